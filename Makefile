@@ -1,0 +1,323 @@
+# segengine -- `make help` lists the targets.
+#
+# Sources are found by wildcard and headers by the compiler, so a new file
+# needs no edit here. One source may be compiled several times: the plain
+# loops once per number type, the vector kernels once per instruction set.
+
+# == settings =================================================================
+# Each may be given on the command line: make DICOM=0, make NVCC=, ...
+BUILD   ?= build
+prefix  ?= /usr/local
+libdir  ?= $(prefix)/lib
+CC      := $(if $(filter default,$(origin CC)),gcc,$(CC))
+CXX     := $(if $(filter default,$(origin CXX)),g++,$(CXX))
+OPT     ?= -O2 -g
+WARN    ?= -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wno-format-truncation
+CWARN   ?= -Wmissing-prototypes -Wstrict-prototypes
+OBJCOPY ?= objcopy
+# sanitizers, as in SAN=address,undefined; BUILD should differ then
+SAN     ?=
+# CUDA: empty NVCC builds without; the GPU families to build for
+CUDA_HOME ?= /usr/local/cuda
+GPUS    ?= 80 90
+# executions of each fuzz target in `make fuzz`
+RUNS    ?= 100000
+# == end of settings; nothing below needs editing =============================
+
+# Packages that were fetched without root lie in a prefix of our own.
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
+MACHINE   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+OWN       := $(wildcard vendor/prefix/usr)
+OWN_LIB   := $(if $(OWN),$(CURDIR)/$(OWN)/lib/$(MULTIARCH))
+ROOTS     := $(OWN) /usr /usr/local
+LUA_INC   := $(firstword $(wildcard $(addsuffix /include/lua5.4,$(ROOTS)) \
+               $(addsuffix /include/lua54,$(ROOTS))))
+LUA_LIB   ?= -l:liblua5.4.a
+DCMTK     := $(firstword $(wildcard \
+               $(addsuffix /include/dcmtk/dcmdata/dctk.h,$(ROOTS))))
+DICOM     ?= $(if $(DCMTK),1,0)
+ifeq ($(origin NVCC),undefined)
+NVCC := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) \
+          $(shell command -v nvcc 2>/dev/null))
+endif
+VERSION := $(or $(shell sed -n 's/^\#define SEG_VERSION "\(.*\)".*/\1/p' \
+             engine/segengine.h 2>/dev/null),0.0.0)
+
+# -- sources and objects ------------------------------------------------------
+C_SRC := $(wildcard engine/*.c cpu/*.c data/*.c)
+C_SRC := $(filter-out data/dicom$(if $(filter 1,$(DICOM)),_none).c,$(C_SRC))
+CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/*.cc))
+LUA_C := $(filter-out lua/main.c,$(wildcard lua/*.c))
+LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua))
+CU    := $(if $(NVCC),$(wildcard cuda/*.cu))
+CUDA_C := $(if $(CU),$(wildcard cuda/*.c))
+REF   := $(wildcard cpu/ref/*.c)
+SIMD  := $(wildcard cpu/simd/*.c)
+ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) portable
+TEST  := $(filter-out tests/embed.c,$(wildcard tests/*.c))
+FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
+BENCH := $(wildcard tests/bench/*.c)
+
+IO_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter engine/% data/%,$(C_SRC))) \
+          $(CC_SRC:%.cc=$(BUILD)/%.o)
+LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
+           $(foreach real,double float,\
+             $(REF:cpu/ref/%.c=$(BUILD)/cpu/ref/$(real)/%.o)) \
+           $(foreach isa,$(ISAS),\
+             $(SIMD:cpu/simd/%.c=$(BUILD)/cpu/simd/$(isa)/%.o)) \
+           $(CU:%.cu=$(BUILD)/%.o) $(CUDA_C:%.c=$(BUILD)/%.o)
+LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
+TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
+REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
+BENCHES := $(BENCH:%.c=$(BUILD)/%)
+DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
+PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
+
+# -- flags --------------------------------------------------------------------
+# No contraction: a*b+c rounds twice wherever it is written in C, so that the
+# same source gives the same bits at every optimisation level.
+COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
+          $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all \
+            -fno-omit-frame-pointer) \
+          $(if $(CI),$(if $(SAN),,-Werror)) \
+          -ffile-prefix-map=$(CURDIR)/= -MMD -MP
+INC    := -Iengine -Icpu -Idata $(if $(OWN),-isystem $(OWN)/include \
+            -isystem $(OWN)/include/$(MULTIARCH))
+DEF    := -D_XOPEN_SOURCE=700 -DSEG_DICOM=$(DICOM) $(if $(CU),-DSEG_CUDA) \
+          $(if $(OWN),-DSEG_DICTIONARY='"$(abspath $(firstword $(wildcard \
+            $(OWN)/share/libdcmtk*/dicom.dic)))"')
+C_ALL   = $(CC) -std=c11 $(DEF) $(INC) $(WARN) $(CWARN) $(COMMON) $(CFLAGS)
+CXX_ALL = $(CXX) -std=c++17 $(DEF) $(INC) $(WARN) $(COMMON) $(CXXFLAGS)
+REAL_double := -DREAL=double -DREAL_IS_DOUBLE=1 -DPLAIN=ref
+REAL_float  := -DREAL=float -DREAL_IS_DOUBLE=0 -DPLAIN=plain
+ISA_avx512  := -DISA=avx512 -DLANES=16 -mavx512f -mavx512bw -mavx512vl \
+               -mavx512dq -mfma -mprefer-vector-width=512
+ISA_avx2    := -DISA=avx2 -DLANES=8 -mavx2 -mfma
+ISA_portable := -DISA=portable -DLANES=4
+
+comma := ,
+WL := -Wl$(comma)
+LD_ALL := $(if $(filter 1,$(DICOM))$(CU),$(CXX),$(CC)) $(OPT) -pthread \
+          $(if $(SAN),-fsanitize=$(SAN)) -Wl,--as-needed \
+          $(if $(OWN),-L$(OWN_LIB) $(WL)-rpath-link$(comma)$(OWN_LIB))
+# rpath rather than runpath: it must reach what the libraries themselves need
+RPATH := $(WL)--disable-new-dtags $(WL)-rpath$(comma)
+OWN_RPATH := $(if $(OWN),$(RPATH)$(OWN_LIB))
+DCMTK_LIBS := -ldcmseg -ldcmfg -ldcmiod -ldcmjpls -ldcmjpeg -ldcmimgle \
+              -ldcmdata -loflog -lofstd
+LIBS := $(if $(filter 1,$(DICOM)),$(DCMTK_LIBS)) \
+        $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart_static -lrt) \
+        -lz -lm -ldl
+
+# -- what a user asks for -----------------------------------------------------
+all: $(PROGRAM)               ## the program (the default)
+
+lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
+
+test: $(PROGRAM) $(BUILD)/tests/run lib asan-replays  ## every test
+	$(RUN_TESTS) tests/all
+
+bench: $(PROGRAM) $(BENCHES)  ## speed tables
+	@set -e; for b in $(BENCHES); do $$b; done
+
+demo: $(PROGRAM)              ## train the brain U-Net on made-up patients
+	$(abspath $(PROGRAM)) scripts/brain_unet.lua --preset demo
+
+data:                         ## fetch the real head of the second recipe
+	sh vendor/fetch data
+
+layers:                       ## who may include whom
+	tests/layers
+
+lint:                         ## luacheck, luac, clang-format: report only
+	tests/lint
+
+fmt:                          ## clang-format 14 over all C sources
+	clang-format-14 -i $$(tests/lint --c-files)
+
+# The two targets below need the same rules with other settings, which is the
+# one thing a second make is for.
+asan:                         ## every test in a build with ASan and UBSan
+	$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
+
+asan-replays: $(if $(SAN),$(REPLAYS))
+	$(if $(SAN)$(if $(FUZZ),,x),@:,@$(MAKE) BUILD=$(BUILD)/asan \
+	  SAN=address,undefined OPT="-O1 -g" replays)
+
+replays: $(REPLAYS)
+
+fuzz:                         ## run each fuzz target RUNS times (needs clang)
+	$(MAKE) BUILD=$(BUILD)/fuzz SAN=fuzzer-no-link,address,undefined \
+	  OPT="-O1 -g" CC=clang CXX=clang++ WARN= CWARN= NVCC= fuzzers
+	tests/fuzz/run $(BUILD)/fuzz $(RUNS)
+
+fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
+
+soak: $(PROGRAM) $(BUILD)/tests/run lib asan-replays  ## the long tests (hours)
+	SEG_SOAK=1 $(RUN_TESTS) tests/all
+	$(MAKE) fuzz RUNS=1000000
+
+install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
+	install -d $(DEST)$(prefix)/bin $(DEST)$(prefix)/include \
+	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts
+	install $(PROGRAM) $(DEST)$(prefix)/bin/segengine
+	install -m 644 engine/segengine.h $(DEST)$(prefix)/include
+	install -m 644 $(BUILD)/libsegengine.a $(DEST)$(libdir)
+	install $(BUILD)/libsegengine.so $(DEST)$(libdir)/libsegengine.so.0
+	ln -sf libsegengine.so.0 $(DEST)$(libdir)/libsegengine.so
+	sed -e 's|@prefix@|$(prefix)|' -e 's|@libdir@|$(libdir)|' \
+	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
+	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
+	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
+	$(if $(MAN),install -d $(DEST)$(man1) && \
+	  install -m 644 $(MAN) $(DEST)$(man1))
+
+uninstall:                    ## remove what install put in place
+	rm -f $(DEST)$(prefix)/bin/segengine \
+	  $(DEST)$(prefix)/include/segengine.h $(DEST)$(libdir)/libsegengine.* \
+	  $(DEST)$(libdir)/pkgconfig/segengine.pc $(DEST)$(man1)/segengine.1
+	rm -rf $(DEST)$(share)
+
+dist: $(DIST)                 ## a tar that needs nothing but glibc
+	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
+
+clean:                        ## remove what make made
+	rm -rf $(BUILD) $(PROGRAM)
+
+help:                         ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
+	  Makefile
+
+RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
+            REPLAYS="$(FUZZ:%.c=$(BUILD)/$(if $(SAN),,asan/)%)"
+DEST := $(DESTDIR)
+share = $(prefix)/share/segengine
+man1  = $(prefix)/share/man/man1
+MAN  := $(wildcard lua/segengine.1)
+STATIC_LIBS := $(LIBS) $(if $(filter 1,$(DICOM))$(CU),-lstdc++) -pthread
+
+# `make V=1` shows whole commands; else one short line a file.
+SHOW = $(if $(V),,@echo '  $1 $(@:$(BUILD)/%=%)' && )
+COMPILE = $(call SHOW,compile)$(C_ALL)
+LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
+
+# -- programs and libraries ---------------------------------------------------
+$(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
+
+# Tests in C take what they use from an archive, so one links without all;
+# lua/ is tested by the program itself.
+$(BUILD)/tests/objects.a: $(LIB_OBJ)
+	@rm -f $@ && mkdir -p $(@D)
+	$(call SHOW,link)$(AR) qcs $@ $^
+
+$(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+
+$(BENCHES): %: %.o $(BUILD)/tests/objects.a
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/fuzz/objects.a: $(IO_OBJ)
+	@rm -f $@ && mkdir -p $(@D)
+	$(call SHOW,link)$(AR) qcs $@ $^
+
+$(REPLAYS): %: %.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/tests/fuzz/objects.a
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+
+%-fuzzer: %.o $(BUILD)/tests/fuzz/objects.a
+	$(LINK) -fsanitize=fuzzer $(OWN_RPATH) -o $@ $^ $(LIBS)
+
+# The static library is one object in which only seg_* is still global.
+$(BUILD)/libsegengine.a: $(LIB_OBJ)
+	$(call SHOW,link)$(LD) -r --force-group-allocation -o $(@:.a=.o) $^
+	@$(OBJCOPY) --wildcard --keep-global-symbol='seg_*' $(@:.a=.o)
+	@rm -f $@
+	@$(AR) qcs $@ $(@:.a=.o)
+
+$(BUILD)/libsegengine.so: $(LIB_OBJ)
+	$(LINK) $(OWN_RPATH) -shared $(WL)-soname$(comma)libsegengine.so.0 \
+	  $(if $(SAN),,$(WL)-z$(comma)defs) -o $@ $^ $(LIBS)
+
+# The same two for another machine: libraries lie beside them.
+BESIDE = $(RPATH)'$$ORIGIN$1'
+$(BUILD)/dist/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(LINK) $(call BESIDE,/lib) -o $@ $^ $(LUA_LIB) $(LIBS)
+
+$(BUILD)/dist/libsegengine.so: $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(LINK) $(call BESIDE,) -shared \
+	  $(WL)-soname$(comma)libsegengine.so.0 -o $@ $^ $(LIBS)
+
+# -- one rule per kind of source ----------------------------------------------
+# A change of settings rebuilds; what is left out is said once, here.
+SETTINGS := $(C_ALL) | $(CXX) | $(NVCC) $(GPUS)
+$(BUILD)/settings: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || { \
+	  printf '%s\n' '$(subst ','\'',$(SETTINGS))' > $@; \
+	  $(if $(NVCC),:,echo "no nvcc: building for the CPU only"); \
+	  $(if $(filter 1,$(DICOM)),:,echo "no DICOM: building without DCMTK$(\
+	    if $(DCMTK),, (its headers were not found))"); }
+
+$(BUILD)/%.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -c -o $@ $<
+
+$(BUILD)/lua/%.o: lua/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -Ilua -isystem $(LUA_INC) -c -o $@ $<
+
+$(BUILD)/cuda/%.o: cuda/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -Icuda -isystem $(dir $(NVCC))../include \
+	  -c -o $@ $<
+
+$(BUILD)/lua/embedded.c: lua/embed.sh $(LUA_L)
+	@mkdir -p $(@D)
+	$(call SHOW,link)sh lua/embed.sh $(LUA_L) > $@.new && mv $@.new $@
+
+$(BUILD)/lua/embedded.o: $(BUILD)/lua/embedded.c $(BUILD)/settings
+	$(COMPILE) -Ilua -c -o $@ $<
+
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -Itests -c -o $@ $<
+
+$(BUILD)/cpu/ref/double/%.o: cpu/ref/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) $(if $(SAN),,-O3) $(REAL_double) -c -o $@ $<
+
+$(BUILD)/cpu/ref/float/%.o: cpu/ref/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) $(if $(SAN),,-O3) $(REAL_float) -c -o $@ $<
+
+define ISA_RULE
+$(BUILD)/cpu/simd/$1/%.o: cpu/simd/%.c $(BUILD)/settings
+	@mkdir -p $$(@D)
+	$$(COMPILE) $$(if $$(SAN),,-O3) $$(ISA_$1) -c -o $$@ $$<
+endef
+$(foreach i,$(ISAS),$(eval $(call ISA_RULE,$i)))
+
+$(BUILD)/%.o: %.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
+
+# only the GPU families that this nvcc knows
+CODES = $(filter $(GPUS:%=sm_%),$(shell $(NVCC) --list-gpu-code))
+CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
+         $(foreach c,$(CODES),\
+           -gencode arch=$(c:sm_%=compute_%)$(comma)code=$c) \
+         -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
+$(BUILD)/%.o: %.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
+
+FORCE:
+.PHONY: all lib test bench demo data layers lint fmt asan asan-replays replays \
+        fuzz fuzzers soak clean help install uninstall dist FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+-include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
+           $(BUILD)/lua/main.o $(REPLAYS:%=%.o) $(BENCHES:%=%.o) \
+           $(BUILD)/tests/fuzz/replay.o))

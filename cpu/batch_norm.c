@@ -1,0 +1,215 @@
+/* batch_norm.c -- batch normalisation, fast.
+ *
+ * Rows (N*P of them) are cut into blocks that fit a near cache, by shapes
+ * alone. Each block gives mean and squares of its channels; these are put
+ * together in double, in the order of blocks:
+ *
+ *     mean = sum n_b mean_b / n,   m2 = sum m2_b + n_b (mean_b - mean)^2
+ *
+ * so that x is read from memory once, and never as E[x^2] - mean^2.
+ * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
+ *
+ *     dx = rstd gamma (dy - sum dy / n - z sum (dy z) / n)
+ *
+ * and in evaluation, where mean and variance are constants, its first part. */
+#include "kernels.h"
+#include "pool.h"
+#include "simd.h"
+#include "strip.h"
+#include <math.h>
+
+enum {
+    BLOCK_BYTES = 128 << 10,
+    BLOCK_ROWS = 1024, // also the longest chain of f32 additions
+    BLOCK_ROWS_LEAST = 32,
+    TABLES = 5, // of BnAffine
+};
+
+typedef struct Norm {
+    const Call *c;
+    const Simd *simd;
+    int64_t rows, channels, block, blocks;
+    double *first, *second; // (blocks, C) each: mean, m2; or sums of bwd
+    double *mean, *rstd;    // (C)
+    float *table[TABLES];   // (C) each: what `affine` points to
+    BnAffine affine;
+} Norm;
+
+static Norm norm_of(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    Norm m = {.c = c, .simd = simd(), .channels = s.c};
+    m.rows = s.n * positions(s);
+    m.block = BLOCK_BYTES / (int64_t)sizeof(float) / m.channels;
+    m.block = most(BLOCK_ROWS_LEAST, least(BLOCK_ROWS, m.block));
+    m.blocks = ceil_div(m.rows, m.block);
+    if (!c->scratch) return m; // only extents are known yet
+    m.first = c->scratch;
+    m.second = m.first + m.blocks * m.channels;
+    m.mean = m.second + m.blocks * m.channels;
+    m.rstd = m.mean + m.channels;
+    float *table = (float *)(m.rstd + m.channels);
+    for (int i = 0; i < TABLES; i++)
+        m.table[i] = table + i * m.channels;
+    m.affine =
+        (BnAffine){m.table[0], m.table[1], m.table[2], m.table[3], m.table[4]};
+    return m;
+}
+
+Space cpu_batch_norm_space(const Call *c)
+{
+    Norm m = norm_of(c);
+    size_t wide = (size_t)((2 * m.blocks + 2) * m.channels) * sizeof(double);
+    size_t tables = (size_t)(TABLES * m.channels) * sizeof(float);
+    return (Space){.saved = (size_t)(2 * m.channels) * sizeof(double),
+                   .fwd = wide + tables,
+                   .bwd = wide + tables};
+}
+
+static int64_t rows_of(const Norm *m, int64_t block)
+{
+    return least(m->block, m->rows - block * m->block);
+}
+
+static void stats_task(void *ctx, int64_t task, int thread)
+{
+    const Norm *m = ctx;
+    (void)thread;
+    const float *x = m->c->x[0]->data;
+    m->simd->bn_stats(x + task * m->block * m->channels, rows_of(m, task),
+                      m->channels, m->first + task * m->channels,
+                      m->second + task * m->channels);
+}
+
+/* mean and rstd of the operand; the running statistics move. */
+static void measure(const Norm *m)
+{
+    const Call *c = m->c;
+    double n = (double)m->rows, step = c->attr->batch_norm.momentum;
+    double unbias = n > 1 ? n / (n - 1) : 1;
+    float *running = c->x[3]->data, *spread = c->x[4]->data;
+    double *saved = c->saved;
+    pool_run(c->dev, m->blocks, stats_task, (void *)m);
+    for (int64_t i = 0; i < m->channels; i++) {
+        double mean = 0, m2 = 0;
+        for (int64_t b = 0; b < m->blocks; b++)
+            mean += (double)rows_of(m, b) * m->first[b * m->channels + i];
+        mean /= n;
+        for (int64_t b = 0; b < m->blocks; b++) {
+            double off = m->first[b * m->channels + i] - mean;
+            m2 += m->second[b * m->channels + i] +
+                  (double)rows_of(m, b) * off * off;
+        }
+        double var = m2 / n;
+        running[i] = (float)((1 - step) * running[i] + step * mean);
+        spread[i] = (float)((1 - step) * spread[i] + step * unbias * var);
+        m->mean[i] = saved[i] = mean;
+        m->rstd[i] = saved[m->channels + i] =
+            1 / sqrt(var + (double)c->attr->batch_norm.eps);
+    }
+}
+
+/* mean and rstd from the running statistics, or as the forward run left
+ * them. */
+static void recall(const Norm *m)
+{
+    const Call *c = m->c;
+    const double *saved = c->saved;
+    for (int64_t i = 0; i < m->channels; i++)
+        if (c->train) {
+            m->mean[i] = saved[i];
+            m->rstd[i] = saved[m->channels + i];
+        } else {
+            m->mean[i] = ((const float *)c->x[3]->data)[i];
+            m->rstd[i] = 1 / sqrt(((const float *)c->x[4]->data)[i] +
+                                  (double)c->attr->batch_norm.eps);
+        }
+}
+
+/* The mean as two floats. */
+static void split_means(const Norm *m)
+{
+    for (int64_t i = 0; i < m->channels; i++) {
+        m->table[0][i] = (float)m->mean[i];
+        m->table[1][i] = (float)(m->mean[i] - (double)m->table[0][i]);
+    }
+}
+
+static void apply_task(void *ctx, int64_t task, int thread)
+{
+    const Norm *m = ctx;
+    (void)thread;
+    int64_t from = task * m->block * m->channels;
+    m->simd->bn_apply((const float *)m->c->x[0]->data + from, rows_of(m, task),
+                      m->channels, &m->affine, (float *)m->c->y->data + from);
+}
+
+bool cpu_batch_norm_fwd(const Call *c)
+{
+    Norm m = norm_of(c);
+    if (c->train)
+        measure(&m);
+    else
+        recall(&m);
+    split_means(&m);
+    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
+    const float *beta = c->x[2] ? c->x[2]->data : NULL;
+    for (int64_t i = 0; i < m.channels; i++) {
+        m.table[2][i] = (float)(m.rstd[i] * (gamma ? gamma[i] : 1));
+        m.table[3][i] = beta ? beta[i] : 0;
+    }
+    pool_run(c->dev, m.blocks, apply_task, &m);
+    return true;
+}
+
+static void sums_task(void *ctx, int64_t task, int thread)
+{
+    const Norm *m = ctx;
+    (void)thread;
+    int64_t from = task * m->block * m->channels;
+    m->simd->bn_sums((const float *)m->c->dy->data + from,
+                     (const float *)m->c->x[0]->data + from, rows_of(m, task),
+                     m->channels, &m->affine, m->first + task * m->channels,
+                     m->second + task * m->channels);
+}
+
+static void slope_task(void *ctx, int64_t task, int thread)
+{
+    const Norm *m = ctx;
+    (void)thread;
+    int64_t from = task * m->block * m->channels;
+    m->simd->bn_slope((const float *)m->c->dy->data + from,
+                      (const float *)m->c->x[0]->data + from, rows_of(m, task),
+                      m->channels, &m->affine,
+                      (float *)m->c->dx[0]->data + from, !(m->c->fresh & 1));
+}
+
+bool cpu_batch_norm_bwd(const Call *c)
+{
+    Norm m = norm_of(c);
+    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
+    recall(&m);
+    split_means(&m);
+    pool_run(c->dev, m.blocks, sums_task, &m);
+    for (int64_t i = 0; i < m.channels; i++) {
+        double sum = 0, dot = 0;
+        for (int64_t b = 0; b < m.blocks; b++) {
+            sum += m.first[b * m.channels + i];
+            dot += m.second[b * m.channels + i];
+        }
+        dot *= m.rstd[i];
+        const double total[3] = {0, dot, sum}; // dgamma, dbeta
+        for (int k = 1; k <= 2; k++) {
+            if (!c->dx[k]) continue;
+            float *at = (float *)c->dx[k]->data + i;
+            *at = (float)(c->fresh >> k & 1 ? total[k] : *at + total[k]);
+        }
+        double scale = m.rstd[i] * (gamma ? gamma[i] : 1);
+        double share = c->train ? scale / (double)m.rows : 0;
+        m.table[2][i] = (float)scale;
+        m.table[3][i] = (float)(-share * sum);
+        m.table[4][i] = (float)(-share * dot * m.rstd[i]);
+    }
+    if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
+    return true;
+}

@@ -1,0 +1,54 @@
+/* bce.c -- sigmoid cross entropy of logits, fast without mask and weight;
+ * the plain loops serve the rest. */
+#include "blocks.h"
+#include "kernels.h"
+#include "simd.h"
+
+static bool is_fast(const Call *c)
+{
+    return !c->x[2] && !c->x[3] && dims_equal(c->x[0]->dim, c->x[1]->dim);
+}
+
+Space cpu_bce_space(const Call *c)
+{
+    if (!is_fast(c)) return plain_bce_space(c);
+    int64_t blocks = ceil_div(numel(c->x[0]->dim), BLOCK);
+    return (Space){.fwd = (size_t)blocks * sizeof(double)};
+}
+
+/* Sums of blocks are added up in their order. */
+static void sum_block(const Call *c, int64_t from, int64_t count)
+{
+    double *sum = (double *)c->scratch + from / BLOCK;
+    *sum = simd()->bce_sum(floats(c->x[0], from), floats(c->x[1], from), count,
+                           c->attr->bce.pos_weight);
+}
+
+bool cpu_bce_fwd(const Call *c)
+{
+    if (!is_fast(c)) return plain_bce_fwd(c);
+    int64_t count = numel(c->x[0]->dim);
+    blocks_run(c, count, sum_block);
+    double all = 0;
+    for (int64_t i = 0; i < ceil_div(count, BLOCK); i++)
+        all += ((const double *)c->scratch)[i];
+    *floats(c->y, 0) = (float)(all / (double)count);
+    return true;
+}
+
+static void slope_block(const Call *c, int64_t from, int64_t count)
+{
+    float factor = *floats(c->dy, 0) / (float)numel(c->x[0]->dim);
+    simd()->bce_slope(floats(c->x[0], from), floats(c->x[1], from), count,
+                      c->attr->bce.pos_weight, factor, floats(c->dx[0], from),
+                      !(c->fresh & 1));
+}
+
+bool cpu_bce_bwd(const Call *c)
+{
+    if (!is_fast(c)) return plain_bce_bwd(c);
+    for (int i = 1; i < MAX_IN; i++)
+        CHECK(!c->dx[i]);
+    if (c->dx[0]) blocks_run(c, numel(c->x[0]->dim), slope_block);
+    return true;
+}

@@ -1,0 +1,326 @@
+/* correlate.c -- geometry, tasks and memory around Simd.product. */
+#include "correlate.h"
+#include "simd.h"
+
+enum {
+    STRIP_BYTES = 320 << 10, // of one task: with a panel it stays in L2
+    COLS = 256,              // results of a row that one task computes
+    TASKS = 32,              // at least, where there is that much to do
+    PIXELS = 2048,           // a task, at most
+};
+
+/* All that follows from the extents. */
+typedef struct Plan {
+    Correlate c;
+    const Simd *simd;
+    int64_t ci, co;                   // channels of a group
+    int64_t taps;                     // of the kernel
+    int64_t w_in, w_out, w_tap;       // floats of w between neighbours
+    int64_t phases[3], phases_all;    // 1 or the strides
+    int64_t chunk, chunks;            // channels of x that are summed at once
+    int64_t panels, panels_task;      // of a group; of one task
+    int64_t count[3];                 // results along an axis, most of phases
+    int64_t rows, cols;               // of a task, at most
+    int64_t tasks_h, tasks_w, splits; // splits = ceil(panels / panels_task)
+    int64_t packed, strip, runs;      // floats, floats, Runs a thread
+    float *weights;                   // (phase, group, panel, chunk) packed
+    char *private;                    // (threads, strip and runs)
+    size_t private_bytes;
+} Plan;
+
+static int64_t extent(Dims s, int i)
+{
+    return i == 0 ? s.d : i == 1 ? s.h : s.w;
+}
+
+static void axes_of(const Plan *p, int64_t phase, Axis a[3])
+{
+    const Correlate *c = &p->c;
+    int64_t at[3] = {phase / (p->phases[1] * p->phases[2]),
+                     phase / p->phases[2] % p->phases[1], phase % p->phases[2]};
+    for (int i = 0; i < 3; i++) {
+        int64_t in = extent(c->in, i), out = extent(c->out, i);
+        a[i] = c->transposed ? axis_transposed(&c->window, i, in, out, at[i])
+                             : axis_forward(&c->window, i, in, out);
+    }
+}
+
+/* Longest row of taps x channels, extents and strip over all phases. */
+static void measure_phases(Plan *p, int64_t *taps)
+{
+    Axis a[3];
+    *taps = 0;
+    for (int64_t f = 0; f < p->phases_all; f++) {
+        axes_of(p, f, a);
+        *taps = most(*taps, a[0].taps * a[1].taps * a[2].taps);
+        for (int i = 0; i < 3; i++)
+            p->count[i] = most(p->count[i], a[i].count);
+    }
+}
+
+static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
+{
+    Axis a[3];
+    int64_t floats = 0;
+    for (int64_t f = 0; f < p->phases_all; f++) {
+        axes_of(p, f, a);
+        if (!axis_inside(&a[2]))
+            floats = most(floats, strip_floats(a, rows, cols, p->chunk));
+    }
+    return floats;
+}
+
+static int64_t tasks(const Plan *p)
+{
+    return p->c.in.n * p->c.window.groups * p->count[0] * p->tasks_h *
+           p->tasks_w * p->splits;
+}
+
+/* Shapes alone decide, never the number of threads. */
+static void cut_tasks(Plan *p)
+{
+    p->tasks_w = ceil_div(p->count[2], COLS);
+    p->cols = ceil_div(p->count[2], p->tasks_w);
+    p->rows = most(1, least(p->count[1], PIXELS / p->cols));
+    while (p->rows > 1 && strip_most(p, p->rows, p->cols) * 4 > STRIP_BYTES)
+        p->rows = ceil_div(p->rows, 2);
+    p->tasks_h = ceil_div(p->count[1], p->rows);
+    p->rows = ceil_div(p->count[1], p->tasks_h);
+    p->panels_task = p->panels, p->splits = 1;
+    while (p->panels_task > 1 && tasks(p) < TASKS) {
+        p->panels_task = ceil_div(p->panels_task, 2);
+        p->splits = ceil_div(p->panels, p->panels_task);
+    }
+    while (p->rows > 1 && tasks(p) < TASKS) {
+        p->rows = ceil_div(p->rows, 2);
+        p->tasks_h = ceil_div(p->count[1], p->rows);
+    }
+}
+
+static Plan plan(const Correlate *c)
+{
+    Plan p = {.c = *c, .simd = simd()};
+    window_flatten(&c->window, &p.c.in, &p.c.out);
+    const Window *g = &p.c.window;
+    p.ci = c->in.c / g->groups, p.co = c->out.c / g->groups;
+    p.taps = (int64_t)g->k[0] * g->k[1] * g->k[2];
+    // the slow axis of w is the convolution's result
+    p.w_tap = c->transposed ? p.co : p.ci;
+    p.w_in = c->transposed ? p.taps * p.co : 1;
+    p.w_out = c->transposed ? 1 : p.taps * p.ci;
+    p.phases_all = 1;
+    for (int i = 0; i < 3; i++) {
+        p.phases[i] = c->transposed ? g->s[i] : 1;
+        p.phases_all *= p.phases[i];
+    }
+    int64_t taps;
+    measure_phases(&p, &taps);
+    // equal chunks, a multiple of 8 channels where there are several
+    p.chunks = least(ceil_div(most(1, taps) * p.ci, CHAIN), p.ci);
+    p.chunk = ceil_div(p.ci, p.chunks);
+    if (p.chunks > 1) p.chunk = least(round_up(p.chunk, 8), p.ci);
+    p.chunks = ceil_div(p.ci, p.chunk);
+    p.panels = ceil_div(p.co, p.simd->panel);
+    p.packed = g->groups * p.taps * p.ci * round_up(p.co, p.simd->lanes);
+    cut_tasks(&p);
+    p.strip = round_up(strip_most(&p, p.rows, p.cols), LANES_MAX);
+    p.runs = most(1, taps);
+    p.private_bytes = (size_t)round_up(
+        p.strip * (int64_t)sizeof(float) + p.runs * (int64_t)sizeof(Run), 64);
+    return p;
+}
+
+size_t correlate_bytes(const Correlate *c)
+{
+    Plan p = plan(c);
+    return (size_t)round_up(p.packed * (int64_t)sizeof(float), 64) +
+           (size_t)c->threads * p.private_bytes;
+}
+
+/* Panel `b` of a group: its first result channel, channels and padded width.
+ * All panels before it are full. */
+typedef struct Panel {
+    int64_t from, co, width;
+} Panel;
+
+static Panel panel(const Plan *p, int64_t b)
+{
+    int64_t from = b * p->simd->panel;
+    int64_t co = least(p->simd->panel, p->co - from);
+    return (Panel){from, co, round_up(co, p->simd->lanes)};
+}
+
+/* Where chunk q of panel b is packed: phases lie one after the other, each
+ * with its own taps. */
+static float *packed_at(const Plan *p, int64_t before, int64_t taps,
+                        int64_t group, const Panel *b, int64_t q)
+{
+    int64_t padded = round_up(p->co, p->simd->lanes);
+    return p->weights + p->c.window.groups * before * p->ci * padded +
+           (group * padded + b->from) * taps * p->ci +
+           q * p->chunk * taps * b->width;
+}
+
+/* Taps of all phases before this one. */
+static int64_t taps_before(const Plan *p, int64_t phase)
+{
+    Axis a[3];
+    int64_t taps = 0;
+    for (int64_t f = 0; f < phase; f++) {
+        axes_of(p, f, a);
+        taps += a[0].taps * a[1].taps * a[2].taps;
+    }
+    return taps;
+}
+
+/* to[ci*width + co] = w of one tap. */
+static void pack_tap(const Plan *p, const float *w, int64_t many,
+                     const Panel *b, float *to)
+{
+    enum { LINE = 16 };
+    for (int64_t i0 = 0; i0 < many; i0 += LINE) {
+        int64_t i1 = least(i0 + LINE, many);
+        if (p->w_out == 1) {
+            for (int64_t i = i0; i < i1; i++)
+                for (int64_t j = 0; j < b->co; j++)
+                    to[i * b->width + j] = w[i * p->w_in + j];
+        } else {
+            // a line of w at a time: distances in w are often multiples of
+            // a page, which a cache holds few of
+            for (int64_t j = 0; j < b->co; j++)
+                for (int64_t i = i0; i < i1; i++)
+                    to[i * b->width + j] = w[i * p->w_in + j * p->w_out];
+        }
+        for (int64_t i = i0; i < i1; i++)
+            for (int64_t j = b->co; j < b->width; j++)
+                to[i * b->width + j] = 0;
+    }
+}
+
+static void pack_task(void *ctx, int64_t task, int thread)
+{
+    const Plan *p = ctx;
+    const Correlate *c = &p->c;
+    (void)thread;
+    int64_t q = task % p->chunks;
+    Panel b = panel(p, task / p->chunks % p->panels);
+    int64_t group = task / (p->chunks * p->panels) % c->window.groups;
+    int64_t phase = task / (p->chunks * p->panels) / c->window.groups;
+    Axis a[3];
+    axes_of(p, phase, a);
+    int64_t taps = a[0].taps * a[1].taps * a[2].taps;
+    float *to = packed_at(p, taps_before(p, phase), taps, group, &b, q);
+    int64_t from = q * p->chunk, many = least(p->chunk, p->ci - from);
+    const float *w = c->w + group * p->taps * p->ci * p->co + from * p->w_in +
+                     b.from * p->w_out;
+    for (int64_t t = 0; t < taps; t++, to += many * b.width) {
+        int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
+        int64_t kh = a[1].k0 + t / a[2].taps % a[1].taps * a[1].k_step;
+        int64_t kw = a[2].k0 + t % a[2].taps * a[2].k_step;
+        int64_t k = (kd * c->window.k[1] + kh) * c->window.k[2] + kw;
+        pack_tap(p, w + k * p->w_tap, many, &b, to);
+    }
+}
+
+/* The runs of one row of results; returns how many. Neighbouring taps along
+ * w are one run where their channels are neighbours too. */
+static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
+                         int64_t row, bool joined, Run *run)
+{
+    int64_t runs = 0, split = joined ? 1 : a[2].taps;
+    for (int64_t td = 0; td < a[0].taps; td++)
+        for (int64_t th = 0; th < a[1].taps; th++) {
+            if (!axis_has(&a[0], r->d, td) || !axis_has(&a[1], r->h + row, th))
+                continue;
+            const float *x = s->at + td * s->plane +
+                             (row * a[1].step + th * a[1].gap) * s->row;
+            int64_t tap = (td * a[1].taps + th) * a[2].taps;
+            for (int64_t tw = 0; tw < split; tw++, runs++)
+                run[runs] =
+                    (Run){x + tw * a[2].gap * s->pixel, (tap + tw) * r->many};
+        }
+    return runs;
+}
+
+/* Chunk q of the channels of one phase, added to panels b0 .. b1-1. */
+static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
+                      int64_t group, Region r, int64_t q, int64_t b0,
+                      int64_t b1, char *private)
+{
+    const Correlate *c = &p->c;
+    float *buffer = (float *)private;
+    Run *run = (Run *)(private + p->strip * (int64_t)sizeof *buffer);
+    int64_t taps = a[0].taps * a[1].taps * a[2].taps;
+    int64_t from = q * p->chunk;
+    r.many = least(p->chunk, p->ci - from);
+    r.from = group * p->ci + from;
+    Strip s = {0};
+    bool view = axis_inside(&a[2]);
+    if (taps)
+        s = view ? strip_view(c->x, c->in, a, &r)
+                 : strip_copy(c->x, c->in, a, &r, buffer);
+    bool joined = s.pixel == r.many && a[2].gap == 1;
+    Product job = {.run = run,
+                   .len = joined ? a[2].taps * r.many : r.many,
+                   .lda = a[2].step * s.pixel,
+                   .cols = r.cols,
+                   .ldy = a[2].out_step * c->out.c,
+                   .add = c->add || q > 0};
+    for (int64_t b = b0; b < b1; b++) {
+        Panel pan = panel(p, b);
+        int64_t co = group * p->co + pan.from;
+        job.far = view && b == b0;
+        job.panel = packed_at(p, before, taps, group, &pan, q);
+        job.co = (int)pan.co;
+        job.bias = c->bias ? c->bias + co : NULL;
+        for (int64_t i = 0; i < r.rows; i++) {
+            int64_t od = a[0].out0 + r.d * a[0].out_step;
+            int64_t oh = a[1].out0 + (r.h + i) * a[1].out_step;
+            int64_t ow = a[2].out0 + r.w * a[2].out_step;
+            int64_t at = ((r.n * c->out.d + od) * c->out.h + oh) * c->out.w;
+            job.y = c->y + (at + ow) * c->out.c + co;
+            job.runs = find_runs(&s, a, &r, i, joined, run);
+            p->simd->product(&job);
+        }
+    }
+}
+
+static void run_task(void *ctx, int64_t task, int thread)
+{
+    const Plan *p = ctx;
+    int64_t b0 = task % p->splits * p->panels_task;
+    int64_t b1 = least(b0 + p->panels_task, p->panels);
+    task /= p->splits;
+    int64_t group = task % p->c.window.groups;
+    task /= p->c.window.groups;
+    Region whole = {.w = task % p->tasks_w * p->cols};
+    task /= p->tasks_w;
+    whole.h = task % p->tasks_h * p->rows;
+    task /= p->tasks_h;
+    whole.d = task % p->count[0];
+    whole.n = task / p->count[0];
+    int64_t before = 0;
+    for (int64_t f = 0; f < p->phases_all; f++) {
+        Axis a[3];
+        axes_of(p, f, a);
+        Region r = whole;
+        r.rows = least(p->rows, a[1].count - r.h);
+        r.cols = least(p->cols, a[2].count - r.w);
+        if (r.d < a[0].count && r.rows > 0 && r.cols > 0)
+            for (int64_t q = 0; q < p->chunks; q++)
+                run_chunk(p, a, before, group, r, q, b0, b1,
+                          p->private + (size_t)thread * p->private_bytes);
+        before += a[0].taps * a[1].taps * a[2].taps;
+    }
+}
+
+void correlate_run(const Correlate *c, Pool *pool, void *scratch)
+{
+    Plan p = plan(c);
+    p.weights = scratch;
+    p.private =
+        (char *)scratch + round_up(p.packed * (int64_t)sizeof *p.weights, 64);
+    pool_run(pool, p.phases_all * c->window.groups * p.panels * p.chunks,
+             pack_task, &p);
+    pool_run(pool, tasks(&p), run_task, &p);
+}

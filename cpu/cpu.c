@@ -1,0 +1,97 @@
+/* cpu.c -- the backends `ref` and `cpu`: host memory, one pool, two tables.
+ *
+ * A device is a Pool, and what is handed to it is done when the call returns:
+ * copies are memcpy and there is nothing to wait for. The tables come from
+ * the rows of ops.def; a row's `cpu` column says whether `cpu` runs the plain
+ * loops in float or a fast kernel. */
+#include "backend.h"
+#include "kernels.h"
+#include "pool.h"
+#include <string.h>
+
+static int host_threads(int wanted)
+{
+    int threads = wanted > 0 ? wanted : pool_default_threads();
+    return threads < POOL_MAX ? threads : POOL_MAX;
+}
+
+static bool host_open(int device, int threads, void **dev)
+{
+    Pool *p;
+    if (device) return fail_device("there is one CPU device, cpu:0");
+    if (!pool_open(host_threads(threads), &p)) return false;
+    *dev = p;
+    return true;
+}
+
+static void host_close(void *dev)
+{
+    pool_close(dev);
+}
+
+static bool host_alloc(void *dev, size_t bytes, void **out)
+{
+    (void)dev;
+    *out = mem_alloc(bytes);
+    return *out != NULL;
+}
+
+static void host_release(void *dev, void *p)
+{
+    (void)dev;
+    mem_free(p);
+}
+
+static bool host_upload(void *dev, void *dst, const void *host, size_t bytes)
+{
+    (void)dev;
+    memcpy(dst, host, bytes);
+    return true;
+}
+
+static bool host_download(void *dev, void *host, const void *src, size_t bytes)
+{
+    (void)dev;
+    memcpy(host, src, bytes);
+    return true;
+}
+
+static bool host_sync(void *dev)
+{
+    (void)dev;
+    return true;
+}
+
+#define HOST                                                             \
+    .open = host_open, .close = host_close, .threads = host_threads,     \
+    .alloc = host_alloc, .release = host_release, .upload = host_upload, \
+    .download = host_download, .sync = host_sync
+
+const Backend backend_ref = {
+    .name = "ref",
+    .real = F64,
+    HOST,
+    .update = ref_update,
+    .sum_squares = ref_sum_squares,
+#define OP(name, in, shape, grad, keep, sp, ...)       \
+    .fwd[OP_##name] = ref_##name##_fwd,                \
+    .bwd[OP_##name] = KERNEL_##grad(ref_##name##_bwd), \
+    .space[OP_##name] = KERNEL_##sp(ref_##name##_space),
+#include "ops.def"
+};
+
+#define ROW_plain(f) plain_##f
+#define ROW_fast(f)  cpu_##f
+
+const Backend backend_cpu = {
+    .name = "cpu",
+    .real = F32,
+    HOST,
+    .update = plain_update,
+    .sum_squares = plain_sum_squares,
+#define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
+    .fwd[OP_##name] = ROW_##row(name##_fwd),                        \
+    .bwd[OP_##name] = KERNEL_##grad(ROW_##row(name##_bwd)),         \
+    .space[OP_##name] = KERNEL_##sp(ROW_##row(name##_space)),
+#include "ops.def"
+};

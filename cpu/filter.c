@@ -1,0 +1,95 @@
+/* filter.c -- one Call as up to three jobs: y or dx by correlate, dw by
+ * wgrad, db by bias_grad. They run one after the other in one scratch. */
+#include "filter.h"
+#include "correlate.h"
+#include "wgrad.h"
+
+static Correlate forward(const Call *c, bool transposed)
+{
+    return (Correlate){.window = op_window(c->attr, c->x[1]),
+                       .transposed = transposed,
+                       .in = c->x[0]->dim,
+                       .out = c->y->dim,
+                       .x = c->x[0]->data,
+                       .w = c->x[1]->data,
+                       .bias = c->x[2] ? c->x[2]->data : NULL,
+                       .y = c->y->data,
+                       .threads = c->threads};
+}
+
+/* Extents of the result: a backward run need not have y, and while space is
+ * asked for there may be no dy. */
+static Dims result(const Call *c)
+{
+    return c->dy ? c->dy->dim : c->y->dim;
+}
+
+/* The gradient in x. */
+static Correlate backward(const Call *c, bool transposed)
+{
+    return (Correlate){.window = op_window(c->attr, c->x[1]),
+                       .transposed = !transposed,
+                       .add = !(c->fresh & 1),
+                       .in = result(c),
+                       .out = c->x[0]->dim,
+                       .x = c->dy ? c->dy->data : NULL,
+                       .w = c->x[1]->data,
+                       .y = c->dx[0]->data,
+                       .threads = c->threads};
+}
+
+static Wgrad weights(const Call *c, bool transposed)
+{
+    const float *x = c->x[0]->data, *dy = c->dy ? c->dy->data : NULL;
+    return (Wgrad){.window = op_window(c->attr, c->x[1]),
+                   .in = transposed ? result(c) : c->x[0]->dim,
+                   .out = transposed ? c->x[0]->dim : result(c),
+                   .x = transposed ? dy : x,
+                   .a = transposed ? x : dy,
+                   .dw = c->dx[1]->data,
+                   .add = !(c->fresh & 2),
+                   .threads = c->threads};
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+Space filter_space(const Call *c, bool transposed)
+{
+    Space s = {0};
+    Correlate f = forward(c, transposed);
+    s.fwd = correlate_bytes(&f);
+    if (c->dx[0]) {
+        Correlate b = backward(c, transposed);
+        s.bwd = correlate_bytes(&b);
+    }
+    if (c->dx[1]) {
+        Wgrad w = weights(c, transposed);
+        s.bwd = larger(s.bwd, wgrad_bytes(&w));
+    }
+    if (c->dx[2]) s.bwd = larger(s.bwd, bias_grad_bytes(result(c)));
+    return s;
+}
+
+void filter_fwd(const Call *c, bool transposed)
+{
+    Correlate f = forward(c, transposed);
+    correlate_run(&f, c->dev, c->scratch);
+}
+
+void filter_bwd(const Call *c, bool transposed)
+{
+    if (c->dx[0]) {
+        Correlate b = backward(c, transposed);
+        correlate_run(&b, c->dev, c->scratch);
+    }
+    if (c->dx[1]) {
+        Wgrad w = weights(c, transposed);
+        wgrad_run(&w, c->dev, c->scratch);
+    }
+    if (c->dx[2])
+        bias_grad_run(c->dy->data, c->dy->dim, c->dx[2]->data, !(c->fresh & 4),
+                      c->dev, c->scratch);
+}

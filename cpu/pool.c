@@ -1,0 +1,312 @@
+/* pool.c -- the gate and the counter behind pool_run.
+ *
+ * A job is open while the gate's OPEN bit is set. A worker joins by adding 1
+ * to an open gate, and only then looks at the job; the caller closes the gate
+ * when no task is left and learns from it how many joined. Those, and only
+ * those, are waited for. The upper bits of the gate count jobs, so that a
+ * late worker cannot mistake a new job for the one it saw.
+ *
+ * Sleeping is decided by two flags that each side sets before it looks at
+ * what the other side writes (all sequentially consistent): one of the two
+ * always sees the other, so no wake-up is lost. */
+#define _GNU_SOURCE // sched_getaffinity
+#include "pool.h"
+#include "mem.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SPIN = 2000,     // looks at the gate before sleeping: 20 to 100 us
+    JOINED = 0xffff, // gate: workers inside the job
+    OPEN = 0x10000,  // gate: tasks may be left
+    JOB = 0x20000,   // gate: one more job
+    LINE = 64,       // bytes of a cache line
+};
+
+typedef struct Worker {
+    Pool *pool;
+    pthread_t id;
+    int thread;
+} Worker;
+
+struct Pool {
+    _Alignas(LINE) atomic_uint_fast64_t gate;
+    _Alignas(LINE) atomic_int_fast64_t next; // first task not handed out
+    _Alignas(LINE) atomic_int finished;      // joined and done again
+    atomic_int sleeping;                     // workers on `wake`
+    atomic_bool waiting;                     // the caller on `done`
+    atomic_bool busy, quit;
+    // the job; written while no worker is inside
+    _Alignas(LINE) PoolFn *fn;
+    void *ctx;
+    int64_t tasks;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    int threads;
+    Worker worker[];
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void take_tasks(Pool *p, int thread)
+{
+    for (;;) {
+        int64_t i =
+            atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (i >= p->tasks) return;
+        p->fn(p->ctx, i, thread);
+    }
+}
+
+/* There is a job that this worker has not seen, or the pool closes. */
+static bool called(Pool *p, uint64_t seen)
+{
+    uint64_t gate = p->gate;
+    return ((gate & OPEN) && gate / JOB != seen) || p->quit;
+}
+
+static void wait_for_call(Pool *p, uint64_t seen)
+{
+    for (int i = 0; i < SPIN; i++) {
+        if (called(p, seen)) return;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    p->sleeping++;
+    while (!called(p, seen))
+        pthread_cond_wait(&p->wake, &p->lock);
+    p->sleeping--;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *work(void *arg)
+{
+    const Worker *w = arg;
+    Pool *p = w->pool;
+    uint64_t seen = 0; // jobs count from 1
+    for (;;) {
+        wait_for_call(p, seen);
+        if (p->quit) return NULL;
+        uint64_t gate = p->gate;
+        if (!(gate & OPEN)) continue;
+        if (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) continue;
+        seen = gate / JOB;
+        take_tasks(p, w->thread);
+        p->finished++;
+        if (p->waiting) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+}
+
+static void wait_for_workers(Pool *p, int joined)
+{
+    for (int i = 0; i < SPIN; i++) {
+        if (p->finished == joined) return;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    p->waiting = true;
+    while (p->finished != joined)
+        pthread_cond_wait(&p->done, &p->lock);
+    p->waiting = false;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
+{
+    if (p) CHECK(!atomic_exchange(&p->busy, true));
+    if (!p || p->threads == 1 || tasks <= 1) {
+        for (int64_t i = 0; i < tasks; i++)
+            fn(ctx, i, 0);
+    } else {
+        p->fn = fn;
+        p->ctx = ctx;
+        p->tasks = tasks;
+        p->next = 0;
+        p->finished = 0;
+        // closed and empty since the last job: only the count changes
+        p->gate += JOB + OPEN;
+        if (p->sleeping) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_broadcast(&p->wake);
+            pthread_mutex_unlock(&p->lock);
+        }
+        take_tasks(p, 0);
+        uint64_t gate = atomic_fetch_and(&p->gate, ~(uint64_t)OPEN);
+        wait_for_workers(p, (int)(gate & JOINED));
+        p->gate -= gate & JOINED;
+    }
+    if (p) p->busy = false;
+}
+
+int pool_threads(const Pool *p)
+{
+    return p ? p->threads : 1;
+}
+
+bool pool_open(int threads, Pool **out)
+{
+    *out = NULL;
+    if (threads < 1 || threads > POOL_MAX)
+        return fail_usage("threads must be 1 to %d, got %d", POOL_MAX, threads);
+    Pool *p = mem_alloc(sizeof *p + (size_t)threads * sizeof *p->worker);
+    if (!p) return false;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->done, NULL);
+    p->threads = 1;
+    // signals belong to the threads that know what to do with them
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = 0;
+    for (int i = 1; i < threads && !error; i++) {
+        Worker *w = &p->worker[i];
+        *w = (Worker){.pool = p, .thread = i};
+        error = pthread_create(&w->id, NULL, work, w);
+        if (!error) p->threads++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) {
+        int got = p->threads;
+        pool_close(p);
+        return fail("thread %d of %d did not start: %s; use fewer threads",
+                    got + 1, threads, strerror(error));
+    }
+    *out = p;
+    return true;
+}
+
+void pool_close(Pool *p)
+{
+    if (!p) return;
+    p->quit = true;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 1; i < p->threads; i++)
+        pthread_join(p->worker[i].id, NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p);
+}
+
+/* First line of a file; false when it cannot be read. */
+static bool first_line(const char *path, char *text, int size)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    bool ok = fgets(text, size, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+enum { PATH_BYTES = 1024 };
+
+/* Cores of one group's folder: version 2 keeps "quota period" in one file
+ * ("max" for none), version 1 two numbers in two files (-1 for none). */
+static int folder_quota(const char *folder)
+{
+    char path[PATH_BYTES + 32], text[128];
+    long long quota = 0, period = 0;
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    if (first_line(path, text, sizeof text)) {
+        if (sscanf(text, "%lld %lld", &quota, &period) != 2) return 0;
+    } else {
+        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
+        if (!first_line(path, text, sizeof text) ||
+            sscanf(text, "%lld", &quota) != 1)
+            return 0;
+        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
+        if (!first_line(path, text, sizeof text) ||
+            sscanf(text, "%lld", &period) != 1)
+            return 0;
+    }
+    if (quota <= 0 || period <= 0) return 0;
+    long long cores = (quota - 1) / period + 1;
+    return cores > POOL_MAX ? POOL_MAX : (int)cores;
+}
+
+/* The least quota of a group and of those it lies in. A container often
+ * sees its own group as the root, hence the walk ends at `base` itself. */
+static int least_quota(const char *base, const char *group)
+{
+    char folder[PATH_BYTES];
+    int n = snprintf(folder, sizeof folder, "%s%s", base, group), least = 0;
+    if (n < 0 || n >= (int)sizeof folder) return 0;
+    for (;;) {
+        int q = folder_quota(folder);
+        if (q && (!least || q < least)) least = q;
+        if (strlen(folder) <= strlen(base)) return least;
+        *strrchr(folder, '/') = 0;
+    }
+}
+
+int pool_quota(const char *root)
+{
+    char path[PATH_BYTES], line[PATH_BYTES], base[PATH_BYTES];
+    int least = 0;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f)) {
+        // "number:controllers:/group"; version 2 has no controllers
+        line[strcspn(line, "\n")] = 0;
+        char *names = strchr(line, ':');
+        char *group = names ? strchr(names + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = 0, names++;
+        if (*group != '/') continue;
+        if (*names && strcmp(names, "cpu") && strncmp(names, "cpu,", 4) &&
+            !strstr(names, ",cpu"))
+            continue;
+        int n = snprintf(base, sizeof base, "%.512s/sys/fs/cgroup%s%.64s", root,
+                         *names ? "/" : "", names);
+        if (n < 0 || n >= (int)sizeof base) continue;
+        int q = least_quota(base, strcmp(group, "/") ? group : "");
+        if (q && (!least || q < least)) least = q;
+    }
+    fclose(f);
+    return least;
+}
+
+/* Cores that the scheduler may put this process on. */
+static int affinity_cores(void)
+{
+    // the kernel refuses a set smaller than its own number of cores
+    for (int room = 1024; room <= 1 << 20; room *= 4) {
+        size_t bytes = CPU_ALLOC_SIZE(room);
+        cpu_set_t *set = CPU_ALLOC(room);
+        if (!set) break;
+        int got = sched_getaffinity(0, bytes, set);
+        int cores = got ? 0 : CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (cores) return cores;
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+int pool_default_threads(void)
+{
+    int cores = affinity_cores(), quota = pool_quota("");
+    if (quota && quota < cores) cores = quota;
+    if (cores > POOL_MAX) cores = POOL_MAX;
+    return cores > 4 ? cores - 1 : cores;
+}

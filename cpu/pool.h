@@ -1,0 +1,46 @@
+/* pool.h -- a thread pool: numbered tasks handed out to whoever is free.
+ *
+ * The one source of parallelism of the CPU backends. Workers sleep while
+ * there is nothing to do (after a spin of some microseconds, so that calls in
+ * a row do not pay for a wake-up) and a worker that wakes late is not waited
+ * for: the caller takes tasks too and only waits for those who took one.
+ *
+ * Which thread runs which task is not determined. A result that must not
+ * depend on the number of threads is cut into tasks by shapes alone, and each
+ * task writes to places of its own. */
+#ifndef SEG_POOL_H
+#define SEG_POOL_H
+#include "err.h"
+#include <stdint.h>
+
+typedef struct Pool Pool;
+
+enum { POOL_MAX = 1024 }; /* threads at most */
+
+/* One task. `thread` is 0 (the caller) .. pool_threads() - 1; no two tasks
+ * run at the same time with the same number. */
+typedef void PoolFn(void *ctx, int64_t task, int thread);
+
+/* `threads` 1 .. POOL_MAX, the caller included; a pool of 1 starts none.
+ * Fails when the system gives no more threads or memory. */
+bool pool_open(int threads, Pool **out);
+void pool_close(Pool *p); /* NULL is fine */
+
+int pool_threads(const Pool *p); /* 1 for NULL */
+
+/* fn(ctx, i, thread) for i = 0 .. tasks-1, each once, in any order; returns
+ * when all are done and their writes are visible. Runs in the caller when
+ * there is one thread, one task or no pool. A task must not call it again,
+ * and two threads must not use one pool at once (both are CHECKed). */
+void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx);
+
+/* Threads for a user who did not say: the cores this process may use (by
+ * affinity and by the CPU quota of its control group), less one when there
+ * are more than four, so that loading data and the desktop have a place. */
+int pool_default_threads(void);
+
+/* Cores that the control group's CPU quota is worth, rounded up; 0 when
+ * there is no quota. The files read are <root>/proc/self/cgroup and those
+ * under <root>/sys/fs/cgroup; root is "" but in tests. */
+int pool_quota(const char *root);
+#endif

@@ -1,0 +1,104 @@
+/* activation.c -- relu, leaky_relu, sigmoid, tanh, gelu, silu.
+ *
+ * The curves are computed in double and rounded once. Slopes are functions of
+ * the result where the row keeps it (k is y), else of the operand (k is x).
+ * NaN goes through all of them: a network that diverges must not look well
+ * again behind an activation. */
+#include "elementwise.h"
+#include "logistic.h"
+
+// relu: x <= 0 and not x > 0 is asked, so that NaN takes the second way
+static double relu_value(const Attr *a, double x)
+{
+    (void)a;
+    return x <= 0 ? 0 : x;
+}
+
+static double relu_slope(const Attr *a, double y)
+{
+    (void)a;
+    return y <= 0 ? 0 : 1;
+}
+
+// leaky_relu: the slope is positive, so y has the sign of x
+static double leaky_relu_value(const Attr *a, double x)
+{
+    return x <= 0 ? x * a->leaky_relu.slope : x;
+}
+
+static double leaky_relu_slope(const Attr *a, double y)
+{
+    return y <= 0 ? a->leaky_relu.slope : 1;
+}
+
+// sigmoid: y = 1 / (1 + exp(-x)), dy/dx = y (1 - y)
+static double sigmoid_value(const Attr *a, double x)
+{
+    (void)a;
+    return logistic(x);
+}
+
+static double sigmoid_slope(const Attr *a, double y)
+{
+    (void)a;
+    return y * (1 - y);
+}
+
+// tanh: dy/dx = 1 - y^2, as a product that does not cancel near 1
+static double tanh_value(const Attr *a, double x)
+{
+    (void)a;
+    return tanh(x);
+}
+
+static double tanh_slope(const Attr *a, double y)
+{
+    (void)a;
+    return (1 - y) * (1 + y);
+}
+
+/* The normal distribution: cumulative and density. The complement keeps the
+ * digits of the lower tail, where 1 + erf would cancel. */
+static double normal_below(double x)
+{
+    return 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+static double normal_density(double x)
+{
+    return 0.39894228040143267794 * exp(-0.5 * x * x);
+}
+
+// gelu: y = x P(x), dy/dx = P(x) + x p(x)
+static double gelu_value(const Attr *a, double x)
+{
+    (void)a;
+    return x * normal_below(x);
+}
+
+static double gelu_slope(const Attr *a, double x)
+{
+    (void)a;
+    return normal_below(x) + x * normal_density(x);
+}
+
+// silu: y = x s(x), dy/dx = s (1 + x (1 - s))
+static double silu_value(const Attr *a, double x)
+{
+    (void)a;
+    return x * logistic(x);
+}
+
+static double silu_slope(const Attr *a, double x)
+{
+    (void)a;
+    return logistic(x) * (1 + x * logistic(-x));
+}
+
+// what each row keeps, and the rough cost of an element
+ELEMENTWISE(relu, c->y, 1)
+ELEMENTWISE(leaky_relu, c->y, 1)
+ELEMENTWISE(sigmoid, c->y, 16)
+ELEMENTWISE(tanh, c->y, 16)
+ELEMENTWISE(gelu, c->x[0], 32)
+ELEMENTWISE(silu, c->x[0], 32)

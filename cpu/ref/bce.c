@@ -1,0 +1,15 @@
+/* bce.c -- sigmoid cross entropy of logits, one or several channels, each a
+ * yes or no of its own. The formula is in loss.h: bce_dice has it, too. */
+#include "loss.h"
+
+static double bce_value(const Attr *a, double x, double t)
+{
+    return cross_value(a->bce.pos_weight, x, t);
+}
+
+static double bce_slope(const Attr *a, double x, double t)
+{
+    return cross_slope(a->bce.pos_weight, x, t);
+}
+
+MEAN_LOSS(bce)

@@ -1,0 +1,34 @@
+/* conv.c -- y[n,p,co] = b[co] + sum_{k,ci} x[n,q,ci] w[co,k,ci]
+ *
+ * with q = p*s - p0 + k*dil inside the image: the operand is the image of a
+ * correlation, the result its grid. Serves linear too, a window of one. */
+#include "corr.h"
+
+static Corr corr_of(const Call *c)
+{
+    return corr_make(c, op_window(c->attr, c->x[1]), c->x[0]->dim, c->y->dim);
+}
+
+Space KERNEL(conv_space)(const Call *c)
+{
+    return (Space){.bwd = c->dx[2] ? corr_bias_bytes(c->y->dim) : 0};
+}
+
+bool KERNEL(conv_fwd)(const Call *c)
+{
+    Corr r = corr_of(c);
+    corr_gather(&r, values(c->x[0]), values(c->x[1]), values(c->x[2]),
+                values(c->y), true);
+    return true;
+}
+
+bool KERNEL(conv_bwd)(const Call *c)
+{
+    Corr r = corr_of(c);
+    const real *x = values(c->x[0]), *w = values(c->x[1]), *dy = values(c->dy);
+    if (c->dx[0])
+        corr_spread(&r, dy, w, NULL, values(c->dx[0]), is_fresh(c, 0));
+    if (c->dx[1]) corr_weights(&r, x, dy, values(c->dx[1]), is_fresh(c, 1));
+    if (c->dx[2]) corr_bias(c, c->y->dim, dy, values(c->dx[2]), is_fresh(c, 2));
+    return true;
+}

@@ -1,0 +1,136 @@
+/* cross_entropy.c -- softmax cross entropy with class numbers.
+ *
+ * x (N,D,H,W,C) logits, target (N,D,H,W,1) numbers 0 .. C-1 or `ignore`; the
+ * mask has one channel, the weight one or C (then the true class picks). The
+ * mean is over M = sum of the mask where the target is not `ignore`; the
+ * weight is not in M. The targets of a data set are checked before they come
+ * here, so a number that is no class is a broken promise.
+ *
+ * Where the mask is 0 neither logits nor target are looked at, where only the
+ * weight is 0 the logits are not. */
+#include "loss.h"
+
+typedef struct Job {
+    const Call *c;
+    LossViews views;
+    double ignore, factor; /* dy / M */
+} Job;
+
+static Job job_of(const Call *c)
+{
+    return (Job){c, loss_views(c), c->attr->cross_entropy.ignore, 0};
+}
+
+/* Mask of a row; 0 where it is not counted, be it masked or ignored. */
+static double counted(const Job *j, int64_t row)
+{
+    double m = *view_row(&j->views.m, row);
+    return m == 0 || *view_row(&j->views.t, row) == j->ignore ? 0 : m;
+}
+
+/* Only for rows that count: elsewhere the target may be anything. */
+static int true_class(const Job *j, int64_t row)
+{
+    double t = *view_row(&j->views.t, row);
+    CHECK(t >= 0 && t < j->views.x.c);
+    return (int)t;
+}
+
+/* q of the true class; a weight a position has one channel, step 0. */
+static double weight_of(const Job *j, int64_t row, int class)
+{
+    return view_row(&j->views.q, row)[class * j->views.q.step];
+}
+
+/* log sum exp of a row as max + log(sum): returns the sum. */
+static double row_sum(const real *x, int n, double *max)
+{
+    double sum = 0;
+    *max = x[0];
+    for (int i = 1; i < n; i++)
+        *max = x[i] > *max ? x[i] : *max;
+    for (int i = 0; i < n; i++)
+        sum += exp(x[i] - *max);
+    return sum;
+}
+
+/* -log softmax(x)[t]. */
+static double row_loss(const real *x, int n, int t)
+{
+    double max, sum = row_sum(x, n, &max);
+    return log(sum) + (max - x[t]);
+}
+
+/* sum[0] the weighted losses, sum[1] their share of M. */
+static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
+                        double *sum)
+{
+    const Job *j = ctx;
+    int classes = j->views.x.c;
+    (void)set;
+    for (int64_t row = from; row < to; row++) {
+        double m = counted(j, row);
+        if (m == 0) continue;
+        const real *x = values(j->c->x[0]) + row * classes;
+        int t = true_class(j, row);
+        double w = m * weight_of(j, row, t);
+        if (w != 0) sum[0] += w * row_loss(x, classes, t);
+        sum[1] += m;
+    }
+}
+
+/* M alone, for the backward run: fwd leaves nothing behind. */
+static void count_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
+                        double *sum)
+{
+    (void)set;
+    for (int64_t row = from; row < to; row++)
+        *sum += counted(ctx, row);
+}
+
+Space KERNEL(cross_entropy_space)(const Call *c)
+{
+    int64_t n = rows(c->x[0]->dim);
+    return (Space){.fwd = sum_bytes(1, n, 2), .bwd = sum_bytes(1, n, 1)};
+}
+
+bool KERNEL(cross_entropy_fwd)(const Call *c)
+{
+    Job j = job_of(c);
+    double *sum =
+        sum_run(c, 1, rows(j.views.x), 2, value_chunk, &j, c->scratch);
+    put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
+    return true;
+}
+
+/* dx = m q / M dy (softmax(x) - [is the true class]). */
+static void gradient_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Job *j = ctx;
+    int classes = j->views.x.c;
+    bool fresh = is_fresh(j->c, 0);
+    for (int64_t row = from; row < to; row++) {
+        const real *x = values(j->c->x[0]) + row * classes;
+        real *dx = values(j->c->dx[0]) + row * classes;
+        double m = counted(j, row), max = 0, sum = 1;
+        int t = m == 0 ? 0 : true_class(j, row);
+        if (m != 0) m *= weight_of(j, row, t) * j->factor;
+        if (m != 0) sum = row_sum(x, classes, &max);
+        for (int i = 0; i < classes; i++) {
+            double g = m == 0 ? 0 : exp(x[i] - max) / sum - (i == t);
+            put(dx + i, m * g, fresh);
+        }
+    }
+}
+
+bool KERNEL(cross_entropy_bwd)(const Call *c)
+{
+    double dy = loss_seed(c);
+    if (!c->dx[0]) return true;
+    Job j = job_of(c);
+    int64_t n = rows(j.views.x);
+    double total = *sum_run(c, 1, n, 1, count_chunk, &j, c->scratch);
+    j.factor = total != 0 ? dy / total : 0;
+    range_run(c, n, 8 * (int64_t)j.views.x.c, gradient_rows, &j);
+    return true;
+}

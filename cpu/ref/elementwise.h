@@ -1,0 +1,41 @@
+/* elementwise.h -- rows whose result i depends on operand element i alone.
+ *
+ * y may be operand 0's memory and dx[0] may be dy's: each element is read
+ * before its own place is written, and nothing else is read. */
+#ifndef SEG_ELEMENTWISE_H
+#define SEG_ELEMENTWISE_H
+#include "plain.h"
+
+/* The kernels of a row `name` with name_value(attr, x), its result, and
+ * name_slope(attr, k), its derivative, where k is what the row keeps: `kept`
+ * is c->x[0] or c->y. `cost` in multiply-adds an element. */
+#define ELEMENTWISE(name, kept, cost)                                       \
+    static void name##_values(void *ctx, int64_t from, int64_t to)          \
+    {                                                                       \
+        const Call *c = ctx;                                                \
+        const real *x = values(c->x[0]);                                    \
+        real *y = values(c->y);                                             \
+        for (int64_t i = from; i < to; i++)                                 \
+            y[i] = (real)name##_value(c->attr, x[i]);                       \
+    }                                                                       \
+    static void name##_slopes(void *ctx, int64_t from, int64_t to)          \
+    {                                                                       \
+        const Call *c = ctx;                                                \
+        const real *k = values(kept), *dy = values(c->dy);                  \
+        real *dx = values(c->dx[0]);                                        \
+        bool fresh = is_fresh(c, 0);                                        \
+        for (int64_t i = from; i < to; i++)                                 \
+            put(dx + i, dy[i] * name##_slope(c->attr, k[i]), fresh);        \
+    }                                                                       \
+    bool KERNEL(name##_fwd)(const Call *c)                                  \
+    {                                                                       \
+        range_run(c, numel(c->y->dim), cost, name##_values, (void *)c);     \
+        return true;                                                        \
+    }                                                                       \
+    bool KERNEL(name##_bwd)(const Call *c)                                  \
+    {                                                                       \
+        if (c->dx[0])                                                       \
+            range_run(c, numel(c->y->dim), cost, name##_slopes, (void *)c); \
+        return true;                                                        \
+    }
+#endif

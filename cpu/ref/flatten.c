@@ -1,0 +1,48 @@
+/* flatten.c -- a sample in user order, (C,D,H,W), along one axis of channels:
+ * y[n, c P + p] = x[n, p, c] with P positions. A weight that PyTorch trained
+ * behind its flatten then fits. One item is one channel of one sample. */
+#include "plain.h"
+
+/* y is written in order, x read with a stride of C. */
+static void gather(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    int64_t count = positions(s);
+    for (int64_t item = from; item < to; item++) {
+        const real *x = values(c->x[0]) + item / s.c * count * s.c + item % s.c;
+        real *y = values(c->y) + item * count;
+        for (int64_t p = 0; p < count; p++)
+            y[p] = x[p * s.c];
+    }
+}
+
+bool KERNEL(flatten_fwd)(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    range_run(c, (int64_t)s.n * s.c, positions(s), gather, (void *)c);
+    return true;
+}
+
+/* The reverse: a permutation, so each dx gets one dy. */
+static void scatter(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->dx[0]->dim;
+    int64_t count = positions(s);
+    bool fresh = is_fresh(c, 0);
+    for (int64_t item = from; item < to; item++) {
+        real *dx = values(c->dx[0]) + item / s.c * count * s.c + item % s.c;
+        const real *dy = values(c->dy) + item * count;
+        for (int64_t p = 0; p < count; p++)
+            put(dx + p * s.c, dy[p], fresh);
+    }
+}
+
+bool KERNEL(flatten_bwd)(const Call *c)
+{
+    if (!c->dx[0]) return true;
+    Dims s = c->dx[0]->dim;
+    range_run(c, (int64_t)s.n * s.c, positions(s), scatter, (void *)c);
+    return true;
+}

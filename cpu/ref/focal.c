@@ -1,0 +1,43 @@
+/* focal.c -- cross entropy that looks away from what is already right.
+ *
+ * With u the logit for what is true, z = logistic(u), the loss of an element
+ * is f(u) = (1 - z)^gamma softplus(-u), and u is x where t is 1 and -x where
+ * t is 0. A target in between weights the two cases, so that the loss is
+ * linear in t, like bce. Source: Lin et al. 2017, "Focal loss for dense
+ * object detection". */
+#include "loss.h"
+
+static double f(double gamma, double u)
+{
+    return pow(logistic(-u), gamma) * softplus(-u);
+}
+
+/* df/du = -(1 - z)^gamma (gamma z softplus(-u) + (1 - z)). */
+static double df(double gamma, double u)
+{
+    double z = logistic(u), rest = logistic(-u);
+    return -pow(rest, gamma) * (gamma * z * softplus(-u) + rest);
+}
+
+/* The weights of "true" and "false": alpha and 1 - alpha, or 1 and 1. */
+static double weight(const Attr *a, bool truth)
+{
+    double alpha = a->focal.alpha;
+    return alpha < 0 ? 1 : truth ? alpha : 1 - alpha;
+}
+
+static double focal_value(const Attr *a, double x, double t)
+{
+    double gamma = a->focal.gamma;
+    return t * weight(a, true) * f(gamma, x) +
+           (1 - t) * weight(a, false) * f(gamma, -x);
+}
+
+static double focal_slope(const Attr *a, double x, double t)
+{
+    double gamma = a->focal.gamma;
+    return t * weight(a, true) * df(gamma, x) -
+           (1 - t) * weight(a, false) * df(gamma, -x);
+}
+
+MEAN_LOSS(focal)

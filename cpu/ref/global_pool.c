@@ -1,0 +1,123 @@
+/* global_pool.c -- mean or largest element over all positions.
+ *
+ * y[n,c] over x[n,p,c]. The position that was largest (int64, the first of
+ * equal ones; a NaN wins) is saved for the backward run. One task per sample
+ * and block of channels, each summing in the order of positions. */
+#include "plain.h"
+
+enum { BLOCK = 64 };
+
+/* Item i is a block of channels of one sample; returns its first element in
+ * a row of x, sets the sample and the number of channels. */
+static int64_t block_of(Dims x, int64_t i, int64_t *n, int64_t *nc)
+{
+    int64_t blocks = ceil_div(x.c, BLOCK), c0 = i % blocks * BLOCK;
+    *n = i / blocks;
+    *nc = least(BLOCK, x.c - c0);
+    return c0;
+}
+
+static void run_blocks(const Call *c, RangeFn *fn)
+{
+    Dims x = c->x[0]->dim;
+    range_run(c, x.n * ceil_div(x.c, BLOCK), positions(x) * least(x.c, BLOCK),
+              fn, (void *)c);
+}
+
+static void mean_blocks(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    for (int64_t i = from; i < to; i++) {
+        int64_t n, nc, c0 = block_of(s, i, &n, &nc);
+        double sum[BLOCK] = {0};
+        for (int64_t p = 0; p < positions(s); p++)
+            axpy(sum, 1, values(c->x[0]) + (n * positions(s) + p) * s.c + c0,
+                 nc);
+        for (int64_t k = 0; k < nc; k++)
+            values(c->y)[n * s.c + c0 + k] =
+                (real)(sum[k] / (double)positions(s));
+    }
+}
+
+static void max_blocks(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    for (int64_t i = from; i < to; i++) {
+        int64_t n, nc, c0 = block_of(s, i, &n, &nc);
+        const real *x = values(c->x[0]) + n * positions(s) * s.c + c0;
+        real *y = values(c->y) + n * s.c + c0;
+        int64_t *where = (int64_t *)c->saved + n * s.c + c0;
+        for (int64_t k = 0; k < nc; k++)
+            y[k] = x[k], where[k] = 0;
+        for (int64_t p = 1; p < positions(s); p++) {
+            for (int64_t k = 0; k < nc; k++) {
+                real v = x[p * s.c + k];
+                bool wins = v > y[k] || v != v;
+                y[k] = wins ? v : y[k];
+                where[k] = wins ? p : where[k];
+            }
+        }
+    }
+}
+
+/* Rows (n,p) of dx: an equal share each. */
+static void mean_back(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    double share = 1 / (double)positions(s);
+    for (int64_t i = from; i < to; i++) {
+        const real *dy = values(c->dy) + i / positions(s) * s.c;
+        real *dx = values(c->dx[0]) + i * s.c;
+        for (int64_t k = 0; k < s.c; k++)
+            put(&dx[k], dy[k] * share, is_fresh(c, 0));
+    }
+}
+
+/* Rows (n,p) of dx: all to the one that was largest. */
+static void max_back(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    for (int64_t i = from; i < to; i++) {
+        int64_t n = i / positions(s), p = i % positions(s);
+        const int64_t *where = (const int64_t *)c->saved + n * s.c;
+        const real *dy = values(c->dy) + n * s.c;
+        real *dx = values(c->dx[0]) + i * s.c;
+        for (int64_t k = 0; k < s.c; k++)
+            put(&dx[k], where[k] == p ? dy[k] : 0, is_fresh(c, 0));
+    }
+}
+
+bool KERNEL(global_avgpool_fwd)(const Call *c)
+{
+    run_blocks(c, mean_blocks);
+    return true;
+}
+
+bool KERNEL(global_avgpool_bwd)(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    if (c->dx[0]) range_run(c, rows(s), s.c, mean_back, (void *)c);
+    return true;
+}
+
+Space KERNEL(global_maxpool_space)(const Call *c)
+{
+    return (Space){.saved = (size_t)numel(c->y->dim) * sizeof(int64_t)};
+}
+
+bool KERNEL(global_maxpool_fwd)(const Call *c)
+{
+    run_blocks(c, max_blocks);
+    return true;
+}
+
+bool KERNEL(global_maxpool_bwd)(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    if (c->dx[0]) range_run(c, rows(s), s.c, max_back, (void *)c);
+    return true;
+}

@@ -1,0 +1,22 @@
+/* logistic.h -- the logistic function and its relatives, safe for any x.
+ *
+ * Neither overflows nor loses digits: the exponential is only ever taken of
+ * a number that is not positive, and 1 - logistic(x) is logistic(-x). NaN
+ * comes out as NaN. */
+#ifndef SEG_LOGISTIC_H
+#define SEG_LOGISTIC_H
+#include <math.h>
+
+/* 1 / (1 + exp(-x)). */
+static inline double logistic(double x)
+{
+    double e = exp(-fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+/* log(1 + exp(x)) = -log(logistic(-x)). */
+static inline double softplus(double x)
+{
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+}
+#endif

@@ -1,0 +1,303 @@
+/* norm.c -- batch, instance, group and layer normalisation.
+ *
+ * y = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(var + eps), var the
+ * biased variance of x over what a set and a group hold together:
+ *
+ *                sets             rows of a set    groups of channels
+ *     batch      1                N*P              C
+ *     instance   N                P                C
+ *     group      N                P                groups
+ *     layer      N*P              1                1
+ *
+ * Mean first, then squares of distances from it: never E[x^2] - mean^2. In
+ * training batch_norm moves its running statistics towards those of the
+ * batch; in evaluation it takes them as they are, and its backward run then
+ * treats them as constants. Saved: mean and rstd, each (sets, groups).
+ *
+ * Backward, with u = dy * gamma, z = (x - mean) * rstd and bars for means over
+ * a set and group: dx = rstd * (u - bar(u) - z bar(u z)); dgamma and dbeta are
+ * the sums of dy z and dy. */
+#include "plain.h"
+
+/* Statistics are worked on spread out to (sets, C) doubles in scratch, so
+ * that inner loops run over channels; sums of sum_run follow them there. */
+typedef struct Norm {
+    const Call *c;
+    int64_t sets, rows, groups, channels;
+    double eps;
+    bool given;          // statistics come from outside (evaluation)
+    double *mean, *rstd; // (sets, channels)
+    double *sums;        // of sum_run
+    double *share;       // bwd: (sets, 2, channels): bar(u), bar(u z)
+} Norm;
+
+static Norm norm_of(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    const Attr *a = c->attr;
+    Norm m = {.c = c, .sets = s.n, .rows = positions(s), .channels = s.c};
+    m.groups = s.c;
+    switch (call_op(c)) {
+    case OP_batch_norm:
+        m.sets = 1, m.rows = rows(s);
+        m.eps = a->batch_norm.eps;
+        m.given = !c->train;
+        break;
+    case OP_instance_norm:
+        m.eps = a->instance_norm.eps;
+        break;
+    case OP_group_norm:
+        m.eps = a->group_norm.eps;
+        m.groups = a->group_norm.groups;
+        break;
+    default:
+        m.sets = rows(s), m.rows = 1, m.groups = 1;
+        m.eps = a->layer_norm.eps;
+    }
+    m.mean = c->scratch;
+    if (!m.mean) return m; // only extents are known yet
+    m.rstd = m.mean + m.sets * m.channels;
+    m.sums = m.rstd + m.sets * m.channels;
+    return m;
+}
+
+static Space space_of(const Call *c)
+{
+    Norm m = norm_of(c);
+    size_t stats = (size_t)(2 * m.sets * m.channels) * sizeof(double);
+    Space s = {
+        .saved = (size_t)(2 * m.sets * m.groups) * sizeof(real),
+        .fwd = stats + sum_bytes(m.sets, m.rows, m.channels),
+        .bwd = stats + sum_bytes(m.sets, m.rows, 2 * m.channels),
+    };
+    return s;
+}
+
+static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
+                          int64_t row)
+{
+    return values(t) + (set * m->rows + row) * m->channels;
+}
+
+// -- statistics --------------------------------------------------------------
+
+static void add_values(void *ctx, int64_t set, int64_t from, int64_t to,
+                       double *sum)
+{
+    const Norm *m = ctx;
+    for (int64_t i = from; i < to; i++)
+        axpy(sum, 1, row_of(m, m->c->x[0], set, i), m->channels);
+}
+
+static void add_squares(void *ctx, int64_t set, int64_t from, int64_t to,
+                        double *sum)
+{
+    const Norm *m = ctx;
+    const double *mean = m->mean + set * m->channels;
+    for (int64_t i = from; i < to; i++) {
+        const real *x = row_of(m, m->c->x[0], set, i);
+        for (int64_t c = 0; c < m->channels; c++)
+            sum[c] += (x[c] - mean[c]) * (x[c] - mean[c]);
+    }
+}
+
+/* In each of `sets` rows of v (channels apart by 1, rows by `stride`): every
+ * channel gets the mean over its group, given sums over rows. */
+static void group_means(const Norm *m, double *v, int64_t stride)
+{
+    int64_t per = m->channels / m->groups;
+    for (int64_t i = 0; i < m->sets * m->groups; i++) {
+        double *g = v + i / m->groups * stride + i % m->groups * per, sum = 0;
+        for (int64_t c = 0; c < per; c++)
+            sum += g[c];
+        for (int64_t c = 0; c < per; c++)
+            g[c] = sum / (double)(per * m->rows);
+    }
+}
+
+/* running <- (1 - momentum) running + momentum (mean, unbiased var). */
+static void move_running(const Norm *m, const double *var)
+{
+    const Call *c = m->c;
+    double step = c->attr->batch_norm.momentum, n = (double)m->rows;
+    // of a single value there is no unbiased variance
+    double unbias = n > 1 ? n / (n - 1) : 1;
+    real *mean = values(c->x[3]), *spread = values(c->x[4]);
+    for (int64_t i = 0; i < m->channels; i++) {
+        mean[i] = (real)((1 - step) * mean[i] + step * m->mean[i]);
+        spread[i] = (real)((1 - step) * spread[i] + step * unbias * var[i]);
+    }
+}
+
+/* mean and rstd of the operand, kept in `saved` too. */
+static void measure(const Norm *m)
+{
+    const Call *c = m->c;
+    int64_t all = m->sets * m->channels, per = m->channels / m->groups;
+    const double *sums = sum_run(c, m->sets, m->rows, m->channels, add_values,
+                                 (void *)m, m->sums);
+    memcpy(m->mean, sums, (size_t)all * sizeof *sums);
+    group_means(m, m->mean, m->channels);
+    sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, (void *)m,
+                   m->sums);
+    memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
+    group_means(m, m->rstd, m->channels);
+    if (call_op(c) == OP_batch_norm) move_running(m, m->rstd);
+    for (int64_t i = 0; i < all; i++)
+        m->rstd[i] = 1 / sqrt(m->rstd[i] + m->eps);
+    real *mean = c->saved, *rstd = mean + m->sets * m->groups;
+    for (int64_t i = 0; i < m->sets * m->groups; i++) {
+        mean[i] = (real)m->mean[i * per];
+        rstd[i] = (real)m->rstd[i * per];
+    }
+}
+
+/* mean and rstd from `saved`. */
+static void recall(const Norm *m)
+{
+    int64_t per = m->channels / m->groups;
+    const real *mean = m->c->saved, *rstd = mean + m->sets * m->groups;
+    for (int64_t i = 0; i < m->sets * m->channels; i++) {
+        m->mean[i] = mean[i / per];
+        m->rstd[i] = rstd[i / per];
+    }
+}
+
+/* mean and rstd from the running statistics. */
+static void adopt(const Norm *m)
+{
+    const real *mean = values(m->c->x[3]), *var = values(m->c->x[4]);
+    for (int64_t i = 0; i < m->channels; i++) {
+        m->mean[i] = mean[i];
+        m->rstd[i] = 1 / sqrt(var[i] + m->eps);
+    }
+}
+
+// -- forward -----------------------------------------------------------------
+
+static void fwd_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Norm *m = ctx;
+    const real *gamma = values(m->c->x[1]), *beta = values(m->c->x[2]);
+    for (int64_t i = from; i < to; i++) {
+        const double *mean = m->mean + i / m->rows * m->channels;
+        const double *rstd = m->rstd + i / m->rows * m->channels;
+        const real *x = row_of(m, m->c->x[0], 0, i);
+        real *y = values(m->c->y) + i * m->channels;
+        if (gamma)
+            for (int64_t c = 0; c < m->channels; c++)
+                y[c] = (real)((x[c] - mean[c]) * rstd[c] * gamma[c] + beta[c]);
+        else
+            for (int64_t c = 0; c < m->channels; c++)
+                y[c] = (real)((x[c] - mean[c]) * rstd[c]);
+    }
+}
+
+static bool norm_fwd(const Call *c)
+{
+    Norm m = norm_of(c);
+    if (m.given)
+        adopt(&m);
+    else
+        measure(&m);
+    range_run(c, m.sets * m.rows, m.channels, fwd_rows, &m);
+    return true;
+}
+
+// -- backward ----------------------------------------------------------------
+
+/* sum[0 .. C-1] of dy, sum[C .. 2C-1] of dy z. */
+static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
+                          double *sum)
+{
+    const Norm *m = ctx;
+    const double *mean = m->mean + set * m->channels;
+    const double *rstd = m->rstd + set * m->channels;
+    for (int64_t i = from; i < to; i++) {
+        const real *x = row_of(m, m->c->x[0], set, i);
+        const real *dy = row_of(m, m->c->dy, set, i);
+        double *with_z = sum + m->channels;
+        for (int64_t c = 0; c < m->channels; c++) {
+            sum[c] += dy[c];
+            with_z[c] += dy[c] * ((x[c] - mean[c]) * rstd[c]);
+        }
+    }
+}
+
+/* dgamma and dbeta: the sums, over sets. */
+static void put_affine(const Norm *m, const double *sums)
+{
+    const Call *c = m->c;
+    for (int k = 1; k <= 2; k++) {
+        if (!c->dx[k]) continue;
+        const double *part = sums + (k == 1 ? m->channels : 0);
+        for (int64_t i = 0; i < m->channels; i++) {
+            double sum = 0;
+            for (int64_t s = 0; s < m->sets; s++)
+                sum += part[s * 2 * m->channels + i];
+            put(&values(c->dx[k])[i], sum, is_fresh(c, k));
+        }
+    }
+}
+
+static void bwd_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Norm *m = ctx;
+    const real *gamma = values(m->c->x[1]);
+    bool fresh = is_fresh(m->c, 0);
+    for (int64_t i = from; i < to; i++) {
+        int64_t set = i / m->rows;
+        const double *mean = m->mean + set * m->channels;
+        const double *rstd = m->rstd + set * m->channels;
+        const double *bar = m->share + set * 2 * m->channels;
+        const double *bar_z = bar + m->channels;
+        const real *x = row_of(m, m->c->x[0], 0, i);
+        const real *dy = row_of(m, m->c->dy, 0, i);
+        real *dx = values(m->c->dx[0]) + i * m->channels;
+        for (int64_t c = 0; c < m->channels; c++) {
+            double z = (x[c] - mean[c]) * rstd[c];
+            double u = gamma ? (double)dy[c] * gamma[c] : dy[c];
+            put(&dx[c], rstd[c] * (u - bar[c] - z * bar_z[c]), fresh);
+        }
+    }
+}
+
+static bool norm_bwd(const Call *c)
+{
+    Norm m = norm_of(c);
+    if (m.given)
+        adopt(&m);
+    else
+        recall(&m);
+    m.share =
+        sum_run(c, m.sets, m.rows, 2 * m.channels, add_gradients, &m, m.sums);
+    put_affine(&m, m.share);
+    if (!c->dx[0]) return true;
+    const real *gamma = values(c->x[1]);
+    for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)
+        m.share[i] *= m.given ? 0 : gamma ? gamma[i % m.channels] : 1;
+    group_means(&m, m.share, 2 * m.channels);
+    group_means(&m, m.share + m.channels, 2 * m.channels);
+    range_run(c, m.sets * m.rows, m.channels, bwd_rows, &m);
+    return true;
+}
+
+// -- the rows of the table ---------------------------------------------------
+
+#define NORM(name)                            \
+    Space KERNEL(name##_space)(const Call *c) \
+    {                                         \
+        return space_of(c);                   \
+    }                                         \
+    bool KERNEL(name##_fwd)(const Call *c)    \
+    {                                         \
+        return norm_fwd(c);                   \
+    }                                         \
+    bool KERNEL(name##_bwd)(const Call *c)    \
+    {                                         \
+        return norm_bwd(c);                   \
+    }
+NORM(batch_norm)
+NORM(instance_norm)
+NORM(group_norm)
+NORM(layer_norm)

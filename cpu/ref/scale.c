@@ -1,0 +1,17 @@
+/* scale.c -- y = mul x + add. */
+#include "elementwise.h"
+
+static double scale_value(const Attr *a, double x)
+{
+    return (double)a->scale.mul * x + a->scale.add;
+}
+
+/* The row keeps nothing; its slope asks for nothing, and dy only stands in
+ * for the operand that is gone. */
+static double scale_slope(const Attr *a, double dy)
+{
+    (void)dy;
+    return a->scale.mul;
+}
+
+ELEMENTWISE(scale, c->dy, 1)

@@ -1,0 +1,45 @@
+/* view.h -- an operand seen through larger extents.
+ *
+ * Masks, weights and the operands of add .. div have, along each axis, the
+ * extent of the whole or 1, and an absent operand is 1 everywhere. A View
+ * hides the difference: view_row() is the address of channel 0 of a row of
+ * the whole, and channel ch stands `step` elements further on each. */
+#ifndef SEG_VIEW_H
+#define SEG_VIEW_H
+#include "plain.h"
+
+typedef struct View {
+    const real *data;
+    Dims dim, whole;
+    bool flat;    /* every row of the whole has one of its own */
+    int64_t step; /* between channels: 1, or 0 for one channel */
+} View;
+
+static const real view_one = 1;
+
+static inline View view_of(const Tensor *t, Dims whole)
+{
+    View v = {.data = &view_one, .dim = {1, 1, 1, 1, 1}, .whole = whole};
+    if (t) v.data = t->data, v.dim = t->dim;
+    v.flat = v.dim.n == whole.n && v.dim.d == whole.d && v.dim.h == whole.h &&
+             v.dim.w == whole.w;
+    v.step = v.dim.c > 1;
+    return v;
+}
+
+/* Address of the row of `v` that the place p of the whole looks at. */
+static inline const real *view_place(const View *v, Place p)
+{
+    Dims s = v->dim;
+    return v->data + at(s, s.n > 1 ? p.n : 0, s.d > 1 ? p.d : 0,
+                        s.h > 1 ? p.h : 0, s.w > 1 ? p.w : 0);
+}
+
+static inline const real *view_row(const View *v, int64_t row)
+{
+    // rows come by the million: spare the divisions where there is a choice
+    if (v->flat) return v->data + row * v->dim.c;
+    if (numel(v->dim) == 1) return v->data;
+    return view_place(v, place(v->whole, row));
+}
+#endif

@@ -1,0 +1,83 @@
+/* simd.c -- which instruction set to use: best first, the last one runs
+ * anywhere. */
+#include "simd.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const Simd simd_portable;
+#if defined(__x86_64__)
+extern const Simd simd_avx512, simd_avx2;
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+static bool has_portable(void)
+{
+    return true;
+}
+
+static const struct {
+    const Simd *table;
+    bool (*present)(void);
+} sets[] = {
+#if defined(__x86_64__)
+    {&simd_avx512, has_avx512},
+    {&simd_avx2, has_avx2},
+#endif
+    {&simd_portable, has_portable},
+};
+
+enum { SETS = sizeof sets / sizeof *sets };
+
+const Simd *simd_find(const char *name)
+{
+    const Simd *best = NULL;
+    for (int i = SETS - 1; i >= 0; i--)
+        if (sets[i].present()) best = sets[i].table;
+    if (!name || !*name) return best;
+    for (int i = 0; i < SETS; i++) {
+        if (strcmp(name, sets[i].table->name)) continue;
+        if (sets[i].present()) return sets[i].table;
+        fail_usage("SEG_ISA=%s: this processor has no %s; leave SEG_ISA "
+                   "unset to use %s",
+                   name, name, best->name);
+        return NULL;
+    }
+    fail_usage("SEG_ISA=%s: no such instruction set; this program has been "
+               "built for avx512, avx2 and portable on x86-64, for portable "
+               "elsewhere",
+               name);
+    return NULL;
+}
+
+static const Simd *chosen;
+
+static void choose(void)
+{
+    chosen = simd_find(getenv("SEG_ISA"));
+    if (!chosen) chosen = simd_find(NULL);
+}
+
+const Simd *simd(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
+    return chosen;
+}
+
+bool simd_check(void)
+{
+    return simd_find(getenv("SEG_ISA")) != NULL;
+}

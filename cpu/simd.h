@@ -1,0 +1,140 @@
+/* simd.h -- the kernels that exist once per instruction set, and the choice.
+ *
+ * Files in cpu/simd are compiled for avx512, avx2 and portable; each set
+ * fills one table. The rest of cpu/ is compiled once, decides geometry, tasks
+ * and memory, and calls the table for the inner loops. Nothing here knows
+ * tensors or threads. "Floats between" is a distance in elements. */
+#ifndef SEG_SIMD_H
+#define SEG_SIMD_H
+#include "err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* Widest vector of any set: what padding of buffers may assume. */
+enum { LANES_MAX = 16 };
+
+/* A run: `len` consecutive floats of each pixel meet rows of a panel. */
+typedef struct Run {
+    const float *a; /* of pixel 0; pixel i is lda further */
+    int64_t k;      /* first row of the panel             */
+} Run;
+
+/* A row of pixels times a panel (rows, width) of packed weights, where width
+ * is co rounded up to lanes; for i < cols and j < co:
+ * y[i*ldy + j] = bias[j] + sum over runs r and k < len of
+ *                run[r].a[i*lda + k] * panel[(run[r].k + k)*width + j]
+ * A bias of NULL is 0; `add` adds to y and ignores the bias. One chain of
+ * additions per element, in the order of runs. */
+typedef struct Product {
+    const Run *run;
+    const float *panel, *bias;
+    float *y;
+    int64_t runs, len, cols;
+    ptrdiff_t lda, ldy;
+    int co; /* 1 .. Simd.panel */
+    bool add;
+    bool far; /* a is likely not in a cache */
+} Product;
+
+/* Sum over pixels of outer products; for i < height and j < width:
+ * out[i*ldo + j] = sum over r < rows and c < cols of
+ *                  a[(r*cols + c)*high + i] * x[r*pitch + c*ldx + j]
+ * with `add` added to out. One chain of rows*cols additions per element. */
+typedef struct Outer {
+    const float *a, *x;
+    float *out;
+    int64_t rows, cols;
+    ptrdiff_t pitch, ldx, ldo;
+    int high;          /* 1, 2, 4, ... Simd.outer_high */
+    int height, width; /* <= high; <= Simd.outer_wide */
+    bool add;
+} Outer;
+
+/* Per channel; what a kernel of batch_norm does not use may be NULL. */
+typedef struct BnAffine {
+    const float *hi, *lo; /* the mean is their sum */
+    const float *scale, *shift, *tilt;
+} BnAffine;
+
+/* A row of windows of max pooling: window i has tap number[t] at
+ * x[t] + i*step, `channels` floats. */
+typedef struct PoolRow {
+    const float *const *x;
+    float *const *dx;
+    const int *number;
+    int taps;
+    int64_t step, cols, channels;
+} PoolRow;
+
+/* The list of kernels: result, name, arguments. */
+#define SIMD_KERNELS(K)                                                        \
+    K(void, product, (const Product *p))                                       \
+    K(void, outer, (const Outer *p))                                           \
+    /* mean, and sum of squared distances from it, of each channel of          \
+     * (rows, channels); at most 1024 rows */                                  \
+    K(void, bn_stats,                                                          \
+      (const float *x, int64_t rows, int64_t channels, double *mean,           \
+       double *m2))                                                            \
+    /* y = (x - mean) * scale + shift */                                       \
+    K(void, bn_apply,                                                          \
+      (const float *x, int64_t rows, int64_t channels, const BnAffine *a,      \
+       float *y))                                                              \
+    /* sum of dy; of dy * (x - mean) */                                        \
+    K(void, bn_sums,                                                           \
+      (const float *dy, const float *x, int64_t rows, int64_t channels,        \
+       const BnAffine *a, double *sum, double *dot))                           \
+    /* dx = dy * scale + (x - mean) * tilt + shift, or added */                \
+    K(void, bn_slope,                                                          \
+      (const float *dy, const float *x, int64_t rows, int64_t channels,        \
+       const BnAffine *a, float *dx, bool add))                                \
+    /* y = x, or added */                                                      \
+    K(void, copy, (const float *x, int64_t n, float *y, bool add))             \
+    /* y[r*ldy + i] = x[r*ldx + i] for i < n, or added */                      \
+    K(void, copy_rows,                                                         \
+      (const float *x, int64_t ldx, int64_t rows, int64_t n, float *y,         \
+       int64_t ldy, bool add))                                                 \
+    K(void, sum2, (const float *a, const float *b, int64_t n, float *y))       \
+    K(void, relu, (const float *x, int64_t n, float *y))                       \
+    /* dx = y <= 0 ? 0 : dy, or added */                                       \
+    K(void, relu_slope,                                                        \
+      (const float *dy, const float *y, int64_t n, float *dx, bool add))       \
+    /* y (cols, channels): the largest; `which`: the number of its tap */      \
+    K(void, pool_max, (const PoolRow *p, float *y, uint8_t *which))            \
+    /* dx = dy at the tap that won, else 0; or added */                        \
+    K(void, pool_spread,                                                       \
+      (const PoolRow *p, const float *dy, const uint8_t *which, bool add))     \
+    /* sum of cross entropies of logits x; its slope times `factor` */         \
+    K(double, bce_sum,                                                         \
+      (const float *x, const float *t, int64_t n, float weight))               \
+    K(void, bce_slope,                                                         \
+      (const float *x, const float *t, int64_t n, float weight, float factor,  \
+       float *dx, bool add))                                                   \
+    /* multiply-adds only; returns the floating-point operations of a round */ \
+    K(double, peak, (int64_t rounds))                                          \
+    /* y[i] = sum of x[r*ldx + i] over r < rows, in order; i < n; or added */  \
+    K(void, add_rows,                                                          \
+      (const float *x, int64_t rows, int64_t ldx, int64_t n, float *y,         \
+       bool add))
+
+typedef struct Simd {
+    const char *name;
+    int lanes; /* floats in a vector                                  */
+    int panel; /* result channels of one packed panel of weights      */
+    int outer_high, outer_wide; /* most of an Outer's high and width  */
+#define K(result, name, args) result(*name) args;
+    SIMD_KERNELS(K)
+#undef K
+} Simd;
+
+/* The table called `name`, or the best this processor has for NULL or "";
+ * NULL with the reason when there is no such set or the processor lacks it. */
+const Simd *simd_find(const char *name);
+
+/* The table in use: what SEG_ISA names, else the best. Chosen at the first
+ * call and kept: the bits of two sets differ. */
+const Simd *simd(void);
+
+/* False with the reason when SEG_ISA names no set that runs here (simd() then
+ * is the best): for those who open a device. */
+bool simd_check(void);
+#endif

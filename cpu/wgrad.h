@@ -1,0 +1,35 @@
+/* wgrad.h -- the gradient of weights of convolution, transposed convolution
+ * and linear:
+ *
+ *     dw[r, t, c] = sum over n, o of a[n, o, r] * x[n, o*s - lo + t*dil, c]
+ *
+ * a is dy and x the operand (convolution, linear), or the reverse
+ * (transposed convolution): rows r are the slow axis of w.
+ *
+ * Pixels are cut into regions of at most CHAIN and regions into parts, by
+ * shapes alone. A part sums its regions into a block of its own and blocks
+ * are added in their order: same bits for any number of threads, and no
+ * chain of f32 additions longer than CHAIN, regions of a part, or parts. */
+#ifndef SEG_WGRAD_H
+#define SEG_WGRAD_H
+#include "pool.h"
+#include "strip.h"
+
+typedef struct Wgrad {
+    Window window;
+    Dims in, out; /* of x and of a                               */
+    const float *x, *a;
+    float *dw; /* (out.c, taps, in.c / groups)                */
+    bool add;  /* add to dw                                   */
+    int threads;
+} Wgrad;
+
+/* Bytes of scratch; addresses need not be set. */
+size_t wgrad_bytes(const Wgrad *g);
+void wgrad_run(const Wgrad *g, Pool *pool, void *scratch);
+
+/* db[c] = sum of dy over all else, added when `add`; scratch as said. */
+size_t bias_grad_bytes(Dims dy);
+void bias_grad_run(const float *dy, Dims dim, float *db, bool add, Pool *pool,
+                   void *scratch);
+#endif

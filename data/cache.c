@@ -1,0 +1,155 @@
+/* cache.c -- see cache.h. One lock guards everything but the making. */
+#include "cache.h"
+#include <pthread.h>
+
+typedef enum EntryState { EMPTY, MAKING, READY } EntryState;
+
+typedef struct Entry {
+    Prepared value;
+    EntryState state;
+    int holders;
+    bool kept;     /* counted in bytes; stays when the last holder goes */
+    uint64_t used; /* clock of the last get                             */
+} Entry;
+
+struct Cache {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* an entry left MAKING, or cache_wake */
+    Entry *entry;
+    CacheMake *make;
+    void *context;
+    uint64_t clock;
+    CacheStats stats;
+};
+
+bool cache_new(int count, int64_t budget, CacheMake *make, void *context,
+               Cache **out)
+{
+    *out = NULL;
+    Cache *c = mem_alloc(sizeof *c);
+    Entry *entry = c ? mem_alloc((size_t)count * sizeof *entry) : NULL;
+    if (!entry) {
+        mem_free(c);
+        return false;
+    }
+    *c = (Cache){.entry = entry, .make = make, .context = context};
+    c->stats.budget = budget;
+    c->stats.count = count;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    *out = c;
+    return true;
+}
+
+void cache_free(Cache *c)
+{
+    if (!c) return;
+    for (int i = 0; i < c->stats.count; i++) {
+        CHECK(c->entry[i].holders == 0);
+        prepared_free(&c->entry[i].value);
+    }
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c->entry);
+    mem_free(c);
+}
+
+void cache_set_make(Cache *c, CacheMake *make)
+{
+    c->make = make;
+}
+
+static void drop(Cache *c, Entry *e)
+{
+    if (e->kept) {
+        c->stats.bytes -= (int64_t)e->value.bytes;
+        c->stats.kept--;
+    }
+    prepared_free(&e->value);
+    e->kept = false;
+    e->state = EMPTY;
+}
+
+/* Keep `e` if it fits, after dropping others that nobody holds. */
+static void keep(Cache *c, Entry *e)
+{
+    int64_t want = (int64_t)e->value.bytes;
+    if (want > c->stats.budget) return;
+    while (c->stats.bytes + want > c->stats.budget) {
+        Entry *latest = NULL;
+        for (int i = 0; i < c->stats.count; i++) {
+            Entry *o = &c->entry[i];
+            if (o->kept && !o->holders && (!latest || o->used > latest->used))
+                latest = o;
+        }
+        if (!latest) return;
+        drop(c, latest);
+    }
+    e->kept = true;
+    c->stats.kept++;
+    c->stats.bytes += want;
+    if (c->stats.bytes > c->stats.peak) c->stats.peak = c->stats.bytes;
+}
+
+bool cache_get(Cache *c, int item, const atomic_bool *stop,
+               const Prepared **out)
+{
+    Entry *e = &c->entry[item];
+    bool ok = true;
+    CHECK(item >= 0 && item < c->stats.count);
+    pthread_mutex_lock(&c->lock);
+    while (ok && e->state == MAKING) {
+        if (stop && atomic_load(stop))
+            ok = fail("stopped");
+        else
+            pthread_cond_wait(&c->changed, &c->lock);
+    }
+    if (ok && e->state == READY) {
+        c->stats.hits++;
+    } else if (ok) {
+        e->state = MAKING;
+        c->stats.misses++;
+        pthread_mutex_unlock(&c->lock);
+        ok = c->make(c->context, item, stop, &e->value);
+        pthread_mutex_lock(&c->lock);
+        e->state = ok ? READY : EMPTY;
+        if (ok) keep(c, e);
+        pthread_cond_broadcast(&c->changed);
+    }
+    if (ok) {
+        e->holders++;
+        e->used = ++c->clock;
+        *out = &e->value;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return ok;
+}
+
+void cache_put(Cache *c, const Prepared *one)
+{
+    // value is the first member of its entry
+    Entry *e = (Entry *)one;
+    pthread_mutex_lock(&c->lock);
+    CHECK(e->holders > 0);
+    if (--e->holders == 0 && !e->kept) {
+        // room may have come free since it was made
+        keep(c, e);
+        if (!e->kept) drop(c, e);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void cache_wake(Cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+CacheStats cache_stats(Cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    CacheStats s = c->stats;
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}

@@ -1,0 +1,480 @@
+/* dataset.c -- cases in memory, their loading and its checks. */
+#include "dataset_build.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_SHOWN = 10 };
+
+/* ---- views and builders ------------------------------------------------- */
+
+bool dataset_view(DatasetStore *store, const Dataset *like, int count,
+                  Dataset **out)
+{
+    size_t bytes;
+    *out = NULL;
+    if (!size_mul((size_t)count, sizeof(Case), &bytes)) return false;
+    Dataset *ds = mem_alloc(sizeof *ds);
+    Case *cases = ds ? mem_alloc(bytes) : NULL;
+    if (!cases) {
+        mem_free(ds);
+        return false;
+    }
+    if (like) *ds = *like;
+    ds->store = store;
+    ds->cases = cases;
+    ds->count = count;
+    atomic_fetch_add(&store->views, 1);
+    *out = ds;
+    return true;
+}
+
+void dataset_free(Dataset *ds)
+{
+    if (!ds) return;
+    DatasetStore *store = ds->store;
+    mem_free((void *)ds->cases);
+    mem_free(ds);
+    if (atomic_fetch_sub(&store->views, 1) > 1) return;
+    arena_release(&store->mem);
+    mem_free(store);
+}
+
+bool dataset_copy(const Dataset *ds, Dataset **out)
+{
+    if (!dataset_view(ds->store, ds, ds->count, out)) return false;
+    memcpy((void *)(*out)->cases, ds->cases,
+           (size_t)ds->count * sizeof *ds->cases);
+    return true;
+}
+
+int dataset_field(const Dataset *ds, const char *name)
+{
+    for (int i = 0; i < ds->fields; i++)
+        if (!strcmp(ds->field[i].name, name)) return i;
+    return -1;
+}
+
+/* The label values are told apart and none is 0. */
+static bool options_check(const DatasetOptions *o)
+{
+    if (o->label_count < 0 || o->label_count > MAX_LABELS)
+        return fail_usage("labels: %d values, wanted at most %d",
+                          o->label_count, MAX_LABELS);
+    for (int i = 0; i < o->label_count; i++) {
+        if (o->labels[i] == 0)
+            return fail_usage("labels: 0 is the background and not listed");
+        for (int k = 0; k < i; k++)
+            if (o->labels[i] == o->labels[k])
+                return fail_usage("labels: %d is listed twice", o->labels[i]);
+    }
+    return true;
+}
+
+bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
+{
+    *out = NULL;
+    if (options && !options_check(options)) return false;
+    DatasetBuilder *b = mem_alloc(sizeof *b);
+    DatasetStore *store = b ? mem_alloc(sizeof *store) : NULL;
+    if (!store) {
+        mem_free(b);
+        return false;
+    }
+    if (options) store->options = *options;
+    if (!store->options.label_count)
+        store->options.labels[0] = 1, store->options.label_count = 1;
+    b->store = store;
+    *out = b;
+    return true;
+}
+
+void dataset_drop(DatasetBuilder *b)
+{
+    if (!b) return;
+    if (b->store) {
+        arena_release(&b->store->mem);
+        mem_free(b->store);
+    }
+    mem_free(b->cases);
+    mem_free(b);
+}
+
+void builder_field(DatasetBuilder *b, const char *name, FieldKind kind)
+{
+    CHECK(b->count == 0 && b->fields < MAX_FIELDS);
+    b->field[b->fields++] = (DatasetField){name, kind};
+}
+
+Source *builder_sources(DatasetBuilder *b, int count)
+{
+    return ARENA_NEW(&b->store->mem, Source, count);
+}
+
+bool builder_add(DatasetBuilder *b, const Case *c)
+{
+    if (b->count == b->room) {
+        int room = b->room ? 2 * b->room : 64;
+        Case *more = mem_realloc(b->cases, (size_t)room * sizeof *more);
+        if (!more) return false;
+        b->cases = more;
+        b->room = room;
+    }
+    b->cases[b->count++] = *c;
+    return true;
+}
+
+int case_order(const void *a, const void *b)
+{
+    return strcmp(((const Case *)a)->key, ((const Case *)b)->key);
+}
+
+void names_add(Names *n, const char *name)
+{
+    size_t used = strlen(n->text);
+    if (n->count < NAMES_SHOWN)
+        snprintf(n->text + used, sizeof n->text - used, "%s%.80s",
+                 n->count ? ", " : "", name);
+    else if (n->count == NAMES_SHOWN)
+        snprintf(n->text + used, sizeof n->text - used, ", ...");
+    n->count++;
+}
+
+bool dataset_finish(DatasetBuilder *b, Dataset **out)
+{
+    Names twice = {.count = 0};
+    *out = NULL;
+    if (!b->count) {
+        dataset_drop(b);
+        return fail_data("the data set has no cases");
+    }
+    qsort(b->cases, (size_t)b->count, sizeof *b->cases, case_order);
+    for (int i = 1; i < b->count; i++) {
+        // a key three times over is named once
+        bool again = i > 1 && !strcmp(b->cases[i].key, b->cases[i - 2].key);
+        if (!strcmp(b->cases[i].key, b->cases[i - 1].key) && !again)
+            names_add(&twice, b->cases[i].key);
+    }
+    bool ok = twice.count
+                  ? fail_data("%d names stand for more than one case: %s",
+                              twice.count, twice.text)
+                  : dataset_view(b->store, NULL, b->count, out);
+    if (ok) {
+        Dataset *ds = *out;
+        memcpy(ds->field, b->field, sizeof b->field);
+        memcpy((void *)ds->cases, b->cases,
+               (size_t)b->count * sizeof *b->cases);
+        ds->fields = b->fields;
+        ds->skipped = b->skipped;
+        b->store = NULL; // it belongs to the dataset now
+    }
+    dataset_drop(b);
+    return ok;
+}
+
+/* ---- from memory -------------------------------------------------------- */
+
+static bool volume_copy(const Volume *v, Volume *out)
+{
+    if (!volume_new(out, v->voxels.dim, v->voxels.type)) return false;
+    memcpy(out->voxels.data, v->voxels.data, tensor_bytes(&v->voxels));
+    memcpy(out->affine, v->affine, sizeof v->affine);
+    out->unit = v->unit;
+    return true;
+}
+
+static bool load_memory(const Source *s, Volume *out, DicomNotes *notes)
+{
+    (void)notes;
+    return volume_copy(s->what, out);
+}
+
+/* A source in the store with its own copy of `v`. */
+static bool memory_source(DatasetBuilder *b, const Volume *v,
+                          struct CaseField *out)
+{
+    Arena *mem = &b->store->mem;
+    Source *s = builder_sources(b, 1);
+    Volume *copy = s ? ARENA_NEW(mem, Volume, 1) : NULL;
+    void *data = copy ? arena_alloc(mem, tensor_bytes(&v->voxels)) : NULL;
+    if (!data) return false;
+    *copy = *v;
+    copy->voxels.data =
+        memcpy(data, v->voxels.data, tensor_bytes(&v->voxels));
+    *s = (Source){.load = load_memory, .path = "memory", .what = copy};
+    *out = (struct CaseField){s, 1};
+    return true;
+}
+
+bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
+                 const Volume *image, const Volume *mask)
+{
+    Case c = {.slabs = 0};
+    if (!*key || !*patient)
+        return fail_data("a case needs a name and a patient, got \"%s\" and "
+                         "\"%s\"",
+                         key, patient);
+    if (!b->fields) {
+        builder_field(b, "image", FIELD_IMAGE);
+        if (mask) builder_field(b, "mask", FIELD_LABEL);
+    }
+    if ((b->fields > 1) != (mask != NULL))
+        return fail_data("%s: %s a mask, unlike the cases before it", key,
+                         mask ? "has" : "lacks");
+    c.key = arena_strdup(&b->store->mem, key);
+    c.patient = arena_strdup(&b->store->mem, patient);
+    return c.key && c.patient && memory_source(b, image, &c.field[0]) &&
+           (!mask || memory_source(b, mask, &c.field[1])) &&
+           builder_add(b, &c);
+}
+
+/* ---- loading ------------------------------------------------------------ */
+
+/* v becomes F32 with finite values. */
+static bool settle_values(Volume *v)
+{
+    if (v->voxels.type != F32) {
+        Volume f32;
+        if (!volume_to_f32(v, &f32)) return false;
+        volume_free(v);
+        *v = f32;
+        return true;
+    }
+    const float *x = v->voxels.data;
+    int64_t n = numel(v->voxels.dim), bad = 0, first = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) {
+            if (!bad++) first = i;
+        }
+    if (!bad) return true;
+    Dims s = v->voxels.dim;
+    int64_t p = first / s.c;
+    return fail_data("%lld of %lld voxels are not finite numbers, the first "
+                     "(%g) in column %lld, row %lld, slice %lld",
+                     (long long)bad, (long long)n, (double)x[first],
+                     (long long)(p % s.w), (long long)(p / s.w % s.h),
+                     (long long)(p / s.w / s.h));
+}
+
+/* Value i of any voxel type. */
+static double value_at(const Volume *v, int64_t i)
+{
+    const void *x = v->voxels.data;
+    switch (v->voxels.type) {
+    case U8:
+        return ((const uint8_t *)x)[i];
+    case I16:
+        return ((const int16_t *)x)[i];
+    default:
+        return (double)((const float *)x)[i];
+    }
+}
+
+/* The class number of a stored value, or -1. */
+static int class_of(const DatasetOptions *o, bool ready, double value)
+{
+    if (value == 0) return 0;
+    for (int i = 0; i < o->label_count; i++)
+        if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
+    return -1;
+}
+
+/* "0, 1": the values that are accepted. */
+static void labels_text(const DatasetOptions *o, bool ready, char *text,
+                        size_t room)
+{
+    int at = snprintf(text, room, "0");
+    for (int i = 0; i < o->label_count; i++) {
+        if ((size_t)at + 20 > room) {
+            snprintf(text + at, room - (size_t)at, ", ...");
+            return;
+        }
+        at += snprintf(text + at, room - (size_t)at, ", %d",
+                       ready ? i + 1 : o->labels[i]);
+    }
+}
+
+static bool label_refused(const DatasetOptions *o, bool ready,
+                          const Volume *v, double value)
+{
+    int64_t count = 0, n = numel(v->voxels.dim);
+    for (int64_t i = 0; i < n; i++) {
+        double x = value_at(v, i);
+        count += x == value || (isnan(x) && isnan(value));
+    }
+    char wanted[256], fix[64] = "";
+    labels_text(o, ready, wanted, sizeof wanted);
+    if (value == floor(value) && fabs(value) < 32768 && !ready)
+        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}",
+                 value);
+    return fail_data("value %g in %lld voxels, wanted %s%s", value,
+                     (long long)count, wanted, fix);
+}
+
+/* v becomes U8 class numbers. */
+static bool settle_labels(const DatasetOptions *o, bool ready, Volume *v)
+{
+    Volume out;
+    if (v->voxels.dim.c != 1)
+        return fail_data("%d channels, wanted one with class numbers",
+                         v->voxels.dim.c);
+    if (!volume_new(&out, v->voxels.dim, U8)) return false;
+    memcpy(out.affine, v->affine, sizeof out.affine);
+    out.unit = UNIT_LABEL;
+    uint8_t *y = out.voxels.data;
+    int64_t n = numel(v->voxels.dim);
+    double last = 0;
+    int label = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double value = value_at(v, i);
+        // masks are long runs of one value
+        if (value != last) label = class_of(o, ready, last = value);
+        if (label < 0) {
+            volume_free(&out);
+            return label_refused(o, ready, v, value);
+        }
+        y[i] = (uint8_t)label;
+    }
+    volume_free(v);
+    *v = out;
+    return true;
+}
+
+/* Bring v to the grid of `like`, or say why it is not there. */
+static bool settle_grid(const DatasetOptions *o, FieldKind kind,
+                        const Volume *like, Volume *v)
+{
+    Volume moved;
+    if (volume_same_grid(like, v)) return true;
+    if (!o->resample_mask)
+        return fail_data("%s; fix: resample_mask = true", err_text());
+    Grid grid = volume_grid(like);
+    if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
+                         &moved))
+        return false;
+    volume_free(v);
+    *v = moved;
+    return true;
+}
+
+/* out = channels of a and then of b; both F32 on one grid; b is freed. */
+static bool join_channels(Volume *a, Volume *b)
+{
+    Volume out;
+    Dims dim = a->voxels.dim;
+    int ca = a->voxels.dim.c, cb = b->voxels.dim.c;
+    dim.c = ca + cb;
+    bool ok = volume_new(&out, dim, F32);
+    if (ok) {
+        memcpy(out.affine, a->affine, sizeof out.affine);
+        out.unit = a->unit == b->unit ? a->unit : UNIT_NONE;
+        const float *xa = a->voxels.data, *xb = b->voxels.data;
+        float *y = out.voxels.data;
+        for (int64_t p = 0; p < positions(dim); p++) {
+            for (int k = 0; k < ca; k++)
+                *y++ = *xa++;
+            for (int k = 0; k < cb; k++)
+                *y++ = *xb++;
+        }
+        volume_free(a);
+        *a = out;
+    }
+    volume_free(b);
+    return ok;
+}
+
+/* One source, checked and on the grid of `like`. */
+static bool load_source(const DatasetOptions *o, const Source *s,
+                        FieldKind kind, const Volume *like, Volume *out,
+                        DicomNotes *notes)
+{
+    if (!s->load(s, out, notes)) {
+        memset(out, 0, sizeof *out);
+        return false;
+    }
+    bool ok = kind == FIELD_LABEL ? settle_labels(o, s->labels_ready, out)
+                                  : settle_values(out);
+    if (ok && like) ok = settle_grid(o, kind, like, out);
+    if (!ok) {
+        volume_free(out);
+        return within("%s", s->path);
+    }
+    return true;
+}
+
+bool case_load(const Dataset *ds, int number, int field, const Volume *like,
+               Volume *out, DicomNotes *notes)
+{
+    CHECK(number >= 0 && number < ds->count);
+    CHECK(field >= 0 && field < ds->fields);
+    const Case *c = &ds->cases[number];
+    const struct CaseField *f = &c->field[field];
+    FieldKind kind = ds->field[field].kind;
+    const DatasetOptions *o = &ds->store->options;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < f->channels; i++) {
+        Volume part;
+        // without a given grid, the first channel is the one to agree with
+        const Volume *grid = like ? like : i ? out : NULL;
+        bool ok = load_source(o, &f->source[i], kind, grid, &part, notes);
+        if (ok && i == 0)
+            *out = part;
+        else if (ok)
+            ok = join_channels(out, &part);
+        if (ok && out->voxels.dim.c > MAX_CHANNELS)
+            ok = fail_data("%d channels, wanted at most %d",
+                           out->voxels.dim.c, MAX_CHANNELS);
+        if (!ok) {
+            volume_free(out);
+            return within("%s: %s", c->key, ds->field[field].name);
+        }
+    }
+    return true;
+}
+
+/* ---- text --------------------------------------------------------------- */
+
+static int text_order(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int dataset_patients(const Dataset *ds)
+{
+    const char **name = mem_alloc((size_t)ds->count * sizeof *name);
+    if (!name) return 0;
+    for (int i = 0; i < ds->count; i++)
+        name[i] = ds->cases[i].patient;
+    qsort(name, (size_t)ds->count, sizeof *name, text_order);
+    int n = 0;
+    for (int i = 0; i < ds->count; i++)
+        n += i == 0 || strcmp(name[i], name[i - 1]) != 0;
+    mem_free(name);
+    return n;
+}
+
+char *dataset_report(const Dataset *ds, Arena *mem)
+{
+    char fields[512] = "", labels[256];
+    labels_text(&ds->store->options, false, labels, sizeof labels);
+    for (int i = 0; i < ds->fields; i++) {
+        size_t at = strlen(fields);
+        if (ds->field[i].kind == FIELD_LABEL)
+            snprintf(fields + at, sizeof fields - at, "%s%s (labels %s)",
+                     i ? ", " : "", ds->field[i].name, labels);
+        else
+            snprintf(fields + at, sizeof fields - at, "%s%s (%d file%s a case)",
+                     i ? ", " : "", ds->field[i].name,
+                     ds->cases[0].field[i].channels,
+                     ds->cases[0].field[i].channels > 1 ? "s" : "");
+    }
+    char left[64] = "";
+    if (ds->skipped)
+        snprintf(left, sizeof left, "; %d left out without a partner",
+                 ds->skipped);
+    int patients = dataset_patients(ds);
+    return arena_printf(mem, "%d case%s of %d patient%s; %s%s", ds->count,
+                        ds->count == 1 ? "" : "s", patients,
+                        patients == 1 ? "" : "s", fields, left);
+}

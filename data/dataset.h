@@ -1,0 +1,182 @@
+/* dataset.h -- a list of cases, each with named fields that can be loaded.
+ *
+ * A case is one examination: a unique key, the patient it belongs to, and a
+ * source for each field ("image", "mask"). A source knows how to load one
+ * Volume; nothing is loaded before it is asked for. Cases are sorted by key,
+ * so nothing depends on the order of directory entries. Pairs are made by
+ * key, never by position; what has no partner or two of them is an error that
+ * lists the first ten.
+ *
+ * A Dataset is constant once built and may be shared by threads. Datasets
+ * made from one another (splits) share its store and are each freed by
+ * their owner. */
+#ifndef SEG_DATASET_H
+#define SEG_DATASET_H
+#include "dicom.h"
+
+enum {
+    MAX_FIELDS = 4,    /* fields of a case            */
+    MAX_CHANNELS = 16, /* sources joined in one field */
+    MAX_SLABS = 4,     /* ranges of slices of a case  */
+    MAX_LABELS = 255,  /* label values beside 0       */
+};
+
+/* What a field means: what steps may do to it. */
+typedef enum FieldKind {
+    FIELD_IMAGE, /* intensities: linear, normalised, augmented  */
+    FIELD_VALUE, /* a quantity (dose): linear, values are kept  */
+    FIELD_LABEL, /* class numbers: nearest only                 */
+} FieldKind;
+
+/* One loadable volume: voxels of any type and any number of channels. */
+typedef struct Source {
+    bool (*load)(const struct Source *s, Volume *out, DicomNotes *notes);
+    const char *path;   /* file or folder, for messages                  */
+    const void *what;   /* a Volume, a DicomSeries; NULL: the path says all */
+    const void *image;  /* DICOM masks: the series of the image           */
+    const void *how;    /* options of the reader, shared                  */
+    bool labels_ready;  /* label i + 1 already stands for labels[i]       */
+} Source;
+
+typedef struct Case {
+    const char *key;     /* unique in the dataset              */
+    const char *patient; /* equal text: the same person        */
+    struct CaseField {
+        const Source *source; /* channels, joined in this order */
+        int channels;
+    } field[MAX_FIELDS]; /* as dataset->field              */
+    /* Slices of the prepared volume that belong to this case, as fractions
+     * [from, to) of its d; 0 slabs: all of them. */
+    double slab[MAX_SLABS][2];
+    int slabs;
+} Case;
+
+typedef struct DatasetField {
+    const char *name;
+    FieldKind kind;
+} DatasetField;
+
+typedef struct Dataset {
+    DatasetField field[MAX_FIELDS];
+    int fields;
+    const Case *cases; /* sorted by key */
+    int count;
+    int skipped; /* left out because of skip_unmatched */
+    struct DatasetStore *store;
+} Dataset;
+
+/* Drop this view; the store goes with its last view. NULL is fine. */
+void dataset_free(Dataset *ds);
+
+/* Another view of the same cases. */
+bool dataset_copy(const Dataset *ds, Dataset **out);
+
+/* Position of field `name`, or -1. */
+int dataset_field(const Dataset *ds, const char *name);
+
+/* ---- what all builders share ------------------------------------------- */
+
+typedef struct DatasetOptions {
+    /* Values of a label field that may stand beside 0: labels[i] becomes
+     * i + 1. Count 0: {1}. Anything else is an error with the value and the
+     * number of voxels. */
+    int32_t labels[MAX_LABELS];
+    int label_count;
+    /* A mask (or a further channel) on another grid than the image of its case
+     * is brought there, labels by nearest neighbour, instead of being an
+     * error. */
+    bool resample_mask;
+    /* Leave out cases that lack a partner instead of failing; dataset->skipped
+     * counts them. A double partner is an error all the same. */
+    bool skip_unmatched;
+} DatasetOptions;
+
+/* ---- from memory ------------------------------------------------------- */
+
+/* Begin, add any number of cases, finish. The fields are "image" and, when
+ * `mask` is given, "mask"; add copies the volumes. All cases must agree on
+ * having a mask. finish sorts, checks keys and gives the dataset; the builder
+ * is freed by finish (also when that fails) or by drop. */
+typedef struct DatasetBuilder DatasetBuilder;
+bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out);
+bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
+                 const Volume *image, const Volume *mask);
+bool dataset_finish(DatasetBuilder *b, Dataset **out);
+void dataset_drop(DatasetBuilder *b);
+
+/* ---- from DICOM -------------------------------------------------------- */
+
+/* How the patient of a file is found. */
+typedef enum PatientRule {
+    PATIENT_AUTO,   /* DICOM: PatientID. Files: "sub-XX" at the start of the
+                     * name, else the folder below the root; else error  */
+    PATIENT_FOLDER, /* the folder below the root                          */
+    PATIENT_FILE,   /* every case is its own patient: only when the user
+                     * says so                                            */
+} PatientRule;
+
+typedef struct DatasetDicom {
+    DatasetOptions all;
+    /* A series is meant by its SeriesDescription, the last part of its folder
+     * or its SeriesInstanceUID; case does not count, `*` is any text
+     * ("*_mask_slices"). No image: the only series that is not the mask. */
+    const char *image[MAX_CHANNELS];
+    int images;
+    const char *mask;            /* series or SEG; NULL: no mask field */
+    const char *const *segments; /* SEG: labels wanted, as dicom.h       */
+    int segment_count;
+    bool partial; /* image slices without a mask slice are background    */
+    PatientRule patient;
+    DicomOptions files;
+} DatasetDicom;
+
+/* One case for each study that holds the image; its key is the patient, and
+ * the study's number in order of StudyInstanceUID when a patient has several.
+ * The mask is looked for in the frame of reference and study of the image,
+ * then in its study, then in all studies of the patient when only one of them
+ * has the image. */
+bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out);
+
+/* The series that is the first channel of a case's first field, on whose grid
+ * a result is written; NULL when the case does not come from DICOM. */
+const DicomSeries *case_series(const Dataset *ds, int number);
+
+/* ---- from NIfTI -------------------------------------------------------- */
+
+typedef struct DatasetNifti {
+    DatasetOptions all;
+    /* Patterns without .nii or .nii.gz, `*` for any text without a slash. A
+     * pattern without a slash is matched with names of files in any folder
+     * ("*_T1w", "*_T1w_brainmask"), one with a slash with the path below the
+     * root ("imagesTr/case_*", "labelsTr/case_*"). What the stars match (and,
+     * for names, the folder) is the key that pairs files. */
+    const char *image[MAX_CHANNELS];
+    int images;
+    const char *mask; /* NULL: no mask field */
+    PatientRule patient;
+} DatasetNifti;
+
+/* `root` may also be one file; then image and mask are ignored and the file
+ * is the image of the only case. */
+bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out);
+
+/* ---- loading ----------------------------------------------------------- */
+
+/* Field `field` of a case: channels joined; images and values finite (a NaN
+ * or an infinity is an error that counts them) and F32, labels U8 class numbers
+ * 0 .. label_count, checked. With `like`, the result is on its grid or it
+ * fails naming both grids and the way out. The reason begins with the key.
+ * `notes` may be NULL. Safe in several threads at once. */
+bool case_load(const Dataset *ds, int number, int field, const Volume *like,
+               Volume *out, DicomNotes *notes);
+
+/* ---- text -------------------------------------------------------------- */
+
+/* "24 cases of 24 patients; fields image (1 channel), mask (labels 0 1)":
+ * loads nothing. NULL when there is no memory. */
+char *dataset_report(const Dataset *ds, Arena *mem);
+
+/* Number of distinct patients. */
+int dataset_patients(const Dataset *ds);
+
+#endif

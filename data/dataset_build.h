@@ -1,0 +1,49 @@
+/* dataset_build.h -- what the builders of datasets share.
+ *
+ * A builder collects cases; strings, sources and reader options live in the
+ * arena of the store, which every view of the finished dataset holds. */
+#ifndef SEG_DATASET_BUILD_H
+#define SEG_DATASET_BUILD_H
+#include "dataset.h"
+#include <stdatomic.h>
+
+typedef struct DatasetStore {
+    atomic_int views;
+    Arena mem;
+    DatasetOptions options;
+    const char *root; /* what the user gave, for messages; may be NULL */
+} DatasetStore;
+
+struct DatasetBuilder {
+    DatasetStore *store;
+    DatasetField field[MAX_FIELDS];
+    int fields;
+    Case *cases;
+    int count, room, skipped;
+};
+
+/* A view of `store` with room for `count` cases, all zero, and the fields of
+ * `like` (may be NULL); it counts as a view. */
+bool dataset_view(DatasetStore *store, const Dataset *like, int count,
+                  Dataset **out);
+
+/* Append a copy of `c`. */
+bool builder_add(DatasetBuilder *b, const Case *c);
+
+/* Add a field in front of the first case. */
+void builder_field(DatasetBuilder *b, const char *name, FieldKind kind);
+
+/* `count` zeroed sources in the store; NULL with a reason. */
+Source *builder_sources(DatasetBuilder *b, int count);
+
+/* Names collected for one message: "3 images without a mask: a, b, c". */
+typedef struct Names {
+    char text[1024];
+    int count;
+} Names;
+void names_add(Names *n, const char *name); /* the first ten are kept */
+
+/* The order of two cases: by key, as bytes. */
+int case_order(const void *a, const void *b);
+
+#endif

@@ -1,0 +1,311 @@
+/* dataset_dicom.c -- cases from DICOM: studies that hold the image, and the
+ * mask that belongs to each. */
+#include "dataset_build.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What all sources of one data set share. */
+typedef struct Reader {
+    DicomOptions files;
+    DicomMaskOptions mask;
+} Reader;
+
+typedef struct Search {
+    DatasetBuilder *b;
+    const DatasetDicom *how;
+    const Reader *reader;
+    DicomIndex index;
+    Names alone, nameless; /* without a partner; without a patient */
+} Search;
+
+static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const Reader *r = s->how;
+    return dicom_load(s->what, &r->files, out, notes);
+}
+
+static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const Reader *r = s->how;
+    return dicom_load_mask(s->image, s->what, &r->mask, out, notes);
+}
+
+/* The last part of a folder. */
+static const char *last_part(const char *folder)
+{
+    const char *slash = strrchr(folder, '/');
+    return slash ? slash + 1 : folder;
+}
+
+/* Whether `text` is `pattern`, where `*` is any text and case is nothing. */
+static bool is_like(const char *pattern, const char *text)
+{
+    while (*pattern && *pattern != '*') {
+        if (tolower((unsigned char)*pattern++) !=
+            tolower((unsigned char)*text++))
+            return false;
+    }
+    if (!*pattern) return !*text;
+    do {
+        if (is_like(pattern + 1, text)) return true;
+    } while (*text++);
+    return false;
+}
+
+/* How well a series suits a name: 3 UID, 2 description, 1 folder, 0 not. */
+static int suits(const DicomSeries *s, const char *name)
+{
+    if (!strcmp(s->series_uid, name)) return 3;
+    if (is_like(name, s->description)) return 2;
+    if (is_like(name, last_part(s->folder))) return 1;
+    return 0;
+}
+
+/* Where a partner is looked for. */
+typedef struct Scope {
+    int from, to;          /* series of the index: one patient       */
+    const char *study_uid; /* NULL: any study                        */
+    const char *frame_uid; /* NULL: any frame of reference           */
+} Scope;
+
+static bool in_scope(const DicomSeries *s, const Scope *scope)
+{
+    return (!scope->study_uid || !strcmp(s->study_uid, scope->study_uid)) &&
+           (!scope->frame_uid || !strcmp(s->frame_uid, scope->frame_uid));
+}
+
+/* The series that suits best: *out NULL when none does; fails when several
+ * do equally. Images are never SEG objects. */
+static bool find_series(const Search *q, const Scope *scope, const char *name,
+                        bool is_mask, const DicomSeries **out)
+{
+    Names best = {.count = 0};
+    int level = 0;
+    *out = NULL;
+    for (int i = scope->from; i < scope->to; i++) {
+        const DicomSeries *s = &q->index.series[i];
+        if (!in_scope(s, scope) || (!is_mask && s->kind == DICOM_SEG)) continue;
+        // without a name, any image that is not the mask
+        bool mask = q->how->mask && suits(s, q->how->mask);
+        int now = name ? suits(s, name) : !mask;
+        if (!now || now < level) continue;
+        if (now > level) {
+            best = (Names){.count = 0};
+            level = now;
+        }
+        names_add(&best, s->folder);
+        *out = s;
+    }
+    if (best.count < 2) return true;
+    return fail_data("%d series are \"%s\" of one study: %s; fix: name the "
+                     "series by its description, folder or UID",
+                     best.count, name ? name : "the image", best.text);
+}
+
+/* The patient of a series by the rule; NULL with a reason or (no PatientID)
+ * noted in q->nameless. */
+static const char *patient_of(Search *q, const DicomSeries *s)
+{
+    Arena *mem = &q->b->store->mem;
+    if (q->how->patient == PATIENT_FILE)
+        return arena_strdup(mem, s->series_uid);
+    if (q->how->patient == PATIENT_AUTO) {
+        if (!*s->patient_id) names_add(&q->nameless, s->folder);
+        return s->patient_id;
+    }
+    const char *below = s->folder;
+    size_t root = strlen(q->index.root);
+    if (!strncmp(below, q->index.root, root)) below += root;
+    below += strspn(below, "/");
+    // the root itself is a series: its own name
+    if (!*below) return arena_strdup(mem, last_part(q->index.root));
+    return arena_printf(mem, "%.*s", (int)strcspn(below, "/"), below);
+}
+
+/* The mask of an image, from the narrowest scope that has one. */
+static bool find_mask(const Search *q, int from, int to,
+                      const DicomSeries *image, bool only,
+                      const DicomSeries **out)
+{
+    const Scope scopes[] = {
+        {from, to, image->study_uid, *image->frame_uid ? image->frame_uid : ""},
+        {from, to, image->study_uid, NULL},
+        {from, to, NULL, NULL},
+    };
+    *out = NULL;
+    for (int i = 0; i < (only ? 3 : 2) && !*out; i++)
+        if (!find_series(q, &scopes[i], q->how->mask, true, out)) return false;
+    return true;
+}
+
+/* The case of one study, or none (true) when a partner is missing. */
+static bool add_study(Search *q, int from, int to, const char *study_uid,
+                      bool only)
+{
+    const DatasetDicom *how = q->how;
+    const DicomSeries *series[MAX_CHANNELS + 1];
+    int images = how->images ? how->images : 1;
+    const Scope study = {from, to, study_uid, NULL};
+    for (int k = 0; k < images; k++) {
+        const char *name = how->images ? how->image[k] : NULL;
+        if (!find_series(q, &study, name, false, &series[k])) return false;
+        if (!series[k] && k == 0) return true; // not a study of ours
+        if (series[k]) continue;
+        names_add(&q->alone, series[0]->folder);
+        q->b->skipped++;
+        return true;
+    }
+    if (how->mask) {
+        if (!find_mask(q, from, to, series[0], only, &series[images]))
+            return false;
+        if (!series[images]) {
+            names_add(&q->alone, series[0]->folder);
+            q->b->skipped++;
+            return true;
+        }
+    }
+    Case c = {.patient = patient_of(q, series[0])};
+    Source *s = builder_sources(q->b, images + 1);
+    if (!c.patient || !s) return false;
+    c.key = c.patient;
+    c.field[0] = (struct CaseField){s, images};
+    if (how->mask) c.field[1] = (struct CaseField){s + images, 1};
+    for (int k = 0; k < images + (how->mask != NULL); k++)
+        s[k] = (Source){.load = k < images ? load_image : load_mask,
+                        .path = series[k]->folder,
+                        .what = series[k],
+                        .image = series[0],
+                        .how = q->reader,
+                        .labels_ready = series[k]->kind == DICOM_SEG
+                                            ? how->segment_count > 0
+                                            : how->all.label_count > 0};
+    return builder_add(q->b, &c);
+}
+
+/* End of the run of series that share a patient (and study). */
+static int run_end(const DicomIndex *x, int from, bool study)
+{
+    int to = from + 1;
+    const DicomSeries *s = x->series;
+    while (to < x->count && !strcmp(s[to].patient_id, s[from].patient_id) &&
+           (!study || !strcmp(s[to].study_uid, s[from].study_uid)))
+        to++;
+    return to;
+}
+
+/* All cases of the patient whose series are from .. to-1. */
+static bool add_patient(Search *q, int from, int to)
+{
+    int studies = 0, before = q->b->count, skipped = q->b->skipped;
+    const char *name = q->how->images ? q->how->image[0] : NULL;
+    for (int i = from; i < to; i = run_end(&q->index, i, true)) {
+        const DicomSeries *image;
+        const Scope study = {from, to, q->index.series[i].study_uid, NULL};
+        if (!find_series(q, &study, name, false, &image)) return false;
+        studies += image != NULL;
+    }
+    for (int i = from; i < to; i = run_end(&q->index, i, true))
+        if (!add_study(q, from, to, q->index.series[i].study_uid,
+                       studies == 1))
+            return false;
+    if (q->b->count == before && q->b->skipped == skipped) {
+        names_add(&q->alone, q->index.series[from].folder);
+        q->b->skipped++;
+    }
+    return true;
+}
+
+/* A patient with several studies: "NAME/1", "NAME/2", in their order. */
+static bool number_studies(DatasetBuilder *b)
+{
+    for (int i = 0; i < b->count; i++) {
+        Case *c = &b->cases[i];
+        int place = 1, all = 0;
+        for (int k = 0; k < b->count; k++) {
+            bool same = !strcmp(b->cases[k].patient, c->patient);
+            all += same;
+            place += same && k < i;
+        }
+        if (all == 1) continue;
+        c->key = arena_printf(&b->store->mem, "%s/%d", c->patient, place);
+        if (!c->key) return false;
+    }
+    return true;
+}
+
+/* The options of the reader in the store: they outlive the caller's. */
+static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
+{
+    Arena *mem = &b->store->mem;
+    Reader *r = ARENA_NEW(mem, Reader, 1);
+    const char **segments = ARENA_NEW(mem, const char *, how->segment_count);
+    if (!r || !segments) return NULL;
+    for (int i = 0; i < how->segment_count; i++)
+        if (!(segments[i] = arena_strdup(mem, how->segments[i]))) return NULL;
+    // segments asked for by name become 1, 2, ...
+    DatasetOptions *o = &b->store->options;
+    if (how->segment_count > MAX_LABELS) {
+        fail_usage("segments: %d names, wanted at most %d", how->segment_count,
+                   MAX_LABELS);
+        return NULL;
+    }
+    for (int i = 0; i < how->segment_count && !how->all.label_count; i++)
+        o->labels[i] = i + 1, o->label_count = i + 1;
+    r->files = how->files;
+    r->mask = (DicomMaskOptions){
+        .image = how->files,
+        .labels = how->all.label_count ? b->store->options.labels : NULL,
+        .label_count = how->all.label_count,
+        .segments = how->segment_count ? segments : NULL,
+        .segment_count = how->segment_count,
+        .resample_mask = how->all.resample_mask,
+        .partial = how->partial};
+    return r;
+}
+
+static bool add_cases(Search *q)
+{
+    for (int i = 0, to; i < q->index.count; i = to) {
+        to = run_end(&q->index, i, false);
+        if (!add_patient(q, i, to)) return false;
+    }
+    if (q->nameless.count)
+        return fail_data("%s: %d series have no PatientID: %s; fix: patient = "
+                         "\"folder\" if there is a folder for each",
+                         q->index.root, q->nameless.count, q->nameless.text);
+    if (q->alone.count && !q->how->all.skip_unmatched)
+        return fail_data("%s: %d patients or series without the image \"%s\" "
+                         "or its partner%s%s: %s; fix: skip_unmatched = true "
+                         "leaves them out",
+                         q->index.root, q->alone.count,
+                         q->how->images ? q->how->image[0] : "(any)",
+                         q->how->mask ? " " : "",
+                         q->how->mask ? q->how->mask : "", q->alone.text);
+    return number_studies(q->b);
+}
+
+bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
+{
+    Search q = {.how = how};
+    bool ok = false;
+    *out = NULL;
+    CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
+    if (!dicom_ready()) return false;
+    if (!dataset_begin(&how->all, &q.b)) return false;
+    builder_field(q.b, "image", FIELD_IMAGE);
+    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL);
+    TRY(q.reader = make_reader(q.b, how));
+    TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
+    TRY(add_cases(&q));
+    ok = true;
+done:
+    if (!ok) dataset_drop(q.b);
+    return ok && dataset_finish(q.b, out);
+}
+
+const DicomSeries *case_series(const Dataset *ds, int number)
+{
+    const Source *s = ds->cases[number].field[0].source;
+    return s->load == load_image ? s->what : NULL;
+}

@@ -1,0 +1,359 @@
+/* dataset_nifti.c -- cases from NIfTI files, paired by what `*` matches. */
+#include "dataset_build.h"
+#include "nifti.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FOLDER_DEPTH = 32, KEY_MAX = 1024 };
+
+/* A file below the root that is NIfTI by its name. */
+typedef struct Found {
+    const char *path; /* with the root                        */
+    const char *name; /* below the root, without .nii, .nii.gz */
+} Found;
+
+typedef struct Files {
+    Found *at;
+    int count, room;
+} Files;
+
+/* A file that a pattern matches. */
+typedef struct Match {
+    const char *key;
+    const Found *file;
+} Match;
+
+typedef struct Matches {
+    Match *at; /* sorted by key */
+    int count;
+} Matches;
+
+/* ---- files -------------------------------------------------------------- */
+
+/* Length of `name` without the ending of a NIfTI file; 0: it is none. */
+static size_t stem_length(const char *name)
+{
+    static const char *ends[] = {".nii.gz", ".nii", ".hdr", ".hdr.gz"};
+    size_t n = strlen(name);
+    for (int i = 0; i < 4; i++) {
+        size_t e = strlen(ends[i]);
+        if (n > e && !strcmp(name + n - e, ends[i])) return n - e;
+    }
+    return 0;
+}
+
+static bool files_add(Files *f, Arena *mem, const char *path,
+                      const char *below)
+{
+    size_t stem = stem_length(below);
+    if (!stem) return true;
+    if (f->count == f->room) {
+        int room = f->room ? 2 * f->room : 64;
+        Found *more = mem_realloc(f->at, (size_t)room * sizeof *more);
+        if (!more) return false;
+        f->at = more;
+        f->room = room;
+    }
+    Found *one = &f->at[f->count];
+    one->path = arena_strdup(mem, path);
+    one->name = arena_printf(mem, "%.*s", (int)stem, below);
+    if (!one->path || !one->name) return false;
+    f->count++;
+    return true;
+}
+
+/* All NIfTI files in `path` and below it; `root` bytes of it are the root. */
+static bool collect(Files *f, Arena *mem, const char *path, size_t root,
+                    int depth)
+{
+    struct stat st;
+    DIR *dir = opendir(path);
+    bool ok = false;
+    if (!dir)
+        return fail_data("%s: cannot open folder: %s", path, strerror(errno));
+    for (;;) {
+        errno = 0;
+        const struct dirent *e = readdir(dir);
+        if (!e && errno) {
+            fail_data("%s: cannot read folder: %s", path, strerror(errno));
+            goto done;
+        }
+        if (!e) break;
+        if (e->d_name[0] == '.') continue; // also hidden files
+        char *full = arena_printf(mem, "%s/%s", path, e->d_name);
+        TRY(full);
+        if (stat(full, &st)) {
+            fail_data("%s: %s", full, strerror(errno));
+            goto done;
+        }
+        if (S_ISDIR(st.st_mode) && depth == FOLDER_DEPTH) {
+            fail_data("%s: folders nested deeper than %d", full, FOLDER_DEPTH);
+            goto done;
+        }
+        if (S_ISDIR(st.st_mode))
+            TRY(collect(f, mem, full, root, depth + 1));
+        else
+            TRY(files_add(f, mem, full, full + root));
+    }
+    ok = true;
+done:
+    closedir(dir);
+    return ok;
+}
+
+static int found_order(const void *a, const void *b)
+{
+    return strcmp(((const Found *)a)->path, ((const Found *)b)->path);
+}
+
+/* ---- patterns ----------------------------------------------------------- */
+
+/* Whether `text` is `pattern`; what the stars stand for is appended to key,
+ * with slashes between. The first star is as short as can be. */
+static bool matches(const char *pattern, const char *text, char *key,
+                    size_t used)
+{
+    if (*pattern != '*') {
+        if (*pattern != *text) return false;
+        return !*pattern || matches(pattern + 1, text + 1, key, used);
+    }
+    if (used && used < KEY_MAX - 1) key[used++] = '/';
+    for (size_t n = 0;; n++) {
+        key[used + n] = 0;
+        if (matches(pattern + 1, text + n, key, used + n)) return true;
+        if (!text[n] || text[n] == '/' || used + n >= KEY_MAX - 2)
+            return false;
+        key[used + n] = text[n];
+    }
+}
+
+/* The key under which a file matches a pattern; false when it does not. */
+static bool file_matches(const Found *f, const char *pattern,
+                         char key[KEY_MAX])
+{
+    const char *slash = strrchr(f->name, '/');
+    size_t folder = slash && !strchr(pattern, '/')
+                        ? (size_t)(slash - f->name)
+                        : 0;
+    if (folder >= KEY_MAX) return false;
+    memcpy(key, f->name, folder);
+    key[folder] = 0;
+    return matches(pattern, folder ? slash + 1 : f->name, key, folder);
+}
+
+/* Letters of a pattern that are not stars: which of two is more particular. */
+static int literal_length(const char *pattern)
+{
+    int n = 0;
+    for (; *pattern; pattern++)
+        n += *pattern != '*';
+    return n;
+}
+
+static int match_order(const void *a, const void *b)
+{
+    return strcmp(((const Match *)a)->key, ((const Match *)b)->key);
+}
+
+/* All files of `pattern` that a more particular one of `all` does not want. */
+static bool match_files(const Files *files, const char *pattern,
+                        const char *const *all, int patterns, Arena *mem,
+                        Matches *out)
+{
+    char key[KEY_MAX], other[KEY_MAX];
+    out->count = 0;
+    out->at = ARENA_NEW(mem, Match, files->count);
+    if (!out->at) return false;
+    for (int i = 0; i < files->count; i++) {
+        bool mine = file_matches(&files->at[i], pattern, key);
+        for (int k = 0; k < patterns && mine; k++)
+            mine = literal_length(all[k]) <= literal_length(pattern) ||
+                   !file_matches(&files->at[i], all[k], other);
+        if (!mine) continue;
+        // a pattern without a star names one file
+        const char *name = *key ? key : files->at[i].name;
+        Match *m = &out->at[out->count++];
+        *m = (Match){arena_strdup(mem, name), &files->at[i]};
+        if (!m->key) return false;
+    }
+    qsort(out->at, (size_t)out->count, sizeof *out->at, match_order);
+    for (int i = 1; i < out->count; i++)
+        if (!strcmp(out->at[i].key, out->at[i - 1].key))
+            return fail_data("%s and %s are both \"%s\" of %s",
+                             out->at[i - 1].file->path, out->at[i].file->path,
+                             pattern, out->at[i].key);
+    return true;
+}
+
+static const Match *match_find(const Matches *m, const char *key)
+{
+    const Match want = {.key = key};
+    return bsearch(&want, m->at, (size_t)m->count, sizeof want, match_order);
+}
+
+/* ---- cases -------------------------------------------------------------- */
+
+/* Whose file it is, in the arena; NULL with a reason when nothing says. */
+static const char *patient_of(const Found *f, const char *key,
+                              const char *pattern, PatientRule rule,
+                              Arena *mem)
+{
+    const char *slash = strrchr(f->name, '/');
+    const char *base = slash ? slash + 1 : f->name;
+    if (rule == PATIENT_FILE) return arena_strdup(mem, key);
+    if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
+        return arena_printf(mem, "%.*s", (int)strcspn(base, "_"), base);
+    // a folder that the pattern spells out ("imagesTr/") is no patient
+    bool named = strchr(pattern, '/') &&
+                 !memchr(pattern, '*', strcspn(pattern, "/"));
+    if (slash && (rule == PATIENT_FOLDER || !named))
+        return arena_printf(mem, "%.*s", (int)strcspn(f->name, "/"), f->name);
+    fail_data("%s: nothing says whose image it is (no folder of a patient, no "
+              "name sub-XX_...); fix: patient = \"file\" if every file is "
+              "another person",
+              f->path);
+    return NULL;
+}
+
+static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
+{
+    (void)notes;
+    return nifti_read(s->path, NULL, out, NULL);
+}
+
+static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const NiftiOptions options = {.label = true};
+    (void)notes;
+    return nifti_read(s->path, &options, out, NULL);
+}
+
+/* The patterns of a data set and what they match. */
+typedef struct Plan {
+    const char *pattern[MAX_CHANNELS + 1]; /* images, then the mask */
+    Matches found[MAX_CHANNELS + 1];
+    int images, patterns;
+} Plan;
+
+/* One case, or none (true, b->count unchanged) when a partner is missing. */
+static bool add_case(DatasetBuilder *b, const Plan *plan,
+                     const DatasetNifti *how, const Match *first,
+                     Names *alone)
+{
+    Arena *mem = &b->store->mem;
+    Source *s = builder_sources(b, plan->patterns);
+    Case c = {.key = first->key};
+    if (!s) return false;
+    for (int k = 0; k < plan->patterns; k++) {
+        const Match *m = match_find(&plan->found[k], first->key);
+        if (!m) {
+            names_add(alone, first->key);
+            b->skipped++;
+            return true;
+        }
+        s[k] = (Source){.load = k < plan->images ? load_image : load_label,
+                        .path = m->file->path};
+    }
+    c.patient = patient_of(first->file, c.key, plan->pattern[0], how->patient,
+                           mem);
+    if (!c.patient) return false;
+    c.field[0] = (struct CaseField){s, plan->images};
+    if (plan->patterns > plan->images)
+        c.field[1] = (struct CaseField){s + plan->images, 1};
+    return builder_add(b, &c);
+}
+
+/* Partners without a first image. */
+static void find_widows(const Plan *plan, Names *alone, DatasetBuilder *b)
+{
+    for (int k = 1; k < plan->patterns; k++)
+        for (int i = 0; i < plan->found[k].count; i++) {
+            const char *key = plan->found[k].at[i].key;
+            if (match_find(&plan->found[0], key)) continue;
+            names_add(alone, plan->found[k].at[i].file->name);
+            b->skipped++;
+        }
+}
+
+static bool add_cases(DatasetBuilder *b, const Files *files,
+                      const DatasetNifti *how, Plan *plan)
+{
+    Names alone = {.count = 0};
+    for (int k = 0; k < plan->patterns; k++) {
+        if (!match_files(files, plan->pattern[k], plan->pattern,
+                         plan->patterns, &b->store->mem, &plan->found[k]))
+            return false;
+        if (!plan->found[k].count)
+            return fail_data("%s: none of %d NIfTI files is \"%s\"",
+                             b->store->root, files->count, plan->pattern[k]);
+    }
+    for (int i = 0; i < plan->found[0].count; i++)
+        if (!add_case(b, plan, how, &plan->found[0].at[i], &alone))
+            return false;
+    find_widows(plan, &alone, b);
+    if (!alone.count || how->all.skip_unmatched) return true;
+    return fail_data("%s: %d files without a partner (%s, %s): %s; fix: "
+                     "skip_unmatched = true leaves them out",
+                     b->store->root, alone.count, plan->pattern[0],
+                     plan->pattern[plan->patterns - 1], alone.text);
+}
+
+/* The only case is the file that the user named. */
+static bool add_file(DatasetBuilder *b, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    Source *s = builder_sources(b, 1);
+    size_t stem = stem_length(base);
+    if (!stem)
+        return fail_data("%s: not the name of a NIfTI file (.nii, .nii.gz)",
+                         path);
+    Case c = {.key = arena_printf(&b->store->mem, "%.*s", (int)stem, base)};
+    if (!s || !c.key) return false;
+    *s = (Source){.load = load_image, .path = path};
+    c.patient = c.key;
+    c.field[0] = (struct CaseField){s, 1};
+    return builder_add(b, &c);
+}
+
+bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
+{
+    struct stat st;
+    Files files = {NULL, 0, 0};
+    DatasetBuilder *b = NULL;
+    Plan plan = {.images = how->images};
+    bool ok = false;
+    *out = NULL;
+    if (stat(root, &st)) return fail_data("%s: %s", root, strerror(errno));
+    if (!dataset_begin(&how->all, &b)) return false;
+    CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
+    TRY(b->store->root = arena_strdup(&b->store->mem, root));
+    bool folder = S_ISDIR(st.st_mode);
+    builder_field(b, "image", FIELD_IMAGE);
+    if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL);
+    if (folder) {
+        for (int i = 0; i < how->images; i++)
+            plan.pattern[i] = how->image[i];
+        if (!how->images) plan.pattern[plan.images++] = "*";
+        plan.patterns = plan.images;
+        if (how->mask) plan.pattern[plan.patterns++] = how->mask;
+        size_t skip = strlen(root);
+        TRY(collect(&files, &b->store->mem, root, skip + 1, 0));
+        if (!files.count) {
+            fail_data("%s: no NIfTI files (.nii, .nii.gz)", root);
+            goto done;
+        }
+        qsort(files.at, (size_t)files.count, sizeof *files.at, found_order);
+        TRY(add_cases(b, &files, how, &plan));
+    } else {
+        TRY(add_file(b, b->store->root));
+    }
+    ok = true;
+done:
+    mem_free(files.at);
+    if (!ok) dataset_drop(b);
+    return ok && dataset_finish(b, out);
+}

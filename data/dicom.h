@@ -1,0 +1,201 @@
+/* dicom.h -- medical images as scanners write them.
+ *
+ * A folder is scanned into series, a series is loaded into a Volume, a mask
+ * (an ordinary series or a DICOM SEG) is loaded onto the grid of its image,
+ * and a volume or a mask is written back. Slices are ordered by the
+ * projection of ImagePositionPatient on the slice normal, never by name or
+ * InstanceNumber. Nothing is guessed: what is missing or contradictory is an
+ * error of kind ERR_DATA in the form
+ *     PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: WHAT TO DO
+ * Every file passes our own walker (dicom_walk.h); DCMTK decodes compressed
+ * frames and writes files, and never parses a file that came from outside.
+ *
+ * Threads: all functions may run in several threads at once on different
+ * output arguments; a DicomIndex and its DicomSeries are constant once the
+ * scan has returned and may be shared. Nothing of DCMTK starts before the
+ * first compressed frame or the first file written. */
+#ifndef SEG_DICOM_H
+#define SEG_DICOM_H
+#include "volume.h"
+
+/* True when the program was built with DICOM; else false with a reason that
+ * says how to get it. Every function below that can fail asks this first. */
+bool dicom_ready(void);
+
+/* How files are read; all zero is the strict default. */
+typedef struct DicomOptions {
+    bool assume_hu;          /* CT without RescaleIntercept is in HU     */
+    bool resample_tilt;      /* straighten a tilted stack (linear)       */
+    bool assume_implicit_le; /* no transfer syntax: implicit VR LE       */
+    bool want_3d;            /* one slice is an error                    */
+    int64_t max_voxels;      /* 0: 2^33                                  */
+    int64_t max_file_bytes;  /* 0: 16 GiB                                */
+} DicomOptions;
+
+/* ---- finding ----------------------------------------------------------- */
+
+typedef enum DicomKind {
+    DICOM_IMAGE, /* single-frame images, one file a slice              */
+    DICOM_MULTI, /* multi-frame images: found and named, not loaded    */
+    DICOM_SEG,   /* segmentation objects                               */
+} DicomKind;
+
+/* Files that share patient, study and SeriesInstanceUID. Where such files
+ * repeat a SOPInstanceUID in several folders (a mask saved beside its image
+ * under the same UIDs), every folder is a series of its own. Text is "" when
+ * the element is absent or empty; patient text is as stored, without padding.
+ * All of it lives in the arena of the scan. */
+typedef struct DicomSeries {
+    DicomKind kind;
+    const char *patient_id, *study_uid, *series_uid, *description;
+    const char *modality, *sop_class; /* "MR"; UID                           */
+    const char *frame_uid;            /* FrameOfReferenceUID                 */
+    const char *folder;               /* deepest folder holding all files    */
+    int32_t number;                   /* SeriesNumber; 0 when absent         */
+    int32_t rows, cols;               /* of the first file                   */
+    int32_t count;                    /* files                               */
+    int32_t frames;                   /* count, or the sum of NumberOfFrames */
+    const char *const *paths;         /* count, sorted by strcmp             */
+} DicomSeries;
+
+typedef struct DicomIndex {
+    const char *root;
+    const DicomSeries *series; /* by patient, study, number, UID, folder */
+    int32_t count;             /* series                                 */
+    int32_t files;             /* image files, all of them in a series   */
+    int32_t not_images;        /* DICOM, but reports, plans, DICOMDIR .. */
+    int32_t not_dicom;         /* anything else                          */
+} DicomIndex;
+
+/* Everything below `root` (a folder, or one file), whatever the names; links
+ * are followed, each folder once. Reads headers only. The order of the result
+ * does not depend on the order of directory entries. A file that is DICOM
+ * but damaged fails the scan and is named (a silently missing slice would be
+ * worse); a folder without any DICOM image fails. `options` may be NULL. */
+bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
+                DicomIndex *out);
+
+/* The one series meant by `series`: equal to its series UID, else to its
+ * description, else to the last part of its folder; NULL means there must be
+ * only one. None or several: fails and lists what there is. The result
+ * points into the index. */
+const DicomSeries *dicom_select(const DicomIndex *index, const char *series);
+
+/* Cheap: does the file start like DICOM (DICM mark at byte 128, or a group
+ * 0002 or 0008 element at byte 0)? False also when it cannot be read; never
+ * sets a reason. */
+bool dicom_is_file(const char *path);
+
+/* ---- reading ----------------------------------------------------------- */
+
+/* What a reader should tell the user, once a series each. */
+typedef struct DicomNote {
+    bool warning;     /* else a conversion that was made */
+    const char *text; /* "FOLDER: dicom: MONOCHROME1 inverted [tag ...]" */
+    struct DicomNote *next;
+} DicomNote;
+
+/* Zero-initialise, pass to any number of calls of one thread, free once. */
+typedef struct DicomNotes {
+    Arena arena;
+    DicomNote *first, *last;
+    int32_t count;
+} DicomNotes;
+
+void dicom_notes_free(DicomNotes *notes);
+
+/* Voxel (i,j,k) of out = stored value of column i, row j in the k-th slice
+ * along the normal, MONOCHROME1 inverted inside the stored range, times
+ * RescaleSlope plus RescaleIntercept of that slice. d = count, h = rows,
+ * w = cols, c = 1; I16 when every value is an integer that fits, else F32.
+ * Affine columns: row cosine * column spacing, column cosine * row spacing,
+ * step between slices (last minus first position over count - 1; one slice:
+ * normal * SliceThickness). Unit HU for CT, else none. `options` and `notes`
+ * may be NULL. Fails as the table of defects says, also when all voxels of
+ * the series are equal. */
+bool dicom_load(const DicomSeries *series, const DicomOptions *options,
+                Volume *out, DicomNotes *notes);
+
+typedef struct DicomMaskOptions {
+    DicomOptions image; /* the options that load the image                */
+    /* Ordinary series: the values that may stand beside 0; value labels[i]
+     * becomes i + 1. NULL: 1 .. 255 stand for themselves, except that
+     * values 0 and 255 alone are refused until 255 is declared. */
+    const int32_t *labels;
+    int32_t label_count;
+    /* SEG: labels of the segments wanted; segments[i] becomes i + 1. NULL:
+     * all, by their SegmentNumber. */
+    const char *const *segments;
+    int32_t segment_count;
+    bool resample_mask; /* another grid: nearest neighbour instead of error */
+    bool partial;       /* image slices without a mask slice are background */
+} DicomMaskOptions;
+
+/* out = U8 labels on the grid of `image` (extents and affine of dicom_load
+ * with options->image, also after resample_tilt), unit LABEL. Slices of an
+ * ordinary series are paired by SOPInstanceUID, else by
+ * ReferencedSOPInstanceUID, else by ImagePositionPatient, else by
+ * InstanceNumber; the rule is a note, a warning for the last one. A rule
+ * counts only when it gives every mask slice its own image slice. Both
+ * grids must agree to 1 % of a voxel unless resample_mask. Frames of a SEG
+ * (binary, or fractional cut at one half) are placed by their plane position;
+ * slices without a frame are background, segments that overlap are an error
+ * unless one segment alone is asked for. */
+bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
+                     const DicomMaskOptions *options, Volume *out,
+                     DicomNotes *notes);
+
+/* ---- writing ----------------------------------------------------------- */
+
+typedef enum DicomSyntax {
+    DICOM_EXPLICIT_LE,
+    DICOM_IMPLICIT_LE,
+    DICOM_BIG_ENDIAN,
+    DICOM_DEFLATED,
+    DICOM_RLE,
+    DICOM_JPEG_LOSSLESS, /* process 14, selection value 1 */
+    DICOM_JPEG_LS,       /* lossless                      */
+    DICOM_SYNTAX_COUNT
+} DicomSyntax;
+
+/* How a series is written. Zero means the default in brackets. `references`
+ * is the description of a series of this patient and seed whose slices these
+ * name in ReferencedImageSequence, slice by slice. */
+typedef struct DicomWrite {
+    const char *patient_id;        /* required                            */
+    const char *patient_name;      /* [patient_id]                        */
+    const char *study_description; /* [absent]                            */
+    const char *description;       /* of the series; required             */
+    const char *modality;          /* ["MR"]; also "CT"                   */
+    const char *references;        /* [none]                              */
+    uint64_t seed;                 /* of all UIDs and orders              */
+    int32_t series_number;         /* [1]                                 */
+    DicomSyntax syntax;            /* [explicit little endian]            */
+    int32_t bits_stored;           /* 1 .. 16 [16]; <= 8: 8 are allocated */
+    bool is_signed, monochrome1;
+    double slope, intercept; /* slope 0: neither is written (CT: 1 and 0) */
+    bool shuffle; /* file names and InstanceNumber in two orders drawn from
+                   * seed and description */
+} DicomWrite;
+
+/* One file a slice, `folder`/IM0001.dcm ..., the folder made when absent
+ * (its parent must exist). The stored value of v is round((v - intercept) /
+ * slope), inverted inside the stored range for MONOCHROME1; one that
+ * bits_stored cannot hold is an error. voxels: U8, I16 or F32, c = 1. Study,
+ * frame of reference, series and instance UIDs are functions of (seed,
+ * patient_id), and further of description and slice, so equal arguments give
+ * equal bytes and two series of one patient share study and frame. */
+bool dicom_write_series(const char *folder, const Volume *v,
+                        const DicomWrite *how);
+
+/* `path` = one DICOM SEG, binary, AUTOMATIC, with a segment for each of
+ * `names` (label i + 1 is names[i]; labels beyond `count` are an error), on
+ * the grid and in the frame of reference of `source`, whose patient and study
+ * elements it copies; `mask` is U8 on the grid of dicom_load(source). Frames
+ * without a voxel are left out (an empty segment keeps one empty frame).
+ * Written aside and renamed; the same arguments give the same bytes. */
+bool dicom_write_seg(const char *path, const Volume *mask,
+                     const char *const *names, int32_t count,
+                     const DicomSeries *source);
+
+#endif

@@ -1,0 +1,58 @@
+/* dicom_codec.h -- what DCMTK does for us, as a C face.
+ *
+ * Two jobs: decode JPEG and JPEG-LS frames that were cut out of a file and
+ * checked, and write a file from a list of elements and pixels. DCMTK gets
+ * no bytes of a foreign file but those frames. Implemented by dicom.cc, or
+ * by dicom_none.c in a build without DCMTK. May be called in any thread; the
+ * library starts once, on the first call. */
+#ifndef SEG_DICOM_CODEC_H
+#define SEG_DICOM_CODEC_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CODEC_WHY = 256 }; /* bytes of a reason, with its end */
+
+typedef struct CodecPixels {
+    const char *syntax_uid;
+    uint16_t rows, cols, allocated, stored;
+    bool is_signed;
+    int32_t frames;
+} CodecPixels;
+
+typedef struct CodecBytes {
+    const uint8_t *bytes;
+    uint32_t length;
+} CodecBytes;
+
+/* One frame in `count` fragments into out: rows * cols samples of 8 or 16
+ * bits, little endian. False with a text in why. */
+bool codec_decode(const CodecPixels *form, const CodecBytes *fragments,
+                  int32_t count, uint8_t *out, char why[CODEC_WHY]);
+
+/* An element to write, in the order of the file. Value is text, with
+ * backslashes between values, also for numbers. depth counts the items
+ * around it; an item is tag 0xFFFEE000 with the depth of its contents, and
+ * a sequence has no value. */
+typedef struct CodecElement {
+    uint32_t tag;
+    uint16_t vr; /* two letters */
+    uint8_t depth;
+    const char *value;
+} CodecElement;
+
+/* Write `path` in the transfer syntax of `form`: the elements, and PixelData
+ * from `bytes` bytes, little endian, frame by frame. The element list has
+ * no pixel module beyond what it names itself: nothing is added. */
+bool codec_write(const char *path, const CodecPixels *form,
+                 const CodecElement *elements, int32_t count,
+                 const uint8_t *pixels, size_t bytes, char why[CODEC_WHY]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

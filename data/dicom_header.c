@@ -1,0 +1,400 @@
+#include "dicom_header.h"
+#include <math.h>
+#include <string.h>
+
+enum { MAX_FRAMES = 1 << 24 };
+
+bool header_decimal(const char *text, size_t length, double *out)
+{
+    size_t i = 0, end = length;
+    while (i < end && text[i] == ' ')
+        i++;
+    while (end > i && (text[end - 1] == ' ' || !text[end - 1]))
+        end--;
+    bool minus = i < end && text[i] == '-';
+    if (i < end && (text[i] == '-' || text[i] == '+')) i++;
+    // digits beyond 18 only move the point
+    uint64_t mantissa = 0;
+    int exponent = 0, digits = 0;
+    bool point = false;
+    for (; i < end; i++) {
+        if (text[i] == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (text[i] < '0' || text[i] > '9') break;
+        digits++;
+        if (mantissa < 100000000000000000u) {
+            mantissa = 10 * mantissa + (uint64_t)(text[i] - '0');
+            exponent -= point;
+        } else {
+            exponent += !point;
+        }
+    }
+    if (!digits) return false;
+    if (i < end && (text[i] == 'e' || text[i] == 'E')) {
+        int e = 0, sign = 1;
+        i++;
+        if (i < end && (text[i] == '-' || text[i] == '+'))
+            sign = text[i++] == '-' ? -1 : 1;
+        if (i == end) return false;
+        for (; i < end && text[i] >= '0' && text[i] <= '9'; i++)
+            if (e < 10000) e = 10 * e + (text[i] - '0');
+        exponent += sign * e;
+    }
+    if (i != end) return false;
+    double v = (double)mantissa;
+    for (; exponent > 0 && v < HUGE_VAL && v > 0; exponent -= 22)
+        v *= exponent >= 22 ? 1e22 : pow(10, exponent);
+    for (; exponent < 0 && v > 0; exponent += 22)
+        v /= exponent <= -22 ? 1e22 : pow(10, -exponent);
+    *out = minus ? -v : v;
+    return isfinite(v);
+}
+
+const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
+{
+    size_t n = e ? e->length : 0;
+    const uint8_t *p = e ? w->bytes + e->offset : NULL;
+    const uint8_t *nul = n ? memchr(p, 0, n) : NULL;
+    if (nul) n = (size_t)(nul - p);
+    while (n && p[n - 1] == ' ')
+        n--;
+    while (n && *p == ' ')
+        p++, n--;
+    char *text = arena_alloc(arena, n + 1);
+    if (!text) return NULL;
+    for (size_t i = 0; i < n; i++)
+        text[i] = p[i] < 32 || p[i] == 127 ? '?' : (char)p[i];
+    return text;
+}
+
+// a piece of a value fit for an error text: short and printable
+static const char *shown(const uint8_t *p, size_t n, char text[24])
+{
+    size_t kept = n < 20 ? n : 20;
+    for (size_t i = 0; i < kept; i++)
+        text[i] = p[i] < 32 || p[i] > 126 ? '?' : (char)p[i];
+    memcpy(text + kept, n > kept ? "..." : "", n > kept ? 4 : 1);
+    return text;
+}
+
+// the first value of a short text element, for an error text
+static const char *charset(const Walk *w, char text[24])
+{
+    const WalkElement *e =
+        walk_find(w, WALK_ROOT, (uint32_t)TAG_SpecificCharacterSet);
+    if (!e || !e->length) return "unknown";
+    size_t n = e->length;
+    const uint8_t *p = w->bytes + e->offset;
+    while (n && (p[n - 1] == ' ' || !p[n - 1]))
+        n--;
+    return shown(p, n, text);
+}
+
+// is there anything in the value but padding?
+static bool filled(const Walk *w, const WalkElement *e)
+{
+    if (!e) return false;
+    for (size_t i = 0; i < e->length; i++)
+        if (w->bytes[e->offset + i] != ' ' && w->bytes[e->offset + i])
+            return true;
+    return false;
+}
+
+bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
+                    bool *found)
+{
+    *found = filled(w, e);
+    if (!*found) return true;
+    const uint8_t *p = w->bytes + e->offset;
+    size_t n = e->length;
+    char text[24];
+    int values = 1;
+    for (size_t i = 0; i < n; i++) {
+        values += p[i] == '\\';
+        if (p[i] >= 128 || p[i] == 27)
+            return dicom_fail(w->path, e->tag, NULL,
+                              "character set %s in a number", charset(w, text));
+    }
+    if (values != count)
+        return dicom_fail(w->path, e->tag, NULL, "%d values, need %d", values,
+                          count);
+    for (int i = 0; i < count; i++) {
+        const uint8_t *bar = memchr(p, '\\', n);
+        size_t piece = bar ? (size_t)(bar - p) : n;
+        if (!header_decimal((const char *)p, piece, &out[i])) {
+            while (piece && (p[piece - 1] == ' ' || !p[piece - 1]))
+                piece--;
+            return dicom_fail(w->path, e->tag, NULL,
+                              "number \"%s\" not a decimal string",
+                              shown(p, piece, text));
+        }
+        if (bar) n -= piece + 1, p += piece + 1;
+    }
+    return true;
+}
+
+// an IS that need not be there
+static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
+{
+    double v = 0;
+    const WalkElement *e = walk_find(w, WALK_ROOT, tag);
+    if (!header_numbers(w, e, 1, &v, found)) return false;
+    if (!*found) return true;
+    char text[24];
+    if (v != floor(v) || fabs(v) > INT32_MAX)
+        return dicom_fail(w->path, tag, NULL,
+                          "number \"%s\" not a decimal string",
+                          shown(w->bytes + e->offset, e->length, text));
+    *out = (int32_t)v;
+    return true;
+}
+
+bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found)
+{
+    *found = e && e->length;
+    if (!*found) return true;
+    if (e->length != 2)
+        return dicom_fail(w->path, e->tag, NULL, "%zu values, need 1",
+                          e->length / 2);
+    *out = walk_u16(w->bytes + e->offset, w->big_endian);
+    return true;
+}
+
+static bool text_into(const Walk *w, uint32_t tag, Arena *arena,
+                      const char **out)
+{
+    *out = header_text(w, walk_find(w, WALK_ROOT, tag), arena);
+    return *out != NULL;
+}
+
+// the image that this one was made from or belongs to
+static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
+{
+    static const int sequences[] = {TAG_ReferencedImageSequence,
+                                    TAG_SourceImageSequence};
+    h->reference = "";
+    for (int i = 0; i < 2 && !*h->reference; i++) {
+        const WalkElement *s = walk_find(w, WALK_ROOT, (uint32_t)sequences[i]);
+        uint32_t item = s ? walk_item(w, s, 0) : WALK_ROOT;
+        if (item == WALK_ROOT) continue;
+        h->reference = header_text(
+            w, walk_find(w, item, TAG_ReferencedSOPInstanceUID), arena);
+        if (!h->reference) return false;
+    }
+    return true;
+}
+
+bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
+{
+    *h = (DicomHeader){.path = w->path,
+                       .slope = 1,
+                       .frames = 1,
+                       .has_pixels = w->pixels != WALK_ROOT,
+                       .transfer = w->transfer};
+    memcpy(h->syntax, w->syntax, sizeof h->syntax);
+    const struct {
+        int tag;
+        const char **out;
+    } texts[] = {
+        {TAG_PatientID, &h->patient_id},
+        {TAG_StudyInstanceUID, &h->study_uid},
+        {TAG_SeriesInstanceUID, &h->series_uid},
+        {TAG_SOPInstanceUID, &h->sop_uid},
+        {TAG_SOPClassUID, &h->sop_class},
+        {TAG_FrameOfReferenceUID, &h->frame_uid},
+        {TAG_SeriesDescription, &h->description},
+        {TAG_Modality, &h->modality},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!text_into(w, (uint32_t)texts[i].tag, arena, texts[i].out))
+            return false;
+    bool found;
+    const WalkElement *frames = walk_find(w, WALK_ROOT, TAG_NumberOfFrames);
+    double n = 1;
+    char text[24];
+    if (filled(w, frames) &&
+        (!header_decimal((const char *)w->bytes + frames->offset,
+                         frames->length, &n) ||
+         n != floor(n) || n < 1 || n > MAX_FRAMES)) {
+        const uint8_t *p = w->bytes + frames->offset;
+        size_t length = frames->length;
+        while (length && p[length - 1] <= ' ')
+            length--;
+        return dicom_fail(w->path, TAG_NumberOfFrames, NULL,
+                          "NumberOfFrames \"%s\" is not a number from 1 to %d",
+                          shown(p, length, text), MAX_FRAMES);
+    }
+    h->frames = (int32_t)n;
+    return whole(w, TAG_SeriesNumber, &h->number, &found) &&
+           whole(w, TAG_InstanceNumber, &h->instance, &h->has_instance) &&
+           header_u16(w, walk_find(w, WALK_ROOT, TAG_Rows), &h->rows, &found) &&
+           header_u16(w, walk_find(w, WALK_ROOT, TAG_Columns), &h->cols,
+                      &found) &&
+           find_reference(w, arena, h);
+}
+
+// rows 31 to 41: how pixels are stored
+static bool check_pixels(const Walk *w, const DicomOptions *o,
+                         bool segmentation, const char *where, DicomHeader *h,
+                         DicomNotes *notes)
+{
+    const char *path = w->path;
+    int32_t sign = 0;
+    h->samples = 1;
+    const struct {
+        int tag;
+        int32_t *out;
+    } numbers[] = {
+        {TAG_SamplesPerPixel, &h->samples}, {TAG_BitsAllocated, &h->allocated},
+        {TAG_BitsStored, &h->stored},       {TAG_HighBit, &h->high},
+        {TAG_PixelRepresentation, &sign},
+    };
+    bool found;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!header_u16(w, walk_find(w, WALK_ROOT, (uint32_t)numbers[i].tag),
+                        numbers[i].out, &found))
+            return false;
+    if (!h->rows || !h->cols)
+        return dicom_fail(path, h->rows ? TAG_Columns : TAG_Rows, NULL,
+                          "Rows or Columns is 0");
+    int64_t limit = o->max_voxels ? o->max_voxels : (int64_t)1 << 33;
+    int64_t plane = (int64_t)h->rows * h->cols;
+    int64_t deep = (int64_t)h->frames * h->samples;
+    if (deep && plane > limit / deep)
+        return dicom_fail(path, TAG_Rows, NULL,
+                          "%d x %d x %d x %d does not fit (limit %lld voxels)",
+                          h->rows, h->cols, h->frames, h->samples,
+                          (long long)limit);
+    bool one_bit = segmentation && h->allocated == 1;
+    if (h->allocated != 8 && h->allocated != 16 && h->allocated != 32 &&
+        !one_bit)
+        return dicom_fail(path, TAG_BitsAllocated, NULL,
+                          "BitsAllocated %d, need 8, 16 or 32", h->allocated);
+    if (h->stored > h->allocated)
+        return dicom_fail(path, TAG_BitsStored, NULL,
+                          "BitsStored %d > BitsAllocated %d", h->stored,
+                          h->allocated);
+    if (h->high >= h->allocated)
+        return dicom_fail(path, TAG_HighBit, NULL,
+                          "HighBit %d >= BitsAllocated %d", h->high,
+                          h->allocated);
+    if (h->high != h->stored - 1)
+        return dicom_fail(path, TAG_HighBit, NULL,
+                          "HighBit %d, need BitsStored - 1", h->high);
+    if (sign > 1)
+        return dicom_fail(path, TAG_PixelRepresentation, NULL,
+                          "PixelRepresentation %d, need 0 or 1", sign);
+    if (h->samples != 1)
+        return dicom_fail(path, TAG_SamplesPerPixel, NULL,
+                          "%d samples per pixel, recipe wants 1", h->samples);
+    const WalkElement *e =
+        walk_find(w, WALK_ROOT, TAG_PhotometricInterpretation);
+    size_t n = e ? e->length : 0;
+    const uint8_t *p = e ? w->bytes + e->offset : NULL;
+    while (n && (p[n - 1] == ' ' || !p[n - 1]))
+        n--;
+    bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
+                (p[10] == '1' || p[10] == '2');
+    char text[24];
+    if (!grey)
+        return dicom_fail(path, TAG_PhotometricInterpretation, NULL,
+                          "photometric %s not supported",
+                          n ? shown(p, n, text) : "(none)");
+    h->is_signed = sign, h->inverted = p[10] == '1';
+    if (h->inverted &&
+        !dicom_note(notes, false, where, TAG_PhotometricInterpretation,
+                    "MONOCHROME1 inverted"))
+        return false;
+    if (h->is_signed && h->stored < h->allocated &&
+        !dicom_note(notes, false, where, TAG_BitsStored,
+                    "sign extended from %d bits", h->stored))
+        return false;
+    return true;
+}
+
+// rows 46 to 49: from stored values to quantities
+static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
+{
+    if (walk_find(w, WALK_ROOT, TAG_ModalityLUTSequence))
+        return dicom_fail(w->path, TAG_ModalityLUTSequence, NULL,
+                          "Modality LUT is not linear");
+    const WalkElement *e = walk_find(w, WALK_ROOT, TAG_RescaleSlope);
+    double slope = 1;
+    char text[24];
+    if (filled(w, e)) {
+        const uint8_t *p = w->bytes + e->offset;
+        size_t n = e->length;
+        while (n && (p[n - 1] == ' ' || !p[n - 1]))
+            n--;
+        while (n && *p == ' ')
+            p++, n--;
+        if (!header_decimal((const char *)p, n, &slope) || slope == 0)
+            return dicom_fail(w->path, TAG_RescaleSlope, NULL,
+                              "RescaleSlope is %s",
+                              slope == 0 ? "0" : shown(p, n, text));
+        h->has_slope = true;
+    }
+    h->slope = slope;
+    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_RescaleIntercept), 1,
+                        &h->intercept, &h->has_intercept))
+        return false;
+    if (!strcmp(h->modality, "CT") && !h->has_intercept && !o->assume_hu)
+        return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
+                          "CT without RescaleIntercept");
+    return true;
+}
+
+// rows 53, 59, 69 and 70: where the slice lies
+static bool check_geometry(const Walk *w, DicomHeader *h)
+{
+    const WalkElement *e = walk_find(w, WALK_ROOT, TAG_PixelSpacing);
+    static const char bad[] = "PixelSpacing missing, 0, negative or NaN";
+    bool found;
+    if (filled(w, e) && e->length >= 3) {
+        const char *p = (const char *)w->bytes + e->offset;
+        if ((p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n')
+            return dicom_fail(w->path, e->tag, NULL, bad);
+    }
+    if (!header_numbers(w, e, 2, h->spacing_mm, &h->has_spacing)) return false;
+    if (h->has_spacing && (!(h->spacing_mm[0] > 0) || !(h->spacing_mm[1] > 0)))
+        return dicom_fail(w->path, e->tag, NULL, bad);
+    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_SliceThickness), 1,
+                        &h->thickness_mm, &found))
+        return false;
+    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_ImagePositionPatient), 3,
+                        h->position_mm, &h->has_position))
+        return false;
+    e = walk_find(w, WALK_ROOT, TAG_ImageOrientationPatient);
+    if (!header_numbers(w, e, 6, h->orientation, &h->has_orientation))
+        return false;
+    return !h->has_orientation || header_orthogonal(w->path, h->orientation);
+}
+
+bool header_orthogonal(const char *path, const double o[6])
+{
+    double row = o[0] * o[0] + o[1] * o[1] + o[2] * o[2];
+    double col = o[3] * o[3] + o[4] * o[4] + o[5] * o[5];
+    double dot = o[0] * o[3] + o[1] * o[4] + o[2] * o[5];
+    // what four decimals of a cosine leave
+    const double slack = 1e-3;
+    if (fabs(row - 1) > slack || fabs(col - 1) > slack || fabs(dot) > slack)
+        return dicom_fail(path, TAG_ImageOrientationPatient, NULL,
+                          "row and column not unit and orthogonal (dot %.4g)",
+                          dot);
+    return true;
+}
+
+bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
+                  const char *where, DicomHeader *h, DicomNotes *notes)
+{
+    static const DicomOptions strict;
+    if (!options) options = &strict;
+    if (!h->has_pixels)
+        return dicom_fail(w->path, TAG_SOPClassUID, NULL, "not an image (%s)",
+                          dicom_class_name(h->sop_class));
+    return check_pixels(w, options, segmentation, where, h, notes) &&
+           (segmentation || check_rescale(w, options, h)) &&
+           check_geometry(w, h);
+}

@@ -1,0 +1,59 @@
+/* dicom_header.h -- what the elements of one file say.
+ *
+ * Values are taken from a Walk; numbers are parsed here, in no locale, and a
+ * text that is not a number is an error, never 0. What may be absent has a
+ * flag; whether its absence matters is decided by who needs it. */
+#ifndef SEG_DICOM_HEADER_H
+#define SEG_DICOM_HEADER_H
+#include "dicom_walk.h"
+
+typedef struct DicomHeader {
+    const char *path;
+    const char *patient_id, *study_uid, *series_uid, *sop_uid, *sop_class;
+    const char *frame_uid, *description, *modality; /* "" when absent        */
+    const char *reference; /* first ReferencedSOPInstanceUID, "" when absent */
+    int32_t number;        /* SeriesNumber; 0 when absent                    */
+    int32_t instance;      /* InstanceNumber                                 */
+    int32_t rows, cols, frames, samples;
+    int32_t allocated, stored, high; /* bits                                 */
+    double position_mm[3];           /* centre of the first pixel, LPS       */
+    double orientation[6];           /* along a row, then down a column      */
+    double spacing_mm[2];            /* between rows, between columns        */
+    double thickness_mm;             /* SliceThickness; 0 when absent        */
+    double slope, intercept;         /* 1 and 0 when absent                  */
+    bool has_instance, has_position, has_orientation, has_spacing;
+    bool has_slope, has_intercept;
+    bool is_signed, inverted; /* PixelRepresentation 1; MONOCHROME1          */
+    bool has_pixels;          /* a PixelData element                         */
+    const DicomTransfer *transfer; /* NULL: unknown                          */
+    char syntax[65];
+} DicomHeader;
+
+/* Who the file is and what it shows; enough to group it. Texts live in the
+ * arena. */
+bool header_identity(const Walk *w, Arena *arena, DicomHeader *h);
+
+/* After header_identity: pixels and geometry, checked for one grey image a
+ * frame. `segmentation` allows 1 bit. Notes are collected under `where`. */
+bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
+                  const char *where, DicomHeader *h, DicomNotes *notes);
+
+/* Row 53: row and column direction are unit vectors and orthogonal. */
+bool header_orthogonal(const char *path, const double orientation[6]);
+
+/* Is the text one decimal number, with optional spaces around? Then *out.
+ * Correct to the last bit for up to 15 digits and exponents up to 22. */
+bool header_decimal(const char *text, size_t length, double *out);
+
+/* Value of e as text without padding, control characters as '?'; "" when e
+ * is NULL. NULL only without memory. */
+const char *header_text(const Walk *w, const WalkElement *e, Arena *arena);
+
+/* Exactly `count` decimal numbers (DS or IS) into out. false when
+ * there is a reason; *found is false when e is NULL or empty. */
+bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
+                    bool *found);
+
+/* One US; false with a reason when its length is not 2; *found as above. */
+bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found);
+#endif

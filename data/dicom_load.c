@@ -1,0 +1,238 @@
+#include "dicom_load.h"
+#include "dicom_file.h"
+#include "dicom_frames.h"
+#include <math.h>
+#include <string.h>
+
+// rows 9, 10 and 12: oddities of structure, once a series
+static bool note_oddities(const Walk *w, const char *where, DicomNotes *notes)
+{
+    if ((w->odd & WALK_TRAILING) &&
+        !dicom_note(notes, true, where, 0,
+                    "%zu bytes after the last element ignored", w->trailing))
+        return false;
+    if ((w->odd & WALK_GROUP_LENGTH) &&
+        !dicom_note(notes, true, where, w->odd_tag,
+                    "group length wrong, ignored"))
+        return false;
+    return !(w->odd & WALK_ORDER) ||
+           dicom_note(notes, true, where, w->odd_tag, "elements out of order");
+}
+
+static bool check_kind(const DicomSeries *s)
+{
+    if (s->kind == DICOM_SEG)
+        return dicom_fail(s->folder, TAG_SOPClassUID, "load it as a mask",
+                          "a segmentation, not an image");
+    if (s->kind == DICOM_MULTI)
+        return dicom_fail(
+            s->paths[0], TAG_NumberOfFrames, "convert it to one file a slice",
+            "multi-frame image of %d frames is not supported", s->frames);
+    return true;
+}
+
+bool load_headers(const DicomSeries *series, const DicomOptions *options,
+                  Arena *arena, DicomHeader **out, DicomNotes *notes)
+{
+    if (!check_kind(series)) return false;
+    DicomHeader *h = ARENA_NEW(arena, DicomHeader, series->count);
+    if (!h) return false;
+    for (int32_t i = 0; i < series->count; i++) {
+        DicomFile f;
+        bool ok =
+            dicom_file_open(series->paths[i], options, true, &f) == WALK_DONE &&
+            header_identity(&f.walk, arena, &h[i]) &&
+            header_image(&f.walk, options, false, series->folder, &h[i], notes);
+        dicom_file_close(&f);
+        if (!ok) return false;
+        if (h[i].frames != 1)
+            return dicom_fail(h[i].path, TAG_NumberOfFrames, NULL,
+                              "%d frames in a series of single slices",
+                              h[i].frames);
+    }
+    *out = h;
+    return true;
+}
+
+bool load_stack(const DicomSeries *series, const DicomOptions *options,
+                Arena *arena, DicomHeader **slices, DicomStack *stack,
+                DicomNotes *notes)
+{
+    if (!load_headers(series, options, arena, slices, notes)) return false;
+    DicomHeader *h = *slices;
+    if (!stack_order(series->folder, h, series->count, options, stack, notes))
+        return false;
+    int64_t limit =
+        options && options->max_voxels ? options->max_voxels : (int64_t)1 << 33;
+    if ((int64_t)h->rows * h->cols > limit / series->count)
+        return dicom_fail(series->folder, TAG_Rows, NULL,
+                          "%d x %d x %d x %d does not fit (limit %lld voxels)",
+                          h->rows, h->cols, series->count, h->samples,
+                          (long long)limit);
+    for (int32_t i = 1; i < series->count; i++)
+        if (h[i].slope != h->slope || h[i].intercept != h->intercept)
+            return dicom_note(notes, false, series->folder, TAG_RescaleSlope,
+                              "slope differs between slices, applied per "
+                              "slice");
+    return true;
+}
+
+// one sample as stored: its bits alone, with its sign
+static int64_t stored_value(const uint8_t *p, const DicomHeader *h)
+{
+    uint64_t v = p[0];
+    for (int b = 1; b < h->allocated / 8; b++)
+        v |= (uint64_t)p[b] << 8 * b;
+    uint64_t range = (uint64_t)1 << h->stored;
+    v &= range - 1;
+    if (h->is_signed && v >= range / 2) return (int64_t)v - (int64_t)range;
+    return (int64_t)v;
+}
+
+static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
+{
+    size_t n = (size_t)h->rows * (size_t)h->cols;
+    size_t step = (size_t)h->allocated / 8;
+    // inversion keeps the range: its ends change places
+    int64_t turn = h->is_signed ? -1 : ((int64_t)1 << h->stored) - 1;
+    for (size_t i = 0; i < n; i++) {
+        int64_t v = stored_value(bytes + i * step, h);
+        if (h->inverted) v = turn - v;
+        out[i] = (float)((double)v * h->slope + h->intercept);
+    }
+}
+
+bool load_slice(const DicomHeader *h, const char *where,
+                const DicomOptions *options, float *values, DicomNotes *notes)
+{
+    DicomFile f;
+    Arena scratch = {0};
+    DicomHeader now;
+    uint8_t *bytes = NULL;
+    bool ok = false;
+    TRY(dicom_file_open(h->path, options, false, &f) == WALK_DONE);
+    TRY(note_oddities(&f.walk, where, notes));
+    TRY(header_identity(&f.walk, &scratch, &now));
+    TRY(header_image(&f.walk, options, false, where, &now, notes));
+    if (now.rows != h->rows || now.cols != h->cols || now.frames != 1) {
+        fail_data("%s: file changed while it was read", h->path);
+        goto done;
+    }
+    TRY(frames_check(&f.walk, &now, where, notes));
+    TRY(bytes = mem_alloc(frames_bytes(&now)));
+    TRY(frames_decode(&f.walk, &now, bytes));
+    to_values(bytes, &now, values);
+    ok = true;
+done:
+    mem_free(bytes);
+    arena_release(&scratch);
+    dicom_file_close(&f);
+    return ok;
+}
+
+bool load_is_tilted(const DicomStack *stack)
+{
+    return stack->tilt_deg > 0.5;
+}
+
+Grid load_straight_grid(const DicomStack *stack)
+{
+    Grid g = stack->grid;
+    double edge[2] = {0}, drift[2] = {0};
+    for (int a = 0; a < 3; a++)
+        for (int axis = 0; axis < 2; axis++) {
+            edge[axis] += g.affine[a][axis] * g.affine[a][axis];
+            drift[axis] += g.affine[a][2] * g.affine[a][axis];
+        }
+    // drift in pixels a slice; what is left of the step is perpendicular
+    for (int axis = 0; axis < 2; axis++) {
+        drift[axis] /= edge[axis];
+        double whole = drift[axis] * (g.d - 1);
+        int32_t grow = (int32_t)ceil(fabs(whole));
+        for (int a = 0; a < 3; a++) {
+            g.affine[a][2] -= drift[axis] * g.affine[a][axis];
+            if (whole < 0) g.affine[a][3] -= grow * g.affine[a][axis];
+        }
+        if (axis)
+            g.h += grow;
+        else
+            g.w += grow;
+    }
+    return g;
+}
+
+// row 50: a series without any contrast is a fault, not an image
+static bool check_contrast(const DicomSeries *s, const float *v, int64_t n,
+                           float *lowest)
+{
+    *lowest = v[0];
+    bool differs = false;
+    for (int64_t i = 1; i < n; i++) {
+        differs = differs || v[i] != v[0];
+        if (v[i] < *lowest) *lowest = v[i];
+    }
+    if (differs) return true;
+    return dicom_fail(s->folder, TAG_PixelData, NULL, "all %lld voxels are %g",
+                      (long long)n, (double)v[0]);
+}
+
+// F32 voxels become I16 when that loses nothing
+static bool narrow(Volume *v)
+{
+    int64_t n = positions(v->voxels.dim);
+    const float *from = v->voxels.data;
+    for (int64_t i = 0; i < n; i++)
+        if (!(from[i] >= INT16_MIN && from[i] <= INT16_MAX) ||
+            from[i] != rintf(from[i]))
+            return true;
+    Volume small;
+    if (!volume_new(&small, v->voxels.dim, I16)) return false;
+    int16_t *to = small.voxels.data;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int16_t)from[i];
+    memcpy(small.affine, v->affine, sizeof v->affine);
+    small.unit = v->unit;
+    volume_free(v);
+    *v = small;
+    return true;
+}
+
+static bool straighten(const DicomStack *stack, float outside, Volume *v)
+{
+    Grid grid = load_straight_grid(stack);
+    Volume straight;
+    if (!volume_resample(v, &grid, LINEAR, outside, &straight)) return false;
+    volume_free(v);
+    *v = straight;
+    return true;
+}
+
+bool dicom_load(const DicomSeries *series, const DicomOptions *options,
+                Volume *out, DicomNotes *notes)
+{
+    *out = (Volume){0};
+    if (!dicom_ready()) return false;
+    Arena scratch = {0};
+    DicomHeader *slices;
+    DicomStack stack;
+    float lowest;
+    bool ok = false;
+    TRY(load_stack(series, options, &scratch, &slices, &stack, notes));
+    const Grid *g = &stack.grid;
+    TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
+    memcpy(out->affine, g->affine, sizeof out->affine);
+    out->unit = strcmp(slices->modality, "CT") ? UNIT_NONE : UNIT_HU;
+    int64_t plane = (int64_t)g->h * g->w;
+    float *values = out->voxels.data;
+    for (int32_t i = 0; i < g->d; i++)
+        TRY(load_slice(&slices[i], series->folder, options, values + i * plane,
+                       notes));
+    TRY(check_contrast(series, values, g->d * plane, &lowest));
+    if (load_is_tilted(&stack)) TRY(straighten(&stack, lowest, out));
+    TRY(narrow(out));
+    ok = true;
+done:
+    if (!ok) volume_free(out);
+    arena_release(&scratch);
+    return ok;
+}

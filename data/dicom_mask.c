@@ -1,0 +1,391 @@
+#include "dicom_mask.h"
+#include "dicom_series.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// G2: corners may differ by this share of the smallest voxel edge
+static const double CORNER_SLACK = 0.01;
+// below this overlap two grids show different things
+static const double LEAST_OVERLAP = 0.5;
+enum { NAMED = 10, SAMPLES = 24 };
+
+bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
+                       double edge_mm)
+{
+    if (a->rows != b->rows || a->cols != b->cols) return false;
+    for (int corner = 0; corner < 4; corner++) {
+        double far = 0;
+        double i = corner & 1 ? a->cols - 1 : 0;
+        double j = corner & 2 ? a->rows - 1 : 0;
+        for (int x = 0; x < 3; x++) {
+            double pa = a->position_mm[x] +
+                        i * a->spacing_mm[1] * a->orientation[x] +
+                        j * a->spacing_mm[0] * a->orientation[3 + x];
+            double pb = b->position_mm[x] +
+                        i * b->spacing_mm[1] * b->orientation[x] +
+                        j * b->spacing_mm[0] * b->orientation[3 + x];
+            far += (pa - pb) * (pa - pb);
+        }
+        // written so that NaN disagrees
+        if (!(sqrt(far) <= CORNER_SLACK * edge_mm)) return false;
+    }
+    return true;
+}
+
+int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
+{
+    double normal[3], least = HUGE_VAL;
+    stack_normal(t->slices->orientation, normal);
+    double at = stack_project(normal, plane->position_mm);
+    int32_t best = 0;
+    for (int32_t k = 0; k < t->grid.d; k++) {
+        double far = fabs(stack_project(normal, t->slices[k].position_mm) - at);
+        if (far < least) least = far, best = k;
+    }
+    return best;
+}
+
+static double edge_of(const Grid *g, int axis)
+{
+    return sqrt(g->affine[0][axis] * g->affine[0][axis] +
+                g->affine[1][axis] * g->affine[1][axis] +
+                g->affine[2][axis] * g->affine[2][axis]);
+}
+
+static double grid_mm3(const Grid *g)
+{
+    return edge_of(g, 0) * edge_of(g, 1) * edge_of(g, 2) * g->w * g->h * g->d;
+}
+
+// share of the smaller of two fields of view that lies in both; a is probed
+// on a raster
+static bool overlap_of(const Grid *a, const Grid *b, double *share)
+{
+    double inverse[4][4], to_b[4][4], from[4][4];
+    memcpy(from, b->affine, sizeof from);
+    if (!affine_invert(from, inverse)) return false;
+    memcpy(from, a->affine, sizeof from);
+    affine_multiply(inverse, from, to_b);
+    int inside = 0;
+    const double extent[3] = {b->w, b->h, b->d};
+    for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
+        double p[3] = {
+            (n % SAMPLES + 0.5) / SAMPLES * a->w - 0.5,
+            (n / SAMPLES % SAMPLES + 0.5) / SAMPLES * a->h - 0.5,
+            (n / SAMPLES / SAMPLES + 0.5) / SAMPLES * a->d - 0.5,
+        };
+        bool in = true;
+        for (int x = 0; x < 3; x++) {
+            double at = to_b[x][0] * p[0] + to_b[x][1] * p[1] +
+                        to_b[x][2] * p[2] + to_b[x][3];
+            in = in && at >= -0.5 && at < extent[x] - 0.5;
+        }
+        inside += in;
+    }
+    double both = grid_mm3(a) * inside / (SAMPLES * SAMPLES * SAMPLES);
+    double least = fmin(grid_mm3(a), grid_mm3(b));
+    *share = fmin(1, both / least);
+    return true;
+}
+
+static char *grid_text(const Grid *g, char text[VOLUME_TEXT])
+{
+    Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
+    memcpy(v.affine, g->affine, sizeof v.affine);
+    return volume_text(&v, text);
+}
+
+bool mask_may_resample(const DicomSeries *mask, const Grid *own,
+                       const MaskTarget *target, bool resample)
+{
+    double share;
+    if (!overlap_of(&target->grid, own, &share)) return false;
+    if (share < LEAST_OVERLAP)
+        return dicom_fail(mask->folder, TAG_ImagePositionPatient, NULL,
+                          "mask and image cover different regions: overlap "
+                          "%.0f %%",
+                          100 * share);
+    if (resample) return true;
+    char a[VOLUME_TEXT], b[VOLUME_TEXT];
+    return dicom_fail(mask->folder, 0, "resample_mask = true",
+                      "mask grid %s, image grid %s", grid_text(own, a),
+                      grid_text(&target->grid, b));
+}
+
+bool mask_resample(const MaskTarget *target, Volume *labels)
+{
+    Volume moved;
+    if (!volume_resample(labels, &target->grid, NEAREST, 0, &moved))
+        return false;
+    volume_free(labels);
+    *labels = moved;
+    return true;
+}
+
+// what has been seen of the values of a mask
+typedef struct Census {
+    bool seen[256]; // declared values, or 0 .. 255 when none are declared
+    bool stranger;  // a value that is no label
+    float value;    // the first such
+    int64_t voxels; // how many of it
+} Census;
+
+static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
+                      uint8_t *out, Census *c)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = values[i];
+        int label = -1;
+        if (v == 0) label = 0;
+        if (!o->labels && v >= 1 && v <= 255 && v == rintf(v)) label = (int)v;
+        for (int32_t k = 0; o->labels && k < o->label_count; k++)
+            if (v == (float)o->labels[k]) label = k + 1;
+        if (label >= 0) {
+            c->seen[label] = true;
+            out[i] = (uint8_t)label;
+            continue;
+        }
+        if (!c->stranger) c->stranger = true, c->value = v;
+        c->voxels += v == c->value;
+    }
+}
+
+// rule G5: nothing but the labels that were declared
+static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
+                         const Census *c)
+{
+    if (c->stranger)
+        return dicom_fail(mask->folder, TAG_PixelData, "labels = {...}",
+                          "value %g in %lld voxels is not a declared label",
+                          (double)c->value, (long long)c->voxels);
+    if (o->labels) return true;
+    int others = 0;
+    for (int v = 1; v < 255; v++)
+        others += c->seen[v];
+    if (c->seen[255] && !others)
+        return dicom_fail(mask->folder, TAG_PixelData, "labels = {255}",
+                          "mask of the values 0 and 255");
+    return true;
+}
+
+typedef enum Rule {
+    BY_INSTANCE_UID,
+    BY_REFERENCE,
+    BY_POSITION,
+    BY_NUMBER,
+    NO_RULE
+} Rule;
+
+static const char *const rule_names[] = {
+    "SOPInstanceUID", "ReferencedSOPInstanceUID", "ImagePositionPatient",
+    "InstanceNumber"};
+
+static bool belongs(Rule rule, const DicomHeader *image,
+                    const DicomHeader *mask, double edge_mm)
+{
+    switch (rule) {
+    case BY_INSTANCE_UID:
+        return *mask->sop_uid && !strcmp(mask->sop_uid, image->sop_uid);
+    case BY_REFERENCE:
+        return *mask->reference && !strcmp(mask->reference, image->sop_uid);
+    case BY_POSITION:
+        return mask->has_position && mask->has_orientation &&
+               mask->has_spacing && mask_planes_agree(image, mask, edge_mm);
+    case BY_NUMBER:
+        return mask->has_instance && image->has_instance &&
+               mask->instance == image->instance;
+    case NO_RULE:
+        break;
+    }
+    return false;
+}
+
+// slot[i] = the slice of mask file i; true when each has one of its own
+static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
+                    int32_t n, int32_t *slot)
+{
+    for (int32_t i = 0; i < n; i++) {
+        slot[i] = -1;
+        for (int32_t k = 0; k < t->grid.d; k++) {
+            if (!belongs(rule, &t->slices[k], &mask[i], t->edge_mm)) continue;
+            if (slot[i] >= 0) return false;
+            slot[i] = k;
+        }
+        if (slot[i] < 0) return false;
+        for (int32_t j = 0; j < i; j++)
+            if (slot[j] == slot[i]) return false;
+    }
+    return true;
+}
+
+// pairs that name each other must also lie on each other, as far as the mask
+// says where it lies
+static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
+                        const int32_t *slot)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const DicomHeader *image = &t->slices[slot[i]];
+        if (mask[i].rows != image->rows || mask[i].cols != image->cols)
+            return false;
+        bool placed = mask[i].has_position && mask[i].has_orientation &&
+                      mask[i].has_spacing;
+        if (placed && !mask_planes_agree(image, &mask[i], t->edge_mm))
+            return false;
+    }
+    return true;
+}
+
+// every image slice needs its mask unless that was declared otherwise
+static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
+                          const int32_t *slot, bool partial)
+{
+    char list[1024] = "";
+    size_t used = 0;
+    int32_t missing = 0;
+    for (int32_t k = 0; k < t->grid.d; k++) {
+        bool found = false;
+        for (int32_t i = 0; i < mask->count && !found; i++)
+            found = slot[i] == k;
+        if (found || missing++ >= NAMED) continue;
+        int n = snprintf(list + used, sizeof list - used, "%s%s",
+                         used ? ", " : "", path_tail(t->slices[k].path));
+        if (n > 0 && used + (size_t)n < sizeof list) used += (size_t)n;
+    }
+    if (!missing || partial) return true;
+    return dicom_fail(mask->folder, 0, "partial = true",
+                      "%d of %d image slices have no mask slice: %s%s", missing,
+                      t->grid.d, list, missing > NAMED ? ", ..." : "");
+}
+
+static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
+                        const DicomHeader *h, const int32_t *slot,
+                        const DicomOptions *read, const DicomMaskOptions *o,
+                        Volume *out, DicomNotes *notes)
+{
+    int64_t plane = (int64_t)t->grid.h * t->grid.w;
+    float *values = mem_alloc((size_t)plane * sizeof *values);
+    Census census = {.stranger = false};
+    bool ok = false;
+    TRY(values);
+    for (int32_t i = 0; i < mask->count; i++) {
+        TRY(load_slice(&h[i], mask->folder, read, values, notes));
+        to_labels(values, plane, o,
+                  (uint8_t *)out->voxels.data + slot[i] * plane, &census);
+    }
+    ok = check_labels(mask, o, &census);
+done:
+    mem_free(values);
+    return ok;
+}
+
+// a mask that lies elsewhere: read on its own grid, then moved
+static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
+                           const DicomOptions *read, const DicomMaskOptions *o,
+                           Volume *out, DicomNotes *notes)
+{
+    Arena scratch = {0};
+    DicomHeader *h;
+    DicomStack stack;
+    int32_t *slot = NULL;
+    bool ok = false;
+    volume_free(out);
+    TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
+    TRY(mask_may_resample(mask, &stack.grid, t, o->resample_mask));
+    const Grid *g = &stack.grid;
+    TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, U8));
+    memcpy(out->affine, g->affine, sizeof out->affine);
+    out->unit = UNIT_LABEL;
+    TRY(slot = ARENA_NEW(&scratch, int32_t, g->d));
+    for (int32_t i = 0; i < g->d; i++)
+        slot[i] = i;
+    MaskTarget own = {.series = mask, .slices = h, .grid = *g};
+    TRY(load_paired(&own, mask, h, slot, read, o, out, notes));
+    TRY(mask_resample(t, out));
+    ok = true;
+done:
+    arena_release(&scratch);
+    return ok;
+}
+
+// an ordinary series as mask
+static bool load_series(const MaskTarget *t, const DicomSeries *mask,
+                        const DicomMaskOptions *o, Volume *out,
+                        DicomNotes *notes)
+{
+    Arena scratch = {0};
+    DicomHeader *h;
+    bool ok = false;
+    // labels are no quantities: what a CT must say about HU is not asked
+    DicomOptions read = o->image;
+    read.assume_hu = read.resample_tilt = true;
+    read.want_3d = false;
+    TRY(load_headers(mask, &read, &scratch, &h, notes));
+    int32_t *slot = ARENA_NEW(&scratch, int32_t, mask->count);
+    TRY(slot);
+    Rule rule = BY_INSTANCE_UID;
+    while (rule < NO_RULE && !pair_by(rule, t, h, mask->count, slot))
+        rule++;
+    bool placed = true;
+    for (int32_t i = 0; i < mask->count; i++)
+        placed = placed && h[i].has_position && h[i].has_orientation &&
+                 h[i].has_spacing;
+    if (rule == NO_RULE && !placed) {
+        dicom_fail(mask->folder, TAG_SOPInstanceUID, NULL,
+                   "mask slices cannot be paired with the image %s: no common "
+                   "SOPInstanceUID, reference, position or InstanceNumber",
+                   t->series->folder);
+        goto done;
+    }
+    if (rule == NO_RULE || !pairs_agree(t, h, mask->count, slot)) {
+        ok = load_elsewhere(t, mask, &read, o, out, notes);
+        goto done;
+    }
+    TRY(dicom_note(notes, rule == BY_NUMBER, mask->folder, 0,
+                   "mask paired by %s", rule_names[rule]));
+    TRY(check_covered(t, mask, slot, o->partial));
+    TRY(load_paired(t, mask, h, slot, &read, o, out, notes));
+    ok = true;
+done:
+    arena_release(&scratch);
+    return ok;
+}
+
+bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
+                     const DicomMaskOptions *options, Volume *out,
+                     DicomNotes *notes)
+{
+    static const DicomMaskOptions strict;
+    const DicomMaskOptions *o = options ? options : &strict;
+    *out = (Volume){0};
+    if (!dicom_ready()) return false;
+    Arena scratch = {0};
+    DicomHeader *slices;
+    DicomStack stack;
+    bool ok = false;
+    // notes about the image are given when the image is loaded
+    TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
+    MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
+    t.edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
+    t.edge_mm = fmin(t.edge_mm, edge_of(&t.grid, 2));
+    TRY(volume_new(out, (Dims){1, t.grid.d, t.grid.h, t.grid.w, 1}, U8));
+    memcpy(out->affine, t.grid.affine, sizeof out->affine);
+    out->unit = UNIT_LABEL;
+    if (*image->frame_uid && *mask->frame_uid &&
+        strcmp(image->frame_uid, mask->frame_uid))
+        TRY(dicom_note(notes, true, mask->folder, TAG_FrameOfReferenceUID,
+                       "FrameOfReference of mask differs"));
+    if (mask->kind == DICOM_SEG)
+        TRY(seg_load(mask, &t, o, out, notes));
+    else
+        TRY(load_series(&t, mask, o, out, notes));
+    if (load_is_tilted(&stack)) {
+        t.grid = load_straight_grid(&stack);
+        TRY(mask_resample(&t, out));
+    }
+    ok = true;
+done:
+    if (!ok) volume_free(out);
+    arena_release(&scratch);
+    return ok;
+}

@@ -1,0 +1,247 @@
+/* Finding DICOM below a folder: names are collected in sorted order first,
+ * then every header is read once. */
+#include "dicom_file.h"
+#include "dicom_series.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FOLDER_DEPTH = 64 };
+
+// a growing list of things of one size
+typedef struct List {
+    void *items;
+    size_t count, room;
+} List;
+
+static void *list_add(List *l, size_t size)
+{
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 64, bytes;
+        if (!size_mul(room, size, &bytes)) return NULL;
+        void *grown = mem_realloc(l->items, bytes);
+        if (!grown) return NULL;
+        l->items = grown, l->room = room;
+    }
+    return (char *)l->items + size * l->count++;
+}
+
+typedef struct Place {
+    dev_t device;
+    ino_t inode;
+} Place;
+
+typedef struct Search {
+    Arena *arena;
+    List paths;   // of const char *
+    List visited; // of Place: folders
+} Search;
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// names in a folder, sorted; *names is the caller's to free
+static bool list_folder(const char *path, Arena *scratch, List *names)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail_data("%s: cannot open folder: %s", path, strerror(errno));
+    bool ok = false;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno) {
+            fail_data("%s: cannot read folder: %s", path, strerror(errno));
+            goto done;
+        }
+        if (!entry) break;
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        const char **slot = list_add(names, sizeof *slot);
+        TRY(slot);
+        TRY(*slot = arena_strdup(scratch, entry->d_name));
+    }
+    if (names->count)
+        qsort(names->items, names->count, sizeof(char *), compare_names);
+    ok = true;
+done:
+    closedir(dir);
+    return ok;
+}
+
+static bool collect(Search *s, const char *path, int depth)
+{
+    struct stat st;
+    // a link to nowhere is not a file that somebody put here to be read
+    if (stat(path, &st)) {
+        if (depth && (errno == ENOENT || errno == ELOOP)) return true;
+        return fail_data("%s: cannot open: %s", path, strerror(errno));
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        if (!S_ISREG(st.st_mode)) return true;
+        const char **slot = list_add(&s->paths, sizeof *slot);
+        return slot && (*slot = arena_strdup(s->arena, path));
+    }
+    const Place *seen = s->visited.items;
+    for (size_t i = 0; i < s->visited.count; i++)
+        if (seen[i].device == st.st_dev && seen[i].inode == st.st_ino)
+            return true;
+    if (depth > FOLDER_DEPTH)
+        return fail_data("%s: folders nested deeper than %d", path,
+                         FOLDER_DEPTH);
+    Place *here = list_add(&s->visited, sizeof *here);
+    if (!here) return false;
+    *here = (Place){st.st_dev, st.st_ino};
+    List names = {0};
+    Arena scratch = {0};
+    bool ok = false;
+    TRY(list_folder(path, &scratch, &names));
+    size_t n = strlen(path);
+    const char *slash = n && path[n - 1] == '/' ? "" : "/";
+    for (size_t i = 0; i < names.count; i++) {
+        char *inside = arena_printf(&scratch, "%s%s%s", path, slash,
+                                    ((const char **)names.items)[i]);
+        TRY(inside && collect(s, inside, depth + 1));
+    }
+    ok = true;
+done:
+    mem_free(names.items);
+    arena_release(&scratch);
+    return ok;
+}
+
+typedef struct Finding {
+    List headers; // of DicomHeader
+    int32_t not_images, not_dicom, damaged;
+    char first[ERR_MAX]; // reason of the first damaged file
+} Finding;
+
+// Without the DICM mark, DICOM is a guess from a few bytes: such a file is
+// damaged DICOM only when it is readable but for its transfer syntax.
+static bool only_looked_so(const DicomFile *f)
+{
+    bool marked;
+    if (!walk_looks(f->bytes, f->have, &marked) || marked) return false;
+    WalkInput in = {.path = "",
+                    .bytes = f->bytes,
+                    .have = f->have,
+                    .size = f->size,
+                    .header_only = true,
+                    .assume_implicit = true};
+    Walk w;
+    WalkResult r = walk_file(&in, &w);
+    bool found = (r == WALK_DONE || r == WALK_MORE) &&
+                 walk_find(&w, WALK_ROOT, TAG_SOPClassUID);
+    walk_free(&w);
+    return !found;
+}
+
+static bool examine(const char *path, const DicomOptions *options, bool alone,
+                    Arena *arena, Finding *found)
+{
+    DicomFile f;
+    WalkResult r = dicom_file_open(path, options, true, &f);
+    bool ok = false;
+    if (r == WALK_NOT_DICOM && !alone) {
+        found->not_dicom++;
+        ok = true;
+        goto done;
+    }
+    DicomHeader h;
+    bool read = r == WALK_DONE && header_identity(&f.walk, arena, &h);
+    if (!read) {
+        TRY(err_kind() == ERR_DATA && !alone);
+        char reason[ERR_MAX];
+        memcpy(reason, err_text(), sizeof reason);
+        if (only_looked_so(&f)) {
+            found->not_dicom++;
+        } else {
+            if (!found->damaged++) memcpy(found->first, reason, sizeof reason);
+        }
+        ok = true;
+        goto done;
+    }
+    bool directory = walk_find(&f.walk, WALK_ROOT, TAG_DirectoryRecordSequence);
+    if (alone && directory) {
+        dicom_fail(path, 0, NULL, "DICOMDIR given; pass the folder");
+        goto done;
+    }
+    if (alone && !h.has_pixels) {
+        dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
+                   dicom_class_name(h.sop_class));
+        goto done;
+    }
+    if (directory || !h.has_pixels) {
+        found->not_images++;
+    } else {
+        DicomHeader *slot = list_add(&found->headers, sizeof *slot);
+        TRY(slot);
+        *slot = h;
+    }
+    ok = true;
+done:
+    dicom_file_close(&f);
+    return ok;
+}
+
+bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
+                DicomIndex *out)
+{
+    *out = (DicomIndex){.root = root};
+    if (!dicom_ready()) return false;
+    Search s = {.arena = arena};
+    Finding found = {0};
+    bool ok = false;
+    struct stat st;
+    TRY(out->root = arena_strdup(arena, root));
+    TRY(collect(&s, root, 0));
+    bool alone = !stat(root, &st) && S_ISREG(st.st_mode);
+    const char **paths = s.paths.items;
+    for (size_t i = 0; i < s.paths.count; i++)
+        TRY(examine(paths[i], options, alone, arena, &found));
+    if (found.damaged == 1) {
+        fail_data("%s", found.first);
+        goto done;
+    }
+    if (found.damaged) {
+        fail_data("%s (and %d more damaged files below %s)", found.first,
+                  found.damaged - 1, root);
+        goto done;
+    }
+    out->not_images = found.not_images, out->not_dicom = found.not_dicom;
+    if (!found.headers.count) {
+        dicom_fail(root, 0, NULL,
+                   "no DICOM image here (%d DICOM files without pixels, %d "
+                   "other files)",
+                   found.not_images, found.not_dicom);
+        goto done;
+    }
+    TRY(series_group(found.headers.items, (int32_t)found.headers.count, arena,
+                     out));
+    ok = true;
+done:
+    mem_free(s.paths.items);
+    mem_free(s.visited.items);
+    mem_free(found.headers.items);
+    return ok;
+}
+
+bool dicom_is_file(const char *path)
+{
+    uint8_t front[132];
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    struct stat st;
+    ssize_t n = !fstat(fd, &st) && S_ISREG(st.st_mode)
+                    ? pread(fd, front, sizeof front, 0)
+                    : -1;
+    close(fd);
+    bool marked;
+    return n > 0 && walk_looks(front, (size_t)n, &marked);
+}

@@ -1,0 +1,378 @@
+/* Writing a mask as a DICOM segmentation object beside the series it was
+ * drawn on: same patient, study, frame of reference and planes. */
+#include "dicom_elements.h"
+#include "dicom_file.h"
+#include "dicom_load.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SEGMENTS = 255 };
+
+typedef struct SegWriter {
+    Elements list;
+    const Volume *mask;
+    const char *const *names;
+    int32_t count;
+    const DicomSeries *source;
+    const DicomHeader *slices;
+    const Grid *grid;
+    int32_t frames;
+    int32_t *segment, *slice; // of each frame; segments from 1
+    char series[UID_TEXT], instance[UID_TEXT], organization[UID_TEXT];
+} SegWriter;
+
+// Codes of the segments that recipes use; what is not here is "Tissue".
+static const struct {
+    const char *name;
+    const char *category, *category_text, *type, *type_text;
+} codes[] = {
+    {"tumour", "49755003", "Morphologically Abnormal Structure", "108369006",
+     "Neoplasm"},
+    {"tumor", "49755003", "Morphologically Abnormal Structure", "108369006",
+     "Neoplasm"},
+    {"lesion", "49755003", "Morphologically Abnormal Structure", "52988006",
+     "Lesion"},
+    {"oedema", "49755003", "Morphologically Abnormal Structure", "79654002",
+     "Edema"},
+    {"edema", "49755003", "Morphologically Abnormal Structure", "79654002",
+     "Edema"},
+    {"brain", "123037004", "Anatomical Structure", "12738006", "Brain"},
+    {"hippocampus", "123037004", "Anatomical Structure", "89202009",
+     "Hippocampus"},
+    {"", "85756007", "Tissue", "85756007", "Tissue"},
+};
+
+// Who and which study, taken over as the source has it, byte for byte: its
+// character set comes along.
+static bool copy_source(SegWriter *s)
+{
+    static const int tags[] = {
+        TAG_SpecificCharacterSet,
+        TAG_StudyDate,
+        TAG_StudyTime,
+        TAG_AccessionNumber,
+        TAG_ReferringPhysicianName,
+        TAG_StudyDescription,
+        TAG_PatientName,
+        TAG_PatientID,
+        TAG_PatientBirthDate,
+        TAG_PatientSex,
+        TAG_PatientAge,
+        TAG_PatientIdentityRemoved,
+        TAG_DeidentificationMethod,
+        TAG_StudyInstanceUID,
+        TAG_StudyID,
+        TAG_FrameOfReferenceUID,
+        TAG_PositionReferenceIndicator,
+    };
+    // type 2: present even when the source does not know them
+    static const int always[] = {
+        TAG_StudyDate,       TAG_StudyTime,
+        TAG_AccessionNumber, TAG_PatientName,
+        TAG_PatientID,       TAG_ReferringPhysicianName,
+        TAG_PatientSex,      TAG_PatientBirthDate,
+        TAG_StudyID,         TAG_PositionReferenceIndicator};
+    DicomFile f;
+    bool ok = dicom_file_open(s->slices->path, NULL, true, &f) == WALK_DONE;
+    for (size_t i = 0; ok && i < sizeof tags / sizeof *tags; i++) {
+        const WalkElement *e = walk_find(&f.walk, WALK_ROOT, (uint32_t)tags[i]);
+        bool wanted = e != NULL;
+        for (size_t k = 0; k < sizeof always / sizeof *always; k++)
+            wanted = wanted || always[k] == tags[i];
+        if (!wanted) continue;
+        int n = e && e->length < 900 ? (int)e->length : 0;
+        const char *p = e ? (const char *)f.walk.bytes + e->offset : "";
+        while (n && (p[n - 1] == ' ' || !p[n - 1]))
+            n--;
+        elements_put(&s->list, (uint32_t)tags[i], "%.*s", n, p);
+    }
+    dicom_file_close(&f);
+    return ok;
+}
+
+static void put_document(SegWriter *s)
+{
+    Elements *l = &s->list;
+    char uid[UID_TEXT], key[UID_TEXT + 8];
+    elements_put(l, TAG_ImageType, "DERIVED\\PRIMARY");
+    elements_put(l, TAG_SOPClassUID, CLASS_SEG);
+    elements_put(l, TAG_SOPInstanceUID, "%s", s->instance);
+    // no clock: the same mask of the same series is the same file
+    elements_put(l, TAG_ContentDate, "19700101");
+    elements_put(l, TAG_ContentTime, "000000");
+    elements_put(l, TAG_Modality, "SEG");
+    elements_put(l, TAG_Manufacturer, "segengine");
+    elements_put(l, TAG_ManufacturerModelName, "segengine");
+    elements_put(l, TAG_DeviceSerialNumber, "0");
+    elements_put(l, TAG_SoftwareVersions, "segengine");
+    elements_put(l, TAG_SeriesDescription, "segmentation, research use only");
+    elements_put(l, TAG_SeriesInstanceUID, "%s", s->series);
+    elements_put(l, TAG_SeriesNumber, "%d",
+                 s->source->number < 1000000 ? s->source->number + 1000 : 1000);
+    elements_put(l, TAG_InstanceNumber, "1");
+    elements_put(l, TAG_ContentLabel, "SEGMENTATION");
+    elements_put(l, TAG_ContentDescription, "by segengine, research use only");
+    elements_put(l, TAG_ContentCreatorName, "segengine^segengine");
+    if (!*s->slices->frame_uid) {
+        snprintf(key, sizeof key, "frame|%s", s->source->series_uid);
+        elements_put(l, TAG_FrameOfReferenceUID, "%s", uid_from(key, uid));
+    }
+    elements_open(l, TAG_ReferencedSeriesSequence);
+    elements_item(l);
+    elements_put(l, TAG_SeriesInstanceUID, "%s", s->source->series_uid);
+    elements_open(l, TAG_ReferencedInstanceSequence);
+    for (int32_t k = 0; k < s->grid->d; k++) {
+        elements_item(l);
+        elements_put(l, TAG_ReferencedSOPClassUID, "%s",
+                     s->slices[k].sop_class);
+        elements_put(l, TAG_ReferencedSOPInstanceUID, "%s",
+                     s->slices[k].sop_uid);
+        elements_close(l);
+    }
+    elements_close(l);
+}
+
+static void put_dimensions(SegWriter *s)
+{
+    static const struct {
+        const char *index, *group, *label;
+    } axes[] = {
+        {"(0062,000b)", "(0062,000a)", "ReferencedSegmentNumber"},
+        {"(0020,0032)", "(0020,9113)", "ImagePositionPatient"},
+    };
+    Elements *l = &s->list;
+    elements_open(l, TAG_DimensionOrganizationSequence);
+    elements_item(l);
+    elements_put(l, TAG_DimensionOrganizationUID, "%s", s->organization);
+    elements_close(l);
+    elements_open(l, TAG_DimensionIndexSequence);
+    for (int i = 0; i < 2; i++) {
+        elements_item(l);
+        elements_put(l, TAG_DimensionOrganizationUID, "%s", s->organization);
+        elements_put(l, TAG_DimensionIndexPointer, "%s", axes[i].index);
+        elements_put(l, TAG_FunctionalGroupPointer, "%s", axes[i].group);
+        elements_put(l, TAG_DimensionDescriptionLabel, "%s", axes[i].label);
+        elements_close(l);
+    }
+}
+
+static void put_segments(SegWriter *s)
+{
+    Elements *l = &s->list;
+    elements_put(l, TAG_SegmentationType, "BINARY");
+    elements_open(l, TAG_SegmentSequence);
+    for (int32_t i = 0; i < s->count; i++) {
+        size_t c = 0;
+        while (*codes[c].name && strcmp(codes[c].name, s->names[i]))
+            c++;
+        elements_item(l);
+        elements_code(l, TAG_SegmentedPropertyCategoryCodeSequence,
+                      codes[c].category, "SCT", codes[c].category_text);
+        elements_put(l, TAG_SegmentNumber, "%d", i + 1);
+        elements_put(l, TAG_SegmentLabel, "%.64s", s->names[i]);
+        elements_put(l, TAG_SegmentAlgorithmType, "AUTOMATIC");
+        elements_put(l, TAG_SegmentAlgorithmName, "segengine");
+        elements_code(l, TAG_SegmentedPropertyTypeCodeSequence, codes[c].type,
+                      "SCT", codes[c].type_text);
+        elements_close(l);
+    }
+}
+
+static void put_pixel_module(SegWriter *s)
+{
+    Elements *l = &s->list;
+    elements_put(l, TAG_SamplesPerPixel, "1");
+    elements_put(l, TAG_PhotometricInterpretation, "MONOCHROME2");
+    elements_put(l, TAG_NumberOfFrames, "%d", s->frames);
+    elements_put(l, TAG_Rows, "%d", s->grid->h);
+    elements_put(l, TAG_Columns, "%d", s->grid->w);
+    elements_put(l, TAG_BitsAllocated, "1");
+    elements_put(l, TAG_BitsStored, "1");
+    elements_put(l, TAG_HighBit, "0");
+    elements_put(l, TAG_PixelRepresentation, "0");
+    elements_put(l, TAG_LossyImageCompression, "00");
+}
+
+static void put_shared(SegWriter *s)
+{
+    Elements *l = &s->list;
+    double step = 0;
+    for (int a = 0; a < 3; a++)
+        step += s->grid->affine[a][2] * s->grid->affine[a][2];
+    step = sqrt(step);
+    elements_open(l, TAG_SharedFunctionalGroupsSequence);
+    elements_item(l);
+    elements_open(l, TAG_PlaneOrientationSequence);
+    elements_item(l);
+    elements_decimals(l, TAG_ImageOrientationPatient, s->slices->orientation,
+                      6);
+    elements_close(l);
+    elements_open(l, TAG_PixelMeasuresSequence);
+    elements_item(l);
+    elements_decimals(l, TAG_SliceThickness, &step, 1);
+    elements_decimals(l, TAG_SpacingBetweenSlices, &step, 1);
+    elements_decimals(l, TAG_PixelSpacing, s->slices->spacing_mm, 2);
+    elements_close(l);
+    elements_close(l);
+}
+
+static void put_frames(SegWriter *s)
+{
+    Elements *l = &s->list;
+    elements_open(l, TAG_PerFrameFunctionalGroupsSequence);
+    for (int32_t i = 0; i < s->frames; i++) {
+        const DicomHeader *h = &s->slices[s->slice[i]];
+        elements_item(l);
+        elements_open(l, TAG_DerivationImageSequence);
+        elements_item(l);
+        elements_open(l, TAG_SourceImageSequence);
+        elements_item(l);
+        elements_put(l, TAG_ReferencedSOPClassUID, "%s", h->sop_class);
+        elements_put(l, TAG_ReferencedSOPInstanceUID, "%s", h->sop_uid);
+        elements_code(l, TAG_PurposeOfReferenceCodeSequence, "121322", "DCM",
+                      "Source image for image processing operation");
+        elements_close(l);
+        elements_code(l, TAG_DerivationCodeSequence, "113076", "DCM",
+                      "Segmentation");
+        elements_close(l);
+        elements_open(l, TAG_FrameContentSequence);
+        elements_item(l);
+        elements_put(l, TAG_StackID, "1");
+        elements_put(l, TAG_InStackPositionNumber, "%d", s->slice[i] + 1);
+        elements_put(l, TAG_DimensionIndexValues, "%d\\%d", s->segment[i],
+                     s->slice[i] + 1);
+        elements_close(l);
+        elements_open(l, TAG_PlanePositionSequence);
+        elements_item(l);
+        elements_decimals(l, TAG_ImagePositionPatient, h->position_mm, 3);
+        elements_close(l);
+        elements_open(l, TAG_SegmentIdentificationSequence);
+        elements_item(l);
+        elements_put(l, TAG_ReferencedSegmentNumber, "%d", s->segment[i]);
+        elements_close(l);
+        elements_close(l);
+    }
+}
+
+// which frames there are: a slice of a segment with a voxel in it, and one
+// empty frame for a segment without any, which the standard wants described
+static bool find_frames(SegWriter *s, const char *path)
+{
+    const uint8_t *labels = s->mask->voxels.data;
+    size_t plane = (size_t)s->grid->h * (size_t)s->grid->w;
+    size_t most = (size_t)s->grid->d * (size_t)s->count;
+    s->segment = ARENA_NEW(&s->list.arena, int32_t, most);
+    s->slice = ARENA_NEW(&s->list.arena, int32_t, most);
+    bool *there = ARENA_NEW(&s->list.arena, bool, most);
+    if (!s->segment || !s->slice || !there) return false;
+    for (int32_t k = 0; k < s->grid->d; k++)
+        for (size_t i = 0; i < plane; i++) {
+            uint8_t v = labels[(size_t)k * plane + i];
+            if (v > s->count)
+                return fail("%s: dicom: label %d, but %d segments are named",
+                            path, v, s->count);
+            if (v) there[(size_t)(v - 1) * (size_t)s->grid->d + (size_t)k] = 1;
+        }
+    for (int32_t n = 0; n < s->count; n++) {
+        int32_t before = s->frames;
+        for (int32_t k = 0; k < s->grid->d; k++)
+            if (there[(size_t)n * (size_t)s->grid->d + (size_t)k]) {
+                s->segment[s->frames] = n + 1;
+                s->slice[s->frames++] = k;
+            }
+        if (s->frames == before) s->segment[s->frames++] = n + 1;
+    }
+    return true;
+}
+
+// one bit a voxel, lowest bit first, frames run on without gaps
+static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
+{
+    const uint8_t *labels = s->mask->voxels.data;
+    size_t plane = (size_t)s->grid->h * (size_t)s->grid->w, bits;
+    if (!size_mul(plane, (size_t)s->frames, &bits)) return NULL;
+    *bytes = (bits + 7) / 8;
+    uint8_t *out = arena_alloc(&s->list.arena, *bytes);
+    for (int32_t f = 0; out && f < s->frames; f++) {
+        const uint8_t *from = labels + (size_t)s->slice[f] * plane;
+        size_t at = (size_t)f * plane;
+        for (size_t i = 0; i < plane; i++, at++)
+            if (from[i] == s->segment[f]) out[at / 8] |= (uint8_t)(1 << at % 8);
+    }
+    return out;
+}
+
+// the UIDs follow from what is in the file
+static void name_file(SegWriter *s)
+{
+    const uint8_t *labels = s->mask->voxels.data;
+    int64_t n = positions(s->mask->voxels.dim);
+    uint64_t h = 0xCBF29CE484222325u;
+    for (int64_t i = 0; i < n; i++)
+        h = (h ^ labels[i]) * 0x100000001B3u;
+    for (int32_t i = 0; i < s->count; i++)
+        for (const char *p = s->names[i]; *p; p++)
+            h = (h ^ (unsigned char)*p) * 0x100000001B3u;
+    static const char *const kinds[] = {"series", "instance", "organization"};
+    char *const uids[] = {s->series, s->instance, s->organization};
+    for (int i = 0; i < 3; i++) {
+        char key[256];
+        snprintf(key, sizeof key, "seg-%s|%.100s|%016llx|%d", kinds[i],
+                 s->source->series_uid, (unsigned long long)h, s->count);
+        uid_from(key, uids[i]);
+    }
+}
+
+bool dicom_write_seg(const char *path, const Volume *mask,
+                     const char *const *names, int32_t count,
+                     const DicomSeries *source)
+{
+    if (!dicom_ready()) return false;
+    CHECK(mask->voxels.type == U8 && count >= 1 && count <= SEGMENTS);
+    // only where the slices lie is asked of the source
+    const DicomOptions loose = {.assume_hu = true, .resample_tilt = true};
+    Arena scratch = {0};
+    DicomHeader *slices;
+    DicomStack stack;
+    SegWriter s = {.mask = mask,
+                   .names = names,
+                   .count = count,
+                   .source = source,
+                   .grid = &stack.grid};
+    bool ok = false;
+    TRY(load_stack(source, &loose, &scratch, &slices, &stack, NULL));
+    s.slices = slices;
+    Volume on = {
+        .voxels = {.dim = {1, stack.grid.d, stack.grid.h, stack.grid.w, 1}}};
+    memcpy(on.affine, stack.grid.affine, sizeof on.affine);
+    if (!volume_same_grid(&on, mask)) {
+        within("%s: dicom: mask is not on the grid of %s", path,
+               source->folder);
+        goto done;
+    }
+    TRY(find_frames(&s, path));
+    size_t bytes;
+    const uint8_t *pixels = pack_frames(&s, &bytes);
+    TRY(pixels);
+    name_file(&s);
+    TRY(copy_source(&s));
+    put_document(&s);
+    put_dimensions(&s);
+    put_segments(&s);
+    put_pixel_module(&s);
+    put_shared(&s);
+    put_frames(&s);
+    CodecPixels form = {.syntax_uid = dicom_syntax_uid(DICOM_EXPLICIT_LE),
+                        .rows = (uint16_t)stack.grid.h,
+                        .cols = (uint16_t)stack.grid.w,
+                        .allocated = 1,
+                        .stored = 1,
+                        .frames = s.frames};
+    TRY(elements_write(&s.list, path, &form, pixels, bytes));
+    ok = true;
+done:
+    elements_free(&s.list);
+    arena_release(&scratch);
+    return ok;
+}

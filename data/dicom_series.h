@@ -1,0 +1,13 @@
+/* dicom_series.h -- which files belong together: pure, no file is opened. */
+#ifndef SEG_DICOM_SERIES_H
+#define SEG_DICOM_SERIES_H
+#include "dicom_header.h"
+
+/* Group n headers into series and sort both; out->root and the counts of
+ * other files are left alone. `h` is reordered. Strings are shared with the
+ * headers, the rest lives in the arena. */
+bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out);
+
+/* The last part of a path. */
+const char *path_tail(const char *path);
+#endif

@@ -1,0 +1,270 @@
+#include "dicom_stack.h"
+#include "dicom_series.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// what is one position, one direction: positions carry a rounding of text
+static const double SAME_MM = 1e-3, SAME_COSINE = 1e-3;
+// shares of the spacing and of a voxel, degrees
+static const double SPACING_SLACK = 0.01, SHIFT_SLACK = 0.1, TILT_DEG = 0.5;
+enum { NAMED = 10 };
+
+void stack_normal(const double o[6], double normal[3])
+{
+    normal[0] = o[1] * o[5] - o[2] * o[4];
+    normal[1] = o[2] * o[3] - o[0] * o[5];
+    normal[2] = o[0] * o[4] - o[1] * o[3];
+}
+
+double stack_project(const double normal[3], const double p[3])
+{
+    return normal[0] * p[0] + normal[1] * p[1] + normal[2] * p[2];
+}
+
+static const char *name(const DicomHeader *h)
+{
+    return path_tail(h->path);
+}
+
+static bool same_orientation(const double a[6], const double b[6])
+{
+    for (int i = 0; i < 6; i++)
+        if (fabs(a[i] - b[i]) > SAME_COSINE) return false;
+    return true;
+}
+
+// row 54, naming the first file of each direction
+static bool check_orientations(const char *where, const DicomHeader *h,
+                               int32_t n)
+{
+    char list[1024] = "";
+    size_t used = 0;
+    int32_t kinds = 0;
+    const DicomHeader *first[NAMED];
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = 0;
+        while (k < kinds && k < NAMED &&
+               !same_orientation(first[k]->orientation, h[i].orientation))
+            k++;
+        if (k < kinds || k == NAMED) continue;
+        first[kinds++] = &h[i];
+        int wrote = snprintf(list + used, sizeof list - used, "%s%s",
+                             used ? ", " : "", name(&h[i]));
+        if (wrote > 0 && used + (size_t)wrote < sizeof list)
+            used += (size_t)wrote;
+    }
+    if (kinds == 1) return true;
+    return dicom_fail(where, TAG_ImageOrientationPatient, NULL,
+                      "%d orientations in one series (localizer?): %s", kinds,
+                      list);
+}
+
+// rows 51, 52, 54, 59, 60 and 61: what all slices must have alike
+static bool check_alike(const char *where, const DicomHeader *h, int32_t n)
+{
+    int32_t missing = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!h[i].has_orientation)
+            return dicom_fail(h[i].path, TAG_ImageOrientationPatient, NULL,
+                              "ImageOrientationPatient missing");
+        if (!h[i].has_spacing)
+            return dicom_fail(h[i].path, TAG_PixelSpacing, NULL,
+                              "PixelSpacing missing, 0, negative or NaN");
+        missing += !h[i].has_position;
+    }
+    if (missing)
+        return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                          "ImagePositionPatient missing in %d of %d files",
+                          missing, n);
+    if (!check_orientations(where, h, n)) return false;
+    for (int32_t i = 1; i < n; i++) {
+        if (h[i].rows != h->rows || h[i].cols != h->cols)
+            return dicom_fail(where, TAG_Rows, NULL,
+                              "size differs: %s (%d x %d) %s (%d x %d)",
+                              name(h), h->rows, h->cols, name(&h[i]), h[i].rows,
+                              h[i].cols);
+        for (int a = 0; a < 2; a++)
+            if (fabs(h[i].spacing_mm[a] - h->spacing_mm[a]) >
+                1e-3 * h->spacing_mm[a])
+                return dicom_fail(where, TAG_PixelSpacing, NULL,
+                                  "PixelSpacing differs: %s (%g\\%g) %s "
+                                  "(%g\\%g)",
+                                  name(h), h->spacing_mm[0], h->spacing_mm[1],
+                                  name(&h[i]), h[i].spacing_mm[0],
+                                  h[i].spacing_mm[1]);
+    }
+    return true;
+}
+
+// qsort has no context, so the key travels with its slice
+typedef struct Placed {
+    double along_mm;
+    DicomHeader header;
+} Placed;
+
+static int compare_placed(const void *x, const void *y)
+{
+    const Placed *a = x, *b = y;
+    int order = (a->along_mm > b->along_mm) - (a->along_mm < b->along_mm);
+    return order ? order : strcmp(a->header.path, b->header.path);
+}
+
+static int compare_doubles(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+// rows 55 and 65: more than one slice at a position
+static bool check_repeated(const char *where, const Placed *p, int32_t n)
+{
+    int32_t twin = 0, times = 1, run = 1;
+    bool even = true;
+    for (int32_t i = 1; i <= n; i++) {
+        if (i < n && p[i].along_mm - p[i - 1].along_mm < SAME_MM) {
+            run++;
+            if (!twin) twin = i;
+            continue;
+        }
+        if (i == run) times = run;
+        even = even && run == times;
+        run = 1;
+    }
+    if (!twin) return true;
+    if (even && times > 1 && times < n)
+        return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                          "%d time points per position", times);
+    return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                      "slices %s and %s at one position (%g mm)",
+                      name(&p[twin - 1].header), name(&p[twin].header),
+                      p[twin].along_mm);
+}
+
+// rows 56 and 57; *median is the distance of neighbours in mm
+static bool check_gaps(const char *where, const Placed *p, int32_t n,
+                       double *gaps, double *median)
+{
+    for (int32_t i = 0; i + 1 < n; i++)
+        gaps[i] = p[i + 1].along_mm - p[i].along_mm;
+    qsort(gaps, (size_t)n - 1, sizeof *gaps, compare_doubles);
+    *median = gaps[(n - 1) / 2];
+    for (int32_t i = 0; i + 1 < n; i++) {
+        double gap = p[i + 1].along_mm - p[i].along_mm;
+        if (gap > 1.5 * *median)
+            return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                              "slice missing between %s and %s: gap %g mm, "
+                              "median %g mm",
+                              name(&p[i].header), name(&p[i + 1].header), gap,
+                              *median);
+    }
+    if (gaps[n - 2] - gaps[0] > SPACING_SLACK * *median)
+        return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                          "spacing varies %g to %g mm (> 1 %%)", gaps[0],
+                          gaps[n - 2]);
+    return true;
+}
+
+// row 62, and slices that do not lie on one line at all
+static bool check_line(const char *where, const Placed *p, int32_t n,
+                       const double normal[3], const DicomOptions *o,
+                       DicomStack *out)
+{
+    double step[3], edge = p->header.spacing_mm[0], along = 0, whole = 0;
+    if (p->header.spacing_mm[1] < edge) edge = p->header.spacing_mm[1];
+    for (int a = 0; a < 3; a++) {
+        step[a] = (p[n - 1].header.position_mm[a] - p->header.position_mm[a]) /
+                  (n - 1);
+        along += step[a] * normal[a];
+        whole += step[a] * step[a];
+        out->grid.affine[a][2] = step[a];
+    }
+    for (int32_t i = 1; i + 1 < n; i++) {
+        double shift = 0, off[3], back = 0;
+        for (int a = 0; a < 3; a++) {
+            off[a] = p[i].header.position_mm[a] - p->header.position_mm[a] -
+                     i * step[a];
+            back += off[a] * normal[a];
+        }
+        for (int a = 0; a < 3; a++)
+            shift += (off[a] - back * normal[a]) * (off[a] - back * normal[a]);
+        if (sqrt(shift) > SHIFT_SLACK * edge)
+            return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+                              "slice %s shifted in its plane by %.3g mm "
+                              "(> 10 %% of a voxel)",
+                              name(&p[i].header), sqrt(shift));
+    }
+    double side = whole - along * along;
+    out->tilt_deg = atan2(sqrt(side > 0 ? side : 0), along) * 57.29577951308232;
+    if (out->tilt_deg > TILT_DEG && !(o && o->resample_tilt))
+        return dicom_fail(
+            where, TAG_ImagePositionPatient, "resample_tilt = true",
+            "tilted stack: shear %.2f degrees (> 0.5)", out->tilt_deg);
+    return true;
+}
+
+// row 68: does the numbering run with or against space?
+static bool numbered_in_order(const DicomHeader *h, int32_t n)
+{
+    bool up = true, down = true;
+    for (int32_t i = 1; i < n; i++) {
+        if (!h[i].has_instance || !h[i - 1].has_instance) return true;
+        up = up && h[i].instance > h[i - 1].instance;
+        down = down && h[i].instance < h[i - 1].instance;
+    }
+    return up || down;
+}
+
+bool stack_order(const char *where, DicomHeader *h, int32_t n,
+                 const DicomOptions *options, DicomStack *out,
+                 DicomNotes *notes)
+{
+    CHECK(n >= 1);
+    *out = (DicomStack){.grid = {n, h->rows, h->cols, {[3] = {0, 0, 0, 1}}}};
+    if (!check_alike(where, h, n)) return false;
+    if (n == 1 && options && options->want_3d)
+        return dicom_fail(where, 0, NULL, "one slice, recipe wants 3-D");
+    double normal[3], spacing = 0;
+    stack_normal(h->orientation, normal);
+    Arena scratch = {0};
+    bool ok = false;
+    Placed *p = ARENA_NEW(&scratch, Placed, n);
+    double *gaps = ARENA_NEW(&scratch, double, n);
+    TRY(p && gaps);
+    for (int32_t i = 0; i < n; i++)
+        p[i] = (Placed){stack_project(normal, h[i].position_mm), h[i]};
+    qsort(p, (size_t)n, sizeof *p, compare_placed);
+    for (int32_t i = 0; i < n; i++)
+        h[i] = p[i].header;
+    for (int a = 0; a < 3; a++) {
+        out->grid.affine[a][0] = h->orientation[a] * h->spacing_mm[1];
+        out->grid.affine[a][1] = h->orientation[3 + a] * h->spacing_mm[0];
+        // one slice is as thick as it says; 1 mm when it says nothing
+        out->grid.affine[a][2] =
+            normal[a] * (h->thickness_mm > 0 ? h->thickness_mm : 1);
+        out->grid.affine[a][3] = h->position_mm[a];
+    }
+    if (n == 1) {
+        ok = h->thickness_mm > 0 ||
+             dicom_note(notes, true, where, TAG_SliceThickness,
+                        "one slice without thickness: 1 mm taken");
+        goto done;
+    }
+    TRY(check_repeated(where, p, n));
+    TRY(check_gaps(where, p, n, gaps, &spacing));
+    TRY(check_line(where, p, n, normal, options, out));
+    if (h->thickness_mm > 0 &&
+        fabs(h->thickness_mm - spacing) > SPACING_SLACK * spacing)
+        TRY(dicom_note(notes, true, where, TAG_SliceThickness,
+                       "SliceThickness %g differs from spacing %g; spacing "
+                       "used",
+                       h->thickness_mm, spacing));
+    if (!numbered_in_order(h, n))
+        TRY(dicom_note(notes, false, where, TAG_InstanceNumber,
+                       "InstanceNumber not in spatial order"));
+    ok = true;
+done:
+    arena_release(&scratch);
+    return ok;
+}

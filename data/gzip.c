@@ -1,0 +1,152 @@
+/* gzip.c -- zlib behind two bounded functions; its memory is ours. */
+#include "gzip.h"
+#include <limits.h>
+#include <string.h>
+#include <zlib.h>
+
+/* windowBits of zlib: the largest window, with a gzip header. */
+enum { GZIP_WINDOW = 15 + 16, LEVEL = 6, MEMORY = 8 };
+
+struct Gunzip {
+    z_stream z;
+    size_t left; /* input that z has not been given yet */
+    size_t size; /* of the whole input                  */
+    bool ended;  /* the last member is complete         */
+};
+
+static void *zlib_alloc(void *unused, uInt items, uInt size)
+{
+    size_t bytes;
+    (void)unused;
+    return size_mul(items, size, &bytes) ? mem_alloc(bytes) : NULL;
+}
+
+static void zlib_free(void *unused, void *p)
+{
+    (void)unused;
+    mem_free(p);
+}
+
+bool gzip_is(const void *bytes, size_t count)
+{
+    return count >= 2 && !memcmp(bytes, "\x1f\x8b", 2);
+}
+
+bool gunzip_open(const void *bytes, size_t count, Gunzip **out)
+{
+    *out = NULL;
+    Gunzip *g = mem_alloc(sizeof *g);
+    if (!g) return false;
+    g->z.zalloc = zlib_alloc;
+    g->z.zfree = zlib_free;
+    // zlib only reads through next_in, whatever its type says
+    g->z.next_in = (void *)bytes;
+    g->size = g->left = count;
+    if (inflateInit2(&g->z, GZIP_WINDOW) != Z_OK) {
+        mem_free(g);
+        return fail("no memory to read gzip");
+    }
+    *out = g;
+    return true;
+}
+
+void gunzip_close(Gunzip *g)
+{
+    if (g) inflateEnd(&g->z);
+    mem_free(g);
+}
+
+/* zlib counts in 32 bits: hand it the input in pieces. */
+static void feed(Gunzip *g)
+{
+    if (g->z.avail_in) return;
+    g->z.avail_in = g->left > INT_MAX ? INT_MAX : (uInt)g->left;
+    g->left -= g->z.avail_in;
+}
+
+/* Behind a member: another one, padding, or something foreign. */
+static bool member_end(Gunzip *g)
+{
+    const uint8_t *p = g->z.next_in;
+    size_t rest = g->z.avail_in + g->left, zeros = 0;
+    if (gzip_is(p, rest)) return inflateReset(&g->z) == Z_OK;
+    while (zeros < rest && !p[zeros])
+        zeros++;
+    if (zeros < rest)
+        return fail_data("%zu bytes after the end of the gzip data at byte %zu",
+                         rest, g->size - rest);
+    g->ended = true;
+    return true;
+}
+
+bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got)
+{
+    *got = 0;
+    while (*got < want && !g->ended) {
+        size_t room = want - *got;
+        feed(g);
+        g->z.next_out = (uint8_t *)out + *got;
+        g->z.avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+        uInt before = g->z.avail_out;
+        int r = inflate(&g->z, Z_NO_FLUSH);
+        *got += before - g->z.avail_out;
+        size_t at = g->size - g->left - g->z.avail_in;
+        if (r == Z_STREAM_END) {
+            if (!member_end(g)) return false;
+        } else if (r == Z_BUF_ERROR || (r == Z_OK && !g->z.avail_in &&
+                                        !g->left && g->z.avail_out)) {
+            return fail_data("gzip data ends early, at byte %zu", at);
+        } else if (r == Z_MEM_ERROR) {
+            return fail("no memory to read gzip");
+        } else if (r != Z_OK) {
+            return fail_data("gzip data is damaged at byte %zu: %s", at,
+                             g->z.msg ? g->z.msg : "preset dictionary");
+        }
+    }
+    return true;
+}
+
+/* Deflate one piece into what is left of the output. */
+static bool deflate_piece(z_stream *z, const uint8_t *p, size_t bytes,
+                          bool last, const uint8_t *end)
+{
+    int r = Z_OK;
+    if (!bytes && !last) return true; // zlib calls a call without work an error
+    do {
+        z->next_in = (void *)p; // only read
+        z->avail_in = bytes > INT_MAX ? INT_MAX : (uInt)bytes;
+        p += z->avail_in, bytes -= z->avail_in;
+        do {
+            size_t room = (size_t)(end - z->next_out);
+            z->avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+            r = deflate(z, last && !bytes ? Z_FINISH : Z_NO_FLUSH);
+        } while (r == Z_OK && !z->avail_out && z->next_out < end);
+    } while (r == Z_OK && bytes);
+    return r == (last ? Z_STREAM_END : Z_OK);
+}
+
+bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
+                  size_t second_bytes, uint8_t **out, size_t *bytes)
+{
+    z_stream z = {.zalloc = zlib_alloc, .zfree = zlib_free};
+    bool ok = false;
+    size_t room;
+    *out = NULL;
+    // zlib's header is then ten fixed bytes: no name, no time
+    if (deflateInit2(&z, LEVEL, Z_DEFLATED, GZIP_WINDOW, MEMORY,
+                     Z_DEFAULT_STRATEGY) != Z_OK)
+        return fail("no memory to write gzip");
+    TRY(size_add(first_bytes, second_bytes, &room));
+    // the bound is for one call; a flush between pieces adds a few bytes
+    TRY(size_add(deflateBound(&z, room), 64, &room));
+    TRY(*out = mem_alloc(room));
+    z.next_out = *out;
+    ok = deflate_piece(&z, first, first_bytes, false, *out + room) &&
+         deflate_piece(&z, second, second_bytes, true, *out + room);
+    CHECK(ok);
+    *bytes = (size_t)(z.next_out - *out);
+done:
+    deflateEnd(&z);
+    if (!ok) mem_free(*out), *out = NULL;
+    return ok;
+}

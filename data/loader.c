@@ -1,0 +1,475 @@
+/* loader.c -- a ring of batches between worker threads and one caller.
+ *
+ * Work is handed out sample by sample, as tickets 0, 1, 2, ... counted from
+ * the place of the last seek; ticket t belongs to the batch that comes
+ * t-th-sample next, whose slot in the ring is its sequence number modulo the
+ * number of slots. Tickets of a batch are handed out only when its slot is
+ * free, so at most `prefetch` batches and the one that the caller holds
+ * exist. One lock guards the hand-out; samples are made outside it, each into
+ * its own place of the batch. */
+#include "loader.h"
+#include "rng.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_WORKERS = 256, DEFAULT_PREFETCH = 2, DEFAULT_PATIENCE_S = 60 };
+
+/* A hung worker is left behind after this time. */
+static const double close_s = 0.5;
+
+/* One batch of the ring. */
+typedef struct Slot {
+    Batch batch;
+    SampleId *id;
+    float *data[MAX_FIELDS]; /* room for a full batch                */
+    int started, done;       /* samples handed out, finished         */
+    int failed;              /* first sample that failed, or count   */
+    ErrKind kind;
+    char text[ERR_MAX];
+} Slot;
+
+typedef struct Worker {
+    struct Loader *loader;
+    pthread_t thread;
+    double since;   /* when it began what it does; 0: it waits */
+    int32_t item;   /* the case it works on                    */
+    bool over;      /* has left the loop                       */
+} Worker;
+
+/* Lives as long as the caller or any worker uses it. */
+struct Loader {
+    Pipeline *pipeline;
+    LoaderOptions options;
+    int32_t samples, batches; /* of an epoch */
+    Dims dim[MAX_FIELDS];     /* of one sample, the largest */
+    int fields, slots;
+    Slot *slot;
+    uint32_t *order; /* of `order_epoch`; unused without shuffle */
+    uint32_t order_epoch;
+    bool order_known;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready; /* tickets to take; a batch is finished */
+    uint32_t epoch;             /* of the next batch to be begun        */
+    int32_t number;
+    int64_t begun, taken; /* batches begun; handed to the caller  */
+    bool held, started;   /* the caller holds a slot; workers run */
+    atomic_bool stop;
+    int users; /* the caller and workers that still run  */
+    Worker *worker;
+    LoaderStats stats;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- which samples ------------------------------------------------------ */
+
+int32_t loader_batches(const Loader *l)
+{
+    return l->batches;
+}
+
+int32_t loader_samples(const Loader *l)
+{
+    int64_t whole = (int64_t)l->batches * l->options.batch;
+    return whole < l->samples ? (int32_t)whole : l->samples;
+}
+
+/* Sample at `place` of the order of an epoch. */
+static int32_t sample_at(Loader *l, uint32_t epoch, int32_t place)
+{
+    if (!l->options.shuffle) return place;
+    if (!l->order_known || l->order_epoch != epoch) {
+        const Rng draw = {.seed = l->options.seed,
+                          .stream = RNG_SHUFFLE,
+                          .epoch = epoch};
+        rng_permutation(&draw, (uint32_t)l->samples, l->order);
+        l->order_epoch = epoch;
+        l->order_known = true;
+    }
+    return (int32_t)l->order[place];
+}
+
+/* Begin the next batch in its slot, which is free. */
+static Slot *begin_batch(Loader *l)
+{
+    Slot *s = &l->slot[l->begun++ % l->slots];
+    int32_t first = l->number * l->options.batch, count = l->options.batch;
+    if (count > l->samples - first) count = l->samples - first;
+    s->batch = (Batch){.epoch = l->epoch,
+                       .number = l->number,
+                       .last = l->number == l->batches - 1,
+                       .count = count,
+                       .fields = l->fields,
+                       .id = s->id};
+    for (int i = 0; i < count; i++)
+        s->id[i] =
+            pipeline_id(l->pipeline, sample_at(l, l->epoch, first + i));
+    for (int f = 0; f < l->fields; f++) {
+        // samples of a batch are of one size; batches of one need not be
+        Dims n = pipeline_dims_of(l->pipeline, s->id[0].number, f);
+        n.n = count;
+        s->batch.field[f] =
+            (Tensor){n, F32, pipeline_rank(l->pipeline), s->data[f]};
+    }
+    s->started = s->done = 0;
+    s->failed = count;
+    s->kind = ERR_NONE;
+    if (++l->number == l->batches) l->number = 0, l->epoch++;
+    return s;
+}
+
+/* A slot with a sample to make, or NULL when the ring is full. */
+static Slot *next_work(Loader *l)
+{
+    if (l->begun > l->taken) {
+        Slot *s = &l->slot[(l->begun - 1) % l->slots];
+        if (s->started < s->batch.count) return s;
+    }
+    // the slot that the caller holds is not free
+    if (l->begun - l->taken + l->held >= l->slots) return NULL;
+    return begin_batch(l);
+}
+
+/* Make sample i of a slot; the lock is not held. */
+static bool make_sample(Loader *l, Slot *s, int i)
+{
+    float *out[MAX_FIELDS] = {NULL};
+    for (int f = 0; f < l->fields; f++)
+        out[f] = s->data[f] + i * numel(l->dim[f]);
+    return pipeline_sample(l->pipeline, s->id[i].number, s->batch.epoch,
+                           l->options.augment, &l->stop, out);
+}
+
+/* Note what came of sample i: of several failures the first counts, so the
+ * report does not depend on timing. */
+static void finish_sample(Slot *s, int i, bool ok)
+{
+    if (!ok && i < s->failed) {
+        s->failed = i;
+        s->kind = err_kind();
+        snprintf(s->text, sizeof s->text, "%s", err_text());
+    }
+    s->done++;
+}
+
+/* ---- workers ------------------------------------------------------------ */
+
+static void loader_destroy(Loader *l)
+{
+    for (int i = 0; i < l->slots && l->slot; i++) {
+        mem_free(l->slot[i].id);
+        for (int f = 0; f < MAX_FIELDS; f++)
+            mem_free(l->slot[i].data[f]);
+    }
+    pthread_cond_destroy(&l->ready);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->lock);
+    pipeline_free(l->pipeline);
+    mem_free(l->slot);
+    mem_free(l->order);
+    mem_free(l->worker);
+    mem_free(l);
+}
+
+static void *work(void *context)
+{
+    Worker *me = context;
+    Loader *l = me->loader;
+    pthread_mutex_lock(&l->lock);
+    while (!atomic_load(&l->stop)) {
+        Slot *s = next_work(l);
+        if (!s) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        int i = s->started++;
+        me->since = now_s();
+        me->item = s->id[i].item;
+        pthread_mutex_unlock(&l->lock);
+        bool ok = make_sample(l, s, i);
+        pthread_mutex_lock(&l->lock);
+        me->since = 0;
+        finish_sample(s, i, ok);
+        if (s->done == s->batch.count) pthread_cond_broadcast(&l->ready);
+    }
+    me->over = true;
+    bool last = --l->users == 0;
+    pthread_cond_broadcast(&l->ready);
+    pthread_mutex_unlock(&l->lock);
+    if (last) loader_destroy(l);
+    return NULL;
+}
+
+/* Fewer threads than wanted only take longer; none at all is an error. */
+static bool start_workers(Loader *l)
+{
+    int n = 0;
+    while (n < l->options.workers) {
+        Worker *w = &l->worker[n];
+        w->loader = l;
+        l->users++;
+        int failed = pthread_create(&w->thread, NULL, work, w);
+        if (failed) {
+            l->users--;
+            if (n == 0)
+                return fail("cannot start a worker thread: %s; fix: workers "
+                            "= 0, or fewer processes",
+                            strerror(failed));
+            break;
+        }
+        n++;
+    }
+    l->options.workers = n;
+    l->started = true;
+    return true;
+}
+
+/* Wait for `ready` at most `seconds`; the lock is held. */
+static void wait_ready(Loader *l, double seconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double at = (double)t.tv_nsec * 1e-9 + seconds;
+    t.tv_sec += (time_t)at;
+    t.tv_nsec = (long)((at - (double)(time_t)at) * 1e9);
+    pthread_cond_timedwait(&l->ready, &l->lock, &t);
+}
+
+/* ---- opening and closing ------------------------------------------------ */
+
+static bool make_slots(Loader *l)
+{
+    l->slots = l->options.prefetch + 1;
+    l->slot = mem_alloc((size_t)l->slots * sizeof *l->slot);
+    if (!l->slot) return false;
+    for (int i = 0; i < l->slots; i++) {
+        size_t n = (size_t)l->options.batch, bytes;
+        l->slot[i].id = mem_alloc(n * sizeof(SampleId));
+        if (!l->slot[i].id) return false;
+        for (int f = 0; f < l->fields; f++) {
+            if (!size_mul(n, (size_t)numel(l->dim[f]) * sizeof(float), &bytes))
+                return false;
+            l->slot[i].data[f] = mem_alloc(bytes);
+            if (!l->slot[i].data[f]) return false;
+        }
+    }
+    return true;
+}
+
+static bool options_check(const LoaderOptions *o)
+{
+    if (o->batch < 1)
+        return fail_usage("batch is %d, wanted 1 or more", o->batch);
+    if (o->workers < 0 || o->workers > MAX_WORKERS)
+        return fail_usage("workers is %d, wanted 0 to %d", o->workers,
+                          MAX_WORKERS);
+    if (o->prefetch < 0 || o->prefetch > 1024)
+        return fail_usage("prefetch is %d, wanted 0 to 1024", o->prefetch);
+    return true;
+}
+
+/* What depends on the samples: extents and the number of batches. */
+static bool measure(Loader *l)
+{
+    const LoaderOptions *o = &l->options;
+    l->fields = pipeline_dataset(l->pipeline)->fields;
+    for (int f = 0; f < l->fields; f++) {
+        if (o->batch > 1 && !pipeline_dims(l->pipeline, f, &l->dim[f]))
+            return false;
+        // batches of one may differ in size: room for the largest
+        for (int32_t i = 0; o->batch == 1 && i < l->samples; i++) {
+            Dims n = pipeline_dims_of(l->pipeline, i, f);
+            if (!i || numel(n) > numel(l->dim[f])) l->dim[f] = n;
+        }
+    }
+    l->batches = l->samples / o->batch;
+    if (l->samples % o->batch && !o->drop_last) l->batches++;
+    if (!l->batches)
+        return fail_usage("no batch: %d samples, batch is %d and drop_last is "
+                          "set",
+                          l->samples, o->batch);
+    return true;
+}
+
+bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
+{
+    pthread_condattr_t clock;
+    *out = NULL;
+    if (!options_check(options)) return false;
+    Loader *l = mem_alloc(sizeof *l);
+    if (!l) return false;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, &clock);
+    pthread_condattr_destroy(&clock);
+    pipeline_hold(p);
+    l->pipeline = p;
+    l->options = *options;
+    if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
+    if (!(l->options.patience_s > 0))
+        l->options.patience_s = DEFAULT_PATIENCE_S;
+    l->samples = pipeline_samples(p);
+    l->users = 1;
+    TRY(measure(l));
+    TRY(l->worker = mem_alloc((size_t)options->workers * sizeof(Worker)));
+    if (options->shuffle)
+        TRY(l->order = mem_alloc((size_t)l->samples * sizeof *l->order));
+    TRY(make_slots(l));
+    *out = l;
+done:
+    if (!*out) loader_destroy(l);
+    return *out != NULL;
+}
+
+void loader_close(Loader *l)
+{
+    if (!l) return;
+    double until = now_s() + close_s;
+    atomic_store(&l->stop, true);
+    pipeline_wake(l->pipeline);
+    pthread_mutex_lock(&l->lock);
+    pthread_cond_broadcast(&l->work);
+    while (l->users > 1 && now_s() < until)
+        wait_ready(l, until - now_s());
+    for (int i = 0; i < l->options.workers && l->started; i++) {
+        Worker *w = &l->worker[i];
+        bool over = w->over;
+        pthread_mutex_unlock(&l->lock);
+        // one that is over has only to return
+        if (over)
+            pthread_join(w->thread, NULL);
+        else
+            pthread_detach(w->thread);
+        pthread_mutex_lock(&l->lock);
+    }
+    bool last = --l->users == 0;
+    pthread_mutex_unlock(&l->lock);
+    if (last) loader_destroy(l);
+}
+
+/* ---- the caller's side -------------------------------------------------- */
+
+/* Give back the slot that the caller holds. */
+static void release_held(Loader *l)
+{
+    if (!l->held) return;
+    l->held = false;
+    pthread_cond_broadcast(&l->work);
+}
+
+bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
+{
+    if (number < 0 || number > l->batches)
+        return fail_usage("batch %d of an epoch of %d", number, l->batches);
+    if (number == l->batches) number = 0, epoch++;
+    pthread_mutex_lock(&l->lock);
+    release_held(l);
+    const Batch *next = &l->slot[l->taken % l->slots].batch;
+    bool there = l->begun > l->taken
+                     ? next->epoch == epoch && next->number == number
+                     : l->epoch == epoch && l->number == number;
+    if (!there) {
+        // samples in work write into their slots: let them finish. No new
+        // ones start, because a slot begun last counts as handed out.
+        for (int64_t b = l->taken; b < l->begun; b++) {
+            Slot *s = &l->slot[b % l->slots];
+            s->batch.count = s->started;
+            while (s->done < s->started)
+                wait_ready(l, 1);
+        }
+        l->taken = l->begun;
+        l->epoch = epoch;
+        l->number = number;
+        pthread_cond_broadcast(&l->work);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return true;
+}
+
+/* Tell the user who keeps us waiting; the lock is held on entry and exit. */
+static void tell_waiting(Loader *l, double waited)
+{
+    char text[512];
+    int at = snprintf(text, sizeof text, "waiting %.0f s for data", waited);
+    double now = now_s();
+    for (int i = 0; i < l->options.workers; i++) {
+        const Worker *w = &l->worker[i];
+        if (w->since == 0 || at > 400) continue;
+        at += snprintf(text + at, sizeof text - (size_t)at,
+                       "%s worker %d has been at %.64s for %.0f s",
+                       at > 30 ? "," : ":", i + 1,
+                       pipeline_dataset(l->pipeline)->cases[w->item].key,
+                       now - w->since);
+    }
+    pthread_mutex_unlock(&l->lock);
+    l->options.waiting(l->options.context, text);
+    pthread_mutex_lock(&l->lock);
+}
+
+/* Wait until the workers have finished a batch; the lock is held. */
+static void wait_batch(Loader *l, const Slot *s)
+{
+    double begin = now_s(), told = begin;
+    while (l->begun <= l->taken || s->done < s->batch.count) {
+        wait_ready(l, l->options.patience_s);
+        double now = now_s();
+        if (now - told < l->options.patience_s) continue;
+        told = now;
+        if (l->options.waiting) tell_waiting(l, now - begin);
+    }
+    l->stats.wait_s += now_s() - begin;
+}
+
+/* Make the due batch here. */
+static void make_batch(Loader *l)
+{
+    double begin = now_s();
+    Slot *s = next_work(l);
+    while (s->started < s->batch.count) {
+        int i = s->started++;
+        finish_sample(s, i, make_sample(l, s, i));
+    }
+    l->stats.wait_s += now_s() - begin;
+}
+
+bool loader_next(Loader *l, const Batch **out)
+{
+    *out = NULL;
+    pthread_mutex_lock(&l->lock);
+    release_held(l);
+    bool ok = l->options.workers == 0 || l->started || start_workers(l);
+    if (ok) {
+        Slot *s = &l->slot[l->taken % l->slots];
+        if (l->options.workers)
+            wait_batch(l, s);
+        else if (l->begun == l->taken)
+            make_batch(l);
+        if (s->failed < s->batch.count) {
+            ok = err_set(s->kind, s->text);
+        } else {
+            *out = &s->batch;
+            l->taken++;
+            l->held = true;
+            l->stats.batches++;
+            l->stats.samples += s->batch.count;
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    return ok;
+}
+
+LoaderStats loader_stats(const Loader *l)
+{
+    return l->stats;
+}

@@ -1,0 +1,73 @@
+/* loader.h -- batches made ahead by worker threads.
+ *
+ * The stream of batches is endless: epoch 0, batch 0, 1, ...; epoch 1, ....
+ * Batch b of epoch e is a function of (pipeline, options, e, b) alone: its
+ * samples are order[b * size ...] where order is 0, 1, 2, ... or, shuffled,
+ * the permutation drawn from (seed, RNG_SHUFFLE, e). So it has the same bytes
+ * with any number of workers, and a resumed run seeks and goes on.
+ *
+ * Workers fill a ring of `prefetch` batches, sample by sample. What fails in
+ * a worker is kept in the batch and returned by loader_next, in the caller's
+ * thread, with the case in front. One thread uses a Loader. */
+#ifndef SEG_LOADER_H
+#define SEG_LOADER_H
+#include "pipeline.h"
+
+typedef struct LoaderOptions {
+    int batch;    /* samples a batch, >= 1                            */
+    int workers;  /* threads; 0: batches are made inside loader_next  */
+    int prefetch; /* batches ahead; 0: 2                              */
+    bool shuffle;
+    bool drop_last; /* leave out a last batch that is not full          */
+    bool augment;   /* run the SAMPLE steps: training only              */
+    uint64_t seed;  /* of the order                                     */
+    /* Called in the caller's thread after it has waited `patience_s` (0: 60)
+     * for a batch, and again each time that passes: "waiting 60 s for data:
+     * worker 1 has been at case_017 for 61 s". May be NULL. */
+    void (*waiting)(void *context, const char *text);
+    void *context;
+    double patience_s;
+} LoaderOptions;
+
+typedef struct Loader Loader;
+
+typedef struct Batch {
+    uint32_t epoch;
+    int32_t number; /* in its epoch, from 0                  */
+    bool last;      /* of its epoch                          */
+    int count;      /* samples; fewer than `batch` at an end */
+    int fields;
+    Tensor field[MAX_FIELDS]; /* F32, n = count; as the dataset's      */
+    const SampleId *id;       /* count                                 */
+} Batch;
+
+/* Fails when samples differ in extents and batch > 1, when there are no
+ * samples, or when drop_last leaves no batch. Holds the pipeline. Starts at
+ * epoch 0, batch 0, and starts no work before the first loader_next. */
+bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out);
+
+/* Stops and frees; returns within a second whatever the workers do: one that
+ * hangs in a file is left alone, keeps what it uses alive and ends by itself
+ * when it returns. NULL is fine. */
+void loader_close(Loader *l);
+
+/* Batches of an epoch, and the samples in them. */
+int32_t loader_batches(const Loader *l);
+int32_t loader_samples(const Loader *l);
+
+/* Go on with this batch; number == loader_batches means the next epoch's
+ * first. Batches made ahead are kept when they are the ones wanted. */
+bool loader_seek(Loader *l, uint32_t epoch, int32_t number);
+
+/* The next batch; it is valid until the next call for this loader. After a
+ * failure the same batch is due again and fails again. */
+bool loader_next(Loader *l, const Batch **out);
+
+typedef struct LoaderStats {
+    int64_t batches, samples; /* handed out                               */
+    double wait_s;            /* the caller spent waiting (with workers 0:
+                               * making batches)                          */
+} LoaderStats;
+LoaderStats loader_stats(const Loader *l);
+
+#endif

@@ -1,0 +1,425 @@
+/* nifti.c -- NIfTI files: names, bytes, voxels.
+ *
+ * The header is in nifti_header.c. Here the voxels are read through a bounded
+ * source, plain or gzip, in pieces that are converted at once; memory for
+ * voxels is asked for only after the file was found long enough to hold
+ * them. */
+#include "nifti.h"
+#include "file.h"
+#include "gzip.h"
+#include "nifti_header.h"
+#include <math.h>
+#include <string.h>
+
+/* Bytes converted at a time; a multiple of every element size. */
+enum { PIECE = 1 << 16 };
+static const int64_t most_bytes = (int64_t)16 << 30;
+static const int64_t most_voxels = (int64_t)1 << 33;
+
+/* Bytes in order, inflated when they must be. */
+typedef struct Source {
+    const NiftiBytes *from;
+    size_t at; /* bytes given out, inflated */
+    Gunzip *gz;
+} Source;
+
+static bool source_open(Source *s, const NiftiBytes *from)
+{
+    *s = (Source){.from = from};
+    if (!from->bytes) return fail_data("file is empty");
+    bool is = gzip_is(from->data, from->bytes);
+    if (is && !from->gz)
+        return fail_data("gzip data in a file not named .gz; fix: rename it");
+    if (!is && from->gz)
+        return fail_data("named .gz but not gzip data; fix: rename it without "
+                         ".gz, or gzip it");
+    return !is || gunzip_open(from->data, from->bytes, &s->gz);
+}
+
+/* Up to `want` bytes: *p points at them, in `room` when they were inflated;
+ * *got < want only at the end. */
+static bool source_read(Source *s, uint8_t *room, size_t want,
+                        const uint8_t **p, size_t *got)
+{
+    if (s->gz) {
+        *p = room;
+        if (!gunzip_read(s->gz, room, want, got)) return false;
+    } else {
+        size_t left = s->from->bytes - s->at;
+        *p = s->from->data + s->at;
+        *got = want < left ? want : left;
+    }
+    s->at += *got;
+    return true;
+}
+
+/* The most bytes that can still come, for a source opened just now. */
+static uint64_t source_bound(const NiftiBytes *from)
+{
+    if (!from->gz) return from->bytes;
+    // one block of slack for streams of few bytes
+    return from->bytes > UINT64_MAX / 2 / GZIP_MOST
+               ? UINT64_MAX
+               : (uint64_t)from->bytes * GZIP_MOST + 1024;
+}
+
+/* Pass over the bytes up to vox_offset; *begin are the first of them. */
+static bool skip_to_voxels(Source *s, uint64_t offset, uint8_t *room)
+{
+    const uint8_t *p;
+    while (s->at < offset) {
+        uint64_t left = offset - s->at;
+        size_t want = left < PIECE ? (size_t)left : PIECE, got;
+        if (!source_read(s, room, want, &p, &got)) return false;
+        if (got < want)
+            return fail_data("file ends at byte %zu, before the voxels at "
+                             "vox_offset %llu",
+                             s->at, (unsigned long long)offset);
+    }
+    return true;
+}
+
+/* Extensions lie between header and voxels of a single file. None is used,
+ * but a chain that does not end says that the header is damaged. */
+static bool check_extensions(Source *s, const NiftiHeader *h, uint8_t *room)
+{
+    const uint8_t *p;
+    size_t got;
+    uint64_t end = (uint64_t)h->vox_offset;
+    if (!source_read(s, room, NIFTI_EXTENDER, &p, &got)) return false;
+    if (got < NIFTI_EXTENDER || !p[0]) return true;
+    while (s->at < end) {
+        uint64_t at = s->at;
+        if (!source_read(s, room, 8, &p, &got)) return false;
+        if (got < 8) break; // skip_to_voxels finds the end
+        int64_t size = h->big ? (int32_t)((uint32_t)p[0] << 24 | p[1] << 16 |
+                                          p[2] << 8 | p[3])
+                              : (int32_t)((uint32_t)p[3] << 24 | p[2] << 16 |
+                                          p[1] << 8 | p[0]);
+        if (size < 16 || size % 16 || (uint64_t)size > end - at)
+            return fail_data("extension at byte %llu has %lld bytes; need a "
+                             "multiple of 16 that ends before vox_offset %llu",
+                             (unsigned long long)at, (long long)size,
+                             (unsigned long long)end);
+        if (!skip_to_voxels(s, at + (uint64_t)size, room)) return false;
+    }
+    return true;
+}
+
+/* What happens to the stored numbers. */
+typedef struct Decoding {
+    NumberType type;
+    double slope, inter;
+    bool keep; /* as U8 or I16, bit for bit */
+} Decoding;
+
+/* `count` voxels at p become voxels `at` .. of out. */
+static bool convert(const Decoding *how, const uint8_t *p, int64_t count,
+                    int64_t at, const Volume *out)
+{
+    void *y = out->voxels.data;
+    if (how->keep && how->type.bytes == 1 && how->type.kind == 'i') {
+        for (int64_t i = 0; i < count; i++)
+            ((int16_t *)y)[at + i] = (int8_t)p[i];
+    } else if (how->keep) {
+        size_t bytes = (size_t)how->type.bytes;
+        number_copy(p, how->type, count, (char *)y + (size_t)at * bytes);
+    } else {
+        int64_t bad = number_to_f32(p, how->type, count, how->slope, how->inter,
+                                    (float *)y + at);
+        if (bad < 0) return true;
+        Dims n = out->voxels.dim;
+        at += bad;
+        return fail_data("voxel (%lld,%lld,%lld) does not fit a float",
+                         (long long)(at % n.w), (long long)(at / n.w % n.h),
+                         (long long)(at / n.w / n.h));
+    }
+    return true;
+}
+
+/* Read all voxels from s, which stands at the first, and see that it ends. */
+static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
+                        uint8_t *room)
+{
+    int64_t count = numel(out->voxels.dim), done = 0;
+    uint64_t size = (uint64_t)how->type.bytes;
+    const uint8_t *p;
+    size_t got, begin = s->at;
+    while (done < count) {
+        int64_t n = PIECE / how->type.bytes;
+        if (n > count - done) n = count - done;
+        size_t want = (size_t)n * (size_t)size;
+        if (!source_read(s, room, want, &p, &got)) return false;
+        if (got < want)
+            return fail_data("voxels end after %zu bytes, need %llu",
+                             s->at - begin,
+                             (unsigned long long)((uint64_t)count * size));
+        if (!convert(how, p, n, done, out)) return false;
+        done += n;
+    }
+    // one byte more is asked for: it must not be there, and only a reader at
+    // the very end has had its CRC compared
+    if (!source_read(s, room, 1, &p, &got)) return false;
+    if (got)
+        return fail_data("more bytes than the header declares: voxels need "
+                         "%llu from vox_offset on",
+                         (unsigned long long)((uint64_t)count * size));
+    return true;
+}
+
+/* Labels read as float become the smallest type that holds them. */
+static bool pack_labels(Volume *v)
+{
+    const float *x = v->voxels.data;
+    int64_t count = numel(v->voxels.dim), bad = 0, first = -1;
+    float lo = 0, hi = 0;
+    Volume out;
+    for (int64_t i = 0; i < count; i++) {
+        bool whole = x[i] >= -32768 && x[i] <= 32767 && x[i] == floorf(x[i]);
+        if (!whole && !bad++) first = i;
+        if (whole && x[i] < lo) lo = x[i];
+        if (whole && x[i] > hi) hi = x[i];
+    }
+    if (bad)
+        return fail_data("label value %g (%lld voxels like it); labels are "
+                         "whole numbers from -32768 to 32767",
+                         (double)x[first], (long long)bad);
+    bool small = lo >= 0 && hi <= 255;
+    if (!volume_new(&out, v->voxels.dim, small ? U8 : I16)) return false;
+    for (int64_t i = 0; i < count; i++)
+        if (small)
+            ((uint8_t *)out.voxels.data)[i] = (uint8_t)x[i];
+        else
+            ((int16_t *)out.voxels.data)[i] = (int16_t)x[i];
+    memcpy(out.affine, v->affine, sizeof out.affine);
+    volume_free(v);
+    *v = out;
+    return true;
+}
+
+/* How the voxels are decoded and as what: options against the header. */
+static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
+                        uint64_t bound, Decoding *how, Dtype *type)
+{
+    Dims n = nifti_header_dims(h);
+    int64_t limit = o->max_voxels > 0 ? o->max_voxels : most_voxels;
+    // each extent is below 2^31, so two of them fit in 64 bits
+    if (n.w > limit || (int64_t)n.w * n.h > limit ||
+        (int64_t)n.w * n.h > limit / n.d)
+        return fail_data("%d x %d x %d voxels, limit %lld", n.w, n.h, n.d,
+                         (long long)limit);
+    uint64_t need = (uint64_t)numel(n) * (uint64_t)how->type.bytes;
+    if ((uint64_t)h->vox_offset > bound)
+        return fail_data("vox_offset %.0f lies behind the end of the file",
+                         h->vox_offset);
+    if (need > bound - (uint64_t)h->vox_offset)
+        return fail_data("header declares %llu bytes of voxels from byte "
+                         "%.0f; the file cannot hold them",
+                         (unsigned long long)need, h->vox_offset);
+    // slope 0 means that no scaling is stored
+    bool scaled = h->slope != 0 && (h->slope != 1 || h->inter != 0);
+    how->slope = scaled ? h->slope : 1;
+    how->inter = scaled ? h->inter : 0;
+    if (o->label && scaled)
+        return fail_data("a mask with scl_slope %g and scl_inter %g, need 1 "
+                         "and 0; fix: store the labels themselves",
+                         h->slope, h->inter);
+    bool u8 = how->type.kind == 'u' && how->type.bytes == 1;
+    bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
+    how->keep = !scaled && (u8 || i16);
+    *type = how->keep ? (u8 ? U8 : I16) : F32;
+    return true;
+}
+
+/* Everything once the source is open and `room` is there. */
+static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
+                   uint8_t *room, Volume *out, NiftiHeader *h)
+{
+    Decoding how = {0};
+    Dtype type = F32;
+    const uint8_t *p;
+    size_t got;
+    double affine[4][4];
+    if (!source_read(s, room, NIFTI1_BYTES, &p, &got)) return false;
+    if (p != room) memcpy(room, p, got);
+    // both sizes of header begin alike for the test of the version
+    bool second = got >= 4 && (!memcmp(room, "\x1c\x02\0\0", 4) ||
+                               !memcmp(room, "\0\0\x02\x1c", 4));
+    if (second) {
+        size_t more;
+        uint8_t *rest = room + got;
+        if (!source_read(s, rest, NIFTI2_BYTES - NIFTI1_BYTES, &p, &more))
+            return false;
+        if (p != rest) memcpy(rest, p, more);
+        got += more;
+    }
+    if (!nifti_header_parse(room, got, image != NULL, h, &how.type))
+        return false;
+    const NiftiBytes *voxels = image ? image : s->from;
+    if (!nifti_header_affine(h, o, affine) ||
+        !plan_voxels(h, o, source_bound(voxels), &how, &type))
+        return false;
+    if (image) {
+        gunzip_close(s->gz);
+        s->gz = NULL;
+        if (!source_open(s, image)) return within("image");
+    } else if (!check_extensions(s, h, room)) {
+        return false;
+    }
+    if (!skip_to_voxels(s, (uint64_t)h->vox_offset, room)) return false;
+    if (!volume_new(out, nifti_header_dims(h), type)) return false;
+    memcpy(out->affine, affine, sizeof affine);
+    if (!read_voxels(s, &how, out, room)) return false;
+    if (!o->label) return true;
+    if (type == F32 && !pack_labels(out)) return false;
+    out->unit = UNIT_LABEL;
+    return true;
+}
+
+bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
+                  const NiftiOptions *options, Volume *out, NiftiHeader *header)
+{
+    static const NiftiOptions defaults = {0};
+    const NiftiOptions *o = options ? options : &defaults;
+    NiftiHeader h;
+    Source s = {0};
+    bool ok = false;
+    *out = (Volume){0};
+    uint8_t *room = mem_alloc(PIECE);
+    TRY(room);
+    TRY(source_open(&s, file));
+    TRY(decode(&s, image, o, room, out, &h));
+    if (header) *header = h;
+    ok = true;
+done:
+    gunzip_close(s.gz);
+    mem_free(room);
+    if (!ok) volume_free(out);
+    return ok || within("nifti");
+}
+
+static bool ends_with(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && !strcmp(path + n - m, end);
+}
+
+/* Endings of files that hold a header, and of their images or NULL. */
+static const struct {
+    const char *header, *image;
+    bool gz;
+} endings[] = {
+    {".nii", NULL, false},
+    {".nii.gz", NULL, true},
+    {".hdr", ".img", false},
+    {".hdr.gz", ".img.gz", true},
+};
+
+bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
+                NiftiHeader *header)
+{
+    Arena mem = {0};
+    NiftiBytes part[2] = {{0}};
+    const char *name[2] = {NULL, NULL};
+    bool ok = false;
+    int64_t limit =
+        options && options->max_bytes > 0 ? options->max_bytes : most_bytes;
+    *out = (Volume){0};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const char *end = endings[i].header;
+        if (endings[i].image && ends_with(path, endings[i].image))
+            end = endings[i].image;
+        if (!ends_with(path, end)) continue;
+        int stem = (int)(strlen(path) - strlen(end));
+        TRY(name[0] =
+                arena_printf(&mem, "%.*s%s", stem, path, endings[i].header));
+        if (endings[i].image)
+            TRY(name[1] =
+                    arena_printf(&mem, "%.*s%s", stem, path, endings[i].image));
+        part[0].gz = part[1].gz = endings[i].gz;
+    }
+    if (!name[0]) {
+        fail_data("%s: nifti: the name ends in none of .nii, .nii.gz, .hdr, "
+                  ".img",
+                  path);
+        goto done;
+    }
+    for (int i = 0; i < 2 && name[i]; i++) {
+        char *data = NULL;
+        if (!file_read(name[i], (size_t)limit, &mem, &data, &part[i].bytes)) {
+            within("%s: nifti%s", path,
+                   name[1] ? ": .hdr and .img belong together" : "");
+            goto done;
+        }
+        part[i].data = (uint8_t *)data;
+    }
+    ok = nifti_decode(&part[0], name[1] ? &part[1] : NULL, options, out,
+                      header) ||
+         within("%s", path);
+done:
+    arena_release(&mem);
+    return ok;
+}
+
+/* The header that v is to get; false when v is not where `like` is. */
+static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
+{
+    Dims n = v->voxels.dim;
+    Volume there = *v;
+    // the forms were agreed on when `like` was read
+    NiftiOptions any = {.form = NIFTI_SFORM, .assume_spacing = true};
+    if (!like) {
+        bool large = n.w > INT16_MAX || n.h > INT16_MAX || n.d > INT16_MAX;
+        *h = (NiftiHeader){.version = large ? 2 : 1,
+                           .dim = {3, n.w, n.h, n.d, 1, 1, 1, 1}};
+        for (int i = 4; i < 8; i++)
+            h->pixdim[i] = 1;
+        nifti_header_place(h, there.affine);
+        return true;
+    }
+    *h = *like;
+    if (like->sform <= 0 && like->qform > 0) any.form = NIFTI_QFORM;
+    there.voxels.dim = nifti_header_dims(like);
+    bool same = nifti_header_affine(like, &any, there.affine) &&
+                volume_same_grid(&there, v);
+    if (same || like->sform <= 0 || like->qform <= 0) return same;
+    // both present: it may have been the other one
+    any.form = NIFTI_QFORM;
+    return nifti_header_affine(like, &any, there.affine) &&
+           volume_same_grid(&there, v);
+}
+
+bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
+{
+    static const int code[DTYPE_COUNT] = {[U8] = 2, [I16] = 4, [F32] = 16};
+    uint8_t head[NIFTI2_BYTES + NIFTI_EXTENDER], *all = NULL;
+    size_t bytes = tensor_bytes(&v->voxels), room;
+    NiftiHeader h;
+    bool ok = false, gz = ends_with(path, ".nii.gz");
+    CHECK(v->voxels.dim.c == 1 && code[v->voxels.type]);
+    if (!gz && !ends_with(path, ".nii"))
+        return fail_usage("%s: nifti: the name to write must end in .nii or "
+                          ".nii.gz",
+                          path);
+    TRY(header_for(v, like, &h));
+    h.datatype = code[v->voxels.type];
+    h.bitpix = 8 * (int)dtype_bytes(v->voxels.type);
+    h.intent = 0;
+    h.slope = 1, h.inter = 0;
+    h.vox_offset =
+        (h.version == 2 ? NIFTI2_BYTES : NIFTI1_BYTES) + NIFTI_EXTENDER;
+    size_t first = nifti_header_bytes(&h, head);
+    if (gz) {
+        TRY(gzip_deflate(head, first, v->voxels.data, bytes, &all, &room));
+    } else {
+        TRY(size_add(bytes, first, &room));
+        TRY(all = mem_alloc(room));
+        memcpy(all, head, first);
+        memcpy(all + first, v->voxels.data, bytes);
+    }
+    TRY(file_replace(path, all, room));
+    ok = true;
+done:
+    mem_free(all);
+    return ok || within("%s: nifti", path);
+}

@@ -1,0 +1,33 @@
+/* nifti_header.h -- the fixed part of a NIfTI file, as bytes and as numbers. */
+#ifndef SEG_NIFTI_HEADER_H
+#define SEG_NIFTI_HEADER_H
+#include "nifti.h"
+#include "number.h"
+
+enum {
+    NIFTI1_BYTES = 348,
+    NIFTI2_BYTES = 540,
+    NIFTI_EXTENDER = 4, /* bytes between header and extensions or voxels */
+};
+
+/* Parse and check all that does not need options: extents, type, offset,
+ * numbers that must be finite. `pair`: the voxels lie in a file of their own.
+ * `type` is the kind of number that the voxels are. */
+bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
+                        NiftiHeader *h, NumberType *type);
+
+/* Extents of the volume, c = 1. */
+Dims nifti_header_dims(const NiftiHeader *h);
+
+/* Affine (w,h,d,1) -> LPS mm by the rule of options. */
+bool nifti_header_affine(const NiftiHeader *h, const NiftiOptions *options,
+                         double affine[4][4]);
+
+/* The reverse: codes, quaternion, rows and pixdim of h from an affine. */
+void nifti_header_place(NiftiHeader *h, double affine[4][4]);
+
+/* Little-endian header with extender, as a single file; h->version decides
+ * which. Returns the number of bytes: 352 or 544, where voxels begin. */
+size_t nifti_header_bytes(const NiftiHeader *h,
+                          uint8_t bytes[NIFTI2_BYTES + NIFTI_EXTENDER]);
+#endif

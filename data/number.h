@@ -1,0 +1,28 @@
+/* number.h -- stored numbers of any width and byte order, as float.
+ *
+ * What NIfTI and npy share: integers of 1 to 8 bytes, signed or not, and IEEE
+ * numbers of 2, 4 and 8 bytes, little or big endian, unaligned. */
+#ifndef SEG_NUMBER_H
+#define SEG_NUMBER_H
+#include "mem.h"
+
+typedef struct NumberType {
+    char kind; /* 'i' signed, 'u' unsigned, 'f' IEEE            */
+    int bytes; /* 1, 2, 4, 8; for 'f' 2, 4, 8                   */
+    bool big;  /* most significant byte first                   */
+} NumberType;
+
+/* True for the combinations above. */
+bool number_known(NumberType t);
+
+/* out[i] = slope * in[i] + inter, computed in double and rounded once; with
+ * slope 1 and inter 0 the value itself. NaN and infinities pass. Returns the
+ * index of the first finite number whose result is beyond float, else -1;
+ * then all were converted. Integers above 2^24 are rounded to float. */
+int64_t number_to_f32(const void *in, NumberType t, int64_t count, double slope,
+                      double inter, float *out);
+
+/* Copy integers of 1 or 2 bytes in the byte order of this machine; kind and
+ * width are kept. */
+void number_copy(const void *in, NumberType t, int64_t count, void *out);
+#endif

@@ -1,0 +1,288 @@
+/* picture.c -- drawing by distance, and PNG through stb_image_write.
+ *
+ * A stroke covers a pixel by how near its centre lies: full inside half the
+ * width, fading over one pixel. All letters, curves and contours are such
+ * strokes. */
+#include "picture.h"
+#include "file.h"
+#include "font.h"
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+/* What stb asks for while it makes one PNG; empty outside picture_save. An
+ * arena because stb loses a block when memory runs out halfway. */
+static _Thread_local Arena stb_memory;
+
+/* stb lays out the PNG; zlib packs better than stb's own packer and does not
+ * write to memory that it did not get. */
+static unsigned char *pack(unsigned char *data, int bytes, int *out_bytes,
+                           int level)
+{
+    uLongf most = compressBound((uLong)bytes);
+    unsigned char *out =
+        most <= INT_MAX ? arena_alloc(&stb_memory, most) : NULL;
+    if (!out || compress2(out, &most, data, (uLong)bytes, level) != Z_OK)
+        return NULL;
+    *out_bytes = (int)most;
+    return out;
+}
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STB_IMAGE_WRITE_STATIC
+#define STBIW_ZLIB_COMPRESS     pack
+#define STBIW_MALLOC(bytes)     arena_alloc(&stb_memory, (size_t)(bytes))
+#define STBIW_REALLOC(p, bytes) NULL // only stb's own packer grows blocks
+#define STBIW_FREE(p)           (void)(p)
+#include <stb/stb_image_write.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+bool picture_new(Picture *p, int w, int h, uint32_t color)
+{
+    size_t bytes;
+    *p = (Picture){0, 0, NULL};
+    if (w < 1 || h < 1 || w > PICTURE_SIDE || h > PICTURE_SIDE)
+        return fail_usage("a picture of %d x %d pixels; each must be from 1 "
+                          "to %d",
+                          w, h, PICTURE_SIDE);
+    if (!size_mul((size_t)w, (size_t)h, &bytes) ||
+        !size_mul(bytes, 3, &bytes) || !(p->rgb = mem_alloc(bytes)))
+        return within("picture");
+    p->w = w, p->h = h;
+    picture_rect(p, 0, 0, w, h, color, 1);
+    return true;
+}
+
+void picture_free(Picture *p)
+{
+    mem_free(p->rgb);
+    *p = (Picture){0, 0, NULL};
+}
+
+/* -- strokes -------------------------------------------------------------- */
+
+static void blend(Picture *p, int x, int y, uint32_t color, double cover)
+{
+    uint8_t *at = p->rgb + 3 * ((size_t)y * (size_t)p->w + (size_t)x);
+    int a = (int)(cover * 256 + 0.5);
+    for (int c = 0; c < 3; c++) {
+        int want = (int)(color >> (16 - 8 * c) & 255);
+        at[c] = (uint8_t)(at[c] + (want - at[c]) * a / 256);
+    }
+}
+
+// pixels first .. last - 1 of 0 .. n - 1 that [lo, hi) touches
+static void span(double lo, double hi, int n, int *first, int *last)
+{
+    *first = (int)floor(fmin(fmax(lo, 0), n));
+    *last = (int)ceil(fmin(fmax(hi, 0), n));
+}
+
+void picture_rect(Picture *p, double x, double y, double w, double h,
+                  uint32_t color, double cover)
+{
+    int x0, x1, y0, y1;
+    if (!isfinite(x + y + w + h) || !(cover > 0)) return;
+    span(floor(x + 0.5), floor(x + w + 0.5), p->w, &x0, &x1);
+    span(floor(y + 0.5), floor(y + h + 0.5), p->h, &y0, &y1);
+    for (int j = y0; j < y1; j++)
+        for (int i = x0; i < x1; i++)
+            blend(p, i, j, color, fmin(cover, 1));
+}
+
+typedef struct Stroke {
+    double x0, y0, x1, y1;
+} Stroke;
+
+// squared distance of a point from the stroke's middle line
+static double distance2(const Stroke *s, double x, double y)
+{
+    double dx = s->x1 - s->x0, dy = s->y1 - s->y0, long2 = dx * dx + dy * dy;
+    double t = 0;
+    if (long2 > 0) {
+        t = ((x - s->x0) * dx + (y - s->y0) * dy) / long2;
+        t = fmin(fmax(t, 0), 1);
+    }
+    double ex = x - s->x0 - t * dx, ey = y - s->y0 - t * dy;
+    return ex * ex + ey * ey;
+}
+
+// Together, so that where strokes meet a pixel is not covered twice.
+static void draw(Picture *p, const Stroke *s, int count, double width,
+                 uint32_t color)
+{
+    double lo_x = INFINITY, hi_x = -INFINITY, reach = width / 2 + 0.5;
+    double lo_y = INFINITY, hi_y = -INFINITY;
+    int x0, x1, y0, y1;
+    for (int k = 0; k < count; k++) {
+        lo_x = fmin(lo_x, fmin(s[k].x0, s[k].x1));
+        hi_x = fmax(hi_x, fmax(s[k].x0, s[k].x1));
+        lo_y = fmin(lo_y, fmin(s[k].y0, s[k].y1));
+        hi_y = fmax(hi_y, fmax(s[k].y0, s[k].y1));
+    }
+    span(lo_x - reach, hi_x + reach, p->w, &x0, &x1);
+    span(lo_y - reach, hi_y + reach, p->h, &y0, &y1);
+    for (int j = y0; j < y1; j++)
+        for (int i = x0; i < x1; i++) {
+            double nearest = INFINITY;
+            for (int k = 0; k < count; k++)
+                nearest = fmin(nearest, distance2(&s[k], i + 0.5, j + 0.5));
+            // a stroke thinner than a pixel is fainter, not interrupted
+            double cover = fmin(reach - sqrt(nearest), fmin(width, 1));
+            if (cover > 0) blend(p, i, j, color, cover);
+        }
+}
+
+void picture_line(Picture *p, double x0, double y0, double x1, double y1,
+                  double width, uint32_t color)
+{
+    Stroke s = {x0, y0, x1, y1};
+    if (!isfinite(x0 + y0 + x1 + y1) || !(width > 0)) return;
+    // a long slanting line is cut, for its box would be mostly empty
+    double dx = x1 - x0, dy = y1 - y0;
+    int parts = (int)fmin(fmin(fabs(dx), fabs(dy)) / 32, 256) + 1;
+    for (int k = 0; k < parts; k++) {
+        double from = (double)k / parts, to = (double)(k + 1) / parts;
+        s = (Stroke){x0 + from * dx, y0 + from * dy, x0 + to * dx,
+                     y0 + to * dy};
+        draw(p, &s, 1, width, color);
+    }
+}
+
+/* -- text ----------------------------------------------------------------- */
+
+// a dot begins at most three
+enum { MOST_STROKES = 3 * FONT_COLS * FONT_ROWS };
+
+// Strokes between neighbouring dots; a diagonal only where no way round it
+// is set, so that corners stay corners.
+static int letter_strokes(char c, double x, double y, double dot, Stroke *out)
+{
+    int n = 0;
+    for (int j = 0; j < FONT_ROWS; j++)
+        for (int i = 0; i < FONT_COLS; i++) {
+            bool right = font_dot(c, j, i + 1), down = font_dot(c, j + 1, i);
+            bool left = font_dot(c, j, i - 1);
+            double cx = x + (i + 0.5) * dot, cy = y + (j + 0.5) * dot;
+            if (!font_dot(c, j, i)) continue;
+            out[n++] = (Stroke){cx, cy, cx, cy};
+            if (right) out[n++] = (Stroke){cx, cy, cx + dot, cy};
+            if (down) out[n++] = (Stroke){cx, cy, cx, cy + dot};
+            if (!right && !down && font_dot(c, j + 1, i + 1))
+                out[n++] = (Stroke){cx, cy, cx + dot, cy + dot};
+            if (!left && !down && font_dot(c, j + 1, i - 1))
+                out[n++] = (Stroke){cx, cy, cx - dot, cy + dot};
+        }
+    return n;
+}
+
+void picture_text(Picture *p, double x, double y, double dot, uint32_t color,
+                  const char *text)
+{
+    Stroke s[MOST_STROKES];
+    if (!isfinite(x + y) || !(dot > 0 && dot < PICTURE_SIDE)) return;
+    for (; *text; text++, x += FONT_STEP * dot) {
+        int n = letter_strokes(*text, x, y, dot, s);
+        draw(p, s, n, 0.9 * dot, color);
+    }
+}
+
+double picture_text_width(double dot, const char *text)
+{
+    size_t n = strlen(text);
+    return n ? ((double)n * FONT_STEP - 1) * dot : 0;
+}
+
+/* -- planes --------------------------------------------------------------- */
+
+void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
+                  int h, double lo, double hi)
+{
+    enum { NAN_COLOR = 0x600000 };
+    for (int j = 0; j < h; j++)
+        for (int i = 0; i < w; i++) {
+            double v = ((double)*plane++ - lo) / (hi - lo);
+            uint32_t g = (uint32_t)(255 * fmin(fmax(v, 0), 1) + 0.5);
+            picture_rect(p, x + (double)i * zoom, y + (double)j * zoom, zoom,
+                         zoom, isnan(v) ? NAN_COLOR : g << 16 | g << 8 | g, 1);
+        }
+}
+
+void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
+                     int w, int h, double level, double width, uint32_t color)
+{
+    // corners of a cell in the order of going round it
+    static const int di[] = {0, 1, 1, 0}, dj[] = {0, 0, 1, 1};
+    for (int j = -1; j < h; j++)
+        for (int i = -1; i < w; i++) {
+            double v[4], at[4][2];
+            int cuts = 0;
+            for (int k = 0; k < 4; k++) {
+                int a = i + di[k], b = j + dj[k];
+                bool inside = a >= 0 && a < w && b >= 0 && b < h;
+                v[k] = inside ? (double)plane[(int64_t)b * w + a] : 0;
+            }
+            for (int k = 0; k < 4; k++) {
+                int l = (k + 1) % 4;
+                if ((v[k] > level) == (v[l] > level)) continue;
+                double t = (level - v[k]) / (v[l] - v[k]);
+                at[cuts][0] =
+                    x + zoom * (i + 0.5 + di[k] + t * (di[l] - di[k]));
+                at[cuts++][1] =
+                    y + zoom * (j + 0.5 + dj[k] + t * (dj[l] - dj[k]));
+            }
+            // four cuts: two corners lie apart, each is cut off by itself;
+            // the cuts begin with the one behind corner 0
+            int first = cuts == 4 && v[0] > level ? 1 : 0;
+            for (int k = 0; k < cuts; k += 2) {
+                const double *a = at[(first + k) % 4];
+                const double *b = at[(first + k + 1) % 4];
+                picture_line(p, a[0], a[1], b[0], b[1], width, color);
+            }
+        }
+}
+
+static int compare(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+bool picture_window(const float *plane, int64_t count, double low, double high,
+                    double *lo, double *hi)
+{
+    size_t n = 0, bytes;
+    if (!size_mul((size_t)count, sizeof *plane, &bytes)) return false;
+    float *sorted = mem_alloc(bytes);
+    if (!sorted) return within("grey window");
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(plane[i])) sorted[n++] = plane[i];
+    qsort(sorted, n, sizeof *sorted, compare);
+    double last = n ? (double)(n - 1) : 0;
+    *lo = n ? (double)sorted[(size_t)(low * last)] : 0;
+    *hi = n ? (double)sorted[(size_t)(high * last)] : 1;
+    if (!(*hi > *lo)) *hi = *lo + 1;
+    mem_free(sorted);
+    return true;
+}
+
+bool picture_save(const Picture *p, const char *path)
+{
+    int bytes = 0;
+    unsigned char *png =
+        stbi_write_png_to_mem(p->rgb, 3 * p->w, p->w, p->h, 3, &bytes);
+    bool ok =
+        png ? file_replace(path, png, (size_t)bytes)
+            : fail("%s: no memory for a picture of %d x %d", path, p->w, p->h);
+    arena_release(&stb_memory);
+    return ok;
+}

@@ -1,0 +1,463 @@
+/* pipeline.c -- opening a pipeline, its list of samples, one sample. */
+#include "pipeline.h"
+#include "cache.h"
+#include "split.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+struct Pipeline {
+    atomic_int holders;
+    Dataset *ds;
+    Steps steps;
+    uint64_t seed;
+    Cache *cache;
+    CaseFacts *facts; /* a case each                      */
+    uint8_t **used;   /* a case each: is slice d a sample? */
+    SampleId *samples;
+    int32_t count;
+    Arena mem; /* facts, used, samples, notes */
+    pthread_mutex_t lock; /* guards mem while cases are opened */
+};
+
+/* ---- opening ------------------------------------------------------------ */
+
+/* A volume for the cache. After opening, the files must still be those that
+ * were counted. */
+static bool make(void *context, int item, const atomic_bool *stop,
+                 Prepared *out)
+{
+    Pipeline *p = context;
+    if (!prepare_case(p->ds, item, &p->steps, NULL, stop, out)) return false;
+    if (p->facts[item].hash == out->hash) return true;
+    prepared_free(out);
+    return fail_data("%s: the files have changed since the run began",
+                     p->ds->cases[item].key);
+}
+
+/* Position of the label field, or -1. */
+static int label_field(const Dataset *ds)
+{
+    for (int f = 0; f < ds->fields; f++)
+        if (ds->field[f].kind == FIELD_LABEL) return f;
+    return -1;
+}
+
+/* First slice at or after the fraction of n; a whisker keeps 0.1 * 10 at 1. */
+static int32_t slice_at(double fraction, int32_t n)
+{
+    return (int32_t)floor(fraction * n + 1e-9);
+}
+
+static bool slice_in(const double range[2], int32_t d, int32_t n)
+{
+    return d >= slice_at(range[0], n) && d < slice_at(range[1], n);
+}
+
+/* Mark the slices of a case that are samples and count their classes. */
+static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
+                        CaseFacts *facts)
+{
+    const DataStep *s = steps_slices(&p->steps);
+    const Case *c = &p->ds->cases[v->item];
+    int label = label_field(p->ds);
+    int32_t n = facts->dim.d;
+    int64_t area = (int64_t)facts->dim.h * facts->dim.w;
+    const uint8_t *x = label < 0 ? NULL : v->field[label].voxels.data;
+    for (int32_t d = 0; d < n; d++) {
+        bool in = c->slabs == 0, foreground = false;
+        for (int i = 0; i < c->slabs; i++)
+            in = in || slice_in(c->slab[i], d, n);
+        if (s) in = in && slice_in(s->slices.range, d, n);
+        for (int64_t i = 0; x && !foreground && i < area; i++)
+            foreground = x[d * area + i] != 0;
+        if (s && x && (int)s->slices.keep == KEEP_FOREGROUND)
+            in = in && foreground;
+        used[d] = in;
+        if (!in) continue;
+        facts->slices++;
+        facts->foreground_slices += foreground;
+        for (int64_t i = 0; x && i < area; i++)
+            facts->voxels[x[d * area + i]]++;
+    }
+}
+
+/* The notes of a reader as lines in the pipeline's arena. */
+static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
+{
+    size_t bytes = 1;
+    for (const DicomNote *n = notes->first; n; n = n->next)
+        bytes += strlen(n->text) + 12;
+    pthread_mutex_lock(&p->lock);
+    char *text = arena_alloc(&p->mem, bytes), *at = text;
+    pthread_mutex_unlock(&p->lock);
+    for (const DicomNote *n = notes->first; text && n; n = n->next)
+        at += sprintf(at, "%s%s\n", n->warning ? "warning: " : "", n->text);
+    return text;
+}
+
+/* Prepare case `item` for the first time and take down what is found. */
+static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
+                      Prepared *v)
+{
+    CaseFacts *facts = &p->facts[item];
+    DicomNotes notes = {.count = 0};
+    bool ok = prepare_case(p->ds, item, &p->steps, &notes, stop, v);
+    if (ok) {
+        facts->dim = v->field[0].voxels.dim;
+        facts->input = v->input;
+        facts->hash = v->hash;
+        facts->bytes = (int64_t)v->bytes;
+        for (int f = 0; f < v->fields; f++)
+            facts->channels[f] = v->field[f].voxels.dim.c;
+        pthread_mutex_lock(&p->lock);
+        p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
+        pthread_mutex_unlock(&p->lock);
+        facts->notes = keep_notes(p, &notes);
+        ok = p->used[item] && facts->notes;
+        if (ok)
+            scan_slices(p, v, p->used[item], facts);
+        else
+            prepared_free(v);
+    }
+    dicom_notes_free(&notes);
+    return ok;
+}
+
+/* What the threads that open cases share. */
+typedef struct Opening {
+    Pipeline *p;
+    const PipelineOptions *options;
+    pthread_mutex_t lock;
+    int next, done;  /* next case to start; cases finished         */
+    int failed;      /* first case, in order, that failed; or count */
+    ErrKind kind;
+    char text[ERR_MAX];
+} Opening;
+
+static bool open_make(void *context, int item, const atomic_bool *stop,
+                      Prepared *out)
+{
+    return open_case(context, item, stop, out);
+}
+
+/* Take cases until there are none or one before the next has failed: which
+ * failure is reported does not depend on who was faster. */
+static void *open_some(void *context)
+{
+    Opening *o = context;
+    const PipelineOptions *how = o->options;
+    pthread_mutex_lock(&o->lock);
+    while (o->next < o->failed) {
+        int item = o->next++;
+        const Prepared *v;
+        pthread_mutex_unlock(&o->lock);
+        bool ok = cache_get(o->p->cache, item, how->stop, &v);
+        if (ok) cache_put(o->p->cache, v);
+        pthread_mutex_lock(&o->lock);
+        o->done++;
+        if (!ok && item < o->failed) {
+            o->failed = item;
+            o->kind = err_kind();
+            snprintf(o->text, sizeof o->text, "%s", err_text());
+        }
+        if (ok && how->progress)
+            how->progress(how->context, o->done, o->p->ds->count);
+    }
+    pthread_mutex_unlock(&o->lock);
+    return NULL;
+}
+
+static bool open_cases(Pipeline *p, const PipelineOptions *options)
+{
+    enum { MOST = 64 };
+    pthread_t thread[MOST];
+    Opening o = {.p = p, .options = options, .failed = p->ds->count};
+    int started = 0, want = options->threads < MOST ? options->threads : MOST;
+    pthread_mutex_init(&o.lock, NULL);
+    // the caller is one of them; fewer threads than wanted only take longer
+    while (started < want - 1 &&
+           !pthread_create(&thread[started], NULL, open_some, &o))
+        started++;
+    open_some(&o);
+    for (int i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
+    pthread_mutex_destroy(&o.lock);
+    return o.failed == p->ds->count || err_set(o.kind, o.text);
+}
+
+/* The list of samples from the marks of open_case. */
+static bool list_samples(Pipeline *p)
+{
+    bool sliced = steps_slices(&p->steps) != NULL;
+    int64_t count = 0;
+    for (int i = 0; i < p->ds->count; i++)
+        count += sliced ? p->facts[i].slices : 1;
+    if (!count)
+        return fail_data("no samples: the slices step leaves nothing of %d "
+                         "cases",
+                         p->ds->count);
+    if (count > INT32_MAX) return fail_data("more than 2^31 samples");
+    p->samples = ARENA_NEW(&p->mem, SampleId, count);
+    if (!p->samples) return false;
+    for (int32_t i = 0; i < p->ds->count; i++)
+        for (int32_t d = 0; d < (sliced ? p->facts[i].dim.d : 1); d++) {
+            if (sliced && !p->used[i][d]) continue;
+            p->samples[p->count] =
+                (SampleId){p->count, i, sliced ? d : -1};
+            p->count++;
+        }
+    return true;
+}
+
+static bool open_check(const Dataset *ds, const Steps *steps)
+{
+    if (!ds->count) return fail_data("the data set has no cases");
+    for (int i = 0; i < ds->count; i++)
+        if (ds->cases[i].slabs && !steps_slices(steps))
+            return fail_usage("a split by slabs needs a slices step");
+    return true;
+}
+
+bool pipeline_open(const Dataset *ds, const Steps *steps,
+                   const PipelineOptions *options, Pipeline **out)
+{
+    *out = NULL;
+    if (!open_check(ds, steps)) return false;
+    Pipeline *p = mem_alloc(sizeof *p);
+    if (!p) return false;
+    pthread_mutex_init(&p->lock, NULL);
+    p->holders = 1;
+    p->steps = *steps;
+    p->seed = options->seed;
+    TRY(dataset_copy(ds, &p->ds));
+    TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
+    TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
+    TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
+    TRY(open_cases(p, options));
+    cache_set_make(p->cache, make);
+    TRY(list_samples(p));
+    *out = p;
+done:
+    if (!*out) pipeline_free(p);
+    return *out != NULL;
+}
+
+void pipeline_hold(Pipeline *p)
+{
+    atomic_fetch_add(&p->holders, 1);
+}
+
+void pipeline_free(Pipeline *p)
+{
+    if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
+    cache_free(p->cache);
+    dataset_free(p->ds);
+    arena_release(&p->mem);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p);
+}
+
+/* ---- samples ------------------------------------------------------------ */
+
+const Dataset *pipeline_dataset(const Pipeline *p)
+{
+    return p->ds;
+}
+
+const Steps *pipeline_steps(const Pipeline *p)
+{
+    return &p->steps;
+}
+
+int32_t pipeline_samples(const Pipeline *p)
+{
+    return p->count;
+}
+
+SampleId pipeline_id(const Pipeline *p, int32_t number)
+{
+    CHECK(number >= 0 && number < p->count);
+    return p->samples[number];
+}
+
+int pipeline_rank(const Pipeline *p)
+{
+    return steps_slices(&p->steps) ? 2 : 3;
+}
+
+const CaseFacts *pipeline_facts(const Pipeline *p, int item)
+{
+    CHECK(item >= 0 && item < p->ds->count);
+    return &p->facts[item];
+}
+
+static Dims case_dims(const Pipeline *p, int item, int field)
+{
+    Dims n = p->facts[item].dim;
+    CHECK(field >= 0 && field < p->ds->fields);
+    if (steps_slices(&p->steps)) n.d = 1;
+    n.c = p->facts[item].channels[field];
+    return n;
+}
+
+Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
+{
+    return case_dims(p, pipeline_id(p, number).item, field);
+}
+
+bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+{
+    int first = p->samples[0].item, rank = pipeline_rank(p);
+    *out = case_dims(p, first, field);
+    for (int32_t i = 1; i < p->count; i++) {
+        int item = p->samples[i].item;
+        Dims n = case_dims(p, item, field);
+        if (dims_equal(n, *out)) continue;
+        char a[DIMS_TEXT], b[DIMS_TEXT];
+        return fail_data("samples differ in size: %s of %s is %s, of %s %s; "
+                         "fix: a fit or resize step, or batches of 1",
+                         p->ds->field[field].name, p->ds->cases[first].key,
+                         dims_text(*out, rank, a), p->ds->cases[item].key,
+                         dims_text(n, rank, b));
+    }
+    return true;
+}
+
+bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
+                     const atomic_bool *stop, float *const out[MAX_FIELDS])
+{
+    SampleId id = pipeline_id(p, number);
+    Sample sample = {.fields = p->ds->fields};
+    const Prepared *v;
+    if (!cache_get(p->cache, id.item, stop, &v)) return false;
+    for (int f = 0; f < sample.fields; f++) {
+        sample.data[f] = out[f];
+        sample.dim[f] = prepared_dims(v, f);
+        sample.kind[f] = p->ds->field[f].kind;
+        if (out[f]) prepared_sample(v, f, id.slice, out[f]);
+    }
+    cache_put(p->cache, v);
+    if (augment)
+        augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
+    return true;
+}
+
+bool pipeline_get(Pipeline *p, int item, const Prepared **out)
+{
+    return cache_get(p->cache, item, NULL, out);
+}
+
+void pipeline_put(Pipeline *p, const Prepared *one)
+{
+    cache_put(p->cache, one);
+}
+
+void pipeline_wake(Pipeline *p)
+{
+    cache_wake(p->cache);
+}
+
+CacheStats pipeline_cache(Pipeline *p)
+{
+    return cache_stats(p->cache);
+}
+
+/* ---- checks and text ---------------------------------------------------- */
+
+static bool same_voxels(const Pipeline *a, const Pipeline *b)
+{
+    for (int i = 0; i < a->ds->count; i++)
+        for (int k = 0; k < b->ds->count; k++) {
+            const Case *c = &a->ds->cases[i], *d = &b->ds->cases[k];
+            if (a->facts[i].hash != b->facts[k].hash) continue;
+            // a case beside itself is what dataset_leaks has looked at
+            if (strcmp(c->key, d->key) != 0 || !c->slabs)
+                return fail_data("%s and %s hold the same voxels on two sides "
+                                 "of the split; fix: remove one",
+                                 c->key, d->key);
+        }
+    return true;
+}
+
+bool pipeline_leaks(const Pipeline *const *sides, int count)
+{
+    const Dataset *ds[PIPELINE_SIDES] = {NULL};
+    CHECK(count <= PIPELINE_SIDES);
+    for (int i = 0; i < count; i++)
+        if (sides[i]) ds[i] = sides[i]->ds;
+    if (!dataset_leaks(ds, count)) return false;
+    for (int i = 0; i < count; i++)
+        for (int k = i + 1; k < count; k++)
+            if (sides[i] && sides[k] && !same_voxels(sides[i], sides[k]))
+                return false;
+    return true;
+}
+
+/* "256" or "192..256". */
+static void range_text(double lo, double hi, char *text, size_t room)
+{
+    if (lo == hi)
+        snprintf(text, room, "%.4g", lo);
+    else
+        snprintf(text, room, "%.4g..%.4g", lo, hi);
+}
+
+/* Smallest and largest of the six numbers of the input grids. */
+static void grid_ranges(const Pipeline *p, char text[6][40])
+{
+    double lo[6], hi[6];
+    for (int i = 0; i < p->ds->count; i++) {
+        const Grid *g = &p->facts[i].input;
+        Volume v = {.voxels.dim = {1, g->d, g->h, g->w, 1}};
+        double at[6] = {g->w, g->h, g->d, 0, 0, 0};
+        memcpy(v.affine, g->affine, sizeof v.affine);
+        volume_spacing_mm(&v, at + 3);
+        for (int k = 0; k < 6; k++) {
+            lo[k] = i && lo[k] < at[k] ? lo[k] : at[k];
+            hi[k] = i && hi[k] > at[k] ? hi[k] : at[k];
+        }
+    }
+    for (int k = 0; k < 6; k++)
+        range_text(lo[k], hi[k], text[k], 40);
+}
+
+char *pipeline_report(Pipeline *p, Arena *mem)
+{
+    char grid[6][40], share[256] = "", dims[DIMS_TEXT];
+    int64_t voxels[MAX_LABELS + 1] = {0}, all = 0, slices = 0, marked = 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < p->ds->count; i++) {
+        const CaseFacts *f = &p->facts[i];
+        slices += f->slices, marked += f->foreground_slices;
+        bytes += f->bytes;
+        for (int k = 0; k <= MAX_LABELS; k++)
+            voxels[k] += f->voxels[k], all += f->voxels[k];
+    }
+    for (int k = 1; k <= MAX_LABELS && all; k++) {
+        size_t at = strlen(share);
+        if (voxels[k])
+            snprintf(share + at, sizeof share - at, "; class %d %.3g %%", k,
+                     100.0 * (double)voxels[k] / (double)all);
+    }
+    if (label_field(p->ds) >= 0) {
+        size_t at = strlen(share);
+        snprintf(share + at, sizeof share - at,
+                 "; %lld of %lld slices with foreground", (long long)marked,
+                 (long long)slices);
+    }
+    grid_ranges(p, grid);
+    CacheStats c = pipeline_cache(p);
+    char *cases = dataset_report(p->ds, mem);
+    if (!cases) return NULL;
+    return arena_printf(
+        mem,
+        "%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
+        "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
+        "(all: %.1f MB, budget %.1f MB)",
+        cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
+        p->count, dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p), dims),
+        c.kept, c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
+        (double)c.budget / 1e6);
+}

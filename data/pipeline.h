@@ -1,0 +1,122 @@
+/* pipeline.h -- a dataset and steps: samples by number.
+ *
+ * Opening a pipeline prepares every case once, in threads: whatever is wrong
+ * with a file is said before training begins, and the number of samples,
+ * their extents, the slices with foreground and the class counts are known.
+ * Prepared volumes are kept under a byte budget and prepared again when they
+ * were dropped; the bytes of a sample depend on nothing but (steps, case,
+ * slice, and for augmentation seed, epoch, number).
+ *
+ * The function that prepares a case is the same for training, validation and
+ * prediction (a dataset without a mask field). */
+#ifndef SEG_PIPELINE_H
+#define SEG_PIPELINE_H
+#include "prepare.h"
+
+typedef struct Pipeline Pipeline;
+
+typedef struct PipelineOptions {
+    int threads;             /* for opening; 0: in the caller               */
+    int64_t cache_bytes;     /* kept prepared volumes; 0: none              */
+    uint64_t seed;           /* of augmentation                             */
+    const atomic_bool *stop; /* raise it to give up opening; may be NULL  */
+    /* Called by opening after each case, from any of its threads, one at a
+     * time; may be NULL. */
+    void (*progress)(void *context, int done, int count);
+    void *context;
+} PipelineOptions;
+
+/* Prepares all cases; keeps its own view of `ds`. The reason of a failure
+ * begins with the key of the first case (in order) that failed. */
+bool pipeline_open(const Dataset *ds, const Steps *steps,
+                   const PipelineOptions *options, Pipeline **out);
+
+/* Pipelines are counted: loaders hold one too. NULL is fine. */
+void pipeline_hold(Pipeline *p);
+void pipeline_free(Pipeline *p);
+
+const Dataset *pipeline_dataset(const Pipeline *p);
+const Steps *pipeline_steps(const Pipeline *p);
+
+/* What a sample is: a slice of a case, or (slice -1) all of it. Samples are
+ * sorted by case, then slice. */
+typedef struct SampleId {
+    int32_t number; /* place in the list of samples         */
+    int32_t item;   /* place of its case in the dataset     */
+    int32_t slice;  /* d of the prepared volume, or -1      */
+} SampleId;
+
+int32_t pipeline_samples(const Pipeline *p);
+SampleId pipeline_id(const Pipeline *p, int32_t number);
+
+/* Rank of samples: 2 with a slices step, else 3. */
+int pipeline_rank(const Pipeline *p);
+
+/* Extents of field `field` of sample `number`, n = 1, and of all samples;
+ * the latter fails when they differ, naming two cases and the way out (fit
+ * or resize). */
+Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field);
+bool pipeline_dims(const Pipeline *p, int field, Dims *out);
+
+/* Fill out[field] (F32, pipeline_dims_of elements; NULL: not wanted) with
+ * sample `number`. `augment`: with the SAMPLE steps as drawn for `epoch`.
+ * Safe in several threads at once. `stop` raised: gives up with "stopped". */
+bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
+                     const atomic_bool *stop, float *const out[MAX_FIELDS]);
+
+/* A prepared case, held until put back; constant. With prepared_dims and
+ * prepared_sample it gives every slice, whatever `keep` and `range` of the
+ * slices step leave in the list of samples: that is how to predict. */
+bool pipeline_get(Pipeline *p, int item, const Prepared **out);
+void pipeline_put(Pipeline *p, const Prepared *one);
+
+/* Wake threads that wait inside the pipeline so that they see `stop`. */
+void pipeline_wake(Pipeline *p);
+
+/* Facts found when opening, for case `item`. */
+typedef struct CaseFacts {
+    Dims dim;      /* of the prepared image                   */
+    Grid input;    /* as loaded                               */
+    int32_t channels[MAX_FIELDS];
+    int64_t bytes; /* of the prepared volumes */
+    uint64_t hash; /* of the loaded image: extents and voxels */
+    int64_t voxels[MAX_LABELS + 1];    /* of each class in the slices used   */
+    int32_t slices, foreground_slices; /* used; of them with a label > 0  */
+    const char *notes; /* lines of what the reader said, or ""    */
+} CaseFacts;
+const CaseFacts *pipeline_facts(const Pipeline *p, int item);
+
+/* No volume stands on two sides under two names, and no patient on two
+ * sides; sides[i] may be NULL. Disjoint slabs are no leak. */
+enum { PIPELINE_SIDES = 8 };
+bool pipeline_leaks(const Pipeline *const *sides, int count);
+
+/* Cases, patients, samples, extents, spacings, class shares, and what the
+ * cache holds. NULL when there is no memory. */
+char *pipeline_report(Pipeline *p, Arena *mem);
+
+typedef struct CacheStats {
+    int64_t budget, bytes, peak; /* kept bytes; peak <= budget          */
+    int64_t hits, misses;        /* since opening                       */
+    int32_t kept, count;         /* volumes kept, of so many            */
+} CacheStats;
+CacheStats pipeline_cache(Pipeline *p);
+
+/* ---- from a prediction back to the input ------------------------------- */
+
+/* A prediction of one case on its prepared grid: voxels F32 (probabilities,
+ * c channels) zeroed, affine of the prepared image. */
+bool prediction_new(const Prepared *like, int channels, Volume *out);
+
+/* Store a sample of a prediction (h, w, c of pipeline_dims_of; or the whole
+ * volume when slice is -1) in its place. */
+void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
+                    const float *sample);
+
+/* out = `prediction` (F32: linear; U8 or I16 labels: nearest) on the grid of
+ * the input as it was loaded; 0 where the prepared grid does not reach.
+ * Undoes slices, fit, resize, resample and orient. */
+bool prediction_restore(const Volume *prediction, const Prepared *like,
+                        Volume *out);
+
+#endif

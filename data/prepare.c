@@ -1,0 +1,281 @@
+/* prepare.c -- loading a case and running its VOLUME steps. */
+#include "prepare.h"
+#include "normalize.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- single steps ------------------------------------------------------- */
+
+/* v on another grid. */
+static bool move(Volume *v, FieldKind kind, const Grid *grid,
+                 Interpolation how)
+{
+    Volume out;
+    if (!volume_resample(v, grid, kind == FIELD_LABEL ? NEAREST : how, 0,
+                         &out))
+        return false;
+    volume_free(v);
+    *v = out;
+    return true;
+}
+
+/* The smallest value of each channel of an F32 image. */
+static void find_background(const Volume *v, float *fill)
+{
+    int64_t n = positions(v->voxels.dim), c = v->voxels.dim.c;
+    const float *x = v->voxels.data;
+    memcpy(fill, x, (size_t)c * sizeof *x);
+    for (int64_t p = 0; p < n; p++)
+        for (int64_t k = 0; k < c; k++, x++)
+            if (*x < fill[k]) fill[k] = *x;
+}
+
+/* Crop and pad by whole voxels, so a plain copy of rows; each channel has its
+ * own background. */
+static bool fit(Volume *v, FieldKind kind, const DataStep *s)
+{
+    Dims n = v->voxels.dim;
+    Volume out;
+    float fill[MAX_CHANNELS] = {0};
+    Grid grid = volume_grid_fit(v, (int)s->fit.d, (int)s->fit.h,
+                                (int)s->fit.w);
+    Dims m = {1, grid.d, grid.h, grid.w, n.c};
+    CHECK(n.c <= MAX_CHANNELS);
+    CHECK(v->voxels.type == (kind == FIELD_LABEL ? U8 : F32));
+    if (!volume_new(&out, m, v->voxels.type)) return false;
+    memcpy(out.affine, grid.affine, sizeof out.affine);
+    out.unit = v->unit;
+    if (kind == FIELD_IMAGE) {
+        find_background(v, fill);
+        float *y = out.voxels.data;
+        for (int64_t p = 0; p < positions(m); p++, y += m.c)
+            memcpy(y, fill, (size_t)m.c * sizeof *y);
+    }
+    // voxel (w,h,d) of the result is (w + w0, ...) of v, as volume_grid_fit
+    int32_t d0 = (n.d - m.d) / 2, h0 = (n.h - m.h) / 2, w0 = (n.w - m.w) / 2;
+    int32_t from = w0 < 0 ? -w0 : 0, to = n.w - w0 < m.w ? n.w - w0 : m.w;
+    size_t size = dtype_bytes(v->voxels.type) * (size_t)n.c;
+    for (int32_t d = 0; d < m.d; d++)
+        for (int32_t h = 0; h < m.h; h++) {
+            int32_t sd = d + d0, sh = h + h0;
+            if (sd < 0 || sd >= n.d || sh < 0 || sh >= n.h || from >= to)
+                continue;
+            int64_t at = ((int64_t)sd * n.h + sh) * n.w + from + w0;
+            int64_t into = ((int64_t)d * m.h + h) * m.w + from;
+            memcpy((char *)out.voxels.data + (size_t)into * size,
+                   (const char *)v->voxels.data + (size_t)at * size,
+                   (size_t)(to - from) * size);
+        }
+    volume_free(v);
+    *v = out;
+    return true;
+}
+
+static void select_labels(Volume *v, const DataStep *s)
+{
+    uint8_t map[256] = {0}, *x = v->voxels.data;
+    for (int i = 0; i < (int)s->select.labels_count; i++)
+        map[(int)s->select.labels[i]] = 1;
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++)
+        x[i] = map[x[i]];
+}
+
+static void clamp(Volume *v, const DataStep *s)
+{
+    float *x = v->voxels.data;
+    float lo = (float)s->clamp.range[0], hi = (float)s->clamp.range[1];
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++)
+        x[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
+}
+
+/* Orientation is exact: NEAREST only moves voxels. */
+static bool orient(Volume *v, FieldKind kind, int plane)
+{
+    static const Plane planes[] = {AXIAL, CORONAL, SAGITTAL};
+    Grid grid = volume_grid_plane(v, planes[plane]);
+    return move(v, kind, &grid, NEAREST);
+}
+
+static bool run_step(Volume *v, FieldKind kind, const DataStep *s)
+{
+    StepActs acts = step_info[s->id].acts;
+    Grid grid;
+    if (acts == ACTS_IMAGE && kind != FIELD_IMAGE) return true;
+    if (acts == ACTS_LABEL && kind != FIELD_LABEL) return true;
+    switch (s->id) {
+    case STEP_orient:
+        return orient(v, kind, (int)s->orient.plane);
+    case STEP_resample:
+        grid = volume_grid_at(v, s->resample.spacing_mm);
+        return move(v, kind, &grid, LINEAR);
+    case STEP_resize:
+        grid = volume_grid_resize(v, (int)s->resize.d, (int)s->resize.h,
+                                  (int)s->resize.w);
+        return move(v, kind, &grid, LINEAR);
+    case STEP_fit:
+        return fit(v, kind, s);
+    case STEP_select:
+        select_labels(v, s);
+        return true;
+    case STEP_clamp:
+        clamp(v, s);
+        return true;
+    case STEP_normalize:
+        return normalize_volume(s, v);
+    default: // of another phase
+        return true;
+    }
+}
+
+/* ---- a case ------------------------------------------------------------- */
+
+/* Extents and voxels of an F32 volume as one number. A mixing step per voxel
+ * with a rotation, so that swapped voxels give another number. */
+static uint64_t volume_hash(const Volume *v)
+{
+    Dims n = v->voxels.dim;
+    const uint64_t head[] = {(uint64_t)n.d, (uint64_t)n.h, (uint64_t)n.w,
+                             (uint64_t)n.c};
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; i < 4; i++)
+        h = (h ^ head[i]) * 0x9E3779B97F4A7C15u;
+    const float *x = v->voxels.data;
+    for (int64_t i = 0; i < numel(n); i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        h = (h ^ bits) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static bool stopped(const atomic_bool *stop)
+{
+    if (!stop || !atomic_load(stop)) return false;
+    fail("stopped");
+    return true;
+}
+
+/* Load all fields of a case onto the grid of the first. */
+static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
+                        const atomic_bool *stop, Prepared *out)
+{
+    for (int f = 0; f < ds->fields; f++) {
+        if (stopped(stop)) return false;
+        const Volume *like = f ? &out->field[0] : NULL;
+        if (!case_load(ds, item, f, like, &out->field[f], notes)) return false;
+        out->fields = f + 1;
+    }
+    out->input = volume_grid(&out->field[0]);
+    out->input_unit = out->field[0].unit;
+    out->hash = volume_hash(&out->field[0]);
+    return true;
+}
+
+bool prepare_case(const Dataset *ds, int item, const Steps *steps,
+                  DicomNotes *notes, const atomic_bool *stop, Prepared *out)
+{
+    const DataStep *slices = steps_slices(steps);
+    bool ok = false;
+    memset(out, 0, sizeof *out);
+    TRY(load_fields(ds, item, notes, stop, out));
+    out->item = item;
+    out->sliced = slices != NULL;
+    for (int f = 0; f < out->fields; f++) {
+        Volume *v = &out->field[f];
+        FieldKind kind = ds->field[f].kind;
+        if (slices && slices->slices.axis != AXIS_STORED)
+            TRY(orient(v, kind, (int)slices->slices.axis));
+        for (int i = 0; i < steps->count; i++) {
+            const DataStep *s = &steps->step[i];
+            if (stopped(stop)) goto done;
+            if (run_step(v, kind, s)) continue;
+            within("%s: %s: %s", ds->cases[item].key, ds->field[f].name,
+                   step_info[s->id].name);
+            goto done;
+        }
+    }
+    TRY(prepare_pack(out));
+    ok = true;
+done:
+    if (!ok) prepared_free(out);
+    return ok;
+}
+
+void prepared_free(Prepared *p)
+{
+    for (int f = 0; f < MAX_FIELDS; f++)
+        if (p->field[f].voxels.data) volume_free(&p->field[f]);
+    memset(p, 0, sizeof *p);
+}
+
+/* The smallest type that holds every value of an F32 block; one pass. */
+static Dtype exact_type(const float *x, int64_t n)
+{
+    float lo = 0, hi = 0;
+    for (int64_t i = 0; i < n; i++) {
+        // a value of another size than I16 has no business in the cast
+        if (!(x[i] >= -32768 && x[i] <= 32767)) return F32;
+        if ((float)(int16_t)x[i] != x[i]) return F32;
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+    }
+    return lo >= 0 && hi <= 255 ? U8 : I16;
+}
+
+bool prepare_pack(Prepared *p)
+{
+    p->bytes = 0;
+    for (int f = 0; f < p->fields; f++) {
+        Volume *v = &p->field[f], out;
+        int64_t n = numel(v->voxels.dim);
+        const float *x = v->voxels.data;
+        Dtype to = v->voxels.type == F32 ? exact_type(x, n) : v->voxels.type;
+        if (to != v->voxels.type) {
+            if (!volume_new(&out, v->voxels.dim, to)) return false;
+            memcpy(out.affine, v->affine, sizeof out.affine);
+            out.unit = v->unit;
+            for (int64_t i = 0; i < n; i++)
+                if (to == U8)
+                    ((uint8_t *)out.voxels.data)[i] = (uint8_t)x[i];
+                else
+                    ((int16_t *)out.voxels.data)[i] = (int16_t)x[i];
+            volume_free(v);
+            *v = out;
+        }
+        p->bytes += tensor_bytes(&v->voxels);
+    }
+    return true;
+}
+
+/* ---- samples ------------------------------------------------------------ */
+
+Dims prepared_dims(const Prepared *p, int field)
+{
+    CHECK(field >= 0 && field < p->fields);
+    Dims n = p->field[field].voxels.dim;
+    if (p->sliced) n.d = 1;
+    return n;
+}
+
+void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
+{
+    const Tensor *t = &p->field[field].voxels;
+    Dims n = t->dim;
+    CHECK(slice >= -1 && slice < n.d);
+    int64_t count = numel(n), at = 0;
+    if (slice >= 0) count /= n.d, at = slice * count;
+    switch (t->type) {
+    case U8:
+        for (int64_t i = 0; i < count; i++)
+            out[i] = ((const uint8_t *)t->data)[at + i];
+        break;
+    case I16:
+        for (int64_t i = 0; i < count; i++)
+            out[i] = ((const int16_t *)t->data)[at + i];
+        break;
+    default:
+        memcpy(out, (const float *)t->data + at,
+               (size_t)count * sizeof *out);
+    }
+}

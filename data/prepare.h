@@ -1,0 +1,62 @@
+/* prepare.h -- the VOLUME steps: from the files of a case to a volume.
+ *
+ * One function for training, validation and prediction. It loads each field,
+ * checks that all share the grid of the first, runs the steps and remembers
+ * the grid of the input so that a prediction can go back. */
+#ifndef SEG_PREPARE_H
+#define SEG_PREPARE_H
+#include "dataset.h"
+#include "step.h"
+#include <stdatomic.h>
+
+/* A case after its VOLUME steps. field[i] is volume i of the dataset; images
+ * and values are F32 (I16 or U8 where that is exact, see prepare_pack),
+ * labels U8 or I16. All fields share extents (but c) and affine. */
+typedef struct Prepared {
+    Volume field[MAX_FIELDS];
+    int fields;
+    int item;        /* place of the case in its dataset         */
+    bool sliced;     /* samples are slices across d              */
+    Grid input;      /* of the first field as loaded             */
+    Unit input_unit; /* of the first field                       */
+    uint64_t hash;   /* extents and voxels of field 0 as loaded  */
+    size_t bytes;    /* of all voxels                            */
+} Prepared;
+
+/* Load case `item` and run the VOLUME steps. `notes` and `stop` may be NULL;
+ * with *stop raised it gives up between two pieces of work, reason "stopped".
+ * The reason of a failure begins with the key of the case. */
+bool prepare_case(const Dataset *ds, int item, const Steps *steps,
+                  DicomNotes *notes, const atomic_bool *stop, Prepared *out);
+
+/* Free the voxels; p is zero again. */
+void prepared_free(Prepared *p);
+
+/* Turn F32 fields whose values are all integers into I16 or U8, which loses
+ * nothing. prepare_case ends with it. */
+bool prepare_pack(Prepared *p);
+
+/* Extents (n = 1) of a sample of field `field`: d = 1 for slices. */
+Dims prepared_dims(const Prepared *p, int field);
+
+/* out = slice `slice` (h,w,c) of field `field` as F32, or the whole volume
+ * (d,h,w,c) when slice is -1. */
+void prepared_sample(const Prepared *p, int field, int32_t slice, float *out);
+
+/* ---- augment.c: the SAMPLE steps --------------------------------------- */
+
+/* The fields of one sample, changed in place. */
+typedef struct Sample {
+    float *data[MAX_FIELDS]; /* NULL: not wanted        */
+    Dims dim[MAX_FIELDS];    /* n = 1; d, h, w equal    */
+    FieldKind kind[MAX_FIELDS];
+    int fields;
+} Sample;
+
+/* Run the SAMPLE steps of `steps` with draws keyed by (seed, RNG_AUGMENT,
+ * epoch, number, position of the step). Works in place, no memory. A sample
+ * with an image that is constant stays finite. */
+void augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
+                    uint32_t number, Sample *s);
+
+#endif

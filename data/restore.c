@@ -1,0 +1,38 @@
+/* restore.c -- a prediction on its prepared grid, brought back to the grid of
+ * the input (the end of pipeline.h).
+ *
+ * Every step that changes the grid keeps the affine right, so however many
+ * there were, one resampling from the prepared grid to the input's undoes
+ * them all; where the two grids share voxel centres it only moves values. */
+#include "pipeline.h"
+#include <string.h>
+
+bool prediction_new(const Prepared *like, int channels, Volume *out)
+{
+    const Volume *v = &like->field[0];
+    Dims n = v->voxels.dim;
+    n.c = channels;
+    if (!volume_new(out, n, F32)) return false;
+    memcpy(out->affine, v->affine, sizeof out->affine);
+    return true;
+}
+
+void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
+                    const float *sample)
+{
+    Dims n = prediction->voxels.dim, m = like->field[0].voxels.dim;
+    CHECK(n.d == m.d && n.h == m.h && n.w == m.w);
+    CHECK(prediction->voxels.type == F32 && slice >= -1 && slice < n.d);
+    int64_t count = numel(n), at = 0;
+    if (slice >= 0) count /= n.d, at = slice * count;
+    memcpy((float *)prediction->voxels.data + at, sample,
+           (size_t)count * sizeof *sample);
+}
+
+bool prediction_restore(const Volume *prediction, const Prepared *like,
+                        Volume *out)
+{
+    bool labels = prediction->voxels.type != F32;
+    return volume_resample(prediction, &like->input, labels ? NEAREST : LINEAR,
+                           0, out);
+}

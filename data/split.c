@@ -1,0 +1,307 @@
+/* split.c -- parts of a dataset, by patient or by slabs of slices. */
+#include "split.h"
+#include "dataset_build.h"
+#include "rng.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *part_names[PARTS] = {"train", "valid", "test"};
+
+/* The distinct patients of a dataset and where each goes. */
+typedef struct Patients {
+    const char **name; /* sorted                          */
+    int *part;         /* SplitPart, or -1: not yet known */
+    uint32_t *order;   /* the drawn permutation           */
+    int count;
+} Patients;
+
+static int text_order(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void patients_free(Patients *p)
+{
+    mem_free(p->name);
+    mem_free(p->part);
+    mem_free(p->order);
+}
+
+static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
+{
+    size_t n = (size_t)ds->count;
+    *p = (Patients){.name = mem_alloc(n * sizeof *p->name),
+                    .part = mem_alloc(n * sizeof *p->part),
+                    .order = mem_alloc(n * sizeof *p->order)};
+    if (!p->name || !p->part || !p->order) {
+        patients_free(p);
+        return false;
+    }
+    for (int i = 0; i < ds->count; i++)
+        p->name[i] = ds->cases[i].patient;
+    qsort(p->name, n, sizeof *p->name, text_order);
+    for (int i = 0; i < ds->count; i++)
+        if (!i || strcmp(p->name[i], p->name[p->count - 1]))
+            p->name[p->count++] = p->name[i];
+    for (int i = 0; i < p->count; i++)
+        p->part[i] = -1;
+    const Rng draw = {.seed = seed, .stream = RNG_SPLIT};
+    rng_permutation(&draw, (uint32_t)p->count, p->order);
+    return true;
+}
+
+static int patients_at(const Patients *p, const char *name)
+{
+    const char **at =
+        bsearch(&name, p->name, (size_t)p->count, sizeof *p->name, text_order);
+    return at ? (int)(at - p->name) : -1;
+}
+
+/* Put the patients that a rule names into `part`. A name is a patient or the
+ * key of a case. */
+static bool take_named(const Dataset *ds, Patients *p,
+                       const struct SplitRule *rule, int part)
+{
+    for (int i = 0; i < rule->name_count; i++) {
+        int at = patients_at(p, rule->names[i]);
+        for (int k = 0; at < 0 && k < ds->count; k++)
+            if (!strcmp(ds->cases[k].key, rule->names[i]))
+                at = patients_at(p, ds->cases[k].patient);
+        if (at < 0)
+            return fail_usage("split: %s: no patient or case \"%s\"",
+                              part_names[part], rule->names[i]);
+        if (p->part[at] >= 0 && p->part[at] != part)
+            return fail_usage("split: \"%s\" is in %s and in %s",
+                              rule->names[i], part_names[p->part[at]],
+                              part_names[part]);
+        p->part[at] = part;
+    }
+    return true;
+}
+
+/* Put the next `count` free patients of the drawn order into `part`. */
+static bool take_drawn(Patients *p, int count, int part)
+{
+    int left = count;
+    for (int i = 0; left > 0 && i < p->count; i++) {
+        if (p->part[p->order[i]] >= 0) continue;
+        p->part[p->order[i]] = part;
+        left--;
+    }
+    if (left)
+        return fail_usage("split: %s wants %d patients, only %d are left of "
+                          "%d",
+                          part_names[part], count, count - left, p->count);
+    return true;
+}
+
+static int patients_free_count(const Patients *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->count; i++)
+        n += p->part[i] < 0;
+    return n;
+}
+
+/* A view with the cases whose patient is in `part`. */
+static bool make_part(const Dataset *ds, const Patients *p, int part,
+                      Dataset **out)
+{
+    if (!dataset_view(ds->store, ds, ds->count, out)) return false;
+    Dataset *view = *out;
+    Case *cases = (Case *)view->cases;
+    view->count = 0;
+    for (int i = 0; i < ds->count; i++)
+        if (p->part[patients_at(p, ds->cases[i].patient)] == part)
+            cases[view->count++] = ds->cases[i];
+    return true;
+}
+
+/* All parts that are asked for, none of them empty. */
+static bool make_parts(const Dataset *ds, const Patients *p,
+                       const bool wanted[PARTS], Dataset *out[PARTS])
+{
+    for (int part = 0; part < PARTS; part++) {
+        if (!wanted[part]) continue;
+        if (!make_part(ds, p, part, &out[part])) return false;
+        if (!out[part]->count)
+            return fail_data("split: %s has no patient (%d in all); fix: "
+                             "other shares or counts, or more patients",
+                             part_names[part], p->count);
+    }
+    return true;
+}
+
+static void parts_free(Dataset *out[PARTS])
+{
+    for (int part = 0; part < PARTS; part++) {
+        dataset_free(out[part]);
+        out[part] = NULL;
+    }
+}
+
+bool dataset_split(const Dataset *ds, const SplitOptions *how,
+                   Dataset *out[PARTS])
+{
+    // test is drawn before valid, so that valid may change and test stay
+    static const int drawn[] = {TEST_PART, VALID_PART};
+    Patients p;
+    bool ok = false, wanted[PARTS] = {true, false, false};
+    memset(out, 0, PARTS * sizeof *out);
+    if (!patients_find(ds, how->seed, &p)) return false;
+    for (int part = 0; part < PARTS; part++)
+        TRY(take_named(ds, &p, &how->part[part], part));
+    for (int i = 0; i < 2; i++) {
+        const struct SplitRule *rule = &how->part[drawn[i]];
+        bool named = rule->name_count > 0;
+        wanted[drawn[i]] = named || rule->count || rule->share != 0;
+        if (named || !wanted[drawn[i]]) continue;
+        if (rule->count < 0 || !(rule->share >= 0 && rule->share < 1)) {
+            fail_usage("split: %s is %g, wanted a share of 0 to 1 or a count",
+                       part_names[drawn[i]],
+                       rule->count < 0 ? rule->count : rule->share);
+            goto done;
+        }
+        int count = rule->count
+                        ? rule->count
+                        : (int)lround(rule->share * patients_free_count(&p));
+        TRY(take_drawn(&p, count, drawn[i]));
+    }
+    // the rest trains, unless train is a list: then the rest is not used
+    for (int i = 0; i < p.count && !how->part[TRAIN_PART].name_count; i++)
+        if (p.part[i] < 0) p.part[i] = TRAIN_PART;
+    TRY(make_parts(ds, &p, wanted, out));
+    ok = true;
+done:
+    patients_free(&p);
+    if (!ok) parts_free(out);
+    return ok;
+}
+
+bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
+                  Dataset *out[PARTS])
+{
+    Patients p;
+    const bool wanted[PARTS] = {true, true, false};
+    memset(out, 0, PARTS * sizeof *out);
+    if (k < 2 || fold < 0 || fold >= k)
+        return fail_usage("fold %d of %d, wanted 0 to k - 1 of 2 or more",
+                          fold, k);
+    if (!patients_find(ds, seed, &p)) return false;
+    for (int i = 0; i < p.count; i++)
+        p.part[p.order[i]] = i % k == fold ? VALID_PART : TRAIN_PART;
+    bool ok = make_parts(ds, &p, wanted, out);
+    patients_free(&p);
+    if (!ok) parts_free(out);
+    return ok;
+}
+
+/* ---- slabs -------------------------------------------------------------- */
+
+/* Cut [lo, hi) out of the ranges of a case. */
+static bool slab_cut(Case *c, double lo, double hi)
+{
+    double keep[MAX_SLABS][2];
+    int n = 0;
+    for (int i = 0; i < c->slabs; i++) {
+        double from = c->slab[i][0], to = c->slab[i][1];
+        const double piece[2][2] = {{from, fmin(to, lo)}, {fmax(from, hi), to}};
+        for (int k = 0; k < 2; k++) {
+            if (!(piece[k][0] < piece[k][1])) continue;
+            if (n == MAX_SLABS)
+                return fail_usage("split: more than %d slabs", MAX_SLABS);
+            memcpy(keep[n++], piece[k], sizeof piece[k]);
+        }
+    }
+    memcpy(c->slab, keep, (size_t)n * sizeof *keep);
+    c->slabs = n;
+    return true;
+}
+
+static bool slabs_check(const SplitSlabs *how)
+{
+    const double *range[] = {how->valid, how->test};
+    for (int i = 0; i < 2; i++)
+        if (!(range[i][0] >= 0 && range[i][0] <= range[i][1] &&
+              range[i][1] <= 1))
+            return fail_usage("split: slab %s is {%g, %g}, wanted 0 <= lo <= "
+                              "hi <= 1",
+                              part_names[1 + i], range[i][0], range[i][1]);
+    if (!(how->gap >= 0 && how->gap < 1))
+        return fail_usage("split: gap is %g, wanted 0 to 1", how->gap);
+    if (fmax(how->valid[0], how->test[0]) < fmin(how->valid[1], how->test[1]))
+        return fail_usage("split: the slabs of valid and test overlap");
+    return true;
+}
+
+bool dataset_split_slabs(const Dataset *ds, const SplitSlabs *how,
+                         Dataset *out[PARTS])
+{
+    const double *range[PARTS] = {NULL, how->valid, how->test};
+    memset(out, 0, PARTS * sizeof *out);
+    if (!slabs_check(how)) return false;
+    for (int part = 0; part < PARTS; part++) {
+        bool none = part && range[part][0] == range[part][1];
+        if (none) continue;
+        if (!dataset_copy(ds, &out[part])) goto done;
+        for (int i = 0; i < ds->count; i++) {
+            Case *c = (Case *)&out[part]->cases[i];
+            if (c->slabs) {
+                fail_usage("split: the data set is split by slabs already");
+                goto done;
+            }
+            c->slabs = 1;
+            c->slab[0][0] = part ? range[part][0] : 0;
+            c->slab[0][1] = part ? range[part][1] : 1;
+            for (int k = 1; part == 0 && k < PARTS; k++)
+                if (range[k][0] < range[k][1] &&
+                    !slab_cut(c, range[k][0] - how->gap,
+                              range[k][1] + how->gap))
+                    goto done;
+            if (c->slabs) continue;
+            fail_usage("split: nothing is left to train on");
+            goto done;
+        }
+    }
+    return true;
+done:
+    parts_free(out);
+    return false;
+}
+
+/* ---- leaks -------------------------------------------------------------- */
+
+/* Whether two cases of a patient share slices: whole cases always do, and
+ * slabs are fractions of one body whichever series shows it. */
+static bool slabs_meet(const Case *a, const Case *b)
+{
+    if (!a->slabs || !b->slabs) return true;
+    for (int i = 0; i < a->slabs; i++)
+        for (int k = 0; k < b->slabs; k++)
+            if (fmax(a->slab[i][0], b->slab[k][0]) <
+                fmin(a->slab[i][1], b->slab[k][1]))
+                return true;
+    return false;
+}
+
+bool dataset_leaks(const Dataset *const *sides, int count)
+{
+    Names both = {.count = 0};
+    for (int s = 0; s < count; s++)
+        for (int t = s + 1; t < count; t++)
+            for (int i = 0; sides[s] && sides[t] && i < sides[s]->count; i++) {
+                const Case *a = &sides[s]->cases[i];
+                bool met = false;
+                for (int k = 0; k < sides[t]->count && !met; k++) {
+                    const Case *b = &sides[t]->cases[k];
+                    met = !strcmp(a->patient, b->patient) && slabs_meet(a, b);
+                }
+                if (met) names_add(&both, a->patient);
+            }
+    if (!both.count) return true;
+    return fail_data("%d cases belong to patients who stand on two sides of "
+                     "the split: %s; fix: split by patient",
+                     both.count, both.text);
+}

@@ -1,0 +1,388 @@
+/* step.c -- the rows of steps.def as data; values by name; steps as text. */
+#include "step.h"
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// clang-format off
+const StepInfo step_info[STEP_COUNT] = {
+#define N(id, min, max, def)     {#id, 'N', 1, min, max, {def, 0}, NULL},
+#define I(id, min, max, def)     {#id, 'I', 1, min, max, {def, 0}, NULL},
+#define B(id, def)               {#id, 'B', 1, 0, 1, {def, 0}, NULL},
+#define C(id, names, def)        {#id, 'C', 1, 0, 31, {def, 0}, names},
+#define R(id, min, max, lo, hi)  {#id, 'R', 2, min, max, {lo, hi}, NULL},
+#define V(id, min, max)          {#id, 'V', 3, min, max, {0, 0}, NULL},
+#define L(id, min, max)          {#id, 'L', 1 + MAX_STEP_LIST, min, max, {0, 0}, NULL},
+#define COUNT(...) (int)(sizeof((StepAttr[]){__VA_ARGS__}) / sizeof(StepAttr))
+#define STEP(row, phase, acts, attrs) \
+    [STEP_##row] = {#row, STEP_##phase, ACTS_##acts, COUNT(attrs), {attrs}},
+#include "steps.def"
+};
+// clang-format on
+
+StepId step_find(const char *name)
+{
+    int i = 0;
+    while (i < STEP_COUNT && strcmp(step_info[i].name, name))
+        i++;
+    return (StepId)i;
+}
+
+DataStep step_default(StepId id)
+{
+    DataStep s = {.id = id};
+    const StepInfo *info = &step_info[id];
+    for (int i = 0, at = 0; i < info->attrs; at += info->attr[i++].words) {
+        s.word[at] = info->attr[i].def[0];
+        if (info->attr[i].kind == 'R') s.word[at + 1] = info->attr[i].def[1];
+    }
+    return s;
+}
+
+/* The attribute `name` of the row and its first word; NULL with the known
+ * names in the reason. */
+static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
+{
+    const StepInfo *info = &step_info[s->id];
+    char known[256] = "";
+    *at = 0;
+    for (int i = 0; i < info->attrs; *at += info->attr[i++].words) {
+        const StepAttr *a = &info->attr[i];
+        if (!strcmp(a->name, name)) return a;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                 a->name);
+    }
+    fail_usage("%s has no option \"%s\"; it has %s", info->name, name, known);
+    return NULL;
+}
+
+/* Whether `count` numbers suit the kind of an attribute. */
+static bool count_fits(const StepAttr *a, int count)
+{
+    switch (a->kind) {
+    case 'R':
+        return count == 2;
+    case 'V':
+        return count == 1 || count == 3;
+    case 'L':
+        return count >= 1 && count <= MAX_STEP_LIST;
+    default:
+        return count == 1;
+    }
+}
+
+static int choice_count(const char *choices)
+{
+    int n = 1;
+    for (; *choices; choices++)
+        n += *choices == '|';
+    return n;
+}
+
+bool step_set(DataStep *s, const char *name, const double *value, int count)
+{
+    const char *row = step_info[s->id].name;
+    int at;
+    const StepAttr *a = attr_find(s, name, &at);
+    if (!a) return false;
+    if (!count_fits(a, count))
+        return fail_usage("%s: %s takes %s, got %d", row, name,
+                          a->kind == 'R'   ? "{lo, hi}"
+                          : a->kind == 'V' ? "one number or {w, h, d}"
+                          : a->kind == 'L' ? "1 to 32 numbers"
+                                           : "one number",
+                          count);
+    double max = a->kind == 'C' ? choice_count(a->choices) - 1 : a->max;
+    for (int i = 0; i < count; i++) {
+        // written so that NaN is out of range
+        if (!(value[i] >= a->min && value[i] <= max))
+            return fail_usage("%s: %s is %g, wanted %g to %g", row, name,
+                              value[i], a->min, max);
+        if (strchr("IBCL", a->kind) && value[i] != floor(value[i]))
+            return fail_usage("%s: %s is %g, wanted a whole number", row, name,
+                              value[i]);
+    }
+    if (a->kind == 'R' && value[0] > value[1])
+        return fail_usage("%s: %s is {%g, %g}, wanted {lo, hi} with lo <= hi",
+                          row, name, value[0], value[1]);
+    double *word = s->word + at;
+    if (a->kind == 'L') *word++ = count;
+    for (int i = 0; i < count; i++)
+        word[i] = value[i];
+    if (a->kind == 'V' && count == 1) word[1] = word[2] = word[0];
+    return true;
+}
+
+char *step_choice(const StepAttr *attr, double value,
+                  char text[STEP_CHOICE_TEXT])
+{
+    const char *from = attr->choices;
+    for (int i = (int)value; i > 0; i--)
+        from = strchr(from, '|') + 1;
+    snprintf(text, STEP_CHOICE_TEXT, "%.*s", (int)strcspn(from, "|"), from);
+    return text;
+}
+
+bool step_set_choice(DataStep *s, const char *name, const char *choice)
+{
+    int at;
+    const StepAttr *a = attr_find(s, name, &at);
+    if (!a) return false;
+    const char *row = step_info[s->id].name;
+    if (a->kind != 'C')
+        return fail_usage("%s: %s is \"%s\", wanted a number", row, name,
+                          choice);
+    for (int i = 0; i < choice_count(a->choices); i++) {
+        char text[STEP_CHOICE_TEXT];
+        if (strcmp(step_choice(a, i, text), choice)) continue;
+        s->word[at] = i;
+        return true;
+    }
+    return fail_usage("%s: %s is \"%s\", wanted one of %s", row, name, choice,
+                      a->choices);
+}
+
+const DataStep *steps_slices(const Steps *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->step[i].id == STEP_slices) return &all->step[i];
+    return NULL;
+}
+
+bool steps_augment(const Steps *all)
+{
+    return all->count > 0 &&
+           step_info[all->step[all->count - 1].id].phase == STEP_SAMPLE;
+}
+
+Steps steps_without_augment(const Steps *all)
+{
+    Steps out = {.count = 0};
+    for (int i = 0; i < all->count; i++)
+        if (step_info[all->step[i].id].phase != STEP_SAMPLE)
+            out.step[out.count++] = all->step[i];
+    return out;
+}
+
+/* What a row cannot say: attributes that depend on one another. */
+static bool step_settle(DataStep *s)
+{
+    switch (s->id) {
+    case STEP_resample:
+        if (s->resample.spacing_mm[0] == 0 && s->resample.spacing_mm[1] == 0 &&
+            s->resample.spacing_mm[2] == 0)
+            return fail_usage("resample: spacing_mm is missing");
+        return true;
+    case STEP_fit:
+        if (s->fit.d == 0 && s->fit.h == 0 && s->fit.w == 0)
+            return fail_usage("fit: one of d, h, w is wanted");
+        return true;
+    case STEP_resize:
+        if (s->resize.d == 0 && s->resize.h == 0 && s->resize.w == 0)
+            return fail_usage("resize: one of d, h, w is wanted");
+        return true;
+    case STEP_select:
+        if (s->select.labels_count == 0)
+            return fail_usage("select: labels is missing");
+        return true;
+    case STEP_normalize:
+        if (s->normalize.clip[0] == s->normalize.clip[1])
+            return fail_usage("normalize: clip leaves nothing between %g and "
+                              "%g per cent",
+                              s->normalize.clip[0], s->normalize.clip[1]);
+        if (s->normalize.method == NORMALIZE_PERCENTILE &&
+            s->normalize.clip[0] == 0 && s->normalize.clip[1] == 100) {
+            s->normalize.clip[0] = 0.5;
+            s->normalize.clip[1] = 99.5;
+        }
+        return true;
+    default:
+        return true;
+    }
+}
+
+bool steps_add(Steps *all, const DataStep *s)
+{
+    const StepInfo *info = &step_info[s->id];
+    if (all->count == MAX_STEPS)
+        return fail_usage("more than %d steps", MAX_STEPS);
+    if (all->count) {
+        const StepInfo *last = &step_info[all->step[all->count - 1].id];
+        if (info->phase < last->phase)
+            return fail_usage("%s comes after %s; order: steps on volumes, "
+                              "slices, augmentation",
+                              info->name, last->name);
+    }
+    if (s->id == STEP_slices && steps_slices(all))
+        return fail_usage("a second slices step");
+    if (s->id == STEP_orient && all->count)
+        return fail_usage("orient comes after %s; it must be the first step",
+                          step_info[all->step[0].id].name);
+    if (s->id == STEP_slices && s->slices.axis != AXIS_STORED && all->count &&
+        all->step[0].id == STEP_orient)
+        return fail_usage("slices across a plane orient the volume by "
+                          "themselves; drop orient or say axis = \"stored\"");
+    DataStep settled = *s;
+    if (!step_settle(&settled)) return false;
+    all->step[all->count++] = settled;
+    return true;
+}
+
+/* ---- as text ------------------------------------------------------------ */
+
+typedef struct Text {
+    Arena *mem;
+    char *at; /* NULL after a failure */
+    size_t used, room;
+} Text;
+
+static void put(Text *t, const char *fmt, ...) ERR_FORMAT(2, 3);
+static void put(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    if (!t->at) return;
+    va_start(ap, fmt);
+    int n = vsnprintf(t->at + t->used, t->room - t->used, fmt, ap);
+    va_end(ap);
+    t->used += (size_t)n;
+    CHECK(t->used < t->room);
+}
+
+/* Shortest of the forms that read back to the same double. */
+static void put_number(Text *t, double v)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", v);
+    if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
+    put(t, "%s", text);
+}
+
+static void put_attr(Text *t, const StepAttr *a, const double *word)
+{
+    char text[STEP_CHOICE_TEXT];
+    int count = a->kind == 'L' ? (int)*word++ : a->words;
+    put(t, " %s=", a->name);
+    if (a->kind == 'C') {
+        put(t, "%s", step_choice(a, word[0], text));
+        return;
+    }
+    if (a->kind == 'B') {
+        put(t, "%s", word[0] != 0 ? "true" : "false");
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        if (i) put(t, ",");
+        put_number(t, word[i]);
+    }
+}
+
+/* Numbers are written and read with a point whatever the host's locale is;
+ * uselocale concerns this thread only. NULL: no memory for it. */
+static locale_t plain_numbers(locale_t *plain)
+{
+    *plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return *plain ? uselocale(*plain) : (locale_t)0;
+}
+
+static void restore_numbers(locale_t plain, locale_t before)
+{
+    uselocale(before);
+    freelocale(plain);
+}
+
+char *steps_print(const Steps *all, Arena *mem)
+{
+    // a line holds at most a list of 32 numbers of 25 characters
+    enum { LINE = 1024 };
+    locale_t plain, before = plain_numbers(&plain);
+    if (!before) return fail("no memory for a locale"), NULL;
+    Text t = {.mem = mem, .room = (size_t)all->count * LINE + 1};
+    t.at = arena_alloc(mem, t.room);
+    for (int i = 0; i < all->count; i++) {
+        const DataStep *s = &all->step[i];
+        const StepInfo *info = &step_info[s->id];
+        put(&t, "%s", info->name);
+        for (int k = 0, at = 0; k < info->attrs; at += info->attr[k++].words)
+            put_attr(&t, &info->attr[k], s->word + at);
+        put(&t, "\n");
+    }
+    restore_numbers(plain, before);
+    return t.at;
+}
+
+/* "name=value" into the step; value up to `end`. */
+static bool parse_attr(DataStep *s, const char *text, size_t length)
+{
+    char name[32], value[1024];
+    const char *equal = memchr(text, '=', length);
+    if (!equal)
+        return fail_data("\"%.*s\" is not NAME=VALUE", (int)length, text);
+    size_t n = (size_t)(equal - text), m = length - n - 1;
+    if (n >= sizeof name || m >= sizeof value)
+        return fail_data("\"%.20s\" is too long", text);
+    snprintf(name, sizeof name, "%.*s", (int)n, text);
+    snprintf(value, sizeof value, "%.*s", (int)m, equal + 1);
+    int at, count = 0;
+    const StepAttr *a = attr_find(s, name, &at);
+    if (!a) return false;
+    if (a->kind == 'C') return step_set_choice(s, name, value);
+    if (a->kind == 'B' && !strcmp(value, "true"))
+        return step_set(s, name, &(double){1}, 1);
+    if (a->kind == 'B' && !strcmp(value, "false"))
+        return step_set(s, name, &(double){0}, 1);
+    double number[MAX_STEP_LIST];
+    for (char *from = value, *end;; from = end + 1) {
+        if (count == MAX_STEP_LIST)
+            return fail_data("%s has more than %d numbers", name,
+                             MAX_STEP_LIST);
+        number[count++] = strtod(from, &end);
+        if (end == from || (*end && *end != ','))
+            return fail_data("%s: \"%.40s\" is not a number", name, from);
+        if (!*end) break;
+    }
+    // an empty list is printed as nothing and never passes steps_add
+    return step_set(s, name, number, count);
+}
+
+static bool parse_line(const char *text, size_t length, Steps *out)
+{
+    char name[32];
+    size_t n = 0;
+    while (n < length && text[n] != ' ')
+        n++;
+    snprintf(name, sizeof name, "%.*s", (int)n, text);
+    StepId id = step_find(name);
+    if (id == STEP_COUNT) return fail_data("no step \"%s\"", name);
+    DataStep s = step_default(id);
+    for (size_t at = n; at < length;) {
+        size_t end = ++at;
+        while (end < length && text[end] != ' ')
+            end++;
+        if (end > at && !parse_attr(&s, text + at, end - at)) return false;
+        at = end;
+    }
+    return steps_add(out, &s);
+}
+
+bool steps_parse(const char *text, Steps *out)
+{
+    bool ok = true;
+    locale_t plain, before = plain_numbers(&plain);
+    if (!before) return fail("no memory for a locale");
+    memset(out, 0, sizeof *out);
+    for (int line = 1; ok && *text; line++) {
+        size_t length = strcspn(text, "\n");
+        if (length && !parse_line(text, length, out)) {
+            char reason[ERR_MAX];
+            snprintf(reason, sizeof reason, "%s", err_text());
+            ok = fail_data("steps: line %d: %s", line, reason);
+        }
+        text += length + (text[length] == '\n');
+    }
+    restore_numbers(plain, before);
+    return ok;
+}

@@ -1,0 +1,313 @@
+/* volume.c -- grids in patient space: where voxels are, and other grids made
+ * from a given one.
+ *
+ * An index vector is (w, h, d) and column a of the affine is the step of
+ * index a in mm. The extents of a grid change in few ways: every function
+ * here that makes a grid states which point of space it keeps in place and
+ * works out the new origin from that, so that no half voxel is ever lost. */
+#include "volume.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Columns further from independent than this are no coordinate system. */
+#define SINGULAR 1e-9
+/* Corners of "the same grid" may differ by this part of a voxel edge. */
+#define SAME_GRID 0.01
+
+bool volume_new(Volume *v, Dims dim, Dtype type)
+{
+    CHECK(type == F32 || type == I16 || type == U8);
+    *v = (Volume){.voxels = {dim, type, RANK_MAX, NULL}};
+    for (int i = 0; i < 4; i++)
+        v->affine[i][i] = 1;
+    if (dim.n != 1 || !dims_valid(dim, type)) {
+        int w = dim.w, h = dim.h, d = dim.d, c = dim.c;
+        memset(v, 0, sizeof *v);
+        return fail_data("a volume of %d x %d x %d voxels, %d channels, is "
+                         "empty or larger than this machine can address",
+                         w, h, d, c);
+    }
+    v->voxels.data = mem_alloc(tensor_bytes(&v->voxels));
+    if (!v->voxels.data) memset(v, 0, sizeof *v);
+    return v->voxels.data != NULL;
+}
+
+void volume_free(Volume *v)
+{
+    mem_free(v->voxels.data);
+    memset(v, 0, sizeof *v);
+}
+
+static double length(double x, double y, double z)
+{
+    return sqrt(x * x + y * y + z * z);
+}
+
+void volume_spacing_mm(const Volume *v, double spacing[3])
+{
+    for (int a = 0; a < 3; a++)
+
+        spacing[a] = length(v->affine[0][a], v->affine[1][a], v->affine[2][a]);
+}
+
+void volume_world(const Volume *v, double w, double h, double d,
+                  double lps_mm[3])
+{
+    for (int r = 0; r < 3; r++) {
+        const double *a = v->affine[r];
+        lps_mm[r] = a[0] * w + a[1] * h + a[2] * d + a[3];
+    }
+}
+
+void affine_multiply(double a[4][4], double b[4][4], double out[4][4])
+{
+    double c[4][4]; // aside: out may be a or b
+    for (int r = 0; r < 4; r++)
+        for (int k = 0; k < 4; k++)
+            c[r][k] = a[r][0] * b[0][k] + a[r][1] * b[1][k] +
+                      a[r][2] * b[2][k] + a[r][3] * b[3][k];
+    memcpy(out, c, sizeof c);
+}
+
+bool affine_invert(double a[4][4], double out[4][4])
+{
+    double inv[4][4] = {{0}}, det = 0, edges = 1;
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 3; c++) {
+            // cofactor of (c,r): the cyclic indices carry the sign
+            int i = (c + 1) % 3, j = (c + 2) % 3;
+            int k = (r + 1) % 3, l = (r + 2) % 3;
+            inv[r][c] = a[i][k] * a[j][l] - a[i][l] * a[j][k];
+        }
+    for (int c = 0; c < 3; c++) {
+        det += a[0][c] * inv[c][0];
+        edges *= length(a[0][c], a[1][c], a[2][c]);
+    }
+    // det / edges is the volume of the cell with unit edges
+    if (!isfinite(det) || !(fabs(det) > SINGULAR * edges))
+        return fail_data("the voxel axes are not three independent "
+                         "directions (determinant %g)",
+                         det);
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 3; c++)
+            inv[r][c] /= det;
+    for (int r = 0; r < 3; r++)
+        inv[r][3] =
+            -(inv[r][0] * a[0][3] + inv[r][1] * a[1][3] + inv[r][2] * a[2][3]);
+    inv[3][3] = 1;
+    memcpy(out, inv, sizeof inv);
+    return true;
+}
+
+/* axis[p] = voxel axis along patient axis p; see volume_axis. */
+static void assign_axes(const Volume *v, int axis[3])
+{
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    double best = -1, edge[3];
+    volume_spacing_mm(v, edge);
+    for (int o = 0; o < 6; o++) {
+        double sum = 0;
+        for (int p = 0; p < 3; p++) {
+            int a = orders[o][p];
+            if (edge[a] > 0) sum += fabs(v->affine[p][a]) / edge[a];
+        }
+        // the margin keeps the first of two orders that differ by rounding
+        if (sum <= best + 1e-9) continue;
+        best = sum;
+        memcpy(axis, orders[o], sizeof orders[o]);
+    }
+}
+
+int volume_axis(const Volume *v, int patient_axis)
+{
+    int axis[3] = {0, 1, 2};
+    CHECK(patient_axis >= 0 && patient_axis < 3);
+    assign_axes(v, axis);
+    return axis[patient_axis];
+}
+
+char *volume_code(const Volume *v, char code[4])
+{
+    static const char toward[3][3] = {"RL", "AP", "IS"};
+    for (int p = 0; p < 3; p++) {
+        int axis = volume_axis(v, p);
+        code[axis] = toward[p][v->affine[p][axis] >= 0];
+    }
+    code[3] = 0;
+    return code;
+}
+
+char *volume_text(const Volume *v, char text[VOLUME_TEXT])
+{
+    static const char *planes[3] = {"sagittal", "coronal", "axial"};
+    const char *plane = "?";
+    double s[3];
+    Dims n = v->voxels.dim;
+    volume_spacing_mm(v, s);
+    for (int p = 0; p < 3; p++)
+        if (volume_axis(v, p) == 2) plane = planes[p];
+    snprintf(text, VOLUME_TEXT,
+             "%dx%dx%d, %.4gx%.4gx%.4g mm, %s, origin (%.1f %.1f %.1f)", n.w,
+             n.h, n.d, s[0], s[1], s[2], plane, v->affine[0][3],
+             v->affine[1][3], v->affine[2][3]);
+    return text;
+}
+
+bool volume_same_grid(const Volume *a, const Volume *b)
+{
+    Dims n = a->voxels.dim, m = b->voxels.dim;
+    bool same = n.d == m.d && n.h == m.h && n.w == m.w;
+    double edge = INFINITY, worst = 0, s[3];
+    volume_spacing_mm(a, s);
+    for (int i = 0; i < 3; i++)
+        edge = fmin(edge, s[i]);
+    for (int corner = 0; same && corner < 8; corner++) {
+        double p[3], q[3], w = corner & 1 ? n.w - 0.5 : -0.5,
+                           h = corner & 2 ? n.h - 0.5 : -0.5,
+                           d = corner & 4 ? n.d - 0.5 : -0.5;
+        volume_world(a, w, h, d, p);
+        volume_world(b, w, h, d, q);
+        double apart = hypot(hypot(p[0] - q[0], p[1] - q[1]), p[2] - q[2]);
+        // written so that NaN counts as different
+        if (!(apart <= worst)) worst = apart;
+    }
+    if (same && worst <= SAME_GRID * edge) return true;
+    char left[VOLUME_TEXT], right[VOLUME_TEXT], far[64] = "";
+    if (same) snprintf(far, sizeof far, " (corners %.3g mm apart)", worst);
+    return fail_data("the grids differ%s: %s and %s", far, volume_text(a, left),
+                     volume_text(b, right));
+}
+
+Grid volume_grid(const Volume *v)
+{
+    Dims n = v->voxels.dim;
+    Grid g = {.d = n.d, .h = n.h, .w = n.w};
+    memcpy(g.affine, v->affine, sizeof g.affine);
+    return g;
+}
+
+/* The extents of a grid as an array in index order w, h, d. */
+static void extents(const Volume *v, int32_t n[3])
+{
+    Dims dim = v->voxels.dim;
+    n[0] = dim.w, n[1] = dim.h, n[2] = dim.d;
+}
+
+/* The grid of n[0] x n[1] x n[2] voxels that starts at v's index `first` and
+ * whose index a steps scale[a] times v's index from[a]. */
+static Grid grid_from(const Volume *v, const int32_t n[3],
+                      const double first[3], const int from[3],
+                      const double scale[3])
+{
+    Grid g = {.d = n[2], .h = n[1], .w = n[0]};
+    double origin[3];
+    volume_world(v, first[0], first[1], first[2], origin);
+    for (int r = 0; r < 3; r++) {
+        for (int a = 0; a < 3; a++)
+            g.affine[r][a] = v->affine[r][from[a]] * scale[a];
+        g.affine[r][3] = origin[r];
+    }
+    g.affine[3][3] = 1;
+    return g;
+}
+
+static const int in_order[3] = {0, 1, 2};
+
+Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
+{
+    int32_t n[3];
+    double edge[3], scale[3], first[3];
+    extents(v, n);
+    volume_spacing_mm(v, edge);
+    for (int a = 0; a < 3; a++) {
+        CHECK(spacing_mm[a] >= 0);
+        scale[a] = spacing_mm[a] > 0 ? spacing_mm[a] / edge[a] : 1;
+        // the outer corner, index -0.5 in both grids, stays
+        first[a] = -0.5 + 0.5 * scale[a];
+        double count = floor(n[a] / scale[a] + 0.5);
+        n[a] = count >= INT32_MAX ? INT32_MAX : count < 1 ? 1 : (int32_t)count;
+    }
+    return grid_from(v, n, first, in_order, scale);
+}
+
+Grid volume_grid_fit(const Volume *v, int d, int h, int w)
+{
+    const int want[3] = {w, h, d};
+    const double scale[3] = {1, 1, 1};
+    double first[3];
+    int32_t n[3];
+    extents(v, n);
+    for (int a = 0; a < 3; a++) {
+        CHECK(want[a] >= 0);
+        int32_t to = want[a] ? want[a] : n[a];
+        first[a] = (n[a] - to) / 2;
+        n[a] = to;
+    }
+    return grid_from(v, n, first, in_order, scale);
+}
+
+Grid volume_grid_resize(const Volume *v, int d, int h, int w)
+{
+    const int want[3] = {w, h, d};
+    double scale[3], first[3];
+    int32_t n[3];
+    extents(v, n);
+    for (int a = 0; a < 3; a++) {
+        CHECK(want[a] >= 0);
+        int32_t to = want[a] ? want[a] : n[a];
+        scale[a] = (double)n[a] / to;
+        first[a] = -0.5 + 0.5 * scale[a];
+        n[a] = to;
+    }
+    return grid_from(v, n, first, in_order, scale);
+}
+
+Grid volume_grid_plane(const Volume *v, Plane plane)
+{
+    // for each plane and index w, h, d: patient axis, and +1 or -1 along it
+    static const struct {
+        int patient, sign;
+    } views[3][3] = {
+        [AXIAL] = {{0, 1}, {1, 1}, {2, 1}},
+        [CORONAL] = {{0, 1}, {2, -1}, {1, 1}},
+        [SAGITTAL] = {{1, 1}, {2, -1}, {0, 1}},
+    };
+    double first[3] = {0, 0, 0}, sign[3];
+    int32_t n[3], m[3];
+    int from[3];
+    extents(v, n);
+    for (int a = 0; a < 3; a++) {
+        int p = views[plane][a].patient;
+        from[a] = volume_axis(v, p);
+        m[a] = n[from[a]];
+        bool up = v->affine[p][from[a]] >= 0;
+        sign[a] = up == (views[plane][a].sign > 0) ? 1 : -1;
+        if (sign[a] < 0) first[from[a]] = n[from[a]] - 1;
+    }
+    return grid_from(v, m, first, from, sign);
+}
+
+bool volume_to_f32(const Volume *v, Volume *out)
+{
+    if (!volume_new(out, v->voxels.dim, F32)) return false;
+    memcpy(out->affine, v->affine, sizeof v->affine);
+    out->unit = v->unit;
+    int64_t count = numel(v->voxels.dim);
+    float *y = out->voxels.data;
+    const void *x = v->voxels.data;
+    switch (v->voxels.type) {
+    case U8:
+        for (int64_t i = 0; i < count; i++)
+            y[i] = ((const uint8_t *)x)[i];
+        break;
+    case I16:
+        for (int64_t i = 0; i < count; i++)
+            y[i] = ((const int16_t *)x)[i];
+        break;
+    default:
+        memcpy(y, x, (size_t)count * sizeof *y);
+    }
+    return true;
+}

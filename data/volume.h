@@ -1,0 +1,108 @@
+/* volume.h -- voxels that know where they are.
+ *
+ * A Volume is a dense block (n = 1; d slices, h rows, w columns, c channels)
+ * with a 4x4 affine from voxel index to patient space. Index order in the
+ * affine's columns is (w, h, d) = (i, j, k) as in NIfTI; patient space is
+ * LPS (x to the patient's left, y to posterior, z to superior) in mm, as in
+ * DICOM. No path drops the affine: each step that changes the grid returns
+ * the affine of the new grid. Voxel centres are at integer indices. */
+#ifndef SEG_VOLUME_H
+#define SEG_VOLUME_H
+#include "tensor.h"
+
+typedef enum Unit {
+    UNIT_NONE,  /* arbitrary intensity */
+    UNIT_HU,    /* CT numbers          */
+    UNIT_GY,    /* dose                */
+    UNIT_LABEL, /* class numbers       */
+} Unit;
+
+typedef struct Volume {
+    Tensor voxels;       /* F32, I16 or U8; memory owned by the volume    */
+    double affine[4][4]; /* (w,h,d,1) -> LPS mm; last row 0 0 0 1         */
+    Unit unit;
+} Volume;
+
+/* Voxels of the given extents and type, zeroed; identity affine. */
+bool volume_new(Volume *v, Dims dim, Dtype type);
+void volume_free(Volume *v); /* v is zero again */
+
+/* Edge lengths of a voxel along w, h, d in mm. */
+void volume_spacing_mm(const Volume *v, double spacing[3]);
+
+/* Patient position (LPS mm) of voxel (w,h,d), fractions allowed. */
+void volume_world(const Volume *v, double w, double h, double d,
+                  double lps_mm[3]);
+
+/* The same grid: equal extents, and the corners of b lie within 1 % of the
+ * smallest voxel edge of those of a; else false with both grids in the
+ * reason (ERR_DATA). Channels may differ. */
+bool volume_same_grid(const Volume *a, const Volume *b);
+
+/* "256x256x24, 0.9x0.9x3.0 mm, axial, origin (-12.1 4.0 80.2)": in text. */
+enum { VOLUME_TEXT = 160 };
+char *volume_text(const Volume *v, char text[VOLUME_TEXT]);
+
+/* Invert the affine; false with a reason (ERR_DATA) when it is singular or not
+ * finite. No const: C11 does not add it to arrays of arrays. */
+bool affine_invert(double a[4][4], double out[4][4]);
+/* out = a b; out may be a or b. */
+void affine_multiply(double a[4][4], double b[4][4], double out[4][4]);
+
+/* Extents and affine without voxels: where a volume is to be sampled. */
+typedef struct Grid {
+    int32_t d, h, w;
+    double affine[4][4];
+} Grid;
+
+Grid volume_grid(const Volume *v); /* v's own */
+
+/* Which voxel axis (0 w, 1 h, 2 d) runs along patient axis 0 x, 1 y, 2 z:
+ * the assignment of all three with the largest sum of |cosine|, so each voxel
+ * axis is named once however oblique the grid is. */
+int volume_axis(const Volume *v, int patient_axis);
+
+/* Where w, h and d run to, nearest letters: "LPS", "RAS", "PIL", ... */
+char *volume_code(const Volume *v, char code[4]);
+
+/* How a value between voxels is made. Labels are always NEAREST. */
+typedef enum Interpolation { NEAREST, LINEAR } Interpolation;
+
+/* out = v sampled on the grid; outside v: `outside`, which for I16 and U8 is
+ * rounded and clamped to the type. `out` gets the type of v when NEAREST, F32
+ * when LINEAR; unit and channels are v's.
+ * v reaches to the outer faces of its edge voxels, half-open: -0.5 <= index
+ * < extent - 0.5 (inside that, beyond the last centre, LINEAR repeats the
+ * edge). Positions are told apart down to 1e-5 voxel, so a grid whose centres
+ * fall on v's copies values bit for bit, and of two voxels equally near the
+ * one with the higher index is taken. LINEAR does not low-pass, and is a
+ * broken promise (CHECK) for UNIT_LABEL. ERR_DATA when v's affine cannot be
+ * inverted. */
+bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
+                     float outside, Volume *out);
+
+/* v's field of view at another spacing (mm along w, h, d; 0 keeps that axis):
+ * extents rounded, at least 1. The first voxel's outer corner stays. */
+Grid volume_grid_at(const Volume *v, const double spacing_mm[3]);
+
+/* A grid of size (d,h,w; 0 keeps) centred on v, same spacing: centre crop
+ * where smaller, padding where larger. Shifts by whole voxels, (n - want) / 2
+ * rounded toward zero, so that fitting back to v's size undoes it. */
+Grid volume_grid_fit(const Volume *v, int d, int h, int w);
+
+/* v's field of view in exactly d x h x w voxels (0 keeps). */
+Grid volume_grid_resize(const Volume *v, int d, int h, int w);
+
+/* The planes a reader looks at. */
+typedef enum Plane { AXIAL, CORONAL, SAGITTAL } Plane;
+
+/* v's own voxels with axes swapped and turned so that d counts the slices of
+ * `plane` and (w,h) is the picture as radiologists see it: axial w to left, h
+ * to posterior, d to superior; coronal w to left, h to inferior, d to
+ * posterior; sagittal w to posterior, h to inferior, d to left. Resampling
+ * onto this grid only moves voxels. */
+Grid volume_grid_plane(const Volume *v, Plane plane);
+
+/* out = v as F32. */
+bool volume_to_f32(const Volume *v, Volume *out);
+#endif

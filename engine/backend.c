@@ -1,0 +1,74 @@
+#include "backend.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef SEG_CUDA
+extern const Backend backend_cuda;
+#endif
+
+/* Best first: "auto" takes the first that opens. */
+static const Backend *const backends[] = {
+#ifdef SEG_CUDA
+    &backend_cuda,
+#endif
+    &backend_cpu,
+    &backend_ref,
+};
+
+static const Backend *named(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strlen(backends[i]->name) == n &&
+            !memcmp(backends[i]->name, name, n))
+            return backends[i];
+    return NULL;
+}
+
+/* "auto": the GPU when it opens, else the CPU and the reason. */
+static bool best(const Backend **be, char why[ERR_MAX])
+{
+    *be = &backend_cpu;
+#ifdef SEG_CUDA
+    void *dev;
+    if (backend_cuda.open(0, 0, &dev)) {
+        backend_cuda.close(dev);
+        *be = &backend_cuda;
+        return true;
+    }
+    snprintf(why, ERR_MAX, "%s", err_text());
+#else
+    snprintf(why, ERR_MAX, "this program was built without CUDA");
+#endif
+    return true;
+}
+
+bool backend_find(const char *text, const Backend **be, int *device,
+                  char why[ERR_MAX])
+{
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    *why = 0;
+    *device = 0;
+    if (!strcmp(text, "auto")) return best(be, why);
+    if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
+        return fail_device("device \"%s\": this program was built without "
+                           "CUDA; build it where nvcc is, or use --device cpu",
+                           text);
+    *be = named(text, n);
+    if (!*be)
+        return fail_usage("device \"%s\" is not known; use auto, cpu, ref, "
+                          "cuda or cuda:N",
+                          text);
+    if (colon) {
+        char *end;
+        long v = strtol(colon + 1, &end, 10);
+        if (end == colon + 1 || *end || v < 0 || v > 255 ||
+            strcmp((*be)->name, "cuda"))
+            return fail_usage("device \"%s\": only cuda takes a number from 0 "
+                              "to 255",
+                              text);
+        *device = (int)v;
+    }
+    return true;
+}

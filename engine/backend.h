@@ -1,0 +1,41 @@
+/* backend.h -- a place where tensors live and operators run.
+ *
+ * Three of them: `ref` (plain loops in double, the judge), `cpu` (float,
+ * threads, SIMD) and `cuda`. Nothing above this vtable knows which one it
+ * talks to, except that `real` is the type of every tensor it is given. */
+#ifndef SEG_BACKEND_H
+#define SEG_BACKEND_H
+#include "op.h"
+#include "optim.h"
+
+typedef struct Backend {
+    const char *name; /* "ref", "cpu", "cuda" */
+    Dtype real;       /* F64 or F32           */
+    /* threads <= 0: the default of this machine. */
+    bool (*open)(int device, int threads, void **dev);
+    void (*close)(void *dev);
+    int (*threads)(int wanted); /* how many open() would give */
+    bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */
+    void (*release)(void *dev, void *p);
+    bool (*upload)(void *dev, void *dst, const void *host, size_t bytes);
+    bool (*download)(void *dev, void *host, const void *src, size_t bytes);
+    bool (*sync)(void *dev); /* wait; report any asynchronous failure */
+    KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT];
+    SpaceFn *space[OP_COUNT]; /* NULL: wants none */
+    bool (*update)(void *dev, const Update *u);
+    /* out = sum of x[i]^2 over `count` reals, summed in double in an order
+     * that depends on count only. */
+    bool (*sum_squares)(void *dev, const void *x, int64_t count, double *out);
+} Backend;
+
+extern const Backend backend_ref, backend_cpu;
+
+/* The backend of a device text: "ref", "cpu", "cuda", "cuda:1", "auto" (the
+ * best there is; `why` then says why not a better one, "" when it is).
+ * ERR_USAGE for an unknown text, ERR_DEVICE for one that is not there. */
+bool backend_find(const char *text, const Backend **be, int *device,
+                  char why[ERR_MAX]);
+
+#define KERNEL_yes(f) f
+#define KERNEL_no(f)  NULL
+#endif

@@ -1,0 +1,564 @@
+/* checkpoint.c -- which tensor of a file is which parameter.
+ *
+ * Saving and loading walk one list: every parameter, then its moments, each
+ * with the name it has in a file. Loading first proves that list and file
+ * agree and that every byte is sound, and only then touches the session. */
+#include "checkpoint.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED = 10 }; // names of each kind that a reason lists
+
+// keys that this file writes; a caller's pairs of these names are left out
+static const char *const own_keys[] = {"format", "contents", "steps"};
+
+static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
+
+/* One tensor of a file: a parameter's values or one of its moments. */
+typedef struct Entry {
+    const char *name;
+    int param, state; // state -1: the values
+    int from;         // number in the file, -1: not there
+} Entry;
+
+typedef struct Entries {
+    Entry *list;
+    int count;
+} Entries;
+
+// -- the list -----------------------------------------------------------------
+
+static bool starts(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), m = strlen(with);
+    return n >= m && !strcmp(text + n - m, with);
+}
+
+/* Prefixes that tell moments from parameters must not begin a parameter. */
+static bool reserved(const char *name)
+{
+    return starts(name, "optim.") || starts(name, "ema.");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const Entry *)a)->name, ((const Entry *)b)->name);
+}
+
+/* What a file of this session has, sorted by name. */
+static bool entries_make(const Params *p, bool full, Arena *mem, Entries *e)
+{
+    if (full && !p->states)
+        return fail_usage("a network that is not trained has no optimiser "
+                          "state");
+    int kinds = full ? 1 + p->states : 1;
+    e->count = 0;
+    e->list = ARENA_NEW(mem, Entry, (int64_t)p->count * kinds + 1);
+    if (!e->list) return false;
+    for (int i = 0; i < p->count; i++) {
+        const char *name = p->list[i].name;
+        if (reserved(name))
+            return fail_usage("parameter %s: names that begin with optim. or "
+                              "ema. are reserved; fix: rename the scope",
+                              name);
+        e->list[e->count++] = (Entry){name, i, -1, -1};
+        for (int k = 0; full && p->list[i].trained && k < p->states; k++) {
+            char *text = arena_printf(mem, "%s%s", state_prefix[k], name);
+            if (!text) return false;
+            e->list[e->count++] = (Entry){text, i, k, -1};
+        }
+    }
+    qsort(e->list, (size_t)e->count, sizeof *e->list, by_name);
+    return true;
+}
+
+/* One entry out of the session, in user order. */
+static bool entry_read(const Params *p, const Entry *e, double *user)
+{
+    ParamBlock block = e->state < 0 ? PARAM_VALUE : PARAM_STATE;
+    return params_read(p, e->param, block, e->state < 0 ? 0 : e->state, user);
+}
+
+/* One entry into the session. */
+static bool entry_write(const Params *p, const Entry *e, const double *user)
+{
+    ParamBlock block = e->state < 0 ? PARAM_VALUE : PARAM_STATE;
+    return params_write(p, e->param, block, e->state < 0 ? 0 : e->state, user);
+}
+
+/* Values must be finite; a moment may have overflowed in a sound run. */
+static bool entry_finite(const Entry *e, const double *user, int64_t count)
+{
+    for (int64_t i = 0; e->state < 0 && i < count; i++)
+        if (!isfinite(user[i]))
+            return fail_data("%s is not finite (%g at element %lld)", e->name,
+                             user[i], (long long)i);
+    return true;
+}
+
+/* Room for the largest parameter as doubles. */
+static double *params_buffer(const Params *p)
+{
+    int64_t most = 0;
+    size_t bytes;
+    for (int i = 0; i < p->count; i++)
+        if (numel(p->list[i].dim) > most) most = numel(p->list[i].dim);
+    return size_mul((size_t)most, sizeof(double), &bytes) ? mem_alloc(bytes)
+                                                          : NULL;
+}
+
+// -- saving -------------------------------------------------------------------
+
+/* What `fill` needs: the session's parameters and room for one of them. */
+typedef struct Source {
+    const Params *params;
+    const Entries *entries;
+    double *user;
+} Source;
+
+/* Tensor i for the writer, in the backend's real type. */
+static bool fill(void *ctx, int i, void *out)
+{
+    const Source *s = ctx;
+    const Entry *e = s->entries->list + i;
+    int64_t count = numel(s->params->list[e->param].dim);
+    if (!entry_read(s->params, e, s->user)) return false;
+    if (!entry_finite(e, s->user, count)) return within("not saved");
+    if (s->params->be->real == F64) {
+        memcpy(out, s->user, (size_t)count * sizeof(double));
+        return true;
+    }
+    float *y = out;
+    for (int64_t k = 0; k < count; k++)
+        y[k] = (float)s->user[k];
+    return true;
+}
+
+/* A key that is written here, whatever the caller says. */
+static bool own_key(const char *key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(key, own_keys[i])) return true;
+    return false;
+}
+
+/* The caller's pairs and ours. */
+static bool pairs_make(const Meta *m, bool full, int64_t steps, Arena *mem,
+                       StWrite *w)
+{
+    int given = m ? m->count : 0;
+    MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 3);
+    char *text = arena_printf(mem, "%lld", (long long)steps);
+    if (!pair || !text) return false;
+    pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
+    pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
+    pair[w->pairs++] = (MetaPair){"steps", text};
+    for (int i = 0; i < given; i++) {
+        const char *key = m->pair[i].key;
+        if (own_key(key)) continue;
+        if (strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_.") !=
+            strlen(key))
+            return fail("metadata key \"%s\" (only a-z 0-9 _ . are allowed)",
+                        key);
+        pair[w->pairs++] = m->pair[i];
+    }
+    w->pair = pair;
+    return true;
+}
+
+bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
+{
+    bool ok = false;
+    Arena mem = {0};
+    Entries e = {0};
+    Source source = {.params = session_params(s), .entries = &e};
+    StWrite w = {.fill = fill, .ctx = &source};
+    TRY(entries_make(source.params, full, &mem, &e));
+    TRY(pairs_make(m, full, session_count(s), &mem, &w));
+    TRY(source.user = params_buffer(source.params));
+    StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
+    TRY(tensor);
+    for (int i = 0; i < e.count; i++) {
+        const Param *p = source.params->list + e.list[i].param;
+        tensor[i].name = e.list[i].name;
+        tensor[i].type = source.params->be->real == F64 ? ST_F64 : ST_F32;
+        tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
+    }
+    w.tensor = tensor;
+    w.count = e.count;
+    ok = true;
+done:
+    // what fails from here on names the path itself
+    ok = ok ? safetensors_save(path, &w) : within("%s", path);
+    mem_free(source.user);
+    arena_release(&mem);
+    return ok;
+}
+
+// -- opening ------------------------------------------------------------------
+
+/* Open a file whose format this program knows. */
+static bool checkpoint_open(const char *path, Safetensors *f)
+{
+    if (!safetensors_open(path, f)) return false;
+    const char *format = meta_get(&f->meta, "format");
+    // PyTorch says "pt" here, most others nothing
+    bool ours = format && starts(format, "segengine ");
+    if (!ours || (!strcmp(format, CHECKPOINT_FORMAT) && f->crcs)) return true;
+    if (strcmp(format, CHECKPOINT_FORMAT))
+        fail_data("%s: checkpoint: its format is \"%.32s\", this program reads "
+                  "\"" CHECKPOINT_FORMAT
+                  "\"; fix: use the version of segengine "
+                  "that wrote it, or a later one",
+                  path, format);
+    else
+        fail_data("%s: checkpoint: damaged: its checksums are missing", path);
+    safetensors_close(f);
+    return false;
+}
+
+/* Metadata without the checksums, in `mem`. */
+static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
+{
+    *m = (Meta){.note = f->meta.note}; // a text of the program, not of f
+    m->pair = ARENA_NEW(mem, MetaPair, f->meta.count + 1);
+    if (!m->pair) return false;
+    for (int i = 0; i < f->meta.count; i++) {
+        const MetaPair *from = f->meta.pair + i;
+        if (starts(from->key, "crc32c.")) continue;
+        MetaPair *to = m->pair + m->count++;
+        to->key = arena_strdup(mem, from->key);
+        to->value = arena_strdup(mem, from->value);
+        if (!to->key || !to->value) return false;
+    }
+    return true;
+}
+
+/* Has moments, so that a run can go on from it. */
+static bool is_full(const Meta *m)
+{
+    const char *contents = meta_get(m, "contents");
+    return contents && !strcmp(contents, "full");
+}
+
+/* Updates in the metadata; -1 when there is no such number. */
+static int64_t steps_of(const Meta *m)
+{
+    const char *text = meta_get(m, "steps");
+    size_t n = text ? strlen(text) : 0;
+    bool number = n && n < 19 && strspn(text, "0123456789") == n;
+    return number ? (int64_t)strtoll(text, NULL, 10) : -1;
+}
+
+bool checkpoint_meta(const char *path, Arena *mem, Meta *m)
+{
+    Safetensors f;
+    if (!checkpoint_open(path, &f)) return false;
+    bool ok = meta_copy(&f, mem, m);
+    safetensors_close(&f);
+    return ok;
+}
+
+bool checkpoint_verify(const char *path)
+{
+    Safetensors f;
+    if (!checkpoint_open(path, &f)) return false;
+    bool ok = safetensors_verify(&f);
+    safetensors_close(&f);
+    return ok;
+}
+
+// -- loading ------------------------------------------------------------------
+
+/* A sentence part that is built piece by piece; what does not fit is cut. */
+typedef struct Words {
+    char text[ERR_MAX];
+    size_t used;
+    int count; // of the things listed
+} Words;
+
+static void words_add(Words *w, const char *text)
+{
+    size_t n = strlen(text), left = sizeof w->text - 1 - w->used;
+    if (n > left) n = left;
+    memcpy(w->text + w->used, text, n);
+    w->used += n;
+    w->text[w->used] = 0;
+}
+
+/* "name" or, behind the first, ", name"; the tenth is the last. */
+static void words_list(Words *w, const char *name)
+{
+    if (w->count && w->count < LISTED) words_add(w, ", ");
+    if (w->count == LISTED) words_add(w, ", ...");
+    if (w->count++ < LISTED) words_add(w, name);
+}
+
+/* "(3,2,3,3)", as PyTorch prints a shape. */
+static void words_shape(Words *w, const int64_t *shape, int axes)
+{
+    char number[32];
+    words_add(w, "(");
+    for (int i = 0; i < axes; i++) {
+        snprintf(number, sizeof number, "%s%lld", i ? "," : "",
+                 (long long)shape[i]);
+        words_add(w, number);
+    }
+    words_add(w, ")");
+}
+
+/* One load on its way; in the heap, as its texts are large. */
+typedef struct Loading {
+    const char *path;
+    Safetensors file;
+    const Params *params;
+    Entries entries;
+    double *user;
+    Words missing, unknown, shapes;
+} Loading;
+
+/* Tensors of a file that are none of this load's business. */
+static bool left_out(const char *name, bool full)
+{
+    return ends(name, ".num_batches_tracked") || starts(name, "ema.") ||
+           (!full && starts(name, "optim."));
+}
+
+/* Give each entry its tensor of the file. */
+static bool match_names(Loading *l, bool full, RenameFn *rename, void *ctx)
+{
+    for (int i = 0; i < l->file.count; i++) {
+        const char *in_file = l->file.tensor[i].name;
+        if (left_out(in_file, full)) continue;
+        const char *name = rename ? rename(ctx, in_file) : in_file;
+        if (!name) continue;
+        Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
+                           (size_t)l->entries.count, sizeof *e, by_name);
+        if (!e)
+            words_list(&l->unknown, name);
+        else if (e->from >= 0)
+            return fail_data("%s: checkpoint: %s and %s are both renamed to %s",
+                             l->path, l->file.tensor[e->from].name, in_file,
+                             name);
+        else
+            e->from = i;
+    }
+    return true;
+}
+
+/* Every entry has a tensor of its shape, else the reason says which not. */
+static bool match_shapes(Loading *l)
+{
+    for (int i = 0; i < l->entries.count; i++) {
+        const Entry *e = l->entries.list + i;
+        const Param *p = l->params->list + e->param;
+        if (e->from < 0) {
+            words_list(&l->missing, e->name);
+            continue;
+        }
+        const StTensor *t = l->file.tensor + e->from;
+        int64_t shape[2 + RANK_MAX];
+        int axes = dims_to_user(p->dim, p->rank, shape);
+        if (axes == t->axes &&
+            !memcmp(shape, t->shape, (size_t)axes * sizeof *shape))
+            continue;
+        words_list(&l->shapes, e->name);
+        if (l->shapes.count > LISTED) continue;
+        words_add(&l->shapes, " ");
+        words_shape(&l->shapes, t->shape, t->axes);
+        words_add(&l->shapes, " instead of ");
+        words_shape(&l->shapes, shape, axes);
+    }
+    const Words *part[] = {&l->missing, &l->unknown, &l->shapes};
+    static const char *const what[] = {"missing", "unknown",
+                                       "of another shape"};
+    Words all = {.used = 0};
+    char number[32];
+    for (int i = 0; i < 3; i++) {
+        if (!part[i]->count) continue;
+        snprintf(number, sizeof number, "%d ", part[i]->count);
+        words_add(&all, all.used ? "; " : "");
+        words_add(&all, number);
+        words_add(&all, what[i]);
+        words_add(&all, ": ");
+        words_add(&all, part[i]->text);
+    }
+    return !all.used || fail_data("%s: checkpoint: does not fit this network: "
+                                  "%s",
+                                  l->path, all.text);
+}
+
+/* Read every tensor that is wanted; `set` says whether the session gets it. */
+static bool walk(const Loading *l, bool set)
+{
+    for (int i = 0; i < l->entries.count; i++) {
+        const Entry *e = l->entries.list + i;
+        int64_t count = numel(l->params->list[e->param].dim);
+        if (!safetensors_read_f64(&l->file, e->from, l->user)) return false;
+        if (!entry_finite(e, l->user, count))
+            return within("%s: checkpoint", l->path);
+        if (set && !entry_write(l->params, e, l->user)) return false;
+    }
+    return true;
+}
+
+/* All loads: `rename` NULL means that the names are ours. */
+static bool load(const char *path, Session *s, bool full, RenameFn *rename,
+                 void *ctx, Arena *mem, Meta *m)
+{
+    bool ok = false;
+    Arena own = {0};
+    Loading *l = mem_alloc(sizeof *l);
+    if (!l) return false;
+    l->path = path;
+    l->params = session_params(s);
+    TRY(entries_make(l->params, full, &own, &l->entries));
+    TRY(checkpoint_open(path, &l->file));
+    TRY(meta_copy(&l->file, mem, m));
+    int64_t steps = steps_of(m);
+    if (full && (!is_full(m) || steps < 0)) {
+        fail_data("%s: checkpoint: it has weights but no optimiser state, so "
+                  "no run can go on from it; fix: load its weights instead",
+                  path);
+        goto done;
+    }
+    TRY(match_names(l, full, rename, ctx));
+    TRY(match_shapes(l));
+    TRY(l->user = params_buffer(l->params));
+    // all that could be wrong is found before the first parameter changes
+    TRY(safetensors_verify(&l->file));
+    TRY(walk(l, false));
+    TRY(walk(l, true));
+    if (full) session_set_count(s, steps);
+    ok = true;
+done:
+    safetensors_close(&l->file);
+    mem_free(l->user);
+    mem_free(l);
+    arena_release(&own);
+    return ok;
+}
+
+bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
+                     Meta *m)
+{
+    return load(path, s, full, NULL, NULL, mem, m);
+}
+
+bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
+                       void *ctx, Arena *mem, Meta *m)
+{
+    return load(path, s, false, rename, ctx, mem, m);
+}
+
+// -- the newest ---------------------------------------------------------------
+
+/* A file that may be the newest. */
+typedef struct Candidate {
+    const char *path, *name;
+    int64_t steps;   // -1: not known
+    const char *why; // why it will not do, or NULL
+} Candidate;
+
+static bool is_last(const Candidate *c)
+{
+    return !strcmp(c->name, "checkpoint_last.safetensors");
+}
+
+/* Without a number of steps first: it may have been the newest. */
+static int by_steps(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    bool lost = x->steps < 0;
+    if (lost != (y->steps < 0)) return lost ? -1 : 1;
+    if (x->steps != y->steps) return x->steps > y->steps ? -1 : 1;
+    if (is_last(x) != is_last(y)) return is_last(x) ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Read its header; a damaged file is a candidate with a `why`. */
+static bool candidate_make(const char *folder, const char *name, Arena *mem,
+                           Candidate *c)
+{
+    Meta m;
+    *c = (Candidate){.steps = -1};
+    c->path = arena_printf(mem, "%s/%s", folder, name);
+    c->name = arena_strdup(mem, name);
+    if (!c->path || !c->name) return false;
+    if (!checkpoint_meta(c->path, mem, &m)) {
+        // no memory says nothing about the file
+        if (err_kind() != ERR_DATA) return false;
+        return (c->why = arena_strdup(mem, err_text()));
+    }
+    c->steps = steps_of(&m);
+    if (!is_full(&m) || c->steps < 0)
+        c->why = arena_printf(mem, "%s: checkpoint: it has no optimiser state",
+                              c->path);
+    return true;
+}
+
+/* All checkpoint_*.safetensors of a folder. */
+static bool candidates(const char *folder, Arena *mem, Candidate **list,
+                       int *count)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return fail_data("cannot list %s: %s", folder, strerror(errno));
+    bool ok = true;
+    int room = 0;
+    *list = NULL;
+    *count = 0;
+    for (struct dirent *e; ok && (e = readdir(dir));) {
+        if (!starts(e->d_name, "checkpoint_") ||
+            !ends(e->d_name, ".safetensors"))
+            continue;
+        if (*count == room) {
+            room = room ? 2 * room : 16;
+            Candidate *wider = ARENA_NEW(mem, Candidate, room);
+            if (!(ok = wider)) break;
+            if (*count) memcpy(wider, *list, (size_t)*count * sizeof *wider);
+            *list = wider;
+        }
+        ok = candidate_make(folder, e->d_name, mem, *list + *count);
+        *count += ok;
+    }
+    closedir(dir);
+    return ok;
+}
+
+bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
+                       const char **said)
+{
+    Candidate *list = NULL;
+    int count = 0;
+    const char *all = "";
+    *said = "";
+    if (!candidates(folder, mem, &list, &count)) return false;
+    if (!count)
+        return fail_data("%s: no checkpoint_*.safetensors in this folder",
+                         folder);
+    qsort(list, (size_t)count, sizeof *list, by_steps);
+    for (int i = 0; i < count; i++) {
+        Candidate *c = list + i;
+        // the data is read only of those that could be chosen
+        if (!c->why && checkpoint_verify(c->path)) {
+            *path = c->path;
+            return true;
+        }
+        if (!c->why && err_kind() != ERR_DATA) return false;
+        if (!c->why) c->why = arena_strdup(mem, err_text());
+        if (!c->why) return false;
+        *said = arena_printf(mem, "%s%s\n", *said, c->why);
+        all = arena_printf(mem, "%s%s%s", all, i ? "; " : "", c->why);
+        if (!*said || !all) return false;
+    }
+    return fail_data("%s: no checkpoint can be used: %s", folder, all);
+}

@@ -1,0 +1,55 @@
+/* err.h -- failure is a bool; the reason is one line of text per thread.
+ *
+ * A function that can fail returns false after it (or something below it)
+ * called fail(). Each level may say where it was with within(), so a reason
+ * reads from the outside in: "case_017: slice 3: dicom: no pixel data".
+ * The text is bounded, thread-local and never allocated. A promise broken
+ * between two of our own functions is not a failure but a CHECK. */
+#ifndef SEG_ERR_H
+#define SEG_ERR_H
+#include <stdbool.h>
+
+#if defined(__GNUC__)
+#define ERR_FORMAT(a, b) __attribute__((format(printf, a, b)))
+#else
+#define ERR_FORMAT(a, b)
+#endif
+
+/* What kind of thing went wrong; the value is the exit code of the program. */
+typedef enum ErrKind {
+    ERR_NONE = 0,
+    ERR_FAILURE = 1,  /* anything not below: disk full, no memory, ...  */
+    ERR_USAGE = 2,    /* command line or recipe                         */
+    ERR_DATA = 3,     /* a file that is damaged, missing or unsuitable  */
+    ERR_DEVICE = 4,   /* a device that is absent or failed              */
+    ERR_DIVERGED = 5, /* the loss is not finite                         */
+} ErrKind;
+
+/* Store the reason and its kind; return false. */
+bool fail(const char *fmt, ...) ERR_FORMAT(1, 2);        /* ERR_FAILURE */
+bool fail_usage(const char *fmt, ...) ERR_FORMAT(1, 2);  /* ERR_USAGE   */
+bool fail_data(const char *fmt, ...) ERR_FORMAT(1, 2);   /* ERR_DATA    */
+bool fail_device(const char *fmt, ...) ERR_FORMAT(1, 2); /* ERR_DEVICE  */
+
+/* Put "text: " in front of the reason, keep its kind; return false. */
+bool within(const char *fmt, ...) ERR_FORMAT(1, 2);
+
+/* This thread's last reason ("" when none) and its kind. */
+const char *err_text(void);
+ErrKind err_kind(void);
+
+/* Hand a reason from a worker to the thread that reports it. */
+bool err_set(ErrKind kind, const char *text);
+
+/* For functions with something to release: jump to their `done:` label. */
+#define TRY(e)                                                                 \
+    do {                                                                       \
+        if (!(e)) goto done;                                                   \
+    } while (0)
+
+/* A broken promise between two of our own functions: abort with file:line. */
+#define CHECK(e) ((e) ? (void)0 : check_failed(#e, __FILE__, __LINE__))
+_Noreturn void check_failed(const char *expr, const char *file, int line);
+
+enum { ERR_MAX = 2048 }; /* bytes of a reason, with its end */
+#endif

@@ -1,0 +1,373 @@
+#include "graph.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NODES = 1 << 20, MAX_NAME = 256 };
+
+void graph_free(Graph *g)
+{
+    arena_release(&g->mem);
+    mem_free(g->node);
+    *g = (Graph){0};
+}
+
+int graph_find(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->count; i++)
+        if (g->node[i].kind != NODE_OP && !strcmp(g->node[i].name, name))
+            return i;
+    return -1;
+}
+
+/* Names go into files, tables and messages, so they are plain words. */
+static bool name_valid(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n > MAX_NAME)
+        return fail_usage("name \"%s\" must have 1 to %d characters", name,
+                          MAX_NAME);
+    for (const char *p = name; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
+            return fail_usage("name \"%s\" may hold letters, digits and . _ - "
+                              "only",
+                              name);
+    return true;
+}
+
+/* Room for one more node, zeroed, with its texts copied. */
+static Node *append(Graph *g, const char *name, const char *where, int *out)
+{
+    if (g->count == g->room) {
+        int room = g->room ? 2 * g->room : 64;
+        if (room > MAX_NODES) {
+            fail_usage("more than %d nodes in one network", MAX_NODES / 2);
+            return NULL;
+        }
+        Node *grown = mem_realloc(g->node, (size_t)room * sizeof *grown);
+        if (!grown) return NULL;
+        g->node = grown;
+        g->room = room;
+    }
+    Node *n = &g->node[g->count];
+    *n = (Node){.name = arena_strdup(&g->mem, name ? name : ""),
+                .where = arena_strdup(&g->mem, where ? where : "")};
+    if (!n->name || !n->where) return NULL;
+    for (int i = 0; i < MAX_IN; i++) n->in[i] = -1;
+    *out = g->count++;
+    return n;
+}
+
+/* A name that must be new among inputs and parameters. */
+static bool name_new(const Graph *g, const char *what, const char *name)
+{
+    if (!name_valid(name)) return false;
+    int i = graph_find(g, name);
+    if (i < 0) return true;
+    return fail_usage("%s \"%s\" exists already%s%s; give one of them another "
+                      "name or put it in a scope of its own",
+                      what, name, *g->node[i].where ? ", made at " : "",
+                      g->node[i].where);
+}
+
+bool graph_input(Graph *g, const char *name, Dims dim, int rank,
+                 const char *where, int *out)
+{
+    char text[DIMS_TEXT];
+    if (!name_new(g, "input", name)) return false;
+    dim.n = 1;
+    if (!dims_valid(dim, F32))
+        return fail_usage("input \"%s\": every extent must be 1 or more, got "
+                          "%s",
+                          name, dims_text(dim, rank, text));
+    Node *n = append(g, name, where, out);
+    if (!n) return false;
+    n->kind = NODE_INPUT;
+    n->batched = true;
+    n->y = (Tensor){.dim = dim, .type = F32, .rank = rank};
+    return true;
+}
+
+bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
+                 bool trained, bool decayed, const char *where, int *out)
+{
+    char text[DIMS_TEXT];
+    if (!name_new(g, "parameter", name)) return false;
+    if (!dims_valid(dim, F64))
+        return fail_usage("parameter \"%s\": every extent must be 1 or more "
+                          "and the whole addressable, got %s",
+                          name, dims_text(dim, rank, text));
+    Node *n = append(g, name, where, out);
+    if (!n) return false;
+    n->kind = NODE_PARAM;
+    n->y = (Tensor){.dim = dim, .type = F32, .rank = rank};
+    n->init = init;
+    n->trained = trained;
+    n->decayed = decayed;
+    return true;
+}
+
+bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
+              const char *name, const char *where, int *out)
+{
+    CHECK(attr->op >= 0 && attr->op < OP_COUNT);
+    const OpInfo *info = &op_info[attr->op];
+    Tensor x[MAX_IN] = {{{0}, F32, 0, NULL}}, y;
+    bool batched = false;
+    if (name && *name && !name_valid(name)) return false;
+    for (int i = 0; i < MAX_IN; i++) {
+        if (in[i] < 0) continue;
+        CHECK(in[i] < g->count && i < info->in);
+        x[i] = g->node[in[i]].y;
+        batched |= g->node[in[i]].batched;
+    }
+    if (in[0] < 0) return fail_usage("%s: operand 1 is missing", info->name);
+    y = x[0];
+    if (!info->shape(attr, x, &y)) return false;
+    if (!dims_valid(y.dim, F64))
+        return fail_usage("%s: the result is too large to address",
+                          info->name);
+    Node *n = append(g, name, where, out);
+    if (!n) return false;
+    n->kind = NODE_OP;
+    n->attr = *attr;
+    memcpy(n->in, in, sizeof n->in);
+    n->y = y;
+    n->batched = batched && !(info->flags & LOSS);
+    return true;
+}
+
+void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
+{
+    memset(used, 0, (size_t)g->count * sizeof *used);
+    for (int i = 0; i < roots; i++) used[root[i]] = true;
+    // operands have smaller numbers, so one pass down sees every ancestor
+    for (int i = g->count - 1; i >= 0; i--)
+        for (int k = 0; used[i] && k < MAX_IN; k++)
+            if (g->node[i].in[k] >= 0) used[g->node[i].in[k]] = true;
+}
+
+/* == text ============================================================== */
+
+typedef struct Text {
+    char *at;
+    size_t used, room;
+    bool ok;
+} Text;
+
+static void put(Text *t, const char *fmt, ...) ERR_FORMAT(2, 3);
+static void put(Text *t, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    CHECK(n >= 0 && (size_t)n < sizeof line);
+    if (t->used + (size_t)n + 1 > t->room) {
+        size_t room = 2 * t->room + (size_t)n + 256;
+        char *grown = t->ok ? mem_realloc(t->at, room) : NULL;
+        if (!grown) {
+            t->ok = false;
+            return;
+        }
+        t->at = grown;
+        t->room = room;
+    }
+    memcpy(t->at + t->used, line, (size_t)n + 1);
+    t->used += (size_t)n;
+}
+
+/* Attributes that differ from the row's defaults, as " name=value". */
+static void put_attrs(Text *t, const Attr *a)
+{
+    const OpInfo *info = &op_info[a->op];
+    Attr def = op_default((Op)a->op);
+    for (int i = 0; i < info->attrs; i++) {
+        if (a->word[1 + i] == def.word[1 + i]) continue;
+        float f;
+        memcpy(&f, &a->word[1 + i], 4);
+        if (info->attr[i].kind == 'f')
+            put(t, " %s=%.9g", info->attr[i].name, (double)f);
+        else
+            put(t, " %s=%" PRId32, info->attr[i].name, a->word[1 + i]);
+    }
+}
+
+static const char HEAD[] = "segengine graph 1\n";
+
+bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
+                 char **text)
+{
+    bool ok = false;
+    Text t = {.ok = true};
+    bool *used = mem_alloc((size_t)g->count + 1);
+    int *number = mem_alloc(((size_t)g->count + 1) * sizeof *number), next = 0;
+    TRY(used && number);
+    graph_ancestors(g, root, roots, used);
+    put(&t, "%s", HEAD);
+    for (int i = 0; i < g->count; i++) {
+        const Node *n = &g->node[i];
+        if (!used[i]) continue;
+        number[i] = next++;
+        Dims d = n->y.dim;
+        if (n->kind == NODE_OP) {
+            put(&t, "%s %s", op_info[n->attr.op].name,
+                *n->name ? n->name : "-");
+            for (int k = 0; k < op_info[n->attr.op].in; k++)
+                put(&t, "%s%d", k ? "," : " ",
+                    n->in[k] < 0 ? -1 : number[n->in[k]]);
+            put_attrs(&t, &n->attr);
+        } else {
+            put(&t, "%s %s %d %d %d %d %d %d %d %d",
+                n->kind == NODE_INPUT ? "input" : "param", n->name, d.n, d.d,
+                d.h, d.w, d.c, n->y.rank, n->trained, n->decayed);
+        }
+        put(&t, "\n");
+    }
+    put(&t, "root");
+    for (int i = 0; i < roots; i++) put(&t, " %d", number[root[i]]);
+    put(&t, "\n");
+    TRY(t.ok);
+    *text = arena_strdup(mem, t.at);
+    ok = *text != NULL;
+done:
+    mem_free(t.at);
+    mem_free(used);
+    mem_free(number);
+    return ok;
+}
+
+/* One attribute "name=value" of a parsed operator. */
+static bool parse_attr(const char *word, Attr *a)
+{
+    const OpInfo *info = &op_info[a->op];
+    const char *eq = strchr(word, '=');
+    for (int i = 0; eq && i < info->attrs; i++) {
+        size_t n = strlen(info->attr[i].name);
+        if ((size_t)(eq - word) != n || memcmp(word, info->attr[i].name, n))
+            continue;
+        char *end;
+        double v = strtod(eq + 1, &end);
+        if (*end || end == eq + 1) break;
+        float f = (float)v;
+        if (info->attr[i].kind == 'f')
+            memcpy(&a->word[1 + i], &f, 4);
+        else if (v >= INT32_MIN && v <= INT32_MAX)
+            a->word[1 + i] = (int32_t)v;
+        return true;
+    }
+    return fail_data("%s has no attribute \"%s\"", info->name, word);
+}
+
+/* Operands "3,4,-1". */
+static bool parse_operands(const Graph *g, const char *text, int most,
+                           int in[MAX_IN])
+{
+    for (int k = 0; k < MAX_IN; k++) in[k] = -1;
+    for (int k = 0; k < most; k++) {
+        char *end;
+        long v = strtol(text, &end, 10);
+        if (end == text || v < -1 || v >= g->count)
+            return fail_data("operand \"%s\" is not an earlier line", text);
+        in[k] = (int)v;
+        if (*end == 0) return true;
+        if (*end != ',') break;
+        text = end + 1;
+    }
+    return fail_data("operands \"%s\" cannot be read", text);
+}
+
+static bool parse_op(Graph *g, char **word, int words)
+{
+    Op op = op_find(word[0]);
+    int in[MAX_IN], out;
+    if (op == OP_COUNT || words < 3)
+        return fail_data("operator \"%s\" is not known to this version",
+                         word[0]);
+    Attr a = op_default(op);
+    if (!parse_operands(g, word[2], op_info[op].in, in)) return false;
+    for (int i = 3; i < words; i++)
+        if (!parse_attr(word[i], &a)) return false;
+    return graph_op(g, &a, in, strcmp(word[1], "-") ? word[1] : "", "", &out);
+}
+
+/* "input name n d h w c rank trained decayed", or "param ...". */
+static bool parse_leaf(Graph *g, char **word, int words)
+{
+    long v[8];
+    int out;
+    for (int i = 0; i < 8; i++) {
+        char *end;
+        if (words != 10) return fail_data("%d words, want 10", words);
+        v[i] = strtol(word[2 + i], &end, 10);
+        if (*end || v[i] < RANK_SCALAR || v[i] > INT32_MAX)
+            return fail_data("\"%s\" is not an extent", word[2 + i]);
+    }
+    if (v[5] > RANK_MAX) return fail_data("rank %ld", v[5]);
+    Dims d = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3],
+              (int32_t)v[4]};
+    if (!strcmp(word[0], "input"))
+        return graph_input(g, word[1], d, (int)v[5], "", &out);
+    return graph_param(g, word[1], d, (int)v[5], (Init){INIT_CONST, 0}, v[6],
+                       v[7], "", &out);
+}
+
+static bool parse_roots(const Graph *g, char **word, int words, int *root,
+                        int *roots, int max_roots)
+{
+    if (words - 1 > max_roots) return fail_data("%d roots", words - 1);
+    for (*roots = 0; *roots < words - 1; ++*roots) {
+        char *end;
+        long v = strtol(word[1 + *roots], &end, 10);
+        if (*end || v < 0 || v >= g->count)
+            return fail_data("root \"%s\"", word[1 + *roots]);
+        root[*roots] = (int)v;
+    }
+    return true;
+}
+
+static bool parse_line(char *line, Graph *g, int *root, int *roots,
+                       int max_roots)
+{
+    char *word[3 + MAX_ATTR], *rest = line;
+    int words = 0;
+    while (words < 3 + MAX_ATTR && (word[words] = strtok_r(rest, " ", &rest)))
+        words++;
+    if (words < 2 || rest == NULL) return fail_data("line cannot be read");
+    if (!strcmp(word[0], "root"))
+        return parse_roots(g, word, words, root, roots, max_roots);
+    if (!strcmp(word[0], "input") || !strcmp(word[0], "param"))
+        return parse_leaf(g, word, words);
+    return parse_op(g, word, words);
+}
+
+bool graph_parse(const char *text, Graph *g, int *root, int *roots,
+                 int max_roots)
+{
+    int number = 1;
+    bool ok = false;
+    char *copy = mem_strdup(text), *rest, *line;
+    TRY(copy);
+    *roots = 0;
+    if (strncmp(text, HEAD, strlen(HEAD))) {
+        fail_data("network text begins with \"%.20s\", want \"%.17s\"", text,
+                  HEAD);
+        TRY(false);
+    }
+    rest = copy + strlen(HEAD);
+    while ((line = strtok_r(rest, "\n", &rest))) {
+        number++;
+        if (!parse_line(line, g, root, roots, max_roots)) {
+            within("network text, line %d", number);
+            TRY(false);
+        }
+    }
+    ok = *roots > 0 || fail_data("network text has no root");
+done:
+    mem_free(copy);
+    return ok;
+}

@@ -1,0 +1,171 @@
+#include "mem.h"
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64, BLOCK_BYTES = 64 * 1024 };
+
+// test hooks; atomics because workers allocate too
+static atomic_long live, countdown = -1;
+static atomic_bool keep_failing;
+
+bool size_mul(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_mul_overflow(a, b, out) || *out > PTRDIFF_MAX)
+        return fail("size %zu x %zu is more than this machine can address", a,
+                    b);
+    return true;
+}
+
+bool size_add(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_add_overflow(a, b, out) || *out > PTRDIFF_MAX)
+        return fail("size %zu + %zu is more than this machine can address", a,
+                    b);
+    return true;
+}
+
+void mem_fail_after(long after, bool from_then_on)
+{
+    keep_failing = from_then_on;
+    countdown = after;
+}
+
+long mem_live(void)
+{
+    return live;
+}
+
+/* True when this request is the one that a test wants to fail. */
+static bool injected(void)
+{
+    if (countdown < 0) return false;
+    long left = atomic_fetch_sub(&countdown, 1);
+    if (left > 0) return false;
+    if (left < 0) {
+        countdown = -1;
+        return false;
+    }
+    countdown = keep_failing ? 0 : -1;
+    return true;
+}
+
+static void *none(size_t bytes)
+{
+    fail("no memory: %zu bytes wanted; use smaller images, batch or cache",
+         bytes);
+    return NULL;
+}
+
+void *mem_alloc(size_t bytes)
+{
+    size_t room;
+    if (!size_add(bytes ? bytes : 1, ALIGN - 1, &room)) return NULL;
+    room = room / ALIGN * ALIGN;
+    void *p = injected() ? NULL : aligned_alloc(ALIGN, room);
+    if (!p) return none(bytes);
+    memset(p, 0, room);
+    live++;
+    return p;
+}
+
+void *mem_realloc(void *p, size_t bytes)
+{
+    if (bytes > PTRDIFF_MAX || injected()) return none(bytes);
+    void *q = realloc(p, bytes ? bytes : 1);
+    if (!q) return none(bytes);
+    if (!p) live++;
+    return q;
+}
+
+void mem_free(void *p)
+{
+    if (!p) return;
+    live--;
+    free(p);
+}
+
+char *mem_strdup(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = mem_alloc(n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
+typedef struct ArenaBlock {
+    struct ArenaBlock *below;
+    size_t used, room; /* bytes after the header */
+} ArenaBlock;
+
+// the header takes one aligned unit so that what follows is aligned too
+_Static_assert(sizeof(ArenaBlock) <= ALIGN, "header fits one unit");
+
+void *arena_alloc(Arena *a, size_t bytes)
+{
+    size_t want;
+    if (!size_add(bytes ? bytes : 1, ALIGN - 1, &want)) return NULL;
+    want = want / ALIGN * ALIGN;
+    if (!a->top || a->top->room - a->top->used < want) {
+        size_t room = want > BLOCK_BYTES ? want : BLOCK_BYTES, whole;
+        if (!size_add(room, ALIGN, &whole)) return NULL;
+        ArenaBlock *b = mem_alloc(whole);
+        if (!b) return NULL;
+        *b = (ArenaBlock){.below = a->top, .room = room};
+        a->top = b;
+    }
+    char *p = (char *)a->top + ALIGN + a->top->used;
+    a->top->used += want;
+    memset(p, 0, want); // a rewound block is not clean
+    return p;
+}
+
+void *arena_array(Arena *a, size_t size, size_t count)
+{
+    size_t bytes;
+    return size_mul(size, count, &bytes) ? arena_alloc(a, bytes) : NULL;
+}
+
+char *arena_strdup(Arena *a, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = arena_alloc(a, n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *text = n < 0 ? NULL : arena_alloc(a, (size_t)n + 1);
+    if (!text) return NULL;
+    va_start(ap, fmt);
+    vsnprintf(text, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
+ArenaMark arena_mark(const Arena *a)
+{
+    return (ArenaMark){a->top, a->top ? a->top->used : 0};
+}
+
+void arena_rewind(Arena *a, ArenaMark m)
+{
+    while (a->top != m.top) {
+        ArenaBlock *b = a->top;
+        a->top = b->below;
+        mem_free(b);
+    }
+    if (a->top) a->top->used = m.used;
+}
+
+void arena_release(Arena *a)
+{
+    arena_rewind(a, (ArenaMark){NULL, 0});
+}

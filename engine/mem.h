@@ -1,0 +1,51 @@
+/* mem.h -- host memory: checked sizes, one allocator, arenas.
+ *
+ * Everything the program allocates on the host passes mem_alloc, so that a
+ * test can make the n-th request fail and a leak can be counted. An Arena is
+ * a chain of blocks that is filled by bumping and freed at once or back to a
+ * mark; it is the owner of choice for things that live and die together. */
+#ifndef SEG_MEM_H
+#define SEG_MEM_H
+#include "err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* out = a * b or a + b; false with a reason when it does not fit. */
+bool size_mul(size_t a, size_t b, size_t *out);
+bool size_add(size_t a, size_t b, size_t *out);
+
+/* Zeroed bytes, 64-byte aligned; NULL with a reason (bytes wanted) when there
+ * are none. mem_alloc(0) gives a pointer that may be freed. */
+void *mem_alloc(size_t bytes);
+/* Grow or shrink to `bytes`, keeping what was there; new bytes are not
+ * zeroed; on failure NULL and `p` stays valid. p may be NULL. */
+void *mem_realloc(void *p, size_t bytes);
+void mem_free(void *p); /* NULL is fine */
+char *mem_strdup(const char *text);
+
+/* Tests: let `after` requests pass, then fail one (or every further one when
+ * `from_then_on`). after < 0 switches it off. */
+void mem_fail_after(long after, bool from_then_on);
+long mem_live(void); /* blocks allocated and not yet freed */
+
+typedef struct Arena {
+    struct ArenaBlock *top; /* newest block; NULL when empty */
+} Arena;
+
+typedef struct ArenaMark {
+    struct ArenaBlock *top;
+    size_t used;
+} ArenaMark;
+
+/* Zeroed, 64-byte aligned bytes that live until the arena is released. */
+void *arena_alloc(Arena *a, size_t bytes);
+char *arena_strdup(Arena *a, const char *text);
+char *arena_printf(Arena *a, const char *fmt, ...) ERR_FORMAT(2, 3);
+ArenaMark arena_mark(const Arena *a);
+void arena_rewind(Arena *a, ArenaMark m); /* free all since the mark */
+void arena_release(Arena *a);             /* free all; a is empty again */
+
+#define ARENA_NEW(a, type, count)                                              \
+    ((type *)arena_array(a, sizeof(type), (size_t)(count)))
+void *arena_array(Arena *a, size_t size, size_t count);
+#endif

@@ -1,0 +1,105 @@
+#include "op.h"
+#include <string.h>
+
+_Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
+
+#define OP(name, in, shp, ...) ShapeFn shape_##shp;
+#include "ops.def"
+
+#define GRAD_yes   true
+#define GRAD_no    false
+#define KIND(type) _Generic((type)0, int : 'i', float : 'f')
+
+const OpInfo op_info[OP_COUNT] = {
+#define A(type, id, d) {#id, KIND(type), d},
+#define OP(id, n, shp, g, k, s, f, b, cpu, attrs)                              \
+    [OP_##id] = {#id,                                                          \
+                 n,                                                            \
+                 k,                                                            \
+                 f,                                                            \
+                 sizeof(((Attr *)0)->id) / 4 - 1,                              \
+                 GRAD_##g,                                                     \
+                 BOUND_##b,                                                    \
+                 shape_##shp,                                                  \
+                 {attrs{0}}},
+#include "ops.def"
+};
+
+Op op_find(const char *name)
+{
+    int i = 0;
+    while (i < OP_COUNT && strcmp(op_info[i].name, name)) i++;
+    return (Op)i;
+}
+
+Attr op_default(Op op)
+{
+    Attr a = {.op = op};
+    const OpInfo *info = &op_info[op];
+    for (int i = 0; i < info->attrs; i++) {
+        float f = (float)info->attr[i].def;
+        int32_t n = (int32_t)info->attr[i].def;
+        if (info->attr[i].kind == 'f')
+            memcpy(&a.word[1 + i], &f, 4);
+        else
+            a.word[1 + i] = n;
+    }
+    return a;
+}
+
+/* The rows with a window spell its fields alike, but each has its own struct;
+ * these macros read them without a copy of the list per row. */
+#define READ_S(r) {a->r.sd, a->r.sh, a->r.sw}
+#define READ_LO(r) {a->r.pd0, a->r.ph0, a->r.pw0}
+#define READ_HI(r) {a->r.pd1, a->r.ph1, a->r.pw1}
+
+Window op_window(const Attr *a, const Tensor *w)
+{
+    switch (a->op) {
+    case OP_conv:
+        return (Window){.k = {w->dim.d, w->dim.h, w->dim.w},
+                        .s = READ_S(conv),
+                        .lo = READ_LO(conv),
+                        .hi = READ_HI(conv),
+                        .dil = {a->conv.dd, a->conv.dh, a->conv.dw},
+                        .groups = a->conv.groups};
+    case OP_upconv:
+        return (Window){.k = {w->dim.d, w->dim.h, w->dim.w},
+                        .s = READ_S(upconv),
+                        .lo = READ_LO(upconv),
+                        .hi = READ_HI(upconv),
+                        .dil = {a->upconv.dd, a->upconv.dh, a->upconv.dw},
+                        .groups = a->upconv.groups};
+    case OP_maxpool:
+        return (Window){.k = {a->maxpool.kd, a->maxpool.kh, a->maxpool.kw},
+                        .s = READ_S(maxpool),
+                        .lo = READ_LO(maxpool),
+                        .hi = READ_HI(maxpool),
+                        .dil = {1, 1, 1},
+                        .groups = 1};
+    case OP_avgpool:
+        return (Window){.k = {a->avgpool.kd, a->avgpool.kh, a->avgpool.kw},
+                        .s = READ_S(avgpool),
+                        .lo = READ_LO(avgpool),
+                        .hi = READ_HI(avgpool),
+                        .dil = {1, 1, 1},
+                        .groups = 1};
+    default: // linear: a window of one
+        return (Window){{1, 1, 1}, {1, 1, 1}, {0}, {0}, {1, 1, 1}, 1};
+    }
+}
+
+double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
+{
+    Dims w = x[1].dim;
+    double taps = (double)w.d * w.h * w.w;
+    switch (a->op) {
+    case OP_conv: // each result sums its window over ci
+    case OP_linear:
+        return 2.0 * (double)numel(y->dim) * taps * w.c;
+    case OP_upconv: // each operand spreads over its window and co
+        return 2.0 * (double)numel(x[0].dim) * taps * w.c;
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,113 @@
+/* op.h -- the operator table, expanded from ops.def.
+ *
+ * An operator is a row; a node of a graph is a row with attributes; a Call
+ * is a node with addresses. Kernels see Calls only. */
+#ifndef SEG_OP_H
+#define SEG_OP_H
+#include "tensor.h"
+
+enum { MAX_IN = 6, MAX_ATTR = 16 };
+enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4 };
+enum { INPLACE = 1, INPLACE_GRAD = 2, TRAIN = 4, LOSS = 8 };
+
+typedef enum Op {
+#define OP(name, ...) OP_##name,
+#include "ops.def"
+    OP_COUNT
+} Op;
+
+/* Attributes of one node: a union tagged by its first word. Attribute i of a
+ * row is word[1 + i]; int and float are both 32 bits, so kernels write
+ * attr->conv.sh with types while Lua, printing and files walk words with
+ * names. */
+// clang-format off
+typedef union Attr {
+    int op;
+    int32_t word[1 + MAX_ATTR];
+#define A(type, id, def) type id;
+#define OP(id, in, shape, grad, keep, space, flags, bound, cpu, attrs) \
+    struct { int op_; attrs } id;
+#include "ops.def"
+} Attr;
+// clang-format on
+
+typedef struct AttrInfo {
+    const char *name;
+    char kind;  /* 'i' int or 'f' float */
+    double def; /* default              */
+} AttrInfo;
+
+/* How a backend's result is compared with ref: see docs/numerics.md. */
+typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
+
+/* Extents, type and rank of the result, or false with the reason. x[i].dim
+ * is all zero for an absent operand; type and rank of y come in as those of
+ * operand 0. */
+typedef bool ShapeFn(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
+
+typedef struct OpInfo {
+    const char *name;
+    int in, keep, flags, attrs;
+    bool grad;
+    Bound bound;
+    ShapeFn *shape;
+    AttrInfo attr[MAX_ATTR];
+} OpInfo;
+
+extern const OpInfo op_info[OP_COUNT];
+
+/* Row by name; OP_COUNT when there is none. */
+Op op_find(const char *name);
+/* An Attr of row `op` with its defaults. */
+Attr op_default(Op op);
+/* Multiply-adds x 2 of one forward run (convolutions and linear; 0 for the
+ * rest), given the operands' and the result's extents. */
+double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y);
+
+/* The window of conv, upconv (k from w, dil from the row), maxpool, avgpool
+ * (dil 1): axes d, h, w in this order. */
+typedef struct Window {
+    int k[3], s[3], lo[3], hi[3], dil[3];
+    int groups;
+} Window;
+Window op_window(const Attr *a, const Tensor *w);
+
+/* What changes between two runs of the same plan. */
+typedef struct Step {
+    uint64_t seed;
+    int64_t count; /* optimiser steps so far */
+} Step;
+
+/* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
+ * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
+ * else add to it. dx[0] may be dy's memory (INPLACE_GRAD rows), y operand 0's
+ * (INPLACE rows). All tensors are of the backend's real type. */
+typedef struct Call {
+    const Attr *attr;
+    const Step *step;
+    void *dev;    /* what Backend.open returned: a Pool on the CPU */
+    int threads;  /* of dev; known before it is opened             */
+    int node;     /* number in its graph: the op of a draw         */
+    bool train;
+    const Tensor *x[MAX_IN], *y, *dy;
+    const Tensor *dx[MAX_IN];
+    unsigned fresh;
+    void *saved;   /* written by fwd, read by bwd; Space.saved bytes    */
+    void *scratch; /* garbage at entry; Space.fwd or Space.bwd bytes    */
+} Call;
+
+typedef struct Space {
+    size_t saved, fwd, bwd;
+} Space;
+
+/* Bytes a call wants; addresses in `c` are not set yet, extents, threads,
+ * train and the presence of operands and dx (non-NULL) are. */
+typedef Space SpaceFn(const Call *c);
+/* Run it; false with the reason only for a failing device. */
+typedef bool KernelFn(const Call *c);
+
+static inline Op call_op(const Call *c)
+{
+    return (Op)c->attr->op;
+}
+#endif

@@ -1,0 +1,56 @@
+/* optim.c -- the table of optim.def, and looking things up in it.
+ *
+ * What an optimiser computes is in the kernels (cpu/ref/update.c and its
+ * fellows); here is only what a recipe, a checkpoint or a printed plan wants
+ * to know about one: its name and the names of its numbers. */
+#include "optim.h"
+#include <string.h>
+
+/* The number of hyperparameters is that of the H()s in a row. */
+typedef struct Count {
+    const char *name;
+    double def;
+} Count;
+
+const OptimInfo optim_info[OPTIM_COUNT] = {
+#define H(id, def) {#id, def},
+#define OPTIM(id, count, hypers)                                     \
+    [OPTIM_##id] = {#id,                                             \
+                    count,                                           \
+                    sizeof((const Count[]){hypers}) / sizeof(Count), \
+                    {hypers}},
+#include "optim.def"
+};
+
+#define H(id, def)
+#define OPTIM(id, count, hypers) \
+    _Static_assert(count <= 2, "an Update has room for two moments");
+#include "optim.def"
+
+OptimKind optim_find(const char *name)
+{
+    int i = 0;
+    while (i < OPTIM_COUNT && strcmp(optim_info[i].name, name))
+        i++;
+    return (OptimKind)i;
+}
+
+Optim optim_default(OptimKind kind)
+{
+    CHECK((unsigned)kind < OPTIM_COUNT);
+    Optim o = {.kind = kind};
+    for (int i = 0; i < optim_info[kind].hypers; i++)
+        o.hyper[i] = optim_info[kind].hyper[i].def;
+    return o;
+}
+
+double optim_hyper(const Optim *o, const char *name)
+{
+    CHECK((unsigned)o->kind < OPTIM_COUNT);
+    const OptimInfo *info = &optim_info[o->kind];
+    int i = 0;
+    while (i < info->hypers && strcmp(info->hyper[i].name, name))
+        i++;
+    CHECK(i < info->hypers);
+    return o->hyper[i];
+}

@@ -1,0 +1,48 @@
+/* optim.h -- the optimiser table, expanded from optim.def. */
+#ifndef SEG_OPTIM_H
+#define SEG_OPTIM_H
+#include "tensor.h"
+
+enum { MAX_HYPER = 6 };
+
+typedef enum OptimKind {
+#define H(name, def)
+#define OPTIM(name, ...) OPTIM_##name,
+#include "optim.def"
+    OPTIM_COUNT
+} OptimKind;
+
+typedef struct OptimInfo {
+    const char *name;
+    int states, hypers;
+    struct {
+        const char *name;
+        double def;
+    } hyper[MAX_HYPER];
+} OptimInfo;
+
+extern const OptimInfo optim_info[OPTIM_COUNT];
+
+OptimKind optim_find(const char *name); /* OPTIM_COUNT when there is none */
+
+/* An optimiser with its numbers, in the order of its row. */
+typedef struct Optim {
+    OptimKind kind;
+    double hyper[MAX_HYPER];
+} Optim;
+
+Optim optim_default(OptimKind kind);
+/* Value of hyperparameter `name`, which the row must have. */
+double optim_hyper(const Optim *o, const char *name);
+
+/* One update of `count` consecutive elements of the real type. */
+typedef struct Update {
+    const Optim *optim;
+    void *value, *grad, *m, *v; /* (count) each; m, v as the row has states */
+    int64_t count;
+    int64_t step;      /* t: 1 at the first update                     */
+    double lr;
+    double decay;      /* replaces the row's decay (0 for biases, say) */
+    double grad_scale; /* g = grad * grad_scale                        */
+} Update;
+#endif

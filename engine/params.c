@@ -1,0 +1,185 @@
+#include "params.h"
+#include "rng.h"
+#include <string.h>
+
+static int64_t padded(int64_t elements)
+{
+    return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+bool params_list(Params *p, const Graph *g, const int *root, int roots)
+{
+    bool ok = false;
+    bool *used = mem_alloc((size_t)g->count + 1);
+    *p = (Params){0};
+    TRY(used);
+    graph_ancestors(g, root, roots, used);
+    p->list = mem_alloc(((size_t)g->count + 1) * sizeof *p->list);
+    TRY(p->list);
+    for (int i = 0; i < g->count; i++) {
+        const Node *n = &g->node[i];
+        if (used[i] && n->kind == NODE_PARAM)
+            p->list[p->count++] = (Param){.name = n->name,
+                                          .node = i,
+                                          .dim = n->y.dim,
+                                          .rank = n->y.rank,
+                                          .trained = n->trained,
+                                          .decayed = n->decayed};
+    }
+    // trained parameters first, so that gradients need no gap for the rest
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < p->count; i++) {
+            Param *q = &p->list[i];
+            if (q->trained == (pass == 1)) continue;
+            q->at = p->total;
+            p->total += padded(numel(q->dim));
+        }
+        if (pass == 0) p->trained = p->total;
+    }
+    ok = true;
+done:
+    mem_free(used);
+    if (!ok) params_free(p);
+    return ok;
+}
+
+static int64_t elements(const Params *p, bool trained)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < p->count; i++)
+        if (p->list[i].trained == trained) sum += numel(p->list[i].dim);
+    return sum;
+}
+
+int64_t params_trained(const Params *p)
+{
+    return elements(p, true);
+}
+
+int64_t params_running(const Params *p)
+{
+    return elements(p, false);
+}
+
+size_t params_bytes(const Params *p, Dtype real, bool train, int states)
+{
+    int64_t blocks = p->total + (train ? p->trained * (1 + states) : 0);
+    return (size_t)blocks * dtype_bytes(real);
+}
+
+int params_find(const Params *p, const char *name)
+{
+    for (int i = 0; i < p->count; i++)
+        if (!strcmp(p->list[i].name, name)) return i;
+    return -1;
+}
+
+/* Values of one parameter at the start: element i of user order is draw i of
+ * the stream named by the parameter. */
+static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float bound = (float)init->value;
+        switch (init->kind) {
+        case INIT_UNIFORM:
+            v[i] = (double)rng_range(r, (uint32_t)i, -bound, bound);
+            break;
+        case INIT_NORMAL:
+            v[i] = init->value * (double)rng_normal(r, (uint32_t)i);
+            break;
+        case INIT_CONST:
+            v[i] = init->value;
+            break;
+        }
+    }
+}
+
+bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
+                 uint64_t seed)
+{
+    bool ok = false;
+    double *user = NULL;
+    int64_t largest = 1;
+    p->be = be;
+    p->dev = dev;
+    TRY(be->alloc(dev, (size_t)p->total * dtype_bytes(be->real), &p->value));
+    for (int i = 0; i < p->count; i++)
+        if (numel(p->list[i].dim) > largest) largest = numel(p->list[i].dim);
+    user = mem_alloc((size_t)largest * sizeof *user);
+    TRY(user);
+    for (int i = 0; i < p->count; i++) {
+        const Param *q = &p->list[i];
+        Rng r = {.seed = seed, .stream = RNG_INIT};
+        r.sample = rng_hash(q->name);
+        init_values(&g->node[q->node].init, &r, numel(q->dim), user);
+        TRY(params_write(p, i, PARAM_VALUE, 0, user));
+    }
+    ok = true;
+done:
+    mem_free(user);
+    return ok || within("parameters");
+}
+
+bool params_train(Params *p, int states)
+{
+    CHECK(states <= MAX_STATES);
+    size_t bytes = (size_t)p->trained * dtype_bytes(p->be->real);
+    p->states = states;
+    if (!p->be->alloc(p->dev, bytes, &p->grad))
+        return within("gradients");
+    for (int i = 0; i < states; i++)
+        if (!p->be->alloc(p->dev, bytes, &p->state[i]))
+            return within("optimiser state");
+    return true;
+}
+
+void params_free(Params *p)
+{
+    if (p->be) {
+        p->be->release(p->dev, p->value);
+        p->be->release(p->dev, p->grad);
+        for (int i = 0; i < MAX_STATES; i++)
+            p->be->release(p->dev, p->state[i]);
+    }
+    mem_free(p->list);
+    *p = (Params){0};
+}
+
+Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
+{
+    const Param *q = &p->list[i];
+    char *base = block == PARAM_VALUE  ? p->value
+                 : block == PARAM_GRAD ? p->grad
+                                       : p->state[state];
+    CHECK(base && (block == PARAM_VALUE || q->trained));
+    return (Tensor){.dim = q->dim,
+                    .type = p->be->real,
+                    .rank = q->rank,
+                    .data = base + (size_t)q->at * dtype_bytes(p->be->real)};
+}
+
+/* Reading and writing pass a host copy in memory order. */
+bool params_read(const Params *p, int i, ParamBlock block, int state,
+                 double *user)
+{
+    Tensor t = params_tensor(p, i, block, state), host = t;
+    size_t bytes = tensor_bytes(&t);
+    host.data = mem_alloc(bytes);
+    bool ok = host.data && p->be->download(p->dev, host.data, t.data, bytes);
+    if (ok) tensor_to_user_f64(&host, user);
+    mem_free(host.data);
+    return ok || within("%s", p->list[i].name);
+}
+
+bool params_write(const Params *p, int i, ParamBlock block, int state,
+                  const double *user)
+{
+    Tensor t = params_tensor(p, i, block, state), host = t;
+    size_t bytes = tensor_bytes(&t);
+    host.data = mem_alloc(bytes);
+    if (!host.data) return within("%s", p->list[i].name);
+    tensor_from_user_f64(user, &host);
+    bool ok = p->be->upload(p->dev, t.data, host.data, bytes);
+    mem_free(host.data);
+    return ok || within("%s", p->list[i].name);
+}

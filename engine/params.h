@@ -1,0 +1,66 @@
+/* params.h -- named parameters over flat blocks.
+ *
+ * Every parameter of the graph that the roots need stands in one block of
+ * values, first the trained ones, then running statistics, each starting at
+ * a multiple of 64 elements (the gap is zero and stays zero). Gradients and
+ * moments are blocks of the same layout for the trained part, so an
+ * optimiser step, a gradient norm or an average is one call on flat memory. */
+#ifndef SEG_PARAMS_H
+#define SEG_PARAMS_H
+#include "backend.h"
+#include "graph.h"
+
+enum { MAX_STATES = 2, PARAM_ALIGN = 64 };
+
+typedef struct Param {
+    const char *name; /* of the node           */
+    int node;         /* number in the graph   */
+    Dims dim;
+    int rank;
+    bool trained, decayed, frozen;
+    int64_t at;       /* first element in the blocks */
+} Param;
+
+typedef struct Params {
+    const Backend *be;
+    void *dev;
+    Param *list;      /* in the order of the graph */
+    int count;
+    int64_t trained;  /* elements of the trained part, gaps included */
+    int64_t total;    /* of all                                      */
+    void *value;      /* (total) reals, device                       */
+    void *grad;       /* (trained); NULL until params_train          */
+    void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
+    int states;
+} Params;
+
+/* The list only, nothing allocated on a device: for planning. */
+bool params_list(Params *p, const Graph *g, const int *root, int roots);
+/* Memory for the values, initialised from (seed, name): independent of the
+ * backend up to rounding, of the order and of the other parameters. */
+bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
+                 uint64_t seed);
+/* Memory for gradients and `states` moment blocks, zero. */
+bool params_train(Params *p, int states);
+void params_free(Params *p);
+
+/* Elements that belong to trained parameters and to running statistics,
+ * without gaps. */
+int64_t params_trained(const Params *p);
+int64_t params_running(const Params *p);
+/* Bytes of value + grad + state blocks for reals of `real`. */
+size_t params_bytes(const Params *p, Dtype real, bool train, int states);
+
+int params_find(const Params *p, const char *name); /* or -1 */
+
+/* The block of a kind as a tensor of parameter i (device memory). */
+typedef enum ParamBlock { PARAM_VALUE, PARAM_GRAD, PARAM_STATE } ParamBlock;
+Tensor params_tensor(const Params *p, int i, ParamBlock block, int state);
+
+/* Copy one parameter's block to or from user order; `user` has numel
+ * elements of F64 (exact for both reals). */
+bool params_read(const Params *p, int i, ParamBlock block, int state,
+                 double *user);
+bool params_write(const Params *p, int i, ParamBlock block, int state,
+                  const double *user);
+#endif

@@ -1,0 +1,19 @@
+/* place.h -- where buffers with lifetimes go in one block of memory. */
+#ifndef SEG_PLACE_H
+#define SEG_PLACE_H
+#include "err.h"
+#include <stddef.h>
+
+/* A piece of memory that is in use from call `first` to call `last`. */
+typedef struct Buffer {
+    size_t bytes;    /* a multiple of the caller's alignment */
+    int first, last; /* first <= last                        */
+    size_t at;       /* result: offset                       */
+} Buffer;
+
+/* Give every buffer an offset such that two that live at the same time do
+ * not overlap; *bytes is the end of the highest. Largest first, each at the
+ * lowest gap that holds it: deterministic, and close to the lower bound on
+ * networks shaped like a U. */
+bool place_buffers(Buffer *buffer, int count, size_t *bytes);
+#endif

@@ -1,0 +1,86 @@
+/* plan.h -- the prepared statement: a straight line of calls over one pool.
+ *
+ * plan_build takes the ancestors of its roots, fixes the extents of the
+ * inputs, emits forward calls, walks back for the gradients, finds the first
+ * and last use of each value and gives it a place in one block of memory.
+ * Everything is known before a device is opened: the byte count is exact.
+ * Running allocates nothing. Training and evaluation are two plans over the
+ * same parameters; several plans may share one pool, one run at a time. */
+#ifndef SEG_PLAN_H
+#define SEG_PLAN_H
+#include "params.h"
+
+/* Extents of one input; n may be any batch, d h w any that the network
+ * takes, c as declared. */
+typedef struct PlanInput {
+    int node;
+    Dims dim;
+} PlanInput;
+
+typedef struct PlanSpec {
+    const Graph *graph;
+    const Params *params;  /* at least params_list has run      */
+    const Backend *be;
+    int threads;           /* that the device has or will have  */
+    const int *root;       /* nodes whose values stay readable  */
+    int roots;
+    int loss;              /* root of the gradients; -1: none   */
+    bool train;            /* dropout on, batch statistics      */
+    const PlanInput *input;
+    int inputs;            /* every input that the roots need   */
+} PlanSpec;
+
+/* A row of the printed plan. */
+typedef struct PlanRow {
+    int node;
+    double flops;             /* forward */
+    size_t value_bytes, saved_bytes, scratch_bytes;
+    int64_t params;
+} PlanRow;
+
+typedef struct Plan Plan;
+
+bool plan_build(const PlanSpec *spec, Plan **out);
+void plan_free(Plan *p);
+
+size_t plan_bytes(const Plan *p);       /* of the pool, exact           */
+size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
+double plan_flops(const Plan *p);       /* forward, of the whole batch  */
+int plan_calls(const Plan *p);
+
+/* Give the plan its pool (plan_bytes bytes of device memory, 256-aligned)
+ * and the device; may be called again when the pool moved. */
+void plan_bind(Plan *p, void *pool, void *dev);
+
+/* The value of an input (to fill before a run) or of a root (to read after
+ * it); NULL when the plan has none. Addresses are of the device. */
+const Tensor *plan_value(const Plan *p, int node);
+
+/* How a plan is run once. */
+typedef struct PlanRun {
+    Step step;
+    bool backward;    /* the spec had a loss: gradients into params->grad  */
+    bool accumulate;  /* add to params->grad instead of overwriting it     */
+    double seed_grad; /* gradient of the loss: 1, a loss scale, a share    */
+} PlanRun;
+
+/* A failing call is named with its node and recipe line. */
+bool plan_run(Plan *p, const PlanRun *run);
+
+/* After a run that gave something not finite: the first call of the forward
+ * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)"; runs
+ * forward again, call by call. Text "" when all results are finite. */
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room);
+
+/* Per-node rows in forward order; returns how many. */
+int plan_rows(const Plan *p, const PlanRow **rows);
+
+/* Milliseconds per call of one run, forward and backward apart. */
+typedef struct PlanTime {
+    int node;
+    bool backward;
+    double ms;
+} PlanTime;
+bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max,
+               int *count);
+#endif

@@ -1,0 +1,178 @@
+#include "segengine.h"
+#include "checkpoint.h"
+#include <string.h>
+
+enum { MAX_OUTPUTS = 64, MAX_INPUTS = 16 };
+
+struct seg_model {
+    Arena mem;
+    Graph graph;
+    Session *session;
+    int input[MAX_INPUTS], inputs;
+    int output[MAX_OUTPUTS], outputs;
+    const char *output_name[MAX_OUTPUTS];
+};
+
+const char *seg_error(void)
+{
+    return err_text();
+}
+
+const char *seg_version(void)
+{
+    return SEG_VERSION;
+}
+
+/* "mask,edge" as the names of the roots, in their order. */
+static bool name_outputs(seg_model *m, const char *names)
+{
+    char *text = arena_strdup(&m->mem, names), *rest = text, *name;
+    int n = 0;
+    if (!text) return false;
+    while (n < m->outputs && (name = strtok_r(rest, ",", &rest)))
+        m->output_name[n++] = name;
+    if (n < m->outputs || strtok_r(rest, ",", &rest))
+        return fail_data("%d outputs, but the names \"%s\"", m->outputs,
+                         names);
+    return true;
+}
+
+static bool open_model(seg_model *m, const char *path, const char *device,
+                       int threads)
+{
+    Meta meta;
+    if (!checkpoint_meta(path, &m->mem, &meta)) return false;
+    const char *network = meta_get(&meta, "graph");
+    const char *names = meta_get(&meta, "outputs");
+    if (!network || !names)
+        return fail_data("%s: holds weights but no network; save it with "
+                         "segengine's train or seg.model:save",
+                         path);
+    if (!graph_parse(network, &m->graph, m->output, &m->outputs,
+                     MAX_OUTPUTS) ||
+        !name_outputs(m, names))
+        return within("%s", path);
+    for (int i = 0; i < m->graph.count; i++) {
+        if (m->graph.node[i].kind != NODE_INPUT) continue;
+        if (m->inputs == MAX_INPUTS)
+            return fail_data("%s: more than %d inputs", path, MAX_INPUTS);
+        m->input[m->inputs++] = i;
+    }
+    SessionSpec spec = {.graph = &m->graph,
+                        .root = m->output,
+                        .roots = m->outputs,
+                        .loss = -1,
+                        .device = device ? device : "auto",
+                        .threads = threads};
+    return session_open(&spec, &m->session) &&
+           checkpoint_load(path, m->session, false, &m->mem, &meta);
+}
+
+seg_model *seg_open(const char *path, const char *device, int threads)
+{
+    if (!path) {
+        fail_usage("seg_open: path is NULL");
+        return NULL;
+    }
+    seg_model *m = mem_alloc(sizeof *m);
+    if (m && !open_model(m, path, device, threads)) {
+        seg_close(m);
+        m = NULL;
+    }
+    return m;
+}
+
+void seg_close(seg_model *m)
+{
+    if (!m) return;
+    session_close(m->session);
+    graph_free(&m->graph);
+    arena_release(&m->mem);
+    mem_free(m);
+}
+
+static void describe(const seg_model *m, int node, const char *name,
+                     seg_tensor *out)
+{
+    const Tensor *y = &m->graph.node[node].y;
+    *out = (seg_tensor){.name = name};
+    out->axes = dims_to_user(y->dim, y->rank, out->shape);
+}
+
+int seg_inputs(const seg_model *m, seg_tensor *out, int max)
+{
+    for (int i = 0; i < m->inputs && i < max; i++)
+        describe(m, m->input[i], m->graph.node[m->input[i]].name, &out[i]);
+    return m->inputs;
+}
+
+int seg_outputs(const seg_model *m, seg_tensor *out, int max)
+{
+    for (int i = 0; i < m->outputs && i < max; i++)
+        describe(m, m->output[i], m->output_name[i], &out[i]);
+    return m->outputs;
+}
+
+/* The caller's array for each input of the network, as plan inputs. */
+static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
+                         PlanInput *plan, const float **data)
+{
+    for (int i = 0; i < m->inputs; i++) {
+        const Node *n = &m->graph.node[m->input[i]];
+        const seg_tensor *t = NULL;
+        for (int k = 0; k < inputs; k++)
+            if (in[k].name && !strcmp(in[k].name, n->name)) t = &in[k];
+        if (!t || !t->data)
+            return fail_usage("input \"%s\" is missing", n->name);
+        plan[i].node = m->input[i];
+        data[i] = t->data;
+        if (t->axes < 0 || t->axes > SEG_MAX_AXES ||
+            !dims_from_user(t->shape, t->axes, n->y.rank, &plan[i].dim)) {
+            char want[DIMS_TEXT];
+            return fail_usage("input \"%s\": shape of %d axes, want %s",
+                              n->name, t->axes,
+                              dims_text(n->y.dim, n->y.rank, want));
+        }
+    }
+    return true;
+}
+
+static bool give_outputs(seg_model *m, Plan *p, seg_tensor *out, int outputs)
+{
+    for (int k = 0; k < outputs; k++) {
+        int found = -1;
+        for (int i = 0; out[k].name && i < m->outputs; i++)
+            if (!strcmp(out[k].name, m->output_name[i])) found = i;
+        if (found < 0)
+            return fail_usage("the network has no output \"%s\"",
+                              out[k].name ? out[k].name : "(NULL)");
+        const Tensor *t = plan_value(p, m->output[found]);
+        out[k].axes = dims_to_user(t->dim, t->rank, out[k].shape);
+        if (out[k].data &&
+            !session_read(m->session, p, m->output[found], out[k].data))
+            return false;
+    }
+    return true;
+}
+
+int seg_run(seg_model *m, const seg_tensor *in, int inputs, seg_tensor *out,
+            int outputs)
+{
+    PlanInput plan[MAX_INPUTS];
+    const float *data[MAX_INPUTS];
+    Plan *p;
+    bool wanted = false;
+    for (int k = 0; k < outputs; k++) wanted |= out[k].data != NULL;
+    if (!match_inputs(m, in, inputs, plan, data) ||
+        !session_plan(m->session, false, plan, m->inputs, &p))
+        return -1;
+    if (wanted) {
+        if (!session_bind(m->session, p)) return -1;
+        for (int i = 0; i < m->inputs; i++)
+            if (plan_value(p, plan[i].node) &&
+                !session_feed(m->session, p, plan[i].node, data[i]))
+                return -1;
+        if (!session_run(m->session, p)) return -1;
+    }
+    return give_outputs(m, p, out, outputs) ? 0 : -1;
+}

@@ -1,0 +1,362 @@
+#include "session.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_PLANS = 16, MAX_INPUTS = 16 };
+
+/* A plan and what it was made for. */
+typedef struct Slot {
+    Plan *plan;
+    bool train;
+    PlanInput input[MAX_INPUTS];
+    int inputs;
+    int64_t used; /* when it was last asked for: the oldest makes room */
+} Slot;
+
+struct Session {
+    SessionSpec spec;
+    int *root;
+    Optim optim;
+    bool trains;
+    const Backend *be;
+    void *dev;
+    bool opened;
+    int threads;
+    char why[ERR_MAX];
+    Params params;
+    Slot slot[MAX_PLANS];
+    int64_t clock;
+    void *pool;
+    size_t pool_bytes;
+    int64_t count;
+    double *before; /* running statistics at the start of a step */
+};
+
+static bool open_device(Session *s)
+{
+    int number;
+    const char *text = s->spec.device ? s->spec.device : "auto";
+    if (!backend_find(text, &s->be, &number, s->why)) return false;
+    s->threads = s->be->threads(s->spec.threads);
+    s->opened = s->be->open(number, s->threads, &s->dev);
+    return s->opened;
+}
+
+bool session_open(const SessionSpec *spec, Session **out)
+{
+    bool ok = false;
+    size_t real;
+    Session *s = mem_alloc(sizeof *s);
+    if (!s) return false;
+    s->spec = *spec;
+    s->trains = spec->optim && spec->loss >= 0;
+    s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
+    TRY(s->root);
+    // the loss is a root whether the caller lists it or not
+    memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
+    if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
+    s->spec.root = s->root;
+    TRY(open_device(s));
+    real = dtype_bytes(s->be->real);
+    TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
+    TRY(params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
+    if (s->trains) {
+        s->optim = *spec->optim;
+        s->spec.optim = &s->optim;
+        TRY(params_train(&s->params, optim_info[s->optim.kind].states));
+        size_t run = (size_t)(s->params.total - s->params.trained) * real;
+        s->before = mem_alloc(run);
+        TRY(s->before);
+    }
+    ok = true;
+done:
+    if (ok)
+        *out = s;
+    else
+        session_close(s);
+    return ok;
+}
+
+void session_close(Session *s)
+{
+    if (!s) return;
+    for (int i = 0; i < MAX_PLANS; i++) plan_free(s->slot[i].plan);
+    params_free(&s->params);
+    if (s->opened) {
+        s->be->release(s->dev, s->pool);
+        s->be->close(s->dev);
+    }
+    mem_free(s->before);
+    mem_free(s->root);
+    mem_free(s);
+}
+
+static bool same_inputs(const Slot *q, bool train, const PlanInput *input,
+                        int inputs)
+{
+    if (!q->plan || q->train != train || q->inputs != inputs) return false;
+    for (int i = 0; i < inputs; i++)
+        if (q->input[i].node != input[i].node ||
+            !dims_equal(q->input[i].dim, input[i].dim))
+            return false;
+    return true;
+}
+
+bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
+                  Plan **out)
+{
+    Slot *slot = &s->slot[0];
+    if (inputs > MAX_INPUTS)
+        return fail_usage("%d inputs, at most %d", inputs, MAX_INPUTS);
+    for (int i = 0; i < MAX_PLANS; i++) {
+        Slot *q = &s->slot[i];
+        if (same_inputs(q, train, input, inputs)) {
+            q->used = ++s->clock;
+            *out = q->plan;
+            return true;
+        }
+        if (q->used < slot->used) slot = q;
+    }
+    PlanSpec spec = {.graph = s->spec.graph,
+                     .params = &s->params,
+                     .be = s->be,
+                     .threads = s->threads,
+                     .root = s->root,
+                     .roots = s->spec.roots,
+                     .loss = train && s->trains ? s->spec.loss : -1,
+                     .train = train,
+                     .input = input,
+                     .inputs = inputs};
+    Plan *p;
+    if (!plan_build(&spec, &p)) return false;
+    plan_free(slot->plan);
+    *slot = (Slot){.plan = p, .train = train, .inputs = inputs,
+                   .used = ++s->clock};
+    memcpy(slot->input, input, (size_t)inputs * sizeof *input);
+    *out = p;
+    return true;
+}
+
+bool session_bind(Session *s, Plan *p)
+{
+    size_t bytes = plan_bytes(p);
+    if (bytes > s->pool_bytes || !s->pool) {
+        s->be->release(s->dev, s->pool);
+        s->pool = NULL;
+        s->pool_bytes = 0;
+        if (!s->be->alloc(s->dev, bytes, &s->pool))
+            return within("arena of %zu bytes (a smaller batch or smaller "
+                          "images need less)",
+                          bytes);
+        s->pool_bytes = bytes;
+    }
+    plan_bind(p, s->pool, s->dev);
+    return true;
+}
+
+bool session_feed(Session *s, Plan *p, int node, const float *user)
+{
+    const Tensor *t = plan_value(p, node);
+    CHECK(t);
+    Tensor host = *t;
+    size_t bytes = tensor_bytes(t);
+    host.data = mem_alloc(bytes);
+    if (!host.data) return false;
+    tensor_from_user(user, &host);
+    bool ok = s->be->upload(s->dev, t->data, host.data, bytes);
+    mem_free(host.data);
+    return ok;
+}
+
+bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
+{
+    const Tensor *t = plan_value(p, node);
+    CHECK(t && from->type == F32 && dims_equal(t->dim, from->dim));
+    if (t->type == F32)
+        return s->be->upload(s->dev, t->data, from->data, tensor_bytes(t));
+    Tensor host = *t;
+    host.data = mem_alloc(tensor_bytes(t));
+    if (!host.data) return false;
+    for (int64_t i = 0, n = numel(t->dim); i < n; i++)
+        tensor_set(&host, i, tensor_get(from, i));
+    bool ok = s->be->upload(s->dev, t->data, host.data, tensor_bytes(t));
+    mem_free(host.data);
+    return ok;
+}
+
+bool session_read(Session *s, Plan *p, int node, float *user)
+{
+    const Tensor *t = plan_value(p, node);
+    CHECK(t);
+    Tensor host = *t;
+    size_t bytes = tensor_bytes(t);
+    host.data = mem_alloc(bytes);
+    if (!host.data) return false;
+    bool ok = s->be->download(s->dev, host.data, t->data, bytes);
+    if (ok) tensor_to_user(&host, user);
+    mem_free(host.data);
+    return ok;
+}
+
+bool session_run(Session *s, Plan *p)
+{
+    PlanRun run = {.step = {s->spec.seed, s->count}};
+    return plan_run(p, &run) && s->be->sync(s->dev);
+}
+
+/* == training ========================================================== */
+
+/* The running statistics stand behind the trained part in one piece. */
+static void *running(const Session *s, size_t *bytes)
+{
+    size_t real = dtype_bytes(s->be->real);
+    *bytes = (size_t)(s->params.total - s->params.trained) * real;
+    return (char *)s->params.value + (size_t)s->params.trained * real;
+}
+
+static bool keep_running(Session *s)
+{
+    size_t bytes;
+    void *at = running(s, &bytes);
+    return s->be->download(s->dev, s->before, at, bytes);
+}
+
+static bool restore_running(Session *s)
+{
+    size_t bytes;
+    void *at = running(s, &bytes);
+    return s->be->upload(s->dev, at, s->before, bytes);
+}
+
+/* Neighbours with the same decay are updated in one call. */
+static bool update(Session *s, double lr, double grad_scale)
+{
+    const Params *q = &s->params;
+    size_t real = dtype_bytes(s->be->real);
+    double decay = optim_hyper(&s->optim, "decay");
+    int64_t from = 0;
+    int last = -1;
+    for (int i = 0; i < q->count; i++)
+        if (q->list[i].trained) last = i;
+    for (int i = 0; i <= last; i++) {
+        const Param *a = &q->list[i];
+        if (!a->trained) continue;
+        int next = i + 1;
+        while (next <= last && !q->list[next].trained) next++;
+        bool join = next <= last && q->list[next].decayed == a->decayed &&
+                    q->list[next].frozen == a->frozen;
+        if (i != last && join) continue;
+        int64_t to = i == last ? q->trained : q->list[next].at;
+        size_t skip = (size_t)from * real;
+        Update u = {.optim = &s->optim,
+                    .value = (char *)q->value + skip,
+                    .grad = (char *)q->grad + skip,
+                    .count = to - from,
+                    .step = s->count + 1,
+                    .lr = lr,
+                    .decay = a->decayed ? decay : 0,
+                    .grad_scale = grad_scale};
+        if (q->states > 0) u.m = (char *)q->state[0] + skip;
+        if (q->states > 1) u.v = (char *)q->state[1] + skip;
+        if (!a->frozen && !s->be->update(s->dev, &u)) return false;
+        from = to;
+    }
+    s->count++;
+    return true;
+}
+
+static bool read_loss(Session *s, Plan *p, double *loss)
+{
+    const Tensor *t = plan_value(p, s->spec.loss);
+    double value[1] = {0};
+    Tensor host = *t;
+    host.data = value;
+    if (!s->be->download(s->dev, value, t->data, tensor_bytes(t)))
+        return false;
+    *loss = tensor_get(&host, 0);
+    return true;
+}
+
+bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
+                        double lr, double clip_norm, StepResult *out)
+{
+    CHECK(s->trains);
+    double squares;
+    PlanRun run = {.step = {s->spec.seed, s->count},
+                   .backward = true,
+                   .accumulate = !first,
+                   .seed_grad = 1.0 / parts};
+    *out = (StepResult){0};
+    if (first && !keep_running(s)) return false;
+    if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
+        !read_loss(s, p, &out->loss))
+        return false;
+    if (!last) return true;
+    if (!s->be->sum_squares(s->dev, s->params.grad, s->params.trained,
+                            &squares))
+        return false;
+    out->grad_norm = sqrt(squares);
+    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
+        return restore_running(s);
+    // as PyTorch's clip_grad_norm_: never enlarges a gradient
+    double scale = 1;
+    if (clip_norm > 0 && clip_norm / (out->grad_norm + 1e-6) < 1)
+        scale = clip_norm / (out->grad_norm + 1e-6);
+    out->applied = true;
+    return update(s, lr, scale);
+}
+
+bool session_step(Session *s, Plan *p, double lr, double clip_norm,
+                  StepResult *out)
+{
+    return session_accumulate(s, p, true, true, 1, lr, clip_norm, out);
+}
+
+bool session_blame(Session *s, Plan *p, char *text, size_t room)
+{
+    Step step = {s->spec.seed, s->count};
+    if (!s->trains) return plan_blame(p, &step, text, room);
+    return keep_running(s) && plan_blame(p, &step, text, room) &&
+           restore_running(s);
+}
+
+Params *session_params(Session *s)
+{
+    return &s->params;
+}
+
+const Backend *session_backend(const Session *s)
+{
+    return s->be;
+}
+
+void *session_device(const Session *s)
+{
+    return s->dev;
+}
+
+int session_threads(const Session *s)
+{
+    return s->threads;
+}
+
+const char *session_why(const Session *s)
+{
+    return s->why;
+}
+
+int64_t session_count(const Session *s)
+{
+    return s->count;
+}
+
+void session_set_count(Session *s, int64_t count)
+{
+    s->count = count;
+}
+
+size_t session_pool_bytes(const Session *s)
+{
+    return s->pool_bytes;
+}

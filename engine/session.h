@@ -1,0 +1,66 @@
+/* session.h -- a network that runs: device, parameters, plans, optimiser.
+ *
+ * The one object behind seg.model, seg.step, training and the embedding
+ * face. It owns a device, the parameters, one plan per set of input extents
+ * (made when first asked for) and the pool they share. */
+#ifndef SEG_SESSION_H
+#define SEG_SESSION_H
+#include "plan.h"
+
+typedef struct Session Session;
+
+typedef struct SessionSpec {
+    const Graph *graph; /* must outlive the session            */
+    const int *root;    /* outputs and, if any, the loss       */
+    int roots;
+    int loss;           /* one of the roots, or -1             */
+    const char *device; /* "auto", "cpu", "ref", "cuda:0"      */
+    int threads;        /* <= 0: the default                   */
+    uint64_t seed;
+    const Optim *optim; /* NULL: cannot train                  */
+} SessionSpec;
+
+bool session_open(const SessionSpec *spec, Session **out);
+void session_close(Session *s);
+
+/* Plan for these input extents; found again when asked twice. */
+bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
+                  Plan **out);
+/* Make room for the largest plan so far and point `p` at it. */
+bool session_bind(Session *s, Plan *p);
+
+/* Copy one input in: user order F32, or a tensor in memory order (F32, of
+ * the input's extents). Copy a root out. */
+bool session_feed(Session *s, Plan *p, int node, const float *user);
+bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from);
+bool session_read(Session *s, Plan *p, int node, float *user);
+
+/* Forward only. */
+bool session_run(Session *s, Plan *p);
+/* plan_blame for the step at hand; running statistics stay as they were. */
+bool session_blame(Session *s, Plan *p, char *text, size_t room);
+
+/* What one training step did. */
+typedef struct StepResult {
+    double loss;      /* before the update                              */
+    double grad_norm; /* of all trained parameters, before clipping     */
+    bool applied;     /* false: loss or norm not finite, nothing changed */
+} StepResult;
+/* Forward, backward, clip (clip_norm <= 0: none), update with rate lr. The
+ * parameters and the count do not change when something is not finite. */
+bool session_step(Session *s, Plan *p, double lr, double clip_norm,
+                  StepResult *out);
+/* Gradients of `steps` calls are averaged before one update: call with
+ * last = false for all but the last. */
+bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
+                        double lr, double clip_norm, StepResult *out);
+
+Params *session_params(Session *s);
+const Backend *session_backend(const Session *s);
+void *session_device(const Session *s);
+int session_threads(const Session *s);
+const char *session_why(const Session *s); /* why not a better device, or "" */
+int64_t session_count(const Session *s);   /* updates so far */
+void session_set_count(Session *s, int64_t count);
+size_t session_pool_bytes(const Session *s);
+#endif

@@ -1,0 +1,170 @@
+/* tensor.c -- names of element types, and the two orders of axes.
+ *
+ * Memory is (N,D,H,W,C), what a user sees is (N,C,D,H,W). Turning one into
+ * the other is, for each sample, the transposition of a matrix of positions
+ * by channels; that is all the copying functions below do. */
+#include "tensor.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    size_t bytes;
+    const char *name;
+} dtypes[DTYPE_COUNT] = {
+#define X(id, size, text) [id] = {size, text},
+    DTYPES(X)
+#undef X
+};
+
+size_t dtype_bytes(Dtype t)
+{
+    CHECK((unsigned)t < DTYPE_COUNT);
+    return dtypes[t].bytes;
+}
+
+const char *dtype_name(Dtype t)
+{
+    CHECK((unsigned)t < DTYPE_COUNT);
+    return dtypes[t].name;
+}
+
+bool dtype_find(const char *name, Dtype *out)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        if (strcmp(name, dtypes[t].name)) continue;
+        *out = (Dtype)t;
+        return true;
+    }
+    return false;
+}
+
+bool dims_valid(Dims s, Dtype t)
+{
+    int32_t extent[] = {s.n, s.d, s.h, s.w, s.c};
+    int64_t room = PTRDIFF_MAX / (int64_t)dtype_bytes(t);
+    for (int i = 0; i < 5; i++) {
+        if (extent[i] < 1) return false;
+        room /= extent[i];
+    }
+    // floor(floor(a / b) / c) == floor(a / (b * c)): room is exact
+    return room > 0;
+}
+
+char *dims_text(Dims s, int rank, char text[DIMS_TEXT])
+{
+    static const char *axes[2 + RANK_MAX + 1] = {
+        "", "(C)", "(N,C)", "(N,C,W)", "(N,C,H,W)", "(N,C,D,H,W)",
+    };
+    int64_t shape[2 + RANK_MAX];
+    int count = dims_to_user(s, rank, shape), at = 0;
+    if (!count) {
+        snprintf(text, DIMS_TEXT, "() scalar");
+        return text;
+    }
+    // five extents of ten digits and the longest name are 66 characters
+    for (int i = 0; i < count; i++)
+        at += snprintf(text + at, (size_t)(DIMS_TEXT - at), "%s%lld",
+                       i ? "x" : "", (long long)shape[i]);
+    snprintf(text + at, (size_t)(DIMS_TEXT - at), " %s",
+             axes[rank - RANK_SCALAR]);
+    return text;
+}
+
+int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
+{
+    CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
+    if (rank == RANK_SCALAR) return 0;
+    if (rank == RANK_VECTOR) {
+        shape[0] = s.c;
+        return 1;
+    }
+    const int32_t spatial[RANK_MAX] = {s.d, s.h, s.w};
+    shape[0] = s.n;
+    shape[1] = s.c;
+    for (int i = 0; i < rank; i++)
+        shape[2 + i] = spatial[RANK_MAX - rank + i];
+    return 2 + rank;
+}
+
+bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
+{
+    CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
+    int wanted = rank == RANK_SCALAR ? 0 : rank == RANK_VECTOR ? 1 : 2 + rank;
+    if (axes != wanted) return false;
+    for (int i = 0; i < axes; i++)
+        if (shape[i] < 1 || shape[i] > INT32_MAX) return false;
+    Dims s = {1, 1, 1, 1, 1};
+    int32_t *spatial[RANK_MAX] = {&s.d, &s.h, &s.w};
+    if (rank == RANK_VECTOR) s.c = (int32_t)shape[0];
+    if (rank >= 0) {
+        s.n = (int32_t)shape[0];
+        s.c = (int32_t)shape[1];
+    }
+    for (int i = 0; i < rank; i++)
+        *spatial[RANK_MAX - rank + i] = (int32_t)shape[2 + i];
+    *out = s;
+    return true;
+}
+
+/* user[n,c,p] = t[n,p,c] or the reverse, for one pair of element types. */
+#define REORDER(Mem, User)                                   \
+    do {                                                     \
+        Mem *mem = (Mem *)t->data + n * nc * np;             \
+        User *out = (User *)user + n * nc * np;              \
+        for (int64_t c = 0; c < nc; c++)                     \
+            for (int64_t p = 0; p < np; p++)                 \
+                if (to_user)                                 \
+                    out[c * np + p] = (User)mem[p * nc + c]; \
+                else                                         \
+                    mem[p * nc + c] = (Mem)out[c * np + p];  \
+    } while (0)
+
+/* The body of the four functions below; `wide`: user holds double. */
+static void reorder(const Tensor *t, void *user, bool wide, bool to_user)
+{
+    CHECK(t->type == F32 || t->type == F64);
+    int64_t np = positions(t->dim), nc = t->dim.c;
+    for (int64_t n = 0; n < t->dim.n; n++) {
+        if (t->type == F32 && !wide) REORDER(float, float);
+        if (t->type == F32 && wide) REORDER(float, double);
+        if (t->type == F64 && !wide) REORDER(double, float);
+        if (t->type == F64 && wide) REORDER(double, double);
+    }
+}
+
+void tensor_to_user(const Tensor *t, float *user)
+{
+    reorder(t, user, false, true);
+}
+
+void tensor_to_user_f64(const Tensor *t, double *user)
+{
+    reorder(t, user, true, true);
+}
+
+// only read: the cast away of const never leads to a store
+void tensor_from_user(const float *user, const Tensor *t)
+{
+    reorder(t, (void *)user, false, false);
+}
+
+void tensor_from_user_f64(const double *user, const Tensor *t)
+{
+    reorder(t, (void *)user, true, false);
+}
+
+double tensor_get(const Tensor *t, int64_t i)
+{
+    CHECK(t->type == F32 || t->type == F64);
+    return t->type == F32 ? (double)((const float *)t->data)[i]
+                          : ((const double *)t->data)[i];
+}
+
+void tensor_set(const Tensor *t, int64_t i, double v)
+{
+    CHECK(t->type == F32 || t->type == F64);
+    if (t->type == F32)
+        ((float *)t->data)[i] = (float)v;
+    else
+        ((double *)t->data)[i] = v;
+}

@@ -1,0 +1,232 @@
+#include "bind.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MESSAGE_MAX = ERR_MAX + 512 };
+
+// the state runs on one thread; workers never touch it
+static char last_message[MESSAGE_MAX];
+static ErrKind last_kind;
+
+const char *push_where(lua_State *L)
+{
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        // embedded modules have sources that begin with '=', files with '@'
+        if (*ar.source == '@' && ar.currentline > 0)
+            return lua_pushfstring(L, "%s:%d", ar.short_src, ar.currentline);
+    }
+    return lua_pushstring(L, "");
+}
+
+int raise_error(lua_State *L)
+{
+    const char *where = push_where(L);
+    // a reason that already names this very place does not need it twice
+    bool named = !*where || !strncmp(err_text(), where, strlen(where));
+    snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,
+             named ? "" : ": ", err_text());
+    last_kind = err_kind();
+    lua_pushstring(L, last_message);
+    return lua_error(L);
+}
+
+int raise_usage(lua_State *L, const char *fmt, ...)
+{
+    char text[ERR_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    err_set(ERR_USAGE, text);
+    return raise_error(L);
+}
+
+ErrKind raised_kind(const char *message)
+{
+    return message && !strcmp(message, last_message) ? last_kind : ERR_FAILURE;
+}
+
+/* The number at `at` as an integer in lo .. hi, or an error for `name`. */
+static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
+                          int64_t hi)
+{
+    int whole;
+    lua_Integer v = lua_tointegerx(L, at, &whole);
+    if (lua_type(L, at) != LUA_TNUMBER || !whole) {
+        lua_pushfstring(L, "%s", luaL_tolstring(L, at, NULL));
+        raise_usage(L, "%s must be a whole number, got %s (%s)", name,
+                    lua_tostring(L, -1), luaL_typename(L, at));
+    }
+    if (v < lo || v > hi)
+        raise_usage(L, "%s must be from %lld to %lld, got %lld", name,
+                    (long long)lo, (long long)hi, (long long)v);
+    return v;
+}
+
+static double number_at(lua_State *L, int at, const char *name)
+{
+    double v = lua_tonumber(L, at);
+    if (lua_type(L, at) != LUA_TNUMBER || isnan(v)) {
+        luaL_tolstring(L, at, NULL);
+        raise_usage(L, "%s must be a number, got %s (%s)", name,
+                    lua_tostring(L, -1), luaL_typename(L, at));
+    }
+    return v;
+}
+
+int64_t check_int(lua_State *L, int arg, const char *name, int64_t lo,
+                  int64_t hi)
+{
+    return integer_at(L, arg, name, lo, hi);
+}
+
+double check_number(lua_State *L, int arg, const char *name)
+{
+    return number_at(L, arg, name);
+}
+
+/* Push field `key` of the options at `arg`; false when nil or no table. */
+static bool push_option(lua_State *L, int arg, const char *key)
+{
+    if (lua_isnoneornil(L, arg)) return false;
+    if (lua_type(L, arg) != LUA_TTABLE)
+        raise_usage(L, "options must be a table {...}, got %s",
+                    luaL_typename(L, arg));
+    if (lua_getfield(L, arg, key) != LUA_TNIL) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
+int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def,
+                int64_t lo, int64_t hi)
+{
+    if (!push_option(L, arg, key)) return def;
+    int64_t v = integer_at(L, lua_gettop(L), key, lo, hi);
+    lua_pop(L, 1);
+    return v;
+}
+
+double opt_number(lua_State *L, int arg, const char *key, double def)
+{
+    if (!push_option(L, arg, key)) return def;
+    double v = number_at(L, lua_gettop(L), key);
+    lua_pop(L, 1);
+    return v;
+}
+
+bool opt_bool(lua_State *L, int arg, const char *key, bool def)
+{
+    if (!push_option(L, arg, key)) return def;
+    if (!lua_isboolean(L, -1))
+        raise_usage(L, "%s must be true or false, got %s", key,
+                    luaL_typename(L, -1));
+    bool v = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return v;
+}
+
+const char *opt_string(lua_State *L, int arg, const char *key,
+                       const char *def)
+{
+    if (!push_option(L, arg, key)) return def;
+    if (lua_type(L, -1) != LUA_TSTRING)
+        raise_usage(L, "%s must be a string, got %s", key,
+                    luaL_typename(L, -1));
+    // the table keeps the string alive
+    const char *v = lua_tostring(L, -1);
+    lua_pop(L, 1);
+    return v;
+}
+
+/* Letters to change, add or drop to turn a into b, at most 32 long. */
+static int distance(const char *a, const char *b)
+{
+    enum { LONG = 32 };
+    int row[LONG + 1], n = (int)strlen(b);
+    if (n > LONG || strlen(a) > LONG) return LONG;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]);
+            int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = change < best ? change : best;
+        }
+    }
+    return row[n];
+}
+
+static bool known_key(const char *key, const char *const *known,
+                      const char **nearest)
+{
+    int best = 1000;
+    for (; *known; known++) {
+        int d = distance(key, *known);
+        if (d == 0) return true;
+        if (d < best) best = d, *nearest = *known;
+    }
+    return false;
+}
+
+void check_keys(lua_State *L, int arg, const char *what,
+                const char *const *known)
+{
+    if (lua_isnoneornil(L, arg)) return;
+    if (lua_type(L, arg) != LUA_TTABLE)
+        raise_usage(L, "%s: options must be a table {...}, got %s", what,
+                    luaL_typename(L, arg));
+    lua_pushnil(L);
+    while (lua_next(L, arg)) {
+        const char *nearest = "";
+        lua_pop(L, 1);
+        if (lua_type(L, -1) != LUA_TSTRING)
+            raise_usage(L, "%s: options have names, got a value at [%s]", what,
+                        luaL_tolstring(L, -1, NULL));
+        if (known_key(lua_tostring(L, -1), known, &nearest)) continue;
+        luaL_Buffer b;
+        luaL_buffinit(L, &b);
+        for (int i = 0; known[i]; i++) {
+            if (i) luaL_addstring(&b, ", ");
+            luaL_addstring(&b, known[i]);
+        }
+        luaL_pushresult(&b);
+        raise_usage(L,
+                    "%s: unknown option \"%s\"; did you mean \"%s\"? "
+                    "(known: %s)",
+                    what, lua_tostring(L, -2), nearest, lua_tostring(L, -1));
+    }
+}
+
+void *new_object(lua_State *L, const char *type, size_t bytes)
+{
+    void *p = lua_newuserdatauv(L, bytes, 1);
+    memset(p, 0, bytes);
+    luaL_setmetatable(L, type);
+    return p;
+}
+
+void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
+              lua_CFunction gc)
+{
+    luaL_newmetatable(L, type);
+    luaL_setfuncs(L, methods, 0);
+    if (gc) {
+        lua_pushcfunction(L, gc);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -3, "__gc");
+        lua_setfield(L, -2, "__close");
+    }
+    // methods are found through the metatable unless it has its own __index
+    if (lua_getfield(L, -1, "__index") == LUA_TNIL) {
+        lua_pushvalue(L, -2);
+        lua_setfield(L, -3, "__index");
+    }
+    lua_pop(L, 2);
+}

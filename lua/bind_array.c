@@ -1,0 +1,238 @@
+/* bind_array.c -- seg.array: f32 numbers in the order PyTorch users know.
+ *
+ * A userdata of shape and memory; indices from 1. What enters and leaves a
+ * network, what is read from and written to .npy. */
+#include "bind.h"
+#include "npy.h"
+#include <string.h>
+
+Array *check_array(lua_State *L, int arg)
+{
+    Array *a = luaL_testudata(L, arg, "seg.array");
+    if (!a) {
+        luaL_tolstring(L, arg, NULL);
+        raise_usage(L, "argument %d must be a seg.array, got %s", arg,
+                    lua_tostring(L, -1));
+    }
+    return a;
+}
+
+static int array_gc(lua_State *L)
+{
+    Array *a = luaL_checkudata(L, 1, "seg.array");
+    mem_free(a->data);
+    a->data = NULL;
+    a->count = 0;
+    return 0;
+}
+
+Array *push_array(lua_State *L, int axes, const int64_t *shape)
+{
+    Array *a = new_object(L, "seg.array", sizeof *a);
+    size_t count = 1, bytes;
+    a->axes = axes;
+    for (int i = 0; i < axes; i++) {
+        a->shape[i] = shape[i];
+        if (!size_mul(count, (size_t)shape[i], &count)) raise_error(L);
+    }
+    if (!size_mul(count, sizeof(float), &bytes)) raise_error(L);
+    a->data = mem_alloc(bytes);
+    if (!a->data) raise_error(L);
+    a->count = (int64_t)count;
+    return a;
+}
+
+/* The table at `arg` as a shape of whole numbers >= 1. */
+static int check_axes(lua_State *L, int arg, int64_t shape[MAX_AXES])
+{
+    if (!lua_istable(L, arg))
+        raise_usage(L, "shape must be a table of extents, got %s",
+                    luaL_typename(L, arg));
+    int axes = (int)lua_rawlen(L, arg);
+    if (axes > MAX_AXES)
+        raise_usage(L, "shape has %d axes, at most %d", axes, MAX_AXES);
+    for (int i = 0; i < axes; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
+        lua_pop(L, 1);
+    }
+    return axes;
+}
+
+/* Fill `a` from nested or flat tables, in order. */
+static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
+{
+    luaL_checkstack(L, 4, "data nested too deep");
+    if (depth > MAX_AXES)
+        raise_usage(L, "data is nested deeper than %d tables", MAX_AXES);
+    int64_t n = (int64_t)lua_rawlen(L, table);
+    for (int64_t i = 1; i <= n; i++) {
+        lua_rawgeti(L, table, i);
+        if (lua_istable(L, -1)) {
+            at = fill(L, lua_gettop(L), a, at, depth + 1);
+        } else {
+            double v = check_number(L, lua_gettop(L), "data");
+            if (at < a->count) a->data[at] = (float)v;
+            at++;
+        }
+        lua_pop(L, 1);
+    }
+    return at;
+}
+
+/* seg.array{shape={...}, data={...}} */
+static int array_new(lua_State *L)
+{
+    static const char *const known[] = {"shape", "data", NULL};
+    int64_t shape[MAX_AXES];
+    // called as a metamethod: the module table comes first
+    check_keys(L, 2, "array", known);
+    lua_getfield(L, 2, "shape");
+    int axes = check_axes(L, lua_gettop(L), shape);
+    Array *a = push_array(L, axes, shape);
+    if (lua_getfield(L, 2, "data") == LUA_TTABLE) {
+        int64_t got = fill(L, lua_gettop(L), a, 0, 1);
+        if (got != a->count)
+            raise_usage(L, "data has %lld numbers, shape wants %lld",
+                        (long long)got, (long long)a->count);
+    }
+    lua_pop(L, 1);
+    return 1;
+}
+
+static int array_zeros(lua_State *L)
+{
+    int64_t shape[MAX_AXES];
+    int axes = check_axes(L, 1, shape);
+    push_array(L, axes, shape);
+    return 1;
+}
+
+/* Element from the indices at arguments first .. first + axes - 1. */
+static float *element(lua_State *L, const Array *a, int first)
+{
+    int64_t at = 0;
+    for (int i = 0; i < a->axes; i++) {
+        int64_t k = check_int(L, first + i, "index", 1, a->shape[i]);
+        at = at * a->shape[i] + k - 1;
+    }
+    if (!lua_isnone(L, first + a->axes))
+        raise_usage(L, "%d indices, the array has %d axes",
+                    lua_gettop(L) - first + 1, a->axes);
+    return &a->data[at];
+}
+
+static int array_get(lua_State *L)
+{
+    Array *a = check_array(L, 1);
+    lua_pushnumber(L, (double)*element(L, a, 2));
+    return 1;
+}
+
+static int array_set(lua_State *L)
+{
+    Array *a = check_array(L, 1);
+    double v = lua_tonumber(L, 2);
+    if (lua_type(L, 2) != LUA_TNUMBER)
+        raise_usage(L, "value must be a number, got %s", luaL_typename(L, 2));
+    *element(L, a, 3) = (float)v;
+    return 0;
+}
+
+static int array_load(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Array *a = new_object(L, "seg.array", sizeof *a);
+    NpyArray npy = {0};
+    if (!npy_read(path, &npy)) return raise_error(L);
+    // from here on the userdata owns the memory
+    a->data = npy.data;
+    a->axes = npy.axes;
+    a->count = npy.count;
+    for (int i = 0; i < npy.axes; i++) a->shape[i] = npy.shape[i];
+    return 1;
+}
+
+static int array_save(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Array *a = check_array(L, 2);
+    if (!npy_write(path, a->axes, a->shape, a->data)) return raise_error(L);
+    return 0;
+}
+
+/* a:stats() -> min, max, mean; sums in double */
+static int array_stats(lua_State *L)
+{
+    Array *a = check_array(L, 1);
+    double lo = 0, hi = 0, sum = 0;
+    for (int64_t i = 0; i < a->count; i++) {
+        double v = (double)a->data[i];
+        if (i == 0 || v < lo) lo = v;
+        if (i == 0 || v > hi) hi = v;
+        sum += v;
+    }
+    lua_pushnumber(L, lo);
+    lua_pushnumber(L, hi);
+    lua_pushnumber(L, a->count ? sum / (double)a->count : 0);
+    return 3;
+}
+
+static int array_index(lua_State *L)
+{
+    Array *a = check_array(L, 1);
+    const char *key = luaL_checkstring(L, 2);
+    if (!strcmp(key, "shape")) {
+        lua_createtable(L, a->axes, 0);
+        for (int i = 0; i < a->axes; i++) {
+            lua_pushinteger(L, a->shape[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+        return 1;
+    }
+    if (!strcmp(key, "count")) {
+        lua_pushinteger(L, a->count);
+        return 1;
+    }
+    lua_getmetatable(L, 1);
+    if (lua_getfield(L, -1, key) != LUA_TNIL && *key != '_') return 1;
+    return raise_usage(L,
+                       "an array has no field \"%s\" (known: shape, count, "
+                       "get, set, stats)",
+                       key);
+}
+
+static int array_tostring(lua_State *L)
+{
+    Array *a = check_array(L, 1);
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    luaL_addstring(&b, "array ");
+    for (int i = 0; i < a->axes; i++) {
+        lua_pushfstring(L, i ? "x%I" : "%I", (LUAI_UACINT)a->shape[i]);
+        luaL_addvalue(&b);
+    }
+    luaL_pushresult(&b);
+    return 1;
+}
+
+void bind_array(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"get", array_get},
+                                       {"set", array_set},
+                                       {"stats", array_stats},
+                                       {"__index", array_index},
+                                       {"__tostring", array_tostring},
+                                       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"zeros", array_zeros},
+                                         {"load", array_load},
+                                         {"save", array_save},
+                                         {NULL, NULL}};
+    new_type(L, "seg.array", methods, array_gc);
+    luaL_newlib(L, functions);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, array_new);
+    lua_setfield(L, -2, "__call");
+    lua_setmetatable(L, -2);
+    lua_setfield(L, -2, "array");
+}

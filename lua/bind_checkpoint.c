@@ -1,0 +1,214 @@
+/* bind_checkpoint.c -- checkpoints, run folders and their lock for Lua.
+ *
+ * Metadata is a table of strings on both sides. */
+#include "bind.h"
+#include "checkpoint.h"
+#include "file.h"
+#include "safetensors.h"
+#include <string.h>
+
+enum { MAX_PAIRS = 64 };
+
+/* An arena that Lua collects: what a call needs while it runs. */
+static int arena_gc(lua_State *L)
+{
+    arena_release(luaL_checkudata(L, 1, "seg.arena"));
+    return 0;
+}
+
+static Arena *push_arena(lua_State *L)
+{
+    return new_object(L, "seg.arena", sizeof(Arena));
+}
+
+/* The table at `arg`, key -> string, as sorted pairs in `pair`. */
+static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
+{
+    Meta m = {.pair = pair};
+    if (lua_isnoneornil(L, arg)) return m;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, arg)) {
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
+            raise_usage(L, "metadata must be a table of strings");
+        if (m.count == MAX_PAIRS)
+            raise_usage(L, "metadata: more than %d keys", MAX_PAIRS);
+        int i = m.count++;
+        // the table keeps both strings alive; sorted by insertion
+        MetaPair new = {lua_tostring(L, -2), lua_tostring(L, -1)};
+        for (; i > 0 && strcmp(new.key, pair[i - 1].key) < 0; i--)
+            pair[i] = pair[i - 1];
+        pair[i] = new;
+        lua_pop(L, 1);
+    }
+    return m;
+}
+
+static void push_meta(lua_State *L, const Meta *m)
+{
+    lua_createtable(L, 0, m->count);
+    for (int i = 0; i < m->count; i++) {
+        lua_pushstring(L, m->pair[i].value);
+        lua_setfield(L, -2, m->pair[i].key);
+    }
+}
+
+/* checkpoint.save(path, session, full, {key = text}) */
+static int l_save(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    bool full = lua_toboolean(L, 3);
+    Meta m = read_meta(L, 4, pair);
+    if (!checkpoint_save(path, s, full, &m)) return raise_error(L);
+    return 0;
+}
+
+/* checkpoint.load(path, session, full) -> metadata */
+static int l_load(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    bool full = lua_toboolean(L, 3);
+    Meta m;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_load(path, s, full, mem, &m)) return raise_error(L);
+    push_meta(L, &m);
+    return 1;
+}
+
+/* A table from names to names, or nil for a name that is not in it. */
+typedef struct Names {
+    lua_State *L;
+    int table;
+} Names;
+
+static const char *rename_by_table(void *ctx, const char *name)
+{
+    Names *n = ctx;
+    // a raw lookup of a string raises nothing and calls no Lua code
+    lua_pushstring(n->L, name);
+    lua_rawget(n->L, n->table);
+    const char *to = lua_tostring(n->L, -1);
+    lua_pop(n->L, 1);
+    return to;
+}
+
+/* checkpoint.import(path, session, {name in the file = name here}) */
+static int l_import(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    Meta m;
+    luaL_checktype(L, 3, LUA_TTABLE);
+    luaL_checkstack(L, 8, "names");
+    Arena *mem = push_arena(L);
+    Names names = {L, 3};
+    if (!checkpoint_import(path, s, rename_by_table, &names, mem, &m))
+        return raise_error(L);
+    push_meta(L, &m);
+    return 1;
+}
+
+/* checkpoint.meta(path) -> metadata; the header is verified */
+static int l_meta(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Meta m;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_meta(path, mem, &m)) return raise_error(L);
+    push_meta(L, &m);
+    return 1;
+}
+
+static int file_gc(lua_State *L)
+{
+    safetensors_close(luaL_checkudata(L, 1, "seg.safetensors"));
+    return 0;
+}
+
+/* checkpoint.tensors(path) -> { {name=, type=, shape={...}}, ... } by name, of
+ * any safetensors file */
+static int l_tensors(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
+    if (!safetensors_open(path, f)) return raise_error(L);
+    lua_createtable(L, f->count, 0);
+    for (int i = 0; i < f->count; i++) {
+        const StTensor *t = &f->tensor[i];
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, t->name);
+        lua_setfield(L, -2, "name");
+        lua_pushstring(L, st_type_name(t->type));
+        lua_setfield(L, -2, "type");
+        lua_createtable(L, t->axes, 0);
+        for (int k = 0; k < t->axes; k++) {
+            lua_pushinteger(L, t->shape[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "shape");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* checkpoint.verify(path) -> true, or nil and the reason */
+static int l_verify(lua_State *L)
+{
+    bool ok = checkpoint_verify(luaL_checkstring(L, 1));
+    lua_pushboolean(L, ok);
+    if (ok) return 1;
+    lua_pushstring(L, err_text());
+    return 2;
+}
+
+/* checkpoint.newest(folder) -> path, sentences about those that will not do;
+ * or nil and the reason */
+static int l_newest(lua_State *L)
+{
+    const char *folder = luaL_checkstring(L, 1), *path, *said;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_newest(folder, mem, &path, &said)) {
+        lua_pushnil(L);
+        lua_pushstring(L, err_text());
+        return 2;
+    }
+    lua_pushstring(L, path);
+    lua_pushstring(L, said);
+    return 2;
+}
+
+static int lock_gc(lua_State *L)
+{
+    file_unlock(luaL_checkudata(L, 1, "seg.lock"));
+    return 0;
+}
+
+/* checkpoint.lock(folder) -> a lock that ends with its collection or the
+ * program; raises with the holder's PID when another has it */
+static int l_lock(lua_State *L)
+{
+    const char *folder = luaL_checkstring(L, 1);
+    FileLock *lock = new_object(L, "seg.lock", sizeof *lock);
+    int removed;
+    if (!file_lock(folder, lock) || !file_clean(folder, &removed))
+        return raise_error(L);
+    return 1;
+}
+
+void bind_checkpoint(lua_State *L)
+{
+    static const luaL_Reg none[] = {{NULL, NULL}};
+    static const luaL_Reg lock[] = {{"close", lock_gc}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"save", l_save},     {"load", l_load},     {"import", l_import},
+        {"meta", l_meta},     {"verify", l_verify}, {"newest", l_newest},
+        {"lock", l_lock},     {"tensors", l_tensors}, {NULL, NULL}};
+    new_type(L, "seg.arena", none, arena_gc);
+    new_type(L, "seg.safetensors", none, file_gc);
+    new_type(L, "seg.lock", lock, lock_gc);
+    luaL_newlib(L, functions);
+    lua_setfield(L, -2, "checkpoint");
+}

@@ -1,0 +1,631 @@
+/* bind_data.c -- data sets, pipelines and loaders as Lua objects.
+ *
+ * Lua describes, C loads: the steps of a pipeline travel as text (steps.def
+ * checks every attribute on the recipe's line), files are opened by worker
+ * threads that never see the Lua state. */
+#include "bind.h"
+#include "loader.h"
+#include "split.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAMES = 1024 };
+
+/* == steps ============================================================= */
+
+/* data.steps() -> { {name=, phase="volume"|"slice"|"sample",
+ *                    attrs={name, ...}}, ... } */
+static int l_steps(lua_State *L)
+{
+    static const char *const phase[] = {"volume", "slice", "sample"};
+    lua_createtable(L, STEP_COUNT, 0);
+    for (int i = 0; i < STEP_COUNT; i++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, step_info[i].name);
+        lua_setfield(L, -2, "name");
+        lua_pushstring(L, phase[step_info[i].phase]);
+        lua_setfield(L, -2, "phase");
+        lua_createtable(L, step_info[i].attrs, 0);
+        for (int k = 0; k < step_info[i].attrs; k++) {
+            lua_pushstring(L, step_info[i].attr[k].name);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "attrs");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* Set attribute `name` from the value on top of the stack. */
+static bool set_attr(lua_State *L, DataStep *s, const char *name)
+{
+    double v[MAX_STEP_LIST];
+    int n = 1;
+    if (lua_type(L, -1) == LUA_TSTRING)
+        return step_set_choice(s, name, lua_tostring(L, -1));
+    if (lua_isboolean(L, -1)) {
+        v[0] = lua_toboolean(L, -1);
+    } else if (lua_istable(L, -1)) {
+        n = (int)lua_rawlen(L, -1);
+        if (n > MAX_STEP_LIST)
+            return fail_usage("%s: more than %d numbers", name, MAX_STEP_LIST);
+        for (int i = 0; i < n; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            v[i] = check_number(L, lua_gettop(L), name);
+            lua_pop(L, 1);
+        }
+    } else {
+        v[0] = check_number(L, lua_gettop(L), name);
+    }
+    return step_set(s, name, v, n);
+}
+
+/* data.add_step(text, name, {attributes}) -> longer text */
+static int l_add_step(lua_State *L)
+{
+    Steps steps;
+    Arena mem = {NULL};
+    const char *text = luaL_checkstring(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    const char *known[MAX_STEP_ATTR + 1] = {NULL};
+    StepId id = step_find(name);
+    if (id == STEP_COUNT) raise_usage(L, "there is no step \"%s\"", name);
+    DataStep s = step_default(id);
+    for (int i = 0; i < step_info[id].attrs; i++)
+        known[i] = step_info[id].attr[i].name;
+    check_keys(L, 3, name, known);
+    for (int i = 0; !lua_isnoneornil(L, 3) && i < step_info[id].attrs; i++) {
+        if (lua_getfield(L, 3, known[i]) != LUA_TNIL &&
+            !set_attr(L, &s, known[i]))
+            return raise_error(L);
+        lua_pop(L, 1);
+    }
+    if (!steps_parse(text, &steps) || !steps_add(&steps, &s))
+        return raise_error(L);
+    char *longer = steps_print(&steps, &mem);
+    if (!longer) return raise_error(L);
+    // if Lua has no memory for the copy the arena is lost, with the program
+    lua_pushstring(L, longer);
+    arena_release(&mem);
+    return 1;
+}
+
+/* data.prepare_steps(text) -> the text without augmentation */
+static int l_prepare_steps(lua_State *L)
+{
+    Steps steps;
+    Arena mem = {NULL};
+    if (!steps_parse(luaL_checkstring(L, 1), &steps)) return raise_error(L);
+    steps = steps_without_augment(&steps);
+    char *text = steps_print(&steps, &mem);
+    if (!text) return raise_error(L);
+    lua_pushstring(L, text);
+    arena_release(&mem);
+    return 1;
+}
+
+/* == data sets ========================================================= */
+
+const Dataset *check_dataset(lua_State *L, int arg)
+{
+    Dataset **box = luaL_checkudata(L, arg, "seg.dataset");
+    if (!*box) raise_usage(L, "this data set is closed");
+    return *box;
+}
+
+static int dataset_gc(lua_State *L)
+{
+    Dataset **box = luaL_checkudata(L, 1, "seg.dataset");
+    dataset_free(*box);
+    *box = NULL;
+    return 0;
+}
+
+/* Strings of the list (or the one string) in field `key`; they live as long
+ * as the table does. */
+static int read_names(lua_State *L, int arg, const char *key,
+                      const char **name, int most)
+{
+    int n = 0, type = lua_getfield(L, arg, key);
+    if (type == LUA_TSTRING) {
+        name[n++] = lua_tostring(L, -1);
+    } else if (type == LUA_TTABLE) {
+        while (lua_rawgeti(L, -1, n + 1) != LUA_TNIL) {
+            if (lua_type(L, -1) != LUA_TSTRING)
+                raise_usage(L, "%s must be names, got %s", key,
+                            luaL_typename(L, -1));
+            if (n == most) raise_usage(L, "%s: more than %d", key, most);
+            name[n++] = lua_tostring(L, -1);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    } else if (type != LUA_TNIL) {
+        raise_usage(L, "%s must be a name or a list of names", key);
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+static DatasetOptions read_common(lua_State *L, int arg)
+{
+    DatasetOptions o = {.resample_mask = opt_bool(L, arg, "resample_mask", false),
+                        .skip_unmatched =
+                            opt_bool(L, arg, "skip_unmatched", false)};
+    if (lua_getfield(L, arg, "labels") == LUA_TTABLE) {
+        int n = (int)lua_rawlen(L, -1);
+        if (n > MAX_LABELS) raise_usage(L, "labels: more than %d", MAX_LABELS);
+        for (int i = 0; i < n; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            o.labels[i] = (int32_t)check_int(L, lua_gettop(L), "labels",
+                                             INT32_MIN, INT32_MAX);
+            lua_pop(L, 1);
+        }
+        o.label_count = n;
+    }
+    lua_pop(L, 1);
+    return o;
+}
+
+static PatientRule read_patient(lua_State *L, int arg)
+{
+    static const char *const names[] = {"auto", "folder", "file"};
+    const char *text = opt_string(L, arg, "patient", "auto");
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) return (PatientRule)i;
+    raise_usage(L, "patient must be \"auto\", \"folder\" or \"file\", got "
+                   "\"%s\"",
+                text);
+    return PATIENT_AUTO;
+}
+
+/* data.open_dicom(root, {image=, mask=, segments=, ...}) */
+static int l_dicom(lua_State *L)
+{
+    static const char *const known[] = {
+        "image",    "mask",          "segments",       "labels",
+        "patient",  "resample_mask", "skip_unmatched", "partial",
+        "assume_hu", "resample_tilt", "assume_implicit_le", NULL};
+    const char *segment[MAX_LABELS];
+    DatasetDicom how = {0};
+    const char *root = luaL_checkstring(L, 1);
+    check_keys(L, 2, "data.dicom", known);
+    how.all = read_common(L, 2);
+    how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
+    how.mask = opt_string(L, 2, "mask", NULL);
+    how.segment_count = read_names(L, 2, "segments", segment, MAX_LABELS);
+    how.segments = segment;
+    how.partial = opt_bool(L, 2, "partial", false);
+    how.patient = read_patient(L, 2);
+    how.files = (DicomOptions){
+        .assume_hu = opt_bool(L, 2, "assume_hu", false),
+        .resample_tilt = opt_bool(L, 2, "resample_tilt", false),
+        .assume_implicit_le = opt_bool(L, 2, "assume_implicit_le", false)};
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_dicom(root, &how, box)) return raise_error(L);
+    return 1;
+}
+
+/* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) */
+static int l_nifti(lua_State *L)
+{
+    static const char *const known[] = {"image",         "mask",
+                                        "labels",        "patient",
+                                        "resample_mask", "skip_unmatched",
+                                        NULL};
+    DatasetNifti how = {0};
+    const char *root = luaL_checkstring(L, 1);
+    check_keys(L, 2, "data.nifti", known);
+    how.all = read_common(L, 2);
+    how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
+    how.mask = opt_string(L, 2, "mask", NULL);
+    how.patient = read_patient(L, 2);
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_nifti(root, &how, box)) return raise_error(L);
+    return 1;
+}
+
+/* ds:cases() -> { {key=, patient=}, ... } */
+static int l_cases(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    lua_createtable(L, ds->count, 0);
+    for (int i = 0; i < ds->count; i++) {
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, ds->cases[i].key);
+        lua_setfield(L, -2, "key");
+        lua_pushstring(L, ds->cases[i].patient);
+        lua_setfield(L, -2, "patient");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int l_patients(lua_State *L)
+{
+    lua_pushinteger(L, dataset_patients(check_dataset(L, 1)));
+    return 1;
+}
+
+/* ds:fields() -> { "image", "mask" } */
+static int l_fields(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    lua_createtable(L, ds->fields, 0);
+    for (int i = 0; i < ds->fields; i++) {
+        lua_pushstring(L, ds->field[i].name);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* == splits ============================================================ */
+
+/* Empty boxes for three data sets on the stack: owners before what is owned.
+ */
+static void push_parts(lua_State *L)
+{
+    for (int i = 0; i < PARTS; i++)
+        new_object(L, "seg.dataset", sizeof(Dataset *));
+}
+
+/* Fill the boxes; a part that was not asked for becomes nil. */
+static int give_parts(lua_State *L, Dataset *const part[PARTS])
+{
+    for (int i = 0; i < PARTS; i++) {
+        Dataset **box = lua_touserdata(L, i - PARTS);
+        *box = part[i];
+        if (part[i]) continue;
+        lua_pushnil(L);
+        lua_replace(L, i - PARTS - 1);
+    }
+    return PARTS;
+}
+
+/* One part: a share below 1, a whole number of patients, or a list of names */
+static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
+                                  const char **name)
+{
+    struct SplitRule r = {0};
+    int type = lua_getfield(L, arg, key);
+    if (type == LUA_TNUMBER) r.share = check_number(L, lua_gettop(L), key);
+    if (r.share >= 1) {
+        r.count = (int)check_int(L, lua_gettop(L), key, 1, INT32_MAX);
+        r.share = 0;
+    }
+    lua_pop(L, 1);
+    if (type != LUA_TNUMBER) {
+        r.name_count = read_names(L, arg, key, name, MAX_NAMES);
+        r.names = r.name_count ? name : NULL;
+    }
+    return r;
+}
+
+/* data.split(ds, {seed=, train=, valid=, test=}) -> train, valid, test */
+static int l_split(lua_State *L)
+{
+    static const char *const known[] = {"seed", "train", "valid", "test",
+                                        NULL};
+    static const char *const part_name[PARTS] = {"train", "valid", "test"};
+    const Dataset *ds = check_dataset(L, 1);
+    Dataset *part[PARTS] = {NULL};
+    SplitOptions how = {0};
+    check_keys(L, 2, "split", known);
+    how.seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX);
+    const char **names =
+        lua_newuserdatauv(L, PARTS * MAX_NAMES * sizeof *names, 0);
+    for (int i = 0; i < PARTS; i++)
+        how.part[i] = read_rule(L, 2, part_name[i], names + i * MAX_NAMES);
+    push_parts(L);
+    if (!dataset_split(ds, &how, part)) return raise_error(L);
+    return give_parts(L, part);
+}
+
+static void read_range(lua_State *L, int arg, const char *key, double v[2])
+{
+    if (lua_getfield(L, arg, key) == LUA_TTABLE)
+        for (int i = 0; i < 2; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            v[i] = check_number(L, lua_gettop(L), key);
+            lua_pop(L, 1);
+        }
+    lua_pop(L, 1);
+}
+
+/* data.slabs(ds, {valid={lo,hi}, test={lo,hi}, gap=}) -> train, valid, test */
+static int l_slabs(lua_State *L)
+{
+    static const char *const known[] = {"valid", "test", "gap", NULL};
+    const Dataset *ds = check_dataset(L, 1);
+    Dataset *part[PARTS] = {NULL};
+    SplitSlabs how = {.gap = opt_number(L, 2, "gap", 0)};
+    check_keys(L, 2, "slabs", known);
+    read_range(L, 2, "valid", how.valid);
+    read_range(L, 2, "test", how.test);
+    push_parts(L);
+    if (!dataset_split_slabs(ds, &how, part)) return raise_error(L);
+    return give_parts(L, part);
+}
+
+/* == pipelines ========================================================= */
+
+typedef struct PipelineBox {
+    Pipeline *p;
+} PipelineBox;
+
+Pipeline *check_pipeline(lua_State *L, int arg)
+{
+    PipelineBox *box = luaL_checkudata(L, arg, "seg.pipeline");
+    if (!box->p) raise_usage(L, "this pipeline is closed");
+    return box->p;
+}
+
+static int pipeline_gc(lua_State *L)
+{
+    PipelineBox *box = luaL_checkudata(L, 1, "seg.pipeline");
+    pipeline_free(box->p);
+    box->p = NULL;
+    return 0;
+}
+
+/* data.pipeline(ds, steps, {threads=, cache_bytes=, seed=}) */
+static int l_pipeline(lua_State *L)
+{
+    static const char *const known[] = {"threads", "cache_bytes", "seed",
+                                        NULL};
+    Steps steps;
+    const Dataset *ds = check_dataset(L, 1);
+    const char *text = luaL_checkstring(L, 2);
+    check_keys(L, 3, "pipeline", known);
+    PipelineOptions o = {
+        .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
+        .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
+        .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
+    PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
+    if (!steps_parse(text, &steps) || !pipeline_open(ds, &steps, &o, &box->p))
+        return raise_error(L);
+    return 1;
+}
+
+static int l_samples(lua_State *L)
+{
+    lua_pushinteger(L, pipeline_samples(check_pipeline(L, 1)));
+    return 1;
+}
+
+static int check_field(lua_State *L, const Pipeline *p, int arg)
+{
+    const char *name = luaL_checkstring(L, arg);
+    int f = dataset_field(pipeline_dataset(p), name);
+    if (f < 0) raise_usage(L, "the data set has no field \"%s\"", name);
+    return f;
+}
+
+/* p:shape("image") -> {c, [d], h, w} common to all samples */
+static int l_shape(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    int64_t shape[2 + RANK_MAX];
+    Dims d;
+    if (!pipeline_dims(p, check_field(L, p, 2), &d)) return raise_error(L);
+    int axes = dims_to_user(d, pipeline_rank(p), shape);
+    lua_createtable(L, axes - 1, 0);
+    for (int i = 1; i < axes; i++) {
+        lua_pushinteger(L, shape[i]);
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+static int l_report(lua_State *L)
+{
+    Arena mem = {NULL};
+    char *text = pipeline_report(check_pipeline(L, 1), &mem);
+    if (!text) return raise_error(L);
+    lua_pushstring(L, text);
+    arena_release(&mem);
+    return 1;
+}
+
+/* p:item(number) -> place of the case of sample `number`, slice; from 1 */
+static int l_item(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    int n = (int)check_int(L, 2, "sample", 1, pipeline_samples(p));
+    SampleId id = pipeline_id(p, n - 1);
+    lua_pushinteger(L, id.item + 1);
+    lua_pushinteger(L, id.slice + 1);
+    return 2;
+}
+
+/* p:facts(case) -> {slices=, foreground_slices=, notes=, key=, patient=} */
+static int l_facts(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    const Dataset *ds = pipeline_dataset(p);
+    int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
+    const CaseFacts *f = pipeline_facts(p, i);
+    lua_createtable(L, 0, 5);
+    lua_pushinteger(L, f->slices);
+    lua_setfield(L, -2, "slices");
+    lua_pushinteger(L, f->foreground_slices);
+    lua_setfield(L, -2, "foreground_slices");
+    lua_pushstring(L, f->notes);
+    lua_setfield(L, -2, "notes");
+    lua_pushstring(L, ds->cases[i].key);
+    lua_setfield(L, -2, "key");
+    lua_pushstring(L, ds->cases[i].patient);
+    lua_setfield(L, -2, "patient");
+    return 1;
+}
+
+/* data.leaks{p1, p2, p3}: raises when two sides share a patient or voxels */
+static int l_leaks(lua_State *L)
+{
+    const Pipeline *side[8];
+    int n = 0;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    while (n < 8 && lua_rawgeti(L, 1, n + 1) != LUA_TNIL) {
+        side[n++] = check_pipeline(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    if (!pipeline_leaks(side, n)) return raise_error(L);
+    return 0;
+}
+
+/* == loaders =========================================================== */
+
+typedef struct LoaderBox {
+    Loader *l;
+} LoaderBox;
+
+static Loader *check_loader(lua_State *L, int arg)
+{
+    LoaderBox *box = luaL_checkudata(L, arg, "seg.loader");
+    if (!box->l) raise_usage(L, "this loader is closed");
+    return box->l;
+}
+
+static int loader_gc(lua_State *L)
+{
+    LoaderBox *box = luaL_checkudata(L, 1, "seg.loader");
+    loader_close(box->l);
+    box->l = NULL;
+    return 0;
+}
+
+static void say_waiting(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "segengine: %s\n", text);
+}
+
+/* data.loader(pipeline, {batch=, workers=, prefetch=, shuffle=, drop_last=,
+ * augment=, seed=}) */
+static int l_loader(lua_State *L)
+{
+    static const char *const known[] = {"batch",   "workers",   "prefetch",
+                                        "shuffle", "drop_last", "augment",
+                                        "seed",    NULL};
+    Pipeline *p = check_pipeline(L, 1);
+    check_keys(L, 2, "loader", known);
+    LoaderOptions o = {
+        .batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
+        .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
+        .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
+        .shuffle = opt_bool(L, 2, "shuffle", false),
+        .drop_last = opt_bool(L, 2, "drop_last", false),
+        .augment = opt_bool(L, 2, "augment", false),
+        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
+        .waiting = say_waiting};
+    LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
+    if (!loader_open(p, &o, &box->l)) return raise_error(L);
+    return 1;
+}
+
+static int l_batches(lua_State *L)
+{
+    lua_pushinteger(L, loader_batches(check_loader(L, 1)));
+    lua_pushinteger(L, loader_samples(check_loader(L, 1)));
+    return 2;
+}
+
+/* l:seek(epoch from 0, batch from 0) */
+static int l_seek(lua_State *L)
+{
+    Loader *l = check_loader(L, 1);
+    uint32_t epoch = (uint32_t)check_int(L, 2, "epoch", 0, UINT32_MAX);
+    int batch = (int)check_int(L, 3, "batch", 0, INT32_MAX);
+    if (!loader_seek(l, epoch, batch)) return raise_error(L);
+    return 0;
+}
+
+/* The blocks of the batch before no longer show memory of the ring. */
+static void forget_blocks(lua_State *L)
+{
+    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE) {
+        lua_pushnil(L);
+        while (lua_next(L, -2)) {
+            Block *b = test_block(L, lua_gettop(L));
+            if (b) b->t.data = NULL;
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+/* l:next() -> {epoch=, number=, last=, count=, samples={number, ...},
+ * fields={image=block, ...}}; blocks are valid until the next call */
+static int l_next(lua_State *L)
+{
+    Loader *l = check_loader(L, 1);
+    const Batch *b;
+    forget_blocks(L);
+    if (!loader_next(l, &b)) return raise_error(L);
+    lua_createtable(L, 0, 6);
+    lua_pushinteger(L, b->epoch);
+    lua_setfield(L, -2, "epoch");
+    lua_pushinteger(L, b->number);
+    lua_setfield(L, -2, "number");
+    lua_pushboolean(L, b->last);
+    lua_setfield(L, -2, "last");
+    lua_pushinteger(L, b->count);
+    lua_setfield(L, -2, "count");
+    lua_createtable(L, b->count, 0);
+    for (int i = 0; i < b->count; i++) {
+        lua_pushinteger(L, b->id[i].number + 1);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "samples");
+    lua_createtable(L, b->fields, 0);
+    for (int i = 0; i < b->fields; i++) {
+        Block *block = push_block(L);
+        block->t = b->field[i];
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, 1);
+    lua_setfield(L, -2, "fields");
+    return 1;
+}
+
+/* l:stats() -> batches, samples, seconds waited */
+static int l_stats(lua_State *L)
+{
+    LoaderStats s = loader_stats(check_loader(L, 1));
+    lua_pushinteger(L, s.batches);
+    lua_pushinteger(L, s.samples);
+    lua_pushnumber(L, s.wait_s);
+    return 3;
+}
+
+void bind_data(lua_State *L)
+{
+    static const luaL_Reg dataset[] = {{"cases", l_cases},
+                                       {"patients", l_patients},
+                                       {"fields", l_fields},
+                                       {NULL, NULL}};
+    static const luaL_Reg pipeline[] = {
+        {"samples", l_samples}, {"shape", l_shape}, {"report", l_report},
+        {"item", l_item},       {"facts", l_facts}, {"close", pipeline_gc},
+        {NULL, NULL}};
+    static const luaL_Reg loader[] = {
+        {"batches", l_batches}, {"seek", l_seek},     {"next", l_next},
+        {"stats", l_stats},     {"close", loader_gc}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"steps", l_steps},
+                                         {"add_step", l_add_step},
+                                         {"prepare_steps", l_prepare_steps},
+                                         {"open_dicom", l_dicom},
+                                         {"open_nifti", l_nifti},
+                                         {"split", l_split},
+                                         {"slabs", l_slabs},
+                                         {"pipeline", l_pipeline},
+                                         {"leaks", l_leaks},
+                                         {"loader", l_loader},
+                                         {NULL, NULL}};
+    new_type(L, "seg.dataset", dataset, dataset_gc);
+    new_type(L, "seg.pipeline", pipeline, pipeline_gc);
+    new_type(L, "seg.loader", loader, loader_gc);
+    luaL_newlib(L, functions);
+    lua_setfield(L, -2, "data");
+    bind_volume(L);
+}

@@ -1,0 +1,370 @@
+/* bind_graph.c -- nodes of the tape as Lua values, and op.*.
+ *
+ * One generic function serves every row of ops.def: operands first (nil for
+ * one that is absent), then an options table whose keys are the attributes
+ * of the row and `name`, the label of the node. */
+#include "bind.h"
+#include "op.h"
+#include <string.h>
+
+static const char GRAPH_KEY = 0;
+
+static int graph_gc(lua_State *L)
+{
+    graph_free(luaL_checkudata(L, 1, "seg.graph"));
+    return 0;
+}
+
+Graph *check_graph(lua_State *L)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &GRAPH_KEY);
+    Graph *g = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    return g;
+}
+
+int check_node(lua_State *L, int arg)
+{
+    int *n = luaL_testudata(L, arg, "seg.node");
+    if (!n) {
+        luaL_tolstring(L, arg, NULL);
+        raise_usage(L, "operand %d must be a node of the network, got %s", arg,
+                    lua_isnil(L, arg) ? "nothing" : lua_tostring(L, -1));
+        return -1;
+    }
+    return *n;
+}
+
+int opt_node(lua_State *L, int arg)
+{
+    return lua_isnoneornil(L, arg) ? -1 : check_node(L, arg);
+}
+
+void push_node(lua_State *L, int node)
+{
+    *(int *)new_object(L, "seg.node", sizeof(int)) = node;
+}
+
+/* Fill attribute i of `a` from the value on top of the stack. */
+static void set_attr(lua_State *L, Attr *a, int i)
+{
+    const AttrInfo *info = &op_info[a->op].attr[i];
+    if (info->kind == 'f') {
+        float f = (float)check_number(L, lua_gettop(L), info->name);
+        memcpy(&a->word[1 + i], &f, 4);
+    } else if (lua_isboolean(L, -1)) {
+        a->word[1 + i] = lua_toboolean(L, -1);
+    } else {
+        a->word[1 + i] = (int32_t)check_int(L, lua_gettop(L), info->name,
+                                            INT32_MIN, INT32_MAX);
+    }
+}
+
+/* Options at `arg` into `a`; returns the label. */
+static const char *read_options(lua_State *L, int arg, Attr *a)
+{
+    const OpInfo *info = &op_info[a->op];
+    const char *known[MAX_ATTR + 2] = {"name"};
+    if (lua_isnoneornil(L, arg)) return "";
+    for (int i = 0; i < info->attrs; i++) known[1 + i] = info->attr[i].name;
+    check_keys(L, arg, info->name, known);
+    for (int i = 0; i < info->attrs; i++) {
+        if (lua_getfield(L, arg, info->attr[i].name) != LUA_TNIL)
+            set_attr(L, a, i);
+        lua_pop(L, 1);
+    }
+    return opt_string(L, arg, "name", "");
+}
+
+static int l_op(lua_State *L)
+{
+    Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
+    const OpInfo *info = &op_info[op];
+    Attr a = op_default(op);
+    int in[MAX_IN], args = lua_gettop(L), out;
+    bool options = args > 0 && lua_istable(L, args);
+    int operands = args - options;
+    if (operands > info->in)
+        raise_usage(L, "%s: %d operands, takes %d", info->name, operands,
+                    info->in);
+    for (int i = 0; i < MAX_IN; i++)
+        in[i] = i < operands ? opt_node(L, i + 1) : -1;
+    const char *name = read_options(L, options ? args : args + 1, &a);
+    const char *where = push_where(L);
+    if (!graph_op(check_graph(L), &a, in, name, where, &out)) return raise_error(L);
+    push_node(L, out);
+    return 1;
+}
+
+/* A table {n, c, d, h, w} of user order at `arg` -> Dims and rank. */
+static void check_shape(lua_State *L, int arg, int rank, Dims *dim)
+{
+    int64_t shape[MAX_AXES];
+    luaL_checktype(L, arg, LUA_TTABLE);
+    int axes = (int)lua_rawlen(L, arg);
+    if (axes > 2 + RANK_MAX) raise_usage(L, "%d axes, at most 5", axes);
+    for (int i = 0; i < axes; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
+        lua_pop(L, 1);
+    }
+    if (!dims_from_user(shape, axes, rank, dim)) raise_error(L);
+}
+
+/* input(name, c, d, h, w, rank) */
+static int l_input(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    Dims dim = {.n = 1,
+                .c = (int32_t)check_int(L, 2, "c", 1, INT32_MAX),
+                .d = (int32_t)check_int(L, 3, "d", 1, INT32_MAX),
+                .h = (int32_t)check_int(L, 4, "h", 1, INT32_MAX),
+                .w = (int32_t)check_int(L, 5, "w", 1, INT32_MAX)};
+    int rank = (int)check_int(L, 6, "rank", 0, RANK_MAX), out;
+    const char *where = push_where(L);
+    if (!graph_input(check_graph(L), name, dim, rank, where, &out))
+        return raise_error(L);
+    push_node(L, out);
+    return 1;
+}
+
+/* param(name, shape in user order, rank, {init=, value=, trained=, decayed=})
+ * An existing parameter of the same name and shape is an error, as always. */
+static int l_param(lua_State *L)
+{
+    static const char *const kinds[] = {"uniform", "normal", "const", NULL};
+    static const char *const known[] = {"init", "value", "trained", "decayed",
+                                        NULL};
+    const char *name = luaL_checkstring(L, 1);
+    int rank = (int)check_int(L, 3, "rank", RANK_VECTOR, RANK_MAX), out, kind;
+    Dims dim;
+    check_shape(L, 2, rank, &dim);
+    check_keys(L, 4, "param", known);
+    const char *init = opt_string(L, 4, "init", "const");
+    for (kind = 0; kinds[kind] && strcmp(kinds[kind], init);) kind++;
+    if (!kinds[kind])
+        raise_usage(L, "init \"%s\" is not known; use uniform, normal, const",
+                    init);
+    Init how = {(InitKind)kind, opt_number(L, 4, "value", 0)};
+    bool trained = opt_bool(L, 4, "trained", true);
+    bool decayed = opt_bool(L, 4, "decayed", true);
+    const char *where = push_where(L);
+    if (!graph_param(check_graph(L), name, dim, rank, how, trained, decayed,
+                     where, &out))
+        return raise_error(L);
+    push_node(L, out);
+    return 1;
+}
+
+/* n.c, n.d, n.h, n.w, n.rank, n.name, n.shape (user order, without N) */
+static int node_index(lua_State *L)
+{
+    const Node *n = &check_graph(L)->node[check_node(L, 1)];
+    const char *key = luaL_checkstring(L, 2);
+    Dims d = n->y.dim;
+    const struct {
+        const char *key;
+        int64_t value;
+    } field[] = {{"n", d.n}, {"c", d.c}, {"d", d.d},
+                 {"h", d.h}, {"w", d.w}, {"rank", n->y.rank}};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        if (!strcmp(key, field[i].key)) {
+            lua_pushinteger(L, field[i].value);
+            return 1;
+        }
+    if (!strcmp(key, "name")) {
+        lua_pushstring(L, n->name);
+        return 1;
+    }
+    if (!strcmp(key, "kind")) {
+        lua_pushstring(L, n->kind == NODE_INPUT   ? "input"
+                          : n->kind == NODE_PARAM ? "param"
+                                                  : op_info[n->attr.op].name);
+        return 1;
+    }
+    if (!strcmp(key, "shape")) {
+        int64_t shape[2 + RANK_MAX];
+        int axes = dims_to_user(d, n->y.rank, shape);
+        lua_createtable(L, axes, 0);
+        for (int i = 0; i < axes; i++) {
+            lua_pushinteger(L, shape[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+        return 1;
+    }
+    return raise_usage(L,
+                       "a node has no field \"%s\" (known: n, c, d, h, w, "
+                       "rank, shape, name, kind)",
+                       key);
+}
+
+static int node_tostring(lua_State *L)
+{
+    const Node *n = &check_graph(L)->node[check_node(L, 1)];
+    char text[DIMS_TEXT];
+    lua_pushfstring(L, "%s %s %s",
+                    n->kind == NODE_INPUT   ? "input"
+                    : n->kind == NODE_PARAM ? "parameter"
+                                            : op_info[n->attr.op].name,
+                    n->name, dims_text(n->y.dim, n->y.rank, text));
+    return 1;
+}
+
+static int node_id(lua_State *L)
+{
+    lua_pushinteger(L, check_node(L, 1));
+    return 1;
+}
+
+static int node_equal(lua_State *L)
+{
+    lua_pushboolean(L, check_node(L, 1) == check_node(L, 2));
+    return 1;
+}
+
+/* a OP b where one may be a number: rows add, sub, mul, div and scale. */
+static int arithmetic(lua_State *L, Op op)
+{
+    int in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
+    bool left = lua_type(L, 1) == LUA_TNUMBER;
+    Attr a = op_default(op);
+    if (left || lua_type(L, 2) == LUA_TNUMBER) {
+        float v = (float)lua_tonumber(L, left ? 1 : 2);
+        in[0] = check_node(L, left ? 2 : 1);
+        a = op_default(OP_scale);
+        if (op == OP_add) a.scale.add = v;
+        if (op == OP_sub) a.scale.add = left ? v : -v;
+        if (op == OP_sub && left) a.scale.mul = -1;
+        if (op == OP_mul) a.scale.mul = v;
+        if (op == OP_div && left)
+            raise_usage(L, "a number divided by a node is not an operator; "
+                           "divide nodes");
+        if (op == OP_div) a.scale.mul = 1 / v;
+    } else {
+        in[0] = check_node(L, 1);
+        in[1] = check_node(L, 2);
+    }
+    const char *where = push_where(L);
+    if (!graph_op(check_graph(L), &a, in, "", where, &out)) return raise_error(L);
+    push_node(L, out);
+    return 1;
+}
+
+static int node_add(lua_State *L)
+{
+    return arithmetic(L, OP_add);
+}
+
+static int node_sub(lua_State *L)
+{
+    return arithmetic(L, OP_sub);
+}
+
+static int node_mul(lua_State *L)
+{
+    return arithmetic(L, OP_mul);
+}
+
+static int node_div(lua_State *L)
+{
+    return arithmetic(L, OP_div);
+}
+
+static int node_unm(lua_State *L)
+{
+    lua_pushnumber(L, -1);
+    lua_replace(L, 2);
+    return arithmetic(L, OP_mul);
+}
+
+/* a .. b joins channels, those of a first. */
+static int node_concat(lua_State *L)
+{
+    int in[MAX_IN] = {check_node(L, 1), check_node(L, 2), -1, -1, -1, -1};
+    Attr a = op_default(OP_concat);
+    int out;
+    const char *where = push_where(L);
+    if (!graph_op(check_graph(L), &a, in, "", where, &out)) return raise_error(L);
+    push_node(L, out);
+    return 1;
+}
+
+/* ops() -> rows for `segengine ops`: {name, in, grad, bound, attributes} */
+static int l_ops(lua_State *L)
+{
+    static const char *const bound[] = {"dot", "ulp", "exact", "nmse"};
+    lua_createtable(L, OP_COUNT, 0);
+    for (int i = 0; i < OP_COUNT; i++) {
+        const OpInfo *info = &op_info[i];
+        lua_createtable(L, 0, 5);
+        lua_pushstring(L, info->name);
+        lua_setfield(L, -2, "name");
+        lua_pushinteger(L, info->in);
+        lua_setfield(L, -2, "operands");
+        lua_pushboolean(L, info->grad);
+        lua_setfield(L, -2, "grad");
+        lua_pushstring(L, bound[info->bound]);
+        lua_setfield(L, -2, "bound");
+        lua_createtable(L, info->attrs, 0);
+        for (int k = 0; k < info->attrs; k++) {
+            lua_pushfstring(L, "%s=%f", info->attr[k].name,
+                            info->attr[k].def);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "attributes");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* graph_text({root nodes}) -> text that seg_open reads back */
+static int l_graph_text(lua_State *L)
+{
+    int root[64], roots;
+    char *text;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    for (roots = 0; roots < 64; roots++) {
+        if (lua_rawgeti(L, 1, roots + 1) == LUA_TNIL) break;
+        root[roots] = check_node(L, lua_gettop(L));
+    }
+    Graph *g = check_graph(L);
+    ArenaMark mark = arena_mark(&g->mem);
+    if (!graph_print(g, root, roots, &g->mem, &text)) return raise_error(L);
+    // the text is copied into the Lua state before its memory goes back
+    lua_pushstring(L, text);
+    arena_rewind(&g->mem, mark);
+    return 1;
+}
+
+void bind_graph(lua_State *L)
+{
+    static const luaL_Reg graph[] = {{NULL, NULL}};
+    static const luaL_Reg node[] = {{"__index", node_index},
+                                    {"__tostring", node_tostring},
+                                    {"__eq", node_equal},
+                                    {"__add", node_add},
+                                    {"__sub", node_sub},
+                                    {"__mul", node_mul},
+                                    {"__div", node_div},
+                                    {"__unm", node_unm},
+                                    {"__concat", node_concat},
+                                    {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", l_input},
+                                         {"param", l_param},
+                                         {"node_id", node_id},
+                                         {"ops", l_ops},
+                                         {"graph_text", l_graph_text},
+                                         {NULL, NULL}};
+    new_type(L, "seg.graph", graph, graph_gc);
+    new_type(L, "seg.node", node, NULL);
+    new_object(L, "seg.graph", sizeof(Graph));
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &GRAPH_KEY);
+    luaL_setfuncs(L, functions, 0);
+    lua_createtable(L, 0, OP_COUNT);
+    for (int i = 0; i < OP_COUNT; i++) {
+        lua_pushinteger(L, i);
+        lua_pushcclosure(L, l_op, 1);
+        lua_setfield(L, -2, op_info[i].name);
+    }
+    lua_setfield(L, -2, "op");
+}

@@ -1,0 +1,371 @@
+/* bind_volume.c -- predictions and volumes as Lua objects.
+ *
+ * A prediction collects the network's outputs of one case, slice by slice, on
+ * the prepared grid; restore() brings it to the grid of the input, where it
+ * is written as NIfTI or DICOM SEG. */
+#include "bind.h"
+#include "nifti.h"
+#include "pipeline.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct Prediction {
+    Pipeline *p;
+    const Prepared *like; /* held until the prediction goes */
+    Volume v;
+} Prediction;
+
+typedef struct VolumeBox {
+    Volume v;
+} VolumeBox;
+
+static Prediction *check_prediction(lua_State *L, int arg)
+{
+    Prediction *q = luaL_checkudata(L, arg, "seg.prediction");
+    if (!q->p) raise_usage(L, "this prediction is closed");
+    return q;
+}
+
+static int prediction_gc(lua_State *L)
+{
+    Prediction *q = luaL_checkudata(L, 1, "seg.prediction");
+    if (q->like) pipeline_put(q->p, q->like);
+    pipeline_free(q->p);
+    volume_free(&q->v);
+    *q = (Prediction){NULL, NULL, q->v};
+    return 0;
+}
+
+static Volume *check_volume(lua_State *L, int arg)
+{
+    return &((VolumeBox *)luaL_checkudata(L, arg, "seg.volume"))->v;
+}
+
+static int volume_gc(lua_State *L)
+{
+    volume_free(check_volume(L, 1));
+    return 0;
+}
+
+/* data.prediction(pipeline, case, channels) */
+static int l_prediction(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    int cases = pipeline_dataset(p)->count;
+    int item = (int)check_int(L, 2, "case", 1, cases) - 1;
+    int channels = (int)check_int(L, 3, "channels", 1, 4096);
+    Prediction *q = new_object(L, "seg.prediction", sizeof *q);
+    pipeline_hold(p);
+    q->p = p;
+    if (!pipeline_get(p, item, &q->like) ||
+        !prediction_new(q->like, channels, &q->v))
+        return raise_error(L);
+    return 1;
+}
+
+/* q:put(slice (from 1; 0: all), array (N,C,...), n) : sample n of a batch */
+static int l_put(lua_State *L)
+{
+    Prediction *q = check_prediction(L, 1);
+    int slice = (int)check_int(L, 2, "slice", 0, INT32_MAX) - 1;
+    Array *a = check_array(L, 3);
+    int n = (int)check_int(L, 4, "sample", 1, a->axes ? a->shape[0] : 1) - 1;
+    Dims want = q->v.voxels.dim, got;
+    int rank = slice < 0 ? 3 : 2;
+    if (slice >= 0) want.d = 1;
+    want.n = 1;
+    if (!dims_from_user(a->shape, a->axes, rank, &got)) return raise_error(L);
+    got.n = 1;
+    if (!dims_equal(want, got) || slice >= q->v.voxels.dim.d) {
+        char w[DIMS_TEXT], g[DIMS_TEXT];
+        raise_usage(L, "a prediction of shape %s does not fit %s",
+                    dims_text(got, rank, g), dims_text(want, rank, w));
+    }
+    float *memory = lua_newuserdatauv(L, (size_t)numel(got) * sizeof(float), 0);
+    Tensor t = {.dim = got, .type = F32, .rank = rank, .data = memory};
+    tensor_from_user(a->data + (int64_t)n * numel(got), &t);
+    prediction_put(&q->v, q->like, slice, memory);
+    return 0;
+}
+
+/* q:restore() -> volume of probabilities on the grid of the input */
+static int l_restore(lua_State *L)
+{
+    Prediction *q = check_prediction(L, 1);
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!prediction_restore(&q->v, q->like, &box->v)) return raise_error(L);
+    return 1;
+}
+
+/* v:labels(threshold) -> volume of class numbers: 1 where the one channel is
+ * above the threshold; of several channels the largest, counted from 0 */
+static int l_labels(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    double threshold = luaL_optnumber(L, 2, 0.5);
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    Dims d = v->voxels.dim;
+    int channels = d.c;
+    if (v->voxels.type != F32 || channels > 256)
+        raise_usage(L, "labels are made from probabilities of at most 256 "
+                       "classes");
+    d.c = 1;
+    if (!volume_new(&box->v, d, U8)) return raise_error(L);
+    memcpy(box->v.affine, v->affine, sizeof v->affine);
+    box->v.unit = UNIT_LABEL;
+    const float *p = v->voxels.data;
+    uint8_t *y = box->v.voxels.data;
+    for (int64_t i = 0, n = numel(d); i < n; i++, p += channels) {
+        int best = 0;
+        for (int c = 1; c < channels; c++)
+            if (p[c] > p[best]) best = c;
+        y[i] = channels > 1 ? (uint8_t)best : (double)*p > threshold;
+    }
+    return 1;
+}
+
+/* == looking at files ================================================== */
+
+/* data.read_nifti(path) -> volume */
+static int l_read_nifti(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!nifti_read(path, NULL, &box->v, NULL)) return raise_error(L);
+    return 1;
+}
+
+/* data.dicom_ready() -> true, or false and how to get it */
+static int l_dicom_ready(lua_State *L)
+{
+    bool ok = dicom_ready();
+    lua_pushboolean(L, ok);
+    lua_pushstring(L, ok ? "" : err_text());
+    return 2;
+}
+
+static int l_dicom_is_file(lua_State *L)
+{
+    lua_pushboolean(L, dicom_is_file(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+typedef struct Scan {
+    Arena mem;
+    DicomIndex index;
+} Scan;
+
+static int scan_gc(lua_State *L)
+{
+    arena_release(&((Scan *)luaL_checkudata(L, 1, "seg.scan"))->mem);
+    return 0;
+}
+
+/* data.scan(path) -> scan, { {patient=, study=, series=, description=,
+ * modality=, kind=, rows=, cols=, count=, folder=}, ... } */
+static int l_scan(lua_State *L)
+{
+    static const char *const kind[] = {"image", "multi-frame", "SEG"};
+    const char *path = luaL_checkstring(L, 1);
+    Scan *scan = new_object(L, "seg.scan", sizeof *scan);
+    if (!dicom_scan(path, NULL, &scan->mem, &scan->index))
+        return raise_error(L);
+    lua_createtable(L, scan->index.count, 0);
+    for (int i = 0; i < scan->index.count; i++) {
+        const DicomSeries *s = &scan->index.series[i];
+        const struct {
+            const char *key, *value;
+        } text[] = {{"patient", s->patient_id},
+                    {"study", s->study_uid},
+                    {"series", s->series_uid},
+                    {"description", s->description},
+                    {"modality", s->modality},
+                    {"kind", kind[s->kind]},
+                    {"folder", s->folder}};
+        const struct {
+            const char *key;
+            int value;
+        } number[] = {{"rows", s->rows}, {"cols", s->cols},
+                      {"count", s->count}, {"frames", s->frames}};
+        lua_createtable(L, 0, 11);
+        for (size_t k = 0; k < sizeof text / sizeof *text; k++) {
+            lua_pushstring(L, text[k].value);
+            lua_setfield(L, -2, text[k].key);
+        }
+        for (size_t k = 0; k < sizeof number / sizeof *number; k++) {
+            lua_pushinteger(L, number[k].value);
+            lua_setfield(L, -2, number[k].key);
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 2;
+}
+
+/* scan:load(i) -> volume, notes as text */
+static int l_scan_load(lua_State *L)
+{
+    Scan *scan = luaL_checkudata(L, 1, "seg.scan");
+    int i = (int)check_int(L, 2, "series", 1, scan->index.count) - 1;
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    DicomNotes notes = {{NULL}, NULL, NULL, 0};
+    bool ok = dicom_load(&scan->index.series[i], NULL, &box->v, &notes);
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (const DicomNote *n = notes.first; n; n = n->next) {
+        luaL_addstring(&b, n->text);
+        luaL_addchar(&b, '\n');
+    }
+    luaL_pushresult(&b);
+    dicom_notes_free(&notes);
+    return ok ? 2 : raise_error(L);
+}
+
+/* v:stats() -> {min=, max=, mean=, sd=, nonzero=, type=, voxels=} */
+static int l_stats(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    int64_t n = numel(v->voxels.dim), nonzero = 0;
+    double lo = 0, hi = 0, sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = v->voxels.type == U8    ? ((uint8_t *)v->voxels.data)[i]
+                   : v->voxels.type == I16 ? ((int16_t *)v->voxels.data)[i]
+                                           : tensor_get(&v->voxels, i);
+        if (i == 0 || x < lo) lo = x;
+        if (i == 0 || x > hi) hi = x;
+        sum += x, squares += x * x, nonzero += x != 0;
+    }
+    double mean = sum / (double)n, var = squares / (double)n - mean * mean;
+    const struct {
+        const char *key;
+        double value;
+    } fact[] = {{"min", lo},
+                {"max", hi},
+                {"mean", mean},
+                {"sd", sqrt(var > 0 ? var : 0)},
+                {"nonzero", (double)nonzero / (double)n}};
+    lua_createtable(L, 0, 7);
+    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
+        lua_pushnumber(L, fact[i].value);
+        lua_setfield(L, -2, fact[i].key);
+    }
+    lua_pushinteger(L, n);
+    lua_setfield(L, -2, "voxels");
+    lua_pushstring(L, dtype_name(v->voxels.type));
+    lua_setfield(L, -2, "type");
+    return 1;
+}
+
+/* v:slice(k) -> array (h, w) of slice k from 1 */
+static int l_slice(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    Dims d = v->voxels.dim;
+    int64_t k = check_int(L, 2, "slice", 1, d.d) - 1;
+    int64_t shape[2] = {d.h, d.w}, size = (int64_t)d.h * d.w;
+    Volume f = {0};
+    Array *a = push_array(L, 2, shape);
+    if (!volume_to_f32(v, &f)) return raise_error(L);
+    const float *from = (const float *)f.voxels.data + k * size * d.c;
+    for (int64_t i = 0; i < size; i++) a->data[i] = from[i * d.c];
+    volume_free(&f);
+    return 1;
+}
+
+/* v:count() -> voxels that are not 0, millilitres they fill */
+static int l_count(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    double mm[3];
+    int64_t n = 0;
+    if (v->voxels.type != U8) raise_usage(L, "count is for labels");
+    const uint8_t *p = v->voxels.data;
+    for (int64_t i = 0, all = numel(v->voxels.dim); i < all; i++)
+        n += p[i] != 0;
+    volume_spacing_mm(v, mm);
+    lua_pushinteger(L, n);
+    lua_pushnumber(L, (double)n * mm[0] * mm[1] * mm[2] / 1000);
+    return 2;
+}
+
+static int volume_tostring(lua_State *L)
+{
+    char text[VOLUME_TEXT];
+    lua_pushstring(L, volume_text(check_volume(L, 1), text));
+    return 1;
+}
+
+/* The NIfTI header of the file that `item` of `ds` was read from, if it was
+ * one: a result is written the way its input was. */
+static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
+{
+    const char *path = ds->cases[item].field[0].source->path;
+    Volume v = {0};
+    if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
+    bool ok = nifti_read(path, NULL, &v, h);
+    volume_free(&v);
+    return ok;
+}
+
+/* v:write_nifti(path, dataset, case) */
+static int l_write_nifti(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    const char *path = luaL_checkstring(L, 2);
+    const Dataset *ds = check_dataset(L, 3);
+    int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
+    NiftiHeader h;
+    bool like = header_of(ds, item, &h);
+    if (!nifti_write(path, v, like ? &h : NULL)) return raise_error(L);
+    return 0;
+}
+
+/* v:write_seg(path, dataset, case, {segment names}) -> false when the case
+ * does not come from DICOM */
+static int l_write_seg(lua_State *L)
+{
+    enum { MAX_SEGMENTS = 255 };
+    Volume *v = check_volume(L, 1);
+    const char *path = luaL_checkstring(L, 2), *name[MAX_SEGMENTS];
+    const Dataset *ds = check_dataset(L, 3);
+    int item = (int)check_int(L, 4, "case", 1, ds->count) - 1, n = 0;
+    luaL_checktype(L, 5, LUA_TTABLE);
+    while (n < MAX_SEGMENTS && lua_rawgeti(L, 5, n + 1) == LUA_TSTRING) {
+        name[n++] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    const DicomSeries *series = case_series(ds, item);
+    lua_pushboolean(L, series != NULL);
+    if (series && !dicom_write_seg(path, v, name, n, series))
+        return raise_error(L);
+    return 1;
+}
+
+void bind_volume(lua_State *L)
+{
+    static const luaL_Reg prediction[] = {{"put", l_put},
+                                          {"restore", l_restore},
+                                          {"close", prediction_gc},
+                                          {NULL, NULL}};
+    static const luaL_Reg volume[] = {{"labels", l_labels},
+                                      {"count", l_count},
+                                      {"stats", l_stats},
+                                      {"slice", l_slice},
+                                      {"write_nifti", l_write_nifti},
+                                      {"write_seg", l_write_seg},
+                                      {"close", volume_gc},
+                                      {"__tostring", volume_tostring},
+                                      {NULL, NULL}};
+    static const luaL_Reg scan[] = {{"load", l_scan_load}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"prediction", l_prediction},
+                                         {"read_nifti", l_read_nifti},
+                                         {"dicom_ready", l_dicom_ready},
+                                         {"dicom_is_file", l_dicom_is_file},
+                                         {"scan", l_scan},
+                                         {NULL, NULL}};
+    new_type(L, "seg.prediction", prediction, prediction_gc);
+    new_type(L, "seg.volume", volume, volume_gc);
+    new_type(L, "seg.scan", scan, scan_gc);
+    lua_getfield(L, -1, "data");
+    luaL_setfuncs(L, functions, 0);
+    lua_pop(L, 1);
+}

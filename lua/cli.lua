@@ -1,0 +1,189 @@
+-- cli.lua -- the command line, in one place.
+--
+--   segengine SCRIPT.lua [COMMAND] [--key value ...]
+--
+-- Flags are listed once, in the tables below; the help is made from them.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local util = require "seg.util"
+
+local fail = util.fail
+
+-- Commands of a recipe: what they do, what runs them.
+local commands = {
+  { "train", "train the network (the command when none is given)" },
+  { "evaluate", "measure trained weights on a part: --weights FILE --split valid|test" },
+  { "predict", "segment new images: --weights FILE --in PATH --out DIR" },
+  { "plan", "memory, parameters and arithmetic; opens no data and no device" },
+  { "bench", "measured time per layer and step" },
+  { "export", "write weights for others: --weights FILE --safetensors FILE" },
+}
+
+-- Flags that are not config keys: name, whether a value follows, help.
+local flags = {
+  { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
+  { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
+  { "resume", true, "DIR or auto: continue a run" },
+  { "weights", true, "FILE: a checkpoint; else the best of the newest run" },
+  { "in", true, "PATH: image or folder to segment" },
+  { "split", true, "valid or test: the part to evaluate" },
+  { "safetensors", true, "FILE: where export writes" },
+  { "twin", true, "DIR: export initial weights, batches and losses for another framework" },
+  { "quiet", false, "results only" },
+  { "json", false, "results as JSON" },
+}
+
+local function usage()
+  local out = {
+    "segengine " .. core.version .. " -- trains, evaluates and runs medical-image networks",
+    "research use only, not a medical device",
+    "",
+    "segengine SCRIPT.lua [COMMAND] [--key value ...]",
+  }
+  for _, c in ipairs(commands) do out[#out + 1] = string.format("  %-13s %s", c[1], c[2]) end
+  out[#out + 1] = ""
+  out[#out + 1] = "segengine doctor            what this machine offers, and what is missing"
+  out[#out + 1] = "segengine inspect PATH      any image, series, array or checkpoint"
+  out[#out + 1] = "segengine ops               the operator table"
+  out[#out + 1] = "segengine --help | --version"
+  out[#out + 1] = ""
+  for _, f in ipairs(flags) do out[#out + 1] = string.format("  --%-13s %s", f[1], f[3]) end
+  for _, r in ipairs(config.reserved) do
+    local default = r[2] == nil and "" or string.format(" (%s)", tostring(r[2]))
+    out[#out + 1] = string.format("  --%-13s %s%s", r[1], r.help, default)
+  end
+  out[#out + 1] = ""
+  out[#out + 1] = "Every key of a recipe's seg.config is an option too. Exit codes: 0 ok,"
+  out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged, 130 after Ctrl-C has saved a"
+  out[#out + 1] = "checkpoint."
+  return table.concat(out, "\n")
+end
+
+local function known(list, name)
+  for _, e in ipairs(list) do if e[1] == name then return e end end
+end
+
+local function names(list)
+  local out = {}
+  for i, e in ipairs(list) do out[i] = e[1] end
+  return out
+end
+
+-- args[from ...] into config.line; returns the command. `out` is a flag of
+-- predict and a config key of all others: both are served by the key.
+local function parse(args, from)
+  local line, command, i = config.line, nil, from
+  while args[i] do
+    local word = args[i]
+    local name, value = word:match("^%-%-([%w_]+)=?(.*)$")
+    local joined = word:find("=", 1, true) ~= nil
+    if not name then
+      if command or not known(commands, word) then
+        fail("usage", 'command "%s" is not known; %s', word, util.suggest(word, names(commands)))
+      end
+      command = word
+    else
+      local flag = known(flags, name)
+      local takes = not flag or flag[2]
+      if takes and not joined then
+        i = i + 1
+        value = args[i]
+        -- a switch of the recipe may stand alone: --augment
+        if value == nil or value:match("^%-%-%a") then
+          if flag then fail("usage", "--%s wants a value: %s", name, flag[3]) end
+          value, i = "", i - 1
+        end
+      end
+      if name == "set" then
+        local k, v = value:match("^([%w_]+)=(.*)$")
+        if not k then fail("usage", '--set wants KEY=VALUE, got "%s"', value) end
+        line.options[#line.options + 1] = { k, v }
+      elseif flag then
+        line.flags[name] = takes and value or true
+      else
+        line.options[#line.options + 1] = { name, value }
+      end
+    end
+    i = i + 1
+  end
+  return command or "train"
+end
+
+-- What seg.config needs to know before the script calls it: the config of a
+-- run that is resumed.
+local function prepare_resume(script)
+  local flags_given = config.line.flags
+  if not flags_given.resume then return nil end
+  local run = require "seg.run"
+  local out = "runs"
+  for _, o in ipairs(config.line.options) do if o[1] == "out" then out = o[2] end end
+  local folder = run.resume(flags_given.resume, out, util.stem(script))
+  if folder then
+    flags_given.saved_config = util.read_file(folder .. "/config.txt")
+  end
+  return folder
+end
+
+local function run_command(command, recipe, script, text, resume)
+  local name = util.stem(script)
+  if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
+  local module = command == "evaluate" and "predict" or command
+  return require("seg." .. module).command(recipe, name, command)
+end
+
+local function run_script(args)
+  local script = args[1]
+  local text = util.read_file(script)
+  local rest = table.move(args, 2, #args, 1, {})
+  rest[0] = script
+  _G.arg = rest
+  local chunk, why = load(text, "@" .. script, "t")
+  if not chunk then fail("usage", "%s", why) end
+  -- options are understood when the script asks for them, so a plain script
+  -- may have arguments of its own
+  local command, resume
+  local original = config.config
+  local function with_line(f)
+    return function(...)
+      if not command then
+        command = parse(args, 2)
+        resume = prepare_resume(script)
+      end
+      return f(...)
+    end
+  end
+  local seg, recipes = require "seg", require "seg.recipe"
+  seg.config = with_line(original)
+  seg.recipe = with_line(recipes.recipe)
+  chunk(table.unpack(rest))
+  if not recipes.current then return 0 end
+  return run_command(command, recipes.current, script, text, resume)
+end
+
+local standalone = {
+  doctor = function() return require("seg.doctor").command() end,
+  inspect = function(args) return require("seg.inspect").command(args[2]) end,
+  ops = function() return require("seg.doctor").ops() end,
+  ["--help"] = function() print(usage()) return 0 end,
+  ["-h"] = function() print(usage()) return 0 end,
+  ["--version"] = function()
+    print("segengine " .. core.version .. " (" .. core.build .. ")")
+    print("research use only, not a medical device")
+    return 0
+  end,
+}
+
+return function(args)
+  if not args[1] then
+    io.stderr:write(usage(), "\n")
+    return 2
+  end
+  local f = standalone[args[1]]
+  if f then return f(args) end
+  if not args[1]:match("%.lua$") and not util.exists(args[1]) then
+    fail("usage", 'there is no script or command "%s"; %s', args[1],
+         util.suggest(args[1], { "doctor", "inspect", "ops", "--help", "--version" }))
+  end
+  return run_script(args)
+end

@@ -1,0 +1,187 @@
+-- config.lua -- the numbers of a run: defaults, presets, the command line.
+--
+-- Later wins: defaults of the recipe; its preset; the saved config of a run
+-- that is resumed; the command line from left to right. A value has the type
+-- of its default; an unknown key is an error that names the nearest.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+-- Keys that every recipe has: default and help. `type` where the default is
+-- nil. free: may differ when a run is resumed.
+M.reserved = {
+  { "data", nil, type = "string", help = "folder or file with the images", free = true },
+  { "out", "runs", help = "where runs are kept", free = true },
+  { "seed", 42, help = "of weights, order, augmentation and split" },
+  { "device", "auto", help = "cpu, ref, cuda, cuda:N or auto", free = true },
+  { "threads", 0, help = "compute threads; 0: the cores, less one when more than four",
+    free = true },
+  { "workers", 2, help = "loader threads; any number gives the same batches", free = true },
+  { "precision", "f32", help = "f32" },
+  { "epochs", 1, help = "passes over the training set", free = true },
+  { "batch", 1, help = "samples a step" },
+  { "steps", 0, help = "stop after so many steps in all; 0: never", free = true },
+  { "save_every", 10, help = "epochs between numbered checkpoints", free = true },
+  { "keep_last", 5, help = "numbered checkpoints that are kept", free = true },
+  { "cache_mb", 4096, help = "decoded volumes kept in memory, in MiB", free = true },
+}
+
+-- What the command line gave; cli.lua fills it before the script runs.
+-- options: list of {key, value}; preset, resume, weights, ... as `flags`.
+M.line = { options = {}, flags = {} }
+
+-- The resolved values, and what of them belongs into files.
+M.values, M.preset, M.declared = nil, nil, {}
+
+local function kind_of(key, default)
+  for _, r in ipairs(M.reserved) do
+    if r[1] == key and r.type then return r.type end
+  end
+  return math.type(default) or type(default)
+end
+
+-- Text of the command line as a value of the default's kind.
+local function convert(key, text, default)
+  local kind = kind_of(key, default)
+  if kind == "string" then return text end
+  if kind == "integer" then
+    local v = math.tointeger(tonumber(text))
+    if v then return v end
+    fail("usage", '--%s wants a whole number, got "%s"', key, text)
+  elseif kind == "float" then
+    local v = tonumber(text)
+    if v and v == v then return v + 0.0 end
+    fail("usage", '--%s wants a number, got "%s"', key, text)
+  elseif kind == "boolean" then
+    if text == "true" or text == "" then return true end
+    if text == "false" then return false end
+    fail("usage", '--%s wants true or false, got "%s"', key, text)
+  elseif kind == "table" then
+    local list = {}
+    for part in (text .. ","):gmatch("([^,]*),") do
+      list[#list + 1] = tonumber(part) or part
+    end
+    return list
+  end
+  fail("usage", "--%s cannot be set here", key)
+end
+
+local function set(values, key, v, from)
+  if not M.declared[key] then
+    fail("usage", '%s: unknown key "%s"; %s', from, key,
+         util.suggest(key, util.sorted_keys(M.declared)))
+  end
+  values[key] = v
+end
+
+-- One line a key, sorted: what a run folder keeps and resume reads.
+function M.print(values, keep)
+  local rows = {}
+  for _, k in ipairs(util.sorted_keys(values)) do
+    local v = values[k]
+    if not keep or keep(k) then
+      if type(v) == "table" then v = table.concat(v, ",")
+      elseif type(v) == "number" then v = util.number(v) end
+      rows[#rows + 1] = k .. " = " .. tostring(v)
+    end
+  end
+  return table.concat(rows, "\n") .. "\n"
+end
+
+-- True for keys whose value may go into a file that leaves the machine and
+-- that a resumed run must not change.
+function M.fixed(key)
+  for _, r in ipairs(M.reserved) do
+    if r[1] == key then return not r.free end
+  end
+  return true
+end
+
+local function read_saved(text, values)
+  local saved = {}
+  for line in text:gmatch("[^\n]+") do
+    local k, v = line:match("^([%w_]+) = (.*)$")
+    if k and M.declared[k] and M.fixed(k) then
+      saved[k] = convert(k, v, values[k])
+    elseif k and M.declared[k] then
+      saved[k] = convert(k, v, values[k])
+    end
+  end
+  return saved
+end
+
+local function same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  return table.concat(a, ",") == table.concat(b, ",")
+end
+
+-- seg.config{...}: the table of values, errors on keys it does not have.
+function M.config(defaults)
+  if M.values then fail("usage", "seg.config was called before; one recipe has one config") end
+  defaults = defaults or {}
+  local values, flags = {}, M.line.flags
+  M.declared = {}
+  for _, r in ipairs(M.reserved) do
+    M.declared[r[1]], values[r[1]] = true, r[2]
+  end
+  for k, v in pairs(defaults) do
+    if k ~= "presets" then M.declared[k], values[k] = true, v end
+  end
+
+  -- the preset: asked for, else `full` with data and `demo` without
+  local presets, has_data = defaults.presets or {}, false
+  for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
+  has_data = has_data or defaults.data ~= nil
+  M.preset = flags.preset or (has_data and "full" or "demo")
+  if flags.preset and not presets[flags.preset] then
+    fail("usage", '--preset "%s" is not one of this recipe; %s', flags.preset,
+         util.suggest(flags.preset, util.sorted_keys(presets)))
+  end
+  for k, v in pairs(presets[M.preset] or {}) do set(values, k, v, "preset " .. M.preset) end
+
+  local saved = flags.saved_config and read_saved(flags.saved_config, values) or {}
+  for k, v in pairs(saved) do values[k] = v end
+  for _, o in ipairs(M.line.options) do
+    local key = o[1]
+    if not M.declared[key] then set(values, key, nil, "command line") end
+    local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
+    if saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
+      fail("usage", "--%s %s differs from the run that is resumed (%s); start a new run, or "
+           .. "change only epochs, device, threads, workers, save_every, keep_last, out",
+           key, o[2], tostring(saved[key]))
+    end
+    values[key] = v
+  end
+  M.values = values
+  return setmetatable({}, {
+    __index = function(_, k)
+      if M.declared[k] then return values[k] end
+      fail("usage", 'the config has no key "%s"; %s', tostring(k),
+           util.suggest(k, util.sorted_keys(M.declared)))
+    end,
+    __newindex = function(_, k)
+      fail("usage", 'config key "%s" is set; a recipe reads its config and does not change it',
+           tostring(k))
+    end,
+    __pairs = function() return pairs(values) end,
+  })
+end
+
+-- Values of the reserved keys for scripts that call seg.recipe without
+-- seg.config.
+function M.ensure()
+  if not M.values then M.config {} end
+  return M.values
+end
+
+-- The number of threads of a config as the session wants it.
+function M.device()
+  local v = M.ensure()
+  return { device = v.device, threads = v.threads, seed = v.seed }
+end
+
+core.config = M
+return M

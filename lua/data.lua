@@ -1,0 +1,170 @@
+-- data.lua -- where images come from and what happens to them on the way.
+--
+-- A set is a description: a source (files, made-up patients), which part of
+-- it, and steps. Nothing is opened before it is needed, so `plan` works
+-- without data. Steps run in C on worker threads; each is checked on the
+-- recipe's line when it is written.
+--
+--   local cases = data.dicom { root = cfg.data, image = "FLAIR", mask = "MASK" }
+--   local train, valid, test = cases:split { valid = 0.15, test = 0.2, seed = 42 }
+--   train = train:fit { h = 256, w = 256 }:normalize {}:slices {}
+--     :augment { flip = { axis = "w" } }:batches { size = 16, shuffle = true }
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local options, none, fail = util.options, util.none, util.fail
+local M = {}
+
+local Set = {}
+Set.__index = Set
+
+-- `open` gives the core data set when it is first wanted.
+local function new_set(source, open)
+  return setmetatable({ source = source, open = open, steps = "", batch = {} }, Set)
+end
+
+local function copy(set)
+  local out = {}
+  for k, v in pairs(set) do out[k] = v end
+  return setmetatable(out, Set)
+end
+
+-- The opened core data set; opened once, shared by all sets made from it.
+function Set:dataset()
+  return self.open()
+end
+
+local function once(f)
+  local value
+  return function()
+    if value == nil then value = f() end
+    return value
+  end
+end
+
+-- Sources ---------------------------------------------------------------------
+
+local common = { root = none, image = none, mask = none, labels = none, patient = "auto",
+                 resample_mask = false, skip_unmatched = false }
+
+local function source(kind, more, open)
+  local known = {}
+  for k, v in pairs(common) do known[k] = v end
+  for k, v in pairs(more) do known[k] = v end
+  M[kind] = function(o)
+    o = options("data." .. kind, o, known)
+    if type(o.root) ~= "string" then
+      fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
+           tostring(o.root))
+    end
+    local root = o.root
+    o.root = nil
+    local where = { kind = kind, root = root, options = o }
+    return new_set(where, once(function() return open(root, o) end))
+  end
+end
+
+-- DICOM series: image = series description, folder name or UID (a list: as
+-- channels); mask = the same for a mask series or a SEG.
+source("dicom", { segments = none, partial = false, assume_hu = false, resample_tilt = false,
+                  assume_implicit_le = false }, core.data.open_dicom)
+
+-- NIfTI files: patterns with * for image and mask, paired by what the star
+-- matches.
+source("nifti", {}, core.data.open_nifti)
+
+-- Parts -----------------------------------------------------------------------
+
+-- Sets of the three parts of a core split, made when the first is wanted.
+local function parts(set, split)
+  local made = once(function() return table.pack(split(set:dataset())) end)
+  local out = {}
+  for i, name in ipairs { "train", "valid", "test" } do
+    out[i] = copy(set)
+    out[i].part = name
+    out[i].open = function()
+      local ds = made()[i]
+      if not ds then fail("data", "the split leaves nothing for %s", name) end
+      return ds
+    end
+  end
+  return table.unpack(out)
+end
+
+-- By patient, drawn from the seed: a share below 1 (test of all, then valid of
+-- the rest), a whole number of patients, or a list of names for each part.
+function Set:split(o)
+  o = options("split", o, { seed = 0, train = none, valid = none, test = none })
+  return parts(self, function(ds) return core.data.split(ds, o) end)
+end
+
+-- For one subject: valid and test get slices between two fractions of each
+-- volume, train the rest without `gap` of them on either side.
+function Set:slabs(o)
+  o = options("slabs", o, { valid = none, test = none, gap = 0.02 })
+  return parts(self, function(ds) return core.data.slabs(ds, o) end)
+end
+
+-- Steps -----------------------------------------------------------------------
+
+for _, row in ipairs(core.data.steps()) do
+  if row.phase ~= "sample" then
+    Set[row.name] = function(self, o)
+      local out = copy(self)
+      out.steps = core.data.add_step(self.steps, row.name, o)
+      return out
+    end
+  end
+end
+
+-- Random changes of training samples, in the order of steps.def.
+function Set:augment(o)
+  local out, left = copy(self), {}
+  for k, v in pairs(o or {}) do left[k] = v end
+  local names = {}
+  for _, row in ipairs(core.data.steps()) do
+    if row.phase == "sample" then
+      names[#names + 1] = row.name
+      local v = left[row.name]
+      left[row.name] = nil
+      if v then out.steps = core.data.add_step(out.steps, row.name, v == true and {} or v) end
+    end
+  end
+  local unknown = next(left)
+  if unknown then
+    fail("usage", 'augment: unknown change "%s"; %s', tostring(unknown),
+         util.suggest(unknown, names))
+  end
+  out.augmented = true
+  return out
+end
+
+function Set:batches(o)
+  local out = copy(self)
+  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false })
+  return out
+end
+
+-- Opening ---------------------------------------------------------------------
+
+-- The core pipeline of this set: every case prepared once, in threads.
+function Set:pipeline(o)
+  return core.data.pipeline(self:dataset(), self.steps, {
+    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed })
+end
+
+function Set:loader(pipeline, o)
+  return core.data.loader(pipeline, {
+    batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
+    drop_last = self.batch.drop_last or false, augment = self.augmented or false,
+    workers = o.workers, prefetch = o.prefetch, seed = o.seed })
+end
+
+-- The steps of prediction: those before augmentation.
+function Set:prepare_steps()
+  return core.data.prepare_steps(self.steps)
+end
+
+M.new_set, M.once = new_set, once
+return M

@@ -1,0 +1,65 @@
+-- doctor.lua -- what this machine offers, and the operator table.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local sys = core.sys
+local M = {}
+
+-- Each check: name, function -> ok, text. `ok` false makes the exit code 1;
+-- nil is a remark.
+local checks = {
+  { "program", function() return true, "segengine " .. core.version .. ", " .. core.build end },
+  { "processor", function()
+    local m = sys.machine()
+    return true, string.format("%d cores, %s; kernels: %s", m.cores, m.cpu, core.isa())
+  end },
+  { "threads", function()
+    local m = sys.machine()
+    local n = core.default_threads()
+    return true, string.format("%d by default%s", n, n < m.cores
+      and " (limits of this process or one core left to others)" or "")
+  end },
+  { "memory", function()
+    local m = sys.machine()
+    return m.memory_bytes > 2 << 30, util.bytes(m.memory_bytes) .. " in all"
+  end },
+  { "disk", function()
+    local free = sys.disk_free(".")
+    return free > 1 << 30, util.bytes(free) .. " free in this folder"
+  end },
+  { "DICOM", function()
+    local ok, why = core.data.dicom_ready()
+    return ok or nil, ok and "reads and writes series and SEG" or why
+  end },
+  { "GPU", function()
+    local ok, why = core.gpu()
+    return ok or nil, ok and why or "none: " .. why .. "; training runs on the CPU"
+  end },
+}
+
+function M.command()
+  local good, rows = true, {}
+  for _, check in ipairs(checks) do
+    local ok, text = check[2]()
+    good = good and ok ~= false
+    rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text }
+  end
+  for _, row in ipairs(rows) do print(string.format("%-10s %-3s %s", row[1], row[2], row[3])) end
+  return good and 0 or 1
+end
+
+function M.ops()
+  local rows = { { "operator", "operands", "gradient", "bound", "attributes" } }
+  for _, o in ipairs(core.ops()) do
+    rows[#rows + 1] = { o.name, o.operands, o.grad and "yes" or "no", o.bound,
+                        table.concat(o.attributes, " ") }
+  end
+  -- attributes read best from the left
+  for _, row in ipairs(rows) do
+    print((string.format("%-17s %8s  %-8s  %-5s  %s", table.unpack(row)):gsub("%s+$", "")))
+  end
+  return 0
+end
+
+return M

@@ -1,0 +1,136 @@
+-- evaluate.lua -- a set through the evaluation plan, measured by case.
+
+local core = require "seg.core"
+local metric = require "seg.metric"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+-- Name the blocks of a batch as the recipe's inputs are named.
+function M.feeds(batch, names)
+  local feeds = {}
+  for i, name in ipairs(names) do feeds[name] = batch.fields[i] end
+  return feeds
+end
+
+-- Inputs of the recipe must be fields of the data and have their shape.
+function M.check_inputs(recipe, set, pipeline, names)
+  local have = {}
+  for _, name in ipairs(names) do have[name] = true end
+  for _, input in ipairs(recipe.inputs) do
+    if not have[input.name] then
+      util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
+                set.part or "given", input.name, table.concat(names, ", "))
+    end
+    local want, got = input.shape, pipeline:shape(input.name)
+    for i = 1, #got do
+      if got[i] ~= want[i + 1] then
+        util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
+                  input.name, table.concat(want, "x", 2), set.part or "given",
+                  table.concat(got, "x"))
+      end
+    end
+  end
+end
+
+local function add(sums, counts, from, n)
+  for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
+end
+
+-- Run every sample of `loader` once: the mean loss, and for each metric its
+-- value by case (whole volumes) and the mean over slices.
+--   -> { loss=, metrics = { dice = { cases = {[item]=v}, mean=, slices= } } }
+function M.run(session, recipe, pipeline, loader, names, label)
+  local batches, samples = loader:batches()
+  local started, seen, loss = core.sys.clock(), 0, 0
+  local by_node, result = {}, { metrics = {} }
+  for name, m in pairs(recipe.metrics) do
+    local id = core.node_id(m.node)
+    by_node[id] = by_node[id] or { node = m.node, cases = {}, users = {} }
+    by_node[id].users[name] = { m = m, sum = 0, n = 0 }
+  end
+  loader:seek(0, 0)
+  for _ = 1, batches do
+    local batch = loader:next()
+    session:forward(M.feeds(batch, names), false)
+    loss = loss + session:read(recipe.loss):get() * batch.count
+    for _, entry in pairs(by_node) do
+      local counts = session:read(entry.node)
+      local width = counts.shape[2]
+      for i, number in ipairs(batch.samples) do
+        local item = pipeline:item(number)
+        entry.cases[item] = entry.cases[item] or {}
+        add(entry.cases[item], counts, i, width)
+        local slice = {}
+        add(slice, counts, i, width)
+        for _, user in pairs(entry.users) do
+          local v = user.m.value(slice)
+          if v then user.sum, user.n = user.sum + v, user.n + 1 end
+        end
+      end
+    end
+    seen = seen + batch.count
+    show.bar(label, seen, samples, started)
+    if core.sys.stopped() then break end
+  end
+  show.bar_done()
+  result.loss = loss / math.max(seen, 1)
+  for _, entry in pairs(by_node) do
+    for name, user in pairs(entry.users) do
+      local values, list = {}, {}
+      for item, sums in pairs(entry.cases) do values[item] = user.m.value(sums) end
+      for _, item in ipairs(util.sorted_keys(values)) do list[#list + 1] = values[item] end
+      result.metrics[name] = { cases = values, mean = util.mean(list), list = list,
+                               slices = user.n > 0 and user.sum / user.n or 0 / 0 }
+    end
+  end
+  return result
+end
+
+-- The per-case table of a result, worst first by the first metric.
+function M.table(recipe, result, pipeline, hash)
+  local names = util.sorted_keys(recipe.metrics)
+  local main = recipe.best and recipe.metrics[recipe.best[1]] and recipe.best[1] or names[1]
+  local items, seen = {}, {}
+  for _, name in ipairs(names) do
+    for item in pairs(result.metrics[name].cases) do
+      if not seen[item] then items[#items + 1], seen[item] = item, true end
+    end
+  end
+  local function key(item) return result.metrics[main].cases[item] or -1 end
+  table.sort(items, function(a, b) return key(a) == key(b) and a < b or key(a) < key(b) end)
+  local rows = { { "case", table.unpack(names) } }
+  for _, item in ipairs(items) do
+    local row = { hash(pipeline:facts(item).key) }
+    for _, name in ipairs(names) do
+      local v = result.metrics[name].cases[item]
+      row[#row + 1] = v and string.format("%.4f", v) or "-"
+    end
+    rows[#rows + 1] = row
+  end
+  return show.table(rows), items
+end
+
+-- Summary lines and the table for summary.json.
+function M.summary(recipe, result, pipeline, hash)
+  local lines, json = {}, { loss = result.loss, metrics = {}, cases = {} }
+  for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
+    local r, m = result.metrics[name], recipe.metrics[name]
+    local s = metric.summary(r.list)
+    local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
+    lines[#lines + 1] = string.format(
+      "%s per case (whole volume): mean %.4f, median %.4f, sd %.4f, n %d%s; per slice %.4f (%s)",
+      name, s.mean, s.median, s.sd, s.n, interval, r.slices, m.rule)
+    json.metrics[name] = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
+                           high = s.high, per_slice = r.slices, empty = m.rule }
+    for item, v in pairs(r.cases) do
+      local case = hash(pipeline:facts(item).key)
+      json.cases[case] = json.cases[case] or {}
+      json.cases[case][name] = v
+    end
+  end
+  return lines, json
+end
+
+return M

@@ -1,0 +1,331 @@
+-- fit.lua -- the training loop, meant to be read.
+--
+-- Everything that decides the next number lies in the checkpoint: weights,
+-- moments, step count, epoch, place in the epoch, the sums of the epoch so
+-- far, the best value. The rate is a function of the epoch, the order of the
+-- samples and every random change a function of (seed, epoch, sample). So a
+-- run that was killed anywhere and resumed ends with the same bytes.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local evaluate = require "seg.evaluate"
+local picture = require "seg.picture"
+local recipes = require "seg.recipe"
+local run_folder = require "seg.run"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
+
+-- Data ------------------------------------------------------------------------
+
+-- Pipelines and loaders of the parts that the recipe has.
+local function open_data(r, v)
+  local data, sides, names = {}, {}, nil
+  for _, part in ipairs { "train", "valid", "test" } do
+    local set = r[part]
+    if set then
+      local started = sys.clock()
+      names = names or set:dataset():fields()
+      local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
+                                      cache_bytes = v.cache_mb << 20 }
+      evaluate.check_inputs(r, set, pipeline, names)
+      data[part] = { set = set, pipeline = pipeline,
+                     loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
+      sides[#sides + 1] = pipeline
+      show.line("%s: %s (%s)", part, pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
+                util.duration(sys.clock() - started))
+    end
+  end
+  core.data.leaks(sides)
+  return data, names
+end
+
+local function case_rows(data, hash)
+  local rows = {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    if data[part] then
+      for _, c in ipairs(data[part].set:dataset():cases()) do
+        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part }
+      end
+    end
+  end
+  return rows
+end
+
+-- State -----------------------------------------------------------------------
+
+-- What a checkpoint says beside tensors. Nothing of clock, host or path.
+local function metadata(run)
+  local s = run.state
+  local text, outputs = recipes.network(run.recipe)
+  return {
+    recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
+    config = config.print(config.values, config.fixed),
+    preprocessing = run.recipe.train:prepare_steps(),
+    epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
+    loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
+    best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
+  }
+end
+
+local function restore(run, meta)
+  local s = run.state
+  s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
+  s.seen, s.bad = math.tointeger(tonumber(meta.seen)), math.tointeger(tonumber(meta.bad))
+  s.loss_sum = tonumber(meta.loss_sum) + 0.0
+  s.best, s.best_epoch = tonumber(meta.best), math.tointeger(tonumber(meta.best_epoch))
+  if not (s.epoch and s.batch and s.seen and s.bad and s.best_epoch) then
+    fail("data", "the checkpoint does not say where its training stood; only its weights can "
+         .. "be used")
+  end
+end
+
+local function save(run, name)
+  local path = run.folder .. "/" .. name .. ".safetensors"
+  core.checkpoint.save(path, run.session, true, metadata(run))
+end
+
+-- The numbered checkpoints beyond the newest keep_last go.
+local function save_numbered(run)
+  save(run, string.format("checkpoint_%04d", run.state.epoch))
+  local list = {}
+  for _, name in ipairs(sys.list(run.folder)) do
+    if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
+  end
+  for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
+end
+
+-- One epoch -------------------------------------------------------------------
+
+-- A step gave something that is not finite. It was not applied; the third in a
+-- row ends the run, naming where it began.
+local function bad_step(run, batch, loss, norm)
+  local s = run.state
+  s.bad = s.bad + 1
+  local what = run.session:blame() or "the gradient"
+  local cases = {}
+  for _, n in ipairs(batch.samples) do
+    cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
+      (run.data.train.pipeline:item(n))).key)
+  end
+  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s; step left out "
+            .. "(cases %s)", s.epoch + 1, batch.number + 1, util.number(loss), util.number(norm),
+            what, table.concat(cases, " "))
+  if s.bad >= BAD_STEPS then
+    fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
+         .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
+         .. "named above; the last good state is in %s", s.bad, what, run.folder)
+  end
+end
+
+-- Train from the state's place to the end of its epoch. False: told to stop.
+local function train_epoch(run, lr)
+  local s, r, part = run.state, run.recipe, run.data.train
+  local batches, samples = part.loader:batches()
+  local label = string.format("epoch %d/%d", s.epoch + 1, r.epochs)
+  local started, seen_before = sys.clock(), s.seen
+  part.loader:seek(s.epoch, s.batch)
+  while s.batch < batches do
+    local first = s.batch % r.accumulate == 0
+    local last = s.batch % r.accumulate == r.accumulate - 1 or s.batch == batches - 1
+    -- the last group of an epoch may be short; its mean is over what it has
+    local parts = math.min(r.accumulate, batches - (s.batch - s.batch % r.accumulate))
+    local batch = part.loader:next()
+    local loss, norm, applied = run.session:step(evaluate.feeds(batch, run.names), {
+      lr = lr, clip = r.optim.clip_norm, first = first, last = last, parts = parts })
+    if applied then
+      s.loss_sum, s.bad = s.loss_sum + loss * batch.count, 0
+      s.seen = s.seen + batch.count
+    else
+      bad_step(run, batch, loss, norm)
+    end
+    s.batch = s.batch + 1
+    show.bar(label, s.seen - seen_before, samples - seen_before, started,
+             string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
+    if last then
+      local count = run.session:facts().count
+      local limit = run.values.steps > 0 and count >= run.values.steps
+      if sys.stopped() or limit then
+        show.bar_done()
+        return false, limit
+      end
+    end
+  end
+  show.bar_done()
+  return true
+end
+
+local function better(run, value)
+  local s, mode = run.state, run.recipe.best[2]
+  if value ~= value then return false end
+  return s.best == nil or (mode == "max" and value > s.best) or (mode == "min" and value < s.best)
+end
+
+-- Validate, log, save; the epoch is over when this returns.
+local function end_epoch(run, lr, started)
+  local s, r = run.state, run.recipe
+  local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
+                train_loss = s.loss_sum / math.max(s.seen, 1) }
+  local seconds = sys.clock() - started
+  local _, _, waited = run.data.train.loader:stats()
+  row.seconds, row.samples_per_s = seconds, s.seen / seconds
+  row.wait_s, run.waited = waited - run.waited, waited
+  local watch = row.train_loss
+  if run.data.valid then
+    local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
+                                run.names, "validate")
+    if sys.stopped() then return false end
+    row.valid_loss, watch = result.loss, result.loss
+    for name, m in pairs(result.metrics) do
+      row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
+    end
+    if r.best[1] ~= "loss" then watch = result.metrics[r.best[1]].mean end
+  end
+  row.valid_s = sys.clock() - started - seconds
+  s.epoch, s.batch, s.seen, s.loss_sum = s.epoch + 1, 0, 0, 0.0
+  local best = better(run, watch)
+  if best then s.best, s.best_epoch = watch, s.epoch end
+  run.csv:add(row)
+  if best then save(run, "checkpoint_best") end
+  save(run, "checkpoint_last")
+  if s.epoch % run.values.save_every == 0 then save_numbered(run) end
+  local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, r.epochs, lr,
+                                row.train_loss) }
+  if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
+  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+    if row["valid_" .. name] then
+      parts[#parts + 1] = string.format("%s %.4f (slices %.4f)", name, row["valid_" .. name],
+                                        row["valid_slice_" .. name])
+    end
+  end
+  parts[#parts + 1] = string.format("%s + %s", util.duration(row.seconds),
+                                    util.duration(row.valid_s))
+  show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
+  picture.progress(run.folder, run.csv, r)
+  return true
+end
+
+-- The run ---------------------------------------------------------------------
+
+local function csv_columns(r)
+  local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
+  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+    c[#c + 1] = "valid_" .. name
+    c[#c + 1] = "valid_slice_" .. name
+  end
+  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s" } do c[#c + 1] = name end
+  return c
+end
+
+local function banner(run)
+  local facts = run.session:facts()
+  local v, r = run.values, run.recipe
+  show.line("segengine %s, %s", core.version, run.folder)
+  local device = facts.device == "cuda" and "GPU" or string.format(
+    "CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s")
+  show.line("device: %s%s", device, facts.why ~= "" and " (no GPU: " .. facts.why .. ")" or "")
+  show.line("network: %s parameters, %s of weights and optimiser state",
+            util.thousands(facts.trained), util.bytes(facts.param_bytes))
+  show.line("preset %s, seed %d, %d epochs, batch %d, %s %s", config.preset, v.seed, r.epochs,
+            v.batch, r.optim.kind, util.number(r.optim.lr))
+  local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
+  if warning then show.warn("%s", warning) end
+end
+
+-- Room for the checkpoints of the run, before any work is lost for want of it.
+local function check_disk(run)
+  local wanted = 3 * run.session:facts().param_bytes
+  local free = sys.disk_free(run.folder)
+  if free < wanted then
+    fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
+         run.folder, util.bytes(free), util.bytes(wanted))
+  end
+end
+
+-- Test set with the best weights: table, summary.json, pictures.
+local function final_test(run)
+  local part = run.data.test and "test" or run.data.valid and "valid"
+  local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
+                    best_epoch = run.state.best_epoch, seed = run.values.seed }
+  if part then
+    local best = run.folder .. "/checkpoint_best.safetensors"
+    if util.exists(best) then core.checkpoint.load(best, run.session, false) end
+    local d = run.data[part]
+    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
+    if sys.stopped() then return end
+    if next(run.recipe.metrics) then
+      local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+      local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
+      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part,
+                run.state.best_epoch)
+      print(text)
+      for _, line in ipairs(lines) do print(line) end
+      summary[part] = json
+      picture.overlays(run, d, items, part)
+    end
+  end
+  sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
+end
+
+local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
+
+-- train: the command. `resume` is a folder or nil. Returns the exit code.
+function M.train(r, name, text, resume)
+  local v = config.ensure()
+  local run = { recipe = r, name = name, text = text, values = v, waited = 0,
+                state = { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0,
+                          best_epoch = 0 } }
+  r.best = r.best or { "loss", "min" }
+  run.folder = resume or run_folder.new(v.out, name)
+  run.lock = core.checkpoint.lock(run.folder)
+  show.open_log(run.folder .. "/log.txt")
+  run.hash = run_folder.hasher(v.out, name)
+  run.session = recipes.session(r, true)
+  banner(run)
+  check_disk(run)
+  if resume then
+    local path, said = core.checkpoint.newest(resume)
+    if not path then fail("data", "%s", said) end
+    if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
+    restore(run, core.checkpoint.load(path, run.session, true))
+    show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
+  else
+    sys.write(run.folder .. "/config.txt", config.print(v))
+    sys.write(run.folder .. "/recipe.lua", text)
+  end
+  run.data, run.names = open_data(r, v)
+  run_folder.write_cases(run.folder, case_rows(run.data, run.hash))
+  run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
+  -- a save that cannot work is found out before the first epoch
+  if not resume then save(run, "checkpoint_last") end
+  sys.catch_signals()
+
+  while run.state.epoch < r.epochs do
+    local lr = r.schedule.rate(r.optim.lr, run.state.epoch + 1, r.epochs)
+    local started = sys.clock()
+    local whole, limit = train_epoch(run, lr)
+    if not whole or not end_epoch(run, lr, started) then
+      save(run, "checkpoint_last")
+      if limit then
+        show.line("stopped after %d steps as told; continue with --resume %s",
+                  run.session:facts().count, run.folder)
+        return 0
+      end
+      local signal = sys.stopped()
+      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
+                signal_names[signal] or "signal", run.state.epoch + 1, run.state.batch + 1,
+                run.folder)
+      return 128 + signal
+    end
+  end
+  final_test(run)
+  show.line("done: %s", run.folder)
+  return sys.stopped() and 128 + sys.stopped() or 0
+end
+
+M.open_data = open_data
+return M

@@ -1,0 +1,119 @@
+/* main.c -- the program: a Lua state, the embedded modules, one script.
+ *
+ * Everything a user types is read by lua/cli.lua; here is only what Lua
+ * cannot do for itself: the state, where `require` looks, what happens to an
+ * error at the very end, the exit code. */
+#include "bind.h"
+#include "embed.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* require "seg" or "seg.nn": the embedded sources, before any file. */
+static int search_embedded(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    const char *stem = strncmp(name, "seg.", 4) ? name : name + 4;
+    for (const struct EmbeddedLua *e = embedded_lua; e->name; e++) {
+        if (strcmp(e->name, stem)) continue;
+        // '=' marks a chunk of ours: positions in messages skip it
+        lua_pushfstring(L, "=[%s.lua]", e->name);
+        if (luaL_loadbuffer(L, e->text, e->size, lua_tostring(L, -1)))
+            return lua_error(L);
+        lua_pushstring(L, name);
+        return 2;
+    }
+    lua_pushfstring(L, "no module \"%s\" inside segengine", name);
+    return 1;
+}
+
+static void add_searcher(lua_State *L)
+{
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "searchers");
+    // second place: after package.preload, before the file system
+    for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); i >= 2; i--) {
+        lua_rawgeti(L, -1, i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_pushcfunction(L, search_embedded);
+    lua_rawseti(L, -2, 2);
+    lua_pop(L, 2);
+}
+
+static int open_core(lua_State *L)
+{
+    lua_newtable(L);
+    bind_system(L);
+    bind_array(L);
+    bind_graph(L);
+    bind_session(L);
+    bind_checkpoint(L);
+    bind_data(L);
+    bind_picture(L);
+    return 1;
+}
+
+/* Adds a traceback when SEG_TRACEBACK is set: for those who write modules. */
+static int message_handler(lua_State *L)
+{
+    const char *text = lua_tostring(L, 1);
+    if (!text) return 1;
+    if (getenv("SEG_TRACEBACK")) luaL_traceback(L, L, text, 1);
+    return 1;
+}
+
+/* Everything that may raise, in one protected call. */
+static int protected_main(lua_State *L)
+{
+    int argc = (int)lua_tointeger(L, 1);
+    char **argv = lua_touserdata(L, 2);
+    luaL_openlibs(L);
+    luaL_requiref(L, "seg.core", open_core, false);
+    lua_pop(L, 1);
+    add_searcher(L);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "seg.cli");
+    lua_call(L, 1, 1);
+    lua_createtable(L, argc, 0);
+    for (int i = 0; i < argc; i++) {
+        lua_pushstring(L, argv[i]);
+        lua_rawseti(L, -2, i);
+    }
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* The last line of a failed run is its reason. */
+static int report(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    fprintf(stderr, "segengine: %s\n",
+            text ? text : "the script failed without a message");
+    return (int)raised_kind(text);
+}
+
+int main(int argc, char **argv)
+{
+    lua_State *L = luaL_newstate();
+    if (!L) {
+        fputs("segengine: no memory for Lua\n", stderr);
+        return ERR_FAILURE;
+    }
+    lua_pushcfunction(L, message_handler);
+    lua_pushcfunction(L, protected_main);
+    lua_pushinteger(L, argc);
+    lua_pushlightuserdata(L, argv);
+    int code;
+    if (lua_pcall(L, 2, 1, 1) != LUA_OK)
+        code = report(L);
+    else
+        code = (int)lua_tointeger(L, -1);
+    lua_close(L);
+    // results that did not reach a full disk are a failure too
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("segengine: standard output");
+        if (!code) code = ERR_FAILURE;
+    }
+    return code;
+}

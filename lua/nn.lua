@@ -1,0 +1,448 @@
+-- nn.lua -- layers: parameters plus operators, as functions from node to node.
+--
+-- Composition is function composition; a skip is a plain variable; `a .. b`
+-- joins channels. Channels, size and rank are read from the operand, so the
+-- same function serves 1-D, 2-D and 3-D. Losses take logits.
+--
+-- Parameters are named scope.layer.tensor: the layer is kind and number,
+-- counted from 1 per kind inside its scope in the order of making, or the
+-- option `name`. Names of tensors are PyTorch's.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local op, options, none, fail = core.op, util.options, util.none, util.fail
+local M = {}
+
+-- Scopes ----------------------------------------------------------------------
+
+-- A scope counts layers by kind. In a shared scope that is entered again,
+-- `replay` gives back the parameters of the first time, in order.
+local function new_scope(path)
+  return { path = path, counts = {}, made = {}, entered = {} }
+end
+
+local scope = new_scope("")
+local scopes = {}
+
+local function join(path, name)
+  return path == "" and name or path .. "." .. name
+end
+
+-- Run f inside scope `name` and return what it returns. Entering one path
+-- twice is an error, unless {share=true}: then the parameters made the first
+-- time are used again, in order.
+function M.scope(name, f, o)
+  o = options("nn.scope", o, { share = false })
+  local path, outer = join(scope.path, name), scope
+  local known = scopes[path]
+  if known and not o.share then
+    fail("usage", 'nn.scope: "%s" was entered before; give it another name, or '
+         .. "{share=true} to use the same parameters again", path)
+  end
+  scope = known or new_scope(path)
+  scopes[path] = scope
+  if known then scope.replay, scope.counts = 0, {} end
+  local results = table.pack(pcall(f))
+  scope.replay = nil
+  scope = outer
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+-- The full name of the next layer of a kind, or of the one called `name`.
+local function layer(kind, name)
+  if not name then
+    scope.counts[kind] = (scope.counts[kind] or 0) + 1
+    name = kind .. scope.counts[kind]
+  end
+  return join(scope.path, name)
+end
+
+local function param(name, shape, rank, o)
+  if scope.replay then
+    scope.replay = scope.replay + 1
+    local old = scope.made[scope.replay]
+    local same = old and old.name == name and #old.shape == #shape
+    for i = 1, same and #shape or 0 do same = same and old.shape[i] == shape[i] end
+    if not same then
+      fail("usage", 'shared scope "%s": parameter %s does not match the first use',
+           scope.path, name)
+    end
+    return old.node
+  end
+  local node = core.param(name, shape, rank, o)
+  scope.made[#scope.made + 1] = { name = name, shape = shape, node = node }
+  return node
+end
+
+-- Shapes ----------------------------------------------------------------------
+
+-- An extent a axis: a number for all axes of x, or a list for each of them;
+-- returned for d, h, w, 1 (or `rest`) where x has no such axis.
+local function per_axis(what, v, rank, rest)
+  local list = v
+  if type(v) == "number" then
+    list = {}
+    for i = 1, rank do list[i] = v end
+  end
+  if type(list) ~= "table" or #list ~= rank then
+    fail("usage", "%s must be a number or a list of %d, got %s", what, rank,
+         type(v) == "table" and #v .. " numbers" or tostring(v))
+  end
+  local out = { rest, rest, rest }
+  for i = 1, rank do
+    if math.type(list[i]) ~= "integer" and math.tointeger(list[i]) == nil then
+      fail("usage", "%s must hold whole numbers, got %s", what, tostring(list[i]))
+    end
+    out[3 - rank + i] = math.tointeger(list[i])
+  end
+  return out
+end
+
+-- Padding before and after each axis. `pad` is nil (keeps the size of odd
+-- kernels at stride 1), a number, a list, or "same" (TensorFlow's: the result
+-- has ceil(size / stride), the extra element on the far side).
+local function padding(what, x, pad, k, s, dil, default)
+  local lo, hi = { 0, 0, 0 }, { 0, 0, 0 }
+  local size = { x.d, x.h, x.w }
+  local list = pad ~= nil and pad ~= "same" and per_axis(what .. " pad", pad, x.rank, 0)
+  for i = 4 - x.rank, 3 do
+    local span = dil[i] * (k[i] - 1) + 1
+    if pad == "same" then
+      local all = math.max((math.ceil(size[i] / s[i]) - 1) * s[i] + span - size[i], 0)
+      lo[i], hi[i] = all // 2, all - all // 2
+    else
+      lo[i] = list and list[i] or default(k[i], s[i], dil[i])
+      hi[i] = lo[i]
+    end
+  end
+  return lo, hi
+end
+
+local function window(o, s, lo, hi)
+  o.sd, o.sh, o.sw = s[1], s[2], s[3]
+  o.pd0, o.ph0, o.pw0 = lo[1], lo[2], lo[3]
+  o.pd1, o.ph1, o.pw1 = hi[1], hi[2], hi[3]
+  return o
+end
+
+-- Weight shape in user order: (a, b, [kd], [kh], kw).
+local function weight_shape(a, b, k, rank)
+  local shape = { a, b }
+  for i = 4 - rank, 3 do shape[#shape + 1] = k[i] end
+  return shape
+end
+
+-- Initialisation: PyTorch's default, uniform within 1/sqrt(fan_in) for weight
+-- and bias (Kaiming with a = sqrt 5), or by name.
+local inits = {
+  default = function(fan_in) return { init = "uniform", value = 1 / math.sqrt(fan_in) } end,
+  kaiming_uniform = function(fan_in) return { init = "uniform", value = math.sqrt(6 / fan_in) } end,
+  kaiming_normal = function(fan_in) return { init = "normal", value = math.sqrt(2 / fan_in) } end,
+  xavier_uniform = function(fan_in, fan_out)
+    return { init = "uniform", value = math.sqrt(6 / (fan_in + fan_out)) }
+  end,
+  xavier_normal = function(fan_in, fan_out)
+    return { init = "normal", value = math.sqrt(2 / (fan_in + fan_out)) }
+  end,
+  zero = function() return { init = "const", value = 0 } end,
+}
+
+local function init_of(name, fan_in, fan_out)
+  local f = inits[name or "default"]
+  if not f then
+    fail("usage", 'init "%s" is not known; %s', tostring(name),
+         util.suggest(name, util.sorted_keys(inits)))
+  end
+  return f(fan_in, fan_out)
+end
+
+-- PyTorch draws the bias within 1/sqrt(fan_in) of its weight.
+local function bias_of(o, name, channels, fan_in)
+  if not o.bias then return nil end
+  local init = o.init and { init = "const", value = 0 }
+    or { init = "uniform", value = 1 / math.sqrt(fan_in) }
+  return param(name .. ".bias", { channels }, -1, init)
+end
+
+local function positive(what, v)
+  if math.tointeger(v) == nil or v < 1 then
+    fail("usage", "%s must be >= 1, got %s", what, tostring(v))
+  end
+  return math.tointeger(v)
+end
+
+-- Inputs ----------------------------------------------------------------------
+
+-- An input of the network; the keys given say its rank: {c}, {c,w}, {c,h,w},
+-- {c,d,h,w}.
+function M.input(name, o)
+  o = options("nn.input", o, { c = none, d = none, h = none, w = none })
+  local rank = o.d and 3 or o.h and 2 or o.w and 1 or 0
+  if not o.c or (rank >= 1 and not o.w) or (rank == 3 and not o.h) then
+    fail("usage", 'nn.input("%s"): give {c}, {c,w}, {c,h,w} or {c,d,h,w}', name)
+  end
+  return core.input(name, o.c, o.d or 1, o.h or 1, o.w or 1, rank)
+end
+
+-- Convolutions ----------------------------------------------------------------
+
+-- Convolution: `kernel` a number or one per axis; stride 1, padding that keeps
+-- the size of odd kernels. y = (N, filters, ...).
+function M.conv(x, filters, kernel, o)
+  o = options("nn.conv", o, { stride = 1, pad = none, dilation = 1, groups = 1, bias = true,
+                              init = none, name = none })
+  filters = positive("nn.conv: filters", filters)
+  local k = per_axis("nn.conv: kernel", kernel, x.rank, 1)
+  local s = per_axis("nn.conv: stride", o.stride, x.rank, 1)
+  local dil = per_axis("nn.conv: dilation", o.dilation, x.rank, 1)
+  local lo, hi = padding("nn.conv:", x, o.pad, k, s, dil,
+                         function(n, _, d) return d * (n - 1) // 2 end)
+  local name, each = layer("conv", o.name), x.c // positive("nn.conv: groups", o.groups)
+  local taps = k[1] * k[2] * k[3]
+  local w = param(name .. ".weight", weight_shape(filters, each, k, x.rank), x.rank,
+                  init_of(o.init, each * taps, filters // o.groups * taps))
+  local b = bias_of(o, name, filters, each * taps)
+  return op.conv(x, w, b, window({ dd = dil[1], dh = dil[2], dw = dil[3], groups = o.groups,
+                                   name = name }, s, lo, hi))
+end
+
+-- Transposed convolution: stride 2 and padding (k - stride) / 2, so that a
+-- kernel of 2 or 4 doubles the size exactly; out_pad widens the far side.
+function M.upconv(x, filters, kernel, o)
+  o = options("nn.upconv", o, { stride = 2, pad = none, out_pad = 0, dilation = 1, groups = 1,
+                                bias = true, init = none, name = none })
+  filters = positive("nn.upconv: filters", filters)
+  local k = per_axis("nn.upconv: kernel", kernel, x.rank, 1)
+  local s = per_axis("nn.upconv: stride", o.stride, x.rank, 1)
+  local dil = per_axis("nn.upconv: dilation", o.dilation, x.rank, 1)
+  local more = per_axis("nn.upconv: out_pad", o.out_pad, x.rank, 0)
+  local lo, hi = padding("nn.upconv:", x, o.pad, k, s, dil,
+                         function(n, stride) return math.max(n - stride, 0) // 2 end)
+  for i = 1, 3 do hi[i] = hi[i] - more[i] end
+  local name, each = layer("upconv", o.name), filters // positive("nn.upconv: groups", o.groups)
+  local taps = k[1] * k[2] * k[3]
+  -- PyTorch counts the fan of a transposed weight from its second axis
+  local w = param(name .. ".weight", weight_shape(x.c, each, k, x.rank), x.rank,
+                  init_of(o.init, each * taps, x.c // o.groups * taps))
+  local b = bias_of(o, name, filters, each * taps)
+  return op.upconv(x, w, b, window({ dd = dil[1], dh = dil[2], dw = dil[3], groups = o.groups,
+                                     name = name }, s, lo, hi))
+end
+
+-- Linear layer on the channels of each position.
+function M.linear(x, width, o)
+  o = options("nn.linear", o, { bias = true, init = none, name = none })
+  width = positive("nn.linear: width", width)
+  local name = layer("linear", o.name)
+  local w = param(name .. ".weight", { width, x.c }, 0, init_of(o.init, x.c, width))
+  return op.linear(x, w, bias_of(o, name, width, x.c), { name = name })
+end
+
+-- Norms -----------------------------------------------------------------------
+
+local function affine(name, c, wanted)
+  if not wanted then return nil, nil end
+  return param(name .. ".weight", { c }, -1, { init = "const", value = 1 }),
+         param(name .. ".bias", { c }, -1, { init = "const", value = 0 })
+end
+
+-- Batch norm with PyTorch's conventions: running <- (1 - momentum) running +
+-- momentum batch, unbiased running variance.
+function M.batch_norm(x, o)
+  o = options("nn.batch_norm", o, { eps = 1e-5, momentum = 0.1, affine = true, name = none })
+  local name = layer("norm", o.name)
+  local w, b = affine(name, x.c, o.affine)
+  local mean = param(name .. ".running_mean", { x.c }, -1,
+                     { init = "const", value = 0, trained = false })
+  local var = param(name .. ".running_var", { x.c }, -1,
+                    { init = "const", value = 1, trained = false })
+  return op.batch_norm(x, w, b, mean, var, { eps = o.eps, momentum = o.momentum, name = name })
+end
+
+-- Norms without running statistics: per sample and channel; per sample and
+-- group of channels; per position over channels.
+local function norm(row, known)
+  known.eps, known.affine, known.name = 1e-5, true, none
+  return function(x, o)
+    o = options("nn." .. row, o, known)
+    local name = layer("norm", o.name)
+    local w, b = affine(name, x.c, o.affine)
+    return op[row](x, w, b, { eps = o.eps, groups = o.groups, name = name })
+  end
+end
+
+M.instance_norm = norm("instance_norm", {})
+M.group_norm = norm("group_norm", { groups = 8 })
+M.layer_norm = norm("layer_norm", {})
+
+-- Pools and sizes -------------------------------------------------------------
+
+local function pool(row)
+  return function(x, kernel, o)
+    local known = { stride = none, pad = 0 }
+    if row == "avgpool" then known.count = "all" end
+    o = options("nn." .. row, o, known)
+    local k = per_axis("nn." .. row .. ": kernel", kernel, x.rank, 1)
+    local s = per_axis("nn." .. row .. ": stride", o.stride or kernel, x.rank, 1)
+    local lo, hi = padding("nn." .. row .. ":", x, o.pad, k, s, { 1, 1, 1 },
+                           function() return 0 end)
+    local attrs = window({ kd = k[1], kh = k[2], kw = k[3] }, s, lo, hi)
+    if row == "avgpool" then
+      if o.count ~= "all" and o.count ~= "valid" then
+        fail("usage", 'nn.avgpool: count must be "all" or "valid", got "%s"', tostring(o.count))
+      end
+      attrs.count_all = o.count == "all"
+    end
+    return op[row](x, attrs)
+  end
+end
+
+M.maxpool = pool("maxpool")
+M.avgpool = pool("avgpool") -- count = "all" divides by the kernel, "valid" by what is inside
+
+-- Mean (or largest, {mode="max"}) over all positions; the result has rank 0.
+function M.global_pool(x, o)
+  o = options("nn.global_pool", o, { mode = "mean" })
+  if o.mode ~= "mean" and o.mode ~= "max" then
+    fail("usage", 'nn.global_pool: mode must be "mean" or "max", got "%s"', tostring(o.mode))
+  end
+  return o.mode == "mean" and op.global_avgpool(x) or op.global_maxpool(x)
+end
+
+-- Larger by whole factors; mode "nearest" or "linear".
+function M.upsample(x, factor, o)
+  o = options("nn.upsample", o, { mode = "nearest", align_corners = false })
+  local f = per_axis("nn.upsample: factor", factor, x.rank, 1)
+  local attrs = { fd = f[1], fh = f[2], fw = f[3] }
+  if o.mode == "nearest" then return op.upsample_nearest(x, attrs) end
+  if o.mode ~= "linear" then
+    fail("usage", 'nn.upsample: mode must be "nearest" or "linear", got "%s"', tostring(o.mode))
+  end
+  attrs.align = o.align_corners
+  return op.upsample_linear(x, attrs)
+end
+
+-- Channels of the operands one after the other.
+function M.concat(...)
+  return op.concat(...)
+end
+
+-- A box of x: {c={from, size}, ...}, from counted from 1.
+function M.slice(x, box)
+  box = options("nn.slice", box, { c = none, d = none, h = none, w = none })
+  local attrs = {}
+  for axis, range in pairs(box) do
+    attrs[axis .. "0"], attrs[axis] = range[1] - 1, range[2]
+  end
+  return op.slice(x, attrs)
+end
+
+-- A border of `value`: {w={before, after}, ...}.
+function M.pad(x, border, o)
+  o = options("nn.pad", o, { value = 0 })
+  border = options("nn.pad", border, { d = none, h = none, w = none })
+  local attrs = { value = o.value }
+  for axis, v in pairs(border) do
+    attrs["p" .. axis .. "0"], attrs["p" .. axis .. "1"] = v[1], v[2]
+  end
+  return op.pad(x, attrs)
+end
+
+-- (N, C*D*H*W) in PyTorch's order.
+function M.flatten(x)
+  return op.flatten(x)
+end
+
+-- Activations -----------------------------------------------------------------
+
+for _, row in ipairs { "relu", "sigmoid", "tanh", "gelu", "silu", "softmax" } do
+  M[row] = function(x) return op[row](x) end
+end
+
+function M.leaky_relu(x, slope)
+  return op.leaky_relu(x, { slope = slope or 0.01 })
+end
+
+local function dropout(row)
+  return function(x, p)
+    p = p == nil and 0.5 or p
+    if type(p) ~= "number" or not (p >= 0 and p < 1) then
+      fail("usage", "nn.%s: p must be from 0 to below 1, got %s", row, tostring(p))
+    end
+    return p == 0 and x or op[row](x, { p = p })
+  end
+end
+
+M.dropout = dropout("dropout")
+M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
+
+-- Losses ----------------------------------------------------------------------
+
+-- Options that dice-like losses share, as attributes of their rows.
+local function overlap_options(what, o)
+  local per = { batch = 0, sample = 1 }
+  local empty = { count = 0, skip = 1 }
+  if per[o.per] == nil then
+    fail("usage", '%s: per must be "batch" or "sample", got "%s"', what, tostring(o.per))
+  end
+  if empty[o.empty] == nil then
+    fail("usage", '%s: empty must be "count" or "skip", got "%s"', what, tostring(o.empty))
+  end
+  return { per_sample = per[o.per], eps = o.eps, skip_empty = empty[o.empty],
+           background = o.background and 1 or 0 }
+end
+
+local overlap_known = { per = "batch", eps = 1, empty = "count", background = false }
+
+-- Each loss: its row, its own options with defaults, and whether it has those
+-- of an overlap.
+local losses = {
+  bce = { row = "bce", own = { pos_weight = 1 } },
+  dice_loss = { row = "dice_loss", own = {}, overlap = true },
+  bce_dice = { row = "bce_dice", own = { bce = 1, dice = 1, pos_weight = 1 }, overlap = true },
+  cross_entropy = { row = "cross_entropy", own = { ignore = -100 } },
+  focal = { row = "focal", own = { gamma = 2, alpha = -1 } },
+  tversky = { row = "tversky", own = { alpha = 0.5, beta = 0.5 }, overlap = true },
+  mae = { row = "mae", own = {} },
+  mse = { row = "mse", own = {} },
+  huber = { row = "huber", own = { delta = 1 } },
+}
+
+for name, loss in pairs(losses) do
+  local known = { mask = none, weight = none }
+  for k, v in pairs(loss.own) do known[k] = v end
+  if loss.overlap then
+    for k, v in pairs(overlap_known) do known[k] = v end
+  end
+  M[name] = function(x, target, o)
+    o = options("nn." .. name, o, known)
+    local attrs = loss.overlap and overlap_options("nn." .. name, o) or {}
+    for k in pairs(loss.own) do attrs[k] = o[k] end
+    attrs.name = layer(name)
+    return op[loss.row](x, target, o.mask, o.weight, attrs)
+  end
+end
+
+-- Counts (both, predicted, true) of each class a sample: what metrics add up.
+function M.overlap(x, target, o)
+  o = options("nn.overlap", o, { mask = none, threshold = 0.5 })
+  return op.overlap(x, target, o.mask, { threshold = o.threshold })
+end
+
+-- Every layer and loss begins with a node; anything else (a nil of a
+-- misspelt variable, mostly) is said here, at the recipe's line.
+for name, layer_of in pairs(M) do
+  if name ~= "scope" and name ~= "input" then
+    M[name] = function(x, ...)
+      if type(x) ~= "userdata" or getmetatable(x).__name ~= "seg.node" then
+        fail("usage", "nn.%s: the operand must be a node of the network, got %s", name,
+             x == nil and "nil" or type(x))
+      end
+      return layer_of(x, ...)
+    end
+  end
+end
+
+return M

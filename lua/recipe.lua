@@ -1,0 +1,88 @@
+-- recipe.lua -- what a script declares: network, data, loss, optimiser.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local optim = require "seg.optim"
+local util = require "seg.util"
+
+local none, fail = util.none, util.fail
+local M = {}
+
+-- The one recipe of this script, nil until it is declared.
+M.current = nil
+
+local known = {
+  inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
+  optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
+  accumulate = 1,
+}
+
+local function is_node(v)
+  return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
+end
+
+local function check_outputs(r)
+  if type(r.outputs) ~= "table" or next(r.outputs) == nil then
+    fail("usage", "seg.recipe: outputs must be a table name = node")
+  end
+  for name, node in pairs(r.outputs) do
+    if type(name) ~= "string" or not is_node(node) then
+      fail("usage", "seg.recipe: output %s must be a node, got %s", tostring(name), type(node))
+    end
+  end
+end
+
+-- seg.recipe{...}: declares; the program then does what the command says.
+function M.recipe(o)
+  if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
+  local r = util.options("seg.recipe", o, known)
+  for _, field in ipairs { "inputs", "outputs", "loss", "train", "optim" } do
+    if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
+  end
+  check_outputs(r)
+  if not is_node(r.loss) or r.loss.rank ~= -2 then
+    fail("usage", "seg.recipe: loss must be a loss node (one number)")
+  end
+  r.schedule = r.schedule or optim.constant
+  r.epochs = r.epochs or config.ensure().epochs
+  if r.best and r.best[1] ~= "loss" and not r.metrics[r.best[1]] then
+    fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
+         util.suggest(r.best[1], util.sorted_keys(r.metrics)))
+  end
+  M.current = r
+  return r
+end
+
+-- All nodes whose values are read: outputs and metrics; the loss is a root of
+-- its own.
+function M.roots(r)
+  local list = {}
+  for _, name in ipairs(util.sorted_keys(r.outputs)) do list[#list + 1] = r.outputs[name] end
+  for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end
+  list[#list + 1] = r.loss
+  return list
+end
+
+-- The network of the outputs alone, as text that the embedding library reads.
+function M.network(r)
+  local nodes, names = {}, util.sorted_keys(r.outputs)
+  for i, name in ipairs(names) do nodes[i] = r.outputs[name] end
+  return core.graph_text(nodes), table.concat(names, ",")
+end
+
+-- A session of this recipe; with an optimiser when `train`.
+function M.session(r, train)
+  local v = config.ensure()
+  if v.precision ~= "f32" then
+    fail("usage", '--precision %s is not available on the CPU; use f32', v.precision)
+  end
+  local o
+  if train then
+    o = {}
+    for k, value in pairs(r.optim) do o[k] = value end
+  end
+  return core.session { roots = M.roots(r), loss = r.loss, device = v.device,
+                        threads = v.threads, seed = v.seed, optim = o }
+end
+
+return M

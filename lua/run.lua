@@ -1,0 +1,135 @@
+-- run.lua -- the folder of one run: runs/<recipe>/<NNN>/.
+--
+-- A run always gets a new number; resuming continues a folder. Files that may
+-- leave the machine name no patient: cases appear as a keyed hash, and the
+-- table from hash to case stays in cases.csv (mode 600).
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+local function numbers(folder)
+  local list = {}
+  if not util.exists(folder) then return list end
+  for _, name in ipairs(sys.list(folder)) do
+    if name:match("^%d+$") then list[#list + 1] = math.tointeger(tonumber(name)) end
+  end
+  table.sort(list)
+  return list
+end
+
+-- A new folder below out/recipe; two programs never get the same.
+function M.new(out, recipe)
+  local base = out .. "/" .. recipe
+  sys.mkdir(base)
+  local list = numbers(base)
+  local n = (list[#list] or 0) + 1
+  while not sys.make_new(string.format("%s/%03d", base, n)) do n = n + 1 end
+  return string.format("%s/%03d", base, n)
+end
+
+function M.finished(folder)
+  return util.exists(folder .. "/summary.json")
+end
+
+-- The newest folder of this recipe that `wanted` accepts, or nil.
+function M.newest(out, recipe, wanted)
+  local base = out .. "/" .. recipe
+  local list = numbers(base)
+  for i = #list, 1, -1 do
+    local folder = string.format("%s/%03d", base, list[i])
+    if wanted(folder) then return folder end
+  end
+end
+
+-- The folder that --resume means: its own path, or `auto`: the newest run that
+-- has a checkpoint and is not finished. nil: start anew.
+function M.resume(text, out, recipe)
+  if text ~= "auto" then
+    if not util.exists(text) then
+      fail("usage", "--resume %s: there is no such run; use --resume auto or a folder below %s",
+           text, out .. "/" .. recipe)
+    end
+    return (text:gsub("/+$", ""))
+  end
+  return M.newest(out, recipe, function(folder)
+    return not M.finished(folder) and core.checkpoint.newest(folder) ~= nil
+  end)
+end
+
+-- A text for a case that says nothing about the patient: the first 10 digits
+-- of a hash keyed with a secret that never leaves this folder of runs.
+function M.hasher(out, recipe)
+  local path = out .. "/" .. recipe .. "/.key"
+  if not util.exists(path) then
+    local f = assert(io.open("/dev/urandom", "rb"))
+    sys.write(path, f:read(16), 384) -- 600 in octal
+    f:close()
+  end
+  local secret = util.read_file(path)
+  if #secret ~= 16 then fail("data", "%s: must hold 16 bytes, got %d", path, #secret) end
+  return function(key) return core.keyed_hash(secret, key):sub(1, 10) end
+end
+
+-- cases.csv: which case is which, for the eyes of this machine only.
+function M.write_cases(folder, rows)
+  local lines = { "case,key,patient,part" }
+  for _, r in ipairs(rows) do
+    local function quote(s) return '"' .. s:gsub('"', '""') .. '"' end
+    lines[#lines + 1] = table.concat({ r.case, quote(r.key), quote(r.patient), r.part }, ",")
+  end
+  sys.write(folder .. "/cases.csv", table.concat(lines, "\n") .. "\n", 384)
+end
+
+-- metrics.csv: one row an epoch under a stable head -------------------------
+
+local Csv = {}
+Csv.__index = Csv
+
+-- Opens folder/metrics.csv and cuts it back to `epochs` rows.
+function M.csv(folder, columns, epochs)
+  local path = folder .. "/metrics.csv"
+  local head, rows = table.concat(columns, ","), {}
+  if epochs > 0 and util.exists(path) then
+    for line in util.read_file(path):gmatch("[^\n]+") do
+      if line ~= head and #rows < epochs then rows[#rows + 1] = line end
+    end
+  end
+  local csv = setmetatable({ path = path, head = head, rows = rows, columns = columns }, Csv)
+  csv:write()
+  return csv
+end
+
+function Csv:write()
+  sys.write(self.path, self.head .. "\n" .. table.concat(self.rows, "\n")
+            .. (#self.rows > 0 and "\n" or ""))
+end
+
+function Csv:add(values)
+  local cells = {}
+  for i, name in ipairs(self.columns) do
+    local v = values[name]
+    cells[i] = v == nil and "" or util.number(v)
+  end
+  self.rows[#self.rows + 1] = table.concat(cells, ",")
+  self:write()
+end
+
+-- Column `name` as numbers (nil where a cell is empty), by epoch.
+function Csv:column(name)
+  local at
+  for i, c in ipairs(self.columns) do if c == name then at = i end end
+  local out = {}
+  for r, line in ipairs(self.rows) do
+    local i = 0
+    for cell in (line .. ","):gmatch("([^,]*),") do
+      i = i + 1
+      if i == at then out[r] = tonumber(cell) or false end
+    end
+  end
+  return out
+end
+
+return M

@@ -1,0 +1,127 @@
+-- seg.lua -- the module that recipes require.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local data = require "seg.data"
+local metric = require "seg.metric"
+local nn = require "seg.nn"
+local optim = require "seg.optim"
+local recipe = require "seg.recipe"
+local util = require "seg.util"
+
+local options, none, fail = util.options, util.none, util.fail
+
+local seg = {
+  nn = nn, op = core.op, data = data, optim = optim, metric = metric,
+  config = config.config, recipe = recipe.recipe, array = core.array, version = core.version,
+}
+
+-- The numerical face: for tests, notebooks and comparison with others ---------
+
+local function names_of(nodes)
+  local list = {}
+  for _, name in ipairs(util.sorted_keys(nodes)) do list[#list + 1] = nodes[name] end
+  return list
+end
+
+local function read_all(session, nodes)
+  local out = {}
+  for name, node in pairs(nodes) do out[name] = session:read(node) end
+  return out
+end
+
+-- Names of a file to names of this network, by a function or unchanged.
+local function load_weights(self, path, o)
+  o = options("load", o, { rename = none })
+  if not o.rename then return core.checkpoint.load(path, self.session, false) end
+  local map = {}
+  for _, t in ipairs(core.checkpoint.tensors(path)) do map[t.name] = o.rename(t.name) end
+  return core.checkpoint.import(path, self.session, map)
+end
+
+local Model = { load = load_weights }
+Model.__index = Model
+
+-- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, seed=}
+function seg.model(o)
+  o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
+                                precision = "f32", seed = 0 })
+  if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
+  local session = core.session { roots = names_of(o.outputs), device = o.device,
+                                 threads = o.threads, seed = o.seed }
+  return setmetatable({ session = session, outputs = o.outputs }, Model)
+end
+
+-- Weights and running statistics; the file can be run by seg_open too.
+function Model:save(path)
+  local nodes, names = {}, util.sorted_keys(self.outputs)
+  for i, name in ipairs(names) do nodes[i] = self.outputs[name] end
+  core.checkpoint.save(path, self.session, false, {
+    graph = core.graph_text(nodes), outputs = table.concat(names, ",") })
+end
+
+-- Evaluation plan: {input name = array} -> {output name = array}
+function Model:run(inputs)
+  self.session:forward(inputs, false)
+  return read_all(self.session, self.outputs)
+end
+
+-- {name = {shape=, trained=}} of all parameters
+function Model:parameters()
+  local out = {}
+  for _, p in ipairs(self.session:params()) do out[p.name] = p end
+  return out
+end
+
+function Model:get(name) return self.session:get(name) end
+function Model:set(name, array) self.session:set(name, "value", array) end
+
+local Step = { load = load_weights, parameters = Model.parameters, get = Model.get,
+               set = Model.set }
+Step.__index = Step
+
+-- seg.step{loss=, optim=, outputs=, clip_norm=, device=, precision=, seed=}
+function seg.step(o)
+  o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
+                               device = "cpu", threads = 0, precision = "f32", seed = 0 })
+  if not o.optim then fail("usage", "seg.step: optim is missing") end
+  local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
+                                 threads = o.threads, seed = o.seed, optim = o.optim }
+  local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
+  return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },
+                      Step)
+end
+
+-- One training-mode forward, backward, clip and update. `lr` among the inputs
+-- overrides the optimiser's for this call.
+--   -> loss before the update, {output name = array} of that forward
+function Step:run(inputs)
+  local feeds, lr = {}, self.lr
+  for k, v in pairs(inputs) do
+    if k == "lr" then lr = v else feeds[k] = v end
+  end
+  local loss, norm, applied = self.session:step(feeds, { lr = lr, clip = self.clip })
+  self.grad_norm, self.applied = norm, applied
+  return loss, read_all(self.session, self.outputs)
+end
+
+-- Gradients of the last run: user order, before clipping and decay.
+function Step:gradients()
+  local out = {}
+  for _, p in ipairs(self.session:params()) do
+    if p.trained then out[p.name] = self.session:get(p.name, "grad") end
+  end
+  return out
+end
+
+-- A full checkpoint: weights, moments, step count.
+function Step:save(path)
+  core.checkpoint.save(path, self.session, true, {})
+end
+
+-- Everything of a checkpoint that Step:save wrote.
+function Step:resume(path)
+  core.checkpoint.load(path, self.session, true)
+end
+
+return seg

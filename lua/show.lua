@@ -1,0 +1,82 @@
+-- show.lua -- what a person sees while a run works.
+--
+-- stdout carries results, stderr everything here. A bar only on a terminal;
+-- else one plain line an epoch. NO_COLOR and --quiet are kept.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local util = require "seg.util"
+
+local M = {}
+local log_file
+local bar_shown, last_drawn = false, 0
+
+local function erase()
+  if bar_shown then
+    core.sys.eprint("\r\27[K")
+    bar_shown = false
+  end
+end
+
+-- A line to stderr and to the run's log.
+function M.line(fmt, ...)
+  local text = select("#", ...) > 0 and string.format(fmt, ...) or fmt
+  if log_file then
+    log_file:write(text, "\n")
+    log_file:flush()
+  end
+  if config.line.flags.quiet then return end
+  erase()
+  core.sys.eprint(text .. "\n")
+end
+
+function M.warn(fmt, ...)
+  M.line("warning: " .. fmt, ...)
+end
+
+function M.open_log(path)
+  log_file = assert(io.open(path, "a"))
+end
+
+-- done of total with a rate and what is left; at most 10 times a second.
+function M.bar(label, done, total, started, extra)
+  local columns = core.sys.terminal()
+  local now = core.sys.clock()
+  if not columns or config.line.flags.quiet or (now - last_drawn < 0.1 and done < total) then
+    return
+  end
+  last_drawn = now
+  local elapsed = now - started
+  local left = done > 0 and util.duration(elapsed / done * (total - done)) or "?"
+  local tail = string.format(" %d/%d  %s left  %s", done, total, left, extra or "")
+  local width = math.max(math.min(30, columns - #label - #tail - 4), 4)
+  local filled = math.floor(width * done / total)
+  local text = string.format("%s |%s%s|%s", label, string.rep("#", filled),
+                             string.rep(" ", width - filled), tail)
+  core.sys.eprint("\r" .. text:sub(1, columns - 1) .. "\27[K")
+  bar_shown = true
+end
+
+function M.bar_done()
+  erase()
+end
+
+-- Rows of cells as aligned text; the first row is the head.
+function M.table(rows)
+  local width, out = {}, {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #tostring(cell)) end
+  end
+  for _, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do
+      -- names to the left, numbers to the right
+      local fmt = i == 1 and "%-" .. width[i] .. "s" or "%" .. width[i] .. "s"
+      cells[i] = string.format(fmt, tostring(cell))
+    end
+    out[#out + 1] = (table.concat(cells, "  "):gsub("%s+$", ""))
+  end
+  return table.concat(out, "\n")
+end
+
+return M

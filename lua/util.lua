@@ -1,0 +1,170 @@
+-- util.lua -- small things every module needs: errors, options, text.
+
+local core = require "seg.core"
+
+local M = {}
+
+-- Raise an error of a kind ("usage", "data", "device", "diverged", "failure");
+-- the recipe's line is put in front and the kind decides the exit code.
+function M.fail(kind, fmt, ...)
+  core.sys.raise(kind, string.format(fmt, ...))
+end
+
+-- Letters to change, add or drop to turn a into b.
+local function distance(a, b)
+  local row = {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do
+    local diagonal = row[0]
+    row[0] = i
+    for j = 1, #b do
+      local change = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
+      diagonal = row[j]
+      row[j] = math.min(row[j] + 1, row[j - 1] + 1, change)
+    end
+  end
+  return row[#b]
+end
+
+-- The name in the list that is closest to `name`, nil when none is close.
+function M.nearest(name, names)
+  local best, least = nil, #name // 2 + 2
+  for _, candidate in ipairs(names) do
+    local d = distance(name, candidate)
+    if d < least then best, least = candidate, d end
+  end
+  return best
+end
+
+function M.sorted_keys(t)
+  local keys = {}
+  for k in pairs(t) do keys[#keys + 1] = k end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  return keys
+end
+
+-- "did you mean "x"? (known: ...)" for a message about `name`.
+function M.suggest(name, names)
+  local near = M.nearest(tostring(name), names)
+  local known = "known: " .. table.concat(names, ", ")
+  return near and string.format('did you mean "%s"? (%s)', near, known) or known
+end
+
+-- A copy of the options `o` with defaults filled in. `known` maps each key to
+-- its default; util.none marks a key without one. An unknown key is an error.
+M.none = setmetatable({}, { __tostring = function() return "none" end })
+
+function M.options(what, o, known)
+  if o ~= nil and type(o) ~= "table" then
+    M.fail("usage", "%s: options must be a table {...}, got %s", what, type(o))
+  end
+  local out = {}
+  for k, v in pairs(known) do
+    if v ~= M.none then out[k] = v end
+  end
+  for k, v in pairs(o or {}) do
+    if known[k] == nil then
+      M.fail("usage", '%s: unknown option "%s"; %s', what, tostring(k),
+             M.suggest(k, M.sorted_keys(known)))
+    end
+    out[k] = v
+  end
+  return out
+end
+
+-- 12345678 -> "12,345,678"
+function M.thousands(n)
+  local digits = string.format("%d", n)
+  local grouped = digits:reverse():gsub("(%d%d%d)", "%1,"):reverse()
+  return (grouped:gsub("^(%-?),", "%1"))
+end
+
+-- Bytes for people: "731.2 MiB".
+function M.bytes(n)
+  local unit = { "B", "KiB", "MiB", "GiB", "TiB" }
+  local i = 1
+  while n >= 1024 and i < #unit do n, i = n / 1024, i + 1 end
+  return i == 1 and string.format("%d B", n) or string.format("%.1f %s", n, unit[i])
+end
+
+-- Seconds for people: "4.2 s", "3 min 05 s", "2 h 10 min".
+function M.duration(s)
+  if s < 60 then return string.format("%.1f s", s) end
+  if s < 3600 then return string.format("%d min %02d s", s // 60, s % 60) end
+  return string.format("%d h %02d min", s // 3600, s % 3600 // 60)
+end
+
+-- A number as short text that reads back to the same bits.
+function M.number(v)
+  if math.type(v) == "integer" then return tostring(v) end
+  if v ~= v then return "nan" end
+  if v == math.huge then return "inf" end
+  if v == -math.huge then return "-inf" end
+  for digits = 6, 17 do
+    local s = string.format("%." .. digits .. "g", v)
+    if tonumber(s) == v then return s end
+  end
+end
+
+local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
+
+local function json_string(s)
+  return '"' .. s:gsub('[%c"\\]', function(c)
+    return escapes[c] or string.format("\\u%04x", c:byte())
+  end) .. '"'
+end
+
+-- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers
+-- that JSON does not have (nan, inf) become null.
+function M.json(v, indent)
+  indent = indent or ""
+  local kind = type(v)
+  if kind == "string" then return json_string(v) end
+  if kind == "number" then
+    return (v ~= v or v == math.huge or v == -math.huge) and "null" or M.number(v)
+  end
+  if kind ~= "table" then return tostring(v) end
+  local inner, rows = indent .. "  ", {}
+  if v[1] ~= nil then
+    for i, e in ipairs(v) do rows[i] = inner .. M.json(e, inner) end
+    return "[\n" .. table.concat(rows, ",\n") .. "\n" .. indent .. "]"
+  end
+  for _, k in ipairs(M.sorted_keys(v)) do
+    rows[#rows + 1] = inner .. json_string(tostring(k)) .. ": " .. M.json(v[k], inner)
+  end
+  if #rows == 0 then return "{}" end
+  return "{\n" .. table.concat(rows, ",\n") .. "\n" .. indent .. "}"
+end
+
+function M.read_file(path)
+  local f, why = io.open(path, "rb")
+  if not f then M.fail("data", "%s", why) end
+  local text = f:read("a")
+  f:close()
+  return text
+end
+
+function M.exists(path)
+  return core.sys.stat(path) ~= nil
+end
+
+-- The part after the last slash, without the ending.
+function M.stem(path)
+  return (path:match("([^/]+)/*$") or path):gsub("%.[^.]*$", "")
+end
+
+function M.mean(list)
+  local sum = 0
+  for _, v in ipairs(list) do sum = sum + v end
+  return #list > 0 and sum / #list or 0 / 0
+end
+
+function M.median(list)
+  if #list == 0 then return 0 / 0 end
+  local s = table.move(list, 1, #list, 1, {})
+  table.sort(s)
+  local m = #s // 2
+  return #s % 2 == 1 and s[m + 1] or (s[m] + s[m + 1]) / 2
+end
+
+return M

@@ -1,0 +1,189 @@
+-- api.lua -- the Lua face: shapes, names, counts, and what errors say.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local nn, optim, data = seg.nn, seg.optim, seg.data
+
+local count = 0
+-- A new input in a scope of its own, so that tests do not share names.
+local function input(o)
+  count = count + 1
+  return nn.input("x" .. count, o)
+end
+
+local function shape(node)
+  return table.concat(node.shape, "x")
+end
+
+local function in_scope(f)
+  count = count + 1
+  return nn.scope("s" .. count, f)
+end
+
+t.test("rank comes from the input and stays", function()
+  t.equal(input { c = 3 }.rank, 0)
+  t.equal(input { c = 3, w = 5 }.rank, 1)
+  t.equal(input { c = 3, h = 4, w = 5 }.rank, 2)
+  local x = input { c = 3, d = 2, h = 4, w = 6 }
+  t.equal(x.rank, 3)
+  t.equal(shape(x), "1x3x2x4x6")
+  t.equal(shape(nn.maxpool(x, 2)), "1x3x1x2x3")
+end)
+
+t.test("convolution: sizes as PyTorch counts them", function()
+  in_scope(function()
+    local x = input { c = 3, h = 17, w = 20 }
+    t.equal(shape(nn.conv(x, 8, 3)), "1x8x17x20")
+    t.equal(shape(nn.conv(x, 8, 3, { stride = 2 })), "1x8x9x10")
+    t.equal(shape(nn.conv(x, 8, 3, { stride = 2, pad = "same" })), "1x8x9x10")
+    t.equal(shape(nn.conv(x, 8, 4, { stride = 2, pad = 1 })), "1x8x8x10")
+    t.equal(shape(nn.conv(x, 8, { 1, 5 }, { pad = { 0, 2 } })), "1x8x17x20")
+    t.equal(shape(nn.conv(x, 8, 3, { dilation = 2 })), "1x8x17x20")
+    t.equal(shape(nn.upconv(x, 5, 2)), "1x5x34x40")
+    t.equal(shape(nn.upconv(x, 5, 4)), "1x5x34x40")
+    t.equal(shape(nn.upconv(x, 5, 3, { pad = 1, out_pad = 1 })), "1x5x34x40")
+    t.equal(shape(nn.upsample(x, 2)), "1x3x34x40")
+    t.equal(shape(nn.flatten(x)), "1x1020")
+    t.equal(shape(nn.global_pool(x)), "1x3")
+    t.equal(shape(x .. x), "1x6x17x20")
+  end)
+end)
+
+t.test("parameters are named by scope, kind and number", function()
+  local x = input { c = 2, h = 8, w = 8 }
+  local y = nn.scope("enc", function()
+    local a = nn.relu(nn.batch_norm(nn.conv(x, 4, 3, { bias = false })))
+    local deep = nn.scope("deep", function() return nn.conv(a, 4, 1, { name = "head" }) end)
+    return nn.conv(deep, 1, 1)
+  end)
+  local m = seg.model { outputs = { y = y } }
+  local names = {}
+  for name, p in pairs(m:parameters()) do
+    names[#names + 1] = name .. "=" .. table.concat(p.shape, "x")
+  end
+  table.sort(names)
+  t.equal(table.concat(names, " "), "enc.conv1.weight=4x2x3x3 enc.conv2.bias=1 "
+    .. "enc.conv2.weight=1x4x1x1 enc.deep.head.bias=4 enc.deep.head.weight=4x4x1x1 "
+    .. "enc.norm1.bias=4 enc.norm1.running_mean=4 enc.norm1.running_var=4 enc.norm1.weight=4")
+end)
+
+t.test("a shared scope uses its parameters again", function()
+  local x = input { c = 2, w = 6 }
+  local function twin() return nn.conv(x, 2, 3) end
+  local a = nn.scope("twin", twin, { share = true })
+  local b = nn.scope("twin", twin, { share = true })
+  local m = seg.model { outputs = { a = a, b = b } }
+  local values = seg.array { shape = { 1, 2, 6 }, data = { 1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1 } }
+  local out = m:run { [x.name] = values }
+  t.equal(out.a:get(1, 2, 3), out.b:get(1, 2, 3))
+  t.raises(function() nn.scope("twin", twin) end, 'nn.scope: "twin" was entered before')
+end)
+
+t.test("arithmetic of nodes", function()
+  local x = input { c = 1, w = 3 }
+  local y = (2 * x + 1) / 4 - x * x + (3 - x)
+  local m = seg.model { outputs = { y = y }, device = "ref" }
+  local out = m:run { [x.name] = seg.array { shape = { 1, 1, 3 }, data = { 0, 1, 2 } } }
+  for i, v in ipairs { 0, 1, 2 } do
+    t.near(out.y:get(1, 1, i), (2 * v + 1) / 4 - v * v + 3 - v, 1e-6)
+  end
+end)
+
+t.test("one SGD step of a linear layer, by hand", function()
+  in_scope(function()
+    local x, y = input { c = 2 }, input { c = 1 }
+    local loss = nn.mse(nn.linear(x, 1, { name = "fc" }), y)
+    local s = seg.step { loss = loss, optim = optim.sgd { lr = 0.1 }, device = "ref" }
+    local scope = "s" .. (count - 2)
+    local w0, w1 = s:get(scope .. ".fc.weight"):get(1, 1), s:get(scope .. ".fc.weight"):get(1, 2)
+    local b = s:get(scope .. ".fc.bias"):get(1)
+    local got = s:run { [x.name] = seg.array { shape = { 1, 2 }, data = { 3, -2 } },
+                        [y.name] = seg.array { shape = { 1, 1 }, data = { 0.5 } } }
+    local e = w0 * 3 - w1 * 2 + b - 0.5
+    t.near(got, e * e, 1e-6)
+    t.near(s:get(scope .. ".fc.weight"):get(1, 1), w0 - 0.1 * 2 * e * 3, 1e-6)
+    t.near(s:get(scope .. ".fc.bias"):get(1), b - 0.1 * 2 * e, 1e-6)
+    t.near(s:gradients()[scope .. ".fc.weight"]:get(1, 2), 2 * e * -2, 1e-5)
+  end)
+end)
+
+t.test("weights saved are weights loaded, by other names too", function()
+  local folder, remove = t.folder()
+  local x = input { c = 1, w = 4 }
+  local a = nn.conv(x, 2, 3, { name = "first" })
+  local b = nn.conv(x, 2, 3, { name = "second" })
+  local one = seg.model { outputs = { y = a }, seed = 1 }
+  one:save(folder .. "/w.safetensors")
+  local two = seg.model { outputs = { y = b }, seed = 2 }
+  local function rename(n) return (n:gsub("first", "second")) end
+  two:load(folder .. "/w.safetensors", { rename = rename })
+  t.equal(two:get("second.weight"):get(2, 1, 3), one:get("first.weight"):get(2, 1, 3))
+  t.raises(function() two:load(folder .. "/w.safetensors") end, "second.weight")
+  remove()
+end)
+
+t.test("arrays: indices, shapes, files", function()
+  local folder, remove = t.folder()
+  local a = seg.array { shape = { 2, 3 }, data = { { 1, 2, 3 }, { 4, 5, 6 } } }
+  t.equal(a:get(2, 1), 4.0)
+  a:set(7.5, 1, 3)
+  seg.array.save(folder .. "/a.npy", a)
+  local b = seg.array.load(folder .. "/a.npy")
+  t.equal(table.concat(b.shape, "x"), "2x3")
+  t.equal(b:get(1, 3), 7.5)
+  t.raises(function() a:get(3, 1) end, "index must be from 1 to 2, got 3")
+  t.raises(function() a:get(1, 1, 1) end, "3 indices, the array has 2 axes")
+  t.raises(function() seg.array { shape = { 2 }, data = { 1, 2, 3 } } end, "data has 3 numbers")
+  remove()
+end)
+
+t.test("mistakes are named at the recipe's line", function()
+  local x = input { c = 3, h = 8, w = 8 }
+  t.raises(function() nn.conv(x, 0, 3) end, "nn.conv: filters must be >= 1, got 0")
+  t.raises(function() nn.conv(x, 4, 3, { strid = 2 }) end,
+           'unknown option "strid"; did you mean "stride"')
+  t.raises(function() nn.conv(x, 4, { 3, 3, 3 }) end,
+           "nn.conv: kernel must be a number or a list of 2")
+  t.raises(function() nn.conv(nil, 4, 3) end,
+           "nn.conv: the operand must be a node of the network, got nil")
+  t.raises(function() nn.maxpool(x, 9) end, "a window of 9 does not fit h = 8")
+  t.raises(function() return x .. nn.maxpool(x, 2) end, "differ in more than channels")
+  t.raises(function() nn.bce(x, nn.maxpool(x, 2)) end, "a target of shape")
+  t.raises(function() nn.dropout(x, 1) end, "nn.dropout: p must be from 0 to below 1, got 1")
+  t.raises(function() nn.input(x.name, { c = 1 }) end, "exists already")
+  t.raises(function() nn.input("bad name", { c = 1 }) end, "letters, digits")
+  t.raises(function() nn.input("y", { h = 3, w = 3 }) end, 'nn.input("y"): give {c}')
+  t.raises(function() optim.adamw { lr = "fast" } end,
+           "optim.adamw: lr must be a number >= 0, got fast")
+  t.raises(function() optim.adamw { rate = 1 } end, 'unknown option "rate"')
+  t.raises(function() return x.q end, 'a node has no field "q"')
+  t.raises(function() return 1 / x end, "a number divided by a node")
+  t.raises(function() seg.model { outputs = { y = x }, device = "tpu" } end,
+           'device "tpu" is not known')
+  t.raises(function() seg.step { loss = x, optim = optim.sgd { lr = 1 } } end,
+           "the loss must be one number")
+end)
+
+t.test("data steps are checked where they are written", function()
+  local set = data.dicom { root = "nowhere" }
+  t.raises(function() set:resize { hight = 3 } end, 'resize: unknown option "hight"; did you mean')
+  t.raises(function() set:normalize { method = "z" } end, "zscore")
+  t.raises(function() set:augment { rotate = {} } end, 'augment: unknown change "rotate"')
+  t.raises(function() data.dicom {} end, "data.dicom: root must be the folder")
+  t.raises(function() set:dataset() end, "nowhere")
+end)
+
+t.test("schedules equal their closed forms", function()
+  local c = optim.cosine { t_max = 90 }
+  t.near(c.rate(1e-3, 1, 120), 1e-3, 0)
+  t.near(c.rate(1e-3, 46, 120), 0.5e-3, 1e-12)
+  t.near(c.rate(1e-3, 91, 120), 0, 1e-12)
+  t.check(c.rate(1e-3, 120, 120) > 2e-4, "the rate climbs after t_max")
+  t.check(c.warning(1e-3, 120):find("climbs again", 1, true), "and says so")
+  t.equal(optim.cosine { t_max = 90, clamp = true }.warning(1e-3, 120), nil)
+  t.near(optim.cosine { t_max = 90, clamp = true }.rate(1e-3, 120, 120), 0, 1e-12)
+  t.near(optim.step { every = 30 }.rate(1, 61, 90), 0.01, 1e-12)
+  t.near(optim.poly {}.rate(1, 51, 100), 0.5 ^ 0.9, 1e-12)
+end)
+
+t.finish()

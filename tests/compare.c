@@ -1,0 +1,68 @@
+#include "compare.h"
+#include <math.h>
+
+static const double U = 0x1p-24;
+
+double float_spacing(double v)
+{
+    int e;
+    v = fabs(v);
+    if (v < 0x1p-126) return 0x1p-149;
+    frexp(v, &e); // v in [2^(e-1), 2^e)
+    return ldexp(1, e - 24);
+}
+
+/* What bound `j` allows at element i; nmse is judged as a whole. */
+static double room_at(const Judge *j, double want, int64_t i)
+{
+    double chain = j->chain < 1 ? 1 : j->chain > 1024 ? 1024 : j->chain;
+    switch (j->bound) {
+    case BOUND_dot:
+        return U * (4 * sqrt(chain) + 8) * fabs(j->scale[i]) + U * fabs(want);
+    case BOUND_ulp:
+        return 4 * float_spacing(want) + j->floor;
+    default:
+        return 0;
+    }
+}
+
+/* Error over room; more than 1 fails. 0/0 is a match, x/0 is infinite. */
+static double ratio(double error, double room)
+{
+    if (error == 0) return 0;
+    return room > 0 ? error / room : INFINITY;
+}
+
+Verdict compare_arrays(const Judge *j, const double *got, const double *want,
+                       int64_t count)
+{
+    Verdict v = {.ok = count > 0, .at = -1};
+    double errors = 0, total = 0, worst = -1;
+    for (int64_t i = 0; i < count; i++) {
+        double w = j->bound == BOUND_exact ? (double)(float)want[i] : want[i];
+        double room = room_at(j, want[i], i), error = fabs(got[i] - w), r;
+        bool same = isinf(w) && got[i] == w &&
+                    (j->bound == BOUND_exact || j->bound == BOUND_ulp);
+        if (same)
+            r = 0;
+        else if (!isfinite(got[i]) || !isfinite(w) || isnan(room))
+            r = INFINITY, v.ok = false;
+        else if (j->bound == BOUND_nmse)
+            r = error, errors += error * error, total += w * w;
+        else
+            r = ratio(error, room);
+        if (r > worst) {
+            worst = r;
+            v.at = i, v.got = got[i], v.want = want[i], v.room = room;
+        }
+    }
+    if (j->bound == BOUND_nmse && v.ok) {
+        double room = 1e-10 * total + (double)count * j->floor * j->floor;
+        worst = ratio(errors, room);
+        v.room = sqrt(room);
+    }
+    v.margin = worst < 0 ? 0 : worst;
+    // written so that a NaN margin fails
+    v.ok = v.ok && v.margin <= 1;
+    return v;
+}

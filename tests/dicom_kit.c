@@ -1,0 +1,148 @@
+#include "dicom_kit.h"
+#include "dicom_walk.h"
+#include <sys/stat.h>
+
+void kit_volume(Volume *v, int d, int h, int w, bool tilted_axes)
+{
+    REQUIRE(volume_new(v, (Dims){1, d, h, w, 1}, I16));
+    int16_t *p = v->voxels.data;
+    for (int i = 0; i < d * h * w; i++)
+        p[i] = (int16_t)(i * 37 % 4096);
+    double c = tilted_axes ? 0.8 : 1, s = tilted_axes ? 0.6 : 0;
+    const double affine[4][4] = {{1 * c, 0, 3 * s, -5},
+                                 {0, 2, 0, 7},
+                                 {-1 * s, 0, 3 * c, 11},
+                                 {0, 0, 0, 1}};
+    memcpy(v->affine, affine, sizeof affine);
+}
+
+DicomWrite kit_write(void)
+{
+    return (DicomWrite){.patient_id = "KIT01",
+                        .description = "image",
+                        .seed = 7,
+                        .bits_stored = 12};
+}
+
+const char *kit_folder(const char *name)
+{
+    static Arena names;
+    const char *path = arena_printf(&names, "%s/%s", test_folder(), name);
+    REQUIRE(path);
+    mkdir(path, 0777);
+    return path;
+}
+
+const DicomSeries *kit_series(Arena *arena, const char *folder)
+{
+    DicomIndex index;
+    REQUIRE(dicom_scan(folder, NULL, arena, &index));
+    const DicomSeries *s = dicom_select(&index, NULL);
+    REQUIRE(s);
+    return s;
+}
+
+bool kit_noted(const DicomNotes *notes, const char *part)
+{
+    for (const DicomNote *n = notes->first; n; n = n->next)
+        if (strstr(n->text, part)) return true;
+    return false;
+}
+
+bool kit_read(const char *path, KitFile *f)
+{
+    *f = (KitFile){.bytes = NULL};
+    snprintf(f->path, sizeof f->path, "%s", path);
+    FILE *in = fopen(path, "rb");
+    if (!in) return false;
+    struct stat st;
+    bool ok = !stat(path, &st);
+    f->size = ok ? (size_t)st.st_size : 0;
+    f->bytes = mem_alloc(f->size);
+    ok = ok && f->bytes && fread(f->bytes, 1, f->size, in) == f->size;
+    fclose(in);
+    return ok;
+}
+
+bool kit_save(KitFile *f)
+{
+    FILE *out = fopen(f->path, "wb");
+    bool ok = out && fwrite(f->bytes, 1, f->size, out) == f->size;
+    ok = out && !fclose(out) && ok;
+    mem_free(f->bytes);
+    f->bytes = NULL;
+    return ok;
+}
+
+void kit_splice(KitFile *f, size_t at, size_t old, const void *with, size_t n)
+{
+    REQUIRE(at + old <= f->size);
+    uint8_t *bytes = mem_alloc(f->size - old + n);
+    REQUIRE(bytes);
+    memcpy(bytes, f->bytes, at);
+    if (n) memcpy(bytes + at, with, n);
+    memcpy(bytes + at + n, f->bytes + at + old, f->size - at - old);
+    mem_free(f->bytes);
+    f->bytes = bytes;
+    f->size = f->size - old + n;
+}
+
+// the walker's own idea of where an element is: header and value
+static WalkElement element(const KitFile *f, uint32_t tag)
+{
+    Walk w;
+    WalkInput in = {
+        .path = f->path, .bytes = f->bytes, .have = f->size, .size = f->size};
+    REQUIRE(walk_file(&in, &w) == WALK_DONE);
+    const WalkElement *e = walk_find(&w, WALK_ROOT, tag);
+    REQUIRE(e);
+    WalkElement copy = *e;
+    walk_free(&w);
+    return copy;
+}
+
+size_t kit_find(const KitFile *f, uint32_t tag)
+{
+    return element(f, tag).at;
+}
+
+void kit_set(KitFile *f, uint32_t tag, const void *value, size_t n)
+{
+    WalkElement e = element(f, tag);
+    char padded[600] = {0};
+    REQUIRE(n < sizeof padded);
+    memcpy(padded, value, n);
+    if (n % 2) padded[n++] = ' ';
+    kit_splice(f, e.offset, e.length, padded, n);
+    f->bytes[e.offset - 2] = (uint8_t)n;
+    f->bytes[e.offset - 1] = (uint8_t)(n >> 8);
+}
+
+void kit_set_text(KitFile *f, uint32_t tag, const char *text)
+{
+    kit_set(f, tag, text, strlen(text));
+}
+
+void kit_set_u16(KitFile *f, uint32_t tag, int value)
+{
+    uint8_t bytes[2] = {(uint8_t)value, (uint8_t)(value >> 8)};
+    kit_set(f, tag, bytes, 2);
+}
+
+void kit_delete(KitFile *f, uint32_t tag)
+{
+    WalkElement e = element(f, tag);
+    kit_splice(f, e.at, e.offset + e.length - e.at, NULL, 0);
+}
+
+void kit_insert(KitFile *f, uint32_t before, uint32_t tag, const char *vr,
+                const void *value, size_t n)
+{
+    uint8_t bytes[600] = {(uint8_t)(tag >> 16), (uint8_t)(tag >> 24),
+                          (uint8_t)tag,         (uint8_t)(tag >> 8),
+                          (uint8_t)vr[0],       (uint8_t)vr[1],
+                          (uint8_t)n,           (uint8_t)(n >> 8)};
+    REQUIRE(n + 8 < sizeof bytes);
+    memcpy(bytes + 8, value, n);
+    kit_splice(f, kit_find(f, before), 0, bytes, n + 8);
+}

@@ -1,0 +1,45 @@
+/* dicom_kit.h -- for tests of DICOM: a small series, and ways to damage it. */
+#ifndef SEG_DICOM_KIT_H
+#define SEG_DICOM_KIT_H
+#include "dicom.h"
+#include "test.h"
+
+/* Values 0 .. 4095 that differ everywhere, 1 x 2 x 3 mm, origin (-5,7,11),
+ * oblique when `tilted_axes`. */
+void kit_volume(Volume *v, int d, int h, int w, bool tilted_axes);
+
+/* What a test writes unless it says otherwise. */
+DicomWrite kit_write(void);
+
+/* A new empty folder below test_folder(); lives as long as the run. */
+const char *kit_folder(const char *name);
+
+/* The only series below folder, in the arena; stops the test when there is
+ * another number of them. */
+const DicomSeries *kit_series(Arena *arena, const char *folder);
+
+bool kit_noted(const DicomNotes *notes, const char *part);
+
+/* A file in memory that can be edited: explicit little endian elements of
+ * the data set, first one found at the top level. */
+typedef struct KitFile {
+    char path[512];
+    uint8_t *bytes;
+    size_t size;
+} KitFile;
+
+bool kit_read(const char *path, KitFile *f);
+bool kit_save(KitFile *f); /* and free */
+/* Replace the bytes [at, at + old) by `n` new ones. */
+void kit_splice(KitFile *f, size_t at, size_t old, const void *with, size_t n);
+/* Offset of the element's header; stops the test when it is not there. */
+size_t kit_find(const KitFile *f, uint32_t tag);
+/* Give the element another value (padded to even with a space). */
+void kit_set(KitFile *f, uint32_t tag, const void *value, size_t n);
+void kit_set_text(KitFile *f, uint32_t tag, const char *text);
+void kit_set_u16(KitFile *f, uint32_t tag, int value);
+void kit_delete(KitFile *f, uint32_t tag);
+/* Put an element with a short header in front of another. */
+void kit_insert(KitFile *f, uint32_t before, uint32_t tag, const char *vr,
+                const void *value, size_t n);
+#endif

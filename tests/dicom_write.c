@@ -1,0 +1,210 @@
+/* dicom_write.c -- what is written comes back, in every transfer syntax. */
+#include "dicom_kit.h"
+#include "dicom_tag.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void expect_same(const Volume *a, const Volume *b)
+{
+    REQUIRE(dims_equal(a->voxels.dim, b->voxels.dim));
+    REQUIRE(b->voxels.type == I16);
+    EXPECT(!memcmp(a->voxels.data, b->voxels.data, tensor_bytes(&a->voxels)));
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 4; c++)
+            EXPECT_NEAR(b->affine[r][c], a->affine[r][c], 1e-9);
+}
+
+TEST(dicom_write_all_syntaxes_come_back)
+{
+    for (int syntax = 0; syntax < DICOM_SYNTAX_COUNT; syntax++)
+        for (int form = 0; form < 6; form++) {
+            Arena a = {0};
+            Volume v, back;
+            char name[64];
+            kit_volume(&v, 3, 5, 7, form % 2);
+            int16_t *p = v.voxels.data;
+            DicomWrite how = kit_write();
+            how.syntax = (DicomSyntax)syntax;
+            how.shuffle = true;
+            how.is_signed = form == 1 || form == 4;
+            how.monochrome1 = form == 2 || form == 4;
+            if (how.is_signed)
+                for (int i = 0; i < 105; i++)
+                    p[i] = (int16_t)(p[i] - 2048);
+            if (form == 3) how.slope = 2, how.intercept = -100;
+            if (form == 3)
+                for (int i = 0; i < 105; i++)
+                    p[i] = (int16_t)(p[i] * 2 - 100);
+            if (form == 5) {
+                how.bits_stored = 8;
+                for (int i = 0; i < 105; i++)
+                    p[i] = (int16_t)(p[i] % 256);
+            }
+            snprintf(name, sizeof name, "syntax%d_%d", syntax, form);
+            const char *folder = kit_folder(name);
+            REQUIRE(dicom_write_series(folder, &v, &how));
+            DicomNotes notes = {0};
+            bool ok = dicom_load(kit_series(&a, folder), NULL, &back, &notes);
+            EXPECT(ok);
+            if (ok) expect_same(&v, &back);
+            EXPECT(kit_noted(&notes, "MONOCHROME1 inverted") ==
+                   how.monochrome1);
+            EXPECT(kit_noted(&notes, "sign extended from 12 bits") ==
+                   how.is_signed);
+            EXPECT(kit_noted(&notes, "big endian") ==
+                   (syntax == DICOM_BIG_ENDIAN));
+            EXPECT(kit_noted(&notes, "InstanceNumber not in spatial order"));
+            dicom_notes_free(&notes);
+            volume_free(&v);
+            volume_free(&back);
+            arena_release(&a);
+        }
+}
+
+// run one of DCMTK's own tools on every file of a folder
+static bool convert(const char *tool, const char *from, const char *to, int n)
+{
+    for (int i = 1; i <= n; i++) {
+        char command[1200];
+        snprintf(command, sizeof command,
+                 "%s %s/IM%04d.dcm %s/IM%04d.dcm >%s/log 2>&1", tool, from, i,
+                 to, i, test_folder());
+        if (system(command)) return false;
+    }
+    return true;
+}
+
+TEST(dicom_write_other_writers_are_read)
+{
+    static const char *const tools[] = {
+        "dcmcrle",        "dcmcjpeg +e1",  "dcmcjpeg +el", "dcmcjpls +el",
+        "dcmconv +ti",    "dcmconv +tb",   "dcmconv +td",  "dcmconv -e",
+        "dcmconv +te +g", "dcmcjpls +fs 1"};
+    if (system("dcmcrle --version >/dev/null 2>&1"))
+        SKIP("the tools of DCMTK are not installed");
+    Volume v;
+    kit_volume(&v, 4, 16, 12, true);
+    DicomWrite how = kit_write();
+    const char *plain = kit_folder("tools_plain");
+    REQUIRE(dicom_write_series(plain, &v, &how));
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
+        Arena a = {0};
+        Volume back;
+        char name[64];
+        snprintf(name, sizeof name, "tools%zu", i);
+        const char *folder = kit_folder(name);
+        EXPECT(convert(tools[i], plain, folder, 4));
+        bool ok = dicom_load(kit_series(&a, folder), NULL, &back, NULL);
+        if (!ok) printf("  %s\n", tools[i]);
+        EXPECT(ok);
+        if (ok) expect_same(&v, &back);
+        volume_free(&back);
+        arena_release(&a);
+    }
+    volume_free(&v);
+}
+
+TEST(dicom_write_same_arguments_same_bytes)
+{
+    Volume v;
+    kit_volume(&v, 5, 4, 6, false);
+    DicomWrite how = kit_write();
+    how.shuffle = true;
+    const char *a = kit_folder("same_a"), *b = kit_folder("same_b");
+    REQUIRE(dicom_write_series(a, &v, &how));
+    REQUIRE(dicom_write_series(b, &v, &how));
+    for (int i = 1; i <= 5; i++) {
+        char path[600];
+        KitFile x, y;
+        snprintf(path, sizeof path, "%s/IM%04d.dcm", a, i);
+        REQUIRE(kit_read(path, &x));
+        snprintf(path, sizeof path, "%s/IM%04d.dcm", b, i);
+        REQUIRE(kit_read(path, &y));
+        EXPECT(x.size == y.size && !memcmp(x.bytes, y.bytes, x.size));
+        mem_free(x.bytes);
+        mem_free(y.bytes);
+    }
+    volume_free(&v);
+}
+
+TEST(dicom_write_refuses_what_bits_cannot_hold)
+{
+    Volume v;
+    kit_volume(&v, 2, 4, 4, false);
+    DicomWrite how = kit_write();
+    how.bits_stored = 8;
+    const char *folder = kit_folder("narrow");
+    EXPECT_FAIL(dicom_write_series(folder, &v, &how),
+                "which 8 unsigned bits cannot hold");
+    EXPECT_FAIL(dicom_write_series("/nowhere/at/all", &v, &how),
+                "/nowhere/at/all: cannot make folder: ");
+    volume_free(&v);
+}
+
+TEST(dicom_write_ct_is_in_hu)
+{
+    Arena a = {0};
+    Volume v, back;
+    kit_volume(&v, 3, 4, 5, false);
+    int16_t *p = v.voxels.data;
+    for (int i = 0; i < 60; i++)
+        p[i] = (int16_t)(p[i] - 1024);
+    DicomWrite how = kit_write();
+    how.modality = "CT", how.slope = 1, how.intercept = -1024;
+    const char *folder = kit_folder("ct");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    REQUIRE(dicom_load(kit_series(&a, folder), NULL, &back, NULL));
+    expect_same(&v, &back);
+    EXPECT_INT(back.unit, UNIT_HU);
+    volume_free(&v);
+    volume_free(&back);
+    arena_release(&a);
+}
+
+// eight threads, one series each, half of them compressed
+enum { THREADS = 8 };
+
+typedef struct Job {
+    const DicomSeries *series;
+    Volume out;
+    bool ok;
+} Job;
+
+static void *load_job(void *argument)
+{
+    Job *job = argument;
+    job->ok = dicom_load(job->series, NULL, &job->out, NULL);
+    return NULL;
+}
+
+TEST(dicom_write_threads_load_at_once)
+{
+    Arena a = {0};
+    Volume v;
+    kit_volume(&v, 6, 9, 11, false);
+    Job jobs[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        char name[64];
+        DicomWrite how = kit_write();
+        how.syntax = i % 2 ? DICOM_JPEG_LOSSLESS : DICOM_JPEG_LS;
+        snprintf(name, sizeof name, "thread%d", i);
+        const char *folder = kit_folder(name);
+        REQUIRE(dicom_write_series(folder, &v, &how));
+        jobs[i] = (Job){.series = kit_series(&a, folder)};
+    }
+    for (int i = 0; i < THREADS; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, load_job, &jobs[i]));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+        EXPECT(jobs[i].ok);
+        if (jobs[i].ok) expect_same(&v, &jobs[i].out);
+        volume_free(&jobs[i].out);
+    }
+    volume_free(&v);
+    arena_release(&a);
+}

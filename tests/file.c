@@ -1,0 +1,399 @@
+/* file.c -- drafts, folders and locks, on disks that are full, closed or odd.
+ *
+ * What needs another user, another limit or another disk runs in a child of
+ * fork, which reports by its exit code. */
+#define _GNU_SOURCE // unshare
+#include "file.h"
+#include "test.h"
+#include <dirent.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATHS = 512, SKIPPED = 77 };
+
+/* FOLDER/name of this run's scratch folder. */
+static const char *in_folder(char *path, const char *name)
+{
+    snprintf(path, PATHS, "%s/%s", test_folder(), name);
+    return path;
+}
+
+/* An empty folder of that name. */
+static const char *new_folder(char *path, const char *name)
+{
+    in_folder(path, name);
+    REQUIRE(file_mkdirs(path));
+    return path;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    REQUIRE(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* The file has exactly this text. */
+static bool has_text(const char *path, const char *text)
+{
+    Arena mem = {0};
+    char *data;
+    size_t bytes;
+    bool ok = file_read(path, 1 << 20, &mem, &data, &bytes) &&
+              bytes == strlen(text) && !memcmp(data, text, bytes);
+    arena_release(&mem);
+    return ok;
+}
+
+/* Entries of a folder whose names contain `part`. */
+static int count_files(const char *folder, const char *part)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    REQUIRE(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        count += strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+                 strstr(e->d_name, part);
+    closedir(dir);
+    return count;
+}
+
+/* Run f(arg) in a child; its exit code, or -1 with the signal printed. */
+static int in_child(int (*f)(const char *), const char *arg)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (!pid) {
+        int code = f(arg);
+        fflush(stdout);
+        _exit(code);
+    }
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    if (WIFSIGNALED(status))
+        test_failed(__FILE__, __LINE__, "the child died of signal %d",
+                    WTERMSIG(status));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* For children: the save must fail with these words. */
+static int refuses(const char *path, const void *data, size_t bytes,
+                   const char *part)
+{
+    if (file_replace(path, data, bytes)) {
+        printf("  %s was written\n", path);
+        return 1;
+    }
+    if (strstr(err_text(), part) && strstr(err_text(), path)) return 0;
+    printf("  reason \"%s\", want \"%s\"\n", err_text(), part);
+    return 1;
+}
+
+TEST(file_read)
+{
+    Arena mem = {0};
+    char path[PATHS], *data;
+    size_t bytes;
+    write_text(in_folder(path, "five"), "12345");
+    EXPECT(file_read(path, 5, &mem, &data, &bytes) && bytes == 5);
+    EXPECT_TEXT(data, "12345");
+    EXPECT_FAIL(file_read(path, 4, &mem, &data, &bytes),
+                "/five has 5 bytes, limit 4");
+    int fd;
+    uint64_t size;
+    char text[8];
+    REQUIRE(file_open(path, &fd, &size));
+    EXPECT(file_read_at(fd, path, 3, text, 2) && !memcmp(text, "45", 2));
+    EXPECT_FAIL(file_read_at(fd, path, 3, text, 4),
+                "/five ends at byte 5, 4 bytes wanted at 3");
+    close(fd);
+    // a pipe that nobody writes to must not hold us
+    REQUIRE(!mkfifo(in_folder(path, "pipe"), 0600));
+    EXPECT_FAIL(file_read(path, 5, &mem, &data, &bytes),
+                "/pipe is not a regular file");
+    REQUIRE(!symlink("loop", in_folder(path, "loop")));
+    EXPECT_FAIL(file_read(path, 5, &mem, &data, &bytes), "symbolic links");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    arena_release(&mem);
+}
+
+TEST(file_replace)
+{
+    char folder[PATHS], path[PATHS + 8], link[PATHS + 8];
+    struct stat st;
+    new_folder(folder, "replace");
+    snprintf(path, sizeof path, "%s/a b", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    EXPECT(file_replace(path, "one", 3) && has_text(path, "one"));
+    EXPECT(file_replace(path, "", 0) && has_text(path, ""));
+    // permissions stay, and so does a link
+    REQUIRE(!chmod(path, 0640) && !symlink("a b", link));
+    EXPECT(file_replace(link, "two", 3) && has_text(path, "two"));
+    EXPECT(!lstat(link, &st) && S_ISLNK(st.st_mode));
+    EXPECT(!stat(path, &st) && (st.st_mode & 0777) == 0640);
+    EXPECT_INT(count_files(folder, ""), 2);
+    // what is not a file is not replaced by one
+    EXPECT_FAIL(file_replace(folder, "x", 1),
+                "it exists and is not a regular file");
+    EXPECT_FAIL(file_replace("/dev/full", "x", 1),
+                "cannot write /dev/full: it exists and is not a regular file");
+    EXPECT_FAIL(file_replace("/no/such/file", "x", 1),
+                "cannot write /no/such/file: No such file or directory");
+    REQUIRE(!unlink(path));
+    EXPECT_FAIL(file_replace(link, "x", 1), "No such file or directory");
+    // one that an earlier process of our number left is in nobody's way
+    char tmp[PATHS + 32];
+    snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid());
+    write_text(tmp, "left behind");
+    EXPECT(file_replace(path, "three", 5) && has_text(path, "three"));
+    EXPECT_INT(count_files(folder, ".tmp."), 0);
+}
+
+static bool never(void *ctx, const char *tmp)
+{
+    return fail("%s looks odd to %s", tmp, (const char *)ctx);
+}
+
+TEST(file_draft_refused)
+{
+    char folder[PATHS], path[PATHS + 8];
+    new_folder(folder, "refused");
+    snprintf(path, sizeof path, "%s/x", folder);
+    Draft d;
+    REQUIRE(file_replace(path, "old", 3) && draft_open(&d, path, 0));
+    EXPECT(draft_write(&d, 4, "5678", 4) && draft_write(&d, 0, "1234", 4));
+    EXPECT_FAIL(draft_commit(&d, never, "me"), "looks odd to me");
+    EXPECT(strstr(err_text(), "what was written does not read back"));
+    EXPECT(has_text(path, "old"));
+    EXPECT_INT(count_files(folder, ""), 1);
+    // a draft of parts, and one that is given up
+    REQUIRE(draft_open(&d, path, 8));
+    EXPECT(draft_write(&d, 4, "5678", 4) && draft_write(&d, 0, "1234", 4));
+    EXPECT(draft_commit(&d, NULL, NULL) && has_text(path, "12345678"));
+    REQUIRE(draft_open(&d, path, 8));
+    draft_discard(&d);
+    draft_discard(&d);
+    EXPECT(has_text(path, "12345678"));
+    EXPECT_FAIL(draft_open(&d, path, UINT64_MAX - 1), "disk full: ");
+    EXPECT_INT(count_files(folder, ""), 1);
+}
+
+TEST(file_mkdirs)
+{
+    char path[PATHS], deep[PATHS + 16];
+    struct stat st;
+    in_folder(path, "made/of/several");
+    EXPECT(file_mkdirs(path) && !stat(path, &st) && S_ISDIR(st.st_mode));
+    EXPECT(file_mkdirs(path));
+    EXPECT(file_mkdirs("/") && file_mkdirs("."));
+    snprintf(deep, sizeof deep, "%s//more/", path);
+    EXPECT(file_mkdirs(deep) && !stat(deep, &st));
+    write_text(in_folder(path, "made/file"), "");
+    snprintf(deep, sizeof deep, "%s/x", path);
+    EXPECT_FAIL(file_mkdirs(deep), "made/file is a file");
+    EXPECT_FAIL(file_mkdirs("/proc/x"), "cannot make folder /proc/x: No such");
+}
+
+TEST(file_room)
+{
+    char path[PATHS];
+    uint64_t here, there;
+    EXPECT(file_room(test_folder(), &here) && here > 0);
+    EXPECT(file_room(in_folder(path, "not/yet/there"), &there));
+    EXPECT(file_room("not/yet/there", &there));
+    EXPECT(file_room("/not/yet/there", &there));
+}
+
+// -- limits and refusals of the system ----------------------------------------
+
+static int with_size_limit(const char *path)
+{
+    static char big[100000];
+    struct rlimit limit = {40000, 40000};
+    if (setrlimit(RLIMIT_FSIZE, &limit)) return 2;
+    int bad = refuses(path, big, sizeof big,
+                      "100000 bytes are more than files "
+                      "may have here (see ulimit -f)");
+    // and a small one still goes
+    return bad || !file_replace(path, "new", 3);
+}
+
+TEST(file_size_limit)
+{
+    char folder[PATHS], path[PATHS + 8];
+    new_folder(folder, "limit");
+    snprintf(path, sizeof path, "%s/x", folder);
+    REQUIRE(file_replace(path, "old", 3));
+    EXPECT_INT(in_child(with_size_limit, path), 0);
+    EXPECT(has_text(path, "new"));
+    EXPECT_INT(count_files(folder, ""), 1);
+}
+
+/* A disk of 64 KiB over `folder`, seen by this process only. */
+static bool small_disk(const char *folder, unsigned long flags)
+{
+    return !unshare(CLONE_NEWNS) &&
+           !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("none", folder, "tmpfs", flags, "size=64k");
+}
+
+static int on_small_disk(const char *folder)
+{
+    static char big[100000];
+    char path[PATHS + 8];
+    Draft d;
+    if (!small_disk(folder, 0)) return SKIPPED;
+    snprintf(path, sizeof path, "%s/x", folder);
+    if (!file_replace(path, "old", 3)) return 2;
+    // the size is known: refused before anything is written
+    int bad =
+        refuses(path, big, sizeof big, "disk full: 100000 bytes wanted, ");
+    // it is not: refused by the disk
+    if (!draft_open(&d, path, 0)) return 3;
+    if (draft_write(&d, 0, big, sizeof big)) bad = 1;
+    if (!strstr(err_text(), "disk full: 100000 bytes wanted, 0 free")) {
+        printf("  %s\n", err_text());
+        bad = 1;
+    }
+    draft_discard(&d);
+    return bad || !has_text(path, "old") || count_files(folder, "") != 1;
+}
+
+TEST(file_full_disk)
+{
+    char folder[PATHS];
+    int code = in_child(on_small_disk, new_folder(folder, "full"));
+    if (code == SKIPPED) SKIP("a disk of our own needs root");
+    EXPECT_INT(code, 0);
+}
+
+static int on_read_only_disk(const char *folder)
+{
+    char path[PATHS + 8];
+    if (!small_disk(folder, MS_RDONLY)) return SKIPPED;
+    snprintf(path, sizeof path, "%s/x", folder);
+    FileLock l;
+    int bad = refuses(path, "x", 1, "Read-only file system");
+    if (file_lock(folder, &l) || !strstr(err_text(), "cannot lock ")) bad = 1;
+    return bad;
+}
+
+TEST(file_read_only_disk)
+{
+    char folder[PATHS];
+    int code = in_child(on_read_only_disk, new_folder(folder, "sealed"));
+    if (code == SKIPPED) SKIP("a disk of our own needs root");
+    EXPECT_INT(code, 0);
+}
+
+static int as_somebody_else(const char *path)
+{
+    // root may write everywhere
+    if (!geteuid() && (setgid(65534) || setuid(65534))) return SKIPPED;
+    return refuses(path, "x", 1, "Permission denied");
+}
+
+TEST(file_read_only_folder)
+{
+    char folder[PATHS], path[PATHS + 8];
+    new_folder(folder, "closed");
+    snprintf(path, sizeof path, "%s/x", folder);
+    REQUIRE(file_replace(path, "old", 3));
+    REQUIRE(!chmod(test_folder(), 0755) && !chmod(folder, 0555));
+    int code = in_child(as_somebody_else, path);
+    REQUIRE(!chmod(folder, 0755) && !chmod(test_folder(), 0700));
+    if (code == SKIPPED) SKIP("cannot become another user");
+    EXPECT_INT(code, 0);
+    EXPECT(has_text(path, "old"));
+    EXPECT_INT(count_files(folder, ""), 1);
+}
+
+// -- other processes ----------------------------------------------------------
+
+static int try_lock(const char *folder)
+{
+    FileLock l;
+    char want[64];
+    snprintf(want, sizeof want, " is in use by process %ld; wait until it ends",
+             (long)getppid());
+    if (file_lock(folder, &l)) return 1;
+    if (strstr(err_text(), want)) return 0;
+    printf("  %s\n", err_text());
+    return 2;
+}
+
+static int take_lock(const char *folder)
+{
+    FileLock l;
+    return !file_lock(folder, &l); // and die with it
+}
+
+TEST(file_lock)
+{
+    char folder[PATHS];
+    FileLock l, second;
+    new_folder(folder, "locked");
+    REQUIRE(file_lock(folder, &l));
+    EXPECT_INT(in_child(try_lock, folder), 0);
+    EXPECT_FAIL(file_lock(folder, &second), "is in use by process");
+    file_unlock(&second);
+    file_unlock(&l);
+    file_unlock(&l);
+    EXPECT_INT(in_child(take_lock, folder), 0);
+    EXPECT(file_lock(folder, &l));
+    file_unlock(&l);
+    EXPECT_FAIL(file_lock("/no/such/folder", &l),
+                "cannot lock /no/such/folder: No such file or directory");
+}
+
+static int clean_it(const char *folder)
+{
+    int removed;
+    return file_clean(folder, &removed) ? removed : 99;
+}
+
+TEST(file_clean)
+{
+    char folder[PATHS], path[PATHS + 64];
+    int removed;
+    new_folder(folder, "stale");
+    fflush(stdout);
+    pid_t dead = fork();
+    REQUIRE(dead >= 0);
+    if (!dead) _exit(0);
+    REQUIRE(waitpid(dead, NULL, 0) == dead);
+    const long pids[] = {(long)dead, (long)getpid(), (long)getppid()};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/w.safetensors.tmp.%ld", folder,
+                 pids[i]);
+        write_text(path, "x");
+    }
+    static const char *const kept[] = {"a.tmp",    "tmp.12",
+                                       "a.tmp.x",  "a.tmp.",
+                                       "a.tmp.1x", "a.tmp.12345678901"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, kept[i]);
+        write_text(path, "x");
+    }
+    // of the dead process and of one that had our number; the parent lives
+    EXPECT(file_clean(folder, &removed));
+    EXPECT_INT(removed, 2);
+    EXPECT_INT(count_files(folder, ""), 7);
+    // one that is being written stays, for us and for others
+    Draft d;
+    snprintf(path, sizeof path, "%s/y", folder);
+    REQUIRE(draft_open(&d, path, 0));
+    EXPECT(file_clean(folder, &removed));
+    EXPECT_INT(removed, 0);
+    EXPECT_INT(in_child(clean_it, folder), 0);
+    EXPECT(draft_commit(&d, NULL, NULL));
+    EXPECT_FAIL(file_clean("/no/such/folder", &removed),
+                "cannot list /no/such/folder");
+}

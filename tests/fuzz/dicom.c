@@ -1,0 +1,120 @@
+/* dicom.c -- fuzz target: one file as DICOM, from its bytes to its voxels.
+ *
+ * The walker sees it whole, as a header and as a header of which half has
+ * been read; what passes is taken apart as an image, put among slices, and
+ * as a segmentation laid onto a small grid. */
+#include "dicom_frames.h"
+#include "dicom_mask.h"
+#include "dicom_series.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MOST_BYTES = 1 << 20, SLICES = 3 };
+
+// the image as slices of a stack, each one step further
+static void stack(const DicomHeader *h)
+{
+    DicomHeader slices[SLICES];
+    DicomStack out;
+    const DicomOptions options = {.resample_tilt = h->inverted};
+    for (int i = 0; i < SLICES; i++) {
+        slices[i] = *h;
+        slices[i].position_mm[i % 3] += i * h->thickness_mm;
+    }
+    stack_order("series", slices, SLICES, &options, &out, NULL);
+    Arena arena = {0};
+    DicomIndex index = {.root = "folder"};
+    if (series_group(slices, SLICES, &arena, &index))
+        (void)dicom_select(&index, h->modality);
+    arena_release(&arena);
+}
+
+static void image(const Walk *w, DicomHeader h)
+{
+    const DicomOptions options = {.max_voxels = MOST_BYTES / 4,
+                                  .assume_hu = w->count % 2};
+    DicomNotes notes = {0};
+    if (header_image(w, &options, false, "series", &h, &notes)) {
+        stack(&h);
+        uint8_t *out = NULL;
+        if (frames_check(w, &h, "series", &notes))
+            out = mem_alloc(frames_bytes(&h));
+        if (out) frames_decode(w, &h, out);
+        mem_free(out);
+    }
+    dicom_notes_free(&notes);
+}
+
+static void segmentation(const Walk *w)
+{
+    DicomHeader slices[SLICES];
+    DicomSeries series = {.folder = "series"};
+    MaskTarget target = {.series = &series,
+                         .slices = slices,
+                         .grid = {SLICES,
+                                  6,
+                                  7,
+                                  {[0][0] = 1,
+                                   [1][1] = 2,
+                                   [2][2] = 3,
+                                   [0][3] = -5,
+                                   [1][3] = 7,
+                                   [2][3] = 11,
+                                   [3][3] = 1}},
+                         .edge_mm = 1};
+    for (int i = 0; i < SLICES; i++)
+        slices[i] = (DicomHeader){.path = "slice",
+                                  .sop_uid = "1.2.3",
+                                  .rows = 6,
+                                  .cols = 7,
+                                  .position_mm = {-5, 7, 11 + 3 * i},
+                                  .orientation = {1, 0, 0, 0, 1, 0},
+                                  .spacing_mm = {2, 1}};
+    const DicomMaskOptions options = {.image = {.max_voxels = MOST_BYTES},
+                                      .resample_mask = true};
+    Volume out;
+    if (volume_new(&out, (Dims){1, SLICES, 6, 7, 1}, U8))
+        seg_place(w, &series, &target, &options, &out, NULL);
+    volume_free(&out);
+}
+
+static void walk(const uint8_t *data, size_t have, size_t size,
+                 bool header_only, bool assume)
+{
+    const WalkLimits limits = {.inflated_bytes = MOST_BYTES};
+    WalkInput in = {.path = "file",
+                    .bytes = data,
+                    .have = have,
+                    .size = size,
+                    .header_only = header_only,
+                    .assume_implicit = assume,
+                    .limits = &limits};
+    Walk w;
+    Arena arena = {0};
+    DicomHeader h;
+    WalkResult result = walk_file(&in, &w);
+    // the whole file is always enough
+    if (result == WALK_MORE && have == size) abort();
+    if (result == WALK_DONE && header_identity(&w, &arena, &h) &&
+        !header_only) {
+        image(&w, h);
+        segmentation(&w);
+    }
+    walk_free(&w);
+    arena_release(&arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    walk(data, size, size, false, false);
+    walk(data, size, size, false, true);
+    walk(data, size, size, true, false);
+    // a prefix of its own, so that a byte beyond it is an error
+    uint8_t *half = malloc(size / 2 + 1);
+    if (half) memcpy(half, data, size / 2);
+    if (half) walk(half, size / 2, size, true, false);
+    free(half);
+    return 0;
+}

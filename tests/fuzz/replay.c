@@ -1,0 +1,62 @@
+/* replay.c -- runs one fuzz target over the files of its corpus.
+ *
+ * The targets in tests/fuzz/ are written for libFuzzer. Without clang, and in
+ * every `make test`, this main takes libFuzzer's place: it hands each file of
+ * a folder to the target once, in the order of their names, in a build with
+ * sanitizers. The name is printed before the call, so that the last line of a
+ * crash names its input.
+ *
+ *     build/asan/tests/fuzz/NAME tests/fuzz/corpus/NAME */
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Feed one file; false when it cannot be read. */
+static int feed(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return 0;
+    fseek(f, 0, SEEK_END);
+    long size = ftell(f);
+    rewind(f);
+    // a block of exactly this size: one byte too far is then an error
+    uint8_t *data = size >= 0 ? malloc((size_t)size + !size) : NULL;
+    int ok = data && fread(data, 1, (size_t)size, f) == (size_t)size;
+    fclose(f);
+    if (ok) LLVMFuzzerTestOneInput(data, (size_t)size);
+    free(data);
+    return ok;
+}
+
+static int is_input(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    struct dirent **inputs;
+    int n = scandir(argv[1], &inputs, is_input, alphasort), passed = 0;
+    if (n <= 0) {
+        printf("  %s: no inputs\n0 passed, 1 failed, 0 skipped\n", argv[1]);
+        return 1;
+    }
+    for (int i = 0; i < n; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", argv[1], inputs[i]->d_name);
+        printf("%s\n", path);
+        fflush(stdout);
+        passed += feed(path);
+        free(inputs[i]);
+    }
+    free(inputs);
+    printf("%d passed, %d failed, 0 skipped\n", passed, n - passed);
+    return passed < n;
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""ops_golden.py -- the numbers of ops_golden.h, computed by PyTorch.
+
+    python3 tests/golden/ops_golden.py > tests/golden/ops_golden.h
+
+Only needed to make the header again; the tests read the header. Losses and
+gelu are computed in float64, the optimisers in float32, one tensor at a time
+(foreach=False), as a user without options gets them. Inputs are closed
+formulas of the index that float32 holds exactly, so the tests make them
+themselves. Made with PyTorch 1.13.
+"""
+
+import torch
+import torch.nn.functional as F
+
+
+def emit(name, values, ctype="double"):
+    """One C array; 17 digits give a double back, 9 a float."""
+    digits = 17 if ctype == "double" else 9
+    flat = [float(v) for v in torch.as_tensor(values).reshape(-1)]
+    suffix = "" if ctype == "double" else "F"
+    print(f"static const {ctype} {name}[{len(flat)}] = {{")
+    for v in flat:
+        text = f"{v:.{digits}g}"
+        if "." not in text and "e" not in text:
+            text += ".0"
+        print(f"    {text}{suffix},")
+    print("};\n")
+
+
+def spread(count, step, scale):
+    """((i * step) mod 64 - 32) / scale for i = 0 .. count-1."""
+    return ((torch.arange(count, dtype=torch.float64) * step) % 64 - 32) / scale
+
+
+def loss(name, fn, x):
+    """Value and gradient of a loss at x, in the order of x."""
+    x = x.clone().requires_grad_(True)
+    value = fn(x)
+    value.backward()
+    emit(f"golden_{name}", value.detach())
+    emit(f"golden_{name}_grad", x.grad)
+
+
+def losses():
+    # bce: 12 logits, targets that repeat 0, 1/4, 1/2, 3/4, 1
+    x = spread(12, 7, 4)
+    t = (torch.arange(12, dtype=torch.float64) % 5) / 4
+    pos = torch.tensor(3.0, dtype=torch.float64)
+    loss(
+        "bce",
+        lambda z: F.binary_cross_entropy_with_logits(z, t, pos_weight=pos),
+        x,
+    )
+    # cross entropy: 2 samples, 3 positions, 4 classes; memory order is
+    # (n, w, c), PyTorch wants (n, c, w); one position is ignored
+    x = spread(24, 11, 8).reshape(2, 3, 4)
+    t = torch.tensor([[0, 3, 1], [2, -100, 3]])
+    loss("cross_entropy", lambda z: F.cross_entropy(z.permute(0, 2, 1), t), x)
+    # huber: delta 1.5, errors on both sides of it
+    x, t = spread(12, 5, 8), spread(12, 3, 16)
+    loss("huber", lambda z: F.huber_loss(z, t, delta=1.5), x)
+    loss("mae", lambda z: F.l1_loss(z, t), x)
+    loss("mse", lambda z: F.mse_loss(z, t), x)
+
+
+def activations():
+    for name, fn in [
+        ("gelu", F.gelu),
+        ("silu", F.silu),
+        ("sigmoid", torch.sigmoid),
+        ("tanh", torch.tanh),
+    ]:
+        x = spread(16, 5, 8).requires_grad_(True)
+        y = fn(x)
+        y.sum().backward()
+        emit(f"golden_{name}", y.detach())
+        emit(f"golden_{name}_grad", x.grad)
+
+
+def optimisers():
+    # 6 parameters, 10 updates; gradient i of update t is a formula
+    rows = [
+        ("adamw", torch.optim.AdamW, dict(weight_decay=0.125)),
+        ("adam", torch.optim.Adam, dict(weight_decay=0.125)),
+        ("sgd", torch.optim.SGD, dict(momentum=0.875, weight_decay=0.125)),
+        (
+            "nesterov",
+            torch.optim.SGD,
+            dict(momentum=0.875, weight_decay=0.125, nesterov=True),
+        ),
+        ("descent", torch.optim.SGD, dict()),
+    ]
+    for name, cls, options in rows:
+        p = torch.nn.Parameter(spread(6, 13, 16).float())
+        optim = cls([p], lr=0.0625, foreach=False, **options)
+        for t in range(1, 11):
+            p.grad = spread(60, 29, 64)[6 * (t - 1) : 6 * t].float()
+            optim.step()
+        emit(f"golden_{name}", p.detach(), "float")
+
+
+print("/* ops_golden.h -- numbers of PyTorch, made by ops_golden.py. */")
+print("#ifndef SEG_OPS_GOLDEN_H\n#define SEG_OPS_GOLDEN_H")
+print("// clang-format off\n")
+losses()
+activations()
+optimisers()
+print("// clang-format on\n#endif")

@@ -1,0 +1,87 @@
+-- harness.lua -- the test framework for Lua: tests in order, one closing line.
+--
+--   local t = dofile("tests/harness.lua")
+--   t.test("what is shown", function() t.equal(1 + 1, 2) end)
+--   t.finish()
+
+local M = { passed = 0, failed = 0, skipped = 0 }
+
+local SKIP = {}
+
+-- Run f; a failed check is reported with its line and ends this test.
+function M.test(name, f)
+  local ok, why = xpcall(f, function(e)
+    return e == SKIP and e or tostring(e) .. "\n" .. debug.traceback("", 2)
+  end)
+  if ok then
+    M.passed = M.passed + 1
+  elseif why == SKIP then
+    M.skipped = M.skipped + 1
+    print("skipped " .. name .. ": " .. M.reason)
+  else
+    M.failed = M.failed + 1
+    print("  FAILED " .. name .. ": " .. why)
+  end
+end
+
+function M.skip(reason)
+  M.reason = reason
+  error(SKIP, 0)
+end
+
+function M.check(ok, fmt, ...)
+  if not ok then error(fmt and string.format(fmt, ...) or "check failed", 2) end
+end
+
+function M.equal(got, want, what)
+  if got ~= want then
+    error(string.format("%s is %s, want %s", what or "value", tostring(got), tostring(want)), 2)
+  end
+end
+
+-- |got - want| <= tolerance; NaN on either side fails.
+function M.near(got, want, tolerance, what)
+  local off = math.abs(got - want)
+  if off ~= off or off > tolerance then
+    error(string.format("%s is %.17g, want %.17g +- %g", what or "value", got, want, tolerance), 2)
+  end
+end
+
+-- f must raise, and the message must contain `part` (plain text) and begin
+-- with this script's name and a line.
+function M.raises(f, part)
+  local ok, why = pcall(f)
+  if ok then error('no error, want one with "' .. part .. '"', 2) end
+  why = tostring(why)
+  if not why:find(part, 1, true) then
+    error(string.format('error is "%s", want "%s" in it', why, part), 2)
+  end
+  if not why:match("^[%w_./]+%.lua:%d+: ") then
+    error(string.format('error "%s" does not begin with script and line', why), 2)
+  end
+end
+
+function M.finish()
+  print(string.format("%d passed, %d failed, %d skipped", M.passed, M.failed, M.skipped))
+  if M.failed > 0 then os.exit(1) end
+end
+
+-- A scratch folder below the temporary folder, and what removes it.
+function M.folder()
+  local name = os.tmpname()
+  os.remove(name)
+  os.execute("mkdir -p '" .. name .. "'")
+  return name, function() os.execute("rm -rf '" .. name .. "'") end
+end
+
+-- Run the program with arguments; -> exit code, stdout and stderr together.
+function M.program(arguments)
+  local program = os.getenv("PROGRAM") or "./segengine"
+  local pipe = io.popen(program .. " " .. arguments .. " 2>&1; echo \"code $?\"")
+  local text = pipe:read("a")
+  pipe:close()
+  local code = tonumber(text:match("code (%d+)\n$"))
+  return code, (text:gsub("code %d+\n$", ""))
+end
+
+return M

@@ -1,0 +1,55 @@
+#!/bin/sh
+# house.sh -- the checkers are checked: each planted fault must be found.
+cd "$(dirname "$0")/.." || exit 1
+. tests/steps
+
+# planted FILE LINE: tests/layers must reject a tree in which FILE has LINE
+planted() {
+    tree=$tmp/tree
+    rm -rf "$tree"
+    mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data" "$tree/lua"
+    touch "$tree/engine/err.h" "$tree/engine/graph.h" "$tree/engine/plan.h" \
+        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind.h"
+    tests/layers "$tree" > /dev/null || return 1 # clean without the fault
+    echo "$2" >> "$tree/$1"
+    ! tests/layers "$tree"
+}
+step "a level may not look up" planted engine/err.h '#include "tensor.h"'
+step "kernels and the graph" planted cpu/conv.c '#include "graph.h"'
+step "kernels and the plan" planted cuda/conv.cu '#include "plan.h"'
+step "data and the device" planted data/loader.c '#include "backend.h"'
+step "data and kernels" planted data/loader.c '#include "../cpu/pool.h"'
+step "Lua outside lua/" planted engine/graph.h '#include <lua.h>'
+step "Lua by its folder" planted data/step.c '  #  include <lua5.4/lua.h>'
+step "bindings from below" planted engine/plan.h '#include "bind.h"'
+step "DCMTK outside its file" planted data/nifti.c '#include <dcmtk/x.h>'
+step "a file without a level" planted engine/novel.c 'int x;'
+step "a header that is not there" planted cpu/conv.c '#include "none.h"'
+
+# allowed FILE LINE: and these must pass
+allowed() { ! planted "$1" "$2"; }
+step "downward" allowed engine/plan.h '#include "tensor.h"'
+step "kernels and the backend" allowed cpu/cpu.c '#include "backend.h"'
+step "bindings and all" allowed lua/bind.h '#include "plan.h"'
+step "Lua in lua/" allowed lua/bind.h '#include <lua.h>'
+
+# all BODY: runs tests/all with a shell script in place of the C tests
+all() {
+    mkdir -p "$tmp/fake/tests"
+    printf '#!/bin/sh\n%s\n' "$1" > "$tmp/fake/tests/run"
+    chmod +x "$tmp/fake/tests/run"
+    BUILD=$tmp/fake ONLY="C tests" LIMIT=${2:-9} tests/all > "$tmp/out"
+}
+closes() { [ "$(tail -n 1 "$tmp/out")" = "$1" ]; }
+fails() { ! all "$@"; }
+step "all is well" all 'echo 3 passed, 0 failed, 1 skipped'
+step "and adds up" closes '3 passed, 0 failed, 1 skipped'
+step "a failure is one" fails 'echo 3 passed, 2 failed, 0 skipped; exit 1'
+step "and adds up" closes '3 passed, 2 failed, 0 skipped'
+step "a crash is a failure" fails 'echo 3 passed; kill -9 $$'
+step "and counts as one" closes '0 passed, 1 failed, 0 skipped'
+step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
+step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
+step "a hang is a failure" fails 'sleep 60' 1
+step "nothing at all is a failure" fails 'echo 0 passed, 0 failed, 0 skipped'
+finish

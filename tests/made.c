@@ -1,0 +1,68 @@
+#include "made.h"
+#include "rng.h"
+#include "test.h"
+
+Volume made_image(uint32_t seed, int d, int h, int w, bool whole)
+{
+    Volume v;
+    REQUIRE(volume_new(&v, (Dims){1, d, h, w, 1}, F32));
+    v.affine[2][2] = 2;
+    const Rng r = {.seed = 11, .stream = RNG_TEST, .sample = seed};
+    float *x = v.voxels.data;
+    for (int64_t i = 0; i < numel(v.voxels.dim); i++) {
+        x[i] = 1000 * rng_uniform(&r, (uint32_t)i);
+        if (whole) x[i] = floorf(x[i]);
+    }
+    return v;
+}
+
+Volume made_mask(int d, int h, int w)
+{
+    Volume v;
+    REQUIRE(volume_new(&v, (Dims){1, d, h, w, 1}, U8));
+    v.affine[2][2] = 2;
+    v.unit = UNIT_LABEL;
+    uint8_t *x = v.voxels.data;
+    for (int k = d / 4; k < d - d / 4; k++)
+        for (int j = h / 4; j < h - h / 4; j++)
+            for (int i = w / 4; i < w / 2; i++)
+                x[(k * h + j) * w + i] = 1;
+    return v;
+}
+
+Dataset *made_dataset(int cases, int per, int d, int h, int w)
+{
+    DatasetBuilder *b;
+    Dataset *ds;
+    REQUIRE(dataset_begin(NULL, &b));
+    // added in reverse: the order of adding must not matter
+    for (int i = cases - 1; i >= 0; i--) {
+        char key[32], patient[32];
+        Volume image = made_image((uint32_t)i, d, h, w, true);
+        Volume mask = made_mask(d, h, w);
+        snprintf(key, sizeof key, "case_%02d", i);
+        snprintf(patient, sizeof patient, "p%d", i / per);
+        REQUIRE(dataset_add(b, key, patient, &image, &mask));
+        volume_free(&image);
+        volume_free(&mask);
+    }
+    REQUIRE(dataset_finish(b, &ds));
+    return ds;
+}
+
+Steps made_steps(const char *text)
+{
+    Steps s;
+    REQUIRE(steps_parse(text, &s));
+    return s;
+}
+
+Pipeline *made_pipeline(const Dataset *ds, const char *steps)
+{
+    const PipelineOptions options = {.cache_bytes = INT64_C(1) << 30,
+                                     .seed = 5};
+    Steps s = made_steps(steps);
+    Pipeline *p;
+    REQUIRE(pipeline_open(ds, &s, &options, &p));
+    return p;
+}

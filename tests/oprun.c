@@ -1,0 +1,358 @@
+#include "oprun.h"
+#include "rng.h"
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PAD = 256,     // bytes of canary on each side; keeps the alignment
+    CANARY = 0xA5, //
+    NOTHING = 0xFF // as every byte of a float or double: NaN
+};
+
+// -- cases -------------------------------------------------------------------
+
+char *opcase_text(const OpCase *c, char text[OPCASE_TEXT])
+{
+    const OpInfo *info = &op_info[c->attr.op];
+    int at = snprintf(text, OPCASE_TEXT, "%s #%u%s", info->name,
+                      (unsigned)c->number, c->eval ? " eval" : "");
+    for (int i = 0; i < info->attrs && at < OPCASE_TEXT; i++) {
+        float f;
+        memcpy(&f, &c->attr.word[1 + i], 4);
+        double v = info->attr[i].kind == 'f' ? f : c->attr.word[1 + i];
+        at += snprintf(text + at, (size_t)(OPCASE_TEXT - at), " %s %g",
+                       info->attr[i].name, v);
+    }
+    for (int i = 0; i < info->in && at < OPCASE_TEXT; i++) {
+        Dims s = c->x[i];
+        at += snprintf(text + at, (size_t)(OPCASE_TEXT - at),
+                       " x%d %dx%dx%dx%dx%d%s", i, s.n, s.d, s.h, s.w, s.c,
+                       c->wrt >> i & 1 ? "'" : "");
+    }
+    return text;
+}
+
+bool opcase_shape(const OpCase *c, Tensor *y)
+{
+    const OpInfo *info = &op_info[c->attr.op];
+    Tensor x[MAX_IN] = {{{0}, F64, 0, NULL}};
+    for (int i = 0; i < info->in; i++)
+        x[i] = (Tensor){c->x[i], F64, c->rank, NULL};
+    *y = x[0];
+    return info->shape(&c->attr, x, y);
+}
+
+/* Element i of operand `op` as a fill draws it; x0 is operand 0's there. */
+static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
+{
+    double span = f->hi - f->lo, sign = rng_below(r, 2 * i, 2) ? 1 : -1;
+    double u = rng_uniform(r, 2 * i + 1);
+    switch (f->kind) {
+    case FILL_RANGE:
+        return f->lo + span * u;
+    case FILL_GAP:
+        return sign * (f->lo + span * u);
+    case FILL_CLASS:
+        return f->lo + rng_below(r, i, (uint32_t)span + 1);
+    case FILL_APART:
+        return x0 + sign * (f->lo + span * u);
+    default:
+        return rng_normal(r, i);
+    }
+}
+
+static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
+                         const double *x0, double *out)
+{
+    const Fill *f = &c->fill[op];
+    Rng r = {.seed = 1,
+             .stream = RNG_TEST,
+             .op = (uint16_t)c->attr.op,
+             .epoch = (uint32_t)op + 1,
+             .sample = c->number};
+    if (f->kind == FILL_DISTINCT) {
+        uint32_t *order = ARENA_NEW(mem, uint32_t, count);
+        if (!order) return false;
+        rng_permutation(&r, (uint32_t)count, order);
+        double step = (f->hi - f->lo) / (double)(count > 1 ? count - 1 : 1);
+        for (int64_t i = 0; i < count; i++)
+            out[i] = f->lo + step * order[i];
+    } else {
+        // the only fill for which the extents are known to be those of x0
+        bool apart = f->kind == FILL_APART;
+        for (int64_t i = 0; i < count; i++)
+            out[i] = fill_value(f, &r, (uint32_t)i, apart ? x0[i] : 0);
+    }
+    // the same numbers for a backend in float and for ref
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (float)out[i];
+    return true;
+}
+
+bool opcase_values(const OpCase *c, Arena *mem, OpValues *out)
+{
+    Tensor y;
+    *out = (OpValues){.results = 0};
+    if (!opcase_shape(c, &y)) return false;
+    out->results = numel(y.dim);
+    for (int i = 0; i < MAX_IN; i++) {
+        if (!c->x[i].n) continue;
+        CHECK(i == 0 || c->fill[i].kind != FILL_APART ||
+              dims_equal(c->x[i], c->x[0]));
+        out->count[i] = numel(c->x[i]);
+        out->x[i] = ARENA_NEW(mem, double, out->count[i]);
+        if (!out->x[i] ||
+            !fill_operand(c, i, out->count[i], mem, out->x[0], out->x[i]))
+            return false;
+    }
+    out->dy = ARENA_NEW(mem, double, out->results);
+    if (!out->dy) return false;
+    OpCase normal = {.attr = c->attr, .number = c->number};
+    return fill_operand(&normal, MAX_IN - 1, out->results, mem, NULL, out->dy);
+}
+
+// -- devices and fenced buffers ----------------------------------------------
+
+bool opdevice_open(const Backend *be, int threads, OpDevice *out)
+{
+    *out = (OpDevice){.be = be, .threads = threads};
+    return be->open(0, threads, &out->dev);
+}
+
+void opdevice_close(OpDevice *d)
+{
+    d->be->close(d->dev);
+}
+
+typedef struct Buffer {
+    const char *what;
+    char *base; // device memory: PAD, bytes, PAD
+    size_t bytes;
+    Tensor t; // data points behind the first PAD
+} Buffer;
+
+enum { X0, Y = MAX_IN, DY, DX0, SAVED = DX0 + MAX_IN, SCRATCH, BUFFERS };
+
+typedef struct Rig {
+    const OpCase *c;
+    const OpDevice *d;
+    Arena *mem;
+    Buffer b[BUFFERS];
+} Rig;
+
+/* Fill the payload: with values, or (NULL) with a byte; canaries around. */
+static bool buffer_write(Rig *r, int i, const double *v, int byte)
+{
+    Buffer *b = &r->b[i];
+    char *host = arena_alloc(r->mem, b->bytes + 2 * PAD);
+    if (!host) return false;
+    memset(host, CANARY, b->bytes + 2 * PAD);
+    if (v) {
+        Tensor t = b->t;
+        t.data = host + PAD;
+        for (int64_t k = 0; k < numel(t.dim); k++)
+            tensor_set(&t, k, v[k]);
+    } else {
+        memset(host + PAD, byte, b->bytes);
+    }
+    return r->d->be->upload(r->d->dev, b->base, host, b->bytes + 2 * PAD);
+}
+
+static bool buffer_make(Rig *r, int i, const char *what, size_t bytes)
+{
+    Buffer *b = &r->b[i];
+    void *base;
+    b->what = what;
+    b->bytes = bytes;
+    if (!r->d->be->alloc(r->d->dev, bytes + 2 * PAD, &base)) return false;
+    b->base = base;
+    b->t.data = b->base + PAD;
+    return buffer_write(r, i, NULL, NOTHING);
+}
+
+static bool tensor_make(Rig *r, int i, const char *what, Dims s, int rank)
+{
+    r->b[i].t = (Tensor){s, r->d->be->real, rank, NULL};
+    return buffer_make(r, i, what, tensor_bytes(&r->b[i].t));
+}
+
+/* Payload to the host (as a tensor there); false when a canary is dead. */
+static bool buffer_read(Rig *r, int i, Tensor *out)
+{
+    Buffer *b = &r->b[i];
+    unsigned char *host = arena_alloc(r->mem, b->bytes + 2 * PAD);
+    if (!host ||
+        !r->d->be->download(r->d->dev, host, b->base, b->bytes + 2 * PAD))
+        return false;
+    for (size_t k = 0; k < PAD; k++) {
+        if (host[PAD - 1 - k] != CANARY)
+            return fail("%s: written %zu bytes before its begin", b->what,
+                        k + 1);
+        if (host[PAD + b->bytes + k] != CANARY)
+            return fail("%s: written %zu bytes behind its end", b->what, k + 1);
+    }
+    *out = b->t;
+    out->data = host + PAD;
+    return true;
+}
+
+static bool read_values(Rig *r, int i, double **out)
+{
+    Tensor t;
+    if (!buffer_read(r, i, &t)) return false;
+    int64_t count = numel(t.dim);
+    if (!(*out = ARENA_NEW(r->mem, double, count))) return false;
+    for (int64_t k = 0; k < count; k++)
+        (*out)[k] = tensor_get(&t, k);
+    return true;
+}
+
+/* Buffer i still holds the values v. */
+static bool unchanged(Rig *r, int i, const double *v)
+{
+    Tensor t;
+    if (!buffer_read(r, i, &t)) return false;
+    for (int64_t k = 0; k < numel(t.dim); k++)
+        if (tensor_get(&t, k) != v[k] && v[k] == v[k])
+            return fail("%s: element %lld was changed", r->b[i].what,
+                        (long long)k);
+    return true;
+}
+
+// -- one run -----------------------------------------------------------------
+
+static const char *const x_name[MAX_IN] = {"x0", "x1", "x2", "x3", "x4", "x5"};
+static const char *const dx_name[MAX_IN] = {"dx0", "dx1", "dx2",
+                                            "dx3", "dx4", "dx5"};
+
+static bool make_all(Rig *r, const OpValues *in, OpOptions how, Call *c)
+{
+    const OpCase *oc = r->c;
+    const OpInfo *info = &op_info[oc->attr.op];
+    Tensor y;
+    if (!opcase_shape(oc, &y)) return false;
+    for (int i = 0; i < info->in; i++) {
+        if (!oc->x[i].n) continue;
+        if (!tensor_make(r, X0 + i, x_name[i], oc->x[i], oc->rank) ||
+            !buffer_write(r, X0 + i, in->x[i], 0))
+            return false;
+        c->x[i] = &r->b[X0 + i].t;
+        if (!info->grad || how.forward_only || !(oc->wrt >> i & 1)) continue;
+        if (!tensor_make(r, DX0 + i, dx_name[i], oc->x[i], oc->rank))
+            return false;
+        c->dx[i] = &r->b[DX0 + i].t;
+    }
+    if (!tensor_make(r, Y, "y", y.dim, y.rank) ||
+        !tensor_make(r, DY, "dy", y.dim, y.rank) ||
+        !buffer_write(r, DY, in->dy, 0))
+        return false;
+    c->y = &r->b[Y].t;
+    c->dy = &r->b[DY].t;
+    return true;
+}
+
+static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
+                        size_t scratch, OpValues *out)
+{
+    const Backend *be = r->d->be;
+    Op op = (Op)r->c->attr.op;
+    int y = how.inplace ? X0 : Y;
+    Tensor result = r->b[y].t; // operand 0's memory may have another rank
+    result.rank = r->b[Y].t.rank;
+    c.y = &result;
+    c.dy = NULL;
+    memset(c.dx, 0, sizeof c.dx);
+    if (!buffer_make(r, SCRATCH, "scratch", scratch)) return false;
+    c.scratch = r->b[SCRATCH].t.data;
+    if (!be->fwd[op](&c) || !be->sync(r->d->dev)) return within("fwd");
+    if (!read_values(r, y, &out->y)) return within("fwd");
+    for (int i = 0; i < op_info[op].in; i++) {
+        if (!c.x[i]) continue;
+        bool may = r->c->changes >> i & 1 || (how.inplace && i == 0);
+        if ((!may && !unchanged(r, X0 + i, in->x[i])) ||
+            !read_values(r, X0 + i, &out->x[i]))
+            return within("fwd");
+    }
+    Tensor t;
+    bool ok = buffer_read(r, SAVED, &t) && buffer_read(r, SCRATCH, &t);
+    be->release(r->d->dev, r->b[SCRATCH].base);
+    r->b[SCRATCH].base = NULL;
+    return ok || within("fwd");
+}
+
+static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
+                         size_t scratch, OpValues *out)
+{
+    const Backend *be = r->d->be;
+    Op op = (Op)r->c->attr.op;
+    const OpInfo *info = &op_info[op];
+    Tensor alias = r->b[DY].t;
+    if (!buffer_make(r, SCRATCH, "scratch", scratch)) return false;
+    c.scratch = r->b[SCRATCH].t.data;
+    // what is not kept may have been overwritten by then
+    for (int i = 0; i < info->in; i++)
+        if (c.x[i] && !(info->keep & KEEP_X) &&
+            !buffer_write(r, X0 + i, NULL, NOTHING))
+            return false;
+    const double *y = !(info->keep & KEEP_Y) ? NULL : how.y ? how.y : out->y;
+    if (!buffer_write(r, Y, y, NOTHING)) return false;
+    if (!(info->keep & KEEP_S) && !buffer_write(r, SAVED, NULL, NOTHING))
+        return false;
+    if (how.inplace_grad && c.dx[0]) c.dx[0] = &alias;
+    for (int i = 0; i < info->in; i++) {
+        if (!c.dx[i]) continue;
+        c.fresh |= 1u << i;
+        if (!how.accumulate) continue;
+        c.fresh = 0;
+        double *ones = ARENA_NEW(r->mem, double, in->count[i]);
+        if (!ones) return false;
+        for (int64_t k = 0; k < in->count[i]; k++)
+            ones[k] = 1;
+        if (!buffer_write(r, DX0 + i, ones, 0)) return false;
+    }
+    if (!be->bwd[op](&c) || !be->sync(r->d->dev)) return within("bwd");
+    for (int i = 0; i < info->in; i++) {
+        int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
+        if (c.dx[i] && !read_values(r, from, &out->dx[i])) return within("bwd");
+        // batch norm's running statistics are as fwd left them
+        if (c.x[i] && info->keep & KEEP_X && !unchanged(r, X0 + i, out->x[i]))
+            return within("bwd");
+    }
+    Tensor t;
+    bool ok = (how.inplace_grad || unchanged(r, DY, in->dy)) &&
+              (!y || unchanged(r, Y, y)) && buffer_read(r, SAVED, &t) &&
+              buffer_read(r, SCRATCH, &t);
+    return ok || within("bwd");
+}
+
+bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
+           OpOptions how, Arena *mem, OpValues *out)
+{
+    const Step step = {.seed = 3, .count = 5};
+    Rig r = {.c = oc, .d = d, .mem = mem};
+    Call c = {.attr = &oc->attr,
+              .step = &step,
+              .dev = d->dev,
+              .threads = d->threads,
+              .node = 7,
+              .train = !oc->eval};
+    Op op = (Op)oc->attr.op;
+    Space space = {0};
+    bool ok = false;
+    *out = (OpValues){.results = in->results};
+    memcpy(out->count, in->count, sizeof out->count);
+    TRY(make_all(&r, in, how, &c));
+    if (d->be->space[op]) space = d->be->space[op](&c);
+    TRY(buffer_make(&r, SAVED, "saved", space.saved));
+    c.saved = r.b[SAVED].t.data;
+    TRY(run_forward(&r, in, how, c, space.fwd, out));
+    bool back = false;
+    for (int i = 0; i < MAX_IN; i++)
+        back = back || c.dx[i];
+    if (back) TRY(run_backward(&r, in, how, c, space.bwd, out));
+    ok = true;
+done:
+    for (int i = 0; i < BUFFERS; i++)
+        if (r.b[i].base) d->be->release(d->dev, r.b[i].base);
+    return ok;
+}

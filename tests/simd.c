@@ -1,0 +1,271 @@
+/* simd.c -- the kernels of each instruction set against plain loops in
+ * double, and convolutions large enough to be cut into chunks, panels,
+ * regions and parts (the suites of ops_*.c stay small). */
+#include "simd.h"
+#include "opcase.h"
+#include "rng.h"
+#include "test.h"
+
+static const char *const set_name[] = {"avx512", "avx2", "portable"};
+
+enum { SETS = 3 };
+
+/* Those that run here; the others are not tested. */
+static const Simd *set_at(int i)
+{
+    return simd_find(set_name[i]);
+}
+
+TEST(simd_choice)
+{
+    EXPECT(simd_find(NULL) && simd_find("") == simd_find(NULL));
+    EXPECT(simd_find("portable"));
+    EXPECT_FAIL(simd_find("avx1024") != NULL, "no such instruction set");
+    for (int i = 0; i < SETS; i++) {
+        if (set_at(i))
+            EXPECT_TEXT(set_at(i)->name, set_name[i]);
+        else
+            EXPECT_FAIL(set_at(i) != NULL, "this processor has no");
+    }
+}
+
+static float *numbers(Arena *mem, int64_t n, uint32_t sample)
+{
+    Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
+    float *p = ARENA_NEW(mem, float, n);
+    REQUIRE(p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = rng_normal(&r, (uint32_t)i);
+    return p;
+}
+
+/* A few numbers in lo .. hi, one after the other. */
+typedef struct Dice {
+    Rng r;
+    uint32_t next;
+} Dice;
+
+static int roll(Dice *d, int lo, int hi)
+{
+    return lo + (int)rng_below(&d->r, d->next++, (uint32_t)(hi - lo + 1));
+}
+
+static Dice dice(uint32_t sample)
+{
+    return (Dice){{.seed = 5, .stream = RNG_TEST, .sample = sample}, 0};
+}
+
+static void check_product(const Simd *s, Dice *d, Arena *mem)
+{
+    enum { RUNS = 3 };
+    int co = roll(d, 1, s->panel), cols = roll(d, 1, 40);
+    int runs = roll(d, 0, RUNS), len = roll(d, 1, 20), gap = roll(d, 0, 5);
+    int width = (co + s->lanes - 1) / s->lanes * s->lanes, ldy = co + gap;
+    Run run[RUNS];
+    float *a = numbers(mem, 64 * 64, 1), *bias = numbers(mem, co, 2);
+    float *panel = numbers(mem, RUNS * len * width, 3);
+    for (int i = 0; i < runs; i++)
+        run[i] = (Run){a + roll(d, 0, 300), (int64_t)i * len};
+    float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
+    Product p = {.run = run,
+                 .panel = panel,
+                 .bias = roll(d, 0, 1) ? bias : NULL,
+                 .y = y,
+                 .runs = runs,
+                 .len = len,
+                 .cols = cols,
+                 .lda = roll(d, 1, 64),
+                 .ldy = ldy,
+                 .co = co,
+                 .add = roll(d, 0, 1),
+                 .far = roll(d, 0, 1)};
+    s->product(&p);
+    for (int i = 0; i < cols; i++)
+        for (int j = 0; j < ldy; j++) {
+            int at = i * ldy + j;
+            double want = p.add ? old[at] : p.bias && j < co ? bias[j] : 0;
+            double scale = fabs(want);
+            for (int r = 0; r < runs && j < co; r++)
+                for (int k = 0; k < len; k++) {
+                    double v = (double)run[r].a[i * p.lda + k] *
+                               panel[(run[r].k + k) * width + j];
+                    want += v, scale += fabs(v);
+                }
+            if (j >= co) want = old[at];
+            EXPECT_NEAR(y[at], want, 1e-6 * scale);
+        }
+}
+
+static void check_outer(const Simd *s, Dice *d, Arena *mem)
+{
+    int high = 1 << roll(d, 0, 3), width = roll(d, 1, s->outer_wide);
+    if (high > s->outer_high) high = s->outer_high;
+    int height = roll(d, 1, high), ldo = width + roll(d, 0, 5);
+    int rows = roll(d, 0, 3), cols = roll(d, 1, 9);
+    float *a = numbers(mem, 3 * 9 * high, 1), *x = numbers(mem, 4096, 2);
+    float *out = numbers(mem, height * ldo, 3);
+    float *old = numbers(mem, height * ldo, 3);
+    Outer p = {.a = a,
+               .x = x,
+               .out = out,
+               .rows = rows,
+               .cols = cols,
+               .pitch = roll(d, 1, 900),
+               .ldx = roll(d, 1, 90),
+               .ldo = ldo,
+               .high = high,
+               .height = height,
+               .width = width,
+               .add = roll(d, 0, 1)};
+    s->outer(&p);
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < ldo; j++) {
+            double want = p.add || j >= width ? old[i * ldo + j] : 0;
+            double scale = fabs(want);
+            for (int r = 0; r < rows && j < width; r++)
+                for (int c = 0; c < cols; c++) {
+                    double v = (double)a[(r * cols + c) * high + i] *
+                               x[r * p.pitch + c * p.ldx + j];
+                    want += v, scale += fabs(v);
+                }
+            EXPECT_NEAR(out[i * ldo + j], want, 1e-6 * scale);
+        }
+}
+
+static void check_rows(const Simd *s, Dice *d, Arena *mem)
+{
+    int rows = roll(d, 1, 9), n = roll(d, 1, 150), ldx = n + roll(d, 0, 9);
+    bool add = roll(d, 0, 1);
+    float *x = numbers(mem, rows * ldx, 1), *y = numbers(mem, n, 2);
+    float *old = numbers(mem, n, 2);
+    s->add_rows(x, rows, ldx, n, y, add);
+    for (int i = 0; i < n; i++) {
+        double want = add ? old[i] : 0;
+        for (int r = 0; r < rows; r++)
+            want += x[r * ldx + i];
+        EXPECT_NEAR(y[i], want, 1e-5);
+    }
+}
+
+/* Mean and squares where the mean is large against the spread. */
+static void check_stats(const Simd *s, Dice *d, Arena *mem)
+{
+    int rows = roll(d, 2, 300), channels = roll(d, 1, 150);
+    float *x = numbers(mem, rows * channels, 1);
+    double *mean = ARENA_NEW(mem, double, channels);
+    double *m2 = ARENA_NEW(mem, double, channels);
+    for (int i = 0; i < rows * channels; i++)
+        x[i] += 1000;
+    s->bn_stats(x, rows, channels, mean, m2);
+    for (int c = 0; c < channels; c++) {
+        double m = 0, q = 0;
+        for (int r = 0; r < rows; r++)
+            m += x[r * channels + c];
+        m /= rows;
+        for (int r = 0; r < rows; r++)
+            q += pow(x[r * channels + c] - m, 2);
+        EXPECT_NEAR(mean[c], m, 1e-6);
+        EXPECT_NEAR(m2[c], q, 1e-5 * q);
+    }
+}
+
+/* Sum and slope of the cross entropy over all sizes of logits. */
+static void check_bce(const Simd *s, Dice *d, Arena *mem)
+{
+    int n = roll(d, 1, 3000);
+    float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
+    float *dx = numbers(mem, n, 3), w = 0.25f * (float)roll(d, 1, 9);
+    double want = 0;
+    for (int i = 0; i < n; i++)
+        x[i] *= (float)(i % 30), t[i] = t[i] > 0;
+    s->bce_slope(x, t, n, w, 2, dx, false);
+    for (int i = 0; i < n; i++) {
+        double e = exp(-fabs((double)x[i])), both = log1p(e);
+        double p = (x[i] < 0 ? e : 1) / (1 + e),
+               q = (x[i] < 0 ? 1 : e) / (1 + e);
+        want += w * t[i] * (fmax(-x[i], 0) + both);
+        want += (1 - t[i]) * (fmax(x[i], 0) + both);
+        double slope = 2 * ((1 - t[i]) * p - w * t[i] * q);
+        // the tail ends where numbers get subnormal
+        EXPECT_NEAR(dx[i], slope, 4 * float_spacing(slope) + 1e-37);
+    }
+    EXPECT_NEAR(s->bce_sum(x, t, n, w), want, 1e-6 * want);
+}
+
+TEST(simd_kernels)
+{
+    static void (*const check[])(const Simd *, Dice *, Arena *) = {
+        check_product, check_outer, check_rows, check_stats, check_bce};
+    for (int i = 0; i < SETS; i++) {
+        const Simd *s = set_at(i);
+        for (size_t k = 0; s && k < sizeof check / sizeof *check; k++)
+            for (uint32_t r = 0; r < 40; r++) {
+                Arena mem = {0};
+                Dice d = dice(r);
+                check[k](s, &d, &mem);
+                arena_release(&mem);
+            }
+    }
+}
+
+// -- large ones ---------------------------------------------------------------
+
+typedef struct Large {
+    Op op;
+    Dims x, w;
+    int stride, pad, dilation, groups;
+} Large;
+
+/* Rows are longer than one task's, or channels more than one chunk, panel or
+ * slice; or there are several parts of the gradient of weights. */
+static const Large large[] = {
+    {OP_conv, {1, 1, 5, 300, 3}, {5, 1, 3, 3, 3}, 1, 1, 1, 1},
+    {OP_conv, {1, 1, 4, 9, 200}, {131, 1, 3, 3, 200}, 1, 1, 1, 1},
+    {OP_conv, {2, 1, 17, 19, 36}, {20, 1, 3, 3, 36}, 1, 1, 1, 1},
+    {OP_conv, {3, 1, 30, 31, 8}, {300, 1, 1, 1, 8}, 1, 0, 1, 1},
+    {OP_conv, {1, 1, 12, 14, 66}, {70, 1, 3, 3, 33}, 2, 1, 1, 2},
+    {OP_conv, {1, 1, 9, 40, 100}, {10, 1, 5, 5, 100}, 2, 3, 2, 1},
+    {OP_conv, {1, 6, 6, 6, 70}, {33, 4, 4, 4, 70}, 2, 1, 1, 1},
+    {OP_conv, {2, 1, 1, 700, 17}, {16, 1, 1, 5, 17}, 1, 2, 1, 1},
+    {OP_conv, {1, 1, 20, 21, 24}, {24, 1, 3, 3, 1}, 1, 1, 1, 24},
+    {OP_upconv, {1, 1, 20, 21, 150}, {150, 1, 2, 2, 70}, 2, 0, 1, 1},
+    {OP_upconv, {2, 1, 6, 7, 130}, {130, 1, 3, 3, 33}, 2, 1, 1, 1},
+    {OP_upconv, {1, 3, 5, 4, 66}, {66, 4, 4, 4, 20}, 2, 1, 1, 1},
+    {OP_linear, {70, 1, 1, 3, 300}, {140, 1, 1, 1, 300}, 1, 0, 1, 1},
+};
+
+static OpCase large_case(const Large *l)
+{
+    OpCase c = {.attr = op_default(l->op),
+                .rank = l->x.d > 1   ? 3
+                        : l->x.h > 1 ? 2
+                                     : 1,
+                .x = {l->x, l->w},
+                .wrt = 7};
+    const OpInfo *info = &op_info[l->op];
+    int out = l->op == OP_upconv ? l->w.c * l->groups : l->w.n;
+    c.x[2] = (Dims){1, 1, 1, 1, out};
+    for (int i = 0; i < info->attrs; i++) {
+        const char *name = info->attr[i].name;
+        char axis = name[1];
+        // an extent of 1 keeps its window of 1
+        if ((axis == 'd' && l->x.d == 1) || (axis == 'h' && l->x.h == 1))
+            continue;
+        int32_t *to = &c.attr.word[1 + i];
+        if (name[0] == 's') *to = l->stride;
+        if (name[0] == 'p') *to = l->pad;
+        if (name[0] == 'd') *to = l->dilation;
+        if (name[0] == 'g') *to = l->groups;
+    }
+    return c;
+}
+
+TEST(simd_large)
+{
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        OpCase c = large_case(&large[i]);
+        opcase_agree(&c, &backend_cpu);
+        opcase_bits(&c, &backend_cpu);
+        opcase_adding(&c, &backend_cpu);
+    }
+}

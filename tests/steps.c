@@ -1,0 +1,526 @@
+/* steps.c -- tests of the table of steps, of preparing and of augmenting. */
+#include "step.h"
+#include "made.h"
+#include "rng.h"
+#include "test.h"
+#include <stdlib.h>
+
+/* ---- the table ---------------------------------------------------------- */
+
+TEST(steps_defaults_are_those_of_the_table)
+{
+    DataStep s = step_default(STEP_normalize);
+    EXPECT_INT(s.normalize.method, NORMALIZE_ZSCORE);
+    EXPECT_NEAR(s.normalize.clip[1], 100, 0);
+    s = step_default(STEP_gamma);
+    EXPECT_NEAR(s.gamma.range[0], 0.9, 0);
+    EXPECT_NEAR(s.gamma.range[1], 1.1, 0);
+    EXPECT_NEAR(s.gamma.p, 0.3, 0);
+    EXPECT_INT(step_info[STEP_normalize].attrs, 4);
+    EXPECT_INT(step_info[STEP_flip].attrs, 2);
+    EXPECT_INT(step_find("noise"), STEP_noise);
+    EXPECT_INT(step_find("nose"), STEP_COUNT);
+}
+
+TEST(steps_values_are_checked)
+{
+    DataStep s = step_default(STEP_fit);
+    EXPECT(step_set(&s, "w", &(double){64}, 1));
+    EXPECT_NEAR(s.fit.w, 64, 0);
+    EXPECT_FAIL(step_set(&s, "w", &(double){1.5}, 1), "whole number");
+    EXPECT_FAIL(step_set(&s, "w", &(double){-1}, 1), "wanted 0 to 65535");
+    EXPECT_FAIL(step_set(&s, "w", &(double){NAN}, 1), "wanted 0 to 65535");
+    EXPECT_FAIL(step_set(&s, "width", &(double){1}, 1),
+                "fit has no option \"width\"; it has d, h, w");
+    s = step_default(STEP_contrast);
+    const double wrong[] = {1.1, 0.9, 1};
+    EXPECT_FAIL(step_set(&s, "range", wrong, 2), "lo <= hi");
+    EXPECT_FAIL(step_set(&s, "range", wrong, 3), "takes {lo, hi}, got 3");
+    s = step_default(STEP_flip);
+    EXPECT(step_set_choice(&s, "axis", "dhw"));
+    EXPECT_INT(s.flip.axis, FLIP_DHW);
+    EXPECT_FAIL(step_set_choice(&s, "axis", "x"), "wanted one of w|h|d|hw");
+    EXPECT_FAIL(step_set(&s, "axis", &(double){5}, 1), "wanted 0 to 4");
+    EXPECT_FAIL(step_set_choice(&s, "p", "often"), "wanted a number");
+    EXPECT_INT(err_kind(), ERR_USAGE);
+}
+
+TEST(steps_one_spacing_stands_for_three)
+{
+    DataStep s = step_default(STEP_resample);
+    EXPECT(step_set(&s, "spacing_mm", &(double){1.5}, 1));
+    for (int a = 0; a < 3; a++)
+        EXPECT_NEAR(s.resample.spacing_mm[a], 1.5, 0);
+}
+
+TEST(steps_order_of_phases)
+{
+    Steps all = {.count = 0};
+    DataStep s = step_default(STEP_slices), n = step_default(STEP_normalize);
+    DataStep f = step_default(STEP_flip), r = step_default(STEP_resample);
+    EXPECT(steps_add(&all, &n));
+    EXPECT(!steps_slices(&all));
+    EXPECT(steps_add(&all, &s));
+    EXPECT_FAIL(steps_add(&all, &s), "a second slices step");
+    EXPECT_FAIL(steps_add(&all, &n), "normalize comes after slices");
+    EXPECT(!steps_augment(&all));
+    EXPECT(steps_add(&all, &f));
+    EXPECT(steps_augment(&all));
+    EXPECT_INT(steps_without_augment(&all).count, 2);
+    all.count = 0;
+    EXPECT_FAIL(steps_add(&all, &r), "spacing_mm is missing");
+    for (int i = 0; i < MAX_STEPS; i++)
+        EXPECT(steps_add(&all, &n));
+    EXPECT_FAIL(steps_add(&all, &n), "more than 32 steps");
+}
+
+static const char every_step[] =
+    "orient plane=coronal\n"
+    "resample spacing_mm=1,0.90000000000000002,0\n"
+    "fit d=0 h=24 w=16\n"
+    "resize d=0 h=12 w=8\n"
+    "select labels=1,2,7\n"
+    "clamp range=-100,250.5\n"
+    "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
+    "slices axis=stored keep=foreground range=0.1,0.9\n"
+    "flip axis=hw p=0.5\n"
+    "contrast range=0.9,1.1 p=1\n"
+    "brightness by=0.1 p=1\n"
+    "gamma range=0.9,1.1 p=0.3\n"
+    "noise sigma=0.05 p=0.3\n";
+
+TEST(steps_text_and_back)
+{
+    Arena mem = {0};
+    Steps a = made_steps(every_step), b;
+    EXPECT_INT(a.count, STEP_COUNT);
+    char *text = steps_print(&a, &mem);
+    REQUIRE(text);
+    REQUIRE(steps_parse(text, &b));
+    EXPECT(!memcmp(&a, &b, sizeof a));
+    // what the text leaves out has its default, and percentile its own clip
+    b = made_steps("normalize method=percentile\n");
+    EXPECT_NEAR(b.step[0].normalize.clip[0], 0.5, 0);
+    text = steps_print(&b, &mem);
+    EXPECT_TEXT(text, "normalize method=percentile per=volume clip=0.5,99.5 "
+                      "nonzero=false\n");
+    arena_release(&mem);
+}
+
+TEST(steps_bad_text)
+{
+    Steps s;
+    EXPECT_FAIL(steps_parse("fit w=8\nblur by=1\n", &s),
+                "line 2: no step \"blur\"");
+    EXPECT_FAIL(steps_parse("fit w\n", &s), "not NAME=VALUE");
+    EXPECT_FAIL(steps_parse("fit w=8x\n", &s), "not a number");
+    EXPECT_FAIL(steps_parse("fit w=\n", &s), "not a number");
+    EXPECT_FAIL(steps_parse("slices axis=up\n", &s), "wanted one of");
+    EXPECT_FAIL(steps_parse("flip p=2\n", &s), "wanted 0 to 1");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    char longest[3000] = "select labels=1";
+    for (int i = 0; i < 1000; i++)
+        strcat(longest, ",1");
+    EXPECT(!steps_parse(longest, &s));
+}
+
+/* ---- normalising -------------------------------------------------------- */
+
+/* A prepared one-case pipeline; the dataset may be freed. */
+static Prepared prepared(const Volume *image, const Volume *mask,
+                         const char *steps)
+{
+    DatasetBuilder *b;
+    Dataset *ds;
+    Prepared out;
+    Steps s = made_steps(steps);
+    REQUIRE(dataset_begin(NULL, &b));
+    REQUIRE(dataset_add(b, "one", "p", image, mask));
+    REQUIRE(dataset_finish(b, &ds));
+    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, &out));
+    dataset_free(ds);
+    return out;
+}
+
+static void moments(const float *x, int64_t n, double *mean, double *std)
+{
+    double sum = 0, square = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i];
+    *mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
+    *std = sqrt(square / (double)n);
+}
+
+TEST(steps_zscore_of_volume_and_slice)
+{
+    Volume v = made_image(1, 4, 6, 7, false);
+    double mean, std;
+    Prepared p = prepared(&v, NULL, "normalize method=zscore\n");
+    moments(p.field[0].voxels.data, 4 * 6 * 7, &mean, &std);
+    EXPECT_NEAR(mean, 0, 1e-6);
+    EXPECT_NEAR(std, 1, 1e-6);
+    // the volume's statistics are not those of each slice
+    moments(p.field[0].voxels.data, 6 * 7, &mean, &std);
+    EXPECT(fabs(mean) > 1e-4);
+    prepared_free(&p);
+    p = prepared(&v, NULL, "normalize method=zscore per=slice\n");
+    for (int d = 0; d < 4; d++) {
+        moments((float *)p.field[0].voxels.data + d * 42, 42, &mean, &std);
+        EXPECT_NEAR(mean, 0, 1e-6);
+        EXPECT_NEAR(std, 1, 1e-6);
+    }
+    prepared_free(&p);
+    volume_free(&v);
+}
+
+TEST(steps_constant_becomes_zero)
+{
+    static const char *how[] = {
+        "normalize method=zscore\n", "normalize method=minmax per=slice\n",
+        "normalize method=percentile nonzero=true\n"};
+    Volume v = made_image(1, 2, 3, 4, false);
+    float *x = v.voxels.data;
+    for (int i = 0; i < 24; i++)
+        x[i] = 0.1f;
+    for (int k = 0; k < 3; k++) {
+        Prepared p = prepared(&v, NULL, how[k]);
+        float out[24] = {1};
+        prepared_sample(&p, 0, -1, out);
+        for (int i = 0; i < 24; i++)
+            EXPECT(out[i] == 0);
+        prepared_free(&p);
+    }
+    volume_free(&v);
+}
+
+static int float_order(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+TEST(steps_percentiles_are_exact)
+{
+    // against a full sort, for ties, odd and even counts
+    for (int round = 0; round < 20; round++) {
+        int n = 40 + round;
+        Volume v = made_image((uint32_t)round, 1, 1, n, false);
+        float *x = v.voxels.data, sorted[64];
+        for (int i = 0; i < n; i++)
+            x[i] = floorf(x[i] / (round % 2 ? 100 : 1));
+        memcpy(sorted, x, (size_t)n * sizeof *x);
+        qsort(sorted, (size_t)n, sizeof *sorted, float_order);
+        double at[2] = {0.05 * (n - 1), 0.9 * (n - 1)}, cut[2];
+        for (int k = 0; k < 2; k++) {
+            int i = (int)at[k];
+            cut[k] = (double)sorted[i] +
+                     (at[k] - i) * (double)(sorted[i + 1] - sorted[i]);
+        }
+        Prepared p = prepared(&v, NULL, "normalize method=minmax clip=5,90\n");
+        float y[64];
+        prepared_sample(&p, 0, -1, y);
+        for (int i = 0; i < n; i++) {
+            double want = ((double)x[i] - cut[0]) / (cut[1] - cut[0]);
+            EXPECT_NEAR(y[i], fmin(fmax(want, 0), 1), 1e-6);
+        }
+        prepared_free(&p);
+        volume_free(&v);
+    }
+}
+
+TEST(steps_nonzero_keeps_the_background)
+{
+    Volume v = made_image(3, 2, 8, 8, false);
+    float *x = v.voxels.data, inside[128];
+    int n = 0;
+    for (int i = 0; i < 128; i++) {
+        if (i % 3 == 0) x[i] = 0;
+        else x[i] += 1;
+    }
+    Prepared p = prepared(&v, NULL, "normalize method=zscore nonzero=true\n");
+    float y[128];
+    prepared_sample(&p, 0, -1, y);
+    for (int i = 0; i < 128; i++) {
+        if (i % 3 == 0) EXPECT(y[i] == 0);
+        else inside[n++] = y[i];
+    }
+    double mean, std;
+    moments(inside, n, &mean, &std);
+    EXPECT_NEAR(mean, 0, 1e-6);
+    EXPECT_NEAR(std, 1, 1e-6);
+    prepared_free(&p);
+    volume_free(&v);
+}
+
+/* ---- geometry ----------------------------------------------------------- */
+
+TEST(steps_fit_pads_with_the_smallest_value_and_back)
+{
+    Volume v = made_image(2, 3, 6, 5, true), m = made_mask(3, 6, 5);
+    for (int i = 0; i < 90; i++)
+        ((float *)v.voxels.data)[i] += 7;
+    Prepared p = prepared(&v, &m, "fit h=4 w=8\n");
+    Dims n = prepared_dims(&p, 0);
+    EXPECT(n.d == 3 && n.h == 4 && n.w == 8);
+    float lowest = INFINITY, y[96], t[96];
+    for (int i = 0; i < 90; i++)
+        lowest = fminf(lowest, ((float *)v.voxels.data)[i]);
+    prepared_sample(&p, 0, -1, y);
+    prepared_sample(&p, 1, -1, t);
+    // 5 columns in 8: one of padding, then 5, then two (rounded toward zero)
+    const float *x = v.voxels.data;
+    for (int d = 0; d < 3; d++)
+        for (int h = 0; h < 4; h++)
+            for (int w = 0; w < 8; w++) {
+                int i = (d * 4 + h) * 8 + w, s = w - 1;
+                bool in = s >= 0 && s < 5;
+                EXPECT_NEAR(y[i],
+                            in ? x[(d * 6 + h + 1) * 5 + s] : lowest, 0);
+                if (!in) EXPECT(t[i] == 0);
+            }
+    // every voxel still lies where it lay
+    double a[3], b[3];
+    volume_world(&p.field[0], 1, 0, 2, a);
+    volume_world(&v, 0, 1, 2, b);
+    for (int k = 0; k < 3; k++)
+        EXPECT_NEAR(a[k], b[k], 1e-12);
+    prepared_free(&p);
+    volume_free(&v);
+    volume_free(&m);
+}
+
+TEST(steps_labels_stay_labels)
+{
+    // 10^3 random masks through every geometric step: the set never grows
+    for (uint32_t round = 0; round < 1000; round++) {
+        Volume v = made_image(round, 3, 7, 6, false), m = made_mask(3, 7, 6);
+        const Rng r = {.seed = 3, .stream = RNG_TEST, .sample = round};
+        uint8_t *x = m.voxels.data;
+        for (uint32_t i = 0; i < 126; i++)
+            x[i] = rng_below(&r, i, 2) != 0;
+        Prepared p = prepared(&v, &m,
+                              "resample spacing_mm=0.7,1.3,0\n"
+                              "resize h=9 w=5\nfit h=6 w=8\n");
+        float y[3 * 6 * 8];
+        prepared_sample(&p, 1, -1, y);
+        for (int i = 0; i < 3 * 6 * 8; i++)
+            EXPECT(y[i] == 0 || y[i] == 1);
+        prepared_free(&p);
+        volume_free(&v);
+        volume_free(&m);
+    }
+}
+
+TEST(steps_select_and_clamp)
+{
+    Volume v = made_image(1, 1, 2, 4, true), m = made_mask(1, 2, 4);
+    DatasetOptions o = {.labels = {3, 9, 5}, .label_count = 3};
+    const uint8_t stored[8] = {0, 3, 9, 5, 5, 3, 0, 9};
+    memcpy(m.voxels.data, stored, 8);
+    DatasetBuilder *b;
+    Dataset *ds;
+    Prepared p;
+    REQUIRE(dataset_begin(&o, &b));
+    REQUIRE(dataset_add(b, "one", "p", &v, &m));
+    REQUIRE(dataset_finish(b, &ds));
+    Steps s = made_steps("select labels=1,3\nclamp range=100,200\n");
+    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, &p));
+    // 3 -> class 1, 9 -> class 2, 5 -> class 3, in the order of `labels`
+    const float want[8] = {0, 1, 0, 1, 1, 1, 0, 0};
+    float y[8], t[8];
+    prepared_sample(&p, 0, -1, y);
+    prepared_sample(&p, 1, -1, t);
+    for (int i = 0; i < 8; i++) {
+        EXPECT_NEAR(t[i], want[i], 0);
+        EXPECT_NEAR(y[i], fmin(fmax(((float *)v.voxels.data)[i], 100), 200),
+                    0);
+    }
+    prepared_free(&p);
+    dataset_free(ds);
+    volume_free(&v);
+    volume_free(&m);
+}
+
+TEST(steps_packing_is_exact)
+{
+    Volume v = made_image(1, 1, 2, 4, true);
+    float *x = v.voxels.data;
+    Prepared p = prepared(&v, NULL, "");
+    EXPECT_INT(p.field[0].voxels.type, I16);
+    EXPECT_INT(p.bytes, 16);
+    prepared_free(&p);
+    for (int i = 0; i < 8; i++)
+        x[i] = (float)(i * 36);
+    p = prepared(&v, NULL, "");
+    EXPECT_INT(p.field[0].voxels.type, U8);
+    prepared_free(&p);
+    x[3] = -1;
+    p = prepared(&v, NULL, "");
+    EXPECT_INT(p.field[0].voxels.type, I16);
+    prepared_free(&p);
+    // each of these needs a float: fraction, too large, not small either
+    const float wide[] = {0.5f, 32768, -32769, 1e30f};
+    for (int k = 0; k < 4; k++) {
+        float y[8];
+        x[3] = wide[k];
+        p = prepared(&v, NULL, "");
+        EXPECT_INT(p.field[0].voxels.type, F32);
+        prepared_sample(&p, 0, -1, y);
+        EXPECT(y[3] == wide[k]);
+        prepared_free(&p);
+    }
+    volume_free(&v);
+}
+
+/* ---- augmentation ------------------------------------------------------- */
+
+enum { H = 6, W = 5 };
+
+/* One sample with an image and a mask that marks the same places. */
+typedef struct Pair {
+    float image[2 * H * W], mask[2 * H * W];
+    Sample s;
+} Pair;
+
+static void pair_make(Pair *p)
+{
+    Dims n = {1, 2, H, W, 1};
+    p->s = (Sample){.data = {p->image, p->mask},
+                    .dim = {n, n},
+                    .kind = {FIELD_IMAGE, FIELD_LABEL},
+                    .fields = 2};
+    for (int i = 0; i < 2 * H * W; i++) {
+        p->image[i] = (float)((i * 37) % 60) / 10 - 2;
+        p->mask[i] = p->image[i] > 1;
+    }
+}
+
+TEST(augment_flip_takes_the_mask_along)
+{
+    Steps s = made_steps("flip axis=dhw p=0.5\n");
+    int seen[3] = {0};
+    for (uint32_t k = 0; k < 200; k++) {
+        Pair p, q;
+        pair_make(&p);
+        pair_make(&q);
+        augment_sample(&s, 9, 0, k, &q.s);
+        for (int i = 0; i < 2 * H * W; i++)
+            EXPECT(q.mask[i] == (q.image[i] > 1));
+        // where the first voxel went tells which axes were mirrored
+        const Rng r = {9, RNG_AUGMENT, 0, 0, k};
+        bool f[3];
+        for (uint32_t a = 0; a < 3; a++)
+            seen[a] += f[a] = rng_uniform(&r, a) < 0.5f;
+        for (int d = 0; d < 2; d++)
+            for (int h = 0; h < H; h++)
+                for (int w = 0; w < W; w++) {
+                    int to = ((f[2] ? 1 - d : d) * H + (f[1] ? H - 1 - h : h)) *
+                                 W +
+                             (f[0] ? W - 1 - w : w);
+                    EXPECT(q.image[to] == p.image[(d * H + h) * W + w]);
+                }
+    }
+    for (int a = 0; a < 3; a++)
+        EXPECT(seen[a] > 70 && seen[a] < 130);
+}
+
+TEST(augment_ranges_and_formulas)
+{
+    static const char *text[] = {"contrast\n", "brightness\n",
+                                 "gamma p=1\n"};
+    double lo[3] = {9, 9, 9}, hi[3] = {-9, -9, -9};
+    for (int kind = 0; kind < 3; kind++) {
+        Steps s = made_steps(text[kind]);
+        for (uint32_t k = 0; k < 500; k++) {
+            Pair p, q;
+            pair_make(&p);
+            pair_make(&q);
+            augment_sample(&s, 4, 1, k, &q.s);
+            EXPECT(!memcmp(p.mask, q.mask, sizeof p.mask));
+            double mean, std, factor;
+            moments(p.image, 2 * H * W, &mean, &std);
+            double x = (double)p.image[7], y = (double)q.image[7];
+            if (kind == 0) factor = (y - mean) / (x - mean);
+            else if (kind == 1) factor = y - x;
+            else factor = log((y + 2) / 5.9) / log((x + 2) / 5.9);
+            lo[kind] = fmin(lo[kind], factor);
+            hi[kind] = fmax(hi[kind], factor);
+            for (int i = 0; i < 2 * H * W; i++) {
+                x = (double)p.image[i];
+                double want = kind == 0   ? mean + factor * (x - mean)
+                              : kind == 1 ? x + factor
+                                          : -2 + 5.9 * pow((x + 2) / 5.9,
+                                                           factor);
+                EXPECT_NEAR(q.image[i], want, 2e-5);
+            }
+        }
+    }
+    // the draws fill their range and never leave it
+    for (int kind = 0; kind < 3; kind++) {
+        double middle = kind == 1 ? 0 : 1;
+        EXPECT(lo[kind] >= middle - 0.1 - 1e-5 && lo[kind] < middle - 0.095);
+        EXPECT(hi[kind] <= middle + 0.1 + 1e-5 && hi[kind] > middle + 0.095);
+    }
+}
+
+TEST(augment_noise_is_normal_and_new_every_time)
+{
+    enum { N = 100 * 101 };
+    static float x[N], y[N];
+    Dims n = {1, 1, 100, 101, 1};
+    Steps s = made_steps("noise sigma=0.05 p=1\n");
+    Sample a = {.data = {x}, .dim = {n}, .fields = 1};
+    Sample b = {.data = {y}, .dim = {n}, .fields = 1};
+    double mean, std;
+    memset(x, 0, sizeof x);
+    memset(y, 0, sizeof y);
+    augment_sample(&s, 1, 0, 0, &a);
+    moments(x, N, &mean, &std);
+    EXPECT_NEAR(mean, 0, 0.002);
+    EXPECT_NEAR(std, 0.05, 0.002);
+    augment_sample(&s, 1, 0, 0, &b);
+    EXPECT(!memcmp(x, y, sizeof x));
+    // another epoch, another sample, another seed: other numbers
+    for (int k = 0; k < 3; k++) {
+        memset(y, 0, sizeof y);
+        augment_sample(&s, 1 + (k == 0), k == 1, k == 2, &b);
+        int same = 0;
+        for (int i = 0; i < N; i++)
+            same += x[i] == y[i];
+        EXPECT(same < 5);
+    }
+}
+
+TEST(augment_probability)
+{
+    Steps s = made_steps("noise p=0.3\n");
+    int changed = 0;
+    for (uint32_t k = 0; k < 1000; k++) {
+        Pair p, q;
+        pair_make(&p);
+        pair_make(&q);
+        augment_sample(&s, 2, 0, k, &q.s);
+        changed += memcmp(p.image, q.image, sizeof p.image) != 0;
+    }
+    EXPECT(changed > 250 && changed < 350);
+    s = made_steps("noise p=0\ngamma p=0\nflip p=0\ncontrast p=0\n");
+    Pair p, q;
+    pair_make(&p);
+    pair_make(&q);
+    augment_sample(&s, 2, 0, 1, &q.s);
+    EXPECT(!memcmp(p.image, q.image, sizeof p.image));
+}
+
+TEST(augment_constant_image_stays_finite)
+{
+    Steps s = made_steps("contrast\ngamma p=1\nbrightness by=0\n");
+    Pair p;
+    pair_make(&p);
+    for (int i = 0; i < 2 * H * W; i++)
+        p.image[i] = 3;
+    augment_sample(&s, 2, 0, 1, &p.s);
+    for (int i = 0; i < 2 * H * W; i++)
+        EXPECT_NEAR(p.image[i], 3, 1e-6);
+}
