@@ -227,10 +227,15 @@ $(REPLAYS): %: %.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/tests/fuzz/objects.a
 %-fuzzer: %.o $(BUILD)/tests/fuzz/objects.a
 	$(LINK) -fsanitize=fuzzer $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-# The static library is one object in which only seg_* is still global.
-$(BUILD)/libsegengine.a: $(LIB_OBJ)
-	$(call SHOW,link)$(LD) -r --force-group-allocation -o $(@:.a=.o) $^
-	@$(OBJCOPY) --wildcard --keep-global-symbol='seg_*' $(@:.a=.o)
+# The static library is one object in which only what the public header
+# declares is still global.
+$(BUILD)/exports: engine/segengine.h
+	@mkdir -p $(@D)
+	@sed -n 's/^SEG_API.*[ *]\(seg_[a-z_]*\)(.*/\1/p' $< > $@
+
+$(BUILD)/libsegengine.a: $(LIB_OBJ) $(BUILD)/exports
+	$(call SHOW,link)$(LD) -r --force-group-allocation -o $(@:.a=.o) $(LIB_OBJ)
+	@$(OBJCOPY) --keep-global-symbols=$(BUILD)/exports $(@:.a=.o)
 	@rm -f $@
 	@$(AR) qcs $@ $(@:.a=.o)
 
@@ -316,7 +321,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 FORCE:
 .PHONY: all lib test bench demo data layers lint fmt asan asan-replays replays \
         fuzz fuzzers soak clean help install uninstall dist FORCE
-.SECONDARY:
+.PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
            $(BUILD)/lua/main.o $(REPLAYS:%=%.o) $(BENCHES:%=%.o) \

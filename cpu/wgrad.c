@@ -11,6 +11,7 @@ enum {
     CHANNELS_MOST = 96,       // .. where there are more than these
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is that much to do
+    FOLD_MOST = 64, // taps x channels that are laid side by side
     PARTS_BYTES = 32 << 20,
 };
 
@@ -23,10 +24,16 @@ typedef struct Plan {
     int64_t high, lift, lifts; // rows of a block; of a task; tasks
     int64_t rows, cols;        // pixels of a region, at most
     int64_t regions_h, regions_w, regions, parts;
-    int64_t strip, packed; // floats a thread
-    float *sums;           // (parts, dw); NULL: one part, in dw itself
-    float *private;        // (threads, strip + packed)
+    // floats a thread; folded is 0 where runs are long enough for vectors
+    int64_t strip, packed, folded;
+    float *sums;    // (parts, dw); NULL: one part, in dw itself
+    float *private; // (threads, strip + packed + folded)
 } Plan;
+
+static int64_t private_floats(const Plan *p)
+{
+    return p->strip + p->packed + p->folded;
+}
 
 static int64_t weights(const Plan *p)
 {
@@ -76,6 +83,11 @@ static Plan plan(const Wgrad *g)
     p.parts = most(1, least(want, least(p.regions, room)));
     p.strip = round_up(strip_floats(p.axis, p.rows, p.cols, p.many), LANES_MAX);
     p.packed = round_up(p.rows * p.cols * p.lift, LANES_MAX);
+    // few channels, several rows of taps: less than a vector a run
+    bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps;
+    if (narrow && p.taps * p.ci <= FOLD_MOST)
+        p.folded =
+            round_up(p.rows * p.cols * p.taps * p.ci + LANES_MAX, LANES_MAX);
     return p;
 }
 
@@ -84,7 +96,7 @@ size_t wgrad_bytes(const Wgrad *g)
     Plan p = plan(g);
     int64_t sums = p.parts > 1 ? p.parts * weights(&p) : 0;
     return (size_t)(round_up(sums, LANES_MAX) +
-                    g->threads * (p.strip + p.packed)) *
+                    g->threads * private_floats(&p)) *
            sizeof(float);
 }
 
@@ -111,61 +123,94 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
     }
 }
 
+/* One run of `run` floats of x, at `x` for the first pixel of job->rows rows
+ * from row r1 of the region, times all rows of dw; k is its place in dw. */
+static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
+                      const float *packed, const Region *r, int64_t r1,
+                      int64_t lift, float *dw, int64_t k)
+{
+    int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
+    int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
+        job->x = x + v0 * lanes;
+        job->width = (int)(least(v1 * lanes, run) - v0 * lanes);
+        for (int64_t b = 0; b < lift; b += p->high) {
+            job->a = packed + (b * r->rows + r1 * p->high) * r->cols;
+            job->height = (int)least(p->high, lift - b);
+            job->out = dw + b * job->ldo + k + v0 * lanes;
+            p->simd->outer(job);
+        }
+    }
+}
+
+/* All taps of each pixel side by side: to[pixel*width + k]. */
+static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
+{
+    const Axis *a = p->axis;
+    int64_t run = a[2].taps * p->ci;
+    for (int64_t td = 0; td < a[0].taps; td++)
+        for (int64_t th = 0; th < a[1].taps; th++)
+            for (int64_t i = 0; i < r->rows; i++) {
+                float *at = to + i * r->cols * p->taps * p->ci +
+                            (td * a[1].taps + th) * run;
+                bool inside = axis_has(&a[0], r->d, td) &&
+                              axis_has(&a[1], r->h + i, th);
+                const float *x = s->at + td * s->plane +
+                                 (i * a[1].step + th * a[1].gap) * s->row;
+                for (int64_t j = 0; j < r->cols; j++) {
+                    for (int64_t k = 0; k < run; k++)
+                        at[k] = inside ? x[k] : 0;
+                    at += p->taps * p->ci, x += a[2].step * s->pixel;
+                }
+            }
+}
+
 /* One region's share of rows r0 .. r0+lift-1 and the region's channels. */
 static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                        float *dw, bool add, float *private)
 {
     const Axis *a = p->axis;
     Strip s = strip_copy(p->g.x, p->g.in, a, &r, private);
-    float *packed = private + p->strip;
+    float *packed = private + p->strip, *folded = packed + p->packed;
     pack_rows(p, &r, r0, lift, packed);
-    // neighbouring taps whose channels are neighbours in x and dw are one run
-    bool joined = s.pixel == r.many && r.many == p->ci && a[2].gap == 1;
-    int64_t run = joined ? a[2].taps * r.many : r.many;
-    int64_t split = joined ? 1 : a[2].taps;
-    int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
-    int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
-    int64_t from = r.from % p->ci;
     Outer job = {.rows = r.rows,
                  .cols = r.cols,
-                 .pitch = a[1].step * s.row,
-                 .ldx = a[2].step * s.pixel,
                  .ldo = p->taps * p->ci,
                  .high = (int)p->high,
                  .add = add};
+    if (p->folded) {
+        fold(p, &s, &r, folded);
+        job.ldx = job.ldo, job.pitch = job.ldo * r.cols;
+        run_outer(p, &job, folded, job.ldo, packed, &r, 0, lift, dw, 0);
+        return;
+    }
+    job.ldx = a[2].step * s.pixel, job.pitch = a[1].step * s.row;
+    // neighbouring taps whose channels are neighbours in x and dw are one run
+    bool joined = r.many == p->ci && a[2].gap == 1;
+    int64_t run = joined ? a[2].taps * r.many : r.many;
+    int64_t split = joined ? 1 : a[2].taps, from = r.from % p->ci;
     for (int64_t t = 0; t < a[0].taps * a[1].taps * split; t++) {
         int64_t td = t / (a[1].taps * split), th = t / split % a[1].taps;
         int64_t tw = t % split;
         int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
         // rows of taps that look beyond the image add nothing
         int64_t r1 = 0, r2 = r.rows;
-        while (r1 < r2 && !axis_has(&a[1], r.h + r1, th))
-            r1++;
-        while (r1 < r2 && !axis_has(&a[1], r.h + r2 - 1, th))
-            r2--;
+        while (r1 < r2 && !axis_has(&a[1], r.h + r1, th)) r1++;
+        while (r1 < r2 && !axis_has(&a[1], r.h + r2 - 1, th)) r2--;
         if (!axis_has(&a[0], r.d, td)) r2 = r1;
         job.rows = r2 - r1;
         if (!job.rows && add) continue;
         const float *x = s.at + td * s.plane + tw * a[2].gap * s.pixel +
                          (r1 * a[1].step + th * a[1].gap) * s.row;
-        for (int64_t i = 0; i < tiles; i++) {
-            int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
-            job.x = x + v0 * lanes;
-            job.width = (int)(least(v1 * lanes, run) - v0 * lanes);
-            for (int64_t b = 0; b < lift; b += p->high) {
-                job.a = packed + (b * r.rows + r1 * p->high) * r.cols;
-                job.height = (int)least(p->high, lift - b);
-                job.out = dw + b * job.ldo + k + v0 * lanes;
-                p->simd->outer(&job);
-            }
-        }
+        run_outer(p, &job, x, run, packed, &r, r1, lift, dw, k);
     }
 }
 
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
-    float *private = p->private + thread * (p->strip + p->packed);
+    float *private = p->private + thread * (private_floats(p));
     int64_t slice = task % p->slices, lift = task / p->slices % p->lifts;
     task /= p->slices * p->lifts;
     int64_t group = task % p->g.window.groups;

@@ -28,8 +28,8 @@ static void flip(const DataStep *s, const Rng *r, Sample *sample)
 {
     // which of w, h, d each choice of steps.def names
     static const bool named[][3] = {
-        [FLIP_W] = {true, false, false},  [FLIP_H] = {false, true, false},
-        [FLIP_D] = {false, false, true},  [FLIP_HW] = {true, true, false},
+        [FLIP_W] = {true, false, false}, [FLIP_H] = {false, true, false},
+        [FLIP_D] = {false, false, true}, [FLIP_HW] = {true, true, false},
         [FLIP_DHW] = {true, true, true},
     };
     for (int axis = 0; axis < 3; axis++) {
@@ -97,8 +97,7 @@ static void noise(float *x, int64_t n, float sigma, const Rng *r,
 
 /* A step that changes intensities, on every image of the sample. All images
  * and channels share the parameters, not the noise. */
-static void intensity(const DataStep *s, double p, const Rng *r,
-                      Sample *sample)
+static void intensity(const DataStep *s, double p, const Rng *r, Sample *sample)
 {
     uint32_t next = VOXEL_DRAWS;
     if (!((double)rng_uniform(r, 0) < p)) return;

@@ -200,8 +200,7 @@ static bool memory_source(DatasetBuilder *b, const Volume *v,
     void *data = copy ? arena_alloc(mem, tensor_bytes(&v->voxels)) : NULL;
     if (!data) return false;
     *copy = *v;
-    copy->voxels.data =
-        memcpy(data, v->voxels.data, tensor_bytes(&v->voxels));
+    copy->voxels.data = memcpy(data, v->voxels.data, tensor_bytes(&v->voxels));
     *s = (Source){.load = load_memory, .path = "memory", .what = copy};
     *out = (struct CaseField){s, 1};
     return true;
@@ -225,8 +224,7 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
     c.key = arena_strdup(&b->store->mem, key);
     c.patient = arena_strdup(&b->store->mem, patient);
     return c.key && c.patient && memory_source(b, image, &c.field[0]) &&
-           (!mask || memory_source(b, mask, &c.field[1])) &&
-           builder_add(b, &c);
+           (!mask || memory_source(b, mask, &c.field[1])) && builder_add(b, &c);
 }
 
 /* ---- loading ------------------------------------------------------------ */
@@ -295,8 +293,8 @@ static void labels_text(const DatasetOptions *o, bool ready, char *text,
     }
 }
 
-static bool label_refused(const DatasetOptions *o, bool ready,
-                          const Volume *v, double value)
+static bool label_refused(const DatasetOptions *o, bool ready, const Volume *v,
+                          double value)
 {
     int64_t count = 0, n = numel(v->voxels.dim);
     for (int64_t i = 0; i < n; i++) {
@@ -306,8 +304,7 @@ static bool label_refused(const DatasetOptions *o, bool ready,
     char wanted[256], fix[64] = "";
     labels_text(o, ready, wanted, sizeof wanted);
     if (value == floor(value) && fabs(value) < 32768 && !ready)
-        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}",
-                 value);
+        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}", value);
     return fail_data("value %g in %lld voxels, wanted %s%s", value,
                      (long long)count, wanted, fix);
 }
@@ -423,8 +420,8 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
         else if (ok)
             ok = join_channels(out, &part);
         if (ok && out->voxels.dim.c > MAX_CHANNELS)
-            ok = fail_data("%d channels, wanted at most %d",
-                           out->voxels.dim.c, MAX_CHANNELS);
+            ok = fail_data("%d channels, wanted at most %d", out->voxels.dim.c,
+                           MAX_CHANNELS);
         if (!ok) {
             volume_free(out);
             return within("%s: %s", c->key, ds->field[field].name);

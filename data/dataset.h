@@ -13,6 +13,7 @@
 #ifndef SEG_DATASET_H
 #define SEG_DATASET_H
 #include "dicom.h"
+#include "nifti.h"
 
 enum {
     MAX_FIELDS = 4,    /* fields of a case            */
@@ -31,11 +32,11 @@ typedef enum FieldKind {
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
     bool (*load)(const struct Source *s, Volume *out, DicomNotes *notes);
-    const char *path;   /* file or folder, for messages                  */
-    const void *what;   /* a Volume, a DicomSeries; NULL: the path says all */
-    const void *image;  /* DICOM masks: the series of the image           */
-    const void *how;    /* options of the reader, shared                  */
-    bool labels_ready;  /* label i + 1 already stands for labels[i]       */
+    const char *path;  /* file or folder, for messages                  */
+    const void *what;  /* a Volume, a DicomSeries; NULL: the path says all */
+    const void *image; /* DICOM masks: the series of the image           */
+    const void *how;   /* options of the reader, shared                  */
+    bool labels_ready; /* label i + 1 already stands for labels[i]       */
 } Source;
 
 typedef struct Case {
@@ -154,6 +155,7 @@ typedef struct DatasetNifti {
     int images;
     const char *mask; /* NULL: no mask field */
     PatientRule patient;
+    NiftiOptions files; /* how images and masks are read; label is set here */
 } DatasetNifti;
 
 /* `root` may also be one file; then image and mask are ignored and the file

@@ -206,8 +206,7 @@ static bool add_patient(Search *q, int from, int to)
         studies += image != NULL;
     }
     for (int i = from; i < to; i = run_end(&q->index, i, true))
-        if (!add_study(q, from, to, q->index.series[i].study_uid,
-                       studies == 1))
+        if (!add_study(q, from, to, q->index.series[i].study_uid, studies == 1))
             return false;
     if (q->b->count == before && q->b->skipped == skipped) {
         names_add(&q->alone, q->index.series[from].folder);
@@ -264,6 +263,23 @@ static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
     return r;
 }
 
+/* No case at all: what series there are instead. */
+static bool nothing_found(const Search *q)
+{
+    Names there = {.count = 0};
+    for (int i = 0; i < q->index.count; i++) {
+        const char *name = q->index.series[i].description;
+        bool seen = false;
+        for (int k = 0; k < i && !seen; k++)
+            seen = !strcmp(q->index.series[k].description, name);
+        if (!seen) names_add(&there, *name ? name : "(no description)");
+    }
+    return fail_data("%s: no study has the image \"%s\"%s%s; there are: %s",
+                     q->index.root, q->how->images ? q->how->image[0] : "(any)",
+                     q->how->mask ? " and the mask " : "",
+                     q->how->mask ? q->how->mask : "", there.text);
+}
+
 static bool add_cases(Search *q)
 {
     for (int i = 0, to; i < q->index.count; i = to) {
@@ -274,6 +290,7 @@ static bool add_cases(Search *q)
         return fail_data("%s: %d series have no PatientID: %s; fix: patient = "
                          "\"folder\" if there is a folder for each",
                          q->index.root, q->nameless.count, q->nameless.text);
+    if (!q->b->count) return nothing_found(q);
     if (q->alone.count && !q->how->all.skip_unmatched)
         return fail_data("%s: %d patients or series without the image \"%s\" "
                          "or its partner%s%s: %s; fix: skip_unmatched = true "

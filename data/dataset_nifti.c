@@ -46,8 +46,7 @@ static size_t stem_length(const char *name)
     return 0;
 }
 
-static bool files_add(Files *f, Arena *mem, const char *path,
-                      const char *below)
+static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
     size_t stem = stem_length(below);
     if (!stem) return true;
@@ -125,20 +124,17 @@ static bool matches(const char *pattern, const char *text, char *key,
     for (size_t n = 0;; n++) {
         key[used + n] = 0;
         if (matches(pattern + 1, text + n, key, used + n)) return true;
-        if (!text[n] || text[n] == '/' || used + n >= KEY_MAX - 2)
-            return false;
+        if (!text[n] || text[n] == '/' || used + n >= KEY_MAX - 2) return false;
         key[used + n] = text[n];
     }
 }
 
 /* The key under which a file matches a pattern; false when it does not. */
-static bool file_matches(const Found *f, const char *pattern,
-                         char key[KEY_MAX])
+static bool file_matches(const Found *f, const char *pattern, char key[KEY_MAX])
 {
     const char *slash = strrchr(f->name, '/');
-    size_t folder = slash && !strchr(pattern, '/')
-                        ? (size_t)(slash - f->name)
-                        : 0;
+    size_t folder =
+        slash && !strchr(pattern, '/') ? (size_t)(slash - f->name) : 0;
     if (folder >= KEY_MAX) return false;
     memcpy(key, f->name, folder);
     key[folder] = 0;
@@ -199,8 +195,7 @@ static const Match *match_find(const Matches *m, const char *key)
 
 /* Whose file it is, in the arena; NULL with a reason when nothing says. */
 static const char *patient_of(const Found *f, const char *key,
-                              const char *pattern, PatientRule rule,
-                              Arena *mem)
+                              const char *pattern, PatientRule rule, Arena *mem)
 {
     const char *slash = strrchr(f->name, '/');
     const char *base = slash ? slash + 1 : f->name;
@@ -208,8 +203,8 @@ static const char *patient_of(const Found *f, const char *key,
     if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
         return arena_printf(mem, "%.*s", (int)strcspn(base, "_"), base);
     // a folder that the pattern spells out ("imagesTr/") is no patient
-    bool named = strchr(pattern, '/') &&
-                 !memchr(pattern, '*', strcspn(pattern, "/"));
+    bool named =
+        strchr(pattern, '/') && !memchr(pattern, '*', strcspn(pattern, "/"));
     if (slash && (rule == PATIENT_FOLDER || !named))
         return arena_printf(mem, "%.*s", (int)strcspn(f->name, "/"), f->name);
     fail_data("%s: nothing says whose image it is (no folder of a patient, no "
@@ -222,12 +217,13 @@ static const char *patient_of(const Found *f, const char *key,
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     (void)notes;
-    return nifti_read(s->path, NULL, out, NULL);
+    return nifti_read(s->path, s->how, out, NULL);
 }
 
 static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
 {
-    const NiftiOptions options = {.label = true};
+    NiftiOptions options = *(const NiftiOptions *)s->how;
+    options.label = true;
     (void)notes;
     return nifti_read(s->path, &options, out, NULL);
 }
@@ -237,12 +233,12 @@ typedef struct Plan {
     const char *pattern[MAX_CHANNELS + 1]; /* images, then the mask */
     Matches found[MAX_CHANNELS + 1];
     int images, patterns;
+    const NiftiOptions *files; /* in the store */
 } Plan;
 
 /* One case, or none (true, b->count unchanged) when a partner is missing. */
 static bool add_case(DatasetBuilder *b, const Plan *plan,
-                     const DatasetNifti *how, const Match *first,
-                     Names *alone)
+                     const DatasetNifti *how, const Match *first, Names *alone)
 {
     Arena *mem = &b->store->mem;
     Source *s = builder_sources(b, plan->patterns);
@@ -256,10 +252,11 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
             return true;
         }
         s[k] = (Source){.load = k < plan->images ? load_image : load_label,
+                        .how = plan->files,
                         .path = m->file->path};
     }
-    c.patient = patient_of(first->file, c.key, plan->pattern[0], how->patient,
-                           mem);
+    c.patient =
+        patient_of(first->file, c.key, plan->pattern[0], how->patient, mem);
     if (!c.patient) return false;
     c.field[0] = (struct CaseField){s, plan->images};
     if (plan->patterns > plan->images)
@@ -284,8 +281,8 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
 {
     Names alone = {.count = 0};
     for (int k = 0; k < plan->patterns; k++) {
-        if (!match_files(files, plan->pattern[k], plan->pattern,
-                         plan->patterns, &b->store->mem, &plan->found[k]))
+        if (!match_files(files, plan->pattern[k], plan->pattern, plan->patterns,
+                         &b->store->mem, &plan->found[k]))
             return false;
         if (!plan->found[k].count)
             return fail_data("%s: none of %d NIfTI files is \"%s\"",
@@ -303,7 +300,8 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
 }
 
 /* The only case is the file that the user named. */
-static bool add_file(DatasetBuilder *b, const char *path)
+static bool add_file(DatasetBuilder *b, const char *path,
+                     const NiftiOptions *how)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     Source *s = builder_sources(b, 1);
@@ -313,7 +311,7 @@ static bool add_file(DatasetBuilder *b, const char *path)
                          path);
     Case c = {.key = arena_printf(&b->store->mem, "%.*s", (int)stem, base)};
     if (!s || !c.key) return false;
-    *s = (Source){.load = load_image, .path = path};
+    *s = (Source){.load = load_image, .how = how, .path = path};
     c.patient = c.key;
     c.field[0] = (struct CaseField){s, 1};
     return builder_add(b, &c);
@@ -331,6 +329,10 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     if (!dataset_begin(&how->all, &b)) return false;
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     TRY(b->store->root = arena_strdup(&b->store->mem, root));
+    NiftiOptions *files_how = ARENA_NEW(&b->store->mem, NiftiOptions, 1);
+    TRY(files_how);
+    *files_how = how->files;
+    plan.files = files_how;
     bool folder = S_ISDIR(st.st_mode);
     builder_field(b, "image", FIELD_IMAGE);
     if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL);
@@ -349,7 +351,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
         qsort(files.at, (size_t)files.count, sizeof *files.at, found_order);
         TRY(add_cases(b, &files, how, &plan));
     } else {
-        TRY(add_file(b, b->store->root));
+        TRY(add_file(b, b->store->root, plan.files));
     }
     ok = true;
 done:

@@ -34,9 +34,9 @@ typedef struct Slot {
 typedef struct Worker {
     struct Loader *loader;
     pthread_t thread;
-    double since;   /* when it began what it does; 0: it waits */
-    int32_t item;   /* the case it works on                    */
-    bool over;      /* has left the loop                       */
+    double since; /* when it began what it does; 0: it waits */
+    int32_t item; /* the case it works on                    */
+    bool over;    /* has left the loop                       */
 } Worker;
 
 /* Lives as long as the caller or any worker uses it. */
@@ -88,9 +88,8 @@ static int32_t sample_at(Loader *l, uint32_t epoch, int32_t place)
 {
     if (!l->options.shuffle) return place;
     if (!l->order_known || l->order_epoch != epoch) {
-        const Rng draw = {.seed = l->options.seed,
-                          .stream = RNG_SHUFFLE,
-                          .epoch = epoch};
+        const Rng draw = {
+            .seed = l->options.seed, .stream = RNG_SHUFFLE, .epoch = epoch};
         rng_permutation(&draw, (uint32_t)l->samples, l->order);
         l->order_epoch = epoch;
         l->order_known = true;
@@ -111,8 +110,7 @@ static Slot *begin_batch(Loader *l)
                        .fields = l->fields,
                        .id = s->id};
     for (int i = 0; i < count; i++)
-        s->id[i] =
-            pipeline_id(l->pipeline, sample_at(l, l->epoch, first + i));
+        s->id[i] = pipeline_id(l->pipeline, sample_at(l, l->epoch, first + i));
     for (int f = 0; f < l->fields; f++) {
         // samples of a batch are of one size; batches of one need not be
         Dims n = pipeline_dims_of(l->pipeline, s->id[0].number, f);

@@ -95,8 +95,7 @@ void picture_rect(Picture *p, double x, double y, double w, double h,
     span(floor(x + 0.5), floor(x + w + 0.5), p->w, &x0, &x1);
     span(floor(y + 0.5), floor(y + h + 0.5), p->h, &y0, &y1);
     for (int j = y0; j < y1; j++)
-        for (int i = x0; i < x1; i++)
-            blend(p, i, j, color, fmin(cover, 1));
+        for (int i = x0; i < x1; i++) blend(p, i, j, color, fmin(cover, 1));
 }
 
 typedef struct Stroke {

@@ -17,7 +17,7 @@ struct Pipeline {
     uint8_t **used;   /* a case each: is slice d a sample? */
     SampleId *samples;
     int32_t count;
-    Arena mem; /* facts, used, samples, notes */
+    Arena mem;            /* facts, used, samples, notes */
     pthread_mutex_t lock; /* guards mem while cases are opened */
 };
 
@@ -130,8 +130,8 @@ typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
     pthread_mutex_t lock;
-    int next, done;  /* next case to start; cases finished         */
-    int failed;      /* first case, in order, that failed; or count */
+    int next, done; /* next case to start; cases finished         */
+    int failed;     /* first case, in order, that failed; or count */
     ErrKind kind;
     char text[ERR_MAX];
 } Opening;
@@ -204,8 +204,7 @@ static bool list_samples(Pipeline *p)
     for (int32_t i = 0; i < p->ds->count; i++)
         for (int32_t d = 0; d < (sliced ? p->facts[i].dim.d : 1); d++) {
             if (sliced && !p->used[i][d]) continue;
-            p->samples[p->count] =
-                (SampleId){p->count, i, sliced ? d : -1};
+            p->samples[p->count] = (SampleId){p->count, i, sliced ? d : -1};
             p->count++;
         }
     return true;

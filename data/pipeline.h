@@ -75,8 +75,8 @@ void pipeline_wake(Pipeline *p);
 
 /* Facts found when opening, for case `item`. */
 typedef struct CaseFacts {
-    Dims dim;      /* of the prepared image                   */
-    Grid input;    /* as loaded                               */
+    Dims dim;   /* of the prepared image                   */
+    Grid input; /* as loaded                               */
     int32_t channels[MAX_FIELDS];
     int64_t bytes; /* of the prepared volumes */
     uint64_t hash; /* of the loaded image: extents and voxels */

@@ -7,12 +7,10 @@
 /* ---- single steps ------------------------------------------------------- */
 
 /* v on another grid. */
-static bool move(Volume *v, FieldKind kind, const Grid *grid,
-                 Interpolation how)
+static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
 {
     Volume out;
-    if (!volume_resample(v, grid, kind == FIELD_LABEL ? NEAREST : how, 0,
-                         &out))
+    if (!volume_resample(v, grid, kind == FIELD_LABEL ? NEAREST : how, 0, &out))
         return false;
     volume_free(v);
     *v = out;
@@ -37,8 +35,7 @@ static bool fit(Volume *v, FieldKind kind, const DataStep *s)
     Dims n = v->voxels.dim;
     Volume out;
     float fill[MAX_CHANNELS] = {0};
-    Grid grid = volume_grid_fit(v, (int)s->fit.d, (int)s->fit.h,
-                                (int)s->fit.w);
+    Grid grid = volume_grid_fit(v, (int)s->fit.d, (int)s->fit.h, (int)s->fit.w);
     Dims m = {1, grid.d, grid.h, grid.w, n.c};
     CHECK(n.c <= MAX_CHANNELS);
     CHECK(v->voxels.type == (kind == FIELD_LABEL ? U8 : F32));
@@ -275,7 +272,6 @@ void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
             out[i] = ((const int16_t *)t->data)[at + i];
         break;
     default:
-        memcpy(out, (const float *)t->data + at,
-               (size_t)count * sizeof *out);
+        memcpy(out, (const float *)t->data + at, (size_t)count * sizeof *out);
     }
 }

@@ -187,8 +187,8 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
     const bool wanted[PARTS] = {true, true, false};
     memset(out, 0, PARTS * sizeof *out);
     if (k < 2 || fold < 0 || fold >= k)
-        return fail_usage("fold %d of %d, wanted 0 to k - 1 of 2 or more",
-                          fold, k);
+        return fail_usage("fold %d of %d, wanted 0 to k - 1 of 2 or more", fold,
+                          k);
     if (!patients_find(ds, seed, &p)) return false;
     for (int i = 0; i < p.count; i++)
         p.part[p.order[i]] = i % k == fold ? VALID_PART : TRAIN_PART;

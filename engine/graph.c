@@ -1,6 +1,6 @@
 #include "graph.h"
-#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +28,14 @@ static bool name_valid(const char *name)
 {
     size_t n = strlen(name);
     if (n == 0 || n > MAX_NAME)
-        return fail_usage("name \"%s\" must have 1 to %d characters", name,
+        return fail_usage("name \"%.40s\" must have 1 to %d characters", name,
                           MAX_NAME);
-    for (const char *p = name; *p; p++)
-        if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
-            return fail_usage("name \"%s\" may hold letters, digits and . _ - "
-                              "only",
-                              name);
+    // not isalnum: which letters there are must not depend on the locale
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                     "0123456789._-") != n)
+        return fail_usage("name \"%s\" may hold letters, digits and . _ - "
+                          "only",
+                          name);
     return true;
 }
 
@@ -56,7 +57,8 @@ static Node *append(Graph *g, const char *name, const char *where, int *out)
     *n = (Node){.name = arena_strdup(&g->mem, name ? name : ""),
                 .where = arena_strdup(&g->mem, where ? where : "")};
     if (!n->name || !n->where) return NULL;
-    for (int i = 0; i < MAX_IN; i++) n->in[i] = -1;
+    for (int i = 0; i < MAX_IN; i++)
+        n->in[i] = -1;
     *out = g->count++;
     return n;
 }
@@ -73,16 +75,28 @@ static bool name_new(const Graph *g, const char *what, const char *name)
                       g->node[i].where);
 }
 
+/* The extents of an input or parameter of this rank. */
+static bool leaf_valid(const char *what, const char *name, Dims s, int rank)
+{
+    char text[DIMS_TEXT];
+    if (!dims_valid(s, F64))
+        return fail_usage("%s \"%s\": every extent must be 1 or more and the "
+                          "whole addressable, got %s",
+                          what, name, dims_text(s, rank, text));
+    if (!dims_shown(s, rank))
+        return fail_usage("%s \"%s\": %dx%dx%dx%dx%d as n x d x h x w x c has "
+                          "more axes than %s",
+                          what, name, s.n, s.d, s.h, s.w, s.c,
+                          dims_text(s, rank, text));
+    return true;
+}
+
 bool graph_input(Graph *g, const char *name, Dims dim, int rank,
                  const char *where, int *out)
 {
-    char text[DIMS_TEXT];
-    if (!name_new(g, "input", name)) return false;
     dim.n = 1;
-    if (!dims_valid(dim, F32))
-        return fail_usage("input \"%s\": every extent must be 1 or more, got "
-                          "%s",
-                          name, dims_text(dim, rank, text));
+    if (!name_new(g, "input", name) || !leaf_valid("input", name, dim, rank))
+        return false;
     Node *n = append(g, name, where, out);
     if (!n) return false;
     n->kind = NODE_INPUT;
@@ -94,12 +108,9 @@ bool graph_input(Graph *g, const char *name, Dims dim, int rank,
 bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
                  bool trained, bool decayed, const char *where, int *out)
 {
-    char text[DIMS_TEXT];
-    if (!name_new(g, "parameter", name)) return false;
-    if (!dims_valid(dim, F64))
-        return fail_usage("parameter \"%s\": every extent must be 1 or more "
-                          "and the whole addressable, got %s",
-                          name, dims_text(dim, rank, text));
+    if (!name_new(g, "parameter", name) ||
+        !leaf_valid("parameter", name, dim, rank))
+        return false;
     Node *n = append(g, name, where, out);
     if (!n) return false;
     n->kind = NODE_PARAM;
@@ -110,6 +121,20 @@ bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
     return true;
 }
 
+/* A number that is not one would go unnoticed until a loss is not finite. */
+static bool attrs_finite(const Attr *a)
+{
+    const OpInfo *info = &op_info[a->op];
+    for (int i = 0; i < info->attrs; i++) {
+        float f;
+        memcpy(&f, &a->word[1 + i], 4);
+        if (info->attr[i].kind == 'f' && !isfinite(f))
+            return fail_usage("%s: %s is not finite", info->name,
+                              info->attr[i].name);
+    }
+    return true;
+}
+
 bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
               const char *name, const char *where, int *out)
 {
@@ -117,19 +142,15 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
     const OpInfo *info = &op_info[attr->op];
     Tensor x[MAX_IN] = {{{0}, F32, 0, NULL}}, y;
     bool batched = false;
-    if (name && *name && !name_valid(name)) return false;
+    if ((name && *name && !name_valid(name)) || !attrs_finite(attr))
+        return false;
     for (int i = 0; i < MAX_IN; i++) {
         if (in[i] < 0) continue;
         CHECK(in[i] < g->count && i < info->in);
         x[i] = g->node[in[i]].y;
         batched |= g->node[in[i]].batched;
     }
-    if (in[0] < 0) return fail_usage("%s: operand 1 is missing", info->name);
-    y = x[0];
-    if (!info->shape(attr, x, &y)) return false;
-    if (!dims_valid(y.dim, F64))
-        return fail_usage("%s: the result is too large to address",
-                          info->name);
+    if (!op_shape(attr, x, &y)) return false;
     Node *n = append(g, name, where, out);
     if (!n) return false;
     n->kind = NODE_OP;
@@ -143,7 +164,8 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
 void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
 {
     memset(used, 0, (size_t)g->count * sizeof *used);
-    for (int i = 0; i < roots; i++) used[root[i]] = true;
+    for (int i = 0; i < roots; i++)
+        used[root[i]] = true;
     // operands have smaller numbers, so one pass down sees every ancestor
     for (int i = g->count - 1; i >= 0; i--)
         for (int k = 0; used[i] && k < MAX_IN; k++)
@@ -229,7 +251,8 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
         put(&t, "\n");
     }
     put(&t, "root");
-    for (int i = 0; i < roots; i++) put(&t, " %d", number[root[i]]);
+    for (int i = 0; i < roots; i++)
+        put(&t, " %d", number[root[i]]);
     put(&t, "\n");
     TRY(t.ok);
     *text = arena_strdup(mem, t.at);
@@ -241,53 +264,91 @@ done:
     return ok;
 }
 
+/* A decimal number in the form that put_attrs writes. Not strtod: its decimal
+ * point is the locale's, and the library runs in programs that set one. */
+static bool parse_number(const char *text, double *out)
+{
+    double v = 0;
+    int digits = 0, power = 0;
+    bool minus = *text == '-';
+    text += minus;
+    for (bool point = false; *text == '.' || (*text >= '0' && *text <= '9');
+         text++) {
+        if (*text == '.' && point) return false;
+        if (*text == '.') {
+            point = true;
+            continue;
+        }
+        v = 10 * v + (*text - '0');
+        power -= point;
+        digits++;
+    }
+    if (!digits || digits > 17) return false;
+    if (*text == 'e') {
+        char *end;
+        long e = strtol(text + 1, &end, 10);
+        if (end == text + 1 || e < -99 || e > 99) return false;
+        power += (int)e;
+        text = end;
+    }
+    // nine digits and a power of ten round to the float they were made from
+    v = power < 0 ? v / pow(10, -power) : v * pow(10, power);
+    *out = minus ? -v : v;
+    return *text == 0;
+}
+
 /* One attribute "name=value" of a parsed operator. */
 static bool parse_attr(const char *word, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
-    const char *eq = strchr(word, '=');
-    for (int i = 0; eq && i < info->attrs; i++) {
-        size_t n = strlen(info->attr[i].name);
-        if ((size_t)(eq - word) != n || memcmp(word, info->attr[i].name, n))
-            continue;
-        char *end;
-        double v = strtod(eq + 1, &end);
-        if (*end || end == eq + 1) break;
+    size_t n = strcspn(word, "=");
+    for (int i = 0; word[n] && i < info->attrs; i++) {
+        const char *name = info->attr[i].name;
+        double v;
+        if (strlen(name) != n || memcmp(word, name, n)) continue;
+        if (!parse_number(word + n + 1, &v)) break;
         float f = (float)v;
+        bool whole = v == floor(v) && v >= INT32_MIN && v <= INT32_MAX;
         if (info->attr[i].kind == 'f')
             memcpy(&a->word[1 + i], &f, 4);
-        else if (v >= INT32_MIN && v <= INT32_MAX)
+        else if (whole)
             a->word[1 + i] = (int32_t)v;
+        else
+            break;
         return true;
     }
-    return fail_data("%s has no attribute \"%s\"", info->name, word);
+    return fail_data("%s cannot have the attribute \"%.60s\"", info->name,
+                     word);
 }
 
 /* Operands "3,4,-1". */
 static bool parse_operands(const Graph *g, const char *text, int most,
                            int in[MAX_IN])
 {
-    for (int k = 0; k < MAX_IN; k++) in[k] = -1;
+    const char *all = text;
+    for (int k = 0; k < MAX_IN; k++)
+        in[k] = -1;
     for (int k = 0; k < most; k++) {
         char *end;
         long v = strtol(text, &end, 10);
         if (end == text || v < -1 || v >= g->count)
-            return fail_data("operand \"%s\" is not an earlier line", text);
+            return fail_data("operand \"%.60s\" is not an earlier line", text);
         in[k] = (int)v;
         if (*end == 0) return true;
         if (*end != ',') break;
         text = end + 1;
     }
-    return fail_data("operands \"%s\" cannot be read", text);
+    return fail_data("operands \"%.60s\" cannot be read", all);
 }
 
 static bool parse_op(Graph *g, char **word, int words)
 {
     Op op = op_find(word[0]);
     int in[MAX_IN], out;
-    if (op == OP_COUNT || words < 3)
-        return fail_data("operator \"%s\" is not known to this version",
+    if (op == OP_COUNT)
+        return fail_data("operator \"%.60s\" is not known to this version",
                          word[0]);
+    if (words < 3) return fail_data("%s without operands", word[0]);
     Attr a = op_default(op);
     if (!parse_operands(g, word[2], op_info[op].in, in)) return false;
     for (int i = 3; i < words; i++)
@@ -300,14 +361,15 @@ static bool parse_leaf(Graph *g, char **word, int words)
 {
     long v[8];
     int out;
+    if (words != 10) return fail_data("%d words, want 10", words);
     for (int i = 0; i < 8; i++) {
         char *end;
-        if (words != 10) return fail_data("%d words, want 10", words);
         v[i] = strtol(word[2 + i], &end, 10);
         if (*end || v[i] < RANK_SCALAR || v[i] > INT32_MAX)
-            return fail_data("\"%s\" is not an extent", word[2 + i]);
+            return fail_data("\"%.60s\" is not an extent", word[2 + i]);
     }
     if (v[5] > RANK_MAX) return fail_data("rank %ld", v[5]);
+    if ((v[6] | v[7]) & ~1L) return fail_data("trained and decayed are 0 or 1");
     Dims d = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3],
               (int32_t)v[4]};
     if (!strcmp(word[0], "input"))
@@ -316,58 +378,66 @@ static bool parse_leaf(Graph *g, char **word, int words)
                        v[7], "", &out);
 }
 
-static bool parse_roots(const Graph *g, char **word, int words, int *root,
-                        int *roots, int max_roots)
+/* "root 7 9": as many as there are, so not by the words of parse_line. */
+static bool parse_roots(const Graph *g, char *rest, int *root, int *roots,
+                        int max_roots)
 {
-    if (words - 1 > max_roots) return fail_data("%d roots", words - 1);
-    for (*roots = 0; *roots < words - 1; ++*roots) {
+    for (char *word; (word = strtok_r(rest, " ", &rest)); ++*roots) {
         char *end;
-        long v = strtol(word[1 + *roots], &end, 10);
+        long v = strtol(word, &end, 10);
+        if (*roots == max_roots)
+            return fail_data("more than %d roots", max_roots);
         if (*end || v < 0 || v >= g->count)
-            return fail_data("root \"%s\"", word[1 + *roots]);
+            return fail_data("root \"%.60s\" is not an earlier line", word);
         root[*roots] = (int)v;
     }
-    return true;
+    return *roots > 0 || fail_data("network text has no root");
 }
 
-static bool parse_line(char *line, Graph *g, int *root, int *roots,
-                       int max_roots)
+static bool parse_line(char *line, Graph *g)
 {
-    char *word[3 + MAX_ATTR], *rest = line;
+    enum { MOST = 3 + MAX_ATTR };
+    char *word[MOST + 1], *rest = line;
     int words = 0;
-    while (words < 3 + MAX_ATTR && (word[words] = strtok_r(rest, " ", &rest)))
+    while (words <= MOST && (word[words] = strtok_r(rest, " ", &rest)))
         words++;
-    if (words < 2 || rest == NULL) return fail_data("line cannot be read");
-    if (!strcmp(word[0], "root"))
-        return parse_roots(g, word, words, root, roots, max_roots);
+    if (words < 2 || words > MOST)
+        return fail_data("%d words, want 2 to %d", words, MOST);
     if (!strcmp(word[0], "input") || !strcmp(word[0], "param"))
         return parse_leaf(g, word, words);
     return parse_op(g, word, words);
 }
 
+/* The lines up to and with that of the roots, the last one. */
+static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
+                        int max_roots)
+{
+    char *line;
+    for (int number = 2; (line = strtok_r(rest, "\n", &rest)); number++) {
+        bool last = !strncmp(line, "root ", 5);
+        if (last ? !parse_roots(g, line + 5, root, roots, max_roots)
+                 : !parse_line(line, g))
+            return within("network text, line %d", number);
+        if (!last) continue;
+        return !strtok_r(rest, "\n", &rest) ||
+               fail_data("network text goes on after line %d, its roots",
+                         number);
+    }
+    return fail_data("network text has no root");
+}
+
 bool graph_parse(const char *text, Graph *g, int *root, int *roots,
                  int max_roots)
 {
-    int number = 1;
-    bool ok = false;
-    char *copy = mem_strdup(text), *rest, *line;
-    TRY(copy);
     *roots = 0;
     if (strncmp(text, HEAD, strlen(HEAD))) {
-        fail_data("network text begins with \"%.20s\", want \"%.17s\"", text,
-                  HEAD);
-        TRY(false);
+        int shown = (int)strcspn(text, "\n");
+        return fail_data("network text begins with \"%.*s\", want \"%.17s\"",
+                         shown < 40 ? shown : 40, text, HEAD);
     }
-    rest = copy + strlen(HEAD);
-    while ((line = strtok_r(rest, "\n", &rest))) {
-        number++;
-        if (!parse_line(line, g, root, roots, max_roots)) {
-            within("network text, line %d", number);
-            TRY(false);
-        }
-    }
-    ok = *roots > 0 || fail_data("network text has no root");
-done:
+    char *copy = mem_strdup(text);
+    bool ok =
+        copy && parse_lines(copy + strlen(HEAD), g, root, roots, max_roots);
     mem_free(copy);
     return ok;
 }

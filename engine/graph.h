@@ -30,7 +30,7 @@ typedef struct Node {
     int in[MAX_IN];  /* NODE_OP: operands, -1 where absent            */
     Tensor y;        /* extents for n = 1 and rank; data NULL, F32    */
     char *name;      /* "enc1.conv1.weight"; an input's name; an op's
-                        label "enc1.conv1" or "" (unique except "")   */
+                        label "enc1.conv1" or "", which may repeat    */
     char *where;     /* "scripts/brain_unet.lua:56" or ""             */
     Init init;       /* NODE_PARAM */
     bool trained;    /* NODE_PARAM: false for running statistics      */
@@ -65,7 +65,8 @@ void graph_ancestors(const Graph *g, const int *root, int roots, bool *used);
 /* A short text that two equal graphs share and two different ones do not:
  * the nodes that `root` needs, one a line, with rows, attributes that differ
  * from the defaults, operands, extents and names. graph_parse reads it back,
- * so a weights file can carry its own network. */
+ * so a weights file can carry its own network: into an empty graph, which
+ * after a failure holds a part of it. Starting values are not in the text. */
 bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
                  char **text);
 bool graph_parse(const char *text, Graph *g, int *root, int *roots,

@@ -47,6 +47,25 @@ Attr op_default(Op op)
     return a;
 }
 
+bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
+{
+    const OpInfo *info = &op_info[a->op];
+    if (!x[0].dim.n)
+        return fail_usage("%s: operand 1 is missing", info->name);
+    *y = x[0];
+    y->data = NULL;
+    if (!info->shape(a, x, y)) return false;
+    if (!dims_valid(y->dim, F64))
+        return fail_usage("%s: the result is too large to address",
+                          info->name);
+    Dims d = y->dim;
+    if (!dims_shown(d, y->rank))
+        return fail_usage("%s: the result, %dx%dx%dx%dx%d as n x d x h x w x "
+                          "c, has more axes than the operands",
+                          info->name, d.n, d.d, d.h, d.w, d.c);
+    return true;
+}
+
 /* The rows with a window spell its fields alike, but each has its own struct;
  * these macros read them without a copy of the list per row. */
 #define READ_S(r) {a->r.sd, a->r.sh, a->r.sw}

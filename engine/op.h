@@ -60,6 +60,10 @@ extern const OpInfo op_info[OP_COUNT];
 Op op_find(const char *name);
 /* An Attr of row `op` with its defaults. */
 Attr op_default(Op op);
+/* Extents, type and rank of the result of `a` on x: the row's rule, and what
+ * holds for all of them: operand 0 is there, the bytes can be addressed, the
+ * axes of the rank can show all extents. ERR_USAGE with the reason. */
+bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 /* Multiply-adds x 2 of one forward run (convolutions and linear; 0 for the
  * rest), given the operands' and the result's extents. */
 double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y);

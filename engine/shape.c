@@ -67,6 +67,11 @@ static bool slide(const char *op, const Window *g, Dims in, Dims *out)
                               "padding %d + %d",
                               op, (long long)span, axis_name[i], size,
                               g->lo[i], g->hi[i]);
+        if (room / g->s[i] + 1 > INT32_MAX)
+            return fail_usage("%s: %s = %d would become %lld, which is too "
+                              "large",
+                              op, axis_name[i], size,
+                              (long long)(room / g->s[i] + 1));
         *axis(out, i) = (int32_t)(room / g->s[i] + 1);
     }
     return true;
@@ -95,6 +100,8 @@ SHAPE(upconv)
         return fail_usage("upconv: %d channels in %d groups do not fit a "
                           "weight for %d channels",
                           in.c, g.groups, w.n);
+    if (w.c > INT32_MAX / g.groups)
+        return fail_usage("upconv: too many channels");
     y->dim = (Dims){in.n, 1, 1, 1, w.c * g.groups};
     for (int i = 0; i < 3; i++) {
         if (!at_least("upconv", "stride", g.s[i], 1) ||
@@ -195,9 +202,16 @@ static bool broadcast(Dims p, Dims q, Dims *out)
     return true;
 }
 
+/* Is operand i there? */
+static bool given(const char *op, const Tensor x[MAX_IN], int i)
+{
+    return present(&x[i]) || fail_usage("%s: operand %d is missing", op, i + 1);
+}
+
 SHAPE(broadcast)
 {
     char p[DIMS_TEXT], q[DIMS_TEXT];
+    if (!given(op_info[a->op].name, x, 1)) return false;
     if (!broadcast(x[0].dim, x[1].dim, &y->dim))
         return fail_usage("%s: shapes %s and %s do not go together; each "
                           "extent must be equal or 1",
@@ -212,10 +226,13 @@ SHAPE(concat)
 {
     (void)a;
     char p[DIMS_TEXT], q[DIMS_TEXT];
+    int count = MAX_IN;
+    while (!present(&x[count - 1])) count--;
     y->dim = x[0].dim;
-    for (int i = 1; i < MAX_IN && present(&x[i]); i++) {
+    for (int i = 1; i < count; i++) {
         Dims d = x[i].dim;
         d.c = x[0].dim.c;
+        if (!given("concat", x, i)) return false;
         if (!dims_equal(d, x[0].dim))
             return fail_usage(
                 "concat: %s and %s differ in more than channels; the image "

@@ -72,6 +72,14 @@ static inline bool dims_equal(Dims a, Dims b)
     return a.n == b.n && a.d == b.d && a.h == b.h && a.w == b.w && a.c == b.c;
 }
 
+/* Every extent along an axis that a user of `rank` does not see is 1. */
+static inline bool dims_shown(Dims s, int rank)
+{
+    return (rank >= 3 || s.d == 1) && (rank >= 2 || s.h == 1) &&
+           (rank >= 1 || s.w == 1) && (rank >= 0 || s.n == 1) &&
+           (rank > RANK_SCALAR || s.c == 1);
+}
+
 static inline size_t tensor_bytes(const Tensor *t)
 {
     return (size_t)numel(t->dim) * dtype_bytes(t->type);

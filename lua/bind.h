@@ -89,6 +89,7 @@ void bind_session(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_data(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
 #endif

@@ -4,6 +4,7 @@
  * network, what is read from and written to .npy. */
 #include "bind.h"
 #include "npy.h"
+#include "rng.h"
 #include <string.h>
 
 Array *check_array(lua_State *L, int arg)
@@ -105,6 +106,21 @@ static int array_zeros(lua_State *L)
     int64_t shape[MAX_AXES];
     int axes = check_axes(L, 1, shape);
     push_array(L, axes, shape);
+    return 1;
+}
+
+/* array.random(shape, seed, binary): uniform in [0, 1), or 0 and 1 */
+static int array_random(lua_State *L)
+{
+    int64_t shape[MAX_AXES];
+    int axes = check_axes(L, 1, shape);
+    Rng r = {.seed = (uint64_t)luaL_checkinteger(L, 2), .stream = RNG_USER};
+    bool binary = lua_toboolean(L, 3);
+    Array *a = push_array(L, axes, shape);
+    for (int64_t i = 0; i < a->count; i++) {
+        float u = rng_uniform(&r, (uint32_t)i);
+        a->data[i] = binary ? (float)(u > 0.5f) : u;
+    }
     return 1;
 }
 
@@ -225,6 +241,7 @@ void bind_array(lua_State *L)
                                        {"__tostring", array_tostring},
                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"zeros", array_zeros},
+                                         {"random", array_random},
                                          {"load", array_load},
                                          {"save", array_save},
                                          {NULL, NULL}};

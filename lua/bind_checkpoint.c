@@ -65,7 +65,8 @@ static int l_save(lua_State *L)
     return 0;
 }
 
-/* checkpoint.load(path, session, full) -> metadata */
+/* checkpoint.load(path, session, full) -> metadata, what a user should know
+ * about the file ("" mostly) */
 static int l_load(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -75,7 +76,8 @@ static int l_load(lua_State *L)
     Arena *mem = push_arena(L);
     if (!checkpoint_load(path, s, full, mem, &m)) return raise_error(L);
     push_meta(L, &m);
-    return 1;
+    lua_pushstring(L, m.note ? m.note : "");
+    return 2;
 }
 
 /* A table from names to names, or nil for a name that is not in it. */

@@ -166,16 +166,28 @@ static DatasetOptions read_common(lua_State *L, int arg)
     return o;
 }
 
+/* Field `key` as the place of its name in a list of three; the first one is
+ * the default. */
+static int read_choice(lua_State *L, int arg, const char *key,
+                       const char *const names[3])
+{
+    const char *text = opt_string(L, arg, key, names[0]);
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) return i;
+    return raise_usage(L, "%s must be \"%s\", \"%s\" or \"%s\", got \"%s\"",
+                       key, names[0], names[1], names[2], text);
+}
+
 static PatientRule read_patient(lua_State *L, int arg)
 {
     static const char *const names[] = {"auto", "folder", "file"};
-    const char *text = opt_string(L, arg, "patient", "auto");
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(text, names[i])) return (PatientRule)i;
-    raise_usage(L, "patient must be \"auto\", \"folder\" or \"file\", got "
-                   "\"%s\"",
-                text);
-    return PATIENT_AUTO;
+    return (PatientRule)read_choice(L, arg, "patient", names);
+}
+
+static NiftiForm read_form(lua_State *L, int arg)
+{
+    static const char *const names[] = {"both", "sform", "qform"};
+    return (NiftiForm)read_choice(L, arg, "form", names);
 }
 
 /* data.open_dicom(root, {image=, mask=, segments=, ...}) */
@@ -211,6 +223,7 @@ static int l_nifti(lua_State *L)
     static const char *const known[] = {"image",         "mask",
                                         "labels",        "patient",
                                         "resample_mask", "skip_unmatched",
+                                        "form",          "assume_spacing",
                                         NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -219,6 +232,8 @@ static int l_nifti(lua_State *L)
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
     how.mask = opt_string(L, 2, "mask", NULL);
     how.patient = read_patient(L, 2);
+    how.files.form = read_form(L, 2);
+    how.files.assume_spacing = opt_bool(L, 2, "assume_spacing", false);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_nifti(root, &how, box)) return raise_error(L);
     return 1;
@@ -628,4 +643,5 @@ void bind_data(lua_State *L)
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
     bind_volume(L);
+    bind_phantom(L);
 }

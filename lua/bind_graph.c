@@ -307,8 +307,11 @@ static int l_ops(lua_State *L)
         lua_setfield(L, -2, "bound");
         lua_createtable(L, info->attrs, 0);
         for (int k = 0; k < info->attrs; k++) {
-            lua_pushfstring(L, "%s=%f", info->attr[k].name,
-                            info->attr[k].def);
+            const AttrInfo *attr = &info->attr[k];
+            if (attr->kind == 'i')
+                lua_pushfstring(L, "%s=%d", attr->name, (int)attr->def);
+            else
+                lua_pushfstring(L, "%s=%f", attr->name, attr->def);
             lua_rawseti(L, -2, k + 1);
         }
         lua_setfield(L, -2, "attributes");

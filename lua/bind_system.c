@@ -227,6 +227,16 @@ static int l_clock(lua_State *L)
     return 1;
 }
 
+/* sleep(seconds): less when a signal comes */
+static int l_sleep(lua_State *L)
+{
+    double s = luaL_checknumber(L, 1);
+    struct timespec t = {.tv_sec = (time_t)s};
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+    return 0;
+}
+
 /* cpu_time() -> seconds of processor time of all threads so far */
 static int l_cpu_time(lua_State *L)
 {
@@ -384,6 +394,7 @@ void bind_system(lua_State *L)
         {"remove", l_remove},
         {"write", l_write},
         {"clock", l_clock},
+        {"sleep", l_sleep},
         {"cpu_time", l_cpu_time},
         {"terminal", l_terminal},
         {"eprint", l_eprint},

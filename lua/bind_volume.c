@@ -298,10 +298,11 @@ static int volume_tostring(lua_State *L)
  * one: a result is written the way its input was. */
 static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
 {
-    const char *path = ds->cases[item].field[0].source->path;
+    const Source *s = ds->cases[item].field[0].source;
+    const char *path = s->path;
     Volume v = {0};
     if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
-    bool ok = nifti_read(path, NULL, &v, h);
+    bool ok = nifti_read(path, s->how, &v, h);
     volume_free(&v);
     return ok;
 }

@@ -10,14 +10,15 @@ local util = require "seg.util"
 
 local fail = util.fail
 
--- Commands of a recipe: what they do, what runs them.
+-- Commands of a recipe: what they do. no_data: they open none, so the preset
+-- without --data is not the one for made-up patients.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid|test" },
   { "predict", "segment new images: --weights FILE --in PATH --out DIR" },
-  { "plan", "memory, parameters and arithmetic; opens no data and no device" },
-  { "bench", "measured time per layer and step" },
-  { "export", "write weights for others: --weights FILE --safetensors FILE" },
+  { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
+  { "bench", "measured time per layer and step", no_data = true },
+  { "export", "write for others: --safetensors FILE, --twin DIR or --slices DIR" },
 }
 
 -- Flags that are not config keys: name, whether a value follows, help.
@@ -30,6 +31,7 @@ local flags = {
   { "split", true, "valid or test: the part to evaluate" },
   { "safetensors", true, "FILE: where export writes" },
   { "twin", true, "DIR: export initial weights, batches and losses for another framework" },
+  { "slices", true, "DIR: export the prepared samples of all parts for another framework" },
   { "quiet", false, "results only" },
   { "json", false, "results as JSON" },
 }
@@ -107,6 +109,7 @@ local function parse(args, from)
     end
     i = i + 1
   end
+  line.no_data = command and known(commands, command).no_data
   return command or "train"
 end
 

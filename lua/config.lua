@@ -131,8 +131,9 @@ function M.config(defaults)
     if k ~= "presets" then M.declared[k], values[k] = true, v end
   end
 
-  -- the preset: asked for, else `full` with data and `demo` without
-  local presets, has_data = defaults.presets or {}, false
+  -- the preset: asked for, else `full` with data (or when none is opened at
+  -- all) and `demo` without
+  local presets, has_data = defaults.presets or {}, M.line.no_data or false
   for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
   has_data = has_data or defaults.data ~= nil
   M.preset = flags.preset or (has_data and "full" or "demo")

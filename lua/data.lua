@@ -11,6 +11,8 @@
 --     :augment { flip = { axis = "w" } }:batches { size = 16, shuffle = true }
 
 local core = require "seg.core"
+local config = require "seg.config"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -71,8 +73,40 @@ source("dicom", { segments = none, partial = false, assume_hu = false, resample_
                   assume_implicit_le = false }, core.data.open_dicom)
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star
--- matches.
-source("nifti", {}, core.data.open_nifti)
+-- matches. form = "sform" or "qform" takes one of two that disagree;
+-- assume_spacing = true accepts files that do not say where they are.
+source("nifti", { form = "both", assume_spacing = false }, core.data.open_nifti)
+
+-- Made-up heads, written once as files that scanners write and then read like
+-- any others: format "dicom" is FLAIR with a tumour (mask 1: tumour with its
+-- oedema), "nifti" T1 with the brain as mask in the layout of NFBS. The data set
+-- is a folder below `root` (by default <out>/phantom) named by its numbers, as
+-- flair-28x256x24-aedfc4fe; it is made when it is not there.
+function M.phantom(o)
+  o = options("data.phantom", o, { format = "dicom", patients = 28, size = 256, slices = 24,
+                                   seed = 42, noise = 0.03, root = none })
+  local root = o.root
+  if root ~= nil and type(root) ~= "string" then
+    fail("usage", "data.phantom: root must be a folder, got %s", type(root))
+  end
+  o.root = nil
+  local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
+  return new_set({ kind = "phantom", root = root, options = o }, once(function()
+    local started, how = core.sys.clock(), { threads = core.default_threads() }
+    for k, v in pairs(o) do how[k] = v end
+    local folder = (root or config.ensure().out .. "/phantom") .. "/" .. name
+    if core.data.phantom_write(folder, how) then
+      show.line("made-up patients: wrote %d to %s (%s)", o.patients, folder,
+                util.duration(core.sys.clock() - started))
+    else
+      show.line("made-up patients: %s", folder)
+    end
+    if o.format == "nifti" then
+      return core.data.open_nifti(folder, { image = "*_T1w", mask = "*_T1w_brainmask" })
+    end
+    return core.data.open_dicom(folder, { image = "FLAIR", mask = "MASK" })
+  end))
+end
 
 -- Parts -----------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ local sys, fail = core.sys, util.fail
 local M = {}
 
 local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
+local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
+local RETRY_S = 5 -- a full disk or a lost server may come back
 
 -- Data ------------------------------------------------------------------------
 
@@ -84,9 +86,27 @@ local function restore(run, meta)
   end
 end
 
+-- A save that fails leaves the file before it. It is tried once more after a
+-- while; then training goes on, and the third loss in a row ends the run.
 local function save(run, name)
   local path = run.folder .. "/" .. name .. ".safetensors"
-  core.checkpoint.save(path, run.session, true, metadata(run))
+  local function try()
+    return pcall(core.checkpoint.save, path, run.session, true, metadata(run))
+  end
+  local ok, why = try()
+  if not ok and run.saved then
+    show.warn("%s; trying again in %d s", why, RETRY_S)
+    sys.sleep(RETRY_S)
+    ok, why = try()
+  end
+  if ok then
+    run.saved, run.lost = true, 0
+    return
+  end
+  run.lost = run.lost + 1
+  -- the first save shows whether the folder can be written at all
+  if not run.saved or run.lost >= BAD_SAVES then error(why, 0) end
+  show.warn("%s; training goes on, the checkpoint before it is intact", why)
 end
 
 -- The numbered checkpoints beyond the newest keep_last go.
@@ -174,7 +194,7 @@ local function end_epoch(run, lr, started)
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
-  local watch = row.train_loss
+  local watch = 0 / 0 -- nothing is best without a validation set
   if run.data.valid then
     local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
                                 run.names, "validate")
@@ -224,7 +244,7 @@ end
 local function banner(run)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe
-  show.line("segengine %s, %s", core.version, run.folder)
+  show.line("segengine %s", core.version)
   local device = facts.device == "cuda" and "GPU" or string.format(
     "CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s")
   show.line("device: %s%s", device, facts.why ~= "" and " (no GPU: " .. facts.why .. ")" or "")
@@ -252,16 +272,18 @@ local function final_test(run)
   local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
                     best_epoch = run.state.best_epoch, seed = run.values.seed }
   if part then
-    local best = run.folder .. "/checkpoint_best.safetensors"
-    if util.exists(best) then core.checkpoint.load(best, run.session, false) end
+    local best, weights = run.folder .. "/checkpoint_best.safetensors", run.state.epoch
+    if run.state.best then
+      core.checkpoint.load(best, run.session, false)
+      weights = run.state.best_epoch
+    end
     local d = run.data[part]
     local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
     if sys.stopped() then return end
     if next(run.recipe.metrics) then
       local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
       local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
-      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part,
-                run.state.best_epoch)
+      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
       print(text)
       for _, line in ipairs(lines) do print(line) end
       summary[part] = json
@@ -276,16 +298,20 @@ local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 -- train: the command. `resume` is a folder or nil. Returns the exit code.
 function M.train(r, name, text, resume)
   local v = config.ensure()
-  local run = { recipe = r, name = name, text = text, values = v, waited = 0,
+  local run = { recipe = r, name = name, text = text, values = v, waited = 0, lost = 0,
                 state = { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0,
                           best_epoch = 0 } }
   r.best = r.best or { "loss", "min" }
-  run.folder = resume or run_folder.new(v.out, name)
-  run.lock = core.checkpoint.lock(run.folder)
-  show.open_log(run.folder .. "/log.txt")
-  run.hash = run_folder.hasher(v.out, name)
+  if resume then run.lock = core.checkpoint.lock(resume) end
   run.session = recipes.session(r, true)
   banner(run)
+  run.data, run.names = open_data(r, v)
+  -- a run that cannot begin leaves no folder behind
+  run.folder = resume or run_folder.new(v.out, name)
+  run.lock = run.lock or core.checkpoint.lock(run.folder)
+  run.hash = run_folder.hasher(v.out, name)
+  show.open_log(run.folder .. "/log.txt")
+  show.line("run: %s", run.folder)
   check_disk(run)
   if resume then
     local path, said = core.checkpoint.newest(resume)
@@ -297,7 +323,6 @@ function M.train(r, name, text, resume)
     sys.write(run.folder .. "/config.txt", config.print(v))
     sys.write(run.folder .. "/recipe.lua", text)
   end
-  run.data, run.names = open_data(r, v)
   run_folder.write_cases(run.folder, case_rows(run.data, run.hash))
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
   -- a save that cannot work is found out before the first epoch

@@ -32,11 +32,12 @@ local function find_weights(name)
   return folder .. best
 end
 
--- A session with these weights, and what the file says beside them.
-local function open_weights(r, name)
+-- A session with these weights, what the file says beside them, and its path.
+function M.open_weights(r, name)
   local path = find_weights(name)
   local session = recipes.session(r, false)
-  local meta = core.checkpoint.load(path, session, false)
+  local meta, note = core.checkpoint.load(path, session, false)
+  if note ~= "" then show.warn("%s", note) end
   show.line("weights: %s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "")
   return session, meta, path
 end
@@ -126,7 +127,7 @@ local function predict(r, name)
   local given = false
   for _, o in ipairs(config.line.options) do given = given or o[1] == "out" end
   if not given then fail("usage", "predict wants --out DIR: where the results go") end
-  local session, meta = open_weights(r, name)
+  local session, meta = M.open_weights(r, name)
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
@@ -157,7 +158,7 @@ local function evaluate_part(r, name)
   end
   local set = r[part]
   if not set then fail("usage", "the recipe has no %s set", part) end
-  local session, _, path = open_weights(r, name)
+  local session, _, path = M.open_weights(r, name)
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
                                   cache_bytes = v.cache_mb << 20 }
   local names = set:dataset():fields()

@@ -9,6 +9,7 @@ local util = require "seg.util"
 
 local M = {}
 local log_file
+local early = {} -- lines said before the run has a folder
 local bar_shown, last_drawn = false, 0
 
 local function erase()
@@ -24,6 +25,8 @@ function M.line(fmt, ...)
   if log_file then
     log_file:write(text, "\n")
     log_file:flush()
+  else
+    early[#early + 1] = text
   end
   if config.line.flags.quiet then return end
   erase()
@@ -36,6 +39,8 @@ end
 
 function M.open_log(path)
   log_file = assert(io.open(path, "a"))
+  for _, text in ipairs(early) do log_file:write(text, "\n") end
+  early = {}
 end
 
 -- done of total with a rate and what is left; at most 10 times a second.

@@ -89,7 +89,8 @@ end
 
 -- Seconds for people: "4.2 s", "3 min 05 s", "2 h 10 min".
 function M.duration(s)
-  if s < 60 then return string.format("%.1f s", s) end
+  if s < 59.95 then return string.format("%.1f s", s) end
+  s = math.floor(s + 0.5)
   if s < 3600 then return string.format("%d min %02d s", s // 60, s % 60) end
   return string.format("%d h %02d min", s // 3600, s % 3600 // 60)
 end

@@ -25,8 +25,10 @@ local cfg = seg.config {
   clamp = false,       -- stay at the floor after t_max
   dropout = 0.0,       -- of whole channels, after each block
   dice_per = "batch", dice_eps = 1.0,
-  valid = 0.15, test = 0.2, split_seed = 42,
-  patients = 28, slices = 24, -- of the phantom
+  valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  split_seed = 42,
+  patients = 28, slices = 24, -- of the made-up data, kept in
+  phantom = "",        -- this folder; empty: below --out
   presets = {
     demo = { size = 96, base = 16, epochs = 12, t_max = 12, patients = 16, slices = 20 },
     quick = { size = 128, epochs = 25, t_max = 25 },
@@ -41,7 +43,8 @@ local cases
 if cfg.data then
   cases = data.dicom { root = cfg.data, image = cfg.image, mask = cfg.mask }
 else
-  cases = data.phantom { patients = cfg.patients, size = cfg.size, slices = cfg.slices }
+  cases = data.phantom { patients = cfg.patients, size = cfg.size, slices = cfg.slices,
+                         root = cfg.phantom ~= "" and cfg.phantom or nil }
 end
 
 local function prepare(set)
@@ -62,7 +65,7 @@ train = prepare(train)
     noise = { sigma = 0.05, p = 0.3 },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = prepare(valid):batches { size = cfg.batch }
+valid = cfg.valid > 0 and prepare(valid):batches { size = cfg.batch } or nil
 test = prepare(test):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

@@ -25,7 +25,8 @@ local cfg = seg.config {
   lr = 1e-4, decay = 1e-4, clip_norm = 1.0,
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, split_seed = 42,
-  patients = 12, slices = 48, -- of the phantom
+  patients = 12, slices = 48, -- of the made-up data, kept in
+  phantom = "",        -- this folder; empty: below --out
   presets = {
     demo = { size = 96, features = { 16, 32, 64, 128 }, epochs = 6, patients = 8, slices = 24,
              lr = 1e-3 },
@@ -43,7 +44,8 @@ if cfg.data then
   cases = data.nifti { root = cfg.data, image = cfg.image, mask = cfg.mask }
 else
   cases = data.phantom { format = "nifti", patients = cfg.patients, size = cfg.size,
-                         slices = cfg.slices }
+                         slices = cfg.slices,
+                         root = cfg.phantom ~= "" and cfg.phantom or nil }
 end
 
 local function prepare(set)

@@ -107,6 +107,20 @@ t.test("one SGD step of a linear layer, by hand", function()
   end)
 end)
 
+t.test("a target that is no class is named", function()
+  in_scope(function()
+    local x, y = input { c = 3, w = 2 }, input { c = 1, w = 2 }
+    local loss = nn.cross_entropy(nn.conv(x, 3, 1), y)
+    local s = seg.step { loss = loss, optim = optim.sgd { lr = 0.1 } }
+    local values = seg.array.zeros { 1, 3, 2 }
+    local target = seg.array { shape = { 1, 1, 2 }, data = { 0, 3 } }
+    t.raises(function() s:run { [x.name] = values, [y.name] = target } end,
+             "the target holds 3, want a class number from 0 to 2, or -100 to be ignored")
+    target:set(-100, 1, 1, 2)
+    t.near(s:run { [x.name] = values, [y.name] = target }, math.log(3), 0.7)
+  end)
+end)
+
 t.test("weights saved are weights loaded, by other names too", function()
   local folder, remove = t.folder()
   local x = input { c = 1, w = 4 }
@@ -171,6 +185,19 @@ t.test("data steps are checked where they are written", function()
   t.raises(function() set:augment { rotate = {} } end, 'augment: unknown change "rotate"')
   t.raises(function() data.dicom {} end, "data.dicom: root must be the folder")
   t.raises(function() set:dataset() end, "nowhere")
+end)
+
+t.test("numbers for people", function()
+  local util = require "seg.util"
+  for _, row in ipairs {
+    { util.duration(0.04), "0.0 s" }, { util.duration(59.94), "59.9 s" },
+    { util.duration(59.96), "1 min 00 s" }, { util.duration(185.2), "3 min 05 s" },
+    { util.duration(3599.7), "1 h 00 min" }, { util.duration(7800.3), "2 h 10 min" },
+    { util.bytes(1023), "1023 B" }, { util.bytes(1.5 * 2 ^ 30), "1.5 GiB" },
+    { util.thousands(7762465), "7,762,465" }, { util.thousands(-123456), "-123,456" },
+    { util.thousands(0), "0" }, { util.number(0.1), "0.1" },
+    { util.number(1 / 3), "0.3333333333333333" },
+  } do t.equal(row[1], row[2]) end
 end)
 
 t.test("schedules equal their closed forms", function()

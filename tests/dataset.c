@@ -189,8 +189,7 @@ TEST(dataset_survives_no_memory)
              case_load(ds, 0, 0, NULL, &out, NULL);
         mem_fail_after(-1, false);
         if (out.voxels.data) volume_free(&out);
-        for (int i = 0; i < PARTS; i++)
-            dataset_free(part[i]);
+        for (int i = 0; i < PARTS; i++) dataset_free(part[i]);
         dataset_free(ds);
         EXPECT_INT(mem_live(), before);
         if (ok) break;
@@ -204,8 +203,7 @@ TEST(dataset_survives_no_memory)
 
 static void free_parts(Dataset *part[PARTS])
 {
-    for (int i = 0; i < PARTS; i++)
-        dataset_free(part[i]);
+    for (int i = 0; i < PARTS; i++) dataset_free(part[i]);
 }
 
 TEST(split_28_patients_as_19_3_6)
@@ -304,8 +302,7 @@ TEST(split_folds_cover_everyone_once)
             seen[atoi(part[VALID_PART]->cases[i].key + 5)]++;
         free_parts(part);
     }
-    for (int i = 0; i < 11; i++)
-        EXPECT_INT(seen[i], 1);
+    for (int i = 0; i < 11; i++) EXPECT_INT(seen[i], 1);
     EXPECT_FAIL(dataset_fold(ds, 7, 4, 4, part), "fold 4 of 4");
     dataset_free(ds);
 }

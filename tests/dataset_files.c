@@ -44,15 +44,15 @@ static void keys(const Dataset *ds, char *text, size_t room)
     *text = 0;
     for (int i = 0; i < ds->count; i++) {
         size_t n = strlen(text);
-        snprintf(text + n, room - n, "%s%s=%s", i ? " " : "",
-                 ds->cases[i].key, ds->cases[i].patient);
+        snprintf(text + n, room - n, "%s%s=%s", i ? " " : "", ds->cases[i].key,
+                 ds->cases[i].patient);
     }
 }
 
 /* ---- NIfTI -------------------------------------------------------------- */
 
-static const DatasetNifti nfbs = {.image = {"*_T1w"}, .images = 1,
-                                  .mask = "*_T1w_brainmask"};
+static const DatasetNifti nfbs = {
+    .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
 
 TEST(files_nifti_named_as_nfbs)
 {
@@ -72,8 +72,8 @@ TEST(files_nifti_named_as_nfbs)
                       "B7/sub-B7_ses-1=sub-B7");
     Volume v, want = made_image(3, 4, 6, 5, true), m;
     REQUIRE(case_load(ds, 2, 0, NULL, &v, NULL));
-    EXPECT(!memcmp(v.voxels.data, want.voxels.data,
-                   tensor_bytes(&want.voxels)));
+    EXPECT(
+        !memcmp(v.voxels.data, want.voxels.data, tensor_bytes(&want.voxels)));
     REQUIRE(case_load(ds, 2, 1, &v, &m, NULL));
     EXPECT_INT(m.voxels.type, U8);
     volume_free(&v);
@@ -102,8 +102,8 @@ TEST(files_nifti_named_as_nfbs)
 
 TEST(files_nifti_in_two_folders)
 {
-    DatasetNifti how = {.image = {"imagesTr/*"}, .images = 1,
-                        .mask = "labelsTr/*"};
+    DatasetNifti how = {
+        .image = {"imagesTr/*"}, .images = 1, .mask = "labelsTr/*"};
     put_image("msd", "imagesTr/hip_001.nii.gz", 1);
     put_image("msd", "imagesTr/hip_002.nii.gz", 2);
     put_mask("msd", "labelsTr/hip_001.nii.gz");
@@ -130,10 +130,11 @@ TEST(files_nifti_channels_and_single_files)
     put_image("multi", "p1/p1_flair.nii.gz", 1);
     put_image("multi", "p1/p1_t1.nii.gz", 2);
     put_mask("multi", "p1/p1_seg.nii.gz");
-    DatasetNifti how = {.image = {"*_flair", "*_t1"}, .images = 2,
-                        .mask = "*_seg"};
+    DatasetNifti how = {
+        .image = {"*_flair", "*_t1"}, .images = 2, .mask = "*_seg"};
     Dataset *ds;
-    Volume v, a = made_image(1, 4, 6, 5, true), b = made_image(2, 4, 6, 5, true);
+    Volume v, a = made_image(1, 4, 6, 5, true),
+              b = made_image(2, 4, 6, 5, true);
     REQUIRE(dataset_nifti(place("multi", ""), &how, &ds));
     REQUIRE(case_load(ds, 0, 0, NULL, &v, NULL));
     EXPECT_INT(v.voxels.dim.c, 2);
@@ -155,10 +156,26 @@ TEST(files_nifti_channels_and_single_files)
     dataset_free(ds);
     EXPECT_FAIL(dataset_nifti("/nowhere", &how, &ds), "/nowhere: No such");
     how.mask = NULL;
-    EXPECT_FAIL(dataset_nifti(place("empty", ""), &how, &ds),
-                "no NIfTI files");
+    EXPECT_FAIL(dataset_nifti(place("empty", ""), &how, &ds), "no NIfTI files");
     volume_free(&a);
     volume_free(&b);
+}
+
+TEST(files_nifti_which_pattern_a_file_belongs_to)
+{
+    // a mask matches "*" too, but "*_mask" says more; a star ends at a slash
+    put_image("stars", "all/k1.nii.gz", 1);
+    put_mask("stars", "all/k1_mask.nii.gz");
+    put_image("stars", "all/old/k2.nii.gz", 2);
+    DatasetNifti how = {.image = {"all/*"},
+                        .images = 1,
+                        .mask = "all/*_mask",
+                        .patient = PATIENT_FILE};
+    Dataset *ds;
+    REQUIRE(dataset_nifti(place("stars", ""), &how, &ds));
+    EXPECT_INT(ds->count, 1);
+    EXPECT_TEXT(ds->cases[0].key, "k1");
+    dataset_free(ds);
 }
 
 /* ---- DICOM -------------------------------------------------------------- */
@@ -169,7 +186,9 @@ static void put_study(const char *root, const char *folder, const char *id,
 {
     Volume v = made_image(seed, 4, 6, 5, true), m = made_mask(4, 6, 5), s;
     char name[64];
-    DicomWrite w = {.patient_id = id, .description = "FLAIR", .seed = seed,
+    DicomWrite w = {.patient_id = id,
+                    .description = "FLAIR",
+                    .seed = seed,
                     .shuffle = true};
     snprintf(name, sizeof name, "%s/image", folder);
     place(root, folder);
@@ -183,8 +202,8 @@ static void put_study(const char *root, const char *folder, const char *id,
     volume_free(&m);
 }
 
-static const DatasetDicom flair = {.image = {"flair"}, .images = 1,
-                                   .mask = "labels"};
+static const DatasetDicom flair = {
+    .image = {"flair"}, .images = 1, .mask = "labels"};
 
 TEST(files_dicom_studies)
 {
@@ -198,14 +217,13 @@ TEST(files_dicom_studies)
     REQUIRE(dataset_dicom(root, &flair, &ds));
     keys(ds, text, sizeof text);
     EXPECT_TEXT(text, "PAT1/1=PAT1 PAT1/2=PAT1 PAT2=PAT2");
-    Volume v, m, want = made_image(1, 4, 6, 5, true),
-                 mask = made_mask(4, 6, 5);
+    Volume v, m, want = made_image(1, 4, 6, 5, true), mask = made_mask(4, 6, 5);
     REQUIRE(case_load(ds, 2, 0, NULL, &v, NULL));
     REQUIRE(case_load(ds, 2, 1, &v, &m, NULL));
-    EXPECT(!memcmp(v.voxels.data, want.voxels.data,
-                   tensor_bytes(&want.voxels)));
-    EXPECT(!memcmp(m.voxels.data, mask.voxels.data,
-                   tensor_bytes(&mask.voxels)));
+    EXPECT(
+        !memcmp(v.voxels.data, want.voxels.data, tensor_bytes(&want.voxels)));
+    EXPECT(
+        !memcmp(m.voxels.data, mask.voxels.data, tensor_bytes(&mask.voxels)));
     volume_free(&v);
     volume_free(&m);
     dataset_free(ds);
@@ -226,7 +244,9 @@ TEST(files_dicom_studies)
     EXPECT_INT(ds->skipped, 1);
     dataset_free(ds);
     how.image[0] = "T2";
-    EXPECT_FAIL(dataset_dicom(root, &how, &ds), "the data set has no cases");
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "no study has the image \"T2\" and the mask labels; there are: "
+                "FLAIR, ROI");
     // without a mask field, as for prediction; stars in names
     how = (DatasetDicom){.image = {"fl*r"}, .images = 1};
     REQUIRE(dataset_dicom(root, &how, &ds));
@@ -242,7 +262,9 @@ TEST(files_dicom_ambiguous_names)
     if (!dicom_ready()) SKIP("built without DICOM");
     put_study("twice", "p", "PAT1", 1, true);
     Volume v = made_image(9, 4, 6, 5, true);
-    DicomWrite w = {.patient_id = "PAT1", .description = "flair", .seed = 1,
+    DicomWrite w = {.patient_id = "PAT1",
+                    .description = "flair",
+                    .seed = 1,
                     .series_number = 3};
     REQUIRE(dicom_write_series(place("twice", "p/other"), &v, &w));
     volume_free(&v);
@@ -303,8 +325,8 @@ TEST(files_real_lgg)
     EXPECT_NEAR((double)voxels[1] / (double)(voxels[0] + voxels[1]), 0.0109,
                 2e-4);
     EXPECT(pipeline_leaks((const Pipeline *const *)p, PARTS));
-    const LoaderOptions batches = {.batch = 16, .workers = 2, .shuffle = true,
-                                   .augment = true, .seed = 1};
+    const LoaderOptions batches = {
+        .batch = 16, .workers = 2, .shuffle = true, .augment = true, .seed = 1};
     Loader *l;
     const Batch *b;
     REQUIRE(loader_open(p[TRAIN_PART], &batches, &l));
@@ -330,8 +352,8 @@ TEST(files_real_lgg_channels)
     const char *root = real("lgg-dicom");
     if (!root) SKIP("no datasets/lgg-dicom");
     if (!dicom_ready()) SKIP("built without DICOM");
-    DatasetDicom how = {.image = {"FLAIR", "T1pre", "T1post"}, .images = 3,
-                        .mask = "MASK"};
+    DatasetDicom how = {
+        .image = {"FLAIR", "T1pre", "T1post"}, .images = 3, .mask = "MASK"};
     Dataset *ds;
     EXPECT_FAIL(dataset_dicom(root, &how, &ds), "18 patients or series");
     how.all.skip_unmatched = true;

@@ -17,7 +17,8 @@ done
 step "installed program" "$at/bin/segengine" --version
 
 # Both libraries export what the header declares and nothing else.
-grep '^SEG_API' "$at/include/segengine.h" | grep -o '\bseg_[a-z_0-9]*(' | tr -d '(' | sort -u > "$tmp/declared"
+grep '^SEG_API' "$at/include/segengine.h" | grep -o '\bseg_[a-z_0-9]*(' |
+    tr -d '(' | sort -u > "$tmp/declared"
 nm -D --defined-only "$lib/libsegengine.so" | awk '{ print $NF }' |
     sort -u > "$tmp/shared"
 nm -g --defined-only "$lib/libsegengine.a" | awk 'NF == 3 { print $3 }' |

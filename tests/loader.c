@@ -1,7 +1,7 @@
 /* loader.c -- tests of batches: order, threads, resume, errors, ends. */
 #include "loader.h"
-#include "made.h"
 #include "dataset_build.h"
+#include "made.h"
 #include "rng.h"
 #include "test.h"
 #include <stdlib.h>
@@ -39,8 +39,8 @@ static double now_s(void)
 
 enum { BATCHES = 18 }; // three epochs of 6 cases of 4 slices, 4 a batch
 
-static const LoaderOptions usual = {.batch = 4, .shuffle = true,
-                                    .augment = true, .seed = 8};
+static const LoaderOptions usual = {
+    .batch = 4, .shuffle = true, .augment = true, .seed = 8};
 
 TEST(loader_same_bytes_for_any_workers)
 {
@@ -142,8 +142,7 @@ TEST(loader_resumes_anywhere)
     Loader *l;
     uint64_t want[BATCHES];
     REQUIRE(loader_open(p, &o, &l));
-    for (int i = 0; i < BATCHES; i++)
-        want[i] = batch_hash(next(l));
+    for (int i = 0; i < BATCHES; i++) want[i] = batch_hash(next(l));
     loader_close(l);
     for (o.workers = 0; o.workers < 3; o.workers++) {
         // a fresh loader at each place, and one that jumps about
@@ -234,8 +233,8 @@ TEST(loader_batches_of_one_may_differ_in_size)
         Volume v = made_image((uint32_t)i, 1, 3 + 2 * (i % 2), 4, true);
         const Batch *t = next(l);
         EXPECT_INT(t->field[0].dim.h, 3 + 2 * (i % 2));
-        EXPECT(!memcmp(t->field[0].data, v.voxels.data,
-                       tensor_bytes(&v.voxels)));
+        EXPECT(
+            !memcmp(t->field[0].data, v.voxels.data, tensor_bytes(&v.voxels)));
         volume_free(&v);
     }
     loader_close(l);
@@ -246,7 +245,7 @@ TEST(loader_batches_of_one_may_differ_in_size)
 /* ---- sources that misbehave --------------------------------------------- */
 
 /* How the sources of `odd_dataset` behave; atomics because workers read. */
-static atomic_int loads, fail_from, slow_ms;
+static atomic_int loads, fail_from, slow_ms, slow_number, slow_number_ms;
 static atomic_bool hang;
 
 static void pause_ms(int ms)
@@ -260,8 +259,9 @@ static bool load_odd(const Source *s, Volume *out, DicomNotes *notes)
     int number = *(const int *)s->what;
     int load = atomic_fetch_add(&loads, 1);
     pause_ms(atomic_load(&slow_ms));
-    while (atomic_load(&hang))
-        pause_ms(5);
+    if (number == atomic_load(&slow_number))
+        pause_ms(atomic_load(&slow_number_ms));
+    while (atomic_load(&hang)) pause_ms(5);
     if (atomic_load(&fail_from) && load >= atomic_load(&fail_from) &&
         number % 2)
         return fail_data("%s: not to be read", s->path);
@@ -278,6 +278,8 @@ static Dataset *odd_dataset(void)
     atomic_store(&loads, 0);
     atomic_store(&fail_from, 0);
     atomic_store(&slow_ms, 0);
+    atomic_store(&slow_number, 1);
+    atomic_store(&slow_number_ms, 0);
     atomic_store(&hang, false);
     REQUIRE(dataset_begin(NULL, &b));
     builder_field(b, "image", FIELD_IMAGE);
@@ -312,13 +314,14 @@ TEST(loader_error_of_a_worker_reaches_the_caller)
     for (int k = 0; k < 3; k++) {
         Dataset *ds = odd_dataset();
         Pipeline *p = odd_pipeline(ds);
-        LoaderOptions o = {.batch = 4, .workers = workers[k]};
+        LoaderOptions o = {.batch = 8, .workers = workers[k]};
         Loader *l;
         const Batch *b;
         long before = mem_live();
         REQUIRE(loader_open(p, &o, &l));
         atomic_store(&fail_from, 1);
-        // samples 2 and 3 are of case 1: the first bad one is named
+        atomic_store(&slow_number_ms, 20);
+        // cases 1 and 3 are both bad; the first is named, though it is slow
         for (int again = 0; again < 3; again++) {
             EXPECT_FAIL(loader_next(l, &b),
                         "odd_1: image: FILE: not to be read");
@@ -328,6 +331,24 @@ TEST(loader_error_of_a_worker_reaches_the_caller)
         loader_close(l);
         EXPECT_INT(mem_live(), before);
         pipeline_free(p);
+        dataset_free(ds);
+    }
+}
+
+/* The same when a pipeline is opened, whichever of the two is slower. */
+TEST(loader_opening_names_the_first_bad_case)
+{
+    for (int slow = 1; slow <= 3; slow += 2) {
+        Dataset *ds = odd_dataset();
+        Steps s = made_steps("slices\n");
+        const PipelineOptions options = {.threads = 4};
+        Pipeline *p;
+        atomic_store(&loads, 1);
+        atomic_store(&fail_from, 1);
+        atomic_store(&slow_ms, 5);
+        atomic_store(&slow_number, slow);
+        atomic_store(&slow_number_ms, 40);
+        EXPECT_FAIL(pipeline_open(ds, &s, &options, &p), "odd_1: image: FILE");
         dataset_free(ds);
     }
 }
@@ -359,8 +380,7 @@ TEST(loader_closes_at_any_moment)
         LoaderOptions o = {.batch = 4, .workers = k % 5, .prefetch = 1 + k % 3};
         Loader *l;
         REQUIRE(loader_open(p, &o, &l));
-        for (int i = 0; i < k % 4; i++)
-            next(l);
+        for (int i = 0; i < k % 4; i++) next(l);
         double begin = now_s();
         loader_close(l);
         EXPECT(now_s() - begin < 0.5);
@@ -383,8 +403,11 @@ TEST(loader_names_the_case_that_hangs)
 {
     Dataset *ds = odd_dataset();
     Pipeline *p = odd_pipeline(ds);
-    LoaderOptions o = {.batch = 4, .workers = 2, .waiting = tell,
-                       .context = &hang, .patience_s = 0.05};
+    LoaderOptions o = {.batch = 4,
+                       .workers = 2,
+                       .waiting = tell,
+                       .context = &hang,
+                       .patience_s = 0.05};
     Loader *l;
     told = 0;
     atomic_store(&hang, true);
@@ -407,17 +430,19 @@ TEST(loader_leaves_a_hung_worker_behind)
     long before = mem_live();
     REQUIRE(loader_open(p, &o, &l));
     next(l);
+    // 8 loads to open and 5 batches of one: the ring is full
+    while (atomic_load(&loads) < 13) pause_ms(1);
     atomic_store(&hang, true);
+    // gives a slot back, so that a worker begins another sample and hangs
     next(l);
-    pause_ms(20);
+    while (atomic_load(&loads) < 14) pause_ms(1);
     double begin = now_s();
     loader_close(l);
     EXPECT(now_s() - begin < 1);
     // they keep what they use, and clean up once they come back
     EXPECT(mem_live() > before);
     atomic_store(&hang, false);
-    for (int i = 0; i < 400 && mem_live() != before; i++)
-        pause_ms(5);
+    for (int i = 0; i < 400 && mem_live() != before; i++) pause_ms(5);
     EXPECT_INT(mem_live(), before);
     pipeline_free(p);
     dataset_free(ds);
@@ -440,6 +465,35 @@ TEST(loader_survives_no_memory)
         if (ok) break;
         REQUIRE(k < 100);
     }
+    pipeline_free(p);
+    dataset_free(ds);
+}
+
+/* Many samples through a ring of one batch, with a cache that always drops. */
+TEST(loader_soak)
+{
+    Dataset *ds = made_dataset(4, 1, 5, 4, 4);
+    const PipelineOptions options = {.cache_bytes = 2 * 80 * 5, .seed = 1};
+    Steps s = made_steps(recipe);
+    int wanted = getenv("SEG_SOAK") ? 100000 : 4000, wrong = 0;
+    Pipeline *p;
+    Loader *l[2];
+    REQUIRE(pipeline_open(ds, &s, &options, &p));
+    for (int k = 0; k < 2; k++) {
+        LoaderOptions o = usual;
+        o.batch = 3, o.prefetch = 1, o.workers = 3 * k;
+        REQUIRE(loader_open(p, &o, &l[k]));
+    }
+    for (int n = 0; n < wanted;) {
+        uint64_t want = batch_hash(next(l[0]));
+        const Batch *b = next(l[1]);
+        wrong += batch_hash(b) != want;
+        n += b->count;
+    }
+    EXPECT_INT(wrong, 0);
+    EXPECT(pipeline_cache(p).peak <= options.cache_bytes);
+    loader_close(l[0]);
+    loader_close(l[1]);
     pipeline_free(p);
     dataset_free(ds);
 }

@@ -145,6 +145,21 @@ TEST(nifti_second_version_defects)
                                       "voxels, limit 8589934592");
 }
 
+TEST(nifti_values_beyond_float)
+{
+    Maker m;
+    Volume v;
+    make(&m, 1, false);
+    set(&m, &datatype, 0, 64), set(&m, &bitpix, 0, 64);
+    m.size = 352 + 8 * COUNT;
+    memset(m.bytes + 352, 0, 8 * COUNT);
+    put(&m, 352 + 8 * 33, 'd', -1e39); // 33 = (1 * H + 2) * W + 3
+    EXPECT_FAIL(decode(&m, NULL, &v), "voxel (3,2,1) does not fit a float");
+    make(&m, 1, false);
+    set(&m, &slope, 0, 3e38);
+    EXPECT_FAIL(decode(&m, NULL, &v), "voxel (0,0,0) does not fit a float");
+}
+
 TEST(nifti_limits)
 {
     Maker m;
@@ -225,6 +240,13 @@ TEST(nifti_gzip_defects)
         volume_free(&v);
         mem_free(a), mem_free(b);
     }
+    // content that ends before the voxels begin
+    set(&m, &vox_offset, 0, 600);
+    REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
+    EXPECT_FAIL(decode_gz(z, n, &v), "file ends at byte 472, before the voxels "
+                                     "at vox_offset 600");
+    mem_free(z);
+    set(&m, &vox_offset, 0, 352);
     // content that is shorter or longer than the header says
     for (int more = -1; more <= 1; more += 2) {
         REQUIRE(gzip_deflate(m.bytes, m.size + (size_t)more, NULL, 0, &z, &n));

@@ -62,8 +62,7 @@ TEST(picture_line_is_smooth_and_clipped)
     EXPECT_INT(at(&p, 30, 20), 0x808080);
     // a slanting one is seen everywhere along its way
     picture_line(&p, -1000, -1000 + 0.5, 1000, 1000 + 0.5, 2, RED);
-    for (int i = 0; i < 64; i++)
-        EXPECT((at(&p, i, i) & 0xff) < 0x40);
+    for (int i = 0; i < 64; i++) EXPECT((at(&p, i, i) & 0xff) < 0x40);
     int before = inked(&p);
     picture_line(&p, NAN, 0, 5, 5, 1, BLACK);
     picture_line(&p, INFINITY, 0, 5, 5, 1, BLACK);
@@ -130,8 +129,7 @@ TEST(picture_contour_goes_round)
     float mask[N * N] = {0};
     Picture p;
     for (int j = 2; j < 6; j++)
-        for (int i = 0; i < 4; i++)
-            mask[j * N + i] = 1;
+        for (int i = 0; i < 4; i++) mask[j * N + i] = 1;
     REQUIRE(picture_new(&p, N * ZOOM, N * ZOOM, WHITE));
     picture_contour(&p, 0, 0, ZOOM, mask, N, N, 0.5, 1, RED);
     // the edges lie between rows 1 and 2, columns 3 and 4: pixels 8 and 16
@@ -158,8 +156,7 @@ TEST(picture_window_ignores_what_is_not_finite)
 {
     float v[101];
     double lo, hi;
-    for (int i = 0; i < 101; i++)
-        v[i] = (float)(100 - i);
+    for (int i = 0; i < 101; i++) v[i] = (float)(100 - i);
     REQUIRE(picture_window(v, 101, 0.02, 0.98, &lo, &hi));
     EXPECT_NEAR(lo, 2, 0);
     EXPECT_NEAR(hi, 98, 0);

@@ -7,6 +7,12 @@
 
 enum { MAX_SKIPS = 256 };
 
+#if defined(SEG_DICOM) && !SEG_DICOM
+enum { has_dicom = 0 };
+#else
+enum { has_dicom = 1 };
+#endif
+
 static Test *tests;
 static int failures; // of the test that runs
 static jmp_buf out;
@@ -111,7 +117,10 @@ static bool wanted(const char *name, int argc, char **argv)
 /* In a function of its own: no local of main lives across the setjmp. */
 static void guarded(const Test *t)
 {
-    if (!setjmp(out)) t->run();
+    if (!has_dicom && !strncmp(t->name, "dicom_", 6))
+        skip_reason = "this build is without DICOM";
+    else if (!setjmp(out))
+        t->run();
 }
 
 int main(int argc, char **argv)

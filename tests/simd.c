@@ -220,6 +220,7 @@ typedef struct Large {
  * slice; or there are several parts of the gradient of weights. */
 static const Large large[] = {
     {OP_conv, {1, 1, 5, 300, 3}, {5, 1, 3, 3, 3}, 1, 1, 1, 1},
+    {OP_conv, {1, 1, 9, 31, 2}, {9, 1, 3, 3, 2}, 1, 2, 2, 1},
     {OP_conv, {1, 1, 4, 9, 200}, {131, 1, 3, 3, 200}, 1, 1, 1, 1},
     {OP_conv, {2, 1, 17, 19, 36}, {20, 1, 3, 3, 36}, 1, 1, 1, 1},
     {OP_conv, {3, 1, 30, 31, 8}, {300, 1, 1, 1, 8}, 1, 0, 1, 1},

@@ -1,7 +1,7 @@
 /* steps.c -- tests of the table of steps, of preparing and of augmenting. */
-#include "step.h"
 #include "made.h"
 #include "rng.h"
+#include "step.h"
 #include "test.h"
 #include <stdlib.h>
 
@@ -49,8 +49,7 @@ TEST(steps_one_spacing_stands_for_three)
 {
     DataStep s = step_default(STEP_resample);
     EXPECT(step_set(&s, "spacing_mm", &(double){1.5}, 1));
-    for (int a = 0; a < 3; a++)
-        EXPECT_NEAR(s.resample.spacing_mm[a], 1.5, 0);
+    for (int a = 0; a < 3; a++) EXPECT_NEAR(s.resample.spacing_mm[a], 1.5, 0);
 }
 
 TEST(steps_order_of_phases)
@@ -69,8 +68,7 @@ TEST(steps_order_of_phases)
     EXPECT_INT(steps_without_augment(&all).count, 2);
     all.count = 0;
     EXPECT_FAIL(steps_add(&all, &r), "spacing_mm is missing");
-    for (int i = 0; i < MAX_STEPS; i++)
-        EXPECT(steps_add(&all, &n));
+    for (int i = 0; i < MAX_STEPS; i++) EXPECT(steps_add(&all, &n));
     EXPECT_FAIL(steps_add(&all, &n), "more than 32 steps");
 }
 
@@ -85,7 +83,7 @@ static const char every_step[] =
     "slices axis=stored keep=foreground range=0.1,0.9\n"
     "flip axis=hw p=0.5\n"
     "contrast range=0.9,1.1 p=1\n"
-    "brightness by=0.1 p=1\n"
+    "brightness by=0.30000000000000004 p=1\n"
     "gamma range=0.9,1.1 p=0.3\n"
     "noise sigma=0.05 p=0.3\n";
 
@@ -119,8 +117,7 @@ TEST(steps_bad_text)
     EXPECT_FAIL(steps_parse("flip p=2\n", &s), "wanted 0 to 1");
     EXPECT_INT(err_kind(), ERR_DATA);
     char longest[3000] = "select labels=1";
-    for (int i = 0; i < 1000; i++)
-        strcat(longest, ",1");
+    for (int i = 0; i < 1000; i++) strcat(longest, ",1");
     EXPECT(!steps_parse(longest, &s));
 }
 
@@ -145,8 +142,7 @@ static Prepared prepared(const Volume *image, const Volume *mask,
 static void moments(const float *x, int64_t n, double *mean, double *std)
 {
     double sum = 0, square = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)x[i];
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
     *mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++)
         square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
@@ -177,19 +173,17 @@ TEST(steps_zscore_of_volume_and_slice)
 
 TEST(steps_constant_becomes_zero)
 {
-    static const char *how[] = {
-        "normalize method=zscore\n", "normalize method=minmax per=slice\n",
-        "normalize method=percentile nonzero=true\n"};
+    static const char *how[] = {"normalize method=zscore\n",
+                                "normalize method=minmax per=slice\n",
+                                "normalize method=percentile nonzero=true\n"};
     Volume v = made_image(1, 2, 3, 4, false);
     float *x = v.voxels.data;
-    for (int i = 0; i < 24; i++)
-        x[i] = 0.1f;
+    for (int i = 0; i < 24; i++) x[i] = 0.1f;
     for (int k = 0; k < 3; k++) {
         Prepared p = prepared(&v, NULL, how[k]);
         float out[24] = {1};
         prepared_sample(&p, 0, -1, out);
-        for (int i = 0; i < 24; i++)
-            EXPECT(out[i] == 0);
+        for (int i = 0; i < 24; i++) EXPECT(out[i] == 0);
         prepared_free(&p);
     }
     volume_free(&v);
@@ -208,8 +202,7 @@ TEST(steps_percentiles_are_exact)
         int n = 40 + round;
         Volume v = made_image((uint32_t)round, 1, 1, n, false);
         float *x = v.voxels.data, sorted[64];
-        for (int i = 0; i < n; i++)
-            x[i] = floorf(x[i] / (round % 2 ? 100 : 1));
+        for (int i = 0; i < n; i++) x[i] = floorf(x[i] / (round % 2 ? 100 : 1));
         memcpy(sorted, x, (size_t)n * sizeof *x);
         qsort(sorted, (size_t)n, sizeof *sorted, float_order);
         double at[2] = {0.05 * (n - 1), 0.9 * (n - 1)}, cut[2];
@@ -236,15 +229,19 @@ TEST(steps_nonzero_keeps_the_background)
     float *x = v.voxels.data, inside[128];
     int n = 0;
     for (int i = 0; i < 128; i++) {
-        if (i % 3 == 0) x[i] = 0;
-        else x[i] += 1;
+        if (i % 3 == 0)
+            x[i] = 0;
+        else
+            x[i] += 1;
     }
     Prepared p = prepared(&v, NULL, "normalize method=zscore nonzero=true\n");
     float y[128];
     prepared_sample(&p, 0, -1, y);
     for (int i = 0; i < 128; i++) {
-        if (i % 3 == 0) EXPECT(y[i] == 0);
-        else inside[n++] = y[i];
+        if (i % 3 == 0)
+            EXPECT(y[i] == 0);
+        else
+            inside[n++] = y[i];
     }
     double mean, std;
     moments(inside, n, &mean, &std);
@@ -259,8 +256,7 @@ TEST(steps_nonzero_keeps_the_background)
 TEST(steps_fit_pads_with_the_smallest_value_and_back)
 {
     Volume v = made_image(2, 3, 6, 5, true), m = made_mask(3, 6, 5);
-    for (int i = 0; i < 90; i++)
-        ((float *)v.voxels.data)[i] += 7;
+    for (int i = 0; i < 90; i++) ((float *)v.voxels.data)[i] += 7;
     Prepared p = prepared(&v, &m, "fit h=4 w=8\n");
     Dims n = prepared_dims(&p, 0);
     EXPECT(n.d == 3 && n.h == 4 && n.w == 8);
@@ -276,16 +272,14 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
             for (int w = 0; w < 8; w++) {
                 int i = (d * 4 + h) * 8 + w, s = w - 1;
                 bool in = s >= 0 && s < 5;
-                EXPECT_NEAR(y[i],
-                            in ? x[(d * 6 + h + 1) * 5 + s] : lowest, 0);
+                EXPECT_NEAR(y[i], in ? x[(d * 6 + h + 1) * 5 + s] : lowest, 0);
                 if (!in) EXPECT(t[i] == 0);
             }
     // every voxel still lies where it lay
     double a[3], b[3];
     volume_world(&p.field[0], 1, 0, 2, a);
     volume_world(&v, 0, 1, 2, b);
-    for (int k = 0; k < 3; k++)
-        EXPECT_NEAR(a[k], b[k], 1e-12);
+    for (int k = 0; k < 3; k++) EXPECT_NEAR(a[k], b[k], 1e-12);
     prepared_free(&p);
     volume_free(&v);
     volume_free(&m);
@@ -298,15 +292,13 @@ TEST(steps_labels_stay_labels)
         Volume v = made_image(round, 3, 7, 6, false), m = made_mask(3, 7, 6);
         const Rng r = {.seed = 3, .stream = RNG_TEST, .sample = round};
         uint8_t *x = m.voxels.data;
-        for (uint32_t i = 0; i < 126; i++)
-            x[i] = rng_below(&r, i, 2) != 0;
+        for (uint32_t i = 0; i < 126; i++) x[i] = rng_below(&r, i, 2) != 0;
         Prepared p = prepared(&v, &m,
                               "resample spacing_mm=0.7,1.3,0\n"
                               "resize h=9 w=5\nfit h=6 w=8\n");
         float y[3 * 6 * 8];
         prepared_sample(&p, 1, -1, y);
-        for (int i = 0; i < 3 * 6 * 8; i++)
-            EXPECT(y[i] == 0 || y[i] == 1);
+        for (int i = 0; i < 3 * 6 * 8; i++) EXPECT(y[i] == 0 || y[i] == 1);
         prepared_free(&p);
         volume_free(&v);
         volume_free(&m);
@@ -334,8 +326,7 @@ TEST(steps_select_and_clamp)
     prepared_sample(&p, 1, -1, t);
     for (int i = 0; i < 8; i++) {
         EXPECT_NEAR(t[i], want[i], 0);
-        EXPECT_NEAR(y[i], fmin(fmax(((float *)v.voxels.data)[i], 100), 200),
-                    0);
+        EXPECT_NEAR(y[i], fmin(fmax(((float *)v.voxels.data)[i], 100), 200), 0);
     }
     prepared_free(&p);
     dataset_free(ds);
@@ -351,8 +342,7 @@ TEST(steps_packing_is_exact)
     EXPECT_INT(p.field[0].voxels.type, I16);
     EXPECT_INT(p.bytes, 16);
     prepared_free(&p);
-    for (int i = 0; i < 8; i++)
-        x[i] = (float)(i * 36);
+    for (int i = 0; i < 8; i++) x[i] = (float)(i * 36);
     p = prepared(&v, NULL, "");
     EXPECT_INT(p.field[0].voxels.type, U8);
     prepared_free(&p);
@@ -416,20 +406,18 @@ TEST(augment_flip_takes_the_mask_along)
         for (int d = 0; d < 2; d++)
             for (int h = 0; h < H; h++)
                 for (int w = 0; w < W; w++) {
-                    int to = ((f[2] ? 1 - d : d) * H + (f[1] ? H - 1 - h : h)) *
-                                 W +
-                             (f[0] ? W - 1 - w : w);
+                    int to =
+                        ((f[2] ? 1 - d : d) * H + (f[1] ? H - 1 - h : h)) * W +
+                        (f[0] ? W - 1 - w : w);
                     EXPECT(q.image[to] == p.image[(d * H + h) * W + w]);
                 }
     }
-    for (int a = 0; a < 3; a++)
-        EXPECT(seen[a] > 70 && seen[a] < 130);
+    for (int a = 0; a < 3; a++) EXPECT(seen[a] > 70 && seen[a] < 130);
 }
 
 TEST(augment_ranges_and_formulas)
 {
-    static const char *text[] = {"contrast\n", "brightness\n",
-                                 "gamma p=1\n"};
+    static const char *text[] = {"contrast\n", "brightness\n", "gamma p=1\n"};
     double lo[3] = {9, 9, 9}, hi[3] = {-9, -9, -9};
     for (int kind = 0; kind < 3; kind++) {
         Steps s = made_steps(text[kind]);
@@ -442,17 +430,20 @@ TEST(augment_ranges_and_formulas)
             double mean, std, factor;
             moments(p.image, 2 * H * W, &mean, &std);
             double x = (double)p.image[7], y = (double)q.image[7];
-            if (kind == 0) factor = (y - mean) / (x - mean);
-            else if (kind == 1) factor = y - x;
-            else factor = log((y + 2) / 5.9) / log((x + 2) / 5.9);
+            if (kind == 0)
+                factor = (y - mean) / (x - mean);
+            else if (kind == 1)
+                factor = y - x;
+            else
+                factor = log((y + 2) / 5.9) / log((x + 2) / 5.9);
             lo[kind] = fmin(lo[kind], factor);
             hi[kind] = fmax(hi[kind], factor);
             for (int i = 0; i < 2 * H * W; i++) {
                 x = (double)p.image[i];
-                double want = kind == 0   ? mean + factor * (x - mean)
-                              : kind == 1 ? x + factor
-                                          : -2 + 5.9 * pow((x + 2) / 5.9,
-                                                           factor);
+                double want = kind == 0 ? mean + factor * (x - mean)
+                              : kind == 1
+                                  ? x + factor
+                                  : -2 + 5.9 * pow((x + 2) / 5.9, factor);
                 EXPECT_NEAR(q.image[i], want, 2e-5);
             }
         }
@@ -487,8 +478,7 @@ TEST(augment_noise_is_normal_and_new_every_time)
         memset(y, 0, sizeof y);
         augment_sample(&s, 1 + (k == 0), k == 1, k == 2, &b);
         int same = 0;
-        for (int i = 0; i < N; i++)
-            same += x[i] == y[i];
+        for (int i = 0; i < N; i++) same += x[i] == y[i];
         EXPECT(same < 5);
     }
 }
@@ -518,9 +508,7 @@ TEST(augment_constant_image_stays_finite)
     Steps s = made_steps("contrast\ngamma p=1\nbrightness by=0\n");
     Pair p;
     pair_make(&p);
-    for (int i = 0; i < 2 * H * W; i++)
-        p.image[i] = 3;
+    for (int i = 0; i < 2 * H * W; i++) p.image[i] = 3;
     augment_sample(&s, 2, 0, 1, &p.s);
-    for (int i = 0; i < 2 * H * W; i++)
-        EXPECT_NEAR(p.image[i], 3, 1e-6);
+    for (int i = 0; i < 2 * H * W; i++) EXPECT_NEAR(p.image[i], 3, 1e-6);
 }

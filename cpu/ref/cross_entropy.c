@@ -3,8 +3,8 @@
  * x (N,D,H,W,C) logits, target (N,D,H,W,1) numbers 0 .. C-1 or `ignore`; the
  * mask has one channel, the weight one or C (then the true class picks). The
  * mean is over M = sum of the mask where the target is not `ignore`; the
- * weight is not in M. The targets of a data set are checked before they come
- * here, so a number that is no class is a broken promise.
+ * weight is not in M. A counted number that is no class makes the loss NaN,
+ * and the forward run then looks for it and fails with its name.
  *
  * Where the mask is 0 neither logits nor target are looked at, where only the
  * weight is 0 the logits are not. */
@@ -28,12 +28,12 @@ static double counted(const Job *j, int64_t row)
     return m == 0 || *view_row(&j->views.t, row) == j->ignore ? 0 : m;
 }
 
-/* Only for rows that count: elsewhere the target may be anything. */
+/* -1 when it is none. Only for rows that count: elsewhere the target may be
+ * anything. */
 static int true_class(const Job *j, int64_t row)
 {
     double t = *view_row(&j->views.t, row);
-    CHECK(t >= 0 && t < j->views.x.c);
-    return (int)t;
+    return t >= 0 && t < j->views.x.c ? (int)t : -1;
 }
 
 /* q of the true class; a weight a position has one channel, step 0. */
@@ -73,7 +73,8 @@ static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
         if (m == 0) continue;
         const real *x = values(j->c->x[0]) + row * classes;
         int t = true_class(j, row);
-        double w = m * weight_of(j, row, t);
+        double w = t < 0 ? 0 : m * weight_of(j, row, t);
+        if (t < 0) sum[0] = NAN;
         if (w != 0) sum[0] += w * row_loss(x, classes, t);
         sum[1] += m;
     }
@@ -94,13 +95,25 @@ Space KERNEL(cross_entropy_space)(const Call *c)
     return (Space){.fwd = sum_bytes(1, n, 2), .bwd = sum_bytes(1, n, 1)};
 }
 
+/* The first counted target that is no class, if there is one. */
+static bool check_classes(const Job *j)
+{
+    for (int64_t row = 0, n = rows(j->views.x); row < n; row++)
+        if (counted(j, row) != 0 && true_class(j, row) < 0)
+            return fail_data("the target holds %g, want a class number from 0 "
+                             "to %d, or %g to be ignored",
+                             (double)*view_row(&j->views.t, row),
+                             j->views.x.c - 1, j->ignore);
+    return true;
+}
+
 bool KERNEL(cross_entropy_fwd)(const Call *c)
 {
     Job j = job_of(c);
     double *sum =
         sum_run(c, 1, rows(j.views.x), 2, value_chunk, &j, c->scratch);
     put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
-    return true;
+    return !isnan(sum[0]) || check_classes(&j);
 }
 
 /* dx = m q / M dy (softmax(x) - [is the true class]). */

@@ -5,7 +5,7 @@
  *
  * with softplus(x) = max(x, 0) + log(1 + exp(-|x|)): no term overflows and
  * none cancels another. */
-#include "math.h"
+#include "explog.h"
 
 enum { RUN = 64 }; // vectors that are summed in float
 

@@ -1,9 +1,9 @@
-/* math.h -- exp and log of vectors, for losses.
+/* explog.h -- exp and log of vectors, for losses.
  *
  * Both after Cephes (Moshier): reduce to a short interval, a polynomial, put
  * the exponent back. Errors are below 2 ulp where used; NaN stays NaN. */
-#ifndef SEG_SIMD_MATH_H
-#define SEG_SIMD_MATH_H
+#ifndef SEG_EXPLOG_H
+#define SEG_EXPLOG_H
 #include "vec.h"
 
 /* exp(x) for x <= 0; below -87 it is exp(-87), 1.6e-38. */

@@ -1,0 +1,92 @@
+-- bench.lua -- the bench command: measured time of every layer and of a step,
+-- on random data, medians of rounds.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local recipes = require "seg.recipe"
+local plans = require "seg.plan"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+local ROUNDS = 5
+
+-- Values that keep every operator busy: uniform numbers, and 0 or 1 where the
+-- input is a target.
+local function random_feeds(r, batch)
+  local feeds = {}
+  for i, input in ipairs(r.inputs) do
+    local shape = input.shape
+    shape[1] = batch
+    feeds[input.name] = core.array.random(shape, i, i > 1)
+  end
+  return feeds
+end
+
+-- Median milliseconds by (layer, direction) over rounds, in the order of calls.
+local function measure(session, feeds)
+  local calls
+  session:time(feeds, true) -- the first round pays for memory
+  for round = 1, ROUNDS do
+    local times = session:time(feeds, true)
+    calls = calls or times
+    for i, c in ipairs(times) do
+      calls[i].all = calls[i].all or {}
+      calls[i].all[round] = c.ms
+    end
+  end
+  for _, c in ipairs(calls) do c.ms = util.median(c.all) end
+  return calls
+end
+
+local function step_ms(session, feeds)
+  local all = {}
+  session:step(feeds, { lr = 0 })
+  for i = 1, ROUNDS do
+    local started = core.sys.clock()
+    session:step(feeds, { lr = 0 })
+    all[i] = 1e3 * (core.sys.clock() - started)
+  end
+  return util.median(all)
+end
+
+function M.command(r)
+  local v = config.ensure()
+  local session, plan = recipes.session(r, true), plans.plan(r, v.batch, true)
+  local feeds, flops = random_feeds(r, v.batch), {}
+  for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
+  local calls, layers, order = measure(session, feeds), {}, {}
+  for _, c in ipairs(calls) do
+    local key = c.name .. "/" .. c.kind
+    if not layers[key] then
+      layers[key] = { name = c.name, kind = c.kind, forward = 0, backward = 0 }
+      order[#order + 1] = key
+    end
+    local side = c.backward and "backward" or "forward"
+    layers[key][side] = layers[key][side] + c.ms
+  end
+  local rows, sums = { { "layer", "kind", "forward ms", "backward ms", "GFLOP/s" } }, { 0, 0 }
+  for _, key in ipairs(order) do
+    local l, f = layers[key], flops[key] or 0
+    sums[1], sums[2] = sums[1] + l.forward, sums[2] + l.backward
+    rows[#rows + 1] = { l.name ~= "" and l.name or "-", l.kind,
+                        string.format("%.2f", l.forward), string.format("%.2f", l.backward),
+                        f > 0 and string.format("%.0f", 3 * f / (l.forward + l.backward) / 1e6)
+                          or "" }
+  end
+  rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
+                      "" }
+  local ms = step_ms(session, feeds)
+  if config.line.flags.json then
+    print(util.json { batch = v.batch, step_ms = ms, forward_ms = sums[1], backward_ms = sums[2],
+                      threads = session:facts().threads })
+    return 0
+  end
+  print(show.table(rows))
+  print(string.format("training step, batch %d, %d threads: %.1f ms (median of %d), %.2f samples/s",
+                      v.batch, session:facts().threads, ms, ROUNDS, 1e3 * v.batch / ms))
+  return 0
+end
+
+return M

@@ -1,0 +1,135 @@
+-- export.lua -- what leaves for others: weights, and twins in other frameworks.
+--
+--   export --safetensors FILE [--weights FILE]
+--       trained weights and running statistics, the graph, and the steps that
+--       prepare an image; nothing of the optimiser, nothing of the patients.
+--   export --twin DIR --steps N
+--       init.safetensors, the first N batches of the training loader in order
+--       (step_0001_<input>.npy, ...) and loss.csv with rate and loss of each of
+--       these steps: another framework repeats them and compares.
+--   export --slices DIR
+--       every sample of every part, prepared but not augmented, in order:
+--       train_0001_<input>.npy, ... (a batch each) and train_case.npy, the
+--       number of each sample's case; for a peer that trains by itself.
+--
+-- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local evaluate = require "seg.evaluate"
+local predict = require "seg.predict"
+local recipes = require "seg.recipe"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+local STEPS = 20 -- of a twin when --steps is not given
+
+-- The pipeline of one part, and the names of its fields.
+local function open_part(r, set)
+  local v = config.ensure()
+  local names = set:dataset():fields()
+  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
+                                  cache_bytes = v.cache_mb << 20 }
+  evaluate.check_inputs(r, set, pipeline, names)
+  return pipeline, names
+end
+
+-- Write the inputs of a batch: <base>_<input>.npy.
+local function save_batch(r, batch, names, base)
+  local feeds = evaluate.feeds(batch, names)
+  for _, input in ipairs(r.inputs) do
+    core.array.save(string.format("%s_%s.npy", base, input.name), feeds[input.name]:array())
+  end
+  return feeds
+end
+
+-- Twins -----------------------------------------------------------------------
+
+local function twin(r, folder)
+  local v = config.ensure()
+  local steps = v.steps > 0 and v.steps or STEPS
+  if r.accumulate ~= 1 then
+    fail("usage", "export --twin: a row of loss.csv is one batch; set accumulate = 1, got %s",
+         tostring(r.accumulate))
+  end
+  local session = recipes.session(r, true)
+  local pipeline, names = open_part(r, r.train)
+  local loader = r.train:loader(pipeline, { workers = v.workers, seed = v.seed })
+  sys.mkdir(folder)
+  core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
+  local rows = { "step,epoch,lr,loss" }
+  for i = 1, steps do
+    local batch = loader:next()
+    local epoch = batch.epoch + 1
+    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
+    local feeds = save_batch(r, batch, names, string.format("%s/step_%04d", folder, i))
+    local loss, _, applied = session:step(feeds, { lr = lr, clip = r.optim.clip_norm })
+    if not applied then
+      fail("diverged", "step %d gave a loss or gradient that is not finite", i)
+    end
+    rows[#rows + 1] = string.format("%d,%d,%s,%s", i, epoch, util.number(lr), util.number(loss))
+  end
+  sys.write(folder .. "/loss.csv", table.concat(rows, "\n") .. "\n")
+  show.line("%s: initial weights, %d batches of %d and the losses of these steps", folder, steps,
+            v.batch)
+end
+
+-- Prepared samples ------------------------------------------------------------
+
+local function export_part(r, part, folder)
+  local v, set = config.ensure(), r[part]
+  local pipeline, names = open_part(r, set)
+  set.augmented, set.batch = false, { size = v.batch }
+  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
+  local batches, samples = loader:batches()
+  local cases, at, last = core.array.zeros { samples }, 0, 0
+  for i = 1, batches do
+    local batch = loader:next()
+    save_batch(r, batch, names, string.format("%s/%s_%04d", folder, part, i))
+    for _, number in ipairs(batch.samples) do
+      at, last = at + 1, (pipeline:item(number))
+      cases:set(last, at)
+    end
+  end
+  core.array.save(string.format("%s/%s_case.npy", folder, part), cases)
+  show.line("%s/%s_*.npy: %d samples of %d cases", folder, part, samples, last)
+end
+
+local function slices(r, folder)
+  sys.mkdir(folder)
+  for _, part in ipairs { "train", "valid", "test" } do
+    if r[part] then export_part(r, part, folder) end
+  end
+end
+
+-- Weights ---------------------------------------------------------------------
+
+local function weights(r, file, name)
+  local session, meta = predict.open_weights(r, name)
+  local graph, outputs = recipes.network(r)
+  core.checkpoint.save(file, session, false, {
+    graph = graph, outputs = outputs, preprocessing = meta.preprocessing })
+  show.line("%s: %s parameters and running statistics", file,
+            util.thousands(session:facts().trained))
+end
+
+-- export: the command.
+function M.command(r, name)
+  local flags = config.line.flags
+  local done = false
+  for flag, f in pairs { safetensors = weights, twin = twin, slices = slices } do
+    if flags[flag] then
+      f(r, flags[flag], name)
+      done = true
+    end
+  end
+  if not done then
+    fail("usage", "export wants --safetensors FILE, --twin DIR or --slices DIR")
+  end
+  return 0
+end
+
+return M

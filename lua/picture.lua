@@ -1,0 +1,478 @@
+-- picture.lua -- what a run looks like: curves of progress, overlays of cases.
+--
+-- Curves are drawn twice by the same code: into an SVG text and onto a PNG
+-- canvas. Nothing here names a patient: cases appear as their hash.
+
+local core = require "seg.core"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+local BLUE, RED, GREEN, VIOLET = 0x2563c9, 0xd0342c, 0x2c9a4b, 0x7a4fb5
+local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
+
+-- Surfaces --------------------------------------------------------------------
+
+-- Both have line(points, width, color, dash), rect, dot and text(x, y, size,
+-- color, text, anchor) with the baseline at y, in units of SVG pixels.
+
+local Svg = {}
+Svg.__index = Svg
+
+local function svg(w, h)
+  local s = setmetatable({ out = {} }, Svg)
+  s:add('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
+        .. 'font-family="Helvetica,Arial,sans-serif">', w, h, w, h)
+  s:rect(0, 0, w, h, PAPER)
+  return s
+end
+
+function Svg:add(fmt, ...)
+  self.out[#self.out + 1] = string.format(fmt, ...)
+end
+
+function Svg:rect(x, y, w, h, color)
+  self:add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="#%06x"/>', x, y, w, h, color)
+end
+
+function Svg:dot(x, y, radius, color)
+  self:add('<circle cx="%.2f" cy="%.2f" r="%.2f" fill="#%06x"/>', x, y, radius, color)
+end
+
+function Svg:line(points, width, color, dash)
+  local at = {}
+  for i, p in ipairs(points) do at[i] = string.format("%.2f,%.2f", p[1], p[2]) end
+  self:add('<polyline points="%s" fill="none" stroke="#%06x" stroke-width="%.2f"%s '
+           .. 'stroke-linejoin="round" stroke-linecap="round"/>', table.concat(at, " "), color,
+           width, dash and string.format(' stroke-dasharray="0.1 %.1f"', dash) or "")
+end
+
+local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }
+
+function Svg:text(x, y, size, color, text, anchor)
+  self:add('<text x="%.1f" y="%.1f" font-size="%.1f" fill="#%06x" text-anchor="%s">%s</text>',
+           x, y, size, color, anchor or "start", (text:gsub("[&<>]", escapes)))
+end
+
+function Svg:save(path)
+  core.sys.write(path, table.concat(self.out, "\n") .. "\n</svg>\n")
+end
+
+local Png = {}
+Png.__index = Png
+
+local function png(w, h, scale)
+  local function pixels(n) return math.floor(n * scale) end
+  return setmetatable({ scale = scale, canvas = core.picture.canvas(pixels(w), pixels(h), PAPER) },
+                      Png)
+end
+
+function Png:rect(x, y, w, h, color)
+  local k = self.scale
+  self.canvas:rect(x * k, y * k, w * k, h * k, color)
+end
+
+function Png:dot(x, y, radius, color)
+  local k = self.scale
+  self.canvas:line(x * k, y * k, x * k, y * k, 2 * radius * k, color)
+end
+
+-- Dots every `dash` along the way, corners included in the count.
+local function walk_dots(points, dash, dot)
+  local left = 0
+  for i = 2, #points do
+    local x0, y0, x1, y1 = points[i - 1][1], points[i - 1][2], points[i][1], points[i][2]
+    local long = math.sqrt((x1 - x0) ^ 2 + (y1 - y0) ^ 2)
+    while left <= long do
+      local t = long > 0 and left / long or 0
+      dot(x0 + t * (x1 - x0), y0 + t * (y1 - y0))
+      left = left + dash
+    end
+    left = left - long
+  end
+end
+
+function Png:line(points, width, color, dash)
+  local k = self.scale
+  if dash then
+    walk_dots(points, dash, function(x, y) self:dot(x, y, width / 2, color) end)
+    return
+  end
+  for i = 2, #points do
+    local a, b = points[i - 1], points[i]
+    self.canvas:line(a[1] * k, a[2] * k, b[1] * k, b[2] * k, width * k, color)
+  end
+end
+
+function Png:text(x, y, size, color, text, anchor)
+  local dot = size * self.scale * 0.1
+  local width = core.picture.text_width(dot, text)
+  x = x * self.scale - (anchor == "middle" and width / 2 or anchor == "end" and width or 0)
+  self.canvas:text(x, y * self.scale - 7 * dot, dot, color, text)
+end
+
+function Png:save(path)
+  self.canvas:save(path)
+end
+
+-- Axes ------------------------------------------------------------------------
+
+local function finite(v)
+  return v and v == v and v ~= math.huge and v ~= -math.huge
+end
+
+-- Round numbers in lo .. hi: multiples of 1, 2 or 5 times a power of ten, the
+-- finest that make at most `most` of them.
+local function ticks(lo, hi, most, whole)
+  local step = 10.0 ^ math.floor(math.log((hi - lo) / most, 10))
+  local k = 1
+  while (hi - lo) / (step * k) > most do k = k == 1 and 2 or k == 2 and 5 or 10 end
+  step = step * k
+  if whole then step = math.max(step, 1) end
+  local list = {}
+  for i = math.ceil(lo / step - 1e-6), math.floor(hi / step + 1e-6) do
+    list[#list + 1] = i * step
+  end
+  return list, step
+end
+
+-- A tick's text: as many digits as the step needs, 1e-5 for the very small.
+local function tick_text(v, step, hi)
+  if v == 0 then return "0" end
+  if hi < 0.01 or hi >= 1e5 then return (string.format("%.3g", v):gsub("e([+-])0+", "e%1")) end
+  local digits = math.max(0, -math.floor(math.log(step, 10) + 1e-6))
+  return string.format("%." .. digits .. "f", v)
+end
+
+-- What a panel shows, from lowest to highest, with a little air around it.
+local function extent(panel)
+  local lo, hi = math.huge, -math.huge
+  for _, curve in ipairs(panel.curves) do
+    for i = 1, panel.epochs do
+      local v = curve.values[i]
+      if finite(v) then lo, hi = math.min(lo, v), math.max(hi, v) end
+    end
+  end
+  if panel.zero then lo = math.min(lo, 0) end
+  if lo > hi then return 0, 1 end
+  local air = math.max((hi - lo) * 0.06, math.abs(hi) * 1e-3, 1e-12)
+  local low = lo - air
+  if lo >= 0 and low < 0 then low = 0 end
+  return low, hi + air
+end
+
+local function moving_average(values, count, span)
+  local out = {}
+  for i = 1, count do
+    local sum, n = 0, 0
+    for k = math.max(1, i - span + 1), i do
+      if finite(values[k]) then sum, n = sum + values[k], n + 1 end
+    end
+    out[i] = n > 0 and sum / n or false
+  end
+  return out
+end
+
+local LEFT, RIGHT, WIDTH = 74, 24, 900
+
+-- Curve as runs of points; an epoch without a value interrupts it.
+local function draw_curve(s, curve, epochs, place)
+  local points = {}
+  local function flush()
+    if #points > 1 then s:line(points, curve.width or 2, curve.color, curve.dash) end
+    if not curve.dash and (#points == 1 or epochs <= 40) then
+      for _, p in ipairs(points) do s:dot(p[1], p[2], 2.6, curve.color) end
+    end
+    points = {}
+  end
+  for i = 1, epochs do
+    local v = curve.values[i]
+    if finite(v) then points[#points + 1] = { place(i, v) } else flush() end
+  end
+  flush()
+end
+
+local function draw_legend(s, panel, y)
+  local x = WIDTH - RIGHT
+  for i = #panel.curves, 1, -1 do
+    local curve = panel.curves[i]
+    s:text(x, y, 12, INK, curve.name, "end")
+    x = x - 7.4 * #curve.name - 12
+    s:line({ { x - 24, y - 4 }, { x, y - 4 } }, curve.width or 2, curve.color, curve.dash)
+    x = x - 40
+  end
+end
+
+local function draw_panel(s, panel, top, last)
+  local lo, hi = extent(panel)
+  local first, final = 1, math.max(panel.epochs, 2)
+  local wide = WIDTH - LEFT - RIGHT
+  local function place(epoch, v)
+    return LEFT + (epoch - first) / (final - first) * wide,
+           top + (1 - (v - lo) / (hi - lo)) * panel.height
+  end
+  s:text(LEFT, top - 9, 14, INK, panel.title)
+  draw_legend(s, panel, top - 9)
+  local rows, step = ticks(lo, hi, panel.height > 150 and 6 or panel.height > 100 and 5 or 3)
+  for _, v in ipairs(rows) do
+    local _, y = place(1, v)
+    s:line({ { LEFT, y }, { WIDTH - RIGHT, y } }, 1, GRID)
+    s:text(LEFT - 8, y + 4, 11, SOFT, tick_text(v, step, hi), "end")
+  end
+  for _, e in ipairs((ticks(first, final, 12, true))) do
+    local x = place(e, lo)
+    s:line({ { x, top }, { x, top + panel.height } }, 1, GRID)
+    if last then
+      s:text(x, top + panel.height + 18, 11, SOFT, string.format("%d", e // 1), "middle")
+    end
+  end
+  s:line({ { LEFT, top }, { LEFT, top + panel.height }, { WIDTH - RIGHT, top + panel.height } }, 1,
+         SOFT)
+  for _, curve in ipairs(panel.curves) do draw_curve(s, curve, panel.epochs, place) end
+  if panel.best then
+    local value = panel.curves[1].values[panel.best]
+    local x, y = place(panel.best, value)
+    s:dot(x, y, 5, panel.curves[1].color)
+    s:dot(x, y, 2.4, PAPER)
+    s:text(LEFT + 10 * #panel.title + 14, top - 9, 12, SOFT,
+           string.format("best %.4f, epoch %d", value, panel.best))
+  end
+  if last then
+    s:text(LEFT + wide / 2, top + panel.height + 38, 12, INK, "epoch", "middle")
+  end
+end
+
+-- The epoch whose checkpoint is the best one, when `name` is what decides.
+local function best_epoch(recipe, name, values, count)
+  if not recipe.best or recipe.best[1] ~= name then return nil end
+  local best
+  for i = 1, count do
+    local v = values[i]
+    if finite(v) and (not best or (recipe.best[2] == "max" and v > values[best])
+                      or (recipe.best[2] == "min" and v < values[best])) then
+      best = i
+    end
+  end
+  return best
+end
+
+local function has_values(values)
+  for _, v in ipairs(values) do
+    if finite(v) then return true end
+  end
+  return false
+end
+
+local AVERAGE = 5 -- epochs of the moving average
+
+local function panels_of(csv, recipe)
+  local train, valid, list = csv:column("train_loss"), csv:column("valid_loss"), {}
+  local epochs = #train
+  local loss = { title = "loss", height = 230, curves = { { name = "train", values = train,
+                                                            color = BLUE } } }
+  if has_values(valid) then
+    loss.curves[2] = { name = "valid", values = valid, color = RED }
+  end
+  list[1] = loss
+  for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
+    local values = csv:column("valid_" .. name)
+    if has_values(values) then
+      list[#list + 1] = {
+        title = "valid " .. name, height = 150,
+        best = best_epoch(recipe, name, values, epochs),
+        curves = { { name = "by case", values = values, color = GREEN },
+                   { name = "mean of " .. AVERAGE, values = moving_average(values, epochs, AVERAGE),
+                     color = 0x14532d, width = 2.4, dash = 6 } } }
+    end
+  end
+  list[#list + 1] = { title = "learning rate", height = 90, zero = true,
+                      curves = { { name = "lr", values = csv:column("lr"), color = VIOLET } } }
+  for _, panel in ipairs(list) do panel.epochs = epochs end
+  return list, epochs
+end
+
+-- Rewrites folder/progress.svg and folder/progress.png: losses, each metric,
+-- learning rate by epoch. `csv` has column(name) -> numbers or false by epoch.
+function M.progress(folder, csv, recipe)
+  local panels, epochs = panels_of(csv, recipe)
+  if epochs == 0 then return end
+  local GAP, TOP = 44, 74
+  local height = TOP + 14
+  for _, panel in ipairs(panels) do height = height + panel.height + GAP end
+  local title = folder:match("([^/]+/[^/]+)/*$") or folder
+  for ending, s in pairs { svg = svg(WIDTH, height), png = png(WIDTH, height, 1.5) } do
+    s:text(LEFT, 28, 17, INK, title)
+    s:text(WIDTH - RIGHT, 28, 13, SOFT,
+           string.format("epoch %d of %d", epochs, recipe.epochs or epochs), "end")
+    local top = TOP
+    for i, panel in ipairs(panels) do
+      draw_panel(s, panel, top, i == #panels)
+      top = top + panel.height + GAP
+    end
+    s:save(folder .. "/progress." .. ending)
+  end
+end
+
+-- Overlays --------------------------------------------------------------------
+
+-- Places of the worst two, the middle and the best of `items` (worst first).
+local function choose(items)
+  local list, seen = {}, {}
+  for _, at in ipairs { 1, 2, (#items + 1) // 2, #items } do
+    local item = items[at]
+    if item and not seen[item] then list[#list + 1], seen[item] = item, true end
+  end
+  return list, seen
+end
+
+-- The plane of `mask` with the largest area of things, and that area; an
+-- empty one gives the middle plane.
+local function largest_plane(mask, planes)
+  local best, most = planes // 2 + 1, 0
+  for k = 1, planes do
+    local area = core.picture.overlap(mask, k, mask, k)
+    if area > most then best, most = k, area end
+  end
+  return best, most
+end
+
+-- The sample of each wanted case that shows most: {item = {number=, slices=}}.
+local function find_samples(loader, pipeline, wanted, field)
+  local found = {}
+  for number = 1, pipeline:samples() do
+    local item, slice = pipeline:item(number)
+    if wanted[item] then
+      loader:seek(0, number - 1)
+      local mask = loader:next().fields[field]:array()
+      local shape = mask.shape
+      local planes = #shape == 5 and shape[3] or 1
+      local plane, area = largest_plane(mask, planes)
+      local f = found[item] or { area = -1, numbers = {} }
+      found[item] = f
+      f.numbers[#f.numbers + 1] = number
+      f.slices = slice > 0 and #f.numbers or planes
+      if area > f.area then
+        f.number, f.area, f.plane, f.planes = number, area, plane, planes
+        f.slice = slice > 0 and slice or plane
+      end
+    end
+  end
+  -- a case without anything to find is shown by its middle
+  for _, f in pairs(found) do
+    if f.area == 0 then
+      f.number = f.numbers[#f.numbers // 2 + 1]
+      local _, slice = pipeline:item(f.number)
+      f.slice = slice > 0 and slice or f.plane
+    end
+  end
+  return found
+end
+
+-- Plane `k` of an output (1,C,[D],H,W) as one map: the probability, or 1 where
+-- a class other than the first (the background) is largest.
+local function foreground(out, k, planes)
+  local shape = out.shape
+  local classes, h, w = shape[2], shape[#shape - 1], shape[#shape]
+  if classes == 1 then return out, k end
+  local map = core.array.zeros { h, w }
+  local function value(c, y, x)
+    if planes > 1 or #shape == 5 then return out:get(1, c, k, y, x) end
+    return out:get(1, c, y, x)
+  end
+  for y = 1, h do
+    for x = 1, w do
+      local first, best = value(1, y, x), -math.huge
+      for c = 2, classes do best = math.max(best, value(c, y, x)) end
+      if best > first then map:set(1, y, x) end
+    end
+  end
+  return map, 1
+end
+
+local function draw_overlay(path, view, caption)
+  local shape = view.image.shape
+  local h, w = shape[#shape - 1], shape[#shape]
+  local zoom = math.max(1, math.min(64, (320 + w // 2) // w))
+  local pw, ph, gap, head, foot = w * zoom, h * zoom, 12, 34, 40
+  local dot = 1.6
+  local text_w = math.ceil(core.picture.text_width(dot, caption))
+  local width = math.max(3 * pw + 4 * gap, text_w + 2 * gap)
+  local p = core.picture.canvas(width, ph + head + foot, 0x16181c)
+  local lo, hi = core.picture.window(view.image, view.plane, 0.01, 0.995)
+  for i, panel in ipairs {
+    { "image" }, { "truth", view.truth, view.plane, 0x35e06a },
+    { "prediction", view.found, view.found_plane, 0xff4b3e },
+  } do
+    local name, map, plane, color = table.unpack(panel)
+    local x = gap + (i - 1) * (pw + gap)
+    p:text(x, 11, dot, color or 0xd7dbe0, name)
+    p:gray(x, head, zoom, view.image, view.plane, lo, hi)
+    if map then p:contour(x, head, zoom, map, plane, 0.5, math.max(1.2, zoom * 0.5), color) end
+  end
+  p:text(gap, head + ph + 14, dot, 0xd7dbe0, caption)
+  p:save(path)
+  p:close()
+end
+
+-- "dice 0.91 of the case" from the result of evaluate.run, "" without one.
+local function case_text(recipe, result, item)
+  if not result or not next(recipe.metrics) then return "" end
+  local name = recipe.best and recipe.metrics[recipe.best[1]] and recipe.best[1]
+               or util.sorted_keys(recipe.metrics)[1]
+  local v = result.metrics[name] and result.metrics[name].cases[item]
+  return v and string.format("   %s of the case %.4f", name, v) or ""
+end
+
+local function position(list, wanted)
+  for i, name in ipairs(list) do
+    if name == wanted then return i end
+  end
+end
+
+-- One PNG a case in run.folder/overlays: image | truth | prediction for the
+-- slice with the largest true area, of the worst two, the middle and the best
+-- of `items` (places of cases, worst first). `d` has the pipeline; `result` of
+-- evaluate.run may be left out.
+function M.overlays(run, d, items, part, result)
+  local field, r = position(run.names, "mask"), run.recipe
+  local name = util.sorted_keys(r.outputs)[1]
+  if not field or field == 1 or not name or #items == 0 then
+    show.line("no overlays: they need an image and a field called \"mask\"")
+    return
+  end
+  local node, pipeline = r.outputs[name], d.pipeline
+  local list, wanted = choose(items)
+  local loader = core.data.loader(pipeline, { batch = 1 })
+  local found = find_samples(loader, pipeline, wanted, field)
+  core.sys.mkdir(run.folder .. "/overlays")
+  for _, item in ipairs(list) do
+    local f = found[item]
+    if f then
+      loader:seek(0, f.number - 1)
+      local batch, feeds = loader:next(), {}
+      for _, input in ipairs(r.inputs) do
+        feeds[input.name] = batch.fields[position(run.names, input.name)]
+      end
+      run.session:forward(feeds, false)
+      local out = run.session:read(node)
+      local image, truth = batch.fields[1]:array(), batch.fields[field]:array()
+      if #out.shape ~= #truth.shape or out.shape[#out.shape] ~= truth.shape[#truth.shape] then
+        show.line("no overlays: output %s is not a map of the image's size", name)
+        break
+      end
+      local map, plane = foreground(out, f.plane, f.planes)
+      local a, b, both = core.picture.overlap(truth, f.plane, map, plane)
+      local hash = run.hash(pipeline:facts(item).key)
+      draw_overlay(string.format("%s/overlays/%s_%s.png", run.folder, part, hash),
+                   { image = image, truth = truth, plane = f.plane, found = map,
+                     found_plane = plane },
+                   string.format("%s   slice %d of %d   dice of the slice %s%s", hash, f.slice,
+                                 f.slices, a + b > 0 and string.format("%.4f", 2 * both / (a + b))
+                                           or "-", case_text(r, result, item)))
+    end
+  end
+  loader:close()
+end
+
+return M

@@ -1,0 +1,293 @@
+/* phantom.c -- made-up patients: the same for everyone, readable as real
+ * files are, and not found by a threshold. */
+#include "phantom.h"
+#include "dataset.h"
+#include "file.h"
+#include "head.h"
+#include "test.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Phantom small(PhantomKind kind)
+{
+    return (Phantom){.kind = kind,
+                     .patients = 8,
+                     .size = 32,
+                     .slices = 6,
+                     .seed = 3,
+                     .noise = 0.03,
+                     .threads = 2};
+}
+
+static const char *scratch(const char *name, char path[512])
+{
+    snprintf(path, 512, "%s/%s", test_folder(), name);
+    return path;
+}
+
+static bool same_voxels(const Volume *a, const Volume *b)
+{
+    return a->voxels.type == b->voxels.type &&
+           dims_equal(a->voxels.dim, b->voxels.dim) &&
+           !memcmp(a->voxels.data, b->voxels.data,
+                   (size_t)numel(a->voxels.dim) *
+                       (a->voxels.type == U8 ? 1 : 2));
+}
+
+TEST(phantom_make_is_a_function_of_its_options)
+{
+    Phantom how = small(PHANTOM_FLAIR);
+    Volume image[4], mask[4];
+    REQUIRE(phantom_make(&how, 1, &image[0], &mask[0]));
+    REQUIRE(phantom_make(&how, 1, &image[1], &mask[1]));
+    REQUIRE(phantom_make(&how, 2, &image[2], &mask[2]));
+    how.seed++;
+    REQUIRE(phantom_make(&how, 1, &image[3], &mask[3]));
+    EXPECT(same_voxels(&image[0], &image[1]));
+    EXPECT(same_voxels(&mask[0], &mask[1]));
+    EXPECT(volume_same_grid(&image[0], &mask[0]));
+    EXPECT(!same_voxels(&image[0], &image[2]));
+    EXPECT(!same_voxels(&image[0], &image[3]));
+    for (int i = 0; i < 4; i++) {
+        volume_free(&image[i]);
+        volume_free(&mask[i]);
+    }
+}
+
+TEST(phantom_make_refuses_options)
+{
+    Volume image, mask;
+    Phantom how = small(PHANTOM_FLAIR);
+    how.size = 8;
+    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "size must be from 16");
+    how = small(PHANTOM_FLAIR), how.slices = 1;
+    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "slices must be from 2");
+    how = small(PHANTOM_FLAIR), how.noise = NAN;
+    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "noise");
+    how = small(PHANTOM_FLAIR), how.patients = 0;
+    EXPECT_FAIL(phantom_write("x", &how, NULL), "patients must be from 1");
+}
+
+TEST(phantom_make_without_memory)
+{
+    Phantom how = small(PHANTOM_FLAIR);
+    Volume image, mask;
+    long live = mem_live(), n = 0;
+    for (bool ok = false; !ok && n < 20; n += !ok) {
+        mem_fail_after(n, false);
+        ok = phantom_make(&how, 0, &image, &mask);
+        mem_fail_after(-1, false);
+        EXPECT(ok || (!image.voxels.data && !mask.voxels.data));
+    }
+    EXPECT(n >= 3 && n < 20);
+    volume_free(&image);
+    volume_free(&mask);
+    EXPECT_INT(mem_live(), live);
+}
+
+/* The best that one threshold per patient can do, found with the truth at
+ * hand: max over t of Dice({v > t}, mask). */
+static double best_threshold(const Volume *image, const Volume *mask)
+{
+    enum { LEVELS = 4096 };
+    static int64_t in[LEVELS], all[LEVELS];
+    const int16_t *v = image->voxels.data;
+    const uint8_t *m = mask->voxels.data;
+    int64_t n = numel(image->voxels.dim), truth = 0, found = 0, both = 0;
+    double best = 0;
+    memset(in, 0, sizeof in);
+    memset(all, 0, sizeof all);
+    for (int64_t i = 0; i < n; i++)
+        all[v[i]]++, in[v[i]] += m[i], truth += m[i];
+    for (int t = LEVELS - 1; t >= 0; t--) {
+        found += all[t], both += in[t];
+        best = fmax(best, 2.0 * (double)both / (double)(found + truth));
+    }
+    return best;
+}
+
+TEST(phantom_flair_is_a_task)
+{
+    enum { PATIENTS = 28, N = 64 };
+    Phantom how = {.kind = PHANTOM_FLAIR,
+                   .patients = PATIENTS,
+                   .size = N,
+                   .slices = 24,
+                   .seed = 42,
+                   .noise = 0.03};
+    int with = 0, largest = 0;
+    double threshold = 0, least = 1e9;
+    for (int p = 0; p < PATIENTS; p++) {
+        Volume image, mask;
+        REQUIRE(phantom_make(&how, p, &image, &mask));
+        const int16_t *v = image.voxels.data;
+        const uint8_t *m = mask.voxels.data;
+        double ml = 0, spacing[3];
+        for (int k = 0; k < how.slices; k++) {
+            int count = 0;
+            for (int i = 0; i < N * N; i++) {
+                count += m[k * N * N + i];
+                if (v[k * N * N + i] > largest) largest = v[k * N * N + i];
+                EXPECT(v[k * N * N + i] >= 0);
+            }
+            with += count > 0;
+            ml += count;
+            // nothing is ill in the lowest and the highest slice
+            if (k == 0 || k == how.slices - 1) EXPECT_INT(count, 0);
+        }
+        volume_spacing_mm(&image, spacing);
+        least = fmin(least, ml * spacing[0] * spacing[1] * spacing[2] / 1000);
+        threshold += best_threshold(&image, &mask) / PATIENTS;
+        volume_free(&image);
+        volume_free(&mask);
+    }
+    double share = (double)with / (PATIENTS * how.slices);
+    EXPECT(share > 0.32 && share < 0.48);
+    EXPECT(largest <= 4095 && largest > 1500);
+    // everybody has something to find, and a threshold does not find it
+    EXPECT(least > 10);
+    EXPECT(threshold < 0.6);
+}
+
+TEST(phantom_tumour_stands_out)
+{
+    // as bright as drawn, and apart from the tissue it lies in
+    static Head h;
+    for (uint32_t p = 0; p < 20; p++) {
+        head_draw(&h, 42, p, true);
+        EXPECT(h.bright[HEAD_FLAIR][OEDEMA] - h.bright[HEAD_FLAIR][GRAY] >
+               0.14);
+        EXPECT(h.bright[HEAD_FLAIR][OEDEMA] - h.bright[HEAD_FLAIR][WHITE] >
+               0.3);
+        head_draw(&h, 42, p, false);
+        for (int i = 0; i < 8000; i++) {
+            bool brain;
+            float at[3] = {(float)(i % 20) * 8 - 80,
+                           (float)(i / 20 % 20) * 8 - 80,
+                           (float)(i / 400) * 7 - 60};
+            EXPECT(head_tissue(&h, at, &brain) < OEDEMA);
+        }
+    }
+}
+
+/* Case `p` of the data set holds what phantom_make gives. */
+static void expect_case(const Dataset *ds, const Phantom *how, int p)
+{
+    Volume image, mask, found, truth, want;
+    REQUIRE(phantom_make(how, p, &image, &mask));
+    REQUIRE(volume_to_f32(&image, &want));
+    REQUIRE(case_load(ds, p, 0, NULL, &found, NULL));
+    REQUIRE(case_load(ds, p, 1, &found, &truth, NULL));
+    EXPECT(same_voxels(&truth, &mask));
+    EXPECT(volume_same_grid(&found, &image));
+    // patients of the T1 set are stored with a scale in turns
+    bool scaled = how->kind == PHANTOM_T1 && p % 3 == 2;
+    float slope = scaled ? 0.25f : 1, inter = scaled ? 10 : 0;
+    const float *a = want.voxels.data, *b = found.voxels.data;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < numel(want.voxels.dim); i++)
+        wrong += b[i] != slope * a[i] + inter;
+    EXPECT_INT(wrong, 0);
+    volume_free(&image);
+    volume_free(&mask);
+    volume_free(&found);
+    volume_free(&truth);
+    volume_free(&want);
+}
+
+TEST(phantom_dicom_reads_back)
+{
+    char path[512];
+    bool made = false;
+    Dataset *ds;
+    Phantom how = small(PHANTOM_FLAIR);
+    DatasetDicom files = {.image = {"FLAIR"}, .images = 1, .mask = "MASK"};
+    if (!dicom_ready()) SKIP("built without DICOM");
+    REQUIRE(phantom_write(scratch("deep/down/flair", path), &how, &made));
+    EXPECT(made);
+    REQUIRE(dataset_dicom(path, &files, &ds));
+    EXPECT_INT(ds->count, how.patients);
+    EXPECT_INT(dataset_patients(ds), how.patients);
+    EXPECT_TEXT(ds->cases[3].key, "PHANTOM_004");
+    for (int p = 0; p < how.patients; p++) expect_case(ds, &how, p);
+    dataset_free(ds);
+    // a second time nothing happens
+    REQUIRE(phantom_write(path, &how, &made));
+    EXPECT(!made);
+}
+
+TEST(phantom_nifti_reads_back)
+{
+    char path[512], code[4];
+    Dataset *ds;
+    Phantom how = small(PHANTOM_T1);
+    DatasetNifti files = {
+        .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
+    REQUIRE(phantom_write(scratch("t1", path), &how, NULL));
+    REQUIRE(dataset_nifti(path, &files, &ds));
+    EXPECT_INT(dataset_patients(ds), how.patients);
+    for (int p = 0; p < how.patients; p++) expect_case(ds, &how, p);
+    for (int p = 0; p < 2; p++) {
+        Volume v;
+        REQUIRE(case_load(ds, p, 0, NULL, &v, NULL));
+        EXPECT_TEXT(volume_code(&v, code), p ? "RAS" : "LAS");
+        volume_free(&v);
+    }
+    dataset_free(ds);
+}
+
+TEST(phantom_write_has_the_same_bytes_in_any_threads)
+{
+    char one[512], three[512], path[1024];
+    static const char *const name[] = {
+        "A00003/sub-A00003_ses-NFB3_T1w.nii.gz",
+        "A00008/sub-A00008_ses-NFB3_T1w_brainmask.nii.gz"};
+    Phantom how = small(PHANTOM_T1);
+    how.threads = 1;
+    REQUIRE(phantom_write(scratch("one", one), &how, NULL));
+    how.threads = 3;
+    REQUIRE(phantom_write(scratch("three", three), &how, NULL));
+    for (int i = 0; i < 2; i++) {
+        Arena mem = {0};
+        char *a, *b;
+        size_t bytes_a, bytes_b;
+        snprintf(path, sizeof path, "%s/%s", one, name[i]);
+        REQUIRE(file_read(path, 1 << 24, &mem, &a, &bytes_a));
+        snprintf(path, sizeof path, "%s/%s", three, name[i]);
+        REQUIRE(file_read(path, 1 << 24, &mem, &b, &bytes_b));
+        EXPECT(bytes_a == bytes_b && !memcmp(a, b, bytes_a));
+        arena_release(&mem);
+    }
+}
+
+TEST(phantom_write_leaves_nothing_half_done)
+{
+    char path[512], aside[600];
+    struct stat st;
+    Phantom how = small(PHANTOM_T1);
+    scratch("never", path);
+    for (long n = 0; n < 60; n += 7) {
+        mem_fail_after(n, true);
+        EXPECT_FAIL(phantom_write(path, &how, NULL), "");
+        mem_fail_after(-1, false);
+        snprintf(aside, sizeof aside, "%s.tmp.%ld", path, (long)getpid());
+        EXPECT(stat(path, &st) && stat(aside, &st));
+    }
+    // a file is in the way
+    REQUIRE(file_replace(path, "x", 1));
+    EXPECT_FAIL(phantom_write(path, &how, NULL), path);
+}
+
+TEST(phantom_name_tells_data_sets_apart)
+{
+    char a[PHANTOM_NAME], b[PHANTOM_NAME];
+    Phantom how = small(PHANTOM_FLAIR);
+    EXPECT(!strncmp(phantom_name(&how, a), "flair-8x32x6-", 13));
+    how.threads = 9;
+    EXPECT_TEXT(phantom_name(&how, b), a);
+    how.seed = 4;
+    EXPECT(strcmp(phantom_name(&how, b), a));
+    how = small(PHANTOM_FLAIR), how.noise = 0.02;
+    EXPECT(strcmp(phantom_name(&how, b), a));
+}
