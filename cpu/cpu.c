@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "kernels.h"
 #include "pool.h"
+#include "simd.h"
 #include <string.h>
 
 static int host_threads(int wanted)
@@ -22,6 +23,11 @@ static bool host_open(int device, int threads, void **dev)
     if (!pool_open(host_threads(threads), &p)) return false;
     *dev = p;
     return true;
+}
+
+static bool cpu_open(int device, int threads, void **dev)
+{
+    return simd_check() && host_open(device, threads, dev);
 }
 
 static void host_close(void *dev)
@@ -62,14 +68,15 @@ static bool host_sync(void *dev)
     return true;
 }
 
-#define HOST                                                             \
-    .open = host_open, .close = host_close, .threads = host_threads,     \
-    .alloc = host_alloc, .release = host_release, .upload = host_upload, \
-    .download = host_download, .sync = host_sync
+#define HOST                                                                   \
+    .close = host_close, .threads = host_threads, .alloc = host_alloc,         \
+    .release = host_release, .upload = host_upload, .download = host_download, \
+    .sync = host_sync
 
 const Backend backend_ref = {
     .name = "ref",
     .real = F64,
+    .open = host_open,
     HOST,
     .update = ref_update,
     .sum_squares = ref_sum_squares,
@@ -86,6 +93,7 @@ const Backend backend_ref = {
 const Backend backend_cpu = {
     .name = "cpu",
     .real = F32,
+    .open = cpu_open,
     HOST,
     .update = plain_update,
     .sum_squares = plain_sum_squares,

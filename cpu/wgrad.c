@@ -11,7 +11,7 @@ enum {
     CHANNELS_MOST = 96,       // .. where there are more than these
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is that much to do
-    FOLD_MOST = 64, // taps x channels that are laid side by side
+    FOLD_MOST = 64,           // taps x channels that are laid side by side
     PARTS_BYTES = 32 << 20,
 };
 
@@ -66,15 +66,13 @@ static Plan plan(const Wgrad *g)
     const Window *w = &g->window;
     const int64_t in[3] = {p.g.in.d, p.g.in.h, p.g.in.w};
     const int64_t out[3] = {p.g.out.d, p.g.out.h, p.g.out.w};
-    for (int i = 0; i < 3; i++)
-        p.axis[i] = axis_forward(w, i, in[i], out[i]);
+    for (int i = 0; i < 3; i++) p.axis[i] = axis_forward(w, i, in[i], out[i]);
     p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
     p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
     p.slices = p.ci <= CHANNELS_MOST ? 1 : ceil_div(p.ci, CHANNELS);
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
-    for (p.high = 1; p.high < p.co && p.high < p.simd->outer_high;)
-        p.high *= 2;
+    for (p.high = 1; p.high < p.co && p.high < p.simd->outer_high;) p.high *= 2;
     p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
     p.lifts = ceil_div(p.co, p.lift);
     cut_regions(&p);
@@ -84,7 +82,8 @@ static Plan plan(const Wgrad *g)
     p.strip = round_up(strip_floats(p.axis, p.rows, p.cols, p.many), LANES_MAX);
     p.packed = round_up(p.rows * p.cols * p.lift, LANES_MAX);
     // few channels, several rows of taps: less than a vector a run
-    bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps;
+    bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
+                  p.axis[2].gap == 1;
     if (narrow && p.taps * p.ci <= FOLD_MOST)
         p.folded =
             round_up(p.rows * p.cols * p.taps * p.ci + LANES_MAX, LANES_MAX);
@@ -154,13 +153,12 @@ static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
             for (int64_t i = 0; i < r->rows; i++) {
                 float *at = to + i * r->cols * p->taps * p->ci +
                             (td * a[1].taps + th) * run;
-                bool inside = axis_has(&a[0], r->d, td) &&
-                              axis_has(&a[1], r->h + i, th);
+                bool inside =
+                    axis_has(&a[0], r->d, td) && axis_has(&a[1], r->h + i, th);
                 const float *x = s->at + td * s->plane +
                                  (i * a[1].step + th * a[1].gap) * s->row;
                 for (int64_t j = 0; j < r->cols; j++) {
-                    for (int64_t k = 0; k < run; k++)
-                        at[k] = inside ? x[k] : 0;
+                    for (int64_t k = 0; k < run; k++) at[k] = inside ? x[k] : 0;
                     at += p->taps * p->ci, x += a[2].step * s->pixel;
                 }
             }
@@ -210,7 +208,7 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
-    float *private = p->private + thread * (private_floats(p));
+    float *private = p->private + thread * private_floats(p);
     int64_t slice = task % p->slices, lift = task / p->slices % p->lifts;
     task /= p->slices * p->lifts;
     int64_t group = task % p->g.window.groups;

@@ -19,21 +19,21 @@ typedef struct PlanInput {
 
 typedef struct PlanSpec {
     const Graph *graph;
-    const Params *params;  /* at least params_list has run      */
+    const Params *params; /* at least params_list has run      */
     const Backend *be;
-    int threads;           /* that the device has or will have  */
-    const int *root;       /* nodes whose values stay readable  */
+    int threads;     /* that the device has or will have  */
+    const int *root; /* nodes whose values stay readable  */
     int roots;
-    int loss;              /* root of the gradients; -1: none   */
-    bool train;            /* dropout on, batch statistics      */
+    int loss;   /* root of the gradients; -1: none   */
+    bool train; /* dropout on, batch statistics      */
     const PlanInput *input;
-    int inputs;            /* every input that the roots need   */
+    int inputs; /* every input that the roots need   */
 } PlanSpec;
 
 /* A row of the printed plan. */
 typedef struct PlanRow {
     int node;
-    double flops;             /* forward */
+    double flops; /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes;
     int64_t params;
 } PlanRow;
@@ -48,8 +48,9 @@ size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
 
-/* Give the plan its pool (plan_bytes bytes of device memory, 256-aligned)
- * and the device; may be called again when the pool moved. */
+/* Give the plan its pool (plan_bytes bytes of device memory, aligned as
+ * Backend.alloc does) and the device; may be called again when the pool
+ * moved. */
 void plan_bind(Plan *p, void *pool, void *dev);
 
 /* The value of an input (to fill before a run) or of a root (to read after
@@ -81,6 +82,5 @@ typedef struct PlanTime {
     bool backward;
     double ms;
 } PlanTime;
-bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max,
-               int *count);
+bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count);
 #endif

@@ -53,7 +53,7 @@ end
 
 function M.command(r)
   local v = config.ensure()
-  local session, plan = recipes.session(r, true), plans.plan(r, v.batch, true)
+  local session, plan = recipes.session(r, "train"), plans.plan(r, v.batch, true)
   local feeds, flops = random_feeds(r, v.batch), {}
   for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
   local calls, layers, order = measure(session, feeds), {}, {}

@@ -84,10 +84,12 @@ const struct Dataset *check_dataset(lua_State *L, int arg);
 
 /* Each adds its functions to the table on top of the stack. */
 void bind_array(lua_State *L);
+void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_data(lua_State *L);
+void bind_loader(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);

@@ -1,12 +1,11 @@
-/* bind_data.c -- data sets, pipelines and loaders as Lua objects.
+/* bind_data.c -- data sets and pipelines as Lua objects.
  *
  * Lua describes, C loads: the steps of a pipeline travel as text (steps.def
  * checks every attribute on the recipe's line), files are opened by worker
  * threads that never see the Lua state. */
 #include "bind.h"
-#include "loader.h"
+#include "pipeline.h"
 #include "split.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_NAMES = 1024 };
@@ -487,132 +486,6 @@ static int l_leaks(lua_State *L)
     return 0;
 }
 
-/* == loaders =========================================================== */
-
-typedef struct LoaderBox {
-    Loader *l;
-} LoaderBox;
-
-static Loader *check_loader(lua_State *L, int arg)
-{
-    LoaderBox *box = luaL_checkudata(L, arg, "seg.loader");
-    if (!box->l) raise_usage(L, "this loader is closed");
-    return box->l;
-}
-
-static int loader_gc(lua_State *L)
-{
-    LoaderBox *box = luaL_checkudata(L, 1, "seg.loader");
-    loader_close(box->l);
-    box->l = NULL;
-    return 0;
-}
-
-static void say_waiting(void *context, const char *text)
-{
-    (void)context;
-    fprintf(stderr, "segengine: %s\n", text);
-}
-
-/* data.loader(pipeline, {batch=, workers=, prefetch=, shuffle=, drop_last=,
- * augment=, seed=}) */
-static int l_loader(lua_State *L)
-{
-    static const char *const known[] = {"batch",   "workers",   "prefetch",
-                                        "shuffle", "drop_last", "augment",
-                                        "seed",    NULL};
-    Pipeline *p = check_pipeline(L, 1);
-    check_keys(L, 2, "loader", known);
-    LoaderOptions o = {
-        .batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
-        .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
-        .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
-        .shuffle = opt_bool(L, 2, "shuffle", false),
-        .drop_last = opt_bool(L, 2, "drop_last", false),
-        .augment = opt_bool(L, 2, "augment", false),
-        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
-        .waiting = say_waiting};
-    LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
-    if (!loader_open(p, &o, &box->l)) return raise_error(L);
-    return 1;
-}
-
-static int l_batches(lua_State *L)
-{
-    lua_pushinteger(L, loader_batches(check_loader(L, 1)));
-    lua_pushinteger(L, loader_samples(check_loader(L, 1)));
-    return 2;
-}
-
-/* l:seek(epoch from 0, batch from 0) */
-static int l_seek(lua_State *L)
-{
-    Loader *l = check_loader(L, 1);
-    uint32_t epoch = (uint32_t)check_int(L, 2, "epoch", 0, UINT32_MAX);
-    int batch = (int)check_int(L, 3, "batch", 0, INT32_MAX);
-    if (!loader_seek(l, epoch, batch)) return raise_error(L);
-    return 0;
-}
-
-/* The blocks of the batch before no longer show memory of the ring. */
-static void forget_blocks(lua_State *L)
-{
-    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE) {
-        lua_pushnil(L);
-        while (lua_next(L, -2)) {
-            Block *b = test_block(L, lua_gettop(L));
-            if (b) b->t.data = NULL;
-            lua_pop(L, 1);
-        }
-    }
-    lua_pop(L, 1);
-}
-
-/* l:next() -> {epoch=, number=, last=, count=, samples={number, ...},
- * fields={image=block, ...}}; blocks are valid until the next call */
-static int l_next(lua_State *L)
-{
-    Loader *l = check_loader(L, 1);
-    const Batch *b;
-    forget_blocks(L);
-    if (!loader_next(l, &b)) return raise_error(L);
-    lua_createtable(L, 0, 6);
-    lua_pushinteger(L, b->epoch);
-    lua_setfield(L, -2, "epoch");
-    lua_pushinteger(L, b->number);
-    lua_setfield(L, -2, "number");
-    lua_pushboolean(L, b->last);
-    lua_setfield(L, -2, "last");
-    lua_pushinteger(L, b->count);
-    lua_setfield(L, -2, "count");
-    lua_createtable(L, b->count, 0);
-    for (int i = 0; i < b->count; i++) {
-        lua_pushinteger(L, b->id[i].number + 1);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "samples");
-    lua_createtable(L, b->fields, 0);
-    for (int i = 0; i < b->fields; i++) {
-        Block *block = push_block(L);
-        block->t = b->field[i];
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_pushvalue(L, -1);
-    lua_setiuservalue(L, 1, 1);
-    lua_setfield(L, -2, "fields");
-    return 1;
-}
-
-/* l:stats() -> batches, samples, seconds waited */
-static int l_stats(lua_State *L)
-{
-    LoaderStats s = loader_stats(check_loader(L, 1));
-    lua_pushinteger(L, s.batches);
-    lua_pushinteger(L, s.samples);
-    lua_pushnumber(L, s.wait_s);
-    return 3;
-}
-
 void bind_data(lua_State *L)
 {
     static const luaL_Reg dataset[] = {{"cases", l_cases},
@@ -623,9 +496,6 @@ void bind_data(lua_State *L)
         {"samples", l_samples}, {"shape", l_shape}, {"report", l_report},
         {"item", l_item},       {"facts", l_facts}, {"close", pipeline_gc},
         {NULL, NULL}};
-    static const luaL_Reg loader[] = {
-        {"batches", l_batches}, {"seek", l_seek},     {"next", l_next},
-        {"stats", l_stats},     {"close", loader_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
@@ -635,13 +505,12 @@ void bind_data(lua_State *L)
                                          {"slabs", l_slabs},
                                          {"pipeline", l_pipeline},
                                          {"leaks", l_leaks},
-                                         {"loader", l_loader},
                                          {NULL, NULL}};
     new_type(L, "seg.dataset", dataset, dataset_gc);
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);
-    new_type(L, "seg.loader", loader, loader_gc);
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
+    bind_loader(L);
     bind_volume(L);
     bind_phantom(L);
 }

@@ -7,10 +7,15 @@ local util = require "seg.util"
 
 local M = {}
 
--- Name the blocks of a batch as the recipe's inputs are named.
-function M.feeds(batch, names)
+-- The blocks of a batch by name, as far as the recipe has such an input: a
+-- data set may hold more than a network wants.
+function M.feeds(batch, names, recipe)
   local feeds = {}
-  for i, name in ipairs(names) do feeds[name] = batch.fields[i] end
+  for i, name in ipairs(names) do
+    for _, input in ipairs(recipe.inputs) do
+      if input.name == name then feeds[name] = batch.fields[i] end
+    end
+  end
   return feeds
 end
 
@@ -53,7 +58,7 @@ function M.run(session, recipe, pipeline, loader, names, label)
   loader:seek(0, 0)
   for _ = 1, batches do
     local batch = loader:next()
-    session:forward(M.feeds(batch, names), false)
+    session:forward(M.feeds(batch, names, recipe), false)
     loss = loss + session:read(recipe.loss):get() * batch.count
     for _, entry in pairs(by_node) do
       local counts = session:read(entry.node)

@@ -55,7 +55,7 @@ local function twin(r, folder)
     fail("usage", "export --twin: a row of loss.csv is one batch; set accumulate = 1, got %s",
          tostring(r.accumulate))
   end
-  local session = recipes.session(r, true)
+  local session = recipes.session(r, "train")
   local pipeline, names = open_part(r, r.train)
   local loader = r.train:loader(pipeline, { workers = v.workers, seed = v.seed })
   sys.mkdir(folder)
@@ -108,7 +108,7 @@ end
 -- Weights ---------------------------------------------------------------------
 
 local function weights(r, file, name)
-  local session, meta = predict.open_weights(r, name)
+  local session, meta = predict.open_weights(r, name, "evaluate")
   local graph, outputs = recipes.network(r)
   core.checkpoint.save(file, session, false, {
     graph = graph, outputs = outputs, preprocessing = meta.preprocessing })

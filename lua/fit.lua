@@ -155,7 +155,7 @@ local function train_epoch(run, lr)
     -- the last group of an epoch may be short; its mean is over what it has
     local parts = math.min(r.accumulate, batches - (s.batch - s.batch % r.accumulate))
     local batch = part.loader:next()
-    local loss, norm, applied = run.session:step(evaluate.feeds(batch, run.names), {
+    local loss, norm, applied = run.session:step(evaluate.feeds(batch, run.names, r), {
       lr = lr, clip = r.optim.clip_norm, first = first, last = last, parts = parts })
     if applied then
       s.loss_sum, s.bad = s.loss_sum + loss * batch.count, 0
@@ -287,7 +287,7 @@ local function final_test(run)
       print(text)
       for _, line in ipairs(lines) do print(line) end
       summary[part] = json
-      picture.overlays(run, d, items, part)
+      picture.overlays(run, d, items, part, result)
     end
   end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
@@ -303,7 +303,7 @@ function M.train(r, name, text, resume)
                           best_epoch = 0 } }
   r.best = r.best or { "loss", "min" }
   if resume then run.lock = core.checkpoint.lock(resume) end
-  run.session = recipes.session(r, true)
+  run.session = recipes.session(r, "train")
   banner(run)
   run.data, run.names = open_data(r, v)
   -- a run that cannot begin leaves no folder behind

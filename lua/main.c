@@ -46,6 +46,7 @@ static int open_core(lua_State *L)
     lua_newtable(L);
     bind_system(L);
     bind_array(L);
+    bind_block(L);
     bind_graph(L);
     bind_session(L);
     bind_checkpoint(L);

@@ -33,9 +33,9 @@ local function find_weights(name)
 end
 
 -- A session with these weights, what the file says beside them, and its path.
-function M.open_weights(r, name)
+function M.open_weights(r, name, purpose)
   local path = find_weights(name)
-  local session = recipes.session(r, false)
+  local session = recipes.session(r, purpose)
   local meta, note = core.checkpoint.load(path, session, false)
   if note ~= "" then show.warn("%s", note) end
   show.line("weights: %s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "")
@@ -94,7 +94,8 @@ local function predict_set(session, r, set, steps, done)
   local names = set:dataset():fields()
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
                                   cache_bytes = v.cache_mb << 20 }
-  evaluate.check_inputs({ inputs = { r.inputs[1] } }, set, pipeline, names)
+  local image = { inputs = { r.inputs[1] } } -- what a prediction knows
+  evaluate.check_inputs(image, set, pipeline, names)
   set.batch = { size = v.batch }
   local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
   local output = util.sorted_keys(r.outputs)[1]
@@ -103,7 +104,7 @@ local function predict_set(session, r, set, steps, done)
   local batches = loader:batches()
   for _ = 1, batches do
     local batch = loader:next()
-    session:forward(evaluate.feeds(batch, names), false)
+    session:forward(evaluate.feeds(batch, names, image), false)
     local out = session:read(node)
     for i, number in ipairs(batch.samples) do
       local item, slice = pipeline:item(number)
@@ -127,7 +128,7 @@ local function predict(r, name)
   local given = false
   for _, o in ipairs(config.line.options) do given = given or o[1] == "out" end
   if not given then fail("usage", "predict wants --out DIR: where the results go") end
-  local session, meta = M.open_weights(r, name)
+  local session, meta = M.open_weights(r, name, "predict")
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
@@ -158,7 +159,7 @@ local function evaluate_part(r, name)
   end
   local set = r[part]
   if not set then fail("usage", "the recipe has no %s set", part) end
-  local session, _, path = M.open_weights(r, name)
+  local session, _, path = M.open_weights(r, name, "evaluate")
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
                                   cache_bytes = v.cache_mb << 20 }
   local names = set:dataset():fields()

@@ -53,11 +53,17 @@ function M.recipe(o)
   return r
 end
 
+-- The outputs in the order of their names.
+local function output_nodes(r)
+  local list, names = {}, util.sorted_keys(r.outputs)
+  for i, name in ipairs(names) do list[i] = r.outputs[name] end
+  return list, names
+end
+
 -- All nodes whose values are read: outputs and metrics; the loss is a root of
 -- its own.
 function M.roots(r)
-  local list = {}
-  for _, name in ipairs(util.sorted_keys(r.outputs)) do list[#list + 1] = r.outputs[name] end
+  local list = output_nodes(r)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end
   list[#list + 1] = r.loss
   return list
@@ -65,24 +71,23 @@ end
 
 -- The network of the outputs alone, as text that the embedding library reads.
 function M.network(r)
-  local nodes, names = {}, util.sorted_keys(r.outputs)
-  for i, name in ipairs(names) do nodes[i] = r.outputs[name] end
+  local nodes, names = output_nodes(r)
   return core.graph_text(nodes), table.concat(names, ",")
 end
 
--- A session of this recipe; with an optimiser when `train`.
-function M.session(r, train)
+-- A session of this recipe for a purpose: "train" has the optimiser,
+-- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
+-- no truth.
+function M.session(r, purpose)
   local v = config.ensure()
   if v.precision ~= "f32" then
-    fail("usage", '--precision %s is not available on the CPU; use f32', v.precision)
+    fail("usage", "--precision %s is not available on the CPU; use f32", v.precision)
   end
-  local o
-  if train then
-    o = {}
-    for k, value in pairs(r.optim) do o[k] = value end
-  end
-  return core.session { roots = M.roots(r), loss = r.loss, device = v.device,
-                        threads = v.threads, seed = v.seed, optim = o }
+  local predict = purpose == "predict"
+  return core.session {
+    roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
+    device = v.device, threads = v.threads, seed = v.seed,
+    optim = purpose == "train" and r.optim or nil }
 end
 
 return M

@@ -30,7 +30,7 @@ local cfg = seg.config {
   patients = 28, slices = 24, -- of the made-up data, kept in
   phantom = "",        -- this folder; empty: below --out
   presets = {
-    demo = { size = 96, base = 16, epochs = 12, t_max = 12, patients = 16, slices = 20 },
+    demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },
     quick = { size = 128, epochs = 25, t_max = 25 },
     full = {},
     check = { size = 32, base = 4, batch = 4, epochs = 1, t_max = 1, patients = 6, slices = 6 },

@@ -15,7 +15,7 @@ local optim = seg.optim
 local FILE = "tests/golden/small.safetensors"
 local STEPS = 10
 
-local image, truth, logits = net.unet { features = { 2, 4 }, size = 16 }
+local _, truth, logits = net.unet { features = { 2, 4 }, size = 16 }
 local loss = seg.nn.bce_dice(logits, truth)
 local x = seg.array.load("tests/golden/small_image.npy")
 local y = seg.array.load("tests/golden/small_mask.npy")

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/steps
 
 PYTHON=${PYTHON:-/usr/bin/python3}
+export PYTHONDONTWRITEBYTECODE=1
 "$PYTHON" -c 'import numpy, torch' 2> /dev/null ||
     skip "no PyTorch in $PYTHON (apt-get install python3-torch)"
 

@@ -210,7 +210,7 @@ class Judge:
         if bound not in self.bounds:
             return
         limit = self.bounds[bound]
-        ok = value <= limit  # not for NaN
+        ok = bool(value <= limit)  # not for NaN
         self.passed, self.failed = self.passed + ok, self.failed + (not ok)
         print(f"  {'ok' if ok else 'FAILED':6s} {self.label} {what}: "
               f"{value:.3g}, at most {limit:g} {where}")  # fmt: skip
@@ -285,7 +285,7 @@ def check(kind, folder, device):
         judge.hold(f"losses of {STEPS} steps", key + "_loss",
                    float((abs(loss - flat["loss"]) / flat["loss"]).max()))
     print(f"{judge.passed} passed, {judge.failed} failed, 0 skipped")
-    return judge.failed > 0 or judge.passed == 0
+    return int(judge.failed > 0 or judge.passed == 0)
 
 
 def main():

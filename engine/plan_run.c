@@ -1,0 +1,145 @@
+/* plan_run.c -- a plan's addresses, its runs, and who is to blame. */
+#include "plan_inside.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static void *address(const Plan *p, int buffer)
+{
+    return buffer < 0 ? NULL : p->pool + p->buffer[buffer].at;
+}
+
+void plan_bind(Plan *p, void *pool, void *dev)
+{
+    const Params *params = p->spec.params;
+    p->pool = pool;
+    p->dev = dev;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        q->x.data = address(p, q->value);
+        q->dx.data = address(p, q->grad);
+        if (q->param < 0) continue;
+        q->x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        if (q->wants && params->grad)
+            q->dx = params_tensor(params, q->param, PARAM_GRAD, 0);
+    }
+    for (int c = 0; c < p->calls; c++) {
+        p->call[c].dev = dev;
+        p->call[c].saved = address(p, p->saved[c]);
+        p->call[c].scratch = address(p, p->scratch[c]);
+    }
+}
+
+const Tensor *plan_value(const Plan *p, int node)
+{
+    if (node < 0 || node >= p->nodes) return NULL;
+    const PlanNode *q = &p->node[p->node[node].same];
+    bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
+    return p->node[node].used && kept ? &q->x : NULL;
+}
+
+/* "conv (enc1.conv1, scripts/x.lua:12)" */
+static void describe(const Plan *p, int c, char *text, size_t room)
+{
+    const Node *n = node_of(p, p->call[c].node);
+    const char *row = op_info[n->attr.op].name;
+    const char *comma = *n->name && *n->where ? ", " : "";
+    if (*n->name || *n->where)
+        snprintf(text, room, "%s (%s%s%s)", row, n->name, comma, n->where);
+    else
+        snprintf(text, room, "%s", row);
+}
+
+static bool run_call(Plan *p, int c, const PlanRun *run)
+{
+    Call *call = &p->call[c];
+    const Backend *be = p->spec.be;
+    unsigned fresh = call->fresh;
+    char text[ERR_MAX / 4];
+    if (run->accumulate) call->fresh &= ~p->param_bits[c];
+    bool ok = (c < p->forward ? be->fwd : be->bwd)[call->attr->op](call);
+    call->fresh = fresh;
+    if (ok) return true;
+    describe(p, c, text, sizeof text);
+    return within("%s%s", text, c < p->forward ? "" : ", backward");
+}
+
+static bool seed_root(Plan *p, double value)
+{
+    const Tensor *t = &p->node[p->spec.loss].dx;
+    double f64 = value;
+    float f32 = (float)value;
+    const void *from = t->type == F64 ? (void *)&f64 : (void *)&f32;
+    return p->spec.be->upload(p->dev, t->data, from, dtype_bytes(t->type));
+}
+
+bool plan_run(Plan *p, const PlanRun *run)
+{
+    bool backward = run->backward && p->spec.loss >= 0;
+    p->step = run->step;
+    if (backward && !seed_root(p, run->seed_grad)) return false;
+    for (int c = 0; c < (backward ? p->calls : p->forward); c++)
+        if (!run_call(p, c, run)) return false;
+    return true;
+}
+
+bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
+{
+    bool backward = run->backward && p->spec.loss >= 0;
+    p->step = run->step;
+    *count = 0;
+    if (backward && !seed_root(p, run->seed_grad)) return false;
+    for (int c = 0; c < (backward ? p->calls : p->forward); c++) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        if (!run_call(p, c, run) || !p->spec.be->sync(p->dev)) return false;
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        if (*count < max)
+            out[(*count)++] =
+                (PlanTime){p->call[c].node, c >= p->forward,
+                           1e3 * (double)(b.tv_sec - a.tv_sec) +
+                               1e-6 * (double)(b.tv_nsec - a.tv_nsec)};
+    }
+    return true;
+}
+
+/* Is every element of t, in device memory, finite? */
+static bool finite_value(Plan *p, const Tensor *t, bool *finite)
+{
+    Tensor host = *t;
+    host.data = mem_alloc(tensor_bytes(t));
+    bool ok = host.data &&
+              p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
+    *finite = true;
+    for (int64_t i = 0; ok && *finite && i < numel(t->dim); i++)
+        *finite = isfinite(tensor_get(&host, i));
+    mem_free(host.data);
+    return ok;
+}
+
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
+{
+    p->step = *step;
+    *text = 0;
+    for (int i = 0; i < p->spec.inputs; i++) {
+        const PlanNode *q = &p->node[p->spec.input[i].node];
+        bool finite = true;
+        if (!q->used) continue;
+        if (!finite_value(p, &q->x, &finite)) return false;
+        if (finite) continue;
+        snprintf(text, room, "input \"%s\"",
+                 node_of(p, p->spec.input[i].node)->name);
+        return true;
+    }
+    for (int c = 0; c < p->forward; c++) {
+        bool finite;
+        if (!run_call(p, c, &(PlanRun){.step = *step}) ||
+            !finite_value(p, p->call[c].y, &finite))
+            return false;
+        if (finite) continue;
+        describe(p, c, text, room);
+        return true;
+    }
+    return true;
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# private.sh -- nothing that may leave the machine names a patient.
+#
+# A marker is planted as name, id, birth date, study date, institution and
+# UIDs of made-up patients and as the folder that holds them. After training,
+# evaluation and prediction no file of the run may contain it, but for
+# cases.csv (mode 600, the table from hash to case) and config.txt (the
+# folder, so that the run can be repeated). A DICOM result carries the patient
+# of its image; a NIfTI result does not.
+cd "$(dirname "$0")/.." || exit 1
+. tests/steps
+command -v dcmodify > /dev/null || skip "dcmodify (package dcmtk) is missing"
+
+seg() {
+    "$PROGRAM" scripts/brain_unet.lua "$@" --out "$tmp/runs"
+}
+step "made-up patients" seg --preset check --phantom "$tmp/plain" --steps 1
+data=$tmp/MARKERPATH
+mkdir -p "$data"
+cp -r "$tmp"/plain/*/. "$data"
+plant() {
+    n=0
+    for folder in "$data"/*/; do
+        n=$((n + 1))
+        find "$folder" -type f -exec dcmodify -nb -nrc -q \
+            -m "(0010,0010)=MARKERNAME^P$n" -m "(0010,0020)=MARKERID$n" \
+            -i "(0010,0030)=19990909" -i "(0008,0020)=19990909" \
+            -i "(0008,0080)=MARKERHOSPITAL" {} + || return 1
+    done
+}
+step "planted" plant
+rm -rf "$tmp/runs"
+step "train" seg --preset check --data "$data" --epochs 2 --save_every 1
+step "evaluate" seg evaluate --preset check --data "$data"
+run=$tmp/runs/brain_unet/001
+step "predict" "$PROGRAM" scripts/brain_unet.lua predict --preset check \
+    --weights "$run/checkpoint_best.safetensors" --in "$data" \
+    --out "$tmp/predicted"
+
+marked() {
+    grep -rlaE 'MARKER|19990909' "$@"
+}
+# true when only the files named by the pattern are marked
+only() {
+    marked "$run" | grep -vE "$1" > "$tmp/found"
+    cat "$tmp/found"
+    ! [ -s "$tmp/found" ]
+}
+step "the marker is where it should be" test -n "$(marked "$run/cases.csv")"
+step "and nowhere else in the run" only '/(cases\.csv|config\.txt)$'
+step "config.txt holds the folder only" sh -c \
+    "! grep -aE 'MARKER(NAME|ID|HOSPITAL)|19990909' '$run/config.txt'"
+step "cases.csv is for its owner" test "$(stat -c %a "$run/cases.csv")" = 600
+step "no device UID either" sh -c "! grep -rlaE '1\.2\.(826|276|840)\.[0-9.]{12}' '$run'"
+step "the SEG knows its patient" sh -c \
+    "grep -la MARKERNAME '$tmp'/predicted/*.dcm > /dev/null"
+nifti() {
+    for file in "$tmp"/predicted/*.nii.gz; do
+        zcat "$file" | grep -aqE 'MARKER|19990909' && return 1
+    done
+    true
+}
+step "the NIfTI does not" nifti
+finish
