@@ -22,6 +22,8 @@ CUDA_HOME ?= /usr/local/cuda
 GPUS    ?= 80 90
 # executions of each fuzz target in `make fuzz`
 RUNS    ?= 100000
+# the Python with PyTorch that peers and golden tests use, when it is there
+PYTHON  ?= /usr/bin/python3
 # == end of settings; nothing below needs editing =============================
 
 # Packages that were fetched without root lie in a prefix of our own.
@@ -119,6 +121,7 @@ test: $(PROGRAM) $(BUILD)/tests/run lib asan-replays  ## every test
 
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
 	@set -e; for b in $(BENCHES); do $$b; done
+	@$(PYTHON) tests/peer/step_time.py --program $(PROGRAM) || [ $$? -eq 77 ]
 
 demo: $(PROGRAM)              ## train the brain U-Net on made-up patients
 	$(abspath $(PROGRAM)) scripts/brain_unet.lua --preset demo

@@ -49,8 +49,7 @@ static Norm norm_of(const Call *c)
     m.mean = m.second + m.blocks * m.channels;
     m.rstd = m.mean + m.channels;
     float *table = (float *)(m.rstd + m.channels);
-    for (int i = 0; i < TABLES; i++)
-        m.table[i] = table + i * m.channels;
+    for (int i = 0; i < TABLES; i++) m.table[i] = table + i * m.channels;
     m.affine =
         (BnAffine){m.table[0], m.table[1], m.table[2], m.table[3], m.table[4]};
     return m;

@@ -47,8 +47,7 @@ static void slope_block(const Call *c, int64_t from, int64_t count)
 bool cpu_bce_bwd(const Call *c)
 {
     if (!is_fast(c)) return plain_bce_bwd(c);
-    for (int i = 1; i < MAX_IN; i++)
-        CHECK(!c->dx[i]);
+    for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (c->dx[0]) blocks_run(c, numel(c->x[0]->dim), slope_block);
     return true;
 }

@@ -53,8 +53,7 @@ static void measure_phases(Plan *p, int64_t *taps)
     for (int64_t f = 0; f < p->phases_all; f++) {
         axes_of(p, f, a);
         *taps = most(*taps, a[0].taps * a[1].taps * a[2].taps);
-        for (int i = 0; i < 3; i++)
-            p->count[i] = most(p->count[i], a[i].count);
+        for (int i = 0; i < 3; i++) p->count[i] = most(p->count[i], a[i].count);
     }
 }
 
@@ -192,8 +191,7 @@ static void pack_tap(const Plan *p, const float *w, int64_t many,
                     to[i * b->width + j] = w[i * p->w_in + j * p->w_out];
         }
         for (int64_t i = i0; i < i1; i++)
-            for (int64_t j = b->co; j < b->width; j++)
-                to[i * b->width + j] = 0;
+            for (int64_t j = b->co; j < b->width; j++) to[i * b->width + j] = 0;
     }
 }
 

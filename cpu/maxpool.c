@@ -80,11 +80,9 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
 
 static void run_row(const Job *j, int64_t row, bool forward)
 {
-    for (int64_t w = 0; w < j->from; w++)
-        run_cols(j, row, w, 1, forward);
+    for (int64_t w = 0; w < j->from; w++) run_cols(j, row, w, 1, forward);
     if (j->to > j->from) run_cols(j, row, j->from, j->to - j->from, forward);
-    for (int64_t w = j->to; w < j->y.w; w++)
-        run_cols(j, row, w, 1, forward);
+    for (int64_t w = j->to; w < j->y.w; w++) run_cols(j, row, w, 1, forward);
 }
 
 static void fwd_task(void *ctx, int64_t task, int thread)

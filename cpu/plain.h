@@ -107,8 +107,7 @@ static inline double dot(const real *a, const real *b, int64_t n)
     for (; i + DOT_LANES <= n; i += DOT_LANES)
         for (int l = 0; l < DOT_LANES; l++)
             sum[l] += (double)a[i + l] * b[i + l];
-    for (int l = 0; i + l < n; l++)
-        sum[l] += (double)a[i + l] * b[i + l];
+    for (int l = 0; i + l < n; l++) sum[l] += (double)a[i + l] * b[i + l];
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) +
            ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
@@ -117,8 +116,7 @@ static inline double dot(const real *a, const real *b, int64_t n)
 static inline void axpy(double *restrict sum, double a, const real *restrict x,
                         int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += a * x[i];
+    for (int64_t i = 0; i < n; i++) sum[i] += a * x[i];
 }
 
 // -- outer loops -------------------------------------------------------------
@@ -205,8 +203,7 @@ static inline double *sum_run(const Call *c, int64_t sets, int64_t items,
         double *out = j.sums + s * width; // never beyond what was read
         if (out != part) memmove(out, part, (size_t)width * sizeof *out);
         for (int64_t k = 1; k < j.chunks; k++)
-            for (int64_t i = 0; i < width; i++)
-                out[i] += part[k * width + i];
+            for (int64_t i = 0; i < width; i++) out[i] += part[k * width + i];
     }
     return j.sums;
 }

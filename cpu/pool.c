@@ -85,8 +85,7 @@ static void wait_for_call(Pool *p, uint64_t seen)
     }
     pthread_mutex_lock(&p->lock);
     p->sleeping++;
-    while (!called(p, seen))
-        pthread_cond_wait(&p->wake, &p->lock);
+    while (!called(p, seen)) pthread_cond_wait(&p->wake, &p->lock);
     p->sleeping--;
     pthread_mutex_unlock(&p->lock);
 }
@@ -121,8 +120,7 @@ static void wait_for_workers(Pool *p, int joined)
     }
     pthread_mutex_lock(&p->lock);
     p->waiting = true;
-    while (p->finished != joined)
-        pthread_cond_wait(&p->done, &p->lock);
+    while (p->finished != joined) pthread_cond_wait(&p->done, &p->lock);
     p->waiting = false;
     pthread_mutex_unlock(&p->lock);
 }
@@ -131,8 +129,7 @@ void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
 {
     if (p) CHECK(!atomic_exchange(&p->busy, true));
     if (!p || p->threads == 1 || tasks <= 1) {
-        for (int64_t i = 0; i < tasks; i++)
-            fn(ctx, i, 0);
+        for (int64_t i = 0; i < tasks; i++) fn(ctx, i, 0);
     } else {
         p->fn = fn;
         p->ctx = ctx;
@@ -199,8 +196,7 @@ void pool_close(Pool *p)
     pthread_mutex_lock(&p->lock);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 1; i < p->threads; i++)
-        pthread_join(p->worker[i].id, NULL);
+    for (int i = 1; i < p->threads; i++) pthread_join(p->worker[i].id, NULL);
     pthread_cond_destroy(&p->done);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);

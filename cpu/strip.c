@@ -40,8 +40,7 @@ Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
     // j + (phase + lo - k*dil) / s, for those k where this divides; the
     // largest k comes first, so that positions ascend
     int64_t k = g->k[i] - 1;
-    while (k >= 0 && (phase + g->lo[i] - k * dil) % s)
-        k--;
+    while (k >= 0 && (phase + g->lo[i] - k * dil) % s) k--;
     if (k < 0) return a;
     a.k0 = k;
     a.first = (phase + g->lo[i] - k * dil) / s;

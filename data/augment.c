@@ -55,8 +55,7 @@ typedef struct Channel {
 static void contrast(Channel c, float factor)
 {
     double sum = 0;
-    for (int64_t i = 0; i < c.count; i++)
-        sum += (double)c.x[i * c.step];
+    for (int64_t i = 0; i < c.count; i++) sum += (double)c.x[i * c.step];
     float mean = (float)(sum / (double)c.count);
     for (int64_t i = 0; i < c.count; i++)
         c.x[i * c.step] = mean + factor * (c.x[i * c.step] - mean);
@@ -64,8 +63,7 @@ static void contrast(Channel c, float factor)
 
 static void brightness(Channel c, float by)
 {
-    for (int64_t i = 0; i < c.count; i++)
-        c.x[i * c.step] += by;
+    for (int64_t i = 0; i < c.count; i++) c.x[i * c.step] += by;
 }
 
 static void gamma_curve(Channel c, float exponent)

@@ -59,6 +59,8 @@ int dataset_field(const Dataset *ds, const char *name)
 /* The label values are told apart and none is 0. */
 static bool options_check(const DatasetOptions *o)
 {
+    if (o->nonzero && o->label_count)
+        return fail_usage("labels: a list, or every value but 0, not both");
     if (o->label_count < 0 || o->label_count > MAX_LABELS)
         return fail_usage("labels: %d values, wanted at most %d",
                           o->label_count, MAX_LABELS);
@@ -273,6 +275,7 @@ static double value_at(const Volume *v, int64_t i)
 static int class_of(const DatasetOptions *o, bool ready, double value)
 {
     if (value == 0) return 0;
+    if (o->nonzero) return isfinite(value) ? 1 : -1;
     for (int i = 0; i < o->label_count; i++)
         if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
     return -1;
@@ -282,8 +285,8 @@ static int class_of(const DatasetOptions *o, bool ready, double value)
 static void labels_text(const DatasetOptions *o, bool ready, char *text,
                         size_t room)
 {
-    int at = snprintf(text, room, "0");
-    for (int i = 0; i < o->label_count; i++) {
+    int at = snprintf(text, room, o->nonzero ? "0, all else as 1" : "0");
+    for (int i = 0; !o->nonzero && i < o->label_count; i++) {
         if ((size_t)at + 20 > room) {
             snprintf(text + at, room - (size_t)at, ", ...");
             return;
@@ -369,10 +372,8 @@ static bool join_channels(Volume *a, Volume *b)
         const float *xa = a->voxels.data, *xb = b->voxels.data;
         float *y = out.voxels.data;
         for (int64_t p = 0; p < positions(dim); p++) {
-            for (int k = 0; k < ca; k++)
-                *y++ = *xa++;
-            for (int k = 0; k < cb; k++)
-                *y++ = *xb++;
+            for (int k = 0; k < ca; k++) *y++ = *xa++;
+            for (int k = 0; k < cb; k++) *y++ = *xb++;
         }
         volume_free(a);
         *a = out;
@@ -441,8 +442,7 @@ int dataset_patients(const Dataset *ds)
 {
     const char **name = mem_alloc((size_t)ds->count * sizeof *name);
     if (!name) return 0;
-    for (int i = 0; i < ds->count; i++)
-        name[i] = ds->cases[i].patient;
+    for (int i = 0; i < ds->count; i++) name[i] = ds->cases[i].patient;
     qsort(name, (size_t)ds->count, sizeof *name, text_order);
     int n = 0;
     for (int i = 0; i < ds->count; i++)

@@ -83,6 +83,9 @@ typedef struct DatasetOptions {
      * number of voxels. */
     int32_t labels[MAX_LABELS];
     int label_count;
+    /* Every value but 0 is class 1 (a brain without its skull as mask, say);
+     * NIfTI only. */
+    bool nonzero;
     /* A mask (or a further channel) on another grid than the image of its case
      * is brought there, labels by nearest neighbour, instead of being an
      * error. */

@@ -307,6 +307,9 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
     Search q = {.how = how};
     bool ok = false;
     *out = NULL;
+    if (how->all.nonzero)
+        return fail_usage("labels = \"nonzero\" is for NIfTI masks; list the "
+                          "values of a DICOM mask, as in labels = {255}");
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     if (!dicom_ready()) return false;
     if (!dataset_begin(&how->all, &q.b)) return false;

@@ -145,8 +145,7 @@ static bool file_matches(const Found *f, const char *pattern, char key[KEY_MAX])
 static int literal_length(const char *pattern)
 {
     int n = 0;
-    for (; *pattern; pattern++)
-        n += *pattern != '*';
+    for (; *pattern; pattern++) n += *pattern != '*';
     return n;
 }
 
@@ -170,8 +169,8 @@ static bool match_files(const Files *files, const char *pattern,
             mine = literal_length(all[k]) <= literal_length(pattern) ||
                    !file_matches(&files->at[i], all[k], other);
         if (!mine) continue;
-        // a pattern without a star names one file
-        const char *name = *key ? key : files->at[i].name;
+        // patterns without stars name one file each, and these belong together
+        const char *name = *key ? key : all[0];
         Match *m = &out->at[out->count++];
         *m = (Match){arena_strdup(mem, name), &files->at[i]};
         if (!m->key) return false;
@@ -337,8 +336,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     builder_field(b, "image", FIELD_IMAGE);
     if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL);
     if (folder) {
-        for (int i = 0; i < how->images; i++)
-            plan.pattern[i] = how->image[i];
+        for (int i = 0; i < how->images; i++) plan.pattern[i] = how->image[i];
         if (!how->images) plan.pattern[plan.images++] = "*";
         plan.patterns = plan.images;
         if (how->mask) plan.pattern[plan.patterns++] = how->mask;

@@ -183,8 +183,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
         if (c.bad() || !from) return EC_CorruptedData;
         const size_t step = form.allocated / 8;
         memset(out, 0, samples * step);
-        for (size_t i = 0; i < samples; i++)
-            out[i * step] = from[i];
+        for (size_t i = 0; i < samples; i++) out[i * step] = from[i];
         return EC_Normal;
     }
     if (bits == 16 && form.allocated == 16 && e->getLength() >= 2 * samples) {

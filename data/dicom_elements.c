@@ -99,8 +99,7 @@ void elements_free(Elements *l)
 // FNV-1a, then mixed so that every bit depends on all (splitmix64)
 static uint64_t hash64(const char *key, uint64_t h)
 {
-    for (; *key; key++)
-        h = (h ^ (unsigned char)*key) * 0x100000001B3u;
+    for (; *key; key++) h = (h ^ (unsigned char)*key) * 0x100000001B3u;
     h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9u;
     h = (h ^ h >> 27) * 0x94D049BB133111EBu;
     return h ^ h >> 31;
@@ -128,8 +127,7 @@ char *uid_from(const char *key, char uid[UID_TEXT])
         digits[n++] = (char)('0' + rest);
     }
     int at = snprintf(uid, UID_TEXT, "2.25.");
-    while (n)
-        uid[at++] = digits[--n];
+    while (n) uid[at++] = digits[--n];
     uid[at] = 0;
     return uid;
 }

@@ -149,8 +149,7 @@ static bool jpeg_end(const Walk *w, const WalkElement *e)
 {
     const uint8_t *p = w->bytes + e->offset;
     size_t n = e->length;
-    while (n && !p[n - 1])
-        n--;
+    while (n && !p[n - 1]) n--;
     if (n >= 2 && p[n - 2] == 0xFF && p[n - 1] == 0xD9) return true;
     return jpeg_fail(w, "no end of image");
 }

@@ -7,10 +7,8 @@ enum { MAX_FRAMES = 1 << 24 };
 bool header_decimal(const char *text, size_t length, double *out)
 {
     size_t i = 0, end = length;
-    while (i < end && text[i] == ' ')
-        i++;
-    while (end > i && (text[end - 1] == ' ' || !text[end - 1]))
-        end--;
+    while (i < end && text[i] == ' ') i++;
+    while (end > i && (text[end - 1] == ' ' || !text[end - 1])) end--;
     bool minus = i < end && text[i] == '-';
     if (i < end && (text[i] == '-' || text[i] == '+')) i++;
     // digits beyond 18 only move the point
@@ -58,10 +56,8 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
     const uint8_t *nul = n ? memchr(p, 0, n) : NULL;
     if (nul) n = (size_t)(nul - p);
-    while (n && p[n - 1] == ' ')
-        n--;
-    while (n && *p == ' ')
-        p++, n--;
+    while (n && p[n - 1] == ' ') n--;
+    while (n && *p == ' ') p++, n--;
     char *text = arena_alloc(arena, n + 1);
     if (!text) return NULL;
     for (size_t i = 0; i < n; i++)
@@ -87,8 +83,7 @@ static const char *charset(const Walk *w, char text[24])
     if (!e || !e->length) return "unknown";
     size_t n = e->length;
     const uint8_t *p = w->bytes + e->offset;
-    while (n && (p[n - 1] == ' ' || !p[n - 1]))
-        n--;
+    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
     return shown(p, n, text);
 }
 
@@ -124,8 +119,7 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
         const uint8_t *bar = memchr(p, '\\', n);
         size_t piece = bar ? (size_t)(bar - p) : n;
         if (!header_decimal((const char *)p, piece, &out[i])) {
-            while (piece && (p[piece - 1] == ' ' || !p[piece - 1]))
-                piece--;
+            while (piece && (p[piece - 1] == ' ' || !p[piece - 1])) piece--;
             return dicom_fail(w->path, e->tag, NULL,
                               "number \"%s\" not a decimal string",
                               shown(p, piece, text));
@@ -220,8 +214,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
          n != floor(n) || n < 1 || n > MAX_FRAMES)) {
         const uint8_t *p = w->bytes + frames->offset;
         size_t length = frames->length;
-        while (length && p[length - 1] <= ' ')
-            length--;
+        while (length && p[length - 1] <= ' ') length--;
         return dicom_fail(w->path, TAG_NumberOfFrames, NULL,
                           "NumberOfFrames \"%s\" is not a number from 1 to %d",
                           shown(p, length, text), MAX_FRAMES);
@@ -293,8 +286,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
         walk_find(w, WALK_ROOT, TAG_PhotometricInterpretation);
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
-    while (n && (p[n - 1] == ' ' || !p[n - 1]))
-        n--;
+    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
     bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
                 (p[10] == '1' || p[10] == '2');
     char text[24];
@@ -326,10 +318,8 @@ static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
     if (filled(w, e)) {
         const uint8_t *p = w->bytes + e->offset;
         size_t n = e->length;
-        while (n && (p[n - 1] == ' ' || !p[n - 1]))
-            n--;
-        while (n && *p == ' ')
-            p++, n--;
+        while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+        while (n && *p == ' ') p++, n--;
         if (!header_decimal((const char *)p, n, &slope) || slope == 0)
             return dicom_fail(w->path, TAG_RescaleSlope, NULL,
                               "RescaleSlope is %s",

@@ -81,8 +81,7 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
 static int64_t stored_value(const uint8_t *p, const DicomHeader *h)
 {
     uint64_t v = p[0];
-    for (int b = 1; b < h->allocated / 8; b++)
-        v |= (uint64_t)p[b] << 8 * b;
+    for (int b = 1; b < h->allocated / 8; b++) v |= (uint64_t)p[b] << 8 * b;
     uint64_t range = (uint64_t)1 << h->stored;
     v &= range - 1;
     if (h->is_signed && v >= range / 2) return (int64_t)v - (int64_t)range;
@@ -188,8 +187,7 @@ static bool narrow(Volume *v)
     Volume small;
     if (!volume_new(&small, v->voxels.dim, I16)) return false;
     int16_t *to = small.voxels.data;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (int16_t)from[i];
+    for (int64_t i = 0; i < n; i++) to[i] = (int16_t)from[i];
     memcpy(small.affine, v->affine, sizeof v->affine);
     small.unit = v->unit;
     volume_free(v);

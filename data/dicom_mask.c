@@ -161,8 +161,7 @@ static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
                           (double)c->value, (long long)c->voxels);
     if (o->labels) return true;
     int others = 0;
-    for (int v = 1; v < 255; v++)
-        others += c->seen[v];
+    for (int v = 1; v < 255; v++) others += c->seen[v];
     if (c->seen[255] && !others)
         return dicom_fail(mask->folder, TAG_PixelData, "labels = {255}",
                           "mask of the values 0 and 255");
@@ -297,8 +296,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     memcpy(out->affine, g->affine, sizeof out->affine);
     out->unit = UNIT_LABEL;
     TRY(slot = ARENA_NEW(&scratch, int32_t, g->d));
-    for (int32_t i = 0; i < g->d; i++)
-        slot[i] = i;
+    for (int32_t i = 0; i < g->d; i++) slot[i] = i;
     MaskTarget own = {.series = mask, .slices = h, .grid = *g};
     TRY(load_paired(&own, mask, h, slot, read, o, out, notes));
     TRY(mask_resample(t, out));
@@ -324,8 +322,7 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     int32_t *slot = ARENA_NEW(&scratch, int32_t, mask->count);
     TRY(slot);
     Rule rule = BY_INSTANCE_UID;
-    while (rule < NO_RULE && !pair_by(rule, t, h, mask->count, slot))
-        rule++;
+    while (rule < NO_RULE && !pair_by(rule, t, h, mask->count, slot)) rule++;
     bool placed = true;
     for (int32_t i = 0; i < mask->count; i++)
         placed = placed && h[i].has_position && h[i].has_orientation &&

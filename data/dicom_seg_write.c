@@ -83,8 +83,7 @@ static bool copy_source(SegWriter *s)
         if (!wanted) continue;
         int n = e && e->length < 900 ? (int)e->length : 0;
         const char *p = e ? (const char *)f.walk.bytes + e->offset : "";
-        while (n && (p[n - 1] == ' ' || !p[n - 1]))
-            n--;
+        while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
         elements_put(&s->list, (uint32_t)tags[i], "%.*s", n, p);
     }
     dicom_file_close(&f);
@@ -164,8 +163,7 @@ static void put_segments(SegWriter *s)
     elements_open(l, TAG_SegmentSequence);
     for (int32_t i = 0; i < s->count; i++) {
         size_t c = 0;
-        while (*codes[c].name && strcmp(codes[c].name, s->names[i]))
-            c++;
+        while (*codes[c].name && strcmp(codes[c].name, s->names[i])) c++;
         elements_item(l);
         elements_code(l, TAG_SegmentedPropertyCategoryCodeSequence,
                       codes[c].category, "SCT", codes[c].category_text);
@@ -309,8 +307,7 @@ static void name_file(SegWriter *s)
     const uint8_t *labels = s->mask->voxels.data;
     int64_t n = positions(s->mask->voxels.dim);
     uint64_t h = 0xCBF29CE484222325u;
-    for (int64_t i = 0; i < n; i++)
-        h = (h ^ labels[i]) * 0x100000001B3u;
+    for (int64_t i = 0; i < n; i++) h = (h ^ labels[i]) * 0x100000001B3u;
     for (int32_t i = 0; i < s->count; i++)
         for (const char *p = s->names[i]; *p; p++)
             h = (h ^ (unsigned char)*p) * 0x100000001B3u;

@@ -92,8 +92,7 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
         // shorten to the part before a slash that both folders share
         while (common && (strncmp(h[i].path, h->path, common) ||
                           h[i].path[common] != '/'))
-            do
-                common--;
+            do common--;
             while (common && h->path[common] != '/');
     }
     const char *folder = common
@@ -125,14 +124,12 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
     qsort(h, (size_t)n, sizeof *h, by_instance);
     for (int32_t i = 0, end; i < n; i = end) {
         end = i + 1;
-        while (end < n && !compare_series(&h[i], &h[end]))
-            end++;
+        while (end < n && !compare_series(&h[i], &h[end])) end++;
         bool split = repeats(h + i, end - i);
         qsort(h + i, (size_t)(end - i), sizeof *h, split ? by_folder : by_path);
         for (int32_t a = i, b; a < end; a = b) {
             b = split ? a + 1 : end;
-            while (b < end && !compare_folders(h[a].path, h[b].path))
-                b++;
+            while (b < end && !compare_folders(h[a].path, h[b].path)) b++;
             if (!add_series(h + a, b - a, arena, &found[count++])) return false;
         }
     }

@@ -235,8 +235,7 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     for (int32_t i = 0; i < n; i++)
         p[i] = (Placed){stack_project(normal, h[i].position_mm), h[i]};
     qsort(p, (size_t)n, sizeof *p, compare_placed);
-    for (int32_t i = 0; i < n; i++)
-        h[i] = p[i].header;
+    for (int32_t i = 0; i < n; i++) h[i] = p[i].header;
     for (int a = 0; a < 3; a++) {
         out->grid.affine[a][0] = h->orientation[a] * h->spacing_mm[1];
         out->grid.affine[a][1] = h->orientation[3 + a] * h->spacing_mm[0];

@@ -417,8 +417,7 @@ static bool read_syntax(Cursor *c)
     }
     size_t n = e->length < sizeof w->syntax ? e->length : sizeof w->syntax - 1;
     memcpy(w->syntax, w->bytes + e->offset, n);
-    while (n && (!w->syntax[n - 1] || w->syntax[n - 1] == ' '))
-        n--;
+    while (n && (!w->syntax[n - 1] || w->syntax[n - 1] == ' ')) n--;
     w->syntax[n] = 0;
     for (size_t i = 0; i < n; i++)
         if (!strchr("0123456789.", w->syntax[i])) w->syntax[i] = '?';

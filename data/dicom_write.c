@@ -181,15 +181,12 @@ static void draw_order(const DicomWrite *how, int draw, uint32_t n,
              .stream = RNG_PHANTOM,
              .op = (uint16_t)draw,
              .sample = rng_hash(how->description)};
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = i;
+    for (uint32_t i = 0; i < n; i++) order[i] = i;
     if (!how->shuffle || n < 2) return;
     rng_permutation(&r, n, order);
     bool same = true;
-    for (uint32_t i = 0; i < n; i++)
-        same = same && order[i] == i;
-    for (uint32_t i = 0; same && i < n; i++)
-        order[i] = (i + 1) % n;
+    for (uint32_t i = 0; i < n; i++) same = same && order[i] == i;
+    for (uint32_t i = 0; same && i < n; i++) order[i] = (i + 1) % n;
 }
 
 static bool check_arguments(const char *folder, const Volume *v,

@@ -70,8 +70,7 @@ static bool member_end(Gunzip *g)
     const uint8_t *p = g->z.next_in;
     size_t rest = g->z.avail_in + g->left, zeros = 0;
     if (gzip_is(p, rest)) return inflateReset(&g->z) == Z_OK;
-    while (zeros < rest && !p[zeros])
-        zeros++;
+    while (zeros < rest && !p[zeros]) zeros++;
     if (zeros < rest)
         return fail_data("%zu bytes after the end of the gzip data at byte %zu",
                          rest, g->size - rest);

@@ -165,8 +165,7 @@ static void loader_destroy(Loader *l)
 {
     for (int i = 0; i < l->slots && l->slot; i++) {
         mem_free(l->slot[i].id);
-        for (int f = 0; f < MAX_FIELDS; f++)
-            mem_free(l->slot[i].data[f]);
+        for (int f = 0; f < MAX_FIELDS; f++) mem_free(l->slot[i].data[f]);
     }
     pthread_cond_destroy(&l->ready);
     pthread_cond_destroy(&l->work);
@@ -338,8 +337,7 @@ void loader_close(Loader *l)
     pipeline_wake(l->pipeline);
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->work);
-    while (l->users > 1 && now_s() < until)
-        wait_ready(l, until - now_s());
+    while (l->users > 1 && now_s() < until) wait_ready(l, until - now_s());
     for (int i = 0; i < l->options.workers && l->started; i++) {
         Worker *w = &l->worker[i];
         bool over = w->over;
@@ -383,8 +381,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
         for (int64_t b = l->taken; b < l->begun; b++) {
             Slot *s = &l->slot[b % l->slots];
             s->batch.count = s->started;
-            while (s->done < s->started)
-                wait_ready(l, 1);
+            while (s->done < s->started) wait_ready(l, 1);
         }
         l->taken = l->begun;
         l->epoch = epoch;

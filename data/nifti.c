@@ -372,8 +372,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
         bool large = n.w > INT16_MAX || n.h > INT16_MAX || n.d > INT16_MAX;
         *h = (NiftiHeader){.version = large ? 2 : 1,
                            .dim = {3, n.w, n.h, n.d, 1, 1, 1, 1}};
-        for (int i = 4; i < 8; i++)
-            h->pixdim[i] = 1;
+        for (int i = 4; i < 8; i++) h->pixdim[i] = 1;
         nifti_header_place(h, there.affine);
         return true;
     }

@@ -98,8 +98,7 @@ static double load(const uint8_t *p, char type, bool big)
 {
     uint8_t b[8] = {0};
     size_t n = width(type);
-    for (size_t i = 0; i < n; i++)
-        b[i] = p[big ? n - 1 - i : i];
+    for (size_t i = 0; i < n; i++) b[i] = p[big ? n - 1 - i : i];
     int16_t s;
     int32_t w;
     int64_t l;
@@ -148,8 +147,7 @@ typedef double Values[FIELD_COUNT][12];
 static void values_get(const NiftiHeader *h, Values v)
 {
     memset(v, 0, sizeof(Values));
-    for (int i = 0; i < 8; i++)
-        v[DIM][i] = (double)h->dim[i];
+    for (int i = 0; i < 8; i++) v[DIM][i] = (double)h->dim[i];
     memcpy(v[PIXDIM], h->pixdim, sizeof h->pixdim);
     memcpy(v[QUATERN], h->quatern, sizeof h->quatern);
     memcpy(v[OFFSET], h->offset, sizeof h->offset);
@@ -345,8 +343,7 @@ static bool qform_affine(const NiftiHeader *h, double m[4][4])
     // pixdim[0] is the handedness; 0 means 1, as in the reference reader
     if (h->pixdim[0] < 0) s[2] = -s[2];
     for (int r = 0; r < 3; r++) {
-        for (int k = 0; k < 3; k++)
-            m[r][k] = turn[r][k] * s[k];
+        for (int k = 0; k < 3; k++) m[r][k] = turn[r][k] * s[k];
         m[r][3] = h->offset[r];
     }
     return true;
@@ -377,8 +374,7 @@ static double apart(const NiftiHeader *h, double a[4][4], double b[4][4],
                         corner & 4 ? n.d - 0.5 : -0.5, 1};
         double gap[3] = {0};
         for (int r = 0; r < 3; r++)
-            for (int k = 0; k < 4; k++)
-                gap[r] += (a[r][k] - b[r][k]) * at[k];
+            for (int k = 0; k < 4; k++) gap[r] += (a[r][k] - b[r][k]) * at[k];
         worst = fmax(worst, hypot(hypot(gap[0], gap[1]), gap[2]));
     }
     return worst;
@@ -423,8 +419,7 @@ static bool choose(const NiftiHeader *h, const NiftiOptions *o, double m[4][4])
                          o->form == NIFTI_BOTH ? "sform_code are 0" : "",
                          h->pixdim[1], h->pixdim[2], h->pixdim[3]);
     if (!spacing_of(h, s)) return false;
-    for (int k = 0; k < 3; k++)
-        m[k][k] = s[k];
+    for (int k = 0; k < 3; k++) m[k][k] = s[k];
     return true;
 }
 
@@ -501,8 +496,7 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
         q[i] = i == top ? root
                         : (i < top ? pair[i][top] : pair[top][i]) / (4 * root);
     // b, c, d are stored for a >= 0
-    for (int i = 0; i < 3; i++)
-        h->quatern[i] = q[0] < 0 ? -q[i + 1] : q[i + 1];
+    for (int i = 0; i < 3; i++) h->quatern[i] = q[0] < 0 ? -q[i + 1] : q[i + 1];
 }
 
 size_t nifti_header_bytes(const NiftiHeader *h,

@@ -17,10 +17,8 @@ static void partition_at(float *x, int64_t n, int64_t k)
         float pivot = x[lo + (hi - lo) / 2];
         int64_t i = lo, j = hi;
         while (i <= j) {
-            while (x[i] < pivot)
-                i++;
-            while (x[j] > pivot)
-                j--;
+            while (x[i] < pivot) i++;
+            while (x[j] > pivot) j--;
             if (i > j) break;
             float t = x[i];
             x[i++] = x[j];

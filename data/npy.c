@@ -29,8 +29,7 @@ typedef struct Text {
 
 static void skip_space(Text *t)
 {
-    while (t->p < t->end && strchr(" \t\r\n", *t->p) && *t->p)
-        t->p++;
+    while (t->p < t->end && strchr(" \t\r\n", *t->p) && *t->p) t->p++;
 }
 
 /* Pass over `c`, with space before it; false without a reason. */
@@ -68,8 +67,7 @@ static bool quoted(Text *t, char *word, size_t room)
         return unexpected(t, "a quoted word");
     char quote = *t->p;
     const char *begin = t->p + 1, *p = begin;
-    while (p < t->end && *p != quote && *p != '\\')
-        p++;
+    while (p < t->end && *p != quote && *p != '\\') p++;
     size_t n = (size_t)(p - begin);
     if (p == t->end || *p != quote || n >= room)
         return unexpected(t, "a short quoted word");
@@ -172,8 +170,7 @@ static bool read_header(Text t, Header *h)
         char key[32];
         unsigned k = 0;
         if (!quoted(&t, key, sizeof key) || !expect(&t, ':')) return false;
-        while (k < 3 && strcmp(key, keys[k]))
-            k++;
+        while (k < 3 && strcmp(key, keys[k])) k++;
         if (k == 3) return fail_data("header has the unknown key '%s'", key);
         if (h->seen >> k & 1)
             return fail_data("header has the key '%s' twice", key);
@@ -209,8 +206,7 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
     size_t at = MAGIC + 2, wide = major == 1 ? 2 : 4, length = 0;
     if (size < at + wide)
         return fail_data("file ends inside the header, at byte %zu", size);
-    for (size_t i = 0; i < wide; i++)
-        length |= (size_t)b[at + i] << (8 * i);
+    for (size_t i = 0; i < wide; i++) length |= (size_t)b[at + i] << (8 * i);
     at += wide;
     if (length > LONGEST_HEADER)
         return fail_data("header of %zu bytes, limit %d", length,

@@ -91,6 +91,5 @@ void number_copy(const void *in, NumberType t, int64_t count, void *out)
     memcpy(out, in, (size_t)count * (size_t)t.bytes);
     if (!t.big || t.bytes == 1) return;
     uint16_t *x = out;
-    for (int64_t i = 0; i < count; i++)
-        x[i] = __builtin_bswap16(x[i]);
+    for (int64_t i = 0; i < count; i++) x[i] = __builtin_bswap16(x[i]);
 }

@@ -181,8 +181,7 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
            !pthread_create(&thread[started], NULL, open_some, &o))
         started++;
     open_some(&o);
-    for (int i = 0; i < started; i++)
-        pthread_join(thread[i], NULL);
+    for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
     pthread_mutex_destroy(&o.lock);
     return o.failed == p->ds->count || err_set(o.kind, o.text);
 }
@@ -418,8 +417,7 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
             hi[k] = i && hi[k] > at[k] ? hi[k] : at[k];
         }
     }
-    for (int k = 0; k < 6; k++)
-        range_text(lo[k], hi[k], text[k], 40);
+    for (int k = 0; k < 6; k++) range_text(lo[k], hi[k], text[k], 40);
 }
 
 char *pipeline_report(Pipeline *p, Arena *mem)

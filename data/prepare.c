@@ -73,8 +73,7 @@ static void select_labels(Volume *v, const DataStep *s)
     uint8_t map[256] = {0}, *x = v->voxels.data;
     for (int i = 0; i < (int)s->select.labels_count; i++)
         map[(int)s->select.labels[i]] = 1;
-    for (int64_t i = 0; i < numel(v->voxels.dim); i++)
-        x[i] = map[x[i]];
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++) x[i] = map[x[i]];
 }
 
 static void clamp(Volume *v, const DataStep *s)
@@ -134,8 +133,7 @@ static uint64_t volume_hash(const Volume *v)
     const uint64_t head[] = {(uint64_t)n.d, (uint64_t)n.h, (uint64_t)n.w,
                              (uint64_t)n.c};
     uint64_t h = 0xcbf29ce484222325u;
-    for (int i = 0; i < 4; i++)
-        h = (h ^ head[i]) * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < 4; i++) h = (h ^ head[i]) * 0x9E3779B97F4A7C15u;
     const float *x = v->voxels.data;
     for (int64_t i = 0; i < numel(n); i++) {
         uint32_t bits;

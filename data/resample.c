@@ -80,13 +80,11 @@ static void fill(const Job *j, int64_t i, int64_t count)
         int16_t s = 0; // also for NaN
         if (v >= 0 || v < 0)
             s = v > 32767 ? 32767 : v < -32768 ? -32768 : (int16_t)v;
-        for (int64_t k = 0; k < count; k++)
-            ((int16_t *)y)[i + k] = s;
+        for (int64_t k = 0; k < count; k++) ((int16_t *)y)[i + k] = s;
         break;
     }
     default:
-        for (int64_t k = 0; k < count; k++)
-            ((float *)y)[i + k] = j->outside;
+        for (int64_t k = 0; k < count; k++) ((float *)y)[i + k] = j->outside;
     }
 }
 
@@ -259,8 +257,7 @@ static bool resample_separable(const Job *j)
     resample_lines(j, taps, line);
     ok = true;
 done:
-    for (int a = 0; a < 3; a++)
-        mem_free(taps[a]);
+    for (int a = 0; a < 3; a++) mem_free(taps[a]);
     mem_free(line);
     return ok;
 }

@@ -39,14 +39,12 @@ static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
         patients_free(p);
         return false;
     }
-    for (int i = 0; i < ds->count; i++)
-        p->name[i] = ds->cases[i].patient;
+    for (int i = 0; i < ds->count; i++) p->name[i] = ds->cases[i].patient;
     qsort(p->name, n, sizeof *p->name, text_order);
     for (int i = 0; i < ds->count; i++)
         if (!i || strcmp(p->name[i], p->name[p->count - 1]))
             p->name[p->count++] = p->name[i];
-    for (int i = 0; i < p->count; i++)
-        p->part[i] = -1;
+    for (int i = 0; i < p->count; i++) p->part[i] = -1;
     const Rng draw = {.seed = seed, .stream = RNG_SPLIT};
     rng_permutation(&draw, (uint32_t)p->count, p->order);
     return true;
@@ -100,8 +98,7 @@ static bool take_drawn(Patients *p, int count, int part)
 static int patients_free_count(const Patients *p)
 {
     int n = 0;
-    for (int i = 0; i < p->count; i++)
-        n += p->part[i] < 0;
+    for (int i = 0; i < p->count; i++) n += p->part[i] < 0;
     return n;
 }
 

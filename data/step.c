@@ -26,8 +26,7 @@ const StepInfo step_info[STEP_COUNT] = {
 StepId step_find(const char *name)
 {
     int i = 0;
-    while (i < STEP_COUNT && strcmp(step_info[i].name, name))
-        i++;
+    while (i < STEP_COUNT && strcmp(step_info[i].name, name)) i++;
     return (StepId)i;
 }
 
@@ -78,8 +77,7 @@ static bool count_fits(const StepAttr *a, int count)
 static int choice_count(const char *choices)
 {
     int n = 1;
-    for (; *choices; choices++)
-        n += *choices == '|';
+    for (; *choices; choices++) n += *choices == '|';
     return n;
 }
 
@@ -111,8 +109,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
                           row, name, value[0], value[1]);
     double *word = s->word + at;
     if (a->kind == 'L') *word++ = count;
-    for (int i = 0; i < count; i++)
-        word[i] = value[i];
+    for (int i = 0; i < count; i++) word[i] = value[i];
     if (a->kind == 'V' && count == 1) word[1] = word[2] = word[0];
     return true;
 }
@@ -121,8 +118,7 @@ char *step_choice(const StepAttr *attr, double value,
                   char text[STEP_CHOICE_TEXT])
 {
     const char *from = attr->choices;
-    for (int i = (int)value; i > 0; i--)
-        from = strchr(from, '|') + 1;
+    for (int i = (int)value; i > 0; i--) from = strchr(from, '|') + 1;
     snprintf(text, STEP_CHOICE_TEXT, "%.*s", (int)strcspn(from, "|"), from);
     return text;
 }
@@ -352,16 +348,14 @@ static bool parse_line(const char *text, size_t length, Steps *out)
 {
     char name[32];
     size_t n = 0;
-    while (n < length && text[n] != ' ')
-        n++;
+    while (n < length && text[n] != ' ') n++;
     snprintf(name, sizeof name, "%.*s", (int)n, text);
     StepId id = step_find(name);
     if (id == STEP_COUNT) return fail_data("no step \"%s\"", name);
     DataStep s = step_default(id);
     for (size_t at = n; at < length;) {
         size_t end = ++at;
-        while (end < length && text[end] != ' ')
-            end++;
+        while (end < length && text[end] != ' ') end++;
         if (end > at && !parse_attr(&s, text + at, end - at)) return false;
         at = end;
     }

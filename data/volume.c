@@ -19,8 +19,7 @@ bool volume_new(Volume *v, Dims dim, Dtype type)
 {
     CHECK(type == F32 || type == I16 || type == U8);
     *v = (Volume){.voxels = {dim, type, RANK_MAX, NULL}};
-    for (int i = 0; i < 4; i++)
-        v->affine[i][i] = 1;
+    for (int i = 0; i < 4; i++) v->affine[i][i] = 1;
     if (dim.n != 1 || !dims_valid(dim, type)) {
         int w = dim.w, h = dim.h, d = dim.d, c = dim.c;
         memset(v, 0, sizeof *v);
@@ -90,8 +89,7 @@ bool affine_invert(double a[4][4], double out[4][4])
                          "directions (determinant %g)",
                          det);
     for (int r = 0; r < 3; r++)
-        for (int c = 0; c < 3; c++)
-            inv[r][c] /= det;
+        for (int c = 0; c < 3; c++) inv[r][c] /= det;
     for (int r = 0; r < 3; r++)
         inv[r][3] =
             -(inv[r][0] * a[0][3] + inv[r][1] * a[1][3] + inv[r][2] * a[2][3]);
@@ -161,8 +159,7 @@ bool volume_same_grid(const Volume *a, const Volume *b)
     bool same = n.d == m.d && n.h == m.h && n.w == m.w;
     double edge = INFINITY, worst = 0, s[3];
     volume_spacing_mm(a, s);
-    for (int i = 0; i < 3; i++)
-        edge = fmin(edge, s[i]);
+    for (int i = 0; i < 3; i++) edge = fmin(edge, s[i]);
     for (int corner = 0; same && corner < 8; corner++) {
         double p[3], q[3], w = corner & 1 ? n.w - 0.5 : -0.5,
                            h = corner & 2 ? n.h - 0.5 : -0.5,
@@ -299,12 +296,10 @@ bool volume_to_f32(const Volume *v, Volume *out)
     const void *x = v->voxels.data;
     switch (v->voxels.type) {
     case U8:
-        for (int64_t i = 0; i < count; i++)
-            y[i] = ((const uint8_t *)x)[i];
+        for (int64_t i = 0; i < count; i++) y[i] = ((const uint8_t *)x)[i];
         break;
     case I16:
-        for (int64_t i = 0; i < count; i++)
-            y[i] = ((const int16_t *)x)[i];
+        for (int64_t i = 0; i < count; i++) y[i] = ((const int16_t *)x)[i];
         break;
     default:
         memcpy(y, x, (size_t)count * sizeof *y);

@@ -138,8 +138,7 @@ static bool fill(void *ctx, int i, void *out)
         return true;
     }
     float *y = out;
-    for (int64_t k = 0; k < count; k++)
-        y[k] = (float)s->user[k];
+    for (int64_t k = 0; k < count; k++) y[k] = (float)s->user[k];
     return true;
 }
 

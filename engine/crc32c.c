@@ -56,8 +56,7 @@ uint32_t crc32c_plain(uint32_t crc, const void *data, size_t bytes)
         crc = table[7][(crc ^ p[0]) & 255] ^ table[6][(crc >> 8 ^ p[1]) & 255] ^
               table[5][(crc >> 16 ^ p[2]) & 255] ^ table[4][crc >> 24 ^ p[3]] ^
               table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
-    while (bytes--)
-        crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
+    while (bytes--) crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
     return ~crc;
 }
 
@@ -101,11 +100,9 @@ HARDWARE static uint32_t by_instruction(uint32_t start, const void *data,
         crc = moved((uint32_t)crc, over_two) ^
               moved((uint32_t)second, over_one) ^ third;
     }
-    for (; bytes >= 8; bytes -= 8, p += 8)
-        crc = step(crc, p);
+    for (; bytes >= 8; bytes -= 8, p += 8) crc = step(crc, p);
     uint32_t rest = (uint32_t)crc;
-    while (bytes--)
-        rest = _mm_crc32_u8(rest, *p++);
+    while (bytes--) rest = _mm_crc32_u8(rest, *p++);
     return ~rest;
 }
 

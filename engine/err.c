@@ -17,14 +17,14 @@ static bool store(ErrKind kind, const char *fmt, va_list ap)
     return false;
 }
 
-#define DEFINE_FAIL(name, kind)                                                \
-    bool name(const char *fmt, ...)                                            \
-    {                                                                          \
-        va_list ap;                                                            \
-        va_start(ap, fmt);                                                     \
-        store(kind, fmt, ap);                                                  \
-        va_end(ap);                                                            \
-        return false;                                                          \
+#define DEFINE_FAIL(name, kind)     \
+    bool name(const char *fmt, ...) \
+    {                               \
+        va_list ap;                 \
+        va_start(ap, fmt);          \
+        store(kind, fmt, ap);       \
+        va_end(ap);                 \
+        return false;               \
     }
 DEFINE_FAIL(fail, ERR_FAILURE)
 DEFINE_FAIL(fail_usage, ERR_USAGE)

@@ -42,9 +42,9 @@ ErrKind err_kind(void);
 bool err_set(ErrKind kind, const char *text);
 
 /* For functions with something to release: jump to their `done:` label. */
-#define TRY(e)                                                                 \
-    do {                                                                       \
-        if (!(e)) goto done;                                                   \
+#define TRY(e)               \
+    do {                     \
+        if (!(e)) goto done; \
     } while (0)
 
 /* A broken promise between two of our own functions: abort with file:line. */

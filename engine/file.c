@@ -234,8 +234,7 @@ void draft_discard(Draft *d)
 static bool sync_fd(int fd)
 {
     int failed;
-    do
-        failed = fsync(fd);
+    do failed = fsync(fd);
     while (failed && errno == EINTR);
     return !failed;
 }
@@ -432,8 +431,7 @@ bool file_lock(const char *folder, FileLock *l)
     mem_free(path);
     if (fd < 0) return fail("cannot lock %s: %s", folder, strerror(errno));
     int failed;
-    do
-        failed = flock(fd, LOCK_EX | LOCK_NB);
+    do failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);
     if (failed && errno == EWOULDBLOCK) {
         ssize_t n = pread(fd, text, sizeof text - 1, 0);

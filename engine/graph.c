@@ -57,8 +57,7 @@ static Node *append(Graph *g, const char *name, const char *where, int *out)
     *n = (Node){.name = arena_strdup(&g->mem, name ? name : ""),
                 .where = arena_strdup(&g->mem, where ? where : "")};
     if (!n->name || !n->where) return NULL;
-    for (int i = 0; i < MAX_IN; i++)
-        n->in[i] = -1;
+    for (int i = 0; i < MAX_IN; i++) n->in[i] = -1;
     *out = g->count++;
     return n;
 }
@@ -164,8 +163,7 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
 void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
 {
     memset(used, 0, (size_t)g->count * sizeof *used);
-    for (int i = 0; i < roots; i++)
-        used[root[i]] = true;
+    for (int i = 0; i < roots; i++) used[root[i]] = true;
     // operands have smaller numbers, so one pass down sees every ancestor
     for (int i = g->count - 1; i >= 0; i--)
         for (int k = 0; used[i] && k < MAX_IN; k++)
@@ -251,8 +249,7 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
         put(&t, "\n");
     }
     put(&t, "root");
-    for (int i = 0; i < roots; i++)
-        put(&t, " %d", number[root[i]]);
+    for (int i = 0; i < roots; i++) put(&t, " %d", number[root[i]]);
     put(&t, "\n");
     TRY(t.ok);
     *text = arena_strdup(mem, t.at);
@@ -326,8 +323,7 @@ static bool parse_operands(const Graph *g, const char *text, int most,
                            int in[MAX_IN])
 {
     const char *all = text;
-    for (int k = 0; k < MAX_IN; k++)
-        in[k] = -1;
+    for (int k = 0; k < MAX_IN; k++) in[k] = -1;
     for (int k = 0; k < most; k++) {
         char *end;
         long v = strtol(text, &end, 10);
@@ -399,8 +395,7 @@ static bool parse_line(char *line, Graph *g)
     enum { MOST = 3 + MAX_ATTR };
     char *word[MOST + 1], *rest = line;
     int words = 0;
-    while (words <= MOST && (word[words] = strtok_r(rest, " ", &rest)))
-        words++;
+    while (words <= MOST && (word[words] = strtok_r(rest, " ", &rest))) words++;
     if (words < 2 || words > MOST)
         return fail_data("%d words, want 2 to %d", words, MOST);
     if (!strcmp(word[0], "input") || !strcmp(word[0], "param"))

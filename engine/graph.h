@@ -26,16 +26,16 @@ typedef struct Init {
 
 typedef struct Node {
     NodeKind kind;
-    Attr attr;       /* NODE_OP: which row, with which attributes     */
-    int in[MAX_IN];  /* NODE_OP: operands, -1 where absent            */
-    Tensor y;        /* extents for n = 1 and rank; data NULL, F32    */
-    char *name;      /* "enc1.conv1.weight"; an input's name; an op's
-                        label "enc1.conv1" or "", which may repeat    */
-    char *where;     /* "scripts/brain_unet.lua:56" or ""             */
-    Init init;       /* NODE_PARAM */
-    bool trained;    /* NODE_PARAM: false for running statistics      */
-    bool decayed;    /* NODE_PARAM: weight decay applies              */
-    bool batched;    /* n of y is the batch (depends on an input)     */
+    Attr attr;      /* NODE_OP: which row, with which attributes     */
+    int in[MAX_IN]; /* NODE_OP: operands, -1 where absent            */
+    Tensor y;       /* extents for n = 1 and rank; data NULL, F32    */
+    char *name;     /* "enc1.conv1.weight"; an input's name; an op's
+                       label "enc1.conv1" or "", which may repeat    */
+    char *where;    /* "scripts/brain_unet.lua:56" or ""             */
+    Init init;      /* NODE_PARAM */
+    bool trained;   /* NODE_PARAM: false for running statistics      */
+    bool decayed;   /* NODE_PARAM: weight decay applies              */
+    bool batched;   /* n of y is the batch (depends on an input)     */
 } Node;
 
 typedef struct Graph {

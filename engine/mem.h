@@ -45,7 +45,7 @@ ArenaMark arena_mark(const Arena *a);
 void arena_rewind(Arena *a, ArenaMark m); /* free all since the mark */
 void arena_release(Arena *a);             /* free all; a is empty again */
 
-#define ARENA_NEW(a, type, count)                                              \
+#define ARENA_NEW(a, type, count) \
     ((type *)arena_array(a, sizeof(type), (size_t)(count)))
 void *arena_array(Arena *a, size_t size, size_t count);
 #endif

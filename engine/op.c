@@ -12,15 +12,15 @@ _Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
 
 const OpInfo op_info[OP_COUNT] = {
 #define A(type, id, d) {#id, KIND(type), d},
-#define OP(id, n, shp, g, k, s, f, b, cpu, attrs)                              \
-    [OP_##id] = {#id,                                                          \
-                 n,                                                            \
-                 k,                                                            \
-                 f,                                                            \
-                 sizeof(((Attr *)0)->id) / 4 - 1,                              \
-                 GRAD_##g,                                                     \
-                 BOUND_##b,                                                    \
-                 shape_##shp,                                                  \
+#define OP(id, n, shp, g, k, s, f, b, cpu, attrs) \
+    [OP_##id] = {#id,                             \
+                 n,                               \
+                 k,                               \
+                 f,                               \
+                 sizeof(((Attr *)0)->id) / 4 - 1, \
+                 GRAD_##g,                        \
+                 BOUND_##b,                       \
+                 shape_##shp,                     \
                  {attrs{0}}},
 #include "ops.def"
 };
@@ -50,14 +50,12 @@ Attr op_default(Op op)
 bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 {
     const OpInfo *info = &op_info[a->op];
-    if (!x[0].dim.n)
-        return fail_usage("%s: operand 1 is missing", info->name);
+    if (!x[0].dim.n) return fail_usage("%s: operand 1 is missing", info->name);
     *y = x[0];
     y->data = NULL;
     if (!info->shape(a, x, y)) return false;
     if (!dims_valid(y->dim, F64))
-        return fail_usage("%s: the result is too large to address",
-                          info->name);
+        return fail_usage("%s: the result is too large to address", info->name);
     Dims d = y->dim;
     if (!dims_shown(d, y->rank))
         return fail_usage("%s: the result, %dx%dx%dx%dx%d as n x d x h x w x "
@@ -68,9 +66,18 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 
 /* The rows with a window spell its fields alike, but each has its own struct;
  * these macros read them without a copy of the list per row. */
-#define READ_S(r) {a->r.sd, a->r.sh, a->r.sw}
-#define READ_LO(r) {a->r.pd0, a->r.ph0, a->r.pw0}
-#define READ_HI(r) {a->r.pd1, a->r.ph1, a->r.pw1}
+#define READ_S(r)                 \
+    {                             \
+        a->r.sd, a->r.sh, a->r.sw \
+    }
+#define READ_LO(r)                   \
+    {                                \
+        a->r.pd0, a->r.ph0, a->r.pw0 \
+    }
+#define READ_HI(r)                   \
+    {                                \
+        a->r.pd1, a->r.ph1, a->r.pw1 \
+    }
 
 Window op_window(const Attr *a, const Tensor *w)
 {

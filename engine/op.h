@@ -89,9 +89,9 @@ typedef struct Step {
 typedef struct Call {
     const Attr *attr;
     const Step *step;
-    void *dev;    /* what Backend.open returned: a Pool on the CPU */
-    int threads;  /* of dev; known before it is opened             */
-    int node;     /* number in its graph: the op of a draw         */
+    void *dev;   /* what Backend.open returned: a Pool on the CPU */
+    int threads; /* of dev; known before it is opened             */
+    int node;    /* number in its graph: the op of a draw         */
     bool train;
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];

@@ -30,8 +30,7 @@ const OptimInfo optim_info[OPTIM_COUNT] = {
 OptimKind optim_find(const char *name)
 {
     int i = 0;
-    while (i < OPTIM_COUNT && strcmp(optim_info[i].name, name))
-        i++;
+    while (i < OPTIM_COUNT && strcmp(optim_info[i].name, name)) i++;
     return (OptimKind)i;
 }
 
@@ -49,8 +48,7 @@ double optim_hyper(const Optim *o, const char *name)
     CHECK((unsigned)o->kind < OPTIM_COUNT);
     const OptimInfo *info = &optim_info[o->kind];
     int i = 0;
-    while (i < info->hypers && strcmp(info->hyper[i].name, name))
-        i++;
+    while (i < info->hypers && strcmp(info->hyper[i].name, name)) i++;
     CHECK(i < info->hypers);
     return o->hyper[i];
 }

@@ -40,7 +40,7 @@ typedef struct Update {
     const Optim *optim;
     void *value, *grad, *m, *v; /* (count) each; m, v as the row has states */
     int64_t count;
-    int64_t step;      /* t: 1 at the first update                     */
+    int64_t step; /* t: 1 at the first update                     */
     double lr;
     double decay;      /* replaces the row's decay (0 for biases, say) */
     double grad_scale; /* g = grad * grad_scale                        */

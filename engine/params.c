@@ -2,9 +2,16 @@
 #include "rng.h"
 #include <string.h>
 
-static int64_t padded(int64_t elements)
+/* total += elements, rounded up to PARAM_ALIGN; values, gradients and moments
+ * together must be addressable, so that no later product overflows. */
+static bool grow(int64_t *total, int64_t elements)
 {
-    return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    const int64_t most = PTRDIFF_MAX / ((2 + MAX_STATES) * sizeof(double));
+    if (elements > most - PARAM_ALIGN - *total)
+        return fail_usage("the parameters are more than this machine can "
+                          "address");
+    *total += (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    return true;
 }
 
 bool params_list(Params *p, const Graph *g, const int *root, int roots)
@@ -32,7 +39,7 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
             Param *q = &p->list[i];
             if (q->trained == (pass == 1)) continue;
             q->at = p->total;
-            p->total += padded(numel(q->dim));
+            TRY(grow(&p->total, numel(q->dim)));
         }
         if (pass == 0) p->trained = p->total;
     }
@@ -125,8 +132,7 @@ bool params_train(Params *p, int states)
     CHECK(states <= MAX_STATES);
     size_t bytes = (size_t)p->trained * dtype_bytes(p->be->real);
     p->states = states;
-    if (!p->be->alloc(p->dev, bytes, &p->grad))
-        return within("gradients");
+    if (!p->be->alloc(p->dev, bytes, &p->grad)) return within("gradients");
     for (int i = 0; i < states; i++)
         if (!p->be->alloc(p->dev, bytes, &p->state[i]))
             return within("optimiser state");

@@ -18,18 +18,18 @@ typedef struct Param {
     Dims dim;
     int rank;
     bool trained, decayed, frozen;
-    int64_t at;       /* first element in the blocks */
+    int64_t at; /* first element in the blocks */
 } Param;
 
 typedef struct Params {
     const Backend *be;
     void *dev;
-    Param *list;      /* in the order of the graph */
+    Param *list; /* in the order of the graph */
     int count;
-    int64_t trained;  /* elements of the trained part, gaps included */
-    int64_t total;    /* of all                                      */
-    void *value;      /* (total) reals, device                       */
-    void *grad;       /* (trained); NULL until params_train          */
+    int64_t trained;         /* elements of the trained part, gaps included */
+    int64_t total;           /* of all                                      */
+    void *value;             /* (total) reals, device                       */
+    void *grad;              /* (trained); NULL until params_train          */
     void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
     int states;
 } Params;

@@ -74,8 +74,7 @@ static bool wrong(const Parser *r, const char *what)
 // strchr would find the zero at the end of its list, hence the first test
 static void skip_space(Parser *r)
 {
-    while (r->p < r->end && *r->p && strchr(" \t\r\n", *r->p))
-        r->p++;
+    while (r->p < r->end && *r->p && strchr(" \t\r\n", *r->p)) r->p++;
 }
 
 /* True and past it when the next character is c. */
@@ -246,8 +245,7 @@ static bool parse_tensor(Parser *r, StTensor *t)
         const char *key;
         if (!parse_text(r, &key)) return false;
         int k = 0;
-        while (k < KEYS && strcmp(key, keys[k]))
-            k++;
+        while (k < KEYS && strcmp(key, keys[k])) k++;
         if (k == KEYS)
             return fail_data("tensor \"%s\" has an unknown field \"%.32s\"",
                              t->name, key);
@@ -355,8 +353,7 @@ static bool parse_header(Parser *r)
         }
         if (!more_members(r, '}', &more)) return false;
     }
-    while (r->p < r->end && *r->p == ' ')
-        r->p++;
+    while (r->p < r->end && *r->p == ' ') r->p++;
     return r->p == r->end || wrong(r, "something after the last '}'");
 }
 
@@ -414,8 +411,7 @@ bool header_places(Safetensors *f, uint64_t *end)
     if (!f->count) return true;
     StTensor **order = ARENA_NEW(&f->mem, StTensor *, f->count);
     if (!order) return false;
-    for (int i = 0; i < f->count; i++)
-        order[i] = f->tensor + i;
+    for (int i = 0; i < f->count; i++) order[i] = f->tensor + i;
     qsort(order, (size_t)f->count, sizeof *order, by_place);
     for (int i = 0; i < f->count; at = order[i]->at + order[i]->bytes, i++) {
         const StTensor *t = order[i];
@@ -523,8 +519,7 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
         put_tensor(&t, tensor + i);
     }
     put_plain(&t, "}");
-    while (t.ok && t.count % ST_ALIGN)
-        put_plain(&t, " ");
+    while (t.ok && t.count % ST_ALIGN) put_plain(&t, " ");
     uint64_t length = t.count - HEADER_LENGTH;
     if (t.ok && length > ST_HEADER)
         t.ok = fail("the header would have %llu bytes (at most %d are "

@@ -32,8 +32,7 @@ static bool name_outputs(seg_model *m, const char *names)
     while (n < m->outputs && (name = strtok_r(rest, ",", &rest)))
         m->output_name[n++] = name;
     if (n < m->outputs || strtok_r(rest, ",", &rest))
-        return fail_data("%d outputs, but the names \"%s\"", m->outputs,
-                         names);
+        return fail_data("%d outputs, but the names \"%s\"", m->outputs, names);
     return true;
 }
 
@@ -48,8 +47,7 @@ static bool open_model(seg_model *m, const char *path, const char *device,
         return fail_data("%s: holds weights but no network; save it with "
                          "segengine's train or seg.model:save",
                          path);
-    if (!graph_parse(network, &m->graph, m->output, &m->outputs,
-                     MAX_OUTPUTS) ||
+    if (!graph_parse(network, &m->graph, m->output, &m->outputs, MAX_OUTPUTS) ||
         !name_outputs(m, names))
         return within("%s", path);
     for (int i = 0; i < m->graph.count; i++) {

@@ -30,7 +30,8 @@ struct Session {
     void *pool;
     size_t pool_bytes;
     int64_t count;
-    double *before; /* running statistics at the start of a step */
+    void *before; /* running statistics at the start of a step        */
+    bool finite;  /* the losses of all parts of this step so far were */
 };
 
 static bool open_device(Session *s)
@@ -65,10 +66,9 @@ bool session_open(const SessionSpec *spec, Session **out)
         s->optim = *spec->optim;
         s->spec.optim = &s->optim;
         TRY(params_train(&s->params, optim_info[s->optim.kind].states));
-        size_t run = (size_t)(s->params.total - s->params.trained) * real;
-        s->before = mem_alloc(run);
-        TRY(s->before);
     }
+    s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
+    TRY(s->before);
     ok = true;
 done:
     if (ok)
@@ -131,8 +131,8 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
     Plan *p;
     if (!plan_build(&spec, &p)) return false;
     plan_free(slot->plan);
-    *slot = (Slot){.plan = p, .train = train, .inputs = inputs,
-                   .used = ++s->clock};
+    *slot =
+        (Slot){.plan = p, .train = train, .inputs = inputs, .used = ++s->clock};
     memcpy(slot->input, input, (size_t)inputs * sizeof *input);
     *out = p;
     return true;
@@ -266,14 +266,21 @@ static bool update(Session *s, double lr, double grad_scale)
     return true;
 }
 
+/* Is p a plan of this session that has gradients? */
+static bool is_training(const Session *s, const Plan *p)
+{
+    for (int i = 0; i < MAX_PLANS; i++)
+        if (s->slot[i].plan == p) return s->slot[i].train;
+    return false;
+}
+
 static bool read_loss(Session *s, Plan *p, double *loss)
 {
     const Tensor *t = plan_value(p, s->spec.loss);
     double value[1] = {0};
     Tensor host = *t;
     host.data = value;
-    if (!s->be->download(s->dev, value, t->data, tensor_bytes(t)))
-        return false;
+    if (!s->be->download(s->dev, value, t->data, tensor_bytes(t))) return false;
     *loss = tensor_get(&host, 0);
     return true;
 }
@@ -281,7 +288,7 @@ static bool read_loss(Session *s, Plan *p, double *loss)
 bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
                         double lr, double clip_norm, StepResult *out)
 {
-    CHECK(s->trains);
+    CHECK(s->trains && is_training(s, p));
     double squares;
     PlanRun run = {.step = {s->spec.seed, s->count},
                    .backward = true,
@@ -292,13 +299,14 @@ bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
     if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
         !read_loss(s, p, &out->loss))
         return false;
+    // an infinite loss may have a finite gradient, which a later part hides
+    s->finite = (first || s->finite) && isfinite(out->loss);
     if (!last) return true;
     if (!s->be->sum_squares(s->dev, s->params.grad, s->params.trained,
                             &squares))
         return false;
     out->grad_norm = sqrt(squares);
-    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
-        return restore_running(s);
+    if (!s->finite || !isfinite(out->grad_norm)) return restore_running(s);
     // as PyTorch's clip_grad_norm_: never enlarges a gradient
     double scale = 1;
     if (clip_norm > 0 && clip_norm / (out->grad_norm + 1e-6) < 1)
@@ -316,9 +324,9 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
 bool session_blame(Session *s, Plan *p, char *text, size_t room)
 {
     Step step = {s->spec.seed, s->count};
-    if (!s->trains) return plan_blame(p, &step, text, room);
-    return keep_running(s) && plan_blame(p, &step, text, room) &&
-           restore_running(s);
+    if (!keep_running(s)) return false;
+    bool ok = plan_blame(p, &step, text, room);
+    return restore_running(s) && ok;
 }
 
 Params *session_params(Session *s)

@@ -9,8 +9,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-#define SHAPE(name)                                                            \
-    ShapeFn shape_##name;                                                      \
+#define SHAPE(name)       \
+    ShapeFn shape_##name; \
     bool shape_##name(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 
 static const char *const axis_name[3] = {"d", "h", "w"};
@@ -65,8 +65,8 @@ static bool slide(const char *op, const Window *g, Dims in, Dims *out)
         if (room < 0)
             return fail_usage("%s: a window of %lld does not fit %s = %d with "
                               "padding %d + %d",
-                              op, (long long)span, axis_name[i], size,
-                              g->lo[i], g->hi[i]);
+                              op, (long long)span, axis_name[i], size, g->lo[i],
+                              g->hi[i]);
         if (room / g->s[i] + 1 > INT32_MAX)
             return fail_usage("%s: %s = %d would become %lld, which is too "
                               "large",
@@ -301,8 +301,7 @@ static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
         Dims both;
         const Tensor *t = &x[2 + i];
         if (!present(t)) continue;
-        if (!broadcast(x[0].dim, t->dim, &both) ||
-            !dims_equal(both, x[0].dim))
+        if (!broadcast(x[0].dim, t->dim, &both) || !dims_equal(both, x[0].dim))
             return fail_usage("%s: %s of shape %s does not go with %s", op,
                               name[i], dims_text(t->dim, t->rank, q),
                               dims_text(x[0].dim, x[0].rank, p));
@@ -336,8 +335,8 @@ static void scalar(Tensor *y)
 SHAPE(loss)
 {
     const char *op = op_info[a->op].name;
-    bool classes = a->op == OP_dice_loss || a->op == OP_tversky ||
-                   a->op == OP_bce_dice;
+    bool classes =
+        a->op == OP_dice_loss || a->op == OP_tversky || a->op == OP_bce_dice;
     // sigmoid cross entropy of several channels needs them one by one
     if (a->op == OP_bce_dice && x[0].dim.c > 1) classes = false;
     scalar(y);

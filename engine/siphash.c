@@ -33,8 +33,8 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t bytes)
     const uint8_t *p = data;
     for (size_t left = bytes;; left -= 8, p += 8) {
         // the last word holds what is left and the length
-        uint64_t m = left >= 8 ? word(p, 8)
-                               : word(p, left) | (uint64_t)bytes << 56;
+        uint64_t m =
+            left >= 8 ? word(p, 8) : word(p, left) | (uint64_t)bytes << 56;
         v[3] ^= m;
         rounds(v, 2);
         v[0] ^= m;

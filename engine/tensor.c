@@ -81,8 +81,7 @@ int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
     const int32_t spatial[RANK_MAX] = {s.d, s.h, s.w};
     shape[0] = s.n;
     shape[1] = s.c;
-    for (int i = 0; i < rank; i++)
-        shape[2 + i] = spatial[RANK_MAX - rank + i];
+    for (int i = 0; i < rank; i++) shape[2 + i] = spatial[RANK_MAX - rank + i];
     return 2 + rank;
 }
 

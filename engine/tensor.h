@@ -18,12 +18,12 @@
 #include "mem.h"
 
 /* Element types: name, bytes, safetensors name. */
-#define DTYPES(X)                                                              \
-    X(F64, 8, "F64")                                                           \
-    X(F32, 4, "F32")                                                           \
-    X(BF16, 2, "BF16")                                                         \
-    X(F16, 2, "F16")                                                           \
-    X(I16, 2, "I16")                                                           \
+#define DTYPES(X)      \
+    X(F64, 8, "F64")   \
+    X(F32, 4, "F32")   \
+    X(BF16, 2, "BF16") \
+    X(F16, 2, "F16")   \
+    X(I16, 2, "I16")   \
     X(U8, 1, "U8")
 
 typedef enum Dtype {

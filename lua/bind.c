@@ -102,8 +102,8 @@ static bool push_option(lua_State *L, int arg, const char *key)
     return false;
 }
 
-int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def,
-                int64_t lo, int64_t hi)
+int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def, int64_t lo,
+                int64_t hi)
 {
     if (!push_option(L, arg, key)) return def;
     int64_t v = integer_at(L, lua_gettop(L), key, lo, hi);
@@ -130,8 +130,7 @@ bool opt_bool(lua_State *L, int arg, const char *key, bool def)
     return v;
 }
 
-const char *opt_string(lua_State *L, int arg, const char *key,
-                       const char *def)
+const char *opt_string(lua_State *L, int arg, const char *key, const char *def)
 {
     if (!push_option(L, arg, key)) return def;
     if (lua_type(L, -1) != LUA_TSTRING)

@@ -32,12 +32,11 @@ int64_t check_int(lua_State *L, int arg, const char *name, int64_t lo,
 double check_number(lua_State *L, int arg, const char *name);
 
 /* Field of the options table at `arg` (nil or absent: `def`). */
-int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def,
-                int64_t lo, int64_t hi);
+int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def, int64_t lo,
+                int64_t hi);
 double opt_number(lua_State *L, int arg, const char *key, double def);
 bool opt_bool(lua_State *L, int arg, const char *key, bool def);
-const char *opt_string(lua_State *L, int arg, const char *key,
-                       const char *def);
+const char *opt_string(lua_State *L, int arg, const char *key, const char *def);
 /* Every key of the table at `arg` is in the NULL-terminated list, else an
  * error that names the nearest. */
 void check_keys(lua_State *L, int arg, const char *what,
@@ -51,9 +50,9 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
 
 /* == the nouns, each in its own file ==================================== */
 
-Graph *check_graph(lua_State *L);          /* the one tape of this state */
-int check_node(lua_State *L, int arg);     /* seg.node                   */
-int opt_node(lua_State *L, int arg);       /* -1 when nil or absent      */
+Graph *check_graph(lua_State *L);      /* the one tape of this state */
+int check_node(lua_State *L, int arg); /* seg.node                   */
+int opt_node(lua_State *L, int arg);   /* -1 when nil or absent      */
 void push_node(lua_State *L, int node);
 
 /* seg.array: numbers in user order, rows of the last axis contiguous. */

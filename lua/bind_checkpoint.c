@@ -205,9 +205,9 @@ void bind_checkpoint(lua_State *L)
     static const luaL_Reg none[] = {{NULL, NULL}};
     static const luaL_Reg lock[] = {{"close", lock_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"save", l_save},     {"load", l_load},     {"import", l_import},
-        {"meta", l_meta},     {"verify", l_verify}, {"newest", l_newest},
-        {"lock", l_lock},     {"tensors", l_tensors}, {NULL, NULL}};
+        {"save", l_save}, {"load", l_load},       {"import", l_import},
+        {"meta", l_meta}, {"verify", l_verify},   {"newest", l_newest},
+        {"lock", l_lock}, {"tensors", l_tensors}, {NULL, NULL}};
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);
     new_type(L, "seg.lock", lock, lock_gc);

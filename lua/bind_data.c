@@ -122,8 +122,8 @@ static int dataset_gc(lua_State *L)
 
 /* Strings of the list (or the one string) in field `key`; they live as long
  * as the table does. */
-static int read_names(lua_State *L, int arg, const char *key,
-                      const char **name, int most)
+static int read_names(lua_State *L, int arg, const char *key, const char **name,
+                      int most)
 {
     int n = 0, type = lua_getfield(L, arg, key);
     if (type == LUA_TSTRING) {
@@ -147,10 +147,14 @@ static int read_names(lua_State *L, int arg, const char *key,
 
 static DatasetOptions read_common(lua_State *L, int arg)
 {
-    DatasetOptions o = {.resample_mask = opt_bool(L, arg, "resample_mask", false),
-                        .skip_unmatched =
-                            opt_bool(L, arg, "skip_unmatched", false)};
-    if (lua_getfield(L, arg, "labels") == LUA_TTABLE) {
+    DatasetOptions o = {
+        .resample_mask = opt_bool(L, arg, "resample_mask", false),
+        .skip_unmatched = opt_bool(L, arg, "skip_unmatched", false)};
+    int type = lua_getfield(L, arg, "labels");
+    o.nonzero = type == LUA_TSTRING && !strcmp(lua_tostring(L, -1), "nonzero");
+    if (type != LUA_TNIL && type != LUA_TTABLE && !o.nonzero)
+        raise_usage(L, "labels must be a list of values or \"nonzero\"");
+    if (type == LUA_TTABLE) {
         int n = (int)lua_rawlen(L, -1);
         if (n > MAX_LABELS) raise_usage(L, "labels: more than %d", MAX_LABELS);
         for (int i = 0; i < n; i++) {
@@ -193,8 +197,8 @@ static NiftiForm read_form(lua_State *L, int arg)
 static int l_dicom(lua_State *L)
 {
     static const char *const known[] = {
-        "image",    "mask",          "segments",       "labels",
-        "patient",  "resample_mask", "skip_unmatched", "partial",
+        "image",     "mask",          "segments",           "labels",
+        "patient",   "resample_mask", "skip_unmatched",     "partial",
         "assume_hu", "resample_tilt", "assume_implicit_le", NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
@@ -219,11 +223,9 @@ static int l_dicom(lua_State *L)
 /* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) */
 static int l_nifti(lua_State *L)
 {
-    static const char *const known[] = {"image",         "mask",
-                                        "labels",        "patient",
-                                        "resample_mask", "skip_unmatched",
-                                        "form",          "assume_spacing",
-                                        NULL};
+    static const char *const known[] = {
+        "image",          "mask", "labels",         "patient", "resample_mask",
+        "skip_unmatched", "form", "assume_spacing", NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);
@@ -317,8 +319,7 @@ static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
 /* data.split(ds, {seed=, train=, valid=, test=}) -> train, valid, test */
 static int l_split(lua_State *L)
 {
-    static const char *const known[] = {"seed", "train", "valid", "test",
-                                        NULL};
+    static const char *const known[] = {"seed", "train", "valid", "test", NULL};
     static const char *const part_name[PARTS] = {"train", "valid", "test"};
     const Dataset *ds = check_dataset(L, 1);
     Dataset *part[PARTS] = {NULL};
@@ -384,8 +385,7 @@ static int pipeline_gc(lua_State *L)
 /* data.pipeline(ds, steps, {threads=, cache_bytes=, seed=}) */
 static int l_pipeline(lua_State *L)
 {
-    static const char *const known[] = {"threads", "cache_bytes", "seed",
-                                        NULL};
+    static const char *const known[] = {"threads", "cache_bytes", "seed", NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
     const char *text = luaL_checkstring(L, 2);
@@ -492,10 +492,13 @@ void bind_data(lua_State *L)
                                        {"patients", l_patients},
                                        {"fields", l_fields},
                                        {NULL, NULL}};
-    static const luaL_Reg pipeline[] = {
-        {"samples", l_samples}, {"shape", l_shape}, {"report", l_report},
-        {"item", l_item},       {"facts", l_facts}, {"close", pipeline_gc},
-        {NULL, NULL}};
+    static const luaL_Reg pipeline[] = {{"samples", l_samples},
+                                        {"shape", l_shape},
+                                        {"report", l_report},
+                                        {"item", l_item},
+                                        {"facts", l_facts},
+                                        {"close", pipeline_gc},
+                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

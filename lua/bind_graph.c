@@ -91,7 +91,8 @@ static int l_op(lua_State *L)
         in[i] = i < operands ? opt_node(L, i + 1) : -1;
     const char *name = read_options(L, options ? args : args + 1, &a);
     const char *where = push_where(L);
-    if (!graph_op(check_graph(L), &a, in, name, where, &out)) return raise_error(L);
+    if (!graph_op(check_graph(L), &a, in, name, where, &out))
+        return raise_error(L);
     push_node(L, out);
     return 1;
 }
@@ -245,7 +246,8 @@ static int arithmetic(lua_State *L, Op op)
         in[1] = check_node(L, 2);
     }
     const char *where = push_where(L);
-    if (!graph_op(check_graph(L), &a, in, "", where, &out)) return raise_error(L);
+    if (!graph_op(check_graph(L), &a, in, "", where, &out))
+        return raise_error(L);
     push_node(L, out);
     return 1;
 }
@@ -284,7 +286,8 @@ static int node_concat(lua_State *L)
     Attr a = op_default(OP_concat);
     int out;
     const char *where = push_where(L);
-    if (!graph_op(check_graph(L), &a, in, "", where, &out)) return raise_error(L);
+    if (!graph_op(check_graph(L), &a, in, "", where, &out))
+        return raise_error(L);
     push_node(L, out);
     return 1;
 }
@@ -342,22 +345,15 @@ static int l_graph_text(lua_State *L)
 void bind_graph(lua_State *L)
 {
     static const luaL_Reg graph[] = {{NULL, NULL}};
-    static const luaL_Reg node[] = {{"__index", node_index},
-                                    {"__tostring", node_tostring},
-                                    {"__eq", node_equal},
-                                    {"__add", node_add},
-                                    {"__sub", node_sub},
-                                    {"__mul", node_mul},
-                                    {"__div", node_div},
-                                    {"__unm", node_unm},
-                                    {"__concat", node_concat},
-                                    {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"input", l_input},
-                                         {"param", l_param},
-                                         {"node_id", node_id},
-                                         {"ops", l_ops},
-                                         {"graph_text", l_graph_text},
-                                         {NULL, NULL}};
+    static const luaL_Reg node[] = {
+        {"__index", node_index},   {"__tostring", node_tostring},
+        {"__eq", node_equal},      {"__add", node_add},
+        {"__sub", node_sub},       {"__mul", node_mul},
+        {"__div", node_div},       {"__unm", node_unm},
+        {"__concat", node_concat}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"input", l_input}, {"param", l_param},           {"node_id", node_id},
+        {"ops", l_ops},     {"graph_text", l_graph_text}, {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);
     new_object(L, "seg.graph", sizeof(Graph));

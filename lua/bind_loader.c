@@ -40,15 +40,14 @@ static int l_loader(lua_State *L)
                                         "seed",    NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
-    LoaderOptions o = {
-        .batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
-        .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
-        .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
-        .shuffle = opt_bool(L, 2, "shuffle", false),
-        .drop_last = opt_bool(L, 2, "drop_last", false),
-        .augment = opt_bool(L, 2, "augment", false),
-        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
-        .waiting = say_waiting};
+    LoaderOptions o = {.batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
+                       .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
+                       .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
+                       .shuffle = opt_bool(L, 2, "shuffle", false),
+                       .drop_last = opt_bool(L, 2, "drop_last", false),
+                       .augment = opt_bool(L, 2, "augment", false),
+                       .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
+                       .waiting = say_waiting};
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
     if (!loader_open(p, &o, &box->l)) return raise_error(L);
     return 1;

@@ -41,7 +41,7 @@ static int session_gc(lua_State *L)
 typedef struct Feed {
     int node;
     Dims dim;
-    const float *user;    /* one of these two */
+    const float *user; /* one of these two */
     const Tensor *memory;
 } Feed;
 
@@ -113,10 +113,10 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
         return false;
     for (int i = 0; i < feeds; i++) {
         if (!plan_value(*out, feed[i].node)) continue;
-        bool ok = feed[i].user
-                      ? session_feed(s, *out, feed[i].node, feed[i].user)
-                      : session_feed_tensor(s, *out, feed[i].node,
-                                            feed[i].memory);
+        bool ok =
+            feed[i].user
+                ? session_feed(s, *out, feed[i].node, feed[i].user)
+                : session_feed_tensor(s, *out, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
     return true;
@@ -520,9 +520,9 @@ static int l_plan(lua_State *L)
         {"calls", plan_calls(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
-        {"param_bytes", (int64_t)params_bytes(
-                            &params, be->real, train,
-                            train ? optim_info[optim.kind].states : 0)},
+        {"param_bytes",
+         (int64_t)params_bytes(&params, be->real, train,
+                               train ? optim_info[optim.kind].states : 0)},
     };
     for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
         lua_pushinteger(L, fact[i].value);
@@ -543,18 +543,13 @@ static int l_plan(lua_State *L)
 
 void bind_session(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"forward", l_forward},
-                                       {"step", l_step},
-                                       {"read", l_read},
-                                       {"blame", l_blame},
-                                       {"time", l_time},
-                                       {"params", l_params},
-                                       {"get", l_get},
-                                       {"set", l_set},
-                                       {"facts", l_facts},
-                                       {"set_count", l_set_count},
-                                       {"close", session_gc},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"forward", l_forward}, {"step", l_step},
+        {"read", l_read},       {"blame", l_blame},
+        {"time", l_time},       {"params", l_params},
+        {"get", l_get},         {"set", l_set},
+        {"facts", l_facts},     {"set_count", l_set_count},
+        {"close", session_gc},  {NULL, NULL}};
     static const luaL_Reg functions[] = {
         {"session", l_session}, {"plan", l_plan}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);

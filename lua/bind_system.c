@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SEG_ON(flag)    SEG_ON_(flag)
-#define SEG_ON_(flag)   SEG_ON_##flag
-#define SEG_ON_1        "yes"
-#define SEG_ON_0        "no"
+#define SEG_ON(flag)  SEG_ON_(flag)
+#define SEG_ON_(flag) SEG_ON_##flag
+#define SEG_ON_1      "yes"
+#define SEG_ON_0      "no"
 #ifdef SEG_CUDA
 #define CUDA_ON "yes"
 #else
@@ -82,8 +82,7 @@ static void install(lua_State *L)
         memset(&act, 0, sizeof act);
         act.sa_handler = on_signal;
         // nohup and the like: what the parent ignores stays ignored
-        if (sigaction(numbers[i], NULL, &old) == 0 &&
-            old.sa_handler != SIG_IGN)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(numbers[i], &act, NULL);
     }
     // a closed pipe is an error of the write, not the end of a training
@@ -384,31 +383,28 @@ static int l_raise(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"catch_signals", l_catch_signals},
-        {"stopped", l_stopped},
-        {"list", l_list},
-        {"stat", l_stat},
-        {"mkdir", l_mkdir},
-        {"make_new", l_make_new},
-        {"remove", l_remove},
-        {"write", l_write},
-        {"clock", l_clock},
-        {"sleep", l_sleep},
-        {"cpu_time", l_cpu_time},
-        {"terminal", l_terminal},
-        {"eprint", l_eprint},
-        {"machine", l_machine},
-        {"disk_free", l_disk_free},
-        {"pid", l_pid},
-        {"raise", l_raise},
-        {NULL, NULL}};
-    static const luaL_Reg facts[] = {{"random", l_random},
-                                     {"keyed_hash", l_keyed_hash},
-                                     {"isa", l_isa},
-                                     {"default_threads", l_default_threads},
-                                     {"gpu", l_gpu},
-                                     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"catch_signals", l_catch_signals},
+                                         {"stopped", l_stopped},
+                                         {"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"cpu_time", l_cpu_time},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"pid", l_pid},
+                                         {"raise", l_raise},
+                                         {NULL, NULL}};
+    static const luaL_Reg facts[] = {
+        {"random", l_random}, {"keyed_hash", l_keyed_hash},
+        {"isa", l_isa},       {"default_threads", l_default_threads},
+        {"gpu", l_gpu},       {NULL, NULL}};
     new_type(L, "seg.dir", none, dir_gc);
     install(L);
     lua_newtable(L);

@@ -175,18 +175,17 @@ static int l_scan(lua_State *L)
         const DicomSeries *s = &scan->index.series[i];
         const struct {
             const char *key, *value;
-        } text[] = {{"patient", s->patient_id},
-                    {"study", s->study_uid},
-                    {"series", s->series_uid},
-                    {"description", s->description},
-                    {"modality", s->modality},
-                    {"kind", kind[s->kind]},
+        } text[] = {{"patient", s->patient_id}, {"study", s->study_uid},
+                    {"series", s->series_uid},  {"description", s->description},
+                    {"modality", s->modality},  {"kind", kind[s->kind]},
                     {"folder", s->folder}};
         const struct {
             const char *key;
             int value;
-        } number[] = {{"rows", s->rows}, {"cols", s->cols},
-                      {"count", s->count}, {"frames", s->frames}};
+        } number[] = {{"rows", s->rows},
+                      {"cols", s->cols},
+                      {"count", s->count},
+                      {"frames", s->frames}};
         lua_createtable(L, 0, 11);
         for (size_t k = 0; k < sizeof text / sizeof *text; k++) {
             lua_pushstring(L, text[k].value);

@@ -18,7 +18,7 @@ local commands = {
   { "predict", "segment new images: --weights FILE --in PATH --out DIR" },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
-  { "export", "write for others: --safetensors FILE, --twin DIR or --slices DIR" },
+  { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR" },
 }
 
 -- Flags that are not config keys: name, whether a value follows, help.
@@ -31,7 +31,7 @@ local flags = {
   { "split", true, "valid or test: the part to evaluate" },
   { "safetensors", true, "FILE: where export writes" },
   { "twin", true, "DIR: export initial weights, batches and losses for another framework" },
-  { "slices", true, "DIR: export the prepared samples of all parts for another framework" },
+  { "arrays", true, "DIR: export the prepared samples of all parts for another framework" },
   { "quiet", false, "results only" },
   { "json", false, "results as JSON" },
 }

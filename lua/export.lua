@@ -7,7 +7,7 @@
 --       init.safetensors, the first N batches of the training loader in order
 --       (step_0001_<input>.npy, ...) and loss.csv with rate and loss of each of
 --       these steps: another framework repeats them and compares.
---   export --slices DIR
+--   export --arrays DIR
 --       every sample of every part, prepared but not augmented, in order:
 --       train_0001_<input>.npy, ... (a batch each) and train_case.npy, the
 --       number of each sample's case; for a peer that trains by itself.
@@ -98,7 +98,7 @@ local function export_part(r, part, folder)
   show.line("%s/%s_*.npy: %d samples of %d cases", folder, part, samples, last)
 end
 
-local function slices(r, folder)
+local function arrays(r, folder)
   sys.mkdir(folder)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then export_part(r, part, folder) end
@@ -120,14 +120,14 @@ end
 function M.command(r, name)
   local flags = config.line.flags
   local done = false
-  for flag, f in pairs { safetensors = weights, twin = twin, slices = slices } do
+  for flag, f in pairs { safetensors = weights, twin = twin, arrays = arrays } do
     if flags[flag] then
       f(r, flags[flag], name)
       done = true
     end
   end
   if not done then
-    fail("usage", "export wants --safetensors FILE, --twin DIR or --slices DIR")
+    fail("usage", "export wants --safetensors FILE, --twin DIR or --arrays DIR")
   end
   return 0
 end

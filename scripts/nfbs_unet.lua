@@ -3,7 +3,8 @@
 -- Data    --data DIR: a folder as NFBS has it,
 --         A000xxxxx/sub-A000xxxxx_ses-NFB3_T1w.nii.gz and ..._T1w_brainmask.nii.gz,
 --         or any other layout by --image and --mask patterns (* pairs them).
---         One subject alone (--slabs true): slabs of its slices are held out.
+--         --nonzero: every voxel of the mask file that is not 0 is brain.
+--         One subject alone (--slabs): slabs of its slices are held out.
 --         Without --data: made-up heads, as the banner says.
 -- Model   five levels and a bottom of twice the last: 31,105,953 parameters
 --         with --features 32,64,128,256,512, 7,765,409 with 32,64,128,256.
@@ -23,6 +24,7 @@ local cfg = seg.config {
   batch = 8,
   epochs = 30,
   lr = 1e-4, decay = 1e-4, clip_norm = 1.0,
+  nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, split_seed = 42,
   patients = 12, slices = 48, -- of the made-up data, kept in
@@ -41,7 +43,9 @@ local cfg = seg.config {
 
 local cases
 if cfg.data then
-  cases = data.nifti { root = cfg.data, image = cfg.image, mask = cfg.mask }
+  cases = data.nifti { root = cfg.data, image = cfg.image, mask = cfg.mask,
+                       labels = cfg.nonzero and "nonzero" or nil,
+                       patient = cfg.slabs and "file" or nil }
 else
   cases = data.phantom { format = "nifti", patients = cfg.patients, size = cfg.size,
                          slices = cfg.slices,

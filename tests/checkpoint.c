@@ -75,10 +75,8 @@ static void net_train(Net *n, int count)
     for (int i = 0; i < count; i++) {
         float x[2 * 2 * PIXELS], t[2 * 3 * PIXELS];
         int64_t at = session_count(s);
-        for (int k = 0; k < 4 * PIXELS; k++)
-            x[k] = sinf((float)(k * 7 + at));
-        for (int k = 0; k < 6 * PIXELS; k++)
-            t[k] = cosf((float)(k * 3 + at));
+        for (int k = 0; k < 4 * PIXELS; k++) x[k] = sinf((float)(k * 7 + at));
+        for (int k = 0; k < 6 * PIXELS; k++) t[k] = cosf((float)(k * 3 + at));
         StepResult r;
         REQUIRE(session_feed(s, p, n->image, x) &&
                 session_feed(s, p, n->target, t) &&
@@ -190,8 +188,7 @@ TEST(checkpoint_layout)
         "optim.v.norm1.weight",
     };
     REQUIRE(f.count == 11);
-    for (int i = 0; i < 11; i++)
-        EXPECT_TEXT(f.tensor[i].name, names[i]);
+    for (int i = 0; i < 11; i++) EXPECT_TEXT(f.tensor[i].name, names[i]);
     // PyTorch's order: (Co,Ci,kh,kw) in the file, (Co,kh,kw,Ci) in memory
     EXPECT_INT(f.tensor[0].axes, 4);
     EXPECT_INT(f.tensor[0].shape[1], 2);
@@ -234,8 +231,7 @@ TEST(checkpoint_weights)
             REQUIRE(params_read(p, k, PARAM_VALUE, 0, a));
             REQUIRE(params_read(session_params(other.session), k, PARAM_VALUE,
                                 0, b));
-            for (int64_t e = 0; e < count; e++)
-                EXPECT(b[e] == (float)a[e]);
+            for (int64_t e = 0; e < count; e++) EXPECT(b[e] == (float)a[e]);
         }
         EXPECT_INT(session_count(other.session), 0);
     }
@@ -298,8 +294,7 @@ static bool fill_ones(void *ctx, int i, void *out)
 {
     const StTensor *t = ctx;
     int64_t count = 1;
-    for (int k = 0; k < t[i].axes; k++)
-        count *= t[i].shape[k];
+    for (int k = 0; k < t[i].axes; k++) count *= t[i].shape[k];
     memset(out, 0, (size_t)count * st_type_bytes(t[i].type));
     for (int64_t k = 0; k < count; k++)
         if (t[i].type == ST_F32) ((float *)out)[k] = (float)i + 1;
@@ -421,8 +416,7 @@ static bool fill_infinite(void *ctx, int i, void *out)
 {
     const StTensor *t = ctx;
     int64_t count = 1;
-    for (int k = 0; k < t[i].axes; k++)
-        count *= t[i].shape[k];
+    for (int k = 0; k < t[i].axes; k++) count *= t[i].shape[k];
     memset(out, 0, (size_t)count * sizeof(double));
     if (i == 1) ((double *)out)[1] = INFINITY;
     return true;

@@ -18,11 +18,9 @@ TEST(crc32c_vectors)
         EXPECT_INT(ways[w](0, block, 32), 0x8a9136aa);
         memset(block, 0xff, 32);
         EXPECT_INT(ways[w](0, block, 32), 0x62a8ab43);
-        for (int i = 0; i < 32; i++)
-            block[i] = (unsigned char)i;
+        for (int i = 0; i < 32; i++) block[i] = (unsigned char)i;
         EXPECT_INT(ways[w](0, block, 32), 0x46dd794e);
-        for (int i = 0; i < 32; i++)
-            block[i] = (unsigned char)(31 - i);
+        for (int i = 0; i < 32; i++) block[i] = (unsigned char)(31 - i);
         EXPECT_INT(ways[w](0, block, 32), 0x113fdb5c);
         EXPECT_INT(ways[w](0, scsi_read, 48), 0xd9963a56);
         EXPECT_INT(ways[w](0, "123456789", 9), 0xe3069283);

@@ -917,8 +917,7 @@ static void run_row(const Row *r)
 
 TEST(dicom_defects_have_exact_words)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        run_row(&rows[i]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) run_row(&rows[i]);
 }
 
 TEST(dicom_defect_22_inflation_is_bounded)
@@ -966,8 +965,7 @@ TEST(dicom_defect_43_pad_byte)
     DicomNotes notes = {0};
     kit_volume(&v, 2, 3, 5, false);
     int16_t *p = v.voxels.data;
-    for (int i = 0; i < 30; i++)
-        p[i] = (int16_t)i;
+    for (int i = 0; i < 30; i++) p[i] = (int16_t)i;
     DicomWrite how = kit_write();
     how.bits_stored = 8;
     const char *folder = kit_folder("defect43");

@@ -6,8 +6,7 @@ void kit_volume(Volume *v, int d, int h, int w, bool tilted_axes)
 {
     REQUIRE(volume_new(v, (Dims){1, d, h, w, 1}, I16));
     int16_t *p = v->voxels.data;
-    for (int i = 0; i < d * h * w; i++)
-        p[i] = (int16_t)(i * 37 % 4096);
+    for (int i = 0; i < d * h * w; i++) p[i] = (int16_t)(i * 37 % 4096);
     double c = tilted_axes ? 0.8 : 1, s = tilted_axes ? 0.6 : 0;
     const double affine[4][4] = {{1 * c, 0, 3 * s, -5},
                                  {0, 2, 0, 7},

@@ -215,8 +215,7 @@ TEST(dicom_mask_of_another_region_row_72)
 {
     Pair p;
     write_pair(&p, "region", mask_write());
-    for (int a = 0; a < 3; a++)
-        p.mask.affine[a][3] += 4 * p.mask.affine[a][0];
+    for (int a = 0; a < 3; a++) p.mask.affine[a][3] += 4 * p.mask.affine[a][0];
     DicomWrite how = mask_write();
     REQUIRE(dicom_write_series(p.mask_folder, &p.mask, &how));
     Volume got;
@@ -272,8 +271,7 @@ TEST(dicom_mask_values_must_be_declared)
     write_pair(&p, "values", mask_write());
     uint8_t *v = p.mask.voxels.data;
     int ones = 0;
-    for (int i = 0; i < 210; i++)
-        ones += v[i] == 1;
+    for (int i = 0; i < 210; i++) ones += v[i] == 1;
     Volume got;
     const int32_t two[] = {2};
     DicomMaskOptions o = {.labels = two, .label_count = 1};
@@ -282,8 +280,7 @@ TEST(dicom_mask_values_must_be_declared)
              ones);
     EXPECT_FAIL(load_pair(&p, &o, &got, NULL), want);
     // 0 and 255 stand for a mask only when that is said
-    for (int i = 0; i < 210; i++)
-        v[i] = v[i] ? 255 : 0;
+    for (int i = 0; i < 210; i++) v[i] = v[i] ? 255 : 0;
     DicomWrite how = mask_write();
     REQUIRE(dicom_write_series(p.mask_folder, &p.mask, &how));
     EXPECT_FAIL(load_pair(&p, NULL, &got, NULL),
@@ -292,8 +289,7 @@ TEST(dicom_mask_values_must_be_declared)
     const int32_t white[] = {255};
     o = (DicomMaskOptions){.labels = white, .label_count = 1};
     REQUIRE(load_pair(&p, &o, &got, NULL));
-    for (int i = 0; i < 210; i++)
-        v[i] = v[i] == 255;
+    for (int i = 0; i < 210; i++) v[i] = v[i] == 255;
     expect_mask(&p.mask, &got);
     volume_free(&got);
     free_pair(&p);
@@ -348,8 +344,7 @@ TEST(dicom_seg_comes_back)
     DicomMaskOptions o = {.segments = two_names + 1, .segment_count = 1};
     REQUIRE(load_pair(&p, &o, &got, NULL));
     uint8_t *v = p.mask.voxels.data;
-    for (int i = 0; i < 210; i++)
-        v[i] = v[i] == 2;
+    for (int i = 0; i < 210; i++) v[i] = v[i] == 2;
     expect_mask(&p.mask, &got);
     volume_free(&got);
     const char *unknown[] = {"liver"};

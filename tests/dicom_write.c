@@ -32,16 +32,13 @@ TEST(dicom_write_all_syntaxes_come_back)
             how.is_signed = form == 1 || form == 4;
             how.monochrome1 = form == 2 || form == 4;
             if (how.is_signed)
-                for (int i = 0; i < 105; i++)
-                    p[i] = (int16_t)(p[i] - 2048);
+                for (int i = 0; i < 105; i++) p[i] = (int16_t)(p[i] - 2048);
             if (form == 3) how.slope = 2, how.intercept = -100;
             if (form == 3)
-                for (int i = 0; i < 105; i++)
-                    p[i] = (int16_t)(p[i] * 2 - 100);
+                for (int i = 0; i < 105; i++) p[i] = (int16_t)(p[i] * 2 - 100);
             if (form == 5) {
                 how.bits_stored = 8;
-                for (int i = 0; i < 105; i++)
-                    p[i] = (int16_t)(p[i] % 256);
+                for (int i = 0; i < 105; i++) p[i] = (int16_t)(p[i] % 256);
             }
             snprintf(name, sizeof name, "syntax%d_%d", syntax, form);
             const char *folder = kit_folder(name);
@@ -150,8 +147,7 @@ TEST(dicom_write_ct_is_in_hu)
     Volume v, back;
     kit_volume(&v, 3, 4, 5, false);
     int16_t *p = v.voxels.data;
-    for (int i = 0; i < 60; i++)
-        p[i] = (int16_t)(p[i] - 1024);
+    for (int i = 0; i < 60; i++) p[i] = (int16_t)(p[i] - 1024);
     DicomWrite how = kit_write();
     how.modality = "CT", how.slope = 1, how.intercept = -1024;
     const char *folder = kit_folder("ct");
@@ -198,8 +194,7 @@ TEST(dicom_write_threads_load_at_once)
     }
     for (int i = 0; i < THREADS; i++)
         REQUIRE(!pthread_create(&threads[i], NULL, load_job, &jobs[i]));
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < THREADS; i++) {
         EXPECT(jobs[i].ok);
         if (jobs[i].ok) expect_same(&v, &jobs[i].out);

@@ -122,8 +122,7 @@ static void kill_everywhere(const char *name, bool old)
         begin(folder, path, old);
         pid_t pid = start(path);
         int at = 0;
-        while (!ended && at < k)
-            ended = !step(pid, &status), at++;
+        while (!ended && at < k) ended = !step(pid, &status), at++;
         if (!ended) {
             kill(pid, SIGKILL);
             REQUIRE(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
@@ -284,8 +283,7 @@ TEST(file_killed_at_random)
         kill(pid, SIGKILL);
         int status, stale;
         REQUIRE(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
-        while (read(tell[0], &done, sizeof done) == sizeof done)
-            last = done;
+        while (read(tell[0], &done, sizeof done) == sizeof done) last = done;
         close(tell[0]);
         // what was reported as saved is there, or one that came after it
         int version = version_of(path);

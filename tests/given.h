@@ -22,8 +22,7 @@ static inline void given_run(const Backend *be, const OpCase *c,
     for (int i = 0; i < MAX_IN; i++)
         for (int64_t k = 0; x[i] && k < in.count[i]; k++)
             in.x[i][k] = (float)x[i][k];
-    for (int64_t k = 0; dy && k < in.results; k++)
-        in.dy[k] = (float)dy[k];
+    for (int64_t k = 0; dy && k < in.results; k++) in.dy[k] = (float)dy[k];
     bool ok = oprun(c, &d, &in, (OpOptions){0}, mem, out);
     opdevice_close(&d);
     REQUIRE(ok);
@@ -33,7 +32,6 @@ static inline void given_run(const Backend *be, const OpCase *c,
 static inline void given_near(const double *got, const double *want,
                               int64_t count, double tol)
 {
-    for (int64_t i = 0; i < count; i++)
-        EXPECT_NEAR(got[i], want[i], tol);
+    for (int64_t i = 0; i < count; i++) EXPECT_NEAR(got[i], want[i], tol);
 }
 #endif

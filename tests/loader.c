@@ -425,21 +425,22 @@ TEST(loader_leaves_a_hung_worker_behind)
 {
     Dataset *ds = odd_dataset();
     Pipeline *p = odd_pipeline(ds);
-    LoaderOptions o = {.batch = 1, .workers = 2, .prefetch = 4};
+    LoaderOptions o = {.batch = 1, .workers = 1, .prefetch = 4};
     Loader *l;
     long before = mem_live();
     REQUIRE(loader_open(p, &o, &l));
     next(l);
-    // 8 loads to open and 5 batches of one: the ring is full
+    // 8 loads to open and 5 batches of one: the ring is full (one worker,
+    // because two may share a load)
     while (atomic_load(&loads) < 13) pause_ms(1);
     atomic_store(&hang, true);
-    // gives a slot back, so that a worker begins another sample and hangs
+    // gives a slot back, so that the worker begins another sample and hangs
     next(l);
     while (atomic_load(&loads) < 14) pause_ms(1);
     double begin = now_s();
     loader_close(l);
     EXPECT(now_s() - begin < 1);
-    // they keep what they use, and clean up once they come back
+    // it keeps what it uses, and cleans up once it comes back
     EXPECT(mem_live() > before);
     atomic_store(&hang, false);
     for (int i = 0; i < 400 && mem_live() != before; i++) pause_ms(5);

@@ -25,8 +25,7 @@ Volume made_mask(int d, int h, int w)
     uint8_t *x = v.voxels.data;
     for (int k = d / 4; k < d - d / 4; k++)
         for (int j = h / 4; j < h - h / 4; j++)
-            for (int i = w / 4; i < w / 2; i++)
-                x[(k * h + j) * w + i] = 1;
+            for (int i = w / 4; i < w / 2; i++) x[(k * h + j) * w + i] = 1;
     return v;
 }
 

@@ -167,8 +167,7 @@ static void sign_of_one(const Call *c)
 
 static void scaled(const Call *c)
 {
-    for (int64_t i = 0; i <= last(c->y); i++)
-        data(c->y)[i] *= 1.0001f;
+    for (int64_t i = 0; i <= last(c->y); i++) data(c->y)[i] *= 1.0001f;
 }
 
 /* As if operands had been rounded to 16 bits. */
@@ -222,8 +221,7 @@ static void unbiased_variance(const Call *c)
 
 static void biased_running(const Call *c)
 {
-    for (int64_t i = 0; i <= last(c->x[4]); i++)
-        data(c->x[4])[i] *= 0.99f;
+    for (int64_t i = 0; i <= last(c->x[4]); i++) data(c->x[4])[i] *= 0.99f;
 }
 
 static void weight_gradient_tail(const Call *c)
@@ -312,8 +310,7 @@ static OpCase host_of(Op op)
         c.wrt = 7;
     }
     if (op == OP_batch_norm) {
-        for (int i = 1; i < 5; i++)
-            c.x[i] = (Dims){1, 1, 1, 1, 5};
+        for (int i = 1; i < 5; i++) c.x[i] = (Dims){1, 1, 1, 1, 5};
         c.fill[4] = (Fill){FILL_RANGE, 0.5, 2};
         c.attr.batch_norm.eps = 1e-2f;
         c.changes = 1 << 3 | 1 << 4;

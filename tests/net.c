@@ -38,8 +38,7 @@ int net_row(Net *n, Attr attr, const int *in, int count)
 {
     int at[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
     char name[64];
-    for (int i = 0; i < count; i++)
-        at[i] = in[i];
+    for (int i = 0; i < count; i++) at[i] = in[i];
     snprintf(name, sizeof name, "n%d", n->g.count);
     REQUIRE(graph_op(&n->g, &attr, at, name, "", &out));
     return out;

@@ -15,8 +15,7 @@ TEST(nifti_reads_versions_and_byte_orders)
             REQUIRE(decode(&m, NULL, &v));
             EXPECT_INT(v.voxels.type, I16);
             EXPECT(dims_equal(v.voxels.dim, (Dims){1, D, H, W, 1}));
-            for (int i = 0; i < COUNT; i++)
-                EXPECT_INT(voxel(&v, i), 100 + i);
+            for (int i = 0; i < COUNT; i++) EXPECT_INT(voxel(&v, i), 100 + i);
             expect_affine(&v, made_lps, 1e-6);
             EXPECT_INT(v.unit, UNIT_NONE);
             volume_free(&v);
@@ -226,8 +225,7 @@ TEST(nifti_handedness_and_half_turns)
         make(&m, 1, false);
         set(&m, &sform, 0, 0);
         set(&m, &pixdim, 0, row[r].qfac);
-        for (int i = 0; i < 3; i++)
-            set(&m, &quatern, i, row[r].q[i]);
+        for (int i = 0; i < 3; i++) set(&m, &quatern, i, row[r].q[i]);
         REQUIRE(decode(&m, NULL, &v));
         EXPECT_TEXT(volume_code(&v, code), row[r].code);
         double s[3];

@@ -139,8 +139,7 @@ TEST(nifti_second_version_defects)
     EXPECT_FAIL(decode(&m, NULL, &v), "voxels are 1.5e+09 mm apart or away");
     // product of extents beyond 64 bits
     make(&m, 2, false);
-    for (int i = 1; i < 4; i++)
-        set(&m, &dim, i, 2147483647);
+    for (int i = 1; i < 4; i++) set(&m, &dim, i, 2147483647);
     EXPECT_FAIL(decode(&m, NULL, &v), "2147483647 x 2147483647 x 2147483647 "
                                       "voxels, limit 8589934592");
 }

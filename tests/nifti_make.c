@@ -65,8 +65,7 @@ void make(Maker *m, int version, bool big)
     put(m, 0, 'i', version == 1 ? 348 : 540);
     memcpy(m->bytes + (version == 1 ? 344 : 4),
            version == 1 ? "n+1\0" : "n+2\0\r\n\032\n", version == 1 ? 4 : 8);
-    for (int i = 0; i < 8; i++)
-        set(m, &dim, i, extents[i]);
+    for (int i = 0; i < 8; i++) set(m, &dim, i, extents[i]);
     set(m, &datatype, 0, 4);
     set(m, &bitpix, 0, 16);
     set(m, &pixdim, 0, 1);
@@ -81,8 +80,7 @@ void make(Maker *m, int version, bool big)
     set(m, &quatern, 2, sqrt(0.5));
     for (int r = 0; r < 3; r++) {
         set(m, &offset, r, rows[r][3]);
-        for (int c = 0; c < 4; c++)
-            set(m, &srow, r * 4 + c, rows[r][c]);
+        for (int c = 0; c < 4; c++) set(m, &srow, r * 4 + c, rows[r][c]);
     }
     for (size_t i = 0; i < COUNT; i++)
         put(m, begin + 2 * i, 's', 100 + (double)i);

@@ -249,8 +249,7 @@ static bool output(const char *command, char *text, size_t room)
     if (!p) return false;
     size_t n = fread(text, 1, room - 1, p);
     text[n] = 0;
-    while (fgetc(p) != EOF)
-        continue;
+    while (fgetc(p) != EOF) continue;
     return !pclose(p);
 }
 
@@ -285,8 +284,7 @@ static void expect_shown(const Volume *v, char *text, const char *name)
     p = strchr(line + 1, '\n');
     REQUIRE(p);
     volume_spacing_mm(v, s);
-    for (int a = 0; a < 3; a++)
-        EXPECT_NEAR(next_number(&p), s[a], 1e-5);
+    for (int a = 0; a < 3; a++) EXPECT_NEAR(next_number(&p), s[a], 1e-5);
     for (int r = 0; r < 3; r++)
         for (int c = 0; c < 4; c++)
             EXPECT_NEAR(next_number(&p),

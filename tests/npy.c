@@ -14,8 +14,7 @@ static size_t make(uint8_t file[ROOM], int version, const char *literal,
     memset(file, 0, ROOM);
     memcpy(file, "\x93NUMPY", 6);
     file[6] = (uint8_t)version;
-    for (size_t i = 0; i < wide; i++)
-        file[at++] = (uint8_t)(n >> 8 * i);
+    for (size_t i = 0; i < wide; i++) file[at++] = (uint8_t)(n >> 8 * i);
     memcpy(file + at, literal, n);
     memcpy(file + at + n, numbers, bytes);
     return at + n + bytes;
@@ -215,8 +214,7 @@ TEST(npy_literals)
         }
         REQUIRE(decode(file, n, &a));
         EXPECT_INT(a.count, 6);
-        for (int i = 0; i < 6; i++)
-            EXPECT_INT(a.data[i], i + 1);
+        for (int i = 0; i < 6; i++) EXPECT_INT(a.data[i], i + 1);
         mem_free(a.data);
     }
 }
@@ -232,8 +230,7 @@ TEST(npy_frame_defects)
     EXPECT_FAIL(decode(file, 7, &a), "not .npy: the first bytes are not");
     EXPECT_FAIL(decode(file, 9, &a), "file ends inside the header, at byte 9");
     // every truncation is refused
-    for (size_t k = 0; k < n; k++)
-        EXPECT(!decode(file, k, &a));
+    for (size_t k = 0; k < n; k++) EXPECT(!decode(file, k, &a));
     file[0] = 'N';
     EXPECT_FAIL(decode(file, n, &a), "not .npy: the first bytes are not");
     memcpy(file, "PK\3\4", 4);
@@ -290,8 +287,7 @@ TEST(npy_round_trip)
     static const int axes[] = {1, 2, 2, 3, 8};
     char path[300];
     float data[24];
-    for (int i = 0; i < 24; i++)
-        data[i] = (float)(i - 7) / 3;
+    for (int i = 0; i < 24; i++) data[i] = (float)(i - 7) / 3;
     data[3] = -0.0f, data[4] = INFINITY;
     snprintf(path, sizeof path, "%s/round.npy", test_folder());
     for (int s = 0; s < 5; s++) {
@@ -302,8 +298,7 @@ TEST(npy_round_trip)
         REQUIRE(npy_write(path, axes[s], shapes[s], data));
         REQUIRE(npy_read(path, &a));
         EXPECT_INT(a.axes, axes[s]);
-        for (int k = 0; k < axes[s]; k++)
-            EXPECT_INT(a.shape[k], shapes[s][k]);
+        for (int k = 0; k < axes[s]; k++) EXPECT_INT(a.shape[k], shapes[s][k]);
         EXPECT(!memcmp(a.data, data, sizeof data));
         mem_free(a.data);
         REQUIRE(file_read(path, 1 << 20, &mem, &file, &n));
@@ -349,8 +344,7 @@ TEST(npy_agrees_with_numpy)
         EXPECT_INT(a.axes, row[r].axes);
         for (int k = 0; k < a.axes; k++)
             EXPECT_INT(a.shape[k], row[r].shape[k]);
-        for (int i = 0; i < 24; i++)
-            EXPECT_INT(a.data[i], i);
+        for (int i = 0; i < 24; i++) EXPECT_INT(a.data[i], i);
         // and back: NumPy must find the same numbers in what we write
         REQUIRE(npy_write(path, a.axes, a.shape, a.data));
         snprintf(command, sizeof command,

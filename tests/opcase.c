@@ -136,8 +136,7 @@ static bool weighted_sum(const OpCase *c, const OpDevice *d, const OpValues *v,
     OpValues r;
     bool ok = oprun(c, d, v, (OpOptions){.forward_only = true}, &mem, &r);
     *out = 0;
-    for (int64_t i = 0; ok && i < v->results; i++)
-        *out += v->dy[i] * r.y[i];
+    for (int64_t i = 0; ok && i < v->results; i++) *out += v->dy[i] * r.y[i];
     arena_release(&mem);
     return ok;
 }
@@ -164,8 +163,7 @@ static bool check_elements(const OpCase *c, const OpDevice *d, OpValues *v,
                            int k, const double *g)
 {
     double scale = 1e-3, fd; // of a gradient that is zero throughout
-    for (int64_t i = 0; i < v->count[k]; i++)
-        scale = fmax(scale, fabs(g[i]));
+    for (int64_t i = 0; i < v->count[k]; i++) scale = fmax(scale, fabs(g[i]));
     double *only[MAX_IN] = {0};
     only[k] = move[k];
     memset(move[k], 0, (size_t)v->count[k] * sizeof *move[k]);
@@ -265,8 +263,7 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
             if (!from || (exact && k < MAX_IN)) continue;
             double *to = ARENA_NEW(mem, double, n);
             if (!to) return false;
-            for (int64_t i = 0; i < n; i++)
-                to[i] = pass ? 1 : fabs(from[i]);
+            for (int64_t i = 0; i < n; i++) to[i] = pass ? 1 : fabs(from[i]);
             if (k < MAX_IN)
                 v.x[k] = to;
             else
@@ -280,8 +277,7 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
 static double largest(const double *v, int64_t count)
 {
     double most = 0;
-    for (int64_t i = 0; i < count; i++)
-        most = fmax(most, fabs(v[i]));
+    for (int64_t i = 0; i < count; i++) most = fmax(most, fabs(v[i]));
     return most;
 }
 
@@ -342,8 +338,7 @@ static void same_bits(const OpCase *c, const OpValues *p, const OpValues *q,
         const double *a = part(p, i, &count), *b = part(q, i, &count);
         if (!a || !b || !memcmp(a, b, (size_t)count * sizeof *a)) continue;
         int64_t at = 0;
-        while (!memcmp(a + at, b + at, sizeof *a))
-            at++;
+        while (!memcmp(a + at, b + at, sizeof *a)) at++;
         report(c, "%s, %s: %s[%lld] is %.17g and %.17g", be, what, part_name[i],
                (long long)at, a[at], b[at]);
     }

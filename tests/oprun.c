@@ -75,8 +75,7 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
         if (!order) return false;
         rng_permutation(&r, (uint32_t)count, order);
         double step = (f->hi - f->lo) / (double)(count > 1 ? count - 1 : 1);
-        for (int64_t i = 0; i < count; i++)
-            out[i] = f->lo + step * order[i];
+        for (int64_t i = 0; i < count; i++) out[i] = f->lo + step * order[i];
     } else {
         // the only fill for which the extents are known to be those of x0
         bool apart = f->kind == FILL_APART;
@@ -84,8 +83,7 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
             out[i] = fill_value(f, &r, (uint32_t)i, apart ? x0[i] : 0);
     }
     // the same numbers for a backend in float and for ref
-    for (int64_t i = 0; i < count; i++)
-        out[i] = (float)out[i];
+    for (int64_t i = 0; i < count; i++) out[i] = (float)out[i];
     return true;
 }
 
@@ -150,8 +148,7 @@ static bool buffer_write(Rig *r, int i, const double *v, int byte)
     if (v) {
         Tensor t = b->t;
         t.data = host + PAD;
-        for (int64_t k = 0; k < numel(t.dim); k++)
-            tensor_set(&t, k, v[k]);
+        for (int64_t k = 0; k < numel(t.dim); k++) tensor_set(&t, k, v[k]);
     } else {
         memset(host + PAD, byte, b->bytes);
     }
@@ -202,8 +199,7 @@ static bool read_values(Rig *r, int i, double **out)
     if (!buffer_read(r, i, &t)) return false;
     int64_t count = numel(t.dim);
     if (!(*out = ARENA_NEW(r->mem, double, count))) return false;
-    for (int64_t k = 0; k < count; k++)
-        (*out)[k] = tensor_get(&t, k);
+    for (int64_t k = 0; k < count; k++) (*out)[k] = tensor_get(&t, k);
     return true;
 }
 
@@ -306,8 +302,7 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
         c.fresh = 0;
         double *ones = ARENA_NEW(r->mem, double, in->count[i]);
         if (!ones) return false;
-        for (int64_t k = 0; k < in->count[i]; k++)
-            ones[k] = 1;
+        for (int64_t k = 0; k < in->count[i]; k++) ones[k] = 1;
         if (!buffer_write(r, DX0 + i, ones, 0)) return false;
     }
     if (!be->bwd[op](&c) || !be->sync(r->d->dev)) return within("bwd");
@@ -347,8 +342,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     c.saved = r.b[SAVED].t.data;
     TRY(run_forward(&r, in, how, c, space.fwd, out));
     bool back = false;
-    for (int i = 0; i < MAX_IN; i++)
-        back = back || c.dx[i];
+    for (int i = 0; i < MAX_IN; i++) back = back || c.dx[i];
     if (back) TRY(run_backward(&r, in, how, c, space.bwd, out));
     ok = true;
 done:

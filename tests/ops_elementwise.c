@@ -300,8 +300,7 @@ TEST(activation_golden)
         {OP_tanh, golden_tanh, golden_tanh_grad},
     };
     double x[16], ones[16];
-    for (int i = 0; i < 16; i++)
-        x[i] = (i * 5 % 64 - 32) / 8.0, ones[i] = 1;
+    for (int i = 0; i < 16; i++) x[i] = (i * 5 % 64 - 32) / 8.0, ones[i] = 1;
     Arena mem = {0};
     for (int i = 0; i < 8; i++) {
         OpValues out;
@@ -328,8 +327,7 @@ TEST(softmax_extremes)
         given_run(backends[i], &c, (const double *[MAX_IN]){x}, NULL, &mem,
                   &out);
         given_near(out.y, y, 6, 1e-15);
-        for (int k = 0; k < 6; k++)
-            EXPECT(isfinite(out.dx[0][k]));
+        for (int k = 0; k < 6; k++) EXPECT(isfinite(out.dx[0][k]));
     }
     arena_release(&mem);
 }

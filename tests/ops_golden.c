@@ -88,8 +88,7 @@ static double *wave_tensor(Arena *mem, Dims s, int rank, int a, int b)
     int64_t n = numel(s);
     double *user = ARENA_NEW(mem, double, n), *out = ARENA_NEW(mem, double, n);
     REQUIRE(user && out);
-    for (int64_t i = 0; i < n; i++)
-        user[i] = wave(i, a, b);
+    for (int64_t i = 0; i < n; i++) user[i] = wave(i, a, b);
     tensor_from_user_f64(user, &(Tensor){s, F64, rank, out});
     return out;
 }
@@ -128,8 +127,7 @@ static void check(const Golden *g)
         if (!c->x[i].n) continue;
         in.count[i] = numel(c->x[i]);
         in.x[i] = wave_tensor(&mem, c->x[i], c->rank, 389 + 2 * i, 1009);
-        for (int64_t k = 0; i == 4 && k < in.count[i]; k++)
-            in.x[i][k] += 1;
+        for (int64_t k = 0; i == 4 && k < in.count[i]; k++) in.x[i][k] += 1;
     }
     in.results = numel(y.dim);
     in.dy = wave_tensor(&mem, y.dim, y.rank, 17, 41);
@@ -149,6 +147,5 @@ static void check(const Golden *g)
 
 TEST(op_golden)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(&cases[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check(&cases[i]);
 }

@@ -333,16 +333,14 @@ TEST(loss_gradient_is_scaled)
 /* ((i * step) mod 64 - 32) / scale, as in ops_golden.py. */
 static void spread(double *x, int count, int step, double scale)
 {
-    for (int i = 0; i < count; i++)
-        x[i] = (i * step % 64 - 32) / scale;
+    for (int i = 0; i < count; i++) x[i] = (i * step % 64 - 32) / scale;
 }
 
 TEST(loss_golden)
 {
     static const double classes[6] = {0, 3, 1, 2, -100, 3};
     double quarters[12], bce_x[12], ce_x[24], e_x[12], e_t[12];
-    for (int i = 0; i < 12; i++)
-        quarters[i] = i % 5 / 4.0;
+    for (int i = 0; i < 12; i++) quarters[i] = i % 5 / 4.0;
     spread(bce_x, 12, 7, 4), spread(ce_x, 24, 11, 8);
     spread(e_x, 12, 5, 8), spread(e_t, 12, 3, 16);
     const struct {
@@ -428,8 +426,7 @@ TEST(loss_extreme_logits)
         // squares of 1e30 are beyond float by right
         if (op == OP_mse && i % 3 == 2) continue;
         double x[12];
-        for (int k = 0; k < 12; k++)
-            x[k] = (k * 5 % 3 - 1) * size[i % 3];
+        for (int k = 0; k < 12; k++) x[k] = (k * 5 % 3 - 1) * size[i % 3];
         OpCase c = small_case(op, i / 6 % 2 ? 3 : 1);
         OpValues out;
         given_run(backends[i / 3 % 2], &c, (const double *[MAX_IN]){x}, &one,
@@ -461,8 +458,7 @@ TEST(loss_masked_nan_has_no_say)
         const double *x[MAX_IN] = {in.x[0], in.x[1]};
         x[by] = part;
         given_run(backends[i % 2], &c, x, &one, &mem, &clean);
-        for (int64_t k = 3 * channels; k < 4 * channels; k++)
-            in.x[0][k] = NAN;
+        for (int64_t k = 3 * channels; k < 4 * channels; k++) in.x[0][k] = NAN;
         // a class is still a class where only its weight is 0
         if (op != OP_cross_entropy) in.x[1][in.count[1] - 1] = NAN;
         given_run(backends[i % 2], &c, x, &one, &mem, &dirty);

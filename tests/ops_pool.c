@@ -68,8 +68,7 @@ static void run_image(const OpCase *c, const Backend *be, double *x, Arena *mem,
     double ones[16];
     OpDevice d;
     Tensor y;
-    for (int i = 0; i < 16; i++)
-        ones[i] = 1;
+    for (int i = 0; i < 16; i++) ones[i] = 1;
     REQUIRE(opcase_shape(c, &y));
     OpValues in = {.x = {x}, .count = {16}, .dy = ones};
     in.results = numel(y.dim);
@@ -89,8 +88,7 @@ TEST(op_maxpool_winner)
         Arena mem = {0};
         OpValues out;
         double x[16];
-        for (int i = 0; i < 16; i++)
-            x[i] = -5;
+        for (int i = 0; i < 16; i++) x[i] = -5;
         OpCase c = {.attr = op_default(OP_maxpool),
                     .rank = 2,
                     .x = {{1, 1, 4, 4, 1}},
@@ -98,8 +96,7 @@ TEST(op_maxpool_winner)
         c.attr.maxpool.kh = c.attr.maxpool.kw = 2;
         c.attr.maxpool.sh = c.attr.maxpool.sw = 2;
         run_image(&c, be[k], x, &mem, &out);
-        for (int i = 0; i < 16; i++)
-            EXPECT_NEAR(out.dx[0][i], first[i], 0);
+        for (int i = 0; i < 16; i++) EXPECT_NEAR(out.dx[0][i], first[i], 0);
         x[5] = NAN;
         run_image(&c, be[k], x, &mem, &out);
         EXPECT(isnan(out.y[0]));
@@ -125,8 +122,7 @@ TEST(op_global_maxpool_winner)
                     .wrt = 1};
         run_image(&c, be[k], x, &mem, &out);
         EXPECT_NEAR(out.y[0], 3, 0);
-        for (int i = 0; i < 16; i++)
-            EXPECT_NEAR(out.dx[0][i], i == 2, 0);
+        for (int i = 0; i < 16; i++) EXPECT_NEAR(out.dx[0][i], i == 2, 0);
         x[9] = NAN;
         run_image(&c, be[k], x, &mem, &out);
         EXPECT(isnan(out.y[0]));

@@ -34,8 +34,7 @@ static double placed(Buffer *b, int count)
     REQUIRE(place_buffers(b, count, &bytes));
     for (int i = 0; i < count; i++) {
         if (b[i].at + b[i].bytes > end) end = b[i].at + b[i].bytes;
-        for (int k = 0; k < i; k++)
-            clashes += overlap(&b[i], &b[k]);
+        for (int k = 0; k < i; k++) clashes += overlap(&b[i], &b[k]);
     }
     EXPECT_INT(clashes, 0);
     EXPECT_INT(end, bytes);
@@ -113,8 +112,7 @@ TEST(place_is_repeatable)
     }
     placed(a, count);
     placed(b, count);
-    for (int i = 0; i < count; i++)
-        EXPECT_INT(b[i].at, a[i].at);
+    for (int i = 0; i < count; i++) EXPECT_INT(b[i].at, a[i].at);
 }
 
 TEST(place_few)

@@ -22,7 +22,8 @@ TEST(plan_of_evaluation)
     Rig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
-    int conv = net_conv(&n, x, 3, 3), drop = net_op(&n, OP_dropout, conv, -1, -1);
+    int conv = net_conv(&n, x, 3, 3),
+        drop = net_op(&n, OP_dropout, conv, -1, -1);
     int norm = net_norm(&n, drop);
     int again = net_op(&n, OP_spatial_dropout, norm, -1, -1);
     int first = net_op(&n, OP_dropout, x, -1, -1);
@@ -102,8 +103,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
     EXPECT_NEAR(rig_grad(&r, p[0].at), 0, 0);
     EXPECT(rig_grad(&r, p[1].at) != 0);
     // all frozen: only the forward run is left
-    for (int i = 0; i < 3; i++)
-        r.params.list[i].frozen = true;
+    for (int i = 0; i < 3; i++) r.params.list[i].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
     rig_plan(&r, true);
     EXPECT_INT(plan_calls(r.plan), 5);
@@ -149,8 +149,7 @@ TEST(plan_in_place)
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 16, 16, 4}, 2);
     int y = net_op(&n, OP_scale, x, -1, -1);
-    for (int i = 0; i < 9; i++)
-        y = net_relu(&n, y);
+    for (int i = 0; i < 9; i++) y = net_relu(&n, y);
     n.root[n.roots++] = y;
     rig_open(&r, &n, &backend_cpu, 1, 2);
     rig_plan(&r, false);
@@ -167,7 +166,6 @@ TEST(plan_result_lives_from_its_call)
     Rig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 64}, 0);
-    Attr up = op_default(OP_upsample_nearest);
     int y = net_op(&n, OP_sigmoid, x, -1, -1), big[2];
     for (int i = 0; i < 2; i++) {
         int w = net_param(&n, i ? "b" : "a", (Dims){64 << 6, 1, 1, 1, 64}, 0,
@@ -177,7 +175,6 @@ TEST(plan_result_lives_from_its_call)
         s.slice.c = 64;
         y = net_row(&n, s, &big[i], 1);
     }
-    (void)up;
     int w = net_param(&n, "c", (Dims){64 << 6, 1, 1, 1, 64}, 0,
                       (Init){INIT_CONST, 0}, true);
     n.root[n.roots++] = net_op(&n, OP_linear, y, w, -1);
@@ -199,22 +196,19 @@ TEST(plan_accumulates)
     int x = net_input(&n, "x", image, 2);
     int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 2}, 2);
     n.bias = true;
-    int y = net_conv(&n, net_op(&n, OP_tanh, net_conv(&n, x, 3, 3), -1, -1), 2,
-                     3);
-    // the same weight twice: both uses add
-    int w = n.g.node[y].in[1];
-    Attr same = n.g.node[y].attr;
-    int z = net_row(&n, same,
-                    (int[]){net_op(&n, OP_concat, y, x, -1), w}, 1 + (w < 0));
-    (void)z;
+    int a = net_conv(&n, x, 2, 3);
+    const Node *conv = &n.g.node[a];
+    // the same weight and bias twice: both uses add
+    int y = net_row(
+        &n, conv->attr,
+        (int[]){net_op(&n, OP_tanh, a, -1, -1), conv->in[1], conv->in[2]}, 3);
     n.loss = net_op(&n, OP_bce, y, t, -1);
     rig_open(&r, &n, &backend_ref, 2, 4);
     rig_plan(&r, true);
     rig_run(&r, true, false, 1);
     size_t count = (size_t)r.params.trained;
     double *whole = mem_alloc(count * sizeof *whole);
-    float *half[2] = {mem_alloc(2 * 128 * 4), mem_alloc(2 * 128 * 4)};
-    REQUIRE(whole && half[0] && half[1]);
+    REQUIRE(whole);
     memcpy(whole, r.params.grad, count * sizeof *whole);
     rig_close(&r);
     rig_open(&r, &n, &backend_ref, 2, 2);
@@ -238,8 +232,250 @@ TEST(plan_accumulates)
     EXPECT(fabs(rig_grad(&r, 0) - whole[0]) > 1e-6);
     arena_release(&mem);
     mem_free(whole);
-    mem_free(half[0]);
-    mem_free(half[1]);
+    rig_close(&r);
+    net_free(&n);
+}
+
+/* A U-Net of `depth` steps on 256 x 256 images of one channel. */
+static void unet256(Net *n, bool bias, int depth, Params *q, Plan **p)
+{
+    PlanInput in[8];
+    net_new(n);
+    n->bias = bias;
+    int x = net_input(n, "image", (Dims){1, 1, 256, 256, 1}, 2);
+    n->root[n->roots++] = net_unet(n, x, 32, depth);
+    REQUIRE(params_list(q, &n->g, n->root, 1));
+    PlanSpec spec = {.graph = &n->g,
+                     .params = q,
+                     .be = &backend_cpu,
+                     .threads = 2,
+                     .root = n->root,
+                     .roots = 1,
+                     .loss = -1,
+                     .input = in,
+                     .inputs = net_extents(n, 1, in)};
+    REQUIRE(plan_build(&spec, p));
+}
+
+/* Published numbers; nothing is allocated on a device for them. */
+TEST(plan_counts_parameters_and_flops)
+{
+    static const struct {
+        bool bias;
+        int depth;
+        int64_t trained;
+        double gflops;
+    } rows[] = {{false, 4, 7762465, 24.07},
+                {true, 4, 7765409, 24.07},
+                {true, 5, 31105953, 29.8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Net n;
+        Params q;
+        Plan *p;
+        const PlanRow *row;
+        unet256(&n, rows[i].bias, rows[i].depth, &q, &p);
+        EXPECT_INT(params_trained(&q), rows[i].trained);
+        EXPECT_NEAR(plan_flops(p) / 1e9, rows[i].gflops,
+                    rows[i].depth == 4 ? 0.005 : 0.05);
+        double flops = 0;
+        int64_t params = 0;
+        int count = plan_rows(p, &row);
+        for (int k = 0; k < count; k++) {
+            flops += row[k].flops;
+            params += row[k].params;
+            EXPECT(row[k].value_bytes > 0);
+            EXPECT(k == 0 || row[k].node > row[k - 1].node);
+        }
+        EXPECT_NEAR(flops, plan_flops(p), 1);
+        EXPECT_INT(params, params_trained(&q) + params_running(&q));
+        // first convolution: 32 filters of 3 x 3 x 1 over 256 x 256
+        EXPECT_NEAR(row[0].flops, 2.0 * 256 * 256 * 32 * 9, 0);
+        EXPECT_INT(row[0].value_bytes, 256 * 256 * 32 * 4);
+        EXPECT_INT(row[0].params, 32 * 9 + (rows[i].bias ? 32 : 0));
+        plan_free(p);
+        params_free(&q);
+        net_free(&n);
+    }
+}
+
+/* A copy of `r`'s spec that must be refused. */
+#define REFUSED(r, part)                                    \
+    do {                                                    \
+        Plan *refused = NULL;                               \
+        EXPECT_FAIL(plan_build(&(r).spec, &refused), part); \
+        EXPECT_INT(err_kind(), ERR_USAGE);                  \
+    } while (0)
+
+TEST(plan_refuses)
+{
+    Net n;
+    Rig r;
+    long live = mem_live();
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2), out;
+    int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 4}, 2);
+    int y = net_upconv(&n, net_pool(&n, x), 2);
+    int in[MAX_IN] = {y, x, -1, -1, -1, -1};
+    Attr concat = op_default(OP_concat);
+    REQUIRE(graph_op(&n.g, &concat, in, "join", "net.lua:7", &out));
+    n.root[n.roots++] = out;
+    n.loss = net_op(&n, OP_mse, out, t, -1);
+    rig_open(&r, &n, &backend_ref, 1, 1);
+    // odd sizes do not come back from pooling
+    r.input[0].dim.h = r.input[1].dim.h = 9;
+    REFUSED(r, "net.lua:7: concat: 1x2x8x8 (N,C,H,W) and 1x2x9x8 (N,C,H,W)");
+    r.input[0].dim = (Dims){1, 1, 8, 8, 3};
+    REFUSED(r, "input \"x\" has shape 1x3x8x8 (N,C,H,W), want 1x2x8x8");
+    r.input[0].dim = (Dims){0, 1, 8, 8, 2};
+    REFUSED(r, "input \"x\" has shape 0x2x8x8");
+    r.input[0].dim = (Dims){1, 2, 8, 8, 2};
+    REFUSED(r, "input \"x\" has shape");
+    r.input[0].dim = (Dims){1 << 30, 1, 1 << 15, 1 << 15, 2};
+    REFUSED(r, "input \"x\" has shape");
+    net_extents(&n, 2, r.input);
+    r.input[1].dim.n = 1;
+    REFUSED(r, "target of shape 1x4x8x8");
+    r.spec.inputs = 1;
+    REFUSED(r, "input \"t\" is missing");
+    r.spec.inputs = 2;
+    net_extents(&n, 1, r.input);
+    r.spec.loss = out;
+    REFUSED(r, "the loss has shape 1x4x8x8 (N,C,H,W), want one number");
+    rig_close(&r);
+    net_free(&n);
+    EXPECT_INT(mem_live(), live);
+}
+
+/* Extents that fit and bytes that do not, found when the batch is known. */
+TEST(plan_too_large)
+{
+    Net n;
+    Rig r;
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 1, 4096, 1024}, 1);
+    n.root[n.roots++] = net_op(&n, OP_concat, x, x, -1);
+    rig_open(&r, &n, &backend_ref, 1, 1);
+    r.input[0].dim.w = 1 << 19;
+    r.input[0].dim.n = INT32_MAX;
+    REFUSED(r, "too large to address");
+    // two that fit one by one
+    r.input[0].dim.w = (1 << 18) - 1;
+    Plan *p = NULL;
+    EXPECT_FAIL(plan_build(&r.spec, &p), "more than this machine");
+    rig_close(&r);
+    net_free(&n);
+}
+
+TEST(plan_batch_norm_of_one_value)
+{
+    Net n;
+    Rig r;
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 4}, 0);
+    n.root[n.roots++] = net_norm(&n, x);
+    rig_open(&r, &n, &backend_ref, 1, 1);
+    r.spec.train = true;
+    REFUSED(r, "batch_norm: one value a channel has no variance; train with a "
+               "batch of 2");
+    rig_plan(&r, false);
+    r.input[0].dim.n = 2;
+    rig_plan(&r, true);
+    rig_close(&r);
+    net_free(&n);
+}
+
+TEST(plan_times_every_call)
+{
+    Net n;
+    Rig r;
+    PlanTime time[400];
+    int count, backward = 0;
+    net_small(&n);
+    rig_open(&r, &n, &backend_cpu, 1, 1);
+    rig_plan(&r, true);
+    PlanRun run = {.step = rig_step, .backward = true, .seed_grad = 1};
+    REQUIRE(plan_time(r.plan, &run, time, 400, &count));
+    EXPECT_INT(count, plan_calls(r.plan));
+    for (int i = 0; i < count; i++) {
+        EXPECT(time[i].ms >= 0);
+        EXPECT(!(backward && !time[i].backward)); // all forward calls first
+        backward += time[i].backward;
+        EXPECT(n.g.node[time[i].node].kind == NODE_OP);
+    }
+    EXPECT(backward > count / 3 && backward < count);
+    REQUIRE(plan_time(r.plan, &run, time, 3, &count));
+    EXPECT_INT(count, 3);
+    run.backward = false;
+    REQUIRE(plan_time(r.plan, &run, time, 400, &count));
+    EXPECT_INT(count, plan_calls(r.plan) - backward);
+    rig_close(&r);
+    net_free(&n);
+}
+
+/* The first call whose result is not finite, whatever makes it so. */
+TEST(plan_blames)
+{
+    Net n;
+    Rig r;
+    char text[256];
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2), out, in[MAX_IN];
+    int a = net_conv(&n, x, 2, 3), b = net_relu(&n, net_norm(&n, a));
+    Attr div = op_default(OP_div);
+    for (int i = 0; i < MAX_IN; i++) in[i] = -1;
+    in[0] = b, in[1] = b;
+    REQUIRE(graph_op(&n.g, &div, in, "ratio", "net.lua:12", &out));
+    n.root[n.roots++] = net_op(&n, OP_sigmoid, out, -1, -1);
+    rig_open(&r, &n, &backend_cpu, 1, 2);
+    rig_plan(&r, true);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    EXPECT_TEXT(text, "div (ratio, net.lua:12)"); // 0 / 0
+    // the whole text, or what there is room for
+    REQUIRE(plan_blame(r.plan, &rig_step, text, 9));
+    EXPECT_TEXT(text, "div (rat");
+    // an infinite weight: earlier
+    Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
+    double keep = tensor_get(&w, 3);
+    tensor_set(&w, 3, INFINITY);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    EXPECT(strstr(text, "conv (n"));
+    tensor_set(&w, 3, keep);
+    // an input: before all
+    Tensor v = *plan_value(r.plan, x);
+    tensor_set(&v, 5, NAN);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    EXPECT_TEXT(text, "input \"x\"");
+    rig_close(&r);
+    net_free(&n);
+    // nobody
+    net_small(&n);
+    rig_open(&r, &n, &backend_cpu, 1, 1);
+    rig_plan(&r, true);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    EXPECT_TEXT(text, "");
+    rig_close(&r);
+    net_free(&n);
+}
+
+TEST(plan_without_memory)
+{
+    Net n;
+    Rig r;
+    int failed = 0;
+    net_small(&n);
+    rig_open(&r, &n, &backend_cpu, 1, 1);
+    long live = mem_live();
+    for (long k = 0; k < 60; k++) {
+        Plan *p = NULL;
+        mem_fail_after(k / 2, k % 2);
+        bool ok = plan_build(&r.spec, &p);
+        mem_fail_after(-1, false);
+        if (!ok) EXPECT_FAIL(ok, "no memory");
+        failed += !ok;
+        plan_free(p);
+        EXPECT_INT(mem_live(), live);
+    }
+    EXPECT(failed > 4 && failed < 60);
     rig_close(&r);
     net_free(&n);
 }

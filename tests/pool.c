@@ -88,8 +88,7 @@ TEST(pool_many_short_jobs)
         if (job % 500 == 0)
             nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     }
-    for (int i = 0; i < 16; i++)
-        EXPECT_INT(c.in[i], JOBS);
+    for (int i = 0; i < 16; i++) EXPECT_INT(c.in[i], JOBS);
     pool_close(p);
 }
 

@@ -27,8 +27,7 @@ TEST(rng_known_answers)
                    .sample = c[1]};
         uint32_t out[4];
         rng_block(&rng, c[0], out);
-        for (int i = 0; i < 4; i++)
-            EXPECT_INT(out[i], c[6 + i]);
+        for (int i = 0; i < 4; i++) EXPECT_INT(out[i], c[6 + i]);
     }
 }
 
@@ -72,8 +71,7 @@ TEST(rng_normal_moments)
     for (uint32_t i = 0; i < DRAWS; i++) {
         double x = rng_normal(&r, i), power = 1;
         REQUIRE(isfinite(x));
-        for (int k = 0; k < 5; k++, power *= x)
-            m[k] += power / DRAWS;
+        for (int k = 0; k < 5; k++, power *= x) m[k] += power / DRAWS;
         lag += x * last / DRAWS;
         last = x;
     }

@@ -15,8 +15,7 @@ static size_t make(char *file, const char *header, size_t data)
     REQUIRE(n + 8 + data <= ROOM);
     memcpy(file, &n, 8);
     memcpy(file + 8, header, n);
-    for (size_t i = 0; i < data; i++)
-        file[8 + n + i] = (char)i;
+    for (size_t i = 0; i < data; i++) file[8 + n + i] = (char)i;
     return 8 + n + data;
 }
 
@@ -292,8 +291,7 @@ TEST(safetensors_types)
         REQUIRE(opens(file, size, &f));
         double x[3];
         EXPECT(safetensors_read_f64(&f, 0, x));
-        for (int k = 0; k < 3; k++)
-            EXPECT(x[k] == rows[i].want);
+        for (int k = 0; k < 3; k++) EXPECT(x[k] == rows[i].want);
         safetensors_close(&f);
     }
     // not a number stays one

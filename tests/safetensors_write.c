@@ -13,8 +13,7 @@ static bool fill_ramp(void *ctx, int i, void *out)
 {
     const StTensor *t = ctx;
     size_t n = st_type_bytes(t[i].type);
-    for (int k = 0; k < t[i].axes; k++)
-        n *= (size_t)t[i].shape[k];
+    for (int k = 0; k < t[i].axes; k++) n *= (size_t)t[i].shape[k];
     for (size_t k = 0; k < n; k++)
         ((unsigned char *)out)[k] =
             (unsigned char)(k * 7 + (size_t)t[i].name[0]);
@@ -253,8 +252,7 @@ TEST(safetensors_golden)
     EXPECT_INT(f.tensor[i].shape[0], 2);
     EXPECT_INT(f.tensor[i].shape[3], 3);
     REQUIRE(safetensors_read_f64(&f, i, x));
-    for (int k = 0; k < 24; k++)
-        EXPECT_NEAR(x[k], k / 8.0 - 1, 0);
+    for (int k = 0; k < 24; k++) EXPECT_NEAR(x[k], k / 8.0 - 1, 0);
     static const struct {
         const char *name;
         double want[3];
@@ -267,8 +265,7 @@ TEST(safetensors_golden)
         i = safetensors_find(&f, rows[r].name);
         REQUIRE(i >= 0 && safetensors_count(&f, i) == 3);
         REQUIRE(safetensors_read_f64(&f, i, x));
-        for (int k = 0; k < 3; k++)
-            EXPECT_NEAR(x[k], rows[r].want[k], 1e-9);
+        for (int k = 0; k < 3; k++) EXPECT_NEAR(x[k], rows[r].want[k], 1e-9);
     }
     i = safetensors_find(&f, "norm.num_batches_tracked");
     REQUIRE(i >= 0 && f.tensor[i].axes == 0);

@@ -34,8 +34,7 @@ static float *numbers(Arena *mem, int64_t n, uint32_t sample)
     Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
     float *p = ARENA_NEW(mem, float, n);
     REQUIRE(p);
-    for (int64_t i = 0; i < n; i++)
-        p[i] = rng_normal(&r, (uint32_t)i);
+    for (int64_t i = 0; i < n; i++) p[i] = rng_normal(&r, (uint32_t)i);
     return p;
 }
 
@@ -141,8 +140,7 @@ static void check_rows(const Simd *s, Dice *d, Arena *mem)
     s->add_rows(x, rows, ldx, n, y, add);
     for (int i = 0; i < n; i++) {
         double want = add ? old[i] : 0;
-        for (int r = 0; r < rows; r++)
-            want += x[r * ldx + i];
+        for (int r = 0; r < rows; r++) want += x[r * ldx + i];
         EXPECT_NEAR(y[i], want, 1e-5);
     }
 }
@@ -154,16 +152,13 @@ static void check_stats(const Simd *s, Dice *d, Arena *mem)
     float *x = numbers(mem, rows * channels, 1);
     double *mean = ARENA_NEW(mem, double, channels);
     double *m2 = ARENA_NEW(mem, double, channels);
-    for (int i = 0; i < rows * channels; i++)
-        x[i] += 1000;
+    for (int i = 0; i < rows * channels; i++) x[i] += 1000;
     s->bn_stats(x, rows, channels, mean, m2);
     for (int c = 0; c < channels; c++) {
         double m = 0, q = 0;
-        for (int r = 0; r < rows; r++)
-            m += x[r * channels + c];
+        for (int r = 0; r < rows; r++) m += x[r * channels + c];
         m /= rows;
-        for (int r = 0; r < rows; r++)
-            q += pow(x[r * channels + c] - m, 2);
+        for (int r = 0; r < rows; r++) q += pow(x[r * channels + c] - m, 2);
         EXPECT_NEAR(mean[c], m, 1e-6);
         EXPECT_NEAR(m2[c], q, 1e-5 * q);
     }
@@ -176,8 +171,7 @@ static void check_bce(const Simd *s, Dice *d, Arena *mem)
     float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
     float *dx = numbers(mem, n, 3), w = 0.25f * (float)roll(d, 1, 9);
     double want = 0;
-    for (int i = 0; i < n; i++)
-        x[i] *= (float)(i % 30), t[i] = t[i] > 0;
+    for (int i = 0; i < n; i++) x[i] *= (float)(i % 30), t[i] = t[i] > 0;
     s->bce_slope(x, t, n, w, 2, dx, false);
     for (int i = 0; i < n; i++) {
         double e = exp(-fabs((double)x[i])), both = log1p(e);

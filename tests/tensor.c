@@ -113,15 +113,13 @@ TEST(tensor_order_of_elements)
     // through double and back
     tensor_to_user_f64(&t, wide);
     tensor_from_user_f64(wide, &t64);
-    for (i = 0; i < COUNT; i++)
-        EXPECT_INT(mem64[i], mem[i]);
+    for (i = 0; i < COUNT; i++) EXPECT_INT(mem64[i], mem[i]);
     tensor_to_user(&t64, back);
     EXPECT(!memcmp(user, back, sizeof user));
     memset(mem64, 0, sizeof mem64);
     tensor_from_user(user, &t64);
     tensor_to_user_f64(&t64, wide);
-    for (i = 0; i < COUNT; i++)
-        EXPECT_INT(wide[i], user[i]);
+    for (i = 0; i < COUNT; i++) EXPECT_INT(wide[i], user[i]);
 }
 
 TEST(tensor_set_rounds_to_its_type)

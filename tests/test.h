@@ -32,48 +32,47 @@ const char *test_folder(void);
 /* Where real data lies: $SEG_DATASETS, else "datasets". */
 const char *test_datasets(void);
 
-#define TEST(id)                                                               \
-    static void test_##id(void);                                               \
-    __attribute__((constructor)) static void add_##id(void)                    \
-    {                                                                          \
-        static Test t = {.name = #id, .file = __FILE__, .run = test_##id};     \
-        test_add(&t);                                                          \
-    }                                                                          \
+#define TEST(id)                                                           \
+    static void test_##id(void);                                           \
+    __attribute__((constructor)) static void add_##id(void)                \
+    {                                                                      \
+        static Test t = {.name = #id, .file = __FILE__, .run = test_##id}; \
+        test_add(&t);                                                      \
+    }                                                                      \
     static void test_##id(void)
 
-#define EXPECT(e)                                                              \
-    ((e) ? (void)0                                                             \
-         : test_failed(__FILE__, __LINE__, "%s (last reason: %s)", #e,         \
+#define EXPECT(e)                                                      \
+    ((e) ? (void)0                                                     \
+         : test_failed(__FILE__, __LINE__, "%s (last reason: %s)", #e, \
                        err_text()))
-#define REQUIRE(e)                                                             \
-    do {                                                                       \
-        if (!(e)) {                                                            \
-            test_failed(__FILE__, __LINE__, "%s (last reason: %s)", #e,        \
-                        err_text());                                           \
-            test_stop();                                                       \
-        }                                                                      \
+#define REQUIRE(e)                                                      \
+    do {                                                                \
+        if (!(e)) {                                                     \
+            test_failed(__FILE__, __LINE__, "%s (last reason: %s)", #e, \
+                        err_text());                                    \
+            test_stop();                                                \
+        }                                                               \
     } while (0)
 #define SKIP(reason) test_skip(reason)
 
 /* |got - want| <= tol; NaN on either side fails. */
-#define EXPECT_NEAR(got, want, tol)                                            \
-    test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want),         \
+#define EXPECT_NEAR(got, want, tol)                                    \
+    test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want), \
               (double)(tol))
 void test_near(const char *file, int line, const char *what, double got,
                double want, double tol);
 
-#define EXPECT_INT(got, want)                                                  \
+#define EXPECT_INT(got, want) \
     test_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 void test_int(const char *file, int line, const char *what, long long got,
               long long want);
 
-#define EXPECT_TEXT(got, want)                                                 \
-    test_text(__FILE__, __LINE__, #got, got, want)
+#define EXPECT_TEXT(got, want) test_text(__FILE__, __LINE__, #got, got, want)
 void test_text(const char *file, int line, const char *what, const char *got,
                const char *want);
 
 /* The call must fail and its reason must contain `part`. */
-#define EXPECT_FAIL(call, part)                                                \
+#define EXPECT_FAIL(call, part) \
     test_fail(__FILE__, __LINE__, #call, (call), part)
 void test_fail(const char *file, int line, const char *what, bool ok,
                const char *part);

@@ -32,7 +32,7 @@ done
 
 # the recipe's own network, data and loader against its twin
 recipe() {
-    "$PROGRAM" scripts/brain_unet.lua "$@" --preset check --quiet
+    "$PROGRAM" scripts/brain_unet.lua "$@" --preset check --out "$tmp/runs" --quiet
 }
 twin() {
     recipe export --twin "$tmp/twin" --steps 20 &&

@@ -112,8 +112,7 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
 /* The block of node i's gradient: rows that are dropped show another's. */
 static int owner(const Work *w, int i)
 {
-    while (dropped(w, &w->s->graph->node[i]))
-        i = w->s->graph->node[i].in[0];
+    while (dropped(w, &w->s->graph->node[i])) i = w->s->graph->node[i].in[0];
     return i;
 }
 
@@ -159,8 +158,7 @@ bool unshared_run(const PlanSpec *spec, void *dev, const Step *step,
         bool *more = arena_alloc(mem, n);
         if (!more) return false;
         graph_ancestors(g, &spec->loss, 1, more);
-        for (size_t i = 0; i < n; i++)
-            w.used[i] |= more[i];
+        for (size_t i = 0; i < n; i++) w.used[i] |= more[i];
     }
     for (int i = 0; i < g->count; i++) {
         if (!w.used[i]) continue;

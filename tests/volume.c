@@ -26,8 +26,7 @@ static void set_affine(Volume *v, int code, double turn)
     base[3][3] = rotation[3][3] = 1;
     double u[3] = {2 / 7.0, 3 / 7.0, 6 / 7.0}, c = cos(turn), s = sin(turn);
     for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 3; k++)
-            rotation[i][k] = u[i] * u[k] * (1 - c);
+        for (int k = 0; k < 3; k++) rotation[i][k] = u[i] * u[k] * (1 - c);
     for (int i = 0; i < 3; i++) {
         int k = (i + 1) % 3, l = (i + 2) % 3;
         rotation[i][i] += c;
@@ -52,8 +51,7 @@ static void make_phantom(Volume *v, int code, double turn)
             for (int w = 0; w < W; w++, x += 3) {
                 double p[3];
                 volume_world(v, w, h, d, p);
-                for (int k = 0; k < 3; k++)
-                    x[k] = (float)p[k];
+                for (int k = 0; k < 3; k++) x[k] = (float)p[k];
             }
 }
 
@@ -136,8 +134,7 @@ TEST(volume_landmarks_on_48_codes)
             double c[3], d[3];
             volume_world(&v, W / 2.0, H / 2.0, D / 2.0, c);
             volume_world(&other, W / 2.0, H / 2.0, D / 2.0, d);
-            for (int k = 0; k < 3; k++)
-                other.affine[k][3] += c[k] - d[k];
+            for (int k = 0; k < 3; k++) other.affine[k][3] += c[k] - d[k];
             Grid all = volume_grid_fit(&other, 60, 60, 60);
             REQUIRE(volume_resample(&v, &all, LINEAR, 0, &out));
             expect_landmarks(&v, &out);
@@ -381,8 +378,7 @@ TEST(volume_grids_have_the_stated_extents)
     EXPECT_NEAR(edge[1], 1.25, 1e-12);
     volume_world(&v, -0.5, -0.5, -0.5, p);
     volume_world(&w, -0.5, -0.5, -0.5, q);
-    for (int k = 0; k < 3; k++)
-        EXPECT_NEAR(p[k], q[k], 1e-9);
+    for (int k = 0; k < 3; k++) EXPECT_NEAR(p[k], q[k], 1e-9);
     at[0] = 1e-300;
     EXPECT_INT(volume_grid_at(&v, at).w, INT32_MAX);
 
@@ -390,8 +386,7 @@ TEST(volume_grids_have_the_stated_extents)
     memcpy(w.affine, g.affine, sizeof g.affine);
     volume_world(&v, W - 0.5, H - 0.5, D - 0.5, p);
     volume_world(&w, 8.5, 6.5, 4.5, q);
-    for (int k = 0; k < 3; k++)
-        EXPECT_NEAR(p[k], q[k], 1e-9);
+    for (int k = 0; k < 3; k++) EXPECT_NEAR(p[k], q[k], 1e-9);
     volume_free(&v);
 }
 
@@ -433,8 +428,7 @@ TEST(volume_axis_of_an_oblique_grid)
                                        "origin (-31.5 12.2 80.1)");
     double s = sqrt(0.5);
     double m[3][3] = {{s, -s, 0}, {s, s, 0}, {0, 0, 1}};
-    for (int r = 0; r < 3; r++)
-        memcpy(v.affine[r], m[r], sizeof m[r]);
+    for (int r = 0; r < 3; r++) memcpy(v.affine[r], m[r], sizeof m[r]);
     EXPECT_INT(volume_axis(&v, 0) + volume_axis(&v, 1), 1);
     EXPECT_INT(volume_axis(&v, 2), 2);
     volume_free(&v);
@@ -456,8 +450,7 @@ TEST(volume_same_grid_tolerance)
     volume_free(&b);
     // a spacing that is a little off adds up over the slices
     make(&b, 1, U8, 5, 0.1);
-    for (int r = 0; r < 3; r++)
-        b.affine[r][2] *= 1.0005;
+    for (int r = 0; r < 3; r++) b.affine[r][2] *= 1.0005;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");
     // mirrored: same corners, other order
     volume_free(&b);
@@ -480,8 +473,7 @@ TEST(volume_refuses)
                 "larger than this machine");
     make(&v, 1, U8, 0, 0);
     Grid g = volume_grid(&v);
-    for (int r = 0; r < 3; r++)
-        v.affine[r][2] = v.affine[r][1];
+    for (int r = 0; r < 3; r++) v.affine[r][2] = v.affine[r][1];
     EXPECT_FAIL(volume_resample(&v, &g, NEAREST, 0, &out),
                 "not three independent");
     v.affine[1][1] = NAN;
@@ -518,8 +510,7 @@ TEST(volume_affine_inverse)
         REQUIRE(affine_invert(v.affine, one));
         affine_multiply(v.affine, one, one);
         for (int i = 0; i < 4; i++)
-            for (int k = 0; k < 4; k++)
-                EXPECT_NEAR(one[i][k], i == k, 1e-12);
+            for (int k = 0; k < 4; k++) EXPECT_NEAR(one[i][k], i == k, 1e-12);
         volume_free(&v);
     }
 }

@@ -57,8 +57,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
             int64_t nc = least(BLOCK, j->y.c - c0);
             double sum[BLOCK] = {0};
             window_sum(j, p, c0, nc, sum);
-            for (int64_t c = 0; c < nc; c++)
-                y[c0 + c] = (real)(sum[c] / count);
+            for (int64_t c = 0; c < nc; c++) y[c0 + c] = (real)(sum[c] / count);
         }
     }
 }

@@ -91,8 +91,7 @@ static void slope_items(void *ctx, int64_t from, int64_t to)
                         add_row(j, at(all, in, id, ih, iw) / all.c, first,
                                 together ? all.c : width, together, sum);
         real *dx = values(out) + row * own.c + first;
-        for (int64_t i = 0; i < width; i++)
-            put(dx + i, sum[i], fresh);
+        for (int64_t i = 0; i < width; i++) put(dx + i, sum[i], fresh);
     }
 }
 

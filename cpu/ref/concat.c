@@ -33,8 +33,7 @@ static void split_rows(void *ctx, int64_t from, int64_t to)
             if (c->dx[i]) {
                 real *dx = values(c->dx[i]) + row * n;
                 bool fresh = is_fresh(c, i);
-                for (int64_t k = 0; k < n; k++)
-                    put(dx + k, dy[k], fresh);
+                for (int64_t k = 0; k < n; k++) put(dx + k, dy[k], fresh);
             }
             dy += n;
         }

@@ -217,6 +217,5 @@ void corr_bias(const Call *c, Dims s, const real *dy, real *db, bool fresh)
 {
     Columns m = {dy, s.c};
     const double *sum = sum_run(c, 1, rows(s), s.c, add_rows, &m, c->scratch);
-    for (int64_t i = 0; i < s.c; i++)
-        put(&db[i], sum[i], fresh);
+    for (int64_t i = 0; i < s.c; i++) put(&db[i], sum[i], fresh);
 }

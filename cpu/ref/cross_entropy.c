@@ -47,10 +47,8 @@ static double row_sum(const real *x, int n, double *max)
 {
     double sum = 0;
     *max = x[0];
-    for (int i = 1; i < n; i++)
-        *max = x[i] > *max ? x[i] : *max;
-    for (int i = 0; i < n; i++)
-        sum += exp(x[i] - *max);
+    for (int i = 1; i < n; i++) *max = x[i] > *max ? x[i] : *max;
+    for (int i = 0; i < n; i++) sum += exp(x[i] - *max);
     return sum;
 }
 
@@ -85,8 +83,7 @@ static void count_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
                         double *sum)
 {
     (void)set;
-    for (int64_t row = from; row < to; row++)
-        *sum += counted(ctx, row);
+    for (int64_t row = from; row < to; row++) *sum += counted(ctx, row);
 }
 
 Space KERNEL(cross_entropy_space)(const Call *c)

@@ -90,8 +90,7 @@ static bool row_open(const Job *j, int64_t row, Row *r)
     }
     // a row that does not count is not looked at any further
     if (counts && s->x.c > 1)
-        for (int i = 0; i < s->x.c; i++)
-            r->sum += exp(r->x[i] - r->max);
+        for (int i = 0; i < s->x.c; i++) r->sum += exp(r->x[i] - r->max);
     return counts;
 }
 
@@ -133,8 +132,7 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
         Row r;
         if (!row_open(j, n * positions(dim) + p, &r)) {
             // a weight of 0 takes an element out of the sum, not out of M
-            for (int i = 0; i < dim.c; i++)
-                *mask += r.m[i * j->views.m.step];
+            for (int i = 0; i < dim.c; i++) *mask += r.m[i * j->views.m.step];
             continue;
         }
         for (int i = 0; i < dim.c; i++) {
@@ -217,8 +215,7 @@ static bool region_fwd(const Call *c)
     if (!j.region.per_sample) {
         groups = 1;
         for (int64_t n = 1; n < x.n; n++)
-            for (int64_t i = 0; i < width; i++)
-                sums[i] += sums[n * width + i];
+            for (int64_t i = 0; i < width; i++) sums[i] += sums[n * width + i];
     }
     Coef *coef = c->saved;
     double y = overlap_loss(&j.region, sums, groups, x, coef);

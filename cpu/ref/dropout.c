@@ -51,8 +51,7 @@ static void drop_elements(void *ctx, int64_t from, int64_t to)
         int64_t index = item % j->blocks * DRAWS;
         int64_t base = item / j->blocks * j->draws + index;
         int64_t count = least(DRAWS, j->draws - index);
-        for (int64_t i = 0; i < count; i++)
-            apply(j, base + i, factor[i]);
+        for (int64_t i = 0; i < count; i++) apply(j, base + i, factor[i]);
     }
 }
 
@@ -76,8 +75,7 @@ static void drop_channels(void *ctx, int64_t from, int64_t to)
 static void copy(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    for (int64_t i = from; i < to; i++)
-        apply(j, i, 1);
+    for (int64_t i = from; i < to; i++) apply(j, i, 1);
 }
 
 /* Forward: from x to y. Backward: from dy to dx[0]. */

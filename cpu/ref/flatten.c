@@ -12,8 +12,7 @@ static void gather(void *ctx, int64_t from, int64_t to)
     for (int64_t item = from; item < to; item++) {
         const real *x = values(c->x[0]) + item / s.c * count * s.c + item % s.c;
         real *y = values(c->y) + item * count;
-        for (int64_t p = 0; p < count; p++)
-            y[p] = x[p * s.c];
+        for (int64_t p = 0; p < count; p++) y[p] = x[p * s.c];
     }
 }
 
@@ -34,8 +33,7 @@ static void scatter(void *ctx, int64_t from, int64_t to)
     for (int64_t item = from; item < to; item++) {
         real *dx = values(c->dx[0]) + item / s.c * count * s.c + item % s.c;
         const real *dy = values(c->dy) + item * count;
-        for (int64_t p = 0; p < count; p++)
-            put(dx + p * s.c, dy[p], fresh);
+        for (int64_t p = 0; p < count; p++) put(dx + p * s.c, dy[p], fresh);
     }
 }
 

@@ -49,8 +49,7 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
         const real *x = values(c->x[0]) + n * positions(s) * s.c + c0;
         real *y = values(c->y) + n * s.c + c0;
         int64_t *where = (int64_t *)c->saved + n * s.c + c0;
-        for (int64_t k = 0; k < nc; k++)
-            y[k] = x[k], where[k] = 0;
+        for (int64_t k = 0; k < nc; k++) y[k] = x[k], where[k] = 0;
         for (int64_t p = 1; p < positions(s); p++) {
             for (int64_t k = 0; k < nc; k++) {
                 real v = x[p * s.c + k];

@@ -31,8 +31,7 @@ static inline LossViews loss_views(const Call *c)
 /* The factor of all gradients: dy of a scalar. */
 static inline double loss_seed(const Call *c)
 {
-    for (int i = 1; i < MAX_IN; i++)
-        CHECK(!c->dx[i]);
+    for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     return *values(c->dy);
 }
 
@@ -55,8 +54,7 @@ static inline void mask_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
 {
     const real *m = ctx;
     (void)set;
-    for (int64_t i = from; i < to; i++)
-        *sum += m[i];
+    for (int64_t i = from; i < to; i++) *sum += m[i];
 }
 
 static inline size_t mask_bytes(const Call *c)

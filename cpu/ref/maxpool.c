@@ -42,8 +42,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         Taps tw = taps_inside(&j->win, 2, p.w, j->x.w);
         real *y = values(j->c->y) + row * channels;
         int32_t *tap = (int32_t *)j->c->saved + row * channels;
-        for (int64_t c = 0; c < channels; c++)
-            y[c] = (real)-INFINITY;
+        for (int64_t c = 0; c < channels; c++) y[c] = (real)-INFINITY;
         for (int64_t c = 0; c < channels; c++)
             tap[c] = (int32_t)((td.from * k[1] + th.from) * k[2] + tw.from);
         for (int64_t kd = td.from; kd < td.to; kd++)

@@ -108,10 +108,8 @@ static void group_means(const Norm *m, double *v, int64_t stride)
     int64_t per = m->channels / m->groups;
     for (int64_t i = 0; i < m->sets * m->groups; i++) {
         double *g = v + i / m->groups * stride + i % m->groups * per, sum = 0;
-        for (int64_t c = 0; c < per; c++)
-            sum += g[c];
-        for (int64_t c = 0; c < per; c++)
-            g[c] = sum / (double)(per * m->rows);
+        for (int64_t c = 0; c < per; c++) sum += g[c];
+        for (int64_t c = 0; c < per; c++) g[c] = sum / (double)(per * m->rows);
     }
 }
 

@@ -24,8 +24,7 @@ static void cut_rows(void *ctx, int64_t from, int64_t to)
         const real *x = values(j->from) + at(j->from->dim, p.n, p.d + j->d,
                                              p.h + j->h, p.w + j->w);
         real *y = values(j->to) + row * s.c;
-        for (int k = 0; k < s.c; k++)
-            put(y + k, x[j->c + k], j->fresh);
+        for (int k = 0; k < s.c; k++) put(y + k, x[j->c + k], j->fresh);
     }
 }
 
@@ -44,13 +43,11 @@ static void embed_rows(void *ctx, int64_t from, int64_t to)
         Place p = place(s, row);
         int d = p.d - j->d, h = p.h - j->h, w = p.w - j->w;
         real *y = values(j->to) + row * s.c;
-        for (int k = 0; j->fresh && k < s.c; k++)
-            y[k] = (real)j->fill;
+        for (int k = 0; j->fresh && k < s.c; k++) y[k] = (real)j->fill;
         if (!inside(d, box.d) || !inside(h, box.h) || !inside(w, box.w))
             continue;
         const real *x = values(j->from) + at(box, p.n, d, h, w);
-        for (int k = 0; k < box.c; k++)
-            put(y + j->c + k, x[k], j->fresh);
+        for (int k = 0; k < box.c; k++) put(y + j->c + k, x[k], j->fresh);
     }
 }
 

@@ -14,12 +14,9 @@ static void softmax_rows(void *ctx, int64_t from, int64_t to)
         const real *x = values(c->x[0]) + row * n;
         real *y = values(c->y) + row * n;
         double max = x[0], sum = 0;
-        for (int64_t i = 1; i < n; i++)
-            max = x[i] > max ? x[i] : max;
-        for (int64_t i = 0; i < n; i++)
-            sum += exp(x[i] - max);
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (real)(exp(x[i] - max) / sum);
+        for (int64_t i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
+        for (int64_t i = 0; i < n; i++) sum += exp(x[i] - max);
+        for (int64_t i = 0; i < n; i++) y[i] = (real)(exp(x[i] - max) / sum);
     }
 }
 

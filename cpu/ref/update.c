@@ -128,7 +128,6 @@ bool KERNEL(sum_squares)(void *dev, const void *x, int64_t count, double *out)
     int64_t parts = ceil_div(count, j.grain);
     pool_run(dev, parts, square_task, &j);
     *out = 0;
-    for (int64_t i = 0; i < parts; i++)
-        *out += j.sum[i];
+    for (int64_t i = 0; i < parts; i++) *out += j.sum[i];
     return true;
 }

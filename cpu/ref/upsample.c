@@ -20,8 +20,7 @@ typedef struct Job {
 static Job job_of(const Call *c)
 {
     Job j = {.c = c, .x = c->x[0]->dim, .y = c->y->dim};
-    for (int i = 0; i < 3; i++)
-        j.f[i] = c->attr->word[1 + i];
+    for (int i = 0; i < 3; i++) j.f[i] = c->attr->word[1 + i];
     j.linear = call_op(c) == OP_upsample_linear;
     j.align = j.linear && c->attr->upsample_linear.align;
     return j;
@@ -87,8 +86,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
                          at(j->x, p.n, d.i[a], h.i[b], w.i[e]) + c0,
                      nc);
             }
-            for (int64_t c = 0; c < nc; c++)
-                y[c0 + c] = (real)sum[c];
+            for (int64_t c = 0; c < nc; c++) y[c0 + c] = (real)sum[c];
         }
     }
 }

@@ -10,16 +10,13 @@
 
 /* Walk over the channels: `wide` whole vectors from channel c, or with
  * wide == 0 the last `rest` channels. body(wide, c, rest) is inlined. */
-#define FOR_CHANNELS(channels, body)                         \
-    do {                                                     \
-        int64_t c = 0;                                       \
-        for (; c + 4 * LANES <= (channels); c += 4 * LANES)  \
-            body(4, c, 0);                                   \
-        for (; c + 2 * LANES <= (channels); c += 2 * LANES)  \
-            body(2, c, 0);                                   \
-        for (; c + LANES <= (channels); c += LANES)          \
-            body(1, c, 0);                                   \
-        if (c < (channels)) body(0, c, (int)((channels)-c)); \
+#define FOR_CHANNELS(channels, body)                                       \
+    do {                                                                   \
+        int64_t c = 0;                                                     \
+        for (; c + 4 * LANES <= (channels); c += 4 * LANES) body(4, c, 0); \
+        for (; c + 2 * LANES <= (channels); c += 2 * LANES) body(2, c, 0); \
+        for (; c + LANES <= (channels); c += LANES) body(1, c, 0);         \
+        if (c < (channels)) body(0, c, (int)((channels)-c));               \
     } while (0)
 
 /* Vectors of a step, and the j-th of them at p. */
@@ -52,8 +49,7 @@ INLINE void stats(const float *x, int64_t rows, int64_t ldx, int wide, int rest,
         UNROLL for (int j = 0; j < n; j++) sum[j] +=
             get(x + r * ldx, wide, rest, j);
     UNROLL for (int j = 0; j < n; j++) about[j] = sum[j] / v_set((float)rows);
-    for (int64_t r = 0; r < rows; r++)
-        UNROLL for (int j = 0; j < n; j++)
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - about[j];
             off[j] += d;
@@ -93,8 +89,7 @@ INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
         scale[j] = get(a->scale + c, wide, rest, j);
         shift[j] = get(a->shift + c, wide, rest, j);
     }
-    for (int64_t r = 0; r < rows; r++)
-        UNROLL for (int j = 0; j < n; j++)
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             set(y + r * ldx, wide, rest, j, v_fma(d, scale[j], shift[j]));
@@ -125,8 +120,7 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
         lo[j] = get(a->lo + c, wide, rest, j);
         s[j] = t[j] = v_zero();
     }
-    for (int64_t r = 0; r < rows; r++)
-        UNROLL for (int j = 0; j < n; j++)
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             V g = get(dy + r * ldx, wide, rest, j);
@@ -170,8 +164,7 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
         shift[j] = get(a->shift + c, wide, rest, j);
         tilt[j] = get(a->tilt + c, wide, rest, j);
     }
-    for (int64_t r = 0; r < rows; r++)
-        UNROLL for (int j = 0; j < n; j++)
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             V g = get(dy + r * ldx, wide, rest, j);

@@ -149,8 +149,7 @@ INLINE V v_min(V a, V b)
 }
 INLINE V v_sqrt(V a)
 {
-    for (int i = 0; i < LANES; i++)
-        a[i] = sqrtf(a[i]);
+    for (int i = 0; i < LANES; i++) a[i] = sqrtf(a[i]);
     return a;
 }
 INLINE V v_load_part(const float *p, int n)
@@ -172,8 +171,7 @@ INLINE float v_sum(V v)
     float s[LANES];
     v_store(s, v);
     for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            s[i] += s[i + half];
+        for (int i = 0; i < half; i++) s[i] += s[i + half];
     return s[0];
 }
 #endif

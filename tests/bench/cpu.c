@@ -248,8 +248,7 @@ static bool bench_open(const Row *row, int batch, Pool *pool, Bench *b)
     c->y = &b->y, c->dy = &b->dy;
     c->dev = pool, c->threads = pool_threads(pool);
     c->train = true, c->fresh = ~0u;
-    for (int i = 0; i < MAX_IN; i++)
-        c->dx[i] = c->x[i] ? &b->dx[i] : NULL;
+    for (int i = 0; i < MAX_IN; i++) c->dx[i] = c->x[i] ? &b->dx[i] : NULL;
     Space s = {0};
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
     c->saved = need(s.saved);

@@ -28,8 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     // what was accepted is all there, at a place that exists
     const uint8_t *bytes = v.voxels.data;
     size_t count = tensor_bytes(&v.voxels);
-    for (size_t i = 0; i < count; i++)
-        sum += bytes[i];
+    for (size_t i = 0; i < count; i++) sum += bytes[i];
     volume_world(&v, 1, 2, 3, p);
     CHECK(p[0] - p[0] == 0 && p[1] - p[1] == 0 && p[2] - p[2] == 0);
     volume_free(&v);

@@ -12,8 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     // what was accepted is all there
-    for (int64_t i = 0; i < a.count; i++)
-        sum += (double)a.data[i];
+    for (int64_t i = 0; i < a.count; i++) sum += (double)a.data[i];
     mem_free(a.data);
     return sum == 0.5 ? -1 : 0;
 }

@@ -4,7 +4,7 @@
     segengine scripts/brain_unet.lua export --twin DIR --steps 20
     brain_unet.py DIR                 repeat these steps, compare the losses
 
-    segengine scripts/brain_unet.lua export --slices DIR --data ... --preset quick
+    segengine scripts/brain_unet.lua export --arrays DIR --data ... --preset quick
     brain_unet.py --train DIR --epochs 25 --seed 1
                                       train on its own, on the same split
 
