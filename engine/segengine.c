@@ -33,6 +33,12 @@ static bool name_outputs(seg_model *m, const char *names)
         m->output_name[n++] = name;
     if (n < m->outputs || strtok_r(rest, ",", &rest))
         return fail_data("%d outputs, but the names \"%s\"", m->outputs, names);
+    // they are asked for by name, so a second one could not be had
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(m->output_name[i], m->output_name[k]))
+                return fail_data("two outputs are called \"%s\"",
+                                 m->output_name[i]);
     return true;
 }
 
@@ -62,8 +68,8 @@ static bool open_model(seg_model *m, const char *path, const char *device,
                         .loss = -1,
                         .device = device ? device : "auto",
                         .threads = threads};
-    return session_open(&spec, &m->session) &&
-           checkpoint_load(path, m->session, false, &m->mem, &meta);
+    if (!session_open(&spec, &m->session)) return within("%s", path);
+    return checkpoint_load(path, m->session, false, &m->mem, &meta);
 }
 
 seg_model *seg_open(const char *path, const char *device, int threads)
@@ -99,6 +105,7 @@ static void describe(const seg_model *m, int node, const char *name,
 
 int seg_inputs(const seg_model *m, seg_tensor *out, int max)
 {
+    if (!m) return 0;
     for (int i = 0; i < m->inputs && i < max; i++)
         describe(m, m->input[i], m->graph.node[m->input[i]].name, &out[i]);
     return m->inputs;
@@ -106,31 +113,51 @@ int seg_inputs(const seg_model *m, seg_tensor *out, int max)
 
 int seg_outputs(const seg_model *m, seg_tensor *out, int max)
 {
+    if (!m) return 0;
     for (int i = 0; i < m->outputs && i < max; i++)
         describe(m, m->output[i], m->output_name[i], &out[i]);
     return m->outputs;
+}
+
+/* The extents of t, which must have the axes of input n. */
+static bool shape_fits(const seg_tensor *t, const Node *n, Dims *out)
+{
+    char want[DIMS_TEXT];
+    dims_text(n->y.dim, n->y.rank, want);
+    int64_t shape[SEG_MAX_AXES];
+    if (t->axes != dims_to_user(n->y.dim, n->y.rank, shape))
+        return fail_usage("input \"%s\" has %d axes, want %s", n->name, t->axes,
+                          want);
+    for (int i = 0; i < t->axes; i++)
+        if (t->shape[i] < 1 || t->shape[i] > INT32_MAX)
+            return fail_usage("input \"%s\": axis %d has %lld elements, want "
+                              "%s",
+                              n->name, i, (long long)t->shape[i], want);
+    return dims_from_user(t->shape, t->axes, n->y.rank, out);
 }
 
 /* The caller's array for each input of the network, as plan inputs. */
 static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
                          PlanInput *plan, const float **data)
 {
+    for (int k = 0; k < inputs; k++) {
+        bool known = false;
+        for (int i = 0; in[k].name && i < m->inputs; i++)
+            known |= !strcmp(in[k].name, m->graph.node[m->input[i]].name);
+        if (!known)
+            return fail_usage("the network has no input \"%s\"",
+                              in[k].name ? in[k].name : "(NULL)");
+    }
     for (int i = 0; i < m->inputs; i++) {
         const Node *n = &m->graph.node[m->input[i]];
         const seg_tensor *t = NULL;
         for (int k = 0; k < inputs; k++)
             if (in[k].name && !strcmp(in[k].name, n->name)) t = &in[k];
-        if (!t || !t->data)
-            return fail_usage("input \"%s\" is missing", n->name);
+        if (!t) return fail_usage("input \"%s\" is missing", n->name);
+        if (!t->data) return fail_usage("input \"%s\" has no data", n->name);
         plan[i].node = m->input[i];
         data[i] = t->data;
-        if (t->axes < 0 || t->axes > SEG_MAX_AXES ||
-            !dims_from_user(t->shape, t->axes, n->y.rank, &plan[i].dim)) {
-            char want[DIMS_TEXT];
-            return fail_usage("input \"%s\": shape of %d axes, want %s",
-                              n->name, t->axes,
-                              dims_text(n->y.dim, n->y.rank, want));
-        }
+        if (!shape_fits(t, n, &plan[i].dim)) return false;
     }
     return true;
 }
@@ -160,6 +187,10 @@ int seg_run(seg_model *m, const seg_tensor *in, int inputs, seg_tensor *out,
     const float *data[MAX_INPUTS];
     Plan *p;
     bool wanted = false;
+    if (!m) {
+        fail_usage("seg_run: the model is NULL");
+        return -1;
+    }
     for (int k = 0; k < outputs; k++) wanted |= out[k].data != NULL;
     if (!match_inputs(m, in, inputs, plan, data) ||
         !session_plan(m->session, false, plan, m->inputs, &p))

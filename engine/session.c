@@ -288,7 +288,10 @@ static bool read_loss(Session *s, Plan *p, double *loss)
 bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
                         double lr, double clip_norm, StepResult *out)
 {
-    CHECK(s->trains && is_training(s, p));
+    if (!s->trains)
+        return fail_usage("this network was opened without a loss and an "
+                          "optimiser, so it cannot train");
+    CHECK(is_training(s, p));
     double squares;
     PlanRun run = {.step = {s->spec.seed, s->count},
                    .backward = true,

@@ -39,7 +39,7 @@ end
 
 -- Write the inputs of a batch: <base>_<input>.npy.
 local function save_batch(r, batch, names, base)
-  local feeds = evaluate.feeds(batch, names)
+  local feeds = evaluate.feeds(batch, names, r)
   for _, input in ipairs(r.inputs) do
     core.array.save(string.format("%s_%s.npy", base, input.name), feeds[input.name]:array())
   end

@@ -22,7 +22,7 @@ TEST(checkpoint_foreign)
 {
     Arena mem = {0};
     Meta m;
-    EXPECT(checkpoint_meta("tests/golden/python.safetensors", &mem, &m));
+    REQUIRE(checkpoint_meta("tests/golden/python.safetensors", &mem, &m));
     EXPECT_TEXT(meta_get(&m, "format"), "pt");
     EXPECT_TEXT(m.note, "without checksums (written by another program): "
                         "damage could not be seen");

@@ -39,8 +39,14 @@ static bool mutant_run(const Call *c)
     }
     if (current->before) current->before(&m);
     Op op = current->op;
+    // another geometry may want more scratch than the caller made
+    SpaceFn *space = current->before ? backend_cpu.space[op] : NULL;
+    Space s = space ? space(&m.call) : (Space){0};
+    void *own = space ? mem_alloc(s.fwd + s.bwd) : NULL;
+    if (own) m.call.scratch = own;
     bool ok = current->backward ? backend_cpu.bwd[op](&m.call)
                                 : backend_cpu.fwd[op](&m.call);
+    mem_free(own);
     if (current->after) current->after(c);
     return ok;
 }

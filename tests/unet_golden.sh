@@ -39,7 +39,7 @@ twin() {
         "$PYTHON" tests/peer/brain_unet.py "$tmp/twin"
 }
 slices() {
-    recipe export --slices "$tmp/slices" &&
+    recipe export --arrays "$tmp/slices" &&
         "$PYTHON" tests/peer/brain_unet.py --train "$tmp/slices" --base 4 \
             --batch 4 --epochs 2
 }

@@ -1,0 +1,553 @@
+/* session.c -- steps: what they change, and what leaves everything alone. */
+#include "net.h"
+#include "rng.h"
+#include <stdlib.h>
+
+/* Writable value of a node of a plan in host memory. */
+static Tensor host_value(Plan *p, int node)
+{
+    const Tensor *t = plan_value(p, node);
+    REQUIRE(t);
+    return *t;
+}
+
+static Optim sgd(double momentum, double decay)
+{
+    Optim o = optim_default(OPTIM_sgd);
+    o.hyper[0] = momentum;
+    o.hyper[2] = decay;
+    EXPECT_NEAR(optim_hyper(&o, "momentum"), momentum, 0);
+    EXPECT_NEAR(optim_hyper(&o, "decay"), decay, 0);
+    return o;
+}
+
+/* y = w x + b under the mean of squares, by hand. */
+TEST(session_step_by_hand)
+{
+    Net n;
+    StepResult r;
+    Optim o = sgd(0.9, 0.1);
+    net_linear(&n);
+    net_open(&n, "ref", 1, &o);
+    double w[2], b = net_get(&n, "p1.bias", PARAM_VALUE, 0), m[3] = {0};
+    for (int i = 0; i < 2; i++) w[i] = net_get(&n, "p1.weight", PARAM_VALUE, i);
+    EXPECT_INT(session_count(n.s), 0);
+    for (int step = 0; step < 3; step++) {
+        Plan *p = net_plan(&n, true, 2);
+        net_feed(&n, p, (uint32_t)step);
+        Tensor x = host_value(p, n.input[0]), t = host_value(p, n.input[1]);
+        double g[3] = {0}, loss = 0;
+        for (int i = 0; i < 2; i++) {
+            double x0 = tensor_get(&x, 2 * i), x1 = tensor_get(&x, 2 * i + 1);
+            double e = w[0] * x0 + w[1] * x1 + b - tensor_get(&t, i);
+            loss += e * e / 2;
+            g[0] += e * x0, g[1] += e * x1, g[2] += e; // 2 e / 2
+        }
+        REQUIRE(session_step(n.s, p, 0.05, 0, &r));
+        EXPECT(r.applied);
+        EXPECT_NEAR(r.loss, loss, 1e-14);
+        EXPECT_NEAR(r.grad_norm, sqrt(g[0] * g[0] + g[1] * g[1] + g[2] * g[2]),
+                    1e-14);
+        for (int i = 0; i < 3; i++) {
+            // a bias does not decay
+            double d = g[i] + (i < 2 ? 0.1 * w[i] : 0);
+            m[i] = step ? 0.9 * m[i] + d : d;
+            *(i < 2 ? &w[i] : &b) -= 0.05 * m[i];
+        }
+        for (int i = 0; i < 2; i++) {
+            EXPECT_NEAR(net_get(&n, "p1.weight", PARAM_VALUE, i), w[i], 1e-14);
+            EXPECT_NEAR(net_get(&n, "p1.weight", PARAM_GRAD, i), g[i], 1e-14);
+        }
+        EXPECT_NEAR(net_get(&n, "p1.bias", PARAM_VALUE, 0), b, 1e-14);
+        EXPECT_INT(session_count(n.s), step + 1);
+    }
+    net_free(&n);
+}
+
+/* As PyTorch: g * min(1, clip / (norm + 1e-6)). */
+TEST(session_clips)
+{
+    static const double clips[] = {0, -1, 0.01, 1e9};
+    for (int i = 0; i < 4; i++) {
+        Net n;
+        Optim o = sgd(0, 0);
+        net_linear(&n);
+        net_open(&n, "ref", 1, &o);
+        double before = net_get(&n, "p1.bias", PARAM_VALUE, 0);
+        StepResult r = net_step(&n, 3, 1, 1, clips[i]);
+        double g = net_get(&n, "p1.bias", PARAM_GRAD, 0), scale = 1;
+        if (i == 2) scale = 0.01 / (r.grad_norm + 1e-6);
+        EXPECT(r.grad_norm > 0.1);
+        EXPECT_NEAR(net_get(&n, "p1.bias", PARAM_VALUE, 0), before - scale * g,
+                    1e-15);
+        net_free(&n);
+    }
+}
+
+/* Neither parameters, moments, count nor running statistics. */
+static void unchanged(Net *n, Plan *p, const char *what)
+{
+    Arena mem = {NULL};
+    StepResult r;
+    size_t bytes;
+    void *before = net_state(n, &mem, &bytes);
+    REQUIRE(session_step(n->s, p, 0.1, 1, &r));
+    EXPECT(!r.applied);
+    if (memcmp(before, net_state(n, &mem, &bytes), bytes))
+        test_failed(__FILE__, __LINE__, "%s changed something", what);
+    arena_release(&mem);
+}
+
+TEST(session_leaves_all_when_not_finite)
+{
+    static const char *const device[] = {"ref", "cpu"};
+    for (int d = 0; d < 2; d++) {
+        Net n;
+        Optim o = optim_default(OPTIM_adamw);
+        net_small(&n);
+        net_open(&n, device[d], 1, &o);
+        EXPECT(net_step(&n, 2, 1, 0.01, 1).applied);
+        EXPECT(net_step(&n, 2, 2, 0.01, 1).applied);
+        Plan *p = net_plan(&n, true, 2);
+        net_feed(&n, p, 3);
+        Tensor x = host_value(p, n.input[0]), t = host_value(p, n.input[1]);
+        double keep = tensor_get(&x, 17);
+        tensor_set(&x, 17, NAN);
+        unchanged(&n, p, "a NaN in the image");
+        tensor_set(&x, 17, INFINITY);
+        unchanged(&n, p, "an infinity in the image");
+        tensor_set(&x, 17, keep);
+        tensor_set(&t, 3, INFINITY);
+        unchanged(&n, p, "an infinity in the target");
+        tensor_set(&t, 3, 1);
+        // and then it goes on
+        StepResult r;
+        REQUIRE(session_step(n.s, p, 0.1, 1, &r));
+        EXPECT(r.applied && isfinite(r.loss));
+        EXPECT_INT(session_count(n.s), 3);
+        net_free(&n);
+    }
+}
+
+/* The loss overflows, its gradient does not; in the first of two parts. */
+TEST(session_leaves_all_when_a_part_is_not_finite)
+{
+    Net n;
+    StepResult r;
+    Arena mem = {NULL};
+    size_t bytes;
+    Optim o = sgd(0, 0);
+    net_linear(&n);
+    net_open(&n, "cpu", 1, &o);
+    Plan *p = net_plan(&n, true, 2);
+    net_feed(&n, p, 1);
+    void *before = net_state(&n, &mem, &bytes);
+    Tensor t = host_value(p, n.input[1]);
+    double keep = tensor_get(&t, 0);
+    tensor_set(&t, 0, 1e25);
+    REQUIRE(session_accumulate(n.s, p, true, false, 2, 0.1, 0, &r));
+    EXPECT(isinf(r.loss));
+    tensor_set(&t, 0, keep);
+    REQUIRE(session_accumulate(n.s, p, false, true, 2, 0.1, 0, &r));
+    EXPECT(isfinite(r.loss) && isfinite(r.grad_norm) && !r.applied);
+    EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
+    // the next step does not remember
+    REQUIRE(session_step(n.s, p, 0.1, 0, &r));
+    EXPECT(r.applied);
+    arena_release(&mem);
+    net_free(&n);
+}
+
+/* Three parts of one batch are one step on all of it. */
+TEST(session_accumulates)
+{
+    Net whole, parts;
+    StepResult r;
+    Optim o = optim_default(OPTIM_adamw);
+    net_linear(&whole);
+    net_linear(&parts);
+    net_open(&whole, "ref", 1, &o);
+    net_open(&parts, "ref", 1, &o);
+    for (int step = 0; step < 2; step++) {
+        Plan *p = net_plan(&whole, true, 6);
+        net_feed(&whole, p, (uint32_t)step);
+        StepResult all;
+        double loss = 0;
+        for (int part = 0; part < 3; part++) {
+            Plan *q = net_plan(&parts, true, 2);
+            for (int k = 0; k < 2; k++) {
+                Tensor to = host_value(q, parts.input[k]);
+                Tensor from = host_value(p, whole.input[k]);
+                memcpy(to.data,
+                       (char *)from.data + (size_t)part * tensor_bytes(&to),
+                       tensor_bytes(&to));
+            }
+            REQUIRE(session_accumulate(parts.s, q, part == 0, part == 2, 3,
+                                       0.01, 0.5, &r));
+            EXPECT_INT(r.applied, part == 2);
+            loss += r.loss / 3;
+        }
+        REQUIRE(session_step(whole.s, p, 0.01, 0.5, &all));
+        EXPECT_NEAR(loss, all.loss, 1e-14);
+        EXPECT_NEAR(r.grad_norm, all.grad_norm, 1e-14);
+    }
+    EXPECT_INT(session_count(parts.s), 2);
+    for (int i = 0; i < 2; i++)
+        EXPECT_NEAR(net_get(&parts, "p1.weight", PARAM_VALUE, i),
+                    net_get(&whole, "p1.weight", PARAM_VALUE, i), 1e-14);
+    net_free(&whole);
+    net_free(&parts);
+}
+
+/* Parameters in an order that asks for many segments: decayed and not, frozen
+ * or not, running statistics between. */
+static void patchwork(Net *n, uint32_t c)
+{
+    Rng r = {.seed = 3, .stream = RNG_TEST, .sample = c};
+    net_new(n);
+    n->bias = true;
+    int x = net_input(n, "x", (Dims){1, 1, 4, 4, 3}, 2);
+    int t = net_input(n, "t", (Dims){1, 1, 4, 4, 3}, 2);
+    for (uint32_t i = 0; i < 5; i++) {
+        n->bias = rng_below(&r, i, 2);
+        if (rng_below(&r, 10 + i, 2)) x = net_norm(n, x);
+        x = net_op(n, OP_tanh, net_conv(n, x, 3, 3), -1, -1);
+    }
+    n->root[n->roots++] = net_conv(n, net_norm(n, x), 2, 1); // no loss here
+    n->loss = net_op(n, OP_mse, x, t, -1);
+}
+
+/* The update of each parameter alone gives the same bits as the segments. */
+TEST(session_updates_every_parameter)
+{
+    static const OptimKind kinds[] = {OPTIM_adamw, OPTIM_adam, OPTIM_sgd};
+    for (uint32_t c = 0; c < 24; c++) {
+        Net n;
+        Arena mem = {NULL};
+        Optim o = optim_default(kinds[c % 3]);
+        Rng r = {.seed = 4, .stream = RNG_TEST, .sample = c};
+        for (int i = 0; i < optim_info[o.kind].hypers; i++)
+            if (!strcmp(optim_info[o.kind].hyper[i].name, "decay"))
+                o.hyper[i] = 0.3;
+        patchwork(&n, c);
+        net_open(&n, "cpu", 1, &o);
+        Params *q = session_params(n.s);
+        for (int i = 0; i < q->count; i++)
+            q->list[i].frozen = rng_below(&r, (uint32_t)i, 3) == 0;
+        net_step(&n, 2, 1, 0.01, 0);
+        size_t all = (size_t)q->total * 4, part = (size_t)q->trained * 4;
+        char *value = arena_alloc(&mem, all);
+        char *state[2] = {arena_alloc(&mem, part), arena_alloc(&mem, part)};
+        REQUIRE(value && state[0] && state[1]);
+        memcpy(value, q->value, all);
+        for (int i = 0; i < q->states; i++) memcpy(state[i], q->state[i], part);
+        net_step(&n, 2, 2, 0.01, 0);
+        for (int i = 0; i < q->count; i++) {
+            const Param *a = &q->list[i];
+            size_t at = (size_t)a->at * 4;
+            Update u = {.optim = &o,
+                        .value = value + at,
+                        .grad = (char *)q->grad + at,
+                        .m = state[0] + at,
+                        .v = state[1] + at,
+                        .count = numel(a->dim),
+                        .step = 2,
+                        .lr = 0.01,
+                        .decay = a->decayed ? 0.3 : 0,
+                        .grad_scale = 1};
+            size_t bytes = (size_t)u.count * 4;
+            if (!a->trained) continue;
+            if (!a->frozen) REQUIRE(backend_cpu.update(NULL, &u));
+            if (memcmp(value + at, (char *)q->value + at, bytes))
+                test_failed(__FILE__, __LINE__, "network %u, %s%s", c, a->name,
+                            a->frozen ? " (frozen)" : "");
+        }
+        // and the gaps between them stay zero
+        float sum = 0;
+        for (int i = 0; i < q->count; i++) {
+            const Param *a = &q->list[i];
+            const float *v = (float *)q->value + a->at;
+            int64_t count = numel(a->dim);
+            int64_t end = (count + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+            for (int64_t k = count; k < end; k++) sum += fabsf(v[k]);
+        }
+        EXPECT_NEAR(sum, 0, 0);
+        arena_release(&mem);
+        net_free(&n);
+    }
+}
+
+/* Three steps; the state afterwards. */
+static void *three_steps(int threads, int count, Arena *mem, size_t *bytes)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    net_small(&n);
+    net_open(&n, "cpu", threads, &o);
+    EXPECT_INT(session_threads(n.s), threads);
+    for (uint32_t i = 0; i < 3; i++)
+        EXPECT(net_step(&n, count, i, 0.01, 1).applied);
+    void *out = net_state(&n, mem, bytes);
+    net_free(&n);
+    return out;
+}
+
+TEST(session_bits_for_any_number_of_threads)
+{
+    for (int count = 1; count <= 5; count += 2) {
+        Arena mem = {NULL};
+        size_t bytes;
+        void *one = three_steps(1, count, &mem, &bytes);
+        for (int threads = 2; threads <= 4; threads += 2)
+            EXPECT(
+                !memcmp(one, three_steps(threads, count, &mem, &bytes), bytes));
+        arena_release(&mem);
+    }
+}
+
+/* Output of the evaluation plan for a batch; its first `keep` elements. */
+static void outputs(Net *n, int count, uint32_t seed, float *out)
+{
+    Plan *p = net_plan(n, false, count);
+    net_feed(n, p, seed);
+    REQUIRE(session_run(n->s, p) && session_read(n->s, p, n->root[0], out));
+}
+
+TEST(session_plans_share_a_pool)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    static float one[64], again[64], four[256];
+    net_small(&n);
+    net_open(&n, "cpu", 1, &o);
+    EXPECT_INT(session_pool_bytes(n.s), 0);
+    net_step(&n, 2, 1, 0.01, 1);
+    outputs(&n, 1, 5, one);
+    size_t small = session_pool_bytes(n.s);
+    Plan *p = net_plan(&n, true, 7);
+    EXPECT(session_pool_bytes(n.s) == plan_bytes(p) && plan_bytes(p) > small);
+    outputs(&n, 4, 6, four);
+    outputs(&n, 1, 5, again); // in a part of what batch 7 needed
+    EXPECT(!memcmp(one, again, sizeof one));
+    EXPECT_INT(session_pool_bytes(n.s), plan_bytes(p));
+    net_free(&n);
+}
+
+TEST(session_forgets_the_oldest_plan)
+{
+    Net n;
+    static float first[64], again[64], other[64 * 40];
+    net_small(&n);
+    net_open(&n, "cpu", 1, NULL);
+    outputs(&n, 1, 5, first);
+    Plan *p = net_plan(&n, false, 1);
+    for (int count = 2; count < 40; count++) {
+        outputs(&n, count, 6, other);
+        // used in between, so it is never the oldest
+        EXPECT(net_plan(&n, false, 1) == p);
+    }
+    outputs(&n, 1, 5, again);
+    EXPECT(!memcmp(first, again, sizeof first));
+    long live = mem_live();
+    for (int count = 40; count > 1; count--) net_plan(&n, false, count);
+    outputs(&n, 1, 5, again); // made anew
+    EXPECT(!memcmp(first, again, sizeof first));
+    // a plan less for a plan more: what lives does not grow
+    EXPECT(labs(mem_live() - live) <= 4);
+    net_free(&n);
+}
+
+/* Training and evaluation of the same extents are two plans. */
+TEST(session_plans_by_mode_and_extents)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    PlanInput in[8];
+    Plan *p;
+    net_small(&n);
+    net_open(&n, "ref", 1, &o);
+    Plan *a = net_plan(&n, true, 2), *b = net_plan(&n, false, 2);
+    EXPECT(a != b && a == net_plan(&n, true, 2));
+    int count = net_extents(&n, 2, in);
+    in[0].dim.h = in[1].dim.h = 12;
+    REQUIRE(session_plan(n.s, true, in, count, &p));
+    EXPECT(p != a);
+    in[0].dim.h = in[1].dim.h = 10;
+    EXPECT_FAIL(session_plan(n.s, true, in, count, &p), "total stride");
+    EXPECT_FAIL(session_plan(n.s, true, in, 17, &p), "at most 16");
+    EXPECT(net_plan(&n, true, 2) == a);
+    net_free(&n);
+}
+
+/* Who is to blame is found without a trace, memory or not. */
+TEST(session_blames)
+{
+    Net n;
+    char text[256];
+    Arena mem = {NULL};
+    size_t bytes;
+    Optim o = optim_default(OPTIM_adamw);
+    for (int trains = 0; trains < 2; trains++) {
+        net_small(&n);
+        net_open(&n, "cpu", 1, trains ? &o : NULL);
+        Plan *p = net_plan(&n, true, 2);
+        net_feed(&n, p, 1);
+        void *before = net_state(&n, &mem, &bytes);
+        REQUIRE(session_blame(n.s, p, text, sizeof text));
+        EXPECT_TEXT(text, "");
+        EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
+        int failed = 0;
+        for (long k = 0; k < 8; k++) {
+            mem_fail_after(k, false);
+            bool ok = session_blame(n.s, p, text, sizeof text);
+            mem_fail_after(-1, false);
+            failed += !ok;
+            EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
+        }
+        EXPECT_INT(failed, 8);
+        Tensor x = host_value(p, n.input[0]);
+        tensor_set(&x, 0, NAN);
+        REQUIRE(session_blame(n.s, p, text, sizeof text));
+        EXPECT_TEXT(text, "input \"image\"");
+        net_free(&n);
+    }
+    arena_release(&mem);
+}
+
+TEST(session_without_a_loss_cannot_train)
+{
+    Net n;
+    StepResult r;
+    net_small(&n);
+    net_open(&n, "ref", 1, NULL);
+    Plan *p = net_plan(&n, true, 2);
+    EXPECT_FAIL(session_step(n.s, p, 0.1, 0, &r), "without a loss");
+    EXPECT_INT(err_kind(), ERR_USAGE);
+    net_free(&n);
+}
+
+/* The same device text, the same network, other values of a run. */
+TEST(session_of_any_device)
+{
+    static const char *const rows[][2] = {
+        {"gpu", "\"gpu\" is not known; use auto, cpu"},
+        {"", "\"\" is not known"},
+        {"cpu:0", "only cuda takes a number"},
+        {"cpu:", "only cuda takes a number"},
+        {"ref:1", "only cuda takes a number"},
+        {"auto:0", "is not known"},
+        {"CPU", "is not known"},
+    };
+    Net n;
+    net_small(&n);
+    long live = mem_live();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SessionSpec spec = {.graph = &n.g,
+                            .root = n.root,
+                            .roots = 1,
+                            .loss = -1,
+                            .device = rows[i][0]};
+        Session *s = NULL;
+        EXPECT_FAIL(session_open(&spec, &s), rows[i][1]);
+        EXPECT_INT(err_kind(), ERR_USAGE);
+    }
+    EXPECT_INT(mem_live(), live);
+#ifndef SEG_CUDA
+    SessionSpec spec = {.graph = &n.g,
+                        .root = n.root,
+                        .roots = 1,
+                        .loss = -1,
+                        .device = "cuda:1"};
+    Session *s = NULL;
+    EXPECT_FAIL(session_open(&spec, &s), "built without CUDA");
+    EXPECT_INT(err_kind(), ERR_DEVICE);
+#endif
+    net_open(&n, "cpu", 3, NULL);
+    EXPECT_TEXT(session_why(n.s), "");
+    EXPECT_TEXT(session_backend(n.s)->name, "cpu");
+    EXPECT_INT(session_threads(n.s), 3);
+    net_free(&n);
+}
+
+/* Open, plan, give room, fill, train, evaluate; false with a reason. */
+static bool one_life(Net *n, const Optim *o)
+{
+    static float pixels[2 * 8 * 8 * 2], mask[2 * 8 * 8];
+    PlanInput in[8];
+    Plan *p;
+    StepResult r;
+    char text[64];
+    SessionSpec spec = {.graph = &n->g,
+                        .root = n->root,
+                        .roots = n->roots,
+                        .loss = n->loss,
+                        .device = "cpu",
+                        .threads = 2,
+                        .optim = o};
+    int inputs = net_extents(n, 2, in);
+    bool ok = false;
+    for (int i = 0; i < 256; i++) pixels[i] = sinf((float)i);
+    Session *s = NULL;
+    TRY(session_open(&spec, &s));
+    TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
+    TRY(session_feed(s, p, n->input[0], pixels));
+    TRY(session_feed(s, p, n->input[1], mask));
+    TRY(session_step(s, p, 0.01, 1, &r));
+    TRY(session_blame(s, p, text, sizeof text));
+    in[0].dim.n = in[1].dim.n = 1;
+    TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
+    TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
+    ok = true;
+done:
+    session_close(s);
+    return ok;
+}
+
+/* Every allocation fails once, alone or with all after it. */
+TEST(session_without_memory)
+{
+    Optim o = optim_default(OPTIM_adamw);
+    for (int then_on = 0; then_on < 2; then_on++) {
+        Net n;
+        net_small(&n);
+        long live = mem_live(), k = 0;
+        for (;; k++) {
+            err_set(ERR_NONE, "");
+            mem_fail_after(k, then_on);
+            bool ok = one_life(&n, &o);
+            mem_fail_after(-1, false);
+            EXPECT_INT(mem_live(), live);
+            if (ok) break;
+            EXPECT(strstr(err_text(), "no memory: "));
+            EXPECT_INT(err_kind(), ERR_FAILURE);
+            REQUIRE(k < 1000);
+        }
+        // a failure that goes unnoticed would end the loop early
+        EXPECT(k > 50);
+        net_free(&n);
+    }
+}
+
+/* A pool that does not fit is a reason, and the session goes on. */
+TEST(session_without_room)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    net_small(&n);
+    net_open(&n, "cpu", 1, &o);
+    net_step(&n, 1, 1, 0.01, 1);
+    PlanInput in[8];
+    Plan *p;
+    int inputs = net_extents(&n, 4, in);
+    REQUIRE(session_plan(n.s, true, in, inputs, &p));
+    mem_fail_after(0, false);
+    EXPECT_FAIL(session_bind(n.s, p), "a smaller batch or smaller images");
+    EXPECT(net_step(&n, 1, 2, 0.01, 1).applied);
+    // more than there is
+    net_extents(&n, 1 << 30, in);
+    in[0].dim.h = in[1].dim.h = 1 << 12;
+    REQUIRE(session_plan(n.s, true, in, inputs, &p));
+    EXPECT_FAIL(session_bind(n.s, p), "no memory");
+    EXPECT(net_step(&n, 1, 3, 0.01, 1).applied);
+    net_free(&n);
+}
