@@ -116,7 +116,7 @@ all: $(PROGRAM)               ## the program (the default)
 
 lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
 
-test: $(PROGRAM) $(BUILD)/tests/run lib asan-replays  ## every test
+test: $(PROGRAM) $(BUILD)/tests/run lib checked  ## every test
 	$(RUN_TESTS) tests/all
 
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
@@ -143,11 +143,12 @@ fmt:                          ## clang-format 14 over all C sources
 asan:                         ## every test in a build with ASan and UBSan
 	$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
 
-asan-replays: $(if $(SAN),$(REPLAYS))
-	$(if $(SAN)$(if $(FUZZ),,x),@:,@$(MAKE) BUILD=$(BUILD)/asan \
-	  SAN=address,undefined OPT="-O1 -g" replays)
+# what tests/all runs with sanitizers beside the build under test
+checked: $(if $(SAN),$(REPLAYS))
+	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined \
+	  OPT="-O1 -g" sanitized)
 
-replays: $(REPLAYS)
+sanitized: $(REPLAYS) $(PROGRAM) $(BUILD)/tests/run
 
 fuzz:                         ## run each fuzz target RUNS times (needs clang)
 	$(MAKE) BUILD=$(BUILD)/fuzz SAN=fuzzer-no-link,address,undefined \
@@ -156,7 +157,7 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
-soak: $(PROGRAM) $(BUILD)/tests/run lib asan-replays  ## the long tests (hours)
+soak: $(PROGRAM) $(BUILD)/tests/run lib checked  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) fuzz RUNS=1000000
 
@@ -322,7 +323,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
 
 FORCE:
-.PHONY: all lib test bench demo data layers lint fmt asan asan-replays replays \
+.PHONY: all lib test bench demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:

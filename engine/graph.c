@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NODES = 1 << 20, MAX_NAME = 256 };
+enum { MAX_NODES = 1 << 16, MAX_NAME = 256 };
 
 void graph_free(Graph *g)
 {
@@ -45,7 +45,7 @@ static Node *append(Graph *g, const char *name, const char *where, int *out)
     if (g->count == g->room) {
         int room = g->room ? 2 * g->room : 64;
         if (room > MAX_NODES) {
-            fail_usage("more than %d nodes in one network", MAX_NODES / 2);
+            fail_usage("more than %d nodes in one network", MAX_NODES);
             return NULL;
         }
         Node *grown = mem_realloc(g->node, (size_t)room * sizeof *grown);

@@ -90,6 +90,20 @@ TEST(graph_refuses)
     graph_free(&g);
 }
 
+TEST(graph_of_too_many_nodes)
+{
+    Graph g = {.count = 0};
+    int x, in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, count = 1;
+    Attr relu = op_default(OP_relu);
+    REQUIRE(graph_input(&g, "x", image, 2, "", &x));
+    in[0] = x;
+    while (count < 1 << 20 && graph_op(&g, &relu, in, "", "", &in[0])) count++;
+    EXPECT_INT(count, 65536);
+    EXPECT_INT(g.count, count);
+    EXPECT(strstr(err_text(), "more than 65536 nodes"));
+    graph_free(&g);
+}
+
 TEST(graph_ancestors_of_roots)
 {
     Net n;
@@ -206,26 +220,33 @@ TEST(graph_text_of_many_roots)
     net_free(&n);
 }
 
+/* Set a locale whose decimal point is a comma, made if need be. */
+static bool set_comma(void)
+{
+    char command[512];
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) return true;
+    snprintf(command, sizeof command,
+             "localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' > /dev/null 2>&1",
+             test_folder());
+    return !system(command) && !setenv("LOCPATH", test_folder(), 1) &&
+           setlocale(LC_NUMERIC, "de_DE.UTF-8");
+}
+
 /* An embedding program may have set any locale. */
 TEST(graph_text_in_another_locale)
 {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8",
-                                        "fr_FR.UTF-8", "de_DE", "fr_FR"};
     Graph g = {.count = 0};
     int root, roots;
-    bool comma = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !comma; i++)
-        comma = setlocale(LC_NUMERIC, names[i]) &&
-                *localeconv()->decimal_point == ',';
+    if (!set_comma()) SKIP("no locale with a decimal comma, and no localedef");
+    EXPECT_TEXT(localeconv()->decimal_point, ",");
     bool ok = graph_parse("segengine graph 1\ninput x 1 1 1 1 1 0 0 0\n"
                           "scale s 0 mul=0.25 add=1e-05\nroot 1\n",
                           &g, &root, &roots, 1);
     setlocale(LC_NUMERIC, "C");
-    EXPECT(ok);
-    if (ok) EXPECT_NEAR(g.node[1].attr.scale.mul, 0.25, 0);
-    if (ok) EXPECT_NEAR(g.node[1].attr.scale.add, 1e-5f, 0);
+    REQUIRE(ok);
+    EXPECT_NEAR(g.node[1].attr.scale.mul, 0.25, 0);
+    EXPECT_NEAR(g.node[1].attr.scale.add, 1e-5f, 0);
     graph_free(&g);
-    if (!comma) SKIP("no locale with a decimal comma is installed");
 }
 
 TEST(graph_text_refused)
@@ -293,6 +314,32 @@ TEST(graph_text_refused)
     }
 }
 
+/* Plan a network that nobody meant: sizes may be absurd, and then a reason. */
+static void planned(const Graph *g, const int *root, int roots)
+{
+    PlanInput in[8];
+    Params q;
+    Plan *p = NULL;
+    int inputs = 0;
+    for (int i = 0; i < g->count && inputs < 8; i++)
+        if (g->node[i].kind == NODE_INPUT)
+            in[inputs++] = (PlanInput){i, g->node[i].y.dim};
+    if (!params_list(&q, g, root, roots)) return;
+    PlanSpec spec = {.graph = g,
+                     .params = &q,
+                     .be = &backend_cpu,
+                     .threads = 4,
+                     .root = root,
+                     .roots = roots,
+                     .loss = roots > 1 ? root[0] : -1,
+                     .train = roots > 1,
+                     .input = in,
+                     .inputs = inputs};
+    if (plan_build(&spec, &p)) EXPECT(plan_bytes(p) > 0);
+    plan_free(p);
+    params_free(&q);
+}
+
 /* A text that was damaged is refused or is a network that prints. */
 static bool survives(const char *text)
 {
@@ -300,9 +347,10 @@ static bool survives(const char *text)
     Arena mem = {NULL};
     int root[8], roots;
     bool ok = graph_parse(text, &g, root, &roots, 8);
-    if (ok)
+    if (ok) {
         there_and_back(&g, root, roots, &mem);
-    else
+        planned(&g, root, roots);
+    } else
         EXPECT(*err_text() && !strchr(err_text(), '\n'));
     arena_release(&mem);
     graph_free(&g);
@@ -342,7 +390,7 @@ TEST(graph_text_damaged)
     Arena mem = {NULL};
     char *text;
     net_small(&n);
-    REQUIRE(graph_print(&n.g, &n.loss, 1, &mem, &text));
+    REQUIRE(graph_print(&n.g, (int[]){n.loss, n.root[0]}, 2, &mem, &text));
     size_t size = strlen(text);
     char *copy = arena_alloc(&mem, 2 * size + 64);
     int accepted = 0;

@@ -1,0 +1,371 @@
+/* dicom_defects_image.c -- every kind of damage has its own words: images.
+ *
+ * Rows 31 to 72 of the table of defects: pixels, rescaling, the geometry of
+ * series; see dicom_defects.c. */
+#include "dicom_kit.h"
+#include "dicom_walk.h"
+
+// ---- pixels -----------------------------------------------------------------
+
+static void set_u16(KitFile *f, uint32_t tag, int value)
+{
+    kit_set_u16(f, tag, value);
+}
+
+#define SETS(name, tag, value)          \
+    static void name(KitFile *f, int n) \
+    {                                   \
+        (void)n;                        \
+        set_u16(f, TAG_##tag, value);   \
+    }
+SETS(rows_0, Rows, 0)
+SETS(rows_7, Rows, 7)
+SETS(allocated_12, BitsAllocated, 12)
+SETS(stored_17, BitsStored, 17)
+SETS(high_16, HighBit, 16)
+SETS(high_15, HighBit, 15)
+SETS(sign_2, PixelRepresentation, 2)
+SETS(samples_3, SamplesPerPixel, 3)
+
+#define WRITES(name, tag, value)           \
+    static void name(KitFile *f, int n)    \
+    {                                      \
+        (void)n;                           \
+        kit_set_text(f, TAG_##tag, value); \
+    }
+WRITES(palette, PhotometricInterpretation, "PALETTE COLOR")
+WRITES(text_position, ImagePositionPatient, "1\\2\\x")
+WRITES(two_positions, ImagePositionPatient, "1\\2")
+WRITES(is_ct, Modality, "CT")
+WRITES(zero_spacing, PixelSpacing, "0\\1")
+WRITES(nan_spacing, PixelSpacing, "NaN\\1")
+WRITES(other_spacing, PixelSpacing, "2\\1.5")
+WRITES(skewed, ImageOrientationPatient, "1\\0\\0\\0.6\\0.8\\0")
+WRITES(coronal, ImageOrientationPatient, "1\\0\\0\\0\\0\\-1")
+WRITES(same_place, ImagePositionPatient, "-5\\7\\11")
+WRITES(uneven, ImagePositionPatient, "-5\\7\\14.1")
+WRITES(shifted, ImagePositionPatient, "-4.5\\7\\14")
+WRITES(thick, SliceThickness, "4")
+
+#define DELETES(name, tag)              \
+    static void name(KitFile *f, int n) \
+    {                                   \
+        (void)n;                        \
+        kit_delete(f, TAG_##tag);       \
+    }
+DELETES(no_position, ImagePositionPatient)
+DELETES(no_orientation, ImageOrientationPatient)
+DELETES(no_spacing, PixelSpacing)
+
+static void frames_text(KitFile *f, int n)
+{
+    (void)n;
+    kit_insert(f, TAG_Rows, TAG_NumberOfFrames, "IS", "many", 4);
+}
+
+static void two_pixels(KitFile *f, int n)
+{
+    (void)n;
+    uint8_t copy[200];
+    size_t at = kit_find(f, TAG_PixelData), size = f->size - at;
+    REQUIRE(size < sizeof copy);
+    memcpy(copy, f->bytes + at, size);
+    kit_splice(f, at, 0, copy, size);
+}
+
+static void put_slope(KitFile *f, const char *slope)
+{
+    kit_insert(f, TAG_PixelData, TAG_RescaleIntercept, "DS", "0 ", 2);
+    kit_insert(f, TAG_PixelData, TAG_RescaleSlope, "DS", slope, strlen(slope));
+}
+
+static void slope_0(KitFile *f, int n)
+{
+    (void)n;
+    put_slope(f, "0 ");
+}
+
+static void slope_nan(KitFile *f, int n)
+{
+    (void)n;
+    put_slope(f, "NaN ");
+}
+
+static void slope_text(KitFile *f, int n)
+{
+    (void)n;
+    put_slope(f, "1,25");
+}
+
+static void slope_each(KitFile *f, int n)
+{
+    put_slope(f, n == 2 ? "2 " : "1 ");
+}
+
+static void table(KitFile *f, int n)
+{
+    (void)n;
+    static const uint8_t lut[] = {0x28, 0, 0, 0x30, 'S', 'Q', 0, 0, 0, 0, 0, 0};
+    kit_splice(f, kit_find(f, TAG_PixelData), 0, lut, sizeof lut);
+}
+
+static void constant(KitFile *f, int n)
+{
+    (void)n;
+    size_t at = kit_find(f, TAG_PixelData) + 12;
+    memset(f->bytes + at, 3, f->size - at);
+}
+
+static void other_rows(KitFile *f, int n)
+{
+    (void)n;
+    kit_set_u16(f, TAG_Rows, 7);
+    kit_set_u16(f, TAG_Columns, 5);
+}
+
+static void tilt(KitFile *f, int n)
+{
+    char text[64];
+    snprintf(text, sizeof text, "-5\\%g\\%d", 7 + 0.3 * (n - 1),
+             11 + 3 * (n - 1));
+    kit_set_text(f, TAG_ImagePositionPatient, text);
+}
+
+static void lose_second(KitFile *f, int n)
+{
+    (void)n;
+    // as if it were slice 5: a hole at 2
+    kit_set_text(f, TAG_ImagePositionPatient, "-5\\7\\23");
+}
+
+// clang-format off: the table is read row by row
+static const KitRow rows[] = {
+    {31, FILE_LOAD, true, rows_0,
+     "Rows or Columns is 0 [tag (0028,0010) Rows]", 0, {0}},
+    {32, FILE_LOAD, true, NULL,
+     "5 x 7 x 1 x 1 does not fit (limit 34 voxels) [tag (0028,0010) Rows]",
+     0, {.max_voxels = 34}},
+    {32, FOLDER_LOAD, true, NULL,
+     "5 x 7 x 4 x 1 does not fit (limit 139 voxels) [tag (0028,0010) Rows]",
+     0, {.max_voxels = 139}},
+    {33, FILE_LOAD, false, allocated_12,
+     "BitsAllocated 12, need 8, 16 or 32 [tag (0028,0100) BitsAllocated]",
+     0, {0}},
+    {34, FILE_LOAD, false, stored_17,
+     "BitsStored 17 > BitsAllocated 16 [tag (0028,0101) BitsStored]", 0, {0}},
+    {35, FILE_LOAD, false, high_16,
+     "HighBit 16 >= BitsAllocated 16 [tag (0028,0102) HighBit]", 0, {0}},
+    {36, FILE_LOAD, false, high_15,
+     "HighBit 15, need BitsStored - 1 [tag (0028,0102) HighBit]", 0, {0}},
+    {37, FILE_LOAD, false, sign_2,
+     "PixelRepresentation 2, need 0 or 1 [tag (0028,0103) "
+     "PixelRepresentation]", 0, {0}},
+    {39, FILE_LOAD, false, samples_3,
+     "3 samples per pixel, recipe wants 1 [tag (0028,0002) SamplesPerPixel]",
+     0, {0}},
+    {40, FILE_LOAD, false, palette,
+     "photometric PALETTE COLOR not supported [tag (0028,0004) "
+     "PhotometricInterpretation]", 0, {0}},
+    {42, FILE_LOAD, true, rows_7,
+     "pixel data has 70 bytes, need 98 [tag (7fe0,0010) PixelData]", 0, {0}},
+    {44, FILE_LOAD, false, frames_text,
+     "NumberOfFrames \"many\" is not a number from 1 to 16777216 [tag "
+     "(0028,0008) NumberOfFrames]", 0, {0}},
+    {45, FILE_LOAD, false, two_pixels,
+     "two PixelData elements [tag (7fe0,0010) PixelData]", 0, {0}},
+    {46, FILE_LOAD, false, slope_0,
+     "RescaleSlope is 0 [tag (0028,1053) RescaleSlope]", 0, {0}},
+    {46, FILE_LOAD, false, slope_nan,
+     "RescaleSlope is NaN [tag (0028,1053) RescaleSlope]", 0, {0}},
+    {46, FILE_LOAD, false, slope_text,
+     "RescaleSlope is 1,25 [tag (0028,1053) RescaleSlope]", 0, {0}},
+    {47, NOTE, true, slope_each,
+     "slope differs between slices, applied per slice [tag (0028,1053) "
+     "RescaleSlope]", 0, {0}},
+    {48, FILE_LOAD, false, table,
+     "Modality LUT is not linear [tag (0028,3000) ModalityLUTSequence]",
+     0, {0}},
+    {49, FILE_LOAD, true, is_ct,
+     "CT without RescaleIntercept [tag (0028,1052) RescaleIntercept]; fix: "
+     "assume_hu = true", 0, {0}},
+    {50, FOLDER_LOAD, true, constant,
+     "all 140 voxels are 771 [tag (7fe0,0010) PixelData]", 0, {0}},
+    {51, FOLDER_LOAD, false, no_position,
+     "ImagePositionPatient missing in 1 of 4 files [tag (0020,0032) "
+     "ImagePositionPatient]", 0, {0}},
+    {52, FILE_LOAD, false, no_orientation,
+     "ImageOrientationPatient missing [tag (0020,0037) "
+     "ImageOrientationPatient]", 0, {0}},
+    {53, FILE_LOAD, false, skewed,
+     "row and column not unit and orthogonal (dot 0.6) [tag (0020,0037) "
+     "ImageOrientationPatient]", 0, {0}},
+    {54, FOLDER_LOAD, false, coronal,
+     "2 orientations in one series (localizer?): IM0001.dcm, IM0002.dcm [tag "
+     "(0020,0037) ImageOrientationPatient]", 0, {0}},
+    {55, FOLDER_LOAD, false, same_place,
+     "slices IM0001.dcm and IM0002.dcm at one position (11 mm) [tag "
+     "(0020,0032) ImagePositionPatient]", 0, {0}},
+    {56, FOLDER_LOAD, false, lose_second,
+     "slice missing between IM0001.dcm and IM0003.dcm: gap 6 mm, median 3 mm "
+     "[tag (0020,0032) ImagePositionPatient]", 0, {0}},
+    {57, FOLDER_LOAD, false, uneven,
+     "spacing varies 2.9 to 3.1 mm (> 1 %) [tag (0020,0032) "
+     "ImagePositionPatient]", 0, {0}},
+    {58, NOTE, true, thick,
+     "SliceThickness 4 differs from spacing 3; spacing used [tag (0018,0050) "
+     "SliceThickness]", 0, {0}},
+    {59, FILE_LOAD, false, no_spacing,
+     "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
+     0, {0}},
+    {59, FILE_LOAD, false, zero_spacing,
+     "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
+     0, {0}},
+    {59, FILE_LOAD, false, nan_spacing,
+     "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
+     0, {0}},
+    {60, FOLDER_LOAD, false, other_spacing,
+     "PixelSpacing differs: IM0001.dcm (2\\1) IM0002.dcm (2\\1.5) [tag "
+     "(0028,0030) PixelSpacing]", 0, {0}},
+    {61, FOLDER_LOAD, false, other_rows,
+     "size differs: IM0001.dcm (5 x 7) IM0002.dcm (7 x 5) [tag (0028,0010) "
+     "Rows]", 0, {0}},
+    {62, FOLDER_LOAD, true, tilt,
+     "tilted stack: shear 5.71 degrees (> 0.5) [tag (0020,0032) "
+     "ImagePositionPatient]; fix: resample_tilt = true", 0, {0}},
+    {0, FOLDER_LOAD, false, shifted,
+     "slice IM0002.dcm shifted in its plane by 0.5 mm (> 10 % of a voxel) "
+     "[tag (0020,0032) ImagePositionPatient]", 0, {0}},
+    {69, FILE_LOAD, false, text_position,
+     "number \"x\" not a decimal string [tag (0020,0032) "
+     "ImagePositionPatient]", 0, {0}},
+    {70, FILE_LOAD, false, two_positions,
+     "2 values, need 3 [tag (0020,0032) ImagePositionPatient]", 0, {0}},
+};
+// clang-format on
+
+TEST(dicom_defects_of_images_have_exact_words)
+{
+    kit_defects(rows, sizeof rows / sizeof *rows);
+}
+
+TEST(dicom_defect_43_pad_byte)
+{
+    Arena a = {0};
+    Volume v, out;
+    DicomNotes notes = {0};
+    kit_volume(&v, 2, 3, 5, false);
+    int16_t *p = v.voxels.data;
+    for (int i = 0; i < 30; i++) p[i] = (int16_t)i;
+    DicomWrite how = kit_write();
+    how.bits_stored = 8;
+    const char *folder = kit_folder("defect43");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    REQUIRE(dicom_load(kit_series(&a, folder), NULL, &out, &notes));
+    EXPECT(kit_noted(&notes, "pad byte after an odd number of pixel bytes"));
+    EXPECT(!memcmp(out.voxels.data, v.voxels.data, 60));
+    volume_free(&out);
+    volume_free(&v);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+}
+
+TEST(dicom_defects_63_to_66_of_folders)
+{
+    Arena a = {0};
+    Volume v, out;
+    DicomIndex index;
+    char want[900];
+    kit_volume(&v, 3, 4, 5, false);
+    DicomWrite how = kit_write();
+    const char *top = kit_folder("defect63");
+    REQUIRE(dicom_write_series(kit_folder("defect63/a"), &v, &how));
+    how.description = "other";
+    REQUIRE(dicom_write_series(kit_folder("defect63/b"), &v, &how));
+    REQUIRE(dicom_scan(top, NULL, &a, &index));
+    REQUIRE(index.count == 2);
+    EXPECT(!dicom_select(&index, NULL));
+    snprintf(want, sizeof want,
+             "%s: dicom: 2 series in folder: %s (%s), %s (%s) [tag "
+             "(0020,000e) SeriesInstanceUID]; fix: series = \"...\"",
+             top, index.series[0].series_uid, index.series[0].description,
+             index.series[1].series_uid, index.series[1].description);
+    EXPECT_TEXT(err_text(), want);
+    EXPECT(dicom_select(&index, "other") != NULL);
+    EXPECT(dicom_select(&index, "a") != NULL);
+    EXPECT(!dicom_select(&index, "c"));
+    EXPECT(strstr(err_text(), "no series \"c\" in folder, only: "));
+
+    how.patient_id = "KIT02";
+    REQUIRE(dicom_write_series(kit_folder("defect63/c"), &v, &how));
+    REQUIRE(dicom_scan(top, NULL, &a, &index));
+    EXPECT(!dicom_select(&index, NULL));
+    snprintf(want, sizeof want,
+             "%s: dicom: 2 patients in folder [tag (0010,0020) PatientID]",
+             top);
+    EXPECT_TEXT(err_text(), want);
+
+    // the same three places twice over
+    const char *times = kit_folder("defect65");
+    how.description = "time";
+    REQUIRE(dicom_write_series(times, &v, &how));
+    for (int i = 1; i <= 3; i++) {
+        KitFile f;
+        char path[600];
+        snprintf(path, sizeof path, "%s/IM%04d.dcm", times, i);
+        REQUIRE(kit_read(path, &f));
+        snprintf(f.path, sizeof f.path, "%.400s/LATER%04d", times, i);
+        snprintf(path, sizeof path, "2.25.%d", i);
+        kit_set_text(&f, TAG_SOPInstanceUID, path);
+        REQUIRE(kit_save(&f));
+    }
+    EXPECT_FAIL(dicom_load(kit_series(&a, times), NULL, &out, NULL),
+                "2 time points per position [tag (0020,0032) "
+                "ImagePositionPatient]");
+
+    Volume one;
+    kit_volume(&one, 1, 4, 5, false);
+    const char *single = kit_folder("defect66");
+    REQUIRE(dicom_write_series(single, &one, &how));
+    DicomOptions deep = {.want_3d = true};
+    snprintf(want, sizeof want, "%s: dicom: one slice, recipe wants 3-D",
+             single);
+    EXPECT(!dicom_load(kit_series(&a, single), &deep, &out, NULL));
+    EXPECT_TEXT(err_text(), want);
+    REQUIRE(dicom_load(kit_series(&a, single), NULL, &out, NULL));
+    EXPECT_NEAR(out.affine[2][2], 3, 1e-12);
+    volume_free(&out);
+    volume_free(&one);
+    volume_free(&v);
+    arena_release(&a);
+}
+
+TEST(dicom_defect_71_of_segmentations)
+{
+    Arena a = {0};
+    Volume v, mask, out;
+    kit_volume(&v, 3, 4, 5, false);
+    REQUIRE(volume_new(&mask, v.voxels.dim, U8));
+    memcpy(mask.affine, v.affine, sizeof v.affine);
+    ((uint8_t *)mask.voxels.data)[30] = 1;
+    DicomWrite how = kit_write();
+    const char *folder = kit_folder("defect71");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    const DicomSeries *image = kit_series(&a, folder);
+    char path[600], want[800];
+    snprintf(path, sizeof path, "%s/mask.dcm", kit_folder("defect71_seg"));
+    const char *names[] = {"tumour"};
+    REQUIRE(dicom_write_seg(path, &mask, names, 1, image));
+    KitFile f;
+    REQUIRE(kit_read(path, &f));
+    kit_delete(&f, TAG_PerFrameFunctionalGroupsSequence);
+    REQUIRE(kit_save(&f));
+    EXPECT(!dicom_load_mask(image, kit_series(&a, path), NULL, &out, NULL));
+    snprintf(want, sizeof want,
+             "%s: dicom: enhanced multi-frame: per-frame position missing "
+             "[tag (5200,9230) PerFrameFunctionalGroupsSequence]",
+             path);
+    EXPECT_TEXT(err_text(), want);
+    volume_free(&v);
+    volume_free(&mask);
+    arena_release(&a);
+}
