@@ -12,26 +12,31 @@
 #include <dcmtk/dcmdata/dcfilefo.h>
 #include <dcmtk/dcmdata/dcpixel.h>
 #include <dcmtk/dcmdata/dcpixseq.h>
+#include <dcmtk/dcmdata/dcostrmb.h>
 #include <dcmtk/dcmdata/dcpxitem.h>
 #include <dcmtk/dcmdata/dcrleerg.h>
 #include <dcmtk/dcmdata/dcsequen.h>
 #include <dcmtk/dcmdata/dcvrat.h>
 #include <dcmtk/dcmdata/dcvrds.h>
 #include <dcmtk/dcmdata/dcvrus.h>
+#include <dcmtk/dcmdata/dcwcache.h>
 #include <dcmtk/dcmjpeg/djdecode.h>
 #include <dcmtk/dcmjpeg/djencode.h>
 #include <dcmtk/dcmjpls/djdecode.h>
 #include <dcmtk/dcmjpls/djencode.h>
 #include <dcmtk/oflog/oflog.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
 #include <exception>
 #include <memory>
 #include <pthread.h>
+#include <stdexcept>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 extern "C" bool dicom_ready(void)
 {
@@ -258,6 +263,61 @@ OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
     return c;
 }
 
+// An output that throws what went wrong: DCMTK's own file stream says nothing
+// of a full disk.
+class Output
+{
+  public:
+    explicit Output(const char *path) : file(fopen(path, "wb"))
+    {
+        if (!file) throw std::runtime_error(strerror(errno));
+    }
+    ~Output()
+    {
+        if (file) fclose(file);
+    }
+    void put(const void *data, size_t bytes)
+    {
+        if (fwrite(data, 1, bytes, file) != bytes)
+            throw std::runtime_error(strerror(errno));
+    }
+    void close()
+    {
+        FILE *f = file;
+        file = nullptr;
+        if (fclose(f)) throw std::runtime_error(strerror(errno));
+    }
+    Output(const Output &) = delete;
+    Output &operator=(const Output &) = delete;
+
+  private:
+    FILE *file;
+};
+
+// The file through a buffer: DCMTK asks to empty it whenever it is full.
+OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
+{
+    std::vector<Uint8> room(1 << 16);
+    DcmOutputBufferStream stream(room.data(),
+                                 static_cast<offile_off_t>(room.size()));
+    DcmWriteCache cache;
+    Output out(path);
+    OFCondition c;
+    file.transferInit();
+    do {
+        void *full = nullptr;
+        offile_off_t bytes = 0;
+        c = file.write(stream, syntax, EET_ExplicitLength, &cache,
+                       EGL_withoutGL);
+        stream.flush();
+        stream.flushBuffer(full, bytes);
+        if (bytes > 0) out.put(full, static_cast<size_t>(bytes));
+    } while (c == EC_StreamNotifyClient);
+    file.transferEnd();
+    out.close();
+    return c;
+}
+
 OFCondition write(const char *path, const CodecPixels &form,
                   const CodecElement *elements, int32_t count,
                   const uint8_t *pixels, size_t bytes)
@@ -270,8 +330,7 @@ OFCondition write(const char *path, const CodecPixels &form,
     if (c.good()) c = data.chooseRepresentation(syntax, nullptr);
     if (c.good() && !data.canWriteXfer(syntax))
         c = EC_CannotChangeRepresentation;
-    if (c.good())
-        c = file.saveFile(path, syntax, EET_ExplicitLength, EGL_withoutGL);
+    if (c.good()) c = save(file, path, syntax);
     return c;
 }
 

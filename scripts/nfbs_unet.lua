@@ -26,7 +26,8 @@ local cfg = seg.config {
   lr = 1e-4, decay = 1e-4, clip_norm = 1.0,
   nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
-  valid = 0.15, test = 0.2, split_seed = 42,
+  valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  split_seed = 42,
   patients = 12, slices = 48, -- of the made-up data, kept in
   phantom = "",        -- this folder; empty: below --out
   presets = {
@@ -70,7 +71,7 @@ train = prepare(train)
   :augment { flip = { axis = "w" }, contrast = { range = { 0.8, 1.2 } },
              gamma = { range = { 0.8, 1.25 }, p = 0.5 }, noise = { sigma = 0.02, p = 0.3 } }
   :batches { size = cfg.batch, shuffle = true }
-valid = prepare(valid):batches { size = cfg.batch }
+valid = (cfg.valid > 0 or cfg.slabs) and prepare(valid):batches { size = cfg.batch } or nil
 test = prepare(test):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

@@ -7,16 +7,11 @@
 
 // ---- pixels -----------------------------------------------------------------
 
-static void set_u16(KitFile *f, uint32_t tag, int value)
-{
-    kit_set_u16(f, tag, value);
-}
-
-#define SETS(name, tag, value)          \
-    static void name(KitFile *f, int n) \
-    {                                   \
-        (void)n;                        \
-        set_u16(f, TAG_##tag, value);   \
+#define SETS(name, tag, value)            \
+    static void name(KitFile *f, int n)   \
+    {                                     \
+        (void)n;                          \
+        kit_set_u16(f, TAG_##tag, value); \
     }
 SETS(rows_0, Rows, 0)
 SETS(rows_7, Rows, 7)
@@ -140,106 +135,283 @@ static void lose_second(KitFile *f, int n)
 
 // clang-format off: the table is read row by row
 static const KitRow rows[] = {
-    {31, FILE_LOAD, true, rows_0,
-     "Rows or Columns is 0 [tag (0028,0010) Rows]", 0, {0}},
-    {32, FILE_LOAD, true, NULL,
+    {31,
+     FILE_LOAD,
+     true,
+     rows_0,
+     "Rows or Columns is 0 [tag (0028,0010) Rows]",
+     0,
+     {0}},
+    {32,
+     FILE_LOAD,
+     true,
+     NULL,
      "5 x 7 x 1 x 1 does not fit (limit 34 voxels) [tag (0028,0010) Rows]",
-     0, {.max_voxels = 34}},
-    {32, FOLDER_LOAD, true, NULL,
+     0,
+     {.max_voxels = 34}},
+    {32,
+     FOLDER_LOAD,
+     true,
+     NULL,
      "5 x 7 x 4 x 1 does not fit (limit 139 voxels) [tag (0028,0010) Rows]",
-     0, {.max_voxels = 139}},
-    {33, FILE_LOAD, false, allocated_12,
+     0,
+     {.max_voxels = 139}},
+    {33,
+     FILE_LOAD,
+     false,
+     allocated_12,
      "BitsAllocated 12, need 8, 16 or 32 [tag (0028,0100) BitsAllocated]",
-     0, {0}},
-    {34, FILE_LOAD, false, stored_17,
-     "BitsStored 17 > BitsAllocated 16 [tag (0028,0101) BitsStored]", 0, {0}},
-    {35, FILE_LOAD, false, high_16,
-     "HighBit 16 >= BitsAllocated 16 [tag (0028,0102) HighBit]", 0, {0}},
-    {36, FILE_LOAD, false, high_15,
-     "HighBit 15, need BitsStored - 1 [tag (0028,0102) HighBit]", 0, {0}},
-    {37, FILE_LOAD, false, sign_2,
+     0,
+     {0}},
+    {34,
+     FILE_LOAD,
+     false,
+     stored_17,
+     "BitsStored 17 > BitsAllocated 16 [tag (0028,0101) BitsStored]",
+     0,
+     {0}},
+    {35,
+     FILE_LOAD,
+     false,
+     high_16,
+     "HighBit 16 >= BitsAllocated 16 [tag (0028,0102) HighBit]",
+     0,
+     {0}},
+    {36,
+     FILE_LOAD,
+     false,
+     high_15,
+     "HighBit 15, need BitsStored - 1 [tag (0028,0102) HighBit]",
+     0,
+     {0}},
+    {37,
+     FILE_LOAD,
+     false,
+     sign_2,
      "PixelRepresentation 2, need 0 or 1 [tag (0028,0103) "
-     "PixelRepresentation]", 0, {0}},
-    {39, FILE_LOAD, false, samples_3,
+     "PixelRepresentation]",
+     0,
+     {0}},
+    {39,
+     FILE_LOAD,
+     false,
+     samples_3,
      "3 samples per pixel, recipe wants 1 [tag (0028,0002) SamplesPerPixel]",
-     0, {0}},
-    {40, FILE_LOAD, false, palette,
+     0,
+     {0}},
+    {40,
+     FILE_LOAD,
+     false,
+     palette,
      "photometric PALETTE COLOR not supported [tag (0028,0004) "
-     "PhotometricInterpretation]", 0, {0}},
-    {42, FILE_LOAD, true, rows_7,
-     "pixel data has 70 bytes, need 98 [tag (7fe0,0010) PixelData]", 0, {0}},
-    {44, FILE_LOAD, false, frames_text,
+     "PhotometricInterpretation]",
+     0,
+     {0}},
+    {42,
+     FILE_LOAD,
+     true,
+     rows_7,
+     "pixel data has 70 bytes, need 98 [tag (7fe0,0010) PixelData]",
+     0,
+     {0}},
+    {44,
+     FILE_LOAD,
+     false,
+     frames_text,
      "NumberOfFrames \"many\" is not a number from 1 to 16777216 [tag "
-     "(0028,0008) NumberOfFrames]", 0, {0}},
-    {45, FILE_LOAD, false, two_pixels,
-     "two PixelData elements [tag (7fe0,0010) PixelData]", 0, {0}},
-    {46, FILE_LOAD, false, slope_0,
-     "RescaleSlope is 0 [tag (0028,1053) RescaleSlope]", 0, {0}},
-    {46, FILE_LOAD, false, slope_nan,
-     "RescaleSlope is NaN [tag (0028,1053) RescaleSlope]", 0, {0}},
-    {46, FILE_LOAD, false, slope_text,
-     "RescaleSlope is 1,25 [tag (0028,1053) RescaleSlope]", 0, {0}},
-    {47, NOTE, true, slope_each,
+     "(0028,0008) NumberOfFrames]",
+     0,
+     {0}},
+    {45,
+     FILE_LOAD,
+     false,
+     two_pixels,
+     "two PixelData elements [tag (7fe0,0010) PixelData]",
+     0,
+     {0}},
+    {46,
+     FILE_LOAD,
+     false,
+     slope_0,
+     "RescaleSlope is 0 [tag (0028,1053) RescaleSlope]",
+     0,
+     {0}},
+    {46,
+     FILE_LOAD,
+     false,
+     slope_nan,
+     "RescaleSlope is NaN [tag (0028,1053) RescaleSlope]",
+     0,
+     {0}},
+    {46,
+     FILE_LOAD,
+     false,
+     slope_text,
+     "RescaleSlope is 1,25 [tag (0028,1053) RescaleSlope]",
+     0,
+     {0}},
+    {47,
+     NOTE,
+     true,
+     slope_each,
      "slope differs between slices, applied per slice [tag (0028,1053) "
-     "RescaleSlope]", 0, {0}},
-    {48, FILE_LOAD, false, table,
+     "RescaleSlope]",
+     0,
+     {0}},
+    {48,
+     FILE_LOAD,
+     false,
+     table,
      "Modality LUT is not linear [tag (0028,3000) ModalityLUTSequence]",
-     0, {0}},
-    {49, FILE_LOAD, true, is_ct,
+     0,
+     {0}},
+    {49,
+     FILE_LOAD,
+     true,
+     is_ct,
      "CT without RescaleIntercept [tag (0028,1052) RescaleIntercept]; fix: "
-     "assume_hu = true", 0, {0}},
-    {50, FOLDER_LOAD, true, constant,
-     "all 140 voxels are 771 [tag (7fe0,0010) PixelData]", 0, {0}},
-    {51, FOLDER_LOAD, false, no_position,
+     "assume_hu = true",
+     0,
+     {0}},
+    {50,
+     FOLDER_LOAD,
+     true,
+     constant,
+     "all 140 voxels are 771 [tag (7fe0,0010) PixelData]",
+     0,
+     {0}},
+    {51,
+     FOLDER_LOAD,
+     false,
+     no_position,
      "ImagePositionPatient missing in 1 of 4 files [tag (0020,0032) "
-     "ImagePositionPatient]", 0, {0}},
-    {52, FILE_LOAD, false, no_orientation,
+     "ImagePositionPatient]",
+     0,
+     {0}},
+    {52,
+     FILE_LOAD,
+     false,
+     no_orientation,
      "ImageOrientationPatient missing [tag (0020,0037) "
-     "ImageOrientationPatient]", 0, {0}},
-    {53, FILE_LOAD, false, skewed,
+     "ImageOrientationPatient]",
+     0,
+     {0}},
+    {53,
+     FILE_LOAD,
+     false,
+     skewed,
      "row and column not unit and orthogonal (dot 0.6) [tag (0020,0037) "
-     "ImageOrientationPatient]", 0, {0}},
-    {54, FOLDER_LOAD, false, coronal,
+     "ImageOrientationPatient]",
+     0,
+     {0}},
+    {54,
+     FOLDER_LOAD,
+     false,
+     coronal,
      "2 orientations in one series (localizer?): IM0001.dcm, IM0002.dcm [tag "
-     "(0020,0037) ImageOrientationPatient]", 0, {0}},
-    {55, FOLDER_LOAD, false, same_place,
+     "(0020,0037) ImageOrientationPatient]",
+     0,
+     {0}},
+    {55,
+     FOLDER_LOAD,
+     false,
+     same_place,
      "slices IM0001.dcm and IM0002.dcm at one position (11 mm) [tag "
-     "(0020,0032) ImagePositionPatient]", 0, {0}},
-    {56, FOLDER_LOAD, false, lose_second,
+     "(0020,0032) ImagePositionPatient]",
+     0,
+     {0}},
+    {56,
+     FOLDER_LOAD,
+     false,
+     lose_second,
      "slice missing between IM0001.dcm and IM0003.dcm: gap 6 mm, median 3 mm "
-     "[tag (0020,0032) ImagePositionPatient]", 0, {0}},
-    {57, FOLDER_LOAD, false, uneven,
+     "[tag (0020,0032) ImagePositionPatient]",
+     0,
+     {0}},
+    {57,
+     FOLDER_LOAD,
+     false,
+     uneven,
      "spacing varies 2.9 to 3.1 mm (> 1 %) [tag (0020,0032) "
-     "ImagePositionPatient]", 0, {0}},
-    {58, NOTE, true, thick,
+     "ImagePositionPatient]",
+     0,
+     {0}},
+    {58,
+     NOTE,
+     true,
+     thick,
      "SliceThickness 4 differs from spacing 3; spacing used [tag (0018,0050) "
-     "SliceThickness]", 0, {0}},
-    {59, FILE_LOAD, false, no_spacing,
+     "SliceThickness]",
+     0,
+     {0}},
+    {59,
+     FILE_LOAD,
+     false,
+     no_spacing,
      "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
-     0, {0}},
-    {59, FILE_LOAD, false, zero_spacing,
+     0,
+     {0}},
+    {59,
+     FILE_LOAD,
+     false,
+     zero_spacing,
      "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
-     0, {0}},
-    {59, FILE_LOAD, false, nan_spacing,
+     0,
+     {0}},
+    {59,
+     FILE_LOAD,
+     false,
+     nan_spacing,
      "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) PixelSpacing]",
-     0, {0}},
-    {60, FOLDER_LOAD, false, other_spacing,
+     0,
+     {0}},
+    {60,
+     FOLDER_LOAD,
+     false,
+     other_spacing,
      "PixelSpacing differs: IM0001.dcm (2\\1) IM0002.dcm (2\\1.5) [tag "
-     "(0028,0030) PixelSpacing]", 0, {0}},
-    {61, FOLDER_LOAD, false, other_rows,
+     "(0028,0030) PixelSpacing]",
+     0,
+     {0}},
+    {61,
+     FOLDER_LOAD,
+     false,
+     other_rows,
      "size differs: IM0001.dcm (5 x 7) IM0002.dcm (7 x 5) [tag (0028,0010) "
-     "Rows]", 0, {0}},
-    {62, FOLDER_LOAD, true, tilt,
+     "Rows]",
+     0,
+     {0}},
+    {62,
+     FOLDER_LOAD,
+     true,
+     tilt,
      "tilted stack: shear 5.71 degrees (> 0.5) [tag (0020,0032) "
-     "ImagePositionPatient]; fix: resample_tilt = true", 0, {0}},
-    {0, FOLDER_LOAD, false, shifted,
+     "ImagePositionPatient]; fix: resample_tilt = true",
+     0,
+     {0}},
+    {0,
+     FOLDER_LOAD,
+     false,
+     shifted,
      "slice IM0002.dcm shifted in its plane by 0.5 mm (> 10 % of a voxel) "
-     "[tag (0020,0032) ImagePositionPatient]", 0, {0}},
-    {69, FILE_LOAD, false, text_position,
+     "[tag (0020,0032) ImagePositionPatient]",
+     0,
+     {0}},
+    {69,
+     FILE_LOAD,
+     false,
+     text_position,
      "number \"x\" not a decimal string [tag (0020,0032) "
-     "ImagePositionPatient]", 0, {0}},
-    {70, FILE_LOAD, false, two_positions,
-     "2 values, need 3 [tag (0020,0032) ImagePositionPatient]", 0, {0}},
+     "ImagePositionPatient]",
+     0,
+     {0}},
+    {70,
+     FILE_LOAD,
+     false,
+     two_positions,
+     "2 values, need 3 [tag (0020,0032) ImagePositionPatient]",
+     0,
+     {0}},
 };
 // clang-format on
 
@@ -367,5 +539,50 @@ TEST(dicom_defect_71_of_segmentations)
     EXPECT_TEXT(err_text(), want);
     volume_free(&v);
     volume_free(&mask);
+    arena_release(&a);
+}
+
+TEST(dicom_ct_without_intercept_is_read_when_assumed)
+{
+    const KitRow row = {
+        .all = true, .edit = is_ct, .options = {.assume_hu = true}};
+    Arena a = {0};
+    Volume v, out;
+    const char *folder = kit_damage(&row, "assume_hu");
+    REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
+    kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
+    EXPECT(!memcmp(out.voxels.data, v.voxels.data, tensor_bytes(&v.voxels)));
+    EXPECT_INT(out.unit, UNIT_HU);
+    volume_free(&out);
+    volume_free(&v);
+    arena_release(&a);
+}
+
+TEST(dicom_tilted_stack_is_straightened_when_asked)
+{
+    const KitRow row = {
+        .all = true, .edit = tilt, .options = {.resample_tilt = true}};
+    Arena a = {0};
+    Volume v, out;
+    const char *folder = kit_damage(&row, "straighten");
+    REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
+    kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
+    // perpendicular now, one row more for the drift of 0.45 rows
+    EXPECT_INT(out.voxels.dim.h, KIT_H + 1);
+    EXPECT_NEAR(out.affine[1][2], 0, 1e-12);
+    EXPECT_NEAR(out.affine[2][2], 3, 1e-12);
+    REQUIRE(out.voxels.type == F32);
+    const float *p = out.voxels.data;
+    const int16_t *q = v.voxels.data;
+    // slice k lies 0.15 k rows further down: row 2 is between its 2 and 1
+    for (int k = 0; k < KIT_SLICES; k++)
+        for (int i = 0; i < KIT_W; i++) {
+            const int16_t *s = q + k * KIT_H * KIT_W + i;
+            double share = 0.15 * k;
+            EXPECT_NEAR(p[(k * (KIT_H + 1) + 2) * KIT_W + i],
+                        (1 - share) * s[2 * KIT_W] + share * s[KIT_W], 0.01);
+        }
+    volume_free(&out);
+    volume_free(&v);
     arena_release(&a);
 }

@@ -145,3 +145,66 @@ void kit_insert(KitFile *f, uint32_t before, uint32_t tag, const char *vr,
     memcpy(bytes + 8, value, n);
     kit_splice(f, kit_find(f, before), 0, bytes, n + 8);
 }
+
+char kit_made_text[300];
+
+const char *kit_damage(const KitRow *r, const char *name)
+{
+    const char *folder = kit_folder(name);
+    Volume v;
+    kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
+    DicomWrite how = kit_write();
+    how.syntax = r->syntax;
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    volume_free(&v);
+    for (int i = 1; r->edit && i <= KIT_SLICES; i++) {
+        if (!r->all && i != 2) continue;
+        char path[600];
+        KitFile f;
+        snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
+        REQUIRE(kit_read(path, &f));
+        r->edit(&f, i);
+        REQUIRE(kit_save(&f));
+    }
+    return folder;
+}
+
+static void run_row(const KitRow *r, int number)
+{
+    char name[64], path[600], want[1200];
+    snprintf(name, sizeof name, "defect%d_%d", r->row, number);
+    const char *folder = kit_damage(r, name);
+    Volume out = {.unit = UNIT_NONE};
+    snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, r->all ? 1 : 2);
+    snprintf(want, sizeof want, "%s: dicom: %s",
+             r->scope == FILE_SCAN || r->scope == FILE_LOAD ? path : folder,
+             r->text ? r->text : kit_made_text);
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    bool scanned = dicom_scan(r->scope == FILE_SCAN ? path : folder,
+                              &r->options, &a, &index);
+    bool loaded =
+        scanned && dicom_load(index.series, &r->options, &out, &notes);
+    if (r->scope == NOTE) {
+        bool found = false;
+        for (const DicomNote *n = notes.first; n; n = n->next)
+            found = found || !strcmp(n->text, want);
+        if (!loaded || !found)
+            test_failed(__FILE__, __LINE__, "row %d: no note \"%s\" (%s)",
+                        r->row, want, loaded ? "loaded" : err_text());
+    } else if (loaded || strcmp(err_text(), want)) {
+        test_failed(__FILE__, __LINE__, "row %d: \"%s\", want \"%s\"", r->row,
+                    loaded ? "loaded" : err_text(), want);
+    } else {
+        EXPECT_INT(err_kind(), ERR_DATA);
+    }
+    dicom_notes_free(&notes);
+    volume_free(&out);
+    arena_release(&a);
+}
+
+void kit_defects(const KitRow *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) run_row(&rows[i], (int)i);
+}

@@ -42,4 +42,32 @@ void kit_delete(KitFile *f, uint32_t tag);
 /* Put an element with a short header in front of another. */
 void kit_insert(KitFile *f, uint32_t before, uint32_t tag, const char *vr,
                 const void *value, size_t n);
+
+/* One row of a table of defects: a series of KIT_SLICES slices of KIT_H x
+ * KIT_W is written, one file or all are edited, and the reason (or a note)
+ * must be exactly "PATH: dicom: TEXT". */
+enum { KIT_SLICES = 4, KIT_H = 5, KIT_W = 7 };
+
+typedef enum KitScope {
+    FILE_SCAN,   /* scan the damaged file itself; PATH is the file      */
+    FILE_LOAD,   /* scan and load the folder; PATH is the file          */
+    FOLDER_LOAD, /* scan and load the folder; PATH is the folder        */
+    NOTE,        /* loads, with this note of the folder                 */
+} KitScope;
+
+typedef struct KitRow {
+    int row;
+    KitScope scope;
+    bool all; /* edit all files, not only the second */
+    void (*edit)(KitFile *f, int file); /* NULL: none */
+    const char *text; /* NULL: kit_made_text, which `edit` has filled */
+    DicomSyntax syntax;
+    DicomOptions options;
+} KitRow;
+
+extern char kit_made_text[300];
+void kit_defects(const KitRow *rows, size_t n);
+
+/* The series of a row, in a new folder. */
+const char *kit_damage(const KitRow *r, const char *name);
 #endif
