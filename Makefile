@@ -105,8 +105,7 @@ LD_ALL := $(if $(filter 1,$(DICOM))$(CU),$(CXX),$(CC)) $(OPT) -pthread \
 # rpath rather than runpath: it must reach what the libraries themselves need
 RPATH := $(WL)--disable-new-dtags $(WL)-rpath$(comma)
 OWN_RPATH := $(if $(OWN),$(RPATH)$(OWN_LIB))
-DCMTK_LIBS := -ldcmseg -ldcmfg -ldcmiod -ldcmjpls -ldcmjpeg -ldcmimgle \
-              -ldcmdata -loflog -lofstd
+DCMTK_LIBS := -ldcmjpls -ldcmjpeg -ldcmimgle -ldcmdata -loflog -lofstd
 LIBS := $(if $(filter 1,$(DICOM)),$(DCMTK_LIBS)) \
         $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart_static -lrt) \
         -lz -lm -ldl

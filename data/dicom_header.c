@@ -42,10 +42,12 @@ bool header_decimal(const char *text, size_t length, double *out)
     }
     if (i != end) return false;
     double v = (double)mantissa;
-    for (; exponent > 0 && v < HUGE_VAL && v > 0; exponent -= 22)
-        v *= exponent >= 22 ? 1e22 : pow(10, exponent);
-    for (; exponent < 0 && v > 0; exponent += 22)
-        v /= exponent <= -22 ? 1e22 : pow(10, -exponent);
+    // powers of ten up to 22 are exact, so one step rounds once
+    while (exponent && v > 0 && v < HUGE_VAL) {
+        int step = exponent > 22 ? 22 : exponent < -22 ? -22 : exponent;
+        v = step > 0 ? v * pow(10, step) : v / pow(10, -step);
+        exponent -= step;
+    }
     *out = minus ? -v : v;
     return isfinite(v);
 }

@@ -48,7 +48,11 @@ int raise_usage(lua_State *L, const char *fmt, ...)
 
 ErrKind raised_kind(const char *message)
 {
-    return message && !strcmp(message, last_message) ? last_kind : ERR_FAILURE;
+    // a traceback may follow it
+    size_t n = strlen(last_message);
+    bool ours = message && n && !strncmp(message, last_message, n) &&
+                (!message[n] || message[n] == '\n');
+    return ours ? last_kind : ERR_FAILURE;
 }
 
 /* The number at `at` as an integer in lo .. hi, or an error for `name`. */

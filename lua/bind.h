@@ -93,4 +93,9 @@ void bind_volume(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
+
+/* The signal that ended the script between two of its lines, or 0. */
+int system_cut(void);
+/* Signals leave the state alone from now on: before it is closed. */
+void system_quit(void);
 #endif

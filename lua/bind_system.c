@@ -1,6 +1,7 @@
 /* bind_system.c -- what Lua cannot ask the operating system itself: folders,
  * clocks, the terminal, signals, the machine. */
 #include "bind.h"
+#include "file.h"
 #include "rng.h"
 #include "segengine.h"
 #include "simd.h"
@@ -15,7 +16,6 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,9 +31,11 @@
 
 /* == signals =========================================================== */
 
+static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t polled; // a loop looks at stop_signal itself
 static lua_State *signal_state;
+static int cut_by; // the signal that ended a script through the hook
 
 /* Runs at a safe point of the interpreter: ends a script that does not look
  * for signals. */
@@ -41,11 +43,26 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     lua_sethook(L, NULL, 0, 0);
-    luaL_error(L, "interrupted");
+    cut_by = stop_signal;
+    const char *where = push_where(L);
+    lua_pushfstring(L, "%s%sinterrupted", where, *where ? ": " : "");
+    lua_error(L);
+}
+
+int system_cut(void)
+{
+    return cut_by;
+}
+
+void system_quit(void)
+{
+    polled = 1;
 }
 
 static void on_signal(int number)
 {
+    static const char note[] =
+        "\nstopping as soon as possible; once more ends at once\n";
     // the second one means it
     if (stop_signal) {
         signal(number, SIG_DFL);
@@ -53,6 +70,8 @@ static void on_signal(int number)
         return;
     }
     stop_signal = number;
+    int saved = errno;
+    if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
     if (!polled)
         lua_sethook(signal_state, stop_hook,
                     LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
@@ -75,18 +94,19 @@ static int l_stopped(lua_State *L)
 
 static void install(lua_State *L)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     signal_state = L;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction old, act;
         memset(&act, 0, sizeof act);
         act.sa_handler = on_signal;
         // nohup and the like: what the parent ignores stays ignored
-        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &act, NULL);
+        if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(caught[i], &act, NULL);
     }
-    // a closed pipe is an error of the write, not the end of a training
+    // a closed pipe, a file that may not grow (ulimit -f): errors of the
+    // write, not the end of a training
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 /* == files ============================================================= */
@@ -301,13 +321,13 @@ static int l_machine(lua_State *L)
     return 1;
 }
 
-/* disk_free(path) -> bytes an ordinary user may still write there */
+/* disk_free(path) -> bytes an ordinary user may still write where path lies
+ * or would lie */
 static int l_disk_free(lua_State *L)
 {
-    struct statvfs v;
-    const char *path = luaL_checkstring(L, 1);
-    if (statvfs(path, &v)) return fail_errno(L, path, "look at the disk of");
-    lua_pushinteger(L, (lua_Integer)(v.f_bavail * v.f_frsize));
+    uint64_t bytes;
+    if (!file_room(luaL_checkstring(L, 1), &bytes)) return raise_error(L);
+    lua_pushinteger(L, (lua_Integer)(bytes < INT64_MAX ? bytes : INT64_MAX));
     return 1;
 }
 

@@ -81,7 +81,11 @@ local function parse(args, from)
     local name, value = word:match("^%-%-([%w_]+)=?(.*)$")
     local joined = word:find("=", 1, true) ~= nil
     if not name then
-      if command or not known(commands, word) then
+      if command and known(commands, word) then
+        fail("usage", "%s and %s: one command at a time", command, word)
+      elseif word:sub(1, 1) == "-" then
+        fail("usage", 'option "%s" is not understood; options are written --name VALUE', word)
+      elseif not known(commands, word) or command then
         fail("usage", 'command "%s" is not known; %s', word, util.suggest(word, names(commands)))
       end
       command = word
@@ -183,7 +187,14 @@ return function(args)
     return 2
   end
   local f = standalone[args[1]]
-  if f then return f(args) end
+  if f then
+    local takes = args[1] == "inspect" and 2 or 1
+    if args[takes + 1] then
+      fail("usage", '%s takes %s, got "%s" as well', args[1],
+           takes == 2 and "one PATH" or "nothing else", args[takes + 1])
+    end
+    return f(args)
+  end
   if not args[1]:match("%.lua$") and not util.exists(args[1]) then
     fail("usage", 'there is no script or command "%s"; %s', args[1],
          util.suggest(args[1], { "doctor", "inspect", "ops", "--help", "--version" }))

@@ -11,22 +11,26 @@ local fail = util.fail
 local M = {}
 
 -- Keys that every recipe has: default and help. `type` where the default is
--- nil. free: may differ when a run is resumed.
+-- nil. free: may differ when a run is resumed, and stays out of checkpoints
+-- (paths must). lo, hi: the numbers it may be.
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
-  { "seed", 42, help = "of weights, order, augmentation and split" },
+  { "phantom", "", help = "folder of the made-up data; empty: below --out", free = true },
+  { "seed", 42, lo = 0, help = "of weights, order, augmentation and split" },
   { "device", "auto", help = "cpu, ref, cuda, cuda:N or auto", free = true },
-  { "threads", 0, help = "compute threads; 0: the cores, less one when more than four",
-    free = true },
-  { "workers", 2, help = "loader threads; any number gives the same batches", free = true },
+  { "threads", 0, lo = 0, hi = 4096, free = true,
+    help = "compute threads; 0: the cores, less one when more than four" },
+  { "workers", 2, lo = 0, hi = 256, free = true,
+    help = "loader threads; any number gives the same batches" },
   { "precision", "f32", help = "f32" },
-  { "epochs", 1, help = "passes over the training set", free = true },
-  { "batch", 1, help = "samples a step" },
-  { "steps", 0, help = "stop after so many steps in all; 0: never", free = true },
-  { "save_every", 10, help = "epochs between numbered checkpoints", free = true },
-  { "keep_last", 5, help = "numbered checkpoints that are kept", free = true },
-  { "cache_mb", 4096, help = "decoded volumes kept in memory, in MiB", free = true },
+  { "epochs", 1, lo = 1, help = "passes over the training set", free = true },
+  { "batch", 1, lo = 1, hi = 1 << 20, help = "samples a step" },
+  { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
+  { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
+  { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
+  { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "decoded volumes kept in memory, in MiB",
+    free = true },
 }
 
 -- What the command line gave; cli.lua fills it before the script runs.
@@ -43,9 +47,11 @@ local function kind_of(key, default)
   return math.type(default) or type(default)
 end
 
--- Text of the command line as a value of the default's kind.
-local function convert(key, text, default)
+-- Text as a value of the default's kind; `from` says where it stands when
+-- that is not the command line.
+local function convert(key, text, default, from)
   local kind = kind_of(key, default)
+  local function fail(_, fmt, ...) util.fail("usage", (from or "") .. fmt, ...) end
   if kind == "string" then return text end
   if kind == "integer" then
     local v = math.tointeger(tonumber(text))
@@ -100,17 +106,54 @@ function M.fixed(key)
   return true
 end
 
+-- The config of a run that is resumed. A limit of steps was meant for the
+-- call that gave it.
 local function read_saved(text, values)
   local saved = {}
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
-    if k and M.declared[k] and M.fixed(k) then
-      saved[k] = convert(k, v, values[k])
-    elseif k and M.declared[k] then
-      saved[k] = convert(k, v, values[k])
+    if k and M.declared[k] and k ~= "steps" then
+      saved[k] = convert(k, v, values[k], "config.txt of the run: ")
     end
   end
   return saved
+end
+
+-- Reserved keys hold what the program can work with, whoever set them.
+local function check_reserved(values)
+  for _, r in ipairs(M.reserved) do
+    local key, v, kind = r[1], values[r[1]], r.type or math.type(r[2]) or type(r[2])
+    if v ~= nil and (math.type(v) or type(v)) ~= kind then
+      fail("usage", "%s must be %s, got %s", key, kind == "integer" and "a whole number" or
+           "a text", tostring(v))
+    end
+    if r.lo and (v < r.lo or v > (r.hi or math.maxinteger)) then
+      fail("usage", "--%s must be %s, got %d", key, r.hi and string.format("from %d to %d", r.lo,
+           r.hi) or "at least " .. r.lo, v)
+    end
+    if v == "" and (key == "data" or key == "out") then
+      fail("usage", "--%s is empty; give it a folder", key)
+    end
+  end
+end
+
+-- The names of the free keys, for messages.
+local function free_keys()
+  local list = {}
+  for _, r in ipairs(M.reserved) do if r.free then list[#list + 1] = r[1] end end
+  return table.concat(list, ", ")
+end
+
+-- The first key of `saved` (text of a checkpoint) whose value is another now:
+-- key, value there, value here; nil when all agree.
+function M.differs(saved)
+  for line in saved:gmatch("[^\n]+") do
+    local k, v = line:match("^([%w_]+) = (.*)$")
+    if k and M.declared[k] and M.fixed(k) then
+      local now = M.print({ [k] = M.values[k] }):match("= (.*)\n$")
+      if now ~= v then return k, v, now end
+    end
+  end
 end
 
 local function same(a, b)
@@ -122,18 +165,25 @@ end
 function M.config(defaults)
   if M.values then fail("usage", "seg.config was called before; one recipe has one config") end
   defaults = defaults or {}
+  if type(defaults) ~= "table" then
+    fail("usage", "seg.config: the defaults must be a table {...}, got %s", type(defaults))
+  end
   local values, flags = {}, M.line.flags
   M.declared = {}
   for _, r in ipairs(M.reserved) do
     M.declared[r[1]], values[r[1]] = true, r[2]
   end
   for k, v in pairs(defaults) do
+    if type(k) ~= "string" then
+      fail("usage", "seg.config: keys are names, got a value at [%s]", tostring(k))
+    end
     if k ~= "presets" then M.declared[k], values[k] = true, v end
   end
 
   -- the preset: asked for, else `full` with data (or when none is opened at
   -- all) and `demo` without
   local presets, has_data = defaults.presets or {}, M.line.no_data or false
+  if type(presets) ~= "table" then fail("usage", "seg.config: presets must be name = {...}") end
   for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
   has_data = has_data or defaults.data ~= nil
   M.preset = flags.preset or (has_data and "full" or "demo")
@@ -143,6 +193,7 @@ function M.config(defaults)
   end
   for k, v in pairs(presets[M.preset] or {}) do set(values, k, v, "preset " .. M.preset) end
 
+  M.runs = values.out -- where runs are when --out means something else
   local saved = flags.saved_config and read_saved(flags.saved_config, values) or {}
   for k, v in pairs(saved) do values[k] = v end
   for _, o in ipairs(M.line.options) do
@@ -151,11 +202,12 @@ function M.config(defaults)
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
     if saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       fail("usage", "--%s %s differs from the run that is resumed (%s); start a new run, or "
-           .. "change only epochs, device, threads, workers, save_every, keep_last, out",
-           key, o[2], tostring(saved[key]))
+           .. "change only %s", key, o[2], type(saved[key]) == "table" and
+           table.concat(saved[key], ",") or tostring(saved[key]), free_keys())
     end
     values[key] = v
   end
+  check_reserved(values)
   M.values = values
   return setmetatable({}, {
     __index = function(_, k)

@@ -94,7 +94,9 @@ function M.phantom(o)
   return new_set({ kind = "phantom", root = root, options = o }, once(function()
     local started, how = core.sys.clock(), { threads = core.default_threads() }
     for k, v in pairs(o) do how[k] = v end
-    local folder = (root or config.ensure().out .. "/phantom") .. "/" .. name
+    local v = config.ensure()
+    local base = root or v.phantom ~= "" and v.phantom or v.out .. "/phantom"
+    local folder = base .. "/" .. name
     if core.data.phantom_write(folder, how) then
       show.line("made-up patients: wrote %d to %s (%s)", o.patients, folder,
                 util.duration(core.sys.clock() - started))
@@ -154,6 +156,9 @@ end
 
 -- Random changes of training samples, in the order of steps.def.
 function Set:augment(o)
+  if o ~= nil and type(o) ~= "table" then
+    fail("usage", "augment: options must be a table {...}, got %s", type(o))
+  end
   local out, left = copy(self), {}
   for k, v in pairs(o or {}) do left[k] = v end
   local names = {}

@@ -74,6 +74,53 @@ local function metadata(run)
   }
 end
 
+-- A run goes on only as what it was: the same network, preparation, numbers and
+-- cases. What else the script may have changed is the user's to judge.
+local function check_same(run, meta)
+  local now, start = metadata(run), "start a new run, or give the script back what it had ("
+    .. run.folder .. "/recipe.lua)"
+  if meta.recipe and meta.recipe ~= now.recipe then
+    fail("usage", "%s is a run of %s, not of %s", run.folder, meta.recipe, now.recipe)
+  end
+  local key, was, is = config.differs(meta.config or "")
+  if key then
+    fail("usage", "%s is %s, the run that is resumed has %s; %s", key, is, was, start)
+  end
+  for field, what in pairs { graph = "network", preprocessing = "preparation of the data" } do
+    if meta[field] and meta[field] ~= now[field] then
+      fail("usage", "the %s of this script is not that of the run that is resumed; %s", what, start)
+    end
+  end
+  if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
+    show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)
+  end
+end
+
+-- The same for the cases: one that changes sides would be tested on what it
+-- was trained with.
+local function check_cases(run, rows)
+  local was, found = run_folder.read_cases(run.folder), 0
+  local gone = {}
+  for case in pairs(was) do gone[case] = true end
+  for _, row in ipairs(rows) do
+    local part = was[row.case]
+    if part then found, gone[row.case] = found + 1, nil end
+    if part and part ~= row.part then
+      fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
+           .. "is resumed; start a new run", row.case, row.key, part, row.part)
+    end
+  end
+  if next(was) == nil then return end
+  if found == 0 then
+    show.warn("%s/cases.csv names other cases; this run cannot be compared with its data",
+              run.folder)
+  elseif next(gone) or found < #rows then
+    fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
+         .. "it had; start a new run", next(gone) and "case " .. next(gone) .. " is missing"
+         or string.format("%d cases are new", #rows - found))
+  end
+end
+
 local function restore(run, meta)
   local s = run.state
   s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
@@ -117,6 +164,13 @@ local function save_numbered(run)
     if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
   end
   for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
+end
+
+-- Curves and pictures are worth less than the training that they show: what
+-- goes wrong with them is said, and the run goes on.
+local function try(f, ...)
+  local ok, why = pcall(f, ...)
+  if not ok then show.warn("%s", why) end
 end
 
 -- One epoch -------------------------------------------------------------------
@@ -209,7 +263,7 @@ local function end_epoch(run, lr, started)
   s.epoch, s.batch, s.seen, s.loss_sum = s.epoch + 1, 0, 0, 0.0
   local best = better(run, watch)
   if best then s.best, s.best_epoch = watch, s.epoch end
-  run.csv:add(row)
+  try(run.csv.add, run.csv, row)
   if best then save(run, "checkpoint_best") end
   save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then save_numbered(run) end
@@ -225,7 +279,7 @@ local function end_epoch(run, lr, started)
   parts[#parts + 1] = string.format("%s + %s", util.duration(row.seconds),
                                     util.duration(row.valid_s))
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
-  picture.progress(run.folder, run.csv, r)
+  try(picture.progress, run.folder, run.csv, r)
   return true
 end
 
@@ -256,14 +310,39 @@ local function banner(run)
   if warning then show.warn("%s", warning) end
 end
 
--- Room for the checkpoints of the run, before any work is lost for want of it.
-local function check_disk(run)
+-- Room for the checkpoints of the run in `folder`, before any work is lost for
+-- want of it.
+local function check_disk(run, folder)
   local wanted = 3 * run.session:facts().param_bytes
-  local free = sys.disk_free(run.folder)
+  local free = sys.disk_free(folder)
   if free < wanted then
     fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
-         run.folder, util.bytes(free), util.bytes(wanted))
+         folder, util.bytes(free), util.bytes(wanted))
   end
+end
+
+-- Every rate of the run is a number, before the first epoch.
+local function check_schedule(r)
+  for epoch = 1, r.epochs do
+    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
+    if math.type(lr) == nil or not (lr >= 0 and lr < math.huge) then
+      fail("usage", "schedule %s: the rate of epoch %d is %s, wanted a number >= 0",
+           tostring(r.schedule.name), epoch, tostring(lr))
+    end
+  end
+end
+
+-- The best weights into the session; the epoch they are of. A file that was
+-- lost or damaged since costs the best weights, not the run.
+local function load_best(run)
+  local path = run.folder .. "/checkpoint_best.safetensors"
+  local ok, why = core.checkpoint.verify(path)
+  if not ok then
+    show.warn("%s; the last weights are tested instead", why)
+    return run.state.epoch
+  end
+  core.checkpoint.load(path, run.session, false)
+  return run.state.best_epoch
 end
 
 -- Test set with the best weights: table, summary.json, pictures.
@@ -272,11 +351,7 @@ local function final_test(run)
   local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
                     best_epoch = run.state.best_epoch, seed = run.values.seed }
   if part then
-    local best, weights = run.folder .. "/checkpoint_best.safetensors", run.state.epoch
-    if run.state.best then
-      core.checkpoint.load(best, run.session, false)
-      weights = run.state.best_epoch
-    end
+    local weights = run.state.best and load_best(run) or run.state.epoch
     local d = run.data[part]
     local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
     if sys.stopped() then return end
@@ -287,7 +362,7 @@ local function final_test(run)
       print(text)
       for _, line in ipairs(lines) do print(line) end
       summary[part] = json
-      picture.overlays(run, d, items, part, result)
+      try(picture.overlays, run, d, items, part, result)
     end
   end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
@@ -302,28 +377,35 @@ function M.train(r, name, text, resume)
                 state = { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0,
                           best_epoch = 0 } }
   r.best = r.best or { "loss", "min" }
-  if resume then run.lock = core.checkpoint.lock(resume) end
+  local newest, said
+  if resume then
+    run.lock, run.folder = core.checkpoint.lock(resume), resume
+    newest, said = core.checkpoint.newest(resume)
+    if not newest then fail("data", "%s", said) end
+    check_same(run, core.checkpoint.meta(newest))
+  end
+  check_schedule(r)
   run.session = recipes.session(r, "train")
   banner(run)
+  check_disk(run, resume or v.out)
   run.data, run.names = open_data(r, v)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
-  run.hash = run_folder.hasher(v.out, name)
+  run.hash = run_folder.hasher(run_folder.base(run.folder))
+  local rows = case_rows(run.data, run.hash)
+  if resume then check_cases(run, rows) end
   show.open_log(run.folder .. "/log.txt")
   show.line("run: %s", run.folder)
-  check_disk(run)
   if resume then
-    local path, said = core.checkpoint.newest(resume)
-    if not path then fail("data", "%s", said) end
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
-    restore(run, core.checkpoint.load(path, run.session, true))
+    restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))
     sys.write(run.folder .. "/recipe.lua", text)
   end
-  run_folder.write_cases(run.folder, case_rows(run.data, run.hash))
+  run_folder.write_cases(run.folder, rows)
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
   -- a save that cannot work is found out before the first epoch
   if not resume then save(run, "checkpoint_last") end
@@ -348,8 +430,14 @@ function M.train(r, name, text, resume)
     end
   end
   final_test(run)
+  local signal = sys.stopped()
+  if signal then
+    show.line("%s: training is done, the test is not; --resume %s makes it up",
+              signal_names[signal] or "signal", run.folder)
+    return 128 + signal
+  end
   show.line("done: %s", run.folder)
-  return sys.stopped() and 128 + sys.stopped() or 0
+  return 0
 end
 
 M.open_data = open_data

@@ -5,9 +5,12 @@
  * error at the very end, the exit code. */
 #include "bind.h"
 #include "embed.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* require "seg" or "seg.nn": the embedded sources, before any file. */
 static int search_embedded(lua_State *L)
@@ -55,12 +58,26 @@ static int open_core(lua_State *L)
     return 1;
 }
 
-/* Adds a traceback when SEG_TRACEBACK is set: for those who write modules. */
+/* What every uncaught error passes: the text of an object that has one; the
+ * recipe's line in front of an error of Lua inside our modules, which knows
+ * only theirs; a traceback when SEG_TRACEBACK is set, for those who write
+ * modules. */
 static int message_handler(lua_State *L)
 {
-    const char *text = lua_tostring(L, 1);
-    if (!text) return 1;
-    if (getenv("SEG_TRACEBACK")) luaL_traceback(L, L, text, 1);
+    if (!lua_isstring(L, 1)) {
+        if (!luaL_getmetafield(L, 1, "__tostring")) return 1;
+        lua_pop(L, 1);
+        luaL_tolstring(L, 1, NULL);
+    }
+    const char *text = lua_tostring(L, -1);
+    if (*text == '[') {
+        const char *where = push_where(L);
+        if (*where) text = lua_pushfstring(L, "%s: %s", where, text);
+    }
+    if (getenv("SEG_TRACEBACK"))
+        luaL_traceback(L, L, text, 1);
+    else
+        lua_pushstring(L, text);
     return 1;
 }
 
@@ -94,8 +111,19 @@ static int report(lua_State *L)
     return (int)raised_kind(text);
 }
 
+/* A program that was started with a closed stdin, stdout or stderr would get
+ * its number for the first file it opens, and print into that. These are
+ * opened the wrong way round, so that using them stays an error. */
+static void hold_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_files();
     lua_State *L = luaL_newstate();
     if (!L) {
         fputs("segengine: no memory for Lua\n", stderr);
@@ -106,14 +134,19 @@ int main(int argc, char **argv)
     lua_pushinteger(L, argc);
     lua_pushlightuserdata(L, argv);
     int code;
-    if (lua_pcall(L, 2, 1, 1) != LUA_OK)
+    if (lua_pcall(L, 2, 1, 1) != LUA_OK) {
         code = report(L);
-    else
+        if (system_cut()) code = 128 + system_cut();
+    } else {
         code = (int)lua_tointeger(L, -1);
+    }
+    system_quit();
     lua_close(L);
     // results that did not reach a full disk are a failure too
-    if (fflush(stdout) || ferror(stdout)) {
-        perror("segengine: standard output");
+    int flushed = fflush(stdout) ? errno : 0;
+    if (flushed || ferror(stdout)) {
+        fprintf(stderr, "segengine: standard output: %s\n",
+                flushed ? strerror(flushed) : "a part could not be written");
         if (!code) code = ERR_FAILURE;
     }
     return code;

@@ -40,6 +40,16 @@ local function overlap_metric(kind)
       util.fail("usage", 'metric.%s: empty must be "skip" or "one", got "%s"', kind,
                 tostring(o.empty))
     end
+    for _, node in ipairs { logits or false, target or false, o.mask } do
+      if not util.is_node(node) then
+        util.fail("usage", "metric.%s: logits, target and mask must be nodes of the network, got %s",
+                  kind, node and type(node) or tostring(node))
+      end
+    end
+    if type(o.threshold) ~= "number" then
+      util.fail("usage", "metric.%s: threshold must be a number, got %s", kind,
+                type(o.threshold))
+    end
     local first = logits.c > 1 and 1 or 0 -- of several classes 0 is background
     return {
       kind = kind,

@@ -25,6 +25,13 @@ end
 local scope = new_scope("")
 local scopes = {}
 
+local function check_name(what, name)
+  if type(name) ~= "string" or name == "" then
+    fail("usage", "%s must be a text, got %s", what, name == "" and "an empty one" or type(name))
+  end
+  return name
+end
+
 local function join(path, name)
   return path == "" and name or path .. "." .. name
 end
@@ -34,6 +41,10 @@ end
 -- time are used again, in order.
 function M.scope(name, f, o)
   o = options("nn.scope", o, { share = false })
+  check_name("nn.scope: the name", name)
+  if type(f) ~= "function" then
+    fail("usage", 'nn.scope("%s"): wants a function to run inside, got %s', name, type(f))
+  end
   local path, outer = join(scope.path, name), scope
   local known = scopes[path]
   if known and not o.share then
@@ -43,11 +54,11 @@ function M.scope(name, f, o)
   scope = known or new_scope(path)
   scopes[path] = scope
   if known then scope.replay, scope.counts = 0, {} end
-  local results = table.pack(pcall(f))
-  scope.replay = nil
-  scope = outer
-  if not results[1] then error(results[2], 0) end
-  return table.unpack(results, 2, results.n)
+  -- also when f raises, and then with the place where it did
+  local leave <close> = setmetatable({}, { __close = function()
+    scopes[path].replay, scope = nil, outer
+  end })
+  return f()
 end
 
 -- The full name of the next layer of a kind, or of the one called `name`.
@@ -56,7 +67,7 @@ local function layer(kind, name)
     scope.counts[kind] = (scope.counts[kind] or 0) + 1
     name = kind .. scope.counts[kind]
   end
-  return join(scope.path, name)
+  return join(scope.path, check_name("the name of a layer", name))
 end
 
 local function param(name, shape, rank, o)
@@ -92,7 +103,7 @@ local function per_axis(what, v, rank, rest)
   end
   local out = { rest, rest, rest }
   for i = 1, rank do
-    if math.type(list[i]) ~= "integer" and math.tointeger(list[i]) == nil then
+    if math.type(list[i]) == nil or math.tointeger(list[i]) == nil then
       fail("usage", "%s must hold whole numbers, got %s", what, tostring(list[i]))
     end
     out[3 - rank + i] = math.tointeger(list[i])
@@ -167,7 +178,7 @@ local function bias_of(o, name, channels, fan_in)
 end
 
 local function positive(what, v)
-  if math.tointeger(v) == nil or v < 1 then
+  if math.type(v) == nil or math.tointeger(v) == nil or v < 1 then
     fail("usage", "%s must be >= 1, got %s", what, tostring(v))
   end
   return math.tointeger(v)
@@ -179,6 +190,7 @@ end
 -- {c,d,h,w}.
 function M.input(name, o)
   o = options("nn.input", o, { c = none, d = none, h = none, w = none })
+  check_name("nn.input: the name", name)
   local rank = o.d and 3 or o.h and 2 or o.w and 1 or 0
   if not o.c or (rank >= 1 and not o.w) or (rank == 3 and not o.h) then
     fail("usage", 'nn.input("%s"): give {c}, {c,w}, {c,h,w} or {c,d,h,w}', name)
@@ -329,12 +341,22 @@ function M.concat(...)
   return op.concat(...)
 end
 
+-- Two whole numbers for an axis.
+local function pair(what, v)
+  if type(v) ~= "table" or math.type(v[1]) ~= "integer" or math.type(v[2]) ~= "integer" then
+    fail("usage", "%s must be two whole numbers {a, b}, got %s", what,
+         type(v) == "table" and "another list" or tostring(v))
+  end
+  return v[1], v[2]
+end
+
 -- A box of x: {c={from, size}, ...}, from counted from 1.
 function M.slice(x, box)
   box = options("nn.slice", box, { c = none, d = none, h = none, w = none })
   local attrs = {}
   for axis, range in pairs(box) do
-    attrs[axis .. "0"], attrs[axis] = range[1] - 1, range[2]
+    local from, size = pair("nn.slice: " .. axis, range)
+    attrs[axis .. "0"], attrs[axis] = from - 1, size
   end
   return op.slice(x, attrs)
 end
@@ -345,7 +367,7 @@ function M.pad(x, border, o)
   border = options("nn.pad", border, { d = none, h = none, w = none })
   local attrs = { value = o.value }
   for axis, v in pairs(border) do
-    attrs["p" .. axis .. "0"], attrs["p" .. axis .. "1"] = v[1], v[2]
+    attrs["p" .. axis .. "0"], attrs["p" .. axis .. "1"] = pair("nn.pad: " .. axis, v)
   end
   return op.pad(x, attrs)
 end

@@ -19,8 +19,16 @@ local function optimiser(kind, known)
     if type(o.lr) ~= "number" or not (o.lr >= 0 and o.lr < math.huge) then
       fail("usage", "optim.%s: lr must be a number >= 0, got %s", kind, tostring(o.lr))
     end
+    if o.betas ~= nil and (type(o.betas) ~= "table" or #o.betas ~= 2) then
+      fail("usage", "optim.%s: betas must be two numbers {b1, b2}", kind)
+    end
     if o.betas then
       o.beta1, o.beta2, o.betas = o.betas[1], o.betas[2], nil
+    end
+    for k, v in pairs(o) do
+      if k ~= "nesterov" and not (math.type(v) and v >= 0 and v < math.huge) then
+        fail("usage", "optim.%s: %s must be a number >= 0, got %s", kind, k, tostring(v))
+      end
     end
     if o.nesterov ~= nil then o.nesterov = o.nesterov and 1 or 0 end
     o.kind = kind
@@ -36,6 +44,18 @@ optimiser("sgd", { momentum = 0, nesterov = false, decay = 0 })
 
 -- Schedules -------------------------------------------------------------------
 
+-- Options of a schedule: numbers >= `least`, as the formula needs them.
+local function numbers(what, o, least)
+  for _, key in ipairs(util.sorted_keys(least)) do
+    local v = o[key]
+    if v ~= nil and (math.type(v) == nil or not (v >= least[key] and v < math.huge)) then
+      fail("usage", "optim.%s: %s must be a number >= %s, got %s", what, key, least[key],
+           tostring(v))
+    end
+  end
+  return o
+end
+
 -- Linear from near 0 over the first `warmup` epochs, times what follows.
 local function warm(rate, warmup)
   return function(lr, epoch, epochs)
@@ -50,6 +70,7 @@ end
 -- stays at the floor).
 function M.cosine(o)
   o = options("optim.cosine", o, { t_max = none, floor = 0, warmup = 0, clamp = false })
+  numbers("cosine", o, { t_max = 1, floor = 0, warmup = 0 })
   local function rate(lr, epoch, epochs)
     local t_max, at = o.t_max or epochs, epoch - 1
     if o.clamp and at > t_max then at = t_max end
@@ -72,6 +93,7 @@ end
 -- lr * gamma^floor((epoch-1) / every)
 function M.step(o)
   o = options("optim.step", o, { every = 30, gamma = 0.1, warmup = 0 })
+  numbers("step", o, { every = 1, gamma = 0, warmup = 0 })
   return { name = "step", rate = warm(function(lr, epoch)
     return lr * o.gamma ^ ((epoch - 1) // o.every)
   end, o.warmup) }
@@ -80,6 +102,7 @@ end
 -- lr * (1 - (epoch-1) / epochs)^power
 function M.poly(o)
   o = options("optim.poly", o, { power = 0.9, warmup = 0 })
+  numbers("poly", o, { power = 0, warmup = 0 })
   return { name = "poly", rate = warm(function(lr, epoch, epochs)
     return lr * (1 - (epoch - 1) / epochs) ^ o.power
   end, o.warmup) }
@@ -87,6 +110,7 @@ end
 
 -- The same rate throughout, after a warm-up of so many epochs.
 function M.warmup(epochs)
+  numbers("warmup", { epochs = epochs or false }, { epochs = 0 })
   return { name = "warmup", rate = warm(function(lr) return lr end, epochs) }
 end
 

@@ -16,26 +16,28 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
--- The weights that are meant: --weights, else the best of the newest run.
-local function find_weights(name)
-  local v, given = config.ensure(), config.line.flags.weights
+-- The weights that are meant: --weights, else the best of the newest run. Where
+-- --out means the results, runs are looked for where they are by default.
+local function find_weights(name, purpose)
+  local given = config.line.flags.weights
+  local out = purpose == "predict" and config.runs or config.ensure().out
   if given then
     if not util.exists(given) then fail("data", "--weights %s: there is no such file", given) end
     return given
   end
   -- a run without a validation set has no best: its last weights count
   for _, file in ipairs { "/checkpoint_best.safetensors", "/checkpoint_last.safetensors" } do
-    local folder = run_folder.newest(v.out, name, function(f)
+    local folder = run_folder.newest(out, name, function(f)
       return util.exists(f .. file) and (run_folder.finished(f) or file:find("best"))
     end)
     if folder then return folder .. file end
   end
-  fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", v.out, name)
+  fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
 end
 
 -- A session with these weights, what the file says beside them, and its path.
 function M.open_weights(r, name, purpose)
-  local path = find_weights(name)
+  local path = find_weights(name, purpose)
   local session = recipes.session(r, purpose)
   local meta, note = core.checkpoint.load(path, session, false)
   if note ~= "" then show.warn("%s", note) end
@@ -168,7 +170,9 @@ local function evaluate_part(r, name)
   set.augmented, set.batch = false, { size = v.batch }
   local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
   local result = evaluate.run(session, r, pipeline, loader, names, part)
-  local hash = run_folder.hasher(v.out, name)
+  -- the hashes of the run the weights are of, when they lie in one
+  local base = run_folder.base(run_folder.base(path))
+  local hash = run_folder.hasher(util.exists(base .. "/.key") and base or v.out .. "/" .. name)
   local lines, json = evaluate.summary(r, result, pipeline, hash)
   if config.line.flags.json then
     print(util.json(json))

@@ -17,9 +17,7 @@ local known = {
   accumulate = 1,
 }
 
-local function is_node(v)
-  return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
-end
+local is_node = util.is_node
 
 local function check_outputs(r)
   if type(r.outputs) ~= "table" or next(r.outputs) == nil then
@@ -32,6 +30,49 @@ local function check_outputs(r)
   end
 end
 
+-- Each field that is given is what it is called; `got` is what it is instead.
+local checks = {
+  inputs = function(v)
+    for _, node in ipairs(v) do if not is_node(node) then return false end end
+    return v[1] ~= nil
+  end,
+  train = function(v) return type(v.loader) == "function" end,
+  optim = function(v) return type(v.kind) == "string" and type(v.lr) == "number" end,
+  schedule = function(v) return type(v.rate) == "function" end,
+  metrics = function(v)
+    for name, m in pairs(v) do
+      if type(name) ~= "string" or type(m) ~= "table" or not is_node(m.node) then return false end
+    end
+    return true
+  end,
+  best = function(v) return type(v[1]) == "string" and (v[2] == "max" or v[2] == "min") end,
+  predict = function() return true end,
+}
+checks.valid, checks.test = checks.train, checks.train
+
+local wanted = {
+  inputs = "a list of input nodes", train = "a data set", valid = "a data set",
+  test = "a data set", optim = "an optimiser of seg.optim", schedule = "a schedule of seg.optim",
+  metrics = "a table name = metric of seg.metric", best = 'a pair as {"dice", "max"}',
+  predict = "a table",
+}
+
+local function check_fields(r)
+  for _, field in ipairs(util.sorted_keys(checks)) do
+    local v = r[field]
+    if v ~= nil and (type(v) ~= "table" or not checks[field](v)) then
+      fail("usage", "seg.recipe: %s must be %s, got %s", field, wanted[field],
+           type(v) == "table" and "another table" or tostring(v))
+    end
+  end
+  for _, field in ipairs { "epochs", "accumulate" } do
+    local v = r[field]
+    if v ~= nil and (math.type(v) ~= "integer" or v < 1) then
+      fail("usage", "seg.recipe: %s must be a whole number >= 1, got %s", field, tostring(v))
+    end
+  end
+end
+
 -- seg.recipe{...}: declares; the program then does what the command says.
 function M.recipe(o)
   if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
@@ -39,6 +80,7 @@ function M.recipe(o)
   for _, field in ipairs { "inputs", "outputs", "loss", "train", "optim" } do
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end
+  check_fields(r)
   check_outputs(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
     fail("usage", "seg.recipe: loss must be a loss node (one number)")

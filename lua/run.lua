@@ -52,7 +52,12 @@ function M.resume(text, out, recipe)
       fail("usage", "--resume %s: there is no such run; use --resume auto or a folder below %s",
            text, out .. "/" .. recipe)
     end
-    return (text:gsub("/+$", ""))
+    local folder = text:gsub("(.)/+$", "%1")
+    if not util.exists(folder .. "/config.txt") then
+      fail("data", "--resume %s: this is not the folder of a run (it has no config.txt); give the "
+           .. "folder that holds checkpoint_last.safetensors", text)
+    end
+    return folder
   end
   return M.newest(out, recipe, function(folder)
     return not M.finished(folder) and core.checkpoint.newest(folder) ~= nil
@@ -61,9 +66,11 @@ end
 
 -- A text for a case that says nothing about the patient: the first 10 digits
 -- of a hash keyed with a secret that never leaves this folder of runs.
-function M.hasher(out, recipe)
-  local path = out .. "/" .. recipe .. "/.key"
+-- `base` is the folder above the runs.
+function M.hasher(base)
+  local path = base .. "/.key"
   if not util.exists(path) then
+    sys.mkdir(base)
     local f = assert(io.open("/dev/urandom", "rb"))
     sys.write(path, f:read(16), 384) -- 600 in octal
     f:close()
@@ -71,6 +78,19 @@ function M.hasher(out, recipe)
   local secret = util.read_file(path)
   if #secret ~= 16 then fail("data", "%s: must hold 16 bytes, got %d", path, #secret) end
   return function(key) return core.keyed_hash(secret, key):sub(1, 10) end
+end
+
+-- The folder above that of a run.
+function M.base(folder)
+  return folder:match("^(.+)/[^/]*$") or (folder:sub(1, 1) == "/" and "/" or ".")
+end
+
+-- The parts of the cases of a run, by hash, as write_cases left them.
+function M.read_cases(folder)
+  local parts, path = {}, folder .. "/cases.csv"
+  if not util.exists(path) then return parts end
+  for case, part in util.read_file(path):gmatch('(%x+),".-",(%a+)\n') do parts[case] = part end
+  return parts
 end
 
 -- cases.csv: which case is which, for the eyes of this machine only.

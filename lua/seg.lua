@@ -30,8 +30,15 @@ local function read_all(session, nodes)
   return out
 end
 
+-- The arguments of a method: a text for the name of what it works on.
+local function check_text(what, v)
+  if type(v) ~= "string" then fail("usage", "%s must be a text, got %s", what, type(v)) end
+  return v
+end
+
 -- Names of a file to names of this network, by a function or unchanged.
 local function load_weights(self, path, o)
+  check_text("load: the path", path)
   o = options("load", o, { rename = none })
   if not o.rename then return core.checkpoint.load(path, self.session, false) end
   local map = {}
@@ -54,6 +61,7 @@ end
 
 -- Weights and running statistics; the file can be run by seg_open too.
 function Model:save(path)
+  check_text("save: the path", path)
   local nodes, names = {}, util.sorted_keys(self.outputs)
   for i, name in ipairs(names) do nodes[i] = self.outputs[name] end
   core.checkpoint.save(path, self.session, false, {
@@ -73,8 +81,13 @@ function Model:parameters()
   return out
 end
 
-function Model:get(name) return self.session:get(name) end
-function Model:set(name, array) self.session:set(name, "value", array) end
+function Model:get(name)
+  return self.session:get(check_text("get: the name of a parameter", name))
+end
+
+function Model:set(name, array)
+  self.session:set(check_text("set: the name of a parameter", name), "value", array)
+end
 
 local Step = { load = load_weights, parameters = Model.parameters, get = Model.get,
                set = Model.set }
@@ -84,7 +97,14 @@ Step.__index = Step
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                device = "cpu", threads = 0, precision = "f32", seed = 0 })
-  if not o.optim then fail("usage", "seg.step: optim is missing") end
+  if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
+    fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
+  end
+  if type(o.outputs) ~= "table" then fail("usage", "seg.step: outputs must be name = node") end
+  if o.loss == nil then fail("usage", "seg.step: loss is missing") end
+  if math.type(o.clip_norm) == nil or not (o.clip_norm >= 0) then
+    fail("usage", "seg.step: clip_norm must be a number >= 0, got %s", tostring(o.clip_norm))
+  end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  threads = o.threads, seed = o.seed, optim = o.optim }
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
@@ -96,6 +116,9 @@ end
 -- overrides the optimiser's for this call.
 --   -> loss before the update, {output name = array} of that forward
 function Step:run(inputs)
+  if type(inputs) ~= "table" then
+    fail("usage", "run: inputs must be a table name -> array, got %s", type(inputs))
+  end
   local feeds, lr = {}, self.lr
   for k, v in pairs(inputs) do
     if k == "lr" then lr = v else feeds[k] = v end
@@ -116,12 +139,12 @@ end
 
 -- A full checkpoint: weights, moments, step count.
 function Step:save(path)
-  core.checkpoint.save(path, self.session, true, {})
+  core.checkpoint.save(check_text("save: the path", path), self.session, true, {})
 end
 
 -- Everything of a checkpoint that Step:save wrote.
 function Step:resume(path)
-  core.checkpoint.load(path, self.session, true)
+  core.checkpoint.load(check_text("resume: the path", path), self.session, true)
 end
 
 return seg

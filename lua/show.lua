@@ -38,7 +38,9 @@ function M.warn(fmt, ...)
 end
 
 function M.open_log(path)
-  log_file = assert(io.open(path, "a"))
+  local why
+  log_file, why = io.open(path, "a")
+  if not log_file then util.fail("failure", "cannot write %s", why) end
   for _, text in ipairs(early) do log_file:write(text, "\n") end
   early = {}
 end

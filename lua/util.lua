@@ -10,6 +10,11 @@ function M.fail(kind, fmt, ...)
   core.sys.raise(kind, string.format(fmt, ...))
 end
 
+-- A node of the network?
+function M.is_node(v)
+  return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
+end
+
 -- Letters to change, add or drop to turn a into b.
 local function distance(a, b)
   local row = {}
@@ -140,8 +145,10 @@ end
 function M.read_file(path)
   local f, why = io.open(path, "rb")
   if not f then M.fail("data", "%s", why) end
-  local text = f:read("a")
+  local text
+  text, why = f:read("a") -- a folder opens, but does not read
   f:close()
+  if not text then M.fail("data", "%s: %s", path, why) end
   return text
 end
 
