@@ -65,11 +65,23 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
     return true;
 }
 
+/* A folder and those above it, as far as the root. */
+typedef struct Above {
+    dev_t device;
+    ino_t inode;
+    const struct Above *up;
+} Above;
+
 /* All NIfTI files in `path` and below it; `root` bytes of it are the root. */
 static bool collect(Files *f, Arena *mem, const char *path, size_t root,
-                    int depth)
+                    int depth, const Above *up)
 {
     struct stat st;
+    // a link to a folder above would be followed without end
+    if (stat(path, &st)) return fail_data("%s: %s", path, strerror(errno));
+    const Above here = {st.st_dev, st.st_ino, up};
+    for (; up; up = up->up)
+        if (up->device == here.device && up->inode == here.inode) return true;
     DIR *dir = opendir(path);
     bool ok = false;
     if (!dir)
@@ -86,7 +98,12 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
         char *full = arena_printf(mem, "%s/%s", path, e->d_name);
         TRY(full);
         if (stat(full, &st)) {
-            fail_data("%s: %s", full, strerror(errno));
+            // a link to nowhere matters only where an image should be
+            int error = errno;
+            if ((error == ENOENT || error == ELOOP) && !stem_length(full))
+                continue;
+            fail_data("%s: a link that leads nowhere, or no access: %s", full,
+                      strerror(error));
             goto done;
         }
         if (S_ISDIR(st.st_mode) && depth == FOLDER_DEPTH) {
@@ -94,7 +111,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
             goto done;
         }
         if (S_ISDIR(st.st_mode))
-            TRY(collect(f, mem, full, root, depth + 1));
+            TRY(collect(f, mem, full, root, depth + 1, &here));
         else
             TRY(files_add(f, mem, full, full + root));
     }
@@ -341,7 +358,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
         plan.patterns = plan.images;
         if (how->mask) plan.pattern[plan.patterns++] = how->mask;
         size_t skip = strlen(root);
-        TRY(collect(&files, &b->store->mem, root, skip + 1, 0));
+        TRY(collect(&files, &b->store->mem, root, skip + 1, 0, NULL));
         if (!files.count) {
             fail_data("%s: no NIfTI files (.nii, .nii.gz)", root);
             goto done;

@@ -10,9 +10,9 @@
 #include <dcmtk/dcmdata/dcdeftag.h>
 #include <dcmtk/dcmdata/dcdict.h>
 #include <dcmtk/dcmdata/dcfilefo.h>
+#include <dcmtk/dcmdata/dcostrmb.h>
 #include <dcmtk/dcmdata/dcpixel.h>
 #include <dcmtk/dcmdata/dcpixseq.h>
-#include <dcmtk/dcmdata/dcostrmb.h>
 #include <dcmtk/dcmdata/dcpxitem.h>
 #include <dcmtk/dcmdata/dcrleerg.h>
 #include <dcmtk/dcmdata/dcsequen.h>
@@ -265,8 +265,7 @@ OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
 
 // An output that throws what went wrong: DCMTK's own file stream says nothing
 // of a full disk.
-class Output
-{
+class Output {
   public:
     explicit Output(const char *path) : file(fopen(path, "wb"))
     {

@@ -311,9 +311,12 @@ local function banner(run)
 end
 
 -- Room for the checkpoints of the run in `folder`, before any work is lost for
--- want of it.
-local function check_disk(run, folder)
-  local wanted = 3 * run.session:facts().param_bytes
+-- want of it: the best, the last, the numbered, and one that is being written,
+-- which is all that a run that is resumed may lack.
+local function check_disk(run, folder, resume)
+  local v = run.values
+  local files = resume and 1 or 3 + math.min(v.keep_last, run.recipe.epochs // v.save_every)
+  local wanted = files * run.session:facts().param_bytes
   local free = sys.disk_free(folder)
   if free < wanted then
     fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
@@ -387,7 +390,7 @@ function M.train(r, name, text, resume)
   check_schedule(r)
   run.session = recipes.session(r, "train")
   banner(run)
-  check_disk(run, resume or v.out)
+  check_disk(run, resume or v.out, resume)
   run.data, run.names = open_data(r, v)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* require "seg" or "seg.nn": the embedded sources, before any file. */
@@ -70,7 +71,9 @@ static int message_handler(lua_State *L)
         luaL_tolstring(L, 1, NULL);
     }
     const char *text = lua_tostring(L, -1);
-    if (*text == '[') {
+    bool bare = *text == '[' || !strncmp(text, "attempt to ", 11) ||
+                !strncmp(text, "bad argument ", 13);
+    if (bare) {
         const char *where = push_where(L);
         if (*where) text = lua_pushfstring(L, "%s: %s", where, text);
     }
@@ -121,6 +124,13 @@ static void hold_standard_files(void)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+/* `| head` closes the pipe when it has seen enough, which is no failure. */
+static bool stdout_is_pipe(void)
+{
+    struct stat st;
+    return fstat(1, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 int main(int argc, char **argv)
 {
     hold_standard_files();
@@ -144,7 +154,7 @@ int main(int argc, char **argv)
     lua_close(L);
     // results that did not reach a full disk are a failure too
     int flushed = fflush(stdout) ? errno : 0;
-    if (flushed || ferror(stdout)) {
+    if ((flushed || ferror(stdout)) && !stdout_is_pipe()) {
         fprintf(stderr, "segengine: standard output: %s\n",
                 flushed ? strerror(flushed) : "a part could not be written");
         if (!code) code = ERR_FAILURE;

@@ -42,7 +42,8 @@ local function overlap_metric(kind)
     end
     for _, node in ipairs { logits or false, target or false, o.mask } do
       if not util.is_node(node) then
-        util.fail("usage", "metric.%s: logits, target and mask must be nodes of the network, got %s",
+        util.fail("usage", "metric.%s: logits, target and mask must be nodes of the network, got "
+                  .. "%s",
                   kind, node and type(node) or tostring(node))
       end
     end

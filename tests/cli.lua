@@ -32,6 +32,15 @@ t.test("help, version, operators", function()
   says("doctor", 0, "processor")
 end)
 
+t.test("a reader that has seen enough is no failure", function()
+  local program = os.getenv("PROGRAM") or "./segengine"
+  local shell = io.popen("(" .. program .. " ops 2>&1; echo code $? >" .. folder
+    .. "/code) | head -n 1", "r")
+  t.check(shell:read("a"):find("operator", 1, true), "one line")
+  shell:close()
+  t.equal(io.open(folder .. "/code"):read("a"), "code 0\n")
+end)
+
 t.test("mistakes on the command line", function()
   says("nothing", 2, 'there is no script or command "nothing"')
   says("inspct x", 2, 'did you mean "inspect"')
