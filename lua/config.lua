@@ -51,20 +51,20 @@ end
 -- that is not the command line.
 local function convert(key, text, default, from)
   local kind = kind_of(key, default)
-  local function fail(_, fmt, ...) util.fail("usage", (from or "") .. fmt, ...) end
+  local function refuse(fmt, ...) fail("usage", (from or "") .. fmt, ...) end
   if kind == "string" then return text end
   if kind == "integer" then
     local v = math.tointeger(tonumber(text))
     if v then return v end
-    fail("usage", '--%s wants a whole number, got "%s"', key, text)
+    refuse('--%s wants a whole number, got "%s"', key, text)
   elseif kind == "float" then
     local v = tonumber(text)
     if v and v == v then return v + 0.0 end
-    fail("usage", '--%s wants a number, got "%s"', key, text)
+    refuse('--%s wants a number, got "%s"', key, text)
   elseif kind == "boolean" then
     if text == "true" or text == "" then return true end
     if text == "false" then return false end
-    fail("usage", '--%s wants true or false, got "%s"', key, text)
+    refuse('--%s wants true or false, got "%s"', key, text)
   elseif kind == "table" then
     local list = {}
     for part in (text .. ","):gmatch("([^,]*),") do
@@ -72,7 +72,7 @@ local function convert(key, text, default, from)
     end
     return list
   end
-  fail("usage", "--%s cannot be set here", key)
+  refuse("--%s cannot be set here", key)
 end
 
 local function set(values, key, v, from)

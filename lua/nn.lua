@@ -55,7 +55,7 @@ function M.scope(name, f, o)
   scopes[path] = scope
   if known then scope.replay, scope.counts = 0, {} end
   -- also when f raises, and then with the place where it did
-  local leave <close> = setmetatable({}, { __close = function()
+  local _ <close> = setmetatable({}, { __close = function()
     scopes[path].replay, scope = nil, outer
   end })
   return f()
