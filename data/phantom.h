@@ -8,6 +8,7 @@
 #ifndef SEG_PHANTOM_H
 #define SEG_PHANTOM_H
 #include "volume.h"
+#include <stdatomic.h>
 
 typedef enum PhantomKind {
     /* FLAIR of heads with a tumour; DICOM, one series FLAIR and one MASK
@@ -32,6 +33,7 @@ typedef struct Phantom {
     uint64_t seed;
     double noise; /* sigma against the brightest tissue; 0: none    */
     int threads;  /* for writing; 0: one                            */
+    const atomic_bool *stop; /* raise it to give up writing; may be NULL */
 } Phantom;
 
 /* Are the options inside the ranges named above? */

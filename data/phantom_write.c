@@ -143,7 +143,10 @@ static void *worker(void *context)
         int patient = atomic_fetch_add(&work->next, 1);
         if (patient >= work->how->patients || atomic_load(&work->failed))
             return NULL;
-        if (write_patient(work, patient)) continue;
+        const atomic_bool *stop = work->how->stop;
+        bool ok = stop && atomic_load(stop) ? fail("stopped")
+                                            : write_patient(work, patient);
+        if (ok) continue;
         pthread_mutex_lock(&work->lock);
         if (!atomic_exchange(&work->failed, true)) {
             work->kind = err_kind();

@@ -25,6 +25,8 @@ const char *push_where(lua_State *L)
 
 int raise_error(lua_State *L)
 {
+    // a script that is being stopped is stopped by this error already
+    if (system_cut()) lua_sethook(L, NULL, 0, 0);
     const char *where = push_where(L);
     // a reason that already names this very place does not need it twice
     bool named = !*where || !strncmp(err_text(), where, strlen(where));

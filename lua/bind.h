@@ -13,6 +13,7 @@
 #include "lua.h"
 #include "lualib.h"
 #include "session.h"
+#include <stdatomic.h>
 
 /* Raise err_text() with the position of the recipe in front; remembers the
  * kind of failure for the exit code. */
@@ -94,8 +95,10 @@ void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
 
-/* The signal that ended the script between two of its lines, or 0. */
+/* The signal that told the program to stop, or 0. */
 int system_cut(void);
+/* True from that signal on: for long work in C, which then fails. */
+const atomic_bool *system_stopping(void);
 /* Signals leave the state alone from now on: before it is closed. */
 void system_quit(void);
 #endif

@@ -391,6 +391,7 @@ static int l_pipeline(lua_State *L)
     const char *text = luaL_checkstring(L, 2);
     check_keys(L, 3, "pipeline", known);
     PipelineOptions o = {
+        .stop = system_stopping(),
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};

@@ -16,7 +16,8 @@ static Phantom read_phantom(lua_State *L, int arg)
                     "data.phantom: format must be \"dicom\" or \"nifti\", "
                     "got \"%s\"",
                     format);
-    Phantom how = {.kind = strcmp(format, "dicom") ? PHANTOM_T1 : PHANTOM_FLAIR,
+    Phantom how = {.stop = system_stopping(),
+                   .kind = strcmp(format, "dicom") ? PHANTOM_T1 : PHANTOM_FLAIR,
                    .patients = (int)opt_int(L, arg, "patients", 28, 1, 999),
                    .size = (int)opt_int(L, arg, "size", 256, 16, 1024),
                    .slices = (int)opt_int(L, arg, "slices", 24, 2, 1024),

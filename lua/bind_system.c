@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,8 @@
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t polled; // a loop looks at stop_signal itself
+static atomic_bool stopping;         // the same for long work in C
 static lua_State *signal_state;
-static int cut_by; // the signal that ended a script through the hook
 
 /* Runs at a safe point of the interpreter: ends a script that does not look
  * for signals. */
@@ -43,7 +44,6 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     lua_sethook(L, NULL, 0, 0);
-    cut_by = stop_signal;
     const char *where = push_where(L);
     lua_pushfstring(L, "%s%sinterrupted", where, *where ? ": " : "");
     lua_error(L);
@@ -51,7 +51,12 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 
 int system_cut(void)
 {
-    return cut_by;
+    return stop_signal;
+}
+
+const atomic_bool *system_stopping(void)
+{
+    return &stopping;
 }
 
 void system_quit(void)
@@ -70,6 +75,7 @@ static void on_signal(int number)
         return;
     }
     stop_signal = number;
+    atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
     if (!polled)

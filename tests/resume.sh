@@ -89,4 +89,12 @@ interrupted() {
 }
 step "SIGINT ends with 130" interrupted INT 130
 step "SIGTERM ends with 143" interrupted TERM 143
+
+# long work before the first epoch stops too, and leaves nothing half made
+opening() {
+    timeout --preserve-status -s INT 1 "$PROGRAM" scripts/brain_unet.lua \
+        --size 512 --slices 60 --quiet --out "$tmp/open"
+    [ $? -eq 130 ] && [ -z "$(ls "$tmp/open/phantom")" ]
+}
+step "SIGINT while patients are made" opening
 finish
