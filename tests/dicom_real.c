@@ -8,8 +8,9 @@ static const char *dataset(Arena *a, const char *name)
 {
     const char *path = arena_printf(a, "%s/%s", test_datasets(), name);
     struct stat st;
-    if (stat(path, &st)) SKIP("the data set is not here");
-    return path;
+    if (!stat(path, &st)) return path;
+    arena_release(a);
+    SKIP("the data set is not here");
 }
 
 static bool has_note(const DicomNotes *notes, const char *part)
