@@ -4,7 +4,6 @@
 -- that is resumed; the command line from left to right. A value has the type
 -- of its default; an unknown key is an error that names the nearest.
 
-local core = require "seg.core"
 local util = require "seg.util"
 
 local fail = util.fail
@@ -230,11 +229,4 @@ function M.ensure()
   return M.values
 end
 
--- The number of threads of a config as the session wants it.
-function M.device()
-  local v = M.ensure()
-  return { device = v.device, threads = v.threads, seed = v.seed }
-end
-
-core.config = M
 return M

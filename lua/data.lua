@@ -205,5 +205,4 @@ function Set:prepare_steps()
   return core.data.prepare_steps(self.steps)
 end
 
-M.new_set, M.once = new_set, once
 return M
