@@ -10,15 +10,19 @@ local util = require "seg.util"
 
 local fail = util.fail
 
--- Commands of a recipe: what they do. no_data: they open none, so the preset
+-- Commands of a recipe: what they do. weights: their numbers are those that the
+-- weights were trained with. no_data: they open none, so the preset
 -- without --data is not the one for made-up patients.
 local commands = {
   { "train", "train the network (the command when none is given)" },
-  { "evaluate", "measure trained weights on a part: --weights FILE --split valid|test" },
-  { "predict", "segment new images: --weights FILE --in PATH --out DIR" },
+  { "evaluate", "measure trained weights on a part: --weights FILE --split valid|test",
+    weights = true },
+  { "predict", "segment new images: --weights FILE --in PATH --out DIR",
+    weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
-  { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR" },
+  { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR",
+    weights = true },
 }
 
 -- Flags that are not config keys: name, whether a value follows, help.
@@ -117,17 +121,23 @@ local function parse(args, from)
   return command or "train"
 end
 
--- What seg.config needs to know before the script calls it: the config of a
--- run that is resumed.
-local function prepare_resume(script)
-  local flags_given = config.line.flags
-  if not flags_given.resume then return nil end
-  local run = require "seg.run"
-  local out = "runs"
-  for _, o in ipairs(config.line.options) do if o[1] == "out" then out = o[2] end end
-  local folder = run.resume(flags_given.resume, out, util.stem(script))
+-- What seg.config needs to know before the script calls it: the numbers of a
+-- run that is resumed, or of the weights that are used, so that the network is
+-- the one that was trained. Returns the folder to resume.
+local function prepare_saved(script, command)
+  local given, run = config.line.flags, require "seg.run"
+  local out, name = "runs", util.stem(script)
+  for _, o in ipairs(config.line.options) do
+    if o[1] == "out" and command ~= "predict" then out = o[2] end
+  end
+  local folder = given.resume and run.resume(given.resume, out, name)
   if folder then
-    flags_given.saved_config = util.read_file(folder .. "/config.txt")
+    given.saved_config = util.read_file(folder .. "/config.txt")
+  elseif known(commands, command).weights and (command ~= "export" or given.safetensors) then
+    local path = given.weights or run.weights(out, name)
+    -- a file that cannot be read is named when it is loaded
+    local ok, meta = pcall(core.checkpoint.meta, path)
+    if ok then given.saved_config = meta.config end
   end
   return folder
 end
@@ -155,7 +165,7 @@ local function run_script(args)
     return function(...)
       if not command then
         command = parse(args, 2)
-        resume = prepare_resume(script)
+        resume = prepare_saved(script, command)
       end
       return f(...)
     end

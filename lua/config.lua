@@ -1,8 +1,9 @@
 -- config.lua -- the numbers of a run: defaults, presets, the command line.
 --
 -- Later wins: defaults of the recipe; its preset; the saved config of a run
--- that is resumed; the command line from left to right. A value has the type
--- of its default; an unknown key is an error that names the nearest.
+-- that is resumed or whose weights are used; the command line from left to
+-- right. A value has the type of its default; an unknown key is an error that
+-- names the nearest.
 
 local util = require "seg.util"
 
@@ -199,7 +200,7 @@ function M.config(defaults)
     local key = o[1]
     if not M.declared[key] then set(values, key, nil, "command line") end
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
-    if saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
+    if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       fail("usage", "--%s %s differs from the run that is resumed (%s); start a new run, or "
            .. "change only %s", key, o[2], type(saved[key]) == "table" and
            table.concat(saved[key], ",") or tostring(saved[key]), free_keys())

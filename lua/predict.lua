@@ -25,14 +25,8 @@ local function find_weights(name, purpose)
     if not util.exists(given) then fail("data", "--weights %s: there is no such file", given) end
     return given
   end
-  -- a run without a validation set has no best: its last weights count
-  for _, file in ipairs { "/checkpoint_best.safetensors", "/checkpoint_last.safetensors" } do
-    local folder = run_folder.newest(out, name, function(f)
-      return util.exists(f .. file) and (run_folder.finished(f) or file:find("best"))
-    end)
-    if folder then return folder .. file end
-  end
-  fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
+  return run_folder.weights(out, name) or
+    fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
 end
 
 -- A session with these weights, what the file says beside them, and its path.

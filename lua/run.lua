@@ -44,6 +44,17 @@ function M.newest(out, recipe, wanted)
   end
 end
 
+-- The best weights of the newest run of this recipe, or nil. A run without a
+-- validation set has no best: the last weights of a finished one count.
+function M.weights(out, recipe)
+  for _, file in ipairs { "/checkpoint_best.safetensors", "/checkpoint_last.safetensors" } do
+    local folder = M.newest(out, recipe, function(f)
+      return util.exists(f .. file) and (M.finished(f) or file:find("best"))
+    end)
+    if folder then return folder .. file end
+  end
+end
+
 -- The folder that --resume means: its own path, or `auto`: the newest run that
 -- has a checkpoint and is not finished. nil: start anew.
 function M.resume(text, out, recipe)

@@ -67,6 +67,14 @@ t.test("evaluate gives what training measured", function()
   t.equal(text:match('"dice": {.-"mean": ([%d.e-]+)'), measured, "dice of the test set")
 end)
 
+t.test("weights know the numbers they were trained with", function()
+  local weights = " --weights " .. folder .. "/runs/brain_unet/001/checkpoint_best.safetensors"
+  local data = lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  -- no preset, no --base, no --size: the network is that of the weights
+  run("scripts/brain_unet.lua predict --in " .. data .. " --out " .. folder .. "/known" .. weights)
+  t.equal(#lines("ls " .. folder .. "/known/*.dcm"), 6, "SEG files")
+end)
+
 t.test("weights of another network are refused with both lists", function()
   local code, text = t.program("scripts/brain_unet.lua predict --preset check --base 8 --weights "
     .. folder .. "/runs/brain_unet/001/checkpoint_best.safetensors --in x --out " .. folder .. "/y")

@@ -1,0 +1,574 @@
+---@meta seg
+-- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
+--
+-- Read by language servers, never run and not part of the program: add the
+-- folder of this file to the library of your editor's Lua settings. Formulas:
+-- docs/numerics.md; everything else: docs/recipes.md.
+-- luacheck: ignore 212 241 631
+
+---@class seg
+---@field nn seg.nn
+---@field op table<string, fun(...): seg.node> bare operators, as `segengine ops` lists them
+---@field data seg.data
+---@field optim seg.optim
+---@field metric seg.metric
+---@field version string
+local seg = {}
+
+-- Nodes -----------------------------------------------------------------------
+
+---A value of the network; `..` joins channels, + - * / work on nodes and numbers.
+---@class seg.node
+---@field n integer
+---@field c integer channels
+---@field d integer
+---@field h integer
+---@field w integer
+---@field rank integer how many of d, h, w there are; -2: one number, a loss
+---@field shape integer[] (N,C,[D],[H],W)
+---@field name string
+---@field kind string
+---@operator add(seg.node|number): seg.node
+---@operator sub(seg.node|number): seg.node
+---@operator mul(seg.node|number): seg.node
+---@operator div(seg.node|number): seg.node
+---@operator unm: seg.node
+---@operator concat(seg.node): seg.node
+
+---One number for all axes, or one for each.
+---@alias seg.extent integer|integer[]
+
+---@alias seg.init
+---| "default"         uniform within 1/sqrt(fan_in), as PyTorch
+---| "kaiming_uniform"
+---| "kaiming_normal"
+---| "xavier_uniform"
+---| "xavier_normal"
+---| "zero"
+
+-- Config and recipe -----------------------------------------------------------
+
+---Defaults that the preset, a resumed run and the command line override.
+---`presets` is a table name = {...}. Reading or setting an unknown key is an error.
+---@generic T: table
+---@param defaults T
+---@return T
+function seg.config(defaults) end
+
+---@class seg.recipe.predict
+---@field image? string|string[] which series or pattern is segmented
+---@field names? string[] of the segments in a DICOM SEG
+---@field threshold? number of a single channel, 0.5
+
+---@class seg.recipe.fields
+---@field inputs seg.node[] named as the fields of the data: "image", "mask"
+---@field outputs table<string, seg.node>
+---@field loss seg.node
+---@field train seg.set
+---@field optim seg.optimiser
+---@field valid? seg.set
+---@field test? seg.set
+---@field schedule? seg.schedule
+---@field metrics? table<string, seg.metric.one>
+---@field best? { [1]: string, [2]: "max"|"min" } a metric or "loss"
+---@field epochs? integer the config's when left out
+---@field accumulate? integer batches to an update, 1
+---@field predict? seg.recipe.predict
+
+---Declares the recipe; the program then does what the command says.
+---@param fields seg.recipe.fields
+function seg.recipe(fields) end
+
+-- Layers ----------------------------------------------------------------------
+
+---@class seg.nn
+---@field flatten fun(x: seg.node): seg.node (N, C*D*H*W), in PyTorch's order
+---@field relu fun(x: seg.node): seg.node
+---@field sigmoid fun(x: seg.node): seg.node
+---@field tanh fun(x: seg.node): seg.node
+---@field gelu fun(x: seg.node): seg.node
+---@field silu fun(x: seg.node): seg.node
+---@field softmax fun(x: seg.node): seg.node over channels
+---@field bce fun(x: seg.node, t: seg.node, o?: seg.nn.bce): seg.node
+---@field dice_loss fun(x: seg.node, t: seg.node, o?: seg.nn.region): seg.node
+---@field bce_dice fun(x: seg.node, t: seg.node, o?: seg.nn.bce_dice): seg.node
+---@field tversky fun(x: seg.node, t: seg.node, o?: seg.nn.tversky): seg.node
+---@field focal fun(x: seg.node, t: seg.node, o?: seg.nn.focal): seg.node
+---@field mae fun(x: seg.node, t: seg.node, o?: seg.nn.loss): seg.node
+---@field mse fun(x: seg.node, t: seg.node, o?: seg.nn.loss): seg.node
+---@field huber fun(x: seg.node, t: seg.node, o?: seg.nn.huber): seg.node
+local nn = {}
+
+---The keys given say the rank: {c}, {c,w}, {c,h,w}, {c,d,h,w}.
+---@param name string
+---@param o { c: integer, d?: integer, h?: integer, w?: integer }
+---@return seg.node
+function nn.input(name, o) end
+
+---@class seg.nn.conv
+---@field stride? seg.extent 1
+---@field pad? seg.extent|"same" keeps the size of odd kernels at stride 1
+---@field dilation? seg.extent 1
+---@field groups? integer 1
+---@field bias? boolean true
+---@field init? seg.init
+---@field name? string
+
+---@param x seg.node
+---@param filters integer
+---@param kernel seg.extent
+---@param o? seg.nn.conv
+---@return seg.node
+function nn.conv(x, filters, kernel, o) end
+
+---@class seg.nn.upconv: seg.nn.conv
+---@field stride? seg.extent 2
+---@field pad? seg.extent|"same" (kernel - stride) / 2
+---@field out_pad? seg.extent 0
+
+---Transposed convolution.
+---@param x seg.node
+---@param filters integer
+---@param kernel seg.extent
+---@param o? seg.nn.upconv
+---@return seg.node
+function nn.upconv(x, filters, kernel, o) end
+
+---On the channels of each position.
+---@param x seg.node
+---@param width integer
+---@param o? { bias?: boolean, init?: seg.init, name?: string }
+---@return seg.node
+function nn.linear(x, width, o) end
+
+---@param x seg.node
+---@param o? { eps?: number, momentum?: number, affine?: boolean, name?: string }
+---@return seg.node
+function nn.batch_norm(x, o) end
+
+---@param x seg.node
+---@param o? { eps?: number, affine?: boolean, name?: string }
+---@return seg.node
+function nn.instance_norm(x, o) end
+
+---@param x seg.node
+---@param o? { groups?: integer, eps?: number, affine?: boolean, name?: string }
+---@return seg.node
+function nn.group_norm(x, o) end
+
+---@param x seg.node
+---@param o? { eps?: number, affine?: boolean, name?: string }
+---@return seg.node
+function nn.layer_norm(x, o) end
+
+---@param x seg.node
+---@param kernel seg.extent
+---@param o? { stride?: seg.extent, pad?: seg.extent|"same" }
+---@return seg.node
+function nn.maxpool(x, kernel, o) end
+
+---@param x seg.node
+---@param kernel seg.extent
+---@param o? { stride?: seg.extent, pad?: seg.extent|"same", count?: "all"|"valid" }
+---@return seg.node
+function nn.avgpool(x, kernel, o) end
+
+---Over all positions; the result has rank 0.
+---@param x seg.node
+---@param o? { mode?: "mean"|"max" }
+---@return seg.node
+function nn.global_pool(x, o) end
+
+---@param x seg.node
+---@param factor seg.extent
+---@param o? { mode?: "nearest"|"linear", align_corners?: boolean }
+---@return seg.node
+function nn.upsample(x, factor, o) end
+
+---@param ... seg.node
+---@return seg.node
+function nn.concat(...) end
+
+---A box of x: {c={from, size}, ...}, from counted from 1.
+---@param x seg.node
+---@param box { c?: integer[], d?: integer[], h?: integer[], w?: integer[] }
+---@return seg.node
+function nn.slice(x, box) end
+
+---A border: {w={before, after}, ...}.
+---@param x seg.node
+---@param border { d?: integer[], h?: integer[], w?: integer[] }
+---@param o? { value?: number }
+---@return seg.node
+function nn.pad(x, border, o) end
+
+---@param x seg.node
+---@param slope? number 0.01
+---@return seg.node
+function nn.leaky_relu(x, slope) end
+
+---@param x seg.node
+---@param p? number 0.5; 0 is x itself
+---@return seg.node
+function nn.dropout(x, p) end
+
+---Whole channels of a sample.
+---@param x seg.node
+---@param p? number 0.5
+---@return seg.node
+function nn.spatial_dropout(x, p) end
+
+---Run f inside a scope of parameter names and return what it returns.
+---@generic T
+---@param name string
+---@param f fun(): T
+---@param o? { share?: boolean }
+---@return T
+function nn.scope(name, f, o) end
+
+-- Losses: logits x, target t --------------------------------------------------
+
+---@class seg.nn.loss
+---@field mask? seg.node who counts
+---@field weight? seg.node how much
+
+---@class seg.nn.region: seg.nn.loss
+---@field per? "batch"|"sample"
+---@field eps? number 1
+---@field empty? "count"|"skip"
+---@field background? boolean
+
+---@class seg.nn.bce: seg.nn.loss
+---@field pos_weight? number 1
+
+---@class seg.nn.bce_dice: seg.nn.region
+---@field bce? number 1
+---@field dice? number 1
+---@field pos_weight? number 1
+
+---@class seg.nn.tversky: seg.nn.region
+---@field alpha? number 0.5
+---@field beta? number 0.5
+
+---@class seg.nn.cross_entropy: seg.nn.loss
+---@field ignore? integer -100
+
+---@class seg.nn.focal: seg.nn.loss
+---@field gamma? number 2
+---@field alpha? number -1: both cases alike
+
+---@class seg.nn.huber: seg.nn.loss
+---@field delta? number 1
+
+---Target (N,1,...): class numbers from 0.
+---@param x seg.node
+---@param t seg.node
+---@param o? seg.nn.cross_entropy
+---@return seg.node
+function nn.cross_entropy(x, t, o) end
+
+---Counts (both, predicted, true) of each class a sample.
+---@param x seg.node
+---@param t seg.node
+---@param o? { mask?: seg.node, threshold?: number }
+---@return seg.node
+function nn.overlap(x, t, o) end
+
+-- Optimisers and schedules ----------------------------------------------------
+
+---@class seg.optimiser
+---@field kind string
+---@field lr number
+
+---The rate of an epoch, counted from 1; a function of its arguments only.
+---@class seg.schedule
+---@field name string
+---@field rate fun(lr: number, epoch: integer, epochs: integer): number
+
+---@class seg.optim
+---@field constant seg.schedule
+local optim = {}
+
+---@class seg.optim.adam
+---@field lr number
+---@field betas? number[] {0.9, 0.999}
+---@field beta1? number
+---@field beta2? number
+---@field eps? number 1e-8
+---@field decay? number adamw 0.01, adam 0
+---@field clip_norm? number 0: none
+
+---Decoupled weight decay.
+---@param o seg.optim.adam
+---@return seg.optimiser
+function optim.adamw(o) end
+
+---Decay is added to the gradient.
+---@param o seg.optim.adam
+---@return seg.optimiser
+function optim.adam(o) end
+
+---@param o { lr: number, momentum?: number, nesterov?: boolean, decay?: number, clip_norm?: number }
+---@return seg.optimiser
+function optim.sgd(o) end
+
+---@param o? { t_max?: number, floor?: number, warmup?: number, clamp?: boolean }
+---@return seg.schedule
+function optim.cosine(o) end
+
+---@param o? { every?: integer, gamma?: number, warmup?: number }
+---@return seg.schedule
+function optim.step(o) end
+
+---@param o? { power?: number, warmup?: number }
+---@return seg.schedule
+function optim.poly(o) end
+
+---@param epochs number
+---@return seg.schedule
+function optim.warmup(epochs) end
+
+-- Data ------------------------------------------------------------------------
+
+---@class seg.data
+local data = {}
+
+---@class seg.data.files
+---@field root string
+---@field image? string|string[] several become channels
+---@field mask? string
+---@field labels? integer[]|"nonzero" values beside 0; "nonzero" for NIfTI only
+---@field patient? "auto"|"folder"|"file"
+---@field resample_mask? boolean
+---@field skip_unmatched? boolean
+
+---@class seg.data.dicom: seg.data.files
+---@field segments? string|string[] of a SEG
+---@field partial? boolean image slices without a mask slice are background
+---@field assume_hu? boolean
+---@field resample_tilt? boolean
+---@field assume_implicit_le? boolean
+
+---@class seg.data.nifti: seg.data.files
+---@field form? "both"|"sform"|"qform"
+---@field assume_spacing? boolean
+
+---@class seg.data.phantom
+---@field format? "dicom"|"nifti"
+---@field patients? integer 28
+---@field size? integer 256
+---@field slices? integer 24
+---@field seed? integer 42
+---@field noise? number 0.03
+---@field root? string
+
+---@param o seg.data.dicom
+---@return seg.set
+function data.dicom(o) end
+
+---@param o seg.data.nifti
+---@return seg.set
+function data.nifti(o) end
+
+---Made-up heads, written once as files.
+---@param o? seg.data.phantom
+---@return seg.set
+function data.phantom(o) end
+
+---A description: where from, which part, which steps. Methods give new sets.
+---@class seg.set
+local set = {}
+
+---A share below 1, a number of patients, or names.
+---@alias seg.part number|string[]
+
+---@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part }
+---@return seg.set train
+---@return seg.set valid
+---@return seg.set test
+function set:split(o) end
+
+---One subject: fractions {lo, hi} of the slices.
+---@param o { valid?: number[], test?: number[], gap?: number }
+---@return seg.set train
+---@return seg.set valid
+---@return seg.set test
+function set:slabs(o) end
+
+---@param o? { plane?: "axial"|"coronal"|"sagittal" }
+---@return seg.set
+function set:orient(o) end
+
+---@param o { spacing_mm: number|number[] } along {w, h, d}; 0 keeps
+---@return seg.set
+function set:resample(o) end
+
+---@param o { d?: integer, h?: integer, w?: integer } centre crop or pad; 0 keeps
+---@return seg.set
+function set:fit(o) end
+
+---@param o { d?: integer, h?: integer, w?: integer } the field of view; 0 keeps
+---@return seg.set
+function set:resize(o) end
+
+---@param o { labels: integer[] }
+---@return seg.set
+function set:select(o) end
+
+---@param o { range: number[] }
+---@return seg.set
+function set:clamp(o) end
+
+---@class seg.set.normalize
+---@field method? "zscore"|"minmax"|"percentile"
+---@field per? "volume"|"slice"
+---@field clip? number[] percentiles
+---@field nonzero? boolean
+
+---@param o? seg.set.normalize
+---@return seg.set
+function set:normalize(o) end
+
+---@class seg.set.slices
+---@field axis? "axial"|"coronal"|"sagittal"|"stored"
+---@field keep? "all"|"foreground"
+---@field range? number[] fractions of the slices
+
+---@param o? seg.set.slices
+---@return seg.set
+function set:slices(o) end
+
+---@class seg.set.augment
+---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number }
+---@field contrast? true|{ range?: number[], p?: number }
+---@field brightness? true|{ by?: number, p?: number }
+---@field gamma? true|{ range?: number[], p?: number }
+---@field noise? true|{ sigma?: number, p?: number }
+
+---@param o seg.set.augment
+---@return seg.set
+function set:augment(o) end
+
+---@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
+---@return seg.set
+function set:batches(o) end
+
+-- Metrics ---------------------------------------------------------------------
+
+---@class seg.metric.one
+---@field kind string
+---@field node seg.node
+---@field rule string
+---@field value fun(sums: number[]): number?
+
+---@class seg.metric.options
+---@field threshold? number 0.5
+---@field empty? "skip"|"one"
+---@field mask? seg.node
+
+---@alias seg.metric.make fun(logits: seg.node, target: seg.node, o?: seg.metric.options): seg.metric.one
+
+---@class seg.metric
+---@field dice seg.metric.make
+---@field iou seg.metric.make
+---@field sensitivity seg.metric.make
+---@field precision seg.metric.make
+---@field summary fun(values: number[]): table mean, median, sd, n, and low, high of the mean
+-- The numerical face ----------------------------------------------------------
+
+---float32, order (N,C,[D],[H],W), indices from 1.
+---@class seg.array
+---@field shape integer[]
+---@field count integer
+local array = {}
+
+---@param ... integer
+---@return number
+function array:get(...) end
+
+---@param value number
+---@param ... integer
+function array:set(value, ...) end
+
+---@return number least
+---@return number largest
+---@return number mean
+function array:stats() end
+
+---@class seg.array.module
+---@field zeros fun(shape: integer[]): seg.array
+---@field random fun(shape: integer[], seed: integer, binary?: boolean): seg.array
+---@field load fun(path: string): seg.array
+---@field save fun(path: string, a: seg.array)
+---@overload fun(o: { shape: integer[], data?: table }): seg.array
+seg.array = {}
+
+---@class seg.model
+local model = {}
+
+---@param o { outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer }
+---@return seg.model
+function seg.model(o) end
+
+---@param path string
+---@param o? { rename?: fun(name: string): string? }
+function model:load(path, o) end
+
+---Weights, running statistics and the network.
+---@param path string
+function model:save(path) end
+
+---In evaluation.
+---@param inputs table<string, seg.array>
+---@return table<string, seg.array>
+function model:run(inputs) end
+
+---@return table<string, { name: string, shape: integer[], trained: boolean }>
+function model:parameters() end
+
+---@param name string
+---@return seg.array
+function model:get(name) end
+
+---@param name string
+---@param value seg.array
+function model:set(name, value) end
+
+---@class seg.step: seg.model
+---@field grad_norm number of the last run, before clipping
+---@field applied boolean false: something was not finite, nothing changed
+local step = {}
+
+---@class seg.step.options
+---@field loss seg.node
+---@field optim seg.optimiser
+---@field outputs? table<string, seg.node>
+---@field clip_norm? number 0: the optimiser's
+---@field device? string
+---@field threads? integer
+---@field seed? integer
+
+---@param o seg.step.options
+---@return seg.step
+function seg.step(o) end
+
+---One training step: forward, backward, clip, update. `lr` among the inputs
+---overrides the optimiser's.
+---@param inputs table<string, seg.array|number>
+---@return number loss before the update
+---@return table<string, seg.array> outputs
+function step:run(inputs) end
+
+---Of the last run, before clipping and decay.
+---@return table<string, seg.array>
+function step:gradients() end
+
+---A full checkpoint.
+---@param path string
+function step:save(path) end
+
+---Everything of a checkpoint that save wrote.
+---@param path string
+function step:resume(path) end
+
+return seg
