@@ -172,6 +172,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
 	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
+	install -m 644 lua/segengine.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))
 

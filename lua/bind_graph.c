@@ -5,6 +5,7 @@
  * of the row and `name`, the label of the node. */
 #include "bind.h"
 #include "op.h"
+#include <stdio.h>
 #include <string.h>
 
 static const char GRAPH_KEY = 0;
@@ -292,6 +293,13 @@ static int node_concat(lua_State *L)
     return 1;
 }
 
+/* 1e-05 rather than the float's 9.9999997473788e-06. */
+static const char *short_number(char text[32], double v)
+{
+    snprintf(text, 32, "%.6g", v);
+    return text;
+}
+
 /* ops() -> rows for `segengine ops`: {name, in, grad, bound, attributes} */
 static int l_ops(lua_State *L)
 {
@@ -311,10 +319,12 @@ static int l_ops(lua_State *L)
         lua_createtable(L, info->attrs, 0);
         for (int k = 0; k < info->attrs; k++) {
             const AttrInfo *attr = &info->attr[k];
+            char text[32];
             if (attr->kind == 'i')
                 lua_pushfstring(L, "%s=%d", attr->name, (int)attr->def);
             else
-                lua_pushfstring(L, "%s=%f", attr->name, attr->def);
+                lua_pushfstring(L, "%s=%s", attr->name,
+                                short_number(text, attr->def));
             lua_rawseti(L, -2, k + 1);
         }
         lua_setfield(L, -2, "attributes");

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -271,13 +272,14 @@ static int l_cpu_time(lua_State *L)
     return 1;
 }
 
-/* terminal() -> columns when stderr is one, else nil */
+/* terminal(stdout) -> columns when stderr (or stdout) is one, else nil */
 static int l_terminal(lua_State *L)
 {
     struct winsize w;
     const char *term = getenv("TERM");
-    if (!isatty(2) || (term && !strcmp(term, "dumb"))) return 0;
-    bool known = ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
+    int fd = lua_toboolean(L, 1) ? 1 : 2;
+    if (!isatty(fd) || (term && !strcmp(term, "dumb"))) return 0;
+    bool known = ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
     lua_pushinteger(L, known ? w.ws_col : 80);
     return 1;
 }
@@ -356,6 +358,16 @@ static int l_random(lua_State *L)
     return 1;
 }
 
+/* entropy() -> 16 bytes that nobody can guess; needs no device file */
+static int l_entropy(lua_State *L)
+{
+    char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return fail_errno(L, "random numbers", "get");
+    lua_pushlstring(L, bytes, sizeof bytes);
+    return 1;
+}
+
 /* keyed_hash(16 bytes of secret, text) -> 16 hex digits */
 static int l_keyed_hash(lua_State *L)
 {
@@ -427,10 +439,13 @@ void bind_system(lua_State *L)
                                          {"pid", l_pid},
                                          {"raise", l_raise},
                                          {NULL, NULL}};
-    static const luaL_Reg facts[] = {
-        {"random", l_random}, {"keyed_hash", l_keyed_hash},
-        {"isa", l_isa},       {"default_threads", l_default_threads},
-        {"gpu", l_gpu},       {NULL, NULL}};
+    static const luaL_Reg facts[] = {{"random", l_random},
+                                     {"keyed_hash", l_keyed_hash},
+                                     {"entropy", l_entropy},
+                                     {"isa", l_isa},
+                                     {"default_threads", l_default_threads},
+                                     {"gpu", l_gpu},
+                                     {NULL, NULL}};
     new_type(L, "seg.dir", none, dir_gc);
     install(L);
     lua_newtable(L);

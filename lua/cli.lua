@@ -61,8 +61,8 @@ local function usage()
   end
   out[#out + 1] = ""
   out[#out + 1] = "Every key of a recipe's seg.config is an option too. Exit codes: 0 ok,"
-  out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged, 130 after Ctrl-C has saved a"
-  out[#out + 1] = "checkpoint."
+  out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged, 130 after Ctrl-C and 143 after"
+  out[#out + 1] = "SIGTERM have saved a checkpoint."
   return table.concat(out, "\n")
 end
 

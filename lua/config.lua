@@ -17,7 +17,7 @@ M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
   { "phantom", "", help = "folder of the made-up data; empty: below --out", free = true },
-  { "seed", 42, lo = 0, help = "of weights, order, augmentation and split" },
+  { "seed", 42, lo = 0, help = "of weights, order and augmentation" },
   { "device", "auto", help = "cpu, ref, cuda, cuda:N or auto", free = true },
   { "threads", 0, lo = 0, hi = 4096, free = true,
     help = "compute threads; 0: the cores, less one when more than four" },

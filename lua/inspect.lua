@@ -8,9 +8,10 @@ local M = {}
 
 -- A gray picture in the terminal: two rows of pixels a line of half blocks.
 local function preview(array, lo, hi)
-  if not core.sys.terminal() then return end
+  local no_color = os.getenv("NO_COLOR")
+  if not core.sys.terminal(true) or (no_color and no_color ~= "") then return end
   local h, w = array.shape[1], array.shape[2]
-  local columns = math.min(core.sys.terminal() - 1, 64)
+  local columns = math.min(core.sys.terminal(true) - 1, 64)
   local rows = math.max(math.floor(columns * h / w / 2), 1)
   local function gray(r, c, of)
     local y = math.min(math.floor((r - 0.5) * h / of) + 1, h)
@@ -79,18 +80,18 @@ local function dicom(path)
     io.stdout:write(notes)
     return 0
   end
-  local names, seen = {}, {}
-  for _, s in ipairs(list) do
-    if not seen[s.description] then names[#names + 1], seen[s.description] = s.description, true end
-  end
-  local image, mask = names[1] or "", nil
-  for _, n in ipairs(names) do
-    if n:lower():match("mask") or n:lower():match("seg") or n:lower():match("roi") then
-      mask = n
-    else
-      image = n
+  -- the series that most patients have, and what looks like its mask
+  local count, image, mask = {}, nil, nil
+  for _, s in ipairs(list) do count[s.description] = (count[s.description] or 0) + 1 end
+  for _, name in ipairs(util.sorted_keys(count)) do
+    local lower = name:lower()
+    if lower:match("mask") or lower:match("seg") or lower:match("roi") then
+      if not mask or count[name] > count[mask] then mask = name end
+    elseif not image or count[name] > count[image] then
+      image = name
     end
   end
+  if not image then return 0 end
   print(string.format('\ndata.dicom { root = "%s", image = "%s"%s }', path, image,
                       mask and string.format(', mask = "%s"', mask) or ""))
   return 0

@@ -82,9 +82,7 @@ function M.hasher(base)
   local path = base .. "/.key"
   if not util.exists(path) then
     sys.mkdir(base)
-    local f = assert(io.open("/dev/urandom", "rb"))
-    sys.write(path, f:read(16), 384) -- 600 in octal
-    f:close()
+    sys.write(path, core.entropy(), 384) -- 600 in octal
   end
   local secret = util.read_file(path)
   if #secret ~= 16 then fail("data", "%s: must hold 16 bytes, got %d", path, #secret) end

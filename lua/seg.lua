@@ -18,6 +18,14 @@ local seg = {
 
 -- The numerical face: for tests, notebooks and comparison with others ---------
 
+-- The CPU computes in f32; another precision is no wish to pass over.
+local function check_precision(what, precision)
+  if precision ~= "f32" then
+    fail("usage", '%s: precision "%s" is not available on the CPU; use "f32"', what,
+         tostring(precision))
+  end
+end
+
 local function names_of(nodes)
   local list = {}
   for _, name in ipairs(util.sorted_keys(nodes)) do list[#list + 1] = nodes[name] end
@@ -53,6 +61,7 @@ Model.__index = Model
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
                                 precision = "f32", seed = 0 })
+  check_precision("seg.model", o.precision)
   if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
   local session = core.session { roots = names_of(o.outputs), device = o.device,
                                  threads = o.threads, seed = o.seed }
@@ -100,6 +109,7 @@ function seg.step(o)
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
+  check_precision("seg.step", o.precision)
   if type(o.outputs) ~= "table" then fail("usage", "seg.step: outputs must be name = node") end
   if o.loss == nil then fail("usage", "seg.step: loss is missing") end
   if math.type(o.clip_norm) == nil or not (o.clip_norm >= 0) then

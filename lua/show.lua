@@ -1,7 +1,7 @@
 -- show.lua -- what a person sees while a run works.
 --
 -- stdout carries results, stderr everything here. A bar only on a terminal;
--- else one plain line an epoch. NO_COLOR and --quiet are kept.
+-- else one plain line an epoch. No colours; --quiet is kept.
 
 local core = require "seg.core"
 local config = require "seg.config"

@@ -174,6 +174,8 @@ t.test("mistakes are named at the recipe's line", function()
   t.raises(function() return 1 / x end, "a number divided by a node")
   t.raises(function() seg.model { outputs = { y = x }, device = "tpu" } end,
            'device "tpu" is not known')
+  t.raises(function() seg.model { outputs = { y = x }, precision = "bf16" } end,
+           'seg.model: precision "bf16" is not available')
   t.raises(function() seg.step { loss = x, optim = optim.sgd { lr = 1 } } end,
            "the loss must be one number")
 end)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # man.sh -- the manual page says what the program's help says.
 #
-# The same options, commands and exit codes on both sides, no more and no
+# The same options and commands on both sides, no more and no
 # less; and the page has no mistakes of form where a formatter is at hand.
 cd "$(dirname "$0")/.." || exit 1
 . tests/steps
