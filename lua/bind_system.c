@@ -36,6 +36,7 @@
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t stop_signal;
 static volatile sig_atomic_t polled; // a loop looks at stop_signal itself
+static int64_t stop_ms;              // when; only the handler looks at it
 static atomic_bool stopping;         // the same for long work in C
 static lua_State *signal_state;
 
@@ -65,17 +66,29 @@ void system_quit(void)
     polled = 1;
 }
 
+enum { ECHO_MS = 100 }; // faster than a person's second Ctrl-C
+
+static int64_t clock_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void on_signal(int number)
 {
     static const char note[] =
         "\nstopping as soon as possible; once more ends at once\n";
-    // the second one means it
+    // the second one means it, unless it is the first one twice: timeout(1)
+    // signals the program and then its group
     if (stop_signal) {
+        if (clock_ms() - stop_ms < ECHO_MS) return;
         signal(number, SIG_DFL);
         kill(getpid(), number);
         return;
     }
     stop_signal = number;
+    stop_ms = clock_ms();
     atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
