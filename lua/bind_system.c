@@ -189,24 +189,7 @@ static int l_stat(lua_State *L)
 /* mkdir(path): the folder and those above it */
 static int l_mkdir(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
-    luaL_Buffer b;
-    char *copy = luaL_buffinitsize(L, &b, strlen(path) + 1);
-    strcpy(copy, path);
-    for (char *p = copy + 1;; p++) {
-        if (*p && *p != '/') continue;
-        char old = *p;
-        *p = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST)
-            return fail_errno(L, copy, "make the folder");
-        *p = old;
-        if (!old) break;
-    }
-    struct stat st;
-    if (stat(path, &st) || !S_ISDIR(st.st_mode)) {
-        errno = ENOTDIR;
-        return fail_errno(L, path, "make the folder");
-    }
+    if (!file_mkdirs(luaL_checkstring(L, 1))) return raise_error(L);
     return 0;
 }
 

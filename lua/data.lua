@@ -200,6 +200,14 @@ function Set:loader(pipeline, o)
     workers = o.workers, prefetch = o.prefetch, seed = o.seed })
 end
 
+-- The same samples as they are, one after the other: neither changed at random
+-- nor shuffled.
+function Set:in_order(size)
+  local out = copy(self)
+  out.augmented, out.batch = false, { size = size }
+  return out
+end
+
 -- The steps of prediction: those before augmentation.
 function Set:prepare_steps()
   return core.data.prepare_steps(self.steps)

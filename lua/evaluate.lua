@@ -1,6 +1,7 @@
 -- evaluate.lua -- a set through the evaluation plan, measured by case.
 
 local core = require "seg.core"
+local config = require "seg.config"
 local metric = require "seg.metric"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -37,6 +38,18 @@ function M.check_inputs(recipe, set, pipeline, names)
       end
     end
   end
+end
+
+-- A set opened for a recipe: every case prepared, the names of the fields, and
+-- a loader. -> { set=, pipeline=, names=, loader= }
+function M.open(recipe, set)
+  local v = config.ensure()
+  local names = set:dataset():fields()
+  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
+                                  cache_bytes = v.cache_mb << 20 }
+  M.check_inputs(recipe, set, pipeline, names)
+  return { set = set, pipeline = pipeline, names = names,
+           loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
 end
 
 local function add(sums, counts, from, n)

@@ -27,16 +27,6 @@ local M = {}
 
 local STEPS = 20 -- of a twin when --steps is not given
 
--- The pipeline of one part, and the names of its fields.
-local function open_part(r, set)
-  local v = config.ensure()
-  local names = set:dataset():fields()
-  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20 }
-  evaluate.check_inputs(r, set, pipeline, names)
-  return pipeline, names
-end
-
 -- Write the inputs of a batch: <base>_<input>.npy.
 local function save_batch(r, batch, names, base)
   local feeds = evaluate.feeds(batch, names, r)
@@ -56,16 +46,15 @@ local function twin(r, folder)
          tostring(r.accumulate))
   end
   local session = recipes.session(r, "train")
-  local pipeline, names = open_part(r, r.train)
-  local loader = r.train:loader(pipeline, { workers = v.workers, seed = v.seed })
+  local d = evaluate.open(r, r.train)
   sys.mkdir(folder)
   core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
   local rows = { "step,epoch,lr,loss" }
   for i = 1, steps do
-    local batch = loader:next()
+    local batch = d.loader:next()
     local epoch = batch.epoch + 1
     local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
-    local feeds = save_batch(r, batch, names, string.format("%s/step_%04d", folder, i))
+    local feeds = save_batch(r, batch, d.names, string.format("%s/step_%04d", folder, i))
     local loss, _, applied = session:step(feeds, { lr = lr, clip = r.optim.clip_norm })
     if not applied then
       fail("diverged", "step %d gave a loss or gradient that is not finite", i)
@@ -80,17 +69,14 @@ end
 -- Prepared samples ------------------------------------------------------------
 
 local function export_part(r, part, folder)
-  local v, set = config.ensure(), r[part]
-  local pipeline, names = open_part(r, set)
-  set.augmented, set.batch = false, { size = v.batch }
-  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
-  local batches, samples = loader:batches()
+  local d = evaluate.open(r, r[part]:in_order(config.ensure().batch))
+  local batches, samples = d.loader:batches()
   local cases, at, last = core.array.zeros { samples }, 0, 0
   for i = 1, batches do
-    local batch = loader:next()
-    save_batch(r, batch, names, string.format("%s/%s_%04d", folder, part, i))
+    local batch = d.loader:next()
+    save_batch(r, batch, d.names, string.format("%s/%s_%04d", folder, part, i))
     for _, number in ipairs(batch.samples) do
-      at, last = at + 1, (pipeline:item(number))
+      at, last = at + 1, (d.pipeline:item(number))
       cases:set(last, at)
     end
   end

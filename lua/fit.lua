@@ -25,20 +25,14 @@ local RETRY_S = 5 -- a full disk or a lost server may come back
 -- Data ------------------------------------------------------------------------
 
 -- Pipelines and loaders of the parts that the recipe has.
-local function open_data(r, v)
+local function open_data(r)
   local data, sides, names = {}, {}, nil
   for _, part in ipairs { "train", "valid", "test" } do
-    local set = r[part]
-    if set then
+    if r[part] then
       local started = sys.clock()
-      names = names or set:dataset():fields()
-      local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                      cache_bytes = v.cache_mb << 20 }
-      evaluate.check_inputs(r, set, pipeline, names)
-      data[part] = { set = set, pipeline = pipeline,
-                     loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
-      sides[#sides + 1] = pipeline
-      show.line("%s: %s (%s)", part, pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
+      local d = evaluate.open(r, r[part])
+      data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
+      show.line("%s: %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 util.duration(sys.clock() - started))
     end
   end
@@ -391,7 +385,7 @@ function M.train(r, name, text, resume)
   run.session = recipes.session(r, "train")
   banner(run)
   check_disk(run, resume or v.out, resume)
-  run.data, run.names = open_data(r, v)
+  run.data, run.names = open_data(r)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
@@ -443,5 +437,4 @@ function M.train(r, name, text, resume)
   return 0
 end
 
-M.open_data = open_data
 return M

@@ -88,20 +88,16 @@ end
 local function predict_set(session, r, set, steps, done)
   local v = config.ensure()
   set.steps = steps
-  local names = set:dataset():fields()
-  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20 }
   local image = { inputs = { r.inputs[1] } } -- what a prediction knows
-  evaluate.check_inputs(image, set, pipeline, names)
-  set.batch = { size = v.batch }
-  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
+  local d = evaluate.open(image, set:in_order(v.batch))
+  local pipeline, loader = d.pipeline, d.loader
   local output = util.sorted_keys(r.outputs)[1]
   local node, samples = r.outputs[output], pipeline:samples()
   local open, current, started, seen = nil, nil, sys.clock(), 0
   local batches = loader:batches()
   for _ = 1, batches do
     local batch = loader:next()
-    session:forward(evaluate.feeds(batch, names, image), false)
+    session:forward(evaluate.feeds(batch, d.names, image), false)
     local out = session:read(node)
     for i, number in ipairs(batch.samples) do
       local item, slice = pipeline:item(number)
@@ -157,13 +153,9 @@ local function evaluate_part(r, name)
   local set = r[part]
   if not set then fail("usage", "the recipe has no %s set", part) end
   local session, _, path = M.open_weights(r, name, "evaluate")
-  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20 }
-  local names = set:dataset():fields()
-  evaluate.check_inputs(r, set, pipeline, names)
-  set.augmented, set.batch = false, { size = v.batch }
-  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
-  local result = evaluate.run(session, r, pipeline, loader, names, part)
+  local d = evaluate.open(r, set:in_order(v.batch))
+  local pipeline = d.pipeline
+  local result = evaluate.run(session, r, pipeline, d.loader, d.names, part)
   -- the hashes of the run the weights are of, when they lie in one
   local base = run_folder.base(run_folder.base(path))
   local hash = run_folder.hasher(util.exists(base .. "/.key") and base or v.out .. "/" .. name)

@@ -27,8 +27,7 @@ local cfg = seg.config {
   dice_per = "batch", dice_eps = 1.0,
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
   split_seed = 42,
-  patients = 28, slices = 24, -- of the made-up data, kept in
-  phantom = "",        -- this folder; empty: below --out
+  patients = 28, slices = 24, -- of the made-up data
   presets = {
     demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },
     quick = { size = 128, epochs = 25, t_max = 25 },
@@ -43,8 +42,7 @@ local cases
 if cfg.data then
   cases = data.dicom { root = cfg.data, image = cfg.image, mask = cfg.mask }
 else
-  cases = data.phantom { patients = cfg.patients, size = cfg.size, slices = cfg.slices,
-                         root = cfg.phantom ~= "" and cfg.phantom or nil }
+  cases = data.phantom { patients = cfg.patients, size = cfg.size, slices = cfg.slices }
 end
 
 local function prepare(set)

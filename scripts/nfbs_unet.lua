@@ -28,8 +28,7 @@ local cfg = seg.config {
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
   split_seed = 42,
-  patients = 12, slices = 48, -- of the made-up data, kept in
-  phantom = "",        -- this folder; empty: below --out
+  patients = 12, slices = 48, -- of the made-up data
   presets = {
     demo = { size = 96, features = { 16, 32, 64, 128 }, epochs = 6, patients = 8, slices = 24,
              lr = 1e-3 },
@@ -49,8 +48,7 @@ if cfg.data then
                        patient = cfg.slabs and "file" or nil }
 else
   cases = data.phantom { format = "nifti", patients = cfg.patients, size = cfg.size,
-                         slices = cfg.slices,
-                         root = cfg.phantom ~= "" and cfg.phantom or nil }
+                         slices = cfg.slices }
 end
 
 local function prepare(set)

@@ -7,23 +7,7 @@ local seg = require "seg"
 local nn, op, data, optim, metric = seg.nn, seg.op, seg.data, seg.optim, seg.metric
 local folder, remove = t.folder()
 
-local function write(path, text)
-  local f = assert(io.open(path, "w"))
-  f:write(text)
-  f:close()
-  return path
-end
-
--- Runs the program: exit code and a part of what it says.
-local function says(arguments, code, part)
-  local got, text = t.program(arguments)
-  t.equal(got, code, "exit code of " .. arguments .. " (" .. text:sub(-300) .. ")")
-  if not text:find(part, 1, true) then
-    error(string.format('"%s" says "%s", want "%s"', arguments, text, part), 2)
-  end
-  if text:find("segengine: [", 1, true) then error("no line of ours: " .. text, 2) end
-  return text
-end
+local write, says = t.write, t.says
 
 local function shell(command)
   t.check(os.execute(command), command)

@@ -3,22 +3,10 @@
 local t = dofile("tests/harness.lua")
 local folder, remove = t.folder()
 
-local function write(name, text)
-  local path = folder .. "/" .. name
-  local f = assert(io.open(path, "w"))
-  f:write(text)
-  f:close()
-  return path
-end
+local says = t.says
 
--- Runs the program: exit code and a part of what it says.
-local function says(arguments, code, part)
-  local got, text = t.program(arguments)
-  t.equal(got, code, "exit code of " .. arguments .. " (" .. text:sub(1, 300) .. ")")
-  if not text:find(part, 1, true) then
-    error(string.format('"%s" says "%s", want "%s"', arguments, text, part), 2)
-  end
-  return text
+local function write(name, text)
+  return t.write(folder .. "/" .. name, text)
 end
 
 local brain = "scripts/brain_unet.lua --preset check --phantom " .. folder .. "/phantom"

@@ -61,6 +61,26 @@ function M.raises(f, part)
   end
 end
 
+-- A new file of this text; its path.
+function M.write(path, text)
+  local f = assert(io.open(path, "w"))
+  f:write(text)
+  f:close()
+  return path
+end
+
+-- Run the program: it must end with this code and say this part (plain text),
+-- and no message may begin with a place in our own modules. What it said.
+function M.says(arguments, code, part)
+  local got, text = M.program(arguments)
+  M.equal(got, code, "exit code of " .. arguments .. " (" .. text:sub(-300) .. ")")
+  if not text:find(part, 1, true) then
+    error(string.format('"%s" says "%s", want "%s"', arguments, text, part), 2)
+  end
+  if text:find("segengine: [", 1, true) then error("no line of ours: " .. text, 2) end
+  return text
+end
+
 function M.finish()
   print(string.format("%d passed, %d failed, %d skipped", M.passed, M.failed, M.skipped))
   if M.failed > 0 then os.exit(1) end
