@@ -1,8 +1,13 @@
-/* add.c -- y = a + b, fast for equal extents; the plain loops broadcast. */
+/* add.c -- y = a + b, fast for equal extents; the plain loops broadcast.
+ *
+ * Residual connections are of equal extents, and this is all they need. Bound
+ * by memory: two loads and a store a number. Backward copies
+ * dy to each operand that wants it, or adds it to what is there. */
 #include "blocks.h"
 #include "kernels.h"
 #include "simd.h"
 
+/* BlockFn of the forward run. */
 static void value(const Call *c, int64_t from, int64_t count)
 {
     simd()->sum2(floats(c->x[0], from), floats(c->x[1], from), count,

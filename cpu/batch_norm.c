@@ -7,6 +7,10 @@
  *     mean = sum n_b mean_b / n,   m2 = sum m2_b + n_b (mean_b - mean)^2
  *
  * so that x is read from memory once, and never as E[x^2] - mean^2.
+ * Bound by memory: forward reads x twice and writes y, backward reads x and
+ * dy twice and writes dx; there is nothing to block but the two looks at a
+ * block of x. A chain of f32 additions is one block's rows at most.
+ *
  * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
  *
  *     dx = rstd gamma (dy - sum dy / n - z sum (dy z) / n)
@@ -19,22 +23,25 @@
 #include <math.h>
 
 enum {
-    BLOCK_BYTES = 128 << 10,
-    BLOCK_ROWS = 1024, // also the longest chain of f32 additions
-    BLOCK_ROWS_LEAST = 32,
-    TABLES = 5, // of BnAffine
+    BLOCK_BYTES = 128 << 10, // of x: fits the second cache beside dy
+    BLOCK_ROWS = 1024,       // also the longest chain of f32 additions
+    BLOCK_ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
+    TABLES = 5,              // of BnAffine
 };
 
 typedef struct Norm {
     const Call *c;
     const Simd *simd;
-    int64_t rows, channels, block, blocks;
+    int64_t rows, channels; // N*D*H*W, C
+    int64_t block, blocks;  // rows of a block; how many
     double *first, *second; // (blocks, C) each: mean, m2; or sums of bwd
     double *mean, *rstd;    // (C)
     float *table[TABLES];   // (C) each: what `affine` points to
     BnAffine affine;
 } Norm;
 
+/* Extents, and the layout of scratch: first, second (blocks, C), mean, rstd
+ * (C) in double, then TABLES float tables (C); see cpu_batch_norm_space. */
 static Norm norm_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
@@ -65,11 +72,13 @@ Space cpu_batch_norm_space(const Call *c)
                    .bwd = wide + tables};
 }
 
+/* Rows of a block: the last one may be short. */
 static int64_t rows_of(const Norm *m, int64_t block)
 {
     return least(m->block, m->rows - block * m->block);
 }
 
+/* Forward, training: mean and m2 of one block. */
 static void stats_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
@@ -85,11 +94,14 @@ static void measure(const Norm *m)
 {
     const Call *c = m->c;
     double n = (double)m->rows, step = c->attr->batch_norm.momentum;
+    // of a single value there is no unbiased variance
     double unbias = n > 1 ? n / (n - 1) : 1;
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
+    // the pool's context is not const, but no task writes to it
     pool_run(c->dev, m->blocks, stats_task, (void *)m);
     for (int64_t i = 0; i < m->channels; i++) {
+        // one pass for the mean, one for squares about it, over blocks
         double mean = 0, m2 = 0;
         for (int64_t b = 0; b < m->blocks; b++)
             mean += (double)rows_of(m, b) * m->first[b * m->channels + i];
@@ -125,7 +137,8 @@ static void recall(const Norm *m)
         }
 }
 
-/* The mean as two floats. */
+/* The mean as two floats, hi + lo: subtracted one after the other they keep
+ * the digits of x - mean where the mean is large against the spread. */
 static void split_means(const Norm *m)
 {
     for (int64_t i = 0; i < m->channels; i++) {
@@ -134,6 +147,7 @@ static void split_means(const Norm *m)
     }
 }
 
+/* Forward: y of one block. */
 static void apply_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
@@ -161,6 +175,7 @@ bool cpu_batch_norm_fwd(const Call *c)
     return true;
 }
 
+/* Backward: sums of dy and of dy (x - mean) of one block. */
 static void sums_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
@@ -172,6 +187,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
                      m->second + task * m->channels);
 }
 
+/* Backward: dx of one block, from the affine tables below. */
 static void slope_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
@@ -196,18 +212,21 @@ bool cpu_batch_norm_bwd(const Call *c)
             sum += m.first[b * m.channels + i];
             dot += m.second[b * m.channels + i];
         }
-        dot *= m.rstd[i];
-        const double total[3] = {0, dot, sum}; // dgamma, dbeta
+        dot *= m.rstd[i];                      // now the sum of dy z
+        const double total[3] = {0, dot, sum}; // of dx[1] gamma, dx[2] beta
         for (int k = 1; k <= 2; k++) {
             if (!c->dx[k]) continue;
             float *at = (float *)c->dx[k]->data + i;
             *at = (float)(c->fresh >> k & 1 ? total[k] : *at + total[k]);
         }
+        // dx = dy scale + (x - mean) tilt + shift: the formula of the header
+        // with z written out; in evaluation the last two are 0
         double scale = m.rstd[i] * (gamma ? gamma[i] : 1);
-        double share = c->train ? scale / (double)m.rows : 0;
+        double share = scale / (double)m.rows;
         m.table[2][i] = (float)scale;
-        m.table[3][i] = (float)(-share * sum);
-        m.table[4][i] = (float)(-share * dot * m.rstd[i]);
+        // 0 is said and not computed: a sum that is not finite stays outside
+        m.table[3][i] = c->train ? (float)(-share * sum) : 0;
+        m.table[4][i] = c->train ? (float)(-share * dot * m.rstd[i]) : 0;
     }
     if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
     return true;

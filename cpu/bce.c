@@ -1,9 +1,16 @@
 /* bce.c -- sigmoid cross entropy of logits, fast without mask and weight;
- * the plain loops serve the rest. */
+ * the plain loops serve the rest.
+ *
+ * Bound by the exponential and the logarithm: some 40 operations a number in
+ * vectors (simd/bce.c), where the plain loops call exp and log1p in double.
+ * The sum is in float over 64 vectors, in double beyond that; blocks are
+ * added in their order. Errors: below 1e-6 of the loss. */
 #include "blocks.h"
 #include "kernels.h"
 #include "simd.h"
 
+/* Mean over all elements: no mask, no weight, target not broadcast. All three
+ * kernels and the space must decide alike, hence one function. */
 static bool is_fast(const Call *c)
 {
     return !c->x[2] && !c->x[3] && dims_equal(c->x[0]->dim, c->x[1]->dim);
@@ -16,7 +23,7 @@ Space cpu_bce_space(const Call *c)
     return (Space){.fwd = (size_t)blocks * sizeof(double)};
 }
 
-/* Sums of blocks are added up in their order. */
+/* Sum of one block, to its own place in scratch: added up in order below. */
 static void sum_block(const Call *c, int64_t from, int64_t count)
 {
     double *sum = (double *)c->scratch + from / BLOCK;
@@ -36,6 +43,7 @@ bool cpu_bce_fwd(const Call *c)
     return true;
 }
 
+/* dx = dy / count times the slope of each element. */
 static void slope_block(const Call *c, int64_t from, int64_t count)
 {
     float factor = *floats(c->dy, 0) / (float)numel(c->x[0]->dim);
@@ -47,6 +55,7 @@ static void slope_block(const Call *c, int64_t from, int64_t count)
 bool cpu_bce_bwd(const Call *c)
 {
     if (!is_fast(c)) return plain_bce_bwd(c);
+    // a target is a constant to the planner: nobody may want its gradient
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (c->dx[0]) blocks_run(c, numel(c->x[0]->dim), slope_block);
     return true;

@@ -1,13 +1,16 @@
 /* concat.c -- the channels of up to six operands one after the other, fast.
  *
  * A task is a block of positions; within it one operand after the other is
- * copied, so that each kernel call has one distance in both arrays. */
+ * copied, so that each kernel call has one distance in both arrays. Bound by
+ * memory: the block of the result (64 KiB) stays in the second cache while
+ * the operands fill their columns of it, so its lines go out once, whole.
+ * Pure copies: any cut gives the same bits. */
 #include "kernels.h"
 #include "pool.h"
 #include "simd.h"
 #include "strip.h"
 
-enum { BLOCK_BYTES = 64 << 10 };
+enum { BLOCK_BYTES = 64 << 10 }; // of the result, a task
 
 typedef struct Job {
     const Call *c;
@@ -15,12 +18,14 @@ typedef struct Job {
     int64_t channels;    // of the result
 } Job;
 
+/* y: extents of the result, or of dy. */
 static Job job_of(const Call *c, Dims y)
 {
     int64_t block = BLOCK_BYTES / (int64_t)sizeof(float) / y.c;
     return (Job){c, y.n * positions(y), most(1, block), y.c};
 }
 
+/* Forward: block `task` of y. */
 static void join_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -35,7 +40,8 @@ static void join_task(void *ctx, int64_t task, int thread)
     }
 }
 
-/* Where an operand occurs twice its gradient may be one block: the later
+/* Backward: block `task` of each wanted dx.
+ * Where an operand occurs twice its gradient may be one block: the later
  * one adds to what the earlier one left. */
 static void split_task(void *ctx, int64_t task, int thread)
 {

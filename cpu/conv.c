@@ -1,4 +1,8 @@
-/* conv.c -- convolution, fast: see filter.h. */
+/* conv.c -- convolution, fast: see filter.h.
+ *
+ * y[n,p,co] = b[co] + sum_{k,ci} x[n, p*s - lo + k*dil, ci] w[co,k,ci], its
+ * gradients in x, w and b. Only names are here: the three rows that are
+ * convolutions at heart differ in one word, `transposed`. */
 #include "filter.h"
 #include "kernels.h"
 

@@ -1,11 +1,30 @@
-/* correlate.c -- geometry, tasks and memory around Simd.product. */
+/* correlate.c -- geometry, tasks and memory around Simd.product.
+ *
+ * Bound by multiply-adds where channels fill vectors: simd/product.c keeps a
+ * block of results in registers (6 pixels x 64 channels with AVX-512, 6 x 16
+ * with AVX2), so each number it loads is used 6 to 64 times. The rest of the
+ * work is to feed it from near caches:
+ *
+ *   panel   the weights of one register block's width, all taps of a chunk of
+ *           channels, packed so that they are read in order; at 64 channels
+ *           and 3x3 it is 144 KiB, and a task walks it once a block of pixels
+ *   strip   the part of the image a task reads, with its borders, in the
+ *           second cache; or the image itself where no border is near
+ *   task    up to 2048 results x some panels; all panels of one task read
+ *           the same strip
+ *
+ * With few channels (co below a vector, or many groups) lanes are left empty
+ * and the rate falls with them: with 4 channels a group to a tenth of the
+ * peak, where 16 channels without groups still reach two thirds. */
 #include "correlate.h"
+#include "depthwise.h"
 #include "simd.h"
 
 enum {
     STRIP_BYTES = 320 << 10, // of one task: with a panel it stays in L2
     COLS = 256,              // results of a row that one task computes
-    TASKS = 32,              // at least, where there is that much to do
+    TASKS = 32,              // at least, where there is that much to do: an
+                             // even share for any sensible number of threads
     PIXELS = 2048,           // a task, at most
 };
 
@@ -28,14 +47,19 @@ typedef struct Plan {
     size_t private_bytes;
 } Plan;
 
+/* Extent of axis i: d, h, w. */
 static int64_t extent(Dims s, int i)
 {
     return i == 0 ? s.d : i == 1 ? s.h : s.w;
 }
 
+/* The three axes of a phase, which counts over (d, h, w) phases; phase 0 is
+ * the only one of a convolution. */
 static void axes_of(const Plan *p, int64_t phase, Axis a[3])
 {
     const Correlate *c = &p->c;
+    // c.in and c.out are what is read and written here: for a transposed
+    // window the convolution's result and its image
     int64_t at[3] = {phase / (p->phases[1] * p->phases[2]),
                      phase / p->phases[2] % p->phases[1], phase % p->phases[2]};
     for (int i = 0; i < 3; i++) {
@@ -57,6 +81,8 @@ static void measure_phases(Plan *p, int64_t *taps)
     }
 }
 
+/* Floats of the largest strip any phase wants for a task of rows x cols; 0
+ * where every phase can look at the image itself. */
 static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
 {
     Axis a[3];
@@ -69,13 +95,19 @@ static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
     return floats;
 }
 
+/* Tasks of the run, cut by the longest phase: the last of a row or column may
+ * find nothing to do in a shorter one. */
 static int64_t tasks(const Plan *p)
 {
     return p->c.in.n * p->c.window.groups * p->count[0] * p->tasks_h *
            p->tasks_w * p->splits;
 }
 
-/* Shapes alone decide, never the number of threads. */
+/* Rows, columns and panels of a task. Rows are halved until the strip fits;
+ * then, while there are too few tasks, panels are dealt out first (the strip
+ * is then copied by several tasks) and rows after that.
+ * Shapes alone decide, never the number of threads. The batch may: a result
+ * is one chain whatever task it is in. */
 static void cut_tasks(Plan *p)
 {
     p->tasks_w = ceil_div(p->count[2], COLS);
@@ -85,6 +117,7 @@ static void cut_tasks(Plan *p)
         p->rows = ceil_div(p->rows, 2);
     p->tasks_h = ceil_div(p->count[1], p->rows);
     p->rows = ceil_div(p->count[1], p->tasks_h);
+    // few rows, as deep in a network or with a batch of one
     p->panels_task = p->panels, p->splits = 1;
     while (p->panels_task > 1 && tasks(p) < TASKS) {
         p->panels_task = ceil_div(p->panels_task, 2);
@@ -96,6 +129,8 @@ static void cut_tasks(Plan *p)
     }
 }
 
+/* All but addresses, from extents: cheap enough to be made twice, for the
+ * size of scratch and for the run. */
 static Plan plan(const Correlate *c)
 {
     Plan p = {.c = *c, .simd = simd()};
@@ -114,23 +149,29 @@ static Plan plan(const Correlate *c)
     }
     int64_t taps;
     measure_phases(&p, &taps);
-    // equal chunks, a multiple of 8 channels where there are several
+    // shorter chunks shorten the chain and the panel; they must be at least one
+    // channel, so a window of more than CHAIN taps has a longer chain.
+    // Equal chunks, a multiple of 8 channels where there are several
     p.chunks = least(ceil_div(most(1, taps) * p.ci, CHAIN), p.ci);
     p.chunk = ceil_div(p.ci, p.chunks);
     if (p.chunks > 1) p.chunk = least(round_up(p.chunk, 8), p.ci);
     p.chunks = ceil_div(p.ci, p.chunk);
     p.panels = ceil_div(p.co, p.simd->panel);
+    // all phases together have each tap once, so their panels fit in this
     p.packed = g->groups * p.taps * p.ci * round_up(p.co, p.simd->lanes);
     cut_tasks(&p);
     p.strip = round_up(strip_most(&p, p.rows, p.cols), LANES_MAX);
     p.runs = most(1, taps);
+    // a multiple of a line: two threads never write to the same one
     p.private_bytes = (size_t)round_up(
         p.strip * (int64_t)sizeof(float) + p.runs * (int64_t)sizeof(Run), 64);
     return p;
 }
 
+/* Packed weights once, a strip and Runs for each thread. */
 size_t correlate_bytes(const Correlate *c)
 {
+    if (is_depthwise(&c->window, c->in, c->out)) return depthwise_bytes(c);
     Plan p = plan(c);
     return (size_t)round_up(p.packed * (int64_t)sizeof(float), 64) +
            (size_t)c->threads * p.private_bytes;
@@ -142,6 +183,7 @@ typedef struct Panel {
     int64_t from, co, width;
 } Panel;
 
+/* Panel `b`, in every group the same. */
 static Panel panel(const Plan *p, int64_t b)
 {
     int64_t from = b * p->simd->panel;
@@ -149,11 +191,15 @@ static Panel panel(const Plan *p, int64_t b)
     return (Panel){from, co, round_up(co, p->simd->lanes)};
 }
 
-/* Where chunk q of panel b is packed: phases lie one after the other, each
- * with its own taps. */
+/* Where chunk q of panel b is packed; `before` is taps_before() of the phase
+ * and `taps` its own. Order: phase, group, panel, chunk, tap, ci, co. Phases
+ * lie one after the other, each with its own taps. */
 static float *packed_at(const Plan *p, int64_t before, int64_t taps,
                         int64_t group, const Panel *b, int64_t q)
 {
+    // all of the phases before, then whole groups, then the panels and chunks
+    // before this one: only the last panel of a group is narrow, and only the
+    // last chunk of a panel is short, so these have full sizes
     int64_t padded = round_up(p->co, p->simd->lanes);
     return p->weights + p->c.window.groups * before * p->ci * padded +
            (group * padded + b->from) * taps * p->ci +
@@ -172,11 +218,12 @@ static int64_t taps_before(const Plan *p, int64_t phase)
     return taps;
 }
 
-/* to[ci*width + co] = w of one tap. */
+/* to[ci*width + co] = w of one tap, `many` channels ci from where w points;
+ * zeros in the lanes beyond the last co, which product() multiplies too. */
 static void pack_tap(const Plan *p, const float *w, int64_t many,
                      const Panel *b, float *to)
 {
-    enum { LINE = 16 };
+    enum { LINE = 16 }; // floats of a cache line
     for (int64_t i0 = 0; i0 < many; i0 += LINE) {
         int64_t i1 = least(i0 + LINE, many);
         if (p->w_out == 1) {
@@ -195,6 +242,8 @@ static void pack_tap(const Plan *p, const float *w, int64_t many,
     }
 }
 
+/* One chunk of one panel: weights change with every step of training, and
+ * packing moves as many numbers as one pixel takes multiply-adds. */
 static void pack_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -212,6 +261,7 @@ static void pack_task(void *ctx, int64_t task, int thread)
     const float *w = c->w + group * p->taps * p->ci * p->co + from * p->w_in +
                      b.from * p->w_out;
     for (int64_t t = 0; t < taps; t++, to += many * b.width) {
+        // tap number t of this phase as an index into the kernel
         int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
         int64_t kh = a[1].k0 + t / a[2].taps % a[1].taps * a[1].k_step;
         int64_t kw = a[2].k0 + t % a[2].taps * a[2].k_step;
@@ -220,7 +270,8 @@ static void pack_task(void *ctx, int64_t task, int thread)
     }
 }
 
-/* The runs of one row of results; returns how many. Neighbouring taps along
+/* The runs of row r->h + row of results; returns how many, none when all
+ * taps are in the padding above or below. Neighbouring taps along
  * w are one run where their channels are neighbours too. */
 static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
                          int64_t row, bool joined, Run *run)
@@ -232,6 +283,7 @@ static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
                 continue;
             const float *x = s->at + td * s->plane +
                              (row * a[1].step + th * a[1].gap) * s->row;
+            // in the order of pack_task, not of the kernel
             int64_t tap = (td * a[1].taps + th) * a[2].taps;
             for (int64_t tw = 0; tw < split; tw++, runs++)
                 run[runs] =
@@ -240,7 +292,9 @@ static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
     return runs;
 }
 
-/* Chunk q of the channels of one phase, added to panels b0 .. b1-1. */
+/* Chunk q of the channels of one phase, for the results of region r in panels
+ * b0 .. b1-1: the first chunk stores (with bias), later ones add. The strip
+ * is laid out once and used by all panels and rows. */
 static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
                       int64_t group, Region r, int64_t q, int64_t b0,
                       int64_t b1, char *private)
@@ -257,6 +311,7 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
     if (taps)
         s = view ? strip_view(c->x, c->in, a, &r)
                  : strip_copy(c->x, c->in, a, &r, buffer);
+    // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
     Product job = {.run = run,
                    .len = joined ? a[2].taps * r.many : r.many,
@@ -267,11 +322,14 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
     for (int64_t b = b0; b < b1; b++) {
         Panel pan = panel(p, b);
         int64_t co = group * p->co + pan.from;
+        // a strip has just been written; the image may be in memory still, and
+        // is in a cache once the first panel has read it
         job.far = view && b == b0;
         job.panel = packed_at(p, before, taps, group, &pan, q);
         job.co = (int)pan.co;
         job.bias = c->bias ? c->bias + co : NULL;
         for (int64_t i = 0; i < r.rows; i++) {
+            // where results of this phase stand among all results
             int64_t od = a[0].out0 + r.d * a[0].out_step;
             int64_t oh = a[1].out0 + (r.h + i) * a[1].out_step;
             int64_t ow = a[2].out0 + r.w * a[2].out_step;
@@ -283,6 +341,8 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
     }
 }
 
+/* Task number -> panels, group, region; all phases and chunks of these, in
+ * this order, so that a chain of additions does not depend on anything else. */
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -312,8 +372,13 @@ static void run_task(void *ctx, int64_t task, int thread)
     }
 }
 
+/* Two parallel loops: all panels are packed before any is used. */
 void correlate_run(const Correlate *c, Pool *pool, void *scratch)
 {
+    if (is_depthwise(&c->window, c->in, c->out)) {
+        depthwise_run(c, pool, scratch);
+        return;
+    }
     Plan p = plan(c);
     p.weights = scratch;
     p.private =

@@ -8,6 +8,7 @@
  * call, because they change on every step. Channels are summed in chunks, so
  * that no chain of f32 additions is longer than CHAIN (where one tap of one
  * channel per plane allows) and so that a chunk's panel stays in cache.
+ * A convolution in which every channel is alone goes to depthwise.h.
  *
  * Every result belongs to one task and its chain depends on kernel and
  * channels only: same bits for any number of threads and any batch. */
@@ -16,6 +17,9 @@
 #include "pool.h"
 #include "strip.h"
 
+/* Multiply-adds in a row in f32: the error of a chain grows with its length,
+ * and partial sums of chunks add it up more slowly. wgrad.c keeps to it, too.
+ */
 enum { CHAIN = 1024 };
 
 typedef struct Correlate {
@@ -28,10 +32,12 @@ typedef struct Correlate {
                     /* (in.c, taps, out.c / groups)                  */
     const float *bias;
     float *y;
-    int threads;
+    int threads; /* of the pool: each has a buffer of its own */
 } Correlate;
 
 /* Bytes of scratch; addresses need not be set. */
 size_t correlate_bytes(const Correlate *c);
+/* `scratch` is correlate_bytes() large and 64-byte aligned; garbage before
+ * and after. `pool` has c->threads threads, or is NULL with 1. */
 void correlate_run(const Correlate *c, Pool *pool, void *scratch);
 #endif

@@ -10,24 +10,38 @@
 #include "simd.h"
 #include <string.h>
 
+/* Backend.threads: what open() would take for `wanted`; <= 0 is "as many as
+ * are sensible here". Space is asked for by this number before a device is
+ * open, so both must agree. */
 static int host_threads(int wanted)
 {
     int threads = wanted > 0 ? wanted : pool_default_threads();
     return threads < POOL_MAX ? threads : POOL_MAX;
 }
 
-static bool host_open(int device, int threads, void **dev)
+/* `name` of the backend, for the message. *dev is set on success only. */
+static bool host_open(const char *name, int device, int threads, void **dev)
 {
     Pool *p;
-    if (device) return fail_device("there is one CPU device, cpu:0");
+    if (device)
+        return fail_device("there is no %s:%d: all cores are one device; "
+                           "leave the number out and set --threads",
+                           name, device);
     if (!pool_open(host_threads(threads), &p)) return false;
     *dev = p;
     return true;
 }
 
+static bool ref_open(int device, int threads, void **dev)
+{
+    return host_open("ref", device, threads, dev);
+}
+
+/* A wrong SEG_ISA is refused here, where an error can be returned: simd()
+ * itself cannot fail. The plain loops of ref do not care. */
 static bool cpu_open(int device, int threads, void **dev)
 {
-    return simd_check() && host_open(device, threads, dev);
+    return simd_check() && host_open("cpu", device, threads, dev);
 }
 
 static void host_close(void *dev)
@@ -35,6 +49,7 @@ static void host_close(void *dev)
     pool_close(dev);
 }
 
+/* Device memory is host memory: 64-byte aligned and zero by mem_alloc. */
 static bool host_alloc(void *dev, size_t bytes, void **out)
 {
     (void)dev;
@@ -68,15 +83,18 @@ static bool host_sync(void *dev)
     return true;
 }
 
+/* What does not depend on the type of a number. */
 #define HOST                                                                   \
     .close = host_close, .threads = host_threads, .alloc = host_alloc,         \
     .release = host_release, .upload = host_upload, .download = host_download, \
     .sync = host_sync
 
+/* KERNEL_yes and KERNEL_no are chosen by a row's columns for gradient and
+ * space: what it lacks becomes NULL, and no such function need exist. */
 const Backend backend_ref = {
     .name = "ref",
     .real = F64,
-    .open = host_open,
+    .open = ref_open,
     HOST,
     .update = ref_update,
     .sum_squares = ref_sum_squares,
@@ -87,6 +105,7 @@ const Backend backend_ref = {
 #include "ops.def"
 };
 
+/* cpu/ref in float, or a kernel of the same name in cpu/. */
 #define ROW_plain(f) plain_##f
 #define ROW_fast(f)  cpu_##f
 

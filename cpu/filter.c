@@ -1,9 +1,15 @@
 /* filter.c -- one Call as up to three jobs: y or dx by correlate, dw by
- * wgrad, db by bias_grad. They run one after the other in one scratch. */
+ * wgrad, db by bias_grad.
+ *
+ * They run one after the other in one scratch, whose size is the largest any
+ * of them wants. The jobs are described by the same functions when space is
+ * asked for (addresses are NULL then) and when they run, so that the two
+ * cannot disagree. */
 #include "filter.h"
 #include "correlate.h"
 #include "wgrad.h"
 
+/* The forward run. `y` exists even when only space is asked for. */
 static Correlate forward(const Call *c, bool transposed)
 {
     return (Correlate){.window = op_window(c->attr, c->x[1]),
@@ -24,7 +30,8 @@ static Dims result(const Call *c)
     return c->dy ? c->dy->dim : c->y->dim;
 }
 
-/* The gradient in x. */
+/* The gradient in x: a transposed look at dy, so `transposed` turns over. No
+ * bias; added where the gradient already holds another node's share. */
 static Correlate backward(const Call *c, bool transposed)
 {
     return (Correlate){.window = op_window(c->attr, c->x[1]),
@@ -38,6 +45,8 @@ static Correlate backward(const Call *c, bool transposed)
                        .threads = c->threads};
 }
 
+/* The gradient in w. Its image is what windows slide over: x of a
+ * convolution, dy of a transposed one. */
 static Wgrad weights(const Call *c, bool transposed)
 {
     const float *x = c->x[0]->data, *dy = c->dy ? c->dy->data : NULL;

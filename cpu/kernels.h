@@ -10,6 +10,7 @@
 #include "op.h"
 #include "optim.h"
 
+/* The declarations of one row in one family. */
 #define KERNEL_SET(family, name)                           \
     KernelFn family##_##name##_fwd, family##_##name##_bwd; \
     SpaceFn family##_##name##_space;

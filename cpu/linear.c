@@ -1,4 +1,8 @@
-/* linear.c -- a matrix product at every position, fast: see filter.h. */
+/* linear.c -- a matrix product at every position, fast: see filter.h.
+ *
+ * y[n,p,co] = b[co] + sum_ci x[n,p,ci] w[co,ci]: a convolution whose window
+ * is one, as op_window says of this row; window_flatten (strip.h) then makes
+ * one long row of all positions of the batch. */
 #include "filter.h"
 #include "kernels.h"
 

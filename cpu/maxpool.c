@@ -2,6 +2,11 @@
  * overlap (stride >= kernel on all axes) and have at most 256 taps; the plain
  * loops serve the rest.
  *
+ * Bound by memory: each number of x is looked at once. Channels lie along
+ * the vectors and the taps of a window are compared in registers; columns
+ * whose window is cut by a border are calls of their own with fewer taps, so
+ * the kernel has no borders. A task is a row of results.
+ *
  * Saved: the winning tap of each result, a byte. Backward, each element of
  * the operand belongs to one window at most, so a row of windows writes its
  * own elements and nothing is summed. */
@@ -10,8 +15,10 @@
 #include "simd.h"
 #include <string.h>
 
-enum { TAPS_MOST = 256 };
+enum { TAPS_MOST = 256 }; // so that a tap number fits a byte
 
+/* Must give the same answer in space, fwd and bwd: what is saved differs from
+ * what the plain loops save. */
 static bool is_fast(const Window *g)
 {
     for (int i = 0; i < 3; i++)
@@ -23,22 +30,25 @@ typedef struct Job {
     const Call *c;
     const Simd *simd;
     Window g;
-    Dims x, y;
+    Dims x, y;        // extents of operand and result
     int64_t from, to; // columns whose windows are inside the image
 } Job;
 
+/* y: extents of the result; backward those of dy. Of operand 0 only extents
+ * are used: its numbers need not be kept. */
 static Job job_of(const Call *c, Dims y)
 {
     Job j = {c, simd(), op_window(c->attr, NULL), c->x[0]->dim, y, 0, 0};
     int64_t lo = j.g.lo[2], s = j.g.s[2], k = j.g.k[2];
     j.from = least(ceil_div(lo, s), y.w);
+    // the last window inside begins at w*s - lo <= x.w - k
     int64_t room = j.x.w + lo - k;
     j.to = most(j.from, room < 0 ? 0 : least(room / s + 1, y.w));
     return j;
 }
 
-/* Results w .. w+cols-1 of row (n,d,h): all their windows have the same taps
- * inside the image. */
+/* Results w .. w+cols-1 of row number `row` = (n,d,h): all their windows have
+ * the same taps inside the image. */
 static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
                      bool forward)
 {
@@ -47,6 +57,8 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
     int64_t n = row / j->y.h / j->y.d;
     int64_t at[3] = {d * g->s[0] - g->lo[0], h * g->s[1] - g->lo[1],
                      w * g->s[2] - g->lo[2]};
+    // of the two lists of addresses, the one of this direction is filled; the
+    // rule for shapes leaves every window at least one tap inside
     const float *x[TAPS_MOST];
     float *dx[TAPS_MOST];
     int number[TAPS_MOST];
@@ -69,6 +81,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
             dx[p.taps] = floats(j->c->dx[0], i * j->x.c);
         number[p.taps++] = k;
     }
+    // results, dy and `which` have the same order
     int64_t out = (row * j->y.w + w) * j->y.c;
     uint8_t *which = (uint8_t *)j->c->saved + out;
     if (forward)
@@ -78,6 +91,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
                              !(j->c->fresh & 1));
 }
 
+/* Left border a column at a time, the middle at once, right border. */
 static void run_row(const Job *j, int64_t row, bool forward)
 {
     for (int64_t w = 0; w < j->from; w++) run_cols(j, row, w, 1, forward);
@@ -97,6 +111,7 @@ static void bwd_task(void *ctx, int64_t task, int thread)
     run_row(ctx, task, false);
 }
 
+/* Rows (n,d,h) of results: the tasks. */
 static int64_t rows(Dims y)
 {
     return (int64_t)y.n * y.d * y.h;
@@ -113,6 +128,7 @@ static bool has_gaps(const Job *j)
     return false;
 }
 
+/* BlockFn: dx = 0. */
 static void clear(const Call *c, int64_t from, int64_t count)
 {
     memset(floats(c->dx[0], from), 0, (size_t)count * sizeof(float));
@@ -138,6 +154,8 @@ bool cpu_maxpool_bwd(const Call *c)
     Job j = job_of(c, c->dy->dim);
     if (!is_fast(&j.g)) return plain_maxpool_bwd(c);
     if (!c->dx[0]) return true;
+    // windows do not overlap: a window's task writes all of its elements, and
+    // only what lies between windows must be cleared before
     if ((c->fresh & 1) && has_gaps(&j)) blocks_run(c, numel(j.x), clear);
     pool_run(c->dev, rows(j.y), bwd_task, &j);
     return true;

@@ -11,7 +11,12 @@
  *   shapes only and which are added up in their order;
  * - inner loops run over contiguous channels and have no branches, so that a
  *   compiler finds the vectors by itself;
- * - dx[i] is written by put(): stored or added, as `fresh` says. */
+ * - dx[i] is written by put(): stored or added, as `fresh` says.
+ *
+ * They are the specification, so they are written to be read: one loop nest a
+ * formula, in the order of the formula, no tiles and no packing beyond what
+ * keeps a test suite in double bearable. A row that must be fast gets a file
+ * in cpu/ and keeps this one as its judge. */
 #ifndef SEG_PLAIN_H
 #define SEG_PLAIN_H
 #include "kernels.h"
@@ -23,7 +28,7 @@
 #error "compile with -DREAL=, -DREAL_IS_DOUBLE= and -DPLAIN=: see Makefile"
 #endif
 
-typedef REAL real;
+typedef REAL real; /* double or float: of every tensor of the backend */
 
 /* KERNEL(conv_fwd) is ref_conv_fwd or plain_conv_fwd. */
 #define KERNEL(name)            KERNEL_NAME(PLAIN, name)
@@ -38,13 +43,14 @@ static inline real *values(const Tensor *t)
     return t ? t->data : NULL;
 }
 
-/* dx[i] holds nothing yet: store instead of adding. */
+/* dx[i] holds nothing yet: store instead of adding. What stands there may be
+ * garbage, NaN too, so it must not be read. */
 static inline bool is_fresh(const Call *c, int i)
 {
     return c->fresh >> i & 1;
 }
 
-/* *p = v or *p += v. */
+/* *p = v or *p += v, the sum in double and rounded once. */
 static inline void put(real *p, double v, bool fresh)
 {
     *p = (real)(fresh ? v : *p + v);
@@ -62,7 +68,7 @@ static inline int64_t rows(Dims s)
     return s.n * positions(s);
 }
 
-/* A flat row number (n,d,h,w) taken apart. */
+/* A flat row number (n,d,h,w) taken apart; of extents `s`. */
 typedef struct Place {
     int32_t n, d, h, w;
 } Place;
@@ -112,7 +118,7 @@ static inline double dot(const real *a, const real *b, int64_t n)
            ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-/* sum[i] += a x[i]. */
+/* sum[i] += a x[i]: a row of products into double, one vector loop. */
 static inline void axpy(double *restrict sum, double a, const real *restrict x,
                         int64_t n)
 {
@@ -121,18 +127,21 @@ static inline void axpy(double *restrict sum, double a, const real *restrict x,
 
 // -- outer loops -------------------------------------------------------------
 
-/* Items from .. to-1 of an outer loop; results belong to one item each. */
+/* Items from .. to-1 of an outer loop; results belong to one item each. Runs
+ * on any thread, ranges in any order. */
 typedef void RangeFn(void *ctx, int64_t from, int64_t to);
 
 /* Multiply-adds that are worth handing to another thread. */
 enum { TASK_COST = 16384 };
 
+/* One range_run. */
 typedef struct RangeJob {
     RangeFn *fn;
     void *ctx;
-    int64_t items, grain;
+    int64_t items, grain; /* in all; of one task */
 } RangeJob;
 
+/* The PoolFn: task number -> items. */
 static inline void range_task(void *ctx, int64_t task, int thread)
 {
     const RangeJob *j = ctx;
@@ -154,6 +163,7 @@ static inline void range_run(const Call *c, int64_t items, int64_t cost,
 typedef void SumFn(void *ctx, int64_t set, int64_t from, int64_t to,
                    double *sum);
 
+/* One sum_run: sets x chunks tasks of up to `grain` items. */
 typedef struct SumJob {
     SumFn *fn;
     void *ctx;
@@ -178,6 +188,7 @@ static inline size_t sum_bytes(int64_t sets, int64_t items, int64_t width)
            sizeof(double);
 }
 
+/* The PoolFn: one chunk of one set into its own place. */
 static inline void sum_task(void *ctx, int64_t task, int thread)
 {
     const SumJob *j = ctx;
@@ -198,6 +209,7 @@ static inline double *sum_run(const Call *c, int64_t sets, int64_t items,
     SumJob j = sum_job(items, width);
     j.fn = fn, j.ctx = ctx, j.sums = scratch;
     pool_run(c->dev, sets * j.chunks, sum_task, &j);
+    // in the caller and in order; the result moves to the front of scratch
     for (int64_t s = 0; s < sets; s++) {
         const double *part = j.sums + s * j.chunks * width;
         double *out = j.sums + s * width; // never beyond what was read

@@ -8,7 +8,10 @@
  *
  * Sleeping is decided by two flags that each side sets before it looks at
  * what the other side writes (all sequentially consistent): one of the two
- * always sees the other, so no wake-up is lost. */
+ * always sees the other, so no wake-up is lost.
+ *
+ * All atomics but `next` are sequentially consistent on purpose. The cost is a
+ * few fences a job; the gain is that the proof above is the whole proof. */
 #define _GNU_SOURCE // sched_getaffinity
 #include "pool.h"
 #include "mem.h"
@@ -31,26 +34,28 @@ enum {
 typedef struct Worker {
     Pool *pool;
     pthread_t id;
-    int thread;
+    int thread; // 1 .. threads-1; slot 0 is the caller's and unused
 } Worker;
 
+/* What many threads write stands on lines of its own. */
 struct Pool {
     _Alignas(LINE) atomic_uint_fast64_t gate;
     _Alignas(LINE) atomic_int_fast64_t next; // first task not handed out
     _Alignas(LINE) atomic_int finished;      // joined and done again
     atomic_int sleeping;                     // workers on `wake`
     atomic_bool waiting;                     // the caller on `done`
-    atomic_bool busy, quit;
+    atomic_bool busy, quit;                  // inside pool_run; closing
     // the job; written while no worker is inside
     _Alignas(LINE) PoolFn *fn;
     void *ctx;
     int64_t tasks;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; // for sleeping only
     pthread_cond_t wake, done;
-    int threads;
+    int threads; // the caller included
     Worker worker[];
 };
 
+/* A hint to the other thread of this core, while waiting. */
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -60,6 +65,9 @@ static void relax(void)
 #endif
 }
 
+/* Run tasks until none is left. The counter runs past the end by one a
+ * thread. Relaxed: what a task reads was published by the gate, and what it
+ * wrote is by `finished`. */
 static void take_tasks(Pool *p, int thread)
 {
     for (;;) {
@@ -77,6 +85,7 @@ static bool called(Pool *p, uint64_t seen)
     return ((gate & OPEN) && gate / JOB != seen) || p->quit;
 }
 
+/* Return when called() holds: spin first, then sleep. */
 static void wait_for_call(Pool *p, uint64_t seen)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -90,6 +99,7 @@ static void wait_for_call(Pool *p, uint64_t seen)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* A worker's life. */
 static void *work(void *arg)
 {
     const Worker *w = arg;
@@ -98,11 +108,14 @@ static void *work(void *arg)
     for (;;) {
         wait_for_call(p, seen);
         if (p->quit) return NULL;
+        // joined only if the gate is open at that very moment; a failed
+        // exchange may be another worker's joining, so look again
         uint64_t gate = p->gate;
         if (!(gate & OPEN)) continue;
         if (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) continue;
         seen = gate / JOB;
         take_tasks(p, w->thread);
+        // from here on the caller may return and begin another job
         p->finished++;
         if (p->waiting) {
             pthread_mutex_lock(&p->lock);
@@ -112,6 +125,7 @@ static void *work(void *arg)
     }
 }
 
+/* Return when all `joined` workers have left the job. */
 static void wait_for_workers(Pool *p, int joined)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -127,6 +141,7 @@ static void wait_for_workers(Pool *p, int joined)
 
 void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
 {
+    // nested, or two callers: either would wait for itself or mix up jobs
     if (p) CHECK(!atomic_exchange(&p->busy, true));
     if (!p || p->threads == 1 || tasks <= 1) {
         for (int64_t i = 0; i < tasks; i++) fn(ctx, i, 0);
@@ -138,12 +153,15 @@ void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
         p->finished = 0;
         // closed and empty since the last job: only the count changes
         p->gate += JOB + OPEN;
+        // the gate is open before this is asked, and a worker that is about
+        // to sleep counts itself before it looks at the gate again
         if (p->sleeping) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_broadcast(&p->wake);
             pthread_mutex_unlock(&p->lock);
         }
         take_tasks(p, 0);
+        // no task is left: nobody else may join, those inside are counted
         uint64_t gate = atomic_fetch_and(&p->gate, ~(uint64_t)OPEN);
         wait_for_workers(p, (int)(gate & JOINED));
         p->gate -= gate & JOINED;
@@ -166,7 +184,7 @@ bool pool_open(int threads, Pool **out)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
-    p->threads = 1;
+    p->threads = 1; // counts those that did start: pool_close joins them
     // signals belong to the threads that know what to do with them
     sigset_t all, old;
     sigfillset(&all);
@@ -180,7 +198,7 @@ bool pool_open(int threads, Pool **out)
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error) {
-        int got = p->threads;
+        int got = p->threads; // those that did start are ended and joined
         pool_close(p);
         return fail("thread %d of %d did not start: %s; use fewer threads",
                     got + 1, threads, strerror(error));
@@ -213,10 +231,12 @@ static bool first_line(const char *path, char *text, int size)
     return ok;
 }
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024 }; // longer names are passed over: no quota
 
 /* Cores of one group's folder: version 2 keeps "quota period" in one file
- * ("max" for none), version 1 two numbers in two files (-1 for none). */
+ * ("max" for none), version 1 two numbers in two files (-1 for none). Both
+ * are microseconds: of processor time, in each period. 0: no quota, or none
+ * that can be read. */
 static int folder_quota(const char *folder)
 {
     char path[PATH_BYTES + 32], text[128];
@@ -235,6 +255,7 @@ static int folder_quota(const char *folder)
             return 0;
     }
     if (quota <= 0 || period <= 0) return 0;
+    // rounded up: a quota of 2.5 cores feeds three threads best
     long long cores = (quota - 1) / period + 1;
     return cores > POOL_MAX ? POOL_MAX : (int)cores;
 }
@@ -264,6 +285,7 @@ int pool_quota(const char *root)
     while (fgets(line, sizeof line, f)) {
         // "number:controllers:/group"; version 2 has no controllers
         line[strcspn(line, "\n")] = 0;
+        // version 1 has a line for each hierarchy; the one with `cpu` counts
         char *names = strchr(line, ':');
         char *group = names ? strchr(names + 1, ':') : NULL;
         if (!group) continue;
@@ -295,6 +317,7 @@ static int affinity_cores(void)
         CPU_FREE(set);
         if (cores) return cores;
     }
+    // where the affinity cannot be asked: what is switched on
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (int)online : 1;
 }

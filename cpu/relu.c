@@ -1,13 +1,19 @@
-/* relu.c -- y = max(x, 0), fast; NaN passes. */
+/* relu.c -- y = max(x, 0), fast; NaN passes.
+ *
+ * Bound by memory: one load and one store a number forward, two loads
+ * backward. The slope is read off y, not x, so that y may be x's memory and
+ * the planner may drop x; dx may be dy's memory for the same reason. */
 #include "blocks.h"
 #include "kernels.h"
 #include "simd.h"
 
+/* BlockFn of the forward run. */
 static void value(const Call *c, int64_t from, int64_t count)
 {
     simd()->relu(floats(c->x[0], from), count, floats(c->y, from));
 }
 
+/* BlockFn of the backward run: dx = dy where y > 0 or NaN, else 0. */
 static void slope(const Call *c, int64_t from, int64_t count)
 {
     simd()->relu_slope(floats(c->dy, from), floats(c->y, from), count,

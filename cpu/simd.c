@@ -1,5 +1,10 @@
 /* simd.c -- which instruction set to use: best first, the last one runs
- * anywhere. */
+ * anywhere.
+ *
+ * One program holds the kernels of all sets (cpu/simd is compiled once for
+ * each) and asks the processor at run time, so the same binary serves an old
+ * laptop and a new server. SEG_ISA=name forces a lower set, to reproduce the
+ * bits of another machine or to test a lower set on a better processor. */
 #include "simd.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,6 +14,8 @@ extern const Simd simd_portable;
 #if defined(__x86_64__)
 extern const Simd simd_avx512, simd_avx2;
 
+/* What the kernels' compiler flags assume: see ISA_avx512 in the Makefile.
+ * The test includes that the system saves the wide registers. */
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") &&
@@ -28,6 +35,7 @@ static bool has_portable(void)
     return true;
 }
 
+/* Best first; another set is a row here and a line in the Makefile. */
 static const struct {
     const Simd *table;
     bool (*present)(void);
@@ -43,6 +51,7 @@ enum { SETS = sizeof sets / sizeof *sets };
 
 const Simd *simd_find(const char *name)
 {
+    // from the last, which is always there, to the best that is
     const Simd *best = NULL;
     for (int i = SETS - 1; i >= 0; i--)
         if (sets[i].present()) best = sets[i].table;
@@ -62,8 +71,10 @@ const Simd *simd_find(const char *name)
     return NULL;
 }
 
-static const Simd *chosen;
+static const Simd *chosen; // set once by choose(), never changed
 
+/* A wrong SEG_ISA has been reported by simd_check() when a device was opened;
+ * who calls kernels without one gets the best. */
 static void choose(void)
 {
     chosen = simd_find(getenv("SEG_ISA"));

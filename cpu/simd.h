@@ -3,7 +3,13 @@
  * Files in cpu/simd are compiled for avx512, avx2 and portable; each set
  * fills one table. The rest of cpu/ is compiled once, decides geometry, tasks
  * and memory, and calls the table for the inner loops. Nothing here knows
- * tensors or threads. "Floats between" is a distance in elements. */
+ * tensors or threads. Distances (ld*, pitch, step, gap) are in floats; blocks
+ * need the alignment of a float only. No kernel reads or writes beyond the
+ * last element it names: the ends of rows are parts of vectors.
+ *
+ * A call is a row of work, so that the way through a table costs nothing;
+ * what must be a constant for the compiler (shapes of register blocks) is
+ * chosen inside the kernel. */
 #ifndef SEG_SIMD_H
 #define SEG_SIMD_H
 #include "err.h"
@@ -26,7 +32,7 @@ typedef struct Run {
  * A bias of NULL is 0; `add` adds to y and ignores the bias. One chain of
  * additions per element, in the order of runs. */
 typedef struct Product {
-    const Run *run;
+    const Run *run; /* `runs` of them, in the order of the sum */
     const float *panel, *bias;
     float *y;
     int64_t runs, len, cols;
@@ -50,14 +56,31 @@ typedef struct Outer {
     bool add;
 } Outer;
 
+/* A row of pixels where every channel is alone (depthwise.h); for i < cols
+ * and j < channels:
+ * y[i*ldy + j] = bias[j] + sum over runs r and taps t of
+ *     run[r].a[at + i*lda + t*gap + j] * w[run[r].k + t*w_gap + j]
+ * A bias of NULL is 0; `add` adds to y and ignores the bias. One chain of
+ * additions per element, in the order of runs and taps, both maybe none. */
+typedef struct Depth {
+    const Run *run;
+    const float *w, *bias;
+    float *y;
+    int64_t runs, taps, cols, channels;
+    ptrdiff_t at, lda, ldy, gap, w_gap; /* w_gap < 0: taps in reverse */
+    bool add;
+} Depth;
+
 /* Per channel; what a kernel of batch_norm does not use may be NULL. */
 typedef struct BnAffine {
-    const float *hi, *lo; /* the mean is their sum */
-    const float *scale, *shift, *tilt;
+    const float *hi, *lo;              /* the mean is their sum      */
+    const float *scale, *shift, *tilt; /* see bn_apply and bn_slope  */
 } BnAffine;
 
 /* A row of windows of max pooling: window i has tap number[t] at
- * x[t] + i*step, `channels` floats. */
+ * x[t] + i*step, `channels` floats. Taps outside the image are left out, and
+ * at least one is inside; numbers are below 256. dx is that of pool_spread, x
+ * that of pool_max; the other may hold garbage. */
 typedef struct PoolRow {
     const float *const *x;
     float *const *dx;
@@ -66,10 +89,13 @@ typedef struct PoolRow {
     int64_t step, cols, channels;
 } PoolRow;
 
-/* The list of kernels: result, name, arguments. */
+/* The list of kernels: result, name, arguments. Declarations, the table and
+ * its rows are made from it, so a new kernel is a line here and a function
+ * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
 #define SIMD_KERNELS(K)                                                        \
     K(void, product, (const Product *p))                                       \
     K(void, outer, (const Outer *p))                                           \
+    K(void, depth, (const Depth *p))                                           \
     /* mean, and sum of squared distances from it, of each channel of          \
      * (rows, channels); at most 1024 rows */                                  \
     K(void, bn_stats,                                                          \
@@ -114,7 +140,11 @@ typedef struct PoolRow {
     /* y[i] = sum of x[r*ldx + i] over r < rows, in order; i < n; or added */  \
     K(void, add_rows,                                                          \
       (const float *x, int64_t rows, int64_t ldx, int64_t n, float *y,         \
-       bool add))
+       bool add))                                                              \
+    /* y[i] += sum of a[r*lda + i] * x[r*ldx + i] over r < rows; i < n */      \
+    K(void, dot_rows,                                                          \
+      (const float *a, int64_t lda, const float *x, int64_t ldx, int64_t rows, \
+       int64_t n, float *y))
 
 typedef struct Simd {
     const char *name;

@@ -1,8 +1,15 @@
-/* strip.c -- axes of windows, and rows with borders in a buffer. */
+/* strip.c -- axes of windows, and rows with borders in a buffer.
+ *
+ * The arithmetic of windows is here and nowhere else in the fast kernels:
+ * position = first + result*step + tap*gap. Copies are whole rows, or a few
+ * channels of each pixel where there are groups or chunks; they are bound by
+ * the second cache, a small part of the time of what then reads them. */
 #include "strip.h"
 #include "simd.h"
 #include <string.h>
 
+/* Numbers of the formula as they stand in the window. Padding after the image
+ * does not occur: `out` already says how far results reach. */
 Axis axis_forward(const Window *g, int i, int64_t in, int64_t out)
 {
     return (Axis){.in = in,
@@ -15,6 +22,7 @@ Axis axis_forward(const Window *g, int i, int64_t in, int64_t out)
                   .k_step = 1};
 }
 
+/* Euclid; b may be 0. */
 static int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -27,6 +35,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
 Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
                      int64_t phase)
 {
+    // solve result + lo = position*s + k*dil for positions: from one k to the
+    // next that divides again it is s / gcd(s, dil) indices
     int64_t s = g->s[i], dil = g->dil[i];
     int64_t common = common_divisor(s, dil);
     Axis a = {.in = in,
@@ -65,11 +75,13 @@ int64_t strip_floats(const Axis a[3], int64_t rows, int64_t cols, int64_t many)
     return a[0].taps * axis_span(&a[1], rows) * axis_span(&a[2], cols) * many;
 }
 
-/* One row: zeros, pixels, zeros. */
+/* One row: zeros, pixels, zeros; channels r->from .. of an image of `c`. The
+ * span may lie wholly on one side of the image: then it is all zeros. */
 static void copy_row(const float *row, int64_t c, const Axis *a,
                      const Region *r, float *to)
 {
     int64_t from = a->first + r->w * a->step, span = axis_span(a, r->cols);
+    // left of it zeros, from `left` to `end` pixels, then zeros again
     int64_t left = least(most(-from, 0), span);
     int64_t end = most(least(a->in - from, span), left);
     memset(to, 0, (size_t)(left * r->many) * sizeof *to);
@@ -107,6 +119,7 @@ Strip strip_copy(const float *x, Dims dim, const Axis a[3], const Region *r,
     return (Strip){buffer, rows * pitch, pitch, r->many};
 }
 
+/* No copy: the distances are those of the tensor. */
 Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r)
 {
     const int64_t c = dim.c, width = dim.w * c, plane = dim.h * width;
@@ -117,6 +130,8 @@ Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r)
                    a[0].gap * plane, width, c};
 }
 
+/* The number of positions must fit an extent; where it does not, rows stay
+ * rows, which is only slower. */
 void window_flatten(const Window *g, Dims *in, Dims *out)
 {
     for (int i = 0; i < 3; i++)

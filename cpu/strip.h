@@ -10,7 +10,9 @@
  *
  * Tensors have no border in memory. A task that needs one copies the part of
  * the image it reads into a strip with zeros at both ends of the rows; rows
- * beyond the image are never read, the caller leaves them out of its sums. */
+ * beyond the image are never read, the caller leaves them out of its sums.
+ * The copy costs one pass over what a task reads and buys inner loops without
+ * a single question about borders. */
 #ifndef SEG_STRIP_H
 #define SEG_STRIP_H
 #include "op.h"
@@ -31,7 +33,8 @@ Axis axis_forward(const Window *g, int i, int64_t in, int64_t out);
  * image; phase 0 .. stride-1 covers results phase, phase + stride, ... */
 Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
                      int64_t phase);
-/* Extent of the image that `count` results in a row read. */
+/* Extent of the image that `count` results in a row read; count and taps are
+ * at least 1. */
 int64_t axis_span(const Axis *a, int64_t count);
 /* No tap of any result is outside the image. */
 bool axis_inside(const Axis *a);
@@ -50,12 +53,16 @@ typedef struct Strip {
     ptrdiff_t plane, row, pixel;
 } Strip;
 
-/* Floats of the buffer of a strip. */
+/* Floats of the buffer of a strip, 0 where an axis has no taps: planes of
+ * taps x rows x columns x many. Along d only the planes of taps are kept, as
+ * a region is one result deep. */
 int64_t strip_floats(const Axis a[3], int64_t rows, int64_t cols, int64_t many);
-/* Copy what the region reads into the buffer. */
+/* Copy what the region reads into the buffer. Planes and rows outside the
+ * image stay garbage: see axis_has. */
 Strip strip_copy(const float *x, Dims dim, const Axis a[3], const Region *r,
                  float *buffer);
-/* The image itself, where the axis along w is inside it. */
+/* The image itself, where the axis along w is inside it (axis_inside). May
+ * point before the image; no tap that axis_has is there. */
 Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r);
 
 /* A window of one without border sees pixels only: make them one long row,

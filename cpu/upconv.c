@@ -1,4 +1,7 @@
-/* upconv.c -- transposed convolution, fast: see filter.h. */
+/* upconv.c -- transposed convolution, fast: see filter.h.
+ *
+ * y[n, p*s - lo + k*dil, co] += x[n,p,ci] w[ci,k,co], plus b[co]: what the
+ * gradient of a convolution does to dy, hence `true`. */
 #include "filter.h"
 #include "kernels.h"
 

@@ -1,6 +1,23 @@
-/* wgrad.c -- geometry, tasks and memory around Simd.outer. */
+/* wgrad.c -- geometry, tasks and memory around Simd.outer.
+ *
+ * Bound by multiply-adds: simd/outer.c keeps a block of dw in registers (8
+ * rows x 48 columns with AVX-512, 4 x 24 with AVX2) while the pixels of a
+ * region go by. A region is at most 1024 pixels, because that is the chain,
+ * and 256 KiB of image and dy together, because every block of dw walks over
+ * it again: it has to stay in the second cache.
+ *
+ * A task is a part (some regions) of a block of dw: up to 128 rows times up
+ * to 96 channels of x with all their taps. Few parts save memory for their
+ * sums, many give the threads something to do: as many as make TASKS tasks.
+ * dy is packed so that the rows of a register block lie together; x is
+ * copied with its borders (strip.h).
+ *
+ * Few channels (the first layer of a network has one) would make runs shorter
+ * than a vector: then all taps of a pixel are laid side by side (`folded`)
+ * and are one run. */
 #include "wgrad.h"
 #include "correlate.h"
+#include "depthwise.h"
 #include "simd.h"
 #include <string.h>
 
@@ -12,7 +29,7 @@ enum {
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is that much to do
     FOLD_MOST = 64,           // taps x channels that are laid side by side
-    PARTS_BYTES = 32 << 20,
+    PARTS_BYTES = 32 << 20,   // the sums of all parts, at most
 };
 
 typedef struct Plan {
@@ -30,18 +47,23 @@ typedef struct Plan {
     float *private; // (threads, strip + packed + folded)
 } Plan;
 
+/* Floats of scratch that belong to one thread. */
 static int64_t private_floats(const Plan *p)
 {
     return p->strip + p->packed + p->folded;
 }
 
+/* Numbers in dw. */
 static int64_t weights(const Plan *p)
 {
     return p->g.out.c * p->taps * p->ci;
 }
 
+/* Rows and columns of a region: as wide as fits CHAIN and the cache (a lone
+ * row may be all of the chain), then as many rows as both still allow. */
 static void cut_regions(Plan *p)
 {
+    // columns: one row of x and of dy within REGION_BYTES, 16 in any case
     const Axis *a = p->axis;
     int64_t most_cols = a[1].count > 1 ? COLS : CHAIN;
     most_cols =
@@ -59,6 +81,7 @@ static void cut_regions(Plan *p)
     p->regions = p->g.out.n * a[0].count * p->regions_h * p->regions_w;
 }
 
+/* All but addresses, from extents. */
 static Plan plan(const Wgrad *g)
 {
     Plan p = {.g = *g, .simd = simd()};
@@ -70,18 +93,23 @@ static Plan plan(const Wgrad *g)
     p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
     p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
     p.slices = p.ci <= CHANNELS_MOST ? 1 : ceil_div(p.ci, CHANNELS);
+    // whole vectors of channels, which may make the last slice superfluous
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
+    // rows of a register block: a power of two, no larger than needed
     for (p.high = 1; p.high < p.co && p.high < p.simd->outer_high;) p.high *= 2;
     p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
     p.lifts = ceil_div(p.co, p.lift);
     cut_regions(&p);
+    // large weights bring enough tasks by themselves, and no room for parts
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
     int64_t want = ceil_div(TASKS, w->groups * p.slices * p.lifts);
     p.parts = most(1, least(want, least(p.regions, room)));
     p.strip = round_up(strip_floats(p.axis, p.rows, p.cols, p.many), LANES_MAX);
     p.packed = round_up(p.rows * p.cols * p.lift, LANES_MAX);
-    // few channels, several rows of taps: less than a vector a run
+    // few channels, several rows of taps: less than a vector a run. Side by
+    // side they are one long run; beyond FOLD_MOST the copy costs more than
+    // the empty lanes
     bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
                   p.axis[2].gap == 1;
     if (narrow && p.taps * p.ci <= FOLD_MOST)
@@ -92,6 +120,7 @@ static Plan plan(const Wgrad *g)
 
 size_t wgrad_bytes(const Wgrad *g)
 {
+    if (is_depthwise(&g->window, g->in, g->out)) return depthwise_grad_bytes(g);
     Plan p = plan(g);
     int64_t sums = p.parts > 1 ? p.parts * weights(&p) : 0;
     return (size_t)(round_up(sums, LANES_MAX) +
@@ -112,6 +141,7 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
         for (int64_t j = 0; j < r->cols; j++, a += s.c) {
             float *at = to + (i * r->cols + j) * high;
             int64_t k = 0;
+            // whole blocks of the usual height as one copy
             if (high == 8)
                 for (; k + 8 <= lift; k += 8, at += pixels * 8)
                     memcpy(at, a + k, 8 * sizeof *at);
@@ -122,12 +152,15 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
     }
 }
 
-/* One run of `run` floats of x, at `x` for the first pixel of job->rows rows
+/* A run is cut into tiles of equal width, 3 vectors at most, rather than into
+ * full ones and a rest, for the sake of independent sums.
+ * One run of `run` floats of x, at `x` for the first pixel of job->rows rows
  * from row r1 of the region, times all rows of dw; k is its place in dw. */
 static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
                       const float *packed, const Region *r, int64_t r1,
                       int64_t lift, float *dw, int64_t k)
 {
+    // a row of dw is (taps, channels): `k` within it, ldo to the next one
     int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
     int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
     for (int64_t i = 0; i < tiles; i++) {
@@ -143,7 +176,8 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
     }
 }
 
-/* All taps of each pixel side by side: to[pixel*width + k]. */
+/* All taps of each pixel side by side, zeros for those outside the image:
+ * to[pixel*width + k], width = taps * channels. */
 static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
 {
     const Axis *a = p->axis;
@@ -164,7 +198,8 @@ static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
             }
 }
 
-/* One region's share of rows r0 .. r0+lift-1 and the region's channels. */
+/* One region's share of rows r0 .. r0+lift-1 and the region's channels: dw
+ * points to row r0. `private` is this thread's: strip, packed dy, folded x. */
 static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                        float *dw, bool add, float *private)
 {
@@ -192,12 +227,14 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
         int64_t td = t / (a[1].taps * split), th = t / split % a[1].taps;
         int64_t tw = t % split;
         int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
-        // rows of taps that look beyond the image add nothing
+        // rows of taps that look beyond the image add nothing; they lie at
+        // the ends of the region, never between
         int64_t r1 = 0, r2 = r.rows;
         while (r1 < r2 && !axis_has(&a[1], r.h + r1, th)) r1++;
         while (r1 < r2 && !axis_has(&a[1], r.h + r2 - 1, th)) r2--;
         if (!axis_has(&a[0], r.d, td)) r2 = r1;
         job.rows = r2 - r1;
+        // without pixels still something to store: zeros
         if (!job.rows && add) continue;
         const float *x = s.at + td * s.plane + tw * a[2].gap * s.pixel +
                          (r1 * a[1].step + th * a[1].gap) * s.row;
@@ -205,6 +242,8 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
     }
 }
 
+/* Task number -> part, group, rows, channels; the regions of the part in
+ * order, the first of which stores. */
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -216,6 +255,7 @@ static void run_task(void *ctx, int64_t task, int thread)
     int64_t first = p->regions * part / p->parts;
     int64_t end = p->regions * (part + 1) / p->parts;
     int64_t r0 = group * p->co + lift * p->lift;
+    // a lone part adds up in dw itself
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
     dw += r0 * p->taps * p->ci;
     for (int64_t i = first; i < end; i++) {
@@ -235,6 +275,7 @@ static void run_task(void *ctx, int64_t task, int thread)
 
 enum { COMBINE = 4096 }; // weights of one task of the last step
 
+/* dw = the sums of all parts, in their order. */
 static void combine_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -246,6 +287,10 @@ static void combine_task(void *ctx, int64_t task, int thread)
 
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
+    if (is_depthwise(&g->window, g->in, g->out)) {
+        depthwise_grad_run(g, pool, scratch);
+        return;
+    }
     Plan p = plan(g);
     p.private = scratch;
     if (p.parts > 1) {
@@ -260,7 +305,7 @@ void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 
 // -- the gradient of a bias ---------------------------------------------------
 
-enum { BIAS_PARTS = 64 };
+enum { BIAS_PARTS = 64 }; // at most; one for CHAIN rows where there are fewer
 
 typedef struct BiasGrad {
     const Simd *simd;
@@ -269,6 +314,7 @@ typedef struct BiasGrad {
     int64_t rows, c, parts;
 } BiasGrad;
 
+/* Bound by memory: dy is read once, a register block of four vectors wide. */
 static BiasGrad bias_grad(Dims dy)
 {
     BiasGrad b = {.simd = simd(), .rows = dy.n * positions(dy), .c = dy.c};
@@ -276,6 +322,7 @@ static BiasGrad bias_grad(Dims dy)
     return b;
 }
 
+/* Sums of one part, chains of CHAIN rows added to it. */
 static void bias_task(void *ctx, int64_t task, int thread)
 {
     const BiasGrad *b = ctx;

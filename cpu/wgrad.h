@@ -9,7 +9,10 @@
  * Pixels are cut into regions of at most CHAIN and regions into parts, by
  * shapes alone. A part sums its regions into a block of its own and blocks
  * are added in their order: same bits for any number of threads, and no
- * chain of f32 additions longer than CHAIN, regions of a part, or parts. */
+ * chain of f32 additions longer than CHAIN, regions of a part, or parts. The
+ * batch is part of the shapes: these are sums over it.
+ *
+ * Where every channel is alone, depthwise.h does the work. */
 #ifndef SEG_WGRAD_H
 #define SEG_WGRAD_H
 #include "pool.h"
@@ -24,7 +27,8 @@ typedef struct Wgrad {
     int threads;
 } Wgrad;
 
-/* Bytes of scratch; addresses need not be set. */
+/* Bytes of scratch; addresses need not be set. The sums of parts are the
+ * larger share of it, 32 MiB at most. */
 size_t wgrad_bytes(const Wgrad *g);
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch);
 

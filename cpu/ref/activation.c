@@ -2,8 +2,9 @@
  *
  * The curves are computed in double and rounded once. Slopes are functions of
  * the result where the row keeps it (k is y), else of the operand (k is x).
- * NaN goes through all of them: a network that diverges must not look well
- * again behind an activation. */
+ * With y kept, x may be overwritten by it; gelu and silu fall and rise again,
+ * so y does not say where x was. NaN goes through all of them: a network that
+ * diverges must not look well again behind an activation. */
 #include "elementwise.h"
 #include "logistic.h"
 
@@ -95,7 +96,8 @@ static double silu_slope(const Attr *a, double x)
     return logistic(x) * (1 + x * logistic(-x));
 }
 
-// what each row keeps, and the rough cost of an element
+// what each row keeps (as its KEEP_ flag in ops.def), and the rough cost of
+// an element
 ELEMENTWISE(relu, c->y, 1)
 ELEMENTWISE(leaky_relu, c->y, 1)
 ELEMENTWISE(sigmoid, c->y, 16)

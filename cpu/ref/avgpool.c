@@ -1,7 +1,8 @@
 /* avgpool.c -- mean of each window.
  *
  * The divisor is the size of the window, or (count_all 0) the number of its
- * elements that lie inside the image. */
+ * elements that lie inside the image: PyTorch's count_include_pad. Padding
+ * counts as 0 in the sum either way. */
 #include "window.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
@@ -9,9 +10,10 @@ enum { BLOCK = 64 }; // channels summed at a time, on the stack
 typedef struct Job {
     const Call *c;
     Window win;
-    Dims x, y;
+    Dims x, y; // extents of operand and result
 } Job;
 
+/* Of operand 0 only extents: backward its numbers may be gone. */
 static Job job_of(const Call *c)
 {
     return (Job){c, op_window(c->attr, NULL), c->x[0]->dim, c->y->dim};
@@ -52,7 +54,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     for (int64_t row = from; row < to; row++) {
         Place p = place(j->y, row);
         real *y = values(j->c->y) + row * j->y.c;
-        double count = divisor(j, p);
+        double count = divisor(j, p); // >= 1: padding is below the kernel
         for (int64_t c0 = 0; c0 < j->y.c; c0 += BLOCK) {
             int64_t nc = least(BLOCK, j->y.c - c0);
             double sum[BLOCK] = {0};
@@ -62,7 +64,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Operand elements (n,d,h,w): their share of each window they lie in. */
+/* Operand elements (n,d,h,w): their share of each window they lie in. The
+ * divisor is that of the window's own result, found again for each tap. */
 static void bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -11,16 +11,17 @@ typedef double SlopeFn(double dy, double a, double b);
 
 typedef struct Job {
     const Call *c;
-    View a, b;
-    ValueFn *value;
-    SlopeFn *slope;
+    View a, b;      // operands 0 and 1, seen as the result
+    ValueFn *value; // forward
+    SlopeFn *slope; // backward, of `operand`
     int operand;
 } Job;
 
 /* Channels of a row of the gradient that are summed together. */
 enum { BLOCK = 64 };
 
-/* Rows of y; View takes care of who is repeated. */
+/* Rows of y; View takes care of who is repeated. The four functions are called
+ * through a pointer, an element each: equal extents of add have a fast row. */
 static void value_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -33,6 +34,7 @@ static void value_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* y = value(a, b), row by row. */
 static bool broadcast_fwd(const Call *c, ValueFn *value)
 {
     Dims s = c->y->dim;
@@ -63,12 +65,15 @@ typedef struct Span {
     int32_t from, to;
 } Span;
 
+/* Where `all` results came from one place of the operand, all of them. */
 static Span span(int32_t own, int32_t all, int32_t place)
 {
     return own == all ? (Span){place, place + 1} : (Span){0, all};
 }
 
-/* An item is a row of the gradient, or BLOCK channels of it. */
+/* An item is a row of the gradient, or BLOCK channels of it. Where an operand
+ * was repeated everywhere (a bias) this is few items, hence few threads: the
+ * price of sums with one order and no scratch. */
 static void slope_items(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -117,7 +122,8 @@ static bool broadcast_bwd(const Call *c, SlopeFn *const slope[2])
 
 // -- the four rows -----------------------------------------------------------
 
-/* name, result, parts of the two gradients */
+/* name, result, parts of the two gradients; a quotient's second is
+ * -dy y / b, written with what the row keeps, its operands */
 #define BROADCAST(name, result, part0, part1)                     \
     static double name##_value(double a, double b)                \
     {                                                             \

@@ -1,4 +1,8 @@
-/* concat.c -- the channels of up to six operands, one after the other. */
+/* concat.c -- the channels of up to six operands, one after the other.
+ *
+ * Operand 0's channels come first (`a .. b` in a recipe). Operands are dense
+ * from 0 on: the first absent one ends the list. All have the same
+ * positions, by the rule for shapes; so a row of y is a row of each. */
 #include "plain.h"
 
 /* One row of y after the other, each from a row of every operand. */

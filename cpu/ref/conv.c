@@ -9,6 +9,8 @@ static Corr corr_of(const Call *c)
     return corr_make(c, op_window(c->attr, c->x[1]), c->x[0]->dim, c->y->dim);
 }
 
+/* Scratch for the gradient of the bias only; the other sums belong to one
+ * task each. */
 Space KERNEL(conv_space)(const Call *c)
 {
     return (Space){.bwd = c->dx[2] ? corr_bias_bytes(c->y->dim) : 0};
@@ -22,6 +24,7 @@ bool KERNEL(conv_fwd)(const Call *c)
     return true;
 }
 
+/* Each product of corr.h but the one that was the forward run. */
 bool KERNEL(conv_bwd)(const Call *c)
 {
     Corr r = corr_of(c);

@@ -13,6 +13,8 @@ enum {
     BLOCK_W = 8,  // positions that share a load of the weights
 };
 
+/* One product: which of these is the result, `out`, and which are NULL is
+ * said by who makes it. */
 typedef struct Job {
     const Corr *r;
     const real *image, *grid, *w, *bias;
@@ -45,7 +47,8 @@ static double window_dot(const Corr *r, const real *x, const real *w, Taps td,
     return sum;
 }
 
-/* Rows (n,d,h) of the grid. */
+/* Rows (n,d,h) of the grid. A filter goes over a whole row of positions
+ * before the next one comes: its weights stay in the first cache. */
 static void gather_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -80,7 +83,9 @@ void corr_gather(const Corr *r, const real *image, const real *w,
 
 // -- spread ------------------------------------------------------------------
 
-/* Image positions `w0` .. w0+count-1 of row p, channels a0 .. a0+na-1 of
+/* The sum is turned around: each image element asks which grid positions see
+ * it, so nothing is added to twice and no task writes another's elements.
+ * Image positions `w0` .. w0+count-1 of row p, channels a0 .. a0+na-1 of
  * group `group`. */
 static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
                          int64_t group, int64_t a0, int64_t na)
@@ -88,7 +93,7 @@ static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
     const Corr *r = j->r;
     const Window *g = &r->win;
     int64_t taps = window_taps(g), c0 = group * r->a + a0;
-    double sum[BLOCK_W][BLOCK_A] = {{0}};
+    double sum[BLOCK_W][BLOCK_A] = {{0}}; // 4 KiB: the first cache
     for (int64_t k = 0; k < taps; k++) {
         int64_t kk[3];
         tap_split(g, k, kk);
@@ -136,7 +141,8 @@ void corr_spread(const Corr *r, const real *grid, const real *w,
 
 // -- weights -----------------------------------------------------------------
 
-/* w of grid channels b0 .. b0+nb-1, tap k, channels a0 .. a0+na-1. */
+/* Sum over all samples and positions for one small block of weights:
+ * w of grid channels b0 .. b0+nb-1, tap k, channels a0 .. a0+na-1. */
 static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
                           int64_t a0, int64_t na)
 {
@@ -144,6 +150,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
     const Window *g = &r->win;
     int64_t kk[3], from[3], to[3], taps = window_taps(g);
     tap_split(g, k, kk);
+    // extents d, h, w follow each other in Dims
     const int32_t *count = &r->grid.d, *size = &r->image.d;
     for (int i = 0; i < 3; i++)
         seen_through(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
@@ -199,11 +206,13 @@ void corr_weights(const Corr *r, const real *image, const real *grid, real *w,
 
 // -- bias --------------------------------------------------------------------
 
+/* A matrix of rows of `width` numbers. */
 typedef struct Columns {
     const real *x;
     int64_t width;
 } Columns;
 
+/* SumFn: rows from .. to-1, added column by column. */
 static void add_rows(void *ctx, int64_t set, int64_t from, int64_t to,
                      double *sum)
 {

@@ -20,12 +20,13 @@
 #include "plain.h"
 
 typedef struct Corr {
-    const Call *c;
+    const Call *c; /* for its pool */
     Window win;
     Dims image, grid;
     int32_t a, b; /* channels of one group of the image and of the grid */
 } Corr;
 
+/* Extents are those that the rule for shapes has checked. */
 static inline Corr corr_make(const Call *c, Window win, Dims image, Dims grid)
 {
     return (Corr){.c = c,

@@ -16,6 +16,7 @@ typedef struct Job {
     double ignore, factor; /* dy / M */
 } Job;
 
+/* A Job without its factor, which only the backward run has. */
 static Job job_of(const Call *c)
 {
     return (Job){c, loss_views(c), c->attr->cross_entropy.ignore, 0};
@@ -28,12 +29,14 @@ static double counted(const Job *j, int64_t row)
     return m == 0 || *view_row(&j->views.t, row) == j->ignore ? 0 : m;
 }
 
-/* -1 when it is none. Only for rows that count: elsewhere the target may be
- * anything. */
+/* -1 when it is none: outside 0 .. C-1, NaN, or between two classes, as an
+ * interpolated mask has it. Only for rows that count: elsewhere the target
+ * may be anything. */
 static int true_class(const Job *j, int64_t row)
 {
     double t = *view_row(&j->views.t, row);
-    return t >= 0 && t < j->views.x.c ? (int)t : -1;
+    // the range first: only then is the conversion defined
+    return t >= 0 && t < j->views.x.c && t == (int)t ? (int)t : -1;
 }
 
 /* q of the true class; a weight a position has one channel, step 0. */
@@ -72,6 +75,7 @@ static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
         const real *x = values(j->c->x[0]) + row * classes;
         int t = true_class(j, row);
         double w = t < 0 ? 0 : m * weight_of(j, row, t);
+        // no class: seen by the forward run, whatever is added after it
         if (t < 0) sum[0] = NAN;
         if (w != 0) sum[0] += w * row_loss(x, classes, t);
         sum[1] += m;
@@ -86,13 +90,16 @@ static void count_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     for (int64_t row = from; row < to; row++) *sum += counted(ctx, row);
 }
 
+/* Sums only; nothing is saved. */
 Space KERNEL(cross_entropy_space)(const Call *c)
 {
     int64_t n = rows(c->x[0]->dim);
     return (Space){.fwd = sum_bytes(1, n, 2), .bwd = sum_bytes(1, n, 1)};
 }
 
-/* The first counted target that is no class, if there is one. */
+/* The first counted target that is no class, if there is one. Walked only
+ * after a NaN, which may as well have come from the logits: then all targets
+ * are classes, and the NaN is the loss. */
 static bool check_classes(const Job *j)
 {
     for (int64_t row = 0, n = rows(j->views.x); row < n; row++)
@@ -122,6 +129,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     for (int64_t row = from; row < to; row++) {
         const real *x = values(j->c->x[0]) + row * classes;
         real *dx = values(j->c->dx[0]) + row * classes;
+        // m becomes the factor of the whole row: m q / M dy
         double m = counted(j, row), max = 0, sum = 1;
         int t = m == 0 ? 0 : true_class(j, row);
         if (m != 0) m *= weight_of(j, row, t) * j->factor;

@@ -47,7 +47,8 @@ static Region region_of(const Attr *a)
 #undef OVERLAP
 }
 
-/* What fwd leaves for bwd: (N,C) coefficients and one factor. */
+/* What fwd leaves for bwd: (N,C) coefficients and one factor. Two numbers a
+ * class instead of its sums: the backward run need not know the formula. */
 typedef struct Coef {
     double a, b; /* dL/ds = m q (a t + b) */
 } Coef;
@@ -61,6 +62,8 @@ typedef struct Job {
     const Coef *coef;
 } Job;
 
+/* One target channel against several logits holds numbers; against one logit
+ * it is that channel. */
 static Job job_of(const Call *c)
 {
     Job j = {.c = c, .views = loss_views(c), .region = region_of(c->attr)};
@@ -82,6 +85,7 @@ static bool row_open(const Job *j, int64_t row, Row *r)
     r->t = view_row(&s->t, row);
     r->m = view_row(&s->m, row);
     r->q = view_row(&s->q, row);
+    // the largest logit is taken along, and is NaN-safe: exp shows the NaN
     r->max = r->x[0], r->sum = 0;
     bool counts = false;
     for (int i = 0; i < s->x.c; i++) {
@@ -117,11 +121,13 @@ static double row_weight(const Job *j, const Row *r, int i)
 /* Sums of a sample: I, P, T of each class, then those of bce and the mask. */
 enum { SUM_I, SUM_P, SUM_T, SUMS };
 
+/* Sums of one sample: SUMS a class, then bce and the mask. */
 static int64_t sums_width(Dims x)
 {
     return SUMS * (int64_t)x.c + 2;
 }
 
+/* SumFn: a set is a sample, an item a position. */
 static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
                        double *sum)
 {
@@ -150,7 +156,8 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
     }
 }
 
-/* Score of one class and its derivatives by I and P. */
+/* Score of one class and its derivatives by I and P, from top / bottom:
+ * dS = (d top - S d bottom) / bottom. */
 static double score(const Region *g, const double *sum, Coef *slope)
 {
     double rest = g->r - g->alpha - g->beta;
@@ -158,19 +165,23 @@ static double score(const Region *g, const double *sum, Coef *slope)
     double bottom = rest * sum[SUM_I] + g->alpha * sum[SUM_P] +
                     g->beta * sum[SUM_T] + g->eps;
     *slope = (Coef){0};
+    // nothing predicted, nothing true, no eps: as right as can be, and flat
     if (bottom == 0) return 1;
     slope->a = (g->r - top / bottom * rest) / bottom;
     slope->b = -top / bottom * g->alpha / bottom;
     return top / bottom;
 }
 
-/* 1 - mean score; coef (groups,C) becomes dL/dI, dL/dP. */
+/* 1 - mean score; coef (groups,C) becomes dL/dI, dL/dP. `groups` is the
+ * number of samples, or 1 when sums are over the batch. Classes that do not
+ * count (background; empty ones when skipped) have coefficients 0, and where
+ * none counts the loss is 0. */
 static double overlap_loss(const Region *g, const double *sums, int64_t groups,
                            Dims x, Coef *coef)
 {
     int64_t count = 0;
     double total = 0;
-    int first = x.c > 1 && !g->background;
+    int first = x.c > 1 && !g->background; // class 0 is the background
     for (int64_t k = 0; k < groups; k++) {
         for (int i = 0; i < x.c; i++) {
             const double *sum = sums + k * sums_width(x) + SUMS * i;
@@ -188,6 +199,7 @@ static double overlap_loss(const Region *g, const double *sums, int64_t groups,
     return g->dice * (1 - total / (double)count);
 }
 
+/* Saved: Coef (N,C), then the factor of bce. */
 static Space region_space(const Call *c)
 {
     Dims x = c->x[0]->dim;
@@ -213,7 +225,7 @@ static bool region_fwd(const Call *c)
         mask += sums[n * width + width - 1];
     }
     if (!j.region.per_sample) {
-        groups = 1;
+        groups = 1; // samples are added up into the first one's sums
         for (int64_t n = 1; n < x.n; n++)
             for (int64_t i = 0; i < width; i++) sums[i] += sums[n * width + i];
     }
@@ -238,6 +250,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
         real *dx = values(j->c->dx[0]) + row * dim.c;
         Row r;
         bool counts = row_open(j, row, &r);
+        // sigmoid: dx = g s (1 - s);
         // softmax: dx_i = s_i (g_i - sum_k g_k s_k), g = dL/ds
         double mean = 0;
         for (int i = 0; counts && dim.c > 1 && i < dim.c; i++) {
@@ -260,6 +273,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* One walk over x: all it needs of the sums has been saved. */
 static bool region_bwd(const Call *c)
 {
     double dy = loss_seed(c);
@@ -272,6 +286,7 @@ static bool region_bwd(const Call *c)
     return true;
 }
 
+/* The three kernels of a row; region_of() tells the rows apart. */
 #define REGION_LOSS(name)                     \
     Space KERNEL(name##_space)(const Call *c) \
     {                                         \

@@ -18,10 +18,12 @@ typedef struct Job {
     bool fresh;
     float p;
     double factor;
-    int64_t draws, blocks; /* of a sample */
+    int64_t draws, blocks; /* of a sample: elements or channels; by DRAWS */
 } Job;
 
-/* factor[0 .. DRAWS-1]: what the draws of block number `item` multiply by. */
+/* The counters of the generator are what the header says and nothing else, so
+ * any thread may draw any block, in any order, twice.
+ * factor[0 .. DRAWS-1]: what the draws of block number `item` multiply by. */
 static void draw(const Job *j, int64_t item, double factor[DRAWS])
 {
     Rng r = {.seed = j->c->step->seed,
@@ -35,6 +37,7 @@ static void draw(const Job *j, int64_t item, double factor[DRAWS])
         factor[i] = rng_unit(word[i]) >= j->p ? j->factor : 0;
 }
 
+/* One element, in either direction. */
 static void apply(const Job *j, int64_t i, double factor)
 {
     // what is dropped is gone, even when it is not finite
@@ -72,6 +75,7 @@ static void drop_channels(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* Evaluation: nothing is dropped and nothing scaled. */
 static void copy(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -91,6 +95,7 @@ static bool drop(const Call *c, const Tensor *from, const Tensor *to,
         return true;
     }
     j.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
+    // infinite for p = 1, when no draw is kept and so none is multiplied
     j.factor = 1 / (1 - (double)j.p);
     j.draws = spatial ? s.c : positions(s) * s.c;
     j.blocks = ceil_div(j.draws, DRAWS);

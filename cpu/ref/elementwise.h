@@ -8,7 +8,9 @@
 
 /* The kernels of a row `name` with name_value(attr, x), its result, and
  * name_slope(attr, k), its derivative, where k is what the row keeps: `kept`
- * is c->x[0] or c->y. `cost` in multiply-adds an element. */
+ * is c->x[0] or c->y. `cost` in multiply-adds an element, which decides only
+ * how many elements a task has. A row that may run in place keeps y or nothing,
+ * because then its x is gone. */
 #define ELEMENTWISE(name, kept, cost)                                       \
     static void name##_values(void *ctx, int64_t from, int64_t to)          \
     {                                                                       \

@@ -1,9 +1,12 @@
 /* flatten.c -- a sample in user order, (C,D,H,W), along one axis of channels:
  * y[n, c P + p] = x[n, p, c] with P positions. A weight that PyTorch trained
- * behind its flatten then fits. One item is one channel of one sample. */
+ * behind its flatten then fits. One item is one channel of one sample.
+ *
+ * The only row whose result is in the order of the user and not of memory;
+ * with one position or one channel both orders are the same. */
 #include "plain.h"
 
-/* y is written in order, x read with a stride of C. */
+/* Forward: y is written in order, x read with a stride of C. */
 static void gather(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;

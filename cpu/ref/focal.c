@@ -7,6 +7,7 @@
  * object detection". */
 #include "loss.h"
 
+/* The loss of what is true. */
 static double f(double gamma, double u)
 {
     return pow(logistic(-u), gamma) * softplus(-u);
@@ -23,9 +24,11 @@ static double df(double gamma, double u)
 static double weight(const Attr *a, bool truth)
 {
     double alpha = a->focal.alpha;
+    // negative stands for "no weights": 0 is one
     return alpha < 0 ? 1 : truth ? alpha : 1 - alpha;
 }
 
+/* l: both cases, weighted by the target. */
 static double focal_value(const Attr *a, double x, double t)
 {
     double gamma = a->focal.gamma;
@@ -33,6 +36,7 @@ static double focal_value(const Attr *a, double x, double t)
            (1 - t) * weight(a, false) * f(gamma, -x);
 }
 
+/* dl/dx; u is -x in the second case, hence its sign. */
 static double focal_slope(const Attr *a, double x, double t)
 {
     double gamma = a->focal.gamma;

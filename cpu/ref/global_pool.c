@@ -1,11 +1,12 @@
 /* global_pool.c -- mean or largest element over all positions.
  *
  * y[n,c] over x[n,p,c]. The position that was largest (int64, the first of
- * equal ones; a NaN wins) is saved for the backward run. One task per sample
- * and block of channels, each summing in the order of positions. */
+ * equal ones; a NaN wins, the last at that) is saved for the backward run.
+ * One item a sample and block of channels, each summing in the order of
+ * positions: no partial sums, and no more threads than there are items. */
 #include "plain.h"
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64 }; // channels of a task, summed on the stack
 
 /* Item i is a block of channels of one sample; returns its first element in
  * a row of x, sets the sample and the number of channels. */
@@ -17,6 +18,7 @@ static int64_t block_of(Dims x, int64_t i, int64_t *n, int64_t *nc)
     return c0;
 }
 
+/* fn over all (sample, block of channels). */
 static void run_blocks(const Call *c, RangeFn *fn)
 {
     Dims x = c->x[0]->dim;
@@ -24,6 +26,7 @@ static void run_blocks(const Call *c, RangeFn *fn)
               fn, (void *)c);
 }
 
+/* Forward: y = sum / P. */
 static void mean_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -40,6 +43,7 @@ static void mean_blocks(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* Forward: the largest and where it was; `where` is Space.saved. */
 static void max_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -51,6 +55,7 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
         int64_t *where = (int64_t *)c->saved + n * s.c + c0;
         for (int64_t k = 0; k < nc; k++) y[k] = x[k], where[k] = 0;
         for (int64_t p = 1; p < positions(s); p++) {
+            // without branches, for vectors; v != v is NaN
             for (int64_t k = 0; k < nc; k++) {
                 real v = x[p * s.c + k];
                 bool wins = v > y[k] || v != v;
@@ -96,6 +101,7 @@ bool KERNEL(global_avgpool_fwd)(const Call *c)
     return true;
 }
 
+/* Backward runs go by rows: each writes its own. */
 bool KERNEL(global_avgpool_bwd)(const Call *c)
 {
     Dims s = c->x[0]->dim;
@@ -103,6 +109,7 @@ bool KERNEL(global_avgpool_bwd)(const Call *c)
     return true;
 }
 
+/* A position may be beyond 2^31: int64. */
 Space KERNEL(global_maxpool_space)(const Call *c)
 {
     return (Space){.saved = (size_t)numel(c->y->dim) * sizeof(int64_t)};

@@ -7,14 +7,14 @@
 #define SEG_LOGISTIC_H
 #include <math.h>
 
-/* 1 / (1 + exp(-x)). */
+/* 1 / (1 + exp(-x)); small results keep their digits, as e does. */
 static inline double logistic(double x)
 {
     double e = exp(-fabs(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 
-/* log(1 + exp(x)) = -log(logistic(-x)). */
+/* log(1 + exp(x)) = -log(logistic(-x)): x for large x, exp(x) for small. */
 static inline double softplus(double x)
 {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));

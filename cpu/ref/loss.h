@@ -16,11 +16,13 @@
 /* l or dl/dx of one element. */
 typedef double ElementFn(const Attr *a, double x, double t);
 
+/* Target, mask and weight, each seen as x is. */
 typedef struct LossViews {
     View t, m, q;
     Dims x;
 } LossViews;
 
+/* Views of operands 1..3; an absent mask or weight is 1. */
 static inline LossViews loss_views(const Call *c)
 {
     Dims x = c->x[0]->dim;
@@ -49,6 +51,7 @@ static inline double cross_slope(double pos_weight, double x, double t)
 
 // -- the sum of the mask -----------------------------------------------------
 
+/* SumFn. */
 static inline void mask_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
                               double *sum)
 {
@@ -57,6 +60,7 @@ static inline void mask_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     for (int64_t i = from; i < to; i++) *sum += m[i];
 }
 
+/* Scratch of mask_sum. */
 static inline size_t mask_bytes(const Call *c)
 {
     return c->x[2] ? sum_bytes(1, numel(c->x[2]->dim), 1) : 0;
@@ -77,7 +81,7 @@ static inline double mask_sum(const Call *c, void *scratch)
 
 typedef struct MeanJob {
     const Call *c;
-    ElementFn *fn;
+    ElementFn *fn; /* the value forward, the slope backward */
     LossViews views;
     double factor; /* dy / M */
 } MeanJob;
@@ -100,9 +104,11 @@ static inline void mean_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     }
 }
 
+/* y = sum m q l / M, and 0 where nothing counts. */
 static inline bool mean_fwd(const Call *c, ElementFn *value)
 {
     MeanJob j = {.c = c, .fn = value, .views = loss_views(c)};
+    // M is out of scratch before the next sum goes in
     double total = mask_sum(c, c->scratch);
     double *sum = sum_run(c, 1, rows(j.views.x), 1, mean_chunk, &j, c->scratch);
     put(values(c->y), total != 0 ? *sum / total : 0, true);
@@ -128,6 +134,7 @@ static inline void mean_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* M is summed again: the forward run leaves nothing behind. */
 static inline bool mean_bwd(const Call *c, ElementFn *slope)
 {
     double dy = loss_seed(c);

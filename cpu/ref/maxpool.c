@@ -10,15 +10,17 @@ enum { BLOCK = 64 }; // channels summed at a time, on the stack
 typedef struct Job {
     const Call *c;
     Window win;
-    Dims x, y;
+    Dims x, y; // extents of operand and result
 } Job;
 
+/* Of operand 0 only extents: backward its numbers may be gone. */
 static Job job_of(const Call *c)
 {
     return (Job){c, op_window(c->attr, NULL), c->x[0]->dim, c->y->dim};
 }
 
-/* Look at one more tap: y, tap (C) from x (C). */
+/* Look at one more tap: y, tap (C) from x (C). x[c] != x[c] is NaN, which no
+ * comparison would let win; written without branches, for vectors. */
 static void challenge(real *y, int32_t *tap, const real *x, int32_t k,
                       int64_t channels)
 {
@@ -43,6 +45,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         real *y = values(j->c->y) + row * channels;
         int32_t *tap = (int32_t *)j->c->saved + row * channels;
         for (int64_t c = 0; c < channels; c++) y[c] = (real)-INFINITY;
+        // a window of -inf only still has a winner: its first tap inside
         for (int64_t c = 0; c < channels; c++)
             tap[c] = (int32_t)((td.from * k[1] + th.from) * k[2] + tw.from);
         for (int64_t kd = td.from; kd < td.to; kd++)
@@ -56,7 +59,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Operand elements (n,d,h,w): those results that they won. */
+/* Operand elements (n,d,h,w): those results that they won. Windows may
+ * overlap, so an element asks every window that sees it. */
 static void bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

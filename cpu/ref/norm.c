@@ -16,14 +16,17 @@
  *
  * Backward, with u = dy * gamma, z = (x - mean) * rstd and bars for means over
  * a set and group: dx = rstd * (u - bar(u) - z bar(u z)); dgamma and dbeta are
- * the sums of dy z and dy. */
+ * the sums of dy z and dy. With given statistics dx = rstd * u.
+ *
+ * Every sum is in double over chunks of rows (sum_run), whatever `real` is.
+ * layer_norm has one set a row: its sets are cheap and many. */
 #include "plain.h"
 
 /* Statistics are worked on spread out to (sets, C) doubles in scratch, so
  * that inner loops run over channels; sums of sum_run follow them there. */
 typedef struct Norm {
     const Call *c;
-    int64_t sets, rows, groups, channels;
+    int64_t sets, rows, groups, channels; // rows: of a set
     double eps;
     bool given;          // statistics come from outside (evaluation)
     double *mean, *rstd; // (sets, channels)
@@ -31,6 +34,8 @@ typedef struct Norm {
     double *share;       // bwd: (sets, 2, channels): bar(u), bar(u z)
 } Norm;
 
+/* The row of the table above that this call is, and the layout of scratch:
+ * mean, rstd (sets, C), then the sums. */
 static Norm norm_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
@@ -61,6 +66,7 @@ static Norm norm_of(const Call *c)
     return m;
 }
 
+/* sum_run overwrites `sums` each time; what is needed later is copied out. */
 static Space space_of(const Call *c)
 {
     Norm m = norm_of(c);
@@ -73,6 +79,7 @@ static Space space_of(const Call *c)
     return s;
 }
 
+/* Row `row` of set `set` of a tensor like the operand. */
 static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
                           int64_t row)
 {
@@ -81,6 +88,7 @@ static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
 
 // -- statistics --------------------------------------------------------------
 
+/* SumFn: x. */
 static void add_values(void *ctx, int64_t set, int64_t from, int64_t to,
                        double *sum)
 {
@@ -89,6 +97,7 @@ static void add_values(void *ctx, int64_t set, int64_t from, int64_t to,
         axpy(sum, 1, row_of(m, m->c->x[0], set, i), m->channels);
 }
 
+/* SumFn: squares of distances from the mean, which is known by now. */
 static void add_squares(void *ctx, int64_t set, int64_t from, int64_t to,
                         double *sum)
 {
@@ -106,6 +115,7 @@ static void add_squares(void *ctx, int64_t set, int64_t from, int64_t to,
 static void group_means(const Norm *m, double *v, int64_t stride)
 {
     int64_t per = m->channels / m->groups;
+    // channels of a group stand side by side
     for (int64_t i = 0; i < m->sets * m->groups; i++) {
         double *g = v + i / m->groups * stride + i % m->groups * per, sum = 0;
         for (int64_t c = 0; c < per; c++) sum += g[c];
@@ -131,6 +141,7 @@ static void move_running(const Norm *m, const double *var)
 static void measure(const Norm *m)
 {
     const Call *c = m->c;
+    // per: channels of a group, which share their statistics
     int64_t all = m->sets * m->channels, per = m->channels / m->groups;
     const double *sums = sum_run(c, m->sets, m->rows, m->channels, add_values,
                                  (void *)m, m->sums);
@@ -138,6 +149,7 @@ static void measure(const Norm *m)
     group_means(m, m->mean, m->channels);
     sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, (void *)m,
                    m->sums);
+    // rstd holds the variance for a while
     memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
     group_means(m, m->rstd, m->channels);
     if (call_op(c) == OP_batch_norm) move_running(m, m->rstd);
@@ -150,7 +162,8 @@ static void measure(const Norm *m)
     }
 }
 
-/* mean and rstd from `saved`. */
+/* mean and rstd from `saved`, spread out to channels again: they were rounded
+ * to `real`, so the backward run of float is that of float statistics. */
 static void recall(const Norm *m)
 {
     int64_t per = m->channels / m->groups;
@@ -161,7 +174,7 @@ static void recall(const Norm *m)
     }
 }
 
-/* mean and rstd from the running statistics. */
+/* mean and rstd from the running statistics: evaluation. One set. */
 static void adopt(const Norm *m)
 {
     const real *mean = values(m->c->x[3]), *var = values(m->c->x[4]);
@@ -173,6 +186,7 @@ static void adopt(const Norm *m)
 
 // -- forward -----------------------------------------------------------------
 
+/* Rows of all sets, one after the other. gamma and beta come together. */
 static void fwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Norm *m = ctx;
@@ -238,6 +252,7 @@ static void put_affine(const Norm *m, const double *sums)
     }
 }
 
+/* dx of rows of all sets. */
 static void bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Norm *m = ctx;
@@ -272,8 +287,13 @@ static bool norm_bwd(const Call *c)
     put_affine(&m, m.share);
     if (!c->dx[0]) return true;
     const real *gamma = values(c->x[1]);
+    // given statistics are constants and share nothing; 0 is said and not
+    // computed, so that a sum that is not finite stays outside
     for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)
-        m.share[i] *= m.given ? 0 : gamma ? gamma[i % m.channels] : 1;
+        if (m.given)
+            m.share[i] = 0;
+        else if (gamma)
+            m.share[i] *= gamma[i % m.channels];
     group_means(&m, m.share, 2 * m.channels);
     group_means(&m, m.share + m.channels, 2 * m.channels);
     range_run(c, m.sets * m.rows, m.channels, bwd_rows, &m);

@@ -15,7 +15,7 @@ enum { BLOCK = 64 };
 
 typedef struct Job {
     const Call *c;
-    View t, m;
+    View t, m;  // target and mask, seen as the logits
     double cut; /* logit of the threshold */
 } Job;
 
@@ -28,7 +28,9 @@ static int largest(const real *x, int n)
     return best;
 }
 
-/* An item is a block of classes of a sample. */
+/* An item is a block of classes of a sample; y has three neighbours a class:
+ * predicted and true, predicted, true. A class number that is none of 0 .. C-1
+ * is true of no class. */
 static void count_items(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

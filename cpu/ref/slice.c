@@ -14,7 +14,7 @@ typedef struct Job {
     bool fresh;
 } Job;
 
-/* By rows of the small block `to`. */
+/* By rows of the small block `to`: forward of slice, backward of pad. */
 static void cut_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -28,12 +28,14 @@ static void cut_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* 0 <= i < extent. */
 static bool inside(int i, int extent)
 {
     return i >= 0 && i < extent;
 }
 
-/* By rows of the large block `to`, so that each is written by one task. What
+/* Forward of pad, backward of slice.
+ * By rows of the large block `to`, so that each is written by one task. What
  * is outside gets the fill, unless gradients are added: it gets none. */
 static void embed_rows(void *ctx, int64_t from, int64_t to)
 {
@@ -51,6 +53,7 @@ static void embed_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
+/* Either direction of either row: `from` to `to`, which nobody may want. */
 static bool run(const Call *c, RangeFn *fn, const Tensor *from,
                 const Tensor *to, bool fresh)
 {

@@ -5,7 +5,8 @@
  * exponential overflows; dx_c = y_c (dy_c - sum_k dy_k y_k). */
 #include "plain.h"
 
-/* Three walks over a row: its largest, the sum, the results. */
+/* Three walks over a row: its largest, the sum, the results. The exponential
+ * is taken twice: one kept in y would be rounded before it is divided. */
 static void softmax_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;

@@ -3,7 +3,10 @@
  * Elements are independent. Numbers that hold for all elements are computed
  * in double; the arithmetic on elements is in `real` and in PyTorch's order
  * for one tensor, so that curves compare. Their factors are rounded to `real`
- * once, as PyTorch rounds a Python number that meets a float tensor. */
+ * once, as PyTorch rounds a Python number that meets a float tensor.
+ *
+ * Bound by memory (adam: four loads, three stores a number), so plain loops
+ * serve `cpu`, too: the compiler finds their vectors. */
 #include "plain.h"
 
 /* What an update multiplies by, rounded. */
@@ -14,6 +17,8 @@ typedef struct Factors {
     bool nesterov, first;
 } Factors;
 
+/* One update of one parameter: value, gradient and buffers of u->count
+ * numbers; a task is TASK_COST neighbours. */
 typedef struct Job {
     const Update *u;
     Factors f;
@@ -66,6 +71,7 @@ static Factors factors_of(const Update *u)
         f.nesterov = optim_hyper(o, "nesterov") != 0;
         return f;
     }
+    // the rest is adam and adamw; t counts from 1
     double beta1 = optim_hyper(o, "beta1"), beta2 = optim_hyper(o, "beta2");
     double t = (double)u->step;
     f.beta1 = (real)beta1, f.rest1 = (real)(1 - beta1);
@@ -111,7 +117,8 @@ typedef struct SquareJob {
     double sum[PARTS];
 } SquareJob;
 
-/* Part number `task`, with dot's fixed lanes. */
+/* Part number `task`, with dot's fixed lanes; in double, as squares of floats
+ * would overflow long before their root does. */
 static void square_task(void *ctx, int64_t task, int thread)
 {
     SquareJob *j = ctx;
@@ -121,6 +128,7 @@ static void square_task(void *ctx, int64_t task, int thread)
         dot(j->x + from, j->x + from, least(j->grain, j->count - from));
 }
 
+/* For clipping by the norm of all gradients. */
 bool KERNEL(sum_squares)(void *dev, const void *x, int64_t count, double *out)
 {
     SquareJob j = {.x = x, .count = count};

@@ -4,15 +4,16 @@
  * the source coordinate (p + 1/2) / f - 1/2, clamped to the image, or with
  * `align` at p (X-1)/(Y-1), and mixes the positions on its two sides. The
  * backward runs gather: each operand position asks which results it had a
- * share in, so nothing is added to twice. */
+ * share in, so nothing is added to twice. Coordinates are computed in double
+ * by the same function in both directions. */
 #include "plain.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
 
 typedef struct Job {
     const Call *c;
-    Dims x, y;
-    int64_t f[3];
+    Dims x, y;    // extents of operand and result
+    int64_t f[3]; // factors of d, h, w: y = x f
     bool linear, align;
 } Job;
 
@@ -32,6 +33,8 @@ typedef struct Mix {
     double w[2];
 } Mix;
 
+/* What result p of an axis is made of. The second index is clamped, where its
+ * weight is 0 or the image ends. */
 static Mix mix_at(const Job *j, int axis, int64_t p)
 {
     int64_t size = (&j->x.d)[axis], count = (&j->y.d)[axis], f = j->f[axis];
@@ -52,7 +55,9 @@ static double share(const Job *j, int axis, int64_t p, int64_t q)
     return (m.i[0] == q ? m.w[0] : 0) + (m.i[1] == q ? m.w[1] : 0);
 }
 
-/* Results from .. to-1 of an axis are all in which q can have a share. */
+/* Results from .. to-1 of an axis are all in which q can have a share: those
+ * whose source coordinate is less than 1 away from q, rounded outwards;
+ * share() has the last word. */
 static void reach(const Job *j, int axis, int64_t q, int64_t *from, int64_t *to)
 {
     int64_t size = (&j->x.d)[axis], count = (&j->y.d)[axis], f = j->f[axis];
@@ -76,6 +81,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t c0 = 0; c0 < j->y.c; c0 += BLOCK) {
             int64_t nc = least(BLOCK, j->y.c - c0);
             double sum[BLOCK] = {0};
+            // the corners of a cell; nearest has one of weight 1
             for (int k = 0; k < 8; k++) {
                 int a = k >> 2, b = k >> 1 & 1, e = k & 1;
                 double weight = d.w[a] * h.w[b] * w.w[e];

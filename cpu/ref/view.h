@@ -10,13 +10,14 @@
 
 typedef struct View {
     const real *data;
-    Dims dim, whole;
-    bool flat;    /* every row of the whole has one of its own */
-    int64_t step; /* between channels: 1, or 0 for one channel */
+    Dims dim, whole; /* own extents (or 1), and what is walked over */
+    bool flat;       /* every row of the whole has one of its own */
+    int64_t step;    /* between channels: 1, or 0 for one channel */
 } View;
 
-static const real view_one = 1;
+static const real view_one = 1; /* an absent operand */
 
+/* t, or NULL for 1 everywhere, seen as `whole`. */
 static inline View view_of(const Tensor *t, Dims whole)
 {
     View v = {.data = &view_one, .dim = {1, 1, 1, 1, 1}, .whole = whole};
@@ -35,6 +36,7 @@ static inline const real *view_place(const View *v, Place p)
                         s.h > 1 ? p.h : 0, s.w > 1 ? p.w : 0);
 }
 
+/* Address of row number `row` of the whole. */
 static inline const real *view_row(const View *v, int64_t row)
 {
     // rows come by the million: spare the divisions where there is a choice

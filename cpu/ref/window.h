@@ -1,7 +1,11 @@
 /* window.h -- which taps of a window meet which positions of an image.
  *
  * Along one axis (0 d, 1 h, 2 w) position p of the result sees the image at
- * p*s - lo + k*dil through tap k. Three questions can be asked of that. */
+ * p*s - lo + k*dil through tap k. Three questions can be asked of that: the
+ * taps of a position (taps_inside), the position that sees an element through
+ * a tap (seen_from), the positions that see anything through a tap
+ * (seen_through). Everything outside the image counts as zero, or in pools as
+ * absent, so the answers leave it out. */
 #ifndef SEG_WINDOW_H
 #define SEG_WINDOW_H
 #include "plain.h"
@@ -12,7 +16,8 @@ typedef struct Taps {
     int64_t first, from, to;
 } Taps;
 
-/* Of position p, in an image of `size`. Empty is from >= to. */
+/* Of position p, in an image of `size`. Empty is from >= to. The roundings
+ * are up on both ends: `to` is the first tap at or beyond `size`. */
 static inline Taps taps_inside(const Window *g, int axis, int64_t p,
                                int64_t size)
 {
@@ -25,7 +30,7 @@ static inline Taps taps_inside(const Window *g, int axis, int64_t p,
 }
 
 /* The position, of `count`, that sees image position q through tap k; -1 if
- * none. */
+ * none: q lies between two strides, before the first or after the last. */
 static inline int64_t seen_from(const Window *g, int axis, int64_t q, int64_t k,
                                 int64_t count)
 {

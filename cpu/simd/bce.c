@@ -4,7 +4,9 @@
  *     dl/dx = (1 - t) s - w t (1 - s),   s = sigmoid(x)
  *
  * with softplus(x) = max(x, 0) + log(1 + exp(-|x|)): no term overflows and
- * none cancels another. */
+ * none cancels another. Bound by arithmetic, some 40 operations and one
+ * division a vector; one vector at a time, because neighbouring ones
+ * do not depend on each other and overlap by themselves. */
 #include "explog.h"
 
 enum { RUN = 64 }; // vectors that are summed in float
@@ -15,6 +17,7 @@ INLINE V decay(V x)
     return v_exp_negative((V)((Vi)x | (Vi)v_set(-0.0f)));
 }
 
+/* l of one vector. */
 INLINE V loss(V x, V t, V weight)
 {
     V both = v_log1p_unit(decay(x)), one = v_set(1), zero = v_zero();
@@ -50,9 +53,12 @@ double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
     return all;
 }
 
+/* factor * dl/dx. s and 1 - s are each computed from exp(-|x|), so neither
+ * loses digits in its small tail. */
 INLINE V slope(V x, V t, V weight, V factor)
 {
     V e = decay(x), one = v_set(1), near = one / (one + e), far = e * near;
+    // near = 1 / (1 + e) is the larger of s and 1 - s, far the smaller
     Vi negative = x < 0;
     V s = v_select(negative, far, near), rest = v_select(negative, near, far);
     return factor * ((one - t) * s - weight * t * rest);

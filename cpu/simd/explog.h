@@ -11,11 +11,14 @@ INLINE V v_exp_negative(V x)
 {
     // NaN is the second operand, and so passes
     x = v_max(v_set(-87), x);
-    // x = n log 2 + r; adding and taking away 1.5 * 2^23 rounds to integer
+    // x = n log 2 + r, |r| <= log(2) / 2, with log 2 as a sum of two floats
+    // so that the first product is exact; adding and taking away 1.5 * 2^23
+    // rounds to integer
     V magic = v_set(12582912);
     V n = v_fma(x, v_set(1.44269504089f), magic) - magic;
     V r = v_fma(n, v_set(-0.693359375f), x);
     r = v_fma(n, v_set(2.12194440e-4f), r);
+    // exp(r) = 1 + r + r^2 p(r), p by Cephes' expf
     V p = v_set(1.9875691500e-4f);
     p = v_fma(p, r, v_set(1.3981999507e-3f));
     p = v_fma(p, r, v_set(8.3334519073e-3f));

@@ -1,10 +1,14 @@
 /* map.c -- kernels that treat every element alone: copy, sum, relu.
  *
  * An element's result does not depend on where a block begins, so any cut
- * into tasks gives the same bits. Results may be in an operand's memory. */
+ * into tasks gives the same bits. Results may be in an operand's memory: a
+ * vector is loaded before the same place is stored, and no other is read.
+ * Bound by memory, so nothing is unrolled. */
 #include "vec.h"
 
-/* y[i] = f(i-th vectors) over n elements; `value` is an expression of `i`
+/* A macro and not a function, because the expression is what differs and C
+ * has no other way to inline one.
+ * y[i] = f(i-th vectors) over n elements; `value` is an expression of `i`
  * with `get` for loads, whole or in part. */
 #define MAP(y, n, add, value)                                                \
     do {                                                                     \
@@ -19,6 +23,7 @@
             v_store_part((y) + i, (add) ? load_rest((y) + i) + v : v, rest); \
         }                                                                    \
     } while (0)
+// what `value` loads with at the end of a row; `rest` is of MAP
 #define load_rest(p) v_load_part(p, rest)
 
 void ISA_NAME(copy)(const float *x, int64_t n, float *y, bool add);
@@ -68,6 +73,7 @@ void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
 void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
                           bool add)
 {
+    // asked this way NaN in y lets dy through, as in the plain loops
 #define VALUE(load) v_select(load(y + i) <= 0, v_zero(), load(dy + i))
     if (add)
         MAP(dx, n, true, VALUE);

@@ -5,7 +5,12 @@
  * twice: the mean first, then squares of distances from it. What the rounded
  * mean misses is made good in double (bn_stats). The mean is given as a sum
  * hi + lo of two floats, so that x - mean keeps its digits where the mean is
- * large against the spread. */
+ * large against the spread.
+ *
+ * One, two or four vectors of channels are walked over all rows of the block,
+ * their sums and constants in registers; four vectors of 64 bytes are the
+ * whole row of 64 channels. Bound by the second cache or memory, not by
+ * arithmetic; with fewer channels than a vector has lanes some are idle. */
 #include "vec.h"
 
 /* Walk over the channels: `wide` whole vectors from channel c, or with
@@ -19,7 +24,8 @@
         if (c < (channels)) body(0, c, (int)((channels)-c));               \
     } while (0)
 
-/* Vectors of a step, and the j-th of them at p. */
+/* Vectors of a step, and the j-th of them at p. The shape is (wide, rest):
+ * `wide` whole vectors, or with wide == 0 one of `rest` lanes. */
 INLINE int vectors(int wide)
 {
     return wide ? wide : 1;
@@ -38,11 +44,14 @@ INLINE void set(float *p, int wide, int rest, int j, V v)
         v_store_part(p, v, rest);
 }
 
+/* Mean and squares of `lanes` channels: two looks at the block. With
+ * d = x - about the exact mean is about + bar(d), and the squares about it
+ * are sum d^2 - n bar(d)^2, where bar(d) is as small as a rounding. */
 INLINE void stats(const float *x, int64_t rows, int64_t ldx, int wide, int rest,
                   double *mean, double *m2)
 {
     V sum[4], off[4], square[4], about[4];
-    float shift[LANES], miss[LANES], m[LANES];
+    float shift[LANES], miss[LANES], m[LANES]; // about, off, square as arrays
     int n = vectors(wide), lanes = wide ? LANES : rest;
     UNROLL for (int j = 0; j < n; j++) sum[j] = off[j] = square[j] = v_zero();
     for (int64_t r = 0; r < rows; r++)
@@ -77,6 +86,7 @@ void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
 #undef BODY
 }
 
+/* y = (x - mean) scale + shift of `n` vectors of channels. */
 INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
                   int64_t ldx, int wide, int rest, float *y)
 {
@@ -107,6 +117,7 @@ void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
 #undef BODY
 }
 
+/* Sums of dy and dy (x - mean); one chain of `rows` f32 additions each. */
 INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
                  int64_t rows, int64_t ldx, int wide, int rest, double *sum,
                  double *dot)
@@ -150,6 +161,7 @@ void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
 #undef BODY
 }
 
+/* dx of `n` vectors of channels; dx may be dy. */
 INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
                   int64_t rows, int64_t ldx, int wide, int rest, float *dx,
                   bool add)

@@ -4,7 +4,12 @@
  * `high` rows (channels of dy, packed so that one pixel's rows lie together)
  * by `wide` vectors (neighbouring taps and channels of x) live in registers
  * while pixels go by. The vectors lie along the fast axis of the weights, so
- * a block is stored as it is. */
+ * a block is stored as it is.
+ *
+ * 8 x 3 vectors of sums (AVX-512), 4 x 3 in the smaller sets: a pixel costs 3
+ * loads and 8 broadcasts for 24 multiply-adds, so it is these that bound the
+ * loop as long as x and a stay in the second cache; wgrad.c sees to that.
+ * Lower blocks (1, 2, 4 rows) are for layers with fewer channels of dy. */
 #include "vec.h"
 
 enum { WIDE_MAX = OUTER_WIDE / LANES };
@@ -49,6 +54,8 @@ INLINE void block(const Outer *p, int high, int wide, bool part)
     }
 }
 
+/* The instances: every height and width, with and without a last vector that
+ * is not full. */
 typedef void Block(const Outer *p);
 
 #define BLOCK(high, wide)                             \
@@ -76,6 +83,7 @@ static Block *const blocks[WIDE_MAX][4][2] = {
     {HIGHS(ENTRY, 1)}, {HIGHS(ENTRY, 2)}, {HIGHS(ENTRY, 3)}};
 
 void ISA_NAME(outer)(const Outer *p);
+/* The instance for this height and width. */
 void ISA_NAME(outer)(const Outer *p)
 {
     int wide = (p->width + LANES - 1) / LANES;

@@ -1,7 +1,10 @@
 /* peak.c -- multiply-adds and nothing else, to know what the machine can do.
  *
  * Twelve independent sums: enough to hide the latency of the multiply-adds
- * on every processor known, and few enough for the registers of all sets. */
+ * on every processor known, and few enough for the registers of all sets.
+ * The rate of a kernel is quoted as a share of this, measured in the same
+ * run: a processor at its limit of heat or shared with others has another
+ * peak than its data sheet. */
 #include "vec.h"
 
 enum { SUMS = 12 };

@@ -8,10 +8,16 @@
  *
  * A row is cut into blocks whose heights differ by one at most, rather than
  * into full blocks and a rest: a block of one or two pixels has too few
- * independent sums to hide the latency of the multiply-adds. */
+ * independent sums to hide the latency of the multiply-adds.
+ *
+ * Bound by multiply-adds from 2 vectors of channels on. A block one vector
+ * wide and 12 pixels high loads 13 times (a broadcast is a load) for 12
+ * multiply-adds, and processors that do two of these a cycle load no more
+ * than two vectors a cycle. */
 #include "vec.h"
 
 #if LANES == 16
+// heights for 1, 2, .. vectors of channels
 enum { HIGH1 = 12, HIGH2 = 12, HIGH3 = 8, HIGH4 = 6 };
 #else
 enum { HIGH1 = 10, HIGH2 = 6 };
@@ -43,6 +49,8 @@ INLINE void block(const Product *p, int64_t from, int high, int wide)
             }
         }
     }
+    // the bias comes last: its rounding is one of the sum's size, and the
+    // loop starts from plain zeros
     V bias[WIDE_MAX];
     int last = p->co - (wide - 1) * LANES; // lanes of the last vector
     UNROLL for (int j = 0; j < wide; j++) bias[j] =
@@ -65,6 +73,8 @@ INLINE void block(const Product *p, int64_t from, int high, int wide)
     }
 }
 
+/* The instances, [wide - 1][high - 1]: each height up to the highest, because
+ * equal cuts of a row may have any. */
 typedef void Block(const Product *p, int64_t from);
 
 #define BLOCK(high, wide)                                             \
@@ -97,9 +107,11 @@ static Block *const blocks[2][HIGH_MAX] = {{UP_TO_10(ENTRY, 1)},
 static const int highest[2] = {HIGH1, HIGH2};
 #endif
 
-enum { LINE = 64 / sizeof(float) };
+enum { LINE = 64 / sizeof(float) }; // floats of a cache line
 
-/* Ask for what a block will read and write while the one before it runs. */
+/* Ask for what a block will read and write while the one before it runs: a
+ * row of the image is read in short pieces, tap after tap, a pattern that
+ * prefetchers in hardware are not made for. */
 INLINE void fetch(const Product *p, int64_t from, int64_t high)
 {
     for (int64_t i = from; i < from + high; i++) {
@@ -113,6 +125,7 @@ INLINE void fetch(const Product *p, int64_t from, int64_t high)
 }
 
 void ISA_NAME(product)(const Product *p);
+/* Equal cuts, no higher than the registers allow: 13 pixels of 12 are 7 + 6. */
 void ISA_NAME(product)(const Product *p)
 {
     int wide = (p->co + LANES - 1) / LANES;

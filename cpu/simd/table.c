@@ -1,4 +1,7 @@
-/* table.c -- the kernels of one instruction set, as a table. */
+/* table.c -- the kernels of one instruction set, as a table.
+ *
+ * Compiled once a set like the rest of this folder; simd.c (compiled once)
+ * knows the tables by name and picks one. */
 #include "vec.h"
 
 #define K(result, name, args) result ISA_NAME(name) args;

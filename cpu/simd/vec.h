@@ -6,7 +6,13 @@
  * part of a vector) is an intrinsic here.
  *
  * v_fma rounds once where the set has the instruction and twice where it has
- * not, so results of two sets differ in the last bits. */
+ * not, so results of two sets differ in the last bits.
+ *
+ * How kernels are written: a function `block` is inlined with constant shapes,
+ * its loops over them are unrolled, and arrays of V become registers. One
+ * instance a shape is called through a table or chosen by a loop. If a shape
+ * does not fit the registers, the compiler spills silently and the kernel
+ * halves its speed: look at the assembly after changing one. */
 #ifndef SEG_VEC_H
 #define SEG_VEC_H
 #include "simd.h"
@@ -17,7 +23,8 @@
 #endif
 
 /* Sizes of register blocks: see Simd. Sums take 24 of 32 registers, or 12 of
- * 16 in the smaller sets. */
+ * 16 in the smaller sets; the others hold what is loaded. At least 8 sums are
+ * needed to hide a latency of 4 cycles behind two multiply-adds a cycle. */
 #if LANES == 16
 enum { PANEL = 4 * LANES, OUTER_HIGH = 8, OUTER_WIDE = 3 * LANES };
 #else
@@ -27,6 +34,7 @@ enum { PANEL = 2 * LANES, OUTER_HIGH = 4, OUTER_WIDE = 3 * LANES };
 #define VEC_BYTES (4 * LANES)
 typedef float V __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t Vi __attribute__((vector_size(VEC_BYTES)));
+// the same in memory: any address of a float, whatever it was written as
 typedef float Vu __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t Viu
     __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
@@ -36,6 +44,7 @@ typedef int32_t Viu
 #define ISA_PASTE2(name, isa) ISA_PASTE(name, isa)
 #define ISA_PASTE(name, isa)  name##_##isa
 
+/* Shapes are constants only where the call is inlined, so it must be. */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
 
@@ -54,6 +63,7 @@ INLINE V v_zero(void)
     return (V){0};
 }
 
+/* The bits of the floats, as integers. */
 INLINE Vi v_bits(V v)
 {
     return (Vi)v;
@@ -118,6 +128,7 @@ INLINE V v_sqrt(V a)
 {
     return (V)_mm256_sqrt_ps((__m256)a);
 }
+/* All ones in the first n lanes: the mask of a part. */
 INLINE Vi v_first(int n)
 {
     return (Vi){0, 1, 2, 3, 4, 5, 6, 7} < n;
