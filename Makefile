@@ -46,7 +46,7 @@ VERSION := $(or $(shell sed -n 's/^\#define SEG_VERSION "\(.*\)".*/\1/p' \
              engine/segengine.h 2>/dev/null),0.0.0)
 
 # -- sources and objects ------------------------------------------------------
-C_SRC := $(wildcard engine/*.c cpu/*.c data/*.c)
+C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c)
 C_SRC := $(filter-out data/dicom$(if $(filter 1,$(DICOM)),_none).c,$(C_SRC))
 CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/*.cc))
 LUA_C := $(filter-out lua/main.c,$(wildcard lua/*.c))
@@ -60,7 +60,8 @@ TEST  := $(filter-out tests/embed.c,$(wildcard tests/*.c))
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
 
-IO_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter engine/% data/%,$(C_SRC))) \
+IO_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter engine/% data/%,\
+            $(filter-out engine/check/%,$(C_SRC)))) \
           $(CC_SRC:%.cc=$(BUILD)/%.o)
 LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
            $(foreach real,double float,\

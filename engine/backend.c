@@ -1,3 +1,9 @@
+/* backend.c -- from the text after --device to a backend.
+ *
+ * The backends are linked in or not (CUDA needs nvcc), so this is the one file
+ * that knows which there are. "auto" must never fail: it falls back to the
+ * CPU and hands the reason on, so that the program can say in its banner why
+ * the graphics card that somebody paid for is idle. */
 #include "backend.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +13,7 @@
 extern const Backend backend_cuda;
 #endif
 
-/* Best first: "auto" takes the first that opens. */
+/* All that this program was built with. */
 static const Backend *const backends[] = {
 #ifdef SEG_CUDA
     &backend_cuda,
@@ -16,6 +22,7 @@ static const Backend *const backends[] = {
     &backend_ref,
 };
 
+/* The backend called by the first n bytes of `name`, or NULL. */
 static const Backend *named(const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
@@ -30,6 +37,8 @@ static bool best(const Backend **be, char why[ERR_MAX])
 {
     *be = &backend_cpu;
 #ifdef SEG_CUDA
+    // opened to find out, and again by who uses it: a driver that is there may
+    // still refuse
     void *dev;
     if (backend_cuda.open(0, 0, &dev)) {
         backend_cuda.close(dev);
@@ -51,6 +60,7 @@ bool backend_find(const char *text, const Backend **be, int *device,
     *why = 0;
     *device = 0;
     if (!strcmp(text, "auto")) return best(be, why);
+    // known, but not in this build: another exit code than a misspelt name
     if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
         return fail_device("device \"%s\": this program was built without "
                            "CUDA; build it where nvcc is, or use --device cpu",

@@ -8,20 +8,23 @@
 #include "op.h"
 #include "optim.h"
 
+/* Memory of a device is only ever touched through these functions; addresses
+ * into it may be computed (base + offset) but not followed. Each of them that
+ * returns bool gives a reason with false, and a call after that is allowed. */
 typedef struct Backend {
     const char *name; /* "ref", "cpu", "cuda" */
     Dtype real;       /* F64 or F32           */
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
-    void (*close)(void *dev);
+    void (*close)(void *dev);   /* all of its memory was released before */
     int (*threads)(int wanted); /* how many open() would give */
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */
-    void (*release)(void *dev, void *p);
+    void (*release)(void *dev, void *p);                /* NULL is fine */
     bool (*upload)(void *dev, void *dst, const void *host, size_t bytes);
     bool (*download)(void *dev, void *host, const void *src, size_t bytes);
     bool (*sync)(void *dev); /* wait; report any asynchronous failure */
-    KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT];
-    SpaceFn *space[OP_COUNT]; /* NULL: wants none */
+    KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
+    SpaceFn *space[OP_COUNT];                /* NULL: wants none */
     bool (*update)(void *dev, const Update *u);
     /* out = sum of x[i]^2 over `count` reals, summed in double in an order
      * that depends on count only. */
@@ -36,6 +39,7 @@ extern const Backend backend_ref, backend_cpu;
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
 
+/* For tables made from ops.def: f where a column says yes, NULL where no. */
 #define KERNEL_yes(f) f
 #define KERNEL_no(f)  NULL
 #endif

@@ -1,8 +1,12 @@
 /* checkpoint.c -- which tensor of a file is which parameter.
  *
- * Saving and loading walk one list: every parameter, then its moments, each
- * with the name it has in a file. Loading first proves that list and file
- * agree and that every byte is sound, and only then touches the session. */
+ * Saving and loading walk one list: every parameter and its moments, each with
+ * the name it has in a file. Loading first proves that list and file agree and
+ * that every byte is sound, and only then touches the session. That reads the
+ * file three times, once from the disk and twice from its cache: the price of
+ * never holding a second copy of the weights, and of a session that is set
+ * wholly or not at all. What makes a file safe on the disk is file.c, what
+ * makes it sound is safetensors.c; here is only which tensor means what. */
 #include "checkpoint.h"
 #include <dirent.h>
 #include <errno.h>
@@ -16,12 +20,13 @@ enum { LISTED = 10 }; // names of each kind that a reason lists
 // keys that this file writes; a caller's pairs of these names are left out
 static const char *const own_keys[] = {"format", "contents", "steps"};
 
+// of moment k of a parameter; the names are those of optim.def's formulas
 static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
 
 /* One tensor of a file: a parameter's values or one of its moments. */
 typedef struct Entry {
     const char *name;
-    int param, state; // state -1: the values
+    int param, state; // number in params; moment, -1: the values
     int from;         // number in the file, -1: not there
 } Entry;
 
@@ -54,7 +59,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const Entry *)a)->name, ((const Entry *)b)->name);
 }
 
-/* What a file of this session has, sorted by name. */
+/* What a file of this session has, sorted by name; with moments when `full`.
+ * Texts and list live in `mem`. */
 static bool entries_make(const Params *p, bool full, Arena *mem, Entries *e)
 {
     if (full && !p->states)
@@ -95,7 +101,8 @@ static bool entry_write(const Params *p, const Entry *e, const double *user)
     return params_write(p, e->param, block, e->state < 0 ? 0 : e->state, user);
 }
 
-/* Values must be finite; a moment may have overflowed in a sound run. */
+/* Values must be finite: weights that are not would be found out much later, in
+ * a prediction. A moment may overflow in a sound run (v is a square). */
 static bool entry_finite(const Entry *e, const double *user, int64_t count)
 {
     for (int64_t i = 0; e->state < 0 && i < count; i++)
@@ -105,7 +112,8 @@ static bool entry_finite(const Entry *e, const double *user, int64_t count)
     return true;
 }
 
-/* Room for the largest parameter as doubles. */
+/* Room for the largest parameter as doubles, from mem_alloc; NULL with a
+ * reason. */
 static double *params_buffer(const Params *p)
 {
     int64_t most = 0;
@@ -125,7 +133,8 @@ typedef struct Source {
     double *user;
 } Source;
 
-/* Tensor i for the writer, in the backend's real type. */
+/* Tensor i for the writer, in the backend's real type; doubles on the way are
+ * exact for both types. */
 static bool fill(void *ctx, int i, void *out)
 {
     const Source *s = ctx;
@@ -150,7 +159,7 @@ static bool own_key(const char *key)
     return false;
 }
 
-/* The caller's pairs and ours. */
+/* The caller's pairs and ours, into w->pair (in `mem`); the writer sorts. */
 static bool pairs_make(const Meta *m, bool full, int64_t steps, Arena *mem,
                        StWrite *w)
 {
@@ -184,6 +193,7 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     TRY(entries_make(source.params, full, &mem, &e));
     TRY(pairs_make(m, full, session_count(s), &mem, &w));
     TRY(source.user = params_buffer(source.params));
+    // the place of each and the checksums are the writer's affair
     StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
     TRY(tensor);
     for (int i = 0; i < e.count; i++) {
@@ -205,7 +215,8 @@ done:
 
 // -- opening ------------------------------------------------------------------
 
-/* Open a file whose format this program knows. */
+/* Open a file whose format this program knows; *f is closed on failure. A file
+ * of ours without checksums has lost them: it is damaged, not foreign. */
 static bool checkpoint_open(const char *path, Safetensors *f)
 {
     if (!safetensors_open(path, f)) return false;
@@ -225,7 +236,7 @@ static bool checkpoint_open(const char *path, Safetensors *f)
     return false;
 }
 
-/* Metadata without the checksums, in `mem`. */
+/* Metadata without the checksums, copied into `mem`, so that it outlives f. */
 static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
 {
     *m = (Meta){.note = f->meta.note}; // a text of the program, not of f
@@ -249,7 +260,8 @@ static bool is_full(const Meta *m)
     return contents && !strcmp(contents, "full");
 }
 
-/* Updates in the metadata; -1 when there is no such number. */
+/* Updates in the metadata; -1 when there is no such number. 18 digits: what
+ * training can never reach, and a count that can still be added to. */
 static int64_t steps_of(const Meta *m)
 {
     const char *text = meta_get(m, "steps");
@@ -285,6 +297,7 @@ typedef struct Words {
     int count; // of the things listed
 } Words;
 
+/* Append; what does not fit is cut. */
 static void words_add(Words *w, const char *text)
 {
     size_t n = strlen(text), left = sizeof w->text - 1 - w->used;
@@ -294,7 +307,8 @@ static void words_add(Words *w, const char *text)
     w->text[w->used] = 0;
 }
 
-/* "name" or, behind the first, ", name"; the tenth is the last. */
+/* "name" or, behind the first, ", name"; after LISTED names one ", ..." and
+ * then nothing, but `count` goes on. */
 static void words_list(Words *w, const char *name)
 {
     if (w->count && w->count < LISTED) words_add(w, ", ");
@@ -322,17 +336,20 @@ typedef struct Loading {
     const Params *params;
     Entries entries;
     double *user;
-    Words missing, unknown, shapes;
+    Words missing, unknown, shapes; // by kind of what does not fit
 } Loading;
 
-/* Tensors of a file that are none of this load's business. */
+/* Tensors of a file that are none of this load's business. PyTorch counts the
+ * batches of each batch norm; nothing here reads that. */
 static bool left_out(const char *name, bool full)
 {
     return ends(name, ".num_batches_tracked") || starts(name, "ema.") ||
            (!full && starts(name, "optim."));
 }
 
-/* Give each entry its tensor of the file. */
+/* Give each entry its tensor of the file and list the names that no entry has.
+ * False only when two names become one; names that do not fit are reported
+ * together with the shapes. */
 static bool match_names(Loading *l, bool full, RenameFn *rename, void *ctx)
 {
     for (int i = 0; i < l->file.count; i++) {
@@ -340,6 +357,7 @@ static bool match_names(Loading *l, bool full, RenameFn *rename, void *ctx)
         if (left_out(in_file, full)) continue;
         const char *name = rename ? rename(ctx, in_file) : in_file;
         if (!name) continue;
+        // the list was sorted by entries_make
         Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
                            (size_t)l->entries.count, sizeof *e, by_name);
         if (!e)
@@ -396,7 +414,9 @@ static bool match_shapes(Loading *l)
                                   l->path, all.text);
 }
 
-/* Read every tensor that is wanted; `set` says whether the session gets it. */
+/* Read every tensor that is wanted; `set` says whether the session gets it. The
+ * checksum is compared at each reading, so even a file that changes between
+ * two of them cannot bring in a damaged tensor. */
 static bool walk(const Loading *l, bool set)
 {
     for (int i = 0; i < l->entries.count; i++) {
@@ -415,9 +435,10 @@ static bool load(const char *path, Session *s, bool full, RenameFn *rename,
                  void *ctx, Arena *mem, Meta *m)
 {
     bool ok = false;
-    Arena own = {0};
+    Arena own = {0}; // `mem` is the caller's and gets the metadata only
     Loading *l = mem_alloc(sizeof *l);
     if (!l) return false;
+    // zeroed memory: `file` is closed, `user` NULL, whatever fails below
     l->path = path;
     l->params = session_params(s);
     TRY(entries_make(l->params, full, &own, &l->entries));
@@ -473,7 +494,8 @@ static bool is_last(const Candidate *c)
     return !strcmp(c->name, "checkpoint_last.safetensors");
 }
 
-/* Without a number of steps first: it may have been the newest. */
+/* Most steps first. A file without a number of steps comes before all, as it
+ * may have been the newest and the user should hear why it is not used. */
 static int by_steps(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
@@ -484,7 +506,8 @@ static int by_steps(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Read its header; a damaged file is a candidate with a `why`. */
+/* Read its header; a damaged file is a candidate with a `why`. False only for
+ * what is no fault of the file. */
 static bool candidate_make(const char *folder, const char *name, Arena *mem,
                            Candidate *c)
 {
@@ -544,10 +567,12 @@ bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
     if (!count)
         return fail_data("%s: no checkpoint_*.safetensors in this folder",
                          folder);
+    // best first: mostly the first one will do, and the rest is never read
     qsort(list, (size_t)count, sizeof *list, by_steps);
     for (int i = 0; i < count; i++) {
         Candidate *c = list + i;
-        // the data is read only of those that could be chosen
+        // the data is read only of those that could be chosen; who loads the
+        // file verifies it again, as time may have passed in between
         if (!c->why && checkpoint_verify(c->path)) {
             *path = c->path;
             return true;

@@ -1,12 +1,21 @@
+/* err.c -- the reason of a thread: stored, put in context, handed on.
+ *
+ * A reason lives in a fixed buffer per thread, because the one moment when it
+ * must not fail to be written is when there is no memory. What does not fit
+ * is cut at the end of the buffer: the front of a reason says where, so
+ * within() takes care that the other half, what, is what stays. Nothing here
+ * takes a lock or allocates, so all of it may be called from any worker. */
 #include "err.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+// never cleared by success: who asks for it has just seen a false
 static _Thread_local char reason[ERR_MAX];
 static _Thread_local ErrKind reason_kind;
 
+/* Replace the reason; false, so that callers can return it. */
 static bool store(ErrKind kind, const char *fmt, va_list ap)
 {
     // format aside first: an argument may be err_text() itself
@@ -17,6 +26,7 @@ static bool store(ErrKind kind, const char *fmt, va_list ap)
     return false;
 }
 
+// one function a kind: the kind is then seen where the reason is written
 #define DEFINE_FAIL(name, kind)     \
     bool name(const char *fmt, ...) \
     {                               \
@@ -39,12 +49,13 @@ bool within(const char *fmt, ...)
     vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
     // a long path must not push the reason itself out of the buffer
-    size_t keep = strlen(reason) + 3;
+    size_t keep = strlen(reason) + 3; // its text, ": " and the end
     size_t room = keep < sizeof text ? sizeof text - keep : 0;
     if (room > strlen(where)) room = strlen(where);
     int n = snprintf(text, sizeof text, "%.*s: ", (int)room, where);
     snprintf(text + n, sizeof text - (size_t)n, "%s", reason);
     memcpy(reason, text, sizeof text);
+    // nobody failed before: still a failure, or the exit code would be 0
     if (!reason_kind) reason_kind = ERR_FAILURE;
     return false;
 }
@@ -61,11 +72,16 @@ ErrKind err_kind(void)
 
 bool err_set(ErrKind kind, const char *text)
 {
-    snprintf(reason, sizeof reason, "%s", text);
+    // moved, not printed: `text` may be this thread's own err_text()
+    size_t n = strlen(text);
+    if (n >= sizeof reason) n = sizeof reason - 1;
+    memmove(reason, text, n);
+    reason[n] = 0;
     reason_kind = kind;
     return false;
 }
 
+// the one place below lua/ that prints: the program is about to end anyway
 _Noreturn void check_failed(const char *expr, const char *file, int line)
 {
     fprintf(stderr,

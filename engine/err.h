@@ -31,17 +31,21 @@ bool fail_usage(const char *fmt, ...) ERR_FORMAT(1, 2);  /* ERR_USAGE   */
 bool fail_data(const char *fmt, ...) ERR_FORMAT(1, 2);   /* ERR_DATA    */
 bool fail_device(const char *fmt, ...) ERR_FORMAT(1, 2); /* ERR_DEVICE  */
 
-/* Put "text: " in front of the reason, keep its kind; return false. */
+/* Put "text: " in front of the reason, keep its kind; return false. When both
+ * do not fit, `text` is cut, not the reason. */
 bool within(const char *fmt, ...) ERR_FORMAT(1, 2);
 
-/* This thread's last reason ("" when none) and its kind. */
+/* This thread's last reason ("" when none) and its kind. They stay until the
+ * next failure: only a false says that they are news. */
 const char *err_text(void);
 ErrKind err_kind(void);
 
-/* Hand a reason from a worker to the thread that reports it. */
+/* Hand a reason from a worker to the thread that reports it: that thread calls
+ * this with what the worker copied from its err_text(). Returns false. */
 bool err_set(ErrKind kind, const char *text);
 
-/* For functions with something to release: jump to their `done:` label. */
+/* For functions with something to release: jump to their `done:` label. What
+ * that label frees must be initialised before the first TRY. */
 #define TRY(e)               \
     do {                     \
         if (!(e)) goto done; \

@@ -2,7 +2,12 @@
  *
  * Every call that the kernel may cut short is in a loop here, once. Writes
  * run with SIGXFSZ blocked in this thread: without it, a limit on the size of
- * files would kill the program instead of failing one save. */
+ * files would kill the program instead of failing one save.
+ *
+ * The order in draft_commit is the whole point: data to the disk, then the
+ * check, then the rename, then the folder to the disk. A rename before the
+ * fsync may reach the disk first, and leave an empty file after a power loss;
+ * a rename without an fsync of the folder may not reach it at all. */
 #include "file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +32,7 @@ static char *text_join(const char *a, const char *between, const char *b)
     return text;
 }
 
-/* The folder that `path` lies in. */
+/* The folder that `path` lies in, in memory of our own; NULL with a reason. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -41,7 +46,8 @@ static char *folder_of(const char *path)
 bool file_open(const char *path, int *fd, uint64_t *bytes)
 {
     struct stat st;
-    // not blocking, so that a pipe without a writer cannot hold us
+    // not blocking, so that a pipe without a writer cannot hold us; NOCTTY, so
+    // that a terminal by that name does not become ours
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f < 0) return fail_data("cannot open %s: %s", path, strerror(errno));
     if (fstat(f, &st)) {
@@ -63,6 +69,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
                   size_t bytes)
 {
     char *p = out;
+    // pread takes at most 2 GiB at a time, and network disks often less
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, p + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
@@ -77,6 +84,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
     return true;
 }
 
+// a file that grows meanwhile is read as far as it was long when it was opened
 bool file_read(const char *path, size_t limit, Arena *mem, char **data,
                size_t *bytes)
 {
@@ -101,7 +109,8 @@ done:
 
 // -- writing ------------------------------------------------------------------
 
-/* The reason why `path` could not be written, from errno. */
+/* The reason why `path` could not be written: `error` is an errno, `wanted` the
+ * bytes that it should have had. Always false. */
 static bool cannot_write(const char *path, uint64_t wanted, int error)
 {
     uint64_t free_bytes = 0;
@@ -123,7 +132,9 @@ static bool cannot_write(const char *path, uint64_t wanted, int error)
     }
 }
 
-/* pwrite that reports a file too large as EFBIG and never as a signal. */
+/* pwrite that reports a file too large as EFBIG and never as a signal. The mask
+ * is the thread's, so nothing changes for others, nor for a program that we
+ * are embedded in; one that blocks the signal itself gets it as it would. */
 static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
 {
     sigset_t too_large, before;
@@ -143,7 +154,8 @@ static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
     return n;
 }
 
-/* d->path is `path` or what it links to; the mode of a file that is there. */
+/* d->path becomes `path` or what it links to; *there and *mode tell of a file
+ * that is there. Anything but a regular file is refused. */
 static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
 {
     struct stat st = {0};
@@ -167,6 +179,7 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
     return true;
 }
 
+// the draft lies beside its goal: a rename cannot cross from disk to disk
 bool draft_open(Draft *d, const char *path, uint64_t bytes)
 {
     mode_t mode = 0;
@@ -177,6 +190,8 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     TRY(draft_goal(d, path, &mode, &there));
     TRY(tmp = text_join(d->path, ".tmp.", pid));
+    // a save of gigabytes should fail now and not after minutes; where the room
+    // cannot be told, writing will
     if (bytes && file_room(path, &room) && room < bytes) {
         cannot_write(path, bytes, ENOSPC);
         goto done;
@@ -190,7 +205,8 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
         goto done;
     }
     d->tmp = tmp;
-    // tells file_clean of other processes that somebody writes it
+    // tells file_clean of other processes that somebody writes it; where there
+    // are no locks its number alone must do
     flock(d->fd, LOCK_EX | LOCK_NB);
     if (!there || !fchmod(d->fd, mode)) return true;
     cannot_write(path, bytes, errno);
@@ -212,6 +228,8 @@ bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes)
         ssize_t n = write_some(d->fd, p + done, bytes - done, at + done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
+            // nothing written and no error: POSIX leaves it open, disks are
+            // full
             return cannot_write(d->path, d->bytes ? d->bytes : at + bytes,
                                 n ? errno : ENOSPC);
         done += (size_t)n;
@@ -222,6 +240,7 @@ bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes)
 void draft_discard(Draft *d)
 {
     if (d->tmp) {
+        // draft_commit closes it early and says so with -1
         if (d->fd >= 0) close(d->fd);
         unlink(d->tmp);
     }
@@ -257,6 +276,7 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
     int folder = -1;
     char *name = folder_of(d->path);
     TRY(name);
+    // network file systems may tell of a lost write only when a file is closed;
     // a failed fsync means that the pages are lost: the draft is worth nothing
     bool safe = sync_fd(d->fd);
     int error = errno;
@@ -266,6 +286,7 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
         cannot_write(d->path, d->bytes, error);
         goto done;
     }
+    // by its name, through a file of its own: what others will see
     if (!(check ? check : opens)(ctx, d->tmp)) {
         within("cannot write %s: what was written does not read back", d->path);
         goto done;
@@ -295,6 +316,7 @@ typedef struct Content {
     size_t bytes;
 } Content;
 
+/* A FileCheck: the draft holds exactly `ctx`, a Content. */
 static bool content_same(void *ctx, const char *tmp)
 {
     const Content *want = ctx;
@@ -321,12 +343,14 @@ bool file_replace(const char *path, const void *data, size_t bytes)
 
 // -- folders ------------------------------------------------------------------
 
+/* Also through a symbolic link. */
 static bool is_folder(const char *path)
 {
     struct stat st;
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+// from the top down: "a", "a/b", "a/b/c", ending the copy behind each in turn
 bool file_mkdirs(const char *path)
 {
     char *copy = mem_strdup(path);
@@ -355,7 +379,8 @@ bool file_room(const char *path, uint64_t *bytes)
     if (!place) return false;
     struct statvfs st;
     int failed;
-    // what does not exist yet will lie in the first folder that does
+    // what does not exist yet will lie in the first folder that does; `above`
+    // of "a" is "." and of "/a" is "/", which are their own
     while ((failed = statvfs(place, &st)) && errno == ENOENT) {
         char *above = folder_of(place);
         bool top = !above || !strcmp(above, place);
@@ -386,9 +411,10 @@ static long draft_writer(const char *name)
                : 0;
 }
 
-/* Remove one draft when nobody writes it any more. */
+/* Remove one draft when nobody writes it any more; true when it is gone. */
 static bool clean_one(const char *path, long pid)
 {
+    // EPERM, say, means that somebody has this number: leave it alone
     if (pid != getpid() && !(kill((pid_t)pid, 0) && errno == ESRCH))
         return false;
     // a number can come back, and lives elsewhere too: the lock decides
@@ -401,6 +427,7 @@ static bool clean_one(const char *path, long pid)
     return stale;
 }
 
+// one that cannot be removed is no failure: the next start tries again
 bool file_clean(const char *folder, int *removed)
 {
     *removed = 0;
@@ -431,9 +458,11 @@ bool file_lock(const char *folder, FileLock *l)
     mem_free(path);
     if (fd < 0) return fail("cannot lock %s: %s", folder, strerror(errno));
     int failed;
+    // the lock belongs to the open file: it ends with the process, however
     do failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);
     if (failed && errno == EWOULDBLOCK) {
+        // it may not have written its number yet, or run on another machine
         ssize_t n = pread(fd, text, sizeof text - 1, 0);
         long pid = n > 0 ? strtol(text, NULL, 10) : 0;
         if (pid > 0)

@@ -69,7 +69,7 @@ bool file_clean(const char *folder, int *removed);
 /* One process at a time in a folder: an advisory lock on FOLDER/.lock, which
  * ends with the process. The reason names the process that holds it. */
 typedef struct FileLock {
-    bool held;
+    bool held; /* a zeroed lock is not */
     int fd;
 } FileLock;
 bool file_lock(const char *folder, FileLock *l);

@@ -1,3 +1,11 @@
+/* graph.c -- appending to the tape, and the tape as text.
+ *
+ * Everything is checked when a node is appended, because then the line of the
+ * recipe that asks for it is known; a graph that exists is a valid one, and
+ * the planner need not look again. The text form is what a weights file
+ * carries. Reading it goes through the same three functions that a recipe
+ * uses, so a file can describe nothing that a recipe could not, and a damaged
+ * or hostile one fails with a line number instead of a crash. */
 #include "graph.h"
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NODES = 1 << 16, MAX_NAME = 256 };
+enum {
+    MAX_NODES = 1 << 16, // a draw of dropout has 16 bits for its node
+    MAX_NAME = 256,      // bytes, as safetensors.h allows for a tensor
+};
 
 void graph_free(Graph *g)
 {
@@ -15,6 +26,8 @@ void graph_free(Graph *g)
     *g = (Graph){0};
 }
 
+// labels of operators may repeat, so only inputs and parameters are found; a
+// walk, as networks have hundreds of nodes and each name is asked for once
 int graph_find(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->count; i++)
@@ -23,7 +36,8 @@ int graph_find(const Graph *g, const char *name)
     return -1;
 }
 
-/* Names go into files, tables and messages, so they are plain words. */
+/* Names go into files, tables and messages, so they are plain words; a dot
+ * separates scopes. False with a reason. */
 static bool name_valid(const char *name)
 {
     size_t n = strlen(name);
@@ -39,7 +53,8 @@ static bool name_valid(const char *name)
     return true;
 }
 
-/* Room for one more node, zeroed, with its texts copied. */
+/* Room for one more node, zeroed, with its texts copied; NULL with a reason.
+ * The array may move: a Node * from before is no longer good. */
 static Node *append(Graph *g, const char *name, const char *where, int *out)
 {
     if (g->count == g->room) {
@@ -74,7 +89,7 @@ static bool name_new(const Graph *g, const char *what, const char *name)
                       g->node[i].where);
 }
 
-/* The extents of an input or parameter of this rank. */
+/* May an input or parameter of this rank have these extents? */
 static bool leaf_valid(const char *what, const char *name, Dims s, int rank)
 {
     char text[DIMS_TEXT];
@@ -93,11 +108,12 @@ static bool leaf_valid(const char *what, const char *name, Dims s, int rank)
 bool graph_input(Graph *g, const char *name, Dims dim, int rank,
                  const char *where, int *out)
 {
-    dim.n = 1;
+    dim.n = 1; // the batch is the plan's affair
     if (!name_new(g, "input", name) || !leaf_valid("input", name, dim, rank))
         return false;
     Node *n = append(g, name, where, out);
-    if (!n) return false;
+    if (!n)
+        return false; // a node that only failed is not counted: nothing to undo
     n->kind = NODE_INPUT;
     n->batched = true;
     n->y = (Tensor){.dim = dim, .type = F32, .rank = rank};
@@ -120,28 +136,30 @@ bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
     return true;
 }
 
-/* A number that is not one would go unnoticed until a loss is not finite. */
-static bool attrs_finite(const Attr *a)
+/* In training batch_norm writes its running statistics and gives them no
+ * gradient. So nothing else may stand there: a value would be changed under
+ * other readers, and what it was computed from would get a gradient that
+ * nobody wrote. */
+static bool running_valid(const Graph *g, const Attr *attr, const int *in)
 {
-    const OpInfo *info = &op_info[a->op];
-    for (int i = 0; i < info->attrs; i++) {
-        float f;
-        memcpy(&f, &a->word[1 + i], 4);
-        if (info->attr[i].kind == 'f' && !isfinite(f))
-            return fail_usage("%s: %s is not finite", info->name,
-                              info->attr[i].name);
-    }
+    for (int i = 3; attr->op == OP_batch_norm && i < 5; i++)
+        if (g->node[in[i]].kind != NODE_PARAM || g->node[in[i]].trained)
+            return fail_usage("batch_norm: running %s must be a parameter that "
+                              "is not trained",
+                              i == 3 ? "mean" : "variance");
     return true;
 }
 
 bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
               const char *name, const char *where, int *out)
 {
+    // which operands there are is our own callers' promise; what they are like
+    // is the recipe's affair and gets a reason
     CHECK(attr->op >= 0 && attr->op < OP_COUNT);
     const OpInfo *info = &op_info[attr->op];
     Tensor x[MAX_IN] = {{{0}, F32, 0, NULL}}, y;
     bool batched = false;
-    if ((name && *name && !name_valid(name)) || !attrs_finite(attr))
+    if ((name && *name && !name_valid(name)) || !op_attrs_valid(attr))
         return false;
     for (int i = 0; i < MAX_IN; i++) {
         if (in[i] < 0) continue;
@@ -149,13 +167,14 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
         x[i] = g->node[in[i]].y;
         batched |= g->node[in[i]].batched;
     }
-    if (!op_shape(attr, x, &y)) return false;
+    if (!op_shape(attr, x, &y) || !running_valid(g, attr, in)) return false;
     Node *n = append(g, name, where, out);
     if (!n) return false;
     n->kind = NODE_OP;
     n->attr = *attr;
     memcpy(n->in, in, sizeof n->in);
     n->y = y;
+    // a loss is the mean over the batch: one number for all of it
     n->batched = batched && !(info->flags & LOSS);
     return true;
 }
@@ -172,16 +191,18 @@ void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
 
 /* == text ============================================================== */
 
+/* A text that grows. After a failure `ok` is false and all further puts do
+ * nothing, so that only the end has to look. */
 typedef struct Text {
     char *at;
-    size_t used, room;
+    size_t used, room; // used: without the 0 behind it
     bool ok;
 } Text;
 
 static void put(Text *t, const char *fmt, ...) ERR_FORMAT(2, 3);
 static void put(Text *t, const char *fmt, ...)
 {
-    char line[512];
+    char line[512]; // a name of MAX_NAME and ten numbers
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(line, sizeof line, fmt, ap);
@@ -201,22 +222,40 @@ static void put(Text *t, const char *fmt, ...)
     t->used += (size_t)n;
 }
 
-/* Attributes that differ from the row's defaults, as " name=value". */
+/* v with nine digits and a point: printf writes the decimal point of the
+ * locale, which may be any character of several bytes. Returns text. */
+enum { NUMBER_TEXT = 32 };
+static char *plain_number(double v, char text[NUMBER_TEXT])
+{
+    static const char digits[] = "0123456789+-e";
+    char local[NUMBER_TEXT];
+    snprintf(local, sizeof local, "%.9g", v);
+    size_t whole = strspn(local, digits),
+           point = strcspn(local + whole, digits);
+    snprintf(text, NUMBER_TEXT, "%.*s%s%s", (int)whole, local, point ? "." : "",
+             local + whole + point);
+    return text;
+}
+
+/* Attributes that differ from the row's defaults, as " name=value". So a row
+ * may gain an attribute without old texts changing what they mean. Nine digits
+ * give a float back exactly. */
 static void put_attrs(Text *t, const Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
     Attr def = op_default((Op)a->op);
+    char text[NUMBER_TEXT];
     for (int i = 0; i < info->attrs; i++) {
         if (a->word[1 + i] == def.word[1 + i]) continue;
-        float f;
-        memcpy(&f, &a->word[1 + i], 4);
         if (info->attr[i].kind == 'f')
-            put(t, " %s=%.9g", info->attr[i].name, (double)f);
+            put(t, " %s=%s", info->attr[i].name,
+                plain_number(op_attr(a, i), text));
         else
             put(t, " %s=%" PRId32, info->attr[i].name, a->word[1 + i]);
     }
 }
 
+// of the text's form: a later form gets another number and is refused here
 static const char HEAD[] = "segengine graph 1\n";
 
 bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
@@ -232,7 +271,7 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
     for (int i = 0; i < g->count; i++) {
         const Node *n = &g->node[i];
         if (!used[i]) continue;
-        number[i] = next++;
+        number[i] = next++; // unused nodes are left out: lines count anew
         Dims d = n->y.dim;
         if (n->kind == NODE_OP) {
             put(&t, "%s %s", op_info[n->attr.op].name,
@@ -288,13 +327,15 @@ static bool parse_number(const char *text, double *out)
         power += (int)e;
         text = end;
     }
-    // nine digits and a power of ten round to the float they were made from
+    // nine digits and a power of ten round to the float they were made from:
+    // neighbouring floats differ in the 8th digit, the error is in the 16th
     v = power < 0 ? v / pow(10, -power) : v * pow(10, power);
     *out = minus ? -v : v;
     return *text == 0;
 }
 
-/* One attribute "name=value" of a parsed operator. */
+/* One attribute "name=value" of a parsed operator; its range is judged by
+ * graph_op. */
 static bool parse_attr(const char *word, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -318,7 +359,8 @@ static bool parse_attr(const char *word, Attr *a)
                      word);
 }
 
-/* Operands "3,4,-1". */
+/* Operands "3,4,-1": at most `most` numbers of earlier lines, -1 for absent.
+ * Fewer are fine, the rest is absent. */
 static bool parse_operands(const Graph *g, const char *text, int most,
                            int in[MAX_IN])
 {
@@ -337,6 +379,7 @@ static bool parse_operands(const Graph *g, const char *text, int most,
     return fail_data("operands \"%.60s\" cannot be read", all);
 }
 
+/* "row label operands name=value ...", label "-" for none. */
 static bool parse_op(Graph *g, char **word, int words)
 {
     Op op = op_find(word[0]);
@@ -364,6 +407,7 @@ static bool parse_leaf(Graph *g, char **word, int words)
         if (*end || v[i] < RANK_SCALAR || v[i] > INT32_MAX)
             return fail_data("\"%.60s\" is not an extent", word[2 + i]);
     }
+    // n d h w c rank trained decayed; extents are judged by graph_input
     if (v[5] > RANK_MAX) return fail_data("rank %ld", v[5]);
     if ((v[6] | v[7]) & ~1L) return fail_data("trained and decayed are 0 or 1");
     Dims d = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3],
@@ -390,9 +434,10 @@ static bool parse_roots(const Graph *g, char *rest, int *root, int *roots,
     return *roots > 0 || fail_data("network text has no root");
 }
 
+/* One node. Splits `line` in place. */
 static bool parse_line(char *line, Graph *g)
 {
-    enum { MOST = 3 + MAX_ATTR };
+    enum { MOST = 3 + MAX_ATTR }; // row, label, operands and attributes
     char *word[MOST + 1], *rest = line;
     int words = 0;
     while (words <= MOST && (word[words] = strtok_r(rest, " ", &rest))) words++;
@@ -408,6 +453,7 @@ static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
                         int max_roots)
 {
     char *line;
+    // line 1 was HEAD
     for (int number = 2; (line = strtok_r(rest, "\n", &rest)); number++) {
         bool last = !strncmp(line, "root ", 5);
         if (last ? !parse_roots(g, line + 5, root, roots, max_roots)
@@ -421,6 +467,7 @@ static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
     return fail_data("network text has no root");
 }
 
+// strtok_r writes into what it reads, hence the copy
 bool graph_parse(const char *text, Graph *g, int *root, int *roots,
                  int max_roots)
 {

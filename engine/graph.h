@@ -12,7 +12,7 @@
 
 typedef enum NodeKind { NODE_INPUT, NODE_PARAM, NODE_OP } NodeKind;
 
-/* How a parameter starts. bound and value: see init_kind. */
+/* How a parameter starts; what `value` means: see InitKind. */
 typedef enum InitKind {
     INIT_UNIFORM, /* in [-value, value)               */
     INIT_NORMAL,  /* standard deviation value         */
@@ -38,10 +38,12 @@ typedef struct Node {
     bool batched;   /* n of y is the batch (depends on an input)     */
 } Node;
 
+/* A zeroed Graph is an empty one. Nodes move when the array grows: keep their
+ * numbers, not their addresses. */
 typedef struct Graph {
-    Arena mem;
-    Node *node;
-    int count, room;
+    Arena mem;       /* of the texts */
+    Node *node;      /* owned        */
+    int count, room; /* nodes        */
 } Graph;
 
 void graph_free(Graph *g);

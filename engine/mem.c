@@ -1,3 +1,11 @@
+/* mem.c -- the allocator with its test hooks, and arenas on top of it.
+ *
+ * Blocks come zeroed and aligned to a cache line (which is also the widest
+ * vector register), so that a kernel may use aligned loads on any of them and
+ * no run depends on what was in memory before. Test hooks sit in front of
+ * every request: with mem_fail_after a test walks through the failure of the
+ * first, second, third ... allocation of an operation, and mem_live tells
+ * whether each of those ways gave everything back. */
 #include "mem.h"
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -5,12 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, BLOCK_BYTES = 64 * 1024 };
+enum {
+    ALIGN = 64,              // bytes: a cache line, an AVX-512 register
+    BLOCK_BYTES = 64 * 1024, // least room of an arena's block
+};
 
 // test hooks; atomics because workers allocate too
-static atomic_long live, countdown = -1;
+static atomic_long live;           // blocks given out
+static atomic_long countdown = -1; // requests that still pass; < 0: off
 static atomic_bool keep_failing;
 
+// PTRDIFF_MAX, not SIZE_MAX: differences of pointers must fit as well, and
+// no allocator gives more
 bool size_mul(size_t a, size_t b, size_t *out)
 {
     if (__builtin_mul_overflow(a, b, out) || *out > PTRDIFF_MAX)
@@ -44,6 +58,7 @@ static bool injected(void)
     if (countdown < 0) return false;
     long left = atomic_fetch_sub(&countdown, 1);
     if (left > 0) return false;
+    // another thread took the turn between the two lines above
     if (left < 0) {
         countdown = -1;
         return false;
@@ -52,6 +67,7 @@ static bool injected(void)
     return true;
 }
 
+/* NULL with the reason that there is no memory. */
 static void *none(size_t bytes)
 {
     fail("no memory: %zu bytes wanted; use smaller images, batch or cache",
@@ -63,7 +79,7 @@ void *mem_alloc(size_t bytes)
 {
     size_t room;
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &room)) return NULL;
-    room = room / ALIGN * ALIGN;
+    room = room / ALIGN * ALIGN; // aligned_alloc wants a multiple
     void *p = injected() ? NULL : aligned_alloc(ALIGN, room);
     if (!p) return none(bytes);
     memset(p, 0, room);
@@ -71,6 +87,8 @@ void *mem_alloc(size_t bytes)
     return p;
 }
 
+// realloc keeps no alignment beyond that of malloc, which is why nothing that
+// a kernel sees is ever grown
 void *mem_realloc(void *p, size_t bytes)
 {
     if (bytes > PTRDIFF_MAX || injected()) return none(bytes);
@@ -95,9 +113,10 @@ char *mem_strdup(const char *text)
     return copy;
 }
 
+/* The first unit of a block; the bytes that are handed out follow. */
 typedef struct ArenaBlock {
     struct ArenaBlock *below;
-    size_t used, room; /* bytes after the header */
+    size_t used, room; /* bytes after the header, multiples of ALIGN */
 } ArenaBlock;
 
 // the header takes one aligned unit so that what follows is aligned too
@@ -109,6 +128,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &want)) return NULL;
     want = want / ALIGN * ALIGN;
     if (!a->top || a->top->room - a->top->used < want) {
+        // what is left of the old block is lost: marks need a simple stack
         size_t room = want > BLOCK_BYTES ? want : BLOCK_BYTES, whole;
         if (!size_add(room, ALIGN, &whole)) return NULL;
         ArenaBlock *b = mem_alloc(whole);
@@ -136,6 +156,7 @@ char *arena_strdup(Arena *a, const char *text)
     return copy;
 }
 
+// twice through vsnprintf: once to learn the length
 char *arena_printf(Arena *a, const char *fmt, ...)
 {
     va_list ap;
@@ -155,6 +176,7 @@ ArenaMark arena_mark(const Arena *a)
     return (ArenaMark){a->top, a->top ? a->top->used : 0};
 }
 
+// blocks younger than the mark's go; the mark's own is only emptied to it
 void arena_rewind(Arena *a, ArenaMark m)
 {
     while (a->top != m.top) {

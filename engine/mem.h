@@ -18,33 +18,39 @@ bool size_add(size_t a, size_t b, size_t *out);
  * are none. mem_alloc(0) gives a pointer that may be freed. */
 void *mem_alloc(size_t bytes);
 /* Grow or shrink to `bytes`, keeping what was there; new bytes are not
- * zeroed; on failure NULL and `p` stays valid. p may be NULL. */
+ * zeroed and the 64-byte alignment is lost; on failure NULL and `p` stays
+ * valid. p may be NULL. */
 void *mem_realloc(void *p, size_t bytes);
-void mem_free(void *p); /* NULL is fine */
-char *mem_strdup(const char *text);
+void mem_free(void *p);             /* NULL is fine */
+char *mem_strdup(const char *text); /* to be freed with mem_free */
 
 /* Tests: let `after` requests pass, then fail one (or every further one when
  * `from_then_on`). after < 0 switches it off. */
 void mem_fail_after(long after, bool from_then_on);
 long mem_live(void); /* blocks allocated and not yet freed */
 
+/* A zeroed Arena is an empty one; copying the struct moves the ownership. */
 typedef struct Arena {
     struct ArenaBlock *top; /* newest block; NULL when empty */
 } Arena;
 
+/* How full an arena was. A mark is worthless once the arena was rewound to an
+ * older one. */
 typedef struct ArenaMark {
-    struct ArenaBlock *top;
-    size_t used;
+    struct ArenaBlock *top; /* the newest block then */
+    size_t used;            /* bytes of it           */
 } ArenaMark;
 
 /* Zeroed, 64-byte aligned bytes that live until the arena is released. */
 void *arena_alloc(Arena *a, size_t bytes);
+/* These return NULL with a reason like arena_alloc. */
 char *arena_strdup(Arena *a, const char *text);
 char *arena_printf(Arena *a, const char *fmt, ...) ERR_FORMAT(2, 3);
 ArenaMark arena_mark(const Arena *a);
 void arena_rewind(Arena *a, ArenaMark m); /* free all since the mark */
 void arena_release(Arena *a);             /* free all; a is empty again */
 
+/* Room for `count` things of `type`; the product is checked. */
 #define ARENA_NEW(a, type, count) \
     ((type *)arena_array(a, sizeof(type), (size_t)(count)))
 void *arena_array(Arena *a, size_t size, size_t count);

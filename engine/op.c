@@ -1,8 +1,17 @@
+/* op.c -- the rows of ops.def as data, and what can be asked about a row.
+ *
+ * The table is expanded here once; nothing else in the engine switches over
+ * operators except where a formula differs (op_window, op_flops), so a new
+ * row is found by everything that walks op_info. An Attr is words: this file
+ * is the only one that turns them into numbers by their kind, all others read
+ * them by name (attr->conv.sh) or go through op_attr. */
 #include "op.h"
 #include <string.h>
 
+// word i of an Attr is attribute i of its row, whatever its type
 _Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
 
+// declares each rule as often as rows name it, which C allows
 #define OP(name, in, shp, ...) ShapeFn shape_##shp;
 #include "ops.def"
 
@@ -10,8 +19,10 @@ _Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
 #define GRAD_no    false
 #define KIND(type) _Generic((type)0, int : 'i', float : 'f')
 
+// the number of attributes is that of the words in the row's struct, less op;
+// the {0} behind the last A() makes a row without any a valid initialiser
 const OpInfo op_info[OP_COUNT] = {
-#define A(type, id, d) {#id, KIND(type), d},
+#define A(type, id, d, r) {#id, KIND(type), d, RANGE_##r},
 #define OP(id, n, shp, g, k, s, f, b, cpu, attrs) \
     [OP_##id] = {#id,                             \
                  n,                               \
@@ -25,6 +36,7 @@ const OpInfo op_info[OP_COUNT] = {
 #include "ops.def"
 };
 
+// a few dozen names, asked for while a recipe is read: no need for a hash
 Op op_find(const char *name)
 {
     int i = 0;
@@ -47,6 +59,24 @@ Attr op_default(Op op)
     return a;
 }
 
+double op_attr(const Attr *a, int i)
+{
+    float f;
+    if (op_info[a->op].attr[i].kind == 'i') return a->word[1 + i];
+    memcpy(&f, &a->word[1 + i], 4);
+    return (double)f;
+}
+
+bool op_attrs_valid(const Attr *a)
+{
+    const OpInfo *info = &op_info[a->op];
+    for (int i = 0; i < info->attrs; i++)
+        if (!range_check(info->attr[i].range, info->name, info->attr[i].name,
+                         op_attr(a, i)))
+            return false;
+    return true;
+}
+
 bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 {
     const OpInfo *info = &op_info[a->op];
@@ -54,6 +84,7 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
     *y = x[0];
     y->data = NULL;
     if (!info->shape(a, x, y)) return false;
+    // as doubles, so that what fits one backend fits all of them
     if (!dims_valid(y->dim, F64))
         return fail_usage("%s: the result is too large to address", info->name);
     Dims d = y->dim;
@@ -115,6 +146,7 @@ Window op_window(const Attr *a, const Tensor *w)
     }
 }
 
+// double: a 3-D network at full size goes beyond 2^53 only in its last bits
 double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
 {
     Dims w = x[1].dim;

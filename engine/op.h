@@ -4,9 +4,11 @@
  * is a node with addresses. Kernels see Calls only. */
 #ifndef SEG_OP_H
 #define SEG_OP_H
+#include "range.h"
 #include "tensor.h"
 
-enum { MAX_IN = 6, MAX_ATTR = 16 };
+enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
+/* Columns `keep` and `flags` of ops.def, which says what each bit means. */
 enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4 };
 enum { INPLACE = 1, INPLACE_GRAD = 2, TRAIN = 4, LOSS = 8 };
 
@@ -24,17 +26,19 @@ typedef enum Op {
 typedef union Attr {
     int op;
     int32_t word[1 + MAX_ATTR];
-#define A(type, id, def) type id;
+#define A(type, id, def, range) type id;
 #define OP(id, in, shape, grad, keep, space, flags, bound, cpu, attrs) \
     struct { int op_; attrs } id;
 #include "ops.def"
 } Attr;
 // clang-format on
 
+/* One A() of a row. */
 typedef struct AttrInfo {
     const char *name;
     char kind;  /* 'i' int or 'f' float */
     double def; /* default              */
+    Range range;
 } AttrInfo;
 
 /* How a backend's result is compared with ref: see docs/numerics.md. */
@@ -45,10 +49,13 @@ typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
  * operand 0. */
 typedef bool ShapeFn(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 
+/* A row as data; the columns are those of ops.def. */
 typedef struct OpInfo {
     const char *name;
-    int in, keep, flags, attrs;
-    bool grad;
+    int in;          /* operands at most */
+    int keep, flags; /* KEEP_*, INPLACE.. */
+    int attrs;       /* how many of attr[] there are */
+    bool grad;       /* has a backward run           */
     Bound bound;
     ShapeFn *shape;
     AttrInfo attr[MAX_ATTR];
@@ -60,6 +67,11 @@ extern const OpInfo op_info[OP_COUNT];
 Op op_find(const char *name);
 /* An Attr of row `op` with its defaults. */
 Attr op_default(Op op);
+/* Attribute i as a number, whichever kind it is. */
+double op_attr(const Attr *a, int i);
+/* Every attribute is finite and in its range; ERR_USAGE names the first that
+ * is not, what it is and what is wanted. */
+bool op_attrs_valid(const Attr *a);
 /* Extents, type and rank of the result of `a` on x: the row's rule, and what
  * holds for all of them: operand 0 is there, the bytes can be addressed, the
  * axes of the rank can show all extents. ERR_USAGE with the reason. */
@@ -76,7 +88,8 @@ typedef struct Window {
 } Window;
 Window op_window(const Attr *a, const Tensor *w);
 
-/* What changes between two runs of the same plan. */
+/* What changes between two runs of the same plan: with the node's number all
+ * that a random draw depends on. */
 typedef struct Step {
     uint64_t seed;
     int64_t count; /* optimiser steps so far */
@@ -100,6 +113,7 @@ typedef struct Call {
     void *scratch; /* garbage at entry; Space.fwd or Space.bwd bytes    */
 } Call;
 
+/* Bytes: what fwd leaves for bwd, and scratch of either. */
 typedef struct Space {
     size_t saved, fwd, bwd;
 } Space;

@@ -6,14 +6,15 @@
 #include "optim.h"
 #include <string.h>
 
-/* The number of hyperparameters is that of the H()s in a row. */
+/* A row's H()s as an array of these: its length is their number. */
 typedef struct Count {
     const char *name;
     double def;
+    Range range;
 } Count;
 
 const OptimInfo optim_info[OPTIM_COUNT] = {
-#define H(id, def) {#id, def},
+#define H(id, def, range) {#id, def, RANGE_##range},
 #define OPTIM(id, count, hypers)                                     \
     [OPTIM_##id] = {#id,                                             \
                     count,                                           \
@@ -22,7 +23,7 @@ const OptimInfo optim_info[OPTIM_COUNT] = {
 #include "optim.def"
 };
 
-#define H(id, def)
+#define H(id, def, range)
 #define OPTIM(id, count, hypers) \
     _Static_assert(count <= 2, "an Update has room for two moments");
 #include "optim.def"
@@ -41,6 +42,17 @@ Optim optim_default(OptimKind kind)
     for (int i = 0; i < optim_info[kind].hypers; i++)
         o.hyper[i] = optim_info[kind].hyper[i].def;
     return o;
+}
+
+// numbers come from a recipe or from the saved config of a run
+bool optim_valid(const Optim *o)
+{
+    const OptimInfo *info = &optim_info[o->kind];
+    for (int i = 0; i < info->hypers; i++)
+        if (!range_check(info->hyper[i].range, info->name, info->hyper[i].name,
+                         o->hyper[i]))
+            return false;
+    return true;
 }
 
 double optim_hyper(const Optim *o, const char *name)

@@ -1,12 +1,17 @@
-/* optim.h -- the optimiser table, expanded from optim.def. */
+/* optim.h -- the optimiser table, expanded from optim.def.
+ *
+ * An optimiser is a row with its numbers; one update is an Update, which a
+ * backend carries out. Learning rate, clipping and which parameters decay are
+ * no part of it: they may change from step to step and are decided above. */
 #ifndef SEG_OPTIM_H
 #define SEG_OPTIM_H
+#include "range.h"
 #include "tensor.h"
 
-enum { MAX_HYPER = 6 };
+enum { MAX_HYPER = 6 }; /* bound of all rows */
 
 typedef enum OptimKind {
-#define H(name, def)
+#define H(name, def, range)
 #define OPTIM(name, ...) OPTIM_##name,
 #include "optim.def"
     OPTIM_COUNT
@@ -14,10 +19,12 @@ typedef enum OptimKind {
 
 typedef struct OptimInfo {
     const char *name;
-    int states, hypers;
+    int states; /* moment blocks it keeps        */
+    int hypers; /* how many of hyper[] there are */
     struct {
         const char *name;
         double def;
+        Range range;
     } hyper[MAX_HYPER];
 } OptimInfo;
 
@@ -32,6 +39,8 @@ typedef struct Optim {
 } Optim;
 
 Optim optim_default(OptimKind kind);
+/* Every number is in its range; ERR_USAGE names the first that is not. */
+bool optim_valid(const Optim *o);
 /* Value of hyperparameter `name`, which the row must have. */
 double optim_hyper(const Optim *o, const char *name);
 

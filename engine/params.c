@@ -1,3 +1,9 @@
+/* params.c -- the list of parameters, and their blocks on a device.
+ *
+ * The list comes first and alone: a plan can be counted to the byte without a
+ * device. Then the values are allocated and drawn, and for training gradients
+ * and moments. All blocks have one layout (Param.at), so the optimiser and
+ * the norm see flat memory and know nothing about single parameters. */
 #include "params.h"
 #include "rng.h"
 #include <string.h>
@@ -18,7 +24,7 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
 {
     bool ok = false;
     bool *used = mem_alloc((size_t)g->count + 1);
-    *p = (Params){0};
+    *p = (Params){0}; // may be freed whatever happens below
     TRY(used);
     graph_ancestors(g, root, roots, used);
     p->list = mem_alloc(((size_t)g->count + 1) * sizeof *p->list);
@@ -33,7 +39,8 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
                                           .trained = n->trained,
                                           .decayed = n->decayed};
     }
-    // trained parameters first, so that gradients need no gap for the rest
+    // pass 0: trained, pass 1: the rest. Trained parameters first, so that
+    // gradients need no gap for the rest
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < p->count; i++) {
             Param *q = &p->list[i];
@@ -50,6 +57,7 @@ done:
     return ok;
 }
 
+/* Elements of all trained parameters, or of all others. */
 static int64_t elements(const Params *p, bool trained)
 {
     int64_t sum = 0;
@@ -81,14 +89,36 @@ int params_find(const Params *p, const char *name)
     return -1;
 }
 
+bool params_freeze(Params *p, const char *name)
+{
+    size_t n = strlen(name);
+    int found = 0;
+    for (int i = 0; i < p->count; i++) {
+        Param *q = &p->list[i];
+        // "enc1" is not the beginning of the word "enc10"
+        bool below =
+            !strncmp(q->name, name, n) && (!q->name[n] || q->name[n] == '.');
+        if (!q->trained || !below) continue;
+        q->frozen = true;
+        found++;
+    }
+    return found ||
+           fail_usage("frozen: no trained parameter is called \"%s\" or "
+                      "begins with \"%s.\"",
+                      name, name);
+}
+
 /* Values of one parameter at the start: element i of user order is draw i of
- * the stream named by the parameter. */
+ * the stream named by the parameter. So a layer that is added to a network
+ * changes no other layer's start. A draw has 32 bits for i: a parameter of
+ * more than 2^32 elements would repeat itself. */
 static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
 {
     for (int64_t i = 0; i < n; i++) {
         float bound = (float)init->value;
         switch (init->kind) {
         case INIT_UNIFORM:
+            // in float, whatever the backend: ref and cpu start alike
             v[i] = (double)rng_range(r, (uint32_t)i, -bound, bound);
             break;
         case INIT_NORMAL:
@@ -110,6 +140,7 @@ bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
     p->be = be;
     p->dev = dev;
     TRY(be->alloc(dev, (size_t)p->total * dtype_bytes(be->real), &p->value));
+    // one buffer, used for each in turn
     for (int i = 0; i < p->count; i++)
         if (numel(p->list[i].dim) > largest) largest = numel(p->list[i].dim);
     user = mem_alloc((size_t)largest * sizeof *user);
@@ -127,6 +158,7 @@ done:
     return ok || within("parameters");
 }
 
+// what was allocated before a failure is released by params_free
 bool params_train(Params *p, int states)
 {
     CHECK(states <= MAX_STATES);
@@ -154,9 +186,11 @@ void params_free(Params *p)
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
 {
     const Param *q = &p->list[i];
+    // NULL: params_open or params_train has not run, a broken promise
     char *base = block == PARAM_VALUE  ? p->value
                  : block == PARAM_GRAD ? p->grad
                                        : p->state[state];
+    // running statistics have a value and nothing else
     CHECK(base && (block == PARAM_VALUE || q->trained));
     return (Tensor){.dim = q->dim,
                     .type = p->be->real,
@@ -164,7 +198,8 @@ Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
                     .data = base + (size_t)q->at * dtype_bytes(p->be->real)};
 }
 
-/* Reading and writing pass a host copy in memory order. */
+/* Reading and writing pass a host copy in memory order and of the real type;
+ * doubles in user order are what both kinds of device can be given exactly. */
 bool params_read(const Params *p, int i, ParamBlock block, int state,
                  double *user)
 {

@@ -13,29 +13,37 @@
 enum { MAX_STATES = 2, PARAM_ALIGN = 64 };
 
 typedef struct Param {
-    const char *name; /* of the node           */
-    int node;         /* number in the graph   */
+    const char *name; /* the node's text: lives as long as the graph */
+    int node;         /* number in the graph                         */
     Dims dim;
-    int rank;
-    bool trained, decayed, frozen;
-    int64_t at; /* first element in the blocks */
+    int rank;     /* as users see it; RANK_VECTOR for biases */
+    bool trained; /* has room for a gradient; false: running statistics   */
+    bool decayed; /* weight decay applies                                  */
+    bool frozen;  /* keeps its value for this session, see params_freeze   */
+    int64_t at;   /* first element in the blocks, a multiple of PARAM_ALIGN */
 } Param;
 
+/* Owns its list and blocks. A zeroed one, or one that only params_list has
+ * filled, may be freed like any other. */
 typedef struct Params {
-    const Backend *be;
-    void *dev;
-    Param *list; /* in the order of the graph */
+    const Backend *be; /* NULL until params_open */
+    void *dev;         /* not owned; must be open when this is freed */
+    Param *list;       /* in the order of the graph */
     int count;
     int64_t trained;         /* elements of the trained part, gaps included */
     int64_t total;           /* of all                                      */
     void *value;             /* (total) reals, device                       */
     void *grad;              /* (trained); NULL until params_train          */
     void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
-    int states;
+    int states; /* how many of state[] there are: the optimiser's row */
 } Params;
 
 /* The list only, nothing allocated on a device: for planning. */
 bool params_list(Params *p, const Graph *g, const int *root, int roots);
+/* From now on the trained parameters called `name`, or below it as enc1.weight
+ * is below enc1, get neither gradient nor update. Before a plan is built: a
+ * plan computes what was wanted then. ERR_USAGE when there is none. */
+bool params_freeze(Params *p, const char *name);
 /* Memory for the values, initialised from (seed, name): independent of the
  * backend up to rounding, of the order and of the other parameters. */
 bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,

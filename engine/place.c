@@ -1,3 +1,11 @@
+/* place.c -- packing intervals of time into one block of memory.
+ *
+ * The general problem is NP-hard. Largest first into the lowest gap is the
+ * usual greedy answer: small buffers fill what large ones leave. Time is
+ * O(n^2 log n) for n buffers; a large U-Net has some hundreds, so a plan takes
+ * milliseconds. Sorting must not depend on the library's qsort (which need not
+ * keep the order of equals): the places are part of what `plan` prints, and
+ * the same network must print the same everywhere. */
 #include "place.h"
 #include "mem.h"
 #include <stdlib.h>
@@ -12,6 +20,7 @@ static int by_size(const void *a, const void *b)
     return p < q ? -1 : p > q;
 }
 
+/* Lowest first; equals by the order of making. */
 static int by_offset(const void *a, const void *b)
 {
     const Buffer *p = *(Buffer *const *)a, *q = *(Buffer *const *)b;
@@ -25,13 +34,14 @@ static size_t lowest_gap(const Buffer *b, Buffer *const *placed, int n,
                          Buffer **near)
 {
     int m = 0;
-    size_t at = 0;
+    size_t at = 0; // the lowest place that no neighbour so far denies
     for (int i = 0; i < n; i++)
         if (placed[i]->first <= b->last && b->first <= placed[i]->last)
             near[m++] = placed[i];
     qsort(near, (size_t)m, sizeof *near, by_offset);
     for (int i = 0; i < m; i++) {
         if (near[i]->at >= at && near[i]->at - at >= b->bytes) break;
+        // did not wrap: place_buffers checked it when this one was placed
         size_t end = near[i]->at + near[i]->bytes;
         if (end > at) at = end;
     }
@@ -41,7 +51,7 @@ static size_t lowest_gap(const Buffer *b, Buffer *const *placed, int n,
 bool place_buffers(Buffer *buffer, int count, size_t *bytes)
 {
     bool ok = false;
-    size_t n = (size_t)count + 1;
+    size_t n = (size_t)count + 1; // never 0 bytes
     Buffer **order = mem_alloc(n * sizeof *order);
     Buffer **near = mem_alloc(n * sizeof *near);
     *bytes = 0;

@@ -1,4 +1,7 @@
-/* place.h -- where buffers with lifetimes go in one block of memory. */
+/* place.h -- where buffers with lifetimes go in one block of memory.
+ *
+ * Knows nothing of tensors or calls: a plan describes each piece of memory by
+ * its size and the span of time in which it is needed, and gets offsets. */
 #ifndef SEG_PLACE_H
 #define SEG_PLACE_H
 #include "err.h"
@@ -14,6 +17,7 @@ typedef struct Buffer {
 /* Give every buffer an offset such that two that live at the same time do
  * not overlap; *bytes is the end of the highest. Largest first, each at the
  * lowest gap that holds it: deterministic, and close to the lower bound on
- * networks shaped like a U. */
+ * networks shaped like a U. False only without memory for its lists, or when
+ * the end is not addressable. */
 bool place_buffers(Buffer *buffer, int count, size_t *bytes);
 #endif

@@ -4,10 +4,15 @@
  * then backward calls in reverse. A Buffer is a piece of the pool with the
  * first and last call that touches it; plan_place.c gives it an offset and
  * plan_run.c an address. A node whose operator is dropped in evaluation
- * shares its operand's value. */
+ * shares its operand's value: its `same` is the operand's, and whoever reads
+ * it reads that one.
+ *
+ * In this order: extents of all nodes (infer), who wants a gradient
+ * (find_wanted), forward calls, backward calls, places, the printed rows. */
 #include "plan_inside.h"
 #include <string.h>
 
+// the arena holds *p itself, so its handle is taken out before it goes
 void plan_free(Plan *p)
 {
     if (!p) return;
@@ -16,7 +21,8 @@ void plan_free(Plan *p)
     arena_release(&mem);
 }
 
-/* Which operand gradients a row gives: a loss only that of its prediction. */
+/* How many operands of a row, from the first, get gradients: of a loss only the
+ * prediction, so a target that is itself computed is taken as given. */
 static int differentiable(const OpInfo *info)
 {
     return !info->grad ? 0 : info->flags & LOSS ? 1 : info->in;
@@ -24,6 +30,7 @@ static int differentiable(const OpInfo *info)
 
 /* == extents =========================================================== */
 
+/* The extents that the caller gives input i, if the network can take them. */
 static bool infer_input(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -42,6 +49,8 @@ static bool infer_input(Plan *p, int i)
     return fail_usage("input \"%s\" is missing", n->name);
 }
 
+/* The shape rule again, now with the batch; a refusal names the recipe's
+ * line. */
 static bool infer_op(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -52,6 +61,7 @@ static bool infer_op(Plan *p, int i)
         if (n->in[k] >= 0) x[k] = p->node[n->in[k]].x;
     if (!op_shape(&n->attr, x, y))
         return *n->where ? within("%s", n->where) : false;
+    // the unbiased variance divides by n - 1
     if (n->attr.op == OP_batch_norm && p->spec.train &&
         x[0].dim.n * positions(x[0].dim) == 1)
         return fail_usage("%s%sbatch_norm: one value a channel has no "
@@ -77,6 +87,7 @@ static bool infer_loss(Plan *p)
     return true;
 }
 
+/* Fill in every node that is used, in the order of the tape. */
 static bool infer(Plan *p)
 {
     const Graph *g = p->spec.graph;
@@ -96,6 +107,7 @@ static bool infer(Plan *p)
         if (!q->used) continue;
         if (n->kind == NODE_INPUT && !infer_input(p, i)) return false;
         if (n->kind == NODE_OP && !infer_op(p, i)) return false;
+        // the graph says F32; a plan computes in its backend's type
         q->x.type = real;
         q->dx = q->x;
     }
@@ -106,7 +118,8 @@ static bool infer(Plan *p)
 
 /* == calls ============================================================= */
 
-/* Does a gradient have to reach node i? */
+/* Does a gradient have to reach node i? Only where a trained parameter lies
+ * above it; so nothing is computed for the image, or below frozen layers. */
 static void find_wanted(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
@@ -123,6 +136,7 @@ static void find_wanted(Plan *p)
     }
 }
 
+/* Append the call of node i, without gradients; the array has room. */
 static Call *emit(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -144,10 +158,12 @@ static Call *emit(Plan *p, int i)
 static bool emit_backward(Plan *p)
 {
     const Graph *g = p->spec.graph;
+    // reached[v]: some call before has stored a gradient of value v
     bool *reached = arena_array(&p->mem, 1, (size_t)p->nodes + 1);
     if (!reached) return false;
     if (p->spec.loss < 0) return true;
     reached[p->spec.loss] = true;
+    // who reads a value has a larger number: all of them come before it here
     for (int i = p->spec.loss; i >= 0; i--) {
         const Node *n = &g->node[i];
         PlanNode *q = &p->node[i];
@@ -162,6 +178,7 @@ static bool emit_backward(Plan *p)
             // who comes first in this order stores, the others add; the
             // same operand twice in one call is stored once
             if (!reached[v]) c->fresh |= 1u << k;
+            // parameters outlive the run, so these may be told to add instead
             if (p->node[v].param >= 0) p->param_bits[p->calls - 1] |= 1u << k;
             c->dx[k] = &p->node[v].dx;
             reached[v] = true;
@@ -172,11 +189,14 @@ static bool emit_backward(Plan *p)
 
 /* == the printed rows ================================================== */
 
+/* Bytes of buffer b; -1 has none. */
 static size_t buffer_bytes(const Plan *p, int b)
 {
     return b < 0 ? 0 : p->buffer[b].bytes;
 }
 
+/* One row a forward call. A parameter used twice is counted in both rows: the
+ * sum over rows is not the size of the network. */
 static void make_rows(Plan *p)
 {
     for (int c = 0; c < p->forward; c++) {
@@ -204,12 +224,13 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     bool ok = false;
     Arena mem = {NULL};
     const Graph *g = spec->graph;
+    // at most one forward and one backward call a node
     size_t most = 2 * (size_t)g->count + 1;
     int *root = NULL;
     PlanInput *input;
     Plan *p = arena_alloc(&mem, sizeof *p);
     if (!p) return false;
-    p->mem = mem;
+    p->mem = mem; // from here on plan_free gives everything back
     p->spec = *spec;
     p->nodes = g->count;
     p->node = ARENA_NEW(&p->mem, PlanNode, g->count + 1);
@@ -236,6 +257,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     find_wanted(p);
     for (int i = 0; i < g->count; i++) {
         PlanNode *q = &p->node[i];
+        // the tape's order is an order to run in
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
         q->fwd = p->calls;
         emit(p, i);
@@ -258,6 +280,7 @@ size_t plan_bytes(const Plan *p)
     return p->bytes;
 }
 
+// each buffer a place of its own: what a framework without a planner would take
 size_t plan_naive_bytes(const Plan *p)
 {
     size_t sum = 0;

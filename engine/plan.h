@@ -5,7 +5,8 @@
  * and last use of each value and gives it a place in one block of memory.
  * Everything is known before a device is opened: the byte count is exact.
  * Running allocates nothing. Training and evaluation are two plans over the
- * same parameters; several plans may share one pool, one run at a time. */
+ * same parameters; several plans may share one pool, one run at a time. Graph
+ * and parameters must outlive the plan; the graph may grow meanwhile. */
 #ifndef SEG_PLAN_H
 #define SEG_PLAN_H
 #include "params.h"
@@ -19,7 +20,7 @@ typedef struct PlanInput {
 
 typedef struct PlanSpec {
     const Graph *graph;
-    const Params *params; /* at least params_list has run      */
+    const Params *params; /* params_list has run; freezing is done */
     const Backend *be;
     int threads;     /* that the device has or will have  */
     const int *root; /* nodes whose values stay readable  */
@@ -30,16 +31,18 @@ typedef struct PlanSpec {
     int inputs; /* every input that the roots need   */
 } PlanSpec;
 
-/* A row of the printed plan. */
+/* A row of the printed plan: one forward call, for the whole batch. */
 typedef struct PlanRow {
     int node;
-    double flops; /* forward */
-    size_t value_bytes, saved_bytes, scratch_bytes;
-    int64_t params;
+    double flops;                                   /* forward */
+    size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
+    int64_t params;                                 /* elements that it reads */
 } PlanRow;
 
 typedef struct Plan Plan;
 
+/* ERR_USAGE when an input is missing or its extents do not fit the network;
+ * *out is set on success only. */
 bool plan_build(const PlanSpec *spec, Plan **out);
 void plan_free(Plan *p);
 
@@ -82,5 +85,6 @@ typedef struct PlanTime {
     bool backward;
     double ms;
 } PlanTime;
+/* out[0 .. *count): at most `max` of them, all calls are run. */
 bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count);
 #endif

@@ -5,8 +5,9 @@
 #include "place.h"
 #include "plan.h"
 
+/* What a plan knows of each node of the graph, by the node's number. */
 typedef struct PlanNode {
-    bool used;
+    bool used;    /* an ancestor of a root; all else is -1 or 0 */
     bool wants;   /* a gradient of its value is wanted           */
     int same;     /* node whose value this one shows (else self) */
     int fwd, bwd; /* its calls, -1 where it has none             */
@@ -17,30 +18,36 @@ typedef struct PlanNode {
     Tensor x, dx; /* what calls point at                         */
 } PlanNode;
 
+/* Lives in its own arena, which plan_free must therefore copy out first. All
+ * arrays are as long as they can get before the first call is emitted: calls
+ * point at nodes, so nothing may move. */
 struct Plan {
     Arena mem;
-    PlanSpec spec;
-    PlanNode *node;
-    int nodes; /* of the graph when it was planned; it may grow */
-    Call *call;
+    PlanSpec spec;        /* root and input point at copies in mem */
+    PlanNode *node;       /* (nodes)                               */
+    int nodes;            /* of the graph when it was planned; it may grow */
+    Call *call;           /* in the order of running */
     unsigned *param_bits; /* per call: bits of dx that are parameters' */
     int *saved, *scratch; /* per call: buffers, -1                     */
     int calls, forward;   /* forward calls come first                  */
-    Buffer *buffer;
+    Buffer *buffer;       /* owned, from mem_alloc: the only array that grows */
     int buffers, room;
-    size_t bytes;
+    size_t bytes; /* of the pool                                    */
     PlanRow *row;
     int rows;
-    Step step;
-    char *pool;
+    Step step;  /* of the run at hand: every call points here     */
+    char *pool; /* of the device, not owned; NULL before plan_bind */
     void *dev;
 };
 
+/* Node i of the graph, which may have moved since the plan was built; so this
+ * is asked for anew each time. */
 static inline const Node *node_of(const Plan *p, int i)
 {
     return &p->spec.graph->node[i];
 }
 
+/* The row of node i, which is an operator. */
 static inline const OpInfo *info_of(const Plan *p, int i)
 {
     return &op_info[node_of(p, i)->attr.op];

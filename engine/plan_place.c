@@ -6,8 +6,10 @@
  * for one call. Two values share a buffer when one is computed in place. */
 #include "plan_inside.h"
 
-enum { POOL_ALIGN = 256 };
+enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
 
+/* A buffer in use from call `first` to `last`; its number, or -1 without
+ * memory. first = -1: before the first call. */
 static int buffer_new(Plan *p, size_t bytes, int first, int last)
 {
     if (p->buffers == p->room) {
@@ -22,6 +24,7 @@ static int buffer_new(Plan *p, size_t bytes, int first, int last)
     return p->buffers++;
 }
 
+/* Call `at` touches the buffer as well. */
 static void extend(Plan *p, int buffer, int at)
 {
     if (buffer < 0) return;
@@ -30,7 +33,9 @@ static void extend(Plan *p, int buffer, int at)
     if (at > b->last) b->last = at;
 }
 
-/* Last call that reads the value of node v, not counting call `but`. */
+/* Last call that reads the value of node v, not counting call `but`; -1 when
+ * none does. A forward call reads its operands; a backward call those that its
+ * row keeps (KEEP_X), and that of its own node where it keeps the result. */
 static int last_use(const Plan *p, int v, int but)
 {
     int last = -1;
@@ -47,6 +52,8 @@ static int last_use(const Plan *p, int v, int but)
     return last;
 }
 
+// a root may be a node that is dropped in evaluation: then what it shows is
+// kept
 bool plan_keeps(const Plan *p, int v)
 {
     for (int i = 0; i < p->spec.roots; i++)
@@ -54,7 +61,9 @@ bool plan_keeps(const Plan *p, int v)
     return v == p->spec.loss;
 }
 
-/* May call c write its result over the value of operand 0? */
+/* May call c write its result over the value of operand 0? Its row must allow
+ * it, and nobody may want the old value: not the caller (inputs, roots), not a
+ * later call, not a backward one. */
 static bool inplace(const Plan *p, int c)
 {
     const Node *n = node_of(p, p->call[c].node);
@@ -65,6 +74,8 @@ static bool inplace(const Plan *p, int c)
            last_use(p, v, c) < c;
 }
 
+/* Buffers of inputs and results, each from the call that makes it to the last
+ * that reads it. Values of parameters lie in blocks of their own. */
 static bool place_values(Plan *p)
 {
     int end = p->calls;
@@ -73,6 +84,7 @@ static bool place_values(Plan *p)
         if (!q->used || q->same != i || node_of(p, i)->kind == NODE_PARAM)
             continue;
         if (q->fwd >= 0 && inplace(p, q->fwd)) {
+            // operands come first on the tape: it has its buffer already
             q->value = p->node[p->node[node_of(p, i)->in[0]].same].value;
         } else {
             q->value = buffer_new(p, tensor_bytes(&q->x), q->fwd, q->fwd);
@@ -89,7 +101,8 @@ static bool place_values(Plan *p)
     return true;
 }
 
-/* Gradients of values that are not parameters. */
+/* Gradients of values that are not parameters: from the first backward call
+ * that stores into it to the one that reads it as its dy. */
 static bool place_gradients(Plan *p)
 {
     if (p->spec.loss < 0) return true;
@@ -106,6 +119,8 @@ static bool place_gradients(Plan *p)
             if (!call->dx[k]) continue;
             PlanNode *v = &p->node[p->node[n->in[k]].same];
             if (v->param >= 0) continue;
+            // dx over dy: the first to store into it, and of the same extents;
+            // never over the root's, which keeps what a run was seeded with
             bool over = k == 0 && (call->fresh & 1) && v->grad < 0 &&
                         (op_info[n->attr.op].flags & INPLACE_GRAD) &&
                         call->node != p->spec.loss &&
@@ -120,6 +135,10 @@ static bool place_gradients(Plan *p)
     return true;
 }
 
+/* What each node's kernels want beside their operands: saved bytes live from
+ * the forward call to the backward one, scratch for its own call only. The
+ * backend is asked with the backward call where there is one, as only that
+ * shows which gradients are wanted. */
 static bool place_spaces(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {

@@ -1,10 +1,17 @@
-/* plan_run.c -- a plan's addresses, its runs, and who is to blame. */
+/* plan_run.c -- a plan's addresses, its runs, and who is to blame.
+ *
+ * Running is a loop over calls and allocates nothing; plan_blame and
+ * plan_time, which are for people, do. Kernels of a device may run behind our
+ * back: only sync and download tell that they are done, and a failure may
+ * come up one call late. All that changes between two runs is p->step, which
+ * every call points at, and the bits of `fresh`. */
 #include "plan_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+/* Where a buffer is in the pool; NULL for none. */
 static void *address(const Plan *p, int buffer)
 {
     return buffer < 0 ? NULL : p->pool + p->buffer[buffer].at;
@@ -21,6 +28,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
         q->dx.data = address(p, q->grad);
         if (q->param < 0) continue;
         q->x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        // without params_train there is nowhere to put it: then nothing runs
+        // backward either
         if (q->wants && params->grad)
             q->dx = params_tensor(params, q->param, PARAM_GRAD, 0);
     }
@@ -35,11 +44,12 @@ const Tensor *plan_value(const Plan *p, int node)
 {
     if (node < 0 || node >= p->nodes) return NULL;
     const PlanNode *q = &p->node[p->node[node].same];
+    // any other value may have been written over by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
     return p->node[node].used && kept ? &q->x : NULL;
 }
 
-/* "conv (enc1.conv1, scripts/x.lua:12)" */
+/* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
 static void describe(const Plan *p, int c, char *text, size_t room)
 {
     const Node *n = node_of(p, p->call[c].node);
@@ -51,6 +61,8 @@ static void describe(const Plan *p, int c, char *text, size_t room)
         snprintf(text, room, "%s", row);
 }
 
+/* Run call c. When gradients accumulate, those of parameters are added to what
+ * is there; all other gradients live in the pool and start afresh. */
 static bool run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
@@ -65,6 +77,7 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     return within("%s%s", text, c < p->forward ? "" : ", backward");
 }
 
+/* The gradient of the loss with respect to itself: where backward starts. */
 static bool seed_root(Plan *p, double value)
 {
     const Tensor *t = &p->node[p->spec.loss].dx;
@@ -74,6 +87,7 @@ static bool seed_root(Plan *p, double value)
     return p->spec.be->upload(p->dev, t->data, from, dtype_bytes(t->type));
 }
 
+// returns when all calls are queued; read a root after the device's sync
 bool plan_run(Plan *p, const PlanRun *run)
 {
     bool backward = run->backward && p->spec.loss >= 0;
@@ -91,6 +105,8 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     *count = 0;
     if (backward && !seed_root(p, run->seed_grad)) return false;
     for (int c = 0; c < (backward ? p->calls : p->forward); c++) {
+        // the wait between two calls is a part of what is measured: the sum of
+        // the rows is a little more than a step takes
         struct timespec a, b;
         clock_gettime(CLOCK_MONOTONIC, &a);
         if (!run_call(p, c, run) || !p->spec.be->sync(p->dev)) return false;
@@ -122,6 +138,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
 {
     p->step = *step;
     *text = 0;
+    // a bad image would otherwise be blamed on the first layer
     for (int i = 0; i < p->spec.inputs; i++) {
         const PlanNode *q = &p->node[p->spec.input[i].node];
         bool finite = true;
@@ -133,6 +150,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
         return true;
     }
     for (int c = 0; c < p->forward; c++) {
+        // looked at before the next call, which may write over it
         bool finite;
         if (!run_call(p, c, &(PlanRun){.step = *step}) ||
             !finite_value(p, p->call[c].y, &finite))

@@ -28,6 +28,9 @@ typedef enum RngStream {
     RNG_USER = 8,    /* seg.random of a recipe                            */
 } RngStream;
 
+/* All but the index: which series of draws. Position in the counter, from its
+ * highest word: stream and op, epoch, sample, index / 4; the seed is the key.
+ */
 typedef struct Rng {
     uint64_t seed;
     uint16_t stream, op;
@@ -40,6 +43,7 @@ RNG_FN void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
     uint32_t c0 = block, c1 = r->sample, c2 = r->epoch;
     uint32_t c3 = (uint32_t)r->stream << 16 | r->op;
     uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
+    // multipliers and Weyl constants of the paper
     for (int i = 0; i < 10; i++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0;
         uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
@@ -65,7 +69,7 @@ RNG_FN float rng_uniform(const Rng *r, uint32_t index)
     return rng_unit(w[index % 4]);
 }
 
-/* Draw `index` in [lo, hi). */
+/* Draw `index` in [lo, hi); hi itself only where rounding to float makes it. */
 RNG_FN float rng_range(const Rng *r, uint32_t index, float lo, float hi)
 {
     return lo + (hi - lo) * rng_uniform(r, index);

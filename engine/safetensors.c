@@ -2,7 +2,13 @@
  *
  * Data is never mapped: a file that shrinks while it is used would end the
  * program. What has checksums is checked whenever it is read, so nothing
- * damaged reaches the caller, whatever was verified before. */
+ * damaged reaches the caller, whatever was verified before.
+ *
+ * Opening reads the header and proves it: it parses, its entries agree with
+ * each other and with the size of the file, its checksum is right. Then a
+ * tensor is an offset and a length. Writing lays out everything first, writes
+ * tensor after tensor while their checksums are made, and the header last;
+ * then the draft is opened and verified like any file that comes along. */
 #include "safetensors.h"
 #include "crc32c.h"
 #include "file.h"
@@ -48,7 +54,8 @@ const char *meta_get(const Meta *m, const char *key)
 
 // -- opening ------------------------------------------------------------------
 
-/* The reason for a file that was never safetensors, by its first bytes. */
+/* The reason for a file that was never safetensors, by its first bytes; when
+ * they say nothing, `otherwise`. */
 static bool foreign(const char head[HEADER_LENGTH], const char *otherwise)
 {
     static const struct {
@@ -78,6 +85,7 @@ static bool foreign(const char head[HEADER_LENGTH], const char *otherwise)
 static bool read_at(const Safetensors *f, uint64_t at, void *out, size_t bytes)
 {
     if (!f->bytes) return file_read_at(f->fd, f->path, at, out, bytes);
+    // load_header has compared every place with the size
     CHECK(at <= f->size && bytes <= f->size - at);
     if (bytes) memcpy(out, f->bytes + at, bytes);
     return true;
@@ -93,7 +101,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
         return fail_data("the file has %d bytes, too few for safetensors",
                          (int)f->size);
     if (!read_at(f, 0, first, HEADER_LENGTH)) return false;
-    memcpy(&length, first, HEADER_LENGTH);
+    memcpy(&length, first, HEADER_LENGTH); // little endian, see above
     unsigned long long shown = length;
     // nothing is allocated for a length that the file does not have
     if (length > ST_HEADER) {
@@ -103,6 +111,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
                  shown, ST_HEADER);
         return foreign(first, text);
     }
+    // a first word within bounds may still be another format's magic
     if (length > f->size - HEADER_LENGTH) {
         snprintf(text, sizeof text,
                  "the file is truncated: its header ends at byte %llu, the "
@@ -124,7 +133,8 @@ static void digits_of(uint32_t crc, char text[HEADER_DIGITS + 1])
     snprintf(text, HEADER_DIGITS + 1, "%08x", (unsigned)crc);
 }
 
-/* Compare the header with its checksum; crc is where that stands in it. */
+/* Compare the header with its checksum; crc is where that stands in it, NULL:
+ * nowhere. Sets f->crcs, which from here on means "has checksums". */
 static bool check_head(Safetensors *f, const char *head, size_t bytes,
                        const char *crc)
 {
@@ -154,7 +164,8 @@ static bool check_head(Safetensors *f, const char *head, size_t bytes,
     return true;
 }
 
-/* Everything that can be known without reading the data. */
+/* Everything that can be known without reading the data. Reasons do not name
+ * the file: opened() puts it in front. */
 static bool load_header(Safetensors *f)
 {
     char *head = NULL;
@@ -259,8 +270,8 @@ bool safetensors_read(const Safetensors *f, int i, void *out)
            check_tensor(f, i, crc32c(0, out, t->bytes));
 }
 
-/* 1 sign, 5 exponent (bias 15), 10 fraction bits; exponent 0: fraction times
- * 2^-24, exponent 31: infinity or not a number. */
+/* IEEE 754 half: 1 sign, 5 exponent (bias 15), 10 fraction bits; exponent 0:
+ * fraction times 2^-24, exponent 31: infinity or not a number. */
 static double from_f16(uint16_t h)
 {
     int exponent = h >> 10 & 31, fraction = h & 1023;
@@ -279,7 +290,8 @@ static double from_bf16(uint16_t h)
     return (double)v;
 }
 
-// out[i] = v for each element, in order; `v` is an expression over `x`
+// out[k] = v for each element, in order; `v` is an expression over `x`. Through
+// memcpy, as raw elements need not be aligned for their type
 #define CONVERT(type, v)                          \
     for (size_t k = 0; k < count; k++) {          \
         type x;                                   \
@@ -292,7 +304,8 @@ bool safetensors_read_f64(const Safetensors *f, int i, double *out)
 {
     size_t count = safetensors_count(f, i), bytes = f->tensor[i].bytes;
     // raw elements are not larger than doubles: kept at the end of `out`,
-    // each is read before the double that takes its place is written
+    // each is read before the double that takes its place is written; so a
+    // tensor needs its own room once, not twice
     char *raw = (char *)out + (count * sizeof *out - bytes);
     if (!safetensors_read(f, i, raw)) return false;
     switch (f->tensor[i].type) {
@@ -357,7 +370,8 @@ typedef struct Layout {
     uint64_t bytes; // of the file
 } Layout;
 
-/* Copy and sort; the checksums take their room as zeros. */
+/* Copy and sort; the checksums take their room as zeros, so that the header has
+ * its length before they are known. */
 static bool layout_names(Layout *l, const StWrite *w)
 {
     l->tensor = ARENA_NEW(&l->mem, StTensor, w->count + 1);
@@ -384,7 +398,8 @@ static bool layout_names(Layout *l, const StWrite *w)
     return header_sort(l->tensor, l->count, l->pair, l->pairs);
 }
 
-/* Give every tensor its place and print the header. */
+/* Give every tensor its place and print the header. What a failure leaves is
+ * freed by the caller. */
 static bool layout_make(Layout *l, const StWrite *w)
 {
     if (w->count > ST_ENTRIES || w->pairs > ST_ENTRIES - 2)
@@ -424,7 +439,8 @@ static char *head_value(const Layout *l, const char *key)
     return NULL;
 }
 
-/* Ask for each tensor once, write it, note its checksum in the header. */
+/* Ask for each tensor once, write it, note its checksum in the header. One
+ * buffer of the largest tensor: weights are never held twice as a whole. */
 static bool write_data(const Layout *l, const StWrite *w, Draft *d)
 {
     char digits[HEADER_DIGITS + 1], *list = head_value(l, HEADER_CRCS);
@@ -432,6 +448,7 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
     bool ok = buffer;
     for (int i = 0; ok && i < l->count; i++) {
         const StTensor *t = l->tensor + i;
+        // fill may fail on purpose: values that are not finite are not saved
         ok = (w->fill(w->ctx, l->from[i], buffer) || within("%s", d->path)) &&
              draft_write(d, l->head_bytes + t->at, buffer, t->bytes);
         digits_of(ok ? crc32c(0, buffer, t->bytes) : 0, digits);
@@ -441,7 +458,8 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
     return ok;
 }
 
-/* The draft reads back, and it is the one that was meant. */
+/* A FileCheck: the draft reads back, every checksum right, and its header is
+ * the one that was meant (*ctx, its CRC). */
 static bool reads_back(void *ctx, const char *tmp)
 {
     const uint32_t *header_crc = ctx;

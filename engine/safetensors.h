@@ -22,7 +22,7 @@ enum {
     ST_ALIGN = 64,         /* what the data of our files starts at      */
 };
 
-/* Element types that are read: name, bytes, C type of the stored bits. */
+/* Element types that are read: name in the file and bytes. */
 #define ST_TYPES(X) \
     X(F64, 8)       \
     X(F32, 4)       \
@@ -81,8 +81,8 @@ typedef struct Safetensors {
     Arena mem;        /* of everything above                      */
     bool open;        /* fd is to be closed                       */
     int fd;
-    const char *bytes; /* the file in memory, else NULL */
-    uint64_t size;
+    const char *bytes; /* the file in memory, not owned, else NULL */
+    uint64_t size;     /* of the file                              */
 } Safetensors;
 
 /* Read and check the header. The reason of a file that is something else
@@ -103,7 +103,7 @@ size_t safetensors_count(const Safetensors *f, int i);
 bool safetensors_read(const Safetensors *f, int i, void *out);
 bool safetensors_read_f64(const Safetensors *f, int i, double *out);
 
-/* Every checksum there is. */
+/* Every checksum there is; true for a file without any (f->crcs is NULL). */
 bool safetensors_verify(const Safetensors *f);
 
 /* What to write: the order of tensors and pairs does not matter, `at` and

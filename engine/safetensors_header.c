@@ -3,12 +3,20 @@
  * The header is parsed by hand: its grammar is three levels deep and fixed,
  * so nothing here recurses, and whatever the grammar does not name is an
  * error. Parsing only collects; what holds between the entries (no name
- * twice, no hole, no overlap) is checked afterwards, by header_check. */
+ * twice, no hole, no overlap) is checked afterwards, by header_sort and
+ * header_places.
+ *
+ * All input is hostile: it may be any bytes at all. Every read of a character
+ * is behind a comparison with r->end, every number is checked as it grows, and
+ * no text needs more room than it takes in the header (an escape is never
+ * shorter than what it stands for), so texts are decoded into one buffer of
+ * the header's size. */
 #include "safetensors_header.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+// extents come from a file: their product may be anything
 bool header_tensor_bytes(const StTensor *t, size_t *bytes)
 {
     *bytes = st_type_bytes(t->type);
@@ -31,13 +39,15 @@ static int utf8_length(const char *p, const char *end, uint32_t *code)
         if ((p[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | ((unsigned char)p[i] & 0x3f);
     }
-    // longer than needed, half of a pair, or beyond the last character
+    // longer than needed, half of a pair, or beyond the last character: one
+    // text in two writings would pass for two names
     bool bad = *code < least[n] || *code > 0x10ffff ||
                (*code >= 0xd800 && *code < 0xe000);
     return bad ? 0 : n;
 }
 
-/* A name or key: 1 to 256 bytes of UTF-8 that a terminal may be sent. */
+/* A name or key: 1 to 256 bytes of UTF-8 that a terminal may be sent: control
+ * characters (C0, DEL, C1) could move its cursor or change its title. */
 bool header_name_check(const char *what, const char *name)
 {
     size_t n = strlen(name);
@@ -58,11 +68,11 @@ bool header_name_check(const char *what, const char *name)
 // -- the header ---------------------------------------------------------------
 
 typedef struct Parser {
-    const char *start, *p, *end; // the header, length in front included
-    char *text;                  // room for the next decoded text
-    const char *crc;             // digits of the header's checksum
-    Safetensors *f;
-    int tensors_room, pairs_room;
+    const char *start, *p, *end;  // the header, length in front included
+    char *text;                   // room for the next decoded text
+    const char *crc;              // digits of the header's checksum, or NULL
+    Safetensors *f;               // what is collected
+    int tensors_room, pairs_room; // elements that f's arrays have room for
 } Parser;
 
 /* A reason with the place in the file. */
@@ -90,18 +100,19 @@ static bool next_is(Parser *r, char c)
 static bool expect(Parser *r, char c)
 {
     char what[] = "expected ' '";
-    what[10] = c;
+    what[10] = c; // between the quotes
     return next_is(r, c) || wrong(r, what);
 }
 
-/* Between the members of an object or a list: sets *more. */
+/* Between the members of an object or a list: past a comma (*more) or past the
+ * `close` that ends it (not). */
 static bool more_members(Parser *r, char close, bool *more)
 {
     *more = !next_is(r, close);
     return !*more || expect(r, ',');
 }
 
-/* Four hex digits of a \u escape. */
+/* Four hex digits of a \u escape, of either case. */
 static bool parse_hex(Parser *r, uint32_t *code)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
@@ -109,13 +120,13 @@ static bool parse_hex(Parser *r, uint32_t *code)
     for (int i = 0; i < 4; i++, r->p++) {
         const char *at = r->p < r->end && *r->p ? strchr(digits, *r->p) : NULL;
         if (!at) return wrong(r, "expected a hex digit");
-        uint32_t v = (uint32_t)(at - digits);
+        uint32_t v = (uint32_t)(at - digits); // 16..21: A..F
         *code = *code << 4 | (v < 16 ? v : v - 6);
     }
     return true;
 }
 
-/* What follows a backslash, as UTF-8 behind `out`. */
+/* What follows a backslash, as UTF-8 at *out, which moves behind it. */
 static bool parse_escape(Parser *r, char **out)
 {
     // pairs: what is written, what it means
@@ -153,7 +164,8 @@ static bool parse_escape(Parser *r, char **out)
     return true;
 }
 
-/* A text in quotes, decoded; it never takes more room than in the header. */
+/* A text in quotes, decoded into r->text; *text is it, with a 0 behind it in
+ * the place of its quotes. */
 static bool parse_text(Parser *r, const char **text)
 {
     uint32_t code;
@@ -232,7 +244,8 @@ static bool parse_type(Parser *r, StTensor *t)
                      t->name, name);
 }
 
-/* {"dtype": text, "shape": [...], "data_offsets": [begin, end]} */
+/* {"dtype": text, "shape": [...], "data_offsets": [begin, end]}, the fields in
+ * any order, each once. t->name is set before. */
 static bool parse_tensor(Parser *r, StTensor *t)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
@@ -270,6 +283,7 @@ static bool parse_tensor(Parser *r, StTensor *t)
     for (int k = 0; k < KEYS; k++)
         if (!seen[k])
             return fail_data("tensor \"%s\" has no \"%s\"", t->name, keys[k]);
+    // the place against the end of the data: header_places, safetensors.c
     if (place[0] > place[1])
         return fail_data("tensor \"%s\" ends before it begins", t->name);
     if (!header_tensor_bytes(t, &t->bytes))
@@ -281,7 +295,8 @@ static bool parse_tensor(Parser *r, StTensor *t)
     return true;
 }
 
-/* Room for one more element in an array of the arena, doubling. */
+/* Room for one more element in an array of the arena, doubling; NULL with a
+ * reason. The old array stays in the arena until the file is closed. */
 static void *grown(Arena *mem, void *array, int count, int *room, size_t size)
 {
     if (count < *room) return array;
@@ -324,7 +339,8 @@ static bool parse_metadata(Parser *r)
     return true;
 }
 
-/* The outermost object: tensors, and once the metadata. */
+/* The outermost object: tensors, and once the metadata; spaces behind it are
+ * the padding, anything else there is an error. */
 static bool parse_header(Parser *r)
 {
     Safetensors *f = r->f;
@@ -362,13 +378,15 @@ bool header_parse(const char *head, size_t bytes, Safetensors *f,
 {
     Parser r = {.start = head, .end = head + bytes, .f = f};
     r.p = head + HEADER_LENGTH;
-    // a decoded text with its end is never longer than with its quotes
+    // a decoded text with its end is never longer than with its quotes, so all
+    // of them fit
     r.text = arena_alloc(&f->mem, bytes);
     if (!r.text || !parse_header(&r)) return false;
     *crc = r.crc;
     return true;
 }
 
+// bytewise: the order of a file must not depend on the locale
 static int by_name(const void *a, const void *b)
 {
     const StTensor *x = a, *y = b;
@@ -398,14 +416,15 @@ bool header_sort(StTensor *tensor, int count, MetaPair *pair, int pairs)
 static int by_place(const void *a, const void *b)
 {
     const StTensor *x = *(StTensor *const *)a, *y = *(StTensor *const *)b;
-    // an empty tensor stands before the one that begins at the same byte
+    // an empty tensor stands before the one that begins at the same byte, or
+    // the two would seem to overlap
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 bool header_places(Safetensors *f, uint64_t *end)
 {
-    uint64_t at = 0;
+    uint64_t at = 0; // the end of the tensor before
     *end = 0;
     // the list itself stays in the order of names
     if (!f->count) return true;
@@ -451,6 +470,7 @@ static void put(Text *t, const char *p, size_t n)
     t->count += n;
 }
 
+/* Append a text as it is. */
 static void put_plain(Text *t, const char *p)
 {
     put(t, p, strlen(p));
@@ -504,7 +524,7 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
 {
     Text t = {.ok = true};
     char what[ST_NAME + 16];
-    // the length is known at the end
+    // room for the length, which is known at the end
     put(&t, "\0\0\0\0\0\0\0\0{", HEADER_LENGTH + 1);
     for (int i = 0; i < pairs; i++) {
         put_plain(&t, i ? "," : "\"" HEADER_METADATA "\":{");
@@ -519,6 +539,7 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
         put_tensor(&t, tensor + i);
     }
     put_plain(&t, "}");
+    // data then starts aligned, for readers that map the file
     while (t.ok && t.count % ST_ALIGN) put_plain(&t, " ");
     uint64_t length = t.count - HEADER_LENGTH;
     if (t.ok && length > ST_HEADER)

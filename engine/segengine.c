@@ -1,15 +1,24 @@
+/* segengine.c -- the embedding face over graph, checkpoint and session.
+ *
+ * A weights file carries its network as text (`graph`), the names of its
+ * outputs (`outputs`, in the order of the text's roots) and its parameters; a
+ * model is these three put together again, with a session that cannot train.
+ * Whatever the caller hands in is checked here and becomes a reason; a CHECK
+ * further down would end somebody else's program. Plans are made per input
+ * shape and kept by the session, so calls of one shape plan once. */
 #include "segengine.h"
 #include "checkpoint.h"
 #include <string.h>
 
+// more of either than this is no network that was ever trained here
 enum { MAX_OUTPUTS = 64, MAX_INPUTS = 16 };
 
 struct seg_model {
-    Arena mem;
+    Arena mem; /* names of outputs, metadata */
     Graph graph;
     Session *session;
-    int input[MAX_INPUTS], inputs;
-    int output[MAX_OUTPUTS], outputs;
+    int input[MAX_INPUTS], inputs;    /* nodes, in the order of the graph */
+    int output[MAX_OUTPUTS], outputs; /* nodes, in the order of the names */
     const char *output_name[MAX_OUTPUTS];
 };
 
@@ -26,6 +35,7 @@ const char *seg_version(void)
 /* "mask,edge" as the names of the roots, in their order. */
 static bool name_outputs(seg_model *m, const char *names)
 {
+    // cut into names in place: they live as long as the model
     char *text = arena_strdup(&m->mem, names), *rest = text, *name;
     int n = 0;
     if (!text) return false;
@@ -42,6 +52,8 @@ static bool name_outputs(seg_model *m, const char *names)
     return true;
 }
 
+/* Fill in a zeroed model; what a failure leaves is freed by seg_close. The
+ * header is read twice, once for the network and once with the weights. */
 static bool open_model(seg_model *m, const char *path, const char *device,
                        int threads)
 {
@@ -72,6 +84,7 @@ static bool open_model(seg_model *m, const char *path, const char *device,
     return checkpoint_load(path, m->session, false, &m->mem, &meta);
 }
 
+// `threads` 0 reaches the backend as "the default of this machine"
 seg_model *seg_open(const char *path, const char *device, int threads)
 {
     if (!path) {
@@ -95,6 +108,7 @@ void seg_close(seg_model *m)
     mem_free(m);
 }
 
+/* Name and shape of a node for one sample. */
 static void describe(const seg_model *m, int node, const char *name,
                      seg_tensor *out)
 {
@@ -103,6 +117,7 @@ static void describe(const seg_model *m, int node, const char *name,
     out->axes = dims_to_user(y->dim, y->rank, out->shape);
 }
 
+// asked with max 0 these only count
 int seg_inputs(const seg_model *m, seg_tensor *out, int max)
 {
     if (!m) return 0;
@@ -119,7 +134,8 @@ int seg_outputs(const seg_model *m, seg_tensor *out, int max)
     return m->outputs;
 }
 
-/* The extents of t, which must have the axes of input n. */
+/* The extents of t, which must have the axes of input n; whether the network
+ * takes them is found when they are planned. */
 static bool shape_fits(const seg_tensor *t, const Node *n, Dims *out)
 {
     char want[DIMS_TEXT];
@@ -136,7 +152,9 @@ static bool shape_fits(const seg_tensor *t, const Node *n, Dims *out)
     return dims_from_user(t->shape, t->axes, n->y.rank, out);
 }
 
-/* The caller's array for each input of the network, as plan inputs. */
+/* The caller's array for each input of the network, as plan inputs: plan[i] and
+ * data[i] belong to m->input[i]. An unknown name is an error, as the array that
+ * was meant is then missing. */
 static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
                          PlanInput *plan, const float **data)
 {
@@ -162,6 +180,7 @@ static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
     return true;
 }
 
+/* Shapes, and values where the caller has room, of the outputs asked for. */
 static bool give_outputs(seg_model *m, Plan *p, seg_tensor *out, int outputs)
 {
     for (int k = 0; k < outputs; k++) {
@@ -191,12 +210,14 @@ int seg_run(seg_model *m, const seg_tensor *in, int inputs, seg_tensor *out,
         fail_usage("seg_run: the model is NULL");
         return -1;
     }
+    // who only asks for shapes pays for a plan, not for a run
     for (int k = 0; k < outputs; k++) wanted |= out[k].data != NULL;
     if (!match_inputs(m, in, inputs, plan, data) ||
         !session_plan(m->session, false, plan, m->inputs, &p))
         return -1;
     if (wanted) {
         if (!session_bind(m->session, p)) return -1;
+        // an input that no output needs has no place in the plan
         for (int i = 0; i < m->inputs; i++)
             if (plan_value(p, plan[i].node) &&
                 !session_feed(m->session, p, plan[i].node, data[i]))

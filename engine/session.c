@@ -1,9 +1,23 @@
+/* session.c -- plans on demand, one pool, and the training step.
+ *
+ * A plan is made for given extents and kept: slices of two sizes and a last,
+ * smaller batch cost one planning each, not one a step. The plans share a pool
+ * as large as the largest of them asked for, since only one runs at a time.
+ *
+ * A training step is: keep the running statistics, forward and backward (for
+ * each part), look at losses and gradient norm, and only then either update or
+ * put the running statistics back. Gradients, the step's only other trace,
+ * are overwritten by the next. So a step that is not finite leaves no trace
+ * at all, whatever the network holds. */
 #include "session.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PLANS = 16, MAX_INPUTS = 16 };
+enum {
+    MAX_PLANS = 16,  // extents in use at a time; more are planned again
+    MAX_INPUTS = 16, // of a network; the embedding face has the same bound
+};
 
 /* A plan and what it was made for. */
 typedef struct Slot {
@@ -15,25 +29,27 @@ typedef struct Slot {
 } Slot;
 
 struct Session {
-    SessionSpec spec;
-    int *root;
+    SessionSpec spec; /* its root and optim point at the copies below    */
+    int *root;        /* owned: the caller's, and the loss               */
     Optim optim;
-    bool trains;
+    bool trains; /* has a loss and an optimiser                     */
     const Backend *be;
     void *dev;
-    bool opened;
-    int threads;
-    char why[ERR_MAX];
+    bool opened;       /* dev is to be closed                        */
+    int threads;       /* that dev has                               */
+    char why[ERR_MAX]; /* why not a better device, or ""             */
     Params params;
     Slot slot[MAX_PLANS];
-    int64_t clock;
-    void *pool;
-    size_t pool_bytes;
-    int64_t count;
-    void *before; /* running statistics at the start of a step        */
-    bool finite;  /* the losses of all parts of this step so far were */
+    int64_t clock;     /* counts what was asked for: the age of slots */
+    void *pool;        /* on dev, shared by all plans                 */
+    size_t pool_bytes; /* 0 when there is none yet                    */
+    int64_t count;     /* updates so far, over all runs of a network  */
+    void *before;      /* running statistics at the start of a step   */
+    int part;          /* of this step, from 0: see step_here         */
+    bool finite;       /* so were the losses of all its parts so far  */
 };
 
+/* Find and open the device that the spec names. */
 static bool open_device(Session *s)
 {
     int number;
@@ -48,13 +64,16 @@ bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
     size_t real;
+    // before anything is opened: a wrong number is the user's, and is said
+    // first
+    if (spec->optim && !optim_valid(spec->optim)) return false;
     Session *s = mem_alloc(sizeof *s);
     if (!s) return false;
     s->spec = *spec;
     s->trains = spec->optim && spec->loss >= 0;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
-    // the loss is a root whether the caller lists it or not
+    // the loss is a root whether the caller lists it or not, hence the + 1
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
@@ -78,6 +97,8 @@ done:
     return ok;
 }
 
+// also of a session that session_open could not finish: whatever is not there
+// is NULL; the device goes last, as all the rest lies on it
 void session_close(Session *s)
 {
     if (!s) return;
@@ -92,6 +113,7 @@ void session_close(Session *s)
     mem_free(s);
 }
 
+/* Was slot q planned for this mode and these inputs, in this order? */
 static bool same_inputs(const Slot *q, bool train, const PlanInput *input,
                         int inputs)
 {
@@ -116,8 +138,10 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
             *out = q->plan;
             return true;
         }
+        // an empty slot was never used, so it is the oldest
         if (q->used < slot->used) slot = q;
     }
+    // a session without an optimiser runs training mode forward only
     PlanSpec spec = {.graph = s->spec.graph,
                      .params = &s->params,
                      .be = s->be,
@@ -129,6 +153,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .input = input,
                      .inputs = inputs};
     Plan *p;
+    // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
     plan_free(slot->plan);
     *slot =
@@ -142,6 +167,7 @@ bool session_bind(Session *s, Plan *p)
 {
     size_t bytes = plan_bytes(p);
     if (bytes > s->pool_bytes || !s->pool) {
+        // first back, then new: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
         s->pool = NULL;
         s->pool_bytes = 0;
@@ -155,6 +181,7 @@ bool session_bind(Session *s, Plan *p)
     return true;
 }
 
+// feeding and reading pass a copy on the host in memory order and real type
 bool session_feed(Session *s, Plan *p, int node, const float *user)
 {
     const Tensor *t = plan_value(p, node);
@@ -173,6 +200,7 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
 {
     const Tensor *t = plan_value(p, node);
     CHECK(t && from->type == F32 && dims_equal(t->dim, from->dim));
+    // the loader's blocks are already what a float device wants
     if (t->type == F32)
         return s->be->upload(s->dev, t->data, from->data, tensor_bytes(t));
     Tensor host = *t;
@@ -199,15 +227,26 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     return ok;
 }
 
+/* What random draws depend on now: seed and step, and the part of the step. A
+ * part gets a key of its own, as sample n of each would else lose the same
+ * units; part 0 keeps the seed, so a step of one part is what it always was. */
+static Step step_here(const Session *s)
+{
+    uint64_t key = (uint64_t)s->part * 0x9E3779B97F4A7C15u;
+    return (Step){s->spec.seed ^ key, s->count};
+}
+
 bool session_run(Session *s, Plan *p)
 {
-    PlanRun run = {.step = {s->spec.seed, s->count}};
+    s->part = 0;
+    PlanRun run = {.step = step_here(s)};
     return plan_run(p, &run) && s->be->sync(s->dev);
 }
 
 /* == training ========================================================== */
 
-/* The running statistics stand behind the trained part in one piece. */
+/* The running statistics stand behind the trained part in one piece: its
+ * address on the device, and its bytes. */
 static void *running(const Session *s, size_t *bytes)
 {
     size_t real = dtype_bytes(s->be->real);
@@ -215,6 +254,7 @@ static void *running(const Session *s, size_t *bytes)
     return (char *)s->params.value + (size_t)s->params.trained * real;
 }
 
+/* Copy the running statistics to the host, in case the step is undone. */
 static bool keep_running(Session *s)
 {
     size_t bytes;
@@ -222,6 +262,7 @@ static bool keep_running(Session *s)
     return s->be->download(s->dev, s->before, at, bytes);
 }
 
+/* Put them back as they were at keep_running. */
 static bool restore_running(Session *s)
 {
     size_t bytes;
@@ -229,16 +270,20 @@ static bool restore_running(Session *s)
     return s->be->upload(s->dev, at, s->before, bytes);
 }
 
-/* Neighbours with the same decay are updated in one call. */
+/* Update all trained parameters and count the step. Neighbours in the block
+ * that decay alike and are alike frozen go in one call: mostly one call for
+ * all. The gaps between them are updated too, and stay 0 as their gradient
+ * and value are. */
 static bool update(Session *s, double lr, double grad_scale)
 {
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
     double decay = optim_hyper(&s->optim, "decay");
     int64_t from = 0;
-    int last = -1;
+    int last = -1; // the trained parameter that ends the block
     for (int i = 0; i < q->count; i++)
         if (q->list[i].trained) last = i;
+    // [from, to) is the run of equals that ends with parameter i
     for (int i = 0; i <= last; i++) {
         const Param *a = &q->list[i];
         if (!a->trained) continue;
@@ -274,6 +319,7 @@ static bool is_training(const Session *s, const Plan *p)
     return false;
 }
 
+/* The value of the loss after a run, from the device. */
 static bool read_loss(Session *s, Plan *p, double *loss)
 {
     const Tensor *t = plan_value(p, s->spec.loss);
@@ -293,7 +339,8 @@ bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
                           "optimiser, so it cannot train");
     CHECK(is_training(s, p));
     double squares;
-    PlanRun run = {.step = {s->spec.seed, s->count},
+    s->part = first ? 0 : s->part + 1;
+    PlanRun run = {.step = step_here(s),
                    .backward = true,
                    .accumulate = !first,
                    .seed_grad = 1.0 / parts};
@@ -310,7 +357,8 @@ bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
         return false;
     out->grad_norm = sqrt(squares);
     if (!s->finite || !isfinite(out->grad_norm)) return restore_running(s);
-    // as PyTorch's clip_grad_norm_: never enlarges a gradient
+    // as PyTorch's clip_grad_norm_: the 1e-6 is its, and keeps a norm of 0 from
+    // dividing; a gradient is never enlarged
     double scale = 1;
     if (clip_norm > 0 && clip_norm / (out->grad_norm + 1e-6) < 1)
         scale = clip_norm / (out->grad_norm + 1e-6);
@@ -324,9 +372,10 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
     return session_accumulate(s, p, true, true, 1, lr, clip_norm, out);
 }
 
+// runs forward again in training mode, which moves running statistics
 bool session_blame(Session *s, Plan *p, char *text, size_t room)
 {
-    Step step = {s->spec.seed, s->count};
+    Step step = step_here(s);
     if (!keep_running(s)) return false;
     bool ok = plan_blame(p, &step, text, room);
     return restore_running(s) && ok;

@@ -2,7 +2,8 @@
  *
  * The one object behind seg.model, seg.step, training and the embedding
  * face. It owns a device, the parameters, one plan per set of input extents
- * (made when first asked for) and the pool they share. */
+ * (made when first asked for) and the pool they share. One thread at a time
+ * may use it; several sessions may run in several threads. */
 #ifndef SEG_SESSION_H
 #define SEG_SESSION_H
 #include "plan.h"
@@ -23,10 +24,14 @@ typedef struct SessionSpec {
 bool session_open(const SessionSpec *spec, Session **out);
 void session_close(Session *s);
 
-/* Plan for these input extents; found again when asked twice. */
+/* Plan for these input extents; found again when asked twice, in the same
+ * order of inputs. It belongs to the session and may be freed when 16 others
+ * have been asked for since: ask again instead of keeping it. */
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                   Plan **out);
-/* Make room for the largest plan so far and point `p` at it. */
+/* Make room for the largest plan so far and point `p` at it. Other plans that
+ * were bound before must be bound again: the pool may have moved, and what
+ * they left in it is lost. */
 bool session_bind(Session *s, Plan *p);
 
 /* Copy one input in: user order F32, or a tensor in memory order (F32, of
@@ -50,8 +55,10 @@ typedef struct StepResult {
  * parameters and the count do not change when something is not finite. */
 bool session_step(Session *s, Plan *p, double lr, double clip_norm,
                   StepResult *out);
-/* Gradients of `steps` calls are averaged before one update: call with
- * last = false for all but the last. */
+/* Gradients of `parts` calls are averaged before one update: `first` and
+ * `last` mark the ends of the row (both are true when there is one part). Of
+ * the calls before the last only out->loss means something. Each part has
+ * random draws of its own. No other run may come between two parts. */
 bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
                         double lr, double clip_norm, StepResult *out);
 

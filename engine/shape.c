@@ -1,7 +1,9 @@
 /* shape.c -- the shape rules named in ops.def.
  *
  * Each gives the extents of the result, or false with a sentence that a
- * recipe's author understands. They run when a node is appended, so an
+ * recipe's author understands. Operands may be missing or absurd here, as a
+ * rule is the first to look at them; what it computes beyond 32 bits it does
+ * in int64_t and refuses. They run when a node is appended, so an
  * impossible network fails on the recipe's line before a file is opened, and
  * again when a plan fixes the batch. Operands beyond a row's `in` never
  * arrive here. */
@@ -9,12 +11,14 @@
 #include <limits.h>
 #include <stdio.h>
 
+// a rule, declared and begun: SHAPE(conv) { ... }
 #define SHAPE(name)       \
     ShapeFn shape_##name; \
     bool shape_##name(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 
 static const char *const axis_name[3] = {"d", "h", "w"};
 
+/* Extents are 1 or more, so n = 0 says that there is no operand. */
 static bool present(const Tensor *t)
 {
     return t->dim.n != 0;
@@ -36,12 +40,14 @@ static bool vector_of(const char *op, const char *what, const Tensor *t, int c)
                       dims_text(t->dim, t->rank, text));
 }
 
+/* v >= least, or a reason that says whose `what` is too small. */
 static bool at_least(const char *op, const char *what, int v, int least)
 {
     if (v >= least) return true;
     return fail_usage("%s: %s must be >= %d, got %d", op, what, least, v);
 }
 
+/* Elementwise rows: the extents of the operand. */
 SHAPE(same)
 {
     (void)a;
@@ -49,7 +55,8 @@ SHAPE(same)
     return true;
 }
 
-/* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1. */
+/* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1,
+ * span = dil (k - 1) + 1; into the three spatial extents of *out only. */
 static bool slide(const char *op, const Window *g, Dims in, Dims *out)
 {
     for (int i = 0; i < 3; i++) {
@@ -77,6 +84,8 @@ static bool slide(const char *op, const Window *g, Dims in, Dims *out)
     return true;
 }
 
+/* x (N,D,H,W,Ci), w (Co,kd,kh,kw,Ci/groups), b (Co) or absent. An absent w has
+ * extents 0, which fit no operand, so it needs no test of its own. */
 SHAPE(conv)
 {
     Dims in = x[0].dim, w = x[1].dim;
@@ -91,6 +100,8 @@ SHAPE(conv)
            vector_of("conv", "bias", &x[2], w.n);
 }
 
+/* x (N,D,H,W,Ci), w (Ci,kd,kh,kw,Co/groups): Y = (X - 1) s + span - lo - hi.
+ * hi may be negative: that is how nn.upconv's out_pad arrives. */
 SHAPE(upconv)
 {
     Dims in = x[0].dim, w = x[1].dim;
@@ -108,6 +119,7 @@ SHAPE(upconv)
             !at_least("upconv", "dilation", g.dil[i], 1) ||
             !at_least("upconv", "padding", g.lo[i], 0))
             return false;
+        // two products below 2^62 and small change: no overflow
         int64_t out = (int64_t)(*axis(&in, i) - 1) * g.s[i] +
                       (int64_t)g.dil[i] * (g.k[i] - 1) + 1 - g.lo[i] - g.hi[i];
         if (out < 1 || out > INT32_MAX)
@@ -119,6 +131,7 @@ SHAPE(upconv)
     return vector_of("upconv", "bias", &x[2], y->dim.c);
 }
 
+/* Channels at each position; w (out,1,1,1,in). */
 SHAPE(linear)
 {
     (void)a;
@@ -131,6 +144,7 @@ SHAPE(linear)
     return vector_of("linear", "bias", &x[2], w.n);
 }
 
+/* The window is in the attributes; channels stay. */
 SHAPE(pool)
 {
     Window g = op_window(a, NULL);
@@ -145,6 +159,7 @@ SHAPE(pool)
     return slide(op, &g, x[0].dim, &y->dim);
 }
 
+/* (N,C,...) to (N,C). */
 SHAPE(global)
 {
     (void)a;
@@ -153,6 +168,7 @@ SHAPE(global)
     return true;
 }
 
+/* Each spatial extent times its factor. */
 SHAPE(upsample)
 {
     // both rows begin with the same three factors
@@ -169,6 +185,8 @@ SHAPE(upsample)
     return true;
 }
 
+/* All four normalisations; running statistics are batch_norm's alone, and that
+ * they are parameters is graph_op's affair: extents do not show it. */
 SHAPE(norm)
 {
     const char *op = op_info[a->op].name;
@@ -208,6 +226,7 @@ static bool given(const char *op, const Tensor x[MAX_IN], int i)
     return present(&x[i]) || fail_usage("%s: operand %d is missing", op, i + 1);
 }
 
+/* The larger rank shows the result: (N,C) + (N,C,H,W) is an image. */
 SHAPE(broadcast)
 {
     char p[DIMS_TEXT], q[DIMS_TEXT];
@@ -222,11 +241,12 @@ SHAPE(broadcast)
     return true;
 }
 
+/* Channels of up to MAX_IN operands; all else must be equal. */
 SHAPE(concat)
 {
     (void)a;
     char p[DIMS_TEXT], q[DIMS_TEXT];
-    int count = MAX_IN;
+    int count = MAX_IN; // up to the last one given; a gap is an error below
     while (!present(&x[count - 1])) count--;
     y->dim = x[0].dim;
     for (int i = 1; i < count; i++) {
@@ -246,6 +266,7 @@ SHAPE(concat)
     return true;
 }
 
+/* A box of each sample; the batch cannot be cut. */
 SHAPE(slice)
 {
     // pairs (from, size) for d, h, w, c; size 0 is all that is left
@@ -263,6 +284,7 @@ SHAPE(slice)
     return true;
 }
 
+/* A border around the spatial axes. */
 SHAPE(pad)
 {
     // the same six words in the same order as a window's padding
@@ -280,11 +302,12 @@ SHAPE(pad)
     return true;
 }
 
+/* (N,C,D,H,W) to (N, C*D*H*W). */
 SHAPE(flatten)
 {
     (void)a;
     Dims s = x[0].dim;
-    int64_t c = positions(s) * s.c;
+    int64_t c = positions(s) * s.c; // fits: the operand is addressable
     if (c > INT32_MAX)
         return fail_usage("flatten: %lld elements are too many for one axis",
                           (long long)c);
@@ -293,6 +316,8 @@ SHAPE(flatten)
     return true;
 }
 
+/* Mask x[2] and weight x[3] of a loss, where given, broadcast to x[0]: they
+ * may be smaller than it but must not enlarge it. */
 static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
 {
     static const char *const name[2] = {"mask", "weight"};
@@ -309,8 +334,8 @@ static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
     return true;
 }
 
-/* The target of `op` must be as large as x, or (by class numbers) have one
- * channel. */
+/* The target x[1] must have the extents of x[0] (`full`), or one channel of
+ * class numbers (`classes`); where both are allowed either will do. */
 static bool target(const char *op, const Tensor x[MAX_IN], bool full,
                    bool classes)
 {
@@ -326,12 +351,15 @@ static bool target(const char *op, const Tensor x[MAX_IN], bool full,
                       dims_text(x[0].dim, x[0].rank, p));
 }
 
+/* A loss is one number whatever the batch. */
 static void scalar(Tensor *y)
 {
     y->dim = (Dims){1, 1, 1, 1, 1};
     y->rank = RANK_SCALAR;
 }
 
+/* Losses whose target has a value a channel; those of regions take class
+ * numbers as well. */
 SHAPE(loss)
 {
     const char *op = op_info[a->op].name;
@@ -343,6 +371,7 @@ SHAPE(loss)
     return target(op, x, true, classes) && mask_and_weight(op, x);
 }
 
+/* cross_entropy: class numbers only. */
 SHAPE(classes)
 {
     const char *op = op_info[a->op].name;
@@ -359,6 +388,7 @@ SHAPE(classes)
            mask_and_weight(op, weight);
 }
 
+/* Three counts a class and sample, as 3 C channels of rank 0. */
 SHAPE(overlap)
 {
     const char *op = op_info[a->op].name;

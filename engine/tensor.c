@@ -28,6 +28,7 @@ const char *dtype_name(Dtype t)
     return dtypes[t].name;
 }
 
+// what is not in the table (I64, say) has no kernel: safetensors.c reads more
 bool dtype_find(const char *name, Dtype *out)
 {
     for (int t = 0; t < DTYPE_COUNT; t++) {
@@ -38,6 +39,8 @@ bool dtype_find(const char *name, Dtype *out)
     return false;
 }
 
+// divides what there is room for instead of multiplying what is wanted, which
+// could wrap
 bool dims_valid(Dims s, Dtype t)
 {
     int32_t extent[] = {s.n, s.d, s.h, s.w, s.c};
@@ -70,6 +73,7 @@ char *dims_text(Dims s, int rank, char text[DIMS_TEXT])
     return text;
 }
 
+// a rank of 1 shows w, of 2 h and w, of 3 all: the last `rank` of d, h, w
 int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
 {
     CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
@@ -85,6 +89,7 @@ int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
     return 2 + rank;
 }
 
+// extents must fit 32 bits each; that their product fits is dims_valid's affair
 bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
 {
     CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
@@ -105,7 +110,9 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
     return true;
 }
 
-/* user[n,c,p] = t[n,p,c] or the reverse, for one pair of element types. */
+/* user[n,c,p] = t[n,p,c] or the reverse, for one pair of element types. Either
+ * side is walked with a stride of nc or np elements; at network inputs and
+ * outputs nc is a few, so a blocked transposition would gain nothing. */
 #define REORDER(Mem, User)                                   \
     do {                                                     \
         Mem *mem = (Mem *)t->data + n * nc * np;             \
@@ -141,7 +148,7 @@ void tensor_to_user_f64(const Tensor *t, double *user)
     reorder(t, user, true, true);
 }
 
-// only read: the cast away of const never leads to a store
+// only read here: the cast away of const never leads to a store
 void tensor_from_user(const float *user, const Tensor *t)
 {
     reorder(t, (void *)user, false, false);
@@ -152,6 +159,7 @@ void tensor_from_user_f64(const double *user, const Tensor *t)
     reorder(t, (void *)user, true, false);
 }
 
+// for tests, losses and blame: element by element, not for kernels
 double tensor_get(const Tensor *t, int64_t i)
 {
     CHECK(t->type == F32 || t->type == F64);

@@ -75,7 +75,8 @@ TEST(dataset_label_values)
     Dataset *ds = single(&v, &m, NULL);
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
                 "case_017: mask: memory: value 255 in 3 voxels, wanted 0, 1; "
-                "fix: list it, as in labels = {255}");
+                "fix: list it, as in labels = {255}, or take every value but "
+                "0 with labels = \"nonzero\"");
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!out.voxels.data);
     dataset_free(ds);

@@ -207,7 +207,7 @@ static const DatasetDicom flair = {
 
 TEST(files_dicom_studies)
 {
-    if (!dicom_ready()) SKIP("built without DICOM");
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
     put_study("dcm", "b", "PAT2", 1, true);
     put_study("dcm", "a1", "PAT1", 2, true);
     put_study("dcm", "a2", "PAT1", 3, true);
@@ -259,7 +259,7 @@ TEST(files_dicom_studies)
 
 TEST(files_dicom_ambiguous_names)
 {
-    if (!dicom_ready()) SKIP("built without DICOM");
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
     put_study("twice", "p", "PAT1", 1, true);
     Volume v = made_image(9, 4, 6, 5, true);
     DicomWrite w = {.patient_id = "PAT1",
@@ -295,7 +295,6 @@ TEST(files_real_lgg)
 {
     const char *root = real("lgg-dicom");
     if (!root) SKIP("no datasets/lgg-dicom");
-    if (!dicom_ready()) SKIP("built without DICOM");
     const DatasetDicom how = {.image = {"FLAIR"}, .images = 1, .mask = "MASK"};
     const SplitOptions split = {.seed = 42, .part[TEST_PART] = {.count = 6}};
     const PipelineOptions options = {.threads = 2,
@@ -351,7 +350,6 @@ TEST(files_real_lgg_channels)
 {
     const char *root = real("lgg-dicom");
     if (!root) SKIP("no datasets/lgg-dicom");
-    if (!dicom_ready()) SKIP("built without DICOM");
     DatasetDicom how = {
         .image = {"FLAIR", "T1pre", "T1post"}, .images = 3, .mask = "MASK"};
     Dataset *ds;

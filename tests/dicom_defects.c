@@ -6,6 +6,7 @@
  * leave exactly that as a note. */
 #include "dicom_kit.h"
 #include "dicom_walk.h"
+#include <sys/stat.h>
 
 // ---- the file ---------------------------------------------------------------
 
@@ -321,6 +322,62 @@ static const KitRow rows[] = {
 TEST(dicom_defects_of_files_have_exact_words)
 {
     kit_defects(rows, sizeof rows / sizeof *rows);
+}
+
+/* Does scanning the folder fail with "PATH: dicom: file is empty"? */
+static bool names_empty(const char *folder, const char *path)
+{
+    Arena a = {0};
+    DicomIndex index;
+    char want[700];
+    snprintf(want, sizeof want, "%s: dicom: file is empty", path);
+    bool ok = dicom_scan(folder, NULL, &a, &index);
+    arena_release(&a);
+    return !ok && !strcmp(err_text(), want);
+}
+
+static void make_empty(const char *path)
+{
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f && !fclose(f));
+}
+
+TEST(dicom_empty_file_of_a_series_is_named)
+{
+    const KitRow row = {.row = 1};
+    Arena a = {0};
+    DicomIndex index;
+    const char *folder = kit_damage(&row, "empty");
+    char last[600], bare[600], other[600];
+    // the last slice: no gap would tell that it is missing
+    snprintf(last, sizeof last, "%s/IM0004.dcm", folder);
+    make_empty(last);
+    EXPECT(names_empty(folder, last));
+    REQUIRE(!remove(last));
+    // the same for a page that a failed download left under such a name
+    char want[700];
+    FILE *page = fopen(last, "wb");
+    REQUIRE(page && fputs("<html>404 not found</html>", page) >= 0);
+    REQUIRE(!fclose(page));
+    snprintf(want, sizeof want, "%s: dicom: not DICOM: no DICM mark", last);
+    EXPECT_FAIL(dicom_scan(folder, NULL, &a, &index), want);
+    EXPECT_INT(err_kind(), ERR_DATA);
+    REQUIRE(!remove(last));
+    // without an ending, only beside images; other endings and hidden: never
+    snprintf(bare, sizeof bare, "%s/1.2.840.113619", folder);
+    make_empty(bare);
+    EXPECT(names_empty(folder, bare));
+    REQUIRE(!remove(bare));
+    static const char *const foreign[] = {".lock", "note.txt", "sub/IM0005"};
+    snprintf(other, sizeof other, "%s/sub", folder);
+    mkdir(other, 0777);
+    for (int i = 0; i < 3; i++) {
+        snprintf(other, sizeof other, "%s/%s", folder, foreign[i]);
+        make_empty(other);
+    }
+    EXPECT(dicom_scan(folder, NULL, &a, &index));
+    EXPECT_INT(index.not_dicom, 3);
+    arena_release(&a);
 }
 
 TEST(dicom_defect_22_inflation_is_bounded)

@@ -366,6 +366,46 @@ TEST(dicom_defect_71_of_segmentations)
     arena_release(&a);
 }
 
+static void far_away(KitFile *f, int n)
+{
+    kit_set_text(f, TAG_ImagePositionPatient,
+                 n % 2 ? "0\\0\\1e300" : "0\\0\\-1e300");
+}
+
+TEST(dicom_positions_beyond_reach_are_refused)
+{
+    // differences of such numbers are infinite or 0
+    const KitRow row = {.all = true,
+                        .scope = FILE_LOAD,
+                        .edit = far_away,
+                        .text = "position 1e+300 mm, need less than 1e+09 "
+                                "[tag (0020,0032) ImagePositionPatient]"};
+    kit_defects(&row, 1);
+}
+
+static void lean(KitFile *f, int n)
+{
+    // down a column by 0.3 mm a slice; along a row only a rounding of text
+    char text[80];
+    snprintf(text, sizeof text, "%.9f\\%.4f\\%d", -5 + 1e-9 * n, 7 + 0.3 * n,
+             11 + 3 * n);
+    kit_set_text(f, TAG_ImagePositionPatient, text);
+}
+
+TEST(dicom_straightened_stack_gains_no_empty_column)
+{
+    const KitRow row = {
+        .all = true, .edit = lean, .options = {.resample_tilt = true}};
+    Arena a = {0};
+    Volume out;
+    const char *folder = kit_damage(&row, "lean");
+    REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
+    EXPECT_INT(out.voxels.dim.h, KIT_H + 1);
+    EXPECT_INT(out.voxels.dim.w, KIT_W);
+    volume_free(&out);
+    arena_release(&a);
+}
+
 TEST(dicom_ct_without_intercept_is_read_when_assumed)
 {
     const KitRow row = {

@@ -419,6 +419,30 @@ TEST(dicom_seg_refuses_foreign_grids_and_labels)
     free_pair(&p);
 }
 
+TEST(dicom_seg_of_a_source_with_endless_texts)
+{
+    // a value that does not fit what is written must not end the program
+    Pair p;
+    write_pair(&p, "endless", mask_write());
+    Arena a = {0};
+    DicomIndex index;
+    REQUIRE(dicom_scan(p.image_folder, NULL, &a, &index));
+    DicomSeries source = index.series[0];
+    char uid[3000];
+    memset(uid, '1', sizeof uid - 1);
+    uid[sizeof uid - 1] = 0;
+    source.series_uid = uid;
+    char path[600];
+    snprintf(path, sizeof path, "%s/endless.dcm", p.mask_folder);
+    const char *const names[] = {"a", "b", "c"};
+    EXPECT_FAIL(dicom_write_seg(path, &p.mask, names, 3, &source),
+                "endless.dcm: dicom: SeriesInstanceUID of 2999 bytes, at most "
+                "1023 can be copied");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    arena_release(&a);
+    free_pair(&p);
+}
+
 TEST(dicom_seg_that_overlaps)
 {
     // both segments on the frames of both: turn every 2 into "1 and 2"

@@ -1,8 +1,10 @@
 /* dicom_write.c -- what is written comes back, in every transfer syntax. */
+#include "dicom_frames.h"
 #include "dicom_kit.h"
 #include "dicom_tag.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +61,67 @@ TEST(dicom_write_all_syntaxes_come_back)
             volume_free(&back);
             arena_release(&a);
         }
+}
+
+#if !defined(__SANITIZE_ADDRESS__)
+// bytes of address space in use, from the first number of statm
+static rlim_t address_space(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+#endif
+
+TEST(dicom_write_no_memory_to_decode_is_not_damage)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    SKIP("a sanitizer needs the address space");
+#else
+    // a frame so large that the decoder cannot take it from free blocks
+    Volume v;
+    KitFile f;
+    char path[600];
+    REQUIRE(volume_new(&v, (Dims){1, 1, 6000, 6000, 1}, U8));
+    ((uint8_t *)v.voxels.data)[7] = 1;
+    DicomWrite how = kit_write();
+    how.bits_stored = 8, how.syntax = DICOM_JPEG_LS;
+    const char *folder = kit_folder("nomemory");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    snprintf(path, sizeof path, "%s/IM0001.dcm", folder);
+    REQUIRE(kit_read(path, &f));
+    Arena a = {0};
+    Walk w;
+    DicomHeader h;
+    WalkInput in = {
+        .path = path, .bytes = f.bytes, .have = f.size, .size = f.size};
+    REQUIRE(walk_file(&in, &w) == WALK_DONE);
+    REQUIRE(header_identity(&w, &a, &h));
+    REQUIRE(header_image(&w, NULL, false, folder, &h, NULL));
+    REQUIRE(frames_check(&w, &h, folder, NULL));
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        struct rlimit most = {address_space() + (8 << 20), RLIM_INFINITY};
+        if (setrlimit(RLIMIT_AS, &most)) _exit(2);
+        // the pixels of the volume serve as room
+        if (frames_decode(&w, &h, v.voxels.data)) _exit(3);
+        if (err_kind() != ERR_FAILURE) _exit(4);
+        _exit(strstr(err_text(), "no memory to decode a frame of 6000 x 6000")
+                  ? 0
+                  : 5);
+    }
+    int status = -1;
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    EXPECT_INT(status, 0);
+    EXPECT(frames_decode(&w, &h, v.voxels.data));
+    walk_free(&w);
+    mem_free(f.bytes);
+    arena_release(&a);
+    volume_free(&v);
+#endif
 }
 
 // run one of DCMTK's own tools on every file of a folder

@@ -62,6 +62,22 @@ TEST(err_long)
     EXPECT_INT(strlen(err_text()), ERR_MAX - 1);
 }
 
+/* Setting a reason from itself changes the kind only. */
+TEST(err_set_from_itself)
+{
+    char long_text[ERR_MAX + 9];
+    fail("disk %s", "full");
+    EXPECT(!err_set(ERR_DATA, err_text()));
+    EXPECT_TEXT(err_text(), "disk full");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    err_set(ERR_DATA, err_text() + 5);
+    EXPECT_TEXT(err_text(), "full");
+    memset(long_text, 'x', sizeof long_text);
+    long_text[sizeof long_text - 1] = 0;
+    err_set(ERR_USAGE, long_text);
+    EXPECT_INT(strlen(err_text()), ERR_MAX - 1);
+}
+
 static void *other_thread(void *same)
 {
     *(bool *)same = !*err_text() && err_kind() == ERR_NONE;

@@ -1,11 +1,15 @@
 /* given.h -- an operator run on values that the test itself gives. */
 #ifndef SEG_GIVEN_H
 #define SEG_GIVEN_H
-#include "oprun.h"
+#include "check/opcase.h"
 #include "test.h"
 #include <string.h>
 
-static const Backend *const backends[2] = {&backend_ref, &backend_cpu};
+/* 0: ref. 1: the fast backend under test, `cpu` or what SEG_TEST_DEVICE names
+ * (the emulated build runs the same tests with "cuda"). */
+const Backend *given_backend(size_t i);
+/* An OpReport that fails the test. */
+void given_report(void *ctx, const char *text);
 
 /* Run a case on a backend, two threads, forward and (if the case wants a
  * gradient) backward. Operands and dy are those given, in memory order and

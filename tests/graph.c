@@ -90,6 +90,86 @@ TEST(graph_refuses)
     graph_free(&g);
 }
 
+/* Attribute i of `a` is v, whichever kind it is. */
+static void set_attr(Attr *a, int i, double v)
+{
+    float f = (float)v;
+    if (op_info[a->op].attr[i].kind == 'f')
+        memcpy(&a->word[1 + i], &f, 4);
+    else
+        a->word[1 + i] = (int32_t)v;
+}
+
+/* Every attribute of every row: its default and both ends of its range pass,
+ * what lies beyond them is refused by name. Without operands a graph_op that
+ * likes the attributes fails one step later. */
+TEST(graph_attributes_have_ranges)
+{
+    Graph g = {.count = 0};
+    int out, in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, limits = 0;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const OpInfo *info = &op_info[op];
+        for (int i = 0; i < info->attrs; i++) {
+            const RangeInfo *r = &range_info[info->attr[i].range];
+            char name[64];
+            Attr a = op_default((Op)op);
+            EXPECT_FAIL(graph_op(&g, &a, in, "", "", &out), "operand 1");
+            snprintf(name, sizeof name, "%s: %s is ", info->name,
+                     info->attr[i].name);
+            for (int side = 0; side < 2; side++) {
+                double end = side ? r->most : r->least;
+                if (fabs(end) == DBL_MAX) continue;
+                set_attr(&a, i, end);
+                EXPECT_FAIL(graph_op(&g, &a, in, "", "", &out), "operand 1");
+                set_attr(&a, i, side ? end + 1 : end - 1);
+                EXPECT_FAIL(graph_op(&g, &a, in, "", "", &out), name);
+                EXPECT(strstr(err_text(), r->words));
+                EXPECT_INT(err_kind(), ERR_USAGE);
+                limits++;
+            }
+        }
+    }
+    EXPECT(limits > 30);
+    Attr dice = op_default(OP_bce_dice), leaky = op_default(OP_leaky_relu);
+    dice.bce_dice.eps = -1;
+    EXPECT_FAIL(graph_op(&g, &dice, in, "", "", &out),
+                "bce_dice: eps is -1, want a number of 0 or more");
+    // just above is not 0 itself
+    leaky.leaky_relu.slope = 0;
+    EXPECT_FAIL(graph_op(&g, &leaky, in, "", "", &out),
+                "leaky_relu: slope is 0, want a number above 0");
+    graph_free(&g);
+}
+
+/* What batch_norm writes in training must be there for nothing else. */
+TEST(graph_running_statistics_are_parameters)
+{
+    Graph g = {.count = 0};
+    int x, v, value, mean, var, gamma, out;
+    Dims image_of_4 = {1, 1, 1, 1, 4};
+    REQUIRE(graph_input(&g, "x", image_of_4, 0, "", &x));
+    REQUIRE(graph_input(&g, "v", image_of_4, 0, "", &v));
+    REQUIRE(graph_param(&g, "mean", image_of_4, RANK_VECTOR, zero, false, false,
+                        "", &mean));
+    REQUIRE(graph_param(&g, "var", image_of_4, RANK_VECTOR, zero, false, false,
+                        "", &var));
+    REQUIRE(graph_param(&g, "gamma", image_of_4, RANK_VECTOR, zero, true, true,
+                        "", &gamma));
+    Attr relu = op_default(OP_relu), norm = op_default(OP_batch_norm);
+    int in[MAX_IN] = {gamma, -1, -1, -1, -1, -1};
+    REQUIRE(graph_op(&g, &relu, in, "", "", &value));
+    const int running[][2] = {{v, var}, {mean, v}, {value, var}, {mean, gamma}};
+    for (int i = 0; i < 4; i++) {
+        int want[MAX_IN] = {x, -1, -1, running[i][0], running[i][1], -1};
+        EXPECT_FAIL(graph_op(&g, &norm, want, "", "", &out),
+                    i % 2 ? "running variance must be a parameter"
+                          : "running mean must be a parameter");
+    }
+    int good[MAX_IN] = {x, -1, -1, mean, var, -1};
+    EXPECT(graph_op(&g, &norm, good, "", "", &out));
+    graph_free(&g);
+}
+
 TEST(graph_of_too_many_nodes)
 {
     Graph g = {.count = 0};
@@ -242,8 +322,13 @@ TEST(graph_text_in_another_locale)
     bool ok = graph_parse("segengine graph 1\ninput x 1 1 1 1 1 0 0 0\n"
                           "scale s 0 mul=0.25 add=1e-05\nroot 1\n",
                           &g, &root, &roots, 1);
+    Arena mem = {NULL};
+    char *text = NULL;
+    bool printed = ok && graph_print(&g, &root, 1, &mem, &text);
     setlocale(LC_NUMERIC, "C");
-    REQUIRE(ok);
+    REQUIRE(ok && printed);
+    EXPECT(strstr(text, "mul=0.25 add=9.99999975e-06\n"));
+    arena_release(&mem);
     EXPECT_NEAR(g.node[1].attr.scale.mul, 0.25, 0);
     EXPECT_NEAR(g.node[1].attr.scale.add, 1e-5f, 0);
     graph_free(&g);

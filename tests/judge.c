@@ -1,5 +1,5 @@
 /* judge.c -- tests of compare.h: what passes, what must not. */
-#include "compare.h"
+#include "check/compare.h"
 #include "test.h"
 
 static bool near(Bound b, double got, double want, double scale)

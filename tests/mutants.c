@@ -4,8 +4,8 @@
  * in one way: it sees a changed call (`before`), or what it wrote is changed
  * (`after`). Each must be noticed by the property named beside it. The right
  * kernel between the same wrappers must pass, else nothing is proven. */
+#include "check/opcase.h"
 #include "kernels.h"
-#include "opcase.h"
 #include "test.h"
 
 /* Attributes and tensors of a call that a mutant may change. */
@@ -15,7 +15,7 @@ typedef struct Change {
     Tensor x[MAX_IN];
 } Change;
 
-typedef void Property(const OpCase *c, const Backend *be);
+typedef void Property(const OpCase *c, OpCheck *check);
 
 typedef struct Mutant {
     const char *name;
@@ -329,26 +329,19 @@ static OpCase host_of(Op op)
     return c;
 }
 
-static void agree(const OpCase *c, const Backend *be)
-{
-    opcase_agree(c, be);
-}
-
 /* Failures of a mutant's property. */
 static int failures_of(const Mutant *m)
 {
     Backend be = backend_cpu;
     OpCase host = host_of(m->op);
-    int count = 0;
+    OpCheck check = {.be = &be};
     if (m->backward)
         be.bwd[m->op] = mutant_run;
     else
         be.fwd[m->op] = mutant_run;
     current = m;
-    opcase_listen(&count);
-    (m->property ? m->property : agree)(&host, &be);
-    opcase_listen(NULL);
-    return count;
+    (m->property ? m->property : opcase_agree)(&host, &check);
+    return check.failures;
 }
 
 TEST(opcase_kills_mutants)

@@ -1,204 +1,9 @@
-/* ops_elementwise.c -- rows that work element by element, by rows of
- * channels, or only move numbers: add .. div, scale, concat, slice, pad,
- * flatten, the activations, softmax, the two dropouts.
- *
- * First the properties of opcase.h for each; then numbers worked out by hand
- * or by PyTorch; then what a diverging network must not lose: NaN. */
+/* ops_elementwise.c -- rows that work element by element or only move
+ * numbers, beyond the properties that ops.c checks: numbers worked out by
+ * hand or by PyTorch, and what a diverging network must not lose: NaN. */
 #include "given.h"
 #include "golden/ops_golden.h"
-#include "opcase.h"
 #include "rng.h"
-#include "test.h"
-
-// -- properties --------------------------------------------------------------
-
-static void draw_one(Draw *d, OpCase *c)
-{
-    c->x[0] = draw_image(d, c);
-}
-
-/* Each extent of either operand stays or becomes 1. */
-static void draw_pair(Draw *d, OpCase *c)
-{
-    Dims s = draw_image(d, c);
-    c->x[0] = c->x[1] = s;
-    for (int i = 0; i < 2; i++) {
-        // half of the operands are whole
-        if (draw_bool(d)) continue;
-        int32_t *e = &c->x[i].n;
-        for (int k = 0; k < 5; k++)
-            if (draw_bool(d)) e[k] = 1;
-    }
-}
-
-TEST(op_add)
-{
-    opsuite_run(&(OpSuite){.op = OP_add, .draw = draw_pair, .wrt = 3});
-}
-
-TEST(op_sub)
-{
-    opsuite_run(&(OpSuite){.op = OP_sub, .draw = draw_pair, .wrt = 3});
-}
-
-TEST(op_mul)
-{
-    opsuite_run(&(OpSuite){.op = OP_mul, .draw = draw_pair, .wrt = 3});
-}
-
-TEST(op_div)
-{
-    opsuite_run(&(OpSuite){.op = OP_div,
-                           .draw = draw_pair,
-                           .wrt = 3,
-                           .fill = {{FILL_NORMAL, 0, 0}, {FILL_GAP, 0.5, 2}}});
-}
-
-static void draw_scale(Draw *d, OpCase *c)
-{
-    c->x[0] = draw_image(d, c);
-    c->attr.scale.mul = draw_real(d, -3, 3);
-    c->attr.scale.add = draw_real(d, -3, 3);
-}
-
-TEST(op_scale)
-{
-    opsuite_run(&(OpSuite){.op = OP_scale, .draw = draw_scale, .wrt = 1});
-}
-
-static void draw_concat(Draw *d, OpCase *c)
-{
-    Dims s = draw_image(d, c);
-    int count = draw_int(d, 1, MAX_IN);
-    for (int i = 0; i < count; i++) {
-        c->x[i] = s;
-        c->x[i].c = draw_int(d, 1, d->small ? 3 : 20);
-    }
-}
-
-TEST(op_concat)
-{
-    opsuite_run(&(OpSuite){.op = OP_concat, .draw = draw_concat, .wrt = 63});
-}
-
-static void draw_slice(Draw *d, OpCase *c)
-{
-    Dims s = c->x[0] = draw_image(d, c);
-    int32_t extent[4] = {s.d, s.h, s.w, s.c}, *box = &c->attr.slice.d0;
-    for (int i = 0; i < 4; i++) {
-        box[2 * i] = draw_int(d, 0, extent[i] - 1);
-        // 0 is all that is left
-        box[2 * i + 1] = draw_int(d, 0, extent[i] - box[2 * i]);
-    }
-}
-
-TEST(op_slice)
-{
-    opsuite_run(&(OpSuite){.op = OP_slice, .draw = draw_slice, .wrt = 1});
-}
-
-static void draw_pad(Draw *d, OpCase *c)
-{
-    c->x[0] = draw_image(d, c);
-    // words 1..6 are d, h, w before and after: only axes that exist
-    for (int i = 0; i < 2 * c->rank; i++)
-        c->attr.word[6 - i] = draw_int(d, 0, 3);
-    c->attr.pad.value = draw_real(d, -2, 2);
-}
-
-TEST(op_pad)
-{
-    opsuite_run(&(OpSuite){.op = OP_pad, .draw = draw_pad, .wrt = 1});
-}
-
-TEST(op_flatten)
-{
-    opsuite_run(&(OpSuite){.op = OP_flatten, .draw = draw_one, .wrt = 1});
-}
-
-TEST(op_relu)
-{
-    opsuite_run(&(OpSuite){.op = OP_relu,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_GAP, 0.01, 2}}});
-}
-
-static void draw_leaky_relu(Draw *d, OpCase *c)
-{
-    c->x[0] = draw_image(d, c);
-    c->attr.leaky_relu.slope = draw_real(d, 0.01f, 0.5f);
-}
-
-TEST(op_leaky_relu)
-{
-    opsuite_run(&(OpSuite){.op = OP_leaky_relu,
-                           .draw = draw_leaky_relu,
-                           .wrt = 1,
-                           .fill = {{FILL_GAP, 0.01, 2}}});
-}
-
-TEST(op_sigmoid)
-{
-    opsuite_run(&(OpSuite){.op = OP_sigmoid,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_RANGE, -6, 6}}});
-}
-
-TEST(op_tanh)
-{
-    opsuite_run(&(OpSuite){.op = OP_tanh,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_RANGE, -4, 4}}});
-}
-
-TEST(op_gelu)
-{
-    opsuite_run(&(OpSuite){.op = OP_gelu,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_RANGE, -6, 6}}});
-}
-
-TEST(op_silu)
-{
-    opsuite_run(&(OpSuite){.op = OP_silu,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_RANGE, -6, 6}}});
-}
-
-TEST(op_softmax)
-{
-    opsuite_run(&(OpSuite){.op = OP_softmax,
-                           .draw = draw_one,
-                           .wrt = 1,
-                           .fill = {{FILL_RANGE, -5, 5}}});
-}
-
-static void draw_dropout(Draw *d, OpCase *c)
-{
-    c->x[0] = draw_image(d, c);
-    float p = draw_int(d, 0, 4) ? draw_real(d, 0, 1) : (float)draw_bool(d);
-    if (c->attr.op == OP_dropout)
-        c->attr.dropout.p = p;
-    else
-        c->attr.spatial_dropout.p = p;
-    c->eval = draw_int(d, 0, 5) == 0;
-}
-
-TEST(op_dropout)
-{
-    opsuite_run(&(OpSuite){.op = OP_dropout, .draw = draw_dropout, .wrt = 1});
-}
-
-TEST(op_spatial_dropout)
-{
-    opsuite_run(
-        &(OpSuite){.op = OP_spatial_dropout, .draw = draw_dropout, .wrt = 1});
-}
 
 // -- numbers -----------------------------------------------------------------
 
@@ -225,14 +30,14 @@ TEST(broadcast_by_hand)
         OpValues out;
         OpCase c = {.attr = op_default(row[i / 2].op), .rank = 1, .wrt = 3};
         c.x[0] = (Dims){1, 1, 1, 3, 2}, c.x[1] = (Dims){1, 1, 1, 1, 2};
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){a, b}, dy, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){a, b}, dy,
+                  &mem, &out);
         given_near(out.y, row[i / 2].y, 6, 1e-6);
         given_near(out.dx[0], row[i / 2].da, 6, 1e-6);
         given_near(out.dx[1], row[i / 2].db, 2, 1e-6);
         c.x[1].c = 1;
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){a, one}, dy,
-                  &mem, &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){a, one},
+                  dy, &mem, &out);
         given_near(out.dx[1], &row[i / 2].sum, 1, 1e-6);
     }
     arena_release(&mem);
@@ -251,16 +56,16 @@ TEST(layout_by_hand)
         OpValues out;
         OpCase c = {.attr = op_default(OP_flatten), .rank = 2};
         c.x[0] = (Dims){1, 1, 2, 2, 2};
-        given_run(backends[i], &c, operands, NULL, &mem, &out);
+        given_run(given_backend(i), &c, operands, NULL, &mem, &out);
         given_near(out.y, flat, 8, 0);
         c.attr = op_default(OP_slice);
         c.attr.slice.w0 = 1, c.attr.slice.c0 = 1;
-        given_run(backends[i], &c, operands, NULL, &mem, &out);
+        given_run(given_backend(i), &c, operands, NULL, &mem, &out);
         EXPECT_INT(out.results, 2);
         given_near(out.y, cut, 2, 0);
         c.attr = op_default(OP_pad);
         c.attr.pad.pw1 = 1, c.attr.pad.value = 9;
-        given_run(backends[i], &c, operands, NULL, &mem, &out);
+        given_run(given_backend(i), &c, operands, NULL, &mem, &out);
         EXPECT_INT(out.results, 12);
         given_near(out.y, framed, 12, 0);
     }
@@ -278,8 +83,8 @@ TEST(concat_by_hand)
         c.x[0] = c.x[2] = (Dims){1, 1, 1, 2, 1};
         c.x[1] = (Dims){1, 1, 1, 2, 2};
         // the result handed back as its own gradient takes itself apart
-        given_run(backends[i], &c, (const double *[MAX_IN]){a, b, c3}, y, &mem,
-                  &out);
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){a, b, c3}, y,
+                  &mem, &out);
         given_near(out.y, y, 8, 0);
         given_near(out.dx[0], a, 2, 0);
         given_near(out.dx[1], b, 4, 0);
@@ -306,8 +111,8 @@ TEST(activation_golden)
         OpValues out;
         OpCase c = {.attr = op_default(row[i / 2].op), .rank = 0, .wrt = 1};
         c.x[0] = (Dims){1, 1, 1, 1, 16};
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){x}, ones, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){x}, ones,
+                  &mem, &out);
         given_near(out.y, row[i / 2].y, 16, i % 2 ? 1e-6 : 1e-14);
         given_near(out.dx[0], row[i / 2].dx, 16, i % 2 ? 1e-6 : 1e-14);
     }
@@ -324,7 +129,7 @@ TEST(softmax_extremes)
         OpValues out;
         OpCase c = {.attr = op_default(OP_softmax), .rank = 1, .wrt = 1};
         c.x[0] = (Dims){1, 1, 1, 2, 3};
-        given_run(backends[i], &c, (const double *[MAX_IN]){x}, NULL, &mem,
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){x}, NULL, &mem,
                   &out);
         given_near(out.y, y, 6, 1e-15);
         for (int k = 0; k < 6; k++) EXPECT(isfinite(out.dx[0][k]));
@@ -359,8 +164,8 @@ TEST(dropout_draws)
         c.x[0] = s, c.fill[0] = (Fill){FILL_GAP, 1, 2};
         c.attr.dropout.p = p; // both rows begin with it
         REQUIRE(opcase_values(&c, &mem, &in));
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){0}, NULL, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){0}, NULL,
+                  &mem, &out);
         int64_t zeros = 0, wrong = 0;
         for (int64_t k = 0; k < numel(s); k++) {
             uint32_t n = (uint32_t)(k / size), index = (uint32_t)(k % size);
@@ -389,8 +194,8 @@ TEST(dropout_in_evaluation)
                     .eval = true};
         c.x[0] = (Dims){2, 1, 1, 9, 3};
         REQUIRE(opcase_values(&c, &mem, &in));
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){0}, NULL, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){0}, NULL,
+                  &mem, &out);
         given_near(out.y, in.x[0], in.count[0], 0);
         given_near(out.dx[0], in.dy, in.results, 0);
     }
@@ -409,11 +214,11 @@ TEST(activation_keeps_nan)
         OpValues out;
         OpCase c = {.attr = op_default(ops[i / 2]), .rank = 0};
         c.x[0] = (Dims){1, 1, 1, 1, 1};
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){x}, NULL, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){x}, NULL,
+                  &mem, &out);
         if (!isnan(out.y[0]))
             test_failed(__FILE__, __LINE__, "%s of NaN on %s is %g",
-                        op_info[ops[i / 2]].name, backends[i % 2]->name,
+                        op_info[ops[i / 2]].name, given_backend(i % 2)->name,
                         out.y[0]);
     }
     arena_release(&mem);
@@ -430,8 +235,8 @@ TEST(activation_extremes)
         OpValues out;
         OpCase c = {.attr = op_default(ops[i / 2]), .rank = 0, .wrt = 1};
         c.x[0] = (Dims){1, 1, 1, 1, 8};
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){x}, NULL, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){x}, NULL,
+                  &mem, &out);
         for (int k = 0; k < 8; k++)
             EXPECT(isfinite(out.y[k]) && isfinite(out.dx[0][k]));
     }

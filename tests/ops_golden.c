@@ -3,8 +3,8 @@
  * Central differences cannot see a wrong formula whose gradient fits; these
  * numbers can. Operands, shapes and the order of the sums are those of
  * golden/window_golden.py. */
+#include "check/oprun.h"
 #include "golden/window_golden.h"
-#include "oprun.h"
 #include "test.h"
 
 /* A case; x in memory order, `rank` of operands 0 and 1 (others vectors). */

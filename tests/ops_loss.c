@@ -1,168 +1,10 @@
-/* ops_loss.c -- the losses.
+/* ops_loss.c -- the losses, beyond the properties that ops.c checks.
  *
- * First the properties of opcase.h for each row; then a table of losses that
- * a person can work out, PyTorch's numbers, and what must not happen: a value
- * that is not finite at extreme logits, a masked element that has a say. */
+ * A table of losses that a person can work out, PyTorch's numbers, and what
+ * must not happen: a value that is not finite at extreme logits, a masked
+ * element that has a say. */
 #include "given.h"
 #include "golden/ops_golden.h"
-#include "opcase.h"
-#include "test.h"
-
-// -- properties --------------------------------------------------------------
-
-/* Extents of a mask or weight over s: absent, whole or partly 1. */
-static Dims draw_part(Draw *d, Dims s)
-{
-    int kind = draw_int(d, 0, 3);
-    if (kind == 0) return (Dims){0};
-    int32_t *e = &s.n;
-    for (int k = 0; kind > 1 && k < 5; k++)
-        if (draw_bool(d)) e[k] = 1;
-    return s;
-}
-
-/* x, its mask (0 and 1, sometimes in between) and its weight. */
-static Dims draw_loss(Draw *d, OpCase *c)
-{
-    Dims s = c->x[0] = draw_image(d, c);
-    c->x[2] = draw_part(d, s), c->x[3] = draw_part(d, s);
-    c->fill[2] = (Fill){draw_int(d, 0, 3) ? FILL_CLASS : FILL_RANGE, 0, 1};
-    c->fill[3] = (Fill){FILL_RANGE, 0, 2};
-    return s;
-}
-
-/* A target of 0 and 1, sometimes soft, sometimes nothing but 0. */
-static void draw_truth(Draw *d, OpCase *c)
-{
-    static const Fill kind[4] = {
-        {FILL_CLASS, 0, 1},
-        {FILL_CLASS, 0, 1},
-        {FILL_RANGE, 0, 1},
-        {FILL_CLASS, 0, 0},
-    };
-    c->x[1] = c->x[0];
-    c->fill[1] = kind[draw_int(d, 0, 3)];
-}
-
-static void draw_bce(Draw *d, OpCase *c)
-{
-    draw_loss(d, c);
-    draw_truth(d, c);
-    c->attr.bce.pos_weight = draw_bool(d) ? 1 : draw_real(d, 0.1f, 30);
-}
-
-TEST(op_bce)
-{
-    opsuite_run(&(OpSuite){.op = OP_bce, .draw = draw_bce, .wrt = 1});
-}
-
-/* The four attributes that dice, bce_dice and tversky end with. */
-static void draw_overlap_attr(Draw *d, OpCase *c)
-{
-    int end = op_info[c->attr.op].attrs;
-    float eps = draw_bool(d) ? 1 : draw_real(d, 1e-6f, 2);
-    c->attr.word[1 + end - 4] = draw_bool(d);
-    memcpy(&c->attr.word[1 + end - 3], &eps, 4);
-    c->attr.word[1 + end - 2] = draw_bool(d);
-    c->attr.word[1 + end - 1] = draw_bool(d);
-}
-
-static void draw_dice(Draw *d, OpCase *c)
-{
-    Dims s = draw_loss(d, c);
-    draw_truth(d, c);
-    if (s.c == 1 && draw_bool(d)) c->x[0].c = c->x[1].c = 3;
-    draw_overlap_attr(d, c);
-    if (c->attr.op == OP_bce_dice || c->x[0].c == 1 || draw_bool(d)) return;
-    // class numbers; some of the classes may not occur
-    c->x[1].c = 1;
-    c->fill[1] = (Fill){FILL_CLASS, 0, draw_int(d, 0, c->x[0].c - 1)};
-}
-
-TEST(op_dice_loss)
-{
-    opsuite_run(&(OpSuite){.op = OP_dice_loss, .draw = draw_dice, .wrt = 1});
-}
-
-static void draw_bce_dice(Draw *d, OpCase *c)
-{
-    draw_dice(d, c);
-    c->attr.bce_dice.bce = draw_int(d, 0, 3) ? draw_real(d, 0, 2) : 0;
-    c->attr.bce_dice.dice = draw_int(d, 0, 3) ? draw_real(d, 0, 2) : 0;
-    c->attr.bce_dice.pos_weight = draw_real(d, 0.1f, 5);
-}
-
-TEST(op_bce_dice)
-{
-    opsuite_run(&(OpSuite){.op = OP_bce_dice, .draw = draw_bce_dice, .wrt = 1});
-}
-
-static void draw_tversky(Draw *d, OpCase *c)
-{
-    draw_dice(d, c);
-    c->attr.tversky.alpha = draw_real(d, 0.1f, 1);
-    c->attr.tversky.beta = draw_real(d, 0.1f, 1);
-}
-
-TEST(op_tversky)
-{
-    opsuite_run(&(OpSuite){.op = OP_tversky, .draw = draw_tversky, .wrt = 1});
-}
-
-static void draw_cross_entropy(Draw *d, OpCase *c)
-{
-    Dims s = draw_loss(d, c), one = s;
-    if (s.c < 2) s.c = c->x[0].c = 2;
-    one.c = 1;
-    c->x[1] = one;
-    c->fill[1] = (Fill){FILL_CLASS, 0, s.c - 1};
-    c->x[2] = draw_part(d, one);
-    // a weight a class, a position, both, or none
-    c->x[3] = draw_int(d, 0, 2) ? draw_part(d, s) : (Dims){1, 1, 1, 1, s.c};
-    if (draw_bool(d)) c->attr.cross_entropy.ignore = draw_int(d, 0, s.c - 1);
-}
-
-TEST(op_cross_entropy)
-{
-    opsuite_run(&(OpSuite){
-        .op = OP_cross_entropy, .draw = draw_cross_entropy, .wrt = 1});
-}
-
-static void draw_focal(Draw *d, OpCase *c)
-{
-    draw_loss(d, c);
-    draw_truth(d, c);
-    c->attr.focal.gamma = draw_bool(d) ? 2 : draw_real(d, 0, 4);
-    c->attr.focal.alpha = draw_bool(d) ? -1 : draw_real(d, 0, 1);
-}
-
-TEST(op_focal)
-{
-    opsuite_run(&(OpSuite){.op = OP_focal, .draw = draw_focal, .wrt = 1});
-}
-
-static void draw_regression(Draw *d, OpCase *c)
-{
-    draw_loss(d, c);
-    c->x[1] = c->x[0];
-    c->fill[1] = (Fill){FILL_APART, 0.01, 3};
-    if (c->attr.op == OP_huber) c->attr.huber.delta = draw_real(d, 0.1f, 3);
-}
-
-TEST(op_mae)
-{
-    opsuite_run(&(OpSuite){.op = OP_mae, .draw = draw_regression, .wrt = 1});
-}
-
-TEST(op_mse)
-{
-    opsuite_run(&(OpSuite){.op = OP_mse, .draw = draw_regression, .wrt = 1});
-}
-
-TEST(op_huber)
-{
-    opsuite_run(&(OpSuite){.op = OP_huber, .draw = draw_regression, .wrt = 1});
-}
 
 // -- by hand -----------------------------------------------------------------
 
@@ -285,7 +127,7 @@ TEST(loss_by_hand)
     Arena mem = {0};
     for (size_t i = 0; i < 2 * sizeof sums / sizeof *sums; i++) {
         const Sum *s = &sums[i / 2];
-        const Backend *be = backends[i % 2];
+        const Backend *be = given_backend(i % 2);
         OpValues out;
         OpCase c = {.attr = s->attr,
                     .rank = 1,
@@ -319,7 +161,7 @@ TEST(loss_gradient_is_scaled)
                     .x = {s->x, s->t, s->m, s->q},
                     .wrt = 1};
         const double *x[MAX_IN] = {s->xs, s->ts, s->ms, s->qs};
-        given_run(backends[i % 2], &c, x, &loss_scale, &mem, &out);
+        given_run(given_backend(i % 2), &c, x, &loss_scale, &mem, &out);
         for (int64_t k = 0; k < out.count[0]; k++)
             if (!(fabs(out.dx[0][k] - 65536 * s->dx[k]) <= 65536e-6))
                 test_failed(__FILE__, __LINE__, "%s: dx[%d] is %.9g", s->what,
@@ -390,7 +232,7 @@ TEST(loss_golden)
         OpCase c = {.attr = row[i / 2].attr, .rank = 1, .wrt = 1};
         c.x[0] = row[i / 2].x, c.x[1] = row[i / 2].t;
         const double *x[MAX_IN] = {row[i / 2].xs, row[i / 2].ts};
-        given_run(backends[i % 2], &c, x, &one, &mem, &out);
+        given_run(given_backend(i % 2), &c, x, &one, &mem, &out);
         double tol = i % 2 ? 1e-6 : 1e-14;
         EXPECT_NEAR(out.y[0], row[i / 2].y[0], tol * 4);
         for (int64_t k = 0; k < out.count[0]; k++)
@@ -429,14 +271,14 @@ TEST(loss_extreme_logits)
         for (int k = 0; k < 12; k++) x[k] = (k * 5 % 3 - 1) * size[i % 3];
         OpCase c = small_case(op, i / 6 % 2 ? 3 : 1);
         OpValues out;
-        given_run(backends[i / 3 % 2], &c, (const double *[MAX_IN]){x}, &one,
-                  &mem, &out);
+        given_run(given_backend(i / 3 % 2), &c, (const double *[MAX_IN]){x},
+                  &one, &mem, &out);
         bool ok = isfinite(out.y[0]);
         for (int64_t k = 0; k < out.count[0]; k++)
             ok = ok && isfinite(out.dx[0][k]);
         if (!ok)
             test_failed(__FILE__, __LINE__, "%s on %s at %g: %g",
-                        op_info[op].name, backends[i / 3 % 2]->name,
+                        op_info[op].name, given_backend(i / 3 % 2)->name,
                         size[i % 3], out.y[0]);
     }
     arena_release(&mem);
@@ -457,11 +299,11 @@ TEST(loss_masked_nan_has_no_say)
         REQUIRE(opcase_values(&c, &mem, &in));
         const double *x[MAX_IN] = {in.x[0], in.x[1]};
         x[by] = part;
-        given_run(backends[i % 2], &c, x, &one, &mem, &clean);
+        given_run(given_backend(i % 2), &c, x, &one, &mem, &clean);
         for (int64_t k = 3 * channels; k < 4 * channels; k++) in.x[0][k] = NAN;
         // a class is still a class where only its weight is 0
         if (op != OP_cross_entropy) in.x[1][in.count[1] - 1] = NAN;
-        given_run(backends[i % 2], &c, x, &one, &mem, &dirty);
+        given_run(given_backend(i % 2), &c, x, &one, &mem, &dirty);
         EXPECT_NEAR(dirty.y[0], clean.y[0], 0);
         for (int64_t k = 0; k < in.count[0]; k++)
             EXPECT_NEAR(dirty.dx[0][k], clean.dx[0][k], 0);
@@ -476,11 +318,35 @@ TEST(loss_nan_is_seen)
         OpCase c = small_case(losses[i / 2], 2);
         OpValues out;
         double x[8] = {0, 0, 0, NAN};
-        given_run(backends[i % 2], &c, (const double *[MAX_IN]){x}, &one, &mem,
-                  &out);
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){x}, &one,
+                  &mem, &out);
         if (!isnan(out.y[0]))
             test_failed(__FILE__, __LINE__, "%s of NaN is %g",
                         op_info[losses[i / 2]].name, out.y[0]);
+    }
+    arena_release(&mem);
+}
+
+/* A counted target between two classes, as an interpolated mask has it, is
+ * no class: it must not count as the one below. */
+TEST(cross_entropy_wants_whole_numbers)
+{
+    static const double part[4] = {1, 0, 1, 1};
+    Arena mem = {0};
+    for (int k = 0; k < 2; k++) {
+        OpDevice d;
+        OpValues in, out;
+        OpCase c = small_case(OP_cross_entropy, 3);
+        c.x[2] = (Dims){1, 1, 1, 4, 1};
+        REQUIRE(opcase_values(&c, &mem, &in));
+        REQUIRE(opdevice_open(given_backend(k), 1, &d));
+        for (int i = 0; i < 4; i++) in.x[2][i] = part[i];
+        in.x[1][1] = 1.5;
+        EXPECT(oprun(&c, &d, &in, (OpOptions){0}, &mem, &out));
+        in.x[1][2] = 1.5;
+        EXPECT_FAIL(oprun(&c, &d, &in, (OpOptions){0}, &mem, &out),
+                    "the target holds 1.5, want a class number from 0 to 2");
+        opdevice_close(&d);
     }
     arena_release(&mem);
 }

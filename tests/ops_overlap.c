@@ -1,25 +1,5 @@
 /* ops_overlap.c -- the counts behind the metrics: predicted, true, both. */
 #include "given.h"
-#include "opcase.h"
-
-static void draw_overlap(Draw *d, OpCase *c)
-{
-    Dims s = c->x[0] = draw_image(d, c);
-    c->x[1] = s;
-    // no mask, one a position, or one an element
-    if (draw_int(d, 0, 2)) c->x[2] = s;
-    if (draw_bool(d)) c->x[2].c = c->x[2].n ? 1 : 0;
-    c->fill[1] = c->fill[2] = (Fill){FILL_CLASS, 0, 1};
-    c->attr.overlap.threshold = draw_real(d, 0, 1);
-    if (s.c == 1 || draw_bool(d)) return;
-    c->x[1].c = 1;
-    c->fill[1].hi = s.c - 1;
-}
-
-TEST(op_overlap)
-{
-    opsuite_run(&(OpSuite){.op = OP_overlap, .draw = draw_overlap});
-}
 
 enum { MOST = 8 };
 
@@ -65,7 +45,7 @@ TEST(overlap_by_hand)
                     .x = {s->x, s->t, s->m}};
         const double *x[MAX_IN] = {s->xs, s->ts, s->ms};
         OpValues out;
-        given_run(backends[i % 2], &c, x, NULL, &mem, &out);
+        given_run(given_backend(i % 2), &c, x, NULL, &mem, &out);
         for (int64_t k = 0; k < out.results; k++)
             if (out.y[k] != s->y[k])
                 test_failed(__FILE__, __LINE__, "%s: y[%d] is %g, want %g",
@@ -91,8 +71,8 @@ TEST(overlap_many_classes)
         OpCase c = {.attr = op_default(OP_overlap), .rank = 1};
         c.x[0] = (Dims){1, 1, 1, CLASSES, CLASSES};
         c.x[1] = (Dims){1, 1, 1, CLASSES, 1};
-        given_run(backends[i], &c, (const double *[MAX_IN]){x, t}, NULL, &mem,
-                  &out);
+        given_run(given_backend(i), &c, (const double *[MAX_IN]){x, t}, NULL,
+                  &mem, &out);
         for (int k = 0; k < CLASSES; k++) {
             EXPECT_INT(out.y[3 * k], k < 140);
             EXPECT_INT(out.y[3 * k + 1], k == 0 ? 11 : k < 140);

@@ -57,6 +57,35 @@ TEST(optim_table)
     EXPECT_NEAR(optim_hyper(&o, "decay"), 0, 0);
 }
 
+TEST(optim_numbers_have_ranges)
+{
+    static const struct {
+        OptimKind kind;
+        int hyper;
+        double v;
+        const char *want; // NULL: fine
+    } row[] = {
+        {OPTIM_adamw, 0, 0, NULL},
+        {OPTIM_adamw, 0, 1, "adamw: beta1 is 1, want a number from 0 to below"},
+        {OPTIM_adamw, 1, -0.1, "adamw: beta2 is -0.1, want a number from 0"},
+        {OPTIM_adam, 2, 0, "adam: eps is 0, want a number above 0"},
+        {OPTIM_adam, 3, -1, "adam: decay is -1, want a number of 0 or more"},
+        {OPTIM_sgd, 0, 1.5, "sgd: momentum is 1.5, want a number from 0 to 1"},
+        {OPTIM_sgd, 0, 1, NULL},
+        {OPTIM_sgd, 1, 1, NULL},
+        {OPTIM_sgd, 2, NAN, "sgd: decay is not finite"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Optim o = optim_default(row[i].kind);
+        EXPECT(optim_valid(&o));
+        o.hyper[row[i].hyper] = row[i].v;
+        if (!row[i].want)
+            EXPECT(optim_valid(&o));
+        else
+            EXPECT_FAIL(optim_valid(&o), row[i].want);
+    }
+}
+
 // -- numbers -----------------------------------------------------------------
 
 TEST(optim_golden)

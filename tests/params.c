@@ -51,6 +51,32 @@ TEST(params_places)
     net_free(&n);
 }
 
+TEST(params_freeze_by_name)
+{
+    Net n;
+    Params q;
+    mixed(&n);
+    REQUIRE(params_list(&q, &n.g, n.root, 1));
+    static const struct {
+        const char *name;
+        const char *frozen; // of each parameter, in the order of the list
+    } row[] = {{"p1", "1000000"},
+               {"p3.bias", "1000001"},
+               {"p2", "1110001"}}; // running statistics have nothing to freeze
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        REQUIRE(params_freeze(&q, row[k].name));
+        for (int i = 0; i < q.count; i++)
+            EXPECT_INT(q.list[i].frozen, row[k].frozen[i] == '1');
+    }
+    EXPECT_FAIL(params_freeze(&q, "p"), "no trained parameter is called \"p\"");
+    EXPECT_FAIL(params_freeze(&q, "p3.weights"), "begins with \"p3.weights.\"");
+    EXPECT_FAIL(params_freeze(&q, "p2.running_var"), "no trained parameter");
+    EXPECT_FAIL(params_freeze(&q, ""), "no trained parameter");
+    EXPECT(!q.list[5].frozen);
+    params_free(&q);
+    net_free(&n);
+}
+
 /* The order of a user is (Co,Ci,kh,kw), that of memory (Co,kh,kw,Ci). */
 TEST(params_read_and_write)
 {

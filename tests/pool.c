@@ -1,5 +1,6 @@
 /* pool.c -- the thread pool: every task once, no wake-up lost, no nesting. */
 #include "pool.h"
+#include "backend.h"
 #include "test.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -150,6 +151,14 @@ TEST(pool_open_fails)
     mem_fail_after(0, false);
     EXPECT_FAIL(pool_open(2, &p), "no memory");
     EXPECT(p == NULL);
+}
+
+TEST(cpu_is_one_device)
+{
+    void *dev = NULL;
+    EXPECT_FAIL(backend_cpu.open(3, 1, &dev), "no cpu:3");
+    EXPECT_FAIL(backend_ref.open(1, 1, &dev), "no ref:1");
+    EXPECT(dev == NULL);
 }
 
 TEST(pool_default_is_sane)

@@ -117,8 +117,10 @@ static bool wanted(const char *name, int argc, char **argv)
 /* In a function of its own: no local of main lives across the setjmp. */
 static void guarded(const Test *t)
 {
-    if (!has_dicom && !strncmp(t->name, "dicom_", 6))
-        skip_reason = "this build is without DICOM";
+    // most of these write the files they read; real data is only read
+    if (!has_dicom && !strncmp(t->name, "dicom_", 6) &&
+        strncmp(t->name, "dicom_real_", 11))
+        skip_reason = "this build cannot write DICOM";
     else if (!setjmp(out))
         t->run();
 }

@@ -199,6 +199,44 @@ TEST(session_accumulates)
     net_free(&parts);
 }
 
+/* Parts draw apart: else sample n of each would lose the same units, and a step
+ * of four parts would not be one on four times the batch. */
+TEST(session_parts_draw_apart)
+{
+    enum { N = 64 };
+    Net n;
+    StepResult r;
+    Optim o = sgd(0, 0);
+    float drawn[4][N];
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 1, 1, N}, 0);
+    int t = net_input(&n, "t", (Dims){1, 1, 1, 1, 1}, 0);
+    int drop = net_op(&n, OP_dropout, x, -1, -1);
+    int w = net_param(&n, "weight", (Dims){1, 1, 1, 1, N}, 0,
+                      (Init){INIT_CONST, 0.1}, true);
+    n.loss = net_op(&n, OP_mse, net_op(&n, OP_linear, drop, w, -1), t, -1);
+    n.root[n.roots++] = drop;
+    net_open(&n, "ref", 1, &o);
+    Plan *p = net_plan(&n, true, 1);
+    net_feed(&n, p, 1);
+    for (int i = 0; i < 4; i++) { // two steps of two parts
+        REQUIRE(
+            session_accumulate(n.s, p, i % 2 == 0, i % 2 == 1, 2, 0.01, 0, &r));
+        REQUIRE(session_read(n.s, p, drop, drawn[i]));
+        for (int k = 0; k < i; k++) EXPECT(memcmp(drawn[i], drawn[k], N * 4));
+    }
+    // the same numbers again for the same place in a run
+    session_set_count(n.s, 0);
+    for (int i = 0; i < 4; i++) {
+        float again[N];
+        REQUIRE(
+            session_accumulate(n.s, p, i % 2 == 0, i % 2 == 1, 2, 0.01, 0, &r));
+        REQUIRE(session_read(n.s, p, drop, again));
+        EXPECT(!memcmp(again, drawn[i], sizeof again));
+    }
+    net_free(&n);
+}
+
 /* Parameters in an order that asks for many segments: decayed and not, frozen
  * or not, running statistics between. */
 static void patchwork(Net *n, uint32_t c)

@@ -171,21 +171,68 @@ TEST(steps_zscore_of_volume_and_slice)
     volume_free(&v);
 }
 
-TEST(steps_constant_becomes_zero)
+TEST(steps_constant_slice_becomes_zero)
 {
-    static const char *how[] = {"normalize method=zscore\n",
-                                "normalize method=minmax per=slice\n",
-                                "normalize method=percentile nonzero=true\n"};
+    Volume v = made_image(1, 2, 3, 4, false);
+    float *x = v.voxels.data, out[24];
+    for (int i = 0; i < 12; i++) x[i] = 0.1f;
+    Prepared p = prepared(&v, NULL, "normalize method=minmax per=slice\n");
+    prepared_sample(&p, 0, -1, out);
+    for (int i = 0; i < 12; i++) EXPECT(out[i] == 0);
+    EXPECT(out[12] != out[13]);
+    prepared_free(&p);
+    volume_free(&v);
+}
+
+/* Prepare a volume of one case; the reason of the failure is kept. */
+static bool prepares(const Volume *image, const char *steps)
+{
+    DatasetBuilder *b;
+    Dataset *ds;
+    Prepared out;
+    Steps s = made_steps(steps);
+    REQUIRE(dataset_begin(NULL, &b));
+    REQUIRE(dataset_add(b, "one", "p", image, NULL));
+    REQUIRE(dataset_finish(b, &ds));
+    bool ok = prepare_case(ds, 0, &s, NULL, NULL, &out);
+    if (ok) prepared_free(&out);
+    dataset_free(ds);
+    return ok;
+}
+
+TEST(steps_constant_volume_is_refused)
+{
     Volume v = made_image(1, 2, 3, 4, false);
     float *x = v.voxels.data;
-    for (int i = 0; i < 24; i++) x[i] = 0.1f;
-    for (int k = 0; k < 3; k++) {
-        Prepared p = prepared(&v, NULL, how[k]);
-        float out[24] = {1};
-        prepared_sample(&p, 0, -1, out);
-        for (int i = 0; i < 24; i++) EXPECT(out[i] == 0);
-        prepared_free(&p);
-    }
+    for (int i = 0; i < 24; i++) x[i] = 0.25f;
+    EXPECT_FAIL(prepares(&v, "normalize method=zscore\n"),
+                "one: image: memory: normalize: all 24 voxels are 0.25, there "
+                "is nothing to normalize; fix: look at the file");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    EXPECT_FAIL(prepares(&v, "normalize method=minmax per=slice\n"),
+                "all 24 voxels are 0.25");
+    EXPECT_FAIL(prepares(&v, "normalize method=percentile nonzero=true\n"),
+                "all 24 voxels are 0.25");
+    // two values, but one of them does not count
+    for (int i = 0; i < 20; i++) x[i] = 0;
+    EXPECT(prepares(&v, "normalize\n"));
+    EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
+                "all 4 voxels beside 0 are 0.25");
+    for (int i = 0; i < 24; i++) x[i] = 0;
+    EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
+                "all 24 voxels are 0,");
+    // the percentiles of a nearly empty image meet
+    x[5] = 7;
+    EXPECT(prepares(&v, "normalize method=minmax\n"));
+    EXPECT_FAIL(prepares(&v, "normalize clip=10,90\n"),
+                "values from 0 to 7, but percentiles 10 and 90 are the same; "
+                "fix: a wider clip");
+    volume_free(&v);
+    // of several channels the one at fault
+    REQUIRE(volume_new(&v, (Dims){1, 2, 3, 4, 2}, F32));
+    x = v.voxels.data;
+    for (int i = 0; i < 24; i++) x[2 * i] = (float)i, x[2 * i + 1] = 3;
+    EXPECT_FAIL(prepares(&v, "normalize\n"), "all 24 voxels are 3");
     volume_free(&v);
 }
 

@@ -1,114 +1,34 @@
+/* opcase.c -- see opcase.h: each property is one function.
+ *
+ * All of them run the case through oprun(), on values that are the same
+ * floats for every backend, and compare what comes back in double. */
 #include "opcase.h"
 #include "rng.h"
-#include "test.h"
+#include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 
 enum {
-    GRADIENT_CASES = 12,
-    AGREE_CASES = 56,
-    BITS_CASES = 16,    // also adding and in place
     FULL_INPUTS = 2000, // gradient: one by one up to here
     DIRECTIONS = 8,     // gradient: random directions beyond
-    REDRAWS = 1000,     // refused shapes before a suite gives up
 };
 
 static const double STEP = 1e-5, GRADIENT_TOLERANCE = 1e-6;
 
-// -- draws -------------------------------------------------------------------
-
-static Rng draw_rng(const Draw *d)
-{
-    return (Rng){
-        .seed = 1, .stream = RNG_TEST, .op = d->op, .sample = d->sample};
-}
-
-int draw_int(Draw *d, int lo, int hi)
-{
-    Rng r = draw_rng(d);
-    return lo + (int)rng_below(&r, d->index++, (uint32_t)(hi - lo + 1));
-}
-
-bool draw_bool(Draw *d)
-{
-    return draw_int(d, 0, 1);
-}
-
-float draw_real(Draw *d, float lo, float hi)
-{
-    Rng r = draw_rng(d);
-    return rng_range(&r, d->index++, lo, hi);
-}
-
-Dims draw_ranked(Draw *d, OpCase *c, int rank)
-{
-    Dims s = {draw_int(d, 1, 3), 1, 1, 1, draw_int(d, 1, 9)};
-    // a few elements more than the lanes of any vector
-    if (!d->small && draw_int(d, 0, 3) == 0) s.c = draw_int(d, 10, 40);
-    int most = rank == 1 ? 19 : rank == 2 ? 9 : 5;
-    if (d->small) most = rank == 1 ? 12 : rank == 2 ? 6 : 4;
-    if (d->small && rank > 1 && s.c > 4) s.c -= 4;
-    if (rank >= 3) s.d = draw_int(d, 1, most);
-    if (rank >= 2) s.h = draw_int(d, 1, most);
-    if (rank >= 1) s.w = draw_int(d, 1, most);
-    // and a row longer than any block of positions
-    if (!d->small && rank >= 1 && draw_int(d, 0, 7) == 0)
-        s.w = draw_int(d, 20, 70);
-    c->rank = rank;
-    return s;
-}
-
-Dims draw_image(Draw *d, OpCase *c)
-{
-    return draw_ranked(d, c, draw_int(d, 0, 3));
-}
-
-/* Case `number` of a suite; false, and reported, when the shape rule refuses
- * every draw. */
-static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
-{
-    Draw d = {.sample = number, .op = (uint16_t)s->op, .small = small};
-    for (int i = 0; i < REDRAWS; i++) {
-        Tensor y;
-        *c = (OpCase){.attr = op_default(s->op),
-                      .wrt = s->wrt,
-                      .changes = s->changes,
-                      .floor = s->floor,
-                      .number = number};
-        memcpy(c->fill, s->fill, sizeof c->fill);
-        s->draw(&d, c);
-        for (int k = 0; k < MAX_IN; k++)
-            if (!c->x[k].n) c->wrt &= ~(1u << k);
-        if (opcase_shape(c, &y)) return true;
-    }
-    test_failed("opcase", 0, "%s: every draw is refused: %s",
-                op_info[s->op].name, err_text());
-    return false;
-}
-
 // -- reports -----------------------------------------------------------------
 
-// where failures are counted instead of reported; NULL outside mutants.c
-static int *listener;
-
-void opcase_listen(int *count)
+void opcheck_report(OpCheck *k, const OpCase *c, const char *fmt, ...)
 {
-    listener = count;
-}
-
-static void report(const OpCase *c, const char *fmt, ...) ERR_FORMAT(2, 3);
-static void report(const OpCase *c, const char *fmt, ...)
-{
-    char name[OPCASE_TEXT], text[ERR_MAX];
-    if (listener) {
-        ++*listener;
-        return;
-    }
+    char name[OPCASE_TEXT], text[ERR_MAX], all[OPCASE_TEXT + ERR_MAX];
+    k->failures++;
+    if (!k->report) return;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    test_failed("opcase", (int)c->number, "%s: %s", opcase_text(c, name), text);
+    snprintf(all, sizeof all, "%s: %s", opcase_text(c, name), text);
+    k->report(k->ctx, all);
 }
 
 /* Name of part i of a result: 0 y, then dx, then x. */
@@ -158,9 +78,9 @@ static bool difference(const OpCase *c, const OpDevice *d, OpValues *v,
 }
 
 /* Each element of operand k by itself. */
-static bool check_elements(const OpCase *c, const OpDevice *d, OpValues *v,
-                           double *const keep[MAX_IN], double *move[MAX_IN],
-                           int k, const double *g)
+static bool check_elements(OpCheck *check, const OpCase *c, const OpDevice *d,
+                           OpValues *v, double *const keep[MAX_IN],
+                           double *move[MAX_IN], int k, const double *g)
 {
     double scale = 1e-3, fd; // of a gradient that is zero throughout
     for (int64_t i = 0; i < v->count[k]; i++) scale = fmax(scale, fabs(g[i]));
@@ -173,10 +93,11 @@ static bool check_elements(const OpCase *c, const OpDevice *d, OpValues *v,
         if (!difference(c, d, v, keep, only, &fd)) return false;
         move[k][i] = 0;
         if (!(fabs(fd / h - g[i]) <= GRADIENT_TOLERANCE * scale)) {
-            report(c,
-                   "gradient %d [%lld]: %.12g, by differences %.12g (max "
-                   "%.3g)",
-                   k, (long long)i, g[i], fd / h, scale);
+            opcheck_report(
+                check, c,
+                "gradient %d [%lld]: %.12g, by differences %.12g (max "
+                "%.3g)",
+                k, (long long)i, g[i], fd / h, scale);
             break;
         }
     }
@@ -185,9 +106,10 @@ static bool check_elements(const OpCase *c, const OpDevice *d, OpValues *v,
 }
 
 /* All operands at once along a random direction. */
-static bool check_direction(const OpCase *c, const OpDevice *d, OpValues *v,
-                            double *const keep[MAX_IN], double *move[MAX_IN],
-                            double *const g[MAX_IN], int number)
+static bool check_direction(OpCheck *check, const OpCase *c, const OpDevice *d,
+                            OpValues *v, double *const keep[MAX_IN],
+                            double *move[MAX_IN], double *const g[MAX_IN],
+                            int number)
 {
     double want = 0, square = 0, fd;
     for (int k = 0; k < MAX_IN; k++) {
@@ -206,12 +128,14 @@ static bool check_direction(const OpCase *c, const OpDevice *d, OpValues *v,
     if (!difference(c, d, v, keep, move, &fd)) return false;
     if (!(fabs(fd / STEP - want) <=
           GRADIENT_TOLERANCE * fmax(1e-3, sqrt(square))))
-        report(c, "gradient along direction %d: %.12g, by differences %.12g",
-               number, want, fd / STEP);
+        opcheck_report(
+            check, c,
+            "gradient along direction %d: %.12g, by differences %.12g", number,
+            want, fd / STEP);
     return true;
 }
 
-void opcase_gradient(const OpCase *c)
+void opcase_gradient(const OpCase *c, OpCheck *check)
 {
     Arena mem = {0};
     OpDevice d = {0};
@@ -233,14 +157,15 @@ void opcase_gradient(const OpCase *c)
     CHECK(inputs > 0);
     if (inputs <= FULL_INPUTS) {
         for (int k = 0; k < MAX_IN; k++)
-            if (r.dx[k]) TRY(check_elements(c, &d, &v, keep, move, k, r.dx[k]));
+            if (r.dx[k])
+                TRY(check_elements(check, c, &d, &v, keep, move, k, r.dx[k]));
     } else {
         for (int i = 0; i < DIRECTIONS; i++)
-            TRY(check_direction(c, &d, &v, keep, move, r.dx, i));
+            TRY(check_direction(check, c, &d, &v, keep, move, r.dx, i));
     }
     ok = true;
 done:
-    if (!ok) report(c, "%s", err_text());
+    if (!ok) opcheck_report(check, c, "%s", err_text());
     if (d.be) opdevice_close(&d);
     arena_release(&mem);
 }
@@ -281,14 +206,14 @@ static double largest(const double *v, int64_t count)
     return most;
 }
 
-double opcase_agree(const OpCase *c, const Backend *be)
+void opcase_agree(const OpCase *c, OpCheck *check)
 {
+    const Backend *be = check->be;
     const OpInfo *info = &op_info[c->attr.op];
     Arena mem = {0};
     OpDevice ref = {0}, dev = {0};
     OpValues v, got, want, scale, chain;
     OpOptions how = {0};
-    double worst = 0;
     bool ok = false;
     bool dots = info->bound == BOUND_dot || info->bound == BOUND_exact;
     TRY(opdevice_open(&backend_ref, 1, &ref));
@@ -310,28 +235,28 @@ double opcase_agree(const OpCase *c, const Backend *be)
             j.chain = fmax(27, largest(part(&chain, i, &count), count));
         }
         Verdict r = compare_arrays(&j, g, w, count);
-        worst = fmax(worst, r.margin);
+        check->worst = fmax(check->worst, r.margin);
         if (!r.ok)
-            report(c,
-                   "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
-                   "(%.3g of the bound)",
-                   be->name, part_name[i], (long long)r.at, r.got, r.want,
-                   r.room, r.margin);
+            opcheck_report(
+                check, c,
+                "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
+                "(%.3g of the bound)",
+                be->name, part_name[i], (long long)r.at, r.got, r.want, r.room,
+                r.margin);
     }
     ok = true;
 done:
-    if (!ok) report(c, "%s: %s", be->name, err_text());
+    if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     if (dev.be) opdevice_close(&dev);
     if (ref.be) opdevice_close(&ref);
     arena_release(&mem);
-    return worst;
 }
 
 // -- bits, adding, in place --------------------------------------------------
 
 /* Every part of two results has the same bits. */
-static void same_bits(const OpCase *c, const OpValues *p, const OpValues *q,
-                      const char *be, const char *what)
+static void same_bits(OpCheck *check, const OpCase *c, const OpValues *p,
+                      const OpValues *q, const char *what)
 {
     for (int i = 0; i < PARTS; i++) {
         int64_t count;
@@ -339,8 +264,9 @@ static void same_bits(const OpCase *c, const OpValues *p, const OpValues *q,
         if (!a || !b || !memcmp(a, b, (size_t)count * sizeof *a)) continue;
         int64_t at = 0;
         while (!memcmp(a + at, b + at, sizeof *a)) at++;
-        report(c, "%s, %s: %s[%lld] is %.17g and %.17g", be, what, part_name[i],
-               (long long)at, a[at], b[at]);
+        opcheck_report(check, c, "%s, %s: %s[%lld] is %.17g and %.17g",
+                       check->be->name, what, part_name[i], (long long)at,
+                       a[at], b[at]);
     }
 }
 
@@ -356,8 +282,9 @@ static bool run_with(const OpCase *c, const Backend *be, int threads,
     return ok;
 }
 
-void opcase_bits(const OpCase *c, const Backend *be)
+void opcase_bits(const OpCase *c, OpCheck *check)
 {
+    const Backend *be = check->be;
     static const int threads[] = {1, 2, 4};
     static const char *const name[] = {"twice", "1 and 2 threads",
                                        "1 and 4 threads"};
@@ -369,16 +296,17 @@ void opcase_bits(const OpCase *c, const Backend *be)
     TRY(run_with(c, be, 1, &v, how, &mem, &first));
     for (int i = 0; i < 3; i++) {
         TRY(run_with(c, be, threads[i], &v, how, &mem, &again));
-        same_bits(c, &first, &again, be->name, name[i]);
+        same_bits(check, c, &first, &again, name[i]);
     }
     ok = true;
 done:
-    if (!ok) report(c, "%s: %s", be->name, err_text());
+    if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     arena_release(&mem);
 }
 
-void opcase_adding(const OpCase *c, const Backend *be)
+void opcase_adding(const OpCase *c, OpCheck *check)
 {
+    const Backend *be = check->be;
     const OpInfo *info = &op_info[c->attr.op];
     Arena mem = {0};
     OpValues v, fresh, added, scale, chain;
@@ -398,20 +326,22 @@ void opcase_adding(const OpCase *c, const Backend *be)
             double want = 1 + fresh.dx[k][i], got = added.dx[k][i];
             double sum = dots ? fabs(scale.dx[k][i]) : fabs(fresh.dx[k][i]);
             if (fabs(got - want) <= 2 * u * terms * (1 + sum)) continue;
-            report(c, "%s: dx%d[%lld] added to 1 is %.9g, want %.9g", be->name,
-                   k, (long long)i, got, want);
+            opcheck_report(check, c,
+                           "%s: dx%d[%lld] added to 1 is %.9g, want %.9g",
+                           be->name, k, (long long)i, got, want);
             break;
         }
     }
     ok = true;
 done:
-    if (!ok) report(c, "%s: %s", be->name, err_text());
+    if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     if (ref.be) opdevice_close(&ref);
     arena_release(&mem);
 }
 
-void opcase_inplace(const OpCase *c, const Backend *be)
+void opcase_inplace(const OpCase *c, OpCheck *check)
 {
+    const Backend *be = check->be;
     int flags = op_info[c->attr.op].flags;
     Arena mem = {0};
     OpValues v, apart, same;
@@ -423,43 +353,15 @@ void opcase_inplace(const OpCase *c, const Backend *be)
         how.forward_only = op_info[c->attr.op].keep & KEEP_X;
         TRY(run_with(c, be, 2, &v, how, &mem, &same));
         same.x[0] = NULL; // holds y
-        same_bits(c, &apart, &same, be->name, "y in x0");
+        same_bits(check, c, &apart, &same, "y in x0");
     }
     if (flags & INPLACE_GRAD && c->wrt & 1) {
         OpOptions how = {.inplace_grad = true};
         TRY(run_with(c, be, 2, &v, how, &mem, &same));
-        same_bits(c, &apart, &same, be->name, "dx0 in dy");
+        same_bits(check, c, &apart, &same, "dx0 in dy");
     }
     ok = true;
 done:
-    if (!ok) report(c, "%s: %s", be->name, err_text());
+    if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     arena_release(&mem);
-}
-
-// -- all of a row ------------------------------------------------------------
-
-void opsuite_run(const OpSuite *s)
-{
-    double worst = 0;
-    OpCase c;
-    for (uint32_t i = 0; i < GRADIENT_CASES && op_info[s->op].grad; i++) {
-        if (!draw_case(s, i, true, &c)) return;
-        if (c.wrt) opcase_gradient(&c);
-    }
-    for (uint32_t i = 0; i < AGREE_CASES; i++) {
-        if (!draw_case(s, 1000 + i, false, &c)) return;
-        if (i < BITS_CASES) {
-            const Backend *be[] = {&backend_ref, &backend_cpu};
-            for (int k = 0; k < 2; k++) {
-                opcase_bits(&c, be[k]);
-                opcase_adding(&c, be[k]);
-                opcase_inplace(&c, be[k]);
-            }
-        }
-        // every third case wants one gradient less, in turn
-        if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
-        worst = fmax(worst, opcase_agree(&c, &backend_cpu));
-    }
-    if (getenv("SEG_MARGINS"))
-        printf("%-18s %8.3g of its bound\n", op_info[s->op].name, worst);
 }

@@ -1,0 +1,40 @@
+/* opcase.h -- the properties that every operator must have, one case each.
+ *
+ *   gradient   ref's backward run against central differences of
+ *              sum(q * y), q random: 1e-6 of max |g|
+ *   agreement  a backend against ref within the row's bound, forward and
+ *              backward
+ *   bits       the same bits again, and with 1, 2, 4 threads
+ *   adding     dx that starts at 1 and is added to
+ *   in place   the same bits with y in x[0] or dx[0] in dy, where allowed
+ *   fences     in each run of all of these (see oprun.h)
+ *
+ * suite.h draws the cases. Called by the tests and by `segengine check`, so
+ * what fails is handed to a function of the caller. */
+#ifndef SEG_OPCASE_H
+#define SEG_OPCASE_H
+#include "compare.h"
+#include "oprun.h"
+
+/* Told of each failure: the case, and what was found. */
+typedef void OpReport(void *ctx, const char *text);
+
+/* Who is checked, and what came of it so far. */
+typedef struct OpCheck {
+    const Backend *be;
+    OpReport *report; /* NULL: failures are only counted */
+    void *ctx;        /* of report                       */
+    int failures;
+    double worst; /* largest share of a bound that agreement used */
+} OpCheck;
+
+void opcase_gradient(const OpCase *c, OpCheck *k);
+void opcase_agree(const OpCase *c, OpCheck *k);
+void opcase_bits(const OpCase *c, OpCheck *k);
+void opcase_adding(const OpCase *c, OpCheck *k);
+void opcase_inplace(const OpCase *c, OpCheck *k);
+
+/* A failure of a case that never ran, or the above. */
+void opcheck_report(OpCheck *k, const OpCase *c, const char *fmt, ...)
+    ERR_FORMAT(3, 4);
+#endif

@@ -1,0 +1,145 @@
+/* suite.c -- draws of cases, the walk over all suites, the run of one.
+ *
+ * A draw is a function of the suite's row, the number of the case and how
+ * many numbers the case has drawn before: see rng.h. */
+#include "suite.h"
+#include "rng.h"
+#include <string.h>
+
+enum {
+    GRADIENT_CASES = 12,
+    AGREE_CASES = 56,
+    AGREE_FIRST = 1000, // their numbers begin here
+    BITS_CASES = 16,    // also adding and in place
+    REDRAWS = 1000,     // refused shapes before a suite gives up
+};
+
+// -- draws -------------------------------------------------------------------
+
+static Rng draw_rng(const Draw *d)
+{
+    return (Rng){
+        .seed = 1, .stream = RNG_TEST, .op = d->op, .sample = d->sample};
+}
+
+int draw_int(Draw *d, int lo, int hi)
+{
+    Rng r = draw_rng(d);
+    return lo + (int)rng_below(&r, d->index++, (uint32_t)(hi - lo + 1));
+}
+
+bool draw_bool(Draw *d)
+{
+    return draw_int(d, 0, 1);
+}
+
+float draw_real(Draw *d, float lo, float hi)
+{
+    Rng r = draw_rng(d);
+    return rng_range(&r, d->index++, lo, hi);
+}
+
+Dims draw_ranked(Draw *d, OpCase *c, int rank)
+{
+    Dims s = {draw_int(d, 1, 3), 1, 1, 1, draw_int(d, 1, 9)};
+    // a few elements more than the lanes of any vector
+    if (!d->small && draw_int(d, 0, 3) == 0) s.c = draw_int(d, 10, 40);
+    int most = rank == 1 ? 19 : rank == 2 ? 9 : 5;
+    if (d->small) most = rank == 1 ? 12 : rank == 2 ? 6 : 4;
+    if (d->small && rank > 1 && s.c > 4) s.c -= 4;
+    if (rank >= 3) s.d = draw_int(d, 1, most);
+    if (rank >= 2) s.h = draw_int(d, 1, most);
+    if (rank >= 1) s.w = draw_int(d, 1, most);
+    // and a row longer than any block of positions
+    if (!d->small && rank >= 1 && draw_int(d, 0, 7) == 0)
+        s.w = draw_int(d, 20, 70);
+    c->rank = rank;
+    return s;
+}
+
+Dims draw_image(Draw *d, OpCase *c)
+{
+    return draw_ranked(d, c, draw_int(d, 0, 3));
+}
+
+/* Case `number` of a suite; false with the reason when the shape rule refuses
+ * every draw. */
+static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
+{
+    Draw d = {.sample = number, .op = (uint16_t)s->op, .small = small};
+    for (int i = 0; i < REDRAWS; i++) {
+        Tensor y;
+        *c = (OpCase){.attr = op_default(s->op),
+                      .wrt = s->wrt,
+                      .changes = s->changes,
+                      .floor = s->floor,
+                      .number = number};
+        memcpy(c->fill, s->fill, sizeof c->fill);
+        s->draw(&d, c);
+        for (int k = 0; k < MAX_IN; k++)
+            if (!c->x[k].n) c->wrt &= ~(1u << k);
+        if (opcase_shape(c, &y)) return true;
+    }
+    return within("%s: every draw is refused", op_info[s->op].name);
+}
+
+// -- all suites --------------------------------------------------------------
+
+const OpSuite *suite_next(int *at)
+{
+    static const OpSuite *const tables[] = {
+        suites_conv, suites_pool, suites_norm, suites_elementwise, suites_loss};
+    int i = (*at)++;
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const OpSuite *s = tables[t]; s->draw; s++)
+            if (i-- == 0) return s;
+    return NULL;
+}
+
+// -- one suite ---------------------------------------------------------------
+
+SuiteSize suite_size(const OpSuite *s)
+{
+    SuiteSize n = {0};
+    OpCase c;
+    for (uint32_t i = 0; i < GRADIENT_CASES && op_info[s->op].grad; i++)
+        if (draw_case(s, i, true, &c)) n.gradient += c.wrt != 0;
+    for (uint32_t i = 0; i < AGREE_CASES; i++)
+        n.agree += draw_case(s, AGREE_FIRST + i, false, &c);
+    return n;
+}
+
+/* Bits, adding and in place, on ref and on the backend. */
+static void run_exact(const OpCase *c, OpCheck *k)
+{
+    const Backend *be[] = {&backend_ref, k->be}, *checked = k->be;
+    for (int i = 0; i < 2; i++) {
+        k->be = be[i];
+        opcase_bits(c, k);
+        opcase_adding(c, k);
+        opcase_inplace(c, k);
+    }
+    k->be = checked;
+}
+
+void suite_run(const OpSuite *s, OpCheck *k)
+{
+    OpCase c;
+    for (uint32_t i = 0; i < GRADIENT_CASES && op_info[s->op].grad; i++) {
+        if (!draw_case(s, i, true, &c)) {
+            opcheck_report(k, &c, "%s", err_text());
+            return;
+        }
+        if (c.wrt) opcase_gradient(&c, k);
+    }
+    for (uint32_t i = 0; i < AGREE_CASES; i++) {
+        if (!draw_case(s, AGREE_FIRST + i, false, &c)) {
+            opcheck_report(k, &c, "%s", err_text());
+            return;
+        }
+        if (i < BITS_CASES) run_exact(&c, k);
+        // every third case wants one gradient less, in turn
+        if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
+        opcase_agree(&c, k);
+    }
+}

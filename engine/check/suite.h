@@ -1,0 +1,74 @@
+/* suite.h -- random cases of every operator, and all properties of them.
+ *
+ * A row of ops.def gets at least one OpSuite, in the table of its family
+ * (suite_conv.c, ...): a function that draws cases, and what is true of all
+ * of them. suite_run checks with a fixed seed, so a failure comes again:
+ *
+ *     12 small cases    gradient
+ *     56 cases          agreement, with a subset of the gradients wanted
+ *     the first 16      also bits, adding and in place, of ref and the backend
+ *
+ * Adding an operator:
+ *
+ *     static void draw_leaky_relu(Draw *d, OpCase *c)
+ *     {
+ *         c->x[0] = draw_image(d, c);                  // also sets c->rank
+ *         c->attr.leaky_relu.slope = draw_real(d, 0.01f, 0.5f);
+ *     }
+ *     ...
+ *     {.op = OP_leaky_relu,
+ *      .draw = draw_leaky_relu,
+ *      .wrt = 1 << 0,
+ *      .fill = {{FILL_GAP, 0.1, 2}}},
+ *
+ * A case that the shape rule refuses is drawn again. */
+#ifndef SEG_SUITE_H
+#define SEG_SUITE_H
+#include "opcase.h"
+
+/* Random numbers of one case. */
+typedef struct Draw {
+    uint32_t sample, index;
+    uint16_t op;
+    bool small; /* for a gradient check: keep it near 500 operand elements */
+} Draw;
+
+int draw_int(Draw *d, int lo, int hi); /* lo .. hi, both possible */
+bool draw_bool(Draw *d);
+float draw_real(Draw *d, float lo, float hi);
+/* Extents of an image of random rank 0 .. 3 (sets c->rank): n 1..3, c 1..9,
+ * spatial extents of mixed size; when not small sometimes c to 40 or w to 70,
+ * to go beyond the blocks of a fast kernel. */
+Dims draw_image(Draw *d, OpCase *c);
+/* The same with a given rank. */
+Dims draw_ranked(Draw *d, OpCase *c, int rank);
+
+/* The case arrives with default attributes and the suite's fill, wrt and
+ * changes; it must set x (and rank, which draw_image does). */
+typedef void DrawFn(Draw *d, OpCase *c);
+
+typedef struct OpSuite {
+    const char *note; /* what is special about it; NULL: nothing */
+    Op op;
+    DrawFn *draw;
+    Fill fill[MAX_IN];
+    unsigned wrt, changes; /* see OpCase                       */
+    double floor;          /* see Judge                        */
+} OpSuite;
+
+/* The tables end with a row whose draw is NULL. */
+extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
+    suites_norm[], suites_pool[];
+
+/* All of them, one after the other: *at starts as 0. NULL after the last. */
+const OpSuite *suite_next(int *at);
+
+/* How many cases: gradients of at least one operand, and agreements. */
+typedef struct SuiteSize {
+    int gradient, agree;
+} SuiteSize;
+SuiteSize suite_size(const OpSuite *s);
+
+/* Run all cases; failures and margins go to k. */
+void suite_run(const OpSuite *s, OpCheck *k);
+#endif

@@ -1,0 +1,111 @@
+/* suite_elementwise.c -- rows that work element by element, by rows of
+ * channels, or only move numbers: add .. div, scale, concat, slice, pad,
+ * flatten, the activations, softmax, the two dropouts. */
+#include "suite.h"
+
+static void draw_one(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+}
+
+/* Each extent of either operand stays or becomes 1. */
+static void draw_pair(Draw *d, OpCase *c)
+{
+    Dims s = draw_image(d, c);
+    c->x[0] = c->x[1] = s;
+    for (int i = 0; i < 2; i++) {
+        // half of the operands are whole
+        if (draw_bool(d)) continue;
+        int32_t *e = &c->x[i].n;
+        for (int k = 0; k < 5; k++)
+            if (draw_bool(d)) e[k] = 1;
+    }
+}
+
+static void draw_scale(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->attr.scale.mul = draw_real(d, -3, 3);
+    c->attr.scale.add = draw_real(d, -3, 3);
+}
+
+static void draw_concat(Draw *d, OpCase *c)
+{
+    Dims s = draw_image(d, c);
+    int count = draw_int(d, 1, MAX_IN);
+    for (int i = 0; i < count; i++) {
+        c->x[i] = s;
+        c->x[i].c = draw_int(d, 1, d->small ? 3 : 20);
+    }
+}
+
+static void draw_slice(Draw *d, OpCase *c)
+{
+    Dims s = c->x[0] = draw_image(d, c);
+    int32_t extent[4] = {s.d, s.h, s.w, s.c}, *box = &c->attr.slice.d0;
+    for (int i = 0; i < 4; i++) {
+        box[2 * i] = draw_int(d, 0, extent[i] - 1);
+        // 0 is all that is left
+        box[2 * i + 1] = draw_int(d, 0, extent[i] - box[2 * i]);
+    }
+}
+
+static void draw_pad(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    // words 1..6 are d, h, w before and after: only axes that exist
+    for (int i = 0; i < 2 * c->rank; i++)
+        c->attr.word[6 - i] = draw_int(d, 0, 3);
+    c->attr.pad.value = draw_real(d, -2, 2);
+}
+
+static void draw_leaky_relu(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->attr.leaky_relu.slope = draw_real(d, 0.01f, 0.5f);
+}
+
+static void draw_dropout(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    float p = draw_int(d, 0, 4) ? draw_real(d, 0, 1) : (float)draw_bool(d);
+    if (c->attr.op == OP_dropout)
+        c->attr.dropout.p = p;
+    else
+        c->attr.spatial_dropout.p = p;
+    c->eval = draw_int(d, 0, 5) == 0;
+}
+
+const OpSuite suites_elementwise[] = {
+    {.op = OP_add, .draw = draw_pair, .wrt = 3},
+    {.op = OP_sub, .draw = draw_pair, .wrt = 3},
+    {.op = OP_mul, .draw = draw_pair, .wrt = 3},
+    {.op = OP_div,
+     .draw = draw_pair,
+     .wrt = 3,
+     .fill = {{FILL_NORMAL, 0, 0}, {FILL_GAP, 0.5, 2}}},
+    {.op = OP_scale, .draw = draw_scale, .wrt = 1},
+    {.op = OP_concat, .draw = draw_concat, .wrt = 63},
+    {.op = OP_slice, .draw = draw_slice, .wrt = 1},
+    {.op = OP_pad, .draw = draw_pad, .wrt = 1},
+    {.op = OP_flatten, .draw = draw_one, .wrt = 1},
+    {.op = OP_relu, .draw = draw_one, .wrt = 1, .fill = {{FILL_GAP, 0.01, 2}}},
+    {.op = OP_leaky_relu,
+     .draw = draw_leaky_relu,
+     .wrt = 1,
+     .fill = {{FILL_GAP, 0.01, 2}}},
+    {.op = OP_sigmoid,
+     .draw = draw_one,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, -6, 6}}},
+    {.op = OP_tanh, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -4, 4}}},
+    {.op = OP_gelu, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -6, 6}}},
+    {.op = OP_silu, .draw = draw_one, .wrt = 1, .fill = {{FILL_RANGE, -6, 6}}},
+    {.op = OP_softmax,
+     .draw = draw_one,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, -5, 5}}},
+    {.op = OP_dropout, .draw = draw_dropout, .wrt = 1},
+    {.op = OP_spatial_dropout, .draw = draw_dropout, .wrt = 1},
+    {.draw = NULL},
+};

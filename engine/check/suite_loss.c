@@ -1,0 +1,139 @@
+/* suite_loss.c -- the losses, and the counts behind the metrics. */
+#include "suite.h"
+#include <string.h>
+
+/* Extents of a mask or weight over s: absent, whole or partly 1. */
+static Dims draw_part(Draw *d, Dims s)
+{
+    int kind = draw_int(d, 0, 3);
+    if (kind == 0) return (Dims){0};
+    int32_t *e = &s.n;
+    for (int k = 0; kind > 1 && k < 5; k++)
+        if (draw_bool(d)) e[k] = 1;
+    return s;
+}
+
+/* x, its mask (0 and 1, sometimes in between) and its weight. */
+static Dims draw_loss(Draw *d, OpCase *c)
+{
+    Dims s = c->x[0] = draw_image(d, c);
+    c->x[2] = draw_part(d, s), c->x[3] = draw_part(d, s);
+    c->fill[2] = (Fill){draw_int(d, 0, 3) ? FILL_CLASS : FILL_RANGE, 0, 1};
+    c->fill[3] = (Fill){FILL_RANGE, 0, 2};
+    return s;
+}
+
+/* A target of 0 and 1, sometimes soft, sometimes nothing but 0. */
+static void draw_truth(Draw *d, OpCase *c)
+{
+    static const Fill kind[4] = {
+        {FILL_CLASS, 0, 1},
+        {FILL_CLASS, 0, 1},
+        {FILL_RANGE, 0, 1},
+        {FILL_CLASS, 0, 0},
+    };
+    c->x[1] = c->x[0];
+    c->fill[1] = kind[draw_int(d, 0, 3)];
+}
+
+static void draw_bce(Draw *d, OpCase *c)
+{
+    draw_loss(d, c);
+    draw_truth(d, c);
+    c->attr.bce.pos_weight = draw_bool(d) ? 1 : draw_real(d, 0.1f, 30);
+}
+
+/* The four attributes that dice, bce_dice and tversky end with. */
+static void draw_overlap_attr(Draw *d, OpCase *c)
+{
+    int end = op_info[c->attr.op].attrs;
+    float eps = draw_bool(d) ? 1 : draw_real(d, 1e-6f, 2);
+    c->attr.word[1 + end - 4] = draw_bool(d);
+    memcpy(&c->attr.word[1 + end - 3], &eps, 4);
+    c->attr.word[1 + end - 2] = draw_bool(d);
+    c->attr.word[1 + end - 1] = draw_bool(d);
+}
+
+static void draw_dice(Draw *d, OpCase *c)
+{
+    Dims s = draw_loss(d, c);
+    draw_truth(d, c);
+    if (s.c == 1 && draw_bool(d)) c->x[0].c = c->x[1].c = 3;
+    draw_overlap_attr(d, c);
+    if (c->attr.op == OP_bce_dice || c->x[0].c == 1 || draw_bool(d)) return;
+    // class numbers; some of the classes may not occur
+    c->x[1].c = 1;
+    c->fill[1] = (Fill){FILL_CLASS, 0, draw_int(d, 0, c->x[0].c - 1)};
+}
+
+static void draw_bce_dice(Draw *d, OpCase *c)
+{
+    draw_dice(d, c);
+    c->attr.bce_dice.bce = draw_int(d, 0, 3) ? draw_real(d, 0, 2) : 0;
+    c->attr.bce_dice.dice = draw_int(d, 0, 3) ? draw_real(d, 0, 2) : 0;
+    c->attr.bce_dice.pos_weight = draw_real(d, 0.1f, 5);
+}
+
+static void draw_tversky(Draw *d, OpCase *c)
+{
+    draw_dice(d, c);
+    c->attr.tversky.alpha = draw_real(d, 0.1f, 1);
+    c->attr.tversky.beta = draw_real(d, 0.1f, 1);
+}
+
+static void draw_cross_entropy(Draw *d, OpCase *c)
+{
+    Dims s = draw_loss(d, c), one = s;
+    if (s.c < 2) s.c = c->x[0].c = 2;
+    one.c = 1;
+    c->x[1] = one;
+    c->fill[1] = (Fill){FILL_CLASS, 0, s.c - 1};
+    c->x[2] = draw_part(d, one);
+    // a weight a class, a position, both, or none
+    c->x[3] = draw_int(d, 0, 2) ? draw_part(d, s) : (Dims){1, 1, 1, 1, s.c};
+    if (draw_bool(d)) c->attr.cross_entropy.ignore = draw_int(d, 0, s.c - 1);
+}
+
+static void draw_focal(Draw *d, OpCase *c)
+{
+    draw_loss(d, c);
+    draw_truth(d, c);
+    c->attr.focal.gamma = draw_bool(d) ? 2 : draw_real(d, 0, 4);
+    c->attr.focal.alpha = draw_bool(d) ? -1 : draw_real(d, 0, 1);
+}
+
+static void draw_regression(Draw *d, OpCase *c)
+{
+    draw_loss(d, c);
+    c->x[1] = c->x[0];
+    c->fill[1] = (Fill){FILL_APART, 0.01, 3};
+    if (c->attr.op == OP_huber) c->attr.huber.delta = draw_real(d, 0.1f, 3);
+}
+
+static void draw_overlap(Draw *d, OpCase *c)
+{
+    Dims s = c->x[0] = draw_image(d, c);
+    c->x[1] = s;
+    // no mask, one a position, or one an element
+    if (draw_int(d, 0, 2)) c->x[2] = s;
+    if (draw_bool(d)) c->x[2].c = c->x[2].n ? 1 : 0;
+    c->fill[1] = c->fill[2] = (Fill){FILL_CLASS, 0, 1};
+    c->attr.overlap.threshold = draw_real(d, 0, 1);
+    if (s.c == 1 || draw_bool(d)) return;
+    c->x[1].c = 1;
+    c->fill[1].hi = s.c - 1;
+}
+
+const OpSuite suites_loss[] = {
+    {.op = OP_bce, .draw = draw_bce, .wrt = 1},
+    {.op = OP_dice_loss, .draw = draw_dice, .wrt = 1},
+    {.op = OP_bce_dice, .draw = draw_bce_dice, .wrt = 1},
+    {.op = OP_tversky, .draw = draw_tversky, .wrt = 1},
+    {.op = OP_cross_entropy, .draw = draw_cross_entropy, .wrt = 1},
+    {.op = OP_focal, .draw = draw_focal, .wrt = 1},
+    {.op = OP_mae, .draw = draw_regression, .wrt = 1},
+    {.op = OP_mse, .draw = draw_regression, .wrt = 1},
+    {.op = OP_huber, .draw = draw_regression, .wrt = 1},
+    {.op = OP_overlap, .draw = draw_overlap},
+    {.draw = NULL},
+};

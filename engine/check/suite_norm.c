@@ -1,0 +1,75 @@
+/* suite_norm.c -- batch, instance, group and layer normalisation.
+ *
+ * Every draw has at least 4 values where one mean is taken: of two, the
+ * result is +-1 whatever they are and its gradient nothing but rounding. */
+#include "suite.h"
+
+static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
+                  var_fill = {FILL_RANGE, 0.2, 3};
+
+/* With gamma and beta three times in four. */
+static void draw_affine(Draw *d, OpCase *c)
+{
+    if (draw_int(d, 0, 3) == 0) return;
+    c->x[1] = c->x[2] = (Dims){1, 1, 1, 1, c->x[0].c};
+}
+
+static void draw_batch_norm(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->x[0].n += 3;
+    draw_affine(d, c);
+    c->x[3] = c->x[4] = (Dims){1, 1, 1, 1, c->x[0].c};
+    c->eval = draw_int(d, 0, 2) == 0;
+    c->changes = c->eval ? 0 : 1 << 3 | 1 << 4;
+    c->attr.batch_norm.eps = draw_real(d, 1e-5f, 1e-2f);
+    c->attr.batch_norm.momentum = draw_real(d, 0.01f, 0.9f);
+}
+
+static void draw_instance_norm(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_ranked(d, c, draw_int(d, 1, 3));
+    c->x[0].w += 3;
+    draw_affine(d, c);
+    c->attr.instance_norm.eps = draw_real(d, 1e-5f, 1e-2f);
+}
+
+static void draw_group_norm(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    int groups = draw_int(d, 1, 4);
+    c->x[0].c = groups * draw_int(d, 1, d->small ? 3 : 8);
+    if (c->rank) c->x[0].w += 2;
+    if (positions(c->x[0]) * c->x[0].c / groups < 4) c->x[0].c = 4 * groups;
+    draw_affine(d, c);
+    c->attr.group_norm.groups = groups;
+    c->attr.group_norm.eps = draw_real(d, 1e-5f, 1e-2f);
+}
+
+static void draw_layer_norm(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    c->x[0].c = draw_int(d, 4, d->small ? 8 : 40);
+    draw_affine(d, c);
+    c->attr.layer_norm.eps = draw_real(d, 1e-5f, 1e-2f);
+}
+
+const OpSuite suites_norm[] = {
+    {.op = OP_batch_norm,
+     .draw = draw_batch_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill}},
+    {.op = OP_instance_norm,
+     .draw = draw_instance_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill}},
+    {.op = OP_group_norm,
+     .draw = draw_group_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill}},
+    {.op = OP_layer_norm,
+     .draw = draw_layer_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill}},
+    {.draw = NULL},
+};

@@ -1,0 +1,80 @@
+/* suite_pool.c -- pooling, global pooling, upsampling. */
+#include "suite.h"
+
+/* Values at least 2 / count apart, so that no step of a gradient check makes
+ * another element the largest. */
+static const Fill distinct = {FILL_DISTINCT, -1, 1};
+
+#define SET_WINDOW(row, win)                                          \
+    do {                                                              \
+        c->attr.row.kd = (win).k[0], c->attr.row.kh = (win).k[1];     \
+        c->attr.row.kw = (win).k[2];                                  \
+        c->attr.row.sd = (win).s[0], c->attr.row.sh = (win).s[1];     \
+        c->attr.row.sw = (win).s[2];                                  \
+        c->attr.row.pd0 = (win).lo[0], c->attr.row.pd1 = (win).hi[0]; \
+        c->attr.row.ph0 = (win).lo[1], c->attr.row.ph1 = (win).hi[1]; \
+        c->attr.row.pw0 = (win).lo[2], c->attr.row.pw1 = (win).hi[2]; \
+    } while (0)
+
+/* Half of the draws are the common window of 2, stride 2. */
+static Window draw_window(Draw *d, int rank)
+{
+    Window g = {.k = {1, 1, 1}, .s = {1, 1, 1}};
+    bool common = draw_bool(d);
+    for (int i = 3 - rank; i < 3; i++) {
+        g.k[i] = g.s[i] = 2;
+        if (common) continue;
+        g.k[i] = draw_int(d, 1, 4);
+        g.s[i] = draw_int(d, 1, 3);
+        g.lo[i] = draw_int(d, 0, g.k[i] - 1);
+        g.hi[i] = draw_int(d, 0, g.k[i] - 1);
+    }
+    return g;
+}
+
+static void draw_maxpool(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    Window g = draw_window(d, c->rank);
+    SET_WINDOW(maxpool, g);
+}
+
+static void draw_avgpool(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    Window g = draw_window(d, c->rank);
+    SET_WINDOW(avgpool, g);
+    c->attr.avgpool.count_all = draw_bool(d);
+}
+
+static void draw_global(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+}
+
+/* Both rows begin with the same three factors. */
+static void draw_upsample(Draw *d, OpCase *c)
+{
+    c->x[0] = draw_image(d, c);
+    for (int i = 3 - c->rank; i < 3; i++)
+        c->attr.word[1 + i] = draw_int(d, 1, 3);
+    if (c->attr.op == OP_upsample_linear)
+        c->attr.upsample_linear.align = draw_bool(d);
+}
+
+const OpSuite suites_pool[] = {
+    {.op = OP_maxpool, .draw = draw_maxpool, .wrt = 1, .fill = {distinct}},
+    {.note = "ties",
+     .op = OP_maxpool,
+     .draw = draw_maxpool,
+     .fill = {{FILL_CLASS, 0, 1}}},
+    {.op = OP_avgpool, .draw = draw_avgpool, .wrt = 1},
+    {.op = OP_global_avgpool, .draw = draw_global, .wrt = 1},
+    {.op = OP_global_maxpool,
+     .draw = draw_global,
+     .wrt = 1,
+     .fill = {distinct}},
+    {.op = OP_upsample_nearest, .draw = draw_upsample, .wrt = 1},
+    {.op = OP_upsample_linear, .draw = draw_upsample, .wrt = 1},
+    {.draw = NULL},
+};

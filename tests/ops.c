@@ -1,0 +1,39 @@
+/* ops.c -- every row of ops.def has all properties of opcase.h.
+ *
+ * One test a row, so that one operator can be tried alone. `SEG_MARGINS=1`
+ * prints how much of its bound each suite used. */
+#include "check/suite.h"
+#include "given.h"
+#include <stdlib.h>
+
+enum { GRADIENTS = 10, AGREEMENTS = 50 }; // promised for each row
+
+static void run_row(Op op)
+{
+    const OpInfo *info = &op_info[op];
+    SuiteSize all = {0};
+    const OpSuite *s;
+    for (int at = 0; (s = suite_next(&at));) {
+        if (s->op != op) continue;
+        SuiteSize n = suite_size(s);
+        OpCheck k = {.be = given_backend(1), .report = given_report};
+        all.gradient += n.gradient, all.agree += n.agree;
+        suite_run(s, &k);
+        if (getenv("SEG_MARGINS"))
+            printf("%-18s %-10s %8.3g of its bound\n", info->name,
+                   s->note ? s->note : "", k.worst);
+    }
+    // a row that was added without a suite, or whose suite checks no gradient
+    if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
+        test_failed(__FILE__, __LINE__,
+                    "%s: %d gradient checks and %d cases against ref, want %d "
+                    "and %d; add an OpSuite to engine/check/suite_*.c",
+                    info->name, all.gradient, all.agree, GRADIENTS, AGREEMENTS);
+}
+
+#define OP(name, ...)       \
+    TEST(op_##name)         \
+    {                       \
+        run_row(OP_##name); \
+    }
+#include "ops.def"
