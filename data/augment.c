@@ -24,6 +24,7 @@ static void mirror(float *x, int64_t outer, int64_t n, int64_t inner)
         }
 }
 
+/* All fields of the sample by the same draws, labels with their image. */
 static void flip(const DataStep *s, const Rng *r, Sample *sample)
 {
     // which of w, h, d each choice of steps.def names
@@ -39,6 +40,7 @@ static void flip(const DataStep *s, const Rng *r, Sample *sample)
             Dims n = sample->dim[f];
             float *x = sample->data[f];
             if (!x) continue;
+            // blocks of one voxel, of one row, of one slice change places
             if (axis == 0) mirror(x, (int64_t)n.d * n.h, n.w, n.c);
             if (axis == 1) mirror(x, n.d, n.h, (int64_t)n.w * n.c);
             if (axis == 2) mirror(x, 1, n.d, (int64_t)n.h * n.w * n.c);
@@ -52,6 +54,7 @@ typedef struct Channel {
     int64_t count, step;
 } Channel;
 
+/* The sum runs in double, in memory order: the same mean in every build. */
 static void contrast(Channel c, float factor)
 {
     double sum = 0;
@@ -66,6 +69,7 @@ static void brightness(Channel c, float by)
     for (int64_t i = 0; i < c.count; i++) c.x[i * c.step] += by;
 }
 
+/* lo and hi stay where they are, values between them bend. */
 static void gamma_curve(Channel c, float exponent)
 {
     float lo = c.x[0], hi = c.x[0];
@@ -81,7 +85,9 @@ static void gamma_curve(Channel c, float exponent)
     }
 }
 
-/* x += sigma z for a whole image; draw `first + i` for element i. */
+/* x += sigma z for a whole image; draw `first + i` for element i.
+ * Normal numbers come in pairs, one pair of draws for two voxels; `first` is
+ * even. */
 static void noise(float *x, int64_t n, float sigma, const Rng *r,
                   uint32_t first)
 {
@@ -97,6 +103,7 @@ static void noise(float *x, int64_t n, float sigma, const Rng *r,
  * and channels share the parameters, not the noise. */
 static void intensity(const DataStep *s, double p, const Rng *r, Sample *sample)
 {
+    // images of a sample take their draws one behind the other
     uint32_t next = VOXEL_DRAWS;
     if (!((double)rng_uniform(r, 0) < p)) return;
     for (int f = 0; f < sample->fields; f++) {
@@ -124,11 +131,14 @@ static void intensity(const DataStep *s, double p, const Rng *r, Sample *sample)
     }
 }
 
+/* Steps run in the order of the list; volume and slice steps are passed
+ * over. */
 void augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
                     uint32_t number, Sample *sample)
 {
     for (int i = 0; i < steps->count; i++) {
         const DataStep *s = &steps->step[i];
+        // the key of every draw: nothing here depends on which thread runs it
         const Rng r = {.seed = seed,
                        .stream = RNG_AUGMENT,
                        .op = (uint16_t)i,

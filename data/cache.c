@@ -1,4 +1,10 @@
-/* cache.c -- see cache.h. One lock guards everything but the making. */
+/* cache.c -- prepared volumes under a byte budget; see cache.h for the
+ * policy.
+ *
+ * One lock guards everything but the making. An entry is EMPTY, MAKING (by
+ * one thread, outside the lock; others wait) or READY. A READY volume that is
+ * `kept` counts against the budget; one that found no room is freed when its
+ * last holder puts it back. */
 #include "cache.h"
 #include <pthread.h>
 
@@ -12,6 +18,8 @@ typedef struct Entry {
     uint64_t used; /* clock of the last get                             */
 } Entry;
 
+/* An entry in MAKING belongs to the thread that makes it: others wait and
+ * touch nothing of it. */
 struct Cache {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* an entry left MAKING, or cache_wake */
@@ -22,6 +30,7 @@ struct Cache {
     CacheStats stats;
 };
 
+/* no volume is made before it is asked for */
 bool cache_new(int count, int64_t budget, CacheMake *make, void *context,
                Cache **out)
 {
@@ -59,6 +68,7 @@ void cache_set_make(Cache *c, CacheMake *make)
     c->make = make;
 }
 
+/* forget a volume that nobody holds */
 static void drop(Cache *c, Entry *e)
 {
     if (e->kept) {
@@ -70,12 +80,17 @@ static void drop(Cache *c, Entry *e)
     e->state = EMPTY;
 }
 
-/* Keep `e` if it fits, after dropping others that nobody holds. */
+/* Keep `e` if it fits, after dropping others that nobody holds.
+ * Does nothing when it does not fit even then; the volume then lives only as
+ * long as it is held. Linear in the number of cases, which is cheap beside
+ * making one. */
 static void keep(Cache *c, Entry *e)
 {
     int64_t want = (int64_t)e->value.bytes;
+    // would drop everything and still not fit
     if (want > c->stats.budget) return;
     while (c->stats.bytes + want > c->stats.budget) {
+        // the one used last of those that nobody holds
         Entry *latest = NULL;
         for (int i = 0; i < c->stats.count; i++) {
             Entry *o = &c->entry[i];
@@ -85,12 +100,15 @@ static void keep(Cache *c, Entry *e)
         if (!latest) return;
         drop(c, latest);
     }
+    // from here on its bytes count
     e->kept = true;
     c->stats.kept++;
     c->stats.bytes += want;
     if (c->stats.bytes > c->stats.peak) c->stats.peak = c->stats.bytes;
 }
 
+/* A failed making leaves the entry EMPTY: the next thread that wants it
+ * tries again and gets the reason in its own name. */
 bool cache_get(Cache *c, int item, const atomic_bool *stop,
                const Prepared **out)
 {
@@ -98,6 +116,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
     bool ok = true;
     CHECK(item >= 0 && item < c->stats.count);
     pthread_mutex_lock(&c->lock);
+    // cache_wake ends the wait of a loader that closes
     while (ok && e->state == MAKING) {
         if (stop && atomic_load(stop))
             ok = fail("stopped");
@@ -107,6 +126,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
     if (ok && e->state == READY) {
         c->stats.hits++;
     } else if (ok) {
+        // keeps all others out of the entry
         e->state = MAKING;
         c->stats.misses++;
         pthread_mutex_unlock(&c->lock);
@@ -125,6 +145,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
     return ok;
 }
 
+/* A volume that was not kept gets one more chance here, else it is freed. */
 void cache_put(Cache *c, const Prepared *one)
 {
     // value is the first member of its entry

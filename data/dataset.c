@@ -1,4 +1,11 @@
-/* dataset.c -- cases in memory, their loading and its checks. */
+/* dataset.c -- cases in memory, their loading and its checks.
+ *
+ * Three parts: views and their store (who owns what), the builder that
+ * collects cases from any source and checks their keys, and case_load, which
+ * every pipeline and every prediction goes through: it loads a field, makes
+ * images F32 and finite and labels class numbers, and brings all onto one
+ * grid or says why it cannot. How files are found is in dataset_dicom.c and
+ * dataset_nifti.c; what is done with a loaded field is in prepare.c. */
 #include "dataset_build.h"
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +16,8 @@ enum { NAMES_SHOWN = 10 };
 
 /* ---- views and builders ------------------------------------------------- */
 
+/* A view that does not own its cases' strings: they live in the store, which
+ * is counted here and freed with the last view. */
 bool dataset_view(DatasetStore *store, const Dataset *like, int count,
                   Dataset **out)
 {
@@ -21,6 +30,7 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
         mem_free(ds);
         return false;
     }
+    // fields and the count of skipped cases; store and cases are set anew
     if (like) *ds = *like;
     ds->store = store;
     ds->cases = cases;
@@ -30,12 +40,15 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
     return true;
 }
 
+/* The store is shared by views that may be freed in different threads, hence
+ * the atomic count; the array of cases is the view's own. */
 void dataset_free(Dataset *ds)
 {
     if (!ds) return;
     DatasetStore *store = ds->store;
     mem_free((void *)ds->cases);
     mem_free(ds);
+    // someone else still looks at the store
     if (atomic_fetch_sub(&store->views, 1) > 1) return;
     arena_release(&store->mem);
     mem_free(store);
@@ -74,6 +87,8 @@ static bool options_check(const DatasetOptions *o)
     return true;
 }
 
+/* Options are copied: {1} stands in for an empty list of labels, so that all
+ * that follows finds one. */
 bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
 {
     *out = NULL;
@@ -85,6 +100,7 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
         return false;
     }
     if (options) store->options = *options;
+    // a mask of 0 and 1 needs no list
     if (!store->options.label_count)
         store->options.labels[0] = 1, store->options.label_count = 1;
     b->store = store;
@@ -92,6 +108,8 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
     return true;
 }
 
+/* Also the last act of dataset_finish, which has taken the store out by then
+ * when it succeeded. */
 void dataset_drop(DatasetBuilder *b)
 {
     if (!b) return;
@@ -114,6 +132,7 @@ Source *builder_sources(DatasetBuilder *b, int count)
     return ARENA_NEW(&b->store->mem, Source, count);
 }
 
+/* grows by doubling; strings and sources are in the store already */
 bool builder_add(DatasetBuilder *b, const Case *c)
 {
     if (b->count == b->room) {
@@ -143,6 +162,8 @@ void names_add(Names *n, const char *name)
     n->count++;
 }
 
+/* Keys name cases in messages, splits and caches, so they must tell all of
+ * them apart. */
 bool dataset_finish(DatasetBuilder *b, Dataset **out)
 {
     Names twice = {.count = 0};
@@ -177,6 +198,7 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
 
 /* ---- from memory -------------------------------------------------------- */
 
+/* a copy with its own voxels */
 static bool volume_copy(const Volume *v, Volume *out)
 {
     if (!volume_new(out, v->voxels.dim, v->voxels.type)) return false;
@@ -186,6 +208,7 @@ static bool volume_copy(const Volume *v, Volume *out)
     return true;
 }
 
+/* A loaded volume is the caller's to change, so the stored one is copied. */
 static bool load_memory(const Source *s, Volume *out, DicomNotes *notes)
 {
     (void)notes;
@@ -208,9 +231,11 @@ static bool memory_source(DatasetBuilder *b, const Volume *v,
     return true;
 }
 
+/* The first case decides which fields there are. */
 bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
                  const Volume *image, const Volume *mask)
 {
+    // no slabs: all slices
     Case c = {.slabs = 0};
     if (!*key || !*patient)
         return fail_data("a case needs a name and a patient, got \"%s\" and "
@@ -220,6 +245,7 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
         builder_field(b, "image", FIELD_IMAGE);
         if (mask) builder_field(b, "mask", FIELD_LABEL);
     }
+    // half a data set with masks would train on whatever the rest gives
     if ((b->fields > 1) != (mask != NULL))
         return fail_data("%s: %s a mask, unlike the cases before it", key,
                          mask ? "has" : "lacks");
@@ -231,7 +257,9 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
 
 /* ---- loading ------------------------------------------------------------ */
 
-/* v becomes F32 with finite values. */
+/* v becomes F32 with finite values.
+ * Integers are finite by nature; a float volume is searched, so that a NaN
+ * is reported where it came from and not as a diverged loss. */
 static bool settle_values(Volume *v)
 {
     if (v->voxels.type != F32) {
@@ -248,6 +276,7 @@ static bool settle_values(Volume *v)
             if (!bad++) first = i;
         }
     if (!bad) return true;
+    // where the first is, in the order of the file
     Dims s = v->voxels.dim;
     int64_t p = first / s.c;
     return fail_data("%lld of %lld voxels are not finite numbers, the first "
@@ -257,7 +286,8 @@ static bool settle_values(Volume *v)
                      (long long)(p / s.w / s.h));
 }
 
-/* Value i of any voxel type. */
+/* Value i of any voxel type.
+ * Exact for all types: labels are compared as double. */
 static double value_at(const Volume *v, int64_t i)
 {
     const void *x = v->voxels.data;
@@ -271,7 +301,8 @@ static double value_at(const Volume *v, int64_t i)
     }
 }
 
-/* The class number of a stored value, or -1. */
+/* The class number of a stored value, or -1.
+ * `ready`: the reader has already turned labels[i] into i + 1. */
 static int class_of(const DatasetOptions *o, bool ready, double value)
 {
     if (value == 0) return 0;
@@ -296,24 +327,32 @@ static void labels_text(const DatasetOptions *o, bool ready, char *text,
     }
 }
 
-static bool label_refused(const DatasetOptions *o, bool ready, const Volume *v,
-                          double value)
+/* A value that is no label: how often it occurs, what would do, and how to
+ * say so in a recipe. `dicom`: "nonzero" is not offered where it is refused. */
+static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
+                          const Volume *v, double value)
 {
     int64_t count = 0, n = numel(v->voxels.dim);
     for (int64_t i = 0; i < n; i++) {
         double x = value_at(v, i);
         count += x == value || (isnan(x) && isnan(value));
     }
-    char wanted[256], fix[64] = "";
+    char wanted[256], fix[128] = "";
     labels_text(o, ready, wanted, sizeof wanted);
+    // only a value that a list can hold
     if (value == floor(value) && fabs(value) < 32768 && !ready)
-        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}", value);
+        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}%s",
+                 value,
+                 dicom || o->nonzero
+                     ? ""
+                     : ", or take every value but 0 with labels = \"nonzero\"");
     return fail_data("value %g in %lld voxels, wanted %s%s", value,
                      (long long)count, wanted, fix);
 }
 
 /* v becomes U8 class numbers. */
-static bool settle_labels(const DatasetOptions *o, bool ready, Volume *v)
+static bool settle_labels(const DatasetOptions *o, bool ready, bool dicom,
+                          Volume *v)
 {
     Volume out;
     if (v->voxels.dim.c != 1)
@@ -324,6 +363,7 @@ static bool settle_labels(const DatasetOptions *o, bool ready, Volume *v)
     out.unit = UNIT_LABEL;
     uint8_t *y = out.voxels.data;
     int64_t n = numel(v->voxels.dim);
+    // label of `last`; 0 is class 0 whatever the list
     double last = 0;
     int label = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -332,7 +372,7 @@ static bool settle_labels(const DatasetOptions *o, bool ready, Volume *v)
         if (value != last) label = class_of(o, ready, last = value);
         if (label < 0) {
             volume_free(&out);
-            return label_refused(o, ready, v, value);
+            return label_refused(o, ready, dicom, v, value);
         }
         y[i] = (uint8_t)label;
     }
@@ -346,9 +386,11 @@ static bool settle_grid(const DatasetOptions *o, FieldKind kind,
                         const Volume *like, Volume *v)
 {
     Volume moved;
+    // its reason names both grids; the way out is added here
     if (volume_same_grid(like, v)) return true;
     if (!o->resample_mask)
         return fail_data("%s; fix: resample_mask = true", err_text());
+    // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
     if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
                          &moved))
@@ -358,7 +400,9 @@ static bool settle_grid(const DatasetOptions *o, FieldKind kind,
     return true;
 }
 
-/* out = channels of a and then of b; both F32 on one grid; b is freed. */
+/* out = channels of a and then of b; both F32 on one grid; b is freed.
+ * Channels are the fastest axis, so two volumes are interleaved voxel by
+ * voxel. `a` is left as it was when memory is short. */
 static bool join_channels(Volume *a, Volume *b)
 {
     Volume out;
@@ -382,17 +426,23 @@ static bool join_channels(Volume *a, Volume *b)
     return ok;
 }
 
-/* One source, checked and on the grid of `like`. */
+/* One source, checked and on the grid of `like`.
+ * The order matters: labels are checked before they are moved to another
+ * grid, so that the count in a message is that of the file. */
 static bool load_source(const DatasetOptions *o, const Source *s,
                         FieldKind kind, const Volume *like, Volume *out,
                         DicomNotes *notes)
 {
+    // loaders name the path themselves
     if (!s->load(s, out, notes)) {
         memset(out, 0, sizeof *out);
         return false;
     }
-    bool ok = kind == FIELD_LABEL ? settle_labels(o, s->labels_ready, out)
-                                  : settle_values(out);
+    // only masks from DICOM carry the series they belong to
+    bool dicom = s->image != NULL;
+    bool ok = kind == FIELD_LABEL
+                  ? settle_labels(o, s->labels_ready, dicom, out)
+                  : settle_values(out);
     if (ok && like) ok = settle_grid(o, kind, like, out);
     if (!ok) {
         volume_free(out);
@@ -409,6 +459,7 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
     const Case *c = &ds->cases[number];
     const struct CaseField *f = &c->field[field];
     FieldKind kind = ds->field[field].kind;
+    // the options of the whole set: all cases are read alike
     const DatasetOptions *o = &ds->store->options;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < f->channels; i++) {
@@ -433,6 +484,7 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
 
 /* ---- text --------------------------------------------------------------- */
 
+/* order of two strings, for qsort */
 static int text_order(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -451,6 +503,7 @@ int dataset_patients(const Dataset *ds)
     return n;
 }
 
+/* labels as the user wrote them: `ready` false */
 char *dataset_report(const Dataset *ds, Arena *mem)
 {
     char fields[512] = "", labels[256];
@@ -471,6 +524,7 @@ char *dataset_report(const Dataset *ds, Arena *mem)
         snprintf(left, sizeof left, "; %d left out without a partner",
                  ds->skipped);
     int patients = dataset_patients(ds);
+    if (!patients && ds->count) return NULL;
     return arena_printf(mem, "%d case%s of %d patient%s; %s%s", ds->count,
                         ds->count == 1 ? "" : "s", patients,
                         patients == 1 ? "" : "s", fields, left);

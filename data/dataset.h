@@ -181,7 +181,7 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
  * loads nothing. NULL when there is no memory. */
 char *dataset_report(const Dataset *ds, Arena *mem);
 
-/* Number of distinct patients. */
+/* Number of distinct patients; 0 with a reason when there is no memory. */
 int dataset_patients(const Dataset *ds);
 
 #endif

@@ -1,5 +1,12 @@
 /* dataset_dicom.c -- cases from DICOM: studies that hold the image, and the
- * mask that belongs to each. */
+ * mask that belongs to each.
+ *
+ * The scan gives series sorted by patient and study. Each run of one patient
+ * is searched study by study for the image, then for a mask in ever wider
+ * scopes: same frame of reference, same study, same patient when nothing else
+ * there could own it. Two that suit equally are an error, never a choice.
+ * Pixels are not read here: a source holds its series and is loaded when
+ * asked for. */
 #include "dataset_build.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -19,6 +26,7 @@ typedef struct Search {
     Names alone, nameless; /* without a partner; without a patient */
 } Search;
 
+/* the two ways of Source.load; `how` is the Reader of the store */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     const Reader *r = s->how;
@@ -47,6 +55,7 @@ static bool is_like(const char *pattern, const char *text)
             return false;
     }
     if (!*pattern) return !*text;
+    // the star stands for nothing, one letter, two, ...
     do {
         if (is_like(pattern + 1, text)) return true;
     } while (*text++);
@@ -76,7 +85,9 @@ static bool in_scope(const DicomSeries *s, const Scope *scope)
 }
 
 /* The series that suits best: *out NULL when none does; fails when several
- * do equally. Images are never SEG objects. */
+ * do equally. Images are never SEG objects.
+ * Names come before folders: the best level that any series reaches counts,
+ * and within it there must be one series only. */
 static bool find_series(const Search *q, const Scope *scope, const char *name,
                         bool is_mask, const DicomSeries **out)
 {
@@ -87,6 +98,7 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
         const DicomSeries *s = &q->index.series[i];
         if (!in_scope(s, scope) || (!is_mask && s->kind == DICOM_SEG)) continue;
         // without a name, any image that is not the mask
+        // a series may suit both names; without a name it must not be the mask
         bool mask = q->how->mask && suits(s, q->how->mask);
         int now = name ? suits(s, name) : !mask;
         if (!now || now < level) continue;
@@ -115,6 +127,7 @@ static const char *patient_of(Search *q, const DicomSeries *s)
         return s->patient_id;
     }
     const char *below = s->folder;
+    // folders of series begin with the root as the scan was given it
     size_t root = strlen(q->index.root);
     if (!strncmp(below, q->index.root, root)) below += root;
     below += strspn(below, "/");
@@ -129,6 +142,7 @@ static bool find_mask(const Search *q, int from, int to,
                       const DicomSeries **out)
 {
     const Scope scopes[] = {
+        // an image without a frame of reference suits masks that have none
         {from, to, image->study_uid, *image->frame_uid ? image->frame_uid : ""},
         {from, to, image->study_uid, NULL},
         {from, to, NULL, NULL},
@@ -139,12 +153,15 @@ static bool find_mask(const Search *q, int from, int to,
     return true;
 }
 
-/* The case of one study, or none (true) when a partner is missing. */
+/* The case of one study, or none (true) when a partner is missing.
+ * `only`: no other study of the patient has the image, so a mask from any of
+ * them can belong to this one alone. */
 static bool add_study(Search *q, int from, int to, const char *study_uid,
                       bool only)
 {
     const DatasetDicom *how = q->how;
     const DicomSeries *series[MAX_CHANNELS + 1];
+    // without names, the only series there is
     int images = how->images ? how->images : 1;
     const Scope study = {from, to, study_uid, NULL};
     for (int k = 0; k < images; k++) {
@@ -168,6 +185,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     Case c = {.patient = patient_of(q, series[0])};
     Source *s = builder_sources(q->b, images + 1);
     if (!c.patient || !s) return false;
+    // number_studies makes it unique
     c.key = c.patient;
     c.field[0] = (struct CaseField){s, images};
     if (how->mask) c.field[1] = (struct CaseField){s + images, 1};
@@ -194,9 +212,12 @@ static int run_end(const DicomIndex *x, int from, bool study)
     return to;
 }
 
-/* All cases of the patient whose series are from .. to-1. */
+/* All cases of the patient whose series are from .. to-1.
+ * A patient without any image is counted once, however many series there
+ * are. */
 static bool add_patient(Search *q, int from, int to)
 {
+    // in how many studies the image is
     int studies = 0, before = q->b->count, skipped = q->b->skipped;
     const char *name = q->how->images ? q->how->image[0] : NULL;
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
@@ -215,7 +236,8 @@ static bool add_patient(Search *q, int from, int to)
     return true;
 }
 
-/* A patient with several studies: "NAME/1", "NAME/2", in their order. */
+/* A patient with several studies: "NAME/1", "NAME/2", in their order.
+ * Quadratic in the number of cases, which is small beside their voxels. */
 static bool number_studies(DatasetBuilder *b)
 {
     for (int i = 0; i < b->count; i++) {
@@ -280,6 +302,8 @@ static bool nothing_found(const Search *q)
                      q->how->mask ? q->how->mask : "", there.text);
 }
 
+/* Series are sorted by patient, then study: each run is one patient. What is
+ * wrong is collected over all of them and said together. */
 static bool add_cases(Search *q)
 {
     for (int i = 0, to; i < q->index.count; i = to) {
@@ -302,6 +326,8 @@ static bool add_cases(Search *q)
     return number_studies(q->b);
 }
 
+/* The index lives in the store: series and paths are what the sources point
+ * at. */
 bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
 {
     Search q = {.how = how};
@@ -311,7 +337,6 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
         return fail_usage("labels = \"nonzero\" is for NIfTI masks; list the "
                           "values of a DICOM mask, as in labels = {255}");
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
-    if (!dicom_ready()) return false;
     if (!dataset_begin(&how->all, &q.b)) return false;
     builder_field(q.b, "image", FIELD_IMAGE);
     if (how->mask) builder_field(q.b, "mask", FIELD_LABEL);

@@ -1,4 +1,10 @@
-/* dataset_nifti.c -- cases from NIfTI files, paired by what `*` matches. */
+/* dataset_nifti.c -- cases from NIfTI files, paired by what `*` matches.
+ *
+ * All files below the root are listed once and sorted. Each pattern (one for
+ * each channel, one for the mask) picks its files from the list, and what its
+ * stars stand for becomes the key; files of one key are a case. Files are
+ * paired by key, never by their place in a list, so one that is missing
+ * cannot shift all others by one. */
 #include "dataset_build.h"
 #include "nifti.h"
 #include <dirent.h>
@@ -46,6 +52,8 @@ static size_t stem_length(const char *name)
     return 0;
 }
 
+/* A file whose name is not NIfTI's is passed over, silently: folders hold
+ * CSV and JSON beside images. */
 static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
     size_t stem = stem_length(below);
@@ -79,6 +87,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
     struct stat st;
     // a link to a folder above would be followed without end
     if (stat(path, &st)) return fail_data("%s: %s", path, strerror(errno));
+    // the chain of folders above is on the stack of this recursion
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
         if (up->device == here.device && up->inode == here.inode) return true;
@@ -94,6 +103,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
             goto done;
         }
         if (!e) break;
+        // ".DS_Store", "._case_001.nii" of a Mac
         if (e->d_name[0] == '.') continue; // also hidden files
         char *full = arena_printf(mem, "%s/%s", path, e->d_name);
         TRY(full);
@@ -121,6 +131,7 @@ done:
     return ok;
 }
 
+/* by path: the order of directory entries must not matter */
 static int found_order(const void *a, const void *b)
 {
     return strcmp(((const Found *)a)->path, ((const Found *)b)->path);
@@ -166,12 +177,15 @@ static int literal_length(const char *pattern)
     return n;
 }
 
+/* by key; for qsort and bsearch */
 static int match_order(const void *a, const void *b)
 {
     return strcmp(((const Match *)a)->key, ((const Match *)b)->key);
 }
 
-/* All files of `pattern` that a more particular one of `all` does not want. */
+/* All files of `pattern` that a more particular one of `all` does not want.
+ * A pattern that is a part of another ("*_T1w" and "*_T1w_brainmask") would
+ * match its files too: the one with more letters of its own gets them. */
 static bool match_files(const Files *files, const char *pattern,
                         const char *const *all, int patterns, Arena *mem,
                         Matches *out)
@@ -181,6 +195,7 @@ static bool match_files(const Files *files, const char *pattern,
     out->at = ARENA_NEW(mem, Match, files->count);
     if (!out->at) return false;
     for (int i = 0; i < files->count; i++) {
+        // all[] holds the pattern itself, which is not longer than itself
         bool mine = file_matches(&files->at[i], pattern, key);
         for (int k = 0; k < patterns && mine; k++)
             mine = literal_length(all[k]) <= literal_length(pattern) ||
@@ -201,8 +216,10 @@ static bool match_files(const Files *files, const char *pattern,
     return true;
 }
 
+/* the file under a key; NULL when there is none */
 static const Match *match_find(const Matches *m, const char *key)
 {
+    // bsearch compares with an element of the same kind
     const Match want = {.key = key};
     return bsearch(&want, m->at, (size_t)m->count, sizeof want, match_order);
 }
@@ -216,6 +233,7 @@ static const char *patient_of(const Found *f, const char *key,
     const char *slash = strrchr(f->name, '/');
     const char *base = slash ? slash + 1 : f->name;
     if (rule == PATIENT_FILE) return arena_strdup(mem, key);
+    // BIDS: sub-XX up to the first underscore
     if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
         return arena_printf(mem, "%.*s", (int)strcspn(base, "_"), base);
     // a folder that the pattern spells out ("imagesTr/") is no patient
@@ -230,6 +248,7 @@ static const char *patient_of(const Found *f, const char *key,
     return NULL;
 }
 
+/* the two ways of Source.load; a label must be whole and unscaled */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     (void)notes;
@@ -263,6 +282,8 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
     for (int k = 0; k < plan->patterns; k++) {
         const Match *m = match_find(&plan->found[k], first->key);
         if (!m) {
+            // counted as skipped in any case; add_cases decides whether it
+            // fails
             names_add(alone, first->key);
             b->skipped++;
             return true;
@@ -292,6 +313,8 @@ static void find_widows(const Plan *plan, Names *alone, DatasetBuilder *b)
         }
 }
 
+/* Cases are made from the matches of the first pattern; partners are looked
+ * up by key, never by place. */
 static bool add_cases(DatasetBuilder *b, const Files *files,
                       const DatasetNifti *how, Plan *plan)
 {
@@ -300,6 +323,7 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
         if (!match_files(files, plan->pattern[k], plan->pattern, plan->patterns,
                          &b->store->mem, &plan->found[k]))
             return false;
+        // a pattern that matches nothing is a typing error, not missing data
         if (!plan->found[k].count)
             return fail_data("%s: none of %d NIfTI files is \"%s\"",
                              b->store->root, files->count, plan->pattern[k]);
@@ -333,6 +357,8 @@ static bool add_file(DatasetBuilder *b, const char *path,
     return builder_add(b, &c);
 }
 
+/* Everything below the root is listed once, then each pattern picks from the
+ * list. */
 bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
 {
     struct stat st;
@@ -357,6 +383,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
         if (!how->images) plan.pattern[plan.images++] = "*";
         plan.patterns = plan.images;
         if (how->mask) plan.pattern[plan.patterns++] = how->mask;
+        // names are kept without the root and its slash
         size_t skip = strlen(root);
         TRY(collect(&files, &b->store->mem, root, skip + 1, 0, NULL));
         if (!files.count) {

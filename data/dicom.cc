@@ -1,7 +1,9 @@
 /* dicom.cc -- the only C++: DCMTK behind dicom_codec.h.
  *
  * A data set is built here from the numbers it is given, never parsed from
- * foreign bytes. No exception leaves this file. */
+ * foreign bytes: to decode, the fragments of one frame with the pixel module
+ * that dicom_header.c has checked; to write, a list of elements. No exception
+ * leaves this file. DCMTK's own log is off, its texts come back in `why`. */
 #include "dicom_codec.h"
 
 #include <dcmtk/config/osconfig.h>
@@ -32,6 +34,7 @@
 #include <dlfcn.h>
 #include <exception>
 #include <memory>
+#include <new>
 #include <pthread.h>
 #include <stdexcept>
 #include <string>
@@ -45,8 +48,11 @@ extern "C" bool dicom_ready(void)
 
 namespace {
 
+// Registering codecs and loading the dictionary takes milliseconds and is
+// wanted only by who decodes or writes: once, on the first call.
 pthread_once_t started = PTHREAD_ONCE_INIT;
 
+// where one is loaded already (DCMDICTPATH) it stays
 void load_dictionary(const std::string &path)
 {
     if (dcmDataDict.isDictionaryLoaded()) return;
@@ -71,6 +77,7 @@ std::string beside(const char *name)
     return self.substr(0, self.rfind('/') + 1) + name;
 }
 
+// DCMTK's own log is turned off: what it has to say comes back as a condition.
 void start()
 {
     OFLog::configure(OFLogger::OFF_LOG_LEVEL);
@@ -89,16 +96,22 @@ void start()
     DcmRLEEncoderRegistration::registerCodecs();
 }
 
+// false, with the text that the caller hands on
 bool explain(char why[CODEC_WHY], const char *text)
 {
     snprintf(why, CODEC_WHY, "%s", text);
     return false;
 }
 
-// false with DCMTK's text when the condition is bad
-bool check(const OFCondition &c, char why[CODEC_WHY])
+// What a condition of DCMTK means for the caller. Memory runs out in three
+// ways: an exception, this code, and libjpeg's own message.
+CodecResult check(const OFCondition &c, char why[CODEC_WHY])
 {
-    return c.good() || explain(why, c.text());
+    if (c.good()) return CODEC_DONE;
+    if (c == EC_MemoryExhausted || strstr(c.text(), "nsufficient memory"))
+        return CODEC_NO_MEMORY;
+    explain(why, c.text());
+    return CODEC_REFUSED;
 }
 
 // DCMTK's codecs set elements by name, so they need its dictionary
@@ -110,6 +123,8 @@ bool ready(char why[CODEC_WHY])
                         "to its dicom.dic");
 }
 
+// DCMTK's insert takes the element over when it succeeds and leaves it with us
+// when not: hence a unique_ptr that is released afterwards, here and below.
 OFCondition put_u16(DcmItem &item, const DcmTagKey &key, Uint16 value)
 {
     std::unique_ptr<DcmUnsignedShort> e(
@@ -144,6 +159,7 @@ OFCondition describe(DcmItem &item, const CodecPixels &p)
     return c;
 }
 
+// an item of encapsulated pixels; NULL: the empty table of offsets
 OFCondition add_fragment(DcmPixelSequence &seq, const CodecBytes *from)
 {
     std::unique_ptr<DcmPixelItem> item(
@@ -155,6 +171,8 @@ OFCondition add_fragment(DcmPixelSequence &seq, const CodecBytes *from)
     return c;
 }
 
+// A data set with nothing in it but the pixel module and the fragments is asked
+// for its uncompressed form: the codecs of DCMTK work on data sets only.
 OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
                    int32_t count, uint8_t *out)
 {
@@ -172,6 +190,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
     c = data.insert(pixels.get(), OFTrue);
     if (c.bad()) return c;
     pixels.release();
+    // this decodes
     c = data.chooseRepresentation(EXS_LittleEndianExplicit, nullptr);
     if (c.bad()) return c;
 
@@ -207,6 +226,7 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
 // the elements as a tree; at[d] is the item that depth d inserts into
 OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
 {
+    // deeper than anything that is written
     enum { DEPTH = 16 };
     DcmItem *at[DEPTH] = {&data};
     DcmSequenceOfItems *open[DEPTH] = {};
@@ -221,6 +241,7 @@ OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
             at[e.depth] = item.release();
             continue;
         }
+        // the two letters of the VR as text
         const char vr[3] = {char(e.vr >> 8), char(e.vr & 0xFF), 0};
         DcmTagKey key(Uint16(e.tag >> 16), Uint16(e.tag & 0xFFFF));
         DcmElement *made = nullptr;
@@ -238,10 +259,13 @@ OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
     return EC_Normal;
 }
 
+// Words of 16 bits, or bytes padded to an even number, as DICOM wants it.
 OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
                        const uint8_t *bytes, size_t count)
 {
     const bool words = form.allocated == 16;
+    // DICOM lengths have 32 bits, and all ones means "not known"
+    if (count > 0xFFFFFFFEu) return EC_IllegalParameter;
     std::unique_ptr<DcmPixelData> e(
         new DcmPixelData(DcmTag(DCM_PixelData, words ? EVR_OW : EVR_OB)));
     OFCondition c;
@@ -302,6 +326,7 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
     DcmWriteCache cache;
     Output out(path);
     OFCondition c;
+    // the state of a transfer in pieces; transferEnd() forgets it
     file.transferInit();
     do {
         void *full = nullptr;
@@ -317,6 +342,8 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
     return c;
 }
 
+// A compressed syntax is reached by asking the finished data set for that
+// representation.
 OFCondition write(const char *path, const CodecPixels &form,
                   const CodecElement *elements, int32_t count,
                   const uint8_t *pixels, size_t bytes)
@@ -335,22 +362,31 @@ OFCondition write(const char *path, const CodecPixels &form,
 
 } // namespace
 
-extern "C" bool codec_decode(const CodecPixels *form,
-                             const CodecBytes *fragments, int32_t count,
-                             uint8_t *out, char why[CODEC_WHY])
+// The two functions of the face. bad_alloc is caught apart from all else: the
+// caller must not blame the file for it.
+extern "C" CodecResult codec_decode(const CodecPixels *form,
+                                    const CodecBytes *fragments, int32_t count,
+                                    uint8_t *out, char why[CODEC_WHY])
 try {
-    return ready(why) && check(decode(*form, fragments, count, out), why);
+    if (!ready(why)) return CODEC_REFUSED;
+    return check(decode(*form, fragments, count, out), why);
+} catch (const std::bad_alloc &) {
+    return CODEC_NO_MEMORY;
 } catch (const std::exception &e) {
-    return explain(why, e.what());
+    explain(why, e.what());
+    return CODEC_REFUSED;
 }
 
-extern "C" bool codec_write(const char *path, const CodecPixels *form,
-                            const CodecElement *elements, int32_t count,
-                            const uint8_t *pixels, size_t bytes,
-                            char why[CODEC_WHY])
+extern "C" CodecResult codec_write(const char *path, const CodecPixels *form,
+                                   const CodecElement *elements, int32_t count,
+                                   const uint8_t *pixels, size_t bytes,
+                                   char why[CODEC_WHY])
 try {
-    return ready(why) &&
-           check(write(path, *form, elements, count, pixels, bytes), why);
+    if (!ready(why)) return CODEC_REFUSED;
+    return check(write(path, *form, elements, count, pixels, bytes), why);
+} catch (const std::bad_alloc &) {
+    return CODEC_NO_MEMORY;
 } catch (const std::exception &e) {
-    return explain(why, e.what());
+    explain(why, e.what());
+    return CODEC_REFUSED;
 }

@@ -18,8 +18,10 @@
 #define SEG_DICOM_H
 #include "volume.h"
 
-/* True when the program was built with DICOM; else false with a reason that
- * says how to get it. Every function below that can fail asks this first. */
+/* True when the program was built with DCMTK; else false with a reason that
+ * says what is missing and how to get it. Without it files are scanned and
+ * loaded all the same, but a JPEG-compressed one is refused and nothing is
+ * written. */
 bool dicom_ready(void);
 
 /* How files are read; all zero is the strict default. */
@@ -71,7 +73,9 @@ typedef struct DicomIndex {
  * are followed, each folder once. Reads headers only. The order of the result
  * does not depend on the order of directory entries. A file that is DICOM
  * but damaged fails the scan and is named (a silently missing slice would be
- * worse); a folder without any DICOM image fails. `options` may be NULL. */
+ * worse); so do a file that is called .dcm, .dicom or .ima and is not DICOM,
+ * and an empty file without an ending beside images. A folder without any
+ * DICOM image fails. `options` may be NULL. */
 bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out);
 

@@ -17,22 +17,34 @@ extern "C" {
 
 enum { CODEC_WHY = 256 }; /* bytes of a reason, with its end */
 
+/* What a decoder must know of a frame, or a writer of all frames. */
 typedef struct CodecPixels {
-    const char *syntax_uid;
-    uint16_t rows, cols, allocated, stored;
+    const char *syntax_uid;     /* transfer syntax: compressed (decode), or of
+                                 * the file to write */
+    uint16_t rows, cols;        /* of one frame                              */
+    uint16_t allocated, stored; /* bits a sample; HighBit is stored - 1      */
     bool is_signed;
-    int32_t frames;
+    int32_t frames; /* 1 when decoding */
 } CodecPixels;
 
+/* A fragment of a compressed frame; it points into the bytes of the file. */
 typedef struct CodecBytes {
     const uint8_t *bytes;
     uint32_t length;
 } CodecBytes;
 
+/* How a job ended. A reason of this side of the face is a text in `why`, as
+ * fail() is C; whoever calls turns it into one. */
+typedef enum CodecResult {
+    CODEC_DONE,
+    CODEC_REFUSED,   /* the bytes, or what was asked for, with why           */
+    CODEC_NO_MEMORY, /* says nothing about the bytes: never call them damaged */
+} CodecResult;
+
 /* One frame in `count` fragments into out: rows * cols samples of 8 or 16
- * bits, little endian. False with a text in why. */
-bool codec_decode(const CodecPixels *form, const CodecBytes *fragments,
-                  int32_t count, uint8_t *out, char why[CODEC_WHY]);
+ * bits, little endian. */
+CodecResult codec_decode(const CodecPixels *form, const CodecBytes *fragments,
+                         int32_t count, uint8_t *out, char why[CODEC_WHY]);
 
 /* An element to write, in the order of the file. Value is text, with
  * backslashes between values, also for numbers. depth counts the items
@@ -48,9 +60,10 @@ typedef struct CodecElement {
 /* Write `path` in the transfer syntax of `form`: the elements, and PixelData
  * from `bytes` bytes, little endian, frame by frame. The element list has
  * no pixel module beyond what it names itself: nothing is added. */
-bool codec_write(const char *path, const CodecPixels *form,
-                 const CodecElement *elements, int32_t count,
-                 const uint8_t *pixels, size_t bytes, char why[CODEC_WHY]);
+CodecResult codec_write(const char *path, const CodecPixels *form,
+                        const CodecElement *elements, int32_t count,
+                        const uint8_t *pixels, size_t bytes,
+                        char why[CODEC_WHY]);
 
 #ifdef __cplusplus
 }

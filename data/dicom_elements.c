@@ -1,3 +1,7 @@
+/* dicom_elements.c -- building the list of elements of a file to be written.
+ * Errors are sticky: after the first one every call does nothing and
+ * elements_write fails with the reason that is still set, so that the dozens
+ * of calls that describe a file need no checks of their own. */
 #include "dicom_elements.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -5,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+// A new element at the end, or NULL once the list has failed. Growing copies
+// into a fresh block of the arena; the old one stays until elements_free.
 static CodecElement *append(Elements *l, uint32_t tag)
 {
     if (l->failed) return NULL;
@@ -15,6 +21,7 @@ static CodecElement *append(Elements *l, uint32_t tag)
             l->failed = true;
             return NULL;
         }
+        // a first list is empty: memcpy from NULL is undefined
         if (l->count) memcpy(grown, l->list, (size_t)l->count * sizeof *grown);
         l->list = grown, l->room = room;
     }
@@ -34,13 +41,22 @@ void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    CHECK(n >= 0 && (size_t)n < sizeof text);
+    CHECK(n >= 0);
+    // a value taken over from a foreign file may be of any length
+    if ((size_t)n >= sizeof text) {
+        l->failed = true;
+        fail_data("%s of %d bytes, at most %zu can be copied",
+                  dicom_tag(tag)->name, n, sizeof text - 1);
+        return;
+    }
     e->value = arena_strdup(&l->arena, text);
     if (!e->value) l->failed = true;
 }
 
 char *decimal_text(double v, char text[DECIMAL_TEXT])
 {
+    // 15 digits come back as they are; the loop ends at 9 in the worst case,
+    // -1.23456789e-300
     for (int digits = 15; digits > 0; digits--) {
         int n = snprintf(text, DECIMAL_TEXT, "%.*g", digits, v);
         // a host program may have set a locale with another point
@@ -97,6 +113,8 @@ void elements_free(Elements *l)
 }
 
 // FNV-1a, then mixed so that every bit depends on all (splitmix64)
+// FNV-1a from the start value h; the two start values of uid_from make two
+// independent halves.
 static uint64_t hash64(const char *key, uint64_t h)
 {
     for (; *key; key++) h = (h ^ (unsigned char)*key) * 0x100000001B3u;
@@ -107,6 +125,7 @@ static uint64_t hash64(const char *key, uint64_t h)
 
 char *uid_from(const char *key, char uid[UID_TEXT])
 {
+    // two hashes of one key make 128 bits: no two slices of a study meet
     uint64_t a = hash64(key, 0xCBF29CE484222325u);
     uint64_t b = hash64(key, 0x9E3779B97F4A7C15u);
     // the bits of a UUID of version 8: made by a rule of one's own
@@ -114,6 +133,7 @@ char *uid_from(const char *key, char uid[UID_TEXT])
     b = (b & ~((uint64_t)3 << 62)) | (uint64_t)1 << 63;
     uint32_t word[4] = {(uint32_t)(a >> 32), (uint32_t)a, (uint32_t)(b >> 32),
                         (uint32_t)b};
+    // 2^128 has 39 digits
     char digits[40];
     int n = 0;
     // long division of 128 bits by ten, lowest digit first
@@ -135,15 +155,20 @@ char *uid_from(const char *key, char uid[UID_TEXT])
 bool elements_write(Elements *l, const char *path, const CodecPixels *form,
                     const uint8_t *pixels, size_t bytes)
 {
-    if (l->failed) return false;
+    if (l->failed) return within("%s: dicom", path);
     char why[CODEC_WHY];
+    // a reader of the folder must never find half a file under the final name
     char *aside = arena_printf(&l->arena, "%s.tmp", path);
     if (!aside) return false;
-    if (!codec_write(aside, form, l->list, l->count, pixels, bytes, why)) {
+    CodecResult r =
+        codec_write(aside, form, l->list, l->count, pixels, bytes, why);
+    if (r != CODEC_DONE) {
         remove(aside);
-        return fail("%s: dicom: cannot write: %s", path, why);
+        return fail("%s: dicom: cannot write: %s", path,
+                    r == CODEC_NO_MEMORY ? "no memory" : why);
     }
     if (rename(aside, path)) {
+        // remove() would overwrite it
         int error = errno;
         remove(aside);
         return fail("%s: dicom: cannot write: %s", path, strerror(error));

@@ -10,11 +10,13 @@ typedef struct Elements {
     CodecElement *list;
     int32_t count, room;
     uint8_t depth; /* items that are open */
-    bool failed;   /* no memory: what follows is ignored */
+    bool failed;   /* reason set; what follows is ignored, and
+                    * elements_write fails */
 } Elements;
 
 /* Append an element of the table with this text as its value; "" is an empty
- * element. A tag that is not in the table is a broken promise. */
+ * element. A tag that is not in the table is a broken promise; a text too
+ * long to copy makes the list `failed`. */
 void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
     ERR_FORMAT(3, 4);
 

@@ -1,3 +1,6 @@
+/* dicom_file.c -- reading a file as far as it is needed. A header usually ends
+ * within FRONT_BYTES; where it does not, four times as much is read, so a scan
+ * of thousands of slices touches a few pages of each. */
 #include "dicom_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -47,9 +50,13 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
         limits.file_bytes = (size_t)options->max_file_bytes;
     f->size = (size_t)st.st_size;
     size_t limit = limits.file_bytes ? limits.file_bytes : (size_t)16 << 30;
+    // read, not mapped: a mapped file that another program cuts short would
+    // end this one
     // a file over the limit is refused by its front, before it is read
     bool front = header_only || f->size > limit;
     size_t want = front ? FRONT_BYTES : f->size;
+    // The walk starts anew in each turn: simpler than a walker that can be
+    // suspended, and more than one turn is rare.
     do {
         walk_free(&f->walk);
         TRY(read_up_to(fd, path, want, f));

@@ -1,3 +1,8 @@
+/* dicom_frames.c -- from PixelData to samples. frames_check proves that all
+ * bytes are there and that nothing contradicts the header; only then may
+ * frames_decode run, which relies on it. RLE is decoded twice that way, once
+ * without output: it is quick, and no error is found halfway through an image.
+ */
 #include "dicom_frames.h"
 #include "dicom_codec.h"
 #include <string.h>
@@ -12,11 +17,14 @@ size_t frames_bytes(const DicomHeader *h)
     return (size_t)((samples * (uint64_t)h->allocated + 7) / 8);
 }
 
+// frames_check and frames_decode are called only when there are pixels
 static const WalkElement *pixels_of(const Walk *w)
 {
     return &w->element[w->pixels];
 }
 
+// PackBits: 0 .. 127 copies the next code + 1 bytes, 129 .. 255 repeats the
+// next byte 257 - code times, 128 is nothing.
 size_t frames_rle_segment(const uint8_t *from, size_t n, size_t want,
                           uint8_t *out, size_t stride)
 {
@@ -73,6 +81,7 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
     return true;
 }
 
+// one way to say what is wrong inside a JPEG stream; returns false
 static bool jpeg_fail(const Walk *w, const char *text)
 {
     return dicom_fail(w->path, TAG_PixelData, NULL, "JPEG inside DICOM: %s",
@@ -80,10 +89,13 @@ static bool jpeg_fail(const Walk *w, const char *text)
 }
 
 // does this frame header belong to the transfer syntax?
+// SOF markers by process: C0 baseline, C1 extended, C3 lossless, F7 JPEG-LS.
+// The last two digits of the UID name the process.
 static bool frame_marker_fits(const DicomHeader *h, int marker)
 {
     const char *uid = h->transfer->uid;
     size_t n = strlen(uid);
+    // every encapsulated UID that is supported has two digits there
     const char *last = uid + n - 2;
     if (!strcmp(last, "80") || !strcmp(last, "81")) return marker == 0xF7;
     if (!strcmp(last, "57") || !strcmp(last, "70")) return marker == 0xC3;
@@ -108,9 +120,11 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
     const uint8_t *p = w->bytes + e->offset;
     size_t n = e->length, i = 2;
     bool framed = false;
+    // SOI, the start of every JPEG
     if (n < 4 || p[0] != 0xFF || p[1] != 0xD8)
         return jpeg_fail(w, "no start of image");
     for (;;) {
+        // a marker and its length
         if (n - i < 4) return jpeg_fail(w, "no scan");
         int marker = p[i + 1];
         size_t length = walk_u16(p + i + 2, true);
@@ -126,6 +140,7 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
         if (frame) {
             framed = true;
             if (length < 11) return jpeg_fail(w, "frame header too short");
+            // SOF: length, precision, rows, columns, components
             int precision = p[i + 4], components = p[i + 9];
             int rows = walk_u16(p + i + 5, true);
             int cols = walk_u16(p + i + 7, true);
@@ -134,6 +149,8 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
                                   "JPEG inside DICOM: frame of %d x %d x %d, "
                                   "need %d x %d x 1",
                                   rows, cols, components, h->rows, h->cols);
+            // more bits than are allocated would be written over the next
+            // sample
             if (precision < 2 || precision > h->allocated)
                 return dicom_fail(w->path, TAG_PixelData, NULL,
                                   "JPEG inside DICOM: %d bits in %d allocated",
@@ -154,6 +171,7 @@ static bool jpeg_end(const Walk *w, const WalkElement *e)
     return jpeg_fail(w, "no end of image");
 }
 
+// RLE is the one compression that needs no DCMTK
 static bool is_rle(const DicomHeader *h)
 {
     return h->transfer == dicom_transfer(dicom_syntax_uid(DICOM_RLE));
@@ -163,6 +181,7 @@ static bool is_rle(const DicomHeader *h)
 static bool check_offsets(const Walk *w, const WalkElement *table)
 {
     uint32_t n = (uint32_t)(table->length / 4);
+    // offsets count from the first fragment, not from the table
     uint32_t fragment = table->next;
     size_t base = fragment < w->count ? w->element[fragment].at : 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -178,6 +197,9 @@ static bool check_offsets(const Walk *w, const WalkElement *table)
     return true;
 }
 
+// rows 23 to 28 and 30: as many fragments as frames, the table of offsets, and
+// each frame by its kind. Item 0 of encapsulated pixels is that table (it may
+// be empty), the fragments follow.
 static bool check_encapsulated(const Walk *w, const DicomHeader *h)
 {
     const WalkElement *pixels = pixels_of(w);
@@ -189,6 +211,7 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
     int64_t fragments = (int64_t)pixels->next - first;
     // one frame may come in pieces; of several each must be one piece, as
     // we could not tell without trusting the table of offsets
+    // (RLE has one fragment a frame by definition)
     bool pieces = h->frames == 1 && !is_rle(h);
     if (fragments < h->frames || (fragments > h->frames && !pieces))
         return dicom_fail(w->path, TAG_PixelData, NULL,
@@ -203,6 +226,8 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
         return dicom_fail(w->path, TAG_BitsAllocated, NULL,
                           "BitsAllocated %d in compressed pixels",
                           h->allocated);
+    // distance from the first to the last fragment of a frame: 0 unless one
+    // frame comes in pieces
     uint32_t last = pixels->next - first - (uint32_t)h->frames;
     for (int32_t f = 0; f < h->frames; f++) {
         const WalkElement *e = &w->element[first + (uint32_t)f];
@@ -223,6 +248,13 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
                           "dcmdjpeg or gdcmconv --raw",
                           "compression %s (%s) not supported",
                           t ? t->name : "unknown", h->syntax);
+    // JPEG is DCMTK's work; a program built without it still reads the rest
+    if (t->encapsulated && !is_rle(h) && !dicom_ready())
+        return dicom_fail(w->path, TAG_TransferSyntaxUID,
+                          "dcmdjpeg or gdcmconv --raw, or build with DCMTK",
+                          "compression %s (%s) not supported: this program "
+                          "was built without DCMTK",
+                          t->name, h->syntax);
     if (t->lossy && !dicom_note(notes, true, where, TAG_TransferSyntaxUID,
                                 "pixels went through lossy %s", t->name))
         return false;
@@ -235,6 +267,7 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
                           "pixel data in fragments, but transfer syntax %s",
                           t->name);
     size_t need = frames_bytes(h);
+    // a value has even length, so an odd number gets a pad byte
     if (pixels->length != need + need % 2)
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "pixel data has %zu bytes, need %zu", pixels->length,
@@ -244,6 +277,8 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
                       "pad byte after an odd number of pixel bytes");
 }
 
+// JPEG and JPEG-LS frames through DCMTK, which gets only the fragments and the
+// numbers of the header, never the file
 static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
 {
     const WalkElement *pixels = pixels_of(w);
@@ -254,6 +289,7 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
     if (!pieces) return false;
     for (int32_t i = 0; i < total; i++) {
         const WalkElement *e = &w->element[first + (uint32_t)i];
+        // fragments lie in the bytes of the file
         pieces[i] = (CodecBytes){w->bytes + e->offset, (uint32_t)e->length};
     }
     CodecPixels form = {.syntax_uid = h->syntax,
@@ -266,10 +302,15 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
     size_t frame_bytes = frames_bytes(h) / (size_t)h->frames;
     bool ok = true;
     char why[CODEC_WHY];
-    for (int32_t f = 0; ok && f < h->frames; f++)
-        if (!codec_decode(&form, pieces + f, each,
-                          out + (size_t)f * frame_bytes, why))
-            ok = jpeg_fail(w, why);
+    for (int32_t f = 0; ok && f < h->frames; f++) {
+        CodecResult r = codec_decode(&form, pieces + f, each,
+                                     out + (size_t)f * frame_bytes, why);
+        if (r == CODEC_REFUSED) ok = jpeg_fail(w, why);
+        // not the fault of the file, so not of kind ERR_DATA
+        if (r == CODEC_NO_MEMORY)
+            ok = fail("%s: dicom: no memory to decode a frame of %d x %d",
+                      w->path, h->rows, h->cols);
+    }
     mem_free(pieces);
     return ok;
 }
@@ -291,6 +332,7 @@ bool frames_decode(const Walk *w, const DicomHeader *h, uint8_t *out)
     const uint8_t *from = w->bytes + pixels->offset;
     // words turn round with their bytes; single bytes do when they travelled
     // as words
+    // 1 bit gives 0 here, which is treated as single bytes
     size_t word = (size_t)h->allocated / 8;
     if (word < 2) word = pixels->vr == VR('O', 'W') ? 2 : 1;
     if (!w->big_endian || word == 1) {

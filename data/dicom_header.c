@@ -1,16 +1,26 @@
+/* dicom_header.c -- from elements to numbers, and what may be in them. Texts
+ * of numbers are parsed here because strtod follows the locale of the host
+ * program and takes "0x10", "inf" and trailing garbage. Rows are those of the
+ * table of defects. */
 #include "dicom_header.h"
 #include <math.h>
 #include <string.h>
 
-enum { MAX_FRAMES = 1 << 24 };
+enum { MAX_FRAMES = 1 << 24, LONGEST_NUMBER = 1 << 16 };
 
+// sign, digits with at most one point, exponent: mantissa and power of ten are
+// kept apart and brought together at the end
 bool header_decimal(const char *text, size_t length, double *out)
 {
+    // the exponent counts digits in an int; no DS comes near this
+    if (length > LONGEST_NUMBER) return false;
     size_t i = 0, end = length;
     while (i < end && text[i] == ' ') i++;
     while (end > i && (text[end - 1] == ' ' || !text[end - 1])) end--;
     bool minus = i < end && text[i] == '-';
     if (i < end && (text[i] == '-' || text[i] == '+')) i++;
+    // The value is mantissa * 10^exponent. A digit behind the point lowers the
+    // exponent by one, a digit that no longer fits raises it.
     // digits beyond 18 only move the point
     uint64_t mantissa = 0;
     int exponent = 0, digits = 0;
@@ -56,6 +66,8 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
 {
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
+    // UIDs are padded with a zero, other texts with spaces; what comes after a
+    // zero is not text
     const uint8_t *nul = n ? memchr(p, 0, n) : NULL;
     if (nul) n = (size_t)(nul - p);
     while (n && p[n - 1] == ' ') n--;
@@ -70,6 +82,7 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
 // a piece of a value fit for an error text: short and printable
 static const char *shown(const uint8_t *p, size_t n, char text[24])
 {
+    // 20 bytes, three dots and the end
     size_t kept = n < 20 ? n : 20;
     for (size_t i = 0; i < kept; i++)
         text[i] = p[i] < 32 || p[i] > 126 ? '?' : (char)p[i];
@@ -109,6 +122,8 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
     char text[24];
     int values = 1;
     for (size_t i = 0; i < n; i++) {
+        // bytes above 127, or an escape: a multi-byte character set, in which a
+        // backslash may be half of a letter
         values += p[i] == '\\';
         if (p[i] >= 128 || p[i] == 27)
             return dicom_fail(w->path, e->tag, NULL,
@@ -131,6 +146,18 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
     return true;
 }
 
+bool header_position(const Walk *w, const WalkElement *e, double out[3],
+                     bool *found)
+{
+    if (!header_numbers(w, e, 3, out, found)) return false;
+    for (int a = 0; *found && a < 3; a++)
+        if (!(fabs(out[a]) < HEADER_FARTHEST_MM))
+            return dicom_fail(w->path, e->tag, NULL,
+                              "position %g mm, need less than %g", out[a],
+                              HEADER_FARTHEST_MM);
+    return true;
+}
+
 // an IS that need not be there
 static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
 {
@@ -139,6 +166,7 @@ static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
     if (!header_numbers(w, e, 1, &v, found)) return false;
     if (!*found) return true;
     char text[24];
+    // IS holds whole numbers; some writers give them as 3.0, which passes
     if (v != floor(v) || fabs(v) > INT32_MAX)
         return dicom_fail(w->path, tag, NULL,
                           "number \"%s\" not a decimal string",
@@ -158,6 +186,7 @@ bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found)
     return true;
 }
 
+// a text element of the data set into *out, "" when absent
 static bool text_into(const Walk *w, uint32_t tag, Arena *arena,
                       const char **out)
 {
@@ -170,6 +199,7 @@ static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
 {
     static const int sequences[] = {TAG_ReferencedImageSequence,
                                     TAG_SourceImageSequence};
+    // ReferencedImageSequence counts before SourceImageSequence
     h->reference = "";
     for (int i = 0; i < 2 && !*h->reference; i++) {
         const WalkElement *s = walk_find(w, WALK_ROOT, (uint32_t)sequences[i]);
@@ -182,6 +212,8 @@ static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
     return true;
 }
 
+// Runs on every file of a scan: reads what grouping and sorting need, and
+// judges nothing but numbers that are no numbers.
 bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
 {
     *h = (DicomHeader){.path = w->path,
@@ -237,6 +269,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
 {
     const char *path = w->path;
     int32_t sign = 0;
+    // SamplesPerPixel may be absent in old files
     h->samples = 1;
     const struct {
         int tag;
@@ -255,6 +288,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
         return dicom_fail(path, h->rows ? TAG_Columns : TAG_Rows, NULL,
                           "Rows or Columns is 0");
     int64_t limit = o->max_voxels ? o->max_voxels : (int64_t)1 << 33;
+    // two factors of at most 2^16 and 2^24 * 2^16: no product overflows
     int64_t plane = (int64_t)h->rows * h->cols;
     int64_t deep = (int64_t)h->frames * h->samples;
     if (deep && plane > limit / deep)
@@ -262,6 +296,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
                           h->rows, h->cols, h->frames, h->samples,
                           (long long)limit);
+    // binary segmentations are packed, images never
     bool one_bit = segmentation && h->allocated == 1;
     if (h->allocated != 8 && h->allocated != 16 && h->allocated != 32 &&
         !one_bit)
@@ -289,6 +324,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
     while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    // "MONOCHROME1" or "MONOCHROME2": colour is not for these networks
     bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
                 (p[10] == '1' || p[10] == '2');
     char text[24];
@@ -296,6 +332,7 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
         return dicom_fail(path, TAG_PhotometricInterpretation, NULL,
                           "photometric %s not supported",
                           n ? shown(p, n, text) : "(none)");
+    // n == 11 was checked with `grey`: p[10] is the digit
     h->is_signed = sign, h->inverted = p[10] == '1';
     if (h->inverted &&
         !dicom_note(notes, false, where, TAG_PhotometricInterpretation,
@@ -311,6 +348,8 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
 // rows 46 to 49: from stored values to quantities
 static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
 {
+    // a table instead of slope and intercept; applying one of two that
+    // contradict each other would be a guess
     if (walk_find(w, WALK_ROOT, TAG_ModalityLUTSequence))
         return dicom_fail(w->path, TAG_ModalityLUTSequence, NULL,
                           "Modality LUT is not linear");
@@ -332,6 +371,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
     if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_RescaleIntercept), 1,
                         &h->intercept, &h->has_intercept))
         return false;
+    // without it air could be 0 or -1024, and both look alike
     if (!strcmp(h->modality, "CT") && !h->has_intercept && !o->assume_hu)
         return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
                           "CT without RescaleIntercept");
@@ -344,6 +384,8 @@ static bool check_geometry(const Walk *w, DicomHeader *h)
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_PixelSpacing);
     static const char bad[] = "PixelSpacing missing, 0, negative or NaN";
     bool found;
+    // some writers put NaN where they know no spacing; as a text it would only
+    // be "not a decimal string"
     if (filled(w, e) && e->length >= 3) {
         const char *p = (const char *)w->bytes + e->offset;
         if ((p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n')
@@ -355,8 +397,8 @@ static bool check_geometry(const Walk *w, DicomHeader *h)
     if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_SliceThickness), 1,
                         &h->thickness_mm, &found))
         return false;
-    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_ImagePositionPatient), 3,
-                        h->position_mm, &h->has_position))
+    if (!header_position(w, walk_find(w, WALK_ROOT, TAG_ImagePositionPatient),
+                         h->position_mm, &h->has_position))
         return false;
     e = walk_find(w, WALK_ROOT, TAG_ImageOrientationPatient);
     if (!header_numbers(w, e, 6, h->orientation, &h->has_orientation))
@@ -366,6 +408,7 @@ static bool check_geometry(const Walk *w, DicomHeader *h)
 
 bool header_orthogonal(const char *path, const double o[6])
 {
+    // squared lengths, and the cosine between them
     double row = o[0] * o[0] + o[1] * o[1] + o[2] * o[2];
     double col = o[3] * o[3] + o[4] * o[4] + o[5] * o[5];
     double dot = o[0] * o[3] + o[1] * o[4] + o[2] * o[5];
@@ -378,9 +421,12 @@ bool header_orthogonal(const char *path, const double o[6])
     return true;
 }
 
+// The checks in the order in which a reader of the messages would want them: is
+// it an image at all, how is it stored, what do values mean, where is it.
 bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
                   const char *where, DicomHeader *h, DicomNotes *notes)
 {
+    // all zero: the defaults of dicom.h
     static const DicomOptions strict;
     if (!options) options = &strict;
     if (!h->has_pixels)

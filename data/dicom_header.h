@@ -54,6 +54,12 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena);
 bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
                     bool *found);
 
+/* Three numbers that are a place in mm, each below HEADER_FARTHEST_MM: beyond
+ * it, differences of positions are no longer exact or even finite. */
+#define HEADER_FARTHEST_MM 1e9
+bool header_position(const Walk *w, const WalkElement *e, double out[3],
+                     bool *found);
+
 /* One US; false with a reason when its length is not 2; *found as above. */
 bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found);
 #endif

@@ -1,8 +1,16 @@
+/* dicom_load.c -- a series of slices becomes a volume. Headers are read first
+ * and put in the order of space; only then pixels, slice by slice, so that one
+ * file is in memory at a time. All sums are in double; values are kept as F32
+ * and at the end as I16 where that loses nothing, which halves what is cached.
+ */
 #include "dicom_load.h"
 #include "dicom_file.h"
 #include "dicom_frames.h"
 #include <math.h>
 #include <string.h>
+
+// parts of a pixel; also what straightening may cut off at an edge
+static const double DRIFT_SLACK = 1e-3;
 
 // rows 9, 10 and 12: oddities of structure, once a series
 static bool note_oddities(const Walk *w, const char *where, DicomNotes *notes)
@@ -19,6 +27,7 @@ static bool note_oddities(const Walk *w, const char *where, DicomNotes *notes)
            dicom_note(notes, true, where, w->odd_tag, "elements out of order");
 }
 
+// what dicom_load cannot load, and what to do with it instead
 static bool check_kind(const DicomSeries *s)
 {
     if (s->kind == DICOM_SEG)
@@ -31,6 +40,8 @@ static bool check_kind(const DicomSeries *s)
     return true;
 }
 
+// Every file is opened once more after the scan: a scan keeps only what
+// grouping needs, and files may have changed since.
 bool load_headers(const DicomSeries *series, const DicomOptions *options,
                   Arena *arena, DicomHeader **out, DicomNotes *notes)
 {
@@ -54,6 +65,8 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
     return true;
 }
 
+// The limit of voxels is asked here, where the number of slices is known and
+// nothing large has been allocated.
 bool load_stack(const DicomSeries *series, const DicomOptions *options,
                 Arena *arena, DicomHeader **slices, DicomStack *stack,
                 DicomNotes *notes)
@@ -62,6 +75,7 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
     DicomHeader *h = *slices;
     if (!stack_order(series->folder, h, series->count, options, stack, notes))
         return false;
+    // the product of three is compared without making it
     int64_t limit =
         options && options->max_voxels ? options->max_voxels : (int64_t)1 << 33;
     if ((int64_t)h->rows * h->cols > limit / series->count)
@@ -69,6 +83,7 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
                           h->rows, h->cols, series->count, h->samples,
                           (long long)limit);
+    // once is enough for the note
     for (int32_t i = 1; i < series->count; i++)
         if (h[i].slope != h->slope || h[i].intercept != h->intercept)
             return dicom_note(notes, false, series->folder, TAG_RescaleSlope,
@@ -82,12 +97,15 @@ static int64_t stored_value(const uint8_t *p, const DicomHeader *h)
 {
     uint64_t v = p[0];
     for (int b = 1; b < h->allocated / 8; b++) v |= (uint64_t)p[b] << 8 * b;
+    // bits above BitsStored may hold anything: overlays once did
     uint64_t range = (uint64_t)1 << h->stored;
     v &= range - 1;
     if (h->is_signed && v >= range / 2) return (int64_t)v - (int64_t)range;
     return (int64_t)v;
 }
 
+// stored samples into quantities, in the order that dicom.h gives: sign,
+// inversion inside the stored range, slope and intercept
 static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
 {
     size_t n = (size_t)h->rows * (size_t)h->cols;
@@ -101,6 +119,8 @@ static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
     }
 }
 
+// The header is read again with the pixels and must still be the one that was
+// sorted by: a file that is being rewritten would give a torn volume.
 bool load_slice(const DicomHeader *h, const char *where,
                 const DicomOptions *options, float *values, DicomNotes *notes)
 {
@@ -113,6 +133,7 @@ bool load_slice(const DicomHeader *h, const char *where,
     TRY(note_oddities(&f.walk, where, notes));
     TRY(header_identity(&f.walk, &scratch, &now));
     TRY(header_image(&f.walk, options, false, where, &now, notes));
+    // sorted and sized by the header of before
     if (now.rows != h->rows || now.cols != h->cols || now.frames != 1) {
         fail_data("%s: file changed while it was read", h->path);
         goto done;
@@ -134,6 +155,10 @@ bool load_is_tilted(const DicomStack *stack)
     return stack->tilt_deg > 0.5;
 }
 
+// Column 2 of the affine is the step between slices. Its parts along a row and
+// down a column are the drift; without them it is perpendicular. The grid then
+// grows by the whole drift of the last slice, to the side it drifts to: a
+// negative drift moves the origin instead of the far edge.
 Grid load_straight_grid(const DicomStack *stack)
 {
     Grid g = stack->grid;
@@ -147,7 +172,8 @@ Grid load_straight_grid(const DicomStack *stack)
     for (int axis = 0; axis < 2; axis++) {
         drift[axis] /= edge[axis];
         double whole = drift[axis] * (g.d - 1);
-        int32_t grow = (int32_t)ceil(fabs(whole));
+        // a drift that is rounding must not add an empty row
+        int32_t grow = (int32_t)ceil(fabs(whole) - DRIFT_SLACK);
         for (int a = 0; a < 3; a++) {
             g.affine[a][2] -= drift[axis] * g.affine[a][axis];
             if (whole < 0) g.affine[a][3] -= grow * g.affine[a][axis];
@@ -195,6 +221,9 @@ static bool narrow(Volume *v)
     return true;
 }
 
+// Linear, in the plane only, as slices keep their place along the normal.
+// `outside` fills the corners that no slice covers: the least value of the
+// series, which usually is air.
 static bool straighten(const DicomStack *stack, float outside, Volume *v)
 {
     Grid grid = load_straight_grid(stack);
@@ -205,11 +234,12 @@ static bool straighten(const DicomStack *stack, float outside, Volume *v)
     return true;
 }
 
+// The order matters: contrast is judged on stored slices, before straightening
+// can add a border of another value.
 bool dicom_load(const DicomSeries *series, const DicomOptions *options,
                 Volume *out, DicomNotes *notes)
 {
     *out = (Volume){0};
-    if (!dicom_ready()) return false;
     Arena scratch = {0};
     DicomHeader *slices;
     DicomStack stack;
@@ -219,6 +249,7 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     const Grid *g = &stack.grid;
     TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
     memcpy(out->affine, g->affine, sizeof out->affine);
+    // only CT has a unit that means something outside the scanner
     out->unit = strcmp(slices->modality, "CT") ? UNIT_NONE : UNIT_HU;
     int64_t plane = (int64_t)g->h * g->w;
     float *values = out->voxels.data;

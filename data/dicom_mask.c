@@ -1,3 +1,9 @@
+/* dicom_mask.c -- masks that are ordinary series, laid onto their image. Who
+ * wrote the mask decides by what it can be paired: tools copy the UIDs of the
+ * image, refer to them, keep the position, or only the number. The rules are
+ * tried in that order of trust, and the first that pairs every mask slice with
+ * an image slice of its own counts. Wherever the mask says where it lies, that
+ * must agree; geometry is never a warning (rule G2). */
 #include "dicom_mask.h"
 #include "dicom_series.h"
 #include <math.h>
@@ -16,6 +22,7 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
     if (a->rows != b->rows || a->cols != b->cols) return false;
     for (int corner = 0; corner < 4; corner++) {
         double far = 0;
+        // the four corner pixels; a plane is flat, so they bound all others
         double i = corner & 1 ? a->cols - 1 : 0;
         double j = corner & 2 ? a->rows - 1 : 0;
         for (int x = 0; x < 3; x++) {
@@ -35,6 +42,7 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
 
 int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
 {
+    // distance along the normal only: the plane may be shifted in itself
     double normal[3], least = HUGE_VAL;
     stack_normal(t->slices->orientation, normal);
     double at = stack_project(normal, plane->position_mm);
@@ -46,6 +54,7 @@ int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
     return best;
 }
 
+// length in mm of a voxel edge: of column `axis` of the affine
 static double edge_of(const Grid *g, int axis)
 {
     return sqrt(g->affine[0][axis] * g->affine[0][axis] +
@@ -53,6 +62,8 @@ static double edge_of(const Grid *g, int axis)
                 g->affine[2][axis] * g->affine[2][axis]);
 }
 
+// volume of the field of view; exact for right angles, which is enough to
+// choose the smaller of two
 static double grid_mm3(const Grid *g)
 {
     return edge_of(g, 0) * edge_of(g, 1) * edge_of(g, 2) * g->w * g->h * g->d;
@@ -71,6 +82,8 @@ static bool overlap_of(const Grid *a, const Grid *b, double *share)
     const double extent[3] = {b->w, b->h, b->d};
     for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
         double p[3] = {
+            // the middle of each cell of a raster of SAMPLES a side, as an
+            // index of a
             (n % SAMPLES + 0.5) / SAMPLES * a->w - 0.5,
             (n / SAMPLES % SAMPLES + 0.5) / SAMPLES * a->h - 0.5,
             (n / SAMPLES / SAMPLES + 0.5) / SAMPLES * a->d - 0.5,
@@ -89,8 +102,10 @@ static bool overlap_of(const Grid *a, const Grid *b, double *share)
     return true;
 }
 
+// a grid in the words of volume_text, for a message that shows two of them
 static char *grid_text(const Grid *g, char text[VOLUME_TEXT])
 {
+    // only extents and affine are printed
     Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
     memcpy(v.affine, g->affine, sizeof v.affine);
     return volume_text(&v, text);
@@ -113,6 +128,7 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                       grid_text(&target->grid, b));
 }
 
+// *labels stays untouched when it fails
 bool mask_resample(const MaskTarget *target, Volume *labels)
 {
     Volume moved;
@@ -131,6 +147,8 @@ typedef struct Census {
     int64_t voxels; // how many of it
 } Census;
 
+// n values of a slice into labels, and what was met into the census. It goes on
+// after a stranger, so that the message can say how many voxels it concerns.
 static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
                       uint8_t *out, Census *c)
 {
@@ -146,6 +164,8 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
             out[i] = (uint8_t)label;
             continue;
         }
+        // counts the first foreign value, not all of them: one example is
+        // enough
         if (!c->stranger) c->stranger = true, c->value = v;
         c->voxels += v == c->value;
     }
@@ -168,6 +188,7 @@ static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
     return true;
 }
 
+// in the order of trust
 typedef enum Rule {
     BY_INSTANCE_UID,
     BY_REFERENCE,
@@ -180,6 +201,7 @@ static const char *const rule_names[] = {
     "SOPInstanceUID", "ReferencedSOPInstanceUID", "ImagePositionPatient",
     "InstanceNumber"};
 
+// does this mask slice name, or lie on, this image slice?
 static bool belongs(Rule rule, const DicomHeader *image,
                     const DicomHeader *mask, double edge_mm)
 {
@@ -208,10 +230,12 @@ static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
         slot[i] = -1;
         for (int32_t k = 0; k < t->grid.d; k++) {
             if (!belongs(rule, &t->slices[k], &mask[i], t->edge_mm)) continue;
+            // two image slices fit: no pairing
             if (slot[i] >= 0) return false;
             slot[i] = k;
         }
         if (slot[i] < 0) return false;
+        // and no image slice may have two masks
         for (int32_t j = 0; j < i; j++)
             if (slot[j] == slot[i]) return false;
     }
@@ -257,6 +281,8 @@ static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
                       t->grid.d, list, missing > NAMED ? ", ..." : "");
 }
 
+// read each mask file into the slice that `slot` gives it; the labels are
+// judged once all are read, over the whole mask
 static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
                         const DicomHeader *h, const int32_t *slot,
                         const DicomOptions *read, const DicomMaskOptions *o,
@@ -288,6 +314,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     DicomStack stack;
     int32_t *slot = NULL;
     bool ok = false;
+    // made for the grid of the image; this mask has its own
     volume_free(out);
     TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
     TRY(mask_may_resample(mask, &stack.grid, t, o->resample_mask));
@@ -316,13 +343,16 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     bool ok = false;
     // labels are no quantities: what a CT must say about HU is not asked
     DicomOptions read = o->image;
+    // a tilted mask is fine: it is paired, or moved, slice by slice
     read.assume_hu = read.resample_tilt = true;
     read.want_3d = false;
     TRY(load_headers(mask, &read, &scratch, &h, notes));
     int32_t *slot = ARENA_NEW(&scratch, int32_t, mask->count);
     TRY(slot);
+    // pair_by leaves `slot` as the rule that succeeded has filled it
     Rule rule = BY_INSTANCE_UID;
     while (rule < NO_RULE && !pair_by(rule, t, h, mask->count, slot)) rule++;
+    // without a position in every slice there is no other grid to read it on
     bool placed = true;
     for (int32_t i = 0; i < mask->count; i++)
         placed = placed && h[i].has_position && h[i].has_orientation &&
@@ -348,6 +378,8 @@ done:
     return ok;
 }
 
+// A tilted image is paired slice by slice as it is stored, and the mask is
+// straightened afterwards with the very grid that dicom_load uses.
 bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
                      const DicomMaskOptions *options, Volume *out,
                      DicomNotes *notes)
@@ -355,7 +387,6 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     static const DicomMaskOptions strict;
     const DicomMaskOptions *o = options ? options : &strict;
     *out = (Volume){0};
-    if (!dicom_ready()) return false;
     Arena scratch = {0};
     DicomHeader *slices;
     DicomStack stack;
@@ -363,6 +394,7 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     // notes about the image are given when the image is loaded
     TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
+    // slack is a share of the smallest edge of the image
     t.edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
     t.edge_mm = fmin(t.edge_mm, edge_of(&t.grid, 2));
     TRY(volume_new(out, (Dims){1, t.grid.d, t.grid.h, t.grid.w, 1}, U8));

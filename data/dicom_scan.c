@@ -1,16 +1,25 @@
-/* Finding DICOM below a folder: names are collected in sorted order first,
- * then every header is read once. */
+/* dicom_scan.c -- finding DICOM below a folder.
+ *
+ * Names are collected in sorted order first, then the header of every file is
+ * read once. What is not DICOM is counted and passed over; what is DICOM but
+ * damaged fails the scan when all files were looked at. Grouping into series
+ * is dicom_series.c; nothing here looks at pixels. */
 #include "dicom_file.h"
 #include "dicom_series.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { FOLDER_DEPTH = 64 };
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 // a growing list of things of one size
 typedef struct List {
@@ -18,9 +27,12 @@ typedef struct List {
     size_t count, room;
 } List;
 
+// room for one item more; NULL with a reason. It may move the list: pointers
+// into it are void afterwards.
 static void *list_add(List *l, size_t size)
 {
     if (l->count == l->room) {
+        // in items; bytes are checked for overflow
         size_t room = l->room ? 2 * l->room : 64, bytes;
         if (!size_mul(room, size, &bytes)) return NULL;
         void *grown = mem_realloc(l->items, bytes);
@@ -30,6 +42,7 @@ static void *list_add(List *l, size_t size)
     return (char *)l->items + size * l->count++;
 }
 
+// a folder by identity, not by name: links may lead to it in many ways
 typedef struct Place {
     dev_t device;
     ino_t inode;
@@ -54,6 +67,7 @@ static bool list_folder(const char *path, Arena *scratch, List *names)
         return fail_data("%s: cannot open folder: %s", path, strerror(errno));
     bool ok = false;
     for (;;) {
+        // readdir tells an error from the end by errno alone
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry && errno) {
@@ -63,6 +77,8 @@ static bool list_folder(const char *path, Arena *scratch, List *names)
         if (!entry) break;
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
             continue;
+        // the slot is filled after it was added: on failure the scan ends
+        // anyway
         const char **slot = list_add(names, sizeof *slot);
         TRY(slot);
         TRY(*slot = arena_strdup(scratch, entry->d_name));
@@ -75,6 +91,9 @@ done:
     return ok;
 }
 
+// All regular files at and below `path` into s->paths, folders in the order of
+// their names. Devices, pipes and sockets are passed over: opening one could
+// block for ever.
 static bool collect(Search *s, const char *path, int depth)
 {
     struct stat st;
@@ -88,6 +107,7 @@ static bool collect(Search *s, const char *path, int depth)
         const char **slot = list_add(&s->paths, sizeof *slot);
         return slot && (*slot = arena_strdup(s->arena, path));
     }
+    // linear: folders are few beside files
     const Place *seen = s->visited.items;
     for (size_t i = 0; i < s->visited.count; i++)
         if (seen[i].device == st.st_dev && seen[i].inode == st.st_ino)
@@ -98,6 +118,7 @@ static bool collect(Search *s, const char *path, int depth)
     Place *here = list_add(&s->visited, sizeof *here);
     if (!here) return false;
     *here = (Place){st.st_dev, st.st_ino};
+    // names live until the folder is done; paths of files in the arena
     List names = {0};
     Arena scratch = {0};
     bool ok = false;
@@ -116,8 +137,10 @@ done:
     return ok;
 }
 
+// what the files of a scan turned out to be
 typedef struct Finding {
     List headers; // of DicomHeader
+    List empty;   // of const char *: files of 0 bytes without an ending
     int32_t not_images, not_dicom, damaged;
     char first[ERR_MAX]; // reason of the first damaged file
 } Finding;
@@ -142,6 +165,69 @@ static bool only_looked_so(const DicomFile *f)
     return !found;
 }
 
+// What a file that does not read as DICOM should have been, by its name. A
+// copy that was interrupted leaves an empty file, a failed download a page of
+// HTML; a volume that lacks its last slice is not noticed by its gaps.
+typedef enum Named {
+    OTHER_NAME,
+    MAYBE_DICOM, // no ending: what scanners and archives write, among others
+    DICOM_NAME,
+} Named;
+
+static Named named(const char *path)
+{
+    static const char *const endings[] = {".dcm", ".dicom", ".ima"};
+    const char *name = path_tail(path), *dot = strrchr(name, '.');
+    // hidden: also what a Mac leaves beside each file
+    if (*name == '.') return OTHER_NAME;
+    // IM000001 and 1.2.840.113619.2
+    if (!dot || !dot[strcspn(dot, letters)]) return MAYBE_DICOM;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!strcasecmp(dot, endings[i])) return DICOM_NAME;
+    return OTHER_NAME;
+}
+
+// count a damaged file; the reason of the first is kept for the message
+static void add_damaged(Finding *found, const char *reason)
+{
+    if (!found->damaged++)
+        snprintf(found->first, sizeof found->first, "%s", reason);
+}
+
+// A file that is not DICOM is passed over, unless its name says that it is; an
+// empty one without an ending is judged when the images are known.
+static bool pass_over(const char *path, const DicomFile *f, Finding *found)
+{
+    Named name = named(path);
+    if (name == DICOM_NAME) {
+        add_damaged(found, err_text());
+        return true;
+    }
+    found->not_dicom++;
+    if (name == OTHER_NAME || f->size) return true;
+    const char **slot = list_add(&found->empty, sizeof *slot);
+    if (slot) *slot = path;
+    return slot != NULL;
+}
+
+// empty files that lie beside images are slices that were lost
+static void judge_empty(Finding *found)
+{
+    const char *const *empty = found->empty.items;
+    const DicomHeader *h = found->headers.items;
+    for (size_t i = 0; i < found->empty.count; i++)
+        for (size_t k = 0; k < found->headers.count; k++) {
+            if (!path_same_folder(empty[i], h[k].path)) continue;
+            dicom_fail(empty[i], 0, NULL, "file is empty");
+            add_damaged(found, err_text());
+            found->not_dicom--;
+            break;
+        }
+}
+
+// Read the header of one file and take down what it is. Damage is counted, so
+// that one message can say how much of it there is; only what has nothing to
+// do with this file (memory), or a file that was named `alone`, fails.
 static bool examine(const char *path, const DicomOptions *options, bool alone,
                     Arena *arena, Finding *found)
 {
@@ -149,24 +235,24 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
     WalkResult r = dicom_file_open(path, options, true, &f);
     bool ok = false;
     if (r == WALK_NOT_DICOM && !alone) {
-        found->not_dicom++;
-        ok = true;
+        ok = pass_over(path, &f, found);
         goto done;
     }
     DicomHeader h;
     bool read = r == WALK_DONE && header_identity(&f.walk, arena, &h);
     if (!read) {
         TRY(err_kind() == ERR_DATA && !alone);
+        // the second look overwrites the reason
         char reason[ERR_MAX];
-        memcpy(reason, err_text(), sizeof reason);
-        if (only_looked_so(&f)) {
+        snprintf(reason, sizeof reason, "%s", err_text());
+        if (only_looked_so(&f))
             found->not_dicom++;
-        } else {
-            if (!found->damaged++) memcpy(found->first, reason, sizeof reason);
-        }
+        else
+            add_damaged(found, reason);
         ok = true;
         goto done;
     }
+    // a DICOMDIR names files of a medium; the files themselves are found anyway
     bool directory = walk_find(&f.walk, WALK_ROOT, TAG_DirectoryRecordSequence);
     if (alone && directory) {
         dicom_fail(path, 0, NULL, "DICOMDIR given; pass the folder");
@@ -190,11 +276,12 @@ done:
     return ok;
 }
 
+// Damage is reported only after all files were looked at: "and 7 more" tells a
+// user whether one copy failed or a disk.
 bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out)
 {
     *out = (DicomIndex){.root = root};
-    if (!dicom_ready()) return false;
     Search s = {.arena = arena};
     Finding found = {0};
     bool ok = false;
@@ -205,6 +292,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     const char **paths = s.paths.items;
     for (size_t i = 0; i < s.paths.count; i++)
         TRY(examine(paths[i], options, alone, arena, &found));
+    judge_empty(&found);
     if (found.damaged == 1) {
         fail_data("%s", found.first);
         goto done;
@@ -229,6 +317,7 @@ done:
     mem_free(s.paths.items);
     mem_free(s.visited.items);
     mem_free(found.headers.items);
+    mem_free(found.empty.items);
     return ok;
 }
 

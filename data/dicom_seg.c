@@ -1,5 +1,9 @@
-/* Reading DICOM segmentation objects: one file, a frame for each slice of
- * each segment that has voxels, placed by its own plane position. */
+/* dicom_seg.c -- reading DICOM segmentation objects.
+ *
+ * One file holds a frame for each slice of each segment that has voxels, one
+ * bit a voxel, frames packed without gaps. Each frame is placed by its own
+ * plane position, whatever order the file has them in. Segments become labels
+ * by their number, or by the order in which the recipe names them. */
 #include "dicom_file.h"
 #include "dicom_frames.h"
 #include "dicom_mask.h"
@@ -26,6 +30,8 @@ typedef struct Seg {
     int32_t threshold; // fractional: the least value that counts; 0: binary
 } Seg;
 
+// element `tag` in the first item of `sequence` in the item `group`: where a
+// functional group keeps its attribute. NULL when any of them is absent.
 static const WalkElement *in_group(const Walk *w, uint32_t group, int sequence,
                                    int tag)
 {
@@ -43,6 +49,7 @@ static const WalkElement *of_frame(const Walk *w, uint32_t frame,
     return e ? e : in_group(w, shared, sequence, tag);
 }
 
+// is the value, without padding, this text? NULL counts as ""
 static bool same_text(const Walk *w, const WalkElement *e, const char *text)
 {
     size_t n = e ? e->length : 0;
@@ -77,6 +84,8 @@ static bool read_type(Seg *s)
     bool found;
     e = walk_find(w, WALK_ROOT, TAG_MaximumFractionalValue);
     if (!header_u16(w, e, &most, &found)) return false;
+    // one half of the largest value, rounded up, and never 0: that would make
+    // every voxel a member
     s->threshold = most / 2 + most % 2;
     if (s->threshold < 1) s->threshold = 1;
     return true;
@@ -104,8 +113,10 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
                               "two segments with number %d", n);
         s->name[n] = header_text(w, walk_find(w, i, TAG_SegmentLabel), arena);
         if (!s->name[n]) return false;
+        // without a wish every segment keeps its number
         if (!o->segments) s->label[n] = (uint8_t)n;
     }
+    // names are what users know; a name must mean one segment
     for (int32_t k = 0; o->segments && k < o->segment_count; k++) {
         int hits = 0;
         for (int n = 1; n <= SEGMENTS; n++)
@@ -115,6 +126,8 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
             const char *have = "";
             for (int n = SEGMENTS; n; n--)
                 if (s->name[n])
+                    // built from the last to the first, so that it reads in
+                    // order
                     have = arena_printf(arena, "\"%s\"%s%s", s->name[n],
                                         *have ? ", " : "", have);
             return dicom_fail(w->path, TAG_SegmentLabel, NULL,
@@ -146,6 +159,9 @@ static bool borrow_position(const Seg *s, uint32_t item, const MaskTarget *t,
                       "enhanced multi-frame: per-frame position missing");
 }
 
+// One item of the per-frame groups: its segment, and its plane with everything
+// that mask_planes_agree looks at. Not used: the dimension indices, which only
+// repeat the order.
 static bool read_frame(const Seg *s, uint32_t shared, uint32_t item,
                        const MaskTarget *t, Frame *f)
 {
@@ -155,6 +171,7 @@ static bool read_frame(const Seg *s, uint32_t shared, uint32_t item,
     const WalkElement *e =
         of_frame(w, item, shared, TAG_SegmentIdentificationSequence,
                  TAG_ReferencedSegmentNumber);
+    // absent stays 0, which the next check refuses
     if (!header_u16(w, e, &f->segment, &found)) return false;
     if (f->segment < 1 || f->segment > SEGMENTS || !s->name[f->segment])
         return dicom_fail(w->path, TAG_ReferencedSegmentNumber, NULL,
@@ -178,10 +195,13 @@ static bool read_frame(const Seg *s, uint32_t shared, uint32_t item,
     if (!header_orthogonal(w->path, f->plane.orientation)) return false;
     e = of_frame(w, item, shared, TAG_PlanePositionSequence,
                  TAG_ImagePositionPatient);
-    if (!header_numbers(w, e, 3, f->plane.position_mm, &found)) return false;
+    if (!header_position(w, e, f->plane.position_mm, &found)) return false;
+    // older writers name only the image slice that the frame was drawn on
     return found || borrow_position(s, item, t, f);
 }
 
+// s->frame: one for each item of the per-frame groups, whose number must be
+// NumberOfFrames
 static bool read_frames(Seg *s, const MaskTarget *t, Arena *arena)
 {
     const Walk *w = s->w;
@@ -190,17 +210,20 @@ static bool read_frames(Seg *s, const MaskTarget *t, Arena *arena)
     const WalkElement *list =
         walk_find(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence);
     uint32_t common = shared ? walk_item(w, shared, 0) : WALK_ROOT;
-    s->frame = ARENA_NEW(arena, Frame, s->header.frames);
+    uint32_t first = list ? walk_item(w, list, 0) : WALK_ROOT;
+    int64_t items = 0;
+    for (uint32_t i = first; list && i < list->next; i = w->element[i].next)
+        items++;
+    // counted first: NumberOfFrames alone must not decide what is allocated
+    if (items != s->header.frames)
+        return dicom_fail(w->path, TAG_PerFrameFunctionalGroupsSequence, NULL,
+                          "enhanced multi-frame: per-frame position missing");
+    s->frame = ARENA_NEW(arena, Frame, items);
     if (!s->frame) return false;
-    int32_t n = 0;
-    uint32_t i = list ? walk_item(w, list, 0) : WALK_ROOT;
-    for (; list && i < list->next; i = w->element[i].next) {
-        if (n == s->header.frames) break;
-        if (!read_frame(s, common, i, t, &s->frame[n++])) return false;
-    }
-    if (n == s->header.frames && (!list || i >= list->next)) return true;
-    return dicom_fail(w->path, TAG_PerFrameFunctionalGroupsSequence, NULL,
-                      "enhanced multi-frame: per-frame position missing");
+    Frame *f = s->frame;
+    for (uint32_t i = first; i < list->next; i = w->element[i].next)
+        if (!read_frame(s, common, i, t, f++)) return false;
+    return true;
 }
 
 // slices of the image under all frames that are wanted?
@@ -208,6 +231,7 @@ static bool on_target(Seg *s, const MaskTarget *t)
 {
     for (int32_t i = 0; i < s->header.frames; i++) {
         Frame *f = &s->frame[i];
+        // the nearest slice, which then must agree in all corners
         f->slice = mask_nearest_slice(t, &f->plane);
         if (!mask_planes_agree(&t->slices[f->slice], &f->plane, t->edge_mm))
             return false;
@@ -215,6 +239,7 @@ static bool on_target(Seg *s, const MaskTarget *t)
     return true;
 }
 
+// order of two doubles, for qsort
 static int compare_doubles(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
@@ -235,10 +260,14 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
     double step = 0;
     for (int32_t i = 1; i < n; i++) {
         double gap = at[i] - at[i - 1];
+        // below that, two frames of one slice (of two segments, say)
         if (gap > 1e-3 && (step == 0 || gap < step)) step = gap;
     }
     if (step == 0) step = h->thickness_mm > 0 ? h->thickness_mm : 1;
+    // the smallest gap is the step: frames lie on some multiple of it
     double slices = rint((at[n - 1] - at[0]) / step) + 1;
+    // positions are below 1e9 mm and gaps above 1e-3, so this is finite; the
+    // bound keeps a grid of mostly empty slices from eating the memory
     if (slices > 1 << 20)
         return dicom_fail(s->w->path, TAG_ImagePositionPatient, NULL,
                           "frames %g mm apart over %g mm", step,
@@ -258,6 +287,8 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
         f->slice = (int32_t)rint(along / step);
         DicomHeader want = *h;
         for (int a = 0; a < 3; a++)
+            // where the frame should lie if the grid is right; spacing and
+            // direction are compared along with it
             want.position_mm[a] = g->affine[a][3] + f->slice * g->affine[a][2];
         if (!mask_planes_agree(&want, &f->plane, edge))
             return dicom_fail(s->w->path, TAG_ImagePositionPatient, NULL,
@@ -284,6 +315,7 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
             bool in = s->threshold ? bytes[at] >= s->threshold
                                    : bytes[at / 8] >> at % 8 & 1;
             if (!in) continue;
+            // the first pair that meets is named, all voxels are counted
             if (to[j] && to[j] != label && !clashes++) a = to[j], b = label;
             to[j] = label;
         }
@@ -299,6 +331,9 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
                       names[0], names[1], (long long)clashes);
 }
 
+// Two ways: frames that all lie on slices of the image are filled in directly;
+// else they are filled into a grid of their own and that is resampled, when the
+// caller allows it.
 bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
                const DicomMaskOptions *options, Volume *out, DicomNotes *notes)
 {
@@ -309,6 +344,8 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
     TRY(header_identity(w, &scratch, &s.header));
     TRY(header_image(w, &options->image, true, mask->folder, &s.header, notes));
     TRY(read_type(&s));
+    // each step relies on the ones before: sizes, then names, then frames that
+    // refer to them
     TRY(read_segments(&s, options, &scratch));
     TRY(frames_check(w, &s.header, mask->folder, notes));
     TRY(read_frames(&s, target, &scratch));
@@ -317,6 +354,7 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
         Grid g;
         TRY(own_grid(&s, &scratch, &g));
         TRY(mask_may_resample(mask, &g, target, options->resample_mask));
+        // `out` was made for the grid of the image
         volume_free(out);
         TRY(volume_new(out, (Dims){1, g.d, g.h, g.w, 1}, U8));
         memcpy(out->affine, g.affine, sizeof g.affine);

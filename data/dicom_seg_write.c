@@ -1,5 +1,10 @@
-/* Writing a mask as a DICOM segmentation object beside the series it was
- * drawn on: same patient, study, frame of reference and planes. */
+/* dicom_seg_write.c -- a mask as a DICOM segmentation object beside the
+ * series it was drawn on: same patient, study, frame of reference and planes.
+ *
+ * The file is described module by module as a list of elements, which DCMTK
+ * puts into the order of tags. Nothing in it depends on the clock or the
+ * machine: the same mask of the same series is the same file. It says
+ * AUTOMATIC and "research use only". */
 #include "dicom_elements.h"
 #include "dicom_file.h"
 #include "dicom_load.h"
@@ -9,6 +14,7 @@
 
 enum { SEGMENTS = 255 };
 
+// all that the parts of the file are written from
 typedef struct SegWriter {
     Elements list;
     const Volume *mask;
@@ -45,6 +51,8 @@ static const struct {
 
 // Who and which study, taken over as the source has it, byte for byte: its
 // character set comes along.
+// The list is what the patient and study modules want; nothing else of the
+// image travels along. false: the file cannot be read any more.
 static bool copy_source(SegWriter *s)
 {
     static const int tags[] = {
@@ -81,6 +89,7 @@ static bool copy_source(SegWriter *s)
         for (size_t k = 0; k < sizeof always / sizeof *always; k++)
             wanted = wanted || always[k] == tags[i];
         if (!wanted) continue;
+        // longer than any of these may be: left empty, not cut in the middle
         int n = e && e->length < 900 ? (int)e->length : 0;
         const char *p = e ? (const char *)f.walk.bytes + e->offset : "";
         while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
@@ -90,6 +99,8 @@ static bool copy_source(SegWriter *s)
     return ok;
 }
 
+// who made it, and which series it belongs to: the general modules of a
+// segmentation, and the list of all slices of the source
 static void put_document(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -113,10 +124,13 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ContentLabel, "SEGMENTATION");
     elements_put(l, TAG_ContentDescription, "by segengine, research use only");
     elements_put(l, TAG_ContentCreatorName, "segengine^segengine");
+    // a source without one still needs a common frame for image and mask
     if (!*s->slices->frame_uid) {
         snprintf(key, sizeof key, "frame|%s", s->source->series_uid);
         elements_put(l, TAG_FrameOfReferenceUID, "%s", uid_from(key, uid));
     }
+    // references of all slices, also of those without a voxel: it says which
+    // image the mask was drawn on
     elements_open(l, TAG_ReferencedSeriesSequence);
     elements_item(l);
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->source->series_uid);
@@ -132,6 +146,8 @@ static void put_document(SegWriter *s)
     elements_close(l);
 }
 
+// what the frames are indexed by, first the segment, then the position; viewers
+// sort frames by it
 static void put_dimensions(SegWriter *s)
 {
     static const struct {
@@ -156,12 +172,14 @@ static void put_dimensions(SegWriter *s)
     }
 }
 
+// one item for each name, numbered from 1
 static void put_segments(SegWriter *s)
 {
     Elements *l = &s->list;
     elements_put(l, TAG_SegmentationType, "BINARY");
     elements_open(l, TAG_SegmentSequence);
     for (int32_t i = 0; i < s->count; i++) {
+        // the last row has no name and takes what is left
         size_t c = 0;
         while (*codes[c].name && strcmp(codes[c].name, s->names[i])) c++;
         elements_item(l);
@@ -177,6 +195,7 @@ static void put_segments(SegWriter *s)
     }
 }
 
+// one bit a voxel, as binary segmentations are stored
 static void put_pixel_module(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -192,9 +211,12 @@ static void put_pixel_module(SegWriter *s)
     elements_put(l, TAG_LossyImageCompression, "00");
 }
 
+// what all frames have alike: direction and spacing. The thickness is the
+// distance of the slices, so that frames are read as a solid.
 static void put_shared(SegWriter *s)
 {
     Elements *l = &s->list;
+    // length of the third column of the affine
     double step = 0;
     for (int a = 0; a < 3; a++)
         step += s->grid->affine[a][2] * s->grid->affine[a][2];
@@ -215,6 +237,8 @@ static void put_shared(SegWriter *s)
     elements_close(l);
 }
 
+// one item a frame: the slice it was drawn on, its place in the order, its
+// position, its segment
 static void put_frames(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -259,6 +283,7 @@ static bool find_frames(SegWriter *s, const char *path)
 {
     const uint8_t *labels = s->mask->voxels.data;
     size_t plane = (size_t)s->grid->h * (size_t)s->grid->w;
+    // every slice of every segment; `there` marks (segment, slice)
     size_t most = (size_t)s->grid->d * (size_t)s->count;
     s->segment = ARENA_NEW(&s->list.arena, int32_t, most);
     s->slice = ARENA_NEW(&s->list.arena, int32_t, most);
@@ -279,6 +304,7 @@ static bool find_frames(SegWriter *s, const char *path)
                 s->segment[s->frames] = n + 1;
                 s->slice[s->frames++] = k;
             }
+        // slice 0, without a voxel set
         if (s->frames == before) s->segment[s->frames++] = n + 1;
     }
     return true;
@@ -289,11 +315,13 @@ static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
 {
     const uint8_t *labels = s->mask->voxels.data;
     size_t plane = (size_t)s->grid->h * (size_t)s->grid->w, bits;
+    // bits, not bytes: eight times as many
     if (!size_mul(plane, (size_t)s->frames, &bits)) return NULL;
     *bytes = (bits + 7) / 8;
     uint8_t *out = arena_alloc(&s->list.arena, *bytes);
     for (int32_t f = 0; out && f < s->frames; f++) {
         const uint8_t *from = labels + (size_t)s->slice[f] * plane;
+        // a frame begins at the bit where the one before ended
         size_t at = (size_t)f * plane;
         for (size_t i = 0; i < plane; i++, at++)
             if (from[i] == s->segment[f]) out[at / 8] |= (uint8_t)(1 << at % 8);
@@ -306,6 +334,7 @@ static void name_file(SegWriter *s)
 {
     const uint8_t *labels = s->mask->voxels.data;
     int64_t n = positions(s->mask->voxels.dim);
+    // FNV-1a over labels and names
     uint64_t h = 0xCBF29CE484222325u;
     for (int64_t i = 0; i < n; i++) h = (h ^ labels[i]) * 0x100000001B3u;
     for (int32_t i = 0; i < s->count; i++)
@@ -339,7 +368,9 @@ bool dicom_write_seg(const char *path, const Volume *mask,
                    .grid = &stack.grid};
     bool ok = false;
     TRY(load_stack(source, &loose, &scratch, &slices, &stack, NULL));
+    // `stack` and `slices` live until this function returns, as `s` does
     s.slices = slices;
+    // a volume without voxels: only its grid is compared
     Volume on = {
         .voxels = {.dim = {1, stack.grid.d, stack.grid.h, stack.grid.w, 1}}};
     memcpy(on.affine, stack.grid.affine, sizeof on.affine);

@@ -1,3 +1,6 @@
+/* dicom_series.c -- grouping by UIDs. Headers are sorted so that what belongs
+ * together is adjacent; every order ends in a comparison of paths, so that the
+ * result does not depend on how files were found. */
 #include "dicom_series.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +12,14 @@ const char *path_tail(const char *path)
     return slash ? slash + 1 : path;
 }
 
+// bytes of the path up to, and without, its last slash
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) : 0;
 }
 
+// order of the folders of two files; 0: the same one
 static int compare_folders(const char *a, const char *b)
 {
     size_t n = folder_length(a), m = folder_length(b);
@@ -22,6 +27,12 @@ static int compare_folders(const char *a, const char *b)
     return order ? order : (n > m) - (n < m);
 }
 
+bool path_same_folder(const char *a, const char *b)
+{
+    return !compare_folders(a, b);
+}
+
+// a segmentation may have one frame, so its class is asked first
 static DicomKind kind_of(const DicomHeader *h)
 {
     if (!strcmp(h->sop_class, CLASS_SEG)) return DICOM_SEG;
@@ -37,6 +48,7 @@ static int compare_series(const DicomHeader *a, const DicomHeader *b)
     return order ? order : (int)kind_of(a) - (int)kind_of(b);
 }
 
+// the three orders in which headers are sorted; for qsort
 static int by_instance(const void *x, const void *y)
 {
     const DicomHeader *a = x, *b = y;
@@ -58,6 +70,7 @@ static int by_folder(const void *x, const void *y)
     return order ? order : strcmp(a->path, b->path);
 }
 
+// order of the finished series, as dicom.h promises it
 static int compare_found(const void *x, const void *y)
 {
     const DicomSeries *a = x, *b = y;
@@ -79,12 +92,17 @@ static bool repeats(const DicomHeader *h, int32_t n)
     return false;
 }
 
+// *s from the n headers of one series, which are sorted by path. Texts are
+// those of its first file.
 static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
                        DicomSeries *s)
 {
     const char **paths = ARENA_NEW(arena, const char *, n);
     if (!paths) return false;
+    // the sum must not overflow; a series of so many frames is refused later by
+    // its extents
     int32_t frames = 0;
+    // the deepest folder above all files starts as that of the first
     size_t common = folder_length(h->path);
     for (int32_t i = 0; i < n; i++) {
         paths[i] = h[i].path;
@@ -95,6 +113,7 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
             do common--;
             while (common && h->path[common] != '/');
     }
+    // no slash in common: the root, or the working folder
     const char *folder = common
                              ? arena_printf(arena, "%.*s", (int)common, h->path)
                              : arena_strdup(arena, *h->path == '/' ? "/" : ".");
@@ -116,8 +135,11 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
     return folder != NULL;
 }
 
+// Series by series: sort by instance to see whether one object lies in two
+// folders; if so the series is split by folder, else it is one.
 bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
 {
+    // at most one series a file
     DicomSeries *found = ARENA_NEW(arena, DicomSeries, n);
     if (!found) return false;
     int32_t count = 0;
@@ -125,6 +147,8 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
     for (int32_t i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && !compare_series(&h[i], &h[end])) end++;
+        // split: a mask that was saved with the UIDs of its image lies in a
+        // folder of its own and must not be mixed with it
         bool split = repeats(h + i, end - i);
         qsort(h + i, (size_t)(end - i), sizeof *h, split ? by_folder : by_path);
         for (int32_t a = i, b; a < end; a = b) {
@@ -154,6 +178,7 @@ static void list_series(const DicomIndex *index, char *text, size_t room)
         snprintf(text + used, room - used, ", ...");
 }
 
+// the three ways to mean a series, in the order in which they are tried
 static bool matches(const DicomSeries *s, const char *series, int way)
 {
     if (way == 0) return !strcmp(s->series_uid, series);
@@ -167,6 +192,7 @@ const DicomSeries *dicom_select(const DicomIndex *index, const char *series)
     list_series(index, list, sizeof list);
     if (!series) {
         if (index->count == 1) return index->series;
+        // series are sorted by patient, so changes of the name can be counted
         int patients = 1;
         for (int32_t i = 1; i < index->count; i++)
             patients += strcmp(index->series[i].patient_id,
@@ -179,6 +205,7 @@ const DicomSeries *dicom_select(const DicomIndex *index, const char *series)
                        "%d series in folder: %s", index->count, list);
         return NULL;
     }
+    // a UID that matches ends the search, even if a folder has that name too
     for (int way = 0; way < 3; way++) {
         const DicomSeries *hit = NULL;
         int hits = 0;

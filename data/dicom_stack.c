@@ -1,3 +1,7 @@
+/* dicom_stack.c -- are these slices one even stack, and what is its affine?
+ * Each check assumes what those before it have shown: alike, then no two at
+ * one place, then evenly spaced, then on one line. A gap is never closed and a
+ * slice never dropped: either would move every slice behind it. */
 #include "dicom_stack.h"
 #include "dicom_series.h"
 #include <math.h>
@@ -23,11 +27,13 @@ double stack_project(const double normal[3], const double p[3])
     return normal[0] * p[0] + normal[1] * p[1] + normal[2] * p[2];
 }
 
+// the last part of the path: messages name the folder before it
 static const char *name(const DicomHeader *h)
 {
     return path_tail(h->path);
 }
 
+// two directions that differ by rounding only
 static bool same_orientation(const double a[6], const double b[6])
 {
     for (int i = 0; i < 6; i++)
@@ -42,12 +48,15 @@ static bool check_orientations(const char *where, const DicomHeader *h,
     char list[1024] = "";
     size_t used = 0;
     int32_t kinds = 0;
+    // one file for each direction met so far
     const DicomHeader *first[NAMED];
     for (int32_t i = 0; i < n; i++) {
         int32_t k = 0;
         while (k < kinds && k < NAMED &&
                !same_orientation(first[k]->orientation, h[i].orientation))
             k++;
+        // known, or beyond the number that is named: the message then says that
+        // many
         if (k < kinds || k == NAMED) continue;
         first[kinds++] = &h[i];
         int wrote = snprintf(list + used, sizeof list - used, "%s%s",
@@ -104,6 +113,7 @@ typedef struct Placed {
     DicomHeader header;
 } Placed;
 
+// order along the normal, then by name so that equal places do not swap
 static int compare_placed(const void *x, const void *y)
 {
     const Placed *a = x, *b = y;
@@ -111,6 +121,7 @@ static int compare_placed(const void *x, const void *y)
     return order ? order : strcmp(a->header.path, b->header.path);
 }
 
+// order of two doubles, for qsort
 static int compare_doubles(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
@@ -118,8 +129,12 @@ static int compare_doubles(const void *x, const void *y)
 }
 
 // rows 55 and 65: more than one slice at a position
+// Runs of equal position: runs of the same length all along are a series in
+// time (row 65), anything else is a slice that was stored twice (row 55).
 static bool check_repeated(const char *where, const Placed *p, int32_t n)
 {
+    // twin: place of the first repetition; times: length of the first run;
+    // even: all runs are of that length
     int32_t twin = 0, times = 1, run = 1;
     bool even = true;
     for (int32_t i = 1; i <= n; i++) {
@@ -128,6 +143,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
             if (!twin) twin = i;
             continue;
         }
+        // a run that ends at its own length began at 0
         if (i == run) times = run;
         even = even && run == times;
         run = 1;
@@ -149,9 +165,13 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
     for (int32_t i = 0; i + 1 < n; i++)
         gaps[i] = p[i + 1].along_mm - p[i].along_mm;
     qsort(gaps, (size_t)n - 1, sizeof *gaps, compare_doubles);
+    // the upper of two middle ones: with two gaps, of which one is doubled, the
+    // stack is called uneven rather than short of a slice
     *median = gaps[(n - 1) / 2];
     for (int32_t i = 0; i + 1 < n; i++) {
         double gap = p[i + 1].along_mm - p[i].along_mm;
+        // one and a half steps cannot be unevenness of the scanner; the
+        // neighbours are named in the order of space, so p is not sorted by gap
         if (gap > 1.5 * *median)
             return dicom_fail(where, TAG_ImagePositionPatient, NULL,
                               "slice missing between %s and %s: gap %g mm, "
@@ -159,6 +179,7 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
                               name(&p[i].header), name(&p[i + 1].header), gap,
                               *median);
     }
+    // `gaps` is sorted now: its ends are the extremes
     if (gaps[n - 2] - gaps[0] > SPACING_SLACK * *median)
         return dicom_fail(where, TAG_ImagePositionPatient, NULL,
                           "spacing varies %g to %g mm (> 1 %%)", gaps[0],
@@ -167,10 +188,14 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
 }
 
 // row 62, and slices that do not lie on one line at all
+// The step is taken from the two ends, over which the rounding of positions
+// matters least. Its angle to the normal is the tilt of the gantry.
 static bool check_line(const char *where, const Placed *p, int32_t n,
                        const double normal[3], const DicomOptions *o,
                        DicomStack *out)
 {
+    // the affine's third column is the step as it is, tilt included: dicom_load
+    // straightens afterwards
     double step[3], edge = p->header.spacing_mm[0], along = 0, whole = 0;
     if (p->header.spacing_mm[1] < edge) edge = p->header.spacing_mm[1];
     for (int a = 0; a < 3; a++) {
@@ -183,8 +208,10 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
     for (int32_t i = 1; i + 1 < n; i++) {
         double shift = 0, off[3], back = 0;
         for (int a = 0; a < 3; a++) {
+            // from where slice i should be to where it is
             off[a] = p[i].header.position_mm[a] - p->header.position_mm[a] -
                      i * step[a];
+            // the part along the normal has been judged by check_gaps
             back += off[a] * normal[a];
         }
         for (int a = 0; a < 3; a++)
@@ -195,6 +222,7 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
                               "(> 10 %% of a voxel)",
                               name(&p[i].header), sqrt(shift));
     }
+    // squared length of the step within the plane, by Pythagoras
     double side = whole - along * along;
     out->tilt_deg = atan2(sqrt(side > 0 ? side : 0), along) * 57.29577951308232;
     if (out->tilt_deg > TILT_DEG && !(o && o->resample_tilt))
@@ -210,6 +238,7 @@ static bool numbered_in_order(const DicomHeader *h, int32_t n)
     bool up = true, down = true;
     for (int32_t i = 1; i < n; i++) {
         if (!h[i].has_instance || !h[i - 1].has_instance) return true;
+        // equal numbers are neither
         up = up && h[i].instance > h[i - 1].instance;
         down = down && h[i].instance < h[i - 1].instance;
     }
@@ -226,9 +255,11 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     if (n == 1 && options && options->want_3d)
         return dicom_fail(where, 0, NULL, "one slice, recipe wants 3-D");
     double normal[3], spacing = 0;
+    // all slices share it up to SAME_COSINE: that of the first stands for all
     stack_normal(h->orientation, normal);
     Arena scratch = {0};
     bool ok = false;
+    // headers travel with their key; a few hundred bytes each
     Placed *p = ARENA_NEW(&scratch, Placed, n);
     double *gaps = ARENA_NEW(&scratch, double, n);
     TRY(p && gaps);

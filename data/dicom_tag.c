@@ -1,3 +1,5 @@
+/* dicom_tag.c -- the tables of dicom_tag.h, and the one form of all reasons
+ * and notes. Nothing here opens or parses a file. */
 #include "dicom_tag.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@ static const DicomTag tags[] = {
 #undef X
 };
 
+// the table is in the order of numbers: halving finds the first not less
 const DicomTag *dicom_tag(uint32_t tag)
 {
     size_t lo = 0, hi = sizeof tags / sizeof *tags;
@@ -25,8 +28,10 @@ const DicomTag *dicom_tag(uint32_t tag)
     return found ? &tags[lo] : NULL;
 }
 
+// two letters each, in alphabetical order
 bool dicom_vr_known(uint16_t vr)
 {
+    // every VR of the standard, two letters each
     static const char all[] = "AEASATCSDADSDTFDFLISLOLTOBODOFOLOVOWPNSHSLSQSSST"
                               "SVTMUCUIULUNURUSUTUV";
     for (const char *p = all; *p; p += 2)
@@ -36,13 +41,17 @@ bool dicom_vr_known(uint16_t vr)
 
 bool dicom_vr_long(uint16_t vr)
 {
+    // those with two reserved bytes and a length of 32 bits
     static const char all[] = "OBODOFOLOVOWSQSVUCUNURUTUV";
     for (const char *p = all; *p; p += 2)
         if (VR(p[0], p[1]) == vr) return true;
     return false;
 }
 
+// the standard numbers its JPEG syntaxes below this root
 #define JPEG "1.2.840.10008.1.2.4."
+// The first rows are those of DicomSyntax, which dicom_syntax_uid relies on.
+// Not supported: found, named and refused.
 static const DicomTransfer transfers[] = {
     {.uid = "1.2.840.10008.1.2.1",
      .name = "explicit little endian",
@@ -59,29 +68,27 @@ static const DicomTransfer transfers[] = {
      .name = "deflated",
      .deflated = true,
      .supported = true},
-#define ENCAPSULATED(id, text, can, loses) \
-    {.uid = id,                            \
-     .name = text,                         \
-     .encapsulated = true,                 \
-     .supported = can,                     \
-     .lossy = loses},
-    ENCAPSULATED("1.2.840.10008.1.2.5", "RLE", true,
-                 false) ENCAPSULATED(JPEG "70", "JPEG lossless", true, false)
-        ENCAPSULATED(JPEG "80", "JPEG-LS lossless", true, false) ENCAPSULATED(
-            JPEG "57", "JPEG lossless (process 14)", true,
-            false) ENCAPSULATED(JPEG "50", "JPEG baseline", true, true)
-            ENCAPSULATED(JPEG "51", "JPEG extended", true, true) ENCAPSULATED(
-                JPEG "81", "JPEG-LS near lossless", true,
-                true) ENCAPSULATED(JPEG "90", "JPEG 2000 lossless", false,
-                                   false)
-                ENCAPSULATED(JPEG "91", "JPEG 2000", false, true) ENCAPSULATED(
-                    JPEG "92", "JPEG 2000 part 2 lossless", false,
-                    false) ENCAPSULATED(JPEG "93", "JPEG 2000 part 2", false,
-                                        true) ENCAPSULATED(JPEG "100", "MPEG-2",
-                                                           false, true)
-                    ENCAPSULATED(JPEG "102", "MPEG-4", false, true)
-                        ENCAPSULATED(JPEG "201", "HTJ2K lossless", false, false)
-                            ENCAPSULATED(JPEG "203", "HTJ2K", false, true)
+// UID, name, supported, lossy
+#define ENCAPSULATED(id, text, can, loses)                               \
+    {                                                                    \
+        .uid = id, .name = text, .encapsulated = true, .supported = can, \
+        .lossy = loses                                                   \
+    }
+    ENCAPSULATED("1.2.840.10008.1.2.5", "RLE", true, false),
+    ENCAPSULATED(JPEG "70", "JPEG lossless", true, false),
+    ENCAPSULATED(JPEG "80", "JPEG-LS lossless", true, false),
+    ENCAPSULATED(JPEG "57", "JPEG lossless (process 14)", true, false),
+    ENCAPSULATED(JPEG "50", "JPEG baseline", true, true),
+    ENCAPSULATED(JPEG "51", "JPEG extended", true, true),
+    ENCAPSULATED(JPEG "81", "JPEG-LS near lossless", true, true),
+    ENCAPSULATED(JPEG "90", "JPEG 2000 lossless", false, false),
+    ENCAPSULATED(JPEG "91", "JPEG 2000", false, true),
+    ENCAPSULATED(JPEG "92", "JPEG 2000 part 2 lossless", false, false),
+    ENCAPSULATED(JPEG "93", "JPEG 2000 part 2", false, true),
+    ENCAPSULATED(JPEG "100", "MPEG-2", false, true),
+    ENCAPSULATED(JPEG "102", "MPEG-4", false, true),
+    ENCAPSULATED(JPEG "201", "HTJ2K lossless", false, false),
+    ENCAPSULATED(JPEG "203", "HTJ2K", false, true),
 #undef ENCAPSULATED
 };
 
@@ -98,6 +105,7 @@ const char *dicom_syntax_uid(DicomSyntax syntax)
     return transfers[syntax].uid;
 }
 
+// what a user may have put among images, by the name of the standard
 const char *dicom_class_name(const char *uid)
 {
     static const char *const names[][2] = {
@@ -126,9 +134,12 @@ const char *dicom_class_name(const char *uid)
 }
 
 // "PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX" into line
+// A cut of either part keeps the line whole: the room is ERR_MAX, of which the
+// text gets half
 static void compose(char line[ERR_MAX], const char *path, uint32_t tag,
                     const char *fix, const char *fmt, va_list ap)
 {
+    // where: the tag as people look it up, and its name when we know it
     char text[ERR_MAX / 2], where[96] = "";
     vsnprintf(text, sizeof text, fmt, ap);
     if (tag) {
@@ -161,12 +172,15 @@ bool dicom_note(DicomNotes *notes, bool warning, const char *path, uint32_t tag,
     va_start(ap, fmt);
     compose(line, path, tag, NULL, fmt, ap);
     va_end(ap);
+    // a series of 300 slices says the same thing once
     for (const DicomNote *n = notes->first; n; n = n->next)
         if (!strcmp(n->text, line)) return true;
+    // text and note live as long as `notes`
     DicomNote *n = ARENA_NEW(&notes->arena, DicomNote, 1);
     char *text = arena_strdup(&notes->arena, line);
     if (!n || !text) return false;
     *n = (DicomNote){.warning = warning, .text = text};
+    // in the order in which they came
     if (notes->last)
         notes->last->next = n;
     else

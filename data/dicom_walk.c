@@ -1,9 +1,18 @@
+/* dicom_walk.c -- one pass over the bytes of a file, level by level.
+ * walk_level reads elements, walk_items the items of a sequence; they call
+ * each other and are bounded by WALK_DEPTH. Every length is compared with the
+ * end of what contains it before it is used, always as "left = end - at;
+ * length > left", which cannot overflow. "Row N" is a row of the table of
+ * defects, whose texts are tested word for word. */
 #include "dicom_walk.h"
+#include "gzip.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+// the 128 bytes before the mark mean nothing; a delimiter is a tag and a length
+// of 0; a length of all ones is "until the delimiter"
 enum { PREAMBLE = 128, UNDEFINED_BYTES = 8 };
 static const uint32_t UNDEFINED = 0xFFFFFFFFu;
 
@@ -43,6 +52,7 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
     if (have < 8) return false;
     // an old file starts at once with group 0002 or 0008, explicit VR with a
     // known VR, or implicit VR with a length that is small and even
+    // element number <= 0x18: the first ones of group 0008
     uint16_t group = walk_u16(bytes, false), element = walk_u16(bytes + 2, 0);
     if ((group != 0x0002 && group != 0x0008) || element > 0x0018) return false;
     if (dicom_vr_known(VR(bytes[4], bytes[5]))) return true;
@@ -51,6 +61,8 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
 }
 
 // n bytes at the cursor can be read; else `more`, or row 3
+// Callers test `more` to tell the two apart: row 3 is damage, `more` only means
+// that a longer prefix of the file must be read.
 static bool need(Cursor *c, size_t n, size_t end)
 {
     if (end - c->at < n)
@@ -64,6 +76,8 @@ static bool need(Cursor *c, size_t n, size_t end)
     return true;
 }
 
+// A new element at the cursor; NULL with a reason. It may move the whole list:
+// pointers into it are void afterwards, so callers keep the index.
 static WalkElement *push(Cursor *c, uint32_t tag, int depth)
 {
     Walk *w = c->w;
@@ -88,6 +102,9 @@ typedef struct Layout {
     bool implicit, big;
 } Layout;
 
+// The length field behind the tag, and the VR: of the file, or of our table
+// where the layout is implicit. The cursor ends on the value. Items and
+// delimiters have no VR in any layout.
 static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
                         uint32_t *length)
 {
@@ -131,6 +148,7 @@ static bool check_vr(const Cursor *c, const WalkElement *e)
                       t->vr & 0xFF);
 }
 
+// order of two tags, for qsort
 static int compare_tags(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -215,6 +233,8 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
 }
 
 // the contents of one element whose header has been read
+// An encapsulated PixelData is walked like a sequence whose items are
+// fragments: bytes that are not looked into.
 static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
                        size_t end)
 {
@@ -239,6 +259,8 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
             return true;
         }
     }
+    // Undefined length is for sequences and fragments. In an implicit file a
+    // tag that is not in our table has no VR: it is taken for a sequence.
     bool sequence = e->vr == VR('S', 'Q') || (e->undefined && !pixels);
     if (!sequence && !e->undefined) {
         e->length = length;
@@ -249,6 +271,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
         return dicom_fail(path, e->tag, NULL,
                           "undefined length in a value of type %c%c",
                           e->vr >> 8, e->vr & 0xFF);
+    // two levels of depth a sequence: the item and what is in it
     if (sequence && e->depth / 2 + 1 > WALK_DEPTH)
         return dicom_fail(path, e->tag, NULL, "sequences nested deeper than %d",
                           WALK_DEPTH);
@@ -256,6 +279,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
     if (unknown) how = (Layout){.implicit = true};
     bool open = e->undefined;
     e->implicit = how.implicit;
+    // an open sequence ends by its delimiter, inside what contains it
     size_t stop = open ? end : c->at + length;
     if (!walk_items(c, how, e->depth + 1, stop, open, pixels)) return false;
     e = &c->w->element[self];
@@ -356,18 +380,22 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
 }
 
 // rows 21 and 22: the data set behind the meta group, inflated in bounds
+// The output doubles as it fills, so that a bomb costs at most twice the limit.
+// The compressed bytes stay with the caller; w->inflated is ours and is freed
+// by walk_free also after a failure.
 static bool inflate_rest(Cursor *c)
 {
     Walk *w = c->w;
     const char *path = c->in->path;
     size_t limit = c->limits.inflated_bytes, room = 1 << 16, used = 0;
-    z_stream z = {0};
+    z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
         return fail("no memory to inflate %s", path);
     const uint8_t *from = w->bytes + c->at;
     size_t left = w->size - c->at;
     int code = Z_OK;
     bool ok = false;
+    // each turn gives zlib more input, more room, or both
     while (code != Z_STREAM_END) {
         if (!z.avail_in && left) {
             z.next_in = (Bytef *)(uintptr_t)from;
@@ -387,6 +415,11 @@ static bool inflate_rest(Cursor *c)
         used += chunk - z.avail_out;
         if (used > limit) {
             dicom_fail(path, 0, NULL, "deflated data grows beyond %zu", limit);
+            goto done;
+        }
+        // zlib asks for its window only now
+        if (code == Z_MEM_ERROR) {
+            fail("no memory to inflate %s", path);
             goto done;
         }
         if (code != Z_OK && code != Z_STREAM_END) {
@@ -415,6 +448,7 @@ static bool read_syntax(Cursor *c)
         c->more = true;
         return false;
     }
+    // a longer UID is cut, and then known to nobody
     size_t n = e->length < sizeof w->syntax ? e->length : sizeof w->syntax - 1;
     memcpy(w->syntax, w->bytes + e->offset, n);
     while (n && (!w->syntax[n - 1] || w->syntax[n - 1] == ' ')) n--;
@@ -438,6 +472,8 @@ static bool assume_syntax(Cursor *c)
     return true;
 }
 
+// The whole file: meta group, then the data set in the layout that the meta
+// group names. false: a reason, or c->more.
 static bool walk_all(Cursor *c, bool marked)
 {
     Walk *w = c->w;
@@ -448,6 +484,7 @@ static bool walk_all(Cursor *c, bool marked)
     if (walk_u16(w->bytes + c->at, false) == 0x0002 &&
         !walk_level(c, (Layout){0}, 0, c->size, false))
         return false;
+    // from here on the layout of the data set
     c->explicit_le_meta = false;
     if (!read_syntax(c) || !assume_syntax(c)) return false;
     // offsets of the meta group mean nothing in an inflated data set
@@ -459,6 +496,7 @@ static bool walk_all(Cursor *c, bool marked)
         }
         if (!inflate_rest(c)) return false;
     }
+    // Implicit and big endian are known by UID; what is left are compressions.
     // an unknown syntax is compressed pixels in an explicit data set
     w->implicit = w->transfer && w->transfer->implicit;
     w->big_endian = w->transfer && w->transfer->big_endian;
@@ -478,6 +516,7 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
     CHECK(in->have <= in->size && (in->header_only || in->have == in->size));
     Cursor c = {.w = w, .in = in, .size = in->size};
     if (in->limits) c.limits = *in->limits;
+    // limits that the caller leaves at 0
     // a segmentation of many frames has many elements, but larger pixels
     if (!c.limits.elements)
         c.limits.elements =
@@ -504,6 +543,7 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
     return c.more ? WALK_MORE : WALK_DAMAGED;
 }
 
+// Steps from sibling to sibling by `next`, which skips what lies inside.
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag)
 {
     uint32_t i = 0, end = w->count;
@@ -513,6 +553,7 @@ const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag)
     return NULL;
 }
 
+// An element is part of one array, so its address tells its index.
 uint32_t walk_item(const Walk *w, const WalkElement *sequence, uint32_t index)
 {
     uint32_t i = (uint32_t)(sequence - w->element) + 1;

@@ -1,5 +1,10 @@
-/* Writing a series of single-frame images: the phantom's patients, and the
- * files that tests damage. */
+/* dicom_write.c -- writing a series of single-frame images: the phantom's
+ * patients, and the files that tests damage.
+ *
+ * Not a general writer: it puts down what a reader of MR and CT may rely on,
+ * in any of the transfer syntaxes of DicomSyntax, with slopes, signs and
+ * photometric senses as asked for. UIDs follow from names and the seed, so
+ * that a mask can refer to an image that is written later. */
 #include "dicom_elements.h"
 #include "dicom_stack.h"
 #include "rng.h"
@@ -23,6 +28,7 @@ static void instance_uid(const DicomWrite *how, const char *series, int slice,
     uid_from(key, uid);
 }
 
+// a UID of the patient (study, frame) or of the series, by `kind`
 static void common_uid(const DicomWrite *how, const char *kind,
                        const char *series, char uid[UID_TEXT])
 {
@@ -37,6 +43,7 @@ static bool is_ct(const DicomWrite *how)
     return how->modality && !strcmp(how->modality, "CT");
 }
 
+// patient, study, series and instance: who and what, not how
 static void put_identity(Elements *l, const DicomWrite *how, int slice)
 {
     char uid[UID_TEXT];
@@ -48,6 +55,8 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
     elements_put(l, TAG_SOPClassUID, "%s", sop_class);
     instance_uid(how, how->description, slice, uid);
     elements_put(l, TAG_SOPInstanceUID, "%s", uid);
+    // no clock: equal arguments give equal bytes. What the standard wants
+    // present but does not know is written empty.
     elements_put(l, TAG_StudyDate, "%s", "");
     elements_put(l, TAG_StudyTime, "%s", "");
     elements_put(l, TAG_AccessionNumber, "%s", "");
@@ -101,10 +110,12 @@ static void put_acquisition(Elements *l, const DicomWrite *how)
     elements_put(l, TAG_Laterality, "%s", "");
 }
 
+// where the slice lies and how its pixels are stored
 static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
                       int slice, int instance, const CodecPixels *form)
 {
     double mm[3], position[3], orientation[6], spacing[2];
+    // PixelSpacing is between rows first, then between columns: h, then w
     volume_spacing_mm(v, mm);
     volume_world(v, 0, 0, slice, position);
     for (int a = 0; a < 3; a++) {
@@ -135,6 +146,7 @@ static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
     }
 }
 
+// voxel i of any type that check_arguments lets pass
 static double voxel(const Volume *v, int64_t i)
 {
     if (v->voxels.type == U8) return ((const uint8_t *)v->voxels.data)[i];
@@ -147,12 +159,14 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
                         const CodecPixels *form, const char *path, uint8_t *out)
 {
     int64_t plane = (int64_t)form->rows * form->cols;
+    // low .. high is what the bits hold; low + high turns the range round
     int32_t range = 1 << form->stored;
     int32_t low = form->is_signed ? -range / 2 : 0, high = low + range - 1;
     double slope = how->slope != 0 ? how->slope : 1;
     double intercept = how->slope != 0 || is_ct(how) ? how->intercept : 0;
     for (int64_t i = 0; i < plane; i++) {
         double value = voxel(v, slice * plane + i);
+        // half up, so that .5 rounds alike on either side of 0
         double stored = floor((value - intercept) / slope + 0.5);
         // written so that NaN is refused too
         if (!(stored >= low && stored <= high))
@@ -162,6 +176,7 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
                              form->is_signed ? "signed" : "unsigned");
         int32_t s = (int32_t)stored;
         if (how->monochrome1) s = low + high - s;
+        // a negative number as its low bits
         uint32_t bits = (uint32_t)s & (uint32_t)(range - 1);
         if (form->allocated == 8) {
             out[i] = (uint8_t)bits;
@@ -184,11 +199,13 @@ static void draw_order(const DicomWrite *how, int draw, uint32_t n,
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     if (!how->shuffle || n < 2) return;
     rng_permutation(&r, n, order);
+    // a shuffle that changes nothing would test nothing
     bool same = true;
     for (uint32_t i = 0; i < n; i++) same = same && order[i] == i;
     for (uint32_t i = 0; same && i < n; i++) order[i] = (i + 1) % n;
 }
 
+// what the caller may have wrong is a reason, what it must not a CHECK
 static bool check_arguments(const char *folder, const Volume *v,
                             const DicomWrite *how, CodecPixels *form)
 {
@@ -218,6 +235,7 @@ static bool check_arguments(const char *folder, const Volume *v,
     return true;
 }
 
+// one list of elements is used over and over: freed after each file
 bool dicom_write_series(const char *folder, const Volume *v,
                         const DicomWrite *how)
 {
@@ -225,6 +243,8 @@ bool dicom_write_series(const char *folder, const Volume *v,
     CodecPixels form;
     if (!check_arguments(folder, v, how, &form)) return false;
     struct stat st;
+    // a folder that is there is written into: files of the same names are
+    // replaced
     if (mkdir(folder, 0777) &&
         (errno != EEXIST || stat(folder, &st) || !S_ISDIR(st.st_mode)))
         return fail("%s: cannot make folder: %s", folder, strerror(errno));
@@ -234,6 +254,8 @@ bool dicom_write_series(const char *folder, const Volume *v,
     Elements list = {0};
     bool ok = false;
     uint32_t *names = ARENA_NEW(&scratch, uint32_t, n);
+    // file names and instance numbers in two different orders, as real archives
+    // have them
     uint32_t *numbers = ARENA_NEW(&scratch, uint32_t, n);
     uint8_t *pixels = arena_alloc(&scratch, bytes);
     TRY(names && numbers && pixels);

@@ -1,4 +1,9 @@
-/* gzip.c -- zlib behind two bounded functions; its memory is ours. */
+/* gzip.c -- zlib behind two bounded functions; its memory is ours.
+ *
+ * zlib counts input and output in 32 bits, so both are handed over in pieces.
+ * Several members in a row are how bgzip and pigz write; they are read as one
+ * stream. What is asked for decides how much is inflated, so the caller's
+ * limit is the only one needed. */
 #include "gzip.h"
 #include <limits.h>
 #include <string.h>
@@ -14,19 +19,21 @@ struct Gunzip {
     bool ended;  /* the last member is complete         */
 };
 
-static void *zlib_alloc(void *unused, uInt items, uInt size)
+/* items * size may overflow 32 bits on foreign request: checked */
+void *gzip_alloc(void *unused, unsigned items, unsigned size)
 {
     size_t bytes;
     (void)unused;
     return size_mul(items, size, &bytes) ? mem_alloc(bytes) : NULL;
 }
 
-static void zlib_free(void *unused, void *p)
+void gzip_free(void *unused, void *p)
 {
     (void)unused;
     mem_free(p);
 }
 
+/* the two magic bytes of RFC 1952 */
 bool gzip_is(const void *bytes, size_t count)
 {
     return count >= 2 && !memcmp(bytes, "\x1f\x8b", 2);
@@ -37,8 +44,8 @@ bool gunzip_open(const void *bytes, size_t count, Gunzip **out)
     *out = NULL;
     Gunzip *g = mem_alloc(sizeof *g);
     if (!g) return false;
-    g->z.zalloc = zlib_alloc;
-    g->z.zfree = zlib_free;
+    g->z.zalloc = gzip_alloc;
+    g->z.zfree = gzip_free;
     // zlib only reads through next_in, whatever its type says
     g->z.next_in = (void *)bytes;
     g->size = g->left = count;
@@ -78,6 +85,8 @@ static bool member_end(Gunzip *g)
     return true;
 }
 
+/* Z_BUF_ERROR means that zlib could do nothing more with what it has: the
+ * input is at its end before the stream is. */
 bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got)
 {
     *got = 0;
@@ -124,10 +133,12 @@ static bool deflate_piece(z_stream *z, const uint8_t *p, size_t bytes,
     return r == (last ? Z_STREAM_END : Z_OK);
 }
 
+/* Two pieces, because a header and voxels lie in different places and a copy
+ * of the voxels would double the memory. */
 bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes, uint8_t **out, size_t *bytes)
 {
-    z_stream z = {.zalloc = zlib_alloc, .zfree = zlib_free};
+    z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     bool ok = false;
     size_t room;
     *out = NULL;

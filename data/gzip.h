@@ -23,6 +23,10 @@ bool gunzip_open(const void *bytes, size_t count, Gunzip **g);
 bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got);
 void gunzip_close(Gunzip *g); /* NULL is fine */
 
+/* zalloc and zfree of a z_stream: zlib's memory is counted like all other. */
+void *gzip_alloc(void *unused, unsigned items, unsigned size);
+void gzip_free(void *unused, void *p);
+
 /* One gzip member of two pieces in a row; *out by mem_free. */
 bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes, uint8_t **out, size_t *bytes);

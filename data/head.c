@@ -41,8 +41,10 @@ static float noise(const Head *h, const float p[3], float mm, float place)
         float x = p[a] / mm + 1024 + place * (float)(a + 1);
         at[a] = (int)x;
         t[a] = x - (float)at[a];
+        // without a kink where two cells meet
         t[a] = t[a] * t[a] * (3 - 2 * t[a]);
     }
+    // bilinear in two planes of the lattice, then between them
     float v[2];
     for (int k = 0; k < 2; k++) {
         const float(*plane)[HEAD_LATTICE] =
@@ -79,6 +81,7 @@ static float tube(const float p[3], const Knot *k, int count, float scale)
         float d[3] = {k[i + 1].x - k[i].x, k[i + 1].y - k[i].y,
                       k[i + 1].z - k[i].z};
         float e[3] = {p[0] - k[i].x, p[1] - k[i].y, p[2] - k[i].z};
+        // the nearest place on the piece, 0 .. 1
         float t = clamp01((e[0] * d[0] + e[1] * d[1] + e[2] * d[2]) /
                           (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]));
         for (int a = 0; a < 3; a++) e[a] -= t * d[a];
@@ -90,17 +93,22 @@ static float tube(const float p[3], const Knot *k, int count, float scale)
 
 /* -- drawing the numbers -------------------------------------------------- */
 
+// the next draw of a sequence, in [lo, hi)
 static float range(Rng *r, uint32_t *next, float lo, float hi)
 {
     return rng_range(r, (*next)++, lo, hi);
 }
 
+// Rotation by yaw, roll and nod, and size, in one matrix; then what the skull
+// measures.
 static void draw_pose(Head *h, Rng *r)
 {
     uint32_t n = 0;
+    // heads in a scanner lie nearly straight
     const float turn = 0.14f; // radians
     float yaw = range(r, &n, -turn, turn), roll = range(r, &n, -0.1f, 0.1f);
     float nod = range(r, &n, -turn, turn), size = range(r, &n, 0.93f, 1.06f);
+    // three turns multiplied out
     float cy = cosf(yaw), sy = sinf(yaw), cr = cosf(roll), sr = sinf(roll);
     float cn = cosf(nod), sn = sinf(nod);
     const float m[3][3] = {
@@ -123,6 +131,7 @@ static void draw_lesion(Head *h, Rng *r)
 {
     const float pi = 3.14159265f;
     uint32_t n = 0;
+    // left or right with equal chance
     float side = range(r, &n, -1, 1) < 0 ? -1 : 1;
     float angle = range(r, &n, 0.22f * pi, 0.8f * pi);
     float out = range(r, &n, 0.42f, 0.64f);
@@ -160,6 +169,8 @@ static void draw_bright(Head *h, Rng *r)
                 palette[t][c] + range(r, &n, -palette[t][2], palette[t][2]);
 }
 
+// Every part has its own `op`, so that a change of one leaves the draws of the
+// others alone. The lattice is uniform; smoothness comes from interpolation.
 void head_draw(Head *h, uint64_t seed, uint32_t number, bool tumour)
 {
     Rng r = {.seed = seed, .stream = RNG_PHANTOM, .sample = number};
@@ -188,7 +199,9 @@ void head_draw(Head *h, uint64_t seed, uint32_t number, bool tumour)
 // depth below the scalp; further down the head narrows more slowly
 static float skull_depth(const Head *h, const float p[3])
 {
+    // the ellipsoid is longer below: face and neck
     float low = p[2] < 0 ? 1.7f : 1;
+    // no skull is an ellipsoid
     float wobble = 2 * noise(h, p, 45, 0.3f);
     return ellipsoid(p, 0, 0, 0, h->skull[0], h->skull[1], low * h->skull[2]) +
            wobble;
@@ -235,6 +248,8 @@ static float cleft_depth(const Head *h, const float p[3], float depth)
     return depth;
 }
 
+// Folds are where smooth noise crosses zero: a cleft of fluid there, a ribbon
+// of grey matter around it and along the surface.
 static Tissue cortex(const Head *h, const float p[3], float depth)
 {
     const float ribbon = 3.4f; // thickness of the cortex
@@ -252,6 +267,7 @@ static Tissue cortex(const Head *h, const float p[3], float depth)
 
 /* -- inside --------------------------------------------------------------- */
 
+// both sides from one description: |x| stands for x
 static float ventricle_depth(const Head *h, const float p[3])
 {
     static const Knot body[] = {{9, -34, 6, 4.5f},
@@ -268,6 +284,7 @@ static float ventricle_depth(const Head *h, const float p[3])
     return fmaxf(d, third);
 }
 
+// caudate, thalamus, putamen, roughly
 static bool deep_gray(const float p[3])
 {
     float side[3] = {fabsf(p[0]), p[1], p[2]};
@@ -281,15 +298,18 @@ static float lesion_level(const Head *h, const float p[3])
 {
     float d[3] = {p[0] - h->lesion[0], p[1] - h->lesion[1],
                   p[2] - h->lesion[2]};
+    // into the axes of the tumour
     float x = h->turn[0] * d[0] + h->turn[1] * d[1];
     float y = h->turn[0] * d[1] - h->turn[1] * d[0];
     x /= h->reach[0], y /= h->reach[1], d[2] /= h->reach[2];
     float r = sqrtf(x * x + y * y + d[2] * d[2]);
+    // beyond reach of the ragged edge: saves the noise
     if (r > 1.6f) return -1;
     return 1 - r +
            h->ragged * (noise(h, p, 15, 6.3f) + 0.5f * noise(h, p, 7, 2.2f));
 }
 
+// spots are longer along the head
 static bool in_spot(const Head *h, const float p[3])
 {
     for (int i = 0; i < h->spots; i++) {
@@ -300,6 +320,8 @@ static bool in_spot(const Head *h, const float p[3])
     return false;
 }
 
+// The order is the one in which tissues displace each other: fluid of the
+// ventricles, tumour, seams, clefts, grey and white matter.
 static Tissue inside(const Head *h, const float p[3], float depth, Part part)
 {
     if (part == STEM) return depth < 1 ? CSF : WHITE;
@@ -332,6 +354,7 @@ static Tissue inside(const Head *h, const float p[3], float depth, Part part)
     return t == WHITE && in_spot(h, p) ? SPOT : t;
 }
 
+// scalp, skull with its marrow, fluid, and what lies below the brain
 static Tissue outside(const Head *h, const float p[3], float skull, float depth)
 {
     float scalp = 3.8f + 1.4f * noise(h, p, 35, 5.9f);
@@ -345,6 +368,7 @@ static Tissue outside(const Head *h, const float p[3], float skull, float depth)
     return noise(h, p, 11, 3.7f) > -0.1f ? BASE : BONE;
 }
 
+// from the scanner to the upright head
 static void to_head(const Head *h, const float lps_mm[3], float p[3])
 {
     for (int a = 0; a < 3; a++) {
@@ -354,6 +378,7 @@ static void to_head(const Head *h, const float lps_mm[3], float p[3])
     }
 }
 
+// The brain's depth is asked only inside the scalp: most points are air.
 Tissue head_tissue(const Head *h, const float lps_mm[3], bool *brain)
 {
     float p[3];

@@ -39,7 +39,10 @@ typedef struct Worker {
     bool over;    /* has left the loop                       */
 } Worker;
 
-/* Lives as long as the caller or any worker uses it. */
+/* Lives as long as the caller or any worker uses it.
+ * All below `lock` is guarded by it; what stands above is constant after
+ * loader_open, but for `order`, which only sample_at touches, and the number
+ * of workers, which is what could be started; both with the lock held. */
 struct Loader {
     Pipeline *pipeline;
     LoaderOptions options;
@@ -63,6 +66,7 @@ struct Loader {
     LoaderStats stats;
 };
 
+/* seconds of a clock that is never set back */
 static double now_s(void)
 {
     struct timespec t;
@@ -79,11 +83,14 @@ int32_t loader_batches(const Loader *l)
 
 int32_t loader_samples(const Loader *l)
 {
+    // drop_last leaves out what does not fill a batch
     int64_t whole = (int64_t)l->batches * l->options.batch;
     return whole < l->samples ? (int32_t)whole : l->samples;
 }
 
-/* Sample at `place` of the order of an epoch. */
+/* Sample at `place` of the order of an epoch.
+ * The permutation of an epoch is drawn when its first batch is begun.
+ * Batches are begun in order, so one permutation at a time is enough. */
 static int32_t sample_at(Loader *l, uint32_t epoch, int32_t place)
 {
     if (!l->options.shuffle) return place;
@@ -97,9 +104,11 @@ static int32_t sample_at(Loader *l, uint32_t epoch, int32_t place)
     return (int32_t)l->order[place];
 }
 
-/* Begin the next batch in its slot, which is free. */
+/* Begin the next batch in its slot, which is free.
+ * Also advances the place of the next batch, over the end of an epoch. */
 static Slot *begin_batch(Loader *l)
 {
+    // free: next_work has counted the batches that are out
     Slot *s = &l->slot[l->begun++ % l->slots];
     int32_t first = l->number * l->options.batch, count = l->options.batch;
     if (count > l->samples - first) count = l->samples - first;
@@ -119,13 +128,16 @@ static Slot *begin_batch(Loader *l)
             (Tensor){n, F32, pipeline_rank(l->pipeline), s->data[f]};
     }
     s->started = s->done = 0;
+    // count: none has
     s->failed = count;
     s->kind = ERR_NONE;
     if (++l->number == l->batches) l->number = 0, l->epoch++;
     return s;
 }
 
-/* A slot with a sample to make, or NULL when the ring is full. */
+/* A slot with a sample to make, or NULL when the ring is full.
+ * The batch begun last is finished handing out before a new one is begun, so
+ * workers fill the batch that is due first. */
 static Slot *next_work(Loader *l)
 {
     if (l->begun > l->taken) {
@@ -161,6 +173,7 @@ static void finish_sample(Slot *s, int i, bool ok)
 
 /* ---- workers ------------------------------------------------------------ */
 
+/* Called by whoever leaves last, the caller or a worker that hung. */
 static void loader_destroy(Loader *l)
 {
     for (int i = 0; i < l->slots && l->slot; i++) {
@@ -177,6 +190,8 @@ static void loader_destroy(Loader *l)
     mem_free(l);
 }
 
+/* A worker: takes a ticket under the lock, makes the sample without it. When
+ * it is the last user it frees the loader, as the caller has gone. */
 static void *work(void *context)
 {
     Worker *me = context;
@@ -206,7 +221,8 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Fewer threads than wanted only take longer; none at all is an error. */
+/* Fewer threads than wanted only take longer; none at all is an error.
+ * The lock is held, so that no worker runs before its Worker is filled in. */
 static bool start_workers(Loader *l)
 {
     int n = 0;
@@ -243,6 +259,8 @@ static void wait_ready(Loader *l, double seconds)
 
 /* ---- opening and closing ------------------------------------------------ */
 
+/* prefetch batches ahead and one that the caller holds. All memory of
+ * batches is allocated here: a running loader allocates nothing for them. */
 static bool make_slots(Loader *l)
 {
     l->slots = l->options.prefetch + 1;
@@ -274,7 +292,8 @@ static bool options_check(const LoaderOptions *o)
     return true;
 }
 
-/* What depends on the samples: extents and the number of batches. */
+/* What depends on the samples: extents and the number of batches.
+ * pipeline_dims fails when extents differ, and names two cases */
 static bool measure(Loader *l)
 {
     const LoaderOptions *o = &l->options;
@@ -297,6 +316,8 @@ static bool measure(Loader *l)
     return true;
 }
 
+/* The condition `ready` waits with timeouts, which must follow the clock of
+ * now_s: hence its attribute. */
 bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
 {
     pthread_condattr_t clock;
@@ -317,6 +338,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     if (!(l->options.patience_s > 0))
         l->options.patience_s = DEFAULT_PATIENCE_S;
     l->samples = pipeline_samples(p);
+    // the caller
     l->users = 1;
     TRY(measure(l));
     TRY(l->worker = mem_alloc((size_t)options->workers * sizeof(Worker)));
@@ -329,9 +351,12 @@ done:
     return *out != NULL;
 }
 
+/* Raising `stop` makes workers leave after the sample they are at; those
+ * that do not within close_s are detached. The loader then belongs to them. */
 void loader_close(Loader *l)
 {
     if (!l) return;
+    // one deadline for all workers together
     double until = now_s() + close_s;
     atomic_store(&l->stop, true);
     pipeline_wake(l->pipeline);
@@ -364,6 +389,8 @@ static void release_held(Loader *l)
     pthread_cond_broadcast(&l->work);
 }
 
+/* Cheap when the batch wanted is the one due: a loop that seeks before every
+ * epoch loses nothing that was made ahead. */
 bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
 {
     if (number < 0 || number > l->batches)
@@ -371,6 +398,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
     if (number == l->batches) number = 0, epoch++;
     pthread_mutex_lock(&l->lock);
     release_held(l);
+    // begun ahead: the oldest that is not handed out; else the one to be begun
     const Batch *next = &l->slot[l->taken % l->slots].batch;
     bool there = l->begun > l->taken
                      ? next->epoch == epoch && next->number == number
@@ -392,7 +420,9 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
     return true;
 }
 
-/* Tell the user who keeps us waiting; the lock is held on entry and exit. */
+/* Tell the user who keeps us waiting; the lock is held on entry and exit.
+ * The callback runs without the lock: it may print slowly, and workers must
+ * be able to finish meanwhile. */
 static void tell_waiting(Loader *l, double waited)
 {
     char text[512];
@@ -416,6 +446,7 @@ static void tell_waiting(Loader *l, double waited)
 static void wait_batch(Loader *l, const Slot *s)
 {
     double begin = now_s(), told = begin;
+    // not begun yet, or not finished
     while (l->begun <= l->taken || s->done < s->batch.count) {
         wait_ready(l, l->options.patience_s);
         double now = now_s();
@@ -438,6 +469,8 @@ static void make_batch(Loader *l)
     l->stats.wait_s += now_s() - begin;
 }
 
+/* The batch handed out stays in its slot until the next call, which is why
+ * the ring has one slot more than `prefetch`. */
 bool loader_next(Loader *l, const Batch **out)
 {
     *out = NULL;
@@ -450,6 +483,7 @@ bool loader_next(Loader *l, const Batch **out)
             wait_batch(l, s);
         else if (l->begun == l->taken)
             make_batch(l);
+        // not handed out: the same slot is due again and says the same
         if (s->failed < s->batch.count) {
             ok = err_set(s->kind, s->text);
         } else {

@@ -23,6 +23,8 @@ typedef struct Source {
     Gunzip *gz;
 } Source;
 
+/* The name and the first bytes must agree on whether it is gzip: a file that
+ * was renamed is usually damaged in another way too. */
 static bool source_open(Source *s, const NiftiBytes *from)
 {
     *s = (Source){.from = from};
@@ -53,7 +55,9 @@ static bool source_read(Source *s, uint8_t *room, size_t want,
     return true;
 }
 
-/* The most bytes that can still come, for a source opened just now. */
+/* The most bytes that can still come, for a source opened just now.
+ * Used before anything is allocated: a header cannot ask for more voxels
+ * than its file could possibly hold. */
 static uint64_t source_bound(const NiftiBytes *from)
 {
     if (!from->gz) return from->bytes;
@@ -113,7 +117,9 @@ typedef struct Decoding {
     bool keep; /* as U8 or I16, bit for bit */
 } Decoding;
 
-/* `count` voxels at p become voxels `at` .. of out. */
+/* `count` voxels at p become voxels `at` .. of out.
+ * Voxels of a piece. The types that a Volume has are copied, int8 is
+ * widened, all else goes through double to float. */
 static bool convert(const Decoding *how, const uint8_t *p, int64_t count,
                     int64_t at, const Volume *out)
 {
@@ -167,7 +173,9 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
     return true;
 }
 
-/* Labels read as float become the smallest type that holds them. */
+/* Labels read as float become the smallest type that holds them.
+ * Float masks are common: tools that resample write them. They pass when
+ * every value is whole. */
 static bool pack_labels(Volume *v)
 {
     const float *x = v->voxels.data;
@@ -197,7 +205,9 @@ static bool pack_labels(Volume *v)
     return true;
 }
 
-/* How the voxels are decoded and as what: options against the header. */
+/* How the voxels are decoded and as what: options against the header.
+ * `bound`: most bytes that the file with the voxels can give. After this the
+ * sizes are known to fit, so what follows may multiply. */
 static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
                         uint64_t bound, Decoding *how, Dtype *type)
 {
@@ -208,6 +218,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
         (int64_t)n.w * n.h > limit / n.d)
         return fail_data("%d x %d x %d voxels, limit %lld", n.w, n.h, n.d,
                          (long long)limit);
+    // below 2^33 voxels of 8 bytes: no overflow
     uint64_t need = (uint64_t)numel(n) * (uint64_t)how->type.bytes;
     if ((uint64_t)h->vox_offset > bound)
         return fail_data("vox_offset %.0f lies behind the end of the file",
@@ -224,6 +235,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
         return fail_data("a mask with scl_slope %g and scl_inter %g, need 1 "
                          "and 0; fix: store the labels themselves",
                          h->slope, h->inter);
+    // kept as stored, when no slope turns them into something else
     bool u8 = how->type.kind == 'u' && how->type.bytes == 1;
     bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
     how->keep = !scaled && (u8 || i16);
@@ -231,7 +243,9 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     return true;
 }
 
-/* Everything once the source is open and `room` is there. */
+/* Everything once the source is open and `room` is there.
+ * A pair is read in two turns of one Source: header from the first file,
+ * voxels from the second, where vox_offset counts from. */
 static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
                    uint8_t *room, Volume *out, NiftiHeader *h)
 {
@@ -276,6 +290,8 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     return true;
 }
 
+/* One room of PIECE bytes serves for the header, for skipping and for
+ * voxels. */
 bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
                   const NiftiOptions *options, Volume *out, NiftiHeader *header)
 {
@@ -285,6 +301,7 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
     Source s = {0};
     bool ok = false;
     *out = (Volume){0};
+    // for whatever is inflated; plain bytes are used where they lie
     uint8_t *room = mem_alloc(PIECE);
     TRY(room);
     TRY(source_open(&s, file));
@@ -298,6 +315,7 @@ done:
     return ok || within("nifti");
 }
 
+/* longer than the ending: ".nii" alone is no name */
 static bool ends_with(const char *path, const char *end)
 {
     size_t n = strlen(path), m = strlen(end);
@@ -315,6 +333,8 @@ static const struct {
     {".hdr.gz", ".img.gz", true},
 };
 
+/* Either name of a pair stands for both. Whole files are read: they are
+ * inflated piece by piece from memory. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header)
 {
@@ -361,14 +381,18 @@ done:
     return ok;
 }
 
-/* The header that v is to get; false when v is not where `like` is. */
+/* The header that v is to get; false when v is not where `like` is.
+ * With `like`, its own description of space is kept bit for bit, after v was
+ * found to lie where one of its two forms says. */
 static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
 {
     Dims n = v->voxels.dim;
     Volume there = *v;
     // the forms were agreed on when `like` was read
+    // whatever form `like` was read by must be found again
     NiftiOptions any = {.form = NIFTI_SFORM, .assume_spacing = true};
     if (!like) {
+        // dim is int16 in NIfTI-1
         bool large = n.w > INT16_MAX || n.h > INT16_MAX || n.d > INT16_MAX;
         *h = (NiftiHeader){.version = large ? 2 : 1,
                            .dim = {3, n.w, n.h, n.d, 1, 1, 1, 1}};
@@ -388,6 +412,8 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
            volume_same_grid(&there, v);
 }
 
+/* Texts of h (descrip, aux_file) do not exist in NiftiHeader, so none can
+ * leak. */
 bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
 {
     static const int code[DTYPE_COUNT] = {[U8] = 2, [I16] = 4, [F32] = 16};
@@ -404,6 +430,7 @@ bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
     h.datatype = code[v->voxels.type];
     h.bitpix = 8 * (int)dtype_bytes(v->voxels.type);
     h.intent = 0;
+    // values are written as they are
     h.slope = 1, h.inter = 0;
     h.vox_offset =
         (h.version == 2 ? NIFTI2_BYTES : NIFTI1_BYTES) + NIFTI_EXTENDER;

@@ -14,6 +14,7 @@
 /* No voxel is a thousand kilometres away; sums of such numbers stay finite. */
 #define FARTHEST_MM 1e9
 
+/* the fields that are read; what is not here is neither checked nor kept */
 typedef enum Field {
     DIM,
     INTENT,
@@ -125,6 +126,7 @@ static double load(const uint8_t *p, char type, bool big)
     }
 }
 
+/* The reverse of load, little endian; integers are cut to the width. */
 static void store(uint8_t *p, char type, double v)
 {
     int64_t l = type == 'f' || type == 'd' ? 0 : (int64_t)v;
@@ -144,6 +146,7 @@ static void store(uint8_t *p, char type, double v)
 /* All fields as doubles, SROW row by row; the two directions of one copy. */
 typedef double Values[FIELD_COUNT][12];
 
+/* header to table */
 static void values_get(const NiftiHeader *h, Values v)
 {
     memset(v, 0, sizeof(Values));
@@ -163,6 +166,7 @@ static void values_get(const NiftiHeader *h, Values v)
     *v[SFORM] = h->sform;
 }
 
+/* table to header */
 static void values_set(NiftiHeader *h, Values v)
 {
     // extents beyond any limit stay beyond it, without undefined casts
@@ -193,6 +197,7 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (count < NIFTI1_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI1_BYTES);
+    // sizeof_hdr is right in one byte order only
     for (int big = 0; big < 2 && !h->version; big++) {
         double size = load(p, 'i', big);
         h->big = big;
@@ -204,6 +209,8 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (h->version == 2 && count < NIFTI2_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI2_BYTES);
+    // the magic stands at the end of a NIfTI-1 header, at the start of a
+    // NIfTI-2
     const uint8_t *m = p + (h->version == 1 ? 344 : 4);
     if (h->version == 1 && !memcmp(m, "\0\0\0", 4))
         return fail_data("an Analyze 7.5 header, which has no orientation; "
@@ -223,6 +230,8 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     return true;
 }
 
+/* Axes beyond the third must be single: several volumes in one file are
+ * several cases, and which one is meant is not for a reader to guess. */
 static bool check_dims(const NiftiHeader *h)
 {
     if (h->dim[0] < 1 || h->dim[0] > 7)
@@ -246,6 +255,7 @@ static bool check_dims(const NiftiHeader *h)
     return true;
 }
 
+/* bitpix says the same again; where it does not, one of the two is damaged. */
 static bool check_type(const NiftiHeader *h, NumberType *type)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -263,6 +273,8 @@ static bool check_type(const NiftiHeader *h, NumberType *type)
     return fail_data("datatype %d is not known", h->datatype);
 }
 
+/* All fields become doubles in a table first, so that every check below is
+ * on one kind of number. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
                         NiftiHeader *h, NumberType *type)
 {
@@ -321,6 +333,7 @@ static bool spacing_of(const NiftiHeader *h, double spacing[3])
 static bool qform_affine(const NiftiHeader *h, double m[4][4])
 {
     double b = h->quatern[0], c = h->quatern[1], d = h->quatern[2], s[3];
+    // a squared, by the unit length of a quaternion
     double rest = 1 - (b * b + c * c + d * d);
     if (!isfinite(rest) || rest < -1e-4 || !isfinite(h->offset[0]) ||
         !isfinite(h->offset[1]) || !isfinite(h->offset[2]))
@@ -349,6 +362,7 @@ static bool qform_affine(const NiftiHeader *h, double m[4][4])
     return true;
 }
 
+/* Rows as stored; a form that cannot be inverted is no place in space. */
 static bool sform_affine(const NiftiHeader *h, double m[4][4])
 {
     double unused[4][4];
@@ -399,6 +413,7 @@ static bool choose(const NiftiHeader *h, const NiftiOptions *o, double m[4][4])
     double other[4][4] = {{0}}, edge, s[3];
     if (sform && !sform_affine(h, m)) return false;
     if (qform && !qform_affine(h, sform ? other : m)) return false;
+    // writers that set both mean the same; when not, one was edited
     if (sform && qform) {
         double gap = apart(h, m, other, &edge);
         if (gap <= FORMS_AGREE * edge) return true;
@@ -430,6 +445,8 @@ static double unit_mm(const NiftiHeader *h)
     return mm[h->units & 7];
 }
 
+/* From the units of the file to mm, and from RAS to LPS by the sign of two
+ * rows. */
 bool nifti_header_affine(const NiftiHeader *h, const NiftiOptions *options,
                          double affine[4][4])
 {
@@ -438,6 +455,7 @@ bool nifti_header_affine(const NiftiHeader *h, const NiftiOptions *options,
     if (!mm)
         return fail_data("xyzt_units is %d: %d is no unit of length", h->units,
                          h->units & 7);
+    // last row of an affine
     m[3][3] = 1;
     if (!choose(h, options, m)) return false;
     for (int r = 0; r < 3; r++)
@@ -451,6 +469,9 @@ bool nifti_header_affine(const NiftiHeader *h, const NiftiOptions *options,
     return affine_invert(m, unused);
 }
 
+/* srow holds any affine; the quaternion only a rotation with spacing and one
+ * mirror, which pixdim[0] = -1 says and which is taken out of the third
+ * column. */
 void nifti_header_place(NiftiHeader *h, double affine[4][4])
 {
     double s[3], r[3][3], most = 0;
@@ -464,6 +485,7 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
             h->srow[i][k] = i < 2 ? -affine[i][k] : affine[i][k];
     h->sform = 1;
     h->units = 2; // mm
+    // -1 for a left-handed set of axes
     double det = r[0][0] * (r[1][1] * r[2][2] - r[1][2] * r[2][1]) -
                  r[0][1] * (r[1][0] * r[2][2] - r[1][2] * r[2][0]) +
                  r[0][2] * (r[1][0] * r[2][1] - r[1][1] * r[2][0]);
@@ -488,6 +510,7 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
         {0, 0, r[0][1] + r[1][0], r[0][2] + r[2][0]},
         {0, 0, 0, r[1][2] + r[2][1]},
     };
+    // at least one of the four is 1 or more
     int top = 0;
     for (int i = 1; i < 4; i++)
         if (q[i] > q[top]) top = i;
@@ -499,6 +522,8 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
     for (int i = 0; i < 3; i++) h->quatern[i] = q[0] < 0 ? -q[i + 1] : q[i + 1];
 }
 
+/* The magic numbers are offsets of nifti1.h and nifti2.h for what no reader
+ * needs from us: regular, descrip, magic. */
 size_t nifti_header_bytes(const NiftiHeader *h,
                           uint8_t bytes[NIFTI2_BYTES + NIFTI_EXTENDER])
 {

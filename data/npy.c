@@ -59,7 +59,8 @@ static bool expect(Text *t, char c)
     return accept(t, c) || unexpected(t, wanted);
 }
 
-/* A quoted word without escapes, at most `room` - 1 characters. */
+/* A quoted word without escapes, at most `room` - 1 characters.
+ * word[room] gets the characters between the quotes, which must be a pair */
 static bool quoted(Text *t, char *word, size_t room)
 {
     skip_space(t);
@@ -100,6 +101,7 @@ static bool read_descr(Text *t, NumberType *type)
                          "one field, as in numpy.save(path, a['field'])");
     if (!quoted(t, d, sizeof d)) return false;
     const char *p = d;
+    // the mark of the byte order may be absent
     bool marked = *p && strchr("<>|=", *p);
     char order = marked ? *p++ : '|';
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -107,6 +109,7 @@ static bool read_descr(Text *t, NumberType *type)
             return fail_data("elements are %s (descr '%s'), need numbers; fix: "
                              "save a.astype('float32')",
                              refused[i].name, d);
+    // a letter and one digit
     bool one = p[0] && p[1] >= '1' && p[1] <= '8' && !p[2];
     int bytes = one ? p[1] - '0' : 0;
     *type = (NumberType){p[0] == 'b' && bytes == 1 ? 'u' : p[0], bytes,
@@ -119,6 +122,7 @@ static bool read_descr(Text *t, NumberType *type)
     return true;
 }
 
+/* Python's spelling, no other */
 static bool read_bool(Text *t, bool *value)
 {
     skip_space(t);
@@ -141,6 +145,7 @@ static bool read_shape(Text *t, Header *h)
     while (!accept(t, ')')) {
         int64_t n = 0;
         if (accept(t, '-')) return fail_data("shape has an extent below 0");
+        // no digit at all is not an extent
         const char *begin = t->p;
         for (; t->p < t->end && *t->p >= '0' && *t->p <= '9'; t->p++) {
             if (n > (INT64_MAX - 9) / 10)
@@ -161,6 +166,8 @@ static bool read_shape(Text *t, Header *h)
     return true;
 }
 
+/* The whole literal; each key is looked for wherever it stands, and read by
+ * its own function. */
 static bool read_header(Text t, Header *h)
 {
     static const char *keys[] = {"descr", "fortran_order", "shape"};
@@ -191,7 +198,9 @@ static bool read_header(Text t, Header *h)
     return true;
 }
 
-/* Where the literal is, and where the numbers begin. */
+/* Where the literal is, and where the numbers begin.
+ * *t is the literal, *begin the first byte of numbers. Nothing is trusted
+ * but what lies inside `size`. */
 static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
 {
     if (!size) return fail_data("file is empty");
@@ -203,6 +212,7 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
     int major = b[MAGIC], minor = b[MAGIC + 1];
     if (major < 1 || major > 3 || minor)
         return fail_data("version %d.%d, need 1.0, 2.0 or 3.0", major, minor);
+    // the length of the header has two bytes in version 1, four later
     size_t at = MAGIC + 2, wide = major == 1 ? 2 : 4, length = 0;
     if (size < at + wide)
         return fail_data("file ends inside the header, at byte %zu", size);
@@ -219,7 +229,9 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
     return true;
 }
 
-/* y = x with its first axis slowest instead of fastest. */
+/* y = x with its first axis slowest instead of fastest.
+ * Counts through y in its own order and follows in x with one index, which
+ * moves by the stride of each axis. */
 static void reorder(const Header *h, const float *x, float *y)
 {
     int64_t stride[NPY_AXES], index[NPY_AXES] = {0}, from = 0, total = 1;
@@ -239,7 +251,9 @@ static void reorder(const Header *h, const float *x, float *y)
     }
 }
 
-/* Number of elements, within the limit and exactly as many as are there. */
+/* Number of elements, within the limit and exactly as many as are there.
+ * An exact match, both ways: a file that is longer than its header says is
+ * as suspect as one that was cut. */
 static bool count_elements(const Header *h, size_t bytes, int64_t limit,
                            int64_t *count)
 {
@@ -259,6 +273,8 @@ static bool count_elements(const Header *h, size_t bytes, int64_t limit,
     return true;
 }
 
+/* First C order as in the file, then, for Fortran order, a copy: twice the
+ * memory, but such files are rare. */
 static bool decode(const uint8_t *b, size_t size, int64_t limit, NpyArray *out)
 {
     Header h;
@@ -275,6 +291,7 @@ static bool decode(const uint8_t *b, size_t size, int64_t limit, NpyArray *out)
         mem_free(x);
         return fail_data("element %lld does not fit a float", (long long)bad);
     }
+    // with one axis both orders are the same
     if (h.fortran && h.axes > 1) {
         float *y = mem_alloc((size_t)count * sizeof *y);
         if (y) reorder(&h, x, y);
@@ -287,6 +304,7 @@ static bool decode(const uint8_t *b, size_t size, int64_t limit, NpyArray *out)
     return true;
 }
 
+/* the limit comes before any allocation */
 bool npy_decode(const uint8_t *bytes, size_t size, int64_t max_elements,
                 NpyArray *out)
 {
@@ -295,6 +313,7 @@ bool npy_decode(const uint8_t *bytes, size_t size, int64_t max_elements,
     return decode(bytes, size, limit, out) || within("npy");
 }
 
+/* reasons grow outwards: path, then npy, then what */
 bool npy_read(const char *path, NpyArray *out)
 {
     Arena mem = {0};
@@ -308,6 +327,9 @@ bool npy_read(const char *path, NpyArray *out)
     return ok || within("%s", path);
 }
 
+/* The length of the literal is below 2^16, as version 1 wants. Its end is
+ * padded with spaces and closed by a newline, as numpy does, so that the
+ * numbers begin at a multiple of ALIGN. */
 bool npy_write(const char *path, int axes, const int64_t *shape,
                const float *data)
 {
@@ -326,6 +348,7 @@ bool npy_write(const char *path, int axes, const int64_t *shape,
     }
     n += snprintf(literal + n, sizeof literal - (size_t)n, "%s), }",
                   axes == 1 ? "," : "");
+    // magic, version, length
     size_t before = MAGIC + 4;
     size_t begin = (before + (size_t)n + 1 + ALIGN - 1) / ALIGN * ALIGN;
     size_t length = begin - before;

@@ -1,4 +1,9 @@
-/* number.c -- one loop per stored type, made by one macro. */
+/* number.c -- one loop per stored type, made by one macro.
+ *
+ * Bytes become a word of the right width (memcpy, as they may be unaligned),
+ * the word is turned round for big endian, its bits are taken as the type,
+ * and that becomes a double: exact for all but 64-bit integers above 2^53.
+ * The one rounding that is promised is the one to float at the end. */
 #include "number.h"
 #include <float.h>
 #include <math.h>
@@ -7,6 +12,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "byte orders are told apart as little and not little");
 
+/* half, single and double; integers of the four widths */
 bool number_known(NumberType t)
 {
     bool width = t.bytes == 2 || t.bytes == 4 || t.bytes == 8;
@@ -24,6 +30,7 @@ static float half_value(uint16_t h)
     return h & 0x8000 ? -v : v;
 }
 
+/* a byte has no order; the macro below needs a function all the same */
 static uint8_t swap8(uint8_t x)
 {
     return x;
@@ -50,8 +57,10 @@ static bool fits(double x)
     }                                                                    \
     break
 
+/* how the stored type becomes a number: as it is, or by half_value */
 #define SAME(x) (x)
 
+/* One switch outside, one loop inside: the type is constant in the loop. */
 int64_t number_to_f32(const void *in, NumberType t, int64_t count, double slope,
                       double inter, float *out)
 {
@@ -85,6 +94,7 @@ int64_t number_to_f32(const void *in, NumberType t, int64_t count, double slope,
     return -1;
 }
 
+/* only for the types that a volume keeps as they are */
 void number_copy(const void *in, NumberType t, int64_t count, void *out)
 {
     CHECK(t.bytes <= 2);

@@ -22,6 +22,8 @@ typedef struct Scan {
     float sigma;
 } Scan;
 
+// Each number has its own draw: adding one leaves the others as they are, and
+// with them every data set that was made before.
 static Scan draw_scan(const Phantom *how, int patient)
 {
     Rng r = {.seed = how->seed,
@@ -35,6 +37,7 @@ static Scan draw_scan(const Phantom *how, int patient)
               .sigma = (float)how->noise * rng_range(&r, 3, 0.7f, 1.3f)};
     for (uint32_t i = 0; i < 6; i++)
         s.coil[i] = rng_range(&r, 4 + i, -0.16f, 0.16f);
+    // every fourth is tilted about the left-right axis
     if (how->kind == PHANTOM_FLAIR && patient % 4 == 3)
         s.oblique = rng_range(&r, 10, 0.05f, 0.16f);
     return s;
@@ -46,10 +49,13 @@ static void place_grid(const Phantom *how, int patient, const Scan *s,
                        Volume *v)
 {
     double mm = (double)s->field_mm / how->size;
+    // the head is covered whatever the number of slices
     double step = ((double)s->high_mm - (double)s->low_mm) / how->slices;
     double c = cos((double)s->oblique), o = sin((double)s->oblique);
+    // mirrored axes, so that readers are tried with both
     bool nifti = how->kind == PHANTOM_T1;
     double x = nifti && patient % 2 ? -mm : mm, y = nifti ? -mm : mm;
+    // index of the point that lies at the origin
     const double middle[3] = {(how->size - 1) / 2.0, (how->size - 1) / 2.0,
                               -0.5 - (double)s->low_mm / step};
     const double axis[3][3] = {
@@ -92,6 +98,7 @@ static void look(const Phantom *how, const Head *head, const Volume *v, int k,
 static void blur(float *v, int n, int step, float sigma, float *row)
 {
     float side = expf(-0.5f / (sigma * sigma));
+    // three taps that sum to 1
     float middle = 1 / (1 + 2 * side);
     for (int i = 0; i < n; i++) row[i] = v[i * step];
     for (int i = 0; i < n; i++) {
@@ -110,6 +117,7 @@ static void measure(const Phantom *how, int patient, const Scan *s, int k,
              .sample = (uint32_t)patient,
              .epoch = (uint32_t)k};
     int n = how->size;
+    // -1 .. 1 in all three directions, for the coil
     float z = 2 * ((float)k + 0.5f) / (float)how->slices - 1;
     for (int i = 0; i < n * n; i++) {
         float x = 2 * (float)(i % n) / (float)n - 1, pair[2] = {0, 0};
@@ -120,6 +128,7 @@ static void measure(const Phantom *how, int patient, const Scan *s, int k,
         float v = bright[i] * gain;
         if (s->sigma > 0) {
             rng_normal_pair(&r, (uint32_t)i, pair);
+            // magnitude of a complex signal: Rician noise, never negative
             float re = v + s->sigma * pair[0], im = s->sigma * pair[1];
             v = sqrtf(re * re + im * im);
         }
@@ -146,6 +155,8 @@ bool phantom_check(const Phantom *how)
     return true;
 }
 
+// Slice by slice: brightness, blur in the plane, then coil and noise, in the
+// order in which a scanner does it.
 bool phantom_make(const Phantom *how, int patient, Volume *image, Volume *mask)
 {
     Arena mem = {0};
@@ -186,6 +197,8 @@ done:
     return within("phantom, patient %d", patient + 1);
 }
 
+// Whoever finds this name finds these files: it says or hashes all that the
+// bytes depend on.
 char *phantom_name(const Phantom *how, char name[PHANTOM_NAME])
 {
     char text[128];

@@ -18,6 +18,7 @@
 
 enum { PATH_TEXT = 4096, MAX_THREADS = 64 };
 
+// the parent is there; a folder that is there already is a fault
 static bool make_folder(const char *path)
 {
     if (!mkdir(path, 0777)) return true;
@@ -26,6 +27,8 @@ static bool make_folder(const char *path)
 
 /* -- DICOM ---------------------------------------------------------------- */
 
+// Transfer syntax, slope, photometric sense and bits change from patient to
+// patient, so that a run over the set has read every form.
 static bool write_dicom(const char *folder, const Phantom *how, int patient,
                         const Volume *image, const Volume *mask)
 {
@@ -48,6 +51,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(path + end, sizeof path - end, "/FLAIR");
     if (!dicom_write_series(path, image, &w)) return false;
     w.description = "MASK";
+    // slice by slice, so that masks pair by reference
     w.references = "FLAIR";
     w.series_number = 2;
     w.syntax = (DicomSyntax)((patient + 2) % DICOM_SYNTAX_COUNT);
@@ -60,6 +64,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
 
 /* -- NIfTI ---------------------------------------------------------------- */
 
+// little endian, as nifti_write writes
 static void put_f32(char *at, float v)
 {
     uint32_t bits;
@@ -96,6 +101,7 @@ done:
     return ok;
 }
 
+// Named as the NFBS data set names its files, one folder a patient.
 static bool write_nifti(const char *folder, int patient, const Volume *image,
                         const Volume *mask)
 {
@@ -124,6 +130,7 @@ typedef struct Work {
     char reason[ERR_MAX];
 } Work;
 
+// both volumes live only while their files are written
 static bool write_patient(const Work *work, int patient)
 {
     Volume image, mask;
@@ -136,11 +143,14 @@ static bool write_patient(const Work *work, int patient)
     return ok;
 }
 
+// Takes the next patient until there is none. After a failure all stop; the
+// first reason is kept.
 static void *worker(void *context)
 {
     Work *work = context;
     for (;;) {
         int patient = atomic_fetch_add(&work->next, 1);
+        // also when another thread has failed
         if (patient >= work->how->patients || atomic_load(&work->failed))
             return NULL;
         const atomic_bool *stop = work->how->stop;
@@ -157,10 +167,12 @@ static void *worker(void *context)
     }
 }
 
+// the caller works too, so that no thread needs to start
 static bool write_all(const char *folder, const Phantom *how)
 {
     Work work = {.how = how, .folder = folder};
     pthread_t thread[MAX_THREADS];
+    // the caller is one of them
     int wanted = how->threads < MAX_THREADS ? how->threads : MAX_THREADS;
     int started = 0;
     pthread_mutex_init(&work.lock, NULL);
@@ -181,6 +193,7 @@ static int remove_one(const char *path, const struct stat *st, int kind,
     return remove(path);
 }
 
+// contents first; links are removed, not followed
 static void remove_tree(const char *folder)
 {
     nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
@@ -192,6 +205,8 @@ static bool is_folder(const char *path)
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+// Several programs may want the same set at once: each writes aside under its
+// own process number, and the first to rename wins.
 bool phantom_write(const char *folder, const Phantom *how, bool *made)
 {
     char aside[PATH_TEXT / 2];

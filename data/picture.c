@@ -70,9 +70,12 @@ void picture_free(Picture *p)
 
 /* -- strokes -------------------------------------------------------------- */
 
+// Colours are mixed in whole numbers of 1/256, so that the same calls give the
+// same bytes on every machine.
 static void blend(Picture *p, int x, int y, uint32_t color, double cover)
 {
     uint8_t *at = p->rgb + 3 * ((size_t)y * (size_t)p->w + (size_t)x);
+    // 256 is all of it: no pixel keeps a rest of what was
     int a = (int)(cover * 256 + 0.5);
     for (int c = 0; c < 3; c++) {
         int want = (int)(color >> (16 - 8 * c) & 255);
@@ -81,12 +84,14 @@ static void blend(Picture *p, int x, int y, uint32_t color, double cover)
 }
 
 // pixels first .. last - 1 of 0 .. n - 1 that [lo, hi) touches
+// clamped before the cast: a coordinate may be as large as a double
 static void span(double lo, double hi, int n, int *first, int *last)
 {
     *first = (int)floor(fmin(fmax(lo, 0), n));
     *last = (int)ceil(fmin(fmax(hi, 0), n));
 }
 
+// edges are rounded to pixels; only strokes are smooth
 void picture_rect(Picture *p, double x, double y, double w, double h,
                   uint32_t color, double cover)
 {
@@ -106,6 +111,7 @@ typedef struct Stroke {
 static double distance2(const Stroke *s, double x, double y)
 {
     double dx = s->x1 - s->x0, dy = s->y1 - s->y0, long2 = dx * dx + dy * dy;
+    // place of the nearest point on the stroke, 0 .. 1
     double t = 0;
     if (long2 > 0) {
         t = ((x - s->x0) * dx + (y - s->y0) * dy) / long2;
@@ -116,6 +122,8 @@ static double distance2(const Stroke *s, double x, double y)
 }
 
 // Together, so that where strokes meet a pixel is not covered twice.
+// All strokes of a letter at once. Each pixel of their common box looks for the
+// nearest of them, so the cost is box times strokes.
 static void draw(Picture *p, const Stroke *s, int count, double width,
                  uint32_t color)
 {
@@ -141,6 +149,8 @@ static void draw(Picture *p, const Stroke *s, int count, double width,
         }
 }
 
+// Cut into parts whose boxes are small; neighbours share an end, which is
+// covered twice there but hardly seen.
 void picture_line(Picture *p, double x0, double y0, double x1, double y1,
                   double width, uint32_t color)
 {
@@ -195,6 +205,7 @@ void picture_text(Picture *p, double x, double y, double dot, uint32_t color,
     }
 }
 
+// the last letter takes its columns only, not the gap behind it
 double picture_text_width(double dot, const char *text)
 {
     size_t n = strlen(text);
@@ -203,12 +214,15 @@ double picture_text_width(double dot, const char *text)
 
 /* -- planes --------------------------------------------------------------- */
 
+// NaN compares as neither black nor white and gets its own colour.
 void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
                   int h, double lo, double hi)
 {
     enum { NAN_COLOR = 0x600000 };
     for (int j = 0; j < h; j++)
         for (int i = 0; i < w; i++) {
+            // NaN passes fmin and fmax as the other number, so it is asked for
+            // below
             double v = ((double)*plane++ - lo) / (hi - lo);
             uint32_t g = (uint32_t)(255 * fmin(fmax(v, 0), 1) + 0.5);
             picture_rect(p, x + (double)i * zoom, y + (double)j * zoom, zoom,
@@ -216,6 +230,8 @@ void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
         }
 }
 
+// Cells lie between four centres, one row and column of them outside the plane
+// on each side, so that every line closes.
 void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
                      int w, int h, double level, double width, uint32_t color)
 {
@@ -232,6 +248,7 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
             }
             for (int k = 0; k < 4; k++) {
                 int l = (k + 1) % 4;
+                // both corners on one side: the edge is not crossed
                 if ((v[k] > level) == (v[l] > level)) continue;
                 double t = (level - v[k]) / (v[l] - v[k]);
                 at[cuts][0] =
@@ -250,12 +267,14 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
         }
 }
 
+// order of two floats, for qsort; no NaN among them
 static int compare(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
+// With nothing finite the window is 0 .. 1: a picture is drawn all the same.
 bool picture_window(const float *plane, int64_t count, double low, double high,
                     double *lo, double *hi)
 {
@@ -266,6 +285,7 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     for (int64_t i = 0; i < count; i++)
         if (isfinite(plane[i])) sorted[n++] = plane[i];
     qsort(sorted, n, sizeof *sorted, compare);
+    // percentiles to the nearest lower rank: a window needs no more
     double last = n ? (double)(n - 1) : 0;
     *lo = n ? (double)sorted[(size_t)(low * last)] : 0;
     *hi = n ? (double)sorted[(size_t)(high * last)] : 1;
@@ -274,6 +294,7 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     return true;
 }
 
+// The PNG is complete in memory before the file is touched.
 bool picture_save(const Picture *p, const char *path)
 {
     int bytes = 0;

@@ -1,4 +1,13 @@
-/* pipeline.c -- opening a pipeline, its list of samples, one sample. */
+/* pipeline.c -- opening a pipeline, its list of samples, one sample.
+ *
+ * Opening goes through all cases once, in threads, by way of the cache: what
+ * fits stays there. What is learned of each case (extents, slices with
+ * foreground, classes, a hash) is kept as its CaseFacts for good, so the list
+ * of samples never changes although volumes are dropped and made again. The
+ * hash catches files that change under a running training.
+ *
+ * A failure is always that of the first case in order, whichever thread met
+ * it first: the same data gives the same message. */
 #include "pipeline.h"
 #include "cache.h"
 #include "split.h"
@@ -7,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Constant once opened, but for the cache, which has its own lock: samples
+ * may be asked for in any number of threads. */
 struct Pipeline {
     atomic_int holders;
     Dataset *ds;
@@ -36,7 +47,8 @@ static bool make(void *context, int item, const atomic_bool *stop,
                      p->ds->cases[item].key);
 }
 
-/* Position of the label field, or -1. */
+/* Position of the label field, or -1.
+ * the first field of class numbers; a dataset has at most one */
 static int label_field(const Dataset *ds)
 {
     for (int f = 0; f < ds->fields; f++)
@@ -50,12 +62,17 @@ static int32_t slice_at(double fraction, int32_t n)
     return (int32_t)floor(fraction * n + 1e-9);
 }
 
+/* is slice d of n inside the range? Half-open, so that ranges that meet
+ * share no slice and leave none out */
 static bool slice_in(const double range[2], int32_t d, int32_t n)
 {
     return d >= slice_at(range[0], n) && d < slice_at(range[1], n);
 }
 
-/* Mark the slices of a case that are samples and count their classes. */
+/* Mark the slices of a case that are samples and count their classes.
+ * A slice is a sample when the case's slabs, the step's range and `keep` all
+ * have it. Classes are counted in such slices only: they are what is trained
+ * on. */
 static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
                         CaseFacts *facts)
 {
@@ -64,6 +81,7 @@ static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
     int label = label_field(p->ds);
     int32_t n = facts->dim.d;
     int64_t area = (int64_t)facts->dim.h * facts->dim.w;
+    // labels are U8 after prepare_case; no label field: no foreground
     const uint8_t *x = label < 0 ? NULL : v->field[label].voxels.data;
     for (int32_t d = 0; d < n; d++) {
         bool in = c->slabs == 0, foreground = false;
@@ -86,6 +104,7 @@ static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
 /* The notes of a reader as lines in the pipeline's arena. */
 static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
 {
+    // room for each text, "warning: " and a newline
     size_t bytes = 1;
     for (const DicomNote *n = notes->first; n; n = n->next)
         bytes += strlen(n->text) + 12;
@@ -115,6 +134,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
         p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
         pthread_mutex_unlock(&p->lock);
         facts->notes = keep_notes(p, &notes);
+        // both come from the arena: no memory
         ok = p->used[item] && facts->notes;
         if (ok)
             scan_slices(p, v, p->used[item], facts);
@@ -136,6 +156,8 @@ typedef struct Opening {
     char text[ERR_MAX];
 } Opening;
 
+/* While opening, the cache makes volumes this way: the first making of each
+ * case also takes down its facts. */
 static bool open_make(void *context, int item, const atomic_bool *stop,
                       Prepared *out)
 {
@@ -169,10 +191,13 @@ static void *open_some(void *context)
     return NULL;
 }
 
+/* All cases once, in up to MOST threads. Volumes go through the cache, so
+ * that what fits is there when training begins. */
 static bool open_cases(Pipeline *p, const PipelineOptions *options)
 {
     enum { MOST = 64 };
     pthread_t thread[MOST];
+    // failed == count: none has
     Opening o = {.p = p, .options = options, .failed = p->ds->count};
     int started = 0, want = options->threads < MOST ? options->threads : MOST;
     pthread_mutex_init(&o.lock, NULL);
@@ -190,6 +215,7 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
 static bool list_samples(Pipeline *p)
 {
     bool sliced = steps_slices(&p->steps) != NULL;
+    // 64 bits: slices of all cases might pass 2^31
     int64_t count = 0;
     for (int i = 0; i < p->ds->count; i++)
         count += sliced ? p->facts[i].slices : 1;
@@ -209,6 +235,7 @@ static bool list_samples(Pipeline *p)
     return true;
 }
 
+/* what can be said before any file is read */
 static bool open_check(const Dataset *ds, const Steps *steps)
 {
     if (!ds->count) return fail_data("the data set has no cases");
@@ -218,6 +245,8 @@ static bool open_check(const Dataset *ds, const Steps *steps)
     return true;
 }
 
+/* On any failure pipeline_free undoes what was done: it takes a pipeline
+ * that is only half built. */
 bool pipeline_open(const Dataset *ds, const Steps *steps,
                    const PipelineOptions *options, Pipeline **out)
 {
@@ -234,6 +263,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
     TRY(open_cases(p, options));
+    // from here on a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
     *out = p;
@@ -291,6 +321,7 @@ const CaseFacts *pipeline_facts(const Pipeline *p, int item)
     return &p->facts[item];
 }
 
+/* extents of a sample of this case */
 static Dims case_dims(const Pipeline *p, int item, int field)
 {
     Dims n = p->facts[item].dim;
@@ -305,6 +336,7 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
     return case_dims(p, pipeline_id(p, number).item, field);
 }
 
+/* compared with the first sample; cases differ, slices of a case do not */
 bool pipeline_dims(const Pipeline *p, int field, Dims *out)
 {
     int first = p->samples[0].item, rank = pipeline_rank(p);
@@ -323,17 +355,21 @@ bool pipeline_dims(const Pipeline *p, int field, Dims *out)
     return true;
 }
 
+/* The volume is held only while it is copied: augmentation works on the
+ * copy, so the cached one stays as it was. */
 bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS])
 {
     SampleId id = pipeline_id(p, number);
     Sample sample = {.fields = p->ds->fields};
     const Prepared *v;
+    // may prepare the case again, when it was dropped
     if (!cache_get(p->cache, id.item, stop, &v)) return false;
     for (int f = 0; f < sample.fields; f++) {
         sample.data[f] = out[f];
         sample.dim[f] = prepared_dims(v, f);
         sample.kind[f] = p->ds->field[f].kind;
+        // in the order of the fields, each into its own memory
         if (out[f]) prepared_sample(v, f, id.slice, out[f]);
     }
     cache_put(p->cache, v);
@@ -364,6 +400,8 @@ CacheStats pipeline_cache(Pipeline *p)
 
 /* ---- checks and text ---------------------------------------------------- */
 
+/* Every pair by hash of the loaded voxels: finds a file that was copied
+ * under another name, which no comparison of names would. */
 static bool same_voxels(const Pipeline *a, const Pipeline *b)
 {
     for (int i = 0; i < a->ds->count; i++)
@@ -381,6 +419,7 @@ static bool same_voxels(const Pipeline *a, const Pipeline *b)
 
 bool pipeline_leaks(const Pipeline *const *sides, int count)
 {
+    // names first, which is quick, then voxels
     const Dataset *ds[PIPELINE_SIDES] = {NULL};
     CHECK(count <= PIPELINE_SIDES);
     for (int i = 0; i < count; i++)
@@ -409,6 +448,7 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
     for (int i = 0; i < p->ds->count; i++) {
         const Grid *g = &p->facts[i].input;
         Volume v = {.voxels.dim = {1, g->d, g->h, g->w, 1}};
+        // extents, then spacings
         double at[6] = {g->w, g->h, g->d, 0, 0, 0};
         memcpy(v.affine, g->affine, sizeof v.affine);
         volume_spacing_mm(&v, at + 3);

@@ -1,4 +1,11 @@
-/* prepare.c -- loading a case and running its VOLUME steps. */
+/* prepare.c -- loading a case and running its VOLUME steps.
+ *
+ * Every step takes a volume and gives a volume whose affine says where its
+ * voxels are; on failure the volume is untouched or freed by the caller,
+ * never half changed in a way that matters. Fields run through the steps one
+ * by one, so that one of them at a time is in memory twice. At the end values
+ * that are whole numbers are packed, as most of the memory of training is
+ * this cache. */
 #include "prepare.h"
 #include "normalize.h"
 #include <math.h>
@@ -6,7 +13,8 @@
 
 /* ---- single steps ------------------------------------------------------- */
 
-/* v on another grid. */
+/* v on another grid.
+ * *v is replaced only when that succeeds */
 static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
 {
     Volume out;
@@ -22,6 +30,7 @@ static void find_background(const Volume *v, float *fill)
 {
     int64_t n = positions(v->voxels.dim), c = v->voxels.dim.c;
     const float *x = v->voxels.data;
+    // the first voxel is as good a start as any
     memcpy(fill, x, (size_t)c * sizeof *x);
     for (int64_t p = 0; p < n; p++)
         for (int64_t k = 0; k < c; k++, x++)
@@ -29,7 +38,8 @@ static void find_background(const Volume *v, float *fill)
 }
 
 /* Crop and pad by whole voxels, so a plain copy of rows; each channel has its
- * own background. */
+ * own background.
+ * Not by volume_resample: that would give every channel the same background. */
 static bool fit(Volume *v, FieldKind kind, const DataStep *s)
 {
     Dims n = v->voxels.dim;
@@ -51,6 +61,7 @@ static bool fit(Volume *v, FieldKind kind, const DataStep *s)
     // voxel (w,h,d) of the result is (w + w0, ...) of v, as volume_grid_fit
     int32_t d0 = (n.d - m.d) / 2, h0 = (n.h - m.h) / 2, w0 = (n.w - m.w) / 2;
     int32_t from = w0 < 0 ? -w0 : 0, to = n.w - w0 < m.w ? n.w - w0 : m.w;
+    // a voxel with its channels moves as one
     size_t size = dtype_bytes(v->voxels.type) * (size_t)n.c;
     for (int32_t d = 0; d < m.d; d++)
         for (int32_t h = 0; h < m.h; h++) {
@@ -68,6 +79,7 @@ static bool fit(Volume *v, FieldKind kind, const DataStep *s)
     return true;
 }
 
+/* Class numbers are U8, so a table of 256 answers for each. */
 static void select_labels(Volume *v, const DataStep *s)
 {
     uint8_t map[256] = {0}, *x = v->voxels.data;
@@ -76,6 +88,7 @@ static void select_labels(Volume *v, const DataStep *s)
     for (int64_t i = 0; i < numel(v->voxels.dim); i++) x[i] = map[x[i]];
 }
 
+/* values are finite here, settle_values has seen to it */
 static void clamp(Volume *v, const DataStep *s)
 {
     float *x = v->voxels.data;
@@ -92,7 +105,9 @@ static bool orient(Volume *v, FieldKind kind, int plane)
     return move(v, kind, &grid, NEAREST);
 }
 
-static bool run_step(Volume *v, FieldKind kind, const DataStep *s)
+/* Run one VOLUME step on one field; steps that do not act on its kind leave it
+ * alone. *channel: which channel a failure is about, -1 when all. */
+static bool run_step(Volume *v, FieldKind kind, const DataStep *s, int *channel)
 {
     StepActs acts = step_info[s->id].acts;
     Grid grid;
@@ -117,7 +132,7 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s)
         clamp(v, s);
         return true;
     case STEP_normalize:
-        return normalize_volume(s, v);
+        return normalize_volume(s, v, channel);
     default: // of another phase
         return true;
     }
@@ -130,6 +145,7 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s)
 static uint64_t volume_hash(const Volume *v)
 {
     Dims n = v->voxels.dim;
+    // extents too: the same voxels in another shape are another volume
     const uint64_t head[] = {(uint64_t)n.d, (uint64_t)n.h, (uint64_t)n.w,
                              (uint64_t)n.c};
     uint64_t h = 0xcbf29ce484222325u;
@@ -144,6 +160,7 @@ static uint64_t volume_hash(const Volume *v)
     return h;
 }
 
+/* *stop raised: false is to be returned, with the reason set here */
 static bool stopped(const atomic_bool *stop)
 {
     if (!stop || !atomic_load(stop)) return false;
@@ -151,12 +168,15 @@ static bool stopped(const atomic_bool *stop)
     return true;
 }
 
-/* Load all fields of a case onto the grid of the first. */
+/* Load all fields of a case onto the grid of the first.
+ * Fields after the first must lie on its grid (or are brought there).
+ * out->fields counts along, so that prepared_free knows what there is. */
 static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
                         const atomic_bool *stop, Prepared *out)
 {
     for (int f = 0; f < ds->fields; f++) {
         if (stopped(stop)) return false;
+        // the grid of the first field, once it is there
         const Volume *like = f ? &out->field[0] : NULL;
         if (!case_load(ds, item, f, like, &out->field[f], notes)) return false;
         out->fields = f + 1;
@@ -167,6 +187,17 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
     return true;
 }
 
+/* The file to name when a step fails: that of the channel, where each channel
+ * is a file of its own, else the first. */
+static const char *source_path(const struct CaseField *field, const Volume *v,
+                               int channel)
+{
+    bool each = channel >= 0 && field->channels == v->voxels.dim.c;
+    return field->source[each ? channel : 0].path;
+}
+
+/* The grid of the input is taken before any step: a prediction goes back
+ * there. Axes are turned first, so that h and w mean the same in all steps. */
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
                   DicomNotes *notes, const atomic_bool *stop, Prepared *out)
 {
@@ -174,6 +205,7 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
     bool ok = false;
     memset(out, 0, sizeof *out);
     TRY(load_fields(ds, item, notes, stop, out));
+    // prepared_free is safe from here on whatever fails
     out->item = item;
     out->sliced = slices != NULL;
     for (int f = 0; f < out->fields; f++) {
@@ -184,8 +216,10 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
         for (int i = 0; i < steps->count; i++) {
             const DataStep *s = &steps->step[i];
             if (stopped(stop)) goto done;
-            if (run_step(v, kind, s)) continue;
-            within("%s: %s: %s", ds->cases[item].key, ds->field[f].name,
+            int channel = -1;
+            if (run_step(v, kind, s, &channel)) continue;
+            within("%s: %s: %s: %s", ds->cases[item].key, ds->field[f].name,
+                   source_path(&ds->cases[item].field[f], v, channel),
                    step_info[s->id].name);
             goto done;
         }
@@ -204,7 +238,8 @@ void prepared_free(Prepared *p)
     memset(p, 0, sizeof *p);
 }
 
-/* The smallest type that holds every value of an F32 block; one pass. */
+/* The smallest type that holds every value of an F32 block; one pass.
+ * -0 is kept as 0: nothing that follows tells them apart. */
 static Dtype exact_type(const float *x, int64_t n)
 {
     float lo = 0, hi = 0;
@@ -225,6 +260,7 @@ bool prepare_pack(Prepared *p)
         Volume *v = &p->field[f], out;
         int64_t n = numel(v->voxels.dim);
         const float *x = v->voxels.data;
+        // labels are packed already
         Dtype to = v->voxels.type == F32 ? exact_type(x, n) : v->voxels.type;
         if (to != v->voxels.type) {
             if (!volume_new(&out, v->voxels.dim, to)) return false;
@@ -249,6 +285,7 @@ Dims prepared_dims(const Prepared *p, int field)
 {
     CHECK(field >= 0 && field < p->fields);
     Dims n = p->field[field].voxels.dim;
+    // a slice has depth 1
     if (p->sliced) n.d = 1;
     return n;
 }
@@ -259,6 +296,7 @@ void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
     Dims n = t->dim;
     CHECK(slice >= -1 && slice < n.d);
     int64_t count = numel(n), at = 0;
+    // slices across d lie one behind the other
     if (slice >= 0) count /= n.d, at = slice * count;
     switch (t->type) {
     case U8:

@@ -33,6 +33,8 @@ typedef struct Job {
     int from[3]; /* source axis of output axis w, h, d: separable only */
 } Job;
 
+/* The two source indices around a position and the share of the second.
+ * Beyond the last centre but inside the outer face the edge is repeated. */
 static Tap tap_at(double at, int32_t n, Interpolation how)
 {
     Tap out = {-1, -1, 0};
@@ -44,6 +46,7 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
         if (at < 0) at = 0;
         if (at > n - 1) at = n - 1;
         out.lo = (int32_t)at;
+        // shares within SAME_PLACE of 0 or 1 are rounding: a plain copy
         double t = at - out.lo;
         if (t > 1 - SAME_PLACE) t = 0, out.lo++;
         out.t = t < SAME_PLACE ? 0 : (float)t;
@@ -126,6 +129,9 @@ static bool separable(Job *j)
                     line[i * c + k] += weight * x[i * step + k]; \
     } while (0)
 
+/* One source line along the axis that output w walks, weighted and added up:
+ * bilinear in the other two axes, one line at a time. A weight of 0 is
+ * skipped by the caller, so infinities beside it do not become NaN. */
 static void blend(const Job *j, int64_t at, float weight, bool first,
                   int64_t lo, int64_t hi, float *line)
 {
@@ -199,9 +205,12 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
     }
 }
 
+/* lo .. hi is the part of a source line that any tap needs: the rest is not
+ * blended. */
 static void resample_lines(const Job *j, Tap *const taps[3], float *line)
 {
     int64_t c = j->in->voxels.dim.c, to = 0, length = j->out_n[0] * c;
+    // taps need not rise: an axis may be mirrored
     int64_t lo = INT64_MAX, hi = -1;
     for (int32_t i = 0; i < j->out_n[0]; i++) {
         if (taps[0][i].lo < 0) continue;
@@ -222,6 +231,7 @@ static void resample_lines(const Job *j, Tap *const taps[3], float *line)
                 gather(j, taps[0], p.lo * sp + q.lo * sq, to);
                 continue;
             }
+            // the first line is stored, further ones are added
             bool first = true;
             for (int k = 0; k < 4; k++) {
                 float weight =
@@ -236,6 +246,8 @@ static void resample_lines(const Job *j, Tap *const taps[3], float *line)
         }
 }
 
+/* Tables of taps for all three axes, then one line of floats as working
+ * room. */
 static bool resample_separable(const Job *j)
 {
     Tap *taps[3] = {NULL, NULL, NULL};
@@ -296,6 +308,7 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
     }
 }
 
+/* Oblique grids: eight corners a voxel, in double. */
 static void resample_points(const Job *j)
 {
     int64_t to = 0, c = j->in->voxels.dim.c;
@@ -312,11 +325,14 @@ static void resample_points(const Job *j)
             }
 }
 
+/* The source index of each output index is one matrix, M = inverse(v) *
+ * grid; both ways of sampling work from it. */
 bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
                      float outside, Volume *out)
 {
     Dims n = v->voxels.dim, m = {1, grid->d, grid->h, grid->w, n.c};
     Job j = {.in = v, .out = out, .how = how, .outside = outside};
+    // elements, not bytes
     j.stride[0] = n.c;
     j.stride[1] = j.stride[0] * n.w;
     j.stride[2] = j.stride[1] * n.h;
@@ -325,6 +341,7 @@ bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
     CHECK(v != out && (v->unit != UNIT_LABEL || how == NEAREST));
     memset(out, 0, sizeof *out);
     Grid from = volume_grid(v), to = *grid;
+    // only v must be invertible; the target may be anything
     double inverse[4][4];
     if (!affine_invert(from.affine, inverse)) return within("resample");
     affine_multiply(inverse, to.affine, j.map);

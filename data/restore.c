@@ -7,6 +7,7 @@
 #include "pipeline.h"
 #include <string.h>
 
+/* the affine comes along, so that the volume knows where it is */
 bool prediction_new(const Prepared *like, int channels, Volume *out)
 {
     const Volume *v = &like->field[0];
@@ -17,6 +18,7 @@ bool prediction_new(const Prepared *like, int channels, Volume *out)
     return true;
 }
 
+/* A sample has the extents of its slice, or of the whole volume. */
 void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
                     const float *sample)
 {
@@ -29,6 +31,8 @@ void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
            (size_t)count * sizeof *sample);
 }
 
+/* Labels are told by their type: a value between two classes would be a
+ * third. */
 bool prediction_restore(const Volume *prediction, const Prepared *like,
                         Volume *out)
 {

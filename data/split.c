@@ -1,4 +1,10 @@
-/* split.c -- parts of a dataset, by patient or by slabs of slices. */
+/* split.c -- parts of a dataset, by patient or by slabs of slices.
+ *
+ * The patients, sorted by name, are put into parts by lists first and by a
+ * drawn permutation then; a part is a view with the cases of its patients.
+ * Parts share the store of the dataset and own nothing else. dataset_leaks is
+ * the check that the promise holds, also between sets that were made
+ * separately. */
 #include "split.h"
 #include "dataset_build.h"
 #include "rng.h"
@@ -29,6 +35,8 @@ static void patients_free(Patients *p)
     mem_free(p->order);
 }
 
+/* Sorted names first, then a permutation of them: the draw does not depend
+ * on the order of cases, nor on how many a patient has. */
 static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
 {
     size_t n = (size_t)ds->count;
@@ -50,6 +58,7 @@ static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
     return true;
 }
 
+/* place of a patient in the sorted names, or -1 */
 static int patients_at(const Patients *p, const char *name)
 {
     const char **at =
@@ -82,6 +91,7 @@ static bool take_named(const Dataset *ds, Patients *p,
 /* Put the next `count` free patients of the drawn order into `part`. */
 static bool take_drawn(Patients *p, int count, int part)
 {
+    // patients that a list has taken are passed over, not counted
     int left = count;
     for (int i = 0; left > 0 && i < p->count; i++) {
         if (p->part[p->order[i]] >= 0) continue;
@@ -95,6 +105,7 @@ static bool take_drawn(Patients *p, int count, int part)
     return true;
 }
 
+/* patients that no rule has taken yet */
 static int patients_free_count(const Patients *p)
 {
     int n = 0;
@@ -108,6 +119,7 @@ static bool make_part(const Dataset *ds, const Patients *p, int part,
 {
     if (!dataset_view(ds->store, ds, ds->count, out)) return false;
     Dataset *view = *out;
+    // the view is not handed out yet, so its cases may be written
     Case *cases = (Case *)view->cases;
     view->count = 0;
     for (int i = 0; i < ds->count; i++)
@@ -139,6 +151,8 @@ static void parts_free(Dataset *out[PARTS])
     }
 }
 
+/* Names first, then draws from who is left: test, then valid. The share of
+ * valid is of what test has left. */
 bool dataset_split(const Dataset *ds, const SplitOptions *how,
                    Dataset *out[PARTS])
 {
@@ -152,6 +166,7 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
         TRY(take_named(ds, &p, &how->part[part], part));
     for (int i = 0; i < 2; i++) {
         const struct SplitRule *rule = &how->part[drawn[i]];
+        // a list wins over count and share
         bool named = rule->name_count > 0;
         wanted[drawn[i]] = named || rule->count || rule->share != 0;
         if (named || !wanted[drawn[i]]) continue;
@@ -161,6 +176,7 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
                        rule->count < 0 ? rule->count : rule->share);
             goto done;
         }
+        // count wins over share
         int count = rule->count
                         ? rule->count
                         : (int)lround(rule->share * patients_free_count(&p));
@@ -177,6 +193,8 @@ done:
     return ok;
 }
 
+/* Patient i of the drawn order is in fold i mod k: folds differ by one at
+ * most. */
 bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
                   Dataset *out[PARTS])
 {
@@ -197,13 +215,15 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
 
 /* ---- slabs -------------------------------------------------------------- */
 
-/* Cut [lo, hi) out of the ranges of a case. */
+/* Cut [lo, hi) out of the ranges of a case.
+ * Each range leaves up to two pieces, one on either side of the cut. */
 static bool slab_cut(Case *c, double lo, double hi)
 {
     double keep[MAX_SLABS][2];
     int n = 0;
     for (int i = 0; i < c->slabs; i++) {
         double from = c->slab[i][0], to = c->slab[i][1];
+        // what lies before the cut, and what lies behind it
         const double piece[2][2] = {{from, fmin(to, lo)}, {fmax(from, hi), to}};
         for (int k = 0; k < 2; k++) {
             if (!(piece[k][0] < piece[k][1])) continue;
@@ -217,6 +237,7 @@ static bool slab_cut(Case *c, double lo, double hi)
     return true;
 }
 
+/* written so that NaN fails */
 static bool slabs_check(const SplitSlabs *how)
 {
     const double *range[] = {how->valid, how->test};
@@ -233,6 +254,7 @@ static bool slabs_check(const SplitSlabs *how)
     return true;
 }
 
+/* Every part is a view of all cases; only their slabs differ. */
 bool dataset_split_slabs(const Dataset *ds, const SplitSlabs *how,
                          Dataset *out[PARTS])
 {
@@ -250,6 +272,7 @@ bool dataset_split_slabs(const Dataset *ds, const SplitSlabs *how,
                 goto done;
             }
             c->slabs = 1;
+            // train starts with everything and loses the other parts
             c->slab[0][0] = part ? range[part][0] : 0;
             c->slab[0][1] = part ? range[part][1] : 1;
             for (int k = 1; part == 0 && k < PARTS; k++)

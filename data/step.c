@@ -1,4 +1,10 @@
-/* step.c -- the rows of steps.def as data; values by name; steps as text. */
+/* step.c -- the rows of steps.def as data; values by name; steps as text.
+ *
+ * steps.def is expanded twice: into the union of DataStep, for code that runs
+ * a step, and here into step_info, for code that walks attributes by name
+ * (Lua, printing, parsing). Both number the attributes alike, one after the
+ * other in `word`. The text form stands in checkpoints: it must give back the
+ * same bits for as long as checkpoints are read. */
 #include "step.h"
 #include <locale.h>
 #include <math.h>
@@ -23,6 +29,7 @@ const StepInfo step_info[STEP_COUNT] = {
 };
 // clang-format on
 
+/* a dozen rows: no index is needed */
 StepId step_find(const char *name)
 {
     int i = 0;
@@ -30,6 +37,8 @@ StepId step_find(const char *name)
     return (StepId)i;
 }
 
+/* Attributes lie one behind the other in `word`, in the order of the row; V
+ * and L have no default and stay 0. */
 DataStep step_default(StepId id)
 {
     DataStep s = {.id = id};
@@ -59,7 +68,8 @@ static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
     return NULL;
 }
 
-/* Whether `count` numbers suit the kind of an attribute. */
+/* Whether `count` numbers suit the kind of an attribute.
+ * the counts that step_set promises for each kind */
 static bool count_fits(const StepAttr *a, int count)
 {
     switch (a->kind) {
@@ -74,6 +84,7 @@ static bool count_fits(const StepAttr *a, int count)
     }
 }
 
+/* "a|b|c" has three */
 static int choice_count(const char *choices)
 {
     int n = 1;
@@ -81,6 +92,8 @@ static int choice_count(const char *choices)
     return n;
 }
 
+/* Everything that is a number goes through here, also choices and truth
+ * values, so every range is checked in one place. */
 bool step_set(DataStep *s, const char *name, const double *value, int count)
 {
     const char *row = step_info[s->id].name;
@@ -94,6 +107,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
                           : a->kind == 'L' ? "1 to 32 numbers"
                                            : "one number",
                           count);
+    // a choice is stored as its position, so its range follows from the names
     double max = a->kind == 'C' ? choice_count(a->choices) - 1 : a->max;
     for (int i = 0; i < count; i++) {
         // written so that NaN is out of range
@@ -107,6 +121,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
     if (a->kind == 'R' && value[0] > value[1])
         return fail_usage("%s: %s is {%g, %g}, wanted {lo, hi} with lo <= hi",
                           row, name, value[0], value[1]);
+    // a list is preceded by its count
     double *word = s->word + at;
     if (a->kind == 'L') *word++ = count;
     for (int i = 0; i < count; i++) word[i] = value[i];
@@ -114,6 +129,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
     return true;
 }
 
+/* value is inside the range: step_set has checked it */
 char *step_choice(const StepAttr *attr, double value,
                   char text[STEP_CHOICE_TEXT])
 {
@@ -149,6 +165,7 @@ const DataStep *steps_slices(const Steps *all)
     return NULL;
 }
 
+/* phases are in order, so the last step tells */
 bool steps_augment(const Steps *all)
 {
     return all->count > 0 &&
@@ -164,7 +181,9 @@ Steps steps_without_augment(const Steps *all)
     return out;
 }
 
-/* What a row cannot say: attributes that depend on one another. */
+/* What a row cannot say: attributes that depend on one another.
+ * Also fills in the clip that method percentile stands for, so that the
+ * stored step says what is done. */
 static bool step_settle(DataStep *s)
 {
     switch (s->id) {
@@ -201,12 +220,14 @@ static bool step_settle(DataStep *s)
     }
 }
 
+/* A copy of *s is settled and appended; nothing is appended on failure. */
 bool steps_add(Steps *all, const DataStep *s)
 {
     const StepInfo *info = &step_info[s->id];
     if (all->count == MAX_STEPS)
         return fail_usage("more than %d steps", MAX_STEPS);
     if (all->count) {
+        // phases only rise: volumes, then slices, then samples
         const StepInfo *last = &step_info[all->step[all->count - 1].id];
         if (info->phase < last->phase)
             return fail_usage("%s comes after %s; order: steps on volumes, "
@@ -215,6 +236,7 @@ bool steps_add(Steps *all, const DataStep *s)
     }
     if (s->id == STEP_slices && steps_slices(all))
         return fail_usage("a second slices step");
+    // later it would turn volumes whose extents a step has already fixed
     if (s->id == STEP_orient && all->count)
         return fail_usage("orient comes after %s; it must be the first step",
                           step_info[all->step[0].id].name);
@@ -230,6 +252,7 @@ bool steps_add(Steps *all, const DataStep *s)
 
 /* ---- as text ------------------------------------------------------------ */
 
+/* a text that is being written into one block of known size */
 typedef struct Text {
     Arena *mem;
     char *at; /* NULL after a failure */
@@ -253,10 +276,12 @@ static void put_number(Text *t, double v)
 {
     char text[40];
     snprintf(text, sizeof text, "%.15g", v);
+    // 15 digits are enough for what people write, 17 for every double
     if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
     put(t, "%s", text);
 }
 
+/* name=value; a list prints as many numbers as it has */
 static void put_attr(Text *t, const StepAttr *a, const double *word)
 {
     char text[STEP_CHOICE_TEXT];
@@ -290,12 +315,15 @@ static void restore_numbers(locale_t plain, locale_t before)
     freelocale(plain);
 }
 
+/* The text goes into checkpoints and is compared by bytes: locale, order and
+ * digits are fixed. */
 char *steps_print(const Steps *all, Arena *mem)
 {
     // a line holds at most a list of 32 numbers of 25 characters
     enum { LINE = 1024 };
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale"), NULL;
+    // one line a step, and the end
     Text t = {.mem = mem, .room = (size_t)all->count * LINE + 1};
     t.at = arena_alloc(mem, t.room);
     for (int i = 0; i < all->count; i++) {
@@ -310,7 +338,8 @@ char *steps_print(const Steps *all, Arena *mem)
     return t.at;
 }
 
-/* "name=value" into the step; value up to `end`. */
+/* "name=value" into the step; value up to `end`.
+ * false with a reason; the caller adds the number of the line */
 static bool parse_attr(DataStep *s, const char *text, size_t length)
 {
     char name[32], value[1024];
@@ -331,6 +360,7 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     if (a->kind == 'B' && !strcmp(value, "false"))
         return step_set(s, name, &(double){0}, 1);
     double number[MAX_STEP_LIST];
+    // strtod stops at the comma; anything else is no number
     for (char *from = value, *end;; from = end + 1) {
         if (count == MAX_STEP_LIST)
             return fail_data("%s has more than %d numbers", name,
@@ -344,6 +374,7 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     return step_set(s, name, number, count);
 }
 
+/* one step from its line, appended */
 static bool parse_line(const char *text, size_t length, Steps *out)
 {
     char name[32];
@@ -362,6 +393,8 @@ static bool parse_line(const char *text, size_t length, Steps *out)
     return steps_add(out, &s);
 }
 
+/* The reason of a bad value is a usage error when a recipe sets it; in a
+ * stored text it is damage, so the kind becomes ERR_DATA here. */
 bool steps_parse(const char *text, Steps *out)
 {
     bool ok = true;
@@ -371,6 +404,7 @@ bool steps_parse(const char *text, Steps *out)
     for (int line = 1; ok && *text; line++) {
         size_t length = strcspn(text, "\n");
         if (length && !parse_line(text, length, out)) {
+            // fail_data writes where err_text reads
             char reason[ERR_MAX];
             snprintf(reason, sizeof reason, "%s", err_text());
             ok = fail_data("steps: line %d: %s", line, reason);

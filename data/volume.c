@@ -15,10 +15,12 @@
 /* Corners of "the same grid" may differ by this part of a voxel edge. */
 #define SAME_GRID 0.01
 
+/* n is 1 always: a batch is made of samples, not of volumes. */
 bool volume_new(Volume *v, Dims dim, Dtype type)
 {
     CHECK(type == F32 || type == I16 || type == U8);
     *v = (Volume){.voxels = {dim, type, RANK_MAX, NULL}};
+    // mm and index are the same until someone says otherwise
     for (int i = 0; i < 4; i++) v->affine[i][i] = 1;
     if (dim.n != 1 || !dims_valid(dim, type)) {
         int w = dim.w, h = dim.h, d = dim.d, c = dim.c;
@@ -38,6 +40,7 @@ void volume_free(Volume *v)
     memset(v, 0, sizeof *v);
 }
 
+/* of a vector in mm */
 static double length(double x, double y, double z)
 {
     return sqrt(x * x + y * y + z * z);
@@ -69,6 +72,9 @@ void affine_multiply(double a[4][4], double b[4][4], double out[4][4])
     memcpy(out, c, sizeof c);
 }
 
+/* By cofactors: the upper 3 x 3, then the origin. The determinant is
+ * compared with the product of the edges, so that voxels of 1e-3 mm are as
+ * good as of 1 m. */
 bool affine_invert(double a[4][4], double out[4][4])
 {
     double inv[4][4] = {{0}}, det = 0, edges = 1;
@@ -98,11 +104,14 @@ bool affine_invert(double a[4][4], double out[4][4])
     return true;
 }
 
-/* axis[p] = voxel axis along patient axis p; see volume_axis. */
+/* axis[p] = voxel axis along patient axis p; see volume_axis.
+ * All six assignments are tried: the axis nearest to each patient axis by
+ * itself could be named twice in an oblique grid. */
 static void assign_axes(const Volume *v, int axis[3])
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    // sum of |cosine|: at most 3, for axes that match exactly
     double best = -1, edge[3];
     volume_spacing_mm(v, edge);
     for (int o = 0; o < 6; o++) {
@@ -153,6 +162,9 @@ char *volume_text(const Volume *v, char text[VOLUME_TEXT])
     return text;
 }
 
+/* The corners are the outer faces, where a wrong spacing or direction shows
+ * most. 1 % of the smallest edge is far below what interpolation would
+ * matter for, and above what headers lose by rounding. */
 bool volume_same_grid(const Volume *a, const Volume *b)
 {
     Dims n = a->voxels.dim, m = b->voxels.dim;
@@ -166,6 +178,7 @@ bool volume_same_grid(const Volume *a, const Volume *b)
                            d = corner & 4 ? n.d - 0.5 : -0.5;
         volume_world(a, w, h, d, p);
         volume_world(b, w, h, d, q);
+        // hypot neither overflows nor underflows on the way
         double apart = hypot(hypot(p[0] - q[0], p[1] - q[1]), p[2] - q[2]);
         // written so that NaN counts as different
         if (!(apart <= worst)) worst = apart;
@@ -212,6 +225,8 @@ static Grid grid_from(const Volume *v, const int32_t n[3],
 
 static const int in_order[3] = {0, 1, 2};
 
+/* Extents are rounded, so the far corner moves by up to half a voxel; the
+ * near one stays. */
 Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
 {
     int32_t n[3];
@@ -223,6 +238,7 @@ Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
         scale[a] = spacing_mm[a] > 0 ? spacing_mm[a] / edge[a] : 1;
         // the outer corner, index -0.5 in both grids, stays
         first[a] = -0.5 + 0.5 * scale[a];
+        // at least one voxel, and no overflow of the cast
         double count = floor(n[a] / scale[a] + 0.5);
         n[a] = count >= INT32_MAX ? INT32_MAX : count < 1 ? 1 : (int32_t)count;
     }
@@ -239,12 +255,14 @@ Grid volume_grid_fit(const Volume *v, int d, int h, int w)
     for (int a = 0; a < 3; a++) {
         CHECK(want[a] >= 0);
         int32_t to = want[a] ? want[a] : n[a];
+        // toward zero for crop and pad alike, so that one undoes the other
         first[a] = (n[a] - to) / 2;
         n[a] = to;
     }
     return grid_from(v, n, first, in_order, scale);
 }
 
+/* Both outer corners stay: the spacing becomes what it must. */
 Grid volume_grid_resize(const Volume *v, int d, int h, int w)
 {
     const int want[3] = {w, h, d};
@@ -261,6 +279,8 @@ Grid volume_grid_resize(const Volume *v, int d, int h, int w)
     return grid_from(v, n, first, in_order, scale);
 }
 
+/* Axes that would run against the view are mirrored: then the grid begins at
+ * the last voxel of that axis. */
 Grid volume_grid_plane(const Volume *v, Plane plane)
 {
     // for each plane and index w, h, d: patient axis, and +1 or -1 along it
@@ -279,6 +299,7 @@ Grid volume_grid_plane(const Volume *v, Plane plane)
         int p = views[plane][a].patient;
         from[a] = volume_axis(v, p);
         m[a] = n[from[a]];
+        // does the index run along the patient axis, or against it?
         bool up = v->affine[p][from[a]] >= 0;
         sign[a] = up == (views[plane][a].sign > 0) ? 1 : -1;
         if (sign[a] < 0) first[from[a]] = n[from[a]] - 1;
