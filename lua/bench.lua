@@ -40,6 +40,8 @@ local function measure(session, feeds)
   return calls
 end
 
+-- Median milliseconds of a whole step, update and copying included; a rate of
+-- 0 keeps the weights from running away over the rounds.
 local function step_ms(session, feeds)
   local all = {}
   session:step(feeds, { lr = 0 })
@@ -51,6 +53,10 @@ local function step_ms(session, feeds)
   return util.median(all)
 end
 
+-- bench: the command. Forward and backward of one layer are one row; its
+-- GFLOP/s count three passes of the forward arithmetic: forward, backward to
+-- the data, backward to the weights. The first layer has no backward to the
+-- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
   local session, plan = recipes.session(r, "train"), plans.plan(r, v.batch, true)

@@ -1,4 +1,15 @@
+/* bind.c -- what all bindings share: raising, checking, objects.
+ *
+ * Raising: an error of this program is a text that begins with the line of
+ * the recipe it happened on, and a kind that becomes the exit code. Lua's
+ * errors carry no kind, so the last text that was raised is kept with its kind
+ * and compared at the very end (raised_kind).
+ *
+ * Checking: arguments are looked at without calling Lua code: metamethods of
+ * an options table are passed by, so a string that a check returns lives as
+ * long as the table does. */
 #include "bind.h"
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +18,7 @@
 
 enum { MESSAGE_MAX = ERR_MAX + 512 };
 
-// the state runs on one thread; workers never touch it
+// what was raised last; the state runs on one thread, workers never raise
 static char last_message[MESSAGE_MAX];
 static ErrKind last_kind;
 
@@ -23,11 +34,11 @@ const char *push_where(lua_State *L)
     return lua_pushstring(L, "");
 }
 
-int raise_error(lua_State *L)
+/* Raise the last reason behind `where` ("" for nothing in front). */
+static int raise_at(lua_State *L, const char *where)
 {
     // a script that is being stopped is stopped by this error already
-    if (system_cut()) lua_sethook(L, NULL, 0, 0);
-    const char *where = push_where(L);
+    if (signal_caught()) lua_sethook(L, NULL, 0, 0);
     // a reason that already names this very place does not need it twice
     bool named = !*where || !strncmp(err_text(), where, strlen(where));
     snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,
@@ -35,6 +46,16 @@ int raise_error(lua_State *L)
     last_kind = err_kind();
     lua_pushstring(L, last_message);
     return lua_error(L);
+}
+
+int raise_error(lua_State *L)
+{
+    return raise_at(L, push_where(L));
+}
+
+int raise_bare(lua_State *L)
+{
+    return raise_at(L, "");
 }
 
 int raise_usage(lua_State *L, const char *fmt, ...)
@@ -50,7 +71,7 @@ int raise_usage(lua_State *L, const char *fmt, ...)
 
 ErrKind raised_kind(const char *message)
 {
-    // a traceback may follow it
+    // with SEG_TRACEBACK a traceback follows it, behind a line break
     size_t n = strlen(last_message);
     bool ours = message && n && !strncmp(message, last_message, n) &&
                 (!message[n] || message[n] == '\n');
@@ -63,8 +84,9 @@ static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
 {
     int whole;
     lua_Integer v = lua_tointegerx(L, at, &whole);
+    // "3" is no number here, although Lua would take it for one
     if (lua_type(L, at) != LUA_TNUMBER || !whole) {
-        lua_pushfstring(L, "%s", luaL_tolstring(L, at, NULL));
+        luaL_tolstring(L, at, NULL);
         raise_usage(L, "%s must be a whole number, got %s (%s)", name,
                     lua_tostring(L, -1), luaL_typename(L, at));
     }
@@ -74,6 +96,8 @@ static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
     return v;
 }
 
+/* The number at `at`, infinite ones too, or an error for `name`. NaN is an
+ * error: nothing that is given by hand is meant to be one. */
 static double number_at(lua_State *L, int at, const char *name)
 {
     double v = lua_tonumber(L, at);
@@ -96,14 +120,21 @@ double check_number(lua_State *L, int arg, const char *name)
     return number_at(L, arg, name);
 }
 
-/* Push field `key` of the options at `arg`; false when nil or no table. */
+int raw_field(lua_State *L, int arg, const char *key)
+{
+    lua_pushstring(L, key);
+    return lua_rawget(L, arg);
+}
+
+/* Push field `key` of the options at `arg`. False, with nothing pushed, when
+ * there are no options or it is nil; raises when they are no table. */
 static bool push_option(lua_State *L, int arg, const char *key)
 {
     if (lua_isnoneornil(L, arg)) return false;
     if (lua_type(L, arg) != LUA_TTABLE)
         raise_usage(L, "options must be a table {...}, got %s",
                     luaL_typename(L, arg));
-    if (lua_getfield(L, arg, key) != LUA_TNIL) return true;
+    if (raw_field(L, arg, key) != LUA_TNIL) return true;
     lua_pop(L, 1);
     return false;
 }
@@ -148,7 +179,8 @@ const char *opt_string(lua_State *L, int arg, const char *key, const char *def)
     return v;
 }
 
-/* Letters to change, add or drop to turn a into b, at most 32 long. */
+/* Letters to change, add or drop to turn a into b (Levenshtein), by one row
+ * of the table; LONG when one of them is longer than that. */
 static int distance(const char *a, const char *b)
 {
     enum { LONG = 32 };
@@ -168,6 +200,7 @@ static int distance(const char *a, const char *b)
     return row[n];
 }
 
+/* Is `key` in the list? If not, *nearest is the name closest to it. */
 static bool known_key(const char *key, const char *const *known,
                       const char **nearest)
 {
@@ -190,7 +223,7 @@ void check_keys(lua_State *L, int arg, const char *what,
     lua_pushnil(L);
     while (lua_next(L, arg)) {
         const char *nearest = "";
-        lua_pop(L, 1);
+        lua_pop(L, 1); // the key stays: the next round starts from it
         if (lua_type(L, -1) != LUA_TSTRING)
             raise_usage(L, "%s: options have names, got a value at [%s]", what,
                         luaL_tolstring(L, -1, NULL));
@@ -217,6 +250,21 @@ void *new_object(lua_State *L, const char *type, size_t bytes)
     return p;
 }
 
+void charge_memory(lua_State *L, size_t bytes)
+{
+    size_t kib = bytes / 1024;
+    if (kib) lua_gc(L, LUA_GCSTEP, kib < INT_MAX ? (int)kib : INT_MAX);
+}
+
+void push_shape(lua_State *L, int axes, const int64_t *shape)
+{
+    lua_createtable(L, axes, 0);
+    for (int i = 0; i < axes; i++) {
+        lua_pushinteger(L, shape[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
 void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
               lua_CFunction gc)
 {
@@ -234,4 +282,19 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
         lua_setfield(L, -3, "__index");
     }
     lua_pop(L, 2);
+}
+
+bool read_frozen(lua_State *L, int arg, Params *p)
+{
+    int top = lua_gettop(L), type = lua_getfield(L, arg, "frozen");
+    bool ok = type == LUA_TNIL || type == LUA_TTABLE;
+    if (!ok) fail_usage("frozen must be a list of names");
+    for (int i = 1; ok && type == LUA_TTABLE; i++, lua_pop(L, 1)) {
+        if (lua_rawgeti(L, top + 1, i) == LUA_TNIL) break;
+        ok = lua_type(L, -1) == LUA_TSTRING
+                 ? params_freeze(p, lua_tostring(L, -1))
+                 : fail_usage("frozen must be a list of names");
+    }
+    lua_settop(L, top);
+    return ok;
 }

@@ -18,21 +18,28 @@
 /* Raise err_text() with the position of the recipe in front; remembers the
  * kind of failure for the exit code. */
 int raise_error(lua_State *L);
-/* The same with a text of its own, of kind ERR_USAGE. */
+/* The same without a position: for what the recipe is not to blame for, as a
+ * mistake on the command line. */
+int raise_bare(lua_State *L);
+/* raise_error with a text of its own, of kind ERR_USAGE. */
 int raise_usage(lua_State *L, const char *fmt, ...) ERR_FORMAT(2, 3);
-/* Kind of the last raise whose message is `message`; ERR_FAILURE otherwise. */
+/* Kind of the last raise when `message` is its text (and a traceback);
+ * ERR_FAILURE for what others raised. */
 ErrKind raised_kind(const char *message);
 
 /* "scripts/x.lua:12" of the innermost frame that is not one of ours, pushed
  * on the stack ("" when there is none). */
 const char *push_where(lua_State *L);
 
-/* Integer argument or field in lo .. hi, else an error that names it. */
+/* The argument as a whole number in lo .. hi, or as a number that is not NaN;
+ * else an error that calls it `name`. */
 int64_t check_int(lua_State *L, int arg, const char *name, int64_t lo,
                   int64_t hi);
 double check_number(lua_State *L, int arg, const char *name);
 
-/* Field of the options table at `arg` (nil or absent: `def`). */
+/* Field of the options table at `arg`; `def` when the field or the table is
+ * nil. Another type than wanted is an error that names the field. A string
+ * lives as long as the table. */
 int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def, int64_t lo,
                 int64_t hi);
 double opt_number(lua_State *L, int arg, const char *key, double def);
@@ -43,9 +50,26 @@ const char *opt_string(lua_State *L, int arg, const char *key, const char *def);
 void check_keys(lua_State *L, int arg, const char *what,
                 const char *const *known);
 
-/* A userdata of `bytes` zero bytes with metatable `type`. */
+/* Freeze the parameters that field "frozen" of the options at `arg`, a list of
+ * names, names; nil: none. False with a reason instead of raising, as callers
+ * hold things; leaves the stack as it was. */
+bool read_frozen(lua_State *L, int arg, Params *p);
+
+/* Push field `key` of the table at `arg`, no metamethods; its type. */
+int raw_field(lua_State *L, int arg, const char *key);
+/* Push a list of extents. */
+void push_shape(lua_State *L, int axes, const int64_t *shape);
+
+/* A userdata of `bytes` zero bytes with metatable `type` on the stack; one
+ * user value. Zero must be a state that the type's __gc can meet. */
 void *new_object(lua_State *L, const char *type, size_t bytes);
-/* Register metatable `type`: methods, and `gc` as __gc and __close. */
+/* Tell the collector that the object made last holds so many bytes outside of
+ * Lua. To it a volume is as small as its userdata, and without this hundreds
+ * of them would wait for a collection that never seems due. May run __gc of
+ * other objects, so nothing may be held. */
+void charge_memory(lua_State *L, size_t bytes);
+/* Register metatable `type`: methods, and `gc` (or NULL) as __gc and
+ * __close. Fields are looked up in the methods unless they have __index. */
 void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
               lua_CFunction gc);
 
@@ -56,29 +80,37 @@ int check_node(lua_State *L, int arg); /* seg.node                   */
 int opt_node(lua_State *L, int arg);   /* -1 when nil or absent      */
 void push_node(lua_State *L, int node);
 
-/* seg.array: numbers in user order, rows of the last axis contiguous. */
-typedef struct Array {
-    float *data;
-    int axes;
-    int64_t shape[2 + RANK_MAX + 3];
-    int64_t count;
-} Array;
+/* seg.array: numbers in user order, rows of the last axis contiguous. More
+ * axes than a network has, for what .npy files hold. */
 enum { MAX_AXES = 2 + RANK_MAX + 3 };
+typedef struct Array {
+    float *data; /* its own, from mem_alloc        */
+    int axes;    /* 0: one number                  */
+    int64_t shape[MAX_AXES];
+    int64_t count; /* product of shape, at least 1 */
+} Array;
 Array *check_array(lua_State *L, int arg);
 /* A zeroed array of this shape on the stack. */
 Array *push_array(lua_State *L, int axes, const int64_t *shape);
 
-/* seg.block: a dense F32 tensor in memory order, as loaders make them. The
- * memory belongs to `owner` (freed with the block) or to the value kept in
- * user value 1. */
+/* seg.block: a dense F32 tensor in memory order that shows memory of a loader.
+ * t.data is NULL when the loader has taken it back. */
 typedef struct Block {
     Tensor t;
-    void *owner;
 } Block;
 Block *test_block(lua_State *L, int arg); /* NULL when it is none */
 Block *push_block(lua_State *L);
 
 Session *check_session(lua_State *L, int arg);
+enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
+
+/* What core.session and core.plan are told about a network, in a table at
+ * `arg`; bind_session.c says more of each. */
+extern const char *const session_keys[];
+int read_nodes(lua_State *L, int arg, const char *key, int node[MAX_ROOTS]);
+bool read_optim(lua_State *L, int arg, Optim *o);
+int opt_loss(lua_State *L, int arg);
+
 struct Pipeline *check_pipeline(lua_State *L, int arg);
 const struct Dataset *check_dataset(lua_State *L, int arg);
 
@@ -87,6 +119,7 @@ void bind_array(lua_State *L);
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_plan(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_data(lua_State *L);
 void bind_loader(lua_State *L);
@@ -94,11 +127,14 @@ void bind_volume(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
+void bind_signal(lua_State *L); /* after bind_system */
+
+/* == signals, in bind_signal.c ========================================= */
 
 /* The signal that told the program to stop, or 0. */
-int system_cut(void);
+int signal_caught(void);
 /* True from that signal on: for long work in C, which then fails. */
-const atomic_bool *system_stopping(void);
-/* Signals leave the state alone from now on: before it is closed. */
-void system_quit(void);
+const atomic_bool *signal_stopping(void);
+/* Signals leave the Lua state alone from now on: before it is closed. */
+void signal_quit(void);
 #endif

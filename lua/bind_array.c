@@ -1,11 +1,16 @@
 /* bind_array.c -- seg.array: f32 numbers in the order PyTorch users know.
  *
- * A userdata of shape and memory; indices from 1. What enters and leaves a
- * network, what is read from and written to .npy. */
+ * A userdata of shape and memory, (N,C,[D],[H],W) where it belongs to a
+ * network, else whatever the user likes; the last axis is contiguous and
+ * indices count from 1. It is what enters and leaves a network and what .npy
+ * files hold. An array owns its numbers: nothing else points at them, so it
+ * may be changed and dropped at any time. */
 #include "bind.h"
 #include "npy.h"
 #include "rng.h"
 #include <string.h>
+
+_Static_assert((int)MAX_AXES >= (int)NPY_AXES, "every file fits an array");
 
 Array *check_array(lua_State *L, int arg)
 {
@@ -40,10 +45,12 @@ Array *push_array(lua_State *L, int axes, const int64_t *shape)
     a->data = mem_alloc(bytes);
     if (!a->data) raise_error(L);
     a->count = (int64_t)count;
+    charge_memory(L, bytes);
     return a;
 }
 
-/* The table at `arg` as a shape of whole numbers >= 1. */
+/* The table at `arg` as a shape of whole numbers >= 1; the number of axes. No
+ * axes are one number. */
 static int check_axes(lua_State *L, int arg, int64_t shape[MAX_AXES])
 {
     if (!lua_istable(L, arg))
@@ -60,7 +67,10 @@ static int check_axes(lua_State *L, int arg, int64_t shape[MAX_AXES])
     return axes;
 }
 
-/* Fill `a` from nested or flat tables, in order. */
+/* Fill `a` from number `at` on with the numbers of the table at index
+ * `table`, nested in any way, in order. Returns where it stopped: a count of
+ * all numbers, also of those that found no room. A table inside itself is
+ * caught by the depth. */
 static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
 {
     luaL_checkstack(L, 4, "data nested too deep");
@@ -81,7 +91,8 @@ static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
     return at;
 }
 
-/* seg.array{shape={...}, data={...}} */
+/* seg.array{shape={...}, data={...}} -> array; without data of zeros. Raises
+ * when the numbers are not as many as the shape wants. */
 static int array_new(lua_State *L)
 {
     static const char *const known[] = {"shape", "data", NULL};
@@ -91,7 +102,11 @@ static int array_new(lua_State *L)
     lua_getfield(L, 2, "shape");
     int axes = check_axes(L, lua_gettop(L), shape);
     Array *a = push_array(L, axes, shape);
-    if (lua_getfield(L, 2, "data") == LUA_TTABLE) {
+    int type = lua_getfield(L, 2, "data");
+    if (type != LUA_TNIL && type != LUA_TTABLE)
+        raise_usage(L, "data must be a table of numbers, got %s",
+                    luaL_typename(L, -1));
+    if (type == LUA_TTABLE) {
         int64_t got = fill(L, lua_gettop(L), a, 0, 1);
         if (got != a->count)
             raise_usage(L, "data has %lld numbers, shape wants %lld",
@@ -101,6 +116,7 @@ static int array_new(lua_State *L)
     return 1;
 }
 
+/* array.zeros(shape) -> array */
 static int array_zeros(lua_State *L)
 {
     int64_t shape[MAX_AXES];
@@ -109,7 +125,8 @@ static int array_zeros(lua_State *L)
     return 1;
 }
 
-/* array.random(shape, seed, binary): uniform in [0, 1), or 0 and 1 */
+/* array.random(shape, seed, binary = false) -> array, uniform in [0, 1), or of
+ * 0 and 1 evenly; the same for the same seed on every machine */
 static int array_random(lua_State *L)
 {
     int64_t shape[MAX_AXES];
@@ -124,7 +141,8 @@ static int array_random(lua_State *L)
     return 1;
 }
 
-/* Element from the indices at arguments first .. first + axes - 1. */
+/* The element that the arguments from `first` on name, one index an axis;
+ * raises on another number of them and on an index outside. */
 static float *element(lua_State *L, const Array *a, int first)
 {
     int64_t at = 0;
@@ -138,6 +156,7 @@ static float *element(lua_State *L, const Array *a, int first)
     return &a->data[at];
 }
 
+/* a:get(i, ...) -> number */
 static int array_get(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -145,6 +164,7 @@ static int array_get(lua_State *L)
     return 1;
 }
 
+/* a:set(value, i, ...); NaN and infinities are values like others */
 static int array_set(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -155,6 +175,8 @@ static int array_set(lua_State *L)
     return 0;
 }
 
+/* array.load(path) -> array of any .npy of numbers, as f32; raises with the
+ * file's name (kind data) */
 static int array_load(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -166,9 +188,11 @@ static int array_load(lua_State *L)
     a->axes = npy.axes;
     a->count = npy.count;
     for (int i = 0; i < npy.axes; i++) a->shape[i] = npy.shape[i];
+    charge_memory(L, (size_t)npy.count * sizeof(float));
     return 1;
 }
 
+/* array.save(path, array): whole or not at all */
 static int array_save(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -177,7 +201,8 @@ static int array_save(lua_State *L)
     return 0;
 }
 
-/* a:stats() -> min, max, mean; sums in double */
+/* a:stats() -> least, largest, mean (summed in double); a NaN shows in the
+ * mean only, unless it comes first */
 static int array_stats(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -194,16 +219,14 @@ static int array_stats(lua_State *L)
     return 3;
 }
 
+/* a.shape, a.count, or a method; another name is an error, and so are the
+ * metamethods, which are no methods */
 static int array_index(lua_State *L)
 {
     Array *a = check_array(L, 1);
     const char *key = luaL_checkstring(L, 2);
     if (!strcmp(key, "shape")) {
-        lua_createtable(L, a->axes, 0);
-        for (int i = 0; i < a->axes; i++) {
-            lua_pushinteger(L, a->shape[i]);
-            lua_rawseti(L, -2, i + 1);
-        }
+        push_shape(L, a->axes, a->shape);
         return 1;
     }
     if (!strcmp(key, "count")) {
@@ -218,6 +241,7 @@ static int array_index(lua_State *L)
                        key);
 }
 
+/* "array 2x1x8x8" */
 static int array_tostring(lua_State *L)
 {
     Array *a = check_array(L, 1);

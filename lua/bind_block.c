@@ -1,5 +1,10 @@
 /* bind_block.c -- seg.block: a tensor in memory order, as loaders make it and
- * sessions take it; array() gives its numbers in user order. */
+ * sessions take it; array() gives its numbers in user order.
+ *
+ * A block spares the two conversions between a loader and a session. Blocks of
+ * a batch point into the loader's ring, whose memory goes on to the next
+ * batch: the loader then sets t.data to NULL, and everybody who takes a block
+ * looks at that first. */
 #include "bind.h"
 
 Block *test_block(lua_State *L, int arg)
@@ -12,16 +17,8 @@ Block *push_block(lua_State *L)
     return new_object(L, "seg.block", sizeof(Block));
 }
 
-static int block_gc(lua_State *L)
-{
-    Block *b = luaL_checkudata(L, 1, "seg.block");
-    mem_free(b->owner);
-    b->owner = NULL;
-    b->t.data = NULL;
-    return 0;
-}
-
-/* block:array() -> the same numbers in user order */
+/* block:array() -> an array, the same numbers in user order; raises when the
+ * loader has taken the memory back */
 static int block_array(lua_State *L)
 {
     Block *b = luaL_checkudata(L, 1, "seg.block");
@@ -33,16 +30,13 @@ static int block_array(lua_State *L)
     return 1;
 }
 
+/* block:shape() -> {n, c, [d], [h], w}; known also when the memory is gone */
 static int block_shape(lua_State *L)
 {
     Block *b = luaL_checkudata(L, 1, "seg.block");
     int64_t shape[2 + RANK_MAX];
     int axes = dims_to_user(b->t.dim, b->t.rank, shape);
-    lua_createtable(L, axes, 0);
-    for (int i = 0; i < axes; i++) {
-        lua_pushinteger(L, shape[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
+    push_shape(L, axes, shape);
     return 1;
 }
 
@@ -50,5 +44,5 @@ void bind_block(lua_State *L)
 {
     static const luaL_Reg block[] = {
         {"array", block_array}, {"shape", block_shape}, {NULL, NULL}};
-    new_type(L, "seg.block", block, block_gc);
+    new_type(L, "seg.block", block, NULL);
 }

@@ -1,6 +1,10 @@
 /* bind_checkpoint.c -- checkpoints, run folders and their lock for Lua.
  *
- * Metadata is a table of strings on both sides. */
+ * Metadata is a table of strings on both sides; what the keys mean is decided
+ * in fit.lua and export.lua. What a call needs while it runs (strings of a
+ * file, its header) lies in an arena that is a userdata, so that an error on
+ * the way frees it too. Errors of files are of kind data or failure and name
+ * the file. */
 #include "bind.h"
 #include "checkpoint.h"
 #include "file.h"
@@ -16,12 +20,15 @@ static int arena_gc(lua_State *L)
     return 0;
 }
 
+/* An empty arena on the stack, freed with the call's other values. */
 static Arena *push_arena(lua_State *L)
 {
     return new_object(L, "seg.arena", sizeof(Arena));
 }
 
-/* The table at `arg`, key -> string, as sorted pairs in `pair`. */
+/* The table at `arg`, key -> string, as pairs sorted by key in `pair`; their
+ * order must not depend on Lua's hashes, for a checkpoint has to come out
+ * with the same bytes. nil is an empty table. */
 static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
 {
     Meta m = {.pair = pair};
@@ -44,6 +51,7 @@ static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
     return m;
 }
 
+/* Push a table key -> string. */
 static void push_meta(lua_State *L, const Meta *m)
 {
     lua_createtable(L, 0, m->count);
@@ -53,7 +61,9 @@ static void push_meta(lua_State *L, const Meta *m)
     }
 }
 
-/* checkpoint.save(path, session, full, {key = text}) */
+/* checkpoint.save(path, session, full, {key = text}): weights and running
+ * statistics, and moments and step count when `full`. Written aside, flushed,
+ * read back, renamed: when it raises, the file before is intact. */
 static int l_save(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
@@ -66,7 +76,9 @@ static int l_save(lua_State *L)
 }
 
 /* checkpoint.load(path, session, full) -> metadata, what a user should know
- * about the file ("" mostly) */
+ * about the file ("" mostly). Raises, and leaves the session as it was, when
+ * names or shapes are not those of the session or a checksum is wrong; `full`
+ * also wants the moments of the same optimiser. */
 static int l_load(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -80,12 +92,14 @@ static int l_load(lua_State *L)
     return 2;
 }
 
-/* A table from names to names, or nil for a name that is not in it. */
+/* A table from names of a file to names here, at a place of the stack. */
 typedef struct Names {
     lua_State *L;
     int table;
 } Names;
 
+/* The name here of a tensor of the file; NULL: it is not wanted. The string is
+ * kept alive by the table. */
 static const char *rename_by_table(void *ctx, const char *name)
 {
     Names *n = ctx;
@@ -97,7 +111,9 @@ static const char *rename_by_table(void *ctx, const char *name)
     return to;
 }
 
-/* checkpoint.import(path, session, {name in the file = name here}) */
+/* checkpoint.import(path, session, {name in the file = name here}) ->
+ * metadata. Weights of any safetensors file; tensors that are not in the
+ * table stay out, every parameter of the session must come. */
 static int l_import(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -113,7 +129,8 @@ static int l_import(lua_State *L)
     return 1;
 }
 
-/* checkpoint.meta(path) -> metadata; the header is verified */
+/* checkpoint.meta(path) -> metadata; the header is verified, tensors are not
+ * read */
 static int l_meta(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -156,7 +173,7 @@ static int l_tensors(lua_State *L)
     return 1;
 }
 
-/* checkpoint.verify(path) -> true, or nil and the reason */
+/* checkpoint.verify(path) -> true, or false and the reason; reads it all */
 static int l_verify(lua_State *L)
 {
     bool ok = checkpoint_verify(luaL_checkstring(L, 1));
@@ -166,8 +183,9 @@ static int l_verify(lua_State *L)
     return 2;
 }
 
-/* checkpoint.newest(folder) -> path, sentences about those that will not do;
- * or nil and the reason */
+/* checkpoint.newest(folder) -> path of the full checkpoint with the most steps
+ * among those that verify, sentences about those that will not do ("" when all
+ * are good); or nil and the reason */
 static int l_newest(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1), *path, *said;
@@ -182,6 +200,7 @@ static int l_newest(lua_State *L)
     return 2;
 }
 
+/* Also lock:close(). */
 static int lock_gc(lua_State *L)
 {
     file_unlock(luaL_checkudata(L, 1, "seg.lock"));
@@ -189,7 +208,8 @@ static int lock_gc(lua_State *L)
 }
 
 /* checkpoint.lock(folder) -> a lock that ends with its collection or the
- * program; raises with the holder's PID when another has it */
+ * program; raises with the holder's PID when another has it. What dead
+ * writers left behind in the folder is removed, now that it is ours. */
 static int l_lock(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);

@@ -2,7 +2,12 @@
  *
  * Lua describes, C loads: the steps of a pipeline travel as text (steps.def
  * checks every attribute on the recipe's line), files are opened by worker
- * threads that never see the Lua state. */
+ * threads that never see the Lua state. Numbers of cases, slices and samples
+ * count from 1 here and from 0 in the engine.
+ *
+ * Who holds whom: a data set that a split made shares its sources with the
+ * one it came from, a pipeline holds its data set, a loader and a prediction
+ * their pipeline; all by counting in C, so Lua may drop them in any order. */
 #include "bind.h"
 #include "pipeline.h"
 #include "split.h"
@@ -13,7 +18,7 @@ enum { MAX_NAMES = 1024 };
 /* == steps ============================================================= */
 
 /* data.steps() -> { {name=, phase="volume"|"slice"|"sample",
- *                    attrs={name, ...}}, ... } */
+ *                    attrs={name, ...}}, ... }, the rows of steps.def */
 static int l_steps(lua_State *L)
 {
     static const char *const phase[] = {"volume", "slice", "sample"};
@@ -35,7 +40,9 @@ static int l_steps(lua_State *L)
     return 1;
 }
 
-/* Set attribute `name` from the value on top of the stack. */
+/* Set attribute `name` from the value on top of the stack: a text for one of
+ * its choices, a boolean, a number or a list of numbers. False when the row
+ * does not take it; raises what is none of these. */
 static bool set_attr(lua_State *L, DataStep *s, const char *name)
 {
     double v[MAX_STEP_LIST];
@@ -59,7 +66,8 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
     return step_set(s, name, v, n);
 }
 
-/* data.add_step(text, name, {attributes}) -> longer text */
+/* data.add_step(text, name, {attributes}) -> longer text. Raises on unknown
+ * attributes and values, and on a step that cannot follow those before. */
 static int l_add_step(lua_State *L)
 {
     Steps steps;
@@ -89,7 +97,8 @@ static int l_add_step(lua_State *L)
     return 1;
 }
 
-/* data.prepare_steps(text) -> the text without augmentation */
+/* data.prepare_steps(text) -> the text without augmentation: what prediction
+ * runs, and what goes into checkpoints */
 static int l_prepare_steps(lua_State *L)
 {
     Steps steps;
@@ -125,7 +134,7 @@ static int dataset_gc(lua_State *L)
 static int read_names(lua_State *L, int arg, const char *key, const char **name,
                       int most)
 {
-    int n = 0, type = lua_getfield(L, arg, key);
+    int n = 0, type = raw_field(L, arg, key);
     if (type == LUA_TSTRING) {
         name[n++] = lua_tostring(L, -1);
     } else if (type == LUA_TTABLE) {
@@ -145,6 +154,7 @@ static int read_names(lua_State *L, int arg, const char *key, const char **name,
     return n;
 }
 
+/* labels, resample_mask and skip_unmatched, which all sources have. */
 static DatasetOptions read_common(lua_State *L, int arg)
 {
     DatasetOptions o = {
@@ -169,8 +179,8 @@ static DatasetOptions read_common(lua_State *L, int arg)
     return o;
 }
 
-/* Field `key` as the place of its name in a list of three; the first one is
- * the default. */
+/* The text in field `key` as its place in a list of three names, which are in
+ * the order of the enum; the first one is the default. */
 static int read_choice(lua_State *L, int arg, const char *key,
                        const char *const names[3])
 {
@@ -193,7 +203,9 @@ static NiftiForm read_form(lua_State *L, int arg)
     return (NiftiForm)read_choice(L, arg, "form", names);
 }
 
-/* data.open_dicom(root, {image=, mask=, segments=, ...}) */
+/* data.open_dicom(root, {image=, mask=, segments=, ...}) -> data set. Finds the
+ * series and pairs them; voxels are read later. What the options mean is in
+ * docs/data.md. Raises what does not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
     static const char *const known[] = {
@@ -220,7 +232,8 @@ static int l_dicom(lua_State *L)
     return 1;
 }
 
-/* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) */
+/* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) -> data set,
+ * in the same way */
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
@@ -240,7 +253,8 @@ static int l_nifti(lua_State *L)
     return 1;
 }
 
-/* ds:cases() -> { {key=, patient=}, ... } */
+/* ds:cases() -> { {key=, patient=}, ... }: what a case is called, and whose it
+ * is; neither may leave the machine */
 static int l_cases(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -256,13 +270,14 @@ static int l_cases(lua_State *L)
     return 1;
 }
 
+/* ds:patients() -> how many different patients the cases have */
 static int l_patients(lua_State *L)
 {
     lua_pushinteger(L, dataset_patients(check_dataset(L, 1)));
     return 1;
 }
 
-/* ds:fields() -> { "image", "mask" } */
+/* ds:fields() -> { "image", "mask" }, in the order of a batch's blocks */
 static int l_fields(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -284,7 +299,8 @@ static void push_parts(lua_State *L)
         new_object(L, "seg.dataset", sizeof(Dataset *));
 }
 
-/* Fill the boxes; a part that was not asked for becomes nil. */
+/* Fill the boxes on top of the stack; a part that was not asked for becomes
+ * nil. Returns the number of results. */
 static int give_parts(lua_State *L, Dataset *const part[PARTS])
 {
     for (int i = 0; i < PARTS; i++) {
@@ -297,7 +313,8 @@ static int give_parts(lua_State *L, Dataset *const part[PARTS])
     return PARTS;
 }
 
-/* One part: a share below 1, a whole number of patients, or a list of names */
+/* One part: a share below 1, a whole number of patients, or a list of names,
+ * for which `name` has MAX_NAMES places. Nothing: all zero. */
 static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
                                   const char **name)
 {
@@ -316,7 +333,8 @@ static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
     return r;
 }
 
-/* data.split(ds, {seed=, train=, valid=, test=}) -> train, valid, test */
+/* data.split(ds, {seed=0, train=, valid=, test=}) -> train, valid, test, each
+ * a data set, or nil for a part that was not asked for; whole patients. */
 static int l_split(lua_State *L)
 {
     static const char *const known[] = {"seed", "train", "valid", "test", NULL};
@@ -335,6 +353,7 @@ static int l_split(lua_State *L)
     return give_parts(L, part);
 }
 
+/* Two numbers {lo, hi} in field `key` into v, which stays as it is without. */
 static void read_range(lua_State *L, int arg, const char *key, double v[2])
 {
     if (lua_getfield(L, arg, key) == LUA_TTABLE)
@@ -346,7 +365,8 @@ static void read_range(lua_State *L, int arg, const char *key, double v[2])
     lua_pop(L, 1);
 }
 
-/* data.slabs(ds, {valid={lo,hi}, test={lo,hi}, gap=}) -> train, valid, test */
+/* data.slabs(ds, {valid={lo,hi}, test={lo,hi}, gap=0}) -> train, valid, test:
+ * the same cases, each with other slices, as fractions of their number */
 static int l_slabs(lua_State *L)
 {
     static const char *const known[] = {"valid", "test", "gap", NULL};
@@ -382,7 +402,10 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* data.pipeline(ds, steps, {threads=, cache_bytes=, seed=}) */
+/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0}) -> pipeline.
+ * Prepares every case once on `threads` threads, so that each fault is found
+ * now, and keeps as many as cache_bytes hold; `seed` is that of augmentation.
+ * Raises a case's fault (kind data), or that a signal came. */
 static int l_pipeline(lua_State *L)
 {
     static const char *const known[] = {"threads", "cache_bytes", "seed", NULL};
@@ -391,7 +414,7 @@ static int l_pipeline(lua_State *L)
     const char *text = luaL_checkstring(L, 2);
     check_keys(L, 3, "pipeline", known);
     PipelineOptions o = {
-        .stop = system_stopping(),
+        .stop = signal_stopping(),
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
@@ -401,12 +424,14 @@ static int l_pipeline(lua_State *L)
     return 1;
 }
 
+/* p:samples() -> how many: slices, or cases without a slices step */
 static int l_samples(lua_State *L)
 {
     lua_pushinteger(L, pipeline_samples(check_pipeline(L, 1)));
     return 1;
 }
 
+/* The place of the field whose name is at `arg`; raises when there is none. */
 static int check_field(lua_State *L, const Pipeline *p, int arg)
 {
     const char *name = luaL_checkstring(L, arg);
@@ -415,7 +440,8 @@ static int check_field(lua_State *L, const Pipeline *p, int arg)
     return f;
 }
 
-/* p:shape("image") -> {c, [d], h, w} common to all samples */
+/* p:shape("image") -> {c, [d], h, w} common to all samples; raises when they
+ * differ, naming two (kind data) */
 static int l_shape(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -431,6 +457,7 @@ static int l_shape(lua_State *L)
     return 1;
 }
 
+/* p:report() -> what was opened, lines of text; names no patient */
 static int l_report(lua_State *L)
 {
     Arena mem = {NULL};
@@ -441,7 +468,8 @@ static int l_report(lua_State *L)
     return 1;
 }
 
-/* p:item(number) -> place of the case of sample `number`, slice; from 1 */
+/* p:item(number) -> case of sample `number`, its slice; both from 1, slice 0
+ * for a sample that is a whole case */
 static int l_item(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -452,7 +480,8 @@ static int l_item(lua_State *L)
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, notes=, key=, patient=} */
+/* p:facts(case) -> {slices=, foreground_slices=, notes=, key=, patient=}:
+ * counts of the prepared case; notes: what was unusual about its files */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -473,7 +502,8 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-/* data.leaks{p1, p2, p3}: raises when two sides share a patient or voxels */
+/* data.leaks{p1, p2, p3}: raises when two sides share a patient or voxels,
+ * naming both cases (kind data) */
 static int l_leaks(lua_State *L)
 {
     const Pipeline *side[8];

@@ -1,5 +1,10 @@
 /* bind_graph.c -- nodes of the tape as Lua values, and op.*.
  *
+ * There is one tape for each Lua state, in the registry. A node in Lua is its
+ * number on that tape: nodes are never removed, so the number stays good and
+ * there is nothing to free. Every node remembers the recipe's line that made
+ * it, for the messages of plans and of runs that diverge.
+ *
  * One generic function serves every row of ops.def: operands first (nil for
  * one that is absent), then an options table whose keys are the attributes
  * of the row and `name`, the label of the node. */
@@ -8,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char GRAPH_KEY = 0;
+static const char GRAPH_KEY = 0; // its address is the key in the registry
 
 static int graph_gc(lua_State *L)
 {
@@ -46,7 +51,8 @@ void push_node(lua_State *L, int node)
     *(int *)new_object(L, "seg.node", sizeof(int)) = node;
 }
 
-/* Fill attribute i of `a` from the value on top of the stack. */
+/* Fill attribute i of `a` from the value on top of the stack. Word 0 of an
+ * Attr is the operator, the attributes follow in the order of the row. */
 static void set_attr(lua_State *L, Attr *a, int i)
 {
     const AttrInfo *info = &op_info[a->op].attr[i];
@@ -61,7 +67,8 @@ static void set_attr(lua_State *L, Attr *a, int i)
     }
 }
 
-/* Options at `arg` into `a`; returns the label. */
+/* Options at `arg` into `a`; returns the label, "" without one. What the
+ * values may be is checked by graph_op, with the operator's name. */
 static const char *read_options(lua_State *L, int arg, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -77,6 +84,8 @@ static const char *read_options(lua_State *L, int arg, Attr *a)
     return opt_string(L, arg, "name", "");
 }
 
+/* op.ROW(x, ..., {attribute=, name=}) -> node; upvalue 1 is the row. Raises on
+ * operands that do not fit each other, at the recipe's line. */
 static int l_op(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
@@ -98,7 +107,7 @@ static int l_op(lua_State *L)
     return 1;
 }
 
-/* A table {n, c, d, h, w} of user order at `arg` -> Dims and rank. */
+/* A table of extents in user order at `arg` as Dims of that rank. */
 static void check_shape(lua_State *L, int arg, int rank, Dims *dim)
 {
     int64_t shape[MAX_AXES];
@@ -110,10 +119,13 @@ static void check_shape(lua_State *L, int arg, int rank, Dims *dim)
         shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
         lua_pop(L, 1);
     }
-    if (!dims_from_user(shape, axes, rank, dim)) raise_error(L);
+    if (!dims_from_user(shape, axes, rank, dim))
+        raise_usage(L, "a shape of %d axes does not fit rank %d", axes, rank);
 }
 
-/* input(name, c, d, h, w, rank) */
+/* input(name, c, d, h, w, rank) -> node with N = 1; the arrays that are fed
+ * bring the N, and the extents too as long as the rank is the same. Raises
+ * when the name is taken or is no name. */
 static int l_input(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -130,8 +142,10 @@ static int l_input(lua_State *L)
     return 1;
 }
 
-/* param(name, shape in user order, rank, {init=, value=, trained=, decayed=})
- * An existing parameter of the same name and shape is an error, as always. */
+/* param(name, shape in user order, rank, {init="const", value=0,
+ * trained=true, decayed=true}) -> node. init: "uniform" within +-value,
+ * "normal" of that standard deviation, "const". A name that exists is an
+ * error, also with the same shape: layers that share go through nn.scope. */
 static int l_param(lua_State *L)
 {
     static const char *const kinds[] = {"uniform", "normal", "const", NULL};
@@ -158,7 +172,8 @@ static int l_param(lua_State *L)
     return 1;
 }
 
-/* n.c, n.d, n.h, n.w, n.rank, n.name, n.shape (user order, without N) */
+/* node.n, .c, .d, .h, .w, .rank, .name, .kind, .shape (user order, N first);
+ * another field is an error */
 static int node_index(lua_State *L)
 {
     const Node *n = &check_graph(L)->node[check_node(L, 1)];
@@ -187,11 +202,7 @@ static int node_index(lua_State *L)
     if (!strcmp(key, "shape")) {
         int64_t shape[2 + RANK_MAX];
         int axes = dims_to_user(d, n->y.rank, shape);
-        lua_createtable(L, axes, 0);
-        for (int i = 0; i < axes; i++) {
-            lua_pushinteger(L, shape[i]);
-            lua_rawseti(L, -2, i + 1);
-        }
+        push_shape(L, axes, shape);
         return 1;
     }
     return raise_usage(L,
@@ -200,6 +211,7 @@ static int node_index(lua_State *L)
                        key);
 }
 
+/* "conv enc1.conv1 1x32x64x64 (N,C,H,W)" */
 static int node_tostring(lua_State *L)
 {
     const Node *n = &check_graph(L)->node[check_node(L, 1)];
@@ -212,19 +224,23 @@ static int node_tostring(lua_State *L)
     return 1;
 }
 
+/* node_id(node) -> its number, a key for tables: two Lua values may be one
+ * node, and == alone makes no table key */
 static int node_id(lua_State *L)
 {
     lua_pushinteger(L, check_node(L, 1));
     return 1;
 }
 
+/* a == b: the same node of the tape */
 static int node_equal(lua_State *L)
 {
     lua_pushboolean(L, check_node(L, 1) == check_node(L, 2));
     return 1;
 }
 
-/* a OP b where one may be a number: rows add, sub, mul, div and scale. */
+/* a OP b where one may be a number: rows add, sub, mul, div, and with a number
+ * scale, y = mul x + add. A number divided by a node is an error. */
 static int arithmetic(lua_State *L, Op op)
 {
     int in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
@@ -253,6 +269,7 @@ static int arithmetic(lua_State *L, Op op)
     return 1;
 }
 
+// The metamethods of nodes: a + b, a - b, a * b, a / b, -a.
 static int node_add(lua_State *L)
 {
     return arithmetic(L, OP_add);
@@ -275,12 +292,14 @@ static int node_div(lua_State *L)
 
 static int node_unm(lua_State *L)
 {
+    // Lua passes the operand twice; the second becomes the factor
     lua_pushnumber(L, -1);
     lua_replace(L, 2);
     return arithmetic(L, OP_mul);
 }
 
-/* a .. b joins channels, those of a first. */
+/* a .. b joins channels, those of a first. `..` groups to the right, which
+ * gives the same channels in the same order. */
 static int node_concat(lua_State *L)
 {
     int in[MAX_IN] = {check_node(L, 1), check_node(L, 2), -1, -1, -1, -1};
@@ -300,7 +319,8 @@ static const char *short_number(char text[32], double v)
     return text;
 }
 
-/* ops() -> rows for `segengine ops`: {name, in, grad, bound, attributes} */
+/* ops() -> { {name=, operands=, grad=, bound=, attributes={"stride=1", ...}},
+ * ... }, a row of ops.def each, for `segengine ops` */
 static int l_ops(lua_State *L)
 {
     static const char *const bound[] = {"dot", "ulp", "exact", "nmse"};
@@ -333,20 +353,23 @@ static int l_ops(lua_State *L)
     return 1;
 }
 
-/* graph_text({root nodes}) -> text that seg_open reads back */
+/* graph_text({root nodes}) -> the part of the tape that these need, as text
+ * that seg_open reads back; goes into weights that are saved */
 static int l_graph_text(lua_State *L)
 {
     int root[64], roots;
     char *text;
     luaL_checktype(L, 1, LUA_TTABLE);
-    for (roots = 0; roots < 64; roots++) {
-        if (lua_rawgeti(L, 1, roots + 1) == LUA_TNIL) break;
+    for (roots = 0; lua_rawgeti(L, 1, roots + 1) != LUA_TNIL; roots++) {
+        if (roots == 64) raise_usage(L, "more than 64 outputs");
         root[roots] = check_node(L, lua_gettop(L));
+        lua_pop(L, 1);
     }
     Graph *g = check_graph(L);
     ArenaMark mark = arena_mark(&g->mem);
     if (!graph_print(g, root, roots, &g->mem, &text)) return raise_error(L);
-    // the text is copied into the Lua state before its memory goes back
+    // copied into the Lua state before its memory goes back; should Lua have
+    // none, the text stays on the tape until the end, which does no harm
     lua_pushstring(L, text);
     arena_rewind(&g->mem, mark);
     return 1;

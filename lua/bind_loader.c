@@ -1,7 +1,9 @@
 /* bind_loader.c -- batches as Lua objects.
  *
  * A batch is a table of blocks that show the memory of the loader's ring;
- * they are empty again when the next batch is asked for. */
+ * they are empty again when the next batch is asked for or the loader is
+ * closed. So that the loader finds them then, user value 1 of its userdata is
+ * the table of the blocks that are out. */
 #include "bind.h"
 #include "loader.h"
 #include <stdio.h>
@@ -17,22 +19,42 @@ static Loader *check_loader(lua_State *L, int arg)
     return box->l;
 }
 
+/* The blocks of the batch before no longer show memory of the ring. */
+static void forget_blocks(lua_State *L)
+{
+    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE) {
+        lua_pushnil(L);
+        while (lua_next(L, -2)) {
+            Block *b = test_block(L, lua_gettop(L));
+            if (b) b->t.data = NULL;
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+/* Also l:close(): ends the workers. */
 static int loader_gc(lua_State *L)
 {
     LoaderBox *box = luaL_checkudata(L, 1, "seg.loader");
+    forget_blocks(L);
     loader_close(box->l);
     box->l = NULL;
     return 0;
 }
 
+/* Called by the loader when a batch lets wait for long. */
 static void say_waiting(void *context, const char *text)
 {
     (void)context;
     fprintf(stderr, "segengine: %s\n", text);
 }
 
-/* data.loader(pipeline, {batch=, workers=, prefetch=, shuffle=, drop_last=,
- * augment=, seed=}) */
+/* data.loader(pipeline, {batch=1, workers=0, prefetch=0, shuffle=false,
+ * drop_last=false, augment=false, seed=0}) -> loader at the start of epoch 0.
+ * workers = 0 prepares a batch when it is asked for; prefetch is how many
+ * batches lie ahead (0: two). The pipeline is held. Raises when samples of
+ * different extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {"batch",   "workers",   "prefetch",
@@ -53,6 +75,7 @@ static int l_loader(lua_State *L)
     return 1;
 }
 
+/* l:batches() -> batches, samples of an epoch */
 static int l_batches(lua_State *L)
 {
     lua_pushinteger(L, loader_batches(check_loader(L, 1)));
@@ -60,7 +83,7 @@ static int l_batches(lua_State *L)
     return 2;
 }
 
-/* l:seek(epoch from 0, batch from 0) */
+/* l:seek(epoch from 0, batch from 0): what next() gives now */
 static int l_seek(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
@@ -70,22 +93,10 @@ static int l_seek(lua_State *L)
     return 0;
 }
 
-/* The blocks of the batch before no longer show memory of the ring. */
-static void forget_blocks(lua_State *L)
-{
-    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE) {
-        lua_pushnil(L);
-        while (lua_next(L, -2)) {
-            Block *b = test_block(L, lua_gettop(L));
-            if (b) b->t.data = NULL;
-            lua_pop(L, 1);
-        }
-    }
-    lua_pop(L, 1);
-}
-
 /* l:next() -> {epoch=, number=, last=, count=, samples={number, ...},
- * fields={image=block, ...}}; blocks are valid until the next call */
+ * fields={block, ...}}: epoch and number of the batch count from 0, the
+ * samples' numbers from 1; one block for each field of the data set, in its
+ * order, valid until the next call. Raises what a worker met (kind data). */
 static int l_next(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
@@ -119,7 +130,8 @@ static int l_next(lua_State *L)
     return 1;
 }
 
-/* l:stats() -> batches, samples, seconds waited */
+/* l:stats() -> batches, samples, seconds waited for them, since it was opened
+ */
 static int l_stats(lua_State *L)
 {
     LoaderStats s = loader_stats(check_loader(L, 1));

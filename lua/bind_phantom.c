@@ -1,9 +1,13 @@
-/* bind_phantom.c -- data sets of made-up patients, written once. */
+/* bind_phantom.c -- data sets of made-up patients, written once.
+ *
+ * The options are those of data.phantom in Lua; the same options give the same
+ * folder name and the same files, so a set that is there is used again. */
 #include "bind.h"
 #include "phantom.h"
 #include <string.h>
 
-/* The options of phantom.h in the table at `arg`. */
+/* The options of phantom.h in the table at `arg`; raises on what a phantom
+ * cannot be made of, before anything is written. */
 static Phantom read_phantom(lua_State *L, int arg)
 {
     static const char *const known[] = {"format",  "patients", "size",
@@ -16,7 +20,7 @@ static Phantom read_phantom(lua_State *L, int arg)
                     "data.phantom: format must be \"dicom\" or \"nifti\", "
                     "got \"%s\"",
                     format);
-    Phantom how = {.stop = system_stopping(),
+    Phantom how = {.stop = signal_stopping(),
                    .kind = strcmp(format, "dicom") ? PHANTOM_T1 : PHANTOM_FLAIR,
                    .patients = (int)opt_int(L, arg, "patients", 28, 1, 999),
                    .size = (int)opt_int(L, arg, "size", 256, 16, 1024),
@@ -28,7 +32,8 @@ static Phantom read_phantom(lua_State *L, int arg)
     return how;
 }
 
-/* data.phantom_name{options} -> text */
+/* data.phantom_name{options} -> name of their folder, as
+ * flair-28x256x24-aedfc4fe; the digits are a hash of all options */
 static int l_name(lua_State *L)
 {
     char name[PHANTOM_NAME];
@@ -37,7 +42,9 @@ static int l_name(lua_State *L)
     return 1;
 }
 
-/* data.phantom_write(folder, {options}) -> true when it was not there */
+/* data.phantom_write(folder, {options}) -> true when it was not there and is
+ * now. A folder that could not be finished, for a full disk or a signal, is
+ * removed. */
 static int l_write(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);

@@ -4,7 +4,10 @@
  *     p:line(x0, y0, x1, y1, width, color)
  *     p:save("x.png")
  *
- * Coordinates as in picture.h: pixels from 0 in the upper left corner. */
+ * Coordinates as in picture.h: pixels from 0 in the upper left corner, in
+ * fractions of them where lines are drawn; what lies outside is cut off.
+ * Colours are 0xrrggbb. lua/picture.lua knows what a curve or an overlay is,
+ * this file only how a canvas is filled from Lua. */
 #include "bind.h"
 #include "picture.h"
 
@@ -13,6 +16,7 @@ static Picture *check_picture(lua_State *L)
     return luaL_checkudata(L, 1, "seg.picture");
 }
 
+/* Also p:close(); a closed canvas has no pixels and takes none. */
 static int picture_gc(lua_State *L)
 {
     picture_free(check_picture(L));
@@ -24,7 +28,8 @@ static uint32_t check_color(lua_State *L, int arg)
     return (uint32_t)check_int(L, arg, "color", 0, 0xffffff);
 }
 
-/* picture.canvas(w, h, color) */
+/* picture.canvas(w, h, color) -> canvas of w x h pixels of that colour; raises
+ * when a side is not from 1 to PICTURE_SIDE */
 static int l_canvas(lua_State *L)
 {
     int w = (int)check_int(L, 1, "width", 1, PICTURE_SIDE);
@@ -32,10 +37,12 @@ static int l_canvas(lua_State *L)
     uint32_t color = check_color(L, 3);
     Picture *p = new_object(L, "seg.picture", sizeof *p);
     if (!picture_new(p, w, h, color)) return raise_error(L);
+    charge_memory(L, 3 * (size_t)w * (size_t)h);
     return 1;
 }
 
-/* picture.text_width(dot, text) */
+/* picture.text_width(dot, text) -> pixels it will take; the font is of dots of
+ * `dot` pixels, 7 high */
 static int l_text_width(lua_State *L)
 {
     lua_pushnumber(L, picture_text_width(check_number(L, 1, "dot"),
@@ -43,7 +50,8 @@ static int l_text_width(lua_State *L)
     return 1;
 }
 
-/* p:rect(x, y, w, h, color, cover = 1) */
+/* p:rect(x, y, w, h, color, cover = 1): filled; cover 0 .. 1 is how much of
+ * what is below it hides */
 static int l_rect(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -53,7 +61,8 @@ static int l_rect(lua_State *L)
     return 0;
 }
 
-/* p:line(x0, y0, x1, y1, width, color) */
+/* p:line(x0, y0, x1, y1, width, color): with round ends, so that a line of no
+ * length is a dot */
 static int l_line(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -63,7 +72,7 @@ static int l_line(lua_State *L)
     return 0;
 }
 
-/* p:text(x, y, dot, color, text) */
+/* p:text(x, y, dot, color, text): x, y is its upper left corner */
 static int l_text(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -73,6 +82,7 @@ static int l_text(lua_State *L)
     return 0;
 }
 
+/* One slice inside an array that Lua holds. */
 typedef struct Plane {
     const float *data;
     int h, w;
@@ -96,7 +106,8 @@ static Plane check_plane(lua_State *L, int arg, int number)
 
 enum { MOST_ZOOM = 64, FAR = 1 << 20 };
 
-/* p:gray(x, y, zoom, array, plane, lo, hi) */
+/* p:gray(x, y, zoom, array, plane, lo, hi): a plane in gray, lo black and hi
+ * white, each number a square of zoom pixels, the first at x, y */
 static int l_gray(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -109,7 +120,8 @@ static int l_gray(lua_State *L)
     return 0;
 }
 
-/* p:contour(x, y, zoom, array, plane, level, width, color) */
+/* p:contour(x, y, zoom, array, plane, level, width, color): the line where
+ * the plane, shown at the same place by p:gray, crosses the level */
 static int l_contour(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -123,7 +135,8 @@ static int l_contour(lua_State *L)
     return 0;
 }
 
-/* picture.window(array, plane, low, high) -> lo, hi */
+/* picture.window(array, plane, low, high) -> lo, hi: the values below which
+ * the shares `low` and `high` of the plane lie; what gray() takes */
 static int l_window(lua_State *L)
 {
     double lo, hi, low = check_number(L, 3, "low");
@@ -157,7 +170,7 @@ static int l_overlap(lua_State *L)
     return 3;
 }
 
-/* p:save(path) : PNG */
+/* p:save(path): an RGB PNG, whole or not at all; raises the reason */
 static int l_save(lua_State *L)
 {
     Picture *p = check_picture(L);

@@ -1,17 +1,19 @@
 /* bind_session.c -- a network that runs, as a Lua object.
  *
  * Inputs arrive as a table name -> seg.array or seg.block; the extents of
- * the values choose the plan. What a step does is decided in Lua: rate,
- * clipping, accumulation. */
+ * the values choose the plan, which the session makes once and keeps. What a
+ * step does is decided in Lua: rate, clipping, accumulation. Values that come
+ * out are copies in user order; nothing in Lua points into a plan.
+ *
+ * The readers of a description at the end serve bind_plan.c too. */
 #include "bind.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_FEEDS = 16, MAX_ROOTS = 64 };
-
 typedef struct Handle {
-    Session *s;
-    Plan *plan; /* of the last run: what read() reads */
+    Session *s; /* NULL once closed                                       */
+    Plan *plan; /* of the last run: what read() reads; NULL after none and
+                 * after one that failed; belongs to the session          */
 } Handle;
 
 Session *check_session(lua_State *L, int arg)
@@ -27,6 +29,7 @@ static Handle *check_handle(lua_State *L, int arg)
     return lua_touserdata(L, arg);
 }
 
+/* Also s:close(): gives memory and threads back before the collector would. */
 static int session_gc(lua_State *L)
 {
     Handle *h = luaL_checkudata(L, 1, "seg.session");
@@ -38,20 +41,25 @@ static int session_gc(lua_State *L)
 
 /* == feeding =========================================================== */
 
+/* A value for an input: either numbers in user order or a tensor. */
 typedef struct Feed {
     int node;
     Dims dim;
-    const float *user; /* one of these two */
-    const Tensor *memory;
+    const float *user;    /* of a seg.array, or NULL */
+    const Tensor *memory; /* of a seg.block, or NULL */
 } Feed;
 
-/* The value on top of the stack for input `node`. */
+/* The value on top of the stack for input `node`. Only its form is checked
+ * here; whether the extents suit the network is the planner's to say. */
 static Feed read_feed(lua_State *L, int node)
 {
     const Node *n = &check_graph(L)->node[node];
     Block *b = test_block(L, lua_gettop(L));
     Feed f = {.node = node};
     if (b) {
+        if (!b->t.data)
+            raise_usage(L, "input \"%s\": this block is no longer there",
+                        n->name);
         f.dim = b->t.dim;
         f.memory = &b->t;
         return f;
@@ -69,8 +77,8 @@ static Feed read_feed(lua_State *L, int node)
     return f;
 }
 
-/* The table at `arg`, name -> value, as feeds; values stay referenced by the
- * table. */
+/* The table at `arg`, name -> value, as feeds in the order of their nodes; the
+ * count. The table keeps the values alive for as long as the call runs. */
 static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
 {
     int n = 0;
@@ -102,7 +110,8 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
 }
 
 /* Choose the plan for these feeds, give it memory, copy the values in.
- * Inputs that the plan does not need are left out. */
+ * Inputs that the plan does not need are left out: a prediction is fed no
+ * truth, but may be. On failure *out may be set, and must not be used. */
 static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
                     Plan **out)
 {
@@ -122,7 +131,9 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
     return true;
 }
 
-/* s:forward(inputs, train) : runs; read() gives the roots */
+/* s:forward(inputs, train): runs the network, with dropout and batch
+ * statistics when `train`; read() then gives the roots. Raises when the
+ * inputs do not fit; then there is nothing to read. */
 static int l_forward(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -139,7 +150,12 @@ static int l_forward(lua_State *L)
 }
 
 /* s:step(inputs, {lr=, clip=0, first=true, last=true, parts=1})
- * -> loss, gradient norm, applied */
+ * -> loss, gradient norm, applied
+ * One batch forward and backward. `first` clears the gradients, `last`
+ * updates by their mean over `parts` batches; clip = 0 does not clip. The
+ * loss is that of this batch before the update. applied: false when the loss
+ * or the norm of the sum is not finite, and then nothing has changed; true
+ * for batches before the last, about which nothing is known yet. */
 static int l_step(lua_State *L)
 {
     static const char *const known[] = {"lr",   "clip",  "first",
@@ -165,7 +181,8 @@ static int l_step(lua_State *L)
     return 3;
 }
 
-/* s:read(node) -> array of the last run */
+/* s:read(node) -> array of that root in the last run; raises when the node is
+ * no root, or there was no run */
 static int l_read(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -181,7 +198,8 @@ static int l_read(lua_State *L)
     return 1;
 }
 
-/* s:blame() -> "conv (enc1.conv1, x.lua:12)" or nil, after a bad run */
+/* s:blame() -> "conv (enc1.conv1, x.lua:12)", the first node of the last run
+ * whose value is not finite; nil when all are, or nothing ran */
 static int l_blame(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -193,7 +211,8 @@ static int l_blame(lua_State *L)
     return 1;
 }
 
-/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... } */
+/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
+ * of the plan in order, with the milliseconds it took */
 static int l_time(lua_State *L)
 {
     enum { MAX_CALLS = 4096 };
@@ -203,9 +222,12 @@ static int l_time(lua_State *L)
     bool train = lua_toboolean(L, 3);
     PlanTime *time = lua_newuserdatauv(L, MAX_CALLS * sizeof *time, 0);
     PlanRun run = {.backward = train, .seed_grad = 1};
+    h->plan = NULL;
     if (!prepare(h->s, train, feed, feeds, &h->plan) ||
-        !plan_time(h->plan, &run, time, MAX_CALLS, &count))
+        !plan_time(h->plan, &run, time, MAX_CALLS, &count)) {
+        h->plan = NULL;
         return raise_error(L);
+    }
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         const Node *n = &check_graph(L)->node[time[i].node];
@@ -225,7 +247,8 @@ static int l_time(lua_State *L)
 
 /* == parameters ======================================================== */
 
-/* s:params() -> { {name=, shape=, trained=}, ... } in graph order */
+/* s:params() -> { {name=, shape=, trained=}, ... } in graph order; running
+ * statistics are parameters that are not trained */
 static int l_params(lua_State *L)
 {
     const Params *p = session_params(check_session(L, 1));
@@ -238,24 +261,24 @@ static int l_params(lua_State *L)
         lua_setfield(L, -2, "name");
         lua_pushboolean(L, p->list[i].trained);
         lua_setfield(L, -2, "trained");
-        lua_createtable(L, axes, 0);
-        for (int k = 0; k < axes; k++) {
-            lua_pushinteger(L, shape[k]);
-            lua_rawseti(L, -2, k + 1);
-        }
+        push_shape(L, axes, shape);
         lua_setfield(L, -2, "shape");
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
 }
 
+/* One tensor of a parameter: its value, its gradient, or one of the moments
+ * that the optimiser keeps. */
 typedef struct Piece {
     Params *p;
-    int i, state;
+    int i;     /* place in the list       */
+    int state; /* which moment: m 0, v 1  */
     ParamBlock block;
 } Piece;
 
-/* name and kind ("value", "grad", "m", "v") at arguments 2 and 3 */
+/* From a session, a name and a kind ("value", "grad", "m", "v") at arguments 1
+ * to 3; raises when this session has no such tensor. */
 static Piece check_piece(lua_State *L)
 {
     static const char *const kinds[] = {"value", "grad", "m", "v", NULL};
@@ -274,6 +297,7 @@ static Piece check_piece(lua_State *L)
     return q;
 }
 
+/* s:get(name, kind = "value") -> array in user order */
 static int l_get(lua_State *L)
 {
     Piece q = check_piece(L);
@@ -287,7 +311,8 @@ static int l_get(lua_State *L)
     return 1;
 }
 
-/* s:set(name, kind, array) */
+/* s:set(name, kind, array): as many numbers as the parameter has, in user
+ * order; the array's own shape does not count */
 static int l_set(lua_State *L)
 {
     Piece q = check_piece(L);
@@ -305,7 +330,9 @@ static int l_set(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, pool_bytes=, trained=,
- * running=, param_bytes=} */
+ * running=, param_bytes=}: `why` says why there is no GPU ("" when one was not
+ * asked for), `count` the updates so far, `pool_bytes` what plans share,
+ * `param_bytes` parameters with gradients and moments */
 static int l_facts(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -335,18 +362,11 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-static int l_set_count(lua_State *L)
-{
-    session_set_count(check_session(L, 1),
-                      check_int(L, 2, "count", 0, INT64_MAX));
-    return 0;
-}
-
 /* == making ============================================================ */
 
-/* The list of nodes in field `key`. */
-static int read_nodes(lua_State *L, int arg, const char *key,
-                      int node[MAX_ROOTS])
+/* The list of nodes in field `key`; their count, at most MAX_ROOTS - 1, so
+ * that the loss finds room behind them. */
+int read_nodes(lua_State *L, int arg, const char *key, int node[MAX_ROOTS])
 {
     int n = 0;
     if (lua_getfield(L, arg, key) != LUA_TTABLE)
@@ -362,7 +382,7 @@ static int read_nodes(lua_State *L, int arg, const char *key,
 
 /* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The
  * keys lr and clip_norm belong to the loop, not to the row. */
-static bool read_optim(lua_State *L, int arg, Optim *o)
+bool read_optim(lua_State *L, int arg, Optim *o)
 {
     if (lua_getfield(L, arg, "optim") == LUA_TNIL) {
         lua_pop(L, 1);
@@ -380,7 +400,8 @@ static bool read_optim(lua_State *L, int arg, Optim *o)
     return true;
 }
 
-static int opt_loss(lua_State *L, int arg)
+/* The node in field "loss", which must be one number; -1 when absent. */
+int opt_loss(lua_State *L, int arg)
 {
     lua_getfield(L, arg, "loss");
     int loss = opt_node(L, lua_gettop(L));
@@ -395,9 +416,13 @@ static int opt_loss(lua_State *L, int arg)
     return loss;
 }
 
-static const char *const session_keys[] = {
-    "roots", "loss", "device", "threads", "seed", "optim", "inputs", NULL};
+const char *const session_keys[] = {"roots",   "loss",   "device",
+                                    "threads", "seed",   "optim",
+                                    "inputs",  "frozen", NULL};
 
+/* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
+ * frozen={name, ...}} -> session with parameters drawn from the seed. Without
+ * `optim` it has neither gradients nor moments. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -412,146 +437,19 @@ static int l_session(lua_State *L)
     spec.roots = read_nodes(L, 1, "roots", root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);
-    if (!session_open(&spec, &h->s)) return raise_error(L);
-    return 1;
-}
-
-/* Extents {name = {n, c, h, w}} in field "inputs". */
-static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
-{
-    int n = 0;
-    const Graph *g = check_graph(L);
-    lua_getfield(L, arg, "inputs");
-    luaL_checktype(L, -1, LUA_TTABLE);
-    lua_pushnil(L);
-    while (lua_next(L, -2)) {
-        int64_t shape[MAX_AXES];
-        int node = graph_find(g, luaL_checkstring(L, -2));
-        int axes = (int)luaL_len(L, -1);
-        if (node < 0 || n == MAX_FEEDS || axes > 2 + RANK_MAX)
-            raise_usage(L, "no input \"%s\"", lua_tostring(L, -2));
-        for (int i = 0; i < axes; i++) {
-            lua_rawgeti(L, -1, i + 1);
-            shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
-            lua_pop(L, 1);
-        }
-        input[n].node = node;
-        if (!dims_from_user(shape, axes, g->node[node].y.rank, &input[n].dim))
-            raise_usage(L, "input \"%s\": shape of %d axes",
-                        lua_tostring(L, -2), axes);
-        n++;
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return n;
-}
-
-static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
-{
-    const Node *n = &g->node[r->node];
-    char text[DIMS_TEXT];
-    lua_createtable(L, 0, 7);
-    lua_pushstring(L, n->name);
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, op_info[n->attr.op].name);
-    lua_setfield(L, -2, "kind");
-    lua_pushstring(L, dims_text(n->y.dim, n->y.rank, text));
-    lua_setfield(L, -2, "shape");
-    lua_pushnumber(L, r->flops);
-    lua_setfield(L, -2, "flops");
-    lua_pushinteger(L, r->params);
-    lua_setfield(L, -2, "params");
-    lua_pushinteger(L, (lua_Integer)r->value_bytes);
-    lua_setfield(L, -2, "value_bytes");
-    lua_pushinteger(L, (lua_Integer)(r->saved_bytes + r->scratch_bytes));
-    lua_setfield(L, -2, "extra_bytes");
-}
-
-/* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=, running=,
- * param_bytes=, rows={...}}; opens and allocates nothing on a device. With a
- * loss and an optimiser it is the plan of a training step. */
-static int l_plan(lua_State *L)
-{
-    int root[MAX_ROOTS], number;
-    char why[ERR_MAX];
-    PlanInput input[MAX_FEEDS];
-    Params params = {0};
-    const Backend *be;
-    Optim optim;
-    Plan *plan = NULL;
-    check_keys(L, 1, "plan", session_keys);
-    const Graph *g = check_graph(L);
-    int roots = read_nodes(L, 1, "roots", root);
-    int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
-    bool train = read_optim(L, 1, &optim) && loss >= 0;
-    int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
-    const char *device = opt_string(L, 1, "device", "cpu");
-    if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
-                      why))
+    if (!session_open(&spec, &h->s) || !read_frozen(L, 1, session_params(h->s)))
         return raise_error(L);
-    if (loss >= 0) root[roots++] = loss;
-    bool ok = params_list(&params, g, root, roots);
-    PlanSpec spec = {.graph = g,
-                     .params = &params,
-                     .be = be,
-                     .threads = be->threads(wanted),
-                     .root = root,
-                     .roots = roots,
-                     .loss = train ? loss : -1,
-                     .train = train,
-                     .input = input,
-                     .inputs = inputs};
-    ok = ok && plan_build(&spec, &plan);
-    if (!ok) {
-        params_free(&params);
-        return raise_error(L);
-    }
-    // Lua may run out of memory below: then these two leak, once, at exit
-    const PlanRow *rows;
-    int count = plan_rows(plan, &rows);
-    lua_createtable(L, 0, 8);
-    const struct {
-        const char *key;
-        int64_t value;
-    } fact[] = {
-        {"bytes", (int64_t)plan_bytes(plan)},
-        {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
-        {"calls", plan_calls(plan)},
-        {"trained", params_trained(&params)},
-        {"running", params_running(&params)},
-        {"param_bytes",
-         (int64_t)params_bytes(&params, be->real, train,
-                               train ? optim_info[optim.kind].states : 0)},
-    };
-    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
-        lua_pushinteger(L, fact[i].value);
-        lua_setfield(L, -2, fact[i].key);
-    }
-    lua_pushnumber(L, plan_flops(plan));
-    lua_setfield(L, -2, "flops");
-    lua_createtable(L, count, 0);
-    for (int i = 0; i < count; i++) {
-        push_row(L, g, &rows[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "rows");
-    plan_free(plan);
-    params_free(&params);
     return 1;
 }
 
 void bind_session(lua_State *L)
 {
     static const luaL_Reg methods[] = {
-        {"forward", l_forward}, {"step", l_step},
-        {"read", l_read},       {"blame", l_blame},
-        {"time", l_time},       {"params", l_params},
-        {"get", l_get},         {"set", l_set},
-        {"facts", l_facts},     {"set_count", l_set_count},
+        {"forward", l_forward}, {"step", l_step}, {"read", l_read},
+        {"blame", l_blame},     {"time", l_time}, {"params", l_params},
+        {"get", l_get},         {"set", l_set},   {"facts", l_facts},
         {"close", session_gc},  {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"session", l_session}, {"plan", l_plan}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);
 }

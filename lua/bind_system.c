@@ -1,5 +1,10 @@
-/* bind_system.c -- what Lua cannot ask the operating system itself: folders,
- * clocks, the terminal, signals, the machine. */
+/* bind_system.c -- what Lua cannot ask the operating system itself.
+ *
+ * core.sys holds folders, files, clocks, the terminal and the machine; core
+ * itself gets version, build, kernels, devices and the random numbers that
+ * are neither weights nor augmentation. Thin covers over system calls and
+ * engine functions: nothing here has a state. Paths are bytes, as the system
+ * has them. Signals are in bind_signal.c. */
 #include "bind.h"
 #include "file.h"
 #include "rng.h"
@@ -8,9 +13,6 @@
 #include "siphash.h"
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,113 +33,16 @@
 #define CUDA_ON "no"
 #endif
 
-/* == signals =========================================================== */
-
-static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
-static volatile sig_atomic_t stop_signal;
-static volatile sig_atomic_t polled; // a loop looks at stop_signal itself
-static int64_t stop_ms;              // when; only the handler looks at it
-static atomic_bool stopping;         // the same for long work in C
-static lua_State *signal_state;
-
-/* Runs at a safe point of the interpreter: ends a script that does not look
- * for signals. */
-static void stop_hook(lua_State *L, lua_Debug *ar)
-{
-    (void)ar;
-    lua_sethook(L, NULL, 0, 0);
-    const char *where = push_where(L);
-    lua_pushfstring(L, "%s%sinterrupted", where, *where ? ": " : "");
-    lua_error(L);
-}
-
-int system_cut(void)
-{
-    return stop_signal;
-}
-
-const atomic_bool *system_stopping(void)
-{
-    return &stopping;
-}
-
-void system_quit(void)
-{
-    polled = 1;
-}
-
-enum { ECHO_MS = 100 }; // faster than a person's second Ctrl-C
-
-static int64_t clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void on_signal(int number)
-{
-    static const char note[] =
-        "\nstopping as soon as possible; once more ends at once\n";
-    // the second one means it, unless it is the first one twice: timeout(1)
-    // signals the program and then its group
-    if (stop_signal) {
-        if (clock_ms() - stop_ms < ECHO_MS) return;
-        signal(number, SIG_DFL);
-        kill(getpid(), number);
-        return;
-    }
-    stop_signal = number;
-    stop_ms = clock_ms();
-    atomic_store(&stopping, true);
-    int saved = errno;
-    if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
-    if (!polled)
-        lua_sethook(signal_state, stop_hook,
-                    LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
-}
-
-/* catch_signals(): from now on a loop polls stopped(). */
-static int l_catch_signals(lua_State *L)
-{
-    polled = lua_isnone(L, 1) || lua_toboolean(L, 1);
-    return 0;
-}
-
-/* stopped() -> signal number or nil */
-static int l_stopped(lua_State *L)
-{
-    if (!stop_signal) return 0;
-    lua_pushinteger(L, stop_signal);
-    return 1;
-}
-
-static void install(lua_State *L)
-{
-    signal_state = L;
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-        struct sigaction old, act;
-        memset(&act, 0, sizeof act);
-        act.sa_handler = on_signal;
-        // nohup and the like: what the parent ignores stays ignored
-        if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(caught[i], &act, NULL);
-    }
-    // a closed pipe, a file that may not grow (ulimit -f): errors of the
-    // write, not the end of a training
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-}
-
 /* == files ============================================================= */
 
+/* Raise "PATH: cannot WHAT: the system's reason". */
 static int fail_errno(lua_State *L, const char *path, const char *what)
 {
     fail("%s: cannot %s: %s", path, what, strerror(errno));
     return raise_error(L);
 }
 
-/* list(path) -> sorted names, without . and .. */
+/* sys.list(path) -> names in a folder, sorted by bytes, without . and .. */
 static int l_list(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -161,6 +66,7 @@ static int l_list(lua_State *L)
     return 1;
 }
 
+/* An error of Lua while l_list reads leaves the folder to the collector. */
 static int dir_gc(lua_State *L)
 {
     DIR **box = luaL_checkudata(L, 1, "seg.dir");
@@ -169,7 +75,8 @@ static int dir_gc(lua_State *L)
     return 0;
 }
 
-/* stat(path) -> {kind="file"|"folder"|"other", size=, mtime=} or nil */
+/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=}, of what a
+ * link leads to; nil when there is nothing, or nothing to be seen */
 static int l_stat(lua_State *L)
 {
     struct stat st;
@@ -186,14 +93,14 @@ static int l_stat(lua_State *L)
     return 1;
 }
 
-/* mkdir(path): the folder and those above it */
+/* sys.mkdir(path): the folder and those above it; fine when it is there */
 static int l_mkdir(lua_State *L)
 {
     if (!file_mkdirs(luaL_checkstring(L, 1))) return raise_error(L);
     return 0;
 }
 
-/* make_new(path) -> true when this call made the folder, false when it was
+/* sys.make_new(path) -> true when this call made the folder, false when it was
  * there: how two runs never share a number */
 static int l_make_new(lua_State *L)
 {
@@ -204,6 +111,7 @@ static int l_make_new(lua_State *L)
     return 1;
 }
 
+/* sys.remove(path): a file or an empty folder; fine when it is not there */
 static int l_remove(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -211,36 +119,37 @@ static int l_remove(lua_State *L)
     return 0;
 }
 
-/* write(path, text, mode): whole file, written aside and renamed; mode 600
- * for what names patients */
+/* Write a file that only its owner may read, at no moment more than that. */
+static bool write_private(const char *path, const char *text, size_t bytes)
+{
+    struct stat st;
+    // a file that is there would hand its permissions on
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && chmod(path, 0600))
+        return fail("cannot write %s: %s", path, strerror(errno));
+    // the mask is that of the whole process: what another thread makes in
+    // this moment is private too, which does no harm
+    mode_t mask = umask(077);
+    bool ok = file_replace(path, text, bytes);
+    umask(mask);
+    return ok;
+}
+
+/* sys.write(path, text, private = false): the whole file, as file.h writes
+ * (aside, to the disk, read back, renamed); `private` is for what names
+ * patients: mode 600. Raises the reason; the file before is then intact. */
 static int l_write(lua_State *L)
 {
     size_t n;
     const char *path = luaL_checkstring(L, 1);
     const char *text = luaL_checklstring(L, 2, &n);
-    int mode = (int)luaL_optinteger(L, 3, 0666);
-    const char *tmp = lua_pushfstring(L, "%s.tmp.%d", path, (int)getpid());
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC, mode);
-    if (fd < 0) return fail_errno(L, path, "write");
-    size_t done = 0;
-    while (done < n) {
-        ssize_t k = write(fd, text + done, n - done);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) break;
-        done += (size_t)k;
-    }
-    int saved = errno;
-    bool ok = done == n;
-    if (close(fd)) ok = false, saved = errno;
-    if (ok && rename(tmp, path) == 0) return 0;
-    if (ok) saved = errno;
-    unlink(tmp);
-    errno = saved;
-    return fail_errno(L, path, "write");
+    bool ok = lua_toboolean(L, 3) ? write_private(path, text, n)
+                                  : file_replace(path, text, n);
+    return ok ? 0 : raise_error(L);
 }
 
 /* == clocks and the terminal =========================================== */
 
+/* sys.clock() -> seconds since some moment, never set back */
 static int l_clock(lua_State *L)
 {
     struct timespec t;
@@ -249,7 +158,7 @@ static int l_clock(lua_State *L)
     return 1;
 }
 
-/* sleep(seconds): less when a signal comes */
+/* sys.sleep(seconds): less when a signal comes */
 static int l_sleep(lua_State *L)
 {
     double s = luaL_checknumber(L, 1);
@@ -259,16 +168,8 @@ static int l_sleep(lua_State *L)
     return 0;
 }
 
-/* cpu_time() -> seconds of processor time of all threads so far */
-static int l_cpu_time(lua_State *L)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
-    return 1;
-}
-
-/* terminal(stdout) -> columns when stderr (or stdout) is one, else nil */
+/* sys.terminal(stdout = false) -> columns when stderr (or stdout) is one, else
+ * nil */
 static int l_terminal(lua_State *L)
 {
     struct winsize w;
@@ -280,7 +181,7 @@ static int l_terminal(lua_State *L)
     return 1;
 }
 
-/* eprint(text): to stderr, at once */
+/* sys.eprint(text): to stderr, at once; a closed stderr is no error */
 static int l_eprint(lua_State *L)
 {
     size_t n;
@@ -292,6 +193,7 @@ static int l_eprint(lua_State *L)
 
 /* == the machine ======================================================= */
 
+/* The vector units that matter here, by the names that Linux gives them. */
 static void push_cpu_features(lua_State *L)
 {
     luaL_Buffer b;
@@ -307,13 +209,15 @@ static void push_cpu_features(lua_State *L)
     luaL_pushresult(&b);
 }
 
-/* machine() -> {cores=, memory_bytes=, free_bytes=, cpu=, rss_bytes=} */
+/* sys.machine() -> {cores=, memory_bytes=, cpu=, rss_bytes=}: all cores that
+ * are switched on, all memory, and the most memory that this program had at
+ * any time */
 static int l_machine(lua_State *L)
 {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 4);
     lua_pushinteger(L, sysconf(_SC_NPROCESSORS_ONLN));
     lua_setfield(L, -2, "cores");
     lua_pushinteger(L, (lua_Integer)pages * page);
@@ -325,7 +229,7 @@ static int l_machine(lua_State *L)
     return 1;
 }
 
-/* disk_free(path) -> bytes an ordinary user may still write where path lies
+/* sys.disk_free(path) -> bytes an ordinary user may still write where path lies
  * or would lie */
 static int l_disk_free(lua_State *L)
 {
@@ -335,13 +239,8 @@ static int l_disk_free(lua_State *L)
     return 1;
 }
 
-static int l_pid(lua_State *L)
-{
-    lua_pushinteger(L, getpid());
-    return 1;
-}
-
-/* random(seed, count) -> list of numbers in [0, 1) */
+/* core.random(seed, count) -> list of numbers in [0, 1), the same for the same
+ * seed */
 static int l_random(lua_State *L)
 {
     Rng r = {.seed = (uint64_t)luaL_checkinteger(L, 1), .stream = RNG_USER};
@@ -354,7 +253,7 @@ static int l_random(lua_State *L)
     return 1;
 }
 
-/* entropy() -> 16 bytes that nobody can guess; needs no device file */
+/* core.entropy() -> 16 bytes that nobody can guess; needs no device file */
 static int l_entropy(lua_State *L)
 {
     char bytes[16];
@@ -364,7 +263,8 @@ static int l_entropy(lua_State *L)
     return 1;
 }
 
-/* keyed_hash(16 bytes of secret, text) -> 16 hex digits */
+/* core.keyed_hash(16 bytes of secret, text) -> 16 hex digits: SipHash, so that
+ * nobody without the secret can try names until one fits */
 static int l_keyed_hash(lua_State *L)
 {
     size_t n, bytes;
@@ -378,7 +278,8 @@ static int l_keyed_hash(lua_State *L)
     return 1;
 }
 
-/* isa() -> name of the vector kernels in use */
+/* core.isa() -> name of the vector kernels in use; raises (kind usage) when
+ * SEG_ISA asks for some that are not there */
 static int l_isa(lua_State *L)
 {
     if (!simd_check()) return raise_error(L);
@@ -386,13 +287,14 @@ static int l_isa(lua_State *L)
     return 1;
 }
 
+/* core.default_threads() -> compute threads when --threads is 0 */
 static int l_default_threads(lua_State *L)
 {
     lua_pushinteger(L, backend_cpu.threads(0));
     return 1;
 }
 
-/* gpu() -> true and its name, or false and why there is none */
+/* core.gpu() -> true and its name, or false and why there is none */
 static int l_gpu(lua_State *L)
 {
     char why[ERR_MAX];
@@ -404,37 +306,29 @@ static int l_gpu(lua_State *L)
     return 2;
 }
 
-/* raise(kind, text): an error of a kind, with the recipe's line in front */
+/* sys.raise(kind, text, bare = false): an error of a kind ("failure", "usage",
+ * "data", "device", "diverged") with the recipe's line in front, or none when
+ * `bare` */
 static int l_raise(lua_State *L)
 {
     static const char *const names[] = {"failure", "usage",    "data",
                                         "device",  "diverged", NULL};
     int kind = luaL_checkoption(L, 1, "failure", names);
     err_set((ErrKind)(kind + 1), luaL_checkstring(L, 2));
-    return raise_error(L);
+    return lua_toboolean(L, 3) ? raise_bare(L) : raise_error(L);
 }
 
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {{"catch_signals", l_catch_signals},
-                                         {"stopped", l_stopped},
-                                         {"list", l_list},
-                                         {"stat", l_stat},
-                                         {"mkdir", l_mkdir},
-                                         {"make_new", l_make_new},
-                                         {"remove", l_remove},
-                                         {"write", l_write},
-                                         {"clock", l_clock},
-                                         {"sleep", l_sleep},
-                                         {"cpu_time", l_cpu_time},
-                                         {"terminal", l_terminal},
-                                         {"eprint", l_eprint},
-                                         {"machine", l_machine},
-                                         {"disk_free", l_disk_free},
-                                         {"pid", l_pid},
-                                         {"raise", l_raise},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"list", l_list},         {"stat", l_stat},
+        {"mkdir", l_mkdir},       {"make_new", l_make_new},
+        {"remove", l_remove},     {"write", l_write},
+        {"clock", l_clock},       {"sleep", l_sleep},
+        {"terminal", l_terminal}, {"eprint", l_eprint},
+        {"machine", l_machine},   {"disk_free", l_disk_free},
+        {"raise", l_raise},       {NULL, NULL}};
     static const luaL_Reg facts[] = {{"random", l_random},
                                      {"keyed_hash", l_keyed_hash},
                                      {"entropy", l_entropy},
@@ -443,7 +337,6 @@ void bind_system(lua_State *L)
                                      {"gpu", l_gpu},
                                      {NULL, NULL}};
     new_type(L, "seg.dir", none, dir_gc);
-    install(L);
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
     lua_setfield(L, -2, "sys");

@@ -2,7 +2,10 @@
  *
  * A prediction collects the network's outputs of one case, slice by slice, on
  * the prepared grid; restore() brings it to the grid of the input, where it
- * is written as NIfTI or DICOM SEG. */
+ * is written as NIfTI or DICOM SEG. A volume is voxels with their place in the
+ * patient; it owns them. Both are large and invisible to the collector, so
+ * they are charged to it, and predict.lua closes them when it is done.
+ * What `inspect` looks at files with is here too. */
 #include "bind.h"
 #include "nifti.h"
 #include "pipeline.h"
@@ -10,13 +13,13 @@
 #include <string.h>
 
 typedef struct Prediction {
-    Pipeline *p;
-    const Prepared *like; /* held until the prediction goes */
-    Volume v;
+    Pipeline *p;          /* held: it may be closed in Lua before this is */
+    const Prepared *like; /* the case; held in the cache until the end    */
+    Volume v;             /* outputs so far, on the grid of `like`        */
 } Prediction;
 
 typedef struct VolumeBox {
-    Volume v;
+    Volume v; /* no voxels: made, but not filled, or closed */
 } VolumeBox;
 
 static Prediction *check_prediction(lua_State *L, int arg)
@@ -26,28 +29,38 @@ static Prediction *check_prediction(lua_State *L, int arg)
     return q;
 }
 
+/* Also q:close(). */
 static int prediction_gc(lua_State *L)
 {
     Prediction *q = luaL_checkudata(L, 1, "seg.prediction");
     if (q->like) pipeline_put(q->p, q->like);
     pipeline_free(q->p);
     volume_free(&q->v);
-    *q = (Prediction){NULL, NULL, q->v};
+    *q = (Prediction){NULL, NULL, q->v}; // volume_free has zeroed v
     return 0;
 }
 
 static Volume *check_volume(lua_State *L, int arg)
 {
-    return &((VolumeBox *)luaL_checkudata(L, arg, "seg.volume"))->v;
+    Volume *v = &((VolumeBox *)luaL_checkudata(L, arg, "seg.volume"))->v;
+    if (!v->voxels.data) raise_usage(L, "this volume is closed");
+    return v;
 }
 
+/* Also v:close(). */
 static int volume_gc(lua_State *L)
 {
-    volume_free(check_volume(L, 1));
+    volume_free(&((VolumeBox *)luaL_checkudata(L, 1, "seg.volume"))->v);
     return 0;
 }
 
-/* data.prediction(pipeline, case, channels) */
+static void charge_volume(lua_State *L, const Volume *v)
+{
+    charge_memory(L, tensor_bytes(&v->voxels));
+}
+
+/* data.prediction(pipeline, case, channels) -> prediction of zeros for case
+ * number `case` (from 1); raises what preparing that case met */
 static int l_prediction(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -60,10 +73,13 @@ static int l_prediction(lua_State *L)
     if (!pipeline_get(p, item, &q->like) ||
         !prediction_new(q->like, channels, &q->v))
         return raise_error(L);
+    charge_volume(L, &q->v);
     return 1;
 }
 
-/* q:put(slice (from 1; 0: all), array (N,C,...), n) : sample n of a batch */
+/* q:put(slice, array (N,C,[D],H,W), n): sample n of a batch of outputs is
+ * slice number `slice` of the case, from 1; slice 0: it is the whole case.
+ * Raises when its extents are not those of the prepared case. */
 static int l_put(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);
@@ -74,7 +90,8 @@ static int l_put(lua_State *L)
     int rank = slice < 0 ? 3 : 2;
     if (slice >= 0) want.d = 1;
     want.n = 1;
-    if (!dims_from_user(a->shape, a->axes, rank, &got)) return raise_error(L);
+    if (!dims_from_user(a->shape, a->axes, rank, &got))
+        raise_usage(L, "a prediction of %d axes, wanted %d", a->axes, 2 + rank);
     got.n = 1;
     if (!dims_equal(want, got) || slice >= q->v.voxels.dim.d) {
         char w[DIMS_TEXT], g[DIMS_TEXT];
@@ -88,17 +105,20 @@ static int l_put(lua_State *L)
     return 0;
 }
 
-/* q:restore() -> volume of probabilities on the grid of the input */
+/* q:restore() -> volume of the outputs (probabilities, f32) on the grid of the
+ * input: resize, fit, resample and orient undone */
 static int l_restore(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     if (!prediction_restore(&q->v, q->like, &box->v)) return raise_error(L);
+    charge_volume(L, &box->v);
     return 1;
 }
 
-/* v:labels(threshold) -> volume of class numbers: 1 where the one channel is
- * above the threshold; of several channels the largest, counted from 0 */
+/* v:labels(threshold = 0.5) -> volume of class numbers (u8): 1 where the one
+ * channel is above the threshold; of several channels the largest, of equals
+ * the first, counted from 0 */
 static int l_labels(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -113,6 +133,7 @@ static int l_labels(lua_State *L)
     if (!volume_new(&box->v, d, U8)) return raise_error(L);
     memcpy(box->v.affine, v->affine, sizeof v->affine);
     box->v.unit = UNIT_LABEL;
+    charge_volume(L, &box->v);
     const float *p = v->voxels.data;
     uint8_t *y = box->v.voxels.data;
     for (int64_t i = 0, n = numel(d); i < n; i++, p += channels) {
@@ -126,12 +147,13 @@ static int l_labels(lua_State *L)
 
 /* == looking at files ================================================== */
 
-/* data.read_nifti(path) -> volume */
+/* data.read_nifti(path) -> volume; raises with the file's name (kind data) */
 static int l_read_nifti(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     if (!nifti_read(path, NULL, &box->v, NULL)) return raise_error(L);
+    charge_volume(L, &box->v);
     return 1;
 }
 
@@ -144,6 +166,7 @@ static int l_dicom_ready(lua_State *L)
     return 2;
 }
 
+/* data.dicom_is_file(path) -> true when it begins as DICOM does */
 static int l_dicom_is_file(lua_State *L)
 {
     lua_pushboolean(L, dicom_is_file(luaL_checkstring(L, 1)));
@@ -151,7 +174,7 @@ static int l_dicom_is_file(lua_State *L)
 }
 
 typedef struct Scan {
-    Arena mem;
+    Arena mem; /* holds all of the index */
     DicomIndex index;
 } Scan;
 
@@ -162,7 +185,9 @@ static int scan_gc(lua_State *L)
 }
 
 /* data.scan(path) -> scan, { {patient=, study=, series=, description=,
- * modality=, kind=, rows=, cols=, count=, folder=}, ... } */
+ * modality=, kind=, rows=, cols=, count=, frames=, folder=}, ... }: every
+ * series below a folder, or of one file; `count` files, all texts from the
+ * headers */
 static int l_scan(lua_State *L)
 {
     static const char *const kind[] = {"image", "multi-frame", "SEG"};
@@ -200,7 +225,8 @@ static int l_scan(lua_State *L)
     return 2;
 }
 
-/* scan:load(i) -> volume, notes as text */
+/* scan:load(i) -> volume of series i, and what was unusual about it, a line
+ * each; raises with the file and tag at fault (kind data) */
 static int l_scan_load(lua_State *L)
 {
     Scan *scan = luaL_checkudata(L, 1, "seg.scan");
@@ -208,6 +234,7 @@ static int l_scan_load(lua_State *L)
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
     bool ok = dicom_load(&scan->index.series[i], NULL, &box->v, &notes);
+    // should Lua have no memory for the text, the notes are lost with it
     luaL_Buffer b;
     luaL_buffinit(L, &b);
     for (const DicomNote *n = notes.first; n; n = n->next) {
@@ -216,10 +243,13 @@ static int l_scan_load(lua_State *L)
     }
     luaL_pushresult(&b);
     dicom_notes_free(&notes);
-    return ok ? 2 : raise_error(L);
+    if (!ok) return raise_error(L);
+    charge_volume(L, &box->v);
+    return 2;
 }
 
-/* v:stats() -> {min=, max=, mean=, sd=, nonzero=, type=, voxels=} */
+/* v:stats() -> {min=, max=, mean=, sd=, nonzero=, type=, voxels=} over all
+ * voxels and channels; sd of the whole (divided by n), nonzero a share */
 static int l_stats(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -254,7 +284,7 @@ static int l_stats(lua_State *L)
     return 1;
 }
 
-/* v:slice(k) -> array (h, w) of slice k from 1 */
+/* v:slice(k) -> array (h, w) of slice k from 1, its first channel */
 static int l_slice(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -270,10 +300,10 @@ static int l_slice(lua_State *L)
     return 1;
 }
 
-/* v:count() -> voxels that are not 0, millilitres they fill */
+/* v:count() -> voxels that are not 0, millilitres they fill; labels only */
 static int l_count(lua_State *L)
 {
-    Volume *v = check_volume(L, 1);
+    const Volume *v = check_volume(L, 1);
     double mm[3];
     int64_t n = 0;
     if (v->voxels.type != U8) raise_usage(L, "count is for labels");
@@ -286,6 +316,7 @@ static int l_count(lua_State *L)
     return 2;
 }
 
+/* Extents, spacing, axes and origin in one line, as inspect prints them. */
 static int volume_tostring(lua_State *L)
 {
     char text[VOLUME_TEXT];
@@ -294,7 +325,8 @@ static int volume_tostring(lua_State *L)
 }
 
 /* The NIfTI header of the file that `item` of `ds` was read from, if it was
- * one: a result is written the way its input was. */
+ * one: a result is written the way its input was. False is no failure. The
+ * voxels are read once more, because a header counts only with them. */
 static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
 {
     const Source *s = ds->cases[item].field[0].source;
@@ -306,7 +338,9 @@ static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
     return ok;
 }
 
-/* v:write_nifti(path, dataset, case) */
+/* v:write_nifti(path, dataset, case): the volume with the geometry it has, in
+ * the form (sform, qform, units) of the case's own file if that was NIfTI;
+ * whole or not at all */
 static int l_write_nifti(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -319,8 +353,9 @@ static int l_write_nifti(lua_State *L)
     return 0;
 }
 
-/* v:write_seg(path, dataset, case, {segment names}) -> false when the case
- * does not come from DICOM */
+/* v:write_seg(path, dataset, case, {segment names}) -> true, or false when the
+ * case does not come from DICOM. Label k is segment k; patient and study are
+ * those of the case's series. */
 static int l_write_seg(lua_State *L)
 {
     enum { MAX_SEGMENTS = 255 };

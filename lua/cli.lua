@@ -8,14 +8,14 @@ local core = require "seg.core"
 local config = require "seg.config"
 local util = require "seg.util"
 
-local fail = util.fail
+local fail, refuse = util.fail, util.refuse
 
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
 -- without --data is not the one for made-up patients.
 local commands = {
   { "train", "train the network (the command when none is given)" },
-  { "evaluate", "measure trained weights on a part: --weights FILE --split valid|test",
+  { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
     weights = true },
   { "predict", "segment new images: --weights FILE --in PATH --out DIR",
     weights = true },
@@ -32,7 +32,7 @@ local flags = {
   { "resume", true, "DIR or auto: continue a run" },
   { "weights", true, "FILE: a checkpoint; else the best of the newest run" },
   { "in", true, "PATH: image or folder to segment" },
-  { "split", true, "valid or test: the part to evaluate" },
+  { "split", true, "train, valid or test: the part to evaluate (test)" },
   { "safetensors", true, "FILE: where export writes" },
   { "twin", true, "DIR: export initial weights, batches and losses for another framework" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework" },
@@ -76,38 +76,49 @@ local function names(list)
   return out
 end
 
+-- One option of the line: its name, and what follows a "=" in the same word.
+-- nil when the word is no option; a name that cannot be one is refused, with the
+-- one that it is closest to.
+local function split_option(word)
+  local name, value = word:match("^%-%-([%w_]+)=(.*)$")
+  name = name or word:match("^%-%-([%w_]+)$")
+  if not name and word:sub(1, 1) == "-" then
+    local plain = word:match("^%-%-([%w_-]+)")
+    refuse('option "%s" is not understood; options are written --name VALUE%s', word,
+           plain and plain:find("-", 1, true) and " (--" .. plain:gsub("-", "_") .. ")" or "")
+  end
+  return name, value
+end
+
 -- args[from ...] into config.line; returns the command. `out` is a flag of
--- predict and a config key of all others: both are served by the key.
+-- predict and a config key of all others: both are served by the key. Mistakes
+-- are refused without a line of the recipe: they are not there.
 local function parse(args, from)
   local line, command, i = config.line, nil, from
   while args[i] do
     local word = args[i]
-    local name, value = word:match("^%-%-([%w_]+)=?(.*)$")
-    local joined = word:find("=", 1, true) ~= nil
+    local name, value = split_option(word)
     if not name then
       if command and known(commands, word) then
-        fail("usage", "%s and %s: one command at a time", command, word)
-      elseif word:sub(1, 1) == "-" then
-        fail("usage", 'option "%s" is not understood; options are written --name VALUE', word)
+        refuse("%s and %s: one command at a time", command, word)
       elseif not known(commands, word) or command then
-        fail("usage", 'command "%s" is not known; %s', word, util.suggest(word, names(commands)))
+        refuse('command "%s" is not known; %s', word, util.suggest(word, names(commands)))
       end
       command = word
     else
       local flag = known(flags, name)
       local takes = not flag or flag[2]
-      if takes and not joined then
+      if value and not takes then refuse('--%s takes no value, got "%s"', name, value) end
+      -- a switch of the recipe may stand alone, as --slabs; whether this one
+      -- may is known when the recipe has given its defaults
+      if takes and not value and args[i + 1] and not args[i + 1]:match("^%-%-%a") then
         i = i + 1
         value = args[i]
-        -- a switch of the recipe may stand alone: --augment
-        if value == nil or value:match("^%-%-%a") then
-          if flag then fail("usage", "--%s wants a value: %s", name, flag[3]) end
-          value, i = "", i - 1
-        end
       end
+      if flag and takes and not value then refuse("--%s wants a value: %s", name, flag[3]) end
       if name == "set" then
         local k, v = value:match("^([%w_]+)=(.*)$")
-        if not k then fail("usage", '--set wants KEY=VALUE, got "%s"', value) end
+        if not k then refuse('--set wants KEY=VALUE, got "%s"', value) end
         line.options[#line.options + 1] = { k, v }
       elseif flag then
         line.flags[name] = takes and value or true
@@ -117,6 +128,7 @@ local function parse(args, from)
     end
     i = i + 1
   end
+  line.names = names(flags)
   line.no_data = command and known(commands, command).no_data
   return command or "train"
 end
@@ -128,7 +140,7 @@ local function prepare_saved(script, command)
   local given, run = config.line.flags, require "seg.run"
   local out, name = "runs", util.stem(script)
   for _, o in ipairs(config.line.options) do
-    if o[1] == "out" and command ~= "predict" then out = o[2] end
+    if o[1] == "out" and command ~= "predict" then out = o[2] or out end
   end
   local folder = given.resume and run.resume(given.resume, out, name)
   if folder then
@@ -142,6 +154,7 @@ local function prepare_saved(script, command)
   return folder
 end
 
+-- The command of a recipe that the script has declared; the exit code.
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
@@ -149,13 +162,16 @@ local function run_command(command, recipe, script, text, resume)
   return require("seg." .. module).command(recipe, name, command)
 end
 
+-- Run the script args[1]; when it declares a recipe, do what the line says with
+-- it. The exit code.
 local function run_script(args)
   local script = args[1]
   local text = util.read_file(script)
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
   _G.arg = rest
-  local chunk, why = load(text, "@" .. script, "t")
+  -- as lua does: a first line "#!/usr/bin/env segengine" is for the system
+  local chunk, why = load((text:gsub("^#[^\n]*", "")), "@" .. script, "t")
   if not chunk then fail("usage", "%s", why) end
   -- options are understood when the script asks for them, so a plain script
   -- may have arguments of its own
@@ -178,6 +194,7 @@ local function run_script(args)
   return run_command(command, recipes.current, script, text, resume)
 end
 
+-- Commands that need no script: args -> exit code.
 local standalone = {
   doctor = function() return require("seg.doctor").command() end,
   inspect = function(args) return require("seg.inspect").command(args[2]) end,

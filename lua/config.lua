@@ -7,7 +7,7 @@
 
 local util = require "seg.util"
 
-local fail = util.fail
+local fail, refuse = util.fail, util.refuse
 local M = {}
 
 -- Keys that every recipe has: default and help. `type` where the default is
@@ -33,9 +33,10 @@ M.reserved = {
     free = true },
 }
 
--- What the command line gave; cli.lua fills it before the script runs.
--- options: list of {key, value}; preset, resume, weights, ... as `flags`.
-M.line = { options = {}, flags = {} }
+-- What the command line gave; cli.lua fills it when the script asks for its
+-- numbers. options: list of {key, text}, text nil for a key that stands alone;
+-- flags: preset, resume, weights, ... by name; names: of all flags, for hints.
+M.line = { options = {}, flags = {}, names = {} }
 
 -- The resolved values, and what of them belongs into files.
 M.values, M.preset, M.declared = nil, nil, {}
@@ -47,24 +48,28 @@ local function kind_of(key, default)
   return math.type(default) or type(default)
 end
 
--- Text as a value of the default's kind; `from` says where it stands when
--- that is not the command line.
+-- Text as a value of the default's kind, nil as the value of a switch. What it
+-- cannot be is a mistake on the command line, or in the file that `from` names.
 local function convert(key, text, default, from)
   local kind = kind_of(key, default)
-  local function refuse(fmt, ...) fail("usage", (from or "") .. fmt, ...) end
+  local function wrong(fmt, ...) refuse((from or "") .. fmt, ...) end
+  if text == nil then
+    if kind == "boolean" then return true end
+    wrong("--%s wants a value", key)
+  end
   if kind == "string" then return text end
   if kind == "integer" then
     local v = math.tointeger(tonumber(text))
     if v then return v end
-    refuse('--%s wants a whole number, got "%s"', key, text)
+    wrong('--%s wants a whole number, got "%s"', key, text)
   elseif kind == "float" then
     local v = tonumber(text)
     if v and v == v then return v + 0.0 end
-    refuse('--%s wants a number, got "%s"', key, text)
+    wrong('--%s wants a number, got "%s"', key, text)
   elseif kind == "boolean" then
-    if text == "true" or text == "" then return true end
+    if text == "true" then return true end
     if text == "false" then return false end
-    refuse('--%s wants true or false, got "%s"', key, text)
+    wrong('--%s wants true or false, got "%s"', key, text)
   elseif kind == "table" then
     local list = {}
     for part in (text .. ","):gmatch("([^,]*),") do
@@ -72,15 +77,26 @@ local function convert(key, text, default, from)
     end
     return list
   end
-  refuse("--%s cannot be set here", key)
+  wrong("--%s cannot be set here", key)
 end
 
-local function set(values, key, v, from)
-  if not M.declared[key] then
-    fail("usage", '%s: unknown key "%s"; %s', from, key,
-         util.suggest(key, util.sorted_keys(M.declared)))
+-- An option of the command line that nobody knows.
+local function refuse_unknown(key)
+  local names = util.sorted_keys(M.declared)
+  for _, name in ipairs(M.line.names) do names[#names + 1] = name end
+  table.sort(names)
+  refuse("--%s: unknown option; %s", key, util.suggest(key, names))
+end
+
+-- A list as text that reads back to the same bits: a float keeps its point,
+-- because no default says that it is one.
+local function list_text(list)
+  local out = {}
+  for i, v in ipairs(list) do
+    out[i] = type(v) == "number" and util.number(v) or tostring(v)
+    if math.type(v) == "float" and out[i]:match("^-?%d+$") then out[i] = out[i] .. ".0" end
   end
-  values[key] = v
+  return table.concat(out, ",")
 end
 
 -- One line a key, sorted: what a run folder keeps and resume reads.
@@ -89,7 +105,7 @@ function M.print(values, keep)
   for _, k in ipairs(util.sorted_keys(values)) do
     local v = values[k]
     if not keep or keep(k) then
-      if type(v) == "table" then v = table.concat(v, ",")
+      if type(v) == "table" then v = list_text(v)
       elseif type(v) == "number" then v = util.number(v) end
       rows[#rows + 1] = k .. " = " .. tostring(v)
     end
@@ -119,21 +135,23 @@ local function read_saved(text, values)
   return saved
 end
 
--- Reserved keys hold what the program can work with, whoever set them.
-local function check_reserved(values)
+-- Reserved keys hold what the program can work with, whoever set them: the
+-- command line, where `given` has the key, or the recipe.
+local function check_reserved(values, given)
   for _, r in ipairs(M.reserved) do
     local key, v, kind = r[1], values[r[1]], r.type or math.type(r[2]) or type(r[2])
+    local function wrong(fmt, ...)
+      if given[key] then refuse("--" .. key .. fmt, ...) end
+      fail("usage", "seg.config: " .. key .. fmt, ...)
+    end
     if v ~= nil and (math.type(v) or type(v)) ~= kind then
-      fail("usage", "%s must be %s, got %s", key, kind == "integer" and "a whole number" or
-           "a text", tostring(v))
+      wrong(" must be %s, got %s", kind == "integer" and "a whole number" or "a text", tostring(v))
     end
     if r.lo and (v < r.lo or v > (r.hi or math.maxinteger)) then
-      fail("usage", "--%s must be %s, got %d", key, r.hi and string.format("from %d to %d", r.lo,
-           r.hi) or "at least " .. r.lo, v)
+      wrong(" must be %s, got %d", r.hi and string.format("from %d to %d", r.lo, r.hi)
+            or "at least " .. r.lo, v)
     end
-    if v == "" and (key == "data" or key == "out") then
-      fail("usage", "--%s is empty; give it a folder", key)
-    end
+    if v == "" and (key == "data" or key == "out") then wrong(" is empty; give it a folder") end
   end
 end
 
@@ -158,7 +176,31 @@ end
 
 local function same(a, b)
   if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  return table.concat(a, ",") == table.concat(b, ",")
+  return list_text(a) == list_text(b)
+end
+
+-- The values of the preset `name`: asked for by name, or the default one, which
+-- a recipe need not have.
+local function preset_values(presets, name, asked)
+  if type(presets) ~= "table" then fail("usage", "seg.config: presets must be name = {...}") end
+  local preset = presets[name]
+  if preset == nil then
+    if asked then
+      refuse('--preset "%s" is not one of this recipe; %s', name,
+             util.suggest(name, util.sorted_keys(presets)))
+    end
+    return {}
+  end
+  if type(preset) ~= "table" then
+    fail("usage", "seg.config: preset %s must be a table {...}, got %s", name, type(preset))
+  end
+  for _, key in ipairs(util.sorted_keys(preset)) do
+    if not M.declared[key] then
+      fail("usage", 'seg.config: preset %s: unknown key "%s"; %s', name, tostring(key),
+           util.suggest(key, util.sorted_keys(M.declared)))
+    end
+  end
+  return preset
 end
 
 -- seg.config{...}: the table of values, errors on keys it does not have.
@@ -182,32 +224,30 @@ function M.config(defaults)
 
   -- the preset: asked for, else `full` with data (or when none is opened at
   -- all) and `demo` without
-  local presets, has_data = defaults.presets or {}, M.line.no_data or false
-  if type(presets) ~= "table" then fail("usage", "seg.config: presets must be name = {...}") end
+  local has_data = M.line.no_data or false
   for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
   has_data = has_data or defaults.data ~= nil
   M.preset = flags.preset or (has_data and "full" or "demo")
-  if flags.preset and not presets[flags.preset] then
-    fail("usage", '--preset "%s" is not one of this recipe; %s', flags.preset,
-         util.suggest(flags.preset, util.sorted_keys(presets)))
-  end
-  for k, v in pairs(presets[M.preset] or {}) do set(values, k, v, "preset " .. M.preset) end
+  local preset = preset_values(defaults.presets or {}, M.preset, flags.preset)
+  for k, v in pairs(preset) do values[k] = v end
 
   M.runs = values.out -- where runs are when --out means something else
   local saved = flags.saved_config and read_saved(flags.saved_config, values) or {}
   for k, v in pairs(saved) do values[k] = v end
+  local given = {}
   for _, o in ipairs(M.line.options) do
     local key = o[1]
-    if not M.declared[key] then set(values, key, nil, "command line") end
+    if not M.declared[key] then refuse_unknown(key) end
+    given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
-      fail("usage", "--%s %s differs from the run that is resumed (%s); start a new run, or "
-           .. "change only %s", key, o[2], type(saved[key]) == "table" and
-           table.concat(saved[key], ",") or tostring(saved[key]), free_keys())
+      refuse("--%s %s differs from the run that is resumed (%s); start a new run, or change "
+             .. "only %s", key, o[2] or "", type(saved[key]) == "table" and list_text(saved[key])
+             or tostring(saved[key]), free_keys())
     end
     values[key] = v
   end
-  check_reserved(values)
+  check_reserved(values, given)
   M.values = values
   return setmetatable({}, {
     __index = function(_, k)

@@ -22,6 +22,7 @@ local checks = {
   end },
   { "memory", function()
     local m = sys.machine()
+    -- the demo wants less; the full brain recipe about 1.4 GiB
     return m.memory_bytes > 2 << 30, util.bytes(m.memory_bytes) .. " in all"
   end },
   { "disk", function()
@@ -38,6 +39,7 @@ local checks = {
   end },
 }
 
+-- doctor: the command. Exit code 1 when something is not as it should be.
 function M.command()
   local good, rows = true, {}
   for _, check in ipairs(checks) do
@@ -49,6 +51,7 @@ function M.command()
   return good and 0 or 1
 end
 
+-- ops: the command; the operator table as ops.def has it.
 function M.ops()
   local rows = { { "operator", "operands", "gradient", "bound", "attributes" } }
   for _, o in ipairs(core.ops()) do

@@ -30,7 +30,7 @@ function M.check_inputs(recipe, set, pipeline, names)
                 set.part or "given", input.name, table.concat(names, ", "))
     end
     local want, got = input.shape, pipeline:shape(input.name)
-    for i = 1, #got do
+    for i = 1, math.max(#got, #want - 1) do
       if got[i] ~= want[i + 1] then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
                   input.name, table.concat(want, "x", 2), set.part or "given",
@@ -52,16 +52,18 @@ function M.open(recipe, set)
            loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
 end
 
+-- sums[k] += counts[from, k], k = 1 .. n
 local function add(sums, counts, from, n)
   for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
 end
 
--- Run every sample of `loader` once: the mean loss, and for each metric its
+-- Run every sample of `loader` once, or until a signal: the mean loss, and for each metric its
 -- value by case (whole volumes) and the mean over slices.
 --   -> { loss=, metrics = { dice = { cases = {[item]=v}, mean=, slices= } } }
 function M.run(session, recipe, pipeline, loader, names, label)
   local batches, samples = loader:batches()
   local started, seen, loss = core.sys.clock(), 0, 0
+  -- metrics of one node share its counts: node id -> node, sums by case, users
   local by_node, result = {}, { metrics = {} }
   for name, m in pairs(recipe.metrics) do
     local id = core.node_id(m.node)
@@ -106,7 +108,8 @@ function M.run(session, recipe, pipeline, loader, names, label)
   return result
 end
 
--- The per-case table of a result, worst first by the first metric.
+-- The per-case table of a result, worst first by what `best` names, else by the
+-- first metric; cases appear as hashes. -> text, numbers of the cases in order
 function M.table(recipe, result, pipeline, hash)
   local names = util.sorted_keys(recipe.metrics)
   local main = recipe.best and recipe.metrics[recipe.best[1]] and recipe.best[1] or names[1]
@@ -116,6 +119,7 @@ function M.table(recipe, result, pipeline, hash)
       if not seen[item] then items[#items + 1], seen[item] = item, true end
     end
   end
+  -- a case that has no value stands before the worst
   local function key(item) return result.metrics[main].cases[item] or -1 end
   table.sort(items, function(a, b) return key(a) == key(b) and a < b or key(a) < key(b) end)
   local rows = { { "case", table.unpack(names) } }
@@ -130,7 +134,7 @@ function M.table(recipe, result, pipeline, hash)
   return show.table(rows), items
 end
 
--- Summary lines and the table for summary.json.
+-- A result as lines for people, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
   local lines, json = {}, { loss = result.loss, metrics = {}, cases = {} }
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do

@@ -45,6 +45,9 @@ local function twin(r, folder)
     fail("usage", "export --twin: a row of loss.csv is one batch; set accumulate = 1, got %s",
          tostring(r.accumulate))
   end
+  if r.frozen[1] then
+    fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
+  end
   local session = recipes.session(r, "train")
   local d = evaluate.open(r, r.train)
   sys.mkdir(folder)

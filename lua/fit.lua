@@ -40,6 +40,7 @@ local function open_data(r)
   return data, names
 end
 
+-- All cases of the run: what cases.csv holds.
 local function case_rows(data, hash)
   local rows = {}
   for _, part in ipairs { "train", "valid", "test" } do
@@ -115,6 +116,7 @@ local function check_cases(run, rows)
   end
 end
 
+-- The state of the loop, out of a checkpoint's metadata.
 local function restore(run, meta)
   local s = run.state
   s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
@@ -157,6 +159,8 @@ local function save_numbered(run)
   for _, name in ipairs(sys.list(run.folder)) do
     if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
   end
+  -- by number: of ten thousand epochs and more the names sort otherwise
+  table.sort(list, function(a, b) return tonumber(a:match("%d+")) < tonumber(b:match("%d+")) end)
   for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
 end
 
@@ -170,7 +174,7 @@ end
 -- One epoch -------------------------------------------------------------------
 
 -- A step gave something that is not finite. It was not applied; the third in a
--- row ends the run, naming where it began.
+-- row ends the run, naming where it began and the cases of the last batch.
 local function bad_step(run, batch, loss, norm)
   local s = run.state
   s.bad = s.bad + 1
@@ -205,12 +209,15 @@ local function train_epoch(run, lr)
     local batch = part.loader:next()
     local loss, norm, applied = run.session:step(evaluate.feeds(batch, run.names, r), {
       lr = lr, clip = r.optim.clip_norm, first = first, last = last, parts = parts })
-    if applied then
-      s.loss_sum, s.bad = s.loss_sum + loss * batch.count, 0
+    local finite = loss == loss and math.abs(loss) < math.huge
+    if applied and finite then
+      s.loss_sum = s.loss_sum + loss * batch.count
       s.seen = s.seen + batch.count
-    else
+    elseif not applied then
       bad_step(run, batch, loss, norm)
     end
+    -- of an accumulated step only the last batch knows whether it was applied
+    if applied and last then s.bad = 0 end
     s.batch = s.batch + 1
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
@@ -227,6 +234,7 @@ local function train_epoch(run, lr)
   return true
 end
 
+-- Is this value of what `best` names the best so far? NaN never is.
 local function better(run, value)
   local s, mode = run.state, run.recipe.best[2]
   if value ~= value then return false end
@@ -279,6 +287,7 @@ end
 
 -- The run ---------------------------------------------------------------------
 
+-- The head of metrics.csv; the same for every epoch of a recipe.
 local function csv_columns(r)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
@@ -289,6 +298,7 @@ local function csv_columns(r)
   return c
 end
 
+-- What will happen, before it does.
 local function banner(run)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe

@@ -6,7 +6,9 @@ local util = require "seg.util"
 
 local M = {}
 
--- A gray picture in the terminal: two rows of pixels a line of half blocks.
+-- A gray picture in the terminal: two rows of pixels a line, by half blocks
+-- whose letter is the upper pixel and whose ground the lower; nothing where
+-- colours are not wanted or stdout is no terminal.
 local function preview(array, lo, hi)
   local no_color = os.getenv("NO_COLOR")
   if not core.sys.terminal(true) or (no_color and no_color ~= "") then return end
@@ -30,12 +32,14 @@ local function preview(array, lo, hi)
   end
 end
 
+-- One volume: geometry, statistics, its middle slice.
 local function volume(v)
   local s = v:stats()
   print(tostring(v))
   print(string.format("%s, %s voxels, %.6g .. %.6g, mean %.6g, sd %.6g, %.1f %% not 0", s.type,
                       util.thousands(s.voxels), s.min, s.max, s.mean, s.sd, 100 * s.nonzero))
   local slices = math.tointeger(tonumber(tostring(v):match("^%d+x%d+x(%d+)"))) or 1
+  -- a few bright voxels would leave the rest of the picture black
   preview(v:slice((slices + 1) // 2), s.min, s.mean + 3 * s.sd)
 end
 
@@ -45,6 +49,7 @@ local function array(path)
   print(string.format("%s, %.6g .. %.6g, mean %.6g", tostring(a), lo, hi, mean))
 end
 
+-- A safetensors file of this program or another. -> exit code
 local function checkpoint(path)
   local list, count = core.checkpoint.tensors(path), 0
   local rows = { { "tensor", "type", "shape" } }
@@ -56,16 +61,18 @@ local function checkpoint(path)
   end
   print(show.table(rows))
   local ok, why = core.checkpoint.verify(path)
-  print(string.format("%d tensors, %s elements; %s", #list, util.thousands(count),
-                      ok and "checksums are right" or why))
-  local meta = core.checkpoint.meta(path)
+  local meta = ok and core.checkpoint.meta(path) or {}
+  -- only our own files carry checksums
+  print(string.format("%d tensors, %s elements; %s", #list, util.thousands(count), not ok and why
+                      or meta.format and "checksums are right" or "no checksums"))
   for _, key in ipairs { "format", "recipe", "epoch", "batch", "best", "best_epoch", "outputs" } do
     if meta[key] then print(string.format("%-11s %s", key, meta[key])) end
   end
   return ok and 0 or 3
 end
 
--- One line a series, and the line to paste into a recipe.
+-- One line a series, and the line to paste into a recipe: a guess by the names
+-- that people give to masks. One image series alone is described instead.
 local function dicom(path)
   local scan, list = core.data.scan(path)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
@@ -97,6 +104,8 @@ local function dicom(path)
   return 0
 end
 
+-- inspect: the command. What a file is, is told by its name, of DICOM by its
+-- content, since DICOM files have any name.
 function M.command(path)
   if not path then util.fail("usage", "inspect wants a PATH") end
   local stat = core.sys.stat(path)

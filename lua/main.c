@@ -13,11 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* require "seg" or "seg.nn": the embedded sources, before any file. */
+/* The searcher of require "seg" and "seg.nn": the embedded sources, before any
+ * file. Other names are not ours, so that a user may have a util.lua. */
 static int search_embedded(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
-    const char *stem = strncmp(name, "seg.", 4) ? name : name + 4;
+    const char *stem = !strncmp(name, "seg.", 4) ? name + 4
+                       : !strcmp(name, "seg")    ? name
+                                                 : "";
     for (const struct EmbeddedLua *e = embedded_lua; e->name; e++) {
         if (strcmp(e->name, stem)) continue;
         // '=' marks a chunk of ours: positions in messages skip it
@@ -31,6 +34,7 @@ static int search_embedded(lua_State *L)
     return 1;
 }
 
+/* Put search_embedded into package.searchers. */
 static void add_searcher(lua_State *L)
 {
     lua_getglobal(L, "package");
@@ -45,14 +49,18 @@ static void add_searcher(lua_State *L)
     lua_pop(L, 2);
 }
 
+/* require "seg.core": the table of all C functions. Each bind_*.c adds its
+ * own; those of a noun with parts (data, sys) need their table made first. */
 static int open_core(lua_State *L)
 {
     lua_newtable(L);
     bind_system(L);
+    bind_signal(L);
     bind_array(L);
     bind_block(L);
     bind_graph(L);
     bind_session(L);
+    bind_plan(L);
     bind_checkpoint(L);
     bind_data(L);
     bind_picture(L);
@@ -84,7 +92,8 @@ static int message_handler(lua_State *L)
     return 1;
 }
 
-/* Everything that may raise, in one protected call. */
+/* Everything that may raise, in one protected call: argc, argv -> what
+ * lua/cli.lua returns for them, the exit code. */
 static int protected_main(lua_State *L)
 {
     int argc = (int)lua_tointeger(L, 1);
@@ -105,7 +114,8 @@ static int protected_main(lua_State *L)
     return 1;
 }
 
-/* The last line of a failed run is its reason. */
+/* Print the error on top of the stack, the last line of a failed run, and
+ * return the exit code of its kind. */
 static int report(lua_State *L)
 {
     const char *text = lua_tostring(L, -1);
@@ -146,11 +156,11 @@ int main(int argc, char **argv)
     int code;
     if (lua_pcall(L, 2, 1, 1) != LUA_OK) {
         code = report(L);
-        if (system_cut()) code = 128 + system_cut();
+        if (signal_caught()) code = 128 + signal_caught();
     } else {
         code = (int)lua_tointeger(L, -1);
     }
-    system_quit();
+    signal_quit();
     lua_close(L);
     // results that did not reach a full disk are a failure too
     int flushed = fflush(stdout) ? errno : 0;

@@ -77,6 +77,8 @@ end
 
 for kind in pairs(ratios) do overlap_metric(kind) end
 
+local DRAWS = 2000
+
 -- Mean of the values of a list (holes are nil: left out), standard deviation,
 -- median and a 95 % confidence interval of the mean by 2000 bootstrap draws
 -- over cases (Efron 1979), the same for the same values.
@@ -89,14 +91,15 @@ function M.summary(values)
   local out = { n = n, mean = mean, median = util.median(v),
                 sd = n > 1 and math.sqrt(var / (n - 1)) or 0 }
   if n > 1 then
-    local draws, means = core.random(1, 2000 * n), {}
-    for b = 1, 2000 do
-      local sum = 0
-      for i = 1, n do sum = sum + v[1 + math.floor(draws[(b - 1) * n + i] * n)] end
+    local means = {}
+    for b = 1, DRAWS do
+      local draws, sum = core.random(b, n), 0
+      for i = 1, n do sum = sum + v[1 + math.floor(draws[i] * n)] end
       means[b] = sum / n
     end
     table.sort(means)
-    out.low, out.high = means[50], means[1951]
+    -- 2.5 % of the means lie on either side
+    out.low, out.high = means[DRAWS // 40], means[DRAWS - DRAWS // 40 + 1]
   end
   return out
 end

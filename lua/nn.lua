@@ -458,7 +458,7 @@ end
 for name, layer_of in pairs(M) do
   if name ~= "scope" and name ~= "input" then
     M[name] = function(x, ...)
-      if type(x) ~= "userdata" or getmetatable(x).__name ~= "seg.node" then
+      if not util.is_node(x) then
         fail("usage", "nn.%s: the operand must be a node of the network, got %s", name,
              x == nil and "nil" or type(x))
       end

@@ -20,6 +20,7 @@ local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
 local Svg = {}
 Svg.__index = Svg
 
+-- A white sheet of w x h.
 local function svg(w, h)
   local s = setmetatable({ out = {} }, Svg)
   s:add('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
@@ -28,6 +29,7 @@ local function svg(w, h)
   return s
 end
 
+-- One element.
 function Svg:add(fmt, ...)
   self.out[#self.out + 1] = string.format(fmt, ...)
 end
@@ -62,6 +64,7 @@ end
 local Png = {}
 Png.__index = Png
 
+-- The same sheet, `scale` pixels a unit.
 local function png(w, h, scale)
   local function pixels(n) return math.floor(n * scale) end
   return setmetatable({ scale = scale, canvas = core.picture.canvas(pixels(w), pixels(h), PAPER) },
@@ -105,6 +108,7 @@ function Png:line(points, width, color, dash)
   end
 end
 
+-- The font has capitals of 7 dots; 0.1 of the size makes them as high as SVG's.
 function Png:text(x, y, size, color, text, anchor)
   local dot = size * self.scale * 0.1
   local width = core.picture.text_width(dot, text)
@@ -118,6 +122,7 @@ end
 
 -- Axes ------------------------------------------------------------------------
 
+-- A number, neither NaN nor infinite; false stands for an empty cell.
 local function finite(v)
   return v and v == v and v ~= math.huge and v ~= -math.huge
 end
@@ -162,6 +167,7 @@ local function extent(panel)
   return low, hi + air
 end
 
+-- Mean of the `span` epochs up to each, of as many as there are at the start.
 local function moving_average(values, count, span)
   local out = {}
   for i = 1, count do
@@ -174,7 +180,7 @@ local function moving_average(values, count, span)
   return out
 end
 
-local LEFT, RIGHT, WIDTH = 74, 24, 900
+local LEFT, RIGHT, WIDTH = 74, 24, 900 -- margins of a panel, width of the sheet
 
 -- Curve as runs of points; an epoch without a value interrupts it.
 local function draw_curve(s, curve, epochs, place)
@@ -193,6 +199,7 @@ local function draw_curve(s, curve, epochs, place)
   flush()
 end
 
+-- Names and strokes of the curves, from the right edge to the left.
 local function draw_legend(s, panel, y)
   local x = WIDTH - RIGHT
   for i = #panel.curves, 1, -1 do
@@ -204,6 +211,7 @@ local function draw_legend(s, panel, y)
   end
 end
 
+-- One panel with its upper edge at `top`; the last one carries the epochs.
 local function draw_panel(s, panel, top, last)
   local lo, hi = extent(panel)
   local first, final = 1, math.max(panel.epochs, 2)
@@ -257,6 +265,7 @@ local function best_epoch(recipe, name, values, count)
   return best
 end
 
+-- Is there anything to draw? A recipe without valid has empty columns.
 local function has_values(values)
   for _, v in ipairs(values) do
     if finite(v) then return true end
@@ -266,6 +275,7 @@ end
 
 local AVERAGE = 5 -- epochs of the moving average
 
+-- Panels from top to bottom, and how many epochs there are.
 local function panels_of(csv, recipe)
   local train, valid, list = csv:column("train_loss"), csv:column("valid_loss"), {}
   local epochs = #train
@@ -390,6 +400,7 @@ local function foreground(out, k, planes)
   return map, 1
 end
 
+-- Three panels side by side with a caption below, as wide as they need.
 local function draw_overlay(path, view, caption)
   local shape = view.image.shape
   local h, w = shape[#shape - 1], shape[#shape]
@@ -424,6 +435,7 @@ local function case_text(recipe, result, item)
   return v and string.format("   %s of the case %.4f", name, v) or ""
 end
 
+-- The place of a name in a list; nil when it is not there.
 local function position(list, wanted)
   for i, name in ipairs(list) do
     if name == wanted then return i end

@@ -19,9 +19,11 @@ function M.plan(r, batch, train)
     inputs[input.name] = shape
   end
   return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     threads = v.threads, optim = train and r.optim or nil }
+                     threads = v.threads, optim = train and r.optim or nil,
+                     frozen = train and r.frozen or nil }
 end
 
+-- The table of layers; arithmetic is a sample's, memory the batch's.
 local function rows_text(plan, batch)
   local rows = { { "layer", "kind", "shape", "parameters", "MFLOP", "value", "extra" } }
   for _, row in ipairs(plan.rows) do
@@ -34,11 +36,12 @@ local function rows_text(plan, batch)
   return show.table(rows)
 end
 
+-- plan: the command. FLOPs count a multiplication and an addition as two.
 function M.command(r)
   local v = config.ensure()
   local train, eval = M.plan(r, v.batch, true), M.plan(r, v.batch, false)
   if config.line.flags.json then
-    train.rows, eval.rows = nil, nil
+    train.rows, eval.rows = nil, nil -- the sums only
     print(util.json { batch = v.batch, train = train, evaluate = eval })
     return 0
   end

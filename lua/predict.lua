@@ -39,19 +39,24 @@ function M.open_weights(r, name, purpose)
   return session, meta, path
 end
 
+local function is_nifti(path)
+  return path:match("%.nii$") or path:match("%.nii%.gz$") or path:match("%.hdr$")
+end
+
 -- Images to predict: a NIfTI file or a folder with NIfTI files, else DICOM.
+-- -> set, "nifti" or "dicom"
 local function open_input(path, image)
   local stat = sys.stat(path)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end
   local function holds_nifti(folder)
     for _, f in ipairs(sys.list(folder)) do
-      if f:match("%.nii$") or f:match("%.nii%.gz$") or f:match("%.hdr$") then return true end
+      if is_nifti(f) then return true end
       local below = sys.stat(folder .. "/" .. f)
       if below and below.kind == "folder" and holds_nifti(folder .. "/" .. f) then return true end
     end
     return false
   end
-  if stat.kind == "file" and (path:match("%.nii") or path:match("%.hdr$")) then
+  if stat.kind == "file" and is_nifti(path) then
     return data.nifti { root = path, patient = "file" }, "nifti"
   end
   if stat.kind == "folder" and holds_nifti(path) then
@@ -60,7 +65,8 @@ local function open_input(path, image)
   return data.dicom { root = path, image = image }, "dicom"
 end
 
--- A case's key as a file name; keys come from paths and headers.
+-- A case's key as a file name that no other case has; keys come from paths and
+-- headers, where anything may stand.
 local function file_name(key, used)
   local name = key:gsub("[^%w._-]", "_"):gsub("^%.+", "")
   if name == "" then name = "case" end
@@ -114,6 +120,7 @@ local function predict_set(session, r, set, steps, done)
   if open then done(current, open, output) end
 end
 
+-- predict: a file for every case of --in, and a table of what was found.
 local function predict(r, name)
   local flags, v = config.line.flags, config.ensure()
   if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
@@ -139,16 +146,21 @@ local function predict(r, name)
     end
     local voxels, ml = labels:count()
     rows[#rows + 1] = { cases[item].key, voxels, string.format("%.2f", ml), base .. ".nii.gz" }
+    -- a volume may be a gigabyte, and the next one is on its way
     prediction:close()
+    volume:close()
+    labels:close()
   end)
   print(show.table(rows))
   return 0
 end
 
+-- evaluate: a part through the network in the order of its cases, nothing
+-- changed at random, also of train: what was learned, against what is known.
 local function evaluate_part(r, name)
   local v, part = config.ensure(), config.line.flags.split or "test"
   if part ~= "valid" and part ~= "test" and part ~= "train" then
-    fail("usage", '--split %s: use valid or test', part)
+    fail("usage", '--split %s: use train, valid or test', part)
   end
   local set = r[part]
   if not set then fail("usage", "the recipe has no %s set", part) end

@@ -11,14 +11,16 @@ local M = {}
 -- The one recipe of this script, nil until it is declared.
 M.current = nil
 
+-- Fields and their defaults; the first five without one must be given.
 local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
-  accumulate = 1,
+  accumulate = 1, frozen = {},
 }
 
 local is_node = util.is_node
 
+-- Outputs have names, under which predict and seg_run know them.
 local function check_outputs(r)
   if type(r.outputs) ~= "table" or next(r.outputs) == nil then
     fail("usage", "seg.recipe: outputs must be a table name = node")
@@ -47,6 +49,10 @@ local checks = {
   end,
   best = function(v) return type(v[1]) == "string" and (v[2] == "max" or v[2] == "min") end,
   predict = function() return true end,
+  frozen = function(v)
+    for _, name in ipairs(v) do if type(name) ~= "string" then return false end end
+    return #v > 0 or next(v) == nil
+  end,
 }
 checks.valid, checks.test = checks.train, checks.train
 
@@ -54,9 +60,10 @@ local wanted = {
   inputs = "a list of input nodes", train = "a data set", valid = "a data set",
   test = "a data set", optim = "an optimiser of seg.optim", schedule = "a schedule of seg.optim",
   metrics = "a table name = metric of seg.metric", best = 'a pair as {"dice", "max"}',
-  predict = "a table",
+  predict = "a table", frozen = "a list of names of layers or parameters",
 }
 
+-- What the table above says of each field, and the two numbers.
 local function check_fields(r)
   for _, field in ipairs(util.sorted_keys(checks)) do
     local v = r[field]
@@ -129,7 +136,8 @@ function M.session(r, purpose)
   return core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
     device = v.device, threads = v.threads, seed = v.seed,
-    optim = purpose == "train" and r.optim or nil }
+    optim = purpose == "train" and r.optim or nil,
+    frozen = purpose == "train" and r.frozen or nil }
 end
 
 return M

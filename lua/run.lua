@@ -10,6 +10,7 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
+-- The numbers of the runs in a folder, in order; none when it is not there.
 local function numbers(folder)
   local list = {}
   if not util.exists(folder) then return list end
@@ -30,6 +31,7 @@ function M.new(out, recipe)
   return string.format("%s/%03d", base, n)
 end
 
+-- A run is over when its test is: summary.json is written last.
 function M.finished(folder)
   return util.exists(folder .. "/summary.json")
 end
@@ -60,13 +62,14 @@ end
 function M.resume(text, out, recipe)
   if text ~= "auto" then
     if not util.exists(text) then
-      fail("usage", "--resume %s: there is no such run; use --resume auto or a folder below %s",
-           text, out .. "/" .. recipe)
+      util.refuse("--resume %s: there is no such run; use --resume auto or a folder below %s",
+                  text, out .. "/" .. recipe)
     end
     local folder = text:gsub("(.)/+$", "%1")
     if not util.exists(folder .. "/config.txt") then
-      fail("data", "--resume %s: this is not the folder of a run (it has no config.txt); give the "
-           .. "folder that holds checkpoint_last.safetensors", text)
+      sys.raise("data", string.format("--resume %s: this is not the folder of a run (it has no "
+                .. "config.txt); give the folder that holds checkpoint_last.safetensors", text),
+                true)
     end
     return folder
   end
@@ -82,7 +85,7 @@ function M.hasher(base)
   local path = base .. "/.key"
   if not util.exists(path) then
     sys.mkdir(base)
-    sys.write(path, core.entropy(), 384) -- 600 in octal
+    sys.write(path, core.entropy(), true)
   end
   local secret = util.read_file(path)
   if #secret ~= 16 then fail("data", "%s: must hold 16 bytes, got %d", path, #secret) end
@@ -109,7 +112,7 @@ function M.write_cases(folder, rows)
     local function quote(s) return '"' .. s:gsub('"', '""') .. '"' end
     lines[#lines + 1] = table.concat({ r.case, quote(r.key), quote(r.patient), r.part }, ",")
   end
-  sys.write(folder .. "/cases.csv", table.concat(lines, "\n") .. "\n", 384)
+  sys.write(folder .. "/cases.csv", table.concat(lines, "\n") .. "\n", true)
 end
 
 -- metrics.csv: one row an epoch under a stable head -------------------------
@@ -131,11 +134,13 @@ function M.csv(folder, columns, epochs)
   return csv
 end
 
+-- The whole file anew: it is small, and so it is never there in part.
 function Csv:write()
   sys.write(self.path, self.head .. "\n" .. table.concat(self.rows, "\n")
             .. (#self.rows > 0 and "\n" or ""))
 end
 
+-- One epoch more; `values` by column, nil for an empty cell.
 function Csv:add(values)
   local cells = {}
   for i, name in ipairs(self.columns) do

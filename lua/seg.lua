@@ -26,12 +26,15 @@ local function check_precision(what, precision)
   end
 end
 
+-- The nodes of a table name -> node in the order of their names, so that the
+-- session does not depend on the order of a table.
 local function names_of(nodes)
   local list = {}
   for _, name in ipairs(util.sorted_keys(nodes)) do list[#list + 1] = nodes[name] end
   return list
 end
 
+-- {name = array} of the session's last run.
 local function read_all(session, nodes)
   local out = {}
   for name, node in pairs(nodes) do out[name] = session:read(node) end
@@ -90,6 +93,7 @@ function Model:parameters()
   return out
 end
 
+-- One parameter as an array in PyTorch's order; set() takes the same.
 function Model:get(name)
   return self.session:get(check_text("get: the name of a parameter", name))
 end
@@ -102,10 +106,11 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
                set = Model.set }
 Step.__index = Step
 
--- seg.step{loss=, optim=, outputs=, clip_norm=, device=, precision=, seed=}
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, seed=}
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
-                               device = "cpu", threads = 0, precision = "f32", seed = 0 })
+                               frozen = {}, device = "cpu", threads = 0, precision = "f32",
+                               seed = 0 })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
@@ -116,7 +121,8 @@ function seg.step(o)
     fail("usage", "seg.step: clip_norm must be a number >= 0, got %s", tostring(o.clip_norm))
   end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
-                                 threads = o.threads, seed = o.seed, optim = o.optim }
+                                 threads = o.threads, seed = o.seed, optim = o.optim,
+                                 frozen = o.frozen }
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
   return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },
                       Step)

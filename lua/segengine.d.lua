@@ -73,6 +73,7 @@ function seg.config(defaults) end
 ---@field best? { [1]: string, [2]: "max"|"min" } a metric or "loss"
 ---@field epochs? integer the config's when left out
 ---@field accumulate? integer batches to an update, 1
+---@field frozen? string[] names of layers or parameters that keep their weights
 ---@field predict? seg.recipe.predict
 
 ---Declares the recipe; the program then does what the command says.
@@ -540,6 +541,7 @@ function model:set(name, value) end
 local step = {}
 
 ---@class seg.step.options
+---@field frozen? string[] names of layers or parameters that keep their weights
 ---@field loss seg.node
 ---@field optim seg.optimiser
 ---@field outputs? table<string, seg.node>

@@ -12,6 +12,7 @@ local log_file
 local early = {} -- lines said before the run has a folder
 local bar_shown, last_drawn = false, 0
 
+-- Take the bar away, so that a line can be written in its place.
 local function erase()
   if bar_shown then
     core.sys.eprint("\r\27[K")
@@ -33,10 +34,12 @@ function M.line(fmt, ...)
   core.sys.eprint(text .. "\n")
 end
 
+-- A line that is worth a look; nothing that ends a run.
 function M.warn(fmt, ...)
   M.line("warning: " .. fmt, ...)
 end
 
+-- From now on lines go to this file too, those said before first.
 function M.open_log(path)
   local why
   log_file, why = io.open(path, "a")
@@ -45,7 +48,8 @@ function M.open_log(path)
   early = {}
 end
 
--- done of total with a rate and what is left; at most 10 times a second.
+-- done of total as a bar and the time that is left at this rate; at most 10
+-- times a second, and only on a terminal.
 function M.bar(label, done, total, started, extra)
   local columns = core.sys.terminal()
   local now = core.sys.clock()

@@ -10,12 +10,19 @@ function M.fail(kind, fmt, ...)
   core.sys.raise(kind, string.format(fmt, ...))
 end
 
+-- The same for a mistake on the command line, which is not where the recipe
+-- calls us: the message begins with the option instead.
+function M.refuse(fmt, ...)
+  core.sys.raise("usage", string.format(fmt, ...), true)
+end
+
 -- A node of the network?
 function M.is_node(v)
   return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
 end
 
--- Letters to change, add or drop to turn a into b.
+-- Letters to change, add or drop to turn a into b (Levenshtein); `row` holds
+-- the distances of a[1..i] to all beginnings of b.
 local function distance(a, b)
   local row = {}
   for j = 0, #b do row[j] = j end

@@ -107,6 +107,28 @@ t.test("one SGD step of a linear layer, by hand", function()
   end)
 end)
 
+t.test("frozen layers keep their weights, the others learn", function()
+  in_scope(function()
+    local x, y = input { c = 2 }, input { c = 1 }
+    local hidden = nn.linear(x, 3, { name = "old" })
+    local loss = nn.mse(nn.linear(hidden, 1, { name = "new" }), y)
+    local scope = "s" .. (count - 2)
+    local function step(frozen)
+      return seg.step { loss = loss, optim = optim.adamw { lr = 0.1, decay = 0.5 },
+                        device = "ref", frozen = frozen }
+    end
+    local s = step { scope .. ".old" }
+    local old, new = s:get(scope .. ".old.weight"):get(2, 1), s:get(scope .. ".new.bias"):get(1)
+    s:run { [x.name] = seg.array { shape = { 1, 2 }, data = { 3, -2 } },
+            [y.name] = seg.array { shape = { 1, 1 }, data = { 0.5 } } }
+    t.equal(s:get(scope .. ".old.weight"):get(2, 1), old)
+    t.near(math.abs(s:get(scope .. ".new.bias"):get(1) - new), 0.1, 0.06)
+    t.raises(function() step { "nobody" } end,
+             'frozen: no trained parameter is called "nobody" or begins with "nobody."')
+    t.raises(function() step { 1 } end, "frozen must be a list of names")
+  end)
+end)
+
 t.test("a target that is no class is named", function()
   in_scope(function()
     local x, y = input { c = 3, w = 2 }, input { c = 1, w = 2 }
@@ -148,6 +170,7 @@ t.test("arrays: indices, shapes, files", function()
   t.raises(function() a:get(3, 1) end, "index must be from 1 to 2, got 3")
   t.raises(function() a:get(1, 1, 1) end, "3 indices, the array has 2 axes")
   t.raises(function() seg.array { shape = { 2 }, data = { 1, 2, 3 } } end, "data has 3 numbers")
+  t.raises(function() seg.array { shape = { 2 }, data = 5 } end, "data must be a table of numbers")
   remove()
 end)
 

@@ -132,6 +132,44 @@ t.test("objects with hostile arguments", function()
   end
 end)
 
+t.test("memory outside of Lua is collected in time", function()
+  -- 3000 arrays of 4 MiB, one at a time, where 3 GB are all there is
+  local script = write(folder .. "/arrays.lua", 'local seg = require "seg"\n'
+    .. "for _ = 1, 3000 do seg.array.zeros { 1024, 1024 } end\nprint 'enough'\n")
+  local program = os.getenv("PROGRAM") or "./segengine"
+  local pipe = io.popen("ulimit -v 3000000; " .. program .. " " .. script .. " 2>&1")
+  t.equal(pipe:read("a"), "enough\n")
+  pipe:close()
+end)
+
+t.test("what is closed is refused", function()
+  local core = require "seg.core"
+  local set = data.phantom { patients = 2, size = 16, slices = 2, root = folder .. "/closed" }
+    :slices {}
+  local pipeline = set:pipeline { threads = 1, cache_bytes = 1 << 20, seed = 1 }
+  local loader = set:loader(pipeline, { workers = 0, seed = 1 })
+  local first = loader:next().fields[1]
+  t.check(first:array():get(1, 1, 1, 1), "a block of this batch")
+  local second = loader:next().fields[1]
+  t.raises(function() first:array() end, "this block is no longer there")
+  loader:close()
+  t.raises(function() second:array() end, "this block is no longer there")
+  t.raises(function() loader:next() end, "this loader is closed")
+  local x = nn.input("closed", { c = 1, h = 16, w = 16 })
+  local model = seg.model { outputs = { y = nn.relu(x) } }
+  t.raises(function() model:run { closed = second } end, "this block is no longer there")
+  local prediction = core.data.prediction(pipeline, 1, 1)
+  t.raises(function() prediction:put(1, seg.array.zeros { 16, 16 }, 1) end,
+           "a prediction of 2 axes, wanted 4")
+  local volume = prediction:restore()
+  prediction:close()
+  t.raises(function() prediction:restore() end, "this prediction is closed")
+  volume:close()
+  for _, method in ipairs { "stats", "labels", "count", "slice", "write_nifti" } do
+    t.raises(function() volume[method](volume, 1) end, "this volume is closed")
+  end
+end)
+
 t.test("callbacks may yield, raise and leave the scope as it was", function()
   local x = nn.input("yields", { c = 1, w = 8 })
   local go = coroutine.wrap(function()
@@ -152,6 +190,12 @@ t.test("diverging: code 5, and the checkpoint stays finite", function()
        "checksums are right")
 end)
 
+t.test("diverging with accumulated batches", function()
+  local text = io.open("scripts/brain_unet.lua"):read("a"):gsub("best = {", "accumulate = 2, %0")
+  says(write(folder .. "/accumulate.lua", text) .. phantom .. " --epochs 9 --lr 1e30 --batch 2"
+       .. " --out " .. folder .. "/wild", 5, "3 steps in a row")
+end)
+
 t.test("a run that is resumed must be what it was", function()
   says(brain .. " --epochs 2 --steps 8", 0, "stopped after 8 steps")
   local run = folder .. "/runs/brain_unet/001"
@@ -165,7 +209,7 @@ t.test("a run that is resumed must be what it was", function()
   -- the limit of steps was for the first call
   fresh()
   says(again, 0, "done:")
-  says(again .. " --lr 0.5", 2, "--lr 0.5 differs from the run that is resumed")
+  says(again .. " --lr 0.5", 2, "segengine: --lr 0.5 differs from the run that is resumed")
   local text = io.open("scripts/brain_unet.lua"):read("a")
   local other = folder .. "/brain_unet.lua"
   local rest = phantom .. " --out " .. folder .. "/copy --resume " .. copy

@@ -29,20 +29,93 @@ t.test("a reader that has seen enough is no failure", function()
   t.equal(io.open(folder .. "/code"):read("a"), "code 0\n")
 end)
 
+-- A mistake on the command line: the message begins with what was given, not
+-- with the line of the recipe that happened to read it.
+local function refuses(arguments, code, message)
+  local text = says(arguments, code, message)
+  t.check(("\n" .. text):find("\nsegengine: " .. message, 1, true), text)
+end
+
 t.test("mistakes on the command line", function()
   says("nothing", 2, 'there is no script or command "nothing"')
   says("inspct x", 2, 'did you mean "inspect"')
-  says(brain .. " tran", 2, 'command "tran" is not known; did you mean "train"')
-  says(brain .. " --epoch 3", 2, 'unknown key "epoch"; did you mean "epochs"')
-  says(brain .. " --epochs many", 2, '--epochs wants a whole number, got "many"')
-  says(brain .. " --lr x", 2, '--lr wants a number, got "x"')
-  says(brain .. " --preset big", 2, '--preset "big" is not one of this recipe')
-  says(brain .. " --set lr", 2, "--set wants KEY=VALUE")
-  says(brain .. " --device tpu", 2, 'device "tpu" is not known')
+  refuses(brain .. " tran", 2, 'command "tran" is not known; did you mean "train"')
+  refuses(brain .. " --epocs 3", 2, '--epocs: unknown option; did you mean "epochs"')
+  refuses(brain .. " --set epocs=3", 2, '--epocs: unknown option; did you mean "epochs"')
+  refuses(brain .. " --prest demo", 2, '--prest: unknown option; did you mean "preset"')
+  refuses(brain .. " --epochs many", 2, '--epochs wants a whole number, got "many"')
+  refuses(brain .. " --epochs 0", 2, "--epochs must be at least 1, got 0")
+  refuses(brain .. " --epochs", 2, "--epochs wants a value")
+  refuses(brain .. " --image --mask MASK", 2, "--image wants a value")
+  refuses(brain .. " --weights --quiet", 2, "--weights wants a value: FILE")
+  refuses(brain .. " --lr x", 2, '--lr wants a number, got "x"')
+  refuses(brain .. " --clamp=perhaps", 2, '--clamp wants true or false, got "perhaps"')
+  refuses(brain .. " --preset big", 2, '--preset "big" is not one of this recipe')
+  refuses(brain .. " --set lr", 2, "--set wants KEY=VALUE")
+  refuses(brain .. " --quiet=false", 2, '--quiet takes no value, got "false"')
+  refuses(brain .. " --data-dir x", 2, 'option "--data-dir" is not understood')
+  refuses(brain .. " --save-every 5", 2, 'option "--save-every" is not understood; options are '
+          .. "written --name VALUE (--save_every)")
+  refuses(brain .. " --device tpu", 2, 'device "tpu" is not known')
   says(brain .. " --device cuda", 4, "cuda")
-  says(brain .. " --precision f16", 2, "--precision f16")
-  says(brain .. " --resume " .. folder .. "/none", 2, "there is no such run")
-  says(brain .. " predict", 2, "predict wants --in PATH")
+  refuses(brain .. " --precision f16", 2, "--precision f16")
+  refuses(brain .. " --resume " .. folder .. "/none", 2, "--resume " .. folder .. "/none: there is "
+          .. "no such run")
+  refuses(brain .. " --resume " .. folder, 3, "--resume " .. folder .. ": this is not the folder")
+  refuses(brain .. " predict", 2, "predict wants --in PATH")
+end)
+
+t.test("mistakes of a recipe's config carry its line", function()
+  local head = 'local seg = require "seg"\n'
+  for i, case in ipairs {
+    { "seg.config { epochs = 0 }", "seg.config: epochs must be at least 1, got 0" },
+    { "seg.config { seed = 'x' }", "seg.config: seed must be a whole number, got x" },
+    { "seg.config { presets = { demo = { nosuch = 1 } } }",
+      'seg.config: preset demo: unknown key "nosuch"' },
+    { "seg.config { presets = { demo = 1 } }", "seg.config: preset demo must be a table" },
+    { "seg.config { presets = 1 }", "seg.config: presets must be name = {...}" },
+  } do
+    local name = "config" .. i .. ".lua"
+    says(write(name, head .. case[1] .. "\n"), 2, name .. ":2: " .. case[2])
+  end
+end)
+
+t.test("values come out of the line as they should", function()
+  local script = write("values.lua", 'local seg = require "seg"\nlocal c = seg.config { list = '
+    .. "{ 1 }, on = false, share = 0.5, name = 'a', data = nil }\nprint(table.concat(c.list, ' '),"
+    .. " c.on, c.share, c.name)\n")
+  says(script, 0, "1\tfalse\t0.5\ta")
+  says(script .. " --on --list 1,2.5 --share=2 --name=b=c", 0, "1 2.5\ttrue\t2.0\tb=c")
+  says(script .. " --on false --name -x --set list=3", 0, "3\tfalse\t0.5\t-x")
+end)
+
+t.test("numbers of a list survive a config.txt to the last bit", function()
+  local config = require "seg.config"
+  local list = { 1 / 3, 2, 3.0, 1e-7, "x" }
+  local line = config.print { list = list }
+  local back = {}
+  for part in line:match("= (.*)\n"):gmatch("[^,]+") do back[#back + 1] = tonumber(part) or part end
+  for i, v in ipairs(list) do
+    t.equal(back[i], v)
+    t.equal(math.type(back[i]), math.type(v))
+  end
+end)
+
+t.test("modules of the user are the user's", function()
+  write("util.lua", "return { mine = true }\n")
+  write("finds.lua", 'print(require("util").mine, require("seg.util").mine)\n')
+  local program = os.getenv("PROGRAM") or "./segengine"
+  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
+  local pipe = io.popen("cd " .. folder .. " && " .. program .. " finds.lua 2>&1")
+  t.equal(pipe:read("a"), "true\tnil\n")
+  pipe:close()
+end)
+
+t.test("inspect: weights of another program", function()
+  local head = '{"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}'
+  local path = write("foreign.safetensors", string.pack("<I8", #head) .. head .. ("\0"):rep(16))
+  local text = says("inspect " .. path, 0, "1 tensors, 4 elements; no checksums")
+  t.check(text:find("a.weight", 1, true), text)
 end)
 
 t.test("a script without a recipe is a script", function()
@@ -50,6 +123,7 @@ t.test("a script without a recipe is a script", function()
   says(script .. " --anything goes", 0, "hello\ttrue\t--anything\t--anything\tgoes")
   says(write("syntax.lua", "x = = 1\n"), 2, "syntax.lua:1:")
   says(write("fails.lua", "\nerror('on purpose')\n"), 1, "fails.lua:2: on purpose")
+  says(write("first.lua", "#!/usr/bin/env segengine\nerror('on purpose')\n"), 1, "first.lua:2: on")
 end)
 
 t.test("a recipe's mistakes carry its line", function()
@@ -74,6 +148,12 @@ t.test("train, evaluate, predict on made-up patients", function()
   says(brain .. " --epochs 1", 0, "dice per case (whole volume)")
   says(brain .. " evaluate --split valid", 0, "dice per case")
   says(brain .. " evaluate --split valid --json", 0, '"metrics"')
+  -- of the training part, without augmentation: the same numbers each time
+  local text = says(brain .. " evaluate --split train --json", 0, '"metrics"')
+  local _, cases = text:gsub('"%x%x%x%x%x%x%x%x%x%x": {', "")
+  t.equal(cases, 4, "cases of the training part")
+  t.equal(says(brain .. " evaluate --split train --json", 0, "{"), text)
+  says(brain .. " evaluate --split all", 2, "--split all: use train, valid or test")
   says(brain .. " evaluate --weights " .. folder .. "/none", 3, "there is no such file")
   local run = folder .. "/runs/brain_unet/001/"
   for _, name in ipairs { "config.txt", "recipe.lua", "log.txt", "metrics.csv", "summary.json",

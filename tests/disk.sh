@@ -42,7 +42,7 @@ step "nothing printed into a file of the run" code 1 \
     'grep -rl "dice per case" $tmp/o1 --include=.lock --include="*.safetensors" --include=log.txt'
 
 # limits
-step "files of 1 KiB" says 1 'ulimit -f 1; $PROGRAM $recipe --quiet --out $tmp/o4' "File too large"
+step "files of 1 KiB" says 1 'ulimit -f 1; $PROGRAM $recipe --quiet --out $tmp/o4' "ulimit -f"
 step "12 open files" code 0 'ulimit -n 12; $PROGRAM $recipe --out $tmp/o5 --quiet'
 step "a traceback keeps the code" says 2 'SEG_TRACEBACK=1 $PROGRAM $recipe --lr x' "wants a number"
 
@@ -52,6 +52,18 @@ while true do end
 EOF
 step "a script, SIGINT" says 130 'timeout --preserve-status -s INT 0.3 $PROGRAM $tmp/loop.lua' \
     "loop.lua:1: interrupted"
+cat > "$tmp/inner.lua" << 'EOF'
+local function loop() while true do end end
+local outer = coroutine.create(function() coroutine.wrap(loop)() end)
+print(coroutine.resume(outer))
+EOF
+step "a loop in a coroutine, one SIGINT" says 130 \
+    'timeout --preserve-status -s INT -k 5 0.3 $PROGRAM $tmp/inner.lua' "interrupted"
+cat > "$tmp/again.lua" << 'EOF'
+while true do coroutine.resume(coroutine.create(function() while true do end end)) end
+EOF
+step "a coroutine whose end is not looked at, one SIGINT" says 130 \
+    'timeout --preserve-status -s INT -k 5 0.3 $PROGRAM $tmp/again.lua' "interrupted"
 step "a script, SIGTERM" code 143 'timeout --preserve-status -s TERM 0.3 $PROGRAM $tmp/loop.lua'
 step "a script that catches all, twice SIGINT" code 130 '
     echo "while true do pcall(function() while true do end end) end" > $tmp/deaf.lua

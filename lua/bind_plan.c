@@ -1,0 +1,142 @@
+/* bind_plan.c -- core.plan: what a session would be, without one.
+ *
+ * The same description as for core.session, planned and told as a table, for
+ * `plan` and `bench`: bytes, arithmetic, a row for each operator. Nothing is
+ * opened and no tensor is allocated, so a network may be planned for a device
+ * or a size that this machine does not have. */
+#include "bind.h"
+#include <string.h>
+
+/* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The
+ * caller is lua/plan.lua, so messages are short. */
+static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
+{
+    int n = 0;
+    const Graph *g = check_graph(L);
+    lua_getfield(L, arg, "inputs");
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        int64_t shape[MAX_AXES];
+        int node = graph_find(g, luaL_checkstring(L, -2));
+        int axes = (int)luaL_len(L, -1);
+        if (node < 0 || n == MAX_FEEDS || axes > 2 + RANK_MAX)
+            raise_usage(L, "no input \"%s\"", lua_tostring(L, -2));
+        for (int i = 0; i < axes; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
+            lua_pop(L, 1);
+        }
+        input[n].node = node;
+        if (!dims_from_user(shape, axes, g->node[node].y.rank, &input[n].dim))
+            raise_usage(L, "input \"%s\": shape of %d axes",
+                        lua_tostring(L, -2), axes);
+        n++;
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+/* A line of the plan's table. */
+static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
+{
+    const Node *n = &g->node[r->node];
+    char text[DIMS_TEXT];
+    lua_createtable(L, 0, 7);
+    lua_pushstring(L, n->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, op_info[n->attr.op].name);
+    lua_setfield(L, -2, "kind");
+    lua_pushstring(L, dims_text(n->y.dim, n->y.rank, text));
+    lua_setfield(L, -2, "shape");
+    lua_pushnumber(L, r->flops);
+    lua_setfield(L, -2, "flops");
+    lua_pushinteger(L, r->params);
+    lua_setfield(L, -2, "params");
+    lua_pushinteger(L, (lua_Integer)r->value_bytes);
+    lua_setfield(L, -2, "value_bytes");
+    lua_pushinteger(L, (lua_Integer)(r->saved_bytes + r->scratch_bytes));
+    lua_setfield(L, -2, "extra_bytes");
+}
+
+/* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
+ * optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=, running=,
+ * param_bytes=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. */
+static int l_plan(lua_State *L)
+{
+    int root[MAX_ROOTS], number;
+    char why[ERR_MAX];
+    PlanInput input[MAX_FEEDS];
+    Params params = {0};
+    const Backend *be;
+    Optim optim;
+    Plan *plan = NULL;
+    check_keys(L, 1, "plan", session_keys);
+    const Graph *g = check_graph(L);
+    int roots = read_nodes(L, 1, "roots", root);
+    int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
+    bool train = read_optim(L, 1, &optim) && loss >= 0;
+    int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
+    const char *device = opt_string(L, 1, "device", "cpu");
+    if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
+                      why))
+        return raise_error(L);
+    if (loss >= 0) root[roots++] = loss;
+    bool ok =
+        params_list(&params, g, root, roots) && read_frozen(L, 1, &params);
+    PlanSpec spec = {.graph = g,
+                     .params = &params,
+                     .be = be,
+                     .threads = be->threads(wanted),
+                     .root = root,
+                     .roots = roots,
+                     .loss = train ? loss : -1,
+                     .train = train,
+                     .input = input,
+                     .inputs = inputs};
+    ok = ok && plan_build(&spec, &plan);
+    if (!ok) {
+        params_free(&params);
+        return raise_error(L);
+    }
+    // Lua may run out of memory below: then these two leak, once, at exit
+    const PlanRow *rows;
+    int count = plan_rows(plan, &rows);
+    lua_createtable(L, 0, 8);
+    const struct {
+        const char *key;
+        int64_t value;
+    } fact[] = {
+        {"bytes", (int64_t)plan_bytes(plan)},
+        {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
+        {"calls", plan_calls(plan)},
+        {"trained", params_trained(&params)},
+        {"running", params_running(&params)},
+        {"param_bytes",
+         (int64_t)params_bytes(&params, be->real, train,
+                               train ? optim_info[optim.kind].states : 0)},
+    };
+    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
+        lua_pushinteger(L, fact[i].value);
+        lua_setfield(L, -2, fact[i].key);
+    }
+    lua_pushnumber(L, plan_flops(plan));
+    lua_setfield(L, -2, "flops");
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        push_row(L, g, &rows[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "rows");
+    plan_free(plan);
+    params_free(&params);
+    return 1;
+}
+
+void bind_plan(lua_State *L)
+{
+    lua_pushcfunction(L, l_plan);
+    lua_setfield(L, -2, "plan");
+}
