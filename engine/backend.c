@@ -32,20 +32,21 @@ static const Backend *named(const char *name, size_t n)
     return NULL;
 }
 
-/* "auto": the GPU when it opens, else the CPU and the reason. */
+/* "auto": the CPU, and why not the GPU. */
 static bool best(const Backend **be, char why[ERR_MAX])
 {
     *be = &backend_cpu;
 #ifdef SEG_CUDA
-    // opened to find out, and again by who uses it: a driver that is there may
-    // still refuse
+    // opened to find out: a driver that is there may still refuse. The kernels
+    // have run under the emulator only, so whether to use it the user decides
     void *dev;
     if (backend_cuda.open(0, 0, &dev)) {
         backend_cuda.close(dev);
-        *be = &backend_cuda;
-        return true;
-    }
-    snprintf(why, ERR_MAX, "%s", err_text());
+        snprintf(why, ERR_MAX,
+                 "its kernels are new; try `segengine check --device cuda`, "
+                 "then --device cuda");
+    } else
+        snprintf(why, ERR_MAX, "%s", err_text());
 #else
     snprintf(why, ERR_MAX, "this program was built without CUDA");
 #endif

@@ -11,9 +11,13 @@
 /* Memory of a device is only ever touched through these functions; addresses
  * into it may be computed (base + offset) but not followed. Each of them that
  * returns bool gives a reason with false, and a call after that is allowed. */
+enum { BACKEND_TEXT = 320 };
+
 typedef struct Backend {
     const char *name; /* "ref", "cpu", "cuda" */
     Dtype real;       /* F64 or F32           */
+    /* What it is, for people: name, memory, driver. NULL: nothing to tell. */
+    bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
     void (*close)(void *dev);   /* all of its memory was released before */
@@ -23,6 +27,8 @@ typedef struct Backend {
     bool (*upload)(void *dev, void *dst, const void *host, size_t bytes);
     bool (*download)(void *dev, void *host, const void *src, size_t bytes);
     bool (*sync)(void *dev); /* wait; report any asynchronous failure */
+    /* Calls from here on see this step. NULL: they follow Call.step. */
+    bool (*begin)(void *dev, const Step *step);
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: wants none */
     bool (*update)(void *dev, const Update *u);
@@ -39,7 +45,11 @@ extern const Backend backend_ref, backend_cpu;
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
 
-/* For tables made from ops.def: f where a column says yes, NULL where no. */
+/* For tables made from ops.def: f where a column says yes, NULL where no;
+ * `gpu` is yes for the cuda backend, which has a definition of its own. */
 #define KERNEL_yes(f) f
 #define KERNEL_no(f)  NULL
+#ifndef KERNEL_gpu
+#define KERNEL_gpu(f) NULL
+#endif
 #endif

@@ -53,7 +53,12 @@ bool err_set(ErrKind kind, const char *text);
 
 /* A broken promise between two of our own functions: abort with file:line. */
 #define CHECK(e) ((e) ? (void)0 : check_failed(#e, __FILE__, __LINE__))
-_Noreturn void check_failed(const char *expr, const char *file, int line);
+#ifdef __cplusplus
+[[noreturn]]
+#else
+_Noreturn
+#endif
+void check_failed(const char *expr, const char *file, int line);
 
 enum { ERR_MAX = 2048 }; /* bytes of a reason, with its end */
 #endif

@@ -77,6 +77,14 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     return within("%s%s", text, c < p->forward ? "" : ", backward");
 }
 
+/* What all calls of a run see. */
+static bool begin(Plan *p, const Step *step)
+{
+    const Backend *be = p->spec.be;
+    p->step = *step;
+    return !be->begin || be->begin(p->dev, &p->step);
+}
+
 /* The gradient of the loss with respect to itself: where backward starts. */
 static bool seed_root(Plan *p, double value)
 {
@@ -91,8 +99,8 @@ static bool seed_root(Plan *p, double value)
 bool plan_run(Plan *p, const PlanRun *run)
 {
     bool backward = run->backward && p->spec.loss >= 0;
-    p->step = run->step;
-    if (backward && !seed_root(p, run->seed_grad)) return false;
+    if (!begin(p, &run->step) || (backward && !seed_root(p, run->seed_grad)))
+        return false;
     for (int c = 0; c < (backward ? p->calls : p->forward); c++)
         if (!run_call(p, c, run)) return false;
     return true;
@@ -101,9 +109,9 @@ bool plan_run(Plan *p, const PlanRun *run)
 bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 {
     bool backward = run->backward && p->spec.loss >= 0;
-    p->step = run->step;
     *count = 0;
-    if (backward && !seed_root(p, run->seed_grad)) return false;
+    if (!begin(p, &run->step) || (backward && !seed_root(p, run->seed_grad)))
+        return false;
     for (int c = 0; c < (backward ? p->calls : p->forward); c++) {
         // the wait between two calls is a part of what is measured: the sum of
         // the rows is a little more than a step takes

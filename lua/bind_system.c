@@ -294,15 +294,18 @@ static int l_default_threads(lua_State *L)
     return 1;
 }
 
-/* core.gpu() -> true and its name, or false and why there is none */
+/* core.gpu() -> true and what it is, or false and why there is none */
 static int l_gpu(lua_State *L)
 {
-    char why[ERR_MAX];
+    char why[ERR_MAX], text[BACKEND_TEXT];
     const Backend *be;
     int device;
-    bool ok = backend_find("auto", &be, &device, why);
-    lua_pushboolean(L, ok && !strcmp(be->name, "cuda"));
-    lua_pushstring(L, ok && !*why ? be->name : why);
+    bool ok = backend_find("cuda", &be, &device, why) &&
+              be->describe(device, text);
+    // why not, without a device that was asked for
+    if (!ok && !backend_find("auto", &be, &device, why)) return raise_error(L);
+    lua_pushboolean(L, ok);
+    lua_pushstring(L, ok ? text : why);
     return 2;
 }
 

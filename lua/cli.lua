@@ -49,6 +49,7 @@ local function usage()
   }
   for _, c in ipairs(commands) do out[#out + 1] = string.format("  %-13s %s", c[1], c[2]) end
   out[#out + 1] = ""
+  out[#out + 1] = "segengine check [--device D] [--op NAME]   every operator against the reference"
   out[#out + 1] = "segengine doctor            what this machine offers, and what is missing"
   out[#out + 1] = "segengine inspect PATH      any image, series, array or checkpoint"
   out[#out + 1] = "segengine ops               the operator table"
@@ -196,6 +197,7 @@ end
 
 -- Commands that need no script: args -> exit code.
 local standalone = {
+  check = function(args) return require("seg.check").command(args) end,
   doctor = function() return require("seg.doctor").command() end,
   inspect = function(args) return require("seg.inspect").command(args[2]) end,
   ops = function() return require("seg.doctor").ops() end,
@@ -216,7 +218,7 @@ return function(args)
   local f = standalone[args[1]]
   if f then
     local takes = args[1] == "inspect" and 2 or 1
-    if args[takes + 1] then
+    if args[1] ~= "check" and args[takes + 1] then
       fail("usage", '%s takes %s, got "%s" as well', args[1],
            takes == 2 and "one PATH" or "nothing else", args[takes + 1])
     end
@@ -224,7 +226,7 @@ return function(args)
   end
   if not args[1]:match("%.lua$") and not util.exists(args[1]) then
     fail("usage", 'there is no script or command "%s"; %s', args[1],
-         util.suggest(args[1], { "doctor", "inspect", "ops", "--help", "--version" }))
+         util.suggest(args[1], { "check", "doctor", "inspect", "ops", "--help", "--version" }))
   end
   return run_script(args)
 end

@@ -305,7 +305,7 @@ local function banner(run)
   show.line("segengine %s", core.version)
   local device = facts.device == "cuda" and "GPU" or string.format(
     "CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s")
-  show.line("device: %s%s", device, facts.why ~= "" and " (no GPU: " .. facts.why .. ")" or "")
+  show.line("device: %s%s", device, facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("preset %s, seed %d, %d epochs, batch %d, %s %s", config.preset, v.seed, r.epochs,

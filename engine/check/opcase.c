@@ -217,7 +217,7 @@ void opcase_agree(const OpCase *c, OpCheck *check)
     bool ok = false;
     bool dots = info->bound == BOUND_dot || info->bound == BOUND_exact;
     TRY(opdevice_open(&backend_ref, 1, &ref));
-    TRY(opdevice_open(be, 2, &dev));
+    TRY(opdevice_open_at(be, check->device, 2, &dev));
     TRY(opcase_values(c, &mem, &v));
     TRY(oprun(c, &dev, &v, how, &mem, &got));
     how.y = got.y; // each kernel is judged on what it was given
@@ -271,12 +271,12 @@ static void same_bits(OpCheck *check, const OpCase *c, const OpValues *p,
 }
 
 /* Run a case with some threads; the device lives for this run only. */
-static bool run_with(const OpCase *c, const Backend *be, int threads,
+static bool run_with(const OpCase *c, const OpCheck *check, int threads,
                      const OpValues *v, OpOptions how, Arena *mem,
                      OpValues *out)
 {
     OpDevice d;
-    if (!opdevice_open(be, threads, &d)) return false;
+    if (!opdevice_open_at(check->be, check->device, threads, &d)) return false;
     bool ok = oprun(c, &d, v, how, mem, out);
     opdevice_close(&d);
     return ok;
@@ -293,9 +293,9 @@ void opcase_bits(const OpCase *c, OpCheck *check)
     bool ok = false;
     OpOptions how = {0};
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, be, 1, &v, how, &mem, &first));
+    TRY(run_with(c, check, 1, &v, how, &mem, &first));
     for (int i = 0; i < 3; i++) {
-        TRY(run_with(c, be, threads[i], &v, how, &mem, &again));
+        TRY(run_with(c, check, threads[i], &v, how, &mem, &again));
         same_bits(check, c, &first, &again, name[i]);
     }
     ok = true;
@@ -315,8 +315,9 @@ void opcase_adding(const OpCase *c, OpCheck *check)
     OpDevice ref = {0};
     TRY(opdevice_open(&backend_ref, 1, &ref));
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, be, 2, &v, (OpOptions){0}, &mem, &fresh));
-    TRY(run_with(c, be, 2, &v, (OpOptions){.accumulate = true}, &mem, &added));
+    TRY(run_with(c, check, 2, &v, (OpOptions){0}, &mem, &fresh));
+    TRY(run_with(c, check, 2, &v, (OpOptions){.accumulate = true}, &mem,
+                 &added));
     if (dots) TRY(dot_scale(c, &ref, &v, (OpOptions){0}, &mem, &scale, &chain));
     for (int k = 0; k < MAX_IN; k++) {
         if (!fresh.dx[k]) continue;
@@ -347,17 +348,17 @@ void opcase_inplace(const OpCase *c, OpCheck *check)
     OpValues v, apart, same;
     bool ok = false;
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, be, 2, &v, (OpOptions){0}, &mem, &apart));
+    TRY(run_with(c, check, 2, &v, (OpOptions){0}, &mem, &apart));
     if (flags & INPLACE) {
         OpOptions how = {.inplace = true};
         how.forward_only = op_info[c->attr.op].keep & KEEP_X;
-        TRY(run_with(c, be, 2, &v, how, &mem, &same));
+        TRY(run_with(c, check, 2, &v, how, &mem, &same));
         same.x[0] = NULL; // holds y
         same_bits(check, c, &apart, &same, "y in x0");
     }
     if (flags & INPLACE_GRAD && c->wrt & 1) {
         OpOptions how = {.inplace_grad = true};
-        TRY(run_with(c, be, 2, &v, how, &mem, &same));
+        TRY(run_with(c, check, 2, &v, how, &mem, &same));
         same_bits(check, c, &apart, &same, "dx0 in dy");
     }
     ok = true;

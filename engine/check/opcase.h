@@ -22,6 +22,7 @@ typedef void OpReport(void *ctx, const char *text);
 /* Who is checked, and what came of it so far. */
 typedef struct OpCheck {
     const Backend *be;
+    int device;       /* its number, for cuda:N              */
     OpReport *report; /* NULL: failures are only counted */
     void *ctx;        /* of report                       */
     int failures;

@@ -111,10 +111,15 @@ bool opcase_values(const OpCase *c, Arena *mem, OpValues *out)
 
 // -- devices and fenced buffers ----------------------------------------------
 
-bool opdevice_open(const Backend *be, int threads, OpDevice *out)
+bool opdevice_open_at(const Backend *be, int number, int threads, OpDevice *out)
 {
     *out = (OpDevice){.be = be, .threads = threads};
-    return be->open(0, threads, &out->dev);
+    return be->open(number, threads, &out->dev);
+}
+
+bool opdevice_open(const Backend *be, int threads, OpDevice *out)
+{
+    return opdevice_open_at(be, 0, threads, out);
 }
 
 void opdevice_close(OpDevice *d)
@@ -336,6 +341,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     bool ok = false;
     *out = (OpValues){.results = in->results};
     memcpy(out->count, in->count, sizeof out->count);
+    TRY(!d->be->begin || d->be->begin(d->dev, &step));
     TRY(make_all(&r, in, how, &c));
     if (d->be->space[op]) space = d->be->space[op](&c);
     TRY(buffer_make(&r, SAVED, "saved", space.saved));

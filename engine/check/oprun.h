@@ -40,14 +40,16 @@ typedef struct OpCase {
 enum { OPCASE_TEXT = 512 };
 char *opcase_text(const OpCase *c, char text[OPCASE_TEXT]);
 
-/* An open device; `dev` of backend.h. */
+/* An open device; `dev` of backend.h. Its number is for cuda:N. */
 typedef struct OpDevice {
     const Backend *be;
     int threads;
     void *dev;
 } OpDevice;
 
-bool opdevice_open(const Backend *be, int threads, OpDevice *out);
+bool opdevice_open(const Backend *be, int threads, OpDevice *out); /* 0 */
+bool opdevice_open_at(const Backend *be, int number, int threads,
+                      OpDevice *out);
 void opdevice_close(OpDevice *d);
 
 /* Values of a call, all in memory order; NULL where absent. */

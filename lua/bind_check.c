@@ -1,0 +1,86 @@
+/* bind_check.c -- is an operator right on this machine? See check/suite.h. */
+#include "bind.h"
+#include "check/suite.h"
+#include <string.h>
+
+enum { TEXTS = 4096 }; /* bytes of failures that are kept */
+
+/* The first failures, a line each. */
+typedef struct Failures {
+    char text[TEXTS];
+    size_t used;
+} Failures;
+
+static void keep(void *ctx, const char *text)
+{
+    Failures *f = ctx;
+    size_t n = strlen(text);
+    if (f->used + n + 2 > sizeof f->text) return;
+    memcpy(f->text + f->used, text, n);
+    f->text[f->used + n] = '\n';
+    f->used += n + 1;
+}
+
+/* core.suites() -> list of { op = name, note = text or nil }; a suite's number
+ * is its place */
+static int l_suites(lua_State *L)
+{
+    const OpSuite *s;
+    lua_newtable(L);
+    for (int at = 0; (s = suite_next(&at));) {
+        lua_newtable(L);
+        lua_pushstring(L, op_info[s->op].name);
+        lua_setfield(L, -2, "op");
+        if (s->note) lua_pushstring(L, s->note), lua_setfield(L, -2, "note");
+        lua_rawseti(L, -2, at);
+    }
+    return 1;
+}
+
+/* core.check(device, i) -> what suite i found on a device ("cpu", "cuda:1"):
+ * { gradient = cases, agree = cases, failures = n, worst = share of the bound,
+ * text = the first of them, a line each }. Raises when there is no such
+ * device. */
+static int l_check(lua_State *L)
+{
+    const char *device = luaL_checkstring(L, 1);
+    int at = (int)check_int(L, 2, "suite", 1, 1 << 20) - 1;
+    char why[ERR_MAX];
+    Failures found = {.used = 0};
+    OpCheck k = {.report = keep, .ctx = &found};
+    if (!backend_find(device, &k.be, &k.device, why)) return raise_error(L);
+    const OpSuite *s = suite_next(&at);
+    if (!s) return raise_usage(L, "there is no suite %d", at);
+    SuiteSize size = suite_size(s);
+    suite_run(s, &k);
+    lua_newtable(L);
+    lua_pushinteger(L, size.gradient), lua_setfield(L, -2, "gradient");
+    lua_pushinteger(L, size.agree), lua_setfield(L, -2, "agree");
+    lua_pushinteger(L, k.failures), lua_setfield(L, -2, "failures");
+    lua_pushnumber(L, k.worst), lua_setfield(L, -2, "worst");
+    lua_pushlstring(L, found.text, found.used), lua_setfield(L, -2, "text");
+    return 1;
+}
+
+/* core.device(text) -> the name of its backend, and why not a better one ("")
+ * for "auto" */
+static int l_device(lua_State *L)
+{
+    char why[ERR_MAX];
+    const Backend *be;
+    int device;
+    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why))
+        return raise_error(L);
+    lua_pushstring(L, be->name);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+void bind_check(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"suites", l_suites},
+                                         {"check", l_check},
+                                         {"device", l_device},
+                                         {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,86 @@
+-- check.lua -- does a device compute what the reference computes?
+--
+--   segengine check [--device D] [--op NAME] [--json]
+--
+-- Every operator of ops.def runs its cases on the device and on `ref` (plain
+-- loops in double), forward and backward; gradients of `ref` are compared with
+-- central differences. The bounds are those of docs/numerics.md; a NaN never
+-- passes. Exit code 1 when one case does not.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local M = {}
+
+local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
+                json = false }
+
+-- { device=, op=, json= } of the words behind `check`.
+local function parse(args)
+  local out, i = {}, 2
+  while args[i] do
+    local name, value = args[i]:match("^%-%-([%w_]+)=?(.*)$")
+    if not name or known[name] == nil then
+      util.refuse('check takes --device D, --op NAME and --json, got "%s"; %s', args[i],
+                  util.suggest(name or args[i], util.sorted_keys(known)))
+    end
+    if known[name] then
+      if value == "" then i = i + 1 value = args[i] end
+      if not value then util.refuse("--%s wants a value: %s", name, known[name]) end
+    end
+    out[name] = known[name] and value or true
+    i = i + 1
+  end
+  return out
+end
+
+-- The numbers of the suites of one operator, or of all.
+local function suites_of(op)
+  local all, out, names = core.suites(), {}, {}
+  for i, s in ipairs(all) do
+    names[s.op] = true
+    if not op or s.op == op then out[#out + 1] = { number = i, op = s.op, note = s.note } end
+  end
+  if #out == 0 then
+    util.refuse('--op: there is no operator "%s"; %s', op,
+                util.suggest(op, util.sorted_keys(names)))
+  end
+  return out
+end
+
+-- args: "check" and its options; the exit code.
+function M.command(args)
+  local o = parse(args)
+  local device, why = core.device(o.device or "auto")
+  local name = o.device and o.device ~= "auto" and o.device or device
+  local list, failures, cases = suites_of(o.op), 0, 0
+  if not o.json then
+    print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
+    print("operator            gradient  against ref  worst error / bound")
+  end
+  for _, s in ipairs(list) do
+    local r = core.check(name, s.number)
+    s.result = r
+    failures, cases = failures + r.failures, cases + r.gradient + r.agree
+    if not o.json then
+      print(string.format("%-19s %8d  %11d  %-9.2g %s", s.op, r.gradient, r.agree, r.worst,
+                          r.failures == 0 and "ok" or r.failures .. " FAILED")
+            .. (s.note and "  (" .. s.note .. ")" or ""))
+      if r.failures > 0 then print((r.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+    end
+  end
+  if o.json then
+    local rows = {}
+    for i, s in ipairs(list) do
+      rows[i] = { op = s.op, note = s.note, gradient = s.result.gradient, agree = s.result.agree,
+                  worst = s.result.worst, failures = s.result.failures }
+    end
+    print(util.json { device = name, cases = cases, failures = failures, operators = rows })
+  else
+    print(string.format("%d cases: %s", cases,
+                        failures == 0 and "all within their bounds" or failures .. " failures"))
+  end
+  return failures == 0 and 0 or 1
+end
+
+return M
