@@ -300,8 +300,8 @@ static int l_gpu(lua_State *L)
     char why[ERR_MAX], text[BACKEND_TEXT];
     const Backend *be;
     int device;
-    bool ok = backend_find("cuda", &be, &device, why) &&
-              be->describe(device, text);
+    bool ok =
+        backend_find("cuda", &be, &device, why) && be->describe(device, text);
     // why not, without a device that was asked for
     if (!ok && !backend_find("auto", &be, &device, why)) return raise_error(L);
     lua_pushboolean(L, ok);
