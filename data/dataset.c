@@ -7,6 +7,7 @@
  * grid or says why it cannot. How files are found is in dataset_dicom.c and
  * dataset_nifti.c; what is done with a loaded field is in prepare.c. */
 #include "dataset_build.h"
+#include "label.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,27 +328,35 @@ static void labels_text(const DatasetOptions *o, bool ready, char *text,
     }
 }
 
-/* A value that is no label: how often it occurs, what would do, and how to
- * say so in a recipe. `dicom`: "nonzero" is not offered where it is refused. */
+/* Values that are no labels: which, how often, and how to say so in a recipe.
+ * `dicom`: "nonzero" is not offered where it is refused. */
 static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
-                          const Volume *v, double value)
+                          const Volume *v)
 {
-    int64_t count = 0, n = numel(v->voxels.dim);
+    Strangers found = {.count = 0};
+    int64_t n = numel(v->voxels.dim), ones = 0;
     for (int64_t i = 0; i < n; i++) {
         double x = value_at(v, i);
-        count += x == value || (isnan(x) && isnan(value));
+        ones += x == 1;
+        if (class_of(o, ready, x) < 0) strangers_add(&found, x);
     }
-    char wanted[256], fix[128] = "";
+    char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
     labels_text(o, ready, wanted, sizeof wanted);
-    // only a value that a list can hold
-    if (value == floor(value) && fabs(value) < 32768 && !ready)
-        snprintf(fix, sizeof fix, "; fix: list it, as in labels = {%g}%s",
-                 value,
-                 dicom || o->nonzero
-                     ? ""
-                     : ", or take every value but 0 with labels = \"nonzero\"");
-    return fail_data("value %g in %lld voxels, wanted %s%s", value,
-                     (long long)count, wanted, fix);
+    strangers_text(&found, got);
+    // {1} may just stand in for no list at all
+    bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
+    bool listed = !ready && strangers_fix(&found, o->labels,
+                                          stands_in ? 0 : o->label_count, list);
+    bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
+    return fail_data(
+        "%s, wanted %s%s%s%s%s", got, wanted,
+        listed || nonzero ? "; fix: " : "",
+        listed ? "list what is a class, as in " : "", listed ? list : "",
+        !nonzero ? ""
+        : listed ? ", or take every value but 0 with labels = \"nonzero\" "
+                   "(--nonzero where the script has it)"
+                 : "this looks like an image; if all but 0 is the object, "
+                   "labels = \"nonzero\" (--nonzero where the script has it)");
 }
 
 /* v becomes U8 class numbers. */
@@ -372,7 +381,7 @@ static bool settle_labels(const DatasetOptions *o, bool ready, bool dicom,
         if (value != last) label = class_of(o, ready, last = value);
         if (label < 0) {
             volume_free(&out);
-            return label_refused(o, ready, dicom, v, value);
+            return label_refused(o, ready, dicom, v);
         }
         y[i] = (uint8_t)label;
     }

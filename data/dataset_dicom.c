@@ -23,7 +23,12 @@ typedef struct Search {
     const DatasetDicom *how;
     const Reader *reader;
     DicomIndex index;
-    Names alone, nameless; /* without a partner; without a patient */
+    Names nameless; /* without a patient */
+    /* studies (or patients) that are not cases: where each of the images, and
+     * then the mask, is missing; and what the first of them has instead */
+    Names missing[MAX_CHANNELS + 1], has;
+    int incomplete;
+    const char *first;
 } Search;
 
 /* the two ways of Source.load; `how` is the Reader of the store */
@@ -136,6 +141,38 @@ static const char *patient_of(Search *q, const DicomSeries *s)
     return arena_printf(mem, "%.*s", (int)strcspn(below, "/"), below);
 }
 
+/* What a user may call a series: its description, else its folder. */
+static const char *called(const DicomSeries *s)
+{
+    return *s->description ? s->description : last_part(s->folder);
+}
+
+/* Image `which`, or the mask, is missing in a study (a patient, without
+ * study_uid). The first folders are named, and what lies in the very first. */
+static void note_missing(Search *q, int which, const Scope *scope,
+                         const char *folder)
+{
+    enum { SHOWN = 3 };
+    Names *where = &q->missing[which];
+    if (where->count < SHOWN)
+        names_add(where, folder);
+    else
+        where->count++;
+    if (q->first) return;
+    q->first = folder;
+    for (int i = scope->from; i < scope->to; i++)
+        if (in_scope(&q->index.series[i], scope))
+            names_add(&q->has, called(&q->index.series[i]));
+}
+
+/* A study, or a patient, that is no case. */
+static bool leave_out(Search *q)
+{
+    q->b->skipped++;
+    q->incomplete++;
+    return true;
+}
+
 /* The mask of an image, from the narrowest scope that has one. */
 static bool find_mask(const Search *q, int from, int to,
                       const DicomSeries *image, bool only,
@@ -164,24 +201,24 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     // without names, the only series there is
     int images = how->images ? how->images : 1;
     const Scope study = {from, to, study_uid, NULL};
+    bool complete = true;
     for (int k = 0; k < images; k++) {
         const char *name = how->images ? how->image[k] : NULL;
         if (!find_series(q, &study, name, false, &series[k])) return false;
         if (!series[k] && k == 0) return true; // not a study of ours
         if (series[k]) continue;
-        names_add(&q->alone, series[0]->folder);
-        q->b->skipped++;
-        return true;
+        note_missing(q, k, &study, series[0]->folder);
+        complete = false;
     }
     if (how->mask) {
         if (!find_mask(q, from, to, series[0], only, &series[images]))
             return false;
         if (!series[images]) {
-            names_add(&q->alone, series[0]->folder);
-            q->b->skipped++;
-            return true;
+            note_missing(q, images, &study, series[0]->folder);
+            complete = false;
         }
     }
+    if (!complete) return leave_out(q);
     Case c = {.patient = patient_of(q, series[0])};
     Source *s = builder_sources(q->b, images + 1);
     if (!c.patient || !s) return false;
@@ -229,9 +266,10 @@ static bool add_patient(Search *q, int from, int to)
     for (int i = from; i < to; i = run_end(&q->index, i, true))
         if (!add_study(q, from, to, q->index.series[i].study_uid, studies == 1))
             return false;
+    const Scope patient = {from, to, NULL, NULL};
     if (q->b->count == before && q->b->skipped == skipped) {
-        names_add(&q->alone, q->index.series[from].folder);
-        q->b->skipped++;
+        note_missing(q, 0, &patient, q->index.series[from].folder);
+        leave_out(q);
     }
     return true;
 }
@@ -285,21 +323,67 @@ static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
     return r;
 }
 
-/* No case at all: what series there are instead. */
+/* Names that are given: of the images, then of the mask; NULL: none, any. */
+static const char *name_given(const Search *q, int which)
+{
+    int images = q->how->images ? q->how->images : 1;
+    if (which == images) return q->how->mask;
+    return q->how->images ? q->how->image[which] : NULL;
+}
+
+/* No case at all: names that no series has, and those that there are. */
 static bool nothing_found(const Search *q)
 {
-    Names there = {.count = 0};
-    for (int i = 0; i < q->index.count; i++) {
-        const char *name = q->index.series[i].description;
-        bool seen = false;
-        for (int k = 0; k < i && !seen; k++)
-            seen = !strcmp(q->index.series[k].description, name);
-        if (!seen) names_add(&there, *name ? name : "(no description)");
+    Names absent = {.count = 0}, there = {.count = 0}, folders = {.count = 0};
+    const DicomSeries *s = q->index.series;
+    int images = q->how->images ? q->how->images : 1;
+    for (int k = 0; k <= images; k++) {
+        const char *name = name_given(q, k);
+        bool found = !name && (k == images || q->index.count);
+        for (int i = 0; i < q->index.count && !found; i++)
+            found =
+                suits(&s[i], name) && (k == images || s[i].kind != DICOM_SEG);
+        char text[96];
+        snprintf(text, sizeof text, "%s \"%.70s\"",
+                 k < images ? "image" : "mask", name ? name : "");
+        if (!found) names_add(&absent, text);
     }
-    return fail_data("%s: no study has the image \"%s\"%s%s; there are: %s",
-                     q->index.root, q->how->images ? q->how->image[0] : "(any)",
-                     q->how->mask ? " and the mask " : "",
-                     q->how->mask ? q->how->mask : "", there.text);
+    for (int i = 0; i < q->index.count; i++) {
+        const char *name = s[i].description, *folder = last_part(s[i].folder);
+        bool seen = false, named = false;
+        for (int k = 0; k < i && !seen; k++)
+            seen = !strcmp(s[k].description, name);
+        if (!seen) names_add(&there, *name ? name : "(no description)");
+        // a folder that is called as a series is needs no second mention
+        for (int k = 0; k < q->index.count && !named; k++)
+            named = !strcmp(s[k].description, folder) ||
+                    (k < i && !strcmp(last_part(s[k].folder), folder));
+        if (!named) names_add(&folders, folder);
+    }
+    return fail_data(
+        "%s: no study has the %s; there are: %s%s%s", q->index.root,
+        absent.count ? absent.text : "images and the mask together", there.text,
+        folders.count ? "; or by folder: " : "", folders.text);
+}
+
+/* Some cases, but not of every study: what is missing where. */
+static bool not_complete(const Search *q)
+{
+    char text[1024] = "";
+    int images = q->how->images ? q->how->images : 1;
+    for (int k = 0; k <= images; k++) {
+        const Names *where = &q->missing[k];
+        const char *name = name_given(q, k);
+        size_t used = strlen(text);
+        if (!where->count) continue;
+        snprintf(text + used, sizeof text - used,
+                 "%sno %s \"%.70s\" in %d (%s%s)", used ? ", " : "",
+                 k < images ? "image" : "mask", name ? name : "any",
+                 where->count, where->text, where->count > 3 ? ", ..." : "");
+    }
+    return fail_data("%s: %d studies are not complete: %s; %s has: %s; fix: "
+                     "skip_unmatched = true leaves them out",
+                     q->index.root, q->incomplete, text, q->first, q->has.text);
 }
 
 /* Series are sorted by patient, then study: each run is one patient. What is
@@ -315,14 +399,7 @@ static bool add_cases(Search *q)
                          "\"folder\" if there is a folder for each",
                          q->index.root, q->nameless.count, q->nameless.text);
     if (!q->b->count) return nothing_found(q);
-    if (q->alone.count && !q->how->all.skip_unmatched)
-        return fail_data("%s: %d patients or series without the image \"%s\" "
-                         "or its partner%s%s: %s; fix: skip_unmatched = true "
-                         "leaves them out",
-                         q->index.root, q->alone.count,
-                         q->how->images ? q->how->image[0] : "(any)",
-                         q->how->mask ? " " : "",
-                         q->how->mask ? q->how->mask : "", q->alone.text);
+    if (q->incomplete && !q->how->all.skip_unmatched) return not_complete(q);
     return number_studies(q->b);
 }
 

@@ -313,6 +313,21 @@ static void find_widows(const Plan *plan, Names *alone, DatasetBuilder *b)
         }
 }
 
+/* No file is called so: what the first ones are called instead. */
+static bool nothing_matches(const char *root, const Files *files,
+                            const char *pattern, const char *option)
+{
+    enum { SHOWN = 5 };
+    Names there = {.count = 0};
+    for (int i = 0; i < files->count && i < SHOWN; i++)
+        names_add(&there, files->at[i].name);
+    return fail_data(
+        "%s: none of %d NIfTI files is \"%s\"; there %s %s%s; fix: "
+        "a pattern that fits, --%s PATTERN (* is any text)",
+        root, files->count, pattern, files->count > 1 ? "are" : "is",
+        there.text, files->count > SHOWN ? ", ..." : "", option);
+}
+
 /* Cases are made from the matches of the first pattern; partners are looked
  * up by key, never by place. */
 static bool add_cases(DatasetBuilder *b, const Files *files,
@@ -325,8 +340,8 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
             return false;
         // a pattern that matches nothing is a typing error, not missing data
         if (!plan->found[k].count)
-            return fail_data("%s: none of %d NIfTI files is \"%s\"",
-                             b->store->root, files->count, plan->pattern[k]);
+            return nothing_matches(b->store->root, files, plan->pattern[k],
+                                   k < plan->images ? "image" : "mask");
     }
     for (int i = 0; i < plan->found[0].count; i++)
         if (!add_case(b, plan, how, &plan->found[0].at[i], &alone))

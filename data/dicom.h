@@ -149,6 +149,24 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
                      const DicomMaskOptions *options, Volume *out,
                      DicomNotes *notes);
 
+/* What a segmentation object holds, without its voxels. */
+typedef struct DicomSegInfo {
+    bool fractional;
+    int32_t frames;
+    Grid grid;    /* that its frames lie on, empty slices included */
+    int segments; /* in the order of their numbers                 */
+    struct DicomSegment {
+        int number;
+        const char *label; /* "" when it has none */
+        int32_t frames;
+    } * segment;
+} DicomSegInfo;
+
+/* Describe the one file of a series of kind DICOM_SEG; text and list lie in
+ * the arena. Fails as dicom_load_mask does, also where frames have no position
+ * of their own. */
+bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out);
+
 /* ---- writing ----------------------------------------------------------- */
 
 typedef enum DicomSyntax {

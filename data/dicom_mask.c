@@ -6,6 +6,7 @@
  * must agree; geometry is never a warning (rule G2). */
 #include "dicom_mask.h"
 #include "dicom_series.h"
+#include "label.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -141,14 +142,12 @@ bool mask_resample(const MaskTarget *target, Volume *labels)
 
 // what has been seen of the values of a mask
 typedef struct Census {
-    bool seen[256]; // declared values, or 0 .. 255 when none are declared
-    bool stranger;  // a value that is no label
-    float value;    // the first such
-    int64_t voxels; // how many of it
+    bool seen[256];   // declared values, or 0 .. 255 when none are declared
+    Strangers others; // values that are no label
 } Census;
 
 // n values of a slice into labels, and what was met into the census. It goes on
-// after a stranger, so that the message can say how many voxels it concerns.
+// after a stranger, so that the message can name them all.
 static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
                       uint8_t *out, Census *c)
 {
@@ -164,10 +163,7 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
             out[i] = (uint8_t)label;
             continue;
         }
-        // counts the first foreign value, not all of them: one example is
-        // enough
-        if (!c->stranger) c->stranger = true, c->value = v;
-        c->voxels += v == c->value;
+        strangers_add(&c->others, v);
     }
 }
 
@@ -175,10 +171,21 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
 static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
                          const Census *c)
 {
-    if (c->stranger)
-        return dicom_fail(mask->folder, TAG_PixelData, "labels = {...}",
-                          "value %g in %lld voxels is not a declared label",
-                          (double)c->value, (long long)c->voxels);
+    if (c->others.count) {
+        int32_t known[256];
+        int n = 0;
+        // what was declared, or else what is there and could be a label
+        for (int v = 1; v < 256 && !o->labels; v++)
+            if (c->seen[v]) known[n++] = v;
+        char got[STRANGERS_TEXT], list[STRANGERS_TEXT];
+        bool listed = strangers_fix(&c->others, o->labels ? o->labels : known,
+                                    o->labels ? o->label_count : n, list);
+        return dicom_fail(mask->folder, TAG_PixelData,
+                          listed ? list : "name the series of the mask",
+                          "%s %s", strangers_text(&c->others, got),
+                          c->others.count == 1 ? "is not a declared label"
+                                               : "are not declared labels");
+    }
     if (o->labels) return true;
     int others = 0;
     for (int v = 1; v < 255; v++) others += c->seen[v];
@@ -290,7 +297,7 @@ static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
 {
     int64_t plane = (int64_t)t->grid.h * t->grid.w;
     float *values = mem_alloc((size_t)plane * sizeof *values);
-    Census census = {.stranger = false};
+    Census census = {.others = {.count = 0}};
     bool ok = false;
     TRY(values);
     for (int32_t i = 0; i < mask->count; i++) {

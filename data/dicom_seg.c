@@ -384,3 +384,46 @@ bool seg_load(const DicomSeries *mask, const MaskTarget *target,
     dicom_file_close(&f);
     return ok;
 }
+
+// what the functions above have read, as the caller wants it
+static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
+{
+    *out = (DicomSegInfo){.fractional = s->threshold > 0,
+                          .frames = s->header.frames};
+    out->segment = ARENA_NEW(arena, struct DicomSegment, SEGMENTS);
+    if (!out->segment) return false;
+    for (int n = 1; n <= SEGMENTS; n++) {
+        if (!s->name[n]) continue;
+        struct DicomSegment *g = &out->segment[out->segments++];
+        *g = (struct DicomSegment){.number = n, .label = s->name[n]};
+        for (int32_t i = 0; i < s->header.frames; i++)
+            g->frames += s->frame[i].segment == n;
+    }
+    return own_grid(s, arena, &out->grid);
+}
+
+bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)
+{
+    // of no image: a frame must have its own position
+    const MaskTarget nowhere = {.slices = NULL};
+    const DicomMaskOptions all = {.segments = NULL};
+    DicomNotes notes = {{NULL}, NULL, NULL, 0};
+    DicomFile f;
+    bool ok = false;
+    if (seg->count != 1)
+        return dicom_fail(seg->folder, TAG_SeriesInstanceUID,
+                          "look at one of the files",
+                          "%d segmentations in one series", seg->count);
+    if (dicom_file_open(seg->paths[0], &all.image, false, &f) == WALK_DONE) {
+        Seg s = {.w = &f.walk, .series = seg};
+        ok = header_identity(s.w, arena, &s.header) &&
+             header_image(s.w, &all.image, true, seg->folder, &s.header,
+                          &notes) &&
+             read_type(&s) && read_segments(&s, &all, arena) &&
+             frames_check(s.w, &s.header, seg->folder, &notes) &&
+             read_frames(&s, &nowhere, arena) && describe(&s, arena, out);
+    }
+    dicom_file_close(&f);
+    dicom_notes_free(&notes);
+    return ok;
+}

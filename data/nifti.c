@@ -273,6 +273,12 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     if (!nifti_header_affine(h, o, affine) ||
         !plan_voxels(h, o, source_bound(voxels), &how, &type))
         return false;
+    if (o->no_voxels) {
+        out->voxels.dim = nifti_header_dims(h);
+        out->voxels.type = type;
+        memcpy(out->affine, affine, sizeof affine);
+        return true;
+    }
     if (image) {
         gunzip_close(s->gz);
         s->gz = NULL;

@@ -22,6 +22,7 @@ typedef struct NiftiOptions {
     NiftiForm form;
     bool label;          /* class numbers: slope must be 1 (or 0), intercept 0
                           * and values whole; unit becomes UNIT_LABEL */
+    bool no_voxels;      /* extents, type and affine: voxels.data stays NULL */
     bool assume_spacing; /* neither form present: axes run R, A, S with pixdim
                           * as spacing, voxel 0 at the origin */
     int64_t max_bytes;   /* of the file; 0: 16 GiB */

@@ -119,4 +119,11 @@ void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
 bool prediction_restore(const Volume *prediction, const Prepared *like,
                         Volume *out);
 
+/* out = `classes` (U8, from 0) with the values that a file has for them: class
+ * i becomes label[i - 1]; 0, and a class beyond `count`, stay. U8 when all
+ * values fit, else I16, else F32, which is exact up to 2^24: a larger one is an
+ * error. */
+bool prediction_relabel(const Volume *classes, const int32_t *label, int count,
+                        Volume *out);
+
 #endif

@@ -128,19 +128,33 @@ static bool make_part(const Dataset *ds, const Patients *p, int part,
     return true;
 }
 
-/* All parts that are asked for, none of them empty. */
+/* All parts that are asked for, none of them empty; `fix` for one that is. */
 static bool make_parts(const Dataset *ds, const Patients *p,
-                       const bool wanted[PARTS], Dataset *out[PARTS])
+                       const bool wanted[PARTS], const char *fix,
+                       Dataset *out[PARTS])
 {
     for (int part = 0; part < PARTS; part++) {
         if (!wanted[part]) continue;
         if (!make_part(ds, p, part, &out[part])) return false;
         if (!out[part]->count)
-            return fail_data("split: %s has no patient (%d in all); fix: "
-                             "other shares or counts, or more patients",
-                             part_names[part], p->count);
+            return fail_data("split: %s has no patient (%d in all); fix: %s",
+                             part_names[part], p->count, fix);
     }
     return true;
+}
+
+/* What helps when a part came out empty: whole numbers of patients, if there
+ * are enough for all parts. */
+static const char *split_fix(const Patients *p, const bool wanted[PARTS])
+{
+    if (p->count < wanted[TRAIN_PART] + wanted[VALID_PART] + wanted[TEST_PART])
+        return "more patients, or fewer parts";
+    return wanted[VALID_PART] && wanted[TEST_PART]
+               ? "whole numbers of patients instead of shares, as --valid 1 "
+                 "--test 1"
+           : wanted[VALID_PART]
+               ? "a whole number of patients instead of a share, as --valid 1"
+               : "a whole number of patients instead of a share, as --test 1";
 }
 
 static void parts_free(Dataset *out[PARTS])
@@ -185,7 +199,7 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
     // the rest trains, unless train is a list: then the rest is not used
     for (int i = 0; i < p.count && !how->part[TRAIN_PART].name_count; i++)
         if (p.part[i] < 0) p.part[i] = TRAIN_PART;
-    TRY(make_parts(ds, &p, wanted, out));
+    TRY(make_parts(ds, &p, wanted, split_fix(&p, wanted), out));
     ok = true;
 done:
     patients_free(&p);
@@ -207,7 +221,7 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
     if (!patients_find(ds, seed, &p)) return false;
     for (int i = 0; i < p.count; i++)
         p.part[p.order[i]] = i % k == fold ? VALID_PART : TRAIN_PART;
-    bool ok = make_parts(ds, &p, wanted, out);
+    bool ok = make_parts(ds, &p, wanted, "fewer folds", out);
     patients_free(&p);
     if (!ok) parts_free(out);
     return ok;

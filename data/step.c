@@ -181,6 +181,19 @@ Steps steps_without_augment(const Steps *all)
     return out;
 }
 
+Steps steps_for_prediction(const Steps *all)
+{
+    Steps out = steps_without_augment(all);
+    for (int i = 0; i < out.count; i++) {
+        DataStep *s = &out.step[i], whole = step_default(STEP_slices);
+        if (s->id != STEP_slices) continue;
+        // all but the axis chooses among the slices
+        whole.slices.axis = s->slices.axis;
+        *s = whole;
+    }
+    return out;
+}
+
 /* What a row cannot say: attributes that depend on one another.
  * Also fills in the clip that method percentile stands for, so that the
  * stored step says what is done. */

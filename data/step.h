@@ -109,9 +109,12 @@ const DataStep *steps_slices(const Steps *all);
 /* True when there is a SAMPLE step. */
 bool steps_augment(const Steps *all);
 
-/* The same without the SAMPLE steps: what a checkpoint carries and what
- * prediction does. */
+/* The same without the SAMPLE steps: what a checkpoint carries. */
 Steps steps_without_augment(const Steps *all);
+
+/* That with every slice of a volume: which slices to learn from is a choice
+ * of training, and a prediction has no holes. */
+Steps steps_for_prediction(const Steps *all);
 
 /* One line a step, every attribute named, in the C locale:
  *     resample spacing_mm=1,1,0

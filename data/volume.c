@@ -150,15 +150,17 @@ char *volume_text(const Volume *v, char text[VOLUME_TEXT])
 {
     static const char *planes[3] = {"sagittal", "coronal", "axial"};
     const char *plane = "?";
+    char code[4];
     double s[3];
     Dims n = v->voxels.dim;
     volume_spacing_mm(v, s);
     for (int p = 0; p < 3; p++)
         if (volume_axis(v, p) == 2) plane = planes[p];
     snprintf(text, VOLUME_TEXT,
-             "%dx%dx%d, %.4gx%.4gx%.4g mm, %s, origin (%.1f %.1f %.1f)", n.w,
-             n.h, n.d, s[0], s[1], s[2], plane, v->affine[0][3],
-             v->affine[1][3], v->affine[2][3]);
+             "%dx%dx%d, %.4gx%.4gx%.4g mm, %s, axes %s, origin (%.1f %.1f "
+             "%.1f)",
+             n.w, n.h, n.d, s[0], s[1], s[2], plane, volume_code(v, code),
+             v->affine[0][3], v->affine[1][3], v->affine[2][3]);
     return text;
 }
 

@@ -39,8 +39,10 @@ void volume_world(const Volume *v, double w, double h, double d,
  * reason (ERR_DATA). Channels may differ. */
 bool volume_same_grid(const Volume *a, const Volume *b);
 
-/* "256x256x24, 0.9x0.9x3.0 mm, axial, origin (-12.1 4.0 80.2)": in text. */
-enum { VOLUME_TEXT = 160 };
+/* "256x256x24, 0.9x0.9x3 mm, axial, axes LPS, origin (-12.1 4.0 80.2)": in
+ * text; axes as volume_code gives them. Only extents and affine of v are read.
+ */
+enum { VOLUME_TEXT = 176 };
 char *volume_text(const Volume *v, char text[VOLUME_TEXT]);
 
 /* Invert the affine; false with a reason (ERR_DATA) when it is singular or not

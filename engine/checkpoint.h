@@ -27,7 +27,7 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
 /* Read and verify the whole file, then set the session's parameters (and
  * moments and count when `full`; a file without them is then an error).
  * Names and shapes must match exactly, else the reason lists what is missing,
- * unknown and of another shape (first 10 each). Left out on reading: moments
+ * unknown and of another shape (the first 3 each). Left out on reading: moments
  * unless `full`, ema.*, and PyTorch's *.num_batches_tracked. The session is
  * set wholly or not at all, unless the device or memory fails on the way. *m,
  * without the checksums, lives in `mem`; m->note tells of a file without. */

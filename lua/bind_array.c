@@ -175,6 +175,24 @@ static int array_set(lua_State *L)
     return 0;
 }
 
+/* a:reshape{...} -> array with the same numbers in the same order and another
+ * shape of as many elements; a copy */
+static int array_reshape(lua_State *L)
+{
+    int64_t shape[MAX_AXES];
+    Array *a = check_array(L, 1);
+    int axes = check_axes(L, 2, shape);
+    double count = 1;
+    // told before memory for a wrong one is asked for
+    for (int i = 0; i < axes; i++) count *= (double)shape[i];
+    if (count != (double)a->count)
+        raise_usage(L, "reshape: %lld elements, the new shape wants %.0f",
+                    (long long)a->count, count);
+    Array *b = push_array(L, axes, shape);
+    memcpy(b->data, a->data, (size_t)a->count * sizeof(float));
+    return 1;
+}
+
 /* array.load(path) -> array of any .npy of numbers, as f32; raises with the
  * file's name (kind data) */
 static int array_load(lua_State *L)
@@ -237,7 +255,8 @@ static int array_index(lua_State *L)
     if (lua_getfield(L, -1, key) != LUA_TNIL && *key != '_') return 1;
     return raise_usage(L,
                        "an array has no field \"%s\" (known: shape, count, "
-                       "get, set, stats)",
+                       "get, set, stats, "
+                       "reshape)",
                        key);
 }
 
@@ -256,11 +275,31 @@ static int array_tostring(lua_State *L)
     return 1;
 }
 
+/* a:distance(b) -> sum (a - b)^2, sum b^2; the shapes must have as many
+ * elements */
+static int array_distance(lua_State *L)
+{
+    Array *a = check_array(L, 1), *b = check_array(L, 2);
+    double errors = 0, total = 0;
+    if (a->count != b->count)
+        return raise_usage(L, "distance: %lld elements and %lld",
+                           (long long)a->count, (long long)b->count);
+    for (int64_t i = 0; i < a->count; i++) {
+        double want = (double)b->data[i], e = (double)a->data[i] - want;
+        errors += e * e, total += want * want;
+    }
+    lua_pushnumber(L, errors);
+    lua_pushnumber(L, total);
+    return 2;
+}
+
 void bind_array(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"get", array_get},
                                        {"set", array_set},
                                        {"stats", array_stats},
+                                       {"reshape", array_reshape},
+                                       {"distance", array_distance},
                                        {"__index", array_index},
                                        {"__tostring", array_tostring},
                                        {NULL, NULL}};

@@ -11,6 +11,7 @@
 #include "bind.h"
 #include "pipeline.h"
 #include "split.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_NAMES = 1024 };
@@ -97,19 +98,31 @@ static int l_add_step(lua_State *L)
     return 1;
 }
 
-/* data.prepare_steps(text) -> the text without augmentation: what prediction
- * runs, and what goes into checkpoints */
-static int l_prepare_steps(lua_State *L)
+/* Push the text at 1 as `change` makes of its steps. */
+static int change_steps(lua_State *L, Steps change(const Steps *all))
 {
     Steps steps;
     Arena mem = {NULL};
     if (!steps_parse(luaL_checkstring(L, 1), &steps)) return raise_error(L);
-    steps = steps_without_augment(&steps);
+    steps = change(&steps);
     char *text = steps_print(&steps, &mem);
     if (!text) return raise_error(L);
     lua_pushstring(L, text);
     arena_release(&mem);
     return 1;
+}
+
+/* data.prepare_steps(text) -> the text without augmentation: what goes into
+ * checkpoints */
+static int l_prepare_steps(lua_State *L)
+{
+    return change_steps(L, steps_without_augment);
+}
+
+/* data.predict_steps(text) -> that, of every slice: what prediction runs */
+static int l_predict_steps(lua_State *L)
+{
+    return change_steps(L, steps_for_prediction);
 }
 
 /* == data sets ========================================================= */
@@ -480,15 +493,23 @@ static int l_item(lua_State *L)
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, notes=, key=, patient=}:
- * counts of the prepared case; notes: what was unusual about its files */
+/* p:facts(case) -> {slices=, foreground_slices=, depth=, notes=, key=,
+ * patient=, image=}: of the slices used, those with foreground, all that the
+ * prepared case has; what was unusual about its files; the hash of the voxels
+ * of its image, as 16 digits */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
     const Dataset *ds = pipeline_dataset(p);
     int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
     const CaseFacts *f = pipeline_facts(p, i);
-    lua_createtable(L, 0, 5);
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
+    lua_createtable(L, 0, 7);
+    lua_pushstring(L, hash);
+    lua_setfield(L, -2, "image");
+    lua_pushinteger(L, f->dim.d);
+    lua_setfield(L, -2, "depth");
     lua_pushinteger(L, f->slices);
     lua_setfield(L, -2, "slices");
     lua_pushinteger(L, f->foreground_slices);
@@ -533,6 +554,7 @@ void bind_data(lua_State *L)
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
+                                         {"predict_steps", l_predict_steps},
                                          {"open_dicom", l_dicom},
                                          {"open_nifti", l_nifti},
                                          {"split", l_split},

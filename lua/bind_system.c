@@ -13,6 +13,7 @@
 #include "siphash.h"
 #include <dirent.h>
 #include <errno.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,11 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+extern char **environ;
 
 #define SEG_ON(flag)  SEG_ON_(flag)
 #define SEG_ON_(flag) SEG_ON_##flag
@@ -75,13 +79,19 @@ static int dir_gc(lua_State *L)
     return 0;
 }
 
-/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=}, of what a
- * link leads to; nil when there is nothing, or nothing to be seen */
+/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, id=}, of what
+ * a link leads to; nil when there is nothing, or nothing to be seen. `id` is
+ * the same text for the same file or folder, by whatever path. */
 static int l_stat(lua_State *L)
 {
     struct stat st;
     if (stat(luaL_checkstring(L, 1), &st)) return 0;
-    lua_createtable(L, 0, 3);
+    lua_createtable(L, 0, 4);
+    char id[48];
+    snprintf(id, sizeof id, "%llx:%llx", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    lua_pushstring(L, id);
+    lua_setfield(L, -2, "id");
     lua_pushstring(L, S_ISREG(st.st_mode)   ? "file"
                       : S_ISDIR(st.st_mode) ? "folder"
                                             : "other");
@@ -189,6 +199,33 @@ static int l_eprint(lua_State *L)
     fwrite(text, 1, n, stderr);
     fflush(stderr);
     return 0;
+}
+
+/* == this program again ================================================ */
+
+/* sys.again(list of arguments) -> exit code of a second process of this
+ * program, for work that wants a Lua state of its own */
+static int l_again(lua_State *L)
+{
+    enum { MOST = 32 };
+    static char name[] = "segengine";
+    char *argv[MOST + 2] = {name};
+    int n = 0, status;
+    pid_t child;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    while (n < MOST && lua_rawgeti(L, 1, n + 1) != LUA_TNIL)
+        argv[++n] = (char *)luaL_checkstring(L, -1); // kept by the table
+    fflush(stdout);
+    int e = posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ);
+    while (!e && waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) e = errno;
+    if (e) {
+        fail("cannot start this program again: %s", strerror(e));
+        return raise_error(L);
+    }
+    lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status)
+                                         : 128 + WTERMSIG(status));
+    return 1;
 }
 
 /* == the machine ======================================================= */
@@ -324,14 +361,21 @@ static int l_raise(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"list", l_list},         {"stat", l_stat},
-        {"mkdir", l_mkdir},       {"make_new", l_make_new},
-        {"remove", l_remove},     {"write", l_write},
-        {"clock", l_clock},       {"sleep", l_sleep},
-        {"terminal", l_terminal}, {"eprint", l_eprint},
-        {"machine", l_machine},   {"disk_free", l_disk_free},
-        {"raise", l_raise},       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"again", l_again},
+                                         {"raise", l_raise},
+                                         {NULL, NULL}};
     static const luaL_Reg facts[] = {{"random", l_random},
                                      {"keyed_hash", l_keyed_hash},
                                      {"entropy", l_entropy},

@@ -157,6 +157,19 @@ static int l_read_nifti(lua_State *L)
     return 1;
 }
 
+/* data.nifti_text(path) -> extents, spacing, axes and origin in one line, by
+ * the header alone; raises with the file's name (kind data) */
+static int l_nifti_text(lua_State *L)
+{
+    const NiftiOptions options = {.no_voxels = true};
+    char text[VOLUME_TEXT];
+    Volume v;
+    if (!nifti_read(luaL_checkstring(L, 1), &options, &v, NULL))
+        return raise_error(L);
+    lua_pushstring(L, volume_text(&v, text));
+    return 1;
+}
+
 /* data.dicom_ready() -> true, or false and how to get it */
 static int l_dicom_ready(lua_State *L)
 {
@@ -245,6 +258,42 @@ static int l_scan_load(lua_State *L)
     dicom_notes_free(&notes);
     if (!ok) return raise_error(L);
     charge_volume(L, &box->v);
+    return 2;
+}
+
+/* scan:segments(i) -> {grid=, type="BINARY"|"FRACTIONAL", frames=}, { {number=,
+ * label=, frames=}, ... } of series i, which is a SEG; raises with the file and
+ * tag at fault (kind data) */
+static int l_scan_segments(lua_State *L)
+{
+    Scan *scan = luaL_checkudata(L, 1, "seg.scan");
+    int i = (int)check_int(L, 2, "series", 1, scan->index.count) - 1;
+    char text[VOLUME_TEXT];
+    DicomSegInfo info;
+    // what is allocated lives as long as the scan
+    if (!dicom_seg_info(&scan->index.series[i], &scan->mem, &info))
+        return raise_error(L);
+    Volume v = {
+        .voxels = {.dim = {1, info.grid.d, info.grid.h, info.grid.w, 1}}};
+    memcpy(v.affine, info.grid.affine, sizeof v.affine);
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, volume_text(&v, text));
+    lua_setfield(L, -2, "grid");
+    lua_pushstring(L, info.fractional ? "FRACTIONAL" : "BINARY");
+    lua_setfield(L, -2, "type");
+    lua_pushinteger(L, info.frames);
+    lua_setfield(L, -2, "frames");
+    lua_createtable(L, info.segments, 0);
+    for (int k = 0; k < info.segments; k++) {
+        lua_createtable(L, 0, 3);
+        lua_pushinteger(L, info.segment[k].number);
+        lua_setfield(L, -2, "number");
+        lua_pushstring(L, info.segment[k].label);
+        lua_setfield(L, -2, "label");
+        lua_pushinteger(L, info.segment[k].frames);
+        lua_setfield(L, -2, "frames");
+        lua_rawseti(L, -2, k + 1);
+    }
     return 2;
 }
 
@@ -338,6 +387,26 @@ static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
     return ok;
 }
 
+/* v:relabel{values} -> volume in which class i has values[i], as the files of
+ * the truth had it; raises a value that no voxel can hold (kind data) */
+static int l_relabel(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    int32_t label[MAX_LABELS];
+    int n = 0;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    while (n < MAX_LABELS && lua_rawgeti(L, 2, n + 1) != LUA_TNIL) {
+        label[n++] =
+            (int32_t)check_int(L, lua_gettop(L), "label", INT32_MIN, INT32_MAX);
+        lua_pop(L, 1);
+    }
+    if (v->voxels.type != U8) raise_usage(L, "relabel is for labels");
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!prediction_relabel(v, label, n, &box->v)) return raise_error(L);
+    charge_volume(L, &box->v);
+    return 1;
+}
+
 /* v:write_nifti(path, dataset, case): the volume with the geometry it has, in
  * the form (sform, qform, units) of the case's own file if that was NIfTI;
  * whole or not at all */
@@ -382,6 +451,7 @@ void bind_volume(lua_State *L)
                                           {"close", prediction_gc},
                                           {NULL, NULL}};
     static const luaL_Reg volume[] = {{"labels", l_labels},
+                                      {"relabel", l_relabel},
                                       {"count", l_count},
                                       {"stats", l_stats},
                                       {"slice", l_slice},
@@ -390,9 +460,11 @@ void bind_volume(lua_State *L)
                                       {"close", volume_gc},
                                       {"__tostring", volume_tostring},
                                       {NULL, NULL}};
-    static const luaL_Reg scan[] = {{"load", l_scan_load}, {NULL, NULL}};
+    static const luaL_Reg scan[] = {
+        {"load", l_scan_load}, {"segments", l_scan_segments}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"prediction", l_prediction},
                                          {"read_nifti", l_read_nifti},
+                                         {"nifti_text", l_nifti_text},
                                          {"dicom_ready", l_dicom_ready},
                                          {"dicom_is_file", l_dicom_is_file},
                                          {"scan", l_scan},

@@ -21,24 +21,61 @@ local commands = {
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
+  { "check", "every node of this network, and training steps, against the reference" },
   { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR",
     weights = true },
 }
 
--- Flags that are not config keys: name, whether a value follows, help.
+-- Flags that are not config keys: name, whether a value follows, help; `of`: the
+-- commands that use it, all without.
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
-  { "resume", true, "DIR or auto: continue a run" },
-  { "weights", true, "FILE: a checkpoint; else the best of the newest run" },
-  { "in", true, "PATH: image or folder to segment" },
-  { "split", true, "train, valid or test: the part to evaluate (test)" },
-  { "safetensors", true, "FILE: where export writes" },
-  { "twin", true, "DIR: export initial weights, batches and losses for another framework" },
-  { "arrays", true, "DIR: export the prepared samples of all parts for another framework" },
+  { "resume", true, "DIR or auto: continue a run", of = "train" },
+  { "weights", true,
+    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start",
+    of = "train evaluate predict export" },
+  { "in", true, "PATH: image or folder to segment", of = "predict" },
+  { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
+  { "safetensors", true, "FILE: where export writes", of = "export" },
+  { "twin", true, "DIR: export initial weights, batches and losses for another framework",
+    of = "export" },
+  { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
+    of = "export" },
+  { "full", false, "check: every element of large results, not some of them", of = "check" },
+  { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON" },
+  { "json", false, "results as JSON", of = "evaluate plan bench" },
 }
+
+local function known(list, name)
+  for _, e in ipairs(list) do if e[1] == name then return e end end
+end
+
+-- Commands that need no script, and how each is called.
+local alone = {
+  check = "segengine check [--device D] [--op NAME]   every operator against the reference",
+  doctor = "segengine doctor            what this machine offers, and what is missing",
+  inspect = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
+  ops = "segengine ops               the operator table",
+}
+
+-- A line for each command of a recipe.
+local function command_lines(out)
+  for _, c in ipairs(commands) do out[#out + 1] = string.format("  %-13s %s", c[1], c[2]) end
+end
+
+-- A line for each flag, and for each key that every recipe has and this one (its
+-- defaults, by name) does not list itself.
+local function option_lines(out, own)
+  for _, f in ipairs(flags) do out[#out + 1] = string.format("  --%-13s %s", f[1], f[3]) end
+  for _, r in ipairs(config.reserved) do
+    local default = (r[2] == nil or r[2] == "") and "" or string.format(" (%s)", tostring(r[2]))
+    if own[r[1]] == nil then
+      out[#out + 1] = string.format("  --%-13s %s%s", r[1], r.help, default)
+    end
+  end
+end
 
 local function usage()
   local out = {
@@ -47,19 +84,13 @@ local function usage()
     "",
     "segengine SCRIPT.lua [COMMAND] [--key value ...]",
   }
-  for _, c in ipairs(commands) do out[#out + 1] = string.format("  %-13s %s", c[1], c[2]) end
+  command_lines(out)
   out[#out + 1] = ""
-  out[#out + 1] = "segengine check [--device D] [--op NAME]   every operator against the reference"
-  out[#out + 1] = "segengine doctor            what this machine offers, and what is missing"
-  out[#out + 1] = "segengine inspect PATH      any image, series, array or checkpoint"
-  out[#out + 1] = "segengine ops               the operator table"
+  for _, name in ipairs(util.sorted_keys(alone)) do out[#out + 1] = alone[name] end
+  out[#out + 1] = "segengine SCRIPT.lua --help    the options of that recipe"
   out[#out + 1] = "segengine --help | --version"
   out[#out + 1] = ""
-  for _, f in ipairs(flags) do out[#out + 1] = string.format("  --%-13s %s", f[1], f[3]) end
-  for _, r in ipairs(config.reserved) do
-    local default = r[2] == nil and "" or string.format(" (%s)", tostring(r[2]))
-    out[#out + 1] = string.format("  --%-13s %s%s", r[1], r.help, default)
-  end
+  option_lines(out, {})
   out[#out + 1] = ""
   out[#out + 1] = "Every key of a recipe's seg.config is an option too. Exit codes: 0 ok,"
   out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged, 130 after Ctrl-C and 143 after"
@@ -67,8 +98,49 @@ local function usage()
   return table.concat(out, "\n")
 end
 
-local function known(list, name)
-  for _, e in ipairs(list) do if e[1] == name then return e end end
+-- The keys of a recipe's config as its script writes them: in that order, and
+-- the comment behind the line of each. What cannot be seen in the text comes
+-- last, without one.
+local function read_keys(text, defaults)
+  local order, comment = {}, {}
+  for line in text:sub(text:find("seg.config", 1, true) or 1):gmatch("[^\n]+") do
+    local code, said = line:match("^(.-)%s*%-%-%s*(.*)$")
+    for key in (code or line):gmatch("([%a_][%w_]*)%s*=") do
+      if defaults[key] ~= nil and comment[key] == nil then
+        order[#order + 1], comment[key] = key, said or ""
+      end
+    end
+  end
+  for _, key in ipairs(util.sorted_keys(defaults)) do
+    if not comment[key] then order[#order + 1], comment[key] = key, "" end
+  end
+  return order, comment
+end
+
+-- The help of one recipe: its own keys with their defaults, its presets, and
+-- what every recipe has.
+local function recipe_help(script, text, defaults)
+  local out = { "segengine " .. script .. " [COMMAND] [--key value ...]" }
+  command_lines(out)
+  local own = {}
+  for k, v in pairs(defaults) do if k ~= "presets" then own[k] = v end end
+  local order, comment = read_keys(text, own)
+  if #order > 0 then out[#out + 1] = "\noptions of this recipe, with their defaults" end
+  for _, key in ipairs(order) do
+    local value, said = config.print({ [key] = own[key] }):match("= (.*)\n$"), comment[key]
+    if said == "" then said = (known(config.reserved, key) or {}).help or "" end
+    out[#out + 1] = string.format("  --%-13s %-12s %s", key, value, said):gsub("%s+$", "")
+  end
+  local presets = type(defaults.presets) == "table" and defaults.presets or {}
+  if next(presets) then out[#out + 1] = "\npresets" end
+  for _, name in ipairs(util.sorted_keys(presets)) do
+    local values = config.print(presets[name]):gsub(" = ", " "):gsub("([^\n]+)\n", " --%1")
+    out[#out + 1] = string.format("  --preset %-6s%s", name,
+                                  values:match("^%s*$") and " the defaults" or values)
+  end
+  out[#out + 1] = "\nof every recipe"
+  option_lines(out, own)
+  return table.concat(out, "\n")
 end
 
 local function names(list)
@@ -89,6 +161,25 @@ local function split_option(word)
            plain and plain:find("-", 1, true) and " (--" .. plain:gsub("-", "_") .. ")" or "")
   end
   return name, value
+end
+
+-- A flag that this command would pass over is refused: whoever gave it meant
+-- something by it.
+local function check_flags(command)
+  local given = config.line.flags
+  for _, f in ipairs(flags) do
+    if given[f[1]] and f.of and not (" " .. f.of .. " "):find(" " .. command .. " ", 1, true) then
+      refuse("--%s is not for %s, but for %s; leave it out, or give that command", f[1], command,
+             (f.of:gsub(" ", ", ")))
+    end
+  end
+  if given.resume and given.weights then
+    refuse("--resume and --weights: a run that is resumed goes on from its own weights; leave out "
+           .. "one of them")
+  end
+  if command == "export" and given.weights and not given.safetensors then
+    refuse("--weights: export writes trained weights with --safetensors FILE only")
+  end
 end
 
 -- args[from ...] into config.line; returns the command. `out` is a flag of
@@ -130,8 +221,10 @@ local function parse(args, from)
     i = i + 1
   end
   line.names = names(flags)
-  line.no_data = command and known(commands, command).no_data
-  return command or "train"
+  command = command or "train"
+  line.no_data = known(commands, command).no_data
+  check_flags(command)
+  return command
 end
 
 -- What seg.config needs to know before the script calls it: the numbers of a
@@ -139,18 +232,24 @@ end
 -- the one that was trained. Returns the folder to resume.
 local function prepare_saved(script, command)
   local given, run = config.line.flags, require "seg.run"
-  local out, name = "runs", util.stem(script)
+  local out, name, has_data = "runs", util.stem(script), false
   for _, o in ipairs(config.line.options) do
     if o[1] == "out" and command ~= "predict" then out = o[2] or out end
+    has_data = has_data or o[1] == "data" or o[1] == "phantom"
   end
   local folder = given.resume and run.resume(given.resume, out, name)
   if folder then
     given.saved_config = util.read_file(folder .. "/config.txt")
   elseif known(commands, command).weights and (command ~= "export" or given.safetensors) then
-    local path = given.weights or run.weights(out, name)
+    local path = run.weights(given.weights, out, name)
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end
+    -- a checkpoint names no folder; the run that it lies in does
+    local home = command == "evaluate" and ok and not has_data and run.of(path)
+    local lines = home and run.data_lines(home) or ""
+    given.saved_config = lines ~= "" and (given.saved_config or "") .. lines or given.saved_config
+    given.saved_data = lines ~= ""
   end
   return folder
 end
@@ -159,8 +258,17 @@ end
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
-  local module = command == "evaluate" and "predict" or command
+  local modules = { evaluate = "predict", check = "check_recipe" }
+  local module = modules[command] or command
   return require("seg." .. module).command(recipe, name, command)
+end
+
+-- Whether a word of the line is --help or -h.
+local function asks_help(words)
+  for _, word in ipairs(words) do
+    if word == "--help" or word == "-h" then return true end
+  end
+  return false
 end
 
 -- Run the script args[1]; when it declares a recipe, do what the line says with
@@ -178,8 +286,13 @@ local function run_script(args)
   -- may have arguments of its own
   local command, resume
   local original = config.config
+  local help, helped = asks_help(rest), {}
   local function with_line(f)
     return function(...)
+      if help then
+        print(recipe_help(script, text, f == original and (...) or {}))
+        error(helped)
+      end
       if not command then
         command = parse(args, 2)
         resume = prepare_saved(script, command)
@@ -190,19 +303,29 @@ local function run_script(args)
   local seg, recipes = require "seg", require "seg.recipe"
   seg.config = with_line(original)
   seg.recipe = with_line(recipes.recipe)
+  if help then
+    local ok, why_not = pcall(chunk, table.unpack(rest))
+    return ok and 0 or why_not == helped and 0 or error(why_not, 0)
+  end
   chunk(table.unpack(rest))
   if not recipes.current then return 0 end
   return run_command(command, recipes.current, script, text, resume)
 end
 
--- Commands that need no script: args -> exit code.
+local function print_usage()
+  print(usage())
+  return 0
+end
+
+-- What may stand in place of a script: args -> exit code.
 local standalone = {
   check = function(args) return require("seg.check").command(args) end,
   doctor = function() return require("seg.doctor").command() end,
   inspect = function(args) return require("seg.inspect").command(args[2]) end,
   ops = function() return require("seg.doctor").ops() end,
-  ["--help"] = function() print(usage()) return 0 end,
-  ["-h"] = function() print(usage()) return 0 end,
+  help = print_usage,
+  ["--help"] = print_usage,
+  ["-h"] = print_usage,
   ["--version"] = function()
     print("segengine " .. core.version .. " (" .. core.build .. ")")
     print("research use only, not a medical device")
@@ -211,22 +334,32 @@ local standalone = {
 }
 
 return function(args)
-  if not args[1] then
+  local first = args[1]
+  if not first then
     io.stderr:write(usage(), "\n")
     return 2
   end
-  local f = standalone[args[1]]
+  local help = asks_help { table.unpack(args, 2) }
+  if alone[first] and help then
+    print(alone[first])
+    return 0
+  end
+  local f = standalone[first]
   if f then
-    local takes = args[1] == "inspect" and 2 or 1
-    if args[1] ~= "check" and args[takes + 1] then
-      fail("usage", '%s takes %s, got "%s" as well', args[1],
+    local takes = first == "inspect" and 2 or 1
+    if first ~= "check" and args[takes + 1] then
+      fail("usage", '%s takes %s, got "%s" as well', first,
            takes == 2 and "one PATH" or "nothing else", args[takes + 1])
     end
     return f(args)
   end
-  if not args[1]:match("%.lua$") and not util.exists(args[1]) then
-    fail("usage", 'there is no script or command "%s"; %s', args[1],
-         util.suggest(args[1], { "check", "doctor", "inspect", "ops", "--help", "--version" }))
+  if not first:match("%.lua$") and not util.exists(first) then
+    if known(commands, first) then
+      if help then return print_usage() end
+      fail("usage", "%s is a command of a recipe: segengine SCRIPT.lua %s", first, first)
+    end
+    fail("usage", 'there is no script or command "%s"; %s', first,
+         util.suggest(first, { "check", "doctor", "inspect", "ops", "--help", "--version" }))
   end
   return run_script(args)
 end

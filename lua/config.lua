@@ -41,6 +41,14 @@ M.line = { options = {}, flags = {}, names = {} }
 -- The resolved values, and what of them belongs into files.
 M.values, M.preset, M.declared = nil, nil, {}
 
+-- Is this a key that every recipe has?
+function M.is_reserved(key)
+  for _, r in ipairs(M.reserved) do
+    if r[1] == key then return true end
+  end
+  return false
+end
+
 local function kind_of(key, default)
   for _, r in ipairs(M.reserved) do
     if r[1] == key and r.type then return r.type end
@@ -227,6 +235,7 @@ function M.config(defaults)
   local has_data = M.line.no_data or false
   for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
   has_data = has_data or defaults.data ~= nil
+    or ("\n" .. (flags.saved_config or "")):find("\ndata = ", 1, true) ~= nil
   M.preset = flags.preset or (has_data and "full" or "demo")
   local preset = preset_values(defaults.presets or {}, M.preset, flags.preset)
   for k, v in pairs(preset) do values[k] = v end

@@ -18,8 +18,23 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
-local Set = {}
-Set.__index = Set
+-- `part` is train, valid or test once it is split; `augmented` once it is to be
+-- changed at random; `whole` opens what was split.
+local Set = { part = false, augmented = false, whole = false }
+
+function Set.__index(_, key)
+  local v = Set[key]
+  if v == nil then
+    local methods = {}
+    for name, f in pairs(Set) do
+      if type(f) == "function" and name ~= "__index" then methods[#methods + 1] = name end
+    end
+    table.sort(methods)
+    fail("usage", "set:%s: a data set has no such method; %s", tostring(key),
+         util.suggest(key, methods))
+  end
+  return v
+end
 
 -- `open` gives the core data set when it is first wanted.
 local function new_set(source, open)
@@ -56,14 +71,22 @@ local function source(kind, more, open)
   for k, v in pairs(more) do known[k] = v end
   M[kind] = function(o)
     o = options("data." .. kind, o, known)
-    if type(o.root) ~= "string" then
-      fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
-           tostring(o.root))
-    end
     local root = o.root
+    if root ~= nil and type(root) ~= "string" then
+      fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
+           tostring(root))
+    end
     o.root = nil
     local where = { kind = kind, root = root, options = o }
-    return new_set(where, once(function() return open(root, o) end))
+    return new_set(where, once(function()
+      -- plan opens nothing and predict brings images of its own, so root =
+      -- cfg.data is nil there
+      if not root then
+        util.refuse("--data is missing: data.%s has no folder to open (its root is nil); give "
+                    .. "--data DIR, or root = DIR in the recipe", kind)
+      end
+      return open(root, o)
+    end))
   end
 end
 
@@ -119,6 +142,7 @@ local function parts(set, split)
   for i, name in ipairs { "train", "valid", "test" } do
     out[i] = copy(set)
     out[i].part = name
+    out[i].whole = set.whole or set.open
     out[i].open = function()
       local ds = made()[i]
       if not ds then fail("data", "the split leaves nothing for %s", name) end
@@ -208,9 +232,40 @@ function Set:in_order(size)
   return out
 end
 
--- The steps of prediction: those before augmentation.
+-- All cases of what was split into this part and others, or nil when nothing
+-- was.
+function Set:unsplit()
+  if not self.whole then return nil end
+  local out = copy(self)
+  out.open, out.part = self.whole, "all"
+  return out
+end
+
+-- The steps before augmentation: what a checkpoint keeps, for prediction.
 function Set:prepare_steps()
   return core.data.prepare_steps(self.steps)
+end
+
+-- The values that stand in the files of the truth for the classes 1, 2, ... of
+-- the network, as "2,1"; nil where class numbers are all there is. A select
+-- step makes one class of what it lists.
+function Set:labels()
+  local labels = self.source.options.labels
+  if type(labels) ~= "table" then return nil end
+  local list, selected = {}, self.steps:match("select labels=([%d,]+)")
+  for i, v in ipairs(labels) do list[i] = string.format("%d", v) end
+  if selected then list = { list[tonumber(selected)] } end -- of several: no number
+  return #list > 0 and table.concat(list, ",") or nil
+end
+
+-- Where these images come from, in words that name neither patient nor path:
+-- a pattern says what is asked for, not whose it is; a UID says too much.
+function Set:origin()
+  if self.source.kind == "phantom" then return "made-up patients" end
+  local image = self.source.options.image
+  if type(image) == "table" then image = table.concat(image, ", ") end
+  if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end
+  return "real data, image " .. image
 end
 
 return M

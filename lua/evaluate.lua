@@ -57,8 +57,9 @@ local function add(sums, counts, from, n)
   for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
 end
 
--- Run every sample of `loader` once, or until a signal: the mean loss, and for each metric its
--- value by case (whole volumes) and the mean over slices.
+-- Run every sample of `loader` once, or until a signal: the mean loss, and for
+-- each metric its value by case (of all its slices in the set) and the mean over
+-- slices.
 --   -> { loss=, metrics = { dice = { cases = {[item]=v}, mean=, slices= } } }
 function M.run(session, recipe, pipeline, loader, names, label)
   local batches, samples = loader:batches()
@@ -134,18 +135,49 @@ function M.table(recipe, result, pipeline, hash)
   return show.table(rows), items
 end
 
+-- Of what a value by case is: the volume, or the slices of it that the set has.
+local function extent(result, pipeline)
+  local used, depth, each, seen = 0, 0, nil, {}
+  for _, m in pairs(result.metrics) do
+    for item in pairs(m.cases) do seen[item] = true end
+  end
+  for item in pairs(seen) do
+    local f = pipeline:facts(item)
+    local text = string.format("of the slices used (%d of %d)", f.slices, f.depth)
+    each = (each == nil or each == text) and text
+    used, depth = used + f.slices, depth + f.depth
+  end
+  if used == depth then return "whole volume" end
+  return each or string.format("of the slices used (%d of %d in all cases)", used, depth)
+end
+
+-- What tells this result from one of other cases: the part, how many cases it
+-- has, and a keyed hash of their names and voxels. -> json
+function M.identify(json, part, d, hash)
+  local list = {}
+  for i = 1, #d.set:dataset():cases() do
+    local f = d.pipeline:facts(i)
+    list[i] = f.key .. "\0" .. f.image
+  end
+  json.split, json.count, json.data = part, #list, hash(table.concat(list, "\0"))
+  return json
+end
+
 -- A result as lines for people, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
   local lines, json = {}, { loss = result.loss, metrics = {}, cases = {} }
+  local of = extent(result, pipeline)
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
     local r, m = result.metrics[name], recipe.metrics[name]
     local s = metric.summary(r.list)
     local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
+    local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
     lines[#lines + 1] = string.format(
-      "%s per case (whole volume): mean %.4f, median %.4f, sd %.4f, n %d%s; per slice %.4f (%s)",
-      name, s.mean, s.median, s.sd, s.n, interval, r.slices, m.rule)
+      "%s per case %s: mean %.4f, median %.4f%s, n %d%s; per slice %.4f (%s)", name,
+      of == "whole volume" and "(whole volume)" or of, s.mean, s.median, spread, s.n, interval,
+      r.slices, m.rule)
     json.metrics[name] = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
-                           high = s.high, per_slice = r.slices, empty = m.rule }
+                           high = s.high, per_slice = r.slices, empty = m.rule, of = of }
     for item, v in pairs(r.cases) do
       local case = hash(pipeline:facts(item).key)
       json.cases[case] = json.cases[case] or {}

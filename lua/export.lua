@@ -100,7 +100,8 @@ local function weights(r, file, name)
   local session, meta = predict.open_weights(r, name, "evaluate")
   local graph, outputs = recipes.network(r)
   core.checkpoint.save(file, session, false, {
-    graph = graph, outputs = outputs, preprocessing = meta.preprocessing })
+    graph = graph, outputs = outputs, preprocessing = meta.preprocessing, labels = meta.labels,
+    trained_on = meta.trained_on })
   show.line("%s: %s parameters and running statistics", file,
             util.thousands(session:facts().trained))
 end

@@ -45,8 +45,9 @@ local function case_rows(data, hash)
   local rows = {}
   for _, part in ipairs { "train", "valid", "test" } do
     if data[part] then
-      for _, c in ipairs(data[part].set:dataset():cases()) do
-        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part }
+      for i, c in ipairs(data[part].set:dataset():cases()) do
+        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part,
+                            image = data[part].pipeline:facts(i).image }
       end
     end
   end
@@ -63,6 +64,7 @@ local function metadata(run)
     recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
     config = config.print(config.values, config.fixed),
     preprocessing = run.recipe.train:prepare_steps(),
+    labels = run.recipe.train:labels(), trained_on = run.recipe.train:origin(),
     epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
@@ -94,15 +96,18 @@ end
 -- The same for the cases: one that changes sides would be tested on what it
 -- was trained with.
 local function check_cases(run, rows)
-  local was, found = run_folder.read_cases(run.folder), 0
-  local gone = {}
-  for case in pairs(was) do gone[case] = true end
+  -- by key, then part: slabs of slices put one case into all three
+  local was, gone, found = {}, {}, 0
+  for _, row in ipairs(run_folder.read_cases(run.folder)) do
+    was[row.key] = was[row.key] or {}
+    was[row.key][row.part], gone[row.key] = true, row.case
+  end
   for _, row in ipairs(rows) do
-    local part = was[row.case]
-    if part then found, gone[row.case] = found + 1, nil end
-    if part and part ~= row.part then
+    local parts = was[row.key]
+    if parts then found, gone[row.key] = found + 1, nil end
+    if parts and not parts[row.part] then
       fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
-           .. "is resumed; start a new run", row.case, row.key, part, row.part)
+           .. "is resumed; start a new run", row.case, row.key, next(parts), row.part)
     end
   end
   if next(was) == nil then return end
@@ -110,8 +115,9 @@ local function check_cases(run, rows)
     show.warn("%s/cases.csv names other cases; this run cannot be compared with its data",
               run.folder)
   elseif next(gone) or found < #rows then
+    local _, case = next(gone)
     fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
-         .. "it had; start a new run", next(gone) and "case " .. next(gone) .. " is missing"
+         .. "it had; start a new run", case and "case " .. case .. " is missing"
          or string.format("%d cases are new", #rows - found))
   end
 end
@@ -299,7 +305,7 @@ local function csv_columns(r)
 end
 
 -- What will happen, before it does.
-local function banner(run)
+local function banner(run, weights)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe
   show.line("segengine %s", core.version)
@@ -310,8 +316,9 @@ local function banner(run)
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("preset %s, seed %d, %d epochs, batch %d, %s %s", config.preset, v.seed, r.epochs,
             v.batch, r.optim.kind, util.number(r.optim.lr))
+  if weights then show.line("weights: %s", weights) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
-  if warning then show.warn("%s", warning) end
+  if warning then show.line("note: %s", warning) end
 end
 
 -- Room for the checkpoints of the run in `folder`, before any work is lost for
@@ -326,6 +333,18 @@ local function check_disk(run, folder, resume)
     fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
          folder, util.bytes(free), util.bytes(wanted))
   end
+end
+
+-- The weights that a new run starts from, when --weights names some; what to say
+-- of them. Moments, step count and epoch begin anew.
+local function load_weights(run)
+  local given = config.line.flags.weights
+  if not given then return nil end
+  local path, note = run_folder.weights(given)
+  if not util.exists(path) then fail("data", "--weights %s: there is no such file", given) end
+  local meta, warning = run_folder.load(path, run.session)
+  if warning ~= "" then show.warn("%s", warning) end
+  return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
 end
 
 -- Every rate of the run is a number, before the first epoch.
@@ -368,7 +387,7 @@ local function final_test(run)
       show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
       print(text)
       for _, line in ipairs(lines) do print(line) end
-      summary[part] = json
+      summary[part] = evaluate.identify(json, part, d, run.hash)
       try(picture.overlays, run, d, items, part, result)
     end
   end
@@ -393,7 +412,7 @@ function M.train(r, name, text, resume)
   end
   check_schedule(r)
   run.session = recipes.session(r, "train")
-  banner(run)
+  banner(run, load_weights(run))
   check_disk(run, resume or v.out, resume)
   run.data, run.names = open_data(r)
   -- a run that cannot begin leaves no folder behind

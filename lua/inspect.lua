@@ -71,10 +71,19 @@ local function checkpoint(path)
   return ok and 0 or 3
 end
 
+-- A segmentation object: its grid, and how many frames each segment has.
+local function segmentation(scan, number)
+  local about, segments = scan:segments(number)
+  print(about.grid)
+  print(string.format("%s segmentation, %d frames", about.type, about.frames))
+  local rows = { { "label", "segment", "frames" } }
+  for _, g in ipairs(segments) do rows[#rows + 1] = { g.label, g.number, g.frames } end
+  print(show.table(rows))
+end
+
 -- One line a series, and the line to paste into a recipe: a guess by the names
--- that people give to masks. One image series alone is described instead.
-local function dicom(path)
-  local scan, list = core.data.scan(path)
+-- that people give to masks. One series alone is described instead.
+local function dicom(path, scan, list)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   for _, s in ipairs(list) do
     rows[#rows + 1] = { s.patient, s.modality, s.description, s.kind,
@@ -85,6 +94,10 @@ local function dicom(path)
     local v, notes = scan:load(1)
     volume(v)
     io.stdout:write(notes)
+    return 0
+  end
+  if #list == 1 and list[1].kind == "SEG" then
+    segmentation(scan, 1)
     return 0
   end
   -- the series that most patients have, and what looks like its mask
@@ -104,22 +117,117 @@ local function dicom(path)
   return 0
 end
 
+local LISTED = 20 -- files of a folder that are shown
+
+-- What a file that is no DICOM is by its name: "NIfTI", ".npy" or nil.
+local function kind_of(path)
+  local lower = path:lower()
+  if lower:match("%.nii$") or lower:match("%.nii%.gz$") or lower:match("%.hdr$") then
+    return "NIfTI"
+  end
+  return lower:match("%.npy$")
+end
+
+-- NIfTI and .npy files below a folder, into `found` by their paths below `root`.
+local function collect(found, root, below, depth)
+  for _, name in ipairs(core.sys.list(root .. "/" .. below)) do
+    local path = below .. name
+    local stat = name:sub(1, 1) ~= "." and core.sys.stat(root .. "/" .. path)
+    -- links may lead in a circle
+    if stat and stat.kind == "folder" and depth < 16 then
+      collect(found, root, path .. "/", depth + 1)
+    elseif stat and stat.kind == "file" and kind_of(path) then
+      found[#found + 1] = path
+    end
+  end
+  return found
+end
+
+-- The first files with what their headers say, one that is damaged with why.
+local function list_files(root, found)
+  local rows, count, width = {}, { NIfTI = 0, [".npy"] = 0 }, 0
+  for i, name in ipairs(found) do
+    local kind, path = kind_of(name), root .. "/" .. name
+    count[kind] = count[kind] + 1
+    if i <= LISTED then
+      local ok, text = pcall(kind == "NIfTI" and core.data.nifti_text
+                             or function(p) return tostring(core.array.load(p)) end, path)
+      rows[i] = { name, ok and text or "damaged: " .. tostring(text) }
+      width = math.max(width, #name)
+    end
+  end
+  for _, row in ipairs(rows) do print(row[1] .. (" "):rep(width + 2 - #row[1]) .. row[2]) end
+  if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
+  local sums = {}
+  for _, kind in ipairs { "NIfTI", ".npy" } do
+    if count[kind] > 0 then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
+  end
+  print(table.concat(sums, ", "))
+end
+
+-- A folder of images: DICOM by content, the rest by name.
+local function folder(path)
+  local found = collect({}, path, "", 0)
+  table.sort(found)
+  if #found == 0 then return dicom(path, core.data.scan(path)) end
+  list_files(path, found)
+  local ok, scan, list = pcall(core.data.scan, path)
+  if ok then
+    print(string.format("\nthis folder holds %d DICOM series as well:", #list))
+    return dicom(path, scan, list)
+  elseif not tostring(scan):find("no DICOM", 1, true) then
+    print("\nthis folder holds DICOM as well: " .. tostring(scan))
+  end
+  return 0
+end
+
+-- The folder of a run: whose it is, how far it came, its best epoch, its files.
+local function run(path)
+  local text = util.read_file(path .. "/config.txt")
+  local config = "\n" .. text
+  local meta = {}
+  for _, name in ipairs { "last", "best" } do
+    local ok, got = pcall(core.checkpoint.meta, path .. "/checkpoint_" .. name .. ".safetensors")
+    if ok then for k, v in pairs(got) do meta[k] = meta[k] or v end end
+  end
+  local finished = util.exists(path .. "/summary.json")
+  print(string.format("run of %s, %s", meta.recipe or "a recipe", finished and "finished"
+                      or "not finished: --resume " .. path .. " continues it"))
+  print(string.format("epochs      %s of %s", meta.epoch or "0", config:match("\nepochs = (%d+)")
+                      or "?"))
+  if meta.best and meta.best ~= "" then
+    print(string.format("best        %.6g, epoch %s", tonumber(meta.best) or 0 / 0,
+                        meta.best_epoch or "?"))
+  end
+  local files = {}
+  for _, name in ipairs(core.sys.list(path)) do
+    if name:sub(1, 1) ~= "." then files[#files + 1] = name end
+  end
+  print("files       " .. table.concat(files, ", "))
+  print("\n" .. text:gsub("\n$", ""))
+  return 0
+end
+
 -- inspect: the command. What a file is, is told by its name, of DICOM by its
 -- content, since DICOM files have any name.
 function M.command(path)
   if not path then util.fail("usage", "inspect wants a PATH") end
   local stat = core.sys.stat(path)
   if not stat then util.fail("data", "%s: there is no such file or folder", path) end
-  if stat.kind == "folder" then return dicom(path) end
-  local lower = path:lower()
-  if lower:match("%.nii$") or lower:match("%.nii%.gz$") or lower:match("%.hdr$") then
+  if stat.kind == "folder" then
+    path = path:gsub("(.)/+$", "%1")
+    local is_run = util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
+    return (is_run and run or folder)(path)
+  end
+  local kind = kind_of(path)
+  if kind == "NIfTI" then
     volume(core.data.read_nifti(path))
-  elseif lower:match("%.npy$") then
+  elseif kind == ".npy" then
     array(path)
-  elseif lower:match("%.safetensors$") then
+  elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
   elseif core.data.dicom_is_file(path) then
-    return dicom(path)
+    return dicom(path, core.data.scan(path))
   else
     util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .safetensors)",
               path)

@@ -63,6 +63,7 @@ static int open_core(lua_State *L)
     bind_plan(L);
     bind_check(L);
     bind_checkpoint(L);
+    bind_model(L);
     bind_data(L);
     bind_picture(L);
     return 1;

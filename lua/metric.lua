@@ -51,6 +51,7 @@ local function overlap_metric(kind)
       util.fail("usage", "metric.%s: threshold must be a number, got %s", kind,
                 type(o.threshold))
     end
+    util.check_pair("metric." .. kind, logits, target, true)
     local first = logits.c > 1 and 1 or 0 -- of several classes 0 is background
     return {
       kind = kind,
@@ -79,18 +80,19 @@ for kind in pairs(ratios) do overlap_metric(kind) end
 
 local DRAWS = 2000
 
--- Mean of the values of a list (holes are nil: left out), standard deviation,
--- median and a 95 % confidence interval of the mean by 2000 bootstrap draws
--- over cases (Efron 1979), the same for the same values.
+-- Mean and median of the values of a list (holes are nil: left out). Of two
+-- values or more also the standard deviation and a 95 % confidence interval of
+-- the mean by 2000 bootstrap draws over cases (Efron 1979), the same for the
+-- same values.
 function M.summary(values)
   local v = {}
   for _, x in ipairs(values) do v[#v + 1] = x end
   local n, mean = #v, util.mean(v)
   local var = 0
   for _, x in ipairs(v) do var = var + (x - mean) ^ 2 end
-  local out = { n = n, mean = mean, median = util.median(v),
-                sd = n > 1 and math.sqrt(var / (n - 1)) or 0 }
+  local out = { n = n, mean = mean, median = util.median(v) }
   if n > 1 then
+    out.sd = math.sqrt(var / (n - 1))
     local means = {}
     for b = 1, DRAWS do
       local draws, sum = core.random(b, n), 0

@@ -397,6 +397,7 @@ local function dropout(row)
   end
 end
 
+-- nn.dropout(x, p = 0.5): the share that becomes 0 in training
 M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
@@ -418,15 +419,16 @@ end
 
 local overlap_known = { per = "batch", eps = 1, empty = "count", background = false }
 
--- Each loss: its row, its own options with defaults, and whether it has those
--- of an overlap.
+-- Each loss: its row, its own options with defaults, whether it takes logits,
+-- and whether it has the options of an overlap.
 local losses = {
-  bce = { row = "bce", own = { pos_weight = 1 } },
-  dice_loss = { row = "dice_loss", own = {}, overlap = true },
-  bce_dice = { row = "bce_dice", own = { bce = 1, dice = 1, pos_weight = 1 }, overlap = true },
-  cross_entropy = { row = "cross_entropy", own = { ignore = -100 } },
-  focal = { row = "focal", own = { gamma = 2, alpha = -1 } },
-  tversky = { row = "tversky", own = { alpha = 0.5, beta = 0.5 }, overlap = true },
+  bce = { row = "bce", own = { pos_weight = 1 }, logits = true },
+  dice_loss = { row = "dice_loss", own = {}, logits = true, overlap = true },
+  bce_dice = { row = "bce_dice", own = { bce = 1, dice = 1, pos_weight = 1 }, logits = true,
+               overlap = true },
+  cross_entropy = { row = "cross_entropy", own = { ignore = -100 }, logits = true },
+  focal = { row = "focal", own = { gamma = 2, alpha = -1 }, logits = true },
+  tversky = { row = "tversky", own = { alpha = 0.5, beta = 0.5 }, logits = true, overlap = true },
   mae = { row = "mae", own = {} },
   mse = { row = "mse", own = {} },
   huber = { row = "huber", own = { delta = 1 } },
@@ -440,6 +442,7 @@ for name, loss in pairs(losses) do
   end
   M[name] = function(x, target, o)
     o = options("nn." .. name, o, known)
+    util.check_pair("nn." .. name, x, target, loss.logits)
     local attrs = loss.overlap and overlap_options("nn." .. name, o) or {}
     for k in pairs(loss.own) do attrs[k] = o[k] end
     attrs.name = layer(name)
@@ -450,6 +453,7 @@ end
 -- Counts (both, predicted, true) of each class a sample: what metrics add up.
 function M.overlap(x, target, o)
   o = options("nn.overlap", o, { mask = none, threshold = 0.5 })
+  util.check_pair("nn.overlap", x, target, true)
   return op.overlap(x, target, o.mask, { threshold = o.threshold })
 end
 

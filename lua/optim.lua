@@ -84,8 +84,9 @@ function M.cosine(o)
       if not o.t_max or o.clamp or epochs - 1 <= o.t_max then return nil end
       return string.format(
         "cosine: t_max %d is shorter than %d epochs, so the rate climbs again from epoch %d "
-        .. "to %.3g at the end; clamp = true keeps it at the floor",
-        o.t_max, epochs, o.t_max + 2, rate(lr, epochs, epochs))
+        .. "to %.3g at the end; t_max = %d (--t_max %d) lets it fall to the end, clamp = true "
+        .. "(--clamp) keeps it at the floor",
+        o.t_max, epochs, o.t_max + 2, rate(lr, epochs, epochs), epochs, epochs)
     end,
   }
 end

@@ -80,6 +80,24 @@ local function check_fields(r)
   end
 end
 
+-- Samples are whole volumes, or slices of them after a slices step: inputs must
+-- have as many axes. Known before anything is opened.
+local function check_slices(r)
+  for _, part in ipairs { "train", "valid", "test" } do
+    local steps = r[part] and rawget(r[part], "steps")
+    local sliced = steps and steps:find("slices", 1, true)
+    for _, input in ipairs(steps and r.inputs or {}) do
+      if input.rank == 2 and not sliced then
+        fail("usage", 'seg.recipe: input "%s" is 2-D, but the %s set gives whole volumes; add '
+             .. ':slices { axis = "axial" } to its steps', input.name, part)
+      elseif input.rank == 3 and sliced then
+        fail("usage", 'seg.recipe: input "%s" is 3-D, but the %s set gives slices; leave out '
+             .. ":slices", input.name, part)
+      end
+    end
+  end
+end
+
 -- seg.recipe{...}: declares; the program then does what the command says.
 function M.recipe(o)
   if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
@@ -89,6 +107,7 @@ function M.recipe(o)
   end
   check_fields(r)
   check_outputs(r)
+  check_slices(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
     fail("usage", "seg.recipe: loss must be a loss node (one number)")
   end
@@ -126,8 +145,8 @@ end
 
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
--- no truth.
-function M.session(r, purpose)
+-- no truth. `device`: another than --device.
+function M.session(r, purpose, device)
   local v = config.ensure()
   if v.precision ~= "f32" then
     fail("usage", "--precision %s is not available on the CPU; use f32", v.precision)
@@ -135,7 +154,7 @@ function M.session(r, purpose)
   local predict = purpose == "predict"
   return core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
-    device = v.device, threads = v.threads, seed = v.seed,
+    device = device or v.device, threads = v.threads, seed = v.seed,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil }
 end

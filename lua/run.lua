@@ -5,6 +5,7 @@
 -- table from hash to case stays in cases.csv (mode 600).
 
 local core = require "seg.core"
+local config = require "seg.config"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -46,15 +47,84 @@ function M.newest(out, recipe, wanted)
   end
 end
 
--- The best weights of the newest run of this recipe, or nil. A run without a
--- validation set has no best: the last weights of a finished one count.
-function M.weights(out, recipe)
-  for _, file in ipairs { "/checkpoint_best.safetensors", "/checkpoint_last.safetensors" } do
-    local folder = M.newest(out, recipe, function(f)
-      return util.exists(f .. file) and (M.finished(f) or file:find("best"))
-    end)
-    if folder then return folder .. file end
+-- The weights in the folder of a run, the best or else the last, and what there
+-- is to say of them; nil when it has neither.
+local function weights_in(folder)
+  local best = folder .. "/checkpoint_best.safetensors"
+  local last = folder .. "/checkpoint_last.safetensors"
+  if util.exists(best) then return best, "" end
+  if util.exists(last) then return last, " (the run has no best checkpoint: this is its last)" end
+end
+
+-- The weights that are meant by `given`: a file, or the folder of a run. nil:
+-- those of the newest finished run of this recipe, of an unfinished one when
+-- none is. -> path or nil, what there is to say of them
+function M.weights(given, out, recipe)
+  if given then
+    local stat = sys.stat(given)
+    if not stat or stat.kind ~= "folder" then return given, "" end
+    local path, note = weights_in((given:gsub("(.)/+$", "%1")))
+    if path then return path, note end
+    util.refuse("--weights %s: this folder has neither checkpoint_best.safetensors nor "
+                .. "checkpoint_last.safetensors; give the folder of a run, or a file", given)
   end
+  local newest = M.newest(out, recipe, function() return true end)
+  local folder = M.newest(out, recipe, function(f) return M.finished(f) and weights_in(f) end)
+    or M.newest(out, recipe, weights_in)
+  if not folder then return nil, "" end
+  local path, note = weights_in(folder)
+  if not M.finished(newest) then
+    note = string.format("%s (run %s is not finished)", note, newest:match("[^/]+$"))
+  end
+  return path, note
+end
+
+-- The folder of the run that a file of weights lies in; nil when it is no run.
+function M.of(path)
+  local folder = path:match("^(.+)/[^/]*$") or "."
+  return util.exists(folder .. "/config.txt") and folder or nil
+end
+
+-- The lines of a run's config.txt that say where its images are: what a
+-- checkpoint, which may leave the machine, does not.
+function M.data_lines(folder)
+  local lines = {}
+  for line in util.read_file(folder .. "/config.txt"):gmatch("[^\n]+") do
+    if line:match("^data = .") or line:match("^phantom = .") then lines[#lines + 1] = line end
+  end
+  return #lines > 0 and table.concat(lines, "\n") .. "\n" or ""
+end
+
+-- What may have gone wrong with weights that do not fit: the numbers that were
+-- others then, and where the script of then is.
+local function misfit(path)
+  local ok, meta = pcall(core.checkpoint.meta, path)
+  local others, hint = {}, ""
+  for line in (ok and meta.config or ""):gmatch("[^\n]+") do
+    local key, was, is = config.differs(line)
+    if key and not config.is_reserved(key) then
+      others[#others + 1] = string.format("%s %s (here %s)", key, was, is)
+    end
+  end
+  if #others > 0 then
+    hint = "; they were trained with other numbers: " .. table.concat(others, ", ", 1,
+                                                                      math.min(#others, 4))
+  end
+  local folder = M.of(path)
+  local script = folder and folder .. "/recipe.lua"
+  if script and util.exists(script) then
+    hint = hint .. "; the script that was trained with is " .. script
+  end
+  return hint
+end
+
+-- Weights of a file into a session: what the file says beside them, and what a
+-- user should know about it.
+function M.load(path, session)
+  local ok, meta, note = pcall(core.checkpoint.load, path, session, false)
+  if ok then return meta, note end
+  if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
+  sys.raise("data", meta .. misfit(path), true)
 end
 
 -- The folder that --resume means: its own path, or `auto`: the newest run that
@@ -97,20 +167,51 @@ function M.base(folder)
   return folder:match("^(.+)/[^/]*$") or (folder:sub(1, 1) == "/" and "/" or ".")
 end
 
--- The parts of the cases of a run, by hash, as write_cases left them.
-function M.read_cases(folder)
-  local parts, path = {}, folder .. "/cases.csv"
-  if not util.exists(path) then return parts end
-  for case, part in util.read_file(path):gmatch('(%x+),".-",(%a+)\n') do parts[case] = part end
-  return parts
+-- The field of a CSV text that begins at `at`, quoted or not, and where the
+-- next one begins; keys of cases may hold anything, line breaks too.
+local function csv_field(text, at)
+  if text:sub(at, at) ~= '"' then
+    local field, next_at = text:match("^([^,\n]*)()", at)
+    return field, next_at
+  end
+  local to = at + 1
+  while text:sub(to, to) ~= '"' or text:sub(to + 1, to + 1) == '"' do
+    if to > #text then return text:sub(at + 1), to end
+    to = to + (text:sub(to, to) == '"' and 2 or 1)
+  end
+  return text:sub(at + 1, to - 1):gsub('""', '"'), to + 1
 end
 
--- cases.csv: which case is which, for the eyes of this machine only.
+local case_columns = { "case", "key", "patient", "part", "image" }
+
+-- The rows of a run's cases.csv as write_cases got them, by their place; none
+-- when it is not there. Runs of before have no column `image`.
+function M.read_cases(folder)
+  local rows, path = {}, folder .. "/cases.csv"
+  if not util.exists(path) then return rows end
+  local text = util.read_file(path)
+  local at = (text:find("\n", 1, true) or #text) + 1
+  while at <= #text do
+    local row, i = {}, 0
+    repeat
+      i = i + 1
+      row[case_columns[i] or i], at = csv_field(text, at)
+      local more = text:sub(at, at) == ","
+      at = at + 1
+    until not more
+    if row.part then rows[#rows + 1] = row end -- else it is no row of ours
+  end
+  return rows
+end
+
+-- cases.csv: which case is which, for the eyes of this machine only. `image` is
+-- a hash of the image's voxels: what it is under any name.
 function M.write_cases(folder, rows)
-  local lines = { "case,key,patient,part" }
+  local lines = { table.concat(case_columns, ",") }
   for _, r in ipairs(rows) do
     local function quote(s) return '"' .. s:gsub('"', '""') .. '"' end
-    lines[#lines + 1] = table.concat({ r.case, quote(r.key), quote(r.patient), r.part }, ",")
+    lines[#lines + 1] = table.concat({ r.case, quote(r.key), quote(r.patient), r.part, r.image },
+                                     ",")
   end
   sys.write(folder .. "/cases.csv", table.concat(lines, "\n") .. "\n", true)
 end

@@ -102,6 +102,14 @@ function Model:set(name, array)
   self.session:set(check_text("set: the name of a parameter", name), "value", array)
 end
 
+-- The network that a checkpoint, or a file of Model:save, brings along:
+-- m:run{name = array} -> {name = array}; m:inputs() and m:outputs() say what
+-- goes in and comes out, as {name = shape of one sample}.
+function seg.open(path, o)
+  o = options("seg.open", o, { device = "cpu", threads = 0 })
+  return core.open(check_text("seg.open: the path", path), o.device, o.threads)
+end
+
 local Step = { load = load_weights, parameters = Model.parameters, get = Model.get,
                set = Model.set }
 Step.__index = Step
@@ -161,6 +169,12 @@ end
 -- Everything of a checkpoint that Step:save wrote.
 function Step:resume(path)
   core.checkpoint.load(check_text("resume: the path", path), self.session, true)
+end
+
+-- Last, when every name is there.
+for name, t in pairs { nn = nn, ["seg.op"] = core.op, data = data, optim = optim, metric = metric,
+                       seg = seg, ["seg.array"] = core.array } do
+  util.closed(name, t)
 end
 
 return seg

@@ -496,6 +496,11 @@ function array:set(value, ...) end
 ---@return number mean
 function array:stats() end
 
+---A copy of other shape with as many elements.
+---@param shape integer[]
+---@return seg.array
+function array:reshape(shape) end
+
 ---@class seg.array.module
 ---@field zeros fun(shape: integer[]): seg.array
 ---@field random fun(shape: integer[], seed: integer, binary?: boolean): seg.array
@@ -534,6 +539,25 @@ function model:get(name) end
 ---@param name string
 ---@param value seg.array
 function model:set(name, value) end
+
+---@class seg.opened
+local opened = {}
+
+---@param path string
+---@param o? { device?: string, threads?: integer }
+---@return seg.opened
+function seg.open(path, o) end
+
+---@param inputs table<string, seg.array>
+---@return table<string, seg.array>
+function opened:run(inputs) end
+
+---Shapes for one sample by name.
+---@return table<string, integer[]>
+function opened:inputs() end
+
+---@return table<string, integer[]>
+function opened:outputs() end
 
 ---@class seg.step: seg.model
 ---@field grad_norm number of the last run, before clipping

@@ -81,9 +81,11 @@ function M.table(rows)
   for _, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
-      -- names to the left, numbers to the right
-      local fmt = i == 1 and "%-" .. width[i] .. "s" or "%" .. width[i] .. "s"
-      cells[i] = string.format(fmt, tostring(cell))
+      -- names to the left, numbers to the right; paths are longer than the 99
+      -- letters that a format can pad to
+      local text = tostring(cell)
+      local blank = string.rep(" ", width[i] - #text)
+      cells[i] = i == 1 and text .. blank or blank .. text
     end
     out[#out + 1] = (table.concat(cells, "  "):gsub("%s+$", ""))
   end

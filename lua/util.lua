@@ -21,6 +21,23 @@ function M.is_node(v)
   return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
 end
 
+-- The operands of a loss or a metric. Two mistakes that would train without a
+-- word: probabilities where logits are taken, which squashes them twice, and the
+-- truth in place of the prediction.
+function M.check_pair(what, x, target, logits)
+  if not M.is_node(target) then
+    M.fail("usage", "%s: the target must be a node of the network, got %s", what, type(target))
+  end
+  if logits and (x.kind == "sigmoid" or x.kind == "softmax") then
+    M.fail("usage", "%s takes logits and does the %s itself; leave nn.%s out of its operand (keep "
+           .. "it for outputs = {...})", what, x.kind, x.kind)
+  end
+  if x.kind == "input" and target.kind ~= "input" and target.kind ~= "param" then
+    M.fail("usage", '%s: the operands are (prediction, target); the first is the input "%s" and '
+           .. "the second is computed, so they are swapped", what, x.name)
+  end
+end
+
 -- Letters to change, add or drop to turn a into b (Levenshtein); `row` holds
 -- the distances of a[1..i] to all beginnings of b.
 local function distance(a, b)
@@ -38,11 +55,16 @@ local function distance(a, b)
   return row[#b]
 end
 
--- The name in the list that is closest to `name`, nil when none is close.
+-- The name in the list that is closest to `name`, nil when none is close. One
+-- that begins with it is closer than any that differs; case counts for little.
 function M.nearest(name, names)
   local best, least = nil, #name // 2 + 2
+  name = name:lower()
   for _, candidate in ipairs(names) do
-    local d = distance(name, candidate)
+    local other = candidate:lower()
+    local begins = #name > 2 and other:sub(1, #name) == name
+    -- of several that begin so, the shortest
+    local d = begins and 1 - 1 / (1 + #other - #name) or distance(name, other)
     if d < least then best, least = candidate, d end
   end
   return best
@@ -60,6 +82,18 @@ function M.suggest(name, names)
   local near = M.nearest(tostring(name), names)
   local known = "known: " .. table.concat(names, ", ")
   return near and string.format('did you mean "%s"? (%s)', near, known) or known
+end
+
+-- Make reading a name that a public table does not have an error with the names
+-- that it has: nn.dice is a misspelling, never nil. What is there is found as
+-- fast as before.
+function M.closed(what, t)
+  local meta = getmetatable(t) or {}
+  meta.__index = function(_, key)
+    M.fail("usage", "%s.%s: there is no such function; %s", what, tostring(key),
+           M.suggest(key, M.sorted_keys(t)))
+  end
+  return setmetatable(t, meta)
 end
 
 -- A copy of the options `o` with defaults filled in. `known` maps each key to

@@ -21,7 +21,7 @@ local cfg = seg.config {
   batch = 16,          -- slices a step
   epochs = 120,
   lr = 1e-3, decay = 1e-4,
-  t_max = 90,          -- epochs of the cosine; see the warning when it is short
+  t_max = 90,          -- epochs of the cosine; a note says what a short one does
   clamp = false,       -- stay at the floor after t_max
   dropout = 0.0,       -- of whole channels, after each block
   dice_per = "batch", dice_eps = 1.0,

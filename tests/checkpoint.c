@@ -301,8 +301,8 @@ static bool fill_ones(void *ctx, int i, void *out)
     return true;
 }
 
-/* More than can be listed: the first ten and dots. */
-TEST(checkpoint_lists_ten)
+/* More than can be listed: how many, the first three and dots. */
+TEST(checkpoint_lists_three)
 {
     char path[PATHS];
     Arena mem = {0};
@@ -318,8 +318,7 @@ TEST(checkpoint_lists_ten)
                              &(StWrite){t, 13, NULL, 0, fill_ones, t}));
     net_open(&n, "enc.conv1", 3, "ref", false);
     EXPECT_FAIL(checkpoint_load(path, n.session, false, &mem, &m),
-                "13 unknown: x00, x01, x02, x03, x04, x05, x06, x07, x08, x09, "
-                "...");
+                "13 unknown: x00, x01, x02, ...");
     net_close(&n);
     arena_release(&mem);
 }
@@ -368,8 +367,7 @@ TEST(checkpoint_import)
     EXPECT_NEAR(x[2], 5, 0);
     EXPECT_FAIL(checkpoint_load(path, n.session, false, &mem, &m),
                 "5 missing: enc.conv1.weight, norm1.bias, norm1.running_mean, "
-                "norm1.running_var, norm1.weight; 6 unknown: 0.weight, 1.bias, "
-                "1.running_mean, 1.running_var, 1.weight, extra");
+                "...; 6 unknown: 0.weight, 1.bias, 1.running_mean, ...");
     int ctx = 1;
     EXPECT_FAIL(checkpoint_import(path, n.session, to_ours, &ctx, &mem, &m),
                 "1.bias and extra are both renamed to norm1.bias");

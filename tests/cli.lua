@@ -23,6 +23,8 @@ t.test("help, version, operators", function()
   says("check --devise cpu", 2, 'did you mean "device"?')
   says("check --device cpu:1 --op relu", 2, "only cuda takes a number")
   says("check --op", 2, "--op wants a value")
+  local text = says(brain .. " check", 0, "losses of all steps, relative")
+  t.check(text:find("worst error: 0%.%d+ of its bound"), "the nodes come first: " .. text)
   says("doctor", 0, "processor")
 end)
 
@@ -33,6 +35,38 @@ t.test("a reader that has seen enough is no failure", function()
   t.check(shell:read("a"):find("operator", 1, true), "one line")
   shell:close()
   t.equal(io.open(folder .. "/code"):read("a"), "code 0\n")
+end)
+
+t.test("help of a recipe, and of a command alone", function()
+  local text = says("scripts/brain_unet.lua --help", 0, "options of this recipe")
+  t.equal(says("scripts/brain_unet.lua train -h", 0, "options of this recipe"), text)
+  for _, line in ipairs {
+    "  --size          256          pixels, both axes\n",
+    "  --clamp         false        stay at the floor after t_max\n",
+    "  --patients      28           of the made-up data\n",
+    "  --batch         16           slices a step\n",
+    "  --epochs        120          passes over the training set\n",
+    "  --preset demo   --base 16 --epochs 20 --size 96",
+    "  --preset full   the defaults\n",
+    "  --data          folder or file with the images\n",
+    "  --weights       FILE: a checkpoint",
+  } do
+    t.check(text:find(line, 1, true), "%s\n%s", line, text)
+  end
+  -- a key of every recipe that this one lists is said once
+  local _, times = text:gsub("\n  %-%-epochs", "")
+  t.equal(times, 1, "times that --epochs is listed")
+  says(write("nocfg.lua", 'require "seg".recipe {}\n') .. " --help", 0, "of every recipe")
+  says(write("noisy.lua", "error('on purpose')\n") .. " --help", 1, "noisy.lua:1: on purpose")
+  -- a script that is no recipe has arguments of its own
+  says(write("own.lua", "print('mine', ...)\n") .. " --help", 0, "mine\t--help")
+  local whole = says("--help", 0, "segengine inspect PATH")
+  t.equal(says("help", 0, "segengine"), whole)
+  t.equal(says("train --help", 0, "segengine"), whole)
+  says("train", 2, "train is a command of a recipe: segengine SCRIPT.lua train")
+  t.equal(says("inspect --help", 0, ""), "segengine inspect PATH      any image, series, array, "
+    .. "checkpoint, run or folder\n")
+  t.equal(says("ops -h", 0, ""), "segengine ops               the operator table\n")
 end)
 
 -- A mistake on the command line: the message begins with what was given, not
@@ -69,6 +103,15 @@ t.test("mistakes on the command line", function()
           .. "no such run")
   refuses(brain .. " --resume " .. folder, 3, "--resume " .. folder .. ": this is not the folder")
   refuses(brain .. " predict", 2, "predict wants --in PATH")
+  for _, case in ipairs {
+    { "train --in x", "--in is not for train, but for predict" }, { "--split test", "--split is" },
+    { "train --safetensors x", "--safetensors is not for train, but for export" },
+    { "predict --resume auto", "--resume is not for predict" }, { "--json", "--json is not for" },
+    { "plan --weights x", "--weights is not for plan, but for train, evaluate, predict, export" },
+    { "--full", "--full is not for train, but for check" },
+    { "--resume auto --weights x", "--resume and --weights: a run that is resumed" },
+    { "export --twin x --weights x", "--weights: export writes trained weights with" },
+  } do refuses(brain .. " " .. case[1], 2, case[2]) end
 end)
 
 t.test("mistakes of a recipe's config carry its line", function()
@@ -142,6 +185,30 @@ t.test("a recipe's mistakes carry its line", function()
        'config.lua:4: the config has no key "b"')
 end)
 
+-- In a folder of its own, where it writes what it then reads.
+t.test("the numerical face as the documentation shows it", function()
+  local text = io.open("docs/recipes.md"):read("a"):match("## The numerical face.-```lua\n(.-)```")
+  write("face.lua", text)
+  local program = os.getenv("PROGRAM") or "./segengine"
+  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
+  local pipe = io.popen("cd " .. folder .. " && " .. program .. " face.lua 2>&1 && echo done")
+  local said = pipe:read("a")
+  pipe:close()
+  t.check(said:find("array 1x1x4", 1, true) and said:find("done\n$"), said)
+end)
+
+t.test("slices for a network of 2-D", function()
+  local text = io.open("docs/recipes.md"):read("a"):match("```lua\n(%-%- mine%.lua.-)```")
+  local small = " plan --size 16 --base 2"
+  says(write("mine.lua", text) .. small, 0, "parameters")
+  local whole = text:gsub(':slices { axis = "axial" }', "")
+  says(write("whole.lua", whole) .. small, 2, 'seg.recipe: input "image" is 2-D, but the train '
+       .. 'set gives whole volumes; add :slices { axis = "axial" } to its steps')
+  local deep = text:gsub("c = 1, h = cfg.size", "c = 1, d = 8, h = cfg.size")
+  says(write("deep.lua", deep) .. small, 2, 'seg.recipe: input "image" is 3-D, but the train set '
+       .. "gives slices; leave out :slices")
+end)
+
 t.test("plan: exact numbers, nothing opened", function()
   local text = says("scripts/brain_unet.lua plan --data /nowhere", 0, "7,762,465 trained")
   t.check(text:find("24.07 GFLOP forward a sample", 1, true), text)
@@ -159,7 +226,7 @@ t.test("train, evaluate, predict on made-up patients", function()
   local _, cases = text:gsub('"%x%x%x%x%x%x%x%x%x%x": {', "")
   t.equal(cases, 4, "cases of the training part")
   t.equal(says(brain .. " evaluate --split train --json", 0, "{"), text)
-  says(brain .. " evaluate --split all", 2, "--split all: use train, valid or test")
+  refuses(brain .. " evaluate --split some", 2, "--split some: use train, valid, test or all")
   says(brain .. " evaluate --weights " .. folder .. "/none", 3, "there is no such file")
   local run = folder .. "/runs/brain_unet/001/"
   for _, name in ipairs { "config.txt", "recipe.lua", "log.txt", "metrics.csv", "summary.json",
@@ -174,6 +241,20 @@ t.test("train, evaluate, predict on made-up patients", function()
     .. 'local x = seg.nn.input("image", {c=1,h=8,w=8})\n'
     .. 'seg.model { outputs = { y = seg.nn.conv(x, 1, 1) } }:load("' .. run
     .. 'checkpoint_best.safetensors")\n'), 3, "conv1.weight")
+end)
+
+t.test("a schedule that climbs again is a note, said once", function()
+  local text = says(brain .. " --epochs 3 --steps 1 --t_max 1 --out " .. folder .. "/note", 0,
+                    "note: cosine: t_max 1 is shorter than 3 epochs")
+  local _, times = text:gsub("climbs again", "")
+  t.equal(times, 1, "times")
+  t.check(not text:find("warning: cosine", 1, true), text)
+end)
+
+-- The check preset has one patient in test.
+t.test("one case has neither spread nor interval", function()
+  local text = says(brain .. " evaluate", 0, "n 1; per slice")
+  t.check(not text:find("sd 0", 1, true) and not text:find("interval", 1, true), text)
 end)
 
 remove()

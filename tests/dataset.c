@@ -73,10 +73,12 @@ TEST(dataset_label_values)
     memset(x, 0, 6);
     x[1] = x[2] = x[5] = 255;
     Dataset *ds = single(&v, &m, NULL);
-    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
-                "case_017: mask: memory: value 255 in 3 voxels, wanted 0, 1; "
-                "fix: list it, as in labels = {255}, or take every value but "
-                "0 with labels = \"nonzero\"");
+    EXPECT_FAIL(
+        case_load(ds, 0, 1, NULL, &out, NULL),
+        "case_017: mask: memory: value 255 in 3 voxels, wanted 0, 1; "
+        "fix: list what is a class, as in labels = {255}, or take every "
+        "value but 0 with labels = \"nonzero\" (--nonzero where the "
+        "script has it)");
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!out.voxels.data);
     dataset_free(ds);
@@ -92,8 +94,18 @@ TEST(dataset_label_values)
     // and 1 is then a stranger
     x[0] = 1;
     ds = single(&v, &m, &o);
-    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
-                "value 1 in 1 voxels, wanted 0, 255");
+    EXPECT_FAIL(
+        case_load(ds, 0, 1, NULL, &out, NULL),
+        "value 1 in 1 voxels, wanted 0, 255; fix: list what is a class, "
+        "as in labels = {255, 1}, or");
+    dataset_free(ds);
+    // all that is there is said at once
+    x[3] = 7, x[4] = 3;
+    ds = single(&v, &m, NULL);
+    EXPECT_FAIL(
+        case_load(ds, 0, 1, NULL, &out, NULL),
+        "values 3, 7, 255 in 5 voxels, wanted 0, 1; fix: list what is a "
+        "class, as in labels = {1, 3, 7, 255}, or");
     dataset_free(ds);
     volume_free(&m);
     // fractions and NaN in a float mask
@@ -108,6 +120,23 @@ TEST(dataset_label_values)
         dataset_free(ds);
         volume_free(&m);
     }
+    volume_free(&v);
+}
+
+TEST(dataset_an_image_as_mask)
+{
+    Volume v = made_image(1, 1, 5, 5, true), m, out;
+    REQUIRE(volume_new(&m, v.voxels.dim, I16));
+    memcpy(m.affine, v.affine, sizeof m.affine);
+    for (int i = 0; i < 25; i++)
+        ((int16_t *)m.voxels.data)[i] = (int16_t)(9 * i);
+    Dataset *ds = single(&v, &m, NULL);
+    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
+                "more than 20 values (9, 18, 27, 36, 45, ...) in 24 voxels, "
+                "wanted 0, 1; fix: this looks like an image; if all but 0 is "
+                "the object, labels = \"nonzero\"");
+    dataset_free(ds);
+    volume_free(&m);
     volume_free(&v);
 }
 
@@ -284,7 +313,17 @@ TEST(split_errors)
     how = (SplitOptions){.part[TEST_PART] = {.count = 2}};
     EXPECT_FAIL(dataset_split(ds, &how, part), "train has no patient");
     how = (SplitOptions){.part[VALID_PART] = {.share = 0.1}};
-    EXPECT_FAIL(dataset_split(ds, &how, part), "valid has no patient");
+    EXPECT_FAIL(dataset_split(ds, &how, part),
+                "valid has no patient (2 in all); fix: a whole number of "
+                "patients instead of a share, as --valid 1");
+    how.part[TEST_PART].count = 1;
+    EXPECT_FAIL(dataset_split(ds, &how, part),
+                "(2 in all); fix: more patients, or fewer parts");
+    Dataset *three = made_dataset(3, 1, 1, 1, 2);
+    EXPECT_FAIL(dataset_split(three, &how, part),
+                "(3 in all); fix: whole numbers of patients instead of shares, "
+                "as --valid 1 --test 1");
+    dataset_free(three);
     how = (SplitOptions){.part[VALID_PART] = {.share = 1.5}};
     EXPECT_FAIL(dataset_split(ds, &how, part), "wanted a share of 0 to 1");
     EXPECT(!part[TRAIN_PART]);

@@ -235,8 +235,9 @@ TEST(files_dicom_studies)
     dataset_free(ds);
     // a study without a mask; a name that nothing has
     put_study("dcm", "c", "PAT3", 4, false);
-    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "without the image \"flair\" "
-                                                  "or its partner labels: ");
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 studies are not complete: "
+                                                  "no mask \"labels\" in 1 (");
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), " has: FLAIR; fix: ");
     how = flair;
     how.all.skip_unmatched = true;
     REQUIRE(dataset_dicom(root, &how, &ds));
@@ -245,8 +246,23 @@ TEST(files_dicom_studies)
     dataset_free(ds);
     how.image[0] = "T2";
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
-                "no study has the image \"T2\" and the mask labels; there are: "
-                "FLAIR, ROI");
+                "no study has the image \"T2\"; there are: FLAIR, ROI; or by "
+                "folder: ");
+    // which of two names is wrong; folders that would do are listed
+    how.mask = "nosuch";
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "no study has the image \"T2\", mask \"nosuch\"; there are: ");
+    how.image[0] = "flair";
+    EXPECT_FAIL(
+        dataset_dicom(root, &how, &ds),
+        "no study has the mask \"nosuch\"; there are: FLAIR, ROI; or by "
+        "folder: ");
+    EXPECT(strstr(err_text(), "labels"));
+    // a channel that nothing has, and one that only some studies lack
+    how = flair;
+    how.image[1] = "T2", how.images = 2;
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "no study has the image \"T2\";");
     // without a mask field, as for prediction; stars in names
     how = (DatasetDicom){.image = {"fl*r"}, .images = 1};
     REQUIRE(dataset_dicom(root, &how, &ds));
@@ -353,7 +369,10 @@ TEST(files_real_lgg_channels)
     DatasetDicom how = {
         .image = {"FLAIR", "T1pre", "T1post"}, .images = 3, .mask = "MASK"};
     Dataset *ds;
-    EXPECT_FAIL(dataset_dicom(root, &how, &ds), "18 patients or series");
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "18 studies are not complete: no "
+                "image \"T1pre\" in ");
+    EXPECT(strstr(err_text(), "no image \"T1post\" in "));
     how.all.skip_unmatched = true;
     REQUIRE(dataset_dicom(root, &how, &ds));
     EXPECT_INT(ds->count, 6);

@@ -275,8 +275,10 @@ TEST(dicom_mask_values_must_be_declared)
     Volume got;
     const int32_t two[] = {2};
     DicomMaskOptions o = {.labels = two, .label_count = 1};
-    char want[100];
-    snprintf(want, sizeof want, "value 1 in %d voxels is not a declared label",
+    char want[150];
+    snprintf(want, sizeof want,
+             "value 1 in %d voxels is not a declared label [tag (7fe0,0010) "
+             "PixelData]; fix: labels = {2, 1}",
              ones);
     EXPECT_FAIL(load_pair(&p, &o, &got, NULL), want);
     // 0 and 255 stand for a mask only when that is said

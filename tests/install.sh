@@ -67,6 +67,16 @@ fastest() {
 }
 step "start-up time" fastest
 
+# A prefix of one's own: what is needed is said, and it is enough.
+own_prefix() {
+    "$MAKE" --no-print-directory BUILD="$BUILD" install \
+        prefix="$tmp/own" > "$tmp/said" 2>&1 || return 1
+    grep -q "export PKG_CONFIG_PATH=$tmp/own/lib/pkgconfig" "$tmp/said" &&
+        grep -q "Wl,-rpath,$tmp/own/lib" "$tmp/said" || return 1
+    rm -rf "$tmp/own"
+}
+step "a private prefix" own_prefix
+
 step "make uninstall" "$MAKE" --no-print-directory BUILD="$BUILD" uninstall \
     DESTDIR="$tmp" prefix=/opt
 left=$(find "$at" ! -type d)

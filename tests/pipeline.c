@@ -299,6 +299,40 @@ TEST(pipeline_finds_equal_voxels_on_two_sides)
 
 /* ---- there and back ----------------------------------------------------- */
 
+/* Classes 0 .. 3 as values, in the narrowest type that holds them all. */
+static void relabels(const int32_t label[2], Dtype type)
+{
+    Volume v, out;
+    REQUIRE(volume_new(&v, (Dims){1, 1, 1, 4, 1}, U8));
+    for (int i = 0; i < 4; i++) ((uint8_t *)v.voxels.data)[i] = (uint8_t)i;
+    REQUIRE(prediction_relabel(&v, label, 2, &out));
+    EXPECT_INT(out.voxels.type, type);
+    for (int i = 0; i < 4; i++) {
+        // no label for class 3: it keeps its number
+        double want = i == 1 || i == 2 ? label[i - 1] : i;
+        double got = type == U8    ? ((uint8_t *)out.voxels.data)[i]
+                     : type == I16 ? ((int16_t *)out.voxels.data)[i]
+                                   : (double)((float *)out.voxels.data)[i];
+        EXPECT_NEAR(got, want, 0);
+    }
+    volume_free(&v);
+    volume_free(&out);
+}
+
+TEST(prediction_has_the_labels_of_the_files)
+{
+    relabels((int32_t[]){2, 1}, U8);
+    relabels((int32_t[]){255, 4}, U8);
+    relabels((int32_t[]){256, 1}, I16);
+    relabels((int32_t[]){-1, 1}, I16);
+    relabels((int32_t[]){-1, 40000}, F32);
+    Volume v, out = {0};
+    REQUIRE(volume_new(&v, (Dims){1, 1, 1, 4, 1}, U8));
+    EXPECT_FAIL(prediction_relabel(&v, (int32_t[]){1, 1 << 25}, 2, &out),
+                "label 33554432: a value beyond 2^24");
+    volume_free(&v);
+}
+
 /* The prepared mask as a prediction, restored: the mask again. */
 static void round_trip(const Dataset *ds, const char *steps, double most)
 {

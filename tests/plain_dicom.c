@@ -209,8 +209,10 @@ TEST(plain_dicom_mask_is_read_in_every_build)
     const char *folder = write_series("plain_mask", explicit_le);
     const DicomSeries *s = kit_series(&a, folder);
     // any series may be a mask; this one has values that are no labels
-    EXPECT_FAIL(dicom_load_mask(s, s, NULL, &v, NULL),
-                "is not a declared label");
+    EXPECT_FAIL(
+        dicom_load_mask(s, s, NULL, &v, NULL),
+        "are not declared labels [tag (7fe0,0010) PixelData]; fix: name "
+        "the series of the mask");
     arena_release(&a);
 }
 

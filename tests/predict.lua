@@ -60,6 +60,15 @@ t.test("DICOM in, SEG and NIfTI out for each patient", function()
   end
 end)
 
+t.test("results beside their images change nothing", function()
+  local data = lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  local both = folder .. "/both"
+  os.execute("cp -r " .. data .. " " .. both .. " && cp -r " .. folder .. "/dicom " .. both .. "/r")
+  run("scripts/brain_unet.lua predict --preset check --weights " .. folder
+    .. "/runs/brain_unet/001/checkpoint_best.safetensors --in " .. both .. " --out " .. both .. "2")
+  t.equal(#lines("ls " .. both .. "2/*.dcm"), 6, "SEG files")
+end)
+
 t.test("evaluate gives what training measured", function()
   local summary = io.open(folder .. "/runs/brain_unet/001/summary.json"):read("a")
   local measured = summary:match('"test".-"dice": {.-"mean": ([%d.e-]+)')
@@ -81,6 +90,77 @@ t.test("weights of another network are refused with both lists", function()
   t.equal(code, 3, "exit code")
   local part = "bottom.conv1.weight (64,32,3,3) instead of (128,64,3,3)"
   t.check(text:find(part, 1, true), text)
+end)
+
+-- The recipe that docs/recipes.md shows, as a reader would copy it.
+t.test("the small recipe of the documentation", function()
+  local text = io.open("docs/recipes.md"):read("a"):match("```lua\n(%-%- mine%.lua.-)```")
+  local script = t.write(folder .. "/mine.lua", text)
+  local small = " --size 32 --base 4 --epochs 1 --batch 4 --out " .. folder .. "/mine"
+  run(script .. small .. " plan")
+  local data = lines("ls -d " .. folder .. "/phantom/t1-*")[1]
+  run(script .. small .. " --data " .. data)
+  run(script .. " --resume " .. folder .. "/mine/mine/001 --epochs 2")
+  local images = folder .. "/mine_images"
+  run(script .. " predict --weights " .. folder .. "/mine/mine/001/checkpoint_best.safetensors"
+    .. " --in " .. data .. " --out " .. images)
+  t.equal(#lines("ls " .. images), 6, "files made")
+  -- without a folder only what opens it fails
+  local missing = "--data is missing: data.nifti has no folder to open"
+  -- in the folder of their run the weights would know where its data is
+  os.execute("cp " .. folder .. "/mine/mine/001/checkpoint_best.safetensors " .. folder)
+  for _, command in ipairs { "train", "evaluate --weights " .. folder
+                             .. "/checkpoint_best.safetensors" } do
+    local said = t.says(script .. small .. " " .. command, 2, missing)
+    t.check(said:find("give --data DIR", 1, true), said)
+  end
+end)
+
+t.test("files that are called otherwise", function()
+  local odd = folder .. "/odd"
+  local image = lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
+  os.execute("mkdir " .. odd)
+  for i = 1, 7 do os.execute("cp " .. image .. " " .. odd .. "/head" .. i .. ".nii.gz") end
+  local predict = "scripts/nfbs_unet.lua predict --preset check --weights " .. folder
+    .. "/runs/nfbs_unet/001/checkpoint_best.safetensors --in " .. odd .. " --out " .. odd .. "_out"
+  t.says(predict, 3, odd .. ': none of 7 NIfTI files is "*_T1w"; there are head1, head2, head3, '
+         .. "head4, head5, ...; fix: a pattern that fits, --image PATTERN (* is any text)")
+  run(predict .. " --image 'head*'")
+end)
+
+t.test("inspect of folders, runs and segmentations", function()
+  local nifti = lines("ls -d " .. folder .. "/phantom/t1-*")[1]
+  local text = run("inspect " .. nifti .. "/")
+  t.check(text:find("_T1w.nii.gz  +32x32x8, [^\n]+, axial, axes %u%u%u, origin"), text)
+  t.check(text:find("\n12 NIfTI files\n", 1, true), text)
+  -- of many files the first 20, what is damaged by name, both formats
+  local mixed = folder .. "/mixed"
+  os.execute("mkdir -p " .. mixed .. "/a && cp -r " .. folder .. "/phantom/flair-* " .. mixed)
+  os.execute("for i in $(seq 30); do cp " .. lines("find " .. nifti .. " -name '*_T1w.nii.gz'")[1]
+    .. " " .. mixed .. "/a/f$i.nii.gz; done; echo x > " .. mixed .. "/a/f1.nii")
+  require("seg").array.save(mixed .. "/z.npy", require("seg").array.zeros { 2, 3 })
+  text = run("inspect " .. mixed)
+  for _, part in ipairs { "... and 12 more", "31 NIfTI files, 1 .npy files", "a/f1.nii  ",
+                          "damaged: " .. mixed .. "/a/f1.nii: nifti: ",
+                          "this folder holds 12 DICOM series as well:", "FLAIR" } do
+    t.check(text:find(part, 1, true), "%s\n%s", part, text)
+  end
+  -- a path longer than a hundred letters
+  local deep = mixed .. "/" .. ("x"):rep(60) .. "/" .. ("y"):rep(60)
+  os.execute("mkdir -p " .. deep .. " && mv " .. mixed .. "/flair-* " .. deep)
+  t.check(run("inspect " .. mixed):find(("y"):rep(60), 1, true), "a long path")
+  t.check(run("inspect " .. deep):find(("y"):rep(60), 1, true), "a long path")
+  -- what predict made of DICOM
+  text = run("inspect " .. lines("ls " .. folder .. "/dicom/*.dcm")[1])
+  t.check(text:find("\n%d+x%d+x%d+, [^\n]+ mm, axial, axes LPS, origin"), text)
+  t.check(text:find("\nBINARY segmentation, %d+ frames\n"), text)
+  t.check(text:find("\ntumour  +1  +%d+\n"), text)
+  text = run("inspect " .. folder .. "/runs/brain_unet/001")
+  for _, part in ipairs { "run of brain_unet, finished\n", "\nepochs      1 of 1\n",
+                          "\nbest        ", ", epoch 1\n", "checkpoint_best.safetensors",
+                          "\nsize = 32" } do
+    t.check(text:find(part, 1, true), "%s\n%s", part, text)
+  end
 end)
 
 remove()

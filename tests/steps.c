@@ -72,6 +72,21 @@ TEST(steps_order_of_phases)
     EXPECT_FAIL(steps_add(&all, &n), "more than 32 steps");
 }
 
+/* Which slices to learn from is a choice of training: all of them remain, in
+ * the same plane. */
+TEST(steps_of_prediction_take_every_slice)
+{
+    Steps all, whole;
+    Arena mem = {NULL};
+    REQUIRE(steps_parse("normalize\nslices axis=coronal keep=foreground "
+                        "range=0.1,0.9\nflip\n",
+                        &all));
+    REQUIRE(steps_parse("normalize\nslices axis=coronal\n", &whole));
+    all = steps_for_prediction(&all);
+    EXPECT_TEXT(steps_print(&all, &mem), steps_print(&whole, &mem));
+    arena_release(&mem);
+}
+
 static const char every_step[] =
     "orient plane=coronal\n"
     "resample spacing_mm=1,0.90000000000000002,0\n"

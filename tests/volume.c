@@ -425,7 +425,7 @@ TEST(volume_axis_of_an_oblique_grid)
     make(&v, 1, U8, 0, 0);
     EXPECT_TEXT(volume_code(&v, code), "LPS");
     EXPECT_TEXT(volume_text(&v, text), "24x20x16, 0.9x1.25x2.5 mm, axial, "
-                                       "origin (-31.5 12.2 80.1)");
+                                       "axes LPS, origin (-31.5 12.2 80.1)");
     double s = sqrt(0.5);
     double m[3][3] = {{s, -s, 0}, {s, s, 0}, {0, 0, 1}};
     for (int r = 0; r < 3; r++) memcpy(v.affine[r], m[r], sizeof m[r]);

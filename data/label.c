@@ -1,0 +1,72 @@
+/* label.c -- values of a mask that nobody declared.
+ *
+ * A sorted list of distinct numbers that stops growing at its limit; a mask
+ * has few values in long runs, so looking through the list is cheap, and it is
+ * only done for files that are about to be refused. */
+#include "label.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* a before b; NaN is behind all numbers */
+static bool before(double a, double b)
+{
+    return a < b || (isnan(b) && !isnan(a));
+}
+
+void strangers_add(Strangers *s, double value)
+{
+    int at = 0;
+    s->voxels++;
+    while (at < s->count && before(s->value[at], value)) at++;
+    bool known = at < s->count && !before(value, s->value[at]);
+    if (known) return;
+    if (s->count == STRANGERS_MAX) {
+        s->more = true;
+        return;
+    }
+    for (int i = s->count++; i > at; i--) s->value[i] = s->value[i - 1];
+    s->value[at] = value;
+}
+
+/* Append to text; what does not fit is cut off. */
+static void append(char *text, const char *between, double value)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, STRANGERS_TEXT - used, "%s%.6g", between, value);
+}
+
+char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT])
+{
+    if (s->more)
+        snprintf(text, STRANGERS_TEXT, "more than %d values (", STRANGERS_MAX);
+    else
+        snprintf(text, STRANGERS_TEXT, "value%s ", s->count == 1 ? "" : "s");
+    // of too many a few are enough to recognise an image by
+    int shown = s->more ? 5 : s->count;
+    for (int i = 0; i < shown; i++) append(text, i ? ", " : "", s->value[i]);
+    size_t used = strlen(text);
+    snprintf(text + used, STRANGERS_TEXT - used, "%s in %lld voxels",
+             s->more ? ", ...)" : "", (long long)s->voxels);
+    return text;
+}
+
+bool strangers_fix(const Strangers *s, const int32_t *known, int count,
+                   char text[STRANGERS_TEXT])
+{
+    *text = 0;
+    for (int i = 0; i < s->count; i++)
+        if (s->value[i] != floor(s->value[i]) || fabs(s->value[i]) >= 32768)
+            return false;
+    if (s->more) return false;
+    snprintf(text, STRANGERS_TEXT, "labels = {");
+    for (int i = 0; i < count; i++) append(text, i ? ", " : "", known[i]);
+    for (int i = 0; i < s->count; i++)
+        append(text, i || count ? ", " : "", s->value[i]);
+    size_t used = strlen(text);
+    snprintf(text + used, STRANGERS_TEXT - used, "}");
+    // a list that was cut off would be a wrong one
+    bool whole = used + 1 < STRANGERS_TEXT;
+    if (!whole) *text = 0;
+    return whole;
+}
