@@ -1,9 +1,11 @@
-/* optim.c -- the table of optim.def, and looking things up in it.
+/* optim.c -- the table of optim.def, looking things up in it, and what an
+ * update multiplies by.
  *
- * What an optimiser computes is in the kernels (cpu/ref/update.c and its
- * fellows); here is only what a recipe, a checkpoint or a printed plan wants
- * to know about one: its name and the names of its numbers. */
+ * What is done to each element is in the kernels (cpu/ref/update.c and
+ * cuda/optim.cu); the numbers that hold for all elements are made here, once
+ * and in double, so that backends differ by their rounding alone. */
 #include "optim.h"
+#include <math.h>
 #include <string.h>
 
 /* A row's H()s as an array of these: its length is their number. */
@@ -63,4 +65,31 @@ double optim_hyper(const Optim *o, const char *name)
     while (i < info->hypers && strcmp(info->hyper[i].name, name)) i++;
     CHECK(i < info->hypers);
     return o->hyper[i];
+}
+
+void update_factors(const Update *u, double out[FACTOR_COUNT])
+{
+    const Optim *o = u->optim;
+    memset(out, 0, FACTOR_COUNT * sizeof *out);
+    out[FACTOR_SCALE] = u->grad_scale;
+    out[FACTOR_DECAY] = u->decay;
+    out[FACTOR_SHRINK] = 1;
+    out[FACTOR_RATE] = -u->lr;
+    out[FACTOR_FIRST] = u->step == 1;
+    if (o->kind == OPTIM_sgd) {
+        out[FACTOR_MOMENTUM] = optim_hyper(o, "momentum");
+        out[FACTOR_NESTEROV] = optim_hyper(o, "nesterov") != 0;
+        return;
+    }
+    // the rest is adam and adamw; t counts from 1
+    double beta1 = optim_hyper(o, "beta1"), beta2 = optim_hyper(o, "beta2");
+    double t = (double)u->step;
+    out[FACTOR_BETA1] = beta1, out[FACTOR_REST1] = 1 - beta1;
+    out[FACTOR_BETA2] = beta2, out[FACTOR_REST2] = 1 - beta2;
+    out[FACTOR_EPS] = optim_hyper(o, "eps");
+    out[FACTOR_ROOT] = sqrt(1 - pow(beta2, t));
+    out[FACTOR_RATE] = -u->lr / (1 - pow(beta1, t));
+    // decoupled: adamw shrinks the parameter, not its gradient's share
+    if (o->kind == OPTIM_adamw)
+        out[FACTOR_SHRINK] = 1 - u->lr * u->decay, out[FACTOR_DECAY] = 0;
 }

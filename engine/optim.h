@@ -54,4 +54,34 @@ typedef struct Update {
     double decay;      /* replaces the row's decay (0 for biases, say) */
     double grad_scale; /* g = grad * grad_scale                        */
 } Update;
+
+/* What an update multiplies by, the same for all of its elements:
+ *
+ *     g = SCALE grad + DECAY p
+ *     sgd   m = FIRST ? g : MOMENTUM m + g
+ *           p += RATE (NESTEROV ? g + MOMENTUM m : m)
+ *     adam  m = BETA1 m + REST1 g,  v = BETA2 v + REST2 g^2
+ *           p = SHRINK p + RATE m / (sqrt(v) / ROOT + EPS)
+ *
+ * so that t and the moments' bias are in RATE and ROOT, and adamw differs
+ * from adam in SHRINK and DECAY alone. */
+typedef enum Factor {
+    FACTOR_SCALE,
+    FACTOR_DECAY,
+    FACTOR_RATE,
+    FACTOR_FIRST, /* 1 or 0 */
+    FACTOR_MOMENTUM,
+    FACTOR_NESTEROV, /* 1 or 0 */
+    FACTOR_BETA1,
+    FACTOR_REST1,
+    FACTOR_BETA2,
+    FACTOR_REST2,
+    FACTOR_SHRINK,
+    FACTOR_ROOT,
+    FACTOR_EPS,
+    FACTOR_COUNT
+} Factor;
+
+/* All of them, for a backend to round to its real type once. */
+void update_factors(const Update *u, double out[FACTOR_COUNT]);
 #endif

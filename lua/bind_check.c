@@ -1,5 +1,6 @@
 /* bind_check.c -- is an operator right on this machine? See check/suite.h. */
 #include "bind.h"
+#include "check/node.h"
 #include "check/suite.h"
 #include <string.h>
 
@@ -62,15 +63,69 @@ static int l_check(lua_State *L)
     return 1;
 }
 
+/* core.nodes(list of outputs) -> the operator nodes that they need, in the
+ * order of their making: { number=, op=, name=, where= } */
+static int l_nodes(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    int root[MAX_ROOTS], roots = 0;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    for (int i = 1; lua_rawgeti(L, 1, i) != LUA_TNIL && roots < MAX_ROOTS;
+         i++) {
+        root[roots++] = check_node(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_settop(L, 1);
+    bool *used = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    graph_ancestors(g, root, roots, used);
+    lua_newtable(L);
+    for (int i = 0, n = 0; i < g->count; i++) {
+        if (!used[i] || g->node[i].kind != NODE_OP) continue;
+        lua_newtable(L);
+        lua_pushinteger(L, i), lua_setfield(L, -2, "number");
+        lua_pushstring(L, op_info[g->node[i].attr.op].name);
+        lua_setfield(L, -2, "op");
+        lua_pushstring(L, g->node[i].name), lua_setfield(L, -2, "name");
+        lua_pushstring(L, g->node[i].where), lua_setfield(L, -2, "where");
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* core.check_node(device, number, full) -> what was found at one node of
+ * core.nodes: { failures=, worst=, text= } */
+static int l_check_node(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    const char *device = luaL_checkstring(L, 1);
+    int node = (int)check_int(L, 2, "node", 0, g->count - 1);
+    bool full = lua_toboolean(L, 3);
+    char why[ERR_MAX];
+    Failures found = {.used = 0};
+    OpCheck k = {.report = keep, .ctx = &found};
+    if (g->node[node].kind != NODE_OP)
+        return raise_usage(L, "node %d is no operator", node);
+    if (!backend_find(device, &k.be, &k.device, why)) return raise_error(L);
+    node_check(g, node, full, &k);
+    lua_newtable(L);
+    lua_pushinteger(L, k.failures), lua_setfield(L, -2, "failures");
+    lua_pushnumber(L, k.worst), lua_setfield(L, -2, "worst");
+    lua_pushlstring(L, found.text, found.used), lua_setfield(L, -2, "text");
+    return 1;
+}
+
 /* core.device(text) -> the name of its backend, and why not a better one ("")
- * for "auto" */
+ * for "auto". Raises when it cannot be opened. */
 static int l_device(lua_State *L)
 {
     char why[ERR_MAX];
     const Backend *be;
     int device;
-    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why))
+    void *dev;
+    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
+        !be->open(device, 1, &dev))
         return raise_error(L);
+    be->close(dev);
     lua_pushstring(L, be->name);
     lua_pushstring(L, why);
     return 2;
@@ -78,9 +133,8 @@ static int l_device(lua_State *L)
 
 void bind_check(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"suites", l_suites},
-                                         {"check", l_check},
-                                         {"device", l_device},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"suites", l_suites},         {"check", l_check},   {"nodes", l_nodes},
+        {"check_node", l_check_node}, {"device", l_device}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -1,14 +1,18 @@
 #include "given.h"
 #include <stdlib.h>
 
-const Backend *given_backend(size_t i)
+const char *given_device(size_t i)
 {
     const char *text = getenv("SEG_TEST_DEVICE");
+    return !i ? "ref" : text ? text : "cpu";
+}
+
+const Backend *given_backend(size_t i)
+{
     const Backend *be;
     int device;
     char why[ERR_MAX];
-    if (!i) return &backend_ref;
-    REQUIRE(backend_find(text ? text : "cpu", &be, &device, why));
+    REQUIRE(backend_find(given_device(i), &be, &device, why));
     return be;
 }
 

@@ -8,6 +8,8 @@
 /* 0: ref. 1: the fast backend under test, `cpu` or what SEG_TEST_DEVICE names
  * (the emulated build runs the same tests with "cuda"). */
 const Backend *given_backend(size_t i);
+/* The same two as the text of a device: "ref", and "cpu" or "cuda". */
+const char *given_device(size_t i);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 

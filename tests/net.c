@@ -56,6 +56,12 @@ static Dims dims_of(const Net *n, int i)
     return n->g.node[i].y.dim;
 }
 
+/* The axis before h and w: k where x has one. */
+static int depth_of(const Net *n, int x, int k)
+{
+    return n->g.node[x].y.rank == 3 ? k : 1;
+}
+
 /* PyTorch's: uniform within 1/sqrt(fan_in). */
 static Init kaiming(int fan_in)
 {
@@ -64,12 +70,14 @@ static Init kaiming(int fan_in)
 
 int net_conv(Net *n, int x, int filters, int kernel)
 {
-    int c = dims_of(n, x).c, fan = c * kernel * kernel;
+    int c = dims_of(n, x).c, kd = depth_of(n, x, kernel);
+    int fan = c * kd * kernel * kernel;
     Attr a = op_default(OP_conv);
+    a.conv.pd0 = a.conv.pd1 = kd / 2;
     a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = kernel / 2;
     n->layers++;
-    int w = net_param(n, "weight", (Dims){filters, 1, kernel, kernel, c}, 2,
-                      kaiming(fan), true);
+    int w = net_param(n, "weight", (Dims){filters, kd, kernel, kernel, c},
+                      n->g.node[x].y.rank, kaiming(fan), true);
     int b = n->bias ? net_param(n, "bias", (Dims){1, 1, 1, 1, filters},
                                 RANK_VECTOR, kaiming(fan), true)
                     : -1;
@@ -78,20 +86,22 @@ int net_conv(Net *n, int x, int filters, int kernel)
 
 int net_upconv(Net *n, int x, int filters)
 {
-    int c = dims_of(n, x).c;
+    int c = dims_of(n, x).c, kd = depth_of(n, x, 2);
     Attr a = op_default(OP_upconv);
+    a.upconv.sd = kd;
     a.upconv.sh = a.upconv.sw = 2;
     n->layers++;
-    int w = net_param(n, "weight", (Dims){c, 1, 2, 2, filters}, 2,
-                      kaiming(4 * filters), true);
+    int w = net_param(n, "weight", (Dims){c, kd, 2, 2, filters},
+                      n->g.node[x].y.rank, kaiming(4 * kd * filters), true);
     int b = net_param(n, "bias", (Dims){1, 1, 1, 1, filters}, RANK_VECTOR,
-                      kaiming(4 * filters), true);
+                      kaiming(4 * kd * filters), true);
     return net_row(n, a, (int[]){x, w, b}, 3);
 }
 
 int net_pool(Net *n, int x)
 {
     Attr a = op_default(OP_maxpool);
+    a.maxpool.kd = a.maxpool.sd = depth_of(n, x, 2);
     a.maxpool.kh = a.maxpool.kw = a.maxpool.sh = a.maxpool.sw = 2;
     return net_row(n, a, &x, 1);
 }

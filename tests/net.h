@@ -29,7 +29,8 @@ int net_param(Net *n, const char *tensor, Dims dim, int rank, Init init,
 int net_op(Net *n, Op op, int a, int b, int c);
 int net_row(Net *n, Attr attr, const int *in, int count);
 
-int net_conv(Net *n, int x, int filters, int kernel); /* size kept, rank 2 */
+/* Of rank 2 or, where x has it, 3: as written, or with one more axis. */
+int net_conv(Net *n, int x, int filters, int kernel); /* size kept         */
 int net_upconv(Net *n, int x, int filters);           /* 2x2, stride 2     */
 int net_pool(Net *n, int x);                          /* largest of 2x2    */
 int net_norm(Net *n, int x);                          /* batch norm        */

@@ -93,6 +93,44 @@ TEST(concat_by_hand)
     arena_release(&mem);
 }
 
+/* An operand that occurs twice may have one block of gradient for both. */
+TEST(concat_twice)
+{
+    enum { P = 7, C = 3, TIMES = 3 };
+    for (size_t i = 0; i < 2; i++) {
+        const Backend *be = given_backend(i);
+        size_t real = dtype_bytes(be->real);
+        double room[P * C * TIMES]; // of either real type
+        Tensor dy = {{1, 1, 1, P, C * TIMES}, be->real, 1, room};
+        Tensor dx = {{1, 1, 1, P, C}, be->real, 1, NULL}, other = dx, x = dx;
+        void *dev, *at[3];
+        REQUIRE(be->open(0, 1, &dev));
+        for (int k = 0; k < 3; k++)
+            REQUIRE(be->alloc(dev, sizeof room, &at[k]));
+        for (int k = 0; k < P * C * TIMES; k++) tensor_set(&dy, k, k);
+        REQUIRE(be->upload(dev, at[0], room, real * P * C * TIMES));
+        dy.data = at[0], dx.data = at[1], other.data = at[2];
+        Attr attr = op_default(OP_concat);
+        Call c = {.attr = &attr,
+                  .dev = dev,
+                  .threads = 1,
+                  .x = {&x, &x, &x},
+                  .y = &dy,
+                  .dy = &dy,
+                  .dx = {&dx, &other, &dx},
+                  .fresh = 3}; // the second time it is added to
+        REQUIRE(be->bwd[OP_concat](&c));
+        REQUIRE(be->download(dev, room, at[1], real * P * C));
+        dx.data = room;
+        for (int k = 0; k < P * C; k++) {
+            int first = k / C * C * TIMES + k % C;
+            EXPECT_NEAR(tensor_get(&dx, k), 2 * first + 2 * C, 0);
+        }
+        for (int k = 0; k < 3; k++) be->release(dev, at[k]);
+        be->close(dev);
+    }
+}
+
 TEST(activation_golden)
 {
     static const struct {
@@ -179,6 +217,32 @@ TEST(dropout_draws)
         EXPECT(zeros > 0 && zeros < numel(s));
         // 630 draws: 6 standard deviations of the share that is dropped
         if (!spatial) EXPECT_NEAR((double)zeros / (double)numel(s), p, 0.104);
+    }
+    arena_release(&mem);
+}
+
+/* 0 times infinity would be NaN. */
+TEST(dropout_drops_what_is_not_finite)
+{
+    enum { N = 64 };
+    double x[N];
+    for (int k = 0; k < N; k++) x[k] = INFINITY;
+    Arena mem = {0};
+    for (int i = 0; i < 4; i++) {
+        OpValues out;
+        OpCase c = {.attr = op_default(i / 2 ? OP_spatial_dropout : OP_dropout),
+                    .rank = 0,
+                    .x = {{1, 1, 1, 1, N}},
+                    .wrt = 1};
+        given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){x}, x,
+                  &mem, &out);
+        int zeros = 0;
+        for (int k = 0; k < N; k++) {
+            EXPECT(out.y[k] == 0 || isinf(out.y[k]));
+            EXPECT(out.dx[0][k] == out.y[k]);
+            zeros += out.y[k] == 0;
+        }
+        EXPECT(zeros > 0 && zeros < N);
     }
     arena_release(&mem);
 }

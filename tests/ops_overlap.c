@@ -25,6 +25,8 @@ static const Count counts[] = {
      {-1e30, 3}, {1, 0}, {0}, {1, 2, 1}},
     {"threshold 1 and nothing is", 1, D(1,2,1), D(1,2,1), NONE,
      {1e30, 3}, {1, 0}, {0}, {0, 0, 1}},
+    {"half a target is true", 0.5f, D(1,3,1), D(1,3,1), NONE,
+     {1, 1, 1}, {0.5, 0.25, 0.75}, {0}, {2, 3, 2}},
     {"masked", 0.5f, D(1,4,1), D(1,4,1), D(1,4,1),
      {1, 1, -1, 1}, {1, 1, 1, 0}, {1, 0, 1, 0}, {1, 1, 2}},
     /* ties go to the first: predicted are 0 and 1, true 0 and 2 */

@@ -62,6 +62,31 @@ TEST(maxpool_winner)
     }
 }
 
+/* Of nothing but -inf, which padding is like, the first tap inside wins. */
+TEST(maxpool_of_minus_infinity)
+{
+    static const double first[16] = {1, 1, 0, 1, 1, 1, 0, 1, //
+                                     0, 0, 0, 0, 1, 1, 0, 1};
+    for (size_t k = 0; k < 2; k++) {
+        Arena mem = {0};
+        OpValues out;
+        double x[16];
+        for (int i = 0; i < 16; i++) x[i] = -INFINITY;
+        OpCase c = {.attr = op_default(OP_maxpool),
+                    .rank = 2,
+                    .x = {{1, 1, 4, 4, 1}},
+                    .wrt = 1};
+        c.attr.maxpool.kh = c.attr.maxpool.kw = 2;
+        c.attr.maxpool.sh = c.attr.maxpool.sw = 2;
+        c.attr.maxpool.ph0 = c.attr.maxpool.pw0 = 1;
+        c.attr.maxpool.ph1 = c.attr.maxpool.pw1 = 1;
+        run_image(&c, given_backend(k), x, &mem, &out);
+        for (int i = 0; i < 9; i++) EXPECT(out.y[i] == -INFINITY);
+        for (int i = 0; i < 16; i++) EXPECT_NEAR(out.dx[0][i], first[i], 0);
+        arena_release(&mem);
+    }
+}
+
 TEST(global_maxpool_winner)
 {
     for (int k = 0; k < 2; k++) {

@@ -2,11 +2,9 @@
  * update may go wrong unseen: by the number of threads, and by its blocks. */
 #include "optim.h"
 #include "backend.h"
+#include "given.h"
 #include "golden/ops_golden.h"
 #include "rng.h"
-#include "test.h"
-
-static const Backend *const backends[2] = {&backend_ref, &backend_cpu};
 
 static void *open_device(const Backend *be, int threads)
 {
@@ -15,18 +13,59 @@ static void *open_device(const Backend *be, int threads)
     return dev;
 }
 
-/* A block of the backend's real type. */
+/* A block of the backend's real type: filled in `t`, on the host, and used
+ * `at`, on the device. */
 typedef struct Block {
     const Backend *be;
+    void *dev, *at;
     Tensor t;
 } Block;
 
-static Block block_new(Arena *mem, const Backend *be, int64_t count)
+static Block block_new(Arena *mem, const Backend *be, void *dev, int64_t count)
 {
-    Block b = {be, {{1, 1, 1, 1, (int32_t)count}, be->real, 0, NULL}};
+    Block b = {
+        be, dev, NULL, {{1, 1, 1, 1, (int32_t)count}, be->real, 0, NULL}};
     b.t.data = arena_alloc(mem, tensor_bytes(&b.t));
-    REQUIRE(b.t.data);
+    REQUIRE(b.t.data && be->alloc(dev, tensor_bytes(&b.t), &b.at));
     return b;
+}
+
+static void block_send(const Block *b)
+{
+    REQUIRE(b->be->upload(b->dev, b->at, b->t.data, tensor_bytes(&b->t)));
+}
+
+static void block_fetch(Block *b)
+{
+    REQUIRE(b->be->download(b->dev, b->t.data, b->at, tensor_bytes(&b->t)));
+}
+
+/* What an update of a parameter works on. */
+typedef struct Blocks {
+    Block p, g, m, v;
+} Blocks;
+
+static Blocks blocks_new(Arena *mem, const Backend *be, void *dev,
+                         int64_t count)
+{
+    return (Blocks){
+        block_new(mem, be, dev, count), block_new(mem, be, dev, count),
+        block_new(mem, be, dev, count), block_new(mem, be, dev, count)};
+}
+
+static void blocks_send(const Blocks *b)
+{
+    block_send(&b->p), block_send(&b->g);
+    block_send(&b->m), block_send(&b->v);
+}
+
+static void blocks_close(Blocks *b)
+{
+    const Backend *be = b->p.be;
+    void *dev = b->p.dev;
+    be->release(dev, b->p.at), be->release(dev, b->g.at);
+    be->release(dev, b->m.at), be->release(dev, b->v.at);
+    be->close(dev);
 }
 
 // -- table -------------------------------------------------------------------
@@ -104,30 +143,31 @@ TEST(optim_golden)
     };
     Arena mem = {0};
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
-        const Backend *be = backends[i % 2];
+        const Backend *be = given_backend(i % 2);
         Optim o = optim_default(row[i / 2].kind);
         if (o.kind == OPTIM_sgd) {
             o.hyper[0] = row[i / 2].momentum;
             o.hyper[1] = row[i / 2].nesterov;
         }
-        Block p = block_new(&mem, be, N), g = block_new(&mem, be, N);
-        Block m = block_new(&mem, be, N), v = block_new(&mem, be, N);
-        for (int k = 0; k < N; k++) {
-            tensor_set(&p.t, k, (k * 13 % 64 - 32) / 16.0);
-            // a first moment holds nothing yet, whatever stands there
-            if (o.kind == OPTIM_sgd) tensor_set(&m.t, k, 1e9);
-        }
         void *dev = open_device(be, 2);
+        Blocks b = blocks_new(&mem, be, dev, N);
+        for (int k = 0; k < N; k++) {
+            tensor_set(&b.p.t, k, (k * 13 % 64 - 32) / 16.0);
+            // a first moment holds nothing yet, whatever stands there
+            if (o.kind == OPTIM_sgd) tensor_set(&b.m.t, k, 1e9);
+        }
+        blocks_send(&b);
         for (int t = 1; t <= STEPS; t++) {
             // the loss scale of 8 is taken out again
             for (int k = 0; k < N; k++)
-                tensor_set(&g.t, k,
+                tensor_set(&b.g.t, k,
                            (((t - 1) * N + k) * 29 % 64 - 32) / 64.0 * 8);
+            block_send(&b.g);
             Update u = {.optim = &o,
-                        .value = p.t.data,
-                        .grad = g.t.data,
-                        .m = m.t.data,
-                        .v = optim_info[o.kind].states > 1 ? v.t.data : NULL,
+                        .value = b.p.at,
+                        .grad = b.g.at,
+                        .m = b.m.at,
+                        .v = optim_info[o.kind].states > 1 ? b.v.at : NULL,
                         .count = N,
                         .step = t,
                         .lr = 0.0625,
@@ -135,11 +175,12 @@ TEST(optim_golden)
                         .grad_scale = 0.125};
             REQUIRE(be->update(dev, &u));
         }
-        be->close(dev);
+        block_fetch(&b.p);
+        blocks_close(&b);
         // float against PyTorch's float: the promise is 1e-6 relative
         for (int k = 0; k < N; k++) {
             double want = row[i / 2].want[k];
-            EXPECT_NEAR(tensor_get(&p.t, k), want,
+            EXPECT_NEAR(tensor_get(&b.p.t, k), want,
                         (i % 2 ? 1e-6 : 2e-6) * fmax(0.5, fabs(want)));
         }
     }
@@ -162,37 +203,42 @@ TEST(optim_first_step_by_hand)
         {OPTIM_sgd, 0.5, 2 - 0.125},
     };
     for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
-        const Backend *be = backends[i % 2];
+        const Backend *be = given_backend(i % 2);
         Arena mem = {0};
         Optim o = optim_default(row[i / 2].kind);
-        Block p = block_new(&mem, be, 1), g = block_new(&mem, be, 1);
-        Block m = block_new(&mem, be, 1), v = block_new(&mem, be, 1);
-        tensor_set(&p.t, 0, 2);
-        tensor_set(&g.t, 0, o.kind == OPTIM_adamw ? 0.5 : -0.5);
+        void *dev = open_device(be, 1);
+        Blocks b = blocks_new(&mem, be, dev, 1);
+        tensor_set(&b.p.t, 0, 2);
+        tensor_set(&b.g.t, 0, o.kind == OPTIM_adamw ? 0.5 : -0.5);
+        blocks_send(&b);
         Update u = {.optim = &o,
-                    .value = p.t.data,
-                    .grad = g.t.data,
-                    .m = m.t.data,
-                    .v = v.t.data,
+                    .value = b.p.at,
+                    .grad = b.g.at,
+                    .m = b.m.at,
+                    .v = b.v.at,
                     .count = 1,
                     .step = 1,
                     .lr = 0.25,
                     .decay = row[i / 2].decay,
                     .grad_scale = 1};
-        REQUIRE(be->update(NULL, &u));
-        EXPECT_NEAR(tensor_get(&p.t, 0), row[i / 2].want, 1e-6);
+        REQUIRE(be->update(dev, &u));
+        block_fetch(&b.p);
+        blocks_close(&b);
+        EXPECT_NEAR(tensor_get(&b.p.t, 0), row[i / 2].want, 1e-6);
         arena_release(&mem);
     }
 }
 
 // -- blocks and threads ------------------------------------------------------
 
-/* Odd, so that blocks, parts and lanes all end in the middle. */
+/* Odd, so that blocks, parts and lanes all end in the middle, and more than
+ * the parts of any backend's sums are least long. */
 enum { LARGE = 5000003 };
 
-static Block random_block(Arena *mem, const Backend *be, uint32_t sample)
+static Block random_block(Arena *mem, const Backend *be, void *dev,
+                          uint32_t sample)
 {
-    Block b = block_new(mem, be, LARGE);
+    Block b = block_new(mem, be, dev, LARGE);
     Rng r = {.stream = RNG_TEST, .sample = sample};
     for (uint32_t i = 0; i < LARGE; i += 4) {
         uint32_t w[4];
@@ -205,32 +251,36 @@ static Block random_block(Arena *mem, const Backend *be, uint32_t sample)
 
 TEST(optim_blocks_and_threads)
 {
-    // an update of all is the update of its halves, with any threads
-    const Backend *be = &backend_cpu;
+    // an update of all is the update of its parts, with any threads; the
+    // second part begins where no vector does
+    const Backend *be = given_backend(1);
     Arena mem = {0};
     Optim o = optim_default(OPTIM_adamw);
     float *values[2] = {NULL, NULL};
     for (int run = 0; run < 2; run++) {
-        Block p = random_block(&mem, be, 1), g = random_block(&mem, be, 2);
-        Block m = block_new(&mem, be, LARGE), v = block_new(&mem, be, LARGE);
         void *dev = open_device(be, run ? 4 : 1);
+        Blocks b = {
+            random_block(&mem, be, dev, 1), random_block(&mem, be, dev, 2),
+            block_new(&mem, be, dev, LARGE), block_new(&mem, be, dev, LARGE)};
+        blocks_send(&b);
         int64_t cut[3] = {0, run ? LARGE / 3 : LARGE, LARGE};
-        for (int half = 0; half < 2; half++) {
-            if (cut[half] == cut[half + 1]) continue;
+        for (int part = 0; part < 2; part++) {
+            if (cut[part] == cut[part + 1]) continue;
             Update u = {.optim = &o,
-                        .value = (float *)p.t.data + cut[half],
-                        .grad = (float *)g.t.data + cut[half],
-                        .m = (float *)m.t.data + cut[half],
-                        .v = (float *)v.t.data + cut[half],
-                        .count = cut[half + 1] - cut[half],
+                        .value = (float *)b.p.at + cut[part],
+                        .grad = (float *)b.g.at + cut[part],
+                        .m = (float *)b.m.at + cut[part],
+                        .v = (float *)b.v.at + cut[part],
+                        .count = cut[part + 1] - cut[part],
                         .step = 3,
                         .lr = 0.01,
                         .decay = 0.01,
                         .grad_scale = 1};
             REQUIRE(be->update(dev, &u));
         }
-        be->close(dev);
-        values[run] = p.t.data;
+        block_fetch(&b.p);
+        blocks_close(&b);
+        values[run] = b.p.t.data;
     }
     EXPECT(!memcmp(values[0], values[1], LARGE * sizeof(float)));
     arena_release(&mem);
@@ -240,21 +290,21 @@ TEST(optim_sum_squares)
 {
     static const int64_t count[] = {0, 1, 7, 8, 9, 16384, 16385, LARGE};
     Arena mem = {0};
-    for (int b = 0; b < 2; b++) {
-        const Backend *be = backends[b];
-        Block x = random_block(&mem, be, 3);
+    for (size_t b = 0; b < 2; b++) {
+        const Backend *be = given_backend(b);
         void *one = open_device(be, 1), *four = open_device(be, 4);
+        Block x = random_block(&mem, be, one, 3);
+        block_send(&x);
         for (size_t i = 0; i < sizeof count / sizeof *count; i++) {
-            double want = 0, got, again, alone;
+            double want = 0, got, again;
             for (int64_t k = 0; k < count[i]; k++)
                 want += tensor_get(&x.t, k) * tensor_get(&x.t, k);
-            REQUIRE(be->sum_squares(one, x.t.data, count[i], &got));
-            REQUIRE(be->sum_squares(four, x.t.data, count[i], &again));
-            REQUIRE(be->sum_squares(NULL, x.t.data, count[i], &alone));
+            REQUIRE(be->sum_squares(one, x.at, count[i], &got));
+            REQUIRE(be->sum_squares(four, x.at, count[i], &again));
             EXPECT_NEAR(got, want, 1e-11 * want);
             EXPECT(!memcmp(&got, &again, sizeof got));
-            EXPECT(!memcmp(&got, &alone, sizeof got));
         }
+        be->release(one, x.at);
         be->close(one);
         be->close(four);
     }
@@ -263,12 +313,9 @@ TEST(optim_sum_squares)
 
 TEST(optim_sum_squares_is_double)
 {
-    // 2^24 + 1 does not exist in float
-    Arena mem = {0};
-    Block x = block_new(&mem, &backend_cpu, 2);
+    // 2^24 + 1 does not exist in float; nor needs a pool of threads be there
+    float x[2] = {4096, 1};
     double out;
-    tensor_set(&x.t, 0, 4096), tensor_set(&x.t, 1, 1);
-    REQUIRE(backend_cpu.sum_squares(NULL, x.t.data, 2, &out));
+    REQUIRE(backend_cpu.sum_squares(NULL, x, 2, &out));
     EXPECT_NEAR(out, 16777217, 0);
-    arena_release(&mem);
 }

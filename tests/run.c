@@ -107,10 +107,13 @@ static int remove_one(const char *path, const struct stat *st, int flag,
     return remove(path);
 }
 
-static bool wanted(const char *name, int argc, char **argv)
+/* An argument with a slash is a file, all tests of which run. */
+static bool wanted(const Test *t, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (strstr(name, argv[i])) return true;
+        if (strchr(argv[i], '/') ? !strcmp(t->file, argv[i])
+                                 : strstr(t->name, argv[i]) != NULL)
+            return true;
     return argc < 2;
 }
 
@@ -135,7 +138,7 @@ int main(int argc, char **argv)
             printf("%-40s %s\n", t->name, t->file);
             continue;
         }
-        if (!wanted(t->name, argc, argv)) continue;
+        if (!wanted(t, argc, argv)) continue;
         failures = 0;
         skip_reason = NULL;
         mem_fail_after(-1, false);

@@ -5,7 +5,7 @@
  * A failed EXPECT is counted and printed, and the test goes on; REQUIRE ends
  * the test. SKIP ends it with a reason that is listed at the end.
  *
- *     build/tests/run [--list] [PART_OF_A_NAME ...] */
+ *     build/tests/run [--list] [PART_OF_A_NAME | tests/FILE.c ...] */
 #ifndef SEG_TEST_H
 #define SEG_TEST_H
 #include "err.h"

@@ -1,20 +1,18 @@
 /* update.c -- the optimisers of optim.def, and the square of a norm.
  *
  * Elements are independent. Numbers that hold for all elements are computed
- * in double; the arithmetic on elements is in `real` and in PyTorch's order
- * for one tensor, so that curves compare. Their factors are rounded to `real`
- * once, as PyTorch rounds a Python number that meets a float tensor.
+ * in double (engine/optim.h); the arithmetic on elements is in `real` and in
+ * PyTorch's order for one tensor, so that curves compare. Their factors are
+ * rounded to `real` once, as PyTorch rounds a Python number that meets a float
+ * tensor.
  *
  * Bound by memory (adam: four loads, three stores a number), so plain loops
  * serve `cpu`, too: the compiler finds their vectors. */
 #include "plain.h"
 
-/* What an update multiplies by, rounded. */
+/* update_factors, rounded. */
 typedef struct Factors {
-    real scale, decay, momentum; /* g = scale grad + decay p            */
-    real beta1, rest1, beta2, rest2;
-    real shrink, root, eps, rate; /* see the rows                       */
-    bool nesterov, first;
+    real of[FACTOR_COUNT];
 } Factors;
 
 /* One update of one parameter: value, gradient and buffers of u->count
@@ -24,64 +22,47 @@ typedef struct Job {
     Factors f;
 } Job;
 
-/* g += decay p;  m <- momentum m + g;  p -= lr (m, or g + momentum m). The
- * first m is g, so what stood in a new buffer does not matter. */
+/* The first m is g, so what stood in a new buffer does not matter. */
 static void sgd(const Job *j, int64_t from, int64_t to)
 {
     const Factors f = j->f;
+    const real rate = f.of[FACTOR_RATE], momentum = f.of[FACTOR_MOMENTUM];
+    const bool first = f.of[FACTOR_FIRST] != 0;
+    const bool nesterov = f.of[FACTOR_NESTEROV] != 0;
     const real *grad = j->u->grad;
     real *p = j->u->value, *m = j->u->m;
     for (int64_t i = from; i < to; i++) {
-        real g = grad[i] * f.scale;
-        g += f.decay * p[i];
-        m[i] = f.first ? g : m[i] * f.momentum + g;
-        p[i] += f.rate * (f.nesterov ? g + f.momentum * m[i] : m[i]);
+        real g = grad[i] * f.of[FACTOR_SCALE];
+        g += f.of[FACTOR_DECAY] * p[i];
+        m[i] = first ? g : m[i] * momentum + g;
+        p[i] += rate * (nesterov ? g + momentum * m[i] : m[i]);
     }
 }
 
-/* m, v: running means of g and g^2, both too small in the first steps; root
- * and rate make up for it, root = sqrt(1 - beta2^t), rate = -lr/(1 - beta1^t).
- * adam has shrink = 1, adamw decay = 0. */
+/* m, v: running means of g and g^2, both too small in the first steps, which
+ * root and rate make up for. */
 static void adam(const Job *j, int64_t from, int64_t to)
 {
     const Factors f = j->f;
     const real *grad = j->u->grad;
     real *p = j->u->value, *m = j->u->m, *v = j->u->v;
     for (int64_t i = from; i < to; i++) {
-        real g = grad[i] * f.scale;
-        g += f.decay * p[i];
-        m[i] = m[i] * f.beta1 + f.rest1 * g;
-        v[i] = v[i] * f.beta2 + f.rest2 * g * g;
-        real below = (real)sqrt(v[i]) / f.root + f.eps;
-        p[i] = p[i] * f.shrink + f.rate * m[i] / below;
+        real g = grad[i] * f.of[FACTOR_SCALE];
+        g += f.of[FACTOR_DECAY] * p[i];
+        m[i] = m[i] * f.of[FACTOR_BETA1] + f.of[FACTOR_REST1] * g;
+        v[i] = v[i] * f.of[FACTOR_BETA2] + f.of[FACTOR_REST2] * g * g;
+        real below = (real)sqrt(v[i]) / f.of[FACTOR_ROOT] + f.of[FACTOR_EPS];
+        p[i] = p[i] * f.of[FACTOR_SHRINK] + f.of[FACTOR_RATE] * m[i] / below;
     }
 }
 
-/* Once an update, in double; rounded at the last moment. */
+/* Rounded at the last moment. */
 static Factors factors_of(const Update *u)
 {
-    const Optim *o = u->optim;
-    Factors f = {.scale = (real)u->grad_scale,
-                 .decay = (real)u->decay,
-                 .shrink = 1,
-                 .rate = (real)-u->lr,
-                 .first = u->step == 1};
-    if (o->kind == OPTIM_sgd) {
-        f.momentum = (real)optim_hyper(o, "momentum");
-        f.nesterov = optim_hyper(o, "nesterov") != 0;
-        return f;
-    }
-    // the rest is adam and adamw; t counts from 1
-    double beta1 = optim_hyper(o, "beta1"), beta2 = optim_hyper(o, "beta2");
-    double t = (double)u->step;
-    f.beta1 = (real)beta1, f.rest1 = (real)(1 - beta1);
-    f.beta2 = (real)beta2, f.rest2 = (real)(1 - beta2);
-    f.eps = (real)optim_hyper(o, "eps");
-    f.root = (real)sqrt(1 - pow(beta2, t));
-    f.rate = (real)(-u->lr / (1 - pow(beta1, t)));
-    // decoupled: adamw shrinks the parameter, not its gradient's share
-    if (o->kind == OPTIM_adamw)
-        f.shrink = (real)(1 - u->lr * u->decay), f.decay = 0;
+    double exact[FACTOR_COUNT];
+    Factors f;
+    update_factors(u, exact);
+    for (int i = 0; i < FACTOR_COUNT; i++) f.of[i] = (real)exact[i];
     return f;
 }
 

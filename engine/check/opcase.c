@@ -4,6 +4,7 @@
  * floats for every backend, and compare what comes back in double. */
 #include "opcase.h"
 #include "rng.h"
+#include "sample.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -249,6 +250,66 @@ done:
     if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     if (dev.be) opdevice_close(&dev);
     if (ref.be) opdevice_close(&ref);
+    arena_release(&mem);
+}
+
+// -- agreement at some elements ----------------------------------------------
+
+/* Part i of `got` (0 y, 1 + k dx[k]) at `most` elements. False: no memory. */
+static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
+                          const OpValues *got, int i, int most, Arena *mem)
+{
+    int64_t count;
+    const double *g = part(got, i, &count);
+    int n = count < most ? (int)count : most;
+    if (!g) return true;
+    double *have = ARENA_NEW(mem, double, n), *want = ARENA_NEW(mem, double, n);
+    double *sum = ARENA_NEW(mem, double, n), chain = 27;
+    int64_t *at = ARENA_NEW(mem, int64_t, n);
+    if (!have || !want || !sum || !at) return false;
+    Rng r = {.seed = 4, .stream = RNG_TEST, .op = (uint16_t)i};
+    for (int k = 0; k < n; k++) {
+        // a large part is cut into n pieces, with one draw from each
+        int64_t from = count * k / n, to = count * (k + 1) / n;
+        at[k] = from + rng_below(&r, (uint32_t)k, (uint32_t)(to - from));
+        Sample s = sample_at(c, in, i - 1, at[k]);
+        have[k] = g[at[k]], want[k] = s.value, sum[k] = s.scale;
+        chain = fmax(chain, (double)s.terms);
+    }
+    Verdict v = compare_arrays(
+        &(Judge){.bound = BOUND_dot, .scale = sum, .chain = chain}, have, want,
+        n);
+    check->worst = fmax(check->worst, v.margin);
+    if (!v.ok)
+        opcheck_report(check, c,
+                       "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
+                       "(%.3g of the bound)",
+                       check->be->name, part_name[i],
+                       (long long)(v.at < 0 ? -1 : at[v.at]), v.got, v.want,
+                       v.room, v.margin);
+    return true;
+}
+
+void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
+{
+    Arena mem = {0};
+    OpDevice dev = {0};
+    OpValues v, got;
+    bool ok = false;
+    if (!sample_has((Op)c->attr.op)) {
+        opcase_agree(c, check);
+        return;
+    }
+    TRY(opdevice_open_at(check->be, check->device, check->be->threads(0),
+                         &dev));
+    TRY(opcase_values(c, &mem, &v));
+    TRY(oprun(c, &dev, &v, (OpOptions){0}, &mem, &got));
+    for (int i = 0; i <= MAX_IN; i++)
+        TRY(judge_samples(check, c, &v, &got, i, i ? of_dx : of_y, &mem));
+    ok = true;
+done:
+    if (!ok) opcheck_report(check, c, "%s: %s", check->be->name, err_text());
+    if (dev.be) opdevice_close(&dev);
     arena_release(&mem);
 }
 

@@ -29,6 +29,10 @@ typedef struct OpCheck {
     double worst; /* largest share of a bound that agreement used */
 } OpCheck;
 
+/* Agreement for layers that are too large for the plain loops: of conv,
+ * upconv and linear at most so many elements of y and of each gradient are
+ * compared, the same ones each time; of other rows all. */
+void opcase_agree_sampled(const OpCase *c, OpCheck *k, int of_y, int of_dx);
 void opcase_gradient(const OpCase *c, OpCheck *k);
 void opcase_agree(const OpCase *c, OpCheck *k);
 void opcase_bits(const OpCase *c, OpCheck *k);

@@ -11,6 +11,7 @@ enum {
     AGREE_CASES = 56,
     AGREE_FIRST = 1000, // their numbers begin here
     BITS_CASES = 16,    // also adding and in place
+    LARGE_STEP = 5,     // of large cases one in so many
     REDRAWS = 1000,     // refused shapes before a suite gives up
 };
 
@@ -39,8 +40,19 @@ float draw_real(Draw *d, float lo, float hi)
     return rng_range(&r, d->index++, lo, hi);
 }
 
+int draw_edge(Draw *d, int at)
+{
+    return draw_int(d, at - 1, at + 1);
+}
+
+int draw_pick(Draw *d, const int *list, int count)
+{
+    return list[draw_int(d, 0, count - 1)];
+}
+
 Dims draw_ranked(Draw *d, OpCase *c, int rank)
 {
+    if (d->image) return d->image(d, c);
     Dims s = {draw_int(d, 1, 3), 1, 1, 1, draw_int(d, 1, 9)};
     // a few elements more than the lanes of any vector
     if (!d->small && draw_int(d, 0, 3) == 0) s.c = draw_int(d, 10, 40);
@@ -66,7 +78,10 @@ Dims draw_image(Draw *d, OpCase *c)
  * every draw. */
 static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
 {
-    Draw d = {.sample = number, .op = (uint16_t)s->op, .small = small};
+    Draw d = {.sample = number,
+              .op = (uint16_t)s->op,
+              .small = small,
+              .image = s->image};
     for (int i = 0; i < REDRAWS; i++) {
         Tensor y;
         *c = (OpCase){.attr = op_default(s->op),
@@ -96,24 +111,50 @@ const OpSuite *suite_next(int *at)
     return NULL;
 }
 
+bool suite_example(Op op, OpCase *out)
+{
+    const OpSuite *s;
+    for (int at = 0; (s = suite_next(&at));) {
+        if (s->op != op || s->note) continue;
+        for (uint32_t i = 0; i < AGREE_CASES; i++) {
+            if (!draw_case(s, AGREE_FIRST + i, false, out)) return false;
+            // a target of nothing but 0 shows little; evaluation changes less
+            bool loss = op_info[op].flags & LOSS;
+            if (!out->eval && (!loss || out->fill[1].hi > 0)) return true;
+        }
+    }
+    return fail("%s has no suite", op_info[op].name);
+}
+
 // -- one suite ---------------------------------------------------------------
+
+static int gradient_cases(const OpSuite *s)
+{
+    return op_info[s->op].grad && !s->cases ? GRADIENT_CASES : 0;
+}
+
+static int agree_cases(const OpSuite *s)
+{
+    return s->cases ? s->cases : AGREE_CASES;
+}
 
 SuiteSize suite_size(const OpSuite *s)
 {
     SuiteSize n = {0};
     OpCase c;
-    for (uint32_t i = 0; i < GRADIENT_CASES && op_info[s->op].grad; i++)
-        if (draw_case(s, i, true, &c)) n.gradient += c.wrt != 0;
-    for (uint32_t i = 0; i < AGREE_CASES; i++)
-        n.agree += draw_case(s, AGREE_FIRST + i, false, &c);
+    for (int i = 0; i < gradient_cases(s); i++)
+        if (draw_case(s, (uint32_t)i, true, &c)) n.gradient += c.wrt != 0;
+    for (int i = 0; i < agree_cases(s); i++)
+        n.agree += draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c);
     return n;
 }
 
-/* Bits, adding and in place, on ref and on the backend. */
-static void run_exact(const OpCase *c, OpCheck *k)
+/* Bits, adding and in place, on the backend and, unless extents are large, on
+ * ref. */
+static void run_exact(const OpCase *c, bool large, OpCheck *k)
 {
     OpCheck whole = *k;
-    for (int i = 0; i < 2; i++) {
+    for (int i = large; i < 2; i++) {
         k->be = i ? whole.be : &backend_ref;
         k->device = i ? whole.device : 0;
         opcase_bits(c, k);
@@ -125,19 +166,20 @@ static void run_exact(const OpCase *c, OpCheck *k)
 void suite_run(const OpSuite *s, OpCheck *k)
 {
     OpCase c;
-    for (uint32_t i = 0; i < GRADIENT_CASES && op_info[s->op].grad; i++) {
-        if (!draw_case(s, i, true, &c)) {
+    for (int i = 0; i < gradient_cases(s); i++) {
+        if (!draw_case(s, (uint32_t)i, true, &c)) {
             opcheck_report(k, &c, "%s", err_text());
             return;
         }
         if (c.wrt) opcase_gradient(&c, k);
     }
-    for (uint32_t i = 0; i < AGREE_CASES; i++) {
-        if (!draw_case(s, AGREE_FIRST + i, false, &c)) {
+    for (int i = 0; i < agree_cases(s); i++) {
+        if (!draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c)) {
             opcheck_report(k, &c, "%s", err_text());
             return;
         }
-        if (i < BITS_CASES) run_exact(&c, k);
+        if (s->cases ? i % LARGE_STEP == 0 : i < BITS_CASES)
+            run_exact(&c, s->cases > 0, k);
         // every third case wants one gradient less, in turn
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);

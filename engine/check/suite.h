@@ -31,6 +31,7 @@ typedef struct Draw {
     uint32_t sample, index;
     uint16_t op;
     bool small; /* for a gradient check: keep it near 500 operand elements */
+    Dims (*image)(struct Draw *d, OpCase *c); /* see OpSuite             */
 } Draw;
 
 int draw_int(Draw *d, int lo, int hi); /* lo .. hi, both possible */
@@ -42,10 +43,20 @@ float draw_real(Draw *d, float lo, float hi);
 Dims draw_image(Draw *d, OpCase *c);
 /* The same with a given rank. */
 Dims draw_ranked(Draw *d, OpCase *c, int rank);
+/* One below a boundary, on it, or one above. */
+int draw_edge(Draw *d, int at);
+/* One of `count` numbers. */
+int draw_pick(Draw *d, const int *list, int count);
+#define PICK(d, ...)                   \
+    draw_pick(d, (int[]){__VA_ARGS__}, \
+              (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
 
 /* The case arrives with default attributes and the suite's fill, wrt and
  * changes; it must set x (and rank, which draw_image does). */
 typedef void DrawFn(Draw *d, OpCase *c);
+
+/* What draw_image and draw_ranked give instead (sets c->rank >= 1). */
+typedef Dims ImageFn(Draw *d, OpCase *c);
 
 typedef struct OpSuite {
     const char *note; /* what is special about it; NULL: nothing */
@@ -54,14 +65,26 @@ typedef struct OpSuite {
     Fill fill[MAX_IN];
     unsigned wrt, changes; /* see OpCase                       */
     double floor;          /* see Judge                        */
+    ImageFn *image;        /* NULL: any extents                */
+    int cases;             /* 0: as above. Else so many agreements, of which
+                            * every fifth also bits, adding, in place, and no
+                            * gradients: for large extents               */
 } OpSuite;
 
 /* The tables end with a row whose draw is NULL. */
 extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
     suites_norm[], suites_pool[];
 
+/* Extents on and beside the boundaries of kernels: tiles, parts of sums, what
+ * a block has. See suite_edges.c. */
+ImageFn image_walk, image_channels, image_parts, image_global, image_turn;
+
 /* All of them, one after the other: *at starts as 0. NULL after the last. */
 const OpSuite *suite_next(int *at);
+
+/* A drawn case of a row in training mode, for its fill, wrt, changes and floor:
+ * values that the row is meant for (0 and 1 in a target, variances above 0). */
+bool suite_example(Op op, OpCase *out);
 
 /* How many cases: gradients of at least one operand, and agreements. */
 typedef struct SuiteSize {

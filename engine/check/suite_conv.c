@@ -97,11 +97,122 @@ static void draw_linear(Draw *d, OpCase *c)
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
+/* An image of rank 1, a kernel along it and some filters. */
+static void draw_line(Draw *d, OpCase *c, int width, int channels, int filters,
+                      int kernel)
+{
+    c->rank = 1;
+    c->x[0] = (Dims){1, 1, 1, width, channels};
+    c->x[1] = (Dims){filters, 1, 1, kernel, channels};
+    c->attr.conv.pw0 = kernel / 2, c->attr.conv.pw1 = (kernel - 1) / 2;
+    if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, filters};
+}
+
+/* The tiles of cuda/corr.cu: 64 positions by 64 filters, or 128 by 16, chunks
+ * of 16 of the k axis, chains of 512; those of corr_weights.cu: 64 by 64,
+ * chunks of 16 positions, parts of 1024. One kind a case, in turn. */
+static void draw_conv_tiles(Draw *d, OpCase *c)
+{
+    switch (d->sample % 8) {
+    case 0: // the wide tile
+        draw_line(d, c, draw_edge(d, PICK(d, 64, 128)), draw_int(d, 4, 7),
+                  draw_edge(d, 64), 3);
+        break;
+    case 1: // the narrow one
+        draw_line(d, c, draw_edge(d, PICK(d, 128, 256)), draw_edge(d, 16),
+                  draw_edge(d, 16), draw_int(d, 1, 2));
+        break;
+    case 2: // long sums
+        draw_line(d, c, draw_int(d, 3, 40), draw_edge(d, PICK(d, 512, 1024)),
+                  PICK(d, 3, 20), 1);
+        break;
+    case 3: // groups, down to those that have no tile
+        draw_line(d, c, draw_edge(d, 64), 2 * draw_edge(d, 8),
+                  2 * PICK(d, 7, 8, 9, 65), 2);
+        c->x[1].c /= 2, c->attr.conv.groups = 2;
+        break;
+    case 4: // and there a chain of 512
+        draw_line(d, c, draw_int(d, 250, 260), 2 * draw_int(d, 3, 5),
+                  2 * draw_int(d, 1, 3), 240);
+        c->x[1].c /= 2, c->attr.conv.groups = 2;
+        break;
+    case 5: // parts of the positions
+        draw_line(d, c, draw_edge(d, PICK(d, 1024, 2048)), PICK(d, 3, 4, 5),
+                  PICK(d, 5, 8), draw_int(d, 1, 3));
+        break;
+    case 6: // the tile of the weights
+        draw_line(d, c, draw_edge(d, PICK(d, 16, 32)), draw_edge(d, 64),
+                  draw_edge(d, 64), 1);
+        break;
+    default: // the walk over dy that makes the gradient of the bias
+        if (draw_bool(d))
+            draw_line(d, c, 16384 + draw_int(d, -1, 1), 1, draw_int(d, 1, 2),
+                      1);
+        else
+            draw_line(d, c, 2 * 96 + draw_int(d, -1, 1), 2, 516, 1);
+        c->x[2] = (Dims){1, 1, 1, 1, c->x[1].n};
+    }
+}
+
+/* The same with a stride: positions fall into classes, 8 of a launch. */
+static void draw_upconv_tiles(Draw *d, OpCase *c)
+{
+    int kernel = 2, filters;
+    c->attr.upconv.sw = 2;
+    switch (d->sample % 4) {
+    case 0:
+        c->x[0] = (Dims){1, 1, 1, draw_edge(d, 64), draw_edge(d, 16)};
+        filters = draw_edge(d, 64);
+        break;
+    case 1:
+        c->x[0] = (Dims){1, 1, 1, draw_edge(d, 128), draw_edge(d, 64)};
+        filters = draw_edge(d, 16);
+        break;
+    case 2:
+        c->x[0] = (Dims){2, 1, 1, 5, draw_edge(d, 512)};
+        filters = PICK(d, 3, 20);
+        break;
+    default: // 9 classes, of which some meet no tap
+        c->x[0] = (Dims){1, 1, 9, draw_int(d, 6, 9), draw_int(d, 3, 9)};
+        filters = draw_int(d, 3, 9);
+        kernel = draw_int(d, 2, 4);
+        c->attr.upconv.sh = c->attr.upconv.sw = 3;
+    }
+    c->rank = c->x[0].h > 1 ? 2 : 1;
+    c->x[1] = (Dims){c->x[0].c, 1, c->rank > 1 ? kernel : 1, kernel, filters};
+    c->x[2] = (Dims){1, 1, 1, 1, filters};
+}
+
+static void draw_linear_tiles(Draw *d, OpCase *c)
+{
+    bool deep = draw_bool(d);
+    int n = draw_edge(d, deep ? 16 : PICK(d, 64, 128));
+    int in = draw_edge(d, deep ? 512 : 16), out = draw_edge(d, PICK(d, 16, 64));
+    c->x[0] = (Dims){n, 1, 1, 1, in};
+    c->x[1] = (Dims){out, 1, 1, 1, in};
+    c->x[2] = (Dims){1, 1, 1, 1, out};
+}
+
 const OpSuite suites_conv[] = {
     {.op = OP_conv, .draw = draw_conv, .wrt = 7},
     {.note = "depthwise", .op = OP_conv, .draw = draw_depthwise, .wrt = 7},
     {.note = "depthwise", .op = OP_upconv, .draw = draw_depthwise, .wrt = 7},
     {.op = OP_upconv, .draw = draw_upconv, .wrt = 7},
     {.op = OP_linear, .draw = draw_linear, .wrt = 7},
+    {.note = "tiles",
+     .op = OP_conv,
+     .draw = draw_conv_tiles,
+     .wrt = 7,
+     .cases = 24},
+    {.note = "tiles",
+     .op = OP_upconv,
+     .draw = draw_upconv_tiles,
+     .wrt = 7,
+     .cases = 12},
+    {.note = "tiles",
+     .op = OP_linear,
+     .draw = draw_linear_tiles,
+     .wrt = 7,
+     .cases = 9},
     {.draw = NULL},
 };

@@ -22,6 +22,30 @@ static void draw_pair(Draw *d, OpCase *c)
     }
 }
 
+/* How often an operand is repeated: few times, many, in several parts
+ * (cuda/broadcast.cu: 64 and 2048), over channels or not. */
+static void draw_repeats(Draw *d, OpCase *c)
+{
+    int times = draw_edge(d, PICK(d, 64, 2048, 4096));
+    int ch = PICK(d, 1, 3, 31, 32, 33, 65), which = draw_bool(d);
+    c->rank = 1;
+    if (times > 2048 && ch > 33) ch = 33;
+    Dims s = {1, 1, 1, times, ch};
+    c->x[0] = c->x[1] = s;
+    c->x[which].w = 1;
+    switch (draw_int(d, 0, 2)) {
+    case 0: // channels too, where they are many
+        c->x[which].c = 1;
+        break;
+    case 1: // only some of the positions, the rest is kept
+        c->rank = 2;
+        c->x[0].h = c->x[1].h = draw_int(d, 2, 3);
+        break;
+    default:
+        break;
+    }
+}
+
 static void draw_scale(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
@@ -107,5 +131,51 @@ const OpSuite suites_elementwise[] = {
      .fill = {{FILL_RANGE, -5, 5}}},
     {.op = OP_dropout, .draw = draw_dropout, .wrt = 1},
     {.op = OP_spatial_dropout, .draw = draw_dropout, .wrt = 1},
+    {.note = "repeats",
+     .op = OP_add,
+     .draw = draw_repeats,
+     .wrt = 3,
+     .cases = 12},
+    {.note = "repeats",
+     .op = OP_sub,
+     .draw = draw_repeats,
+     .wrt = 3,
+     .cases = 6},
+    {.note = "repeats",
+     .op = OP_mul,
+     .draw = draw_repeats,
+     .wrt = 3,
+     .cases = 12},
+    {.note = "repeats",
+     .op = OP_div,
+     .draw = draw_repeats,
+     .wrt = 3,
+     .fill = {{FILL_NORMAL, 0, 0}, {FILL_GAP, 0.5, 2}},
+     .cases = 9},
+    {.note = "tiles",
+     .op = OP_flatten,
+     .draw = draw_one,
+     .wrt = 1,
+     .image = image_turn,
+     .cases = 12},
+    {.note = "long rows",
+     .op = OP_softmax,
+     .draw = draw_one,
+     .wrt = 1,
+     .fill = {{FILL_RANGE, -5, 5}},
+     .image = image_channels,
+     .cases = 18},
+    {.note = "parts",
+     .op = OP_dropout,
+     .draw = draw_dropout,
+     .wrt = 1,
+     .image = image_parts,
+     .cases = 9},
+    {.note = "parts",
+     .op = OP_spatial_dropout,
+     .draw = draw_dropout,
+     .wrt = 1,
+     .image = image_walk,
+     .cases = 9},
     {.draw = NULL},
 };

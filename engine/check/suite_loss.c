@@ -124,6 +124,12 @@ static void draw_overlap(Draw *d, OpCase *c)
     c->fill[1].hi = s.c - 1;
 }
 
+#define PARTS(row, drawn, count)                                  \
+    {                                                             \
+        .note = "parts", .op = OP_##row, .draw = drawn, .wrt = 1, \
+        .image = image_parts, .cases = count                      \
+    }
+
 const OpSuite suites_loss[] = {
     {.op = OP_bce, .draw = draw_bce, .wrt = 1},
     {.op = OP_dice_loss, .draw = draw_dice, .wrt = 1},
@@ -135,5 +141,19 @@ const OpSuite suites_loss[] = {
     {.op = OP_mse, .draw = draw_regression, .wrt = 1},
     {.op = OP_huber, .draw = draw_regression, .wrt = 1},
     {.op = OP_overlap, .draw = draw_overlap},
+    PARTS(bce, draw_bce, 15),
+    PARTS(dice_loss, draw_dice, 18),
+    PARTS(bce_dice, draw_bce_dice, 18),
+    PARTS(tversky, draw_tversky, 9),
+    PARTS(cross_entropy, draw_cross_entropy, 18),
+    PARTS(focal, draw_focal, 9),
+    PARTS(mae, draw_regression, 6),
+    PARTS(mse, draw_regression, 6),
+    PARTS(huber, draw_regression, 6),
+    {.note = "parts",
+     .op = OP_overlap,
+     .draw = draw_overlap,
+     .image = image_parts,
+     .cases = 18},
     {.draw = NULL},
 };

@@ -5,7 +5,9 @@
 #include "suite.h"
 
 static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
-                  var_fill = {FILL_RANGE, 0.2, 3};
+                  var_fill = {FILL_RANGE, 0.2, 3},
+                  // a mean that is large against the spread, as a scan's is
+    far_fill = {FILL_RANGE, 1000, 1001};
 
 /* With gamma and beta three times in four. */
 static void draw_affine(Draw *d, OpCase *c)
@@ -17,7 +19,7 @@ static void draw_affine(Draw *d, OpCase *c)
 static void draw_batch_norm(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
-    c->x[0].n += 3;
+    if (!d->image) c->x[0].n += 3;
     draw_affine(d, c);
     c->x[3] = c->x[4] = (Dims){1, 1, 1, 1, c->x[0].c};
     c->eval = draw_int(d, 0, 2) == 0;
@@ -29,7 +31,7 @@ static void draw_batch_norm(Draw *d, OpCase *c)
 static void draw_instance_norm(Draw *d, OpCase *c)
 {
     c->x[0] = draw_ranked(d, c, draw_int(d, 1, 3));
-    c->x[0].w += 3;
+    if (!d->image) c->x[0].w += 3;
     draw_affine(d, c);
     c->attr.instance_norm.eps = draw_real(d, 1e-5f, 1e-2f);
 }
@@ -38,8 +40,12 @@ static void draw_group_norm(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
     int groups = draw_int(d, 1, 4);
-    c->x[0].c = groups * draw_int(d, 1, d->small ? 3 : 8);
-    if (c->rank) c->x[0].w += 2;
+    if (d->image) {
+        while (c->x[0].c % groups) groups--;
+    } else {
+        c->x[0].c = groups * draw_int(d, 1, d->small ? 3 : 8);
+        if (c->rank) c->x[0].w += 2;
+    }
     if (positions(c->x[0]) * c->x[0].c / groups < 4) c->x[0].c = 4 * groups;
     draw_affine(d, c);
     c->attr.group_norm.groups = groups;
@@ -49,7 +55,8 @@ static void draw_group_norm(Draw *d, OpCase *c)
 static void draw_layer_norm(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
-    c->x[0].c = draw_int(d, 4, d->small ? 8 : 40);
+    if (!d->image) c->x[0].c = draw_int(d, 4, d->small ? 8 : 40);
+    if (c->x[0].c < 4) c->x[0].c = 4;
     draw_affine(d, c);
     c->attr.layer_norm.eps = draw_real(d, 1e-5f, 1e-2f);
 }
@@ -71,5 +78,40 @@ const OpSuite suites_norm[] = {
      .draw = draw_layer_norm,
      .wrt = 7,
      .fill = {{0}, gamma_fill}},
+    {.note = "parts",
+     .op = OP_batch_norm,
+     .draw = draw_batch_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .image = image_walk,
+     .cases = 15},
+    {.note = "far from 0",
+     .op = OP_batch_norm,
+     .draw = draw_batch_norm,
+     .wrt = 7,
+     .fill = {far_fill, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .image = image_walk,
+     .cases = 6},
+    {.note = "parts",
+     .op = OP_instance_norm,
+     .draw = draw_instance_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill},
+     .image = image_walk,
+     .cases = 9},
+    {.note = "parts",
+     .op = OP_group_norm,
+     .draw = draw_group_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill},
+     .image = image_walk,
+     .cases = 12},
+    {.note = "long rows",
+     .op = OP_layer_norm,
+     .draw = draw_layer_norm,
+     .wrt = 7,
+     .fill = {{0}, gamma_fill},
+     .image = image_channels,
+     .cases = 18},
     {.draw = NULL},
 };

@@ -47,6 +47,31 @@ static void draw_avgpool(Draw *d, OpCase *c)
     c->attr.avgpool.count_all = draw_bool(d);
 }
 
+/* Windows of more taps than a byte counts, or than a chain of additions has
+ * (cuda/pool.cu, cuda/window.cuh). */
+static void draw_long_window(Draw *d, OpCase *c)
+{
+    Window g = {.k = {1, 1, draw_edge(d, PICK(d, 257, 512))}, .s = {1, 1, 1}};
+    c->rank = 1;
+    c->x[0] = (Dims){1, 1, 1, g.k[2] + draw_int(d, 0, 700), PICK(d, 1, 3, 4)};
+    g.s[2] = PICK(d, 1, 5, 300);
+    g.lo[2] = draw_int(d, 0, 90), g.hi[2] = draw_int(d, 0, 90);
+    if (c->attr.op == OP_maxpool)
+        SET_WINDOW(maxpool, g);
+    else
+        SET_WINDOW(avgpool, g);
+}
+
+/* A factor that makes a gradient of more terms than a chain has. */
+static void draw_long_upsample(Draw *d, OpCase *c)
+{
+    c->rank = 1;
+    c->x[0] = (Dims){1, 1, 1, draw_int(d, 1, 4), PICK(d, 1, 3, 4)};
+    c->attr.word[3] = draw_edge(d, PICK(d, 256, 512, 700));
+    if (c->attr.op == OP_upsample_linear)
+        c->attr.upsample_linear.align = draw_bool(d);
+}
+
 static void draw_global(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
@@ -76,5 +101,46 @@ const OpSuite suites_pool[] = {
      .fill = {distinct}},
     {.op = OP_upsample_nearest, .draw = draw_upsample, .wrt = 1},
     {.op = OP_upsample_linear, .draw = draw_upsample, .wrt = 1},
+    {.note = "long",
+     .op = OP_maxpool,
+     .draw = draw_long_window,
+     .wrt = 1,
+     .fill = {distinct},
+     .cases = 10},
+    {.note = "long",
+     .op = OP_avgpool,
+     .draw = draw_long_window,
+     .wrt = 1,
+     .cases = 6},
+    {.note = "parts",
+     .op = OP_global_avgpool,
+     .draw = draw_global,
+     .wrt = 1,
+     .image = image_global,
+     .cases = 16},
+    {.note = "parts",
+     .op = OP_global_maxpool,
+     .draw = draw_global,
+     .wrt = 1,
+     .fill = {distinct},
+     .image = image_global,
+     .cases = 16},
+    {.note = "parts, ties",
+     .op = OP_global_maxpool,
+     .draw = draw_global,
+     .wrt = 1,
+     .fill = {{FILL_CLASS, 0, 2}},
+     .image = image_global,
+     .cases = 16},
+    {.note = "long",
+     .op = OP_upsample_nearest,
+     .draw = draw_long_upsample,
+     .wrt = 1,
+     .cases = 5},
+    {.note = "long",
+     .op = OP_upsample_linear,
+     .draw = draw_long_upsample,
+     .wrt = 1,
+     .cases = 6},
     {.draw = NULL},
 };

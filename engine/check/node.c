@@ -1,0 +1,51 @@
+/* node.c -- see node.h. */
+#include "node.h"
+#include "suite.h"
+#include <string.h>
+
+enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */
+
+bool node_case(const Graph *g, int node, OpCase *out)
+{
+    const Node *n = &g->node[node];
+    OpCase example;
+    CHECK(n->kind == NODE_OP);
+    if (!suite_example((Op)n->attr.op, &example)) return false;
+    *out = (OpCase){.attr = n->attr,
+                    .wrt = example.wrt,
+                    .changes = example.changes,
+                    .floor = example.floor,
+                    .number = (uint32_t)node};
+    memcpy(out->fill, example.fill, sizeof out->fill);
+    for (int i = 0; i < MAX_IN; i++) {
+        if (n->in[i] < 0) {
+            out->wrt &= ~(1u << i);
+            continue;
+        }
+        const Tensor *x = &g->node[n->in[i]].y;
+        out->x[i] = x->dim;
+        if (i == 0) out->rank = x->rank;
+        // equal steps would be a list of all elements; and of millions of
+        // normal numbers no two neighbours are the same
+        if (out->fill[i].kind == FILL_DISTINCT)
+            out->fill[i] = (Fill){FILL_NORMAL, 0, 0};
+    }
+    // class numbers up to those of this network
+    if (op_info[n->attr.op].flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
+        out->fill[1] = (Fill){FILL_CLASS, 0, out->x[0].c - 1};
+    return true;
+}
+
+void node_check(const Graph *g, int node, bool full, OpCheck *k)
+{
+    OpCase c = {.number = (uint32_t)node};
+    if (!node_case(g, node, &c)) {
+        k->failures++;
+        if (k->report) k->report(k->ctx, err_text());
+        return;
+    }
+    if (full)
+        opcase_agree(&c, k);
+    else
+        opcase_agree_sampled(&c, k, OF_RESULT, OF_GRADIENT);
+}

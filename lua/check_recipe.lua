@@ -1,0 +1,97 @@
+-- check_recipe.lua -- the check command of a recipe: does a device compute what
+-- the reference computes, at this network's own extents?
+--
+-- Two parts. Every node alone, batch 1, random operands: forward and backward
+-- on the device against `ref`, of convolutions 2,048 elements of each result
+-- and 256 of each gradient (--full: all). Then training: the first steps of
+-- the preset `check` on both, from the same weights on the same batches. That
+-- preset is another network (smaller), hence another run of this program.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local evaluate = require "seg.evaluate"
+local recipes = require "seg.recipe"
+
+local M = {}
+
+local STEPS = 20
+-- PyTorch in float32 needs as much against float64: docs/numerics.md
+local FIRST_LOSS, LOSSES, GRADIENTS = 1e-5, 1e-3, 1e-6
+
+-- The device that is checked: what `auto` comes to is named.
+local function device_of(v)
+  local name = core.device(v.device)
+  return v.device == "auto" and name or v.device
+end
+
+-- Every node that loss, outputs and metrics need. -> failures
+local function check_nodes(r, device)
+  local list, failures, worst = core.nodes(recipes.roots(r)), 0, 0
+  print(string.format("%s against ref: %d nodes, batch 1", device, #list))
+  for _, n in ipairs(list) do
+    local found = core.check_node(device, n.number, config.line.flags.full or false)
+    failures, worst = failures + found.failures, math.max(worst, found.worst)
+    print(string.format("  %-13s %-22s %-30s %-8.2g %s", n.op, n.name, n.where, found.worst,
+                        found.failures == 0 and "ok" or "FAILED"))
+    if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+  end
+  print(string.format("worst error: %.2g of its bound", worst))
+  return failures
+end
+
+-- Gradients of two sessions: sum (got - want)^2 over sum want^2, all together.
+local function gradient_error(got, want)
+  local errors, total = 0, 0
+  for _, p in ipairs(want:params()) do
+    if p.trained then
+      local a, b = got:get(p.name, "grad"), want:get(p.name, "grad")
+      local e, t = a:distance(b)
+      errors, total = errors + e, total + t
+    end
+  end
+  return errors / math.max(total, 1e-300)
+end
+
+-- Is `got` at most `most`? Prints it; NaN is not. -> failures
+local function judge(what, got, most)
+  local ok = got <= most
+  print(string.format("  %-34s %-9.2g at most %-7.0e %s", what, got, most, ok and "ok" or "FAILED"))
+  return ok and 0 or 1
+end
+
+-- The first steps of training on both devices. -> failures
+local function check_steps(r, device)
+  local d = evaluate.open(r, r.train)
+  local got, want = recipes.session(r, "train", device), recipes.session(r, "train", "ref")
+  local failures, worst = 0, 0
+  print(string.format("%s against ref: %d training steps of the preset check", device, STEPS))
+  for i = 1, STEPS do
+    local feeds = evaluate.feeds(d.loader:next(), d.names, r)
+    local rate = { lr = r.optim.lr, clip = r.optim.clip_norm }
+    local a, b = got:step(feeds, rate), want:step(feeds, rate)
+    local off = math.abs(a - b) / math.max(math.abs(b), 1e-30)
+    if i == 1 then
+      failures = judge("loss of the first step, relative", off, FIRST_LOSS)
+        + judge("gradients of it, mean square", gradient_error(got, want), GRADIENTS)
+    end
+    -- max() would lose a NaN
+    if not (off <= worst) then worst = off end
+  end
+  return failures + judge("losses of all steps, relative", worst, LOSSES)
+end
+
+-- The exit code.
+function M.command(r)
+  local v, flags = config.ensure(), config.line.flags
+  local device = device_of(v)
+  if flags.steps_only then return check_steps(r, device) == 0 and 0 or 1 end
+  local failures = check_nodes(r, device)
+  io.stdout:flush()
+  local line = { arg[0], "check", "--preset", "check", "--device", device, "--out", v.out,
+                 "--steps_only", "--quiet" }
+  if v.phantom ~= "" then table.move({ "--phantom", v.phantom }, 1, 2, #line + 1, line) end
+  local code = core.sys.again(line)
+  return failures == 0 and code or 1
+end
+
+return M
