@@ -116,7 +116,7 @@ all: $(PROGRAM)               ## the program (the default)
 
 lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
 
-test: $(PROGRAM) $(BUILD)/tests/run lib checked  ## every test
+test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated)  ## every test
 	$(RUN_TESTS) tests/all
 
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
@@ -157,7 +157,7 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
-soak: $(PROGRAM) $(BUILD)/tests/run lib checked  ## the long tests (hours)
+soak: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated)  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) fuzz RUNS=1000000
 
@@ -176,6 +176,12 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	install -m 644 lua/segengine.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))
+	$(if $(DEST)$(filter /usr /usr/local,$(prefix)),,@printf '%s\n' \
+	  'The system does not look into $(prefix) by itself. For the program:' \
+	  '  export PATH=$(prefix)/bin:$$PATH' \
+	  'and to compile against the library:' \
+	  '  export PKG_CONFIG_PATH=$(libdir)/pkgconfig' \
+	  '  cc ... $$(pkg-config --cflags --libs segengine) -Wl,-rpath,$(libdir)')
 
 uninstall:                    ## remove what install put in place
 	rm -f $(DEST)$(prefix)/bin/segengine \
@@ -322,6 +328,8 @@ CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
 $(BUILD)/%.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
+
+include tests/emu/build.mk
 
 FORCE:
 .PHONY: all lib test bench demo data layers lint fmt asan checked sanitized checked \

@@ -1,0 +1,321 @@
+/* broadcast.cu -- add, sub, mul, div of operands with equal extents or 1.
+ *
+ * Forward: a thread an element of the result; an operand that is repeated
+ * along an axis has stride 0 there. Equal extents need no places and go flat.
+ * Bound by bandwidth: 12 bytes an element.
+ *
+ * Backward sums dy (times a slope) over the axes along which the operand was
+ * repeated. Three ways: nothing repeated, an element each; few repeats
+ * (FEW), a thread each that loops; many, blocks of 32 x 8 threads that take
+ * a part of the repeats for 32 neighbours, and a second kernel that adds the
+ * parts in their order. When channels are kept the 32 are channels, else
+ * they are repeats: either way neighbours read neighbours. */
+#include "parts.cuh"
+
+namespace {
+
+enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
+
+// -- the four rows -----------------------------------------------------------
+// value(a, b); part0, part1 of the gradients; reads: they look at a and b.
+
+struct Add {
+    static constexpr bool reads = false;
+    static __device__ float value(float a, float b)
+    {
+        return a + b;
+    }
+    static __device__ float part(int, float dy, float, float)
+    {
+        return dy;
+    }
+};
+
+struct Sub {
+    static constexpr bool reads = false;
+    static __device__ float value(float a, float b)
+    {
+        return a - b;
+    }
+    static __device__ float part(int operand, float dy, float, float)
+    {
+        return operand ? -dy : dy;
+    }
+};
+
+struct Mul {
+    static constexpr bool reads = true;
+    static __device__ float value(float a, float b)
+    {
+        return a * b;
+    }
+    static __device__ float part(int operand, float dy, float a, float b)
+    {
+        return dy * (operand ? a : b);
+    }
+};
+
+struct Div {
+    static constexpr bool reads = true;
+    static __device__ float value(float a, float b)
+    {
+        return a / b;
+    }
+    static __device__ float part(int operand, float dy, float a, float b)
+    {
+        return operand ? -dy * a / b / b : dy / b;
+    }
+};
+
+// -- operands seen as the result ---------------------------------------------
+
+/* Elements between neighbours along each axis; 0 where it is repeated. */
+struct View {
+    const float *data;
+    int64_t n, d, h, w, c;
+};
+
+View view_of(const Tensor *t)
+{
+    View v = {};
+    if (!t) return v;
+    Dims s = t->dim;
+    v.data = values(t);
+    int64_t step = 1;
+    v.c = s.c > 1 ? step : 0, step *= s.c;
+    v.w = s.w > 1 ? step : 0, step *= s.w;
+    v.h = s.h > 1 ? step : 0, step *= s.h;
+    v.d = s.d > 1 ? step : 0, step *= s.d;
+    v.n = s.n > 1 ? step : 0;
+    return v;
+}
+
+__device__ __forceinline__ int64_t offset(const View &v, Place p, int c)
+{
+    return p.n * v.n + p.d * v.d + p.h * v.h + p.w * v.w + c * v.c;
+}
+
+struct Pair {
+    View a, b;
+    const float *dy;
+    Grid grid; // of the result
+    Divisor channels;
+    int64_t count;
+    bool flat; // all extents equal
+};
+
+Pair pair_of(const Call *c)
+{
+    Dims s = c->y->dim;
+    Pair p = {view_of(c->x[0]), view_of(c->x[1]), NULL, grid_of(s),
+              divisor(s.c),     numel(s),         false};
+    p.flat = dims_equal(c->x[0]->dim, s) && dims_equal(c->x[1]->dim, s);
+    return p;
+}
+
+// -- forward -----------------------------------------------------------------
+
+/* Neighbouring threads make neighbouring elements; an operand that is repeated
+ * comes from the caches. */
+template <class F> __global__ void value_kernel(const Pair p, float *y)
+{
+    EACH(i, p.count)
+    {
+        if (p.flat) {
+            y[i] = F::value(p.a.data[i], p.b.data[i]);
+            continue;
+        }
+        int64_t row = i / p.channels.by;
+        int c = (int)(i - row * p.channels.by);
+        Place q = place(p.grid, (uint32_t)row);
+        y[i] =
+            F::value(p.a.data[offset(p.a, q, c)], p.b.data[offset(p.b, q, c)]);
+    }
+}
+
+template <class F> bool forward(const Call *c)
+{
+    Pair p = pair_of(c);
+    if (!countable(c, rows(c->y->dim))) return false;
+    LAUNCH((value_kernel<F>), blocks_for(p.count), BLOCK, 0, gpu_stream(c->dev),
+           p, values(c->y));
+    return gpu_launched("broadcast");
+}
+
+// -- backward ----------------------------------------------------------------
+
+/* The gradient of an operand: its own extents, and those along which it was
+ * repeated (1 where it was not). own * again = the extents of dy. */
+struct Repeat {
+    Grid own, again;
+    Divisor own_c, again_c;
+    int64_t count;   // of the gradient
+    int64_t repeats; // dy elements of each
+    int64_t part;    // repeats of a part
+    View dy;         // dy has all extents
+    int operand;
+};
+
+/* The part that dy's element (own place and channel, repeat r) adds. */
+template <class F>
+__device__ __forceinline__ float part_at(const Pair &p, const Repeat &r,
+                                         Place own, int c, int64_t k)
+{
+    int64_t row = k / r.again_c.by;
+    int rc = (int)(k - row * r.again_c.by);
+    Place q = place(r.again, (uint32_t)row);
+    // along each axis one of the two is 0
+    q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
+    float dy = p.dy[offset(r.dy, q, c)];
+    if (!F::reads) return F::part(r.operand, dy, 0, 0);
+    return F::part(r.operand, dy, p.a.data[offset(p.a, q, c)],
+                   p.b.data[offset(p.b, q, c)]);
+}
+
+/* A thread an element of the gradient: FEW terms are no chain worth cutting. */
+template <class F>
+__global__ void few_kernel(const Pair p, const Repeat r, float *dx, bool fresh)
+{
+    EACH(i, r.count)
+    {
+        int64_t row = i / r.own_c.by;
+        int c = (int)(i - row * r.own_c.by);
+        Place own = place(r.own, (uint32_t)row);
+        float sum = 0;
+        for (int64_t k = 0; k < r.repeats; k++)
+            sum += part_at<F>(p, r, own, c, k);
+        put(&dx[i], sum, fresh);
+    }
+}
+
+/* parts[part][element]. Block (32, 8): x over channels and y over repeats,
+ * or, of one channel, all 256 over repeats. */
+template <class F, bool CHANNELS>
+__global__ void many_kernel(const Pair p, const Repeat r, int tiles,
+                            double *parts)
+{
+    SMEM(double, lane, [8][33]);
+    const int64_t row = blockIdx.x / tiles;
+    const int c = CHANNELS ? (int)(blockIdx.x % tiles * 32 + threadIdx.x) : 0;
+    const int first =
+        CHANNELS ? (int)threadIdx.y : (int)(threadIdx.y * 32 + threadIdx.x);
+    const int step = CHANNELS ? 8 : 256;
+    const Place own = place(r.own, (uint32_t)row);
+    const int64_t from = blockIdx.y * r.part;
+    const int64_t to = from + r.part < r.repeats ? from + r.part : r.repeats;
+    double sum = 0;
+    if (c < (int)r.own_c.by) {
+        for (int64_t k = from + first; k < to;) {
+            float run = 0;
+            for (int n = 0; n < RUN && k < to; n++, k += step)
+                run += part_at<F>(p, r, own, c, k);
+            sum += (double)run;
+        }
+    }
+    lane[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || c >= (int)r.own_c.by) return;
+    if (!CHANNELS && threadIdx.x) return;
+    double all = 0;
+    for (int y = 0; y < 8; y++)
+        for (int x = 0; x < (CHANNELS ? 1 : 32); x++)
+            all += lane[y][CHANNELS ? threadIdx.x : x];
+    parts[blockIdx.y * r.count + row * r.own_c.by + c] = all;
+}
+
+/* How often an extent is repeated along its axis. */
+int32_t again(int32_t own, int32_t all)
+{
+    return own == all ? 1 : all;
+}
+
+/* Parts depend on extents alone, so the sum has one order on every GPU. */
+Repeat repeat_of(const Call *c, int operand)
+{
+    Dims own = c->x[operand]->dim, all = c->y->dim;
+    Dims more = {again(own.n, all.n), again(own.d, all.d), again(own.h, all.h),
+                 again(own.w, all.w), again(own.c, all.c)};
+    Repeat r = {};
+    r.own = grid_of(own), r.own_c = divisor(own.c);
+    r.again = grid_of(more), r.again_c = divisor(more.c);
+    r.count = numel(own), r.repeats = numel(more);
+    r.operand = operand;
+    int64_t parts = most(1, least(PARTS, r.repeats / PART_ITEMS));
+    r.part = ceil_div(r.repeats, parts);
+    return r;
+}
+
+/* 0 when the parts are not needed. */
+size_t parts_bytes(const Call *c, int operand)
+{
+    Repeat r = repeat_of(c, operand);
+    if (!c->dx[operand] || r.repeats <= FEW) return 0;
+    return (size_t)(ceil_div(r.repeats, r.part) * r.count) * sizeof(double);
+}
+
+Space space_of(const Call *c)
+{
+    int64_t a = (int64_t)parts_bytes(c, 0), b = (int64_t)parts_bytes(c, 1);
+    Space s = {};
+    s.bwd = (size_t)most(a, b);
+    return s;
+}
+
+template <class F> bool gradient(const Call *c, const Pair &p, int operand)
+{
+    Repeat r = repeat_of(c, operand);
+    float *dx = values(c->dx[operand]);
+    bool fresh = is_fresh(c, operand);
+    cudaStream_t stream = gpu_stream(c->dev);
+    Tensor dy = *c->dy;
+    r.dy = view_of(&dy);
+    if (r.repeats <= FEW) {
+        LAUNCH((few_kernel<F>), blocks_for(r.count), BLOCK, 0, stream, p, r, dx,
+               fresh);
+        return gpu_launched("broadcast, backward");
+    }
+    double *parts = (double *)c->scratch;
+    int count = (int)ceil_div(r.repeats, r.part);
+    int tiles = (int)ceil_div(r.own_c.by, 32);
+    dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
+    if (r.again_c.by == 1)
+        LAUNCH((many_kernel<F, true>), grid, dim3(32, 8), 0, stream, p, r,
+               tiles, parts);
+    else
+        LAUNCH((many_kernel<F, false>), grid, dim3(32, 8), 0, stream, p, r,
+               tiles, parts);
+    if (!gpu_launched("broadcast, parts")) return false;
+    return add_parts(c, parts, count, r.count, dx, fresh);
+}
+
+/* One after the other: the two share the scratch. */
+template <class F> bool backward(const Call *c)
+{
+    Pair p = pair_of(c);
+    p.dy = values(c->dy);
+    for (int i = 0; i < 2; i++)
+        if (c->dx[i] && !gradient<F>(c, p, i)) return false;
+    return true;
+}
+
+} // namespace
+
+#define ROW(name, F)                         \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return space_of(c);                  \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return forward<F>(c);                \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return backward<F>(c);               \
+    }
+extern "C" {
+ROW(add, Add)
+ROW(sub, Sub)
+ROW(mul, Mul)
+ROW(div, Div)
+}

@@ -1,0 +1,153 @@
+/* conv.cu -- conv, upconv and linear as correlations; see corr.cuh.
+ *
+ *     conv    y = gather(x), dx = spread(dy), dw = weights(x, dy)
+ *     upconv  y = spread(x), dx = gather(dy), dw = weights(dy, x)
+ *     linear  conv with a window of one */
+#include "corr.cuh"
+#include "team.cuh"
+#include "walk.cuh"
+
+namespace {
+
+/* upconv is conv with its two sides exchanged. */
+bool is_up(const Call *c)
+{
+    return c->attr->op == OP_upconv;
+}
+
+/* The image is the wide side: conv's operand, upconv's result. */
+Corr corr_of_call(const Call *c)
+{
+    Window g = op_window(c->attr, c->x[1]);
+    return is_up(c) ? corr_of(c, g, c->y->dim, c->x[0]->dim)
+                    : corr_of(c, g, c->x[0]->dim, c->y->dim);
+}
+
+/* db[c] = the sum of dy over rows, by the walk of walk.cuh: parts, then a
+ * block for each channel that adds them up. */
+struct Bias {
+    const float *dy;
+    float *db;
+    double *parts;
+    Walk walk;
+    bool fresh;
+};
+
+/* A part of the rows: RUN of them in float, then on in double. A block writes
+ * one number a channel. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t step = (int64_t)p.walk.deep * p.walk.channels;
+    const float *at = p.dy + s.from * p.walk.channels + s.c;
+    double sum[1][V] = {};
+    for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.walk.deep) {
+        float run[V] = {};
+#pragma unroll
+        for (int i = 0; i < RUN; i++, at += step) {
+            // no break: the loads of a run are under way together
+            if (row + i * (int64_t)p.walk.deep >= s.to) continue;
+            const Pack<V> y = load<V>(at);
+            for (int v = 0; v < V; v++) run[v] += y.v[v];
+        }
+        for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
+    }
+    spot_fold<1, V>(p.walk, s, sum, p.parts);
+}
+
+/* A block a channel; the order of the parts is that of the threads. */
+__global__ void __launch_bounds__(BLOCK) bias_total_kernel(const Bias p)
+{
+    const int c = (int)blockIdx.x;
+    double sum[1] = {};
+    for (uint32_t i = threadIdx.x; i < p.walk.parts.by; i += blockDim.x)
+        sum[0] += p.parts[(int64_t)i * p.walk.channels + c];
+    team_sums(sum, (int)blockDim.x);
+    if (threadIdx.x == 0) put(&p.db[c], (float)sum[0], p.fresh);
+}
+
+/* All rows are one set: a bias is shared by the samples. */
+Walk bias_walk(const Call *c)
+{
+    Dims s = c->y->dim;
+    return walk_of(1, rows(s), s.c, pack_of(s.c));
+}
+
+/* Queue db (+)= the sum of dy. */
+bool bias_gradient(const Call *c)
+{
+    Bias p = {values(c->dy), values(c->dx[2]), (double *)c->scratch,
+              bias_walk(c), is_fresh(c, 2)};
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (pack_of(c->y->dim.c) == 4)
+        LAUNCH(bias_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH(bias_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    if (!gpu_launched("bias, parts")) return false;
+    LAUNCH(bias_total_kernel, (unsigned)c->y->dim.c,
+           sum_threads(p.walk.parts.by), 0, stream, p);
+    return gpu_launched("bias");
+}
+
+/* Backward: parts of dw, and parts of db. */
+Space conv_space(const Call *c)
+{
+    Corr r = corr_of_call(c);
+    Space s = {};
+    // one after the other in the same bytes
+    if (c->dx[1]) s.bwd = corr_weights_bytes(&r);
+    if (c->dx[2])
+        s.bwd = (size_t)most((int64_t)s.bwd,
+                             (int64_t)walk_bytes(bias_walk(c), 1, 1));
+    return s;
+}
+
+bool conv_fwd(const Call *c)
+{
+    Corr r = corr_of_call(c);
+    const float *x = values(c->x[0]), *w = values(c->x[1]);
+    const float *b = values(c->x[2]);
+    return is_up(c) ? corr_spread(&r, x, w, b, values(c->y), true)
+                    : corr_gather(&r, x, w, b, values(c->y), true);
+}
+
+/* Each gradient that is wanted, in the order of the operands; the stream keeps
+ * dw's use of the scratch apart from db's. */
+bool conv_bwd(const Call *c)
+{
+    Corr r = corr_of_call(c);
+    const float *x = values(c->x[0]), *w = values(c->x[1]);
+    const float *dy = values(c->dy);
+    float *dx = values(c->dx[0]), *dw = values(c->dx[1]);
+    bool up = is_up(c);
+    if (dx && !(up ? corr_gather(&r, dy, w, NULL, dx, is_fresh(c, 0))
+                   : corr_spread(&r, dy, w, NULL, dx, is_fresh(c, 0))))
+        return false;
+    if (dw && !corr_weights(&r, up ? dy : x, up ? x : dy, dw, is_fresh(c, 1),
+                            c->scratch))
+        return false;
+    return !c->dx[2] || bias_gradient(c);
+}
+
+} // namespace
+
+// three rows, one code: the attributes tell them apart
+#define ROW(name)                            \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return conv_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return conv_fwd(c);                  \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return conv_bwd(c);                  \
+    }
+extern "C" {
+ROW(conv)
+ROW(upconv)
+ROW(linear)
+}

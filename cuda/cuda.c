@@ -1,0 +1,36 @@
+/* cuda.c -- the backend `cuda`: the table of kernels and of the device.
+ *
+ * The kernels come from the rows of ops.def as those of cpu/cpu.c do; a row
+ * without its launchers does not link. */
+#define KERNEL_gpu(f) f /* the space of rows whose sums go by parts here */
+#include "cuda.h"
+#include "backend.h"
+
+#define OP(name, ...)                         \
+    Space cuda_##name##_space(const Call *c); \
+    bool cuda_##name##_fwd(const Call *c);    \
+    bool cuda_##name##_bwd(const Call *c);
+#include "ops.def"
+
+extern const Backend backend_cuda;
+const Backend backend_cuda = {
+    .name = "cuda",
+    .real = F32,
+    .describe = gpu_describe,
+    .open = gpu_open,
+    .close = gpu_close,
+    .threads = gpu_threads,
+    .alloc = gpu_alloc,
+    .release = gpu_release,
+    .upload = gpu_upload,
+    .download = gpu_download,
+    .sync = gpu_sync,
+    .begin = gpu_begin,
+    .update = cuda_update,
+    .sum_squares = cuda_sum_squares,
+#define OP(name, in, shape, grad, keep, sp, ...)        \
+    .fwd[OP_##name] = cuda_##name##_fwd,                \
+    .bwd[OP_##name] = KERNEL_##grad(cuda_##name##_bwd), \
+    .space[OP_##name] = KERNEL_##sp(cuda_##name##_space),
+#include "ops.def"
+};

@@ -1,0 +1,39 @@
+/* cuda.h -- the device behind the `cuda` backend, as its files see it.
+ *
+ * Calls are queued on one stream in the order they come; what they queue has
+ * run when a copy to the host or a sync returns. A launcher returns false
+ * with the reason when its kernel could not be started; a fault while it runs
+ * is reported by the next call that waits. */
+#ifndef SEG_CUDA_H
+#define SEG_CUDA_H
+#include "op.h"
+#include "optim.h"
+
+/* The stream of a device (Call.dev) that kernels are queued on. */
+struct CUstream_st *gpu_stream(void *dev);
+/* On the device: what changes between two runs of a plan (see op.h). */
+const Step *gpu_step(void *dev);
+/* Memory of the device itself, for what has no Call, of at least `bytes`;
+ * lives until the next call. NULL with the reason. */
+void *gpu_scratch(void *dev, size_t bytes);
+/* Did the last launch start? `kernel` goes into the reason. */
+bool gpu_launched(const char *kernel);
+
+/* The functions of backend.h that device.cu has. */
+bool gpu_open(int device, int threads, void **dev);
+void gpu_close(void *dev);
+int gpu_threads(int wanted);
+bool gpu_alloc(void *dev, size_t bytes, void **out);
+void gpu_release(void *dev, void *p);
+bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
+bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
+bool gpu_sync(void *dev);
+bool gpu_begin(void *dev, const Step *step);
+
+/* ... and optim.cu. */
+bool cuda_update(void *dev, const Update *u);
+bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
+
+/* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */
+bool gpu_describe(int device, char text[]); /* BACKEND_TEXT bytes */
+#endif

@@ -1,0 +1,279 @@
+/* device.cu -- one GPU: found, opened, its memory, copies and faults.
+ *
+ * A fault of the driver is told in three parts: what was wanted, what CUDA
+ * said, and what to do about it. After an asynchronous fault (a kernel that
+ * read where it must not) CUDA refuses all further work of the process, so
+ * every call here then fails with the first reason.
+ *
+ * The least capability is 8.0: the kernels of lower precision use
+ * instructions that older GPUs lack, and the program carries no code for
+ * them. */
+#include "gpu.h"
+extern "C" {
+#include "backend.h"
+#include "cuda.h"
+}
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAST_MAJOR = 8 };
+
+struct Gpu {
+    int number;
+    cudaStream_t stream;  // all kernels and copies, in the order of the calls
+    Step *step;           // on the device: see gpu_begin
+    void *scratch;        // grows on demand, lives as long as the device
+    size_t scratch_bytes; // of it
+};
+
+// -- faults ------------------------------------------------------------------
+
+/* What to do about an error. */
+static const char *advice(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorMemoryAllocation:
+        return "use a smaller batch or smaller images, or close other "
+               "programs on this GPU (nvidia-smi lists them)";
+    case cudaErrorDevicesUnavailable:
+        return "another program holds this GPU for itself (nvidia-smi lists "
+               "them); wait, choose another with --device cuda:N, or use "
+               "--device cpu";
+    case cudaErrorNoKernelImageForDevice:
+        return "this program has no code for this GPU; build it with "
+               "GPUS=NN, NN its compute capability without the dot";
+    case cudaErrorECCUncorrectable:
+        return "the GPU's memory is damaged: have it checked";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorLaunchFailure:
+        return "a kernel failed while it ran: run `segengine check --device "
+               "cuda` and report what it says";
+    case cudaErrorLaunchTimeout:
+        return "a kernel took longer than the limit of a GPU that also drives "
+               "a screen; use another GPU or --device cpu";
+    default:
+        return "try again; if it stays, see what `nvidia-smi` and `dmesg` say "
+               "of this GPU, or use --device cpu";
+    }
+}
+
+/* True when `e` is no error, else the reason. */
+static bool good(cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess) return true;
+    // an error of a launch stays until it is read
+    (void)cudaGetLastError();
+    return fail_device("GPU: %s: %s (%s); %s", what, cudaGetErrorString(e),
+                       cudaGetErrorName(e), advice(e));
+}
+
+// a launch returns nothing: what was wrong with it is the last error
+bool gpu_launched(const char *kernel)
+{
+    return good(cudaGetLastError(), kernel);
+}
+
+// -- finding one -------------------------------------------------------------
+
+/* "13.0" of CUDA's 13000. */
+static const char *version_text(int version, char text[16])
+{
+    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+    return text;
+}
+
+/* How many GPUs there are; false with the reason when CUDA cannot say, which
+ * is how a machine without a driver answers. */
+static bool count_devices(int *count)
+{
+    int driver = 0, runtime = 0;
+    char have[16], need[16];
+    cudaError_t e = cudaGetDeviceCount(count);
+    (void)cudaGetLastError();
+    if (e == cudaSuccess && *count > 0) return true;
+    if (e == cudaSuccess || e == cudaErrorNoDevice)
+        return fail_device("no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES "
+                           "hides some; a container needs --gpus all or "
+                           "--nv): use --device cpu");
+    // CUDA calls a missing driver insufficient; its version then is 0
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (!driver)
+        return fail_device("no NVIDIA driver (a container needs --gpus all or "
+                           "--nv): install it, or use --device cpu");
+    if (e == cudaErrorInsufficientDriver)
+        return fail_device("the NVIDIA driver serves CUDA %s, this program "
+                           "wants %s: update the driver, or build with the "
+                           "CUDA Toolkit %s",
+                           version_text(driver, have),
+                           version_text(runtime, need), have);
+    return good(e, "looking for devices");
+}
+
+/* Device `number` exists and is new enough. */
+static bool suitable(int number, cudaDeviceProp *p)
+{
+    int count;
+    if (!count_devices(&count)) return false;
+    if (number >= count && count == 1)
+        return fail_device("there is no cuda:%d: this machine shows one GPU, "
+                           "cuda:0",
+                           number);
+    if (number >= count)
+        return fail_device("there is no cuda:%d: this machine shows %d GPUs, "
+                           "cuda:0 to cuda:%d",
+                           number, count, count - 1);
+    if (!good(cudaGetDeviceProperties(p, number), "asking what it is"))
+        return false;
+    if (p->major < LEAST_MAJOR)
+        return fail_device("GPU cuda:%d (%s) has compute capability %d.%d, the "
+                           "kernels need %d.0 or more (RTX 30, A100 and "
+                           "later): use --device cpu",
+                           number, p->name, p->major, p->minor, LEAST_MAJOR);
+    return true;
+}
+
+bool gpu_describe(int device, char text[BACKEND_TEXT])
+{
+    cudaDeviceProp p;
+    int driver = 0;
+    char have[16];
+    if (!suitable(device, &p)) return false;
+    (void)cudaDriverGetVersion(&driver);
+    snprintf(text, BACKEND_TEXT,
+             "%s, %.1f GiB, compute capability %d.%d, driver %s", p.name,
+             (double)p.totalGlobalMem / (1 << 30), p.major, p.minor,
+             version_text(driver, have));
+    return true;
+}
+
+// -- open and close ----------------------------------------------------------
+
+// host threads: a call only queues work
+int gpu_threads(int wanted)
+{
+    (void)wanted;
+    return 1;
+}
+
+bool gpu_open(int device, int threads, void **dev)
+{
+    cudaDeviceProp p;
+    bool ok = false;
+    (void)threads;
+    Gpu *g = (Gpu *)mem_alloc(sizeof *g);
+    if (!g) return false;
+    g->number = device;
+    TRY(suitable(device, &p));
+    TRY(good(cudaSetDevice(device), "opening"));
+    TRY(good(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
+             "opening a stream"));
+    TRY(good(cudaMalloc((void **)&g->step, sizeof *g->step), "opening"));
+    ok = true;
+done:
+    if (ok)
+        *dev = g;
+    else
+        gpu_close(g);
+    return ok;
+}
+
+// also of one that gpu_open could not finish. What fails here has failed
+// before and been said then; on a context that a fault has ruined all of it
+// does
+void gpu_close(void *dev)
+{
+    Gpu *g = (Gpu *)dev;
+    if (!g) return;
+    if (g->scratch) (void)cudaFree(g->scratch);
+    if (g->step) (void)cudaFree(g->step);
+    if (g->stream) (void)cudaStreamDestroy(g->stream);
+    (void)cudaGetLastError();
+    mem_free(g);
+}
+
+cudaStream_t gpu_stream(void *dev)
+{
+    return ((Gpu *)dev)->stream;
+}
+
+const Step *gpu_step(void *dev)
+{
+    return ((Gpu *)dev)->step;
+}
+
+// -- memory ------------------------------------------------------------------
+
+// zeroed on the stream: what is queued after it finds zeros. Of 0 bytes CUDA
+// gives NULL, which callers take for a failure
+bool gpu_alloc(void *dev, size_t bytes, void **out)
+{
+    Gpu *g = (Gpu *)dev;
+    size_t room = 0, all = 0;
+    cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&room, &all);
+        return fail_device("GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
+                           room, all, advice(e));
+    }
+    if (!good(e, "memory")) return false;
+    e = cudaMemsetAsync(*out, 0, bytes ? bytes : 1, g->stream);
+    if (e == cudaSuccess) return true;
+    (void)cudaFree(*out);
+    *out = NULL;
+    return good(e, "clearing memory");
+}
+
+// waits for what is queued, so a kernel that still uses p is safe
+void gpu_release(void *dev, void *p)
+{
+    (void)dev;
+    if (p) (void)cudaFree(p);
+}
+
+void *gpu_scratch(void *dev, size_t bytes)
+{
+    Gpu *g = (Gpu *)dev;
+    if (bytes <= g->scratch_bytes) return g->scratch;
+    if (g->scratch) (void)cudaFree(g->scratch);
+    g->scratch = NULL, g->scratch_bytes = 0;
+    if (!gpu_alloc(dev, bytes, &g->scratch)) return NULL;
+    g->scratch_bytes = bytes;
+    return g->scratch;
+}
+
+// -- copies and waiting ------------------------------------------------------
+
+bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
+{
+    Gpu *g = (Gpu *)dev;
+    return good(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice,
+                                g->stream),
+                "copying to it") &&
+           gpu_sync(dev); // the host's bytes may change then
+}
+
+bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
+{
+    Gpu *g = (Gpu *)dev;
+    return good(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost,
+                                g->stream),
+                "copying from it") &&
+           gpu_sync(dev);
+}
+
+// where an asynchronous fault is met: which kernel it was CUDA does not say
+bool gpu_sync(void *dev)
+{
+    return good(cudaStreamSynchronize(((Gpu *)dev)->stream), "running");
+}
+
+// kernels read seed and count from the device, not from their arguments: a
+// recorded run then draws anew each time it is played
+bool gpu_begin(void *dev, const Step *step)
+{
+    return gpu_upload(dev, ((Gpu *)dev)->step, step, sizeof *step);
+}

@@ -1,0 +1,171 @@
+/* dropout.cu -- elements, or whole channels of a sample, zeroed at random.
+ *
+ * Draws and counters are those of cpu/ref/dropout.c: of a sample, element or
+ * channel number `index` gets word index % 4 of block index / 4, and is kept
+ * when the word, in [0, 1), is at least p. Nothing is stored; the backward run
+ * draws again. Seed and step count are read from device memory, so that a
+ * captured run draws anew each time it is played.
+ *
+ * Elements: a thread draws one block for 4 neighbours of a sample's memory;
+ * threads of a block are a rectangle of such fours by samples, so that there
+ * is nothing to divide. Channels: by the walk of walk.cuh, one draw for all
+ * rows that a thread has. `to` may be the memory of `from`.
+ *
+ * Elements: 8 bytes an element, and 10 rounds of two wide products for four of
+ * them, which take about as long on a GPU of today. Channels: by memory. */
+#include "rng.h"
+#include "walk.cuh"
+
+namespace {
+
+enum { DRAWS = 4, BATCH = 4 }; // of a block of draws; rows under way
+
+struct Drop {
+    const float *from;
+    float *to;
+    const Step *step; // on the device
+    float p, factor;
+    int node, samples;
+    int64_t size, fours; // elements of a sample; blocks of draws
+    bool all, fresh;     // all: evaluation, nothing is dropped
+};
+
+/* What the four draws of a block multiply by. */
+__device__ __forceinline__ void draw(const Drop &p, uint32_t sample,
+                                     uint32_t block, float (&factor)[DRAWS])
+{
+    Rng r;
+    uint32_t word[DRAWS];
+    r.seed = p.step->seed, r.stream = RNG_DROPOUT, r.op = (uint16_t)p.node;
+    r.epoch = (uint32_t)p.step->count, r.sample = sample;
+    rng_block(&r, block, word);
+    for (int i = 0; i < DRAWS; i++)
+        factor[i] = p.all ? 1 : rng_unit(word[i]) >= p.p ? p.factor : 0;
+}
+
+/* What is dropped is gone, even when it is not finite. */
+__device__ __forceinline__ float scaled(float x, float factor)
+{
+    return factor == 0 ? 0 : x * factor;
+}
+
+/* VEC: samples begin at multiples of 4 elements. */
+template <bool VEC>
+__global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
+{
+    for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+         n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
+        EACH(i, p.fours)
+        {
+            const int64_t left = p.size - i * DRAWS;
+            const int64_t at = n * p.size + i * DRAWS;
+            float factor[DRAWS];
+            draw(p, (uint32_t)n, (uint32_t)i, factor);
+            if (VEC) {
+                Pack<4> x = load<4>(p.from + at);
+                for (int k = 0; k < DRAWS; k++)
+                    x.v[k] = scaled(x.v[k], factor[k]);
+                put_pack<4>(p.to + at, x, p.fresh);
+            } else {
+                for (int k = 0; k < DRAWS; k++)
+                    if (k < left)
+                        put(&p.to[at + k], scaled(p.from[at + k], factor[k]),
+                            p.fresh);
+            }
+        }
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK)
+    channels_kernel(const Drop p, const Walk w)
+{
+    const Spot s = spot<V>(w);
+    const int64_t base = spot_base(w, s), deep = w.deep;
+    float drawn[DRAWS], factor[V];
+    if (!s.valid) return;
+    draw(p, (uint32_t)s.set, (uint32_t)s.c / DRAWS, drawn);
+    factor[0] = drawn[0];
+    for (int i = 1; i < DRAWS; i++)
+        if (V == DRAWS)
+            factor[i % V] = drawn[i];
+        else if (s.c % DRAWS == i)
+            factor[0] = drawn[i];
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (row + i * deep < s.to)
+                x[i] = load<V>(p.from + base + (row + i * deep) * w.channels);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            for (int v = 0; v < V; v++)
+                x[i].v[v] = scaled(x[i].v[v], factor[v]);
+            put_pack<V>(p.to + base + (row + i * deep) * w.channels, x[i],
+                        p.fresh);
+        }
+    }
+}
+
+/* Fours by samples: as wide as a sample has fours, up to a block. */
+bool drop_elements(const Call *c, const Drop &p)
+{
+    unsigned wide = 1;
+    while (wide < BLOCK && wide < p.fours) wide *= 2;
+    const unsigned high = BLOCK / wide;
+    const dim3 grid((unsigned)least(ceil_div(p.fours, wide), 1 << 16),
+                    (unsigned)least(ceil_div(p.samples, high), 65535));
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (p.size % DRAWS == 0)
+        LAUNCH(elements_kernel<true>, grid, dim3(wide, high), 0, stream, p);
+    else
+        LAUNCH(elements_kernel<false>, grid, dim3(wide, high), 0, stream, p);
+    return gpu_launched("dropout");
+}
+
+bool drop_channels(const Call *c, const Drop &p)
+{
+    const Dims s = c->y->dim;
+    const bool quads = s.c % DRAWS == 0;
+    const Walk w = walk_of(s.n, positions(s), s.c, quads ? DRAWS : 1);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (quads)
+        LAUNCH(channels_kernel<DRAWS>, w.blocks, BLOCK, 0, stream, p, w);
+    else
+        LAUNCH(channels_kernel<1>, w.blocks, BLOCK, 0, stream, p, w);
+    return gpu_launched("spatial dropout");
+}
+
+/* Forward: from x to y. Backward: from dy to dx[0]. */
+bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
+{
+    const Dims s = c->y->dim;
+    const bool spatial = c->attr->op == OP_spatial_dropout;
+    Drop p = {};
+    if (!to) return true;
+    p.from = values(from), p.to = values(to), p.fresh = fresh;
+    p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
+    p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
+    // p is below 1 or nothing is kept: the factor then multiplies nothing
+    p.factor = (float)(1 / (1 - (double)p.p));
+    p.samples = s.n, p.size = positions(s) * s.c;
+    p.fours = ceil_div(p.size, DRAWS);
+    if (!countable(c, rows(s))) return false;
+    return spatial ? drop_channels(c, p) : drop_elements(c, p);
+}
+
+} // namespace
+
+#define ROW(name)                                        \
+    bool cuda_##name##_fwd(const Call *c)                \
+    {                                                    \
+        return drop(c, c->x[0], c->y, true);             \
+    }                                                    \
+    bool cuda_##name##_bwd(const Call *c)                \
+    {                                                    \
+        return drop(c, c->dy, c->dx[0], is_fresh(c, 0)); \
+    }
+extern "C" {
+ROW(dropout)
+ROW(spatial_dropout)
+}

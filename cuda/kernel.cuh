@@ -1,0 +1,149 @@
+/* kernel.cuh -- what the kernel files share.
+ *
+ * Rules of the room (docs/kernels.md has the reasons):
+ * - kernels are static; what a file exports are launchers, the KernelFn and
+ *   SpaceFn of its rows, which only read extents and addresses of a Call;
+ * - every result is written by one thread, or by two launches: partial sums
+ *   in a number that depends on shapes only, then one fixed order. No float
+ *   atomics, so the same bits in any order of blocks and threads;
+ * - a chain of float additions has at most CHAIN terms; longer sums go on in
+ *   a second register or in double;
+ * - positions are counted in 32 bits (launchers refuse more), elements in 64;
+ * - dx is written by put(): stored or added to, as `fresh` says. */
+#ifndef SEG_KERNEL_CUH
+#define SEG_KERNEL_CUH
+#include "gpu.h"
+#include "prims.cuh"
+extern "C" {
+#include "cuda.h"
+}
+
+enum {
+    BLOCK = 256, // threads of kernels that work element by element
+    WARP = 32,
+    CHAIN = 512, // float additions before a sum moves on
+    RUN = 16,    // float additions before a sum goes on in double
+};
+
+// -- extents and operands ----------------------------------------------------
+
+/* Memory of a tensor; NULL for an absent one. */
+static inline float *values(const Tensor *t)
+{
+    return t ? (float *)t->data : NULL;
+}
+
+static inline bool is_fresh(const Call *c, int i)
+{
+    return c->fresh >> i & 1;
+}
+
+/* *p = v or *p += v. */
+static __device__ __forceinline__ void put(float *p, float v, bool fresh)
+{
+    *p = fresh ? v : *p + v;
+}
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of channels of a tensor: N*D*H*W. */
+static inline int64_t rows(Dims s)
+{
+    return s.n * positions(s);
+}
+
+// -- division by a number that is known at launch ----------------------------
+
+/* n / by for 0 <= n < 2^31 by a multiplication: with s = ceil(log2(by)) and
+ * mul = floor(2^32 (2^s - by) / by) + 1, the quotient is
+ * (high(n * mul) + n) >> s. Source: Granlund and Montgomery, "Division by
+ * invariant integers using multiplication", PLDI 1994, figure 4.1. */
+struct Divisor {
+    uint32_t by, mul, shift;
+};
+
+static inline Divisor divisor(int64_t by)
+{
+    Divisor v = {(uint32_t)by, 0, 0};
+    while ((int64_t)1 << v.shift < by) v.shift++;
+    uint64_t above = ((uint64_t)1 << v.shift) - (uint64_t)by;
+    v.mul = (uint32_t)((above << 32) / (uint64_t)by + 1);
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t quotient(uint32_t n, Divisor v)
+{
+    return (__umulhi(n, v.mul) + n) >> v.shift;
+}
+
+/* n becomes the quotient; the remainder is returned. */
+static __device__ __forceinline__ uint32_t split(uint32_t *n, Divisor v)
+{
+    uint32_t all = *n;
+    *n = quotient(all, v);
+    return all - *n * v.by;
+}
+
+/* Extents for taking a row number apart, and places made of it. */
+struct Grid {
+    Divisor d, h, w;
+};
+
+static inline Grid grid_of(Dims s)
+{
+    return {divisor(s.d), divisor(s.h), divisor(s.w)};
+}
+
+struct Place {
+    int32_t n, d, h, w;
+};
+
+static __device__ __forceinline__ Place place(Grid g, uint32_t row)
+{
+    Place p;
+    p.w = (int32_t)split(&row, g.w);
+    p.h = (int32_t)split(&row, g.h);
+    p.d = (int32_t)split(&row, g.d);
+    p.n = (int32_t)row;
+    return p;
+}
+
+// -- launches ----------------------------------------------------------------
+
+/* Blocks of BLOCK threads that give each of `items` a thread, up to a number
+ * that fills any GPU: kernels go on with a stride of the whole grid. */
+static inline unsigned blocks_for(int64_t items)
+{
+    return (unsigned)most(1, least(ceil_div(items, BLOCK), 1 << 16));
+}
+
+#define EACH(i, count)                                               \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
+         i < (count); i += (int64_t)gridDim.x * blockDim.x)
+
+/* More positions than 32 bits count? A tile beyond the last one must be
+ * countable too. */
+enum { MOST_POSITIONS = INT32_MAX - (1 << 16) };
+
+static inline bool countable(const Call *c, int64_t positions)
+{
+    if (positions <= MOST_POSITIONS) return true;
+    return fail_device("%s: %lld positions in one tensor; the GPU kernels "
+                       "count to %d: use a smaller batch",
+                       op_info[c->attr->op].name, (long long)positions,
+                       (int)MOST_POSITIONS);
+}
+#endif

@@ -1,0 +1,305 @@
+/* loss.cuh -- sums over the elements of a loss and their gradient.
+ *
+ * The three kernels of the losses that are a mean over elements: sums of
+ * parts, finish, slopes; a row adds what an element costs, and its slope. The
+ * first and the last also serve losses of other sums and of several sets.
+ *
+ * Mapping: a thread takes a Quad (quad.cuh), the next thread the next; a
+ * block sums a part, 1024 elements at least and 1024 parts at most. A part
+ * belongs to one set: the batch, or a sample where sums are per sample.
+ * Shared memory: K doubles a warp. Bound by memory where an element is cheap:
+ * x, t and, if they have x's extents, m and q are read once (8 to 16 bytes),
+ * dx is written once.
+ *
+ * An element with m q = 0 is not looked at: what stands in x or in the target
+ * there, NaN included, cannot reach the loss or a gradient. */
+#ifndef SEG_LOSS_CUH
+#define SEG_LOSS_CUH
+#include "quad.cuh"
+
+enum {
+    LOSS_PARTS = 1024, // of all sets together, unless there are more sets
+    LOSS_ITEMS = 1024, // elements worth a part
+};
+
+// -- sums --------------------------------------------------------------------
+
+/* Parts of each of `sets` sets of `items`, and items of a part; `elements` is
+ * how many elements a set has. */
+static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
+                             int64_t *part)
+{
+    int64_t room = most(1, LOSS_PARTS / sets);
+    int64_t parts = most(1, least(room, elements / LOSS_ITEMS));
+    parts = least(parts, items);
+    *part = ceil_div(items, parts);
+    return (int)ceil_div(items, *part);
+}
+
+/* Bytes of K sums of the parts of an element sum. */
+static inline size_t quad_bytes(int64_t sets, int64_t elements, int k)
+{
+    int64_t part,
+        parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
+    return (size_t)(sets * parts * k) * sizeof(double);
+}
+
+/* out[k] = sum over the block of sum[k]; for a block of BLOCK threads. */
+template <int K>
+static __device__ __forceinline__ void block_sums(double sum[K], double *out)
+{
+    SMEM(double, warps, [K][BLOCK / WARP]);
+    const int t = (int)threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        for (int lanes = WARP / 2; lanes; lanes /= 2)
+            sum[k] += __shfl_xor_sync(~0u, sum[k], lanes);
+    if (t % WARP == 0)
+        for (int k = 0; k < K; k++) warps[k][t / WARP] = sum[k];
+    __syncthreads();
+    if (t >= K) return;
+    double all = 0;
+    for (int i = 0; i < BLOCK / WARP; i++) all += warps[t][i];
+    out[t] = all;
+}
+
+/* out[set][part][k]: f(x, t, m, w, run) adds what an element gives to
+ * run[k], with w = 0 where it must not be looked at. */
+template <int K, Way W, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
+                 int64_t part, int parts, double *out)
+{
+    const int64_t set = blockIdx.x / (unsigned)parts;
+    const int64_t from = blockIdx.x % (unsigned)parts * part;
+    const int64_t quads = (elements + QUAD - 1) / QUAD;
+    const int64_t to = from + part < quads ? from + part : quads;
+    double sum[K] = {};
+    for (int64_t i = from + threadIdx.x; i < to;) {
+        float run[K] = {};
+        for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
+            int64_t e = i * QUAD, left = elements - e;
+            Quad o = quad_at<W>(v, set * elements + e,
+                                left < QUAD ? (int)left : QUAD);
+#pragma unroll
+            for (int j = 0; j < QUAD; j++)
+                f(o.x[j], o.t[j], o.m[j], o.w[j], run);
+        }
+        for (int k = 0; k < K; k++) sum[k] += (double)run[k];
+    }
+    block_sums<K>(sum, out + (int64_t)blockIdx.x * K);
+}
+
+/* Queue the sums of all parts; `elements` are those of a set. Returns how
+ * many parts a set has; 0 when the launch failed. */
+template <int K, class F>
+static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
+                     int64_t elements, double *out)
+{
+    int64_t part;
+    int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
+    unsigned blocks = (unsigned)(sets * parts);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (v.way == FLAT)
+        LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out);
+    else if (v.way == ROWS)
+        LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out);
+    else
+        LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out);
+    return gpu_launched("loss, sums") ? parts : 0;
+}
+
+/* One block: f(sum) on one thread, with the sums of all parts. */
+template <int K, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    finish_kernel(const F f, const double *parts, int count)
+{
+    SMEM(double, all, [K]);
+    double sum[K] = {};
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
+        for (int k = 0; k < K; k++) sum[k] += parts[i * K + k];
+    block_sums<K>(sum, all);
+    __syncthreads();
+    if (threadIdx.x == 0) f(all);
+}
+
+template <int K, class F>
+static bool finish(const Call *c, const F &f, const double *parts, int count)
+{
+    LAUNCH((finish_kernel<K, F>), 1, BLOCK, 0, gpu_stream(c->dev), f, parts,
+           count);
+    return gpu_launched("loss, finish");
+}
+
+/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
+struct Mean {
+    float *y;
+    __device__ void operator()(const double *sum) const
+    {
+        *y = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
+    }
+};
+
+/* 1 / M for the gradient; the sum is over a part of M that counts `times`. */
+struct Inverse {
+    float *y;
+    double times;
+    __device__ void operator()(const double *sum) const
+    {
+        *y = (float)(sum[0] != 0 ? 1 / (sum[0] * times) : 0);
+    }
+};
+
+// -- gradient ----------------------------------------------------------------
+
+/* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
+ * reads from memory what f needs of that set. */
+template <Way W, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    slopes_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
+                  int blocks, float *dx, bool fresh)
+{
+    const int64_t set = blockIdx.x / (unsigned)blocks;
+    const int64_t quads = (elements + QUAD - 1) / QUAD;
+    F g = f;
+    g.open(set);
+    for (int64_t i =
+             blockIdx.x % (unsigned)blocks * (int64_t)BLOCK + threadIdx.x;
+         i < quads; i += (int64_t)blocks * BLOCK) {
+        int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
+        int n = left < QUAD ? (int)left : QUAD;
+        Quad o = quad_at<W>(v, at, n);
+        float out[QUAD];
+#pragma unroll
+        for (int j = 0; j < QUAD; j++)
+            out[j] = o.w[j] != 0 ? g(o.x[j], o.t[j], o.w[j]) : 0;
+        put4(dx + at, n, v.aligned, out, fresh);
+    }
+}
+
+template <class F>
+static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
+                        int64_t elements)
+{
+    int64_t quads = ceil_div(elements, QUAD);
+    int blocks = (int)least(ceil_div(quads, BLOCK), most(1, 65536 / sets));
+    unsigned grid = (unsigned)(sets * blocks);
+    cudaStream_t stream = gpu_stream(c->dev);
+    float *dx = values(c->dx[0]);
+    bool fresh = is_fresh(c, 0);
+    if (v.way == FLAT)
+        LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, f, v, elements,
+               blocks, dx, fresh);
+    else if (v.way == ROWS)
+        LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, f, v, elements,
+               blocks, dx, fresh);
+    else
+        LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, f, v,
+               elements, blocks, dx, fresh);
+    return gpu_launched("loss, slopes");
+}
+
+/* The planner takes target, mask and weight as constants: a wish for their
+ * gradient is a broken promise. */
+static inline void only_dx0(const Call *c)
+{
+    for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
+}
+
+// -- the mean of a row -------------------------------------------------------
+
+/* T has value(x, t) and slope(x, t): l and dl/dx of one element. */
+template <class T> struct Value {
+    T term;
+    __device__ void operator()(float x, float t, float m, float w,
+                               float run[2]) const
+    {
+        if (w != 0) run[0] += w * term.value(x, t);
+        run[1] += m;
+    }
+};
+
+template <class T> struct Slope {
+    T term;
+    const float *dy, *inverse; // inverse: 1 / M, or NULL when `factor` is it
+    float factor;              // dy / M once open
+    __device__ void open(int64_t)
+    {
+        factor = *dy * (inverse ? *inverse : factor);
+    }
+    __device__ float operator()(float x, float t, float w) const
+    {
+        return factor * w * term.slope(x, t);
+    }
+};
+
+/* Sums up what stands in place of x. */
+struct Plain {
+    __device__ void operator()(float x, float, float, float, float run[1]) const
+    {
+        run[0] += x;
+    }
+};
+
+static inline Space mean_space(const Call *c)
+{
+    Space s = {};
+    s.fwd = quad_bytes(1, numel(c->x[0]->dim), 2);
+    // nothing is kept for the backward run, so M is summed again: its parts,
+    // then its inverse
+    if (c->x[2]) s.bwd = quad_bytes(1, numel(c->x[2]->dim), 1) + sizeof(double);
+    return s;
+}
+
+template <class T> static bool mean_fwd(const Call *c, const T &term)
+{
+    if (!countable(c, rows(c->x[0]->dim))) return false;
+    double *parts = (double *)c->scratch;
+    int count = quad_sums<2>(c, Value<T>{term}, loss_views(c, 1), 1,
+                             numel(c->x[0]->dim), parts);
+    return count && finish<2>(c, Mean{values(c->y)}, parts, count);
+}
+
+template <class T> static bool mean_bwd(const Call *c, const T &term)
+{
+    only_dx0(c);
+    if (!c->dx[0]) return true;
+    int64_t all = numel(c->x[0]->dim);
+    const Tensor *m = c->x[2];
+    Slope<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
+    if (!countable(c, rows(c->x[0]->dim))) return false;
+    if (m) {
+        // each element of the mask counts for all elements of x that see it
+        int64_t own = numel(m->dim);
+        double *parts = (double *)c->scratch;
+        Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
+        int count = quad_sums<1>(c, Plain{}, v, 1, own, parts);
+        float *inverse = (float *)(parts + count);
+        if (!count ||
+            !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
+            return false;
+        f.inverse = inverse;
+    }
+    return quad_slopes(c, f, loss_views(c, 1), 1, all);
+}
+
+/* The three launchers of a row; `term` is an expression with the Call c. */
+#define MEAN_LOSS(name, term)                \
+    extern "C" {                             \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return mean_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return mean_fwd(c, term);            \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return mean_bwd(c, term);            \
+    }                                        \
+    }
+#endif

@@ -1,0 +1,458 @@
+/* norm.cu -- batch, instance, group and layer normalisation.
+ *
+ * Over the walk of walk.cuh (a block has a part of the rows of a set, a thread
+ * keeps its channels). Forward: sums of each channel by parts; totals, a block
+ * for each set and group, which make mean and rstd; y. Sums are of d = x -
+ * pivot and d^2, pivot being the first element of the set and group, so what
+ * d^2 - (sum d)^2 / n cancels is far above the rounding of double; a thread
+ * takes RUN rows in float about their own mean, and goes on in double.
+ *
+ * Backward: sums of dy and dy z in the same way, totals (dgamma and dbeta are
+ * those over sets), bars where a group has several channels, dx.
+ *
+ * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
+ * twice). 16 KB of shared memory. Sets of one row are in norm_rows.cu. */
+#include "norm.cuh"
+
+namespace {
+
+enum { BATCH = 4 }; // rows whose loads a thread has under way
+
+// -- sums over rows ----------------------------------------------------------
+
+/* RUN numbers v[0 .. n-1] as sums of d and d^2, d = v - pivot; the others
+ * are 0. */
+template <int V>
+__device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
+                                        double pivot, double *sum,
+                                        double *square)
+{
+    const float share = n == RUN ? 1.0f / RUN : 1.0f / (float)n;
+    float mean = 0, off = 0, m2 = 0;
+#pragma unroll
+    for (int i = 0; i < RUN; i++) mean += x[i].v[v];
+    mean *= share;
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        const float e = i < n ? x[i].v[v] - mean : 0;
+        off += e; // what rounding took from the mean
+        m2 += e * e;
+    }
+    off *= share;
+    const double d = (double)mean - pivot + (double)off;
+    *sum += n * d;
+    *square += n * d * d + (double)(m2 - (float)n * off * off);
+}
+
+/* Sums of d and d^2 of each channel over a part of the rows. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    double sum[2][V] = {}, pivot[V] = {};
+    for (int v = 0; v < V && s.valid; v++)
+        pivot[v] = (double)p.x[base - s.c +
+                               quotient((uint32_t)(s.c + v), p.per) * p.per.by];
+    for (int64_t row = s.from; row < s.to; row += RUN * deep) {
+        Pack<V> x[RUN];
+        int n = 0;
+#pragma unroll
+        for (int i = 0; i < RUN; i++) {
+            x[i] = {};
+            const int64_t at = row + i * deep;
+            if (at >= s.to) continue;
+            x[i] = load<V>(p.x + base + at * p.channels);
+            n++;
+        }
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
+    }
+    spot_fold<2, V>(p.walk, s, sum, p.parts);
+}
+
+/* mean and rstd of a set and group from the sums over its parts and channels;
+ * a block each. */
+__global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t group = split(&set, p.groups), first = group * p.per.by;
+    const uint32_t items = p.walk.parts.by * p.per.by;
+    double sum[2] = {};
+    for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
+        uint32_t part = i;
+        const uint32_t c = first + split(&part, p.per);
+        const double *at =
+            p.parts + ((int64_t)set * p.walk.parts.by + part) * 2 * p.channels;
+        sum[0] += at[c];
+        sum[1] += at[p.channels + c];
+    }
+    team_sums(sum, (int)blockDim.x);
+    if (threadIdx.x) return;
+    const double n = (double)p.rows * p.per.by, off = sum[0] / n;
+    const double mean = (double)p.x[set * p.rows * p.channels + first] + off;
+    double var = sum[1] / n - off * off;
+    var = var < 0 ? 0 : var;
+    Stat s;
+    s.hi = (float)mean;
+    s.lo = (float)(mean - (double)s.hi);
+    s.rstd = (float)(1 / sqrt(var + (double)p.eps));
+    p.stat[blockIdx.x] = s;
+    if (!p.running) return;
+    // of a single value there is no unbiased variance
+    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
+    float *move = p.running + first, *spread = p.spread + first;
+    *move = (float)(stay * (double)*move + p.momentum * mean);
+    *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
+}
+
+/* Statistics of channel c of a set: measured, or the running ones. */
+__device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set, int c)
+{
+    if (!p.given) return p.stat[set * p.count + quotient((uint32_t)c, p.per)];
+    return {p.running[c], 0,
+            (float)(1 / sqrt((double)p.spread[c] + (double)p.eps))};
+}
+
+// -- forward -----------------------------------------------------------------
+
+/* y = (x - mean) scale + shift, by the same walk as the sums: a thread looks
+ * its channels' numbers up once. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Stat stat[V];
+    float scale[V], shift[V];
+    if (!s.valid) return;
+    for (int v = 0; v < V; v++) {
+        stat[v] = stat_of(p, s.set, s.c + v);
+        scale[v] = p.gamma ? stat[v].rstd * p.gamma[s.c + v] : stat[v].rstd;
+        shift[v] = p.gamma ? p.beta[s.c + v] : 0;
+    }
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (row + i * deep < s.to)
+                x[i] = load<V>(p.x + base + (row + i * deep) * p.channels);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            for (int v = 0; v < V; v++)
+                x[i].v[v] = centred(x[i].v[v], stat[v]) * scale[v] + shift[v];
+            put_pack<V>(p.out + base + (row + i * deep) * p.channels, x[i],
+                        true);
+        }
+    }
+}
+
+// -- backward ----------------------------------------------------------------
+
+/* Sums of dy and dy z. ALONE: each row has its own statistics. */
+template <int V, bool ALONE>
+__global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    double sum[2][V] = {};
+    Stat stat[V] = {};
+    for (int v = 0; v < V && s.valid && !ALONE; v++)
+        stat[v] = stat_of(p, s.set, s.c + v);
+    // alone: one for all V, see norm_of
+    const uint32_t group = quotient((uint32_t)s.c, p.per);
+    for (int64_t row = s.from; row < s.to;) {
+        float run[2][V] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH, row += BATCH * deep) {
+            Pack<V> x[BATCH], dy[BATCH];
+            Stat own[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const int64_t at = row + i * deep;
+                x[i] = dy[i] = {};
+                own[i] = {};
+                if (at >= s.to) continue;
+                x[i] = load<V>(p.x + base + at * p.channels);
+                dy[i] = load<V>(p.dy + base + at * p.channels);
+                if (ALONE) own[i] = p.stat[at * p.count + group];
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                for (int v = 0; v < V; v++) {
+                    const Stat &k = ALONE ? own[i] : stat[v];
+                    const float z = centred(x[i].v[v], k) * k.rstd;
+                    run[0][v] += dy[i].v[v];
+                    run[1][v] += dy[i].v[v] * z;
+                }
+        }
+        for (int v = 0; v < V; v++) {
+            sum[0][v] += (double)run[0][v];
+            sum[1][v] += (double)run[1][v];
+        }
+    }
+    spot_fold<2, V>(p.walk, s, sum, p.parts);
+}
+
+/* Totals of `count` parts for each set and channel, a block each; to `total`
+ * and, where there is one set, to dbeta and dgamma. */
+struct Totals {
+    const double *parts; // (sets, count, 2, C)
+    double *total;       // (sets, 2, C), or NULL
+    float *slope[2];     // dbeta, dgamma, or NULL
+    bool fresh[2];
+    int64_t count;
+    Divisor channels;
+};
+
+__global__ void __launch_bounds__(BLOCK) total_kernel(const Totals p)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t c = split(&set, p.channels);
+    const int64_t pair = 2 * (int64_t)p.channels.by;
+    const double *at = p.parts + set * p.count * pair + c;
+    double sum[2] = {};
+    for (int64_t i = threadIdx.x; i < p.count; i += blockDim.x) {
+        sum[0] += at[i * pair];
+        sum[1] += at[i * pair + p.channels.by];
+    }
+    team_sums(sum, (int)blockDim.x);
+    if (threadIdx.x) return;
+    for (int k = 0; k < 2; k++) {
+        if (p.total) p.total[set * pair + k * p.channels.by + c] = sum[k];
+        if (p.slope[k]) put(&p.slope[k][c], (float)sum[k], p.fresh[k]);
+    }
+}
+
+/* Totals times gamma, added up over the channels of a group; all of them get
+ * the sum. A block for each set and group. */
+__global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t first = split(&set, p.groups) * p.per.by;
+    double *total = p.total + (int64_t)set * 2 * p.channels + first;
+    double sum[2] = {};
+    for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
+        const double gamma = p.gamma ? (double)p.gamma[first + c] : 1;
+        sum[0] += total[c] * gamma;
+        sum[1] += total[p.channels + c] * gamma;
+    }
+    team_sums(sum, (int)blockDim.x);
+    for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
+        total[c] = sum[0];
+        total[p.channels + c] = sum[1];
+    }
+}
+
+/* dx = dy scale + (x - mean) tilt + shift. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Stat stat[V];
+    float scale[V], tilt[V], shift[V];
+    if (!s.valid) return;
+    for (int v = 0; v < V; v++) {
+        const int c = s.c + v;
+        const double gamma = p.gamma ? (double)p.gamma[c] : 1;
+        stat[v] = stat_of(p, s.set, c);
+        scale[v] = (float)((double)stat[v].rstd * gamma);
+        // given statistics are constants and share nothing; 0 is said and
+        // not computed, so that a sum that is not finite stays outside
+        tilt[v] = shift[v] = 0;
+        if (p.given) continue;
+        // a group of one channel holds a plain total
+        const double share = (p.per.by == 1 ? gamma : 1) * -stat[v].rstd /
+                             ((double)p.rows * p.per.by);
+        const double *total = p.total + s.set * 2 * p.channels + c;
+        shift[v] = (float)(share * total[0]);
+        tilt[v] = (float)(share * total[p.channels] * (double)stat[v].rstd);
+    }
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH], dy[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int64_t at = base + (row + i * deep) * p.channels;
+            if (row + i * deep >= s.to) continue;
+            x[i] = load<V>(p.x + at);
+            dy[i] = load<V>(p.dy + at);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            for (int v = 0; v < V; v++)
+                dy[i].v[v] = dy[i].v[v] * scale[v] +
+                             centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
+            put_pack<V>(p.out + base + (row + i * deep) * p.channels, dy[i],
+                        p.fresh);
+        }
+    }
+}
+
+// -- the call ----------------------------------------------------------------
+
+/* Extents, operands and the layout of scratch: parts, then totals. */
+Norm norm_of(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    const Attr *a = c->attr;
+    Norm p = {};
+    p.sets = s.n, p.rows = positions(s), p.channels = p.count = s.c;
+    switch (a->op) {
+    case OP_batch_norm:
+        p.sets = 1, p.rows = rows(s);
+        p.eps = a->batch_norm.eps, p.momentum = a->batch_norm.momentum;
+        p.given = !c->train;
+        p.running = values(c->x[3]), p.spread = values(c->x[4]);
+        break;
+    case OP_instance_norm:
+        p.eps = a->instance_norm.eps;
+        break;
+    case OP_group_norm:
+        p.eps = a->group_norm.eps, p.count = a->group_norm.groups;
+        break;
+    default:
+        p.sets = rows(s), p.rows = 1, p.count = 1;
+        p.eps = a->layer_norm.eps;
+    }
+    const int per = p.channels / p.count;
+    p.groups = divisor(p.count), p.per = divisor(per);
+    p.alone = p.rows == 1 && a->op != OP_batch_norm;
+    p.quads = (p.alone ? per : p.channels) % 4 == 0;
+    // sums over single rows are sums over all of them
+    p.walked = p.alone ? 1 : p.sets;
+    p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels,
+                     p.quads ? 4 : 1);
+    p.teams = teams_of(p.sets * p.count, per);
+    p.x = values(c->x[0]), p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
+    p.stat = (Stat *)c->saved;
+    p.parts = (double *)c->scratch;
+    if (p.parts)
+        p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
+    return p;
+}
+
+/* Kept: mean and rstd. Scratch: parts of two sums, and backward their totals
+ * of each set. */
+Space norm_space(const Call *c)
+{
+    const Norm p = norm_of(c);
+    const size_t parts = walk_bytes(p.walk, p.walked, 2);
+    Space s = {};
+    s.saved = (size_t)(p.sets * p.count) * sizeof(Stat);
+    s.fwd = p.alone || p.given ? 0 : parts;
+    s.bwd = parts;
+    if (!p.alone) s.bwd += (size_t)(p.sets * 2 * p.channels) * sizeof(double);
+    return s;
+}
+
+/* Sums, statistics, y; with given statistics only the last. */
+bool norm_fwd(const Call *c)
+{
+    Norm p = norm_of(c);
+    cudaStream_t stream = gpu_stream(c->dev);
+    p.out = values(c->y);
+    if (!countable(c, p.sets * p.rows)) return false;
+    if (p.alone) return norm_rows_fwd(c, p);
+    if (!p.given) {
+        if (p.quads)
+            LAUNCH(stats_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
+        else
+            LAUNCH(stats_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+        if (!gpu_launched("norm, sums")) return false;
+        LAUNCH(stat_kernel, (unsigned)(p.sets * p.count),
+               sum_threads((int64_t)p.walk.parts.by * p.per.by), 0, stream, p);
+        if (!gpu_launched("norm, statistics")) return false;
+    }
+    if (p.quads)
+        LAUNCH(apply_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH(apply_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    return gpu_launched("norm");
+}
+
+/* Queue totals of `sets` sets; those of a single one are dbeta and dgamma. */
+bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
+            int64_t count, double *total)
+{
+    Totals t = {};
+    t.parts = parts, t.total = total, t.count = count;
+    t.channels = divisor(p.channels);
+    for (int k = 0; k < 2 && sets == 1; k++) {
+        t.slope[k] = values(c->dx[2 - k]);
+        t.fresh[k] = is_fresh(c, 2 - k);
+    }
+    LAUNCH(total_kernel, (unsigned)(sets * p.channels), sum_threads(count), 0,
+           gpu_stream(c->dev), t);
+    return gpu_launched("norm, totals");
+}
+
+/* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
+bool slopes(const Call *c, const Norm &p)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (p.alone && p.quads)
+        LAUNCH((slopes_kernel<4, true>), p.walk.blocks, BLOCK, 0, stream, p);
+    else if (p.alone)
+        LAUNCH((slopes_kernel<1, true>), p.walk.blocks, BLOCK, 0, stream, p);
+    else if (p.quads)
+        LAUNCH((slopes_kernel<4, false>), p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH((slopes_kernel<1, false>), p.walk.blocks, BLOCK, 0, stream, p);
+    if (!gpu_launched("norm, sums of slopes") ||
+        !totals(c, p, p.parts, p.walked, p.walk.parts.by,
+                p.alone ? NULL : p.total))
+        return false;
+    if (p.walked > 1 && (c->dx[1] || c->dx[2]))
+        return totals(c, p, p.total, 1, p.walked, NULL);
+    return true;
+}
+
+/* Sums of the slopes if anybody wants them, bars of groups, dx. */
+bool norm_bwd(const Call *c)
+{
+    Norm p = norm_of(c);
+    cudaStream_t stream = gpu_stream(c->dev);
+    const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
+    p.dy = values(c->dy), p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
+    if (!countable(c, p.sets * p.rows)) return false;
+    // before dx, which may be dy's memory
+    if ((affine || (bars && p.out)) && !slopes(c, p)) return false;
+    if (!p.out) return true;
+    if (p.alone) return norm_rows_bwd(c, p);
+    if (bars && p.per.by > 1) {
+        LAUNCH(group_kernel, (unsigned)(p.sets * p.count),
+               sum_threads(p.per.by), 0, stream, p);
+        if (!gpu_launched("norm, groups")) return false;
+    }
+    if (p.quads)
+        LAUNCH(slope_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH(slope_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    return gpu_launched("norm, slope");
+}
+
+} // namespace
+
+#define ROW(name)                            \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return norm_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return norm_fwd(c);                  \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return norm_bwd(c);                  \
+    }
+extern "C" {
+ROW(batch_norm)
+ROW(instance_norm)
+ROW(group_norm)
+ROW(layer_norm)
+}

@@ -1,0 +1,216 @@
+/* optim.cu -- the optimisers of optim.def, and the square of a norm.
+ *
+ * Arithmetic on elements is that of cpu/ref/update.c in float, operation by
+ * operation: products and sums are rounded each (no fused multiply-add), so
+ * that an update gives the same bits as the one on the CPU. Numbers that hold
+ * for all elements come from the host, computed in double and rounded once.
+ *
+ * An element has a thread; four of them where all addresses allow. Bound by
+ * memory: adam 28 bytes a parameter, sgd 20. The sum of squares is in double
+ * throughout, as squares of floats would overflow long before their root does:
+ * parts in a number that depends on `count` only, then one block. */
+#include "optim.cuh"
+#include "pack.cuh"
+#include "team.cuh"
+
+namespace {
+
+/* a b and a + b, rounded once each: nvcc would fuse the operators. */
+__device__ __forceinline__ float times(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+
+__device__ __forceinline__ float plus(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+
+/* update_factors, rounded. */
+struct Factors {
+    float of[FACTOR_COUNT];
+};
+
+struct Job {
+    float *value, *m, *v;
+    const float *grad;
+    int64_t count;
+    Factors f;
+};
+
+/* One parameter and its buffers. */
+struct Number {
+    float p, g, m, v;
+};
+
+struct Sgd {
+    enum { STATES = 1 };
+    static __device__ __forceinline__ void step(const Factors &f, Number *a)
+    {
+        const float rate = f.of[FACTOR_RATE], momentum = f.of[FACTOR_MOMENTUM];
+        const float g = plus(times(a->g, f.of[FACTOR_SCALE]),
+                             times(f.of[FACTOR_DECAY], a->p));
+        // the first m is g, whatever stood in a new buffer
+        const bool first = f.of[FACTOR_FIRST] != 0;
+        a->m = first ? g : plus(times(a->m, momentum), g);
+        const bool nesterov = f.of[FACTOR_NESTEROV] != 0;
+        const float d = nesterov ? plus(g, times(momentum, a->m)) : a->m;
+        a->p = plus(a->p, times(rate, d));
+    }
+};
+
+/* m, v: running means of g and g^2, both too small in the first steps, which
+ * root and rate make up for. */
+struct Adam {
+    enum { STATES = 2 };
+    static __device__ __forceinline__ void step(const Factors &f, Number *a)
+    {
+        const float g = plus(times(a->g, f.of[FACTOR_SCALE]),
+                             times(f.of[FACTOR_DECAY], a->p));
+        const float square = times(times(f.of[FACTOR_REST2], g), g);
+        a->m =
+            plus(times(a->m, f.of[FACTOR_BETA1]), times(f.of[FACTOR_REST1], g));
+        a->v = plus(times(a->v, f.of[FACTOR_BETA2]), square);
+        const float below =
+            plus(sqrtf(a->v) / f.of[FACTOR_ROOT], f.of[FACTOR_EPS]);
+        a->p = plus(times(a->p, f.of[FACTOR_SHRINK]),
+                    times(f.of[FACTOR_RATE], a->m) / below);
+    }
+};
+
+/* V neighbours from element i on. */
+template <class Kind, int V>
+__device__ __forceinline__ void update_at(const Job &j, int64_t i)
+{
+    Pack<V> p = load<V>(j.value + i), v = {};
+    Pack<V> m = load<V>(j.m + i), g = load<V>(j.grad + i);
+    if (Kind::STATES > 1) v = load<V>(j.v + i);
+    for (int k = 0; k < V; k++) {
+        Number a = {p.v[k], g.v[k], m.v[k], v.v[k]};
+        Kind::step(j.f, &a);
+        p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
+    }
+    put_pack<V>(j.value + i, p, true);
+    put_pack<V>(j.m + i, m, true);
+    if (Kind::STATES > 1) put_pack<V>(j.v + i, v, true);
+}
+
+template <class Kind, int V>
+__global__ void __launch_bounds__(BLOCK) update_kernel(const Job j)
+{
+    EACH(i, (j.count + V - 1) / V)
+    {
+        const int64_t at = i * V;
+        if (at + V <= j.count)
+            update_at<Kind, V>(j, at);
+        else
+            for (int64_t k = at; k < j.count; k++) update_at<Kind, 1>(j, k);
+    }
+}
+
+/* Rounded at the last moment. */
+Factors factors_of(const Update *u)
+{
+    double exact[FACTOR_COUNT];
+    Factors f;
+    update_factors(u, exact);
+    for (int i = 0; i < FACTOR_COUNT; i++) f.of[i] = (float)exact[i];
+    return f;
+}
+
+template <class Kind> bool update(void *dev, const Job &j)
+{
+    const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
+                          (uintptr_t)j.m | (uintptr_t)j.v;
+    cudaStream_t stream = gpu_stream(dev);
+    if (all % alignof(Pack<4>) == 0)
+        LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
+               BLOCK, 0, stream, j);
+    else
+        LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
+               j);
+    return gpu_launched("update");
+}
+
+// -- sum of squares ----------------------------------------------------------
+
+enum {
+    LOADS = 4,    // a thread has under way
+    PARTS = 512,  // blocks that fill any GPU
+    ITEMS = 4096, // worth a block
+};
+
+/* parts[block] = sum over items block * grain .. of x^2. */
+__global__ void __launch_bounds__(BLOCK)
+    square_kernel(const float *x, int64_t count, int64_t grain, double *parts)
+{
+    const int64_t from = blockIdx.x * grain;
+    const int64_t to = from + grain < count ? from + grain : count;
+    double sum[1] = {};
+    for (int64_t i = from + threadIdx.x; i < to; i += LOADS * BLOCK) {
+        float v[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            v[k] = i + k * BLOCK < to ? x[i + k * BLOCK] : 0;
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) sum[0] += (double)v[k] * (double)v[k];
+    }
+    team_sums(sum, BLOCK);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum[0];
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    square_total_kernel(const double *parts, int count, double *out)
+{
+    double sum[1] = {};
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK) sum[0] += parts[i];
+    team_sums(sum, BLOCK);
+    if (threadIdx.x == 0) *out = sum[0];
+}
+
+/* Scratch: the total, then parts. */
+enum { ROOM = (1 + PARTS) * sizeof(double) };
+
+/* Queue *out = the sum; room[1 ..] takes the parts. */
+bool queue_squares(void *dev, const float *x, int64_t count, double *room,
+                   double *out)
+{
+    cudaStream_t stream = gpu_stream(dev);
+    const int64_t grain = most(ITEMS, ceil_div(count, PARTS));
+    const int parts = (int)ceil_div(count, grain);
+    if (parts)
+        LAUNCH(square_kernel, (unsigned)parts, BLOCK, 0, stream, x, count,
+               grain, room + 1);
+    if (!gpu_launched("sum of squares, parts")) return false;
+    LAUNCH(square_total_kernel, 1, BLOCK, 0, stream, room + 1, parts, out);
+    return gpu_launched("sum of squares");
+}
+
+} // namespace
+
+extern "C" bool cuda_update(void *dev, const Update *u)
+{
+    CHECK(u->step >= 1);
+    Job j = {};
+    j.value = (float *)u->value, j.grad = (const float *)u->grad;
+    j.m = (float *)u->m, j.count = u->count, j.f = factors_of(u);
+    if (u->count == 0) return true;
+    if (u->optim->kind == OPTIM_sgd) return update<Sgd>(dev, j);
+    j.v = (float *)u->v;
+    return update<Adam>(dev, j);
+}
+
+bool sum_squares_queue(void *dev, const float *x, int64_t count, double *out)
+{
+    double *room = (double *)gpu_scratch(dev, ROOM);
+    return room && queue_squares(dev, x, count, room, out);
+}
+
+extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
+                                 double *out)
+{
+    double *room = (double *)gpu_scratch(dev, ROOM);
+    // the copy waits
+    return room && queue_squares(dev, (const float *)x, count, room, room) &&
+           gpu_download(dev, out, room, sizeof *out);
+}

@@ -1,0 +1,65 @@
+# build.mk -- the kernels under the emulator; included by the Makefile.
+#
+# The sources of cuda/ are compiled by $(CXX) three times: plain, with ASan and
+# UBSan, and with the race checker (whose callbacks race.cc defines in place of
+# the thread sanitizer's). Each time they make one whole test program, which
+# has the emulated backend where a user's program has the GPU, and two programs
+# of the emulator's own tests. Only kernels are compiled three times; the rest
+# of the program is that of the build at hand.
+EMU_VARIANTS := plain asan race
+EMU_plain := -O2 -g
+EMU_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
+EMU_race  := -O1 -g -fsanitize=thread
+EMU_LINK_asan := -fsanitize=address,undefined
+EMU_CU    := $(wildcard cuda/*.cu)
+EMU_CC    := $(wildcard tests/emu/*.cc)
+EMU_C     := $(wildcard tests/emu/*.c)
+EMU       := $(BUILD)/emu
+EMU_BARE  := bad emu_test prims
+# no contraction, as in the rest of the build: same bits in all variants
+EMU_CXX   = $(CXX) -std=c++17 -ffp-contract=off -Wall -Wextra -Wshadow \
+            -Wno-unknown-pragmas $(if $(CI),-Werror) -Iengine -Icuda \
+            -Itests/emu -MMD -MP
+EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \
+             $(filter-out $(BUILD)/engine/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
+
+emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%))
+
+$(EMU)/%.o: tests/emu/%.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,compile)$(EMU_CXX) -O2 -g -c -o $@ $<
+
+# the two C files that know which backends there are
+$(EMU)/backend.o: engine/backend.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -DSEG_CUDA -c -o $@ $<
+$(EMU)/table.o: cuda/cuda.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -DSEG_CUDA -Icuda -c -o $@ $<
+
+# tests of what only the emulated device can be told to do
+$(EMU)/%.o: tests/emu/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -DSEG_CUDA -Itests -Itests/emu -c -o $@ $<
+
+define EMU_RULES
+EMU_RT_$1 := $$(patsubst tests/emu/%.cc,$(EMU)/%.o,\
+               $(if $(filter race,$1),$(EMU_CC),$(filter-out %/race.cc,$(EMU_CC))))
+$(EMU)/$1/%.o: cuda/%.cu $(BUILD)/settings
+	@mkdir -p $$(@D)
+	$$(call SHOW,compile)$$(EMU_CXX) $(EMU_$1) -x c++ -c -o $$@ $$<
+$(EMU)/$1/%.o: tests/emu/%.cu $(BUILD)/settings
+	@mkdir -p $$(@D)
+	$$(call SHOW,compile)$$(EMU_CXX) $(EMU_$1) -x c++ -c -o $$@ $$<
+$(EMU)/$1/run: $(TEST_OBJ) $(EMU_C:tests/emu/%.c=$(EMU)/%.o) \
+               $(EMU_CU:cuda/%.cu=$(EMU)/$1/%.o) $$(EMU_RT_$1) \
+               $(EMU_HOST)
+	@echo '$$^ $(LIBS)' > $$@.inputs # mutants.sh links them again
+	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) -pthread -o $$@ $$^ $(LIBS)
+$(EMU_BARE:%=$(EMU)/$1/%): %: %.o $$(EMU_RT_$1)
+	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) -pthread -o $$@ $$^
+endef
+$(foreach v,$(EMU_VARIANTS),$(eval $(call EMU_RULES,$v)))
+
+.PHONY: emulated
+-include $(wildcard $(EMU)/*.d $(EMU)/*/*.d)

@@ -1,0 +1,83 @@
+#!/bin/sh
+# mutants.sh -- each mistake of mutants.txt, planted in a copy of the kernels,
+# must make a test fail.
+#
+# A mutant is compiled plain and linked with the objects of $BUILD/emu/plain;
+# the tests that its line names must fail, stop or hang.
+#
+#     tests/emu/mutants.sh BUILD/emu [EVERY | PART_OF_A_LINE]
+#
+# EVERY is a number: 6 takes each sixth line.
+emu=$1 only=${2:-} every=1
+case $only in [1-9] | [1-9][0-9]) every=$only only= ;; esac
+case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
+cd "$(dirname "$0")/../.." || exit 1
+. tests/steps
+CXX=${CXX:-g++}
+
+# plant NAME N OLD NEW: the N-th OLD of $tmp/cuda/NAME becomes NEW
+plant() {
+    OLD=$3 NEW=$4 awk -v n="$2" '
+        BEGIN { old = ENVIRON["OLD"] }
+        {
+            at = 1
+            while (!done && (i = index(substr($0, at), old))) {
+                at += i - 1
+                if (--n == 0) {
+                    $0 = substr($0, 1, at - 1) ENVIRON["NEW"] \
+                        substr($0, at + length(old))
+                    done = 1
+                }
+                at += length(old)
+            }
+            print
+        }
+        END { exit !done }' "cuda/$1" > "$tmp/cuda/$1"
+}
+
+# killed FILE COMPILED TESTS OLD NEW N
+killed() {
+    rm -rf "$tmp/cuda" && mkdir "$tmp/cuda" && cp cuda/* "$tmp/cuda"
+    plant "$1" "$6" "$4" "$5" || { echo "no such text in $1" && return 1; }
+    inputs=" $(cat "$emu/plain/run.inputs") "
+    for f in $2; do
+        o=${f%.cu}.o
+        # what does not compile or link proves nothing
+        $CXX -std=c++17 -ffp-contract=off -O1 -w -Iengine -I"$tmp/cuda" \
+            -Itests/emu -x c++ -c -o "$tmp/$o" "$tmp/cuda/$f" || return 1
+        inputs=$(echo "$inputs" | sed "s|$emu/plain/$o|$tmp/$o|")
+    done
+    # shellcheck disable=SC2086  # words
+    $CXX -pthread -o "$tmp/run" $inputs || return 1
+    # threads in both directions: what one hides the other shows
+    for order in g h; do
+        # shellcheck disable=SC2086  # words
+        SEG_TEST_DEVICE=cuda EMU_GUARD=0 EMU_ORDER=$order \
+            timeout 120 "$tmp/run" $3 || return 0
+    done
+    return 1
+}
+
+# without a mistake nothing fails
+alive() { ! killed "$@"; }
+step "the kernels as they are" alive walk.cuh "norm.cu conv.cu" op_linear \
+    "TILE_UNITS = 128" "TILE_UNITS = 128" 1
+
+cp tests/emu/mutants.txt "$tmp/list"
+run=0 line_number=0
+while IFS= read -r line; do
+    case $line in '' | '#'*) continue ;; esac
+    case $line in *"$only"*) ;; *) continue ;; esac
+    line_number=$((line_number + 1))
+    [ $((line_number % every)) -eq 0 ] || continue
+    run=$((run + 1)) n=1
+    head=${line%%|*} rest=${line#*|}
+    tests=${rest%%|*} edit=${rest#*| }
+    file=$(echo "${head%%>*}" | tr -d ' ') compiled=${head#*>}
+    case $head in *'>'*) ;; *) compiled=$file ;; esac
+    case $edit in *' @'[0-9]) n=${edit##* @} edit=${edit% @?} ;; esac
+    step "$line" killed "$file" "$compiled" "$tests" \
+        "${edit%% ==> *}" "${edit##* ==> }" "$n"
+done < "$tmp/list"
+[ -n "$only" ] || step "the list was read" [ $((run * every)) -ge 100 ]
+finish

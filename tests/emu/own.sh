@@ -1,0 +1,18 @@
+#!/bin/sh
+# own.sh -- the emulator's tests of itself, in its three builds and in several
+# orders of threads.
+#
+#     tests/emu/own.sh BUILD/emu
+emu=$1
+cd "$(dirname "$0")/../.." || exit 1
+. tests/steps
+
+for variant in plain asan race; do
+    for order in g h a d r7; do
+        for name in prims emu_test; do
+            step "$name, $variant, order $order" \
+                env EMU_ORDER=$order "$emu/$variant/$name"
+        done
+    done
+done
+finish

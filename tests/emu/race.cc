@@ -1,0 +1,403 @@
+/* race.cc -- the race build: every access of a kernel is checked.
+ *
+ * Kernel sources are compiled with -fsanitize=thread, but this file stands in
+ * for that sanitizer's runtime: the compiler's calls (__tsan_read4, ...) come
+ * here. For each byte of device and shared memory a cell keeps who wrote it
+ * last and who read it, and in which interval between barriers; from that it
+ * is exact whether a barrier lies between two accesses, whatever the order
+ * in which the fibers happened to run. Two accesses conflict when one writes,
+ * not both are atomic, and they are by
+ *     different blocks of one launch (unless a grid barrier is between), or
+ *     different threads of a block in the same interval (within a warp: and
+ *     with no __syncwarp between).
+ * Also found: reads of what was never written, accesses outside allocations
+ * and shared arrays, host pointers in kernels, device pointers on the host.
+ *
+ * Each place is reported once and the run goes on; the exit code is 66.
+ * Use g++: clang turns copies of 16-byte structs into memcpy calls that it does
+ * not report. Functions of libc called in a kernel are not seen. */
+#include "core.h"
+
+#include <cstdio>
+#include <set>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+extern "C" char __executable_start, _end;
+
+namespace emu {
+
+/* interval (0: never) and who: thread, __syncwarps passed, flags */
+struct Record {
+    uint32_t interval;
+    uint32_t thread : 10, epoch : 16, flags : 6;
+};
+struct Cell {
+    Record write, read;
+};
+static_assert(sizeof(Cell) == 16, "16 bytes for each byte of memory");
+enum {
+    ATOMIC = 1, /* of the write record: the last one was atomic */
+    WROTE = 2,  /* the byte holds something */
+    CLOSED = 4, /* by emu_close */
+    /* not only by the thread of the record, but also by others: */
+    LANES = 8,   /* of its warp since the last __syncwarp */
+    WARPS = 16,  /* of other warps in the interval */
+    BLOCKS = 32, /* of other blocks in the launch */
+    EPOCHS = 1 << 16,
+    MAX_REPORTS = 20
+};
+
+static Cell *heap_cells, *shared_cells;
+/* never destroyed: looked at when the process ends */
+static std::set<void *> &reported = *new std::set<void *>;
+static std::vector<uint8_t> owners; /* block of interval owners_from + i */
+static uint32_t owners_from;
+static bool busy; /* reporting: what that touches is not checked */
+
+static Cell *reserve(size_t cells)
+{
+    void *p = mmap(nullptr, cells * sizeof(Cell), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) stop_at(__FILE__, __LINE__, "no room for cells");
+    return static_cast<Cell *>(p);
+}
+
+static Cell *heap_cell(uintptr_t at)
+{
+    if (!heap_cells) heap_cells = reserve(heap_high - heap_low);
+    return heap_cells + (at - heap_low);
+}
+
+/* -- reports -------------------------------------------------------------- */
+static void report(void *pc, const char *text)
+{
+    char name[256], place[512];
+    if (!reported.insert(pc).second || reported.size() > MAX_REPORTS) return;
+    busy = true;
+    find_place(pc, place, sizeof place);
+    fflush(stdout);
+    fprintf(stderr, "emulator: %s: %s (%s)\n", kernel_name(name, sizeof name),
+            text, place);
+    say_thread();
+    fflush(stderr);
+    busy = false;
+}
+
+static long count()
+{
+    return (long)reported.size();
+}
+
+__attribute__((destructor)) static void at_exit()
+{
+    if (reported.empty()) return;
+    fflush(nullptr);
+    fprintf(stderr, "emulator: %zu places reported\n", reported.size());
+    _exit(EXIT_RACE);
+}
+
+static const char *const verbs[] = {"reads", "writes", "updates"};
+
+static bool same_block(const Record &r);
+
+static void report_conflict(void *pc, Access how, const char *done,
+                            const Record &r, bool shared)
+{
+    char text[256];
+    const uint3 t = thread_places[r.thread];
+    if (r.flags & BLOCKS || !same_block(r))
+        snprintf(text, sizeof text,
+                 "race between blocks: %s what another block %s in the same "
+                 "launch",
+                 verbs[how], done);
+    else if ((int)r.thread == thread_number)
+        snprintf(text, sizeof text,
+                 "race in %s memory: %s what several threads %s, and no "
+                 "barrier is between",
+                 shared ? "shared" : "global", verbs[how], done);
+    else
+        snprintf(text, sizeof text,
+                 "race in %s memory: %s what thread (%u,%u,%u) %s, and no "
+                 "barrier is between",
+                 shared ? "shared" : "global", verbs[how], t.x, t.y, t.z, done);
+    report(pc, text);
+}
+
+static void report_outside(void *pc, Access how, uintptr_t at, size_t n)
+{
+    char where[192], text[256];
+    describe_address(at, n, where, sizeof where);
+    snprintf(text, sizeof text, "%s %s", verbs[how], where);
+    report(pc, text);
+}
+
+/* -- the rules ------------------------------------------------------------ */
+static bool same_block(const Record &r)
+{
+    if (running->coop) return owners[r.interval - owners_from] == block->number;
+    return r.interval >= block->first_interval;
+}
+
+/* Is there no barrier between that access and one by this thread now? */
+static bool concurrent(const Record &r, uint32_t epoch)
+{
+    if (!same_block(r)) return true;
+    if (r.interval != block->interval || (int)r.thread == thread_number)
+        return false;
+    return (int)(r.thread >> 5) != thread_number >> 5 || r.epoch == epoch;
+}
+
+/* Is there such an access among those that the record stands for? Of the last
+ * one all is known; of the others the flags say enough. */
+static bool any_concurrent(const Record &r, uint32_t epoch)
+{
+    if (r.flags & BLOCKS || concurrent(r, epoch)) return true;
+    if (r.interval != block->interval) return false;
+    return r.flags & WARPS || (r.flags & LANES && r.epoch == epoch);
+}
+
+/* This thread's access joins those of `r` (reads, or atomics) when they are
+ * `live`: the flags of the new record. */
+static uint32_t joined_flags(const Record &r, bool live, uint32_t epoch)
+{
+    if (!live) return 0;
+    if (!same_block(r)) return BLOCKS;
+    uint32_t flags = r.flags & BLOCKS;
+    if (r.interval != block->interval) return flags;
+    flags |= r.flags & WARPS;
+    if ((int)(r.thread >> 5) != thread_number >> 5) return flags | WARPS;
+    if (r.epoch != epoch) return flags;
+    return flags | ((int)r.thread == thread_number ? r.flags & LANES : LANES);
+}
+
+/* One byte; `floor` is the first interval that counts. False: reported. */
+static bool check_byte(Cell *c, Access how, bool shared, uint32_t floor,
+                       uint32_t epoch, void *pc)
+{
+    const bool wrote = c->write.interval >= floor;
+    const bool was_read = c->read.interval >= floor;
+    const bool holds = shared ? c->write.interval >= block->first_interval
+                              : (c->write.flags & WROTE) != 0;
+    if (c->write.flags & CLOSED) {
+        report(pc, "touches device memory that is closed (emu_close)");
+        return false;
+    }
+    if (how != ACCESS_WRITE && !holds) {
+        report(pc, shared ? "reads uninitialised shared memory"
+                          : "reads uninitialised device memory");
+        return false;
+    }
+    const bool updates = how == ACCESS_ATOMIC && c->write.flags & ATOMIC;
+    if (wrote && !updates && any_concurrent(c->write, epoch)) {
+        report_conflict(pc, how, "wrote", c->write, shared);
+        return false;
+    }
+    if (how == ACCESS_READ) {
+        c->read = Record{block->interval, (uint32_t)thread_number, epoch,
+                         joined_flags(c->read, was_read, epoch)};
+        return true;
+    }
+    if (was_read && any_concurrent(c->read, epoch)) {
+        report_conflict(pc, how, "read", c->read, shared);
+        return false;
+    }
+    uint32_t flags = WROTE;
+    if (how == ACCESS_ATOMIC)
+        flags |= ATOMIC | joined_flags(c->write, wrote && updates, epoch);
+    c->write = Record{block->interval, (uint32_t)thread_number, epoch, flags};
+    return true;
+}
+
+/* What is not device memory: arguments, constants and the emulator's own
+ * variables are the program's; pinned memory is visible to kernels. */
+static bool is_innocent(uintptr_t at, size_t n)
+{
+    const uintptr_t args = (uintptr_t)running->bound.args.get();
+    if (at - (uintptr_t)&__executable_start <
+        (size_t)(&_end - &__executable_start))
+        return true;
+    if (at - args < running->bound.size) return true;
+    return is_pinned(reinterpret_cast<void *>(at), n);
+}
+
+static void access(uintptr_t at, size_t n, Access how, void *pc)
+{
+    if (busy) return;
+    if (!calls_here || !running || thread_number < 0) {
+        if (is_device_memory(at) && heap_low && !calls_here)
+            report(pc, "host code follows a device pointer");
+        return;
+    }
+    if (on_fiber_stack(at)) return;
+    const bool shared = in_shared_memory(at);
+    Cell *c;
+    uint32_t floor = phase_first;
+    if (shared) {
+        if (!shared_cells)
+            shared_cells = reserve((size_t)MAX_BLOCKS * SHARED_ROOM);
+        if (!shared_holds(block, at, n)) {
+            report(pc, "out of bounds in shared memory");
+            return;
+        }
+        c = shared_cells + shared_offset(at);
+        floor = std::max(floor, block->first_interval);
+    } else if (is_device_memory(at)) {
+        const Allocation *a = allocation_of(at);
+        if (!a || at + n > a->at + a->bytes) {
+            report_outside(pc, how, at, n);
+            return;
+        }
+        c = heap_cell(at);
+    } else {
+        if (!is_innocent(at, n)) report_outside(pc, how, at, n);
+        return;
+    }
+    const uint32_t epoch = block->warp[thread_number >> 5].epoch % EPOCHS;
+    for (size_t i = 0; i < n; i++)
+        if (!check_byte(c + i, how, shared, floor, epoch, pc)) return;
+}
+
+/* -- what the host does --------------------------------------------------- */
+static void written(uintptr_t at, size_t n)
+{
+    Cell *c = heap_cell(at);
+    for (size_t i = 0; i < n; i++)
+        c[i] = Cell{{0, 0, 0, (uint32_t)WROTE | (c[i].write.flags & CLOSED)},
+                    {0, 0, 0, 0}};
+}
+
+static void forgotten(uintptr_t at, size_t n)
+{
+    memset(static_cast<void *>(heap_cell(at)), 0, n * sizeof(Cell));
+}
+
+static void closed(uintptr_t at, size_t n, bool on)
+{
+    Cell *c = heap_cell(at);
+    for (size_t i = 0; i < n; i++)
+        c[i].write.flags = on ? c[i].write.flags | CLOSED
+                              : c[i].write.flags & ~(uint32_t)CLOSED;
+}
+
+static void interval(uint32_t number, int of)
+{
+    if (!running->coop) return;
+    if (number == phase_first) {
+        owners.clear();
+        owners_from = number;
+    }
+    owners.push_back((uint8_t)of);
+}
+
+static const Checker callbacks = {access, written,  forgotten,
+                                  closed, interval, count};
+__attribute__((constructor)) static void install()
+{
+    checker = &callbacks;
+}
+
+} // namespace emu
+
+/* -- what the compiler calls ---------------------------------------------- */
+#define HERE __builtin_return_address(0)
+#define PLAIN(name, bytes, how)                           \
+    void __tsan_##name(void *p)                           \
+    {                                                     \
+        emu::access((uintptr_t)p, bytes, emu::how, HERE); \
+    }
+#define OF_SIZE(n)                           \
+    PLAIN(read##n, n, ACCESS_READ)           \
+    PLAIN(write##n, n, ACCESS_WRITE)         \
+    PLAIN(unaligned_read##n, n, ACCESS_READ) \
+    PLAIN(unaligned_write##n, n, ACCESS_WRITE)
+
+extern "C" {
+OF_SIZE(1)
+OF_SIZE(2)
+OF_SIZE(4)
+OF_SIZE(8)
+OF_SIZE(16)
+void __tsan_read_range(void *p, size_t n)
+{
+    emu::access((uintptr_t)p, n, emu::ACCESS_READ, HERE);
+}
+void __tsan_write_range(void *p, size_t n)
+{
+    emu::access((uintptr_t)p, n, emu::ACCESS_WRITE, HERE);
+}
+void *__tsan_memcpy(void *to, const void *from, size_t n)
+{
+    emu::access((uintptr_t)from, n, emu::ACCESS_READ, HERE);
+    emu::access((uintptr_t)to, n, emu::ACCESS_WRITE, HERE);
+    return memcpy(to, from, n);
+}
+void *__tsan_memmove(void *to, const void *from, size_t n)
+{
+    emu::access((uintptr_t)from, n, emu::ACCESS_READ, HERE);
+    emu::access((uintptr_t)to, n, emu::ACCESS_WRITE, HERE);
+    return memmove(to, from, n);
+}
+void *__tsan_memset(void *to, int value, size_t n)
+{
+    emu::access((uintptr_t)to, n, emu::ACCESS_WRITE, HERE);
+    return memset(to, value, n);
+}
+void __tsan_init()
+{
+}
+void __tsan_func_entry(void *)
+{
+}
+void __tsan_func_exit()
+{
+}
+void __tsan_vptr_read(void *)
+{
+}
+void __tsan_vptr_update(void *, void *)
+{
+}
+
+/* Host code in an instrumented file: reference counts, guards of statics. */
+#define ATOMICS(bits)                                                          \
+    uint##bits##_t __tsan_atomic##bits##_load(                                 \
+        const volatile uint##bits##_t *p, int)                                 \
+    {                                                                          \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                           \
+    }                                                                          \
+    void __tsan_atomic##bits##_store(volatile uint##bits##_t *p,               \
+                                     uint##bits##_t v, int)                    \
+    {                                                                          \
+        __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                              \
+    }                                                                          \
+    uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile uint##bits##_t *p, \
+                                                   uint##bits##_t v, int)      \
+    {                                                                          \
+        return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                     \
+    }                                                                          \
+    uint##bits##_t __tsan_atomic##bits##_fetch_sub(volatile uint##bits##_t *p, \
+                                                   uint##bits##_t v, int)      \
+    {                                                                          \
+        return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST);                     \
+    }                                                                          \
+    uint##bits##_t __tsan_atomic##bits##_exchange(volatile uint##bits##_t *p,  \
+                                                  uint##bits##_t v, int)       \
+    {                                                                          \
+        return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                    \
+    }                                                                          \
+    int __tsan_atomic##bits##_compare_exchange_strong(                         \
+        volatile uint##bits##_t *p, uint##bits##_t *expected,                  \
+        uint##bits##_t v, int, int)                                            \
+    {                                                                          \
+        return __atomic_compare_exchange_n(                                    \
+            p, expected, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
+    }
+ATOMICS(8)
+ATOMICS(32)
+ATOMICS(64)
+void __tsan_atomic_thread_fence(int)
+{
+}
+}
