@@ -97,7 +97,7 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --save-every 5", 2, 'option "--save-every" is not understood; options are '
           .. "written --name VALUE (--save_every)")
   refuses(brain .. " --device tpu", 2, 'device "tpu" is not known')
-  says(brain .. " --device cuda", 4, "cuda")
+  says(brain .. " --device cuda", 4, "use --device cpu")
   refuses(brain .. " --precision f16", 2, "--precision f16")
   refuses(brain .. " --resume " .. folder .. "/none", 2, "--resume " .. folder .. "/none: there is "
           .. "no such run")
