@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS)
     // ... and makes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
     const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
 
-    float acc[TM][TN] = {}, sum[TM][TN] = {};
+    Share<TM, TN> share;
     alignas(16) float s[MS][4], w[NS][4];
     auto fetch = [&](int at) {
 #pragma unroll
@@ -236,24 +236,10 @@ __global__ void __launch_bounds__(THREADS)
     for (int at = 0, b = 0; at < k.depth; at += BK, b ^= 1) {
         if (at + BK < k.depth) fetch(at + BK);
 #pragma unroll
-        for (int kk = 0; kk < BK; kk++) {
-            alignas(16) float x[TM], y[TN];
-#pragma unroll
-            for (int i = 0; i < TM; i += 4)
-                *(float4 *)&x[i] =
-                    *(const float4 *)&source[b][kk][i / 4 * (BM / 2) + my];
-#pragma unroll
-            for (int j = 0; j < TN; j++) y[j] = weight[b][kk][nx + j];
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++)
-                    acc[i][j] = fmaf(x[i], y[j], acc[i][j]);
-        }
+        for (int kk = 0; kk < BK; kk++)
+            share.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
         if ((at / BK + 1) % (CHAIN / BK) == 0 || at + BK >= k.depth)
-            for (int i = 0; i < TM; i++)
-                for (int j = 0; j < TN; j++)
-                    sum[i][j] += acc[i][j], acc[i][j] = 0;
+            share.end_chain();
         if (at + BK < k.depth) store(b ^ 1);
         __syncthreads();
     }
@@ -274,7 +260,7 @@ __global__ void __launch_bounds__(THREADS)
             int n = n0 + nx + j;
             if (n >= p.width) continue;
             int64_t c = group * p.width + n;
-            float v = sum[i][j] + (p.bias ? p.bias[c] : 0.0f);
+            float v = share.sum[i][j] + (p.bias ? p.bias[c] : 0.0f);
             put(&p.result[row * p.result_c + c], v, p.fresh);
         }
     }

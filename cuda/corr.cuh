@@ -36,4 +36,34 @@ bool corr_spread(const Corr *r, const float *grid, const float *w,
 bool corr_weights(const Corr *r, const float *image, const float *grid,
                   float *w, bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
+
+/* A thread of a tiled product: results of TM rows, in blocks of four that lie
+ * `apart` in the tile, by TN columns. A chain of float additions has at most
+ * CHAIN terms: `acc` is the chain, `sum` holds those before. */
+template <int TM, int TN> struct Share {
+    float acc[TM][TN] = {}, sum[TM][TN] = {};
+
+    /* One place of the k axis: x points at the first row, y at the column. */
+    __device__ __forceinline__ void multiply(const float *x, int apart,
+                                             const float *y)
+    {
+        alignas(16) float u[TM], v[TN];
+#pragma unroll
+        for (int i = 0; i < TM; i += 4)
+            *(float4 *)&u[i] = *(const float4 *)&x[i / 4 * apart];
+#pragma unroll
+        for (int j = 0; j < TN; j++) v[j] = y[j];
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++)
+                acc[i][j] = fmaf(u[i], v[j], acc[i][j]);
+    }
+
+    __device__ __forceinline__ void end_chain()
+    {
+        for (int i = 0; i < TM; i++)
+            for (int j = 0; j < TN; j++) sum[i][j] += acc[i][j], acc[i][j] = 0;
+    }
+};
 #endif

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < (VEC ? 1 : 4); i++)
         column[i] = column_of(p, n0 + quad + i);
 
-    float acc[TM][TN] = {}, sum[TM][TN] = {};
+    Share<TM, TN> share;
     alignas(16) float g[LOADS][4], x[LOADS][4];
     auto fetch = [&](int at) {
 #pragma unroll
@@ -134,24 +134,9 @@ __global__ void __launch_bounds__(THREADS)
     for (int at = from, b = 0, n = 1; at < to; at += BK, b ^= 1, n++) {
         if (at + BK < to) fetch(at + BK);
 #pragma unroll
-        for (int k = 0; k < BK; k++) {
-            alignas(16) float u[TM], v[TN];
-#pragma unroll
-            for (int i = 0; i < TM; i += 4)
-                *(float4 *)&u[i] =
-                    *(const float4 *)&grid[b][k][i / 4 * (BM / 2) + my];
-            *(float4 *)v = *(const float4 *)&image[b][k][nx];
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++)
-                    acc[i][j] = fmaf(u[i], v[j], acc[i][j]);
-        }
-        // a chain of float additions has at most CHAIN terms
-        if (n % FLUSH == 0 || at + BK >= to)
-            for (int i = 0; i < TM; i++)
-                for (int j = 0; j < TN; j++)
-                    sum[i][j] += acc[i][j], acc[i][j] = 0;
+        for (int k = 0; k < BK; k++)
+            share.multiply(&grid[b][k][my], BM / 2, &image[b][k][nx]);
+        if (n % FLUSH == 0 || at + BK >= to) share.end_chain();
         if (at + BK < to) store(b ^ 1);
         __syncthreads();
     }
@@ -162,8 +147,8 @@ __global__ void __launch_bounds__(THREADS)
         if (m >= p.b) continue;
         for (int j = 0; j < TN; j++)
             if (n0 + nx + j < p.depth)
-                put(&out[(group * p.b + m) * p.depth + n0 + nx + j], sum[i][j],
-                    p.fresh);
+                put(&out[(group * p.b + m) * p.depth + n0 + nx + j],
+                    share.sum[i][j], p.fresh);
     }
 }
 

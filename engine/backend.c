@@ -37,15 +37,14 @@ static bool best(const Backend **be, char why[ERR_MAX])
 {
     *be = &backend_cpu;
 #ifdef SEG_CUDA
-    // opened to find out: a driver that is there may still refuse. The kernels
-    // have run under the emulator only, so whether to use it the user decides
-    void *dev;
-    if (backend_cuda.open(0, 0, &dev)) {
-        backend_cuda.close(dev);
+    // the kernels have run under the emulator only, so whether to use it the
+    // user decides; asked and not opened, as opening takes memory and time
+    char text[BACKEND_TEXT];
+    if (backend_cuda.describe(0, text))
         snprintf(why, ERR_MAX,
                  "its kernels are new; try `segengine check --device cuda`, "
                  "then --device cuda");
-    } else
+    else
         snprintf(why, ERR_MAX, "%s", err_text());
 #else
     snprintf(why, ERR_MAX, "this program was built without CUDA");

@@ -284,6 +284,18 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
     lua_pop(L, 2);
 }
 
+bool next_input(lua_State *L, int arg)
+{
+    if (!lua_istable(L, arg))
+        raise_usage(L, "inputs must be a table name -> array, got %s",
+                    luaL_typename(L, arg));
+    if (!lua_next(L, arg)) return false;
+    if (lua_type(L, -2) != LUA_TSTRING)
+        raise_usage(L, "inputs have names, got a value at [%s]",
+                    luaL_tolstring(L, -2, NULL));
+    return true;
+}
+
 bool read_frozen(lua_State *L, int arg, Params *p)
 {
     int top = lua_gettop(L), type = lua_getfield(L, arg, "frozen");

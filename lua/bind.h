@@ -55,6 +55,11 @@ void check_keys(lua_State *L, int arg, const char *what,
  * hold things; leaves the stack as it was. */
 bool read_frozen(lua_State *L, int arg, Params *p);
 
+/* lua_next() over the table of inputs at `arg`, nil pushed before: the next
+ * name and value, or false and nothing. Raises when it is no table, or has a
+ * key that is no name. */
+bool next_input(lua_State *L, int arg);
+
 /* Push field `key` of the table at `arg`, no metamethods; its type. */
 int raw_field(lua_State *L, int arg, const char *key);
 /* Push a list of extents. */

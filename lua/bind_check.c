@@ -22,6 +22,27 @@ static void keep(void *ctx, const char *text)
     f->used += n + 1;
 }
 
+/* A check of the device named at argument 1, whose failures go to *f. */
+static OpCheck begin_check(lua_State *L, Failures *f)
+{
+    char why[ERR_MAX];
+    OpCheck k = {.report = keep, .ctx = f};
+    f->used = 0;
+    if (!backend_find(luaL_checkstring(L, 1), &k.be, &k.device, why))
+        raise_error(L);
+    return k;
+}
+
+/* { failures = n, worst = share of the bound, text = the first of them, a line
+ * each } on the stack. */
+static void push_findings(lua_State *L, const OpCheck *k, const Failures *f)
+{
+    lua_newtable(L);
+    lua_pushinteger(L, k->failures), lua_setfield(L, -2, "failures");
+    lua_pushnumber(L, k->worst), lua_setfield(L, -2, "worst");
+    lua_pushlstring(L, f->text, f->used), lua_setfield(L, -2, "text");
+}
+
 /* core.suites() -> list of { op = name, note = text or nil }; a suite's number
  * is its place */
 static int l_suites(lua_State *L)
@@ -39,27 +60,20 @@ static int l_suites(lua_State *L)
 }
 
 /* core.check(device, i) -> what suite i found on a device ("cpu", "cuda:1"):
- * { gradient = cases, agree = cases, failures = n, worst = share of the bound,
- * text = the first of them, a line each }. Raises when there is no such
- * device. */
+ * push_findings, with gradient = cases and agree = cases. Raises when there is
+ * no such device. */
 static int l_check(lua_State *L)
 {
-    const char *device = luaL_checkstring(L, 1);
+    Failures found;
+    OpCheck k = begin_check(L, &found);
     int at = (int)check_int(L, 2, "suite", 1, 1 << 20) - 1;
-    char why[ERR_MAX];
-    Failures found = {.used = 0};
-    OpCheck k = {.report = keep, .ctx = &found};
-    if (!backend_find(device, &k.be, &k.device, why)) return raise_error(L);
     const OpSuite *s = suite_next(&at);
     if (!s) return raise_usage(L, "there is no suite %d", at);
     SuiteSize size = suite_size(s);
     suite_run(s, &k);
-    lua_newtable(L);
+    push_findings(L, &k, &found);
     lua_pushinteger(L, size.gradient), lua_setfield(L, -2, "gradient");
     lua_pushinteger(L, size.agree), lua_setfield(L, -2, "agree");
-    lua_pushinteger(L, k.failures), lua_setfield(L, -2, "failures");
-    lua_pushnumber(L, k.worst), lua_setfield(L, -2, "worst");
-    lua_pushlstring(L, found.text, found.used), lua_setfield(L, -2, "text");
     return 1;
 }
 
@@ -92,41 +106,35 @@ static int l_nodes(lua_State *L)
     return 1;
 }
 
-/* core.check_node(device, number, full) -> what was found at one node of
- * core.nodes: { failures=, worst=, text= } */
+/* core.check_node(device, number, full) -> push_findings of one node of
+ * core.nodes; full: every element */
 static int l_check_node(lua_State *L)
 {
+    Failures found;
+    OpCheck k = begin_check(L, &found);
     const Graph *g = check_graph(L);
-    const char *device = luaL_checkstring(L, 1);
     int node = (int)check_int(L, 2, "node", 0, g->count - 1);
-    bool full = lua_toboolean(L, 3);
-    char why[ERR_MAX];
-    Failures found = {.used = 0};
-    OpCheck k = {.report = keep, .ctx = &found};
     if (g->node[node].kind != NODE_OP)
         return raise_usage(L, "node %d is no operator", node);
-    if (!backend_find(device, &k.be, &k.device, why)) return raise_error(L);
-    node_check(g, node, full, &k);
-    lua_newtable(L);
-    lua_pushinteger(L, k.failures), lua_setfield(L, -2, "failures");
-    lua_pushnumber(L, k.worst), lua_setfield(L, -2, "worst");
-    lua_pushlstring(L, found.text, found.used), lua_setfield(L, -2, "text");
+    node_check(g, node, lua_toboolean(L, 3), &k);
+    push_findings(L, &k, &found);
     return 1;
 }
 
-/* core.device(text) -> the name of its backend, and why not a better one ("")
- * for "auto". Raises when it cannot be opened. */
+/* core.device(text) -> the device that it means, which is the text itself or
+ * what "auto" comes to, and then why not a better one (else ""). Raises when it
+ * cannot be opened. */
 static int l_device(lua_State *L)
 {
+    const char *text = luaL_checkstring(L, 1);
     char why[ERR_MAX];
     const Backend *be;
     int device;
     void *dev;
-    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
-        !be->open(device, 1, &dev))
+    if (!backend_find(text, &be, &device, why) || !be->open(device, 1, &dev))
         return raise_error(L);
     be->close(dev);
-    lua_pushstring(L, be->name);
+    lua_pushstring(L, strcmp(text, "auto") ? text : be->name);
     lua_pushstring(L, why);
     return 2;
 }

@@ -65,14 +65,8 @@ static int l_outputs(lua_State *L)
 static int read_inputs(lua_State *L, int arg, seg_tensor in[MAX_FEEDS])
 {
     int n = 0;
-    if (!lua_istable(L, arg))
-        raise_usage(L, "inputs must be a table name -> array, got %s",
-                    luaL_typename(L, arg));
     lua_pushnil(L);
-    while (lua_next(L, arg)) {
-        if (lua_type(L, -2) != LUA_TSTRING)
-            raise_usage(L, "inputs have names, got a value at [%s]",
-                        luaL_tolstring(L, -2, NULL));
+    while (next_input(L, arg)) {
         Array *a = luaL_testudata(L, -1, "seg.array");
         if (!a || a->axes > SEG_MAX_AXES)
             raise_usage(L,

@@ -83,14 +83,8 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
 {
     int n = 0;
     const Graph *g = check_graph(L);
-    if (!lua_istable(L, arg))
-        raise_usage(L, "inputs must be a table name -> array, got %s",
-                    luaL_typename(L, arg));
     lua_pushnil(L);
-    while (lua_next(L, arg)) {
-        if (lua_type(L, -2) != LUA_TSTRING)
-            raise_usage(L, "inputs have names, got a value at [%s]",
-                        luaL_tolstring(L, -2, NULL));
+    while (next_input(L, arg)) {
         int node = graph_find(g, lua_tostring(L, -2));
         if (node < 0 || g->node[node].kind != NODE_INPUT)
             raise_usage(L, "the network has no input \"%s\"",

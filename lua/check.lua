@@ -48,11 +48,15 @@ local function suites_of(op)
   return out
 end
 
+-- What core.check and core.check_node found wrong, a line each.
+function M.print_failures(found)
+  if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+end
+
 -- args: "check" and its options; the exit code.
 function M.command(args)
   local o = parse(args)
-  local device, why = core.device(o.device or "auto")
-  local name = o.device and o.device ~= "auto" and o.device or device
+  local name, why = core.device(o.device or "auto")
   local list, failures, cases = suites_of(o.op), 0, 0
   if not o.json then
     print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
@@ -66,7 +70,7 @@ function M.command(args)
       print(string.format("%-19s %8d  %11d  %-9.2g %s", s.op, r.gradient, r.agree, r.worst,
                           r.failures == 0 and "ok" or r.failures .. " FAILED")
             .. (s.note and "  (" .. s.note .. ")" or ""))
-      if r.failures > 0 then print((r.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+      M.print_failures(r)
     end
   end
   if o.json then

@@ -8,6 +8,7 @@
 -- preset is another network (smaller), hence another run of this program.
 
 local core = require "seg.core"
+local check = require "seg.check"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
 local recipes = require "seg.recipe"
@@ -18,12 +19,6 @@ local STEPS = 20
 -- PyTorch in float32 needs as much against float64: docs/numerics.md
 local FIRST_LOSS, LOSSES, GRADIENTS = 1e-5, 1e-3, 1e-6
 
--- The device that is checked: what `auto` comes to is named.
-local function device_of(v)
-  local name = core.device(v.device)
-  return v.device == "auto" and name or v.device
-end
-
 -- Every node that loss, outputs and metrics need. -> failures
 local function check_nodes(r, device)
   local list, failures, worst = core.nodes(recipes.roots(r)), 0, 0
@@ -33,7 +28,7 @@ local function check_nodes(r, device)
     failures, worst = failures + found.failures, math.max(worst, found.worst)
     print(string.format("  %-13s %-22s %-30s %-8.2g %s", n.op, n.name, n.where, found.worst,
                         found.failures == 0 and "ok" or "FAILED"))
-    if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+    check.print_failures(found)
   end
   print(string.format("worst error: %.2g of its bound", worst))
   return failures
@@ -74,8 +69,8 @@ local function check_steps(r, device)
       failures = judge("loss of the first step, relative", off, FIRST_LOSS)
         + judge("gradients of it, mean square", gradient_error(got, want), GRADIENTS)
     end
-    -- max() would lose a NaN
-    if not (off <= worst) then worst = off end
+    -- a NaN stays: neither max() nor a comparison that it fails would keep it
+    if off ~= off or off > worst then worst = off end
   end
   return failures + judge("losses of all steps, relative", worst, LOSSES)
 end
@@ -83,7 +78,7 @@ end
 -- The exit code.
 function M.command(r)
   local v, flags = config.ensure(), config.line.flags
-  local device = device_of(v)
+  local device = core.device(v.device)
   if flags.steps_only then return check_steps(r, device) == 0 and 0 or 1 end
   local failures = check_nodes(r, device)
   io.stdout:flush()

@@ -341,9 +341,7 @@ local function load_weights(run)
   local given = config.line.flags.weights
   if not given then return nil end
   local path, note = run_folder.weights(given)
-  if not util.exists(path) then fail("data", "--weights %s: there is no such file", given) end
-  local meta, warning = run_folder.load(path, run.session)
-  if warning ~= "" then show.warn("%s", warning) end
+  local meta = run_folder.load(path, run.session)
   return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
 end
 

@@ -25,8 +25,6 @@ local function find_weights(name, purpose)
   local path, note = run_folder.weights(given, out, name)
   if not path then
     fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
-  elseif given and not util.exists(path) then
-    fail("data", "--weights %s: there is no such file", given)
   end
   return path, note
 end
@@ -35,8 +33,7 @@ end
 function M.open_weights(r, name, purpose)
   local path, about = find_weights(name, purpose)
   local session = recipes.session(r, purpose)
-  local meta, note = run_folder.load(path, session)
-  if note ~= "" then show.warn("%s", note) end
+  local meta = run_folder.load(path, session)
   show.line("weights: %s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
             meta.trained_on and ", trained on " .. meta.trained_on or "", about)
   return session, meta, path
@@ -204,7 +201,7 @@ local function predict(r, name)
   local set, kind = open_input(flags["in"], r.predict.image, r.train.source)
   local ds, rows = set:dataset(), { { "case", "voxels", "ml", "file" } }
   local cases = ds:cases()
-  if meta.trained_on == "made-up patients" and not flags.weights
+  if meta.trained_on == data.MADE_UP and not flags.weights
     and not is_phantom(flags["in"], cases) then
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
          .. "with --data DIR, or name the weights that you mean with --weights FILE", weights)
@@ -309,7 +306,7 @@ local function evaluate_part(r, name)
   if flags.saved_data then
     show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
   end
-  local real = meta.trained_on and meta.trained_on ~= "made-up patients"
+  local real = meta.trained_on and meta.trained_on ~= data.MADE_UP
   if real and set.source.kind == "phantom" then
     show.warn("these weights were trained on real data and are measured on made-up patients; "
               .. "give --data DIR")

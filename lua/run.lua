@@ -6,6 +6,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -58,11 +59,12 @@ end
 
 -- The weights that are meant by `given`: a file, or the folder of a run. nil:
 -- those of the newest finished run of this recipe, of an unfinished one when
--- none is. -> path or nil, what there is to say of them
+-- none is. -> a file or nil, what there is to say of them
 function M.weights(given, out, recipe)
   if given then
     local stat = sys.stat(given)
-    if not stat or stat.kind ~= "folder" then return given, "" end
+    if not stat then fail("data", "--weights %s: there is no such file", given) end
+    if stat.kind ~= "folder" then return given, "" end
     local path, note = weights_in((given:gsub("(.)/+$", "%1")))
     if path then return path, note end
     util.refuse("--weights %s: this folder has neither checkpoint_best.safetensors nor "
@@ -118,13 +120,16 @@ local function misfit(path)
   return hint
 end
 
--- Weights of a file into a session: what the file says beside them, and what a
--- user should know about it.
+-- Weights of a file into a session: what the file says beside them. What a user
+-- should know about it is said.
 function M.load(path, session)
-  local ok, meta, note = pcall(core.checkpoint.load, path, session, false)
-  if ok then return meta, note end
-  if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
-  sys.raise("data", meta .. misfit(path), true)
+  local ok, meta, warning = pcall(core.checkpoint.load, path, session, false)
+  if not ok then
+    if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
+    sys.raise("data", meta .. misfit(path), true)
+  end
+  if warning ~= "" then show.warn("%s", warning) end
+  return meta
 end
 
 -- The folder that --resume means: its own path, or `auto`: the newest run that

@@ -43,7 +43,7 @@ t.test("numbers out of range end before anything is opened", function()
 end)
 
 t.test("a rate that is no number is said before the first epoch", function()
-  local text = io.open("scripts/brain_unet.lua"):read("a"):gsub("schedule = [^\n]*",
+  local text = t.read("scripts/brain_unet.lua"):gsub("schedule = [^\n]*",
     "schedule = { name = 'mine', rate = function() return 0 / 0 end },")
   says(write(folder .. "/rate.lua", text) .. phantom .. " --out " .. folder .. "/runs", 2,
        "schedule mine: the rate of epoch 1 is")
@@ -192,7 +192,7 @@ t.test("diverging: code 5, and the checkpoint stays finite", function()
 end)
 
 t.test("diverging with accumulated batches", function()
-  local text = io.open("scripts/brain_unet.lua"):read("a"):gsub("best = {", "accumulate = 2, %0")
+  local text = t.read("scripts/brain_unet.lua"):gsub("best = {", "accumulate = 2, %0")
   says(write(folder .. "/accumulate.lua", text) .. phantom .. " --epochs 9 --lr 1e30 --batch 2"
        .. " --out " .. folder .. "/wild", 5, "3 steps in a row")
 end)
@@ -211,7 +211,7 @@ t.test("a run that is resumed must be what it was", function()
   fresh()
   says(again, 0, "done:")
   says(again .. " --lr 0.5", 2, "segengine: --lr 0.5 differs from the run that is resumed")
-  local text = io.open("scripts/brain_unet.lua"):read("a")
+  local text = t.read("scripts/brain_unet.lua")
   local other = folder .. "/brain_unet.lua"
   local rest = phantom .. " --out " .. folder .. "/copy --resume " .. copy
   fresh()
@@ -248,9 +248,7 @@ t.test("a run does not go on with other cases", function()
 end)
 
 t.test("no path in the weights", function()
-  local f = io.open(folder .. "/runs/brain_unet/001/checkpoint_last.safetensors", "rb")
-  local text = f:read("a")
-  f:close()
+  local text = t.read(folder .. "/runs/brain_unet/001/checkpoint_last.safetensors")
   t.check(not text:find(folder, 1, true), "the checkpoint names " .. folder)
 end)
 

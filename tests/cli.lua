@@ -34,7 +34,7 @@ t.test("a reader that has seen enough is no failure", function()
     .. "/code) | head -n 1", "r")
   t.check(shell:read("a"):find("operator", 1, true), "one line")
   shell:close()
-  t.equal(io.open(folder .. "/code"):read("a"), "code 0\n")
+  t.equal(t.read(folder .. "/code"), "code 0\n")
 end)
 
 t.test("help of a recipe, and of a command alone", function()
@@ -187,7 +187,7 @@ end)
 
 -- In a folder of its own, where it writes what it then reads.
 t.test("the numerical face as the documentation shows it", function()
-  local text = io.open("docs/recipes.md"):read("a"):match("## The numerical face.-```lua\n(.-)```")
+  local text = t.read("docs/recipes.md"):match("## The numerical face.-```lua\n(.-)```")
   write("face.lua", text)
   local program = os.getenv("PROGRAM") or "./segengine"
   if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
@@ -198,7 +198,7 @@ t.test("the numerical face as the documentation shows it", function()
 end)
 
 t.test("slices for a network of 2-D", function()
-  local text = io.open("docs/recipes.md"):read("a"):match("```lua\n(%-%- mine%.lua.-)```")
+  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local small = " plan --size 16 --base 2"
   says(write("mine.lua", text) .. small, 0, "parameters")
   local whole = text:gsub(':slices { axis = "axial" }', "")

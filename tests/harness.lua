@@ -69,6 +69,22 @@ function M.write(path, text)
   return path
 end
 
+-- The bytes of a file.
+function M.read(path)
+  local f = assert(io.open(path, "rb"))
+  local text = f:read("a")
+  f:close()
+  return text
+end
+
+-- The lines of what a shell command prints.
+function M.lines(command)
+  local pipe, out = io.popen(command), {}
+  for line in pipe:lines() do out[#out + 1] = line end
+  pipe:close()
+  return out
+end
+
 -- Run the program: it must end with this code and say this part (plain text),
 -- and no message may begin with a place in our own modules. What it said.
 function M.says(arguments, code, part)

@@ -263,3 +263,39 @@ void *net_state(Net *n, Arena *mem, size_t *bytes)
     memcpy(at, &count, sizeof count);
     return out;
 }
+
+bool net_life(Net *n, const char *device, int threads, const Optim *o)
+{
+    enum { MOST = 2 * 8 * 8 * 2 };
+    static float pixels[MOST], mask[MOST];
+    PlanInput in[8];
+    Plan *p;
+    StepResult r;
+    char text[64];
+    SessionSpec spec = {.graph = &n->g,
+                        .root = n->root,
+                        .roots = n->roots,
+                        .loss = n->loss,
+                        .device = device,
+                        .threads = threads,
+                        .optim = o};
+    int inputs = net_extents(n, 2, in);
+    bool ok = false;
+    for (int i = 0; i < MOST; i++) pixels[i] = sinf((float)i);
+    for (int i = 0; i < inputs; i++) CHECK(numel(in[i].dim) <= MOST);
+    Session *s = NULL;
+    TRY(session_open(&spec, &s));
+    TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
+    TRY(session_feed(s, p, n->input[0], pixels));
+    TRY(session_feed(s, p, n->input[1], mask));
+    TRY(session_step(s, p, 0.01, 1, &r));
+    TRY(session_blame(s, p, text, sizeof text));
+    in[0].dim.n = in[1].dim.n = 1;
+    TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
+    TRY(session_feed(s, p, n->input[0], pixels));
+    TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
+    ok = true;
+done:
+    session_close(s);
+    return ok;
+}

@@ -32,6 +32,20 @@ static void run_image(const OpCase *c, const Backend *be, double *x, Arena *mem,
     REQUIRE(ok);
 }
 
+/* maxpool 2x2, stride 2, of the image of run_image, so many elements padded. */
+static OpCase window_case(int before, int after)
+{
+    OpCase c = {.attr = op_default(OP_maxpool),
+                .rank = 2,
+                .x = {{1, 1, 4, 4, 1}},
+                .wrt = 1};
+    c.attr.maxpool.kh = c.attr.maxpool.kw = 2;
+    c.attr.maxpool.sh = c.attr.maxpool.sw = 2;
+    c.attr.maxpool.ph0 = c.attr.maxpool.pw0 = before;
+    c.attr.maxpool.ph1 = c.attr.maxpool.pw1 = after;
+    return c;
+}
+
 /* The winner itself: the first of equal ones, never padding, and a NaN. */
 TEST(maxpool_winner)
 {
@@ -42,12 +56,7 @@ TEST(maxpool_winner)
         OpValues out;
         double x[16];
         for (int i = 0; i < 16; i++) x[i] = -5;
-        OpCase c = {.attr = op_default(OP_maxpool),
-                    .rank = 2,
-                    .x = {{1, 1, 4, 4, 1}},
-                    .wrt = 1};
-        c.attr.maxpool.kh = c.attr.maxpool.kw = 2;
-        c.attr.maxpool.sh = c.attr.maxpool.sw = 2;
+        OpCase c = window_case(0, 0);
         run_image(&c, given_backend(k), x, &mem, &out);
         for (int i = 0; i < 16; i++) EXPECT_NEAR(out.dx[0][i], first[i], 0);
         x[5] = NAN;
@@ -55,7 +64,7 @@ TEST(maxpool_winner)
         EXPECT(isnan(out.y[0]));
         EXPECT_NEAR(out.y[1], -5, 0);
         EXPECT_NEAR(out.dx[0][5], 1, 0);
-        c.attr.maxpool.ph0 = c.attr.maxpool.pw0 = 1;
+        c = window_case(1, 0);
         run_image(&c, given_backend(k), x, &mem, &out);
         EXPECT_NEAR(out.y[0], -5, 0);
         arena_release(&mem);
@@ -72,14 +81,7 @@ TEST(maxpool_of_minus_infinity)
         OpValues out;
         double x[16];
         for (int i = 0; i < 16; i++) x[i] = -INFINITY;
-        OpCase c = {.attr = op_default(OP_maxpool),
-                    .rank = 2,
-                    .x = {{1, 1, 4, 4, 1}},
-                    .wrt = 1};
-        c.attr.maxpool.kh = c.attr.maxpool.kw = 2;
-        c.attr.maxpool.sh = c.attr.maxpool.sw = 2;
-        c.attr.maxpool.ph0 = c.attr.maxpool.pw0 = 1;
-        c.attr.maxpool.ph1 = c.attr.maxpool.pw1 = 1;
+        OpCase c = window_case(1, 1);
         run_image(&c, given_backend(k), x, &mem, &out);
         for (int i = 0; i < 9; i++) EXPECT(out.y[i] == -INFINITY);
         for (int i = 0; i < 16; i++) EXPECT_NEAR(out.dx[0][i], first[i], 0);

@@ -6,20 +6,13 @@ local picture = require "seg.picture"
 local seg = require "seg"
 local folder, remove = t.folder()
 
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local text = f:read("a")
-  f:close()
-  return text
-end
-
 -- What lua/run.lua gives: column(name) -> numbers or false by epoch.
 local function csv(columns)
   return { column = function(_, name) return columns[name] or {} end }
 end
 
 local function png_size(path)
-  local text = read(path)
+  local text = t.read(path)
   t.equal(text:sub(1, 8), "\137PNG\r\n\26\n")
   return string.unpack(">I4I4", text, 17)
 end
@@ -30,7 +23,7 @@ t.test("progress draws every curve", function()
   picture.progress(folder, csv { train_loss = { 3, 2, 1 }, valid_loss = { 3, false, 2 },
                                  valid_dice = { 0.1, 0.5, 0.4 }, lr = { 1e-3, 1e-3, 1e-4 } },
                    recipe)
-  local svg = read(folder .. "/progress.svg")
+  local svg = t.read(folder .. "/progress.svg")
   for _, part in ipairs { "epoch 3 of 9", ">loss<", ">train<", ">valid<", ">valid dice<",
                           ">mean of 5<", ">learning rate<", "best 0.5000, epoch 2",
                           "</svg>" } do
@@ -44,9 +37,9 @@ end)
 t.test("progress of one epoch, of nothing finite, without metrics", function()
   picture.progress(folder, csv { train_loss = { 1 }, valid_loss = { false }, lr = { 0 } },
                    { metrics = {}, epochs = 1 })
-  t.check(not read(folder .. "/progress.svg"):find(">valid", 1, true))
+  t.check(not t.read(folder .. "/progress.svg"):find(">valid", 1, true))
   picture.progress(folder, csv { train_loss = { 0 / 0, 1 / 0 }, lr = { 1e-3, 1e-3 } }, recipe)
-  local svg = read(folder .. "/progress.svg")
+  local svg = t.read(folder .. "/progress.svg")
   t.check(not svg:find("nan", 1, true) and not svg:find("inf", 1, true))
   os.remove(folder .. "/progress.svg")
   picture.progress(folder, csv { train_loss = {} }, recipe)

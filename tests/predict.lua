@@ -10,14 +10,6 @@ local function run(arguments)
   return text
 end
 
--- The lines of a command's output.
-local function lines(command)
-  local pipe, out = io.popen(command), {}
-  for line in pipe:lines() do out[#out + 1] = line end
-  pipe:close()
-  return out
-end
-
 local function recipe(name, command, more)
   return string.format("scripts/%s.lua %s --preset check --phantom %s/phantom --out %s/%s", name,
                        command, folder, folder, more or "runs")
@@ -30,13 +22,13 @@ end
 
 t.test("NIfTI in, NIfTI out on the same grid", function()
   run(recipe("nfbs_unet", "train"))
-  local images = lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")
+  local images = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")
   t.check(#images > 2, "phantom images")
   for i, image in ipairs { images[1], images[2] } do
     local out = folder .. "/one" .. i
     run("scripts/nfbs_unet.lua predict --preset check --weights " .. folder
       .. "/runs/nfbs_unet/001/checkpoint_best.safetensors --in " .. image .. " --out " .. out)
-    local made = lines("ls " .. out .. "/*.nii.gz")
+    local made = t.lines("ls " .. out .. "/*.nii.gz")
     t.equal(#made, 1, "files made")
     t.equal(geometry(made[1]), geometry(image), "grid of the prediction")
   end
@@ -44,33 +36,33 @@ end)
 
 t.test("DICOM in, SEG and NIfTI out for each patient", function()
   run(recipe("brain_unet", "train"))
-  local data = lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local out = folder .. "/dicom"
   run("scripts/brain_unet.lua predict --preset check --image FLAIR --weights " .. folder
     .. "/runs/brain_unet/001/checkpoint_best.safetensors --in " .. data .. " --out " .. out)
-  t.equal(#lines("ls " .. out .. "/*.nii.gz"), 6, "NIfTI files")
-  t.equal(#lines("ls " .. out .. "/*.dcm"), 6, "SEG files")
-  local text = run("inspect " .. lines("ls " .. out .. "/*.dcm")[1])
+  t.equal(#t.lines("ls " .. out .. "/*.nii.gz"), 6, "NIfTI files")
+  t.equal(#t.lines("ls " .. out .. "/*.dcm"), 6, "SEG files")
+  local text = run("inspect " .. t.lines("ls " .. out .. "/*.dcm")[1])
   t.check(text:find("SEG", 1, true), text)
-  if #lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
-  for _, seg in ipairs(lines("ls " .. out .. "/*.dcm")) do
-    for _, line in ipairs(lines("dciodvfy " .. seg .. " 2>&1")) do
+  if #t.lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
+  for _, seg in ipairs(t.lines("ls " .. out .. "/*.dcm")) do
+    for _, line in ipairs(t.lines("dciodvfy " .. seg .. " 2>&1")) do
       t.check(not line:match("^Error"), "%s: %s", seg, line)
     end
   end
 end)
 
 t.test("results beside their images change nothing", function()
-  local data = lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local both = folder .. "/both"
   os.execute("cp -r " .. data .. " " .. both .. " && cp -r " .. folder .. "/dicom " .. both .. "/r")
   run("scripts/brain_unet.lua predict --preset check --weights " .. folder
     .. "/runs/brain_unet/001/checkpoint_best.safetensors --in " .. both .. " --out " .. both .. "2")
-  t.equal(#lines("ls " .. both .. "2/*.dcm"), 6, "SEG files")
+  t.equal(#t.lines("ls " .. both .. "2/*.dcm"), 6, "SEG files")
 end)
 
 t.test("evaluate gives what training measured", function()
-  local summary = io.open(folder .. "/runs/brain_unet/001/summary.json"):read("a")
+  local summary = t.read(folder .. "/runs/brain_unet/001/summary.json")
   local measured = summary:match('"test".-"dice": {.-"mean": ([%d.e-]+)')
   local text = run(recipe("brain_unet", "evaluate") .. " --split test --json")
   t.equal(text:match('"dice": {.-"mean": ([%d.e-]+)'), measured, "dice of the test set")
@@ -78,10 +70,10 @@ end)
 
 t.test("weights know the numbers they were trained with", function()
   local weights = " --weights " .. folder .. "/runs/brain_unet/001/checkpoint_best.safetensors"
-  local data = lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   -- no preset, no --base, no --size: the network is that of the weights
   run("scripts/brain_unet.lua predict --in " .. data .. " --out " .. folder .. "/known" .. weights)
-  t.equal(#lines("ls " .. folder .. "/known/*.dcm"), 6, "SEG files")
+  t.equal(#t.lines("ls " .. folder .. "/known/*.dcm"), 6, "SEG files")
 end)
 
 t.test("weights of another network are refused with both lists", function()
@@ -94,17 +86,17 @@ end)
 
 -- The recipe that docs/recipes.md shows, as a reader would copy it.
 t.test("the small recipe of the documentation", function()
-  local text = io.open("docs/recipes.md"):read("a"):match("```lua\n(%-%- mine%.lua.-)```")
+  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local script = t.write(folder .. "/mine.lua", text)
   local small = " --size 32 --base 4 --epochs 1 --batch 4 --out " .. folder .. "/mine"
   run(script .. small .. " plan")
-  local data = lines("ls -d " .. folder .. "/phantom/t1-*")[1]
+  local data = t.lines("ls -d " .. folder .. "/phantom/t1-*")[1]
   run(script .. small .. " --data " .. data)
   run(script .. " --resume " .. folder .. "/mine/mine/001 --epochs 2")
   local images = folder .. "/mine_images"
   run(script .. " predict --weights " .. folder .. "/mine/mine/001/checkpoint_best.safetensors"
     .. " --in " .. data .. " --out " .. images)
-  t.equal(#lines("ls " .. images), 6, "files made")
+  t.equal(#t.lines("ls " .. images), 6, "files made")
   -- without a folder only what opens it fails
   local missing = "--data is missing: data.nifti has no folder to open"
   -- in the folder of their run the weights would know where its data is
@@ -118,7 +110,7 @@ end)
 
 t.test("files that are called otherwise", function()
   local odd = folder .. "/odd"
-  local image = lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
+  local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
   os.execute("mkdir " .. odd)
   for i = 1, 7 do os.execute("cp " .. image .. " " .. odd .. "/head" .. i .. ".nii.gz") end
   local predict = "scripts/nfbs_unet.lua predict --preset check --weights " .. folder
@@ -129,14 +121,14 @@ t.test("files that are called otherwise", function()
 end)
 
 t.test("inspect of folders, runs and segmentations", function()
-  local nifti = lines("ls -d " .. folder .. "/phantom/t1-*")[1]
+  local nifti = t.lines("ls -d " .. folder .. "/phantom/t1-*")[1]
   local text = run("inspect " .. nifti .. "/")
   t.check(text:find("_T1w.nii.gz  +32x32x8, [^\n]+, axial, axes %u%u%u, origin"), text)
   t.check(text:find("\n12 NIfTI files\n", 1, true), text)
   -- of many files the first 20, what is damaged by name, both formats
   local mixed = folder .. "/mixed"
   os.execute("mkdir -p " .. mixed .. "/a && cp -r " .. folder .. "/phantom/flair-* " .. mixed)
-  os.execute("for i in $(seq 30); do cp " .. lines("find " .. nifti .. " -name '*_T1w.nii.gz'")[1]
+  os.execute("for i in $(seq 30); do cp " .. t.lines("find " .. nifti .. " -name '*_T1w.nii.gz'")[1]
     .. " " .. mixed .. "/a/f$i.nii.gz; done; echo x > " .. mixed .. "/a/f1.nii")
   require("seg").array.save(mixed .. "/z.npy", require("seg").array.zeros { 2, 3 })
   text = run("inspect " .. mixed)
@@ -151,7 +143,7 @@ t.test("inspect of folders, runs and segmentations", function()
   t.check(run("inspect " .. mixed):find(("y"):rep(60), 1, true), "a long path")
   t.check(run("inspect " .. deep):find(("y"):rep(60), 1, true), "a long path")
   -- what predict made of DICOM
-  text = run("inspect " .. lines("ls " .. folder .. "/dicom/*.dcm")[1])
+  text = run("inspect " .. t.lines("ls " .. folder .. "/dicom/*.dcm")[1])
   t.check(text:find("\n%d+x%d+x%d+, [^\n]+ mm, axial, axes LPS, origin"), text)
   t.check(text:find("\nBINARY segmentation, %d+ frames\n"), text)
   t.check(text:find("\ntumour  +1  +%d+\n"), text)

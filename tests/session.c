@@ -441,40 +441,6 @@ TEST(session_of_any_device)
     net_free(&n);
 }
 
-/* Open, plan, give room, fill, train, evaluate; false with a reason. */
-static bool one_life(Net *n, const Optim *o)
-{
-    static float pixels[2 * 8 * 8 * 2], mask[2 * 8 * 8];
-    PlanInput in[8];
-    Plan *p;
-    StepResult r;
-    char text[64];
-    SessionSpec spec = {.graph = &n->g,
-                        .root = n->root,
-                        .roots = n->roots,
-                        .loss = n->loss,
-                        .device = given_device(1),
-                        .threads = 2,
-                        .optim = o};
-    int inputs = net_extents(n, 2, in);
-    bool ok = false;
-    for (int i = 0; i < 256; i++) pixels[i] = sinf((float)i);
-    Session *s = NULL;
-    TRY(session_open(&spec, &s));
-    TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
-    TRY(session_feed(s, p, n->input[0], pixels));
-    TRY(session_feed(s, p, n->input[1], mask));
-    TRY(session_step(s, p, 0.01, 1, &r));
-    TRY(session_blame(s, p, text, sizeof text));
-    in[0].dim.n = in[1].dim.n = 1;
-    TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
-    TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
-    ok = true;
-done:
-    session_close(s);
-    return ok;
-}
-
 /* Every allocation fails once, alone or with all after it. */
 TEST(session_without_memory)
 {
@@ -486,7 +452,7 @@ TEST(session_without_memory)
         for (;; k++) {
             err_set(ERR_NONE, "");
             mem_fail_after(k, then_on);
-            bool ok = one_life(&n, &o);
+            bool ok = net_life(&n, given_device(1), 2, &o);
             mem_fail_after(-1, false);
             EXPECT_INT(mem_live(), live);
             if (ok) break;

@@ -15,20 +15,6 @@ local function shell(command)
   t.check(os.execute(command), command)
 end
 
-local function lines(command)
-  local pipe, out = io.popen(command), {}
-  for line in pipe:lines() do out[#out + 1] = line end
-  pipe:close()
-  return out
-end
-
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local text = f:read("a")
-  f:close()
-  return text
-end
-
 says(brain, 0, "done:")
 -- the same images as files of a user: real, for all that the program knows
 local data, other = folder .. "/data", folder .. "/other"
@@ -39,7 +25,7 @@ says("scripts/brain_unet.lua --preset check --patients 3 --steps 1 --size 48 --t
 shell("cp -r " .. folder .. "/phantom/flair-3x48* " .. other)
 
 t.test("an input is never written over", function()
-  local image = lines("find " .. folder .. "/phantom -path '*FLAIR*.dcm'")[1]
+  local image = t.lines("find " .. folder .. "/phantom -path '*FLAIR*.dcm'")[1]
   local series = image:match("^(.*)/")
   local out, heads = folder .. "/out", folder .. "/heads"
   local predict = "scripts/brain_unet.lua predict" .. weights
@@ -47,12 +33,12 @@ t.test("an input is never written over", function()
   shell("mkdir " .. heads)
   shell("cp " .. out .. "/*.nii.gz " .. heads .. "/a.nii.gz && ln -s heads " .. folder .. "/alias")
   shell("mkdir " .. folder .. "/linked && ln -s ../heads/a.nii.gz " .. folder .. "/linked/a.nii.gz")
-  local before = read(heads .. "/a.nii.gz")
+  local before = t.read(heads .. "/a.nii.gz")
   for _, where in ipairs { "heads", "alias", "linked" } do
     local text = says(predict .. " --in " .. heads .. "/a.nii.gz --out " .. folder .. "/" .. where,
                       2, "segengine: --out " .. folder .. "/" .. where)
     t.check(text:find("is an input", 1, true) and text:find("give another folder", 1, true), text)
-    t.equal(read(heads .. "/a.nii.gz"), before, "the input")
+    t.equal(t.read(heads .. "/a.nii.gz"), before, "the input")
     t.check(not text:find("voxels", 1, true), "predicted: " .. text)
   end
   local text = says(predict .. " --in " .. series .. " --out " .. out, 0, "2 files of before were")
@@ -65,11 +51,11 @@ t.test("cases that were trained on are not measured as new", function()
   t.check(again:find("2 of 4 cases were in train", 1, true), again)
   t.check(again:find("cases.csv): the value would be too good; leave out --data", 1, true), again)
   local hash = again:match("the first is (%x+)")
-  t.check(read(run .. "/cases.csv"):find(hash .. ',"PHANTOM_%d+","PHANTOM_%d+",train,'), hash)
+  t.check(t.read(run .. "/cases.csv"):find(hash .. ',"PHANTOM_%d+","PHANTOM_%d+",train,'), hash)
   says(evaluate .. " --split all", 3, "--split all: 4 of 6 cases were in train")
   -- the same voxels under another name
   local named = folder .. "/named"
-  if #lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
+  if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
   shell("cp -r " .. data .. " " .. named .. " && for d in " .. named .. "/*; do find $d -type f "
     .. "-exec dcmodify -nb -q -m \"(0010,0020)=X_$(basename $d)\" {} +; done")
   says(evaluate .. " --split all --data " .. named, 3, "--split all: 4 of 6 cases were in train")
@@ -82,10 +68,10 @@ end)
 t.test("all cases of another folder, in a file of its own", function()
   local evaluate = "scripts/brain_unet.lua evaluate" .. place
   says(evaluate .. weights, 0, "dice per case (whole volume)")
-  local of_run = read(run .. "/evaluate_test.json")
+  local of_run = t.read(run .. "/evaluate_test.json")
   t.check(of_run:find('"split": "test"', 1, true) and of_run:find('"count": 1', 1, true), of_run)
   t.check(of_run:find('"base": "4"', 1, true), of_run)
-  local summary = read(run .. "/summary.json")
+  local summary = t.read(run .. "/summary.json")
   local identity = of_run:match('"data": "(%x+)"')
   t.equal(summary:match('"data": "(%x+)"'), identity, "the data of summary.json")
   -- the names of patients are those of the run, the images are not
@@ -94,13 +80,13 @@ t.test("all cases of another folder, in a file of its own", function()
   local text = says(evaluate .. weights .. " --split all --data " .. renamed, 0, "written: ")
   local file = text:match("written: (%S+)")
   t.check(file:match("/evaluate_all_%x+%.json$"), file)
-  t.check(read(file):find('"count": 1', 1, true), read(file))
-  t.check(read(file):match('"data": "(%x+)"') ~= identity, "the same hash for other images")
-  t.equal(read(run .. "/evaluate_test.json"), of_run, "the result on the run's data")
+  t.check(t.read(file):find('"count": 1', 1, true), t.read(file))
+  t.check(t.read(file):match('"data": "(%x+)"') ~= identity, "the same hash for other images")
+  t.equal(t.read(run .. "/evaluate_test.json"), of_run, "the result on the run's data")
 end)
 
 t.test("a recipe that does not split has no all", function()
-  local text = read("scripts/brain_unet.lua"):gsub("cases:split {.-}\n", "cases, cases, cases\n")
+  local text = t.read("scripts/brain_unet.lua"):gsub("cases:split {.-}\n", "cases, cases, cases\n")
   local script = t.write(folder .. "/brain_unet.lua", text)
   says(script .. " evaluate --split all" .. place .. weights, 2, "this recipe does not split")
 end)
@@ -135,14 +121,14 @@ t.test("which weights: finished before newest, and what they know", function()
   local home = folder .. "/home"
   shell("mkdir " .. home .. " && cp -r " .. folder .. "/runs " .. home .. "/runs")
   local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = lines("pwd")[1] .. "/" .. program end
-  local script = lines("pwd")[1] .. "/scripts/brain_unet.lua"
+  if not program:match("^/") then program = t.lines("pwd")[1] .. "/" .. program end
+  local script = t.lines("pwd")[1] .. "/scripts/brain_unet.lua"
   local function predict(more)
-    return table.concat(lines("cd " .. home .. " && " .. program .. " " .. script .. " predict "
+    return table.concat(t.lines("cd " .. home .. " && " .. program .. " " .. script .. " predict "
       .. "--out p " .. more .. " 2>&1"), "\n")
   end
   t.check(predict("--in " .. data):find("trained on made-up patients (run 002", 1, true), "banner")
-  if #lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
+  if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
   shell("find " .. data .. "/patient_01 -type f -exec dcmodify -nb -q -m '(0010,0020)=A1' {} +")
   text = predict("--in " .. data .. "/patient_01")
   t.check(text:find("were trained on made-up patients; train on real ones", 1, true), text)
@@ -190,7 +176,7 @@ seg.recipe { inputs = { x, m }, outputs = { y = y }, loss = loss, frozen = { "lo
   t.equal(meta.epoch, "0")
   -- the first batch of a run of the same seed, and the loss of the weights on it
   says(script .. " export --steps 1 --twin " .. folder .. "/none", 2, "leave frozen out")
-  local plain = t.write(folder .. "/twin.lua", (read(script):gsub('frozen = { "low" },', "")))
+  local plain = t.write(folder .. "/twin.lua", (t.read(script):gsub('frozen = { "low" },', "")))
   says(plain .. " export --steps 1 --twin " .. folder .. "/twin", 0, "initial weights")
   local step = t.write(folder .. "/step.lua", network .. [[
 local s = seg.step { loss = loss, optim = seg.optim.sgd { lr = 0.1 } }
@@ -201,10 +187,10 @@ print(string.format("%.9g", (s:run { image = seg.array.load(at .. "image.npy"),
 ]])
   local loss = tonumber(says(step .. " " .. first .. " " .. folder .. "/twin", 0, "."))
   t.near(tonumber(meta.loss_sum) / tonumber(meta.seen), loss, 1e-6 * loss, "loss of step 1")
-  local new = tonumber(read(folder .. "/twin/loss.csv"):match("([%d.e-]+)\n$"))
+  local new = tonumber(t.read(folder .. "/twin/loss.csv"):match("([%d.e-]+)\n$"))
   t.check(math.abs(new - loss) > 0.01 * loss, "the loss of weights that were not trained")
   -- a layer more: what is missing is named
-  local more = t.write(folder .. "/more.lua", (read(script):gsub('nn.conv%(low, 1, 3',
+  local more = t.write(folder .. "/more.lua", (t.read(script):gsub('nn.conv%(low, 1, 3',
     'nn.conv(nn.conv(low, 4, 1, { name = "between" }), 1, 3')))
   says(more .. " --weights " .. first, 3, "2 missing: between.bias, between.weight")
   says(more .. " --weights " .. folder .. "/no.safetensors", 3, "there is no such file")
@@ -214,16 +200,16 @@ t.test("every slice is predicted, and only whole volumes are called so", functio
   local head = "scripts/nfbs_unet.lua --preset check --middle 0.5 --phantom " .. folder
     .. "/phantom --out " .. folder .. "/runs"
   says(head, 0, "dice per case of the slices used (4 of 8): mean")
-  t.check(read(folder .. "/runs/nfbs_unet/001/summary.json")
+  t.check(t.read(folder .. "/runs/nfbs_unet/001/summary.json")
     :find('"of": "of the slices used (4 of 8)"', 1, true), "summary.json")
   -- probabilities of one half everywhere: what is 0 was not predicted
-  local image = lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
-  local text = read("scripts/nfbs_unet.lua"):gsub("predict = {", "predict = { threshold = 0.4,")
+  local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
+  local text = t.read("scripts/nfbs_unet.lua"):gsub("predict = {", "predict = { threshold = 0.4,")
     :gsub("mask = nn.sigmoid%(logits%)", "mask = nn.sigmoid(logits * 0)")
   local half = t.write(folder .. "/nfbs_unet.lua", text)
   says(half .. " predict --weights " .. folder .. "/runs/nfbs_unet/001 --in " .. image .. " --out "
     .. folder .. "/full", 0, "nii.gz")
-  local made = core.data.read_nifti(lines("ls " .. folder .. "/full/*.nii.gz")[1])
+  local made = core.data.read_nifti(t.lines("ls " .. folder .. "/full/*.nii.gz")[1])
   t.equal(made:stats().nonzero, 1.0, "share of the voxels predicted")
 end)
 
@@ -242,11 +228,11 @@ seg.recipe { inputs = { x, m }, outputs = { y = nn.softmax(y) }, loss = loss,
 ]]):gsub("DATA", folder .. "/labelled"):gsub("LABELS", labels))
   end
   -- masks of another value, made by writing what a prediction of ones gives
-  local source = lines("ls -d " .. folder .. "/phantom/t1-*")[1]
+  local source = t.lines("ls -d " .. folder .. "/phantom/t1-*")[1]
   shell("cp -r " .. source .. " " .. folder .. "/labelled")
   local ds = core.data.open_nifti(source, { image = "*_T1w_brainmask", patient = "file" })
   for i, case in ipairs(ds:cases()) do
-    local path = lines("find " .. source .. " -path '*" .. case.key:match("[^/]+$")
+    local path = t.lines("find " .. source .. " -path '*" .. case.key:match("[^/]+$")
       .. "*brainmask.nii.gz'")[1]
     local p = core.data.pipeline(ds, "", {})
     local whole = core.data.prediction(p, i, 1):restore()
@@ -259,11 +245,11 @@ seg.recipe { inputs = { x, m }, outputs = { y = nn.softmax(y) }, loss = loss,
   says(script .. " --epochs 4" .. out, 0, "done:")
   local w = folder .. "/labels_runs/labels/001"
   t.equal(core.checkpoint.meta(w .. "/checkpoint_last.safetensors").labels, "255")
-  local image = lines("find " .. source .. " -name '*_T1w.nii.gz' | sort")[1]
+  local image = t.lines("find " .. source .. " -name '*_T1w.nii.gz' | sort")[1]
   local function largest(name)
     says(script .. " predict --weights " .. name .. " --in " .. image .. " --out " .. folder
       .. "/labels_out", 0, "nii.gz")
-    return core.data.read_nifti(lines("ls " .. folder .. "/labels_out/*.nii.gz")[1]):stats().max
+    return core.data.read_nifti(t.lines("ls " .. folder .. "/labels_out/*.nii.gz")[1]):stats().max
   end
   t.equal(largest(w), 255.0, "label of the prediction")
   -- exported weights know them too; those of before do not

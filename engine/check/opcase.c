@@ -207,6 +207,19 @@ static double largest(const double *v, int64_t count)
     return most;
 }
 
+/* Take a verdict on part i down; element `at` of the part is the worst. */
+static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
+                   int64_t at)
+{
+    check->worst = fmax(check->worst, v.margin);
+    if (v.ok) return;
+    opcheck_report(check, c,
+                   "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
+                   "(%.3g of the bound)",
+                   check->be->name, part_name[i], (long long)at, v.got, v.want,
+                   v.room, v.margin);
+}
+
 void opcase_agree(const OpCase *c, OpCheck *check)
 {
     const Backend *be = check->be;
@@ -236,14 +249,7 @@ void opcase_agree(const OpCase *c, OpCheck *check)
             j.chain = fmax(27, largest(part(&chain, i, &count), count));
         }
         Verdict r = compare_arrays(&j, g, w, count);
-        check->worst = fmax(check->worst, r.margin);
-        if (!r.ok)
-            opcheck_report(
-                check, c,
-                "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
-                "(%.3g of the bound)",
-                be->name, part_name[i], (long long)r.at, r.got, r.want, r.room,
-                r.margin);
+        judged(check, c, i, r, r.at);
     }
     ok = true;
 done:
@@ -279,14 +285,7 @@ static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
     Verdict v = compare_arrays(
         &(Judge){.bound = BOUND_dot, .scale = sum, .chain = chain}, have, want,
         n);
-    check->worst = fmax(check->worst, v.margin);
-    if (!v.ok)
-        opcheck_report(check, c,
-                       "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
-                       "(%.3g of the bound)",
-                       check->be->name, part_name[i],
-                       (long long)(v.at < 0 ? -1 : at[v.at]), v.got, v.want,
-                       v.room, v.margin);
+    judged(check, c, i, v, v.at < 0 ? -1 : at[v.at]);
     return true;
 }
 

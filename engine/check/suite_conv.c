@@ -41,17 +41,22 @@ static int draw_filters(Draw *d)
     return draw_int(d, 0, 3) ? draw_int(d, 1, 19) : draw_int(d, 60, 100);
 }
 
+/* Filters, and one time in four groups of few channels: any number of them,
+ * also one a channel. Sets the channels of x0 then. */
+static int draw_channels(Draw *d, OpCase *c, Window *g)
+{
+    int co = draw_filters(d);
+    if (draw_int(d, 0, 3)) return co;
+    g->groups = draw_int(d, 1, 4);
+    c->x[0].c = g->groups * draw_int(d, 1, 3);
+    return g->groups * draw_int(d, 1, 3);
+}
+
 static void draw_conv(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
     Window g = draw_window(d, c->rank, 0);
-    int co = draw_filters(d);
-    if (draw_int(d, 0, 3) == 0) {
-        // any number of groups, also one a channel
-        g.groups = draw_int(d, 1, 4);
-        c->x[0].c = g.groups * draw_int(d, 1, 3);
-        co = g.groups * draw_int(d, 1, 3);
-    }
+    int co = draw_channels(d, c, &g);
     SET_WINDOW(conv, g);
     c->x[1] = (Dims){co, g.k[0], g.k[1], g.k[2], c->x[0].c / g.groups};
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
@@ -78,12 +83,7 @@ static void draw_upconv(Draw *d, OpCase *c)
     if (draw_int(d, 0, 2) == 0)
         for (int i = 3 - c->rank; i < 3; i++)
             g.k[i] = g.s[i] = 2, g.lo[i] = g.hi[i] = 0, g.dil[i] = 1;
-    int co = draw_filters(d);
-    if (draw_int(d, 0, 3) == 0) {
-        g.groups = draw_int(d, 1, 4);
-        c->x[0].c = g.groups * draw_int(d, 1, 3);
-        co = g.groups * draw_int(d, 1, 3);
-    }
+    int co = draw_channels(d, c, &g);
     SET_WINDOW(upconv, g);
     c->x[1] = (Dims){c->x[0].c, g.k[0], g.k[1], g.k[2], co / g.groups};
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};

@@ -107,38 +107,9 @@ static void life_net(Net *n)
     n->loss = net_op(n, OP_bce_dice, n->root[0], target, -1);
 }
 
-/* Open, plan, give room, fill, train, look, evaluate, read, close; false with
- * a reason. */
 static bool one_life(Net *n, const Optim *o)
 {
-    static float pixels[2 * 4 * 4 * 2], mask[2 * 4 * 4];
-    PlanInput in[8];
-    Plan *p;
-    StepResult r;
-    char text[64];
-    SessionSpec spec = {.graph = &n->g,
-                        .root = n->root,
-                        .roots = n->roots,
-                        .loss = n->loss,
-                        .device = "cuda",
-                        .optim = o};
-    int inputs = net_extents(n, 2, in);
-    bool ok = false;
-    for (int i = 0; i < 64; i++) pixels[i] = sinf((float)i);
-    Session *s = NULL;
-    TRY(session_open(&spec, &s));
-    TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
-    TRY(session_feed(s, p, n->input[0], pixels));
-    TRY(session_feed(s, p, n->input[1], mask));
-    TRY(session_step(s, p, 0.01, 1, &r));
-    TRY(session_blame(s, p, text, sizeof text));
-    TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
-    TRY(session_feed(s, p, n->input[0], pixels));
-    TRY(session_run(s, p) && session_read(s, p, n->root[0], mask));
-    ok = true;
-done:
-    session_close(s);
-    return ok;
+    return net_life(n, "cuda", 0, o);
 }
 
 /* Device memory and handles that a test left behind. */
