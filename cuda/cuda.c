@@ -28,6 +28,13 @@ const Backend backend_cuda = {
     .begin = gpu_begin,
     .update = cuda_update,
     .sum_squares = cuda_sum_squares,
+    .trainer = &cuda_trainer,
+    .record = gpu_record,
+    .keep = gpu_keep,
+    .play = gpu_play,
+    .drop = gpu_drop,
+    .mark = gpu_mark,
+    .elapsed = gpu_elapsed,
 #define OP(name, in, shape, grad, keep, sp, ...)        \
     .fwd[OP_##name] = cuda_##name##_fwd,                \
     .bwd[OP_##name] = KERNEL_##grad(cuda_##name##_bwd), \

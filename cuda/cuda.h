@@ -7,19 +7,19 @@
 #ifndef SEG_CUDA_H
 #define SEG_CUDA_H
 #include "op.h"
-#include "optim.h"
+#include "trainer.h"
 
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
 /* On the device: what changes between two runs of a plan (see op.h). */
-const Step *gpu_step(void *dev);
+Step *gpu_step(void *dev);
 /* Memory of the device itself, for what has no Call, of at least `bytes`;
  * lives until the next call. NULL with the reason. */
 void *gpu_scratch(void *dev, size_t bytes);
 /* Did the last launch start? `kernel` goes into the reason. */
 bool gpu_launched(const char *kernel);
 
-/* The functions of backend.h that device.cu has. */
+/* The functions of backend.h that device.cu, transfer.cu and tape.cu have. */
 bool gpu_open(int device, int threads, void **dev);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
@@ -29,8 +29,15 @@ bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
 bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);
+bool gpu_record(void *dev);
+bool gpu_keep(void *dev, void **tape);
+bool gpu_play(void *dev, void *tape);
+void gpu_drop(void *dev, void *tape);
+bool gpu_mark(void *dev, int i);
+bool gpu_elapsed(void *dev, int i, double *ms);
 
-/* ... and optim.cu. */
+/* ... trainer.cu, and optim.cu. */
+extern const Trainer cuda_trainer;
 bool cuda_update(void *dev, const Update *u);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 

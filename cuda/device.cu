@@ -1,4 +1,4 @@
-/* device.cu -- one GPU: found, opened, its memory, copies and faults.
+/* device.cu -- one GPU: found, opened, its memory and faults.
  *
  * A fault of the driver is told in three parts: what was wanted, what CUDA
  * said, and what to do about it. After an asynchronous fault (a kernel that
@@ -8,23 +8,10 @@
  * The least capability is 8.0: the kernels of lower precision use
  * instructions that older GPUs lack, and the program carries no code for
  * them. */
-#include "gpu.h"
-extern "C" {
-#include "backend.h"
-#include "cuda.h"
-}
+#include "device.cuh"
 #include <stdio.h>
-#include <string.h>
 
 enum { LEAST_MAJOR = 8 };
-
-struct Gpu {
-    int number;
-    cudaStream_t stream;  // all kernels and copies, in the order of the calls
-    Step *step;           // on the device: see gpu_begin
-    void *scratch;        // grows on demand, lives as long as the device
-    size_t scratch_bytes; // of it
-};
 
 // -- faults ------------------------------------------------------------------
 
@@ -48,8 +35,9 @@ static const char *advice(cudaError_t e)
     case cudaErrorMisalignedAddress:
     case cudaErrorIllegalInstruction:
     case cudaErrorLaunchFailure:
-        return "a kernel failed while it ran: run `segengine check --device "
-               "cuda` and report what it says";
+        return "a kernel failed while it ran: run again with SEG_CAREFUL=1 in "
+               "the environment to learn which, and run `segengine check "
+               "--device cuda` and report what they say";
     case cudaErrorLaunchTimeout:
         return "a kernel took longer than the limit of a GPU that also drives "
                "a screen; use another GPU or --device cpu";
@@ -59,8 +47,7 @@ static const char *advice(cudaError_t e)
     }
 }
 
-/* True when `e` is no error, else the reason. */
-static bool good(cudaError_t e, const char *what)
+bool gpu_good(cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return true;
     // an error of a launch stays until it is read
@@ -72,7 +59,7 @@ static bool good(cudaError_t e, const char *what)
 // a launch returns nothing: what was wrong with it is the last error
 bool gpu_launched(const char *kernel)
 {
-    return good(cudaGetLastError(), kernel);
+    return gpu_good(cudaGetLastError(), kernel);
 }
 
 // -- finding one -------------------------------------------------------------
@@ -109,7 +96,7 @@ static bool count_devices(int *count)
                            "CUDA Toolkit %s",
                            version_text(driver, have),
                            version_text(runtime, need), have);
-    return good(e, "looking for devices");
+    return gpu_good(e, "looking for devices");
 }
 
 /* Device `number` exists and is new enough. */
@@ -125,7 +112,7 @@ static bool suitable(int number, cudaDeviceProp *p)
         return fail_device("there is no cuda:%d: this machine shows %d GPUs, "
                            "cuda:0 to cuda:%d",
                            number, count, count - 1);
-    if (!good(cudaGetDeviceProperties(p, number), "asking what it is"))
+    if (!gpu_good(cudaGetDeviceProperties(p, number), "asking what it is"))
         return false;
     if (p->major < LEAST_MAJOR)
         return fail_device("GPU cuda:%d (%s) has compute capability %d.%d, the "
@@ -167,10 +154,12 @@ bool gpu_open(int device, int threads, void **dev)
     if (!g) return false;
     g->number = device;
     TRY(suitable(device, &p));
-    TRY(good(cudaSetDevice(device), "opening"));
-    TRY(good(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
-             "opening a stream"));
-    TRY(good(cudaMalloc((void **)&g->step, sizeof *g->step), "opening"));
+    TRY(gpu_good(cudaSetDevice(device), "opening"));
+    TRY(gpu_good(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking),
+                 "opening a stream"));
+    TRY(gpu_good(cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking),
+                 "opening a stream"));
+    TRY(gpu_good(cudaMalloc((void **)&g->step, sizeof *g->step), "opening"));
     ok = true;
 done:
     if (ok)
@@ -187,8 +176,11 @@ void gpu_close(void *dev)
 {
     Gpu *g = (Gpu *)dev;
     if (!g) return;
+    gpu_drop_staging(g);
+    gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);
     if (g->step) (void)cudaFree(g->step);
+    if (g->copies) (void)cudaStreamDestroy(g->copies);
     if (g->stream) (void)cudaStreamDestroy(g->stream);
     (void)cudaGetLastError();
     mem_free(g);
@@ -199,18 +191,16 @@ cudaStream_t gpu_stream(void *dev)
     return ((Gpu *)dev)->stream;
 }
 
-const Step *gpu_step(void *dev)
+Step *gpu_step(void *dev)
 {
     return ((Gpu *)dev)->step;
 }
 
 // -- memory ------------------------------------------------------------------
 
-// zeroed on the stream: what is queued after it finds zeros. Of 0 bytes CUDA
-// gives NULL, which callers take for a failure
-bool gpu_alloc(void *dev, size_t bytes, void **out)
+// of 0 bytes CUDA gives NULL, which callers take for a failure
+bool gpu_memory(size_t bytes, void **out)
 {
-    Gpu *g = (Gpu *)dev;
     size_t room = 0, all = 0;
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
@@ -219,12 +209,19 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
         return fail_device("GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
                            room, all, advice(e));
     }
-    if (!good(e, "memory")) return false;
-    e = cudaMemsetAsync(*out, 0, bytes ? bytes : 1, g->stream);
+    return gpu_good(e, "memory");
+}
+
+// zeroed on the stream: what is queued after it finds zeros
+bool gpu_alloc(void *dev, size_t bytes, void **out)
+{
+    if (!gpu_memory(bytes, out)) return false;
+    cudaError_t e =
+        cudaMemsetAsync(*out, 0, bytes ? bytes : 1, gpu_stream(dev));
     if (e == cudaSuccess) return true;
     (void)cudaFree(*out);
     *out = NULL;
-    return good(e, "clearing memory");
+    return gpu_good(e, "clearing memory");
 }
 
 // waits for what is queued, so a kernel that still uses p is safe
@@ -243,37 +240,4 @@ void *gpu_scratch(void *dev, size_t bytes)
     if (!gpu_alloc(dev, bytes, &g->scratch)) return NULL;
     g->scratch_bytes = bytes;
     return g->scratch;
-}
-
-// -- copies and waiting ------------------------------------------------------
-
-bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
-{
-    Gpu *g = (Gpu *)dev;
-    return good(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice,
-                                g->stream),
-                "copying to it") &&
-           gpu_sync(dev); // the host's bytes may change then
-}
-
-bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
-{
-    Gpu *g = (Gpu *)dev;
-    return good(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost,
-                                g->stream),
-                "copying from it") &&
-           gpu_sync(dev);
-}
-
-// where an asynchronous fault is met: which kernel it was CUDA does not say
-bool gpu_sync(void *dev)
-{
-    return good(cudaStreamSynchronize(((Gpu *)dev)->stream), "running");
-}
-
-// kernels read seed and count from the device, not from their arguments: a
-// recorded run then draws anew each time it is played
-bool gpu_begin(void *dev, const Step *step)
-{
-    return gpu_upload(dev, ((Gpu *)dev)->step, step, sizeof *step);
 }

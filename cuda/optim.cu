@@ -31,11 +31,11 @@ struct Factors {
     float of[FACTOR_COUNT];
 };
 
+/* Blocks of `count` elements; v of adam only. */
 struct Job {
     float *value, *m, *v;
     const float *grad;
     int64_t count;
-    Factors f;
 };
 
 /* One parameter and its buffers. */
@@ -80,14 +80,15 @@ struct Adam {
 
 /* V neighbours from element i on. */
 template <class Kind, int V>
-__device__ __forceinline__ void update_at(const Job &j, int64_t i)
+__device__ __forceinline__ void update_at(const Job &j, const Factors &f,
+                                          int64_t i)
 {
     Pack<V> p = load<V>(j.value + i), v = {};
     Pack<V> m = load<V>(j.m + i), g = load<V>(j.grad + i);
     if (Kind::STATES > 1) v = load<V>(j.v + i);
     for (int k = 0; k < V; k++) {
         Number a = {p.v[k], g.v[k], m.v[k], v.v[k]};
-        Kind::step(j.f, &a);
+        Kind::step(f, &a);
         p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
     }
     put_pack<V>(j.value + i, p, true);
@@ -96,15 +97,16 @@ __device__ __forceinline__ void update_at(const Job &j, int64_t i)
 }
 
 template <class Kind, int V>
-__global__ void __launch_bounds__(BLOCK) update_kernel(const Job j)
+__global__ void __launch_bounds__(BLOCK)
+    update_kernel(const Job j, const Factors f)
 {
     EACH(i, (j.count + V - 1) / V)
     {
         const int64_t at = i * V;
         if (at + V <= j.count)
-            update_at<Kind, V>(j, at);
+            update_at<Kind, V>(j, f, at);
         else
-            for (int64_t k = at; k < j.count; k++) update_at<Kind, 1>(j, k);
+            for (int64_t k = at; k < j.count; k++) update_at<Kind, 1>(j, f, k);
     }
 }
 
@@ -118,17 +120,64 @@ Factors factors_of(const Update *u)
     return f;
 }
 
-template <class Kind> bool update(void *dev, const Job &j)
+template <class Kind> bool update(void *dev, const Job &j, const Factors &f)
 {
     const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
                           (uintptr_t)j.m | (uintptr_t)j.v;
     cudaStream_t stream = gpu_stream(dev);
     if (all % alignof(Pack<4>) == 0)
         LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
-               BLOCK, 0, stream, j);
+               BLOCK, 0, stream, j, f);
     else
         LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
-               j);
+               j, f);
+    return gpu_launched("update");
+}
+
+/* The stretch that element i lies in, or NULL. */
+__device__ __forceinline__ const Stretch *stretch_of(const Stretch *list,
+                                                     int count, int64_t i)
+{
+    int from = 0, to = count; // the last that begins at i or before
+    while (to - from > 1) {
+        const int half = (from + to) / 2;
+        if (list[half].from <= i)
+            from = half;
+        else
+            to = half;
+    }
+    const Stretch *s = &list[from];
+    return count && s->from <= i && i < s->to ? s : NULL;
+}
+
+/* All stretches, four elements a thread: they begin at multiples of 64. */
+template <class Kind>
+__global__ void __launch_bounds__(BLOCK)
+    update_all_kernel(const Job j, const Stretch *list, int stretches,
+                      const Decision *d)
+{
+    if (!d->applied) return;
+    EACH(i, (j.count + 3) / 4)
+    {
+        const int64_t at = i * 4;
+        const Stretch *s = stretch_of(list, stretches, at);
+        if (!s) continue;
+        Factors f;
+        for (int k = 0; k < FACTOR_COUNT; k++)
+            f.of[k] = d->factors[s->decayed][k];
+        if (at + 4 <= s->to)
+            update_at<Kind, 4>(j, f, at);
+        else
+            for (int64_t k = at; k < s->to; k++) update_at<Kind, 1>(j, f, k);
+    }
+}
+
+template <class Kind>
+bool update_all(void *dev, const Job &j, const Stretch *list, int stretches,
+                const Decision *d)
+{
+    LAUNCH((update_all_kernel<Kind>), blocks_for(ceil_div(j.count, 4)), BLOCK,
+           0, gpu_stream(dev), j, list, stretches, d);
     return gpu_launched("update");
 }
 
@@ -193,11 +242,24 @@ extern "C" bool cuda_update(void *dev, const Update *u)
     CHECK(u->step >= 1);
     Job j = {};
     j.value = (float *)u->value, j.grad = (const float *)u->grad;
-    j.m = (float *)u->m, j.count = u->count, j.f = factors_of(u);
+    j.m = (float *)u->m, j.count = u->count;
+    const Factors f = factors_of(u);
     if (u->count == 0) return true;
-    if (u->optim->kind == OPTIM_sgd) return update<Sgd>(dev, j);
+    if (u->optim->kind == OPTIM_sgd) return update<Sgd>(dev, j, f);
     j.v = (float *)u->v;
-    return update<Adam>(dev, j);
+    return update<Adam>(dev, j, f);
+}
+
+bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
+                      const Decision *d)
+{
+    Job j = {};
+    j.value = (float *)spec->value, j.grad = (const float *)spec->grad;
+    j.m = (float *)spec->state[0], j.v = (float *)spec->state[1];
+    j.count = spec->trained;
+    return spec->optim.kind == OPTIM_sgd
+               ? update_all<Sgd>(dev, j, list, spec->stretches, d)
+               : update_all<Adam>(dev, j, list, spec->stretches, d);
 }
 
 bool sum_squares_queue(void *dev, const float *x, int64_t count, double *out)

@@ -6,7 +6,7 @@
 #ifndef SEG_BACKEND_H
 #define SEG_BACKEND_H
 #include "op.h"
-#include "optim.h"
+#include "trainer.h"
 
 /* Memory of a device is only ever touched through these functions; addresses
  * into it may be computed (base + offset) but not followed. Each of them that
@@ -35,6 +35,21 @@ typedef struct Backend {
     /* out = sum of x[i]^2 over `count` reals, summed in double in an order
      * that depends on count only. */
     bool (*sum_squares)(void *dev, const void *x, int64_t count, double *out);
+
+    /* The rest is of a device that only queues what it is told; NULL where a
+     * call has run when it returns. */
+    const Trainer *trainer;
+    /* What is queued after `record` does not run but is recorded, until `keep`
+     * makes a tape of it (or forgets it: NULL) that plays any number of times,
+     * one call for all. Its addresses must hold for as long. */
+    bool (*record)(void *dev);
+    bool (*keep)(void *dev, void **tape);
+    bool (*play)(void *dev, void *tape);
+    void (*drop)(void *dev, void *tape); /* NULL is fine */
+    /* Note when all that is queued has run, as mark i (from 0, without gaps).
+     * Then, once all is done, the milliseconds between marks i and i + 1. */
+    bool (*mark)(void *dev, int i);
+    bool (*elapsed)(void *dev, int i, double *ms);
 } Backend;
 
 extern const Backend backend_ref, backend_cpu;

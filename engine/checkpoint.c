@@ -7,9 +7,7 @@
  * never holding a second copy of the weights, and of a session that is set
  * wholly or not at all. What makes a file safe on the disk is file.c, what
  * makes it sound is safetensors.c; here is only which tensor means what. */
-#include "checkpoint.h"
-#include <dirent.h>
-#include <errno.h>
+#include "checkpoint_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +16,8 @@
 enum { LISTED = 3 }; // names of each kind that a reason lists
 
 // keys that this file writes; a caller's pairs of these names are left out
-static const char *const own_keys[] = {"format", "contents", "steps"};
+static const char *const own_keys[] = {"format", "contents", "steps",
+                                       "loss_scale", "loss_scale_steps"};
 
 // of moment k of a parameter; the names are those of optim.def's formulas
 static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
@@ -36,17 +35,6 @@ typedef struct Entries {
 } Entries;
 
 // -- the list -----------------------------------------------------------------
-
-static bool starts(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
-static bool ends(const char *text, const char *with)
-{
-    size_t n = strlen(text), m = strlen(with);
-    return n >= m && !strcmp(text + n - m, with);
-}
 
 /* Prefixes that tell moments from parameters must not begin a parameter. */
 static bool reserved(const char *name)
@@ -160,16 +148,28 @@ static bool own_key(const char *key)
 }
 
 /* The caller's pairs and ours, into w->pair (in `mem`); the writer sorts. */
-static bool pairs_make(const Meta *m, bool full, int64_t steps, Arena *mem,
-                       StWrite *w)
+static bool pairs_make(const Meta *m, bool full, const StepState *state,
+                       Arena *mem, StWrite *w)
 {
     int given = m ? m->count : 0;
-    MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 3);
-    char *text = arena_printf(mem, "%lld", (long long)steps);
-    if (!pair || !text) return false;
+    const struct {
+        const char *key;
+        int64_t value;
+    } number[] = {{"steps", state->count},
+                  {"loss_scale", (int64_t)state->scale.by},
+                  {"loss_scale_steps", state->scale.good}};
+    enum { NUMBERS = sizeof number / sizeof *number };
+    bool scaled = state->scale.by > 1 || state->scale.good > 0;
+    MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
+    if (!pair) return false;
     pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
     pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
-    pair[w->pairs++] = (MetaPair){"steps", text};
+    // the loss scale only where there is one: else it is 1
+    for (int i = 0; i < (full && scaled ? NUMBERS : 1); i++) {
+        char *text = arena_printf(mem, "%lld", (long long)number[i].value);
+        if (!text) return false;
+        pair[w->pairs++] = (MetaPair){number[i].key, text};
+    }
     for (int i = 0; i < given; i++) {
         const char *key = m->pair[i].key;
         if (own_key(key)) continue;
@@ -191,7 +191,8 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     Source source = {.params = session_params(s), .entries = &e};
     StWrite w = {.fill = fill, .ctx = &source};
     TRY(entries_make(source.params, full, &mem, &e));
-    TRY(pairs_make(m, full, session_count(s), &mem, &w));
+    StepState state = session_state(s);
+    TRY(pairs_make(m, full, &state, &mem, &w));
     TRY(source.user = params_buffer(source.params));
     // the place of each and the checksums are the writer's affair
     StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
@@ -253,21 +254,44 @@ static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
     return true;
 }
 
-/* Has moments, so that a run can go on from it. */
-static bool is_full(const Meta *m)
+bool is_full(const Meta *m)
 {
     const char *contents = meta_get(m, "contents");
     return contents && !strcmp(contents, "full");
 }
 
-/* Updates in the metadata; -1 when there is no such number. 18 digits: what
+/* A number in the metadata; -1 when there is none of this name. 18 digits: what
  * training can never reach, and a count that can still be added to. */
-static int64_t steps_of(const Meta *m)
+static int64_t number_of(const Meta *m, const char *key)
 {
-    const char *text = meta_get(m, "steps");
+    const char *text = meta_get(m, key);
     size_t n = text ? strlen(text) : 0;
     bool number = n && n < 19 && strspn(text, "0123456789") == n;
     return number ? (int64_t)strtoll(text, NULL, 10) : -1;
+}
+
+int64_t steps_of(const Meta *m)
+{
+    return number_of(m, "steps");
+}
+
+/* Where the training of a full checkpoint stood. A scale that the machine of
+ * loss_scale.h cannot reach is damage; none means 1. */
+static bool state_of(const Meta *m, const char *path, StepState *out)
+{
+    int64_t by = number_of(m, "loss_scale");
+    int64_t good = number_of(m, "loss_scale_steps");
+    *out = (StepState){steps_of(m), {1, 0}};
+    if (!meta_get(m, "loss_scale")) return true;
+    if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
+        good >= LOSS_SCALE_GROWTH)
+        return fail_data("%s: checkpoint: its loss scale is %lld after %lld "
+                         "steps, want a power of two up to %d and less than %d "
+                         "steps; fix: load its weights instead",
+                         path, (long long)by, (long long)good, LOSS_SCALE_MOST,
+                         LOSS_SCALE_GROWTH);
+    out->scale = (LossScale){(double)by, good};
+    return true;
 }
 
 bool checkpoint_meta(const char *path, Arena *mem, Meta *m)
@@ -444,8 +468,9 @@ static bool load(const char *path, Session *s, bool full, RenameFn *rename,
     TRY(entries_make(l->params, full, &own, &l->entries));
     TRY(checkpoint_open(path, &l->file));
     TRY(meta_copy(&l->file, mem, m));
-    int64_t steps = steps_of(m);
-    if (full && (!is_full(m) || steps < 0)) {
+    StepState state;
+    TRY(!full || state_of(m, path, &state));
+    if (full && (!is_full(m) || state.count < 0)) {
         fail_data("%s: checkpoint: it has weights but no optimiser state, so "
                   "no run can go on from it; fix: load its weights instead",
                   path);
@@ -458,7 +483,7 @@ static bool load(const char *path, Session *s, bool full, RenameFn *rename,
     TRY(safetensors_verify(&l->file));
     TRY(walk(l, false));
     TRY(walk(l, true));
-    if (full) session_set_count(s, steps);
+    TRY(!full || session_set_state(s, &state));
     ok = true;
 done:
     safetensors_close(&l->file);
@@ -478,111 +503,4 @@ bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
                        void *ctx, Arena *mem, Meta *m)
 {
     return load(path, s, false, rename, ctx, mem, m);
-}
-
-// -- the newest ---------------------------------------------------------------
-
-/* A file that may be the newest. */
-typedef struct Candidate {
-    const char *path, *name;
-    int64_t steps;   // -1: not known
-    const char *why; // why it will not do, or NULL
-} Candidate;
-
-static bool is_last(const Candidate *c)
-{
-    return !strcmp(c->name, "checkpoint_last.safetensors");
-}
-
-/* Most steps first. A file without a number of steps comes before all, as it
- * may have been the newest and the user should hear why it is not used. */
-static int by_steps(const void *a, const void *b)
-{
-    const Candidate *x = a, *y = b;
-    bool lost = x->steps < 0;
-    if (lost != (y->steps < 0)) return lost ? -1 : 1;
-    if (x->steps != y->steps) return x->steps > y->steps ? -1 : 1;
-    if (is_last(x) != is_last(y)) return is_last(x) ? -1 : 1;
-    return strcmp(x->name, y->name);
-}
-
-/* Read its header; a damaged file is a candidate with a `why`. False only for
- * what is no fault of the file. */
-static bool candidate_make(const char *folder, const char *name, Arena *mem,
-                           Candidate *c)
-{
-    Meta m;
-    *c = (Candidate){.steps = -1};
-    c->path = arena_printf(mem, "%s/%s", folder, name);
-    c->name = arena_strdup(mem, name);
-    if (!c->path || !c->name) return false;
-    if (!checkpoint_meta(c->path, mem, &m)) {
-        // no memory says nothing about the file
-        if (err_kind() != ERR_DATA) return false;
-        return (c->why = arena_strdup(mem, err_text()));
-    }
-    c->steps = steps_of(&m);
-    if (!is_full(&m) || c->steps < 0)
-        c->why = arena_printf(mem, "%s: checkpoint: it has no optimiser state",
-                              c->path);
-    return true;
-}
-
-/* All checkpoint_*.safetensors of a folder. */
-static bool candidates(const char *folder, Arena *mem, Candidate **list,
-                       int *count)
-{
-    DIR *dir = opendir(folder);
-    if (!dir) return fail_data("cannot list %s: %s", folder, strerror(errno));
-    bool ok = true;
-    int room = 0;
-    *list = NULL;
-    *count = 0;
-    for (struct dirent *e; ok && (e = readdir(dir));) {
-        if (!starts(e->d_name, "checkpoint_") ||
-            !ends(e->d_name, ".safetensors"))
-            continue;
-        if (*count == room) {
-            room = room ? 2 * room : 16;
-            Candidate *wider = ARENA_NEW(mem, Candidate, room);
-            if (!(ok = wider)) break;
-            if (*count) memcpy(wider, *list, (size_t)*count * sizeof *wider);
-            *list = wider;
-        }
-        ok = candidate_make(folder, e->d_name, mem, *list + *count);
-        *count += ok;
-    }
-    closedir(dir);
-    return ok;
-}
-
-bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
-                       const char **said)
-{
-    Candidate *list = NULL;
-    int count = 0;
-    const char *all = "";
-    *said = "";
-    if (!candidates(folder, mem, &list, &count)) return false;
-    if (!count)
-        return fail_data("%s: no checkpoint_*.safetensors in this folder",
-                         folder);
-    // best first: mostly the first one will do, and the rest is never read
-    qsort(list, (size_t)count, sizeof *list, by_steps);
-    for (int i = 0; i < count; i++) {
-        Candidate *c = list + i;
-        // the data is read only of those that could be chosen; who loads the
-        // file verifies it again, as time may have passed in between
-        if (!c->why && checkpoint_verify(c->path)) {
-            *path = c->path;
-            return true;
-        }
-        if (!c->why && err_kind() != ERR_DATA) return false;
-        if (!c->why) c->why = arena_strdup(mem, err_text());
-        if (!c->why) return false;
-        *said = arena_printf(mem, "%s%s\n", *said, c->why);
-        all = arena_printf(mem, "%s%s%s", all, i ? "; " : "", c->why);
-        if (!*said || !all) return false;
-    }
-    return fail_data("%s: no checkpoint can be used: %s", folder, all);
 }

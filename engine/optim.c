@@ -2,10 +2,10 @@
  * update multiplies by.
  *
  * What is done to each element is in the kernels (cpu/ref/update.c and
- * cuda/optim.cu); the numbers that hold for all elements are made here, once
- * and in double, so that backends differ by their rounding alone. */
+ * cuda/optim.cu); the numbers that hold for all elements are made by
+ * rule_factors, once and in double, so that backends differ by their rounding
+ * alone. */
 #include "optim.h"
-#include <math.h>
 #include <string.h>
 
 /* A row's H()s as an array of these: its length is their number. */
@@ -67,29 +67,22 @@ double optim_hyper(const Optim *o, const char *name)
     return o->hyper[i];
 }
 
+OptimRule optim_rule(const Optim *o)
+{
+    OptimRule r = {.kind = o->kind};
+    if (o->kind == OPTIM_sgd) {
+        r.momentum = optim_hyper(o, "momentum");
+        r.nesterov = optim_hyper(o, "nesterov");
+        return r;
+    }
+    r.beta1 = optim_hyper(o, "beta1");
+    r.beta2 = optim_hyper(o, "beta2");
+    r.eps = optim_hyper(o, "eps");
+    return r;
+}
+
 void update_factors(const Update *u, double out[FACTOR_COUNT])
 {
-    const Optim *o = u->optim;
-    memset(out, 0, FACTOR_COUNT * sizeof *out);
-    out[FACTOR_SCALE] = u->grad_scale;
-    out[FACTOR_DECAY] = u->decay;
-    out[FACTOR_SHRINK] = 1;
-    out[FACTOR_RATE] = -u->lr;
-    out[FACTOR_FIRST] = u->step == 1;
-    if (o->kind == OPTIM_sgd) {
-        out[FACTOR_MOMENTUM] = optim_hyper(o, "momentum");
-        out[FACTOR_NESTEROV] = optim_hyper(o, "nesterov") != 0;
-        return;
-    }
-    // the rest is adam and adamw; t counts from 1
-    double beta1 = optim_hyper(o, "beta1"), beta2 = optim_hyper(o, "beta2");
-    double t = (double)u->step;
-    out[FACTOR_BETA1] = beta1, out[FACTOR_REST1] = 1 - beta1;
-    out[FACTOR_BETA2] = beta2, out[FACTOR_REST2] = 1 - beta2;
-    out[FACTOR_EPS] = optim_hyper(o, "eps");
-    out[FACTOR_ROOT] = sqrt(1 - pow(beta2, t));
-    out[FACTOR_RATE] = -u->lr / (1 - pow(beta1, t));
-    // decoupled: adamw shrinks the parameter, not its gradient's share
-    if (o->kind == OPTIM_adamw)
-        out[FACTOR_SHRINK] = 1 - u->lr * u->decay, out[FACTOR_DECAY] = 0;
+    OptimRule r = optim_rule(u->optim);
+    rule_factors(&r, u->step, u->lr, u->decay, u->grad_scale, out);
 }

@@ -5,8 +5,10 @@
  * no part of it: they may change from step to step and are decided above. */
 #ifndef SEG_OPTIM_H
 #define SEG_OPTIM_H
+#include "everywhere.h"
 #include "range.h"
 #include "tensor.h"
+#include <math.h>
 
 enum { MAX_HYPER = 6 }; /* bound of all rows */
 
@@ -84,4 +86,37 @@ typedef enum Factor {
 
 /* All of them, for a backend to round to its real type once. */
 void update_factors(const Update *u, double out[FACTOR_COUNT]);
+
+/* An optimiser without names: 0 where its row has no such number. */
+typedef struct OptimRule {
+    OptimKind kind;
+    double momentum, nesterov, beta1, beta2, eps;
+} OptimRule;
+OptimRule optim_rule(const Optim *o);
+
+/* The factors of step t (from 1); the other arguments as in Update. Also for
+ * a device that decides a step by itself. */
+EVERYWHERE void rule_factors(const OptimRule *r, int64_t t, double lr,
+                             double decay, double grad_scale,
+                             double out[FACTOR_COUNT])
+{
+    for (int i = 0; i < FACTOR_COUNT; i++) out[i] = 0;
+    out[FACTOR_SCALE] = grad_scale;
+    out[FACTOR_DECAY] = decay;
+    out[FACTOR_SHRINK] = 1;
+    out[FACTOR_RATE] = -lr;
+    out[FACTOR_FIRST] = t == 1;
+    out[FACTOR_MOMENTUM] = r->momentum;
+    out[FACTOR_NESTEROV] = r->nesterov != 0;
+    if (r->kind == OPTIM_sgd) return;
+    // the rest is adam and adamw; t counts from 1
+    out[FACTOR_BETA1] = r->beta1, out[FACTOR_REST1] = 1 - r->beta1;
+    out[FACTOR_BETA2] = r->beta2, out[FACTOR_REST2] = 1 - r->beta2;
+    out[FACTOR_EPS] = r->eps;
+    out[FACTOR_ROOT] = sqrt(1 - pow(r->beta2, (double)t));
+    out[FACTOR_RATE] = -lr / (1 - pow(r->beta1, (double)t));
+    // decoupled: adamw shrinks the parameter, not its gradient's share
+    if (r->kind == OPTIM_adamw)
+        out[FACTOR_SHRINK] = 1 - lr * decay, out[FACTOR_DECAY] = 0;
+}
 #endif

@@ -66,10 +66,14 @@ typedef struct PlanRun {
     bool backward;    /* the spec had a loss: gradients into params->grad  */
     bool accumulate;  /* add to params->grad instead of overwriting it     */
     double seed_grad; /* gradient of the loss: 1, a loss scale, a share    */
+    bool prepared;    /* the device has step and gradient of the loss      */
+    bool careful;     /* wait after each call: a fault has a name          */
 } PlanRun;
 
 /* A failing call is named with its node and recipe line. */
 bool plan_run(Plan *p, const PlanRun *run);
+/* The gradient of the loss, which a run with backward starts from. */
+const Tensor *plan_loss_grad(const Plan *p);
 
 /* After a run that gave something not finite: the first call of the forward
  * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)"; runs

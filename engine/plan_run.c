@@ -71,6 +71,7 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     char text[ERR_MAX / 4];
     if (run->accumulate) call->fresh &= ~p->param_bits[c];
     bool ok = (c < p->forward ? be->fwd : be->bwd)[call->attr->op](call);
+    if (run->careful) ok = ok && be->sync(p->dev);
     call->fresh = fresh;
     if (ok) return true;
     describe(p, c, text, sizeof text);
@@ -95,36 +96,56 @@ static bool seed_root(Plan *p, double value)
     return p->spec.be->upload(p->dev, t->data, from, dtype_bytes(t->type));
 }
 
+const Tensor *plan_loss_grad(const Plan *p)
+{
+    return &p->node[p->spec.loss].dx;
+}
+
+/* Everything before the calls; *calls: how many of them are to be run. */
+static bool prepare(Plan *p, const PlanRun *run, int *calls)
+{
+    bool backward = run->backward && p->spec.loss >= 0;
+    *calls = backward ? p->calls : p->forward;
+    return run->prepared || (begin(p, &run->step) &&
+                             (!backward || seed_root(p, run->seed_grad)));
+}
+
 // returns when all calls are queued; read a root after the device's sync
 bool plan_run(Plan *p, const PlanRun *run)
 {
-    bool backward = run->backward && p->spec.loss >= 0;
-    if (!begin(p, &run->step) || (backward && !seed_root(p, run->seed_grad)))
-        return false;
-    for (int c = 0; c < (backward ? p->calls : p->forward); c++)
+    int calls;
+    if (!prepare(p, run, &calls)) return false;
+    for (int c = 0; c < calls; c++)
         if (!run_call(p, c, run)) return false;
     return true;
 }
 
+/* The device's own marks, or else the clock of this machine. */
+static bool mark(Plan *p, int i)
+{
+    return !p->spec.be->mark || p->spec.be->mark(p->dev, i);
+}
+
 bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 {
-    bool backward = run->backward && p->spec.loss >= 0;
-    *count = 0;
-    if (!begin(p, &run->step) || (backward && !seed_root(p, run->seed_grad)))
+    const Backend *be = p->spec.be;
+    int calls;
+    if (!prepare(p, run, &calls) || !be->sync(p->dev) || !mark(p, 0))
         return false;
-    for (int c = 0; c < (backward ? p->calls : p->forward); c++) {
-        // the wait between two calls is a part of what is measured: the sum of
-        // the rows is a little more than a step takes
+    for (int c = 0; c < calls; c++) {
         struct timespec a, b;
         clock_gettime(CLOCK_MONOTONIC, &a);
-        if (!run_call(p, c, run) || !p->spec.be->sync(p->dev)) return false;
+        if (!run_call(p, c, run) || !mark(p, c + 1)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
-        if (*count < max)
-            out[(*count)++] =
-                (PlanTime){p->call[c].node, c >= p->forward,
-                           1e3 * (double)(b.tv_sec - a.tv_sec) +
-                               1e-6 * (double)(b.tv_nsec - a.tv_nsec)};
+        if (c < max)
+            out[c] = (PlanTime){p->call[c].node, c >= p->forward,
+                                1e3 * (double)(b.tv_sec - a.tv_sec) +
+                                    1e-6 * (double)(b.tv_nsec - a.tv_nsec)};
     }
+    *count = calls < max ? calls : max;
+    if (!be->sync(p->dev)) return false;
+    for (int c = 0; be->elapsed && c < *count; c++)
+        if (!be->elapsed(p->dev, c, &out[c].ms)) return false;
     return true;
 }
 

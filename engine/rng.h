@@ -7,14 +7,9 @@
  * SC 2011; checked against its published test vectors. */
 #ifndef SEG_RNG_H
 #define SEG_RNG_H
+#include "everywhere.h"
 #include <math.h>
 #include <stdint.h>
-
-#ifdef __CUDACC__
-#define RNG_FN static inline __host__ __device__
-#else
-#define RNG_FN static inline
-#endif
 
 /* What the numbers are for; two streams never share a draw. */
 typedef enum RngStream {
@@ -38,7 +33,7 @@ typedef struct Rng {
 } Rng;
 
 /* Four independent words: draws 4*block .. 4*block + 3. */
-RNG_FN void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
+EVERYWHERE void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
 {
     uint32_t c0 = block, c1 = r->sample, c2 = r->epoch;
     uint32_t c3 = (uint32_t)r->stream << 16 | r->op;
@@ -56,13 +51,13 @@ RNG_FN void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
 }
 
 /* A word as a number in [0, 1), 24 bits: exact in float. */
-RNG_FN float rng_unit(uint32_t word)
+EVERYWHERE float rng_unit(uint32_t word)
 {
     return (float)(word >> 8) * (1.0f / 16777216.0f);
 }
 
 /* Draw `index` in [0, 1). */
-RNG_FN float rng_uniform(const Rng *r, uint32_t index)
+EVERYWHERE float rng_uniform(const Rng *r, uint32_t index)
 {
     uint32_t w[4];
     rng_block(r, index / 4, w);
@@ -70,14 +65,14 @@ RNG_FN float rng_uniform(const Rng *r, uint32_t index)
 }
 
 /* Draw `index` in [lo, hi); hi itself only where rounding to float makes it. */
-RNG_FN float rng_range(const Rng *r, uint32_t index, float lo, float hi)
+EVERYWHERE float rng_range(const Rng *r, uint32_t index, float lo, float hi)
 {
     return lo + (hi - lo) * rng_uniform(r, index);
 }
 
 /* Draw `index` as an integer in 0 .. n-1; n >= 1. The bias of the product
  * method is below n / 2^32. */
-RNG_FN uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
+EVERYWHERE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
 {
     uint32_t w[4];
     rng_block(r, index / 4, w);
@@ -86,7 +81,7 @@ RNG_FN uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
 
 /* Draws 2*pair and 2*pair + 1 of a standard normal (Box and Muller). The
  * first uniform is kept off 0 so that the logarithm is finite. */
-RNG_FN void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
+EVERYWHERE void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
 {
     uint32_t w[4];
     rng_block(r, pair / 2, w);
@@ -97,7 +92,7 @@ RNG_FN void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
     out[1] = radius * sinf(angle);
 }
 
-RNG_FN float rng_normal(const Rng *r, uint32_t index)
+EVERYWHERE float rng_normal(const Rng *r, uint32_t index)
 {
     float pair[2];
     rng_normal_pair(r, index / 2, pair);
@@ -105,7 +100,7 @@ RNG_FN float rng_normal(const Rng *r, uint32_t index)
 }
 
 /* order = a permutation of 0 .. n-1 (Fisher and Yates). */
-RNG_FN void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
+EVERYWHERE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
@@ -115,7 +110,7 @@ RNG_FN void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
 }
 
 /* FNV-1a of a name: the `sample` of its stream. */
-RNG_FN uint32_t rng_hash(const char *name)
+EVERYWHERE uint32_t rng_hash(const char *name)
 {
     uint32_t h = 2166136261u;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;

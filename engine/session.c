@@ -1,53 +1,11 @@
-/* session.c -- plans on demand, one pool, and the training step.
+/* session.c -- plans on demand, one pool, and runs.
  *
  * A plan is made for given extents and kept: slices of two sizes and a last,
  * smaller batch cost one planning each, not one a step. The plans share a pool
- * as large as the largest of them asked for, since only one runs at a time.
- *
- * A training step is: keep the running statistics, forward and backward (for
- * each part), look at losses and gradient norm, and only then either update or
- * put the running statistics back. Gradients, the step's only other trace,
- * are overwritten by the next. So a step that is not finite leaves no trace
- * at all, whatever the network holds. */
-#include "session.h"
-#include <math.h>
-#include <stdio.h>
+ * as large as the largest of them asked for, since only one runs at a time. */
+#include "session_inside.h"
+#include <stdlib.h>
 #include <string.h>
-
-enum {
-    MAX_PLANS = 16,  // extents in use at a time; more are planned again
-    MAX_INPUTS = 16, // of a network; the embedding face has the same bound
-};
-
-/* A plan and what it was made for. */
-typedef struct Slot {
-    Plan *plan;
-    bool train;
-    PlanInput input[MAX_INPUTS];
-    int inputs;
-    int64_t used; /* when it was last asked for: the oldest makes room */
-} Slot;
-
-struct Session {
-    SessionSpec spec; /* its root and optim point at the copies below    */
-    int *root;        /* owned: the caller's, and the loss               */
-    Optim optim;
-    bool trains; /* has a loss and an optimiser                     */
-    const Backend *be;
-    void *dev;
-    bool opened;       /* dev is to be closed                        */
-    int threads;       /* that dev has                               */
-    char why[ERR_MAX]; /* why not a better device, or ""             */
-    Params params;
-    Slot slot[MAX_PLANS];
-    int64_t clock;     /* counts what was asked for: the age of slots */
-    void *pool;        /* on dev, shared by all plans                 */
-    size_t pool_bytes; /* 0 when there is none yet                    */
-    int64_t count;     /* updates so far, over all runs of a network  */
-    void *before;      /* running statistics at the start of a step   */
-    int part;          /* of this step, from 0: see step_here         */
-    bool finite;       /* so were the losses of all its parts so far  */
-};
 
 /* Find and open the device that the spec names. */
 static bool open_device(Session *s)
@@ -71,6 +29,8 @@ bool session_open(const SessionSpec *spec, Session **out)
     if (!s) return false;
     s->spec = *spec;
     s->trains = spec->optim && spec->loss >= 0;
+    s->careful = getenv("SEG_CAREFUL") != NULL;
+    s->state.scale.by = spec->scaled ? LOSS_SCALE_FIRST : 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
     // the loss is a root whether the caller lists it or not, hence the + 1
@@ -102,7 +62,11 @@ done:
 void session_close(Session *s)
 {
     if (!s) return;
-    for (int i = 0; i < MAX_PLANS; i++) plan_free(s->slot[i].plan);
+    for (int i = 0; i < MAX_PLANS; i++) {
+        drop_tapes(s, &s->slot[i]);
+        plan_free(s->slot[i].plan);
+    }
+    if (s->trainer) s->be->trainer->close(s->dev, s->trainer);
     params_free(&s->params);
     if (s->opened) {
         s->be->release(s->dev, s->pool);
@@ -123,6 +87,15 @@ static bool same_inputs(const Slot *q, bool train, const PlanInput *input,
             !dims_equal(q->input[i].dim, input[i].dim))
             return false;
     return true;
+}
+
+void drop_tapes(Session *s, Slot *slot)
+{
+    for (int i = 0; i < 4; i++) {
+        void **tape = &slot->tape[i / 2][i % 2];
+        if (*tape) s->be->drop(s->dev, *tape);
+        *tape = NULL;
+    }
 }
 
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
@@ -155,6 +128,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
     Plan *p;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
+    drop_tapes(s, slot);
     plan_free(slot->plan);
     *slot =
         (Slot){.plan = p, .train = train, .inputs = inputs, .used = ++s->clock};
@@ -167,6 +141,7 @@ bool session_bind(Session *s, Plan *p)
 {
     size_t bytes = plan_bytes(p);
     if (bytes > s->pool_bytes || !s->pool) {
+        for (int i = 0; i < MAX_PLANS; i++) drop_tapes(s, &s->slot[i]);
         // first back, then new: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
         s->pool = NULL;
@@ -227,23 +202,12 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     return ok;
 }
 
-/* What random draws depend on now: seed and step, and the part of the step. A
- * part gets a key of its own, as sample n of each would else lose the same
- * units; part 0 keeps the seed, so a step of one part is what it always was. */
-static Step step_here(const Session *s)
-{
-    uint64_t key = (uint64_t)s->part * 0x9E3779B97F4A7C15u;
-    return (Step){s->spec.seed ^ key, s->count};
-}
-
 bool session_run(Session *s, Plan *p)
 {
     s->part = 0;
-    PlanRun run = {.step = step_here(s)};
+    PlanRun run = {.step = step_here(s), .careful = s->careful};
     return plan_run(p, &run) && s->be->sync(s->dev);
 }
-
-/* == training ========================================================== */
 
 /* The running statistics stand behind the trained part in one piece: its
  * address on the device, and its bytes. */
@@ -254,122 +218,18 @@ static void *running(const Session *s, size_t *bytes)
     return (char *)s->params.value + (size_t)s->params.trained * real;
 }
 
-/* Copy the running statistics to the host, in case the step is undone. */
-static bool keep_running(Session *s)
+bool keep_running(Session *s)
 {
     size_t bytes;
     void *at = running(s, &bytes);
     return s->be->download(s->dev, s->before, at, bytes);
 }
 
-/* Put them back as they were at keep_running. */
-static bool restore_running(Session *s)
+bool restore_running(Session *s)
 {
     size_t bytes;
     void *at = running(s, &bytes);
     return s->be->upload(s->dev, at, s->before, bytes);
-}
-
-/* Update all trained parameters and count the step. Neighbours in the block
- * that decay alike and are alike frozen go in one call: mostly one call for
- * all. The gaps between them are updated too, and stay 0 as their gradient
- * and value are. */
-static bool update(Session *s, double lr, double grad_scale)
-{
-    const Params *q = &s->params;
-    size_t real = dtype_bytes(s->be->real);
-    double decay = optim_hyper(&s->optim, "decay");
-    int64_t from = 0;
-    int last = -1; // the trained parameter that ends the block
-    for (int i = 0; i < q->count; i++)
-        if (q->list[i].trained) last = i;
-    // [from, to) is the run of equals that ends with parameter i
-    for (int i = 0; i <= last; i++) {
-        const Param *a = &q->list[i];
-        if (!a->trained) continue;
-        int next = i + 1;
-        while (next <= last && !q->list[next].trained) next++;
-        bool join = next <= last && q->list[next].decayed == a->decayed &&
-                    q->list[next].frozen == a->frozen;
-        if (i != last && join) continue;
-        int64_t to = i == last ? q->trained : q->list[next].at;
-        size_t skip = (size_t)from * real;
-        Update u = {.optim = &s->optim,
-                    .value = (char *)q->value + skip,
-                    .grad = (char *)q->grad + skip,
-                    .count = to - from,
-                    .step = s->count + 1,
-                    .lr = lr,
-                    .decay = a->decayed ? decay : 0,
-                    .grad_scale = grad_scale};
-        if (q->states > 0) u.m = (char *)q->state[0] + skip;
-        if (q->states > 1) u.v = (char *)q->state[1] + skip;
-        if (!a->frozen && !s->be->update(s->dev, &u)) return false;
-        from = to;
-    }
-    s->count++;
-    return true;
-}
-
-/* Is p a plan of this session that has gradients? */
-static bool is_training(const Session *s, const Plan *p)
-{
-    for (int i = 0; i < MAX_PLANS; i++)
-        if (s->slot[i].plan == p) return s->slot[i].train;
-    return false;
-}
-
-/* The value of the loss after a run, from the device. */
-static bool read_loss(Session *s, Plan *p, double *loss)
-{
-    const Tensor *t = plan_value(p, s->spec.loss);
-    double value[1] = {0};
-    Tensor host = *t;
-    host.data = value;
-    if (!s->be->download(s->dev, value, t->data, tensor_bytes(t))) return false;
-    *loss = tensor_get(&host, 0);
-    return true;
-}
-
-bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
-                        double lr, double clip_norm, StepResult *out)
-{
-    if (!s->trains)
-        return fail_usage("this network was opened without a loss and an "
-                          "optimiser, so it cannot train");
-    CHECK(is_training(s, p));
-    double squares;
-    s->part = first ? 0 : s->part + 1;
-    PlanRun run = {.step = step_here(s),
-                   .backward = true,
-                   .accumulate = !first,
-                   .seed_grad = 1.0 / parts};
-    *out = (StepResult){0};
-    if (first && !keep_running(s)) return false;
-    if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
-        !read_loss(s, p, &out->loss))
-        return false;
-    // an infinite loss may have a finite gradient, which a later part hides
-    s->finite = (first || s->finite) && isfinite(out->loss);
-    if (!last) return true;
-    if (!s->be->sum_squares(s->dev, s->params.grad, s->params.trained,
-                            &squares))
-        return false;
-    out->grad_norm = sqrt(squares);
-    if (!s->finite || !isfinite(out->grad_norm)) return restore_running(s);
-    // as PyTorch's clip_grad_norm_: the 1e-6 is its, and keeps a norm of 0 from
-    // dividing; a gradient is never enlarged
-    double scale = 1;
-    if (clip_norm > 0 && clip_norm / (out->grad_norm + 1e-6) < 1)
-        scale = clip_norm / (out->grad_norm + 1e-6);
-    out->applied = true;
-    return update(s, lr, scale);
-}
-
-bool session_step(Session *s, Plan *p, double lr, double clip_norm,
-                  StepResult *out)
-{
-    return session_accumulate(s, p, true, true, 1, lr, clip_norm, out);
 }
 
 // runs forward again in training mode, which moves running statistics
@@ -404,16 +264,6 @@ int session_threads(const Session *s)
 const char *session_why(const Session *s)
 {
     return s->why;
-}
-
-int64_t session_count(const Session *s)
-{
-    return s->count;
-}
-
-void session_set_count(Session *s, int64_t count)
-{
-    s->count = count;
 }
 
 size_t session_pool_bytes(const Session *s)

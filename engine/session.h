@@ -19,6 +19,7 @@ typedef struct SessionSpec {
     int threads;        /* <= 0: the default                   */
     uint64_t seed;
     const Optim *optim; /* NULL: cannot train                  */
+    bool scaled;        /* gradients start from a loss scale   */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -45,29 +46,42 @@ bool session_run(Session *s, Plan *p);
 /* plan_blame for the step at hand; running statistics stay as they were. */
 bool session_blame(Session *s, Plan *p, char *text, size_t room);
 
-/* What one training step did. */
-typedef struct StepResult {
-    double loss;      /* before the update                              */
-    double grad_norm; /* of all trained parameters, before clipping     */
-    bool applied;     /* false: loss or norm not finite, nothing changed */
-} StepResult;
-/* Forward, backward, clip (clip_norm <= 0: none), update with rate lr. The
- * parameters and the count do not change when something is not finite. */
+/* One batch of a training step: forward and backward; after the last part
+ * clip, and update with rate lr. Gradients of `parts` batches are averaged
+ * before one update: `first` and `last` mark the ends of the row (both are
+ * true when there is one part). The parameters and the count do not change
+ * when something is not finite. Each part has random draws of its own. No
+ * other run may come between two parts. */
+typedef struct StepPart {
+    bool first, last;
+    int parts;
+    double lr, clip_norm; /* clip_norm <= 0: none; of the last part */
+} StepPart;
+
+/* Begin one part; what it did is collected later, in the order of queueing. At
+ * most session_ahead() + 1 parts may be under way. All other functions of a
+ * session see the state behind what is queued, but for session_state. */
+bool session_queue(Session *s, Plan *p, const StepPart *part);
+bool session_collect(Session *s, bool wait, StepResult *out, bool *got);
+/* Parts worth having under way while the next is prepared: 0 where
+ * session_queue returns only when it has run. */
+int session_ahead(const Session *s);
+int session_under_way(const Session *s); /* parts not collected yet */
+
+/* Queue and wait: what this part did; nothing else may be under way. */
+bool session_part(Session *s, Plan *p, const StepPart *part, StepResult *out);
+/* A step of one part. */
 bool session_step(Session *s, Plan *p, double lr, double clip_norm,
                   StepResult *out);
-/* Gradients of `parts` calls are averaged before one update: `first` and
- * `last` mark the ends of the row (both are true when there is one part). Of
- * the calls before the last only out->loss means something. Each part has
- * random draws of its own. No other run may come between two parts. */
-bool session_accumulate(Session *s, Plan *p, bool first, bool last, int parts,
-                        double lr, double clip_norm, StepResult *out);
 
 Params *session_params(Session *s);
 const Backend *session_backend(const Session *s);
 void *session_device(const Session *s);
 int session_threads(const Session *s);
 const char *session_why(const Session *s); /* why not a better device, or "" */
-int64_t session_count(const Session *s);   /* updates so far */
-void session_set_count(Session *s, int64_t count);
+/* Updates so far and the loss scale, of what was collected. */
+StepState session_state(const Session *s);
+/* The scale counts only where the session is scaled. */
+bool session_set_state(Session *s, const StepState *state);
 size_t session_pool_bytes(const Session *s);
 #endif

@@ -143,36 +143,82 @@ static int l_forward(lua_State *L)
     return 0;
 }
 
-/* s:step(inputs, {lr=, clip=0, first=true, last=true, parts=1})
- * -> loss, gradient norm, applied
- * One batch forward and backward. `first` clears the gradients, `last`
- * updates by their mean over `parts` batches; clip = 0 does not clip. The
- * loss is that of this batch before the update. applied: false when the loss
- * or the norm of the sum is not finite, and then nothing has changed; true
- * for batches before the last, about which nothing is known yet. */
-static int l_step(lua_State *L)
+/* Queue the part of a step that arguments 2 and 3 describe. */
+static void queue_part(lua_State *L, Handle *h)
 {
     static const char *const known[] = {"lr",   "clip",  "first",
                                         "last", "parts", NULL};
-    Handle *h = check_handle(L, 1);
     Feed feed[MAX_FEEDS];
-    StepResult r;
     check_keys(L, 3, "step", known);
-    double lr = opt_number(L, 3, "lr", 0), clip = opt_number(L, 3, "clip", 0);
-    bool first = opt_bool(L, 3, "first", true);
-    bool last = opt_bool(L, 3, "last", true);
-    int parts = (int)opt_int(L, 3, "parts", 1, 1, 1 << 20);
+    StepPart part = {
+        .first = opt_bool(L, 3, "first", true),
+        .last = opt_bool(L, 3, "last", true),
+        .parts = (int)opt_int(L, 3, "parts", 1, 1, 1 << 20),
+        .lr = opt_number(L, 3, "lr", 0),
+        .clip_norm = opt_number(L, 3, "clip", 0),
+    };
     int feeds = read_feeds(L, 2, feed);
     h->plan = NULL;
-    if (!prepare(h->s, true, feed, feeds, &h->plan) ||
-        !session_accumulate(h->s, h->plan, first, last, parts, lr, clip, &r)) {
+    if (prepare(h->s, true, feed, feeds, &h->plan) &&
+        session_queue(h->s, h->plan, &part))
+        return;
+    h->plan = NULL;
+    raise_error(L);
+}
+
+/* The oldest result: loss, gradient norm, applied, overflow; nothing when there
+ * is none (yet). */
+static int push_result(lua_State *L, Handle *h, bool wait)
+{
+    StepResult r;
+    bool got;
+    if (!session_collect(h->s, wait, &r, &got)) {
         h->plan = NULL;
         return raise_error(L);
     }
+    if (!got) return 0;
     lua_pushnumber(L, r.loss);
     lua_pushnumber(L, r.grad_norm);
-    lua_pushboolean(L, r.applied || !last);
-    return 3;
+    lua_pushboolean(L, r.applied);
+    lua_pushboolean(L, r.overflow);
+    return 4;
+}
+
+/* s:queue(inputs, {lr=, clip=0, first=true, last=true, parts=1})
+ * One batch forward and backward, begun but perhaps not done on return. `first`
+ * clears the gradients, `last` updates by their mean over `parts` batches;
+ * clip = 0 does not clip. What it did is given by collect(), in this order;
+ * at most ahead + 1 (see facts) may wait to be collected. */
+static int l_queue(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    if (session_under_way(h->s) > session_ahead(h->s))
+        raise_usage(L, "%d steps are under way: collect one before the next",
+                    session_under_way(h->s));
+    queue_part(L, h);
+    return 0;
+}
+
+/* s:collect(wait) -> loss, gradient norm, applied, overflow of the oldest batch
+ * that was queued; nothing when there is none, or it is not done and `wait` is
+ * false. The loss is that before the update. applied: false when the loss or
+ * the norm of the sum is not finite, and then nothing has changed; also for
+ * batches that are not the last of a step. overflow: not applied because the
+ * loss scale was too large, which the next step's is not. */
+static int l_collect(lua_State *L)
+{
+    return push_result(L, check_handle(L, 1), lua_toboolean(L, 2));
+}
+
+/* s:step(inputs, options) -> as collect: queued and waited for */
+static int l_step(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    if (session_under_way(h->s))
+        raise_usage(L, "%d steps are under way: collect them first",
+                    session_under_way(h->s));
+    queue_part(L, h);
+    return push_result(L, h, true);
 }
 
 /* s:read(node) -> array of that root in the last run; raises when the node is
@@ -192,12 +238,21 @@ static int l_read(lua_State *L)
     return 1;
 }
 
-/* s:blame() -> "conv (enc1.conv1, x.lua:12)", the first node of the last run
- * whose value is not finite; nil when all are, or nothing ran */
+/* s:blame(inputs) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
+ * is not finite when the network trains on these; on what the last run had when
+ * none are given. nil when all are finite, or nothing ran. Changes nothing. */
 static int l_blame(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
     char text[ERR_MAX / 4];
+    if (!lua_isnoneornil(L, 2)) {
+        Feed feed[MAX_FEEDS];
+        int feeds = read_feeds(L, 2, feed);
+        if (!prepare(h->s, true, feed, feeds, &h->plan)) {
+            h->plan = NULL;
+            return raise_error(L);
+        }
+    }
     if (!h->plan) return 0;
     if (!session_blame(h->s, h->plan, text, sizeof text)) return raise_error(L);
     if (!*text) return 0;
@@ -323,16 +378,17 @@ static int l_set(lua_State *L)
 
 /* == facts ============================================================= */
 
-/* s:facts() -> {device=, threads=, why=, count=, pool_bytes=, trained=,
+/* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
  * running=, param_bytes=}: `why` says why there is no GPU ("" when one was not
- * asked for), `count` the updates so far, `pool_bytes` what plans share,
+ * asked for), `count` the updates so far (of what was collected), `ahead` how
+ * many steps are worth having under way, `pool_bytes` what plans share,
  * `param_bytes` parameters with gradients and moments */
 static int l_facts(lua_State *L)
 {
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
-    lua_createtable(L, 0, 8);
+    lua_createtable(L, 0, 9);
     lua_pushstring(L, session_backend(s)->name);
     lua_setfield(L, -2, "device");
     lua_pushstring(L, session_why(s));
@@ -342,7 +398,8 @@ static int l_facts(lua_State *L)
         int64_t value;
     } fact[] = {
         {"threads", session_threads(s)},
-        {"count", session_count(s)},
+        {"count", session_state(s).count},
+        {"ahead", session_ahead(s)},
         {"pool_bytes", (int64_t)session_pool_bytes(s)},
         {"trained", params_trained(p)},
         {"running", params_running(p)},
@@ -438,11 +495,19 @@ static int l_session(lua_State *L)
 
 void bind_session(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"forward", l_forward}, {"step", l_step}, {"read", l_read},
-        {"blame", l_blame},     {"time", l_time}, {"params", l_params},
-        {"get", l_get},         {"set", l_set},   {"facts", l_facts},
-        {"close", session_gc},  {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"forward", l_forward},
+                                       {"step", l_step},
+                                       {"queue", l_queue},
+                                       {"collect", l_collect},
+                                       {"read", l_read},
+                                       {"blame", l_blame},
+                                       {"time", l_time},
+                                       {"params", l_params},
+                                       {"get", l_get},
+                                       {"set", l_set},
+                                       {"facts", l_facts},
+                                       {"close", session_gc},
+                                       {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);

@@ -179,19 +179,30 @@ end
 
 -- One epoch -------------------------------------------------------------------
 
+-- Where a batch that is not finite goes wrong. A device that runs ahead holds the
+-- inputs of a later one by now: the batch is made once more.
+local function blame(run, part)
+  local session, loader = run.session, run.data.train.loader
+  if run.ahead == 0 then return session:blame() end
+  loader:seek(run.state.epoch, part.number)
+  local what = session:blame(evaluate.feeds(loader:next(), run.names, run.recipe))
+  loader:seek(run.state.epoch, run.queued)
+  return what
+end
+
 -- A step gave something that is not finite. It was not applied; the third in a
 -- row ends the run, naming where it began and the cases of the last batch.
-local function bad_step(run, batch, loss, norm)
+local function bad_step(run, part, loss, norm)
   local s = run.state
   s.bad = s.bad + 1
-  local what = run.session:blame() or "the gradient"
+  local what = blame(run, part) or "the gradient"
   local cases = {}
-  for _, n in ipairs(batch.samples) do
+  for _, n in ipairs(part.samples) do
     cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
       (run.data.train.pipeline:item(n))).key)
   end
   show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s; step left out "
-            .. "(cases %s)", s.epoch + 1, batch.number + 1, util.number(loss), util.number(norm),
+            .. "(cases %s)", s.epoch + 1, part.number + 1, util.number(loss), util.number(norm),
             what, table.concat(cases, " "))
   if s.bad >= BAD_STEPS then
     fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
@@ -200,40 +211,74 @@ local function bad_step(run, batch, loss, norm)
   end
 end
 
--- Train from the state's place to the end of its epoch. False: told to stop.
+-- Begin batch `number` of the epoch, which has `batches`. -> what to remember of
+-- it until it is collected
+local function queue(run, number, batches, lr)
+  local r, group = run.recipe, number % run.recipe.accumulate
+  local last = group == r.accumulate - 1 or number == batches - 1
+  local batch = run.data.train.loader:next()
+  run.session:queue(evaluate.feeds(batch, run.names, r), {
+    lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
+    -- the last group of an epoch may be short; its mean is over what it has
+    parts = math.min(r.accumulate, batches - (number - group)) })
+  run.queued = number + 1
+  return { number = number, count = batch.count, samples = batch.samples, last = last }
+end
+
+-- Take down what the oldest of `parts` did; false when it is not done and `wait`
+-- is false.
+local function collect(run, parts, wait)
+  local s = run.state
+  local loss, norm, applied, overflow = run.session:collect(wait)
+  if not loss then return false end
+  local part = table.remove(parts, 1)
+  -- of an accumulated step only the last batch knows whether it was applied
+  if (applied or not part.last) and loss == loss and math.abs(loss) < math.huge then
+    s.loss_sum = s.loss_sum + loss * part.count
+    s.seen = s.seen + part.count
+  end
+  if applied then
+    s.bad = 0
+  elseif part.last and not overflow then
+    bad_step(run, part, loss, norm)
+  end
+  s.batch = part.number + 1
+  return true
+end
+
+-- Train from the state's place to the end of its epoch. A device that queues is
+-- kept a few batches ahead of what is known of them. False: told to stop, at the
+-- end of a step.
 local function train_epoch(run, lr)
   local s, r, part = run.state, run.recipe, run.data.train
   local batches, samples = part.loader:batches()
   local label = string.format("epoch %d/%d", s.epoch + 1, r.epochs)
   local started, seen_before = sys.clock(), s.seen
+  local parts, steps = {}, 0 -- under way; steps among them
+  local function limit(under_way)
+    return run.values.steps > 0
+      and run.session:facts().count + under_way >= run.values.steps
+  end
   part.loader:seek(s.epoch, s.batch)
+  run.queued = s.batch
   while s.batch < batches do
-    local first = s.batch % r.accumulate == 0
-    local last = s.batch % r.accumulate == r.accumulate - 1 or s.batch == batches - 1
-    -- the last group of an epoch may be short; its mean is over what it has
-    local parts = math.min(r.accumulate, batches - (s.batch - s.batch % r.accumulate))
-    local batch = part.loader:next()
-    local loss, norm, applied = run.session:step(evaluate.feeds(batch, run.names, r), {
-      lr = lr, clip = r.optim.clip_norm, first = first, last = last, parts = parts })
-    local finite = loss == loss and math.abs(loss) < math.huge
-    if applied and finite then
-      s.loss_sum = s.loss_sum + loss * batch.count
-      s.seen = s.seen + batch.count
-    elseif not applied then
-      bad_step(run, batch, loss, norm)
+    local between = #parts == 0 or parts[#parts].last
+    local stop = between and #parts > 0 and (sys.stopped() or limit(steps))
+    if run.queued < batches and not stop then
+      parts[#parts + 1] = queue(run, run.queued, batches, lr)
+      if parts[#parts].last then steps = steps + 1 end
     end
-    -- of an accumulated step only the last batch knows whether it was applied
-    if applied and last then s.bad = 0 end
-    s.batch = s.batch + 1
+    while #parts > 0 do
+      local was_last = parts[1].last
+      if not collect(run, parts, stop or #parts > run.ahead or run.queued == batches) then break end
+      if was_last then steps = steps - 1 end
+    end
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
-    if last then
-      local count = run.session:facts().count
-      local limit = run.values.steps > 0 and count >= run.values.steps
-      if sys.stopped() or limit then
-        show.bar_done()
-        return false, limit
-      end
+    local ended = s.batch % r.accumulate == 0 or s.batch == batches
+    if #parts == 0 and ended and (sys.stopped() or limit(0)) then
+      show.bar_done()
+      return false, limit(0)
     end
   end
   show.bar_done()
@@ -410,6 +455,7 @@ function M.train(r, name, text, resume)
   end
   check_schedule(r)
   run.session = recipes.session(r, "train")
+  run.ahead = run.session:facts().ahead
   banner(run, load_weights(run))
   check_disk(run, resume or v.out, resume)
   run.data, run.names = open_data(r)

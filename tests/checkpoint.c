@@ -74,7 +74,7 @@ static void net_train(Net *n, int count)
     REQUIRE(session_plan(s, true, input, 2, &p) && session_bind(s, p));
     for (int i = 0; i < count; i++) {
         float x[2 * 2 * PIXELS], t[2 * 3 * PIXELS];
-        int64_t at = session_count(s);
+        int64_t at = session_state(s).count;
         for (int k = 0; k < 4 * PIXELS; k++) x[k] = sinf((float)(k * 7 + at));
         for (int k = 0; k < 6 * PIXELS; k++) t[k] = cosf((float)(k * 3 + at));
         StepResult r;
@@ -135,7 +135,7 @@ static void resume_on(const char *device)
     net_open(&n, "enc.conv1", 3, device, true);
     net_train(&n, 1);
     REQUIRE(checkpoint_load(at3, n.session, true, &mem, &m));
-    EXPECT_INT(session_count(n.session), 3);
+    EXPECT_INT(session_state(n.session).count, 3);
     EXPECT_TEXT(meta_get(&m, "cursor"), "17");
     EXPECT_TEXT(meta_get(&m, "recipe_text"), "-- \xc3\xbc\n");
     EXPECT_TEXT(meta_get(&m, "steps"), "3");
@@ -233,7 +233,7 @@ TEST(checkpoint_weights)
                                 0, b));
             for (int64_t e = 0; e < count; e++) EXPECT(b[e] == (float)a[e]);
         }
-        EXPECT_INT(session_count(other.session), 0);
+        EXPECT_INT(session_state(other.session).count, 0);
     }
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "weights/w.safetensors: checkpoint: it has weights but no "

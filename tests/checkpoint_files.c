@@ -4,7 +4,7 @@
  * that a checkpoint has. */
 #include "checkpoint.h"
 #include "file.h"
-#include "test.h"
+#include "net.h"
 #include <unistd.h>
 
 enum { PATHS = 512 };
@@ -88,6 +88,60 @@ static const char *write_checkpoint(char *path, const char *folder,
     REQUIRE(safetensors_save(in_folder(path, folder, file),
                              &(StWrite){&t, 1, pair, 3, fill_zero, &t}));
     return path;
+}
+
+/* A run in f16 goes on with the loss scale that it had; one that no training
+ * makes is refused before anything is loaded. */
+TEST(checkpoint_loss_scale)
+{
+    static const struct {
+        const char *by, *good;
+    } bad[] = {{"3", "0"},        {"0", "0"},      {"33554432", "0"},
+               {"65536", "2000"}, {"65536", NULL}, {"65536", "x"},
+               {"-65536", "0"},   {"", "0"}};
+    char path[PATHS];
+    Arena mem = {0};
+    Meta m;
+    Optim o = optim_default(OPTIM_sgd);
+    Net n;
+    net_small(&n);
+    n.scaled = true;
+    net_open(&n, "cpu", 1, &o);
+    in_folder(path, "scale", "checkpoint_good.safetensors");
+    static const LossScale kept[] = {{1 << 20, 1999}, {1, 3}, {1, 0}};
+    for (int i = 0; i < 3; i++) {
+        REQUIRE(session_set_state(n.s, &(StepState){40 + i, kept[i]}));
+        REQUIRE(checkpoint_save(path, n.s, true, NULL));
+        REQUIRE(session_set_state(n.s, &(StepState){7, {8, 8}}));
+        REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
+        StepState got = session_state(n.s);
+        EXPECT_INT(got.count, 40 + i);
+        EXPECT_NEAR(got.scale.by, kept[i].by, 0);
+        EXPECT_INT(got.scale.good, kept[i].good);
+        // weights that leave the machine say nothing of it
+        REQUIRE(checkpoint_save(path, n.s, false, NULL));
+        REQUIRE(checkpoint_meta(path, &mem, &m));
+        EXPECT(!meta_get(&m, "loss_scale"));
+    }
+    StTensor t = {.name = "w", .axes = 1, .shape = {9}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        MetaPair pair[] = {{"contents", "full"},
+                           {"format", CHECKPOINT_FORMAT},
+                           {"loss_scale", bad[i].by},
+                           {"loss_scale_steps", bad[i].good},
+                           {"steps", "5"}};
+        int pairs = 5;
+        if (!bad[i].good) pair[3] = pair[4], pairs = 4;
+        in_folder(path, "scale", "checkpoint_bad.safetensors");
+        REQUIRE(safetensors_save(
+            path, &(StWrite){&t, 1, pair, pairs, fill_zero, &t}));
+        EXPECT_FAIL(checkpoint_load(path, n.s, true, &mem, &m),
+                    "want a power of two up to 16777216 and less than 2000 "
+                    "steps; fix: load its weights instead");
+        EXPECT_INT(session_state(n.s).count, 42);
+    }
+    net_free(&n);
+    arena_release(&mem);
 }
 
 /* Another last byte: its tensor is damaged. */

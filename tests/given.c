@@ -16,6 +16,13 @@ const Backend *given_backend(size_t i)
     return be;
 }
 
+long given_every(void)
+{
+    const char *text = getenv("SEG_TEST_EVERY");
+    long every = text ? atol(text) : 1;
+    return every > 0 ? every : 1;
+}
+
 void given_report(void *ctx, const char *text)
 {
     (void)ctx;

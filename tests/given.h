@@ -10,6 +10,9 @@
 const Backend *given_backend(size_t i);
 /* The same two as the text of a device: "ref", and "cpu" or "cuda". */
 const char *given_device(size_t i);
+/* A test that lets every call of something fail in turn takes each so-manieth:
+ * 1, or what SEG_TEST_EVERY says (slow builds have it larger). */
+long given_every(void);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 

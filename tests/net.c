@@ -183,7 +183,8 @@ void net_open(Net *n, const char *device, int threads, const Optim *optim)
                         .device = device,
                         .threads = threads,
                         .seed = 11,
-                        .optim = optim};
+                        .optim = optim,
+                        .scaled = n->scaled};
     REQUIRE(session_open(&spec, &n->s));
 }
 
@@ -255,7 +256,7 @@ void *net_state(Net *n, Arena *mem, size_t *bytes)
     size_t all = (size_t)q->total * real, part = (size_t)q->trained * real;
     *bytes = all + (size_t)q->states * part + sizeof(int64_t);
     char *out = arena_alloc(mem, *bytes), *at = out;
-    int64_t count = session_count(n->s);
+    int64_t count = session_state(n->s).count;
     REQUIRE(out && be->download(session_device(n->s), at, q->value, all));
     at += all;
     for (int i = 0; i < q->states; i++, at += part)
@@ -288,7 +289,8 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
     TRY(session_feed(s, p, n->input[0], pixels));
     TRY(session_feed(s, p, n->input[1], mask));
-    TRY(session_step(s, p, 0.01, 1, &r));
+    // once call by call, once recorded, once played
+    for (int i = 0; i < 3; i++) TRY(session_step(s, p, 0.01, 1, &r));
     TRY(session_blame(s, p, text, sizeof text));
     in[0].dim.n = in[1].dim.n = 1;
     TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));

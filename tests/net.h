@@ -11,8 +11,9 @@
 typedef struct Net {
     Graph g;
     int layers;
-    bool bias;  /* of the convolutions that follow                   */
-    Session *s; /* NULL until net_open                               */
+    bool bias;   /* of the convolutions that follow                   */
+    bool scaled; /* its session has a loss scale                     */
+    Session *s;  /* NULL until net_open                               */
     int input[8], inputs;
     int root[8], roots;
     int loss; /* -1: none                                          */
@@ -60,8 +61,8 @@ void net_feed(Net *n, Plan *p, uint32_t seed);
 StepResult net_step(Net *n, int count, uint32_t seed, double lr, double clip);
 
 /* All that a session does, of a network of inputs image and target of at most
- * 8 x 8 x 2: open, plan, give room, fill, train, blame, evaluate one sample,
- * read, close. False with a reason, and nothing left behind. */
+ * 8 x 8 x 2: open, plan, give room, fill, train thrice, blame, evaluate one
+ * sample, read, close. False with a reason, and nothing left behind. */
 bool net_life(Net *n, const char *device, int threads, const Optim *o);
 
 /* Value `i` of the block of parameter `name`. */

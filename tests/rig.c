@@ -88,7 +88,10 @@ bool rig_intact(const Rig *r)
 
 void rig_run(Rig *r, bool backward, bool accumulate, double seed_grad)
 {
-    PlanRun run = {rig_step, backward, accumulate, seed_grad};
+    PlanRun run = {.step = rig_step,
+                   .backward = backward,
+                   .accumulate = accumulate,
+                   .seed_grad = seed_grad};
     REQUIRE(plan_run(r->plan, &run));
 }
 

@@ -49,7 +49,7 @@ TEST(session_step_by_hand)
     net_open(&n, "ref", 1, &o);
     double w[2], b = net_get(&n, "p1.bias", PARAM_VALUE, 0), m[3] = {0};
     for (int i = 0; i < 2; i++) w[i] = net_get(&n, "p1.weight", PARAM_VALUE, i);
-    EXPECT_INT(session_count(n.s), 0);
+    EXPECT_INT(session_state(n.s).count, 0);
     for (int step = 0; step < 3; step++) {
         Plan *p = net_plan(&n, true, 2);
         net_feed(&n, p, (uint32_t)step);
@@ -77,7 +77,7 @@ TEST(session_step_by_hand)
             EXPECT_NEAR(net_get(&n, "p1.weight", PARAM_GRAD, i), g[i], 1e-14);
         }
         EXPECT_NEAR(net_get(&n, "p1.bias", PARAM_VALUE, 0), b, 1e-14);
-        EXPECT_INT(session_count(n.s), step + 1);
+        EXPECT_INT(session_state(n.s).count, step + 1);
     }
     net_free(&n);
 }
@@ -139,7 +139,7 @@ TEST(session_leaves_all_when_not_finite)
         StepResult r;
         REQUIRE(session_step(n.s, p, 0.1, 1, &r));
         EXPECT(r.applied && isfinite(r.loss));
-        EXPECT_INT(session_count(n.s), 3);
+        EXPECT_INT(session_state(n.s).count, 3);
         net_free(&n);
     }
 }
@@ -158,10 +158,10 @@ TEST(session_leaves_all_when_a_part_is_not_finite)
     net_feed(&n, p, 1);
     void *before = net_state(&n, &mem, &bytes);
     double keep = poke(&n, p, n.input[1], 0, 1e25);
-    REQUIRE(session_accumulate(n.s, p, true, false, 2, 0.1, 0, &r));
+    REQUIRE(session_part(n.s, p, &(StepPart){true, false, 2, 0.1, 0}, &r));
     EXPECT(isinf(r.loss));
     poke(&n, p, n.input[1], 0, keep);
-    REQUIRE(session_accumulate(n.s, p, false, true, 2, 0.1, 0, &r));
+    REQUIRE(session_part(n.s, p, &(StepPart){false, true, 2, 0.1, 0}, &r));
     EXPECT(isfinite(r.loss) && isfinite(r.grad_norm) && !r.applied);
     EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
     // the next step does not remember
@@ -195,8 +195,9 @@ TEST(session_accumulates)
                        (char *)from.data + (size_t)part * tensor_bytes(&to),
                        tensor_bytes(&to));
             }
-            REQUIRE(session_accumulate(parts.s, q, part == 0, part == 2, 3,
-                                       0.01, 0.5, &r));
+            REQUIRE(session_part(
+                parts.s, q, &(StepPart){part == 0, part == 2, 3, 0.01, 0.5},
+                &r));
             EXPECT_INT(r.applied, part == 2);
             loss += r.loss / 3;
         }
@@ -204,7 +205,7 @@ TEST(session_accumulates)
         EXPECT_NEAR(loss, all.loss, 1e-14);
         EXPECT_NEAR(r.grad_norm, all.grad_norm, 1e-14);
     }
-    EXPECT_INT(session_count(parts.s), 2);
+    EXPECT_INT(session_state(parts.s).count, 2);
     for (int i = 0; i < 2; i++)
         EXPECT_NEAR(net_get(&parts, "p1.weight", PARAM_VALUE, i),
                     net_get(&whole, "p1.weight", PARAM_VALUE, i), 1e-14);
@@ -233,17 +234,17 @@ TEST(session_parts_draw_apart)
     Plan *p = net_plan(&n, true, 1);
     net_feed(&n, p, 1);
     for (int i = 0; i < 4; i++) { // two steps of two parts
-        REQUIRE(
-            session_accumulate(n.s, p, i % 2 == 0, i % 2 == 1, 2, 0.01, 0, &r));
+        REQUIRE(session_part(
+            n.s, p, &(StepPart){i % 2 == 0, i % 2 == 1, 2, 0.01, 0}, &r));
         REQUIRE(session_read(n.s, p, drop, drawn[i]));
         for (int k = 0; k < i; k++) EXPECT(memcmp(drawn[i], drawn[k], N * 4));
     }
     // the same numbers again for the same place in a run
-    session_set_count(n.s, 0);
+    REQUIRE(session_set_state(n.s, &(StepState){0, {1, 0}}));
     for (int i = 0; i < 4; i++) {
         float again[N];
-        REQUIRE(
-            session_accumulate(n.s, p, i % 2 == 0, i % 2 == 1, 2, 0.01, 0, &r));
+        REQUIRE(session_part(
+            n.s, p, &(StepPart){i % 2 == 0, i % 2 == 1, 2, 0.01, 0}, &r));
         REQUIRE(session_read(n.s, p, drop, again));
         EXPECT(!memcmp(again, drawn[i], sizeof again));
     }
@@ -449,7 +450,7 @@ TEST(session_without_memory)
         Net n;
         net_small(&n);
         long live = mem_live(), k = 0;
-        for (;; k++) {
+        for (;; k += given_every()) {
             err_set(ERR_NONE, "");
             mem_fail_after(k, then_on);
             bool ok = net_life(&n, given_device(1), 2, &o);

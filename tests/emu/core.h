@@ -132,6 +132,8 @@ struct Opened {
 };
 void memory_reset();
 void streams_reset();
+void events_reset();
+void graphs_reset();
 extern uintptr_t heap_low, heap_high;
 
 /* -- what the race build adds ---------------------------------------------- */

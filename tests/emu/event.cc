@@ -17,6 +17,11 @@ size_t live_events()
     return n;
 }
 
+void events_reset()
+{
+    for (CUevent_st *e : events) e->gone = true;
+}
+
 static bool is_event(cudaEvent_t handle)
 {
     for (const CUevent_st *e : events)

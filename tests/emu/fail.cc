@@ -106,6 +106,8 @@ cudaError_t cudaDeviceReset()
     ruined = cudaSuccess;
     last_error = cudaSuccess;
     streams_reset();
+    events_reset();
+    graphs_reset();
     memory_reset();
     return cudaSuccess;
 }

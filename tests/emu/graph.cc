@@ -43,6 +43,12 @@ size_t live_graphs()
     return n;
 }
 
+void graphs_reset()
+{
+    for (CUgraph_st *g : graphs) g->gone = true, g->nodes = nullptr;
+    for (CUgraphExec_st *x : execs) x->gone = true, x->nodes = nullptr;
+}
+
 template <class T> static bool is_live(const std::vector<T *> &all, T *handle)
 {
     for (const T *t : all)

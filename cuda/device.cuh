@@ -1,0 +1,42 @@
+/* device.cuh -- what the files of the device share: device.cu finds and opens
+ * it, transfer.cu copies, tape.cu records and takes times. */
+#ifndef SEG_DEVICE_CUH
+#define SEG_DEVICE_CUH
+#include "gpu.h"
+extern "C" {
+#include "backend.h"
+#include "cuda.h"
+}
+
+/* A copy to the device on its way: host memory that the driver can read while
+ * the program goes on, and its image on the device. */
+struct Staging {
+    void *host, *device; /* (bytes) each; NULL before the first use */
+    size_t bytes;
+    cudaEvent_t landed; /* on the copy stream: `device` holds it    */
+    cudaEvent_t used;   /* on the stream: it was copied from there  */
+    bool busy;          /* since it was last known to be free       */
+};
+enum { STAGINGS = 16 };
+
+struct Gpu {
+    int number;
+    cudaStream_t stream;  // all kernels, in the order of the calls
+    cudaStream_t copies;  // copies to it, beside the kernels
+    Step *step;           // on the device: see gpu_begin
+    void *scratch;        // grows on demand, lives as long as the device
+    size_t scratch_bytes; // of it
+    Staging staging[STAGINGS];
+    cudaEvent_t *mark; // (marks), owned; NULL before the first
+    int marks;
+};
+
+/* True when `e` is no error, else the reason: what was wanted, what CUDA said,
+ * what to do. */
+bool gpu_good(cudaError_t e, const char *what);
+/* Memory of the device, not cleared; false with the bytes that are free. */
+bool gpu_memory(size_t bytes, void **out);
+/* Free what transfer.cu and tape.cu keep in a device. */
+void gpu_drop_staging(Gpu *g);
+void gpu_drop_marks(Gpu *g);
+#endif

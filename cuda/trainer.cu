@@ -1,0 +1,264 @@
+/* trainer.cu -- training steps that the device decides by itself.
+ *
+ * The numbers that change from step to step lie in one Control on the device.
+ * The host sends an order (rate, clipping, seed) and gets a result, each by a
+ * copy of its own in the order of the calls; between the two only kernels
+ * run, which depend on addresses alone and can be recorded. A step beyond its
+ * plan is six launches and one copy: begin; squares of the gradients, in two;
+ * the decision, one thread; the update of all parameters; running statistics
+ * put back. Bound by the update's 28 bytes a parameter (adam).
+ *
+ * Orders and results have places in turn, one more than results may wait. */
+#include "device.cuh"
+#include "optim.cuh"
+#include <string.h>
+
+namespace {
+
+enum { PLACES = TRAINER_AHEAD + 1 };
+
+/* What the device knows of the step. */
+struct Control {
+    StepOrder order;
+    StepState state;
+    double squares; // of the gradients
+    int32_t finite; // so were the losses of this step's parts
+    Decision decision;
+    StepResult result;
+};
+
+/* On the host, in memory that the driver reads and writes by itself. */
+struct Places {
+    StepOrder order[PLACES];
+    StepResult result[PLACES];
+};
+
+} // namespace
+
+struct TrainerCuda {
+    TrainerSpec spec; // its stretches are those below
+    Control *control; // these are on the device
+    Stretch *stretch;
+    float *before; // running statistics at the start of the step
+    Places *places;
+    cudaEvent_t done[PLACES]; // the result is there
+    int64_t ordered, collected;
+};
+
+namespace {
+
+// -- kernels of one thread ---------------------------------------------------
+
+__global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
+                             bool first)
+{
+    step->seed = k->order.seed;
+    step->count = k->state.count;
+    *loss_grad = (float)(k->state.scale.by * k->order.share);
+    if (first) k->finite = 1;
+}
+
+/* Is x a number? */
+template <class T> __device__ __forceinline__ bool is_finite(T x)
+{
+    return x - x == 0;
+}
+
+/* After each part: an infinite loss may have a finite gradient, which a later
+ * part hides. */
+__device__ __forceinline__ void note(Control *k, const float *loss)
+{
+    StepResult r = {};
+    r.loss = (double)*loss;
+    r.state = k->state;
+    k->result = r;
+    if (!is_finite(*loss)) k->finite = 0;
+}
+
+__global__ void note_kernel(Control *k, const float *loss)
+{
+    note(k, loss);
+}
+
+struct Rules {
+    OptimRule optim;
+    double decay;
+    bool scaled;
+};
+
+/* As decide() of session_step.c. */
+__global__ void decide_kernel(Control *k, const float *loss, const Rules rules)
+{
+    note(k, loss);
+    const double by = k->state.scale.by;
+    const double norm = sqrt(k->squares) / by;
+    const bool applied = k->finite && is_finite(norm);
+    if (rules.scaled) loss_scale_next(&k->state.scale, applied);
+    k->result.grad_norm = norm;
+    k->result.applied = applied;
+    k->result.overflow = k->finite && k->state.scale.by < by;
+    k->decision.applied = applied;
+    if (applied) {
+        const double scale = clip_factor(norm, k->order.clip_norm) / by;
+        k->state.count++;
+        for (int decayed = 0; decayed < 2; decayed++) {
+            double exact[FACTOR_COUNT];
+            rule_factors(&rules.optim, k->state.count, k->order.lr,
+                         decayed ? rules.decay : 0, scale, exact);
+            for (int i = 0; i < FACTOR_COUNT; i++)
+                k->decision.factors[decayed][i] = (float)exact[i];
+        }
+    }
+    k->result.state = k->state;
+}
+
+// -- running statistics ------------------------------------------------------
+
+__global__ void __launch_bounds__(BLOCK)
+    put_back_kernel(float *running, const float *before, int64_t count,
+                    const Decision *d)
+{
+    if (d->applied) return;
+    EACH(i, count) running[i] = before[i];
+}
+
+// -- the functions of Trainer ------------------------------------------------
+
+void close(void *dev, void *trainer)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    if (!t) return;
+    // first what makes CUDA wait for copies that still use the places
+    gpu_release(dev, t->control);
+    for (int i = 0; i < PLACES; i++)
+        if (t->done[i]) (void)cudaEventDestroy(t->done[i]);
+    gpu_release(dev, t->stretch);
+    gpu_release(dev, t->before);
+    if (t->places) (void)cudaFreeHost(t->places);
+    (void)cudaGetLastError();
+    mem_free(t);
+}
+
+bool open(void *dev, const TrainerSpec *spec, void **trainer)
+{
+    bool ok = false;
+    TrainerCuda *t = (TrainerCuda *)mem_alloc(sizeof *t);
+    if (!t) return false;
+    const size_t bytes = (size_t)spec->stretches * sizeof *spec->stretch;
+    const size_t running = (size_t)spec->running_count * sizeof *t->before;
+    t->spec = *spec;
+    t->spec.stretch = NULL;
+    TRY(gpu_alloc(dev, sizeof *t->control, (void **)&t->control));
+    TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
+    TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
+    TRY(gpu_alloc(dev, running, (void **)&t->before));
+    TRY(gpu_good(cudaMallocHost(&t->places, sizeof *t->places),
+                 "memory for results"));
+    for (int i = 0; i < PLACES; i++)
+        TRY(gpu_good(
+            cudaEventCreateWithFlags(&t->done[i], cudaEventDisableTiming),
+            "an event"));
+    ok = true;
+done:
+    if (ok)
+        *trainer = t;
+    else
+        close(dev, t);
+    return ok;
+}
+
+bool set(void *dev, void *trainer, const StepState *state)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    return gpu_upload(dev, &t->control->state, state, sizeof *state);
+}
+
+bool order(void *dev, void *trainer, const StepOrder *order)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    CHECK(t->ordered - t->collected < PLACES);
+    StepOrder *place = &t->places->order[t->ordered % PLACES];
+    *place = *order;
+    return gpu_good(cudaMemcpyAsync(&t->control->order, place, sizeof *place,
+                                    cudaMemcpyHostToDevice, gpu_stream(dev)),
+                    "ordering a step");
+}
+
+bool begin(void *dev, void *trainer, void *loss_grad, bool first)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
+    if (first && bytes &&
+        !gpu_good(cudaMemcpyAsync(t->before, t->spec.running, bytes,
+                                  cudaMemcpyDeviceToDevice, gpu_stream(dev)),
+                  "keeping running statistics"))
+        return false;
+    LAUNCH(begin_kernel, 1, 1, 0, gpu_stream(dev), t->control, gpu_step(dev),
+           (float *)loss_grad, first);
+    return gpu_launched("begin of a step");
+}
+
+bool end(void *dev, void *trainer, const void *loss, bool last)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const TrainerSpec *spec = &t->spec;
+    Control *k = t->control;
+    if (!last) {
+        LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
+        return gpu_launched("loss of a part");
+    }
+    if (!sum_squares_queue(dev, (const float *)spec->grad, spec->trained,
+                           &k->squares))
+        return false;
+    const Rules rules = {optim_rule(&spec->optim),
+                         optim_hyper(&spec->optim, "decay"), spec->scaled};
+    LAUNCH(decide_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss,
+           rules);
+    if (!gpu_launched("decision of a step") ||
+        !update_all_queue(dev, spec, t->stretch, &k->decision))
+        return false;
+    if (!spec->running_count) return true;
+    LAUNCH(put_back_kernel, blocks_for(spec->running_count), BLOCK, 0,
+           gpu_stream(dev), (float *)spec->running, (const float *)t->before,
+           spec->running_count, (const Decision *)&k->decision);
+    return gpu_launched("running statistics");
+}
+
+bool report(void *dev, void *trainer)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const int at = (int)(t->ordered % PLACES);
+    t->ordered++;
+    return gpu_good(cudaMemcpyAsync(&t->places->result[at], &t->control->result,
+                                    sizeof(StepResult), cudaMemcpyDeviceToHost,
+                                    gpu_stream(dev)),
+                    "reporting a step") &&
+           gpu_good(cudaEventRecord(t->done[at], gpu_stream(dev)),
+                    "reporting a step");
+}
+
+bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const int at = (int)(t->collected % PLACES);
+    (void)dev;
+    *got = false;
+    if (t->collected == t->ordered) return true;
+    cudaError_t e =
+        wait ? cudaEventSynchronize(t->done[at]) : cudaEventQuery(t->done[at]);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return true;
+    }
+    if (!gpu_good(e, "running")) return false;
+    *out = t->places->result[at];
+    *got = true;
+    t->collected++;
+    return true;
+}
+
+} // namespace
+
+extern "C" const Trainer cuda_trainer;
+const Trainer cuda_trainer = {open,  close, set,    order,
+                              begin, end,   report, collect};

@@ -1,0 +1,69 @@
+/* session_inside.h -- what the two parts of a session share: session.c has
+ * its plans, memory and runs, session_step.c the training step. */
+#ifndef SEG_SESSION_INSIDE_H
+#define SEG_SESSION_INSIDE_H
+#include "session.h"
+
+enum {
+    MAX_PLANS = 16,  // extents in use at a time; more are planned again
+    MAX_INPUTS = 16, // of a network; the embedding face has the same bound
+};
+
+/* A plan and what it was made for. */
+typedef struct Slot {
+    Plan *plan;
+    bool train;
+    PlanInput input[MAX_INPUTS];
+    int inputs;
+    int64_t used; /* when it was last asked for: the oldest makes room */
+    /* A part of a step, by [first][last]: recorded, where the device can. The
+     * first time it runs call by call instead, so that a fault has a name. */
+    void *tape[2][2];
+    bool tried[2][2];
+} Slot;
+
+struct Session {
+    SessionSpec spec; /* its root and optim point at the copies below    */
+    int *root;        /* owned: the caller's, and the loss               */
+    Optim optim;
+    bool trains; /* has a loss and an optimiser                     */
+    const Backend *be;
+    void *dev;
+    bool opened;       /* dev is to be closed                        */
+    bool careful;      /* wait after each call, always: SEG_CAREFUL  */
+    int threads;       /* that dev has                               */
+    char why[ERR_MAX]; /* why not a better device, or ""             */
+    Params params;
+    Slot slot[MAX_PLANS];
+    int64_t clock;     /* counts what was asked for: the age of slots */
+    void *pool;        /* on dev, shared by all plans                 */
+    size_t pool_bytes; /* 0 when there is none yet                    */
+    void *before;      /* running statistics at the start of a step   */
+    int part;          /* of this step, from 0: see step_here         */
+
+    /* the training step */
+    StepState state;   /* over all runs of a network                  */
+    bool finite;       /* so were the losses of all its parts so far  */
+    StepResult result; /* of a part that has run and waits to be
+                        * collected, where there is no trainer        */
+    int under_way;     /* parts that were not collected               */
+    void *trainer;     /* of the device; NULL before the first step   */
+};
+
+/* What random draws depend on now: seed and step, and the part of the step. A
+ * part gets a key of its own, as sample n of each would else lose the same
+ * units; part 0 keeps the seed, so a step of one part is what it always was. */
+static inline Step step_here(const Session *s)
+{
+    uint64_t key = (uint64_t)s->part * 0x9E3779B97F4A7C15u;
+    return (Step){s->spec.seed ^ key, s->state.count};
+}
+
+/* Copy the running statistics to the host, in case a step is undone; and put
+ * them back. */
+bool keep_running(Session *s);
+bool restore_running(Session *s);
+
+/* Forget what was recorded with this slot's plan: it or its memory goes. */
+void drop_tapes(Session *s, Slot *slot);
+#endif

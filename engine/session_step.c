@@ -1,0 +1,269 @@
+/* session_step.c -- the training step.
+ *
+ * A step is: keep the running statistics, forward and backward (for each
+ * part), look at losses and gradient norm, and only then either update or put
+ * the running statistics back. Gradients, the step's only other trace, are
+ * overwritten by the next. So a step that is not finite leaves no trace at
+ * all, whatever the network holds.
+ *
+ * Who looks and decides is the session, or a backend that has a Trainer, by
+ * itself: the two halves of this file. The first time such a backend runs a
+ * plan it waits after each call, as a fault of a device that only queues has
+ * no name; from the second time on a part is recorded and played. */
+#include "session_inside.h"
+#include <math.h>
+#include <stdio.h>
+
+/* Parameters that are updated, as stretches of the block: neighbours that
+ * decay alike are one. The gaps between them are updated too, and stay 0 as
+ * their gradient and value are. Room for one a parameter; the count. */
+static int find_stretches(const Params *q, Stretch *out)
+{
+    int count = 0;
+    Stretch *end = NULL; // that the next parameter may continue
+    for (int i = 0; i < q->count; i++) {
+        const Param *a = &q->list[i];
+        if (!a->trained) continue;
+        if (end) end->to = a->at;
+        if (a->frozen) {
+            end = NULL;
+            continue;
+        }
+        if (!end || end->decayed != a->decayed)
+            *(end = &out[count++]) = (Stretch){a->at, 0, a->decayed};
+    }
+    if (end) end->to = q->trained;
+    return count;
+}
+
+/* find_stretches into new memory; NULL with the reason. */
+static Stretch *new_stretches(const Session *s, int *count)
+{
+    Stretch *list = mem_alloc(((size_t)s->params.count + 1) * sizeof *list);
+    if (list) *count = find_stretches(&s->params, list);
+    return list;
+}
+
+/* == the session decides =============================================== */
+
+/* Update all trained parameters and count the step. */
+static bool update(Session *s, double lr, double grad_scale)
+{
+    const Params *q = &s->params;
+    size_t real = dtype_bytes(s->be->real);
+    double decay = optim_hyper(&s->optim, "decay");
+    int count;
+    Stretch *list = new_stretches(s, &count);
+    bool ok = list != NULL;
+    for (int i = 0; ok && i < count; i++) {
+        size_t skip = (size_t)list[i].from * real;
+        Update u = {.optim = &s->optim,
+                    .value = (char *)q->value + skip,
+                    .grad = (char *)q->grad + skip,
+                    .count = list[i].to - list[i].from,
+                    .step = s->state.count + 1,
+                    .lr = lr,
+                    .decay = list[i].decayed ? decay : 0,
+                    .grad_scale = grad_scale};
+        if (q->states > 0) u.m = (char *)q->state[0] + skip;
+        if (q->states > 1) u.v = (char *)q->state[1] + skip;
+        ok = s->be->update(s->dev, &u);
+    }
+    mem_free(list);
+    s->state.count += ok;
+    return ok;
+}
+
+/* The value of the loss after a run, from the device. */
+static bool read_loss(Session *s, Plan *p, double *loss)
+{
+    const Tensor *t = plan_value(p, s->spec.loss);
+    double value[1] = {0};
+    Tensor host = *t;
+    host.data = value;
+    if (!s->be->download(s->dev, value, t->data, tensor_bytes(t))) return false;
+    *loss = tensor_get(&host, 0);
+    return true;
+}
+
+/* Look at the gradients after the last part; update or put back. */
+static bool decide(Session *s, const StepPart *part, StepResult *out)
+{
+    double squares, by = s->state.scale.by;
+    if (!s->be->sum_squares(s->dev, s->params.grad, s->params.trained,
+                            &squares))
+        return false;
+    out->grad_norm = sqrt(squares) / by;
+    bool finite = s->finite && isfinite(out->grad_norm);
+    if (s->spec.scaled) loss_scale_next(&s->state.scale, finite);
+    out->overflow = s->finite && s->state.scale.by < by;
+    if (!finite) return restore_running(s);
+    out->applied = true;
+    return update(s, part->lr,
+                  clip_factor(out->grad_norm, part->clip_norm) / by);
+}
+
+/* The whole part; its result waits in the session. */
+static bool run_part(Session *s, Plan *p, const StepPart *part)
+{
+    StepResult *out = &s->result;
+    PlanRun run = {.step = step_here(s),
+                   .backward = true,
+                   .accumulate = !part->first,
+                   .seed_grad = s->state.scale.by / part->parts};
+    *out = (StepResult){0};
+    if (part->first && !keep_running(s)) return false;
+    if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
+        !read_loss(s, p, &out->loss))
+        return false;
+    // an infinite loss may have a finite gradient, which a later part hides
+    s->finite = (part->first || s->finite) && isfinite(out->loss);
+    if (part->last && !decide(s, part, out)) return false;
+    out->state = s->state;
+    return true;
+}
+
+/* == the device decides ================================================ */
+
+/* With the first step: until then parameters may be frozen. */
+static bool open_trainer(Session *s)
+{
+    const Params *q = &s->params;
+    size_t real = dtype_bytes(s->be->real);
+    if (s->trainer) return true;
+    TrainerSpec spec = {.optim = s->optim,
+                        .scaled = s->spec.scaled,
+                        .value = q->value,
+                        .grad = q->grad,
+                        .state = {q->state[0], q->state[1]},
+                        .trained = q->trained,
+                        .running = (char *)q->value + (size_t)q->trained * real,
+                        .running_count = q->total - q->trained};
+    Stretch *list = new_stretches(s, &spec.stretches);
+    spec.stretch = list;
+    bool ok = list && s->be->trainer->open(s->dev, &spec, &s->trainer) &&
+              s->be->trainer->set(s->dev, s->trainer, &s->state);
+    mem_free(list);
+    return ok;
+}
+
+/* Everything between order and report: depends on addresses only. */
+static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
+{
+    const Trainer *t = s->be->trainer;
+    PlanRun run = {.backward = true,
+                   .accumulate = !part->first,
+                   .prepared = true,
+                   .careful = careful};
+    return t->begin(s->dev, s->trainer, plan_loss_grad(p)->data, part->first) &&
+           plan_run(p, &run) &&
+           t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
+                  part->last) &&
+           (!careful || s->be->sync(s->dev));
+}
+
+static bool record_calls(Session *s, Plan *p, const StepPart *part, void **tape)
+{
+    if (!s->be->record(s->dev)) return false;
+    if (queue_calls(s, p, part, false)) return s->be->keep(s->dev, tape);
+    // the reason is that of the call that failed
+    char why[ERR_MAX];
+    ErrKind kind = err_kind();
+    snprintf(why, sizeof why, "%s", err_text());
+    (void)s->be->keep(s->dev, NULL);
+    return err_set(kind, why);
+}
+
+/* The slot of a plan of this session that has gradients, or NULL. */
+static Slot *training_slot(Session *s, const Plan *p)
+{
+    for (int i = 0; i < MAX_PLANS; i++)
+        if (s->slot[i].plan == p && s->slot[i].train) return &s->slot[i];
+    return NULL;
+}
+
+static bool queue_part(Session *s, Plan *p, const StepPart *part)
+{
+    const Trainer *t = s->be->trainer;
+    Slot *slot = training_slot(s, p);
+    void **tape = &slot->tape[part->first][part->last];
+    bool *tried = &slot->tried[part->first][part->last];
+    StepOrder order = {.seed = step_here(s).seed,
+                       .lr = part->lr,
+                       .clip_norm = part->clip_norm,
+                       .share = 1.0 / part->parts};
+    if (!open_trainer(s) || !t->order(s->dev, s->trainer, &order)) return false;
+    if (s->careful || !*tried) {
+        if (!queue_calls(s, p, part, true)) return false;
+        *tried = true;
+    } else if ((!*tape && !record_calls(s, p, part, tape)) ||
+               !s->be->play(s->dev, *tape))
+        return false;
+    return t->report(s->dev, s->trainer);
+}
+
+/* == both ============================================================== */
+
+bool session_queue(Session *s, Plan *p, const StepPart *part)
+{
+    if (!s->trains)
+        return fail_usage("this network was opened without a loss and an "
+                          "optimiser, so it cannot train");
+    CHECK(training_slot(s, p) && s->under_way <= session_ahead(s));
+    s->part = part->first ? 0 : s->part + 1;
+    if (!(s->be->trainer ? queue_part : run_part)(s, p, part)) return false;
+    s->under_way++;
+    return true;
+}
+
+bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
+{
+    *got = s->under_way > 0;
+    if (!*got) return true;
+    *out = s->result;
+    if (s->be->trainer &&
+        !s->be->trainer->collect(s->dev, s->trainer, wait, out, got))
+        return false;
+    if (!*got) return true;
+    s->under_way--;
+    s->state = out->state;
+    return true;
+}
+
+int session_ahead(const Session *s)
+{
+    return s->be->trainer ? TRAINER_AHEAD : 0;
+}
+
+int session_under_way(const Session *s)
+{
+    return s->under_way;
+}
+
+bool session_part(Session *s, Plan *p, const StepPart *part, StepResult *out)
+{
+    bool got;
+    CHECK(s->under_way == 0);
+    return session_queue(s, p, part) && session_collect(s, true, out, &got);
+}
+
+bool session_step(Session *s, Plan *p, double lr, double clip_norm,
+                  StepResult *out)
+{
+    StepPart whole = {true, true, 1, lr, clip_norm};
+    return session_part(s, p, &whole, out);
+}
+
+StepState session_state(const Session *s)
+{
+    return s->state;
+}
+
+bool session_set_state(Session *s, const StepState *state)
+{
+    CHECK(s->under_way == 0);
+    s->state = *state;
+    // a file of a run in another precision may say otherwise
+    if (!s->spec.scaled) s->state.scale = (LossScale){1, 0};
+    return !s->trainer || s->be->trainer->set(s->dev, s->trainer, &s->state);
+}

@@ -1,0 +1,96 @@
+/* trainer.h -- training steps that a device decides by itself.
+ *
+ * After each step somebody must look at the loss and the norm of the
+ * gradients, clip, and update or leave the step out. On the CPU the session
+ * does. A GPU would stand still while the host looked, so it has a Trainer:
+ * the same decisions by kernels, from numbers in its own memory. The host
+ * queues steps ahead and reads their results late.
+ *
+ * A step has one or more parts (batches whose gradients are averaged). For
+ * each: order, begin, the calls of the plan, end, report. What begin to end
+ * queue depends on addresses only, so it may be recorded once and played. */
+#ifndef SEG_TRAINER_H
+#define SEG_TRAINER_H
+#include "loss_scale.h"
+#include "optim.h"
+
+/* How many reports may wait to be collected. */
+enum { TRAINER_AHEAD = 8 };
+
+/* Neighbours of the trained block, elements [from, to), that are updated: all
+ * with weight decay or all without. What lies between two is frozen. */
+typedef struct Stretch {
+    int64_t from, to; /* multiples of PARAM_ALIGN; `to` may be the end */
+    bool decayed;
+} Stretch;
+
+typedef struct TrainerSpec {
+    Optim optim;
+    bool scaled;                   /* the loss scale adapts                 */
+    void *value, *grad, *state[2]; /* (trained) each, of the device         */
+    int64_t trained;               /* elements                              */
+    void *running;                 /* (running_count), put back when a step
+                                    * is left out                           */
+    int64_t running_count;
+    const Stretch *stretch; /* in order; may go after open */
+    int stretches;
+} TrainerSpec;
+
+/* What the host decides for one part. */
+typedef struct StepOrder {
+    uint64_t seed; /* of its random draws            */
+    double lr;
+    double clip_norm; /* <= 0: none                     */
+    double share;     /* of the part in the mean: 1/parts */
+} StepOrder;
+
+/* Where a step stands between two orders; all that a resumed run needs. */
+typedef struct StepState {
+    int64_t count; /* updates so far */
+    LossScale scale;
+} StepState;
+
+/* What one part did, and with the last part the whole step. */
+typedef struct StepResult {
+    double loss;      /* before the update                              */
+    double grad_norm; /* of all trained parameters, unscaled, before
+                       * clipping; 0 before the last part               */
+    bool applied;     /* false: loss or norm not finite, nothing changed,
+                       * or not the last part                           */
+    bool overflow;    /* not applied for gradients that were scaled too
+                       * far: the next step's are smaller               */
+    StepState state;  /* after it                                       */
+} StepResult;
+
+/* What gradients of this norm are multiplied by. As PyTorch's clip_grad_norm_:
+ * the 1e-6 is its, and keeps a norm of 0 from dividing; a gradient is never
+ * enlarged. clip_norm <= 0: 1. */
+EVERYWHERE double clip_factor(double norm, double clip_norm)
+{
+    double factor = clip_norm / (norm + 1e-6);
+    return clip_norm > 0 && factor < 1 ? factor : 1;
+}
+
+/* Functions of a backend; false with the reason. A trainer is for one
+ * session; close(NULL) is fine. */
+typedef struct Trainer {
+    bool (*open)(void *dev, const TrainerSpec *spec, void **trainer);
+    void (*close)(void *dev, void *trainer);
+    /* Set where the step stands, behind all that is queued. */
+    bool (*set)(void *dev, void *trainer, const StepState *state);
+    /* Queue: the numbers of the next part. At most TRAINER_AHEAD reports may
+     * wait then. */
+    bool (*order)(void *dev, void *trainer, const StepOrder *order);
+    /* Queue: *loss_grad = scale * share, draws of this part; the first part
+     * also keeps the running statistics. */
+    bool (*begin)(void *dev, void *trainer, void *loss_grad, bool first);
+    /* Queue: look at *loss; after the last part decide, update or put back. */
+    bool (*end)(void *dev, void *trainer, const void *loss, bool last);
+    /* Queue: the result on its way to the host. */
+    bool (*report)(void *dev, void *trainer);
+    /* The oldest result that was not collected. *got is false when there is
+     * none, or it is not there yet and `wait` is false. */
+    bool (*collect)(void *dev, void *trainer, bool wait, StepResult *out,
+                    bool *got);
+} Trainer;
+#endif
