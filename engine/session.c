@@ -54,7 +54,9 @@ static bool open_device(Session *s)
 {
     int number;
     const char *text = s->spec.device ? s->spec.device : "auto";
-    if (!backend_find(text, &s->be, &number, s->why)) return false;
+    if (!backend_find(text, &s->be, &number, s->why) ||
+        !backend_takes(s->be, s->spec.precision))
+        return false;
     s->threads = s->be->threads(s->spec.threads);
     s->opened = s->be->open(number, s->threads, &s->dev);
     return s->opened;
@@ -146,6 +148,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .params = &s->params,
                      .be = s->be,
                      .threads = s->threads,
+                     .precision = s->spec.precision,
                      .root = s->root,
                      .roots = s->spec.roots,
                      .loss = train && s->trains ? s->spec.loss : -1,

@@ -18,7 +18,8 @@ typedef struct SessionSpec {
     const char *device; /* "auto", "cpu", "ref", "cuda:0"      */
     int threads;        /* <= 0: the default                   */
     uint64_t seed;
-    const Optim *optim; /* NULL: cannot train                  */
+    const Optim *optim;  /* NULL: cannot train                  */
+    Precision precision; /* of convolutions; 0: f32            */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
