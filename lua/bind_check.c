@@ -36,18 +36,22 @@ static OpCheck begin_check(lua_State *L, int arg, Failures *f)
     return k;
 }
 
-/* core.precisions(device) -> list of { name =, unit = } that it has, unit the
- * relative error of rounding to it. Opens nothing. */
+/* core.precisions(device, only) -> list of { name =, unit = } that it has, unit
+ * the relative error of rounding to it; given a name, that one, and raises
+ * where the device lacks it. Opens nothing. */
 static int l_precisions(lua_State *L)
 {
     char why[ERR_MAX];
+    const char *only = luaL_optstring(L, 2, NULL);
     const Backend *be;
+    Precision asked = PRECISION_f32;
     int device, n = 0;
-    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why))
+    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
+        (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
         return raise_error(L);
     lua_newtable(L);
     for (int p = 0; p < PRECISION_COUNT; p++) {
-        if (!(be->precisions >> p & 1)) continue;
+        if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
         lua_newtable(L);
         lua_pushstring(L, precision_name((Precision)p));
         lua_setfield(L, -2, "name");

@@ -54,14 +54,6 @@ function M.print_failures(found)
   if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
 end
 
--- The names of what is to be checked: the one asked for, or all of a device.
-local function precisions_of(device, asked)
-  if asked then return { asked } end
-  local names = {}
-  for i, p in ipairs(core.precisions(device)) do names[i] = p.name end
-  return names
-end
-
 -- A line of the table, and what was found wrong.
 local function print_row(row, found)
   local verdict = row.failures == 0 and "ok" or row.failures .. " FAILED"
@@ -74,17 +66,18 @@ end
 function M.command(args)
   local o = parse(args)
   local name, why = core.device(o.device or "auto")
+  local precisions = core.precisions(name, o.precision)
   local list, failures, cases, rows = suites_of(o.op), 0, 0, {}
   if not o.json then
     print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
     print("operator            in    gradient  against ref  worst error / bound")
   end
   for _, s in ipairs(list) do
-    for _, precision in ipairs(precisions_of(name, o.precision)) do
-      local r = core.check(name, s.number, precision)
+    for _, p in ipairs(precisions) do
+      local r = core.check(name, s.number, p.name)
       if r.gradient + r.agree > 0 then
         failures, cases = failures + r.failures, cases + r.gradient + r.agree
-        rows[#rows + 1] = { op = s.op, note = s.note, precision = precision,
+        rows[#rows + 1] = { op = s.op, note = s.note, precision = p.name,
                             gradient = r.gradient, agree = r.agree, worst = r.worst,
                             failures = r.failures }
         if not o.json then print_row(rows[#rows], r) end
