@@ -94,6 +94,7 @@ static bool host_sync(void *dev)
 const Backend backend_ref = {
     .name = "ref",
     .real = F64,
+    .precisions = 1u << PRECISION_f32,
     .open = ref_open,
     HOST,
     .update = ref_update,
@@ -112,6 +113,7 @@ const Backend backend_ref = {
 const Backend backend_cpu = {
     .name = "cpu",
     .real = F32,
+    .precisions = 1u << PRECISION_f32,
     .open = cpu_open,
     HOST,
     .update = plain_update,

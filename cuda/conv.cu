@@ -2,7 +2,10 @@
  *
  *     conv    y = gather(x), dx = spread(dy), dw = weights(x, dy)
  *     upconv  y = spread(x), dx = gather(dy), dw = weights(dy, x)
- *     linear  conv with a window of one */
+ *     linear  conv with a window of one
+ *
+ * In 16 bits the products take the copies that the planner had made; db is a
+ * sum of dy itself. */
 #include "corr.cuh"
 #include "team.cuh"
 #include "walk.cuh"
@@ -13,6 +16,17 @@ namespace {
 bool is_up(const Call *c)
 {
     return c->attr->op == OP_upconv;
+}
+
+/* What is multiplied for operand i, and for dy. */
+const void *operand(const Call *c, int i)
+{
+    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+}
+
+const void *slope(const Call *c)
+{
+    return c->half_dy ? c->half_dy->data : c->dy->data;
 }
 
 /* The image is the wide side: conv's operand, upconv's result. */
@@ -106,7 +120,7 @@ Space conv_space(const Call *c)
 bool conv_fwd(const Call *c)
 {
     Corr r = corr_of_call(c);
-    const float *x = values(c->x[0]), *w = values(c->x[1]);
+    const void *x = operand(c, 0), *w = operand(c, 1);
     const float *b = values(c->x[2]);
     return is_up(c) ? corr_spread(&r, x, w, b, values(c->y), true)
                     : corr_gather(&r, x, w, b, values(c->y), true);
@@ -117,8 +131,7 @@ bool conv_fwd(const Call *c)
 bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
-    const float *x = values(c->x[0]), *w = values(c->x[1]);
-    const float *dy = values(c->dy);
+    const void *x = operand(c, 0), *w = operand(c, 1), *dy = slope(c);
     float *dx = values(c->dx[0]), *dw = values(c->dx[1]);
     bool up = is_up(c);
     if (dx && !(up ? corr_gather(&r, dy, w, NULL, dx, is_fresh(c, 0))
@@ -131,6 +144,17 @@ bool conv_bwd(const Call *c)
 }
 
 } // namespace
+
+// forward x and w; backward what the wanted gradients are made of
+extern "C" unsigned cuda_half(const Call *c)
+{
+    if (!op_multiplies(call_op(c))) return 0;
+    if (!c->dy) return 3;
+    unsigned wants = c->dx[0] || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (c->dx[0]) wants |= 2;
+    if (c->dx[1]) wants |= 1;
+    return wants;
+}
 
 // three rows, one code: the attributes tell them apart
 #define ROW(name)                            \

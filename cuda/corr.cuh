@@ -26,15 +26,16 @@ static inline Corr corr_of(const Call *c, Window win, Dims image, Dims grid)
     return {c, win, image, grid, image.c / win.groups, grid.c / win.groups};
 }
 
-/* Stored when `fresh`, else added; bias, of the channels of the result, may
- * be NULL. False with the reason. */
-bool corr_gather(const Corr *r, const float *image, const float *w,
+/* Operands are of the type that Number<c->precision> (number.cuh) has in
+ * memory, results floats: stored when `fresh`, else added; bias, of the
+ * channels of the result, may be NULL. False with the reason. */
+bool corr_gather(const Corr *r, const void *image, const void *w,
                  const float *bias, float *grid, bool fresh);
-bool corr_spread(const Corr *r, const float *grid, const float *w,
+bool corr_spread(const Corr *r, const void *grid, const void *w,
                  const float *bias, float *image, bool fresh);
 /* scratch: corr_weights_bytes. */
-bool corr_weights(const Corr *r, const float *image, const float *grid,
-                  float *w, bool fresh, void *scratch);
+bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
+                  bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
 
 /* A thread of a tiled product: results of TM rows, in blocks of four that lie

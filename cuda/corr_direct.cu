@@ -5,11 +5,13 @@
  * memory (the second level cache holds what neighbours share): bound by that
  * cache, good for groups of a few channels only. */
 #include "corr_direct.cuh"
+#include "number.cuh"
 
 namespace {
 
 struct Direct {
-    const float *source, *w, *bias;
+    const void *source, *w;
+    const float *bias;
     float *result;
     Window win;
     Dims from, to;    // extents of source and result
@@ -38,9 +40,11 @@ __device__ __forceinline__ int meets(const Direct &p, int axis, int q, int k,
 
 /* The result at q and channel c: taps in their order, channels of the group
  * innermost, in chains of CHAIN. */
-template <bool SPREAD>
+template <bool SPREAD, Precision P>
 __device__ float direct_sum(const Direct &p, Place q, int c)
 {
+    typedef Number<P> N;
+    typedef typename N::T T;
     const Window &g = p.win;
     const int group = c / p.width, n = c % p.width;
     float acc = 0, sum = 0;
@@ -55,8 +59,8 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
                 int64_t row =
                     (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w +
                     x;
-                const float *s =
-                    p.source + row * p.from.c + (int64_t)group * p.depth;
+                const T *s = (const T *)p.source + row * p.from.c +
+                             (int64_t)group * p.depth;
                 int64_t taps = (int64_t)g.k[0] * g.k[1] * g.k[2];
                 int64_t tap = ((int64_t)kd * g.k[1] + kh) * g.k[2] + kw;
                 for (int i = 0; i < p.depth; i++) {
@@ -64,7 +68,8 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
                     int64_t b = SPREAD ? group * p.depth + i : c;
                     int64_t a = SPREAD ? n : i;
                     int64_t width = SPREAD ? p.width : p.depth;
-                    acc = fmaf(s[i], p.w[(b * taps + tap) * width + a], acc);
+                    T w = ((const T *)p.w)[(b * taps + tap) * width + a];
+                    acc = fmaf(N::value(s[i]), N::value(w), acc);
                 }
                 if ((chain += p.depth) < CHAIN) continue;
                 sum += acc, acc = 0, chain = 0;
@@ -75,7 +80,7 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
 }
 
 /* One thread a result, neighbours are channels. */
-template <bool SPREAD>
+template <bool SPREAD, Precision P>
 __global__ void direct_kernel(const Direct p, int64_t count)
 {
     EACH(i, count)
@@ -83,14 +88,40 @@ __global__ void direct_kernel(const Direct p, int64_t count)
         // count may pass 32 bits, rows do not
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
-        float v = direct_sum<SPREAD>(p, place(p.grid, (uint32_t)row), c);
+        float v = direct_sum<SPREAD, P>(p, place(p.grid, (uint32_t)row), c);
         put(&p.result[i], v + (p.bias ? p.bias[c] : 0.0f), p.fresh);
     }
 }
 
+/* Queue the kernel of the call's precision. */
+template <bool SPREAD>
+bool launch(const Corr *r, const Direct &p, int64_t count)
+{
+    unsigned blocks = blocks_for(count);
+    cudaStream_t stream = gpu_stream(r->c->dev);
+    switch (r->c->precision) {
+    case PRECISION_tf32:
+        LAUNCH((direct_kernel<SPREAD, PRECISION_tf32>), blocks, BLOCK, 0,
+               stream, p, count);
+        break;
+    case PRECISION_bf16:
+        LAUNCH((direct_kernel<SPREAD, PRECISION_bf16>), blocks, BLOCK, 0,
+               stream, p, count);
+        break;
+    case PRECISION_f16:
+        LAUNCH((direct_kernel<SPREAD, PRECISION_f16>), blocks, BLOCK, 0, stream,
+               p, count);
+        break;
+    default:
+        LAUNCH((direct_kernel<SPREAD, PRECISION_f32>), blocks, BLOCK, 0, stream,
+               p, count);
+    }
+    return gpu_launched(SPREAD ? "direct spread" : "direct gather");
+}
+
 } // namespace
 
-bool corr_direct_gather(const Corr *r, const float *image, const float *w,
+bool corr_direct_gather(const Corr *r, const void *image, const void *w,
                         const float *bias, float *grid, bool fresh)
 {
     Direct p = {image,
@@ -105,13 +136,10 @@ bool corr_direct_gather(const Corr *r, const float *image, const float *w,
                 divisor(r->grid.c),
                 grid_of(r->grid),
                 fresh};
-    int64_t count = numel(r->grid);
-    LAUNCH((direct_kernel<false>), blocks_for(count), BLOCK, 0,
-           gpu_stream(r->c->dev), p, count);
-    return gpu_launched("direct gather");
+    return launch<false>(r, p, numel(r->grid));
 }
 
-bool corr_direct_spread(const Corr *r, const float *grid, const float *w,
+bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
                         const float *bias, float *image, bool fresh)
 {
     Direct p = {grid,
@@ -126,8 +154,5 @@ bool corr_direct_spread(const Corr *r, const float *grid, const float *w,
                 divisor(r->image.c),
                 grid_of(r->image),
                 fresh};
-    int64_t count = numel(r->image);
-    LAUNCH((direct_kernel<true>), blocks_for(count), BLOCK, 0,
-           gpu_stream(r->c->dev), p, count);
-    return gpu_launched("direct spread");
+    return launch<true>(r, p, numel(r->image));
 }

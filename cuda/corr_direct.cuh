@@ -10,8 +10,8 @@ static inline bool corr_is_small(const Corr *r)
     return r->win.groups > 1 && r->a < 8 && r->b < 8;
 }
 
-bool corr_direct_gather(const Corr *r, const float *image, const float *w,
+bool corr_direct_gather(const Corr *r, const void *image, const void *w,
                         const float *bias, float *grid, bool fresh);
-bool corr_direct_spread(const Corr *r, const float *grid, const float *w,
+bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
                         const float *bias, float *image, bool fresh);
 #endif

@@ -16,6 +16,7 @@ extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
     .real = F32,
+    .precisions = (1u << PRECISION_COUNT) - 1,
     .describe = gpu_describe,
     .open = gpu_open,
     .close = gpu_close,
@@ -28,6 +29,8 @@ const Backend backend_cuda = {
     .begin = gpu_begin,
     .update = cuda_update,
     .sum_squares = cuda_sum_squares,
+    .half = cuda_half,
+    .convert = cuda_convert,
     .trainer = &cuda_trainer,
     .record = gpu_record,
     .keep = gpu_keep,

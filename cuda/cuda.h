@@ -41,6 +41,10 @@ extern const Trainer cuda_trainer;
 bool cuda_update(void *dev, const Update *u);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 
+/* ... conv.cu and convert.cu. */
+unsigned cuda_half(const Call *c);
+bool cuda_convert(const Call *c);
+
 /* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */
 bool gpu_describe(int device, char text[]); /* BACKEND_TEXT bytes */
 #endif

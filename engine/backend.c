@@ -82,3 +82,16 @@ bool backend_find(const char *text, const Backend **be, int *device,
     }
     return true;
 }
+
+bool backend_takes(const Backend *be, Precision p)
+{
+    char has[32] = "";
+    if (be->precisions >> p & 1) return true;
+    for (int i = 0, at = 0; i < PRECISION_COUNT; i++)
+        if (be->precisions >> i & 1)
+            at += snprintf(has + at, sizeof has - (size_t)at, "%s%s",
+                           at ? ", " : "", precision_name((Precision)i));
+    return fail_usage("precision %s is not available on device %s, which has "
+                      "%s: use --precision f32, or --device cuda",
+                      precision_name(p), be->name, has);
+}

@@ -14,8 +14,9 @@
 enum { BACKEND_TEXT = 320 };
 
 typedef struct Backend {
-    const char *name; /* "ref", "cpu", "cuda" */
-    Dtype real;       /* F64 or F32           */
+    const char *name;    /* "ref", "cpu", "cuda" */
+    Dtype real;          /* F64 or F32           */
+    unsigned precisions; /* bit p: its products in Precision p */
     /* What it is, for people: name, memory, driver. NULL: nothing to tell. */
     bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
@@ -31,6 +32,14 @@ typedef struct Backend {
     bool (*begin)(void *dev, const Step *step);
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: wants none */
+    /* Copies in 16 bits that a call whose precision has them reads: bit k of
+     * x[k], HALF_DY of dy. Extents, attributes, dy and dx (non-NULL: wanted)
+     * are set. Neither NULL where such a precision is had. */
+    unsigned (*half)(const Call *c);
+    /* y = x[0], of F32, rounded to the nearest number of y's type, BF16 or
+     * F16: ties to even, what is too large becomes infinite, NaN stays. attr
+     * is NULL. */
+    KernelFn *convert;
     bool (*update)(void *dev, const Update *u);
     /* out = sum of x[i]^2 over `count` reals, summed in double in an order
      * that depends on count only. */
@@ -59,6 +68,9 @@ extern const Backend backend_ref, backend_cpu;
  * ERR_USAGE for an unknown text, ERR_DEVICE for one that is not there. */
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
+
+/* Has it this precision? ERR_USAGE with what it has and what to do. */
+bool backend_takes(const Backend *be, Precision p);
 
 /* For tables made from ops.def: f where a column says yes, NULL where no;
  * `gpu` is yes for the cuda backend, which has a definition of its own. */

@@ -4,8 +4,8 @@
  * is a node with addresses. Kernels see Calls only. */
 #ifndef SEG_OP_H
 #define SEG_OP_H
+#include "precision.h"
 #include "range.h"
-#include "tensor.h"
 
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
 /* Columns `keep` and `flags` of ops.def, which says what each bit means. */
@@ -95,10 +95,17 @@ typedef struct Step {
     int64_t count; /* optimiser steps so far */
 } Step;
 
+/* The bit of dy beside those of operands, see Backend.half. */
+enum { HALF_DY = 1 << MAX_IN };
+
 /* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
  * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
  * else add to it. dx[0] may be dy's memory (INPLACE_GRAD rows), y operand 0's
- * (INPLACE rows). All tensors are of the backend's real type. */
+ * (INPLACE rows). All tensors are of the backend's real type, but for copies:
+ * where half[k] or half_dy is there, it holds x[k] or dy in 16 bits, the kernel
+ * multiplies that, and x[k] has only extents: its memory may be in use for
+ * something else by then. dy stays readable beside its copy. A backend is given
+ * the copies that its Backend.half asks for. */
 typedef struct Call {
     const Attr *attr;
     const Step *step;
@@ -109,6 +116,8 @@ typedef struct Call {
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh;
+    Precision precision; /* of products; f32 for rows that have none */
+    const Tensor *half[MAX_IN], *half_dy;
     void *saved;   /* written by fwd, read by bwd; Space.saved bytes    */
     void *scratch; /* garbage at entry; Space.fwd or Space.bwd bytes    */
 } Call;
@@ -123,6 +132,12 @@ typedef struct Space {
 typedef Space SpaceFn(const Call *c);
 /* Run it; false with the reason only for a failing device. */
 typedef bool KernelFn(const Call *c);
+
+/* Does the row multiply in the precision of its plan? conv, upconv, linear. */
+static inline bool op_multiplies(Op op)
+{
+    return op == OP_conv || op == OP_upconv || op == OP_linear;
+}
 
 static inline Op call_op(const Call *c)
 {

@@ -7,6 +7,10 @@
  * shares its operand's value: its `same` is the operand's, and whoever reads
  * it reads that one.
  *
+ * Where the backend multiplies in 16 bits, what such a call reads is copied by
+ * a call of its own right before the first that wants it: a value that several
+ * read, weights too, once a run.
+ *
  * In this order: extents of all nodes (infer), who wants a gradient
  * (find_wanted), forward calls, backward calls, places, the printed rows. */
 #include "plan_inside.h"
@@ -101,6 +105,8 @@ static bool infer(Plan *p)
                         .bwd = -1,
                         .value = -1,
                         .grad = -1,
+                        .half_value = -1,
+                        .half_grad = -1,
                         .param = -1,
                         .attr = n->attr,
                         .x = n->y};
@@ -109,7 +115,7 @@ static bool infer(Plan *p)
         if (n->kind == NODE_OP && !infer_op(p, i)) return false;
         // the graph says F32; a plan computes in its backend's type
         q->x.type = real;
-        q->dx = q->x;
+        q->dx = q->half_x = q->half_dx = q->x;
     }
     for (int i = 0; i < p->spec.params->count; i++)
         p->node[p->spec.params->list[i].node].param = i;
@@ -136,22 +142,61 @@ static void find_wanted(Plan *p)
     }
 }
 
-/* Append the call of node i, without gradients; the array has room. */
-static Call *emit(Plan *p, int i)
+/* The call of node i, without gradients. */
+static Call call_of(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
-    Call *c = &p->call[p->calls];
-    *c = (Call){.attr = &p->node[i].attr,
-                .step = &p->step,
-                .threads = p->spec.threads,
-                .node = i,
-                .train = p->spec.train,
-                .y = &p->node[i].x};
+    Call c = {.attr = &p->node[i].attr,
+              .step = &p->step,
+              .threads = p->spec.threads,
+              .node = i,
+              .train = p->spec.train,
+              .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
+                                                         : PRECISION_f32,
+              .y = &p->node[i].x};
     for (int k = 0; k < MAX_IN; k++)
-        if (n->in[k] >= 0) c->x[k] = &p->node[p->node[n->in[k]].same].x;
+        if (n->in[k] >= 0) c.x[k] = &p->node[p->node[n->in[k]].same].x;
+    return c;
+}
+
+/* Append c; the array has room. */
+static void append(Plan *p, const Call *c)
+{
+    p->call[p->calls] = *c;
     p->saved[p->calls] = p->scratch[p->calls] = -1;
     p->calls++;
-    return c;
+}
+
+/* The copy `to` of `from`, which are of node i; unless there is one, a call
+ * that makes it is appended. */
+static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
+{
+    if (to->type != F32) return to;
+    to->type = precision_copy(p->spec.precision);
+    append(p, &(Call){.step = &p->step,
+                      .threads = p->spec.threads,
+                      .node = i,
+                      .train = p->spec.train,
+                      .x = {from},
+                      .y = to});
+    return to;
+}
+
+/* Append c of node i behind the copies that it wants. */
+static void emit(Plan *p, int i, Call c)
+{
+    const Node *n = node_of(p, i);
+    bool copies = precision_copy(c.precision) != F32;
+    unsigned wants = copies ? p->spec.be->half(&c) : 0;
+    for (int k = 0; k < MAX_IN; k++) {
+        if (!(wants >> k & 1)) continue;
+        int v = p->node[n->in[k]].same;
+        PlanNode *q = &p->node[v];
+        c.half[k] = copy_of(p, v, &q->x, &q->half_x);
+    }
+    PlanNode *q = &p->node[i];
+    if (wants & HALF_DY) c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
+    append(p, &c);
 }
 
 /* Backward calls for every node on a path from the loss to a parameter. */
@@ -168,21 +213,24 @@ static bool emit_backward(Plan *p)
         const Node *n = &g->node[i];
         PlanNode *q = &p->node[i];
         if (!reached[i] || !q->wants || n->kind != NODE_OP) continue;
-        q->bwd = p->calls;
-        Call *c = emit(p, i);
-        c->dy = &q->dx;
+        Call c = call_of(p, i);
+        unsigned bits = 0;
+        c.dy = &q->dx;
         for (int k = 0; k < differentiable(info_of(p, i)); k++) {
             if (n->in[k] < 0) continue;
             int v = p->node[n->in[k]].same;
             if (!p->node[v].wants) continue;
             // who comes first in this order stores, the others add; the
             // same operand twice in one call is stored once
-            if (!reached[v]) c->fresh |= 1u << k;
+            if (!reached[v]) c.fresh |= 1u << k;
             // parameters outlive the run, so these may be told to add instead
-            if (p->node[v].param >= 0) p->param_bits[p->calls - 1] |= 1u << k;
-            c->dx[k] = &p->node[v].dx;
+            if (p->node[v].param >= 0) bits |= 1u << k;
+            c.dx[k] = &p->node[v].dx;
             reached[v] = true;
         }
+        emit(p, i, c);
+        q->bwd = p->calls - 1;
+        p->param_bits[q->bwd] = bits;
     }
     return true;
 }
@@ -199,16 +247,23 @@ static size_t buffer_bytes(const Plan *p, int b)
  * sum over rows is not the size of the network. */
 static void make_rows(Plan *p)
 {
+    size_t half = 0; // of the copies before the call that wants them
     for (int c = 0; c < p->forward; c++) {
         const Call *call = &p->call[c];
         const Node *n = node_of(p, call->node);
+        if (is_convert(call)) {
+            half += tensor_bytes(call->y);
+            continue;
+        }
         PlanRow *r = &p->row[p->rows++];
         Tensor x[MAX_IN];
         memset(x, 0, sizeof x);
         *r = (PlanRow){.node = call->node,
                        .value_bytes = tensor_bytes(call->y),
                        .saved_bytes = buffer_bytes(p, p->saved[c]),
-                       .scratch_bytes = buffer_bytes(p, p->scratch[c])};
+                       .scratch_bytes = buffer_bytes(p, p->scratch[c]),
+                       .half_bytes = half};
+        half = 0;
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
             x[k] = *call->x[k];
@@ -224,10 +279,12 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     bool ok = false;
     Arena mem = {NULL};
     const Graph *g = spec->graph;
-    // at most one forward and one backward call a node
-    size_t most = 2 * (size_t)g->count + 1;
+    // at most one forward and one backward call a node, and copies of its value
+    // and its gradient
+    size_t most = 4 * (size_t)g->count + 1;
     int *root = NULL;
     PlanInput *input;
+    if (!backend_takes(spec->be, spec->precision)) return false;
     Plan *p = arena_alloc(&mem, sizeof *p);
     if (!p) return false;
     p->mem = mem; // from here on plan_free gives everything back
@@ -259,8 +316,8 @@ bool plan_build(const PlanSpec *spec, Plan **out)
         PlanNode *q = &p->node[i];
         // the tape's order is an order to run in
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
-        q->fwd = p->calls;
-        emit(p, i);
+        emit(p, i, call_of(p, i));
+        q->fwd = p->calls - 1;
     }
     p->forward = p->calls;
     TRY(emit_backward(p));

@@ -22,8 +22,9 @@ typedef struct PlanSpec {
     const Graph *graph;
     const Params *params; /* params_list has run; freezing is done */
     const Backend *be;
-    int threads;     /* that the device has or will have  */
-    const int *root; /* nodes whose values stay readable  */
+    int threads;         /* that the device has or will have  */
+    Precision precision; /* of convolutions; one that `be` has */
+    const int *root;     /* nodes whose values stay readable  */
     int roots;
     int loss;   /* root of the gradients; -1: none   */
     bool train; /* dropout on, batch statistics      */
@@ -31,18 +32,20 @@ typedef struct PlanSpec {
     int inputs; /* every input that the roots need   */
 } PlanSpec;
 
-/* A row of the printed plan: one forward call, for the whole batch. */
+/* A row of the printed plan: one forward call, for the whole batch; half:
+ * copies in 16 bits that are made for it and that no call before it had. */
 typedef struct PlanRow {
     int node;
     double flops;                                   /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
-    int64_t params;                                 /* elements that it reads */
+    size_t half_bytes;
+    int64_t params; /* elements that it reads */
 } PlanRow;
 
 typedef struct Plan Plan;
 
-/* ERR_USAGE when an input is missing or its extents do not fit the network;
- * *out is set on success only. */
+/* ERR_USAGE when an input is missing, its extents do not fit the network or
+ * the backend lacks the precision; *out is set on success only. */
 bool plan_build(const PlanSpec *spec, Plan **out);
 void plan_free(Plan *p);
 
@@ -86,7 +89,7 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 /* Milliseconds per call of one run, forward and backward apart. */
 typedef struct PlanTime {
     int node;
-    bool backward;
+    bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     double ms;
 } PlanTime;
 /* out[0 .. *count): at most `max` of them, all calls are run. */

@@ -16,6 +16,9 @@ typedef struct PlanNode {
     int param;    /* number in params, -1                        */
     Attr attr;    /* a copy: the graph may grow and move         */
     Tensor x, dx; /* what calls point at                         */
+    /* their copies in 16 bits, of type F32 until a call makes them */
+    Tensor half_x, half_dx;
+    int half_value, half_grad; /* buffers of the copies, -1 */
 } PlanNode;
 
 /* Lives in its own arena, which plan_free must therefore copy out first. All
@@ -51,6 +54,13 @@ static inline const Node *node_of(const Plan *p, int i)
 static inline const OpInfo *info_of(const Plan *p, int i)
 {
     return &op_info[node_of(p, i)->attr.op];
+}
+
+/* A call that makes a copy in 16 bits is one of Backend.convert, not of a row;
+ * its node is the one whose value or gradient is copied. */
+static inline bool is_convert(const Call *c)
+{
+    return !c->attr;
 }
 
 /* Does the value of node v stay readable after a run? v shows itself. */

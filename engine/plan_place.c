@@ -3,7 +3,9 @@
  * A value lives from the call that makes it to the last call that reads it,
  * which may be a backward call; a gradient from its first store to the call
  * that reads it; what a forward call saves until its backward call; scratch
- * for one call. Two values share a buffer when one is computed in place. */
+ * for one call; a copy in 16 bits from the call that makes it to the last that
+ * reads it. A call that has a copy does not read what was copied, which may so
+ * go early. Two values share a buffer when one is computed in place. */
 #include "plan_inside.h"
 
 enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
@@ -34,18 +36,20 @@ static void extend(Plan *p, int buffer, int at)
 }
 
 /* Last call that reads the value of node v, not counting call `but`; -1 when
- * none does. A forward call reads its operands; a backward call those that its
- * row keeps (KEEP_X), and that of its own node where it keeps the result. */
+ * none does. A forward call reads its operands, unless it has a copy; a
+ * backward call those that its row keeps (KEEP_X), and that of its own node
+ * where it keeps the result. What makes a copy reads what it copies. */
 static int last_use(const Plan *p, int v, int but)
 {
     int last = -1;
     for (int c = 0; c < p->calls; c++) {
         const Call *call = &p->call[c];
-        int keep = op_info[call->attr->op].keep;
+        int keep = is_convert(call) ? KEEP_X : op_info[call->attr->op].keep;
         bool back = c >= p->forward, reads = false;
-        for (int k = 0; k < MAX_IN; k++) reads |= call->x[k] == &p->node[v].x;
+        for (int k = 0; k < MAX_IN; k++)
+            reads |= call->x[k] == &p->node[v].x && !call->half[k];
         reads = back ? (reads && (keep & KEEP_X)) ||
-                           (call->node == v && (keep & KEEP_Y))
+                           (call->y == &p->node[v].x && (keep & KEEP_Y))
                      : reads;
         if (reads && c != but) last = c;
     }
@@ -114,6 +118,7 @@ static bool place_gradients(Plan *p)
         const Call *call = &p->call[c];
         const Node *n = node_of(p, call->node);
         int dy = p->node[call->node].grad;
+        if (is_convert(call)) continue; // right before the call that reads dy
         extend(p, dy, c);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->dx[k]) continue;
@@ -130,6 +135,28 @@ static bool place_gradients(Plan *p)
                 v->grad = buffer_new(p, tensor_bytes(&v->dx), c, c);
             if (v->grad < 0) return false;
             extend(p, v->grad, c);
+        }
+    }
+    return true;
+}
+
+/* Buffers of the copies. Every call is looked at for who reads them: those of
+ * values by forward and backward calls, those of gradients by the next call. */
+static bool place_copies(Plan *p)
+{
+    for (int c = 0; c < p->calls; c++) {
+        const Call *call = &p->call[c];
+        if (!is_convert(call)) continue;
+        PlanNode *q = &p->node[call->node];
+        int b = buffer_new(p, tensor_bytes(call->y), c, c);
+        if (b < 0) return false;
+        *(call->y == &q->half_x ? &q->half_value : &q->half_grad) = b;
+        for (int r = c + 1; r < p->calls; r++) {
+            const Call *reader = &p->call[r];
+            bool reads = reader->half_dy == call->y;
+            for (int k = 0; k < MAX_IN; k++)
+                reads |= reader->half[k] == call->y;
+            if (reads) extend(p, b, r);
         }
     }
     return true;
@@ -166,6 +193,6 @@ static bool place_spaces(Plan *p)
 
 bool plan_place(Plan *p)
 {
-    return place_values(p) && place_gradients(p) && place_spaces(p) &&
-           place_buffers(p->buffer, p->buffers, &p->bytes);
+    return place_values(p) && place_gradients(p) && place_copies(p) &&
+           place_spaces(p) && place_buffers(p->buffer, p->buffers, &p->bytes);
 }

@@ -26,6 +26,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
         PlanNode *q = &p->node[i];
         q->x.data = address(p, q->value);
         q->dx.data = address(p, q->grad);
+        q->half_x.data = address(p, q->half_value);
+        q->half_dx.data = address(p, q->half_grad);
         if (q->param < 0) continue;
         q->x = params_tensor(params, q->param, PARAM_VALUE, 0);
         // without params_train there is nowhere to put it: then nothing runs
@@ -53,7 +55,8 @@ const Tensor *plan_value(const Plan *p, int node)
 static void describe(const Plan *p, int c, char *text, size_t room)
 {
     const Node *n = node_of(p, p->call[c].node);
-    const char *row = op_info[n->attr.op].name;
+    const char *row =
+        is_convert(&p->call[c]) ? "copy in 16 bits" : op_info[n->attr.op].name;
     const char *comma = *n->name && *n->where ? ", " : "";
     if (*n->name || *n->where)
         snprintf(text, room, "%s (%s%s%s)", row, n->name, comma, n->where);
@@ -70,7 +73,10 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     unsigned fresh = call->fresh;
     char text[ERR_MAX / 4];
     if (run->accumulate) call->fresh &= ~p->param_bits[c];
-    bool ok = (c < p->forward ? be->fwd : be->bwd)[call->attr->op](call);
+    KernelFn *kernel = is_convert(call) ? be->convert
+                       : c < p->forward ? be->fwd[call->attr->op]
+                                        : be->bwd[call->attr->op];
+    bool ok = kernel(call);
     if (run->careful) ok = ok && be->sync(p->dev);
     call->fresh = fresh;
     if (ok) return true;
@@ -139,6 +145,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
         clock_gettime(CLOCK_MONOTONIC, &b);
         if (c < max)
             out[c] = (PlanTime){p->call[c].node, c >= p->forward,
+                                is_convert(&p->call[c]),
                                 1e3 * (double)(b.tv_sec - a.tv_sec) +
                                     1e-6 * (double)(b.tv_nsec - a.tv_nsec)};
     }
@@ -180,9 +187,10 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
     }
     for (int c = 0; c < p->forward; c++) {
         // looked at before the next call, which may write over it
-        bool finite;
+        bool finite = true;
         if (!run_call(p, c, &(PlanRun){.step = *step}) ||
-            !finite_value(p, p->call[c].y, &finite))
+            (!is_convert(&p->call[c]) &&
+             !finite_value(p, p->call[c].y, &finite)))
             return false;
         if (finite) continue;
         describe(p, c, text, room);

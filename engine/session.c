@@ -12,7 +12,9 @@ static bool open_device(Session *s)
 {
     int number;
     const char *text = s->spec.device ? s->spec.device : "auto";
-    if (!backend_find(text, &s->be, &number, s->why)) return false;
+    if (!backend_find(text, &s->be, &number, s->why) ||
+        !backend_takes(s->be, s->spec.precision))
+        return false;
     s->threads = s->be->threads(s->spec.threads);
     s->opened = s->be->open(number, s->threads, &s->dev);
     return s->opened;
@@ -30,7 +32,8 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->spec = *spec;
     s->trains = spec->optim && spec->loss >= 0;
     s->careful = getenv("SEG_CAREFUL") != NULL;
-    s->state.scale.by = spec->scaled ? LOSS_SCALE_FIRST : 1;
+    if (spec->precision == PRECISION_f16) s->spec.scaled = true;
+    s->state.scale.by = s->spec.scaled ? LOSS_SCALE_FIRST : 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
     // the loss is a root whether the caller lists it or not, hence the + 1
@@ -119,6 +122,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .params = &s->params,
                      .be = s->be,
                      .threads = s->threads,
+                     .precision = s->spec.precision,
                      .root = s->root,
                      .roots = s->spec.roots,
                      .loss = train && s->trains ? s->spec.loss : -1,

@@ -18,8 +18,9 @@ typedef struct SessionSpec {
     const char *device; /* "auto", "cpu", "ref", "cuda:0"      */
     int threads;        /* <= 0: the default                   */
     uint64_t seed;
-    const Optim *optim; /* NULL: cannot train                  */
-    bool scaled;        /* gradients start from a loss scale   */
+    const Optim *optim;  /* NULL: cannot train                  */
+    Precision precision; /* of convolutions; 0: f32            */
+    bool scaled; /* gradients start from a loss scale; f16 always does */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);

@@ -112,6 +112,7 @@ enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 /* What core.session and core.plan are told about a network, in a table at
  * `arg`; bind_session.c says more of each. */
 extern const char *const session_keys[];
+Precision opt_precision(lua_State *L, int arg);
 int read_nodes(lua_State *L, int arg, const char *key, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);
 int opt_loss(lua_State *L, int arg);

@@ -22,15 +22,44 @@ static void keep(void *ctx, const char *text)
     f->used += n + 1;
 }
 
-/* A check of the device named at argument 1, whose failures go to *f. */
-static OpCheck begin_check(lua_State *L, Failures *f)
+/* A check of the device named at argument 1 in the precision named at `arg`,
+ * whose failures go to *f. */
+static OpCheck begin_check(lua_State *L, int arg, Failures *f)
 {
     char why[ERR_MAX];
     OpCheck k = {.report = keep, .ctx = f};
     f->used = 0;
-    if (!backend_find(luaL_checkstring(L, 1), &k.be, &k.device, why))
+    if (!backend_find(luaL_checkstring(L, 1), &k.be, &k.device, why) ||
+        !precision_find(luaL_checkstring(L, arg), &k.precision) ||
+        !backend_takes(k.be, k.precision))
         raise_error(L);
     return k;
+}
+
+/* core.precisions(device, only) -> list of { name =, unit = } that it has, unit
+ * the relative error of rounding to it; given a name, that one, and raises
+ * where the device lacks it. Opens nothing. */
+static int l_precisions(lua_State *L)
+{
+    char why[ERR_MAX];
+    const char *only = luaL_optstring(L, 2, NULL);
+    const Backend *be;
+    Precision asked = PRECISION_f32;
+    int device, n = 0;
+    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
+        (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
+        return raise_error(L);
+    lua_newtable(L);
+    for (int p = 0; p < PRECISION_COUNT; p++) {
+        if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
+        lua_newtable(L);
+        lua_pushstring(L, precision_name((Precision)p));
+        lua_setfield(L, -2, "name");
+        lua_pushnumber(L, precision_unit((Precision)p));
+        lua_setfield(L, -2, "unit");
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
 }
 
 /* { failures = n, worst = share of the bound, text = the first of them, a line
@@ -59,17 +88,18 @@ static int l_suites(lua_State *L)
     return 1;
 }
 
-/* core.check(device, i) -> what suite i found on a device ("cpu", "cuda:1"):
- * push_findings, with gradient = cases and agree = cases. Raises when there is
- * no such device. */
+/* core.check(device, i, precision) -> what suite i found on a device ("cpu",
+ * "cuda:1"): push_findings, with gradient = cases and agree = cases; none of a
+ * row that does not multiply in the precision. Raises when there is no such
+ * device, or it has not that precision. */
 static int l_check(lua_State *L)
 {
     Failures found;
-    OpCheck k = begin_check(L, &found);
+    OpCheck k = begin_check(L, 3, &found);
     int at = (int)check_int(L, 2, "suite", 1, 1 << 20) - 1;
     const OpSuite *s = suite_next(&at);
     if (!s) return raise_usage(L, "there is no suite %d", at);
-    SuiteSize size = suite_size(s);
+    SuiteSize size = suite_size(s, k.precision);
     suite_run(s, &k);
     push_findings(L, &k, &found);
     lua_pushinteger(L, size.gradient), lua_setfield(L, -2, "gradient");
@@ -106,12 +136,12 @@ static int l_nodes(lua_State *L)
     return 1;
 }
 
-/* core.check_node(device, number, full) -> push_findings of one node of
- * core.nodes; full: every element */
+/* core.check_node(device, number, full, precision) -> push_findings of one node
+ * of core.nodes; full: every element */
 static int l_check_node(lua_State *L)
 {
     Failures found;
-    OpCheck k = begin_check(L, &found);
+    OpCheck k = begin_check(L, 4, &found);
     const Graph *g = check_graph(L);
     int node = (int)check_int(L, 2, "node", 0, g->count - 1);
     if (g->node[node].kind != NODE_OP)
@@ -142,7 +172,9 @@ static int l_device(lua_State *L)
 void bind_check(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"suites", l_suites},         {"check", l_check},   {"nodes", l_nodes},
-        {"check_node", l_check_node}, {"device", l_device}, {NULL, NULL}};
+        {"suites", l_suites}, {"check", l_check},
+        {"nodes", l_nodes},   {"check_node", l_check_node},
+        {"device", l_device}, {"precisions", l_precisions},
+        {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

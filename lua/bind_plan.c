@@ -56,14 +56,15 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     lua_setfield(L, -2, "params");
     lua_pushinteger(L, (lua_Integer)r->value_bytes);
     lua_setfield(L, -2, "value_bytes");
-    lua_pushinteger(L, (lua_Integer)(r->saved_bytes + r->scratch_bytes));
+    lua_pushinteger(
+        L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=, running=,
- * param_bytes=, rows={...}}; opens and allocates nothing on a device. With a
- * loss and an optimiser it is the plan of a training step. */
+ * precision=, optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=,
+ * running=, param_bytes=, rows={...}}; opens and allocates nothing on a device.
+ * With a loss and an optimiser it is the plan of a training step. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -90,6 +91,7 @@ static int l_plan(lua_State *L)
                      .params = &params,
                      .be = be,
                      .threads = be->threads(wanted),
+                     .precision = opt_precision(L, 1),
                      .root = root,
                      .roots = roots,
                      .loss = train ? loss : -1,

@@ -261,7 +261,8 @@ static int l_blame(lua_State *L)
 }
 
 /* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
- * of the plan in order, with the milliseconds it took */
+ * of the plan in order, with the milliseconds it took; kind "copy" makes the
+ * copy in 16 bits of what `name` is */
 static int l_time(lua_State *L)
 {
     enum { MAX_CALLS = 4096 };
@@ -283,7 +284,7 @@ static int l_time(lua_State *L)
         lua_createtable(L, 0, 4);
         lua_pushstring(L, n->name);
         lua_setfield(L, -2, "name");
-        lua_pushstring(L, op_info[n->attr.op].name);
+        lua_pushstring(L, time[i].convert ? "copy" : op_info[n->attr.op].name);
         lua_setfield(L, -2, "kind");
         lua_pushboolean(L, time[i].backward);
         lua_setfield(L, -2, "backward");
@@ -467,13 +468,23 @@ int opt_loss(lua_State *L, int arg)
     return loss;
 }
 
-const char *const session_keys[] = {"roots",   "loss",   "device",
-                                    "threads", "seed",   "optim",
-                                    "inputs",  "frozen", NULL};
+const char *const session_keys[] = {"roots",     "loss",  "device", "threads",
+                                    "seed",      "optim", "inputs", "frozen",
+                                    "precision", NULL};
+
+/* The name in field "precision"; f32 when absent. Whether a device has it is
+ * the device's to say. */
+Precision opt_precision(lua_State *L, int arg)
+{
+    Precision p;
+    if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
+        raise_error(L);
+    return p;
+}
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * frozen={name, ...}} -> session with parameters drawn from the seed. Without
- * `optim` it has neither gradients nor moments. */
+ * precision="f32", frozen={name, ...}} -> session with parameters drawn from
+ * the seed. Without `optim` it has neither gradients nor moments. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -483,6 +494,7 @@ static int l_session(lua_State *L)
                         .root = root,
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "auto"),
+                        .precision = opt_precision(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.roots = read_nodes(L, 1, "roots", root);

@@ -1,11 +1,12 @@
 -- check.lua -- does a device compute what the reference computes?
 --
---   segengine check [--device D] [--op NAME] [--json]
+--   segengine check [--device D] [--op NAME] [--precision NAME] [--json]
 --
 -- Every operator of ops.def runs its cases on the device and on `ref` (plain
 -- loops in double), forward and backward; gradients of `ref` are compared with
 -- central differences. The bounds are those of docs/numerics.md; a NaN never
--- passes. Exit code 1 when one case does not.
+-- passes. Exit code 1 when one case does not. What multiplies in fewer bits than
+-- f32 on the device is checked in each precision that the device has.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -13,16 +14,16 @@ local util = require "seg.util"
 local M = {}
 
 local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
-                json = false }
+                precision = "f32, tf32, bf16 or f16", json = false }
 
--- { device=, op=, json= } of the words behind `check`.
+-- { device=, op=, precision=, json= } of the words behind `check`.
 local function parse(args)
   local out, i = {}, 2
   while args[i] do
     local name, value = args[i]:match("^%-%-([%w_]+)=?(.*)$")
     if not name or known[name] == nil then
-      util.refuse('check takes --device D, --op NAME and --json, got "%s"; %s', args[i],
-                  util.suggest(name or args[i], util.sorted_keys(known)))
+      util.refuse('check takes --device D, --op NAME, --precision NAME and --json, got "%s"; %s',
+                  args[i], util.suggest(name or args[i], util.sorted_keys(known)))
     end
     if known[name] then
       if value == "" then i = i + 1 value = args[i] end
@@ -53,32 +54,37 @@ function M.print_failures(found)
   if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
 end
 
+-- A line of the table, and what was found wrong.
+local function print_row(row, found)
+  local verdict = row.failures == 0 and "ok" or row.failures .. " FAILED"
+  print(string.format("%-19s %-5s %8d  %11d  %-9.2g %s%s", row.op, row.precision, row.gradient,
+                      row.agree, row.worst, verdict, row.note and "  (" .. row.note .. ")" or ""))
+  M.print_failures(found)
+end
+
 -- args: "check" and its options; the exit code.
 function M.command(args)
   local o = parse(args)
   local name, why = core.device(o.device or "auto")
-  local list, failures, cases = suites_of(o.op), 0, 0
+  local precisions = core.precisions(name, o.precision)
+  local list, failures, cases, rows = suites_of(o.op), 0, 0, {}
   if not o.json then
     print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
-    print("operator            gradient  against ref  worst error / bound")
+    print("operator            in    gradient  against ref  worst error / bound")
   end
   for _, s in ipairs(list) do
-    local r = core.check(name, s.number)
-    s.result = r
-    failures, cases = failures + r.failures, cases + r.gradient + r.agree
-    if not o.json then
-      print(string.format("%-19s %8d  %11d  %-9.2g %s", s.op, r.gradient, r.agree, r.worst,
-                          r.failures == 0 and "ok" or r.failures .. " FAILED")
-            .. (s.note and "  (" .. s.note .. ")" or ""))
-      M.print_failures(r)
+    for _, p in ipairs(precisions) do
+      local r = core.check(name, s.number, p.name)
+      if r.gradient + r.agree > 0 then
+        failures, cases = failures + r.failures, cases + r.gradient + r.agree
+        rows[#rows + 1] = { op = s.op, note = s.note, precision = p.name,
+                            gradient = r.gradient, agree = r.agree, worst = r.worst,
+                            failures = r.failures }
+        if not o.json then print_row(rows[#rows], r) end
+      end
     end
   end
   if o.json then
-    local rows = {}
-    for i, s in ipairs(list) do
-      rows[i] = { op = s.op, note = s.note, gradient = s.result.gradient, agree = s.result.agree,
-                  worst = s.result.worst, failures = s.result.failures }
-    end
     print(util.json { device = name, cases = cases, failures = failures, operators = rows })
   else
     print(string.format("%d cases: %s", cases,

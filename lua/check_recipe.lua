@@ -19,12 +19,22 @@ local STEPS = 20
 -- PyTorch in float32 needs as much against float64: docs/numerics.md
 local FIRST_LOSS, LOSSES, GRADIENTS = 1e-5, 1e-3, 1e-6
 
+-- The same of a precision of fewer bits, by its rounding. Gradients in mean
+-- square go with the unit itself: in a share of elements of about that, relu and
+-- maxpool choose otherwise. Wide: the nodes judge.
+local function bounds(device, precision)
+  if precision == "f32" then return FIRST_LOSS, LOSSES, GRADIENTS end
+  local unit = core.precisions(device, precision)[1].unit
+  return unit, 16 * unit, 4 * unit
+end
+
 -- Every node that loss, outputs and metrics need. -> failures
-local function check_nodes(r, device)
+local function check_nodes(r, device, precision)
   local list, failures, worst = core.nodes(recipes.roots(r)), 0, 0
-  print(string.format("%s against ref: %d nodes, batch 1", device, #list))
+  print(string.format("%s against ref: %d nodes, batch 1, convolutions in %s", device, #list,
+                      precision))
   for _, n in ipairs(list) do
-    local found = core.check_node(device, n.number, config.line.flags.full or false)
+    local found = core.check_node(device, n.number, config.line.flags.full or false, precision)
     failures, worst = failures + found.failures, math.max(worst, found.worst)
     print(string.format("  %-13s %-22s %-30s %-8.2g %s", n.op, n.name, n.where, found.worst,
                         found.failures == 0 and "ok" or "FAILED"))
@@ -55,9 +65,11 @@ local function judge(what, got, most)
 end
 
 -- The first steps of training on both devices. -> failures
-local function check_steps(r, device)
+local function check_steps(r, device, precision)
   local d = evaluate.open(r, r.train)
-  local got, want = recipes.session(r, "train", device), recipes.session(r, "train", "ref")
+  local got = recipes.session(r, "train", device, precision)
+  local want = recipes.session(r, "train", "ref", "f32")
+  local first_loss, all_losses, gradients = bounds(device, precision)
   local failures, worst = 0, 0
   print(string.format("%s against ref: %d training steps of the preset check", device, STEPS))
   for i = 1, STEPS do
@@ -66,23 +78,24 @@ local function check_steps(r, device)
     local a, b = got:step(feeds, rate), want:step(feeds, rate)
     local off = math.abs(a - b) / math.max(math.abs(b), 1e-30)
     if i == 1 then
-      failures = judge("loss of the first step, relative", off, FIRST_LOSS)
-        + judge("gradients of it, mean square", gradient_error(got, want), GRADIENTS)
+      failures = judge("loss of the first step, relative", off, first_loss)
+        + judge("gradients of it, mean square", gradient_error(got, want), gradients)
     end
     -- a NaN stays: neither max() nor a comparison that it fails would keep it
     if off ~= off or off > worst then worst = off end
   end
-  return failures + judge("losses of all steps, relative", worst, LOSSES)
+  return failures + judge("losses of all steps, relative", worst, all_losses)
 end
 
 -- The exit code.
 function M.command(r)
   local v, flags = config.ensure(), config.line.flags
   local device = core.device(v.device)
-  if flags.steps_only then return check_steps(r, device) == 0 and 0 or 1 end
-  local failures = check_nodes(r, device)
+  if flags.steps_only then return check_steps(r, device, v.precision) == 0 and 0 or 1 end
+  local failures = check_nodes(r, device, v.precision)
   io.stdout:flush()
   local line = { arg[0], "check", "--preset", "check", "--device", device, "--out", v.out,
+                 "--precision", v.precision,
                  "--steps_only", "--quiet" }
   if v.phantom ~= "" then table.move({ "--phantom", v.phantom }, 1, 2, #line + 1, line) end
   local code = core.sys.again(line)

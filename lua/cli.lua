@@ -54,7 +54,8 @@ end
 
 -- Commands that need no script, and how each is called.
 local alone = {
-  check = "segengine check [--device D] [--op NAME]   every operator against the reference",
+  check = "segengine check [--device D] [--op NAME] [--precision P]   "
+    .. "every operator against the reference",
   doctor = "segengine doctor            what this machine offers, and what is missing",
   inspect = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
   ops = "segengine ops               the operator table",

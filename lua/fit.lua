@@ -356,6 +356,7 @@ local function banner(run, weights)
   show.line("segengine %s", core.version)
   local device = facts.device == "cuda" and "GPU" or string.format(
     "CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s")
+  if v.precision ~= "f32" then device = device .. ", convolutions in " .. v.precision end
   show.line("device: %s%s", device, facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))

@@ -19,7 +19,7 @@ function M.plan(r, batch, train)
     inputs[input.name] = shape
   end
   return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     threads = v.threads, optim = train and r.optim or nil,
+                     precision = v.precision, threads = v.threads, optim = train and r.optim or nil,
                      frozen = train and r.frozen or nil }
 end
 

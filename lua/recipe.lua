@@ -145,16 +145,14 @@ end
 
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
--- no truth. `device`: another than --device.
-function M.session(r, purpose, device)
+-- no truth. `device` and `precision`: others than --device and --precision.
+function M.session(r, purpose, device, precision)
   local v = config.ensure()
-  if v.precision ~= "f32" then
-    fail("usage", "--precision %s is not available on the CPU; use f32", v.precision)
-  end
   local predict = purpose == "predict"
   return core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
-    device = device or v.device, threads = v.threads, seed = v.seed,
+    device = device or v.device, precision = precision or v.precision, threads = v.threads,
+    seed = v.seed,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil }
 end

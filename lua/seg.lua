@@ -18,14 +18,6 @@ local seg = {
 
 -- The numerical face: for tests, notebooks and comparison with others ---------
 
--- The CPU computes in f32; another precision is no wish to pass over.
-local function check_precision(what, precision)
-  if precision ~= "f32" then
-    fail("usage", '%s: precision "%s" is not available on the CPU; use "f32"', what,
-         tostring(precision))
-  end
-end
-
 -- The nodes of a table name -> node in the order of their names, so that the
 -- session does not depend on the order of a table.
 local function names_of(nodes)
@@ -64,10 +56,9 @@ Model.__index = Model
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
                                 precision = "f32", seed = 0 })
-  check_precision("seg.model", o.precision)
   if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
   local session = core.session { roots = names_of(o.outputs), device = o.device,
-                                 threads = o.threads, seed = o.seed }
+                                 precision = o.precision, threads = o.threads, seed = o.seed }
   return setmetatable({ session = session, outputs = o.outputs }, Model)
 end
 
@@ -122,15 +113,14 @@ function seg.step(o)
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
-  check_precision("seg.step", o.precision)
   if type(o.outputs) ~= "table" then fail("usage", "seg.step: outputs must be name = node") end
   if o.loss == nil then fail("usage", "seg.step: loss is missing") end
   if math.type(o.clip_norm) == nil or not (o.clip_norm >= 0) then
     fail("usage", "seg.step: clip_norm must be a number >= 0, got %s", tostring(o.clip_norm))
   end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
-                                 threads = o.threads, seed = o.seed, optim = o.optim,
-                                 frozen = o.frozen }
+                                 precision = o.precision, threads = o.threads, seed = o.seed,
+                                 optim = o.optim, frozen = o.frozen }
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
   return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },
                       Step)

@@ -1,9 +1,8 @@
 ---@meta seg
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
--- Read by language servers, never run and not part of the program: add the
--- folder of this file to the library of your editor's Lua settings. Formulas:
--- docs/numerics.md; everything else: docs/recipes.md.
+-- Read by language servers, never run: add the folder of this file to the
+-- library of your editor's Lua settings. More: docs/recipes.md, docs/numerics.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -512,7 +511,7 @@ seg.array = {}
 ---@class seg.model
 local model = {}
 
----@param o { outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer }
+---@param o { outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string }
 ---@return seg.model
 function seg.model(o) end
 
@@ -571,6 +570,7 @@ local step = {}
 ---@field outputs? table<string, seg.node>
 ---@field clip_norm? number 0: the optimiser's
 ---@field device? string
+---@field precision? string "f32", "tf32", "bf16", "f16"
 ---@field threads? integer
 ---@field seed? integer
 

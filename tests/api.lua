@@ -198,7 +198,9 @@ t.test("mistakes are named at the recipe's line", function()
   t.raises(function() seg.model { outputs = { y = x }, device = "tpu" } end,
            'device "tpu" is not known')
   t.raises(function() seg.model { outputs = { y = x }, precision = "bf16" } end,
-           'seg.model: precision "bf16" is not available')
+           "precision bf16 is not available on device cpu, which has f32: use --precision f32")
+  t.raises(function() seg.model { outputs = { y = x }, precision = "half" } end,
+           'precision "half" is not known; use f32, tf32, bf16 or f16')
   t.raises(function() seg.step { loss = x, optim = optim.sgd { lr = 1 } } end,
            "the loss must be one number")
 end)

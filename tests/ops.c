@@ -8,21 +8,33 @@
 
 enum { GRADIENTS = 10, AGREEMENTS = 50 }; // promised for each row
 
-static void run_row(Op op)
+/* The suites of a row in one precision; how many cases. */
+static SuiteSize run_suites(Op op, Precision p)
 {
-    const OpInfo *info = &op_info[op];
     SuiteSize all = {0};
     const OpSuite *s;
     for (int at = 0; (s = suite_next(&at));) {
         if (s->op != op) continue;
-        SuiteSize n = suite_size(s);
-        OpCheck k = {.be = given_backend(1), .report = given_report};
+        SuiteSize n = suite_size(s, p);
+        OpCheck k = {
+            .be = given_backend(1), .precision = p, .report = given_report};
         all.gradient += n.gradient, all.agree += n.agree;
         suite_run(s, &k);
         if (getenv("SEG_MARGINS"))
-            printf("%-18s %-10s %8.3g of its bound\n", info->name,
-                   s->note ? s->note : "", k.worst);
+            printf("%-18s %-10s %-4s %8.3g of its bound\n", op_info[op].name,
+                   s->note ? s->note : "", precision_name(p), k.worst);
     }
+    return all;
+}
+
+static void run_row(Op op)
+{
+    const OpInfo *info = &op_info[op];
+    const Backend *be = given_backend(1);
+    SuiteSize all = run_suites(op, PRECISION_f32);
+    for (int p = 1; p < PRECISION_COUNT; p++)
+        if (be->precisions >> p & 1 && op_multiplies(op))
+            run_suites(op, (Precision)p);
     // a row that was added without a suite, or whose suite checks no gradient
     if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
         test_failed(__FILE__, __LINE__,

@@ -5,6 +5,7 @@
  * root, gradient and running statistic are those of unshared.h. The pool
  * starts as NaN, so a value that is read before it is written shows, and is
  * as large as plan_bytes says, with a canary behind it. */
+#include "half.h"
 #include "rig.h"
 #include "rng.h"
 #include "unshared.h"
@@ -223,7 +224,7 @@ static double compare(Rig *r, uint32_t c, bool train)
     return (double)plan_bytes(r->plan) / (double)plan_naive_bytes(r->plan);
 }
 
-static void against_unshared(const Backend *be, uint32_t cases)
+static void against_unshared(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
     for (uint32_t c = 0; c < cases; c++) {
@@ -231,6 +232,7 @@ static void against_unshared(const Backend *be, uint32_t cases)
         Rig r;
         make(&n, c, false);
         rig_open(&r, &n, be, 1 + (int)(c % 3), 1 + (int)(c % 2));
+        r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
         compare(&r, c, false);
@@ -247,12 +249,20 @@ static void against_unshared(const Backend *be, uint32_t cases)
 
 TEST(plan_equals_no_plan_on_ref)
 {
-    against_unshared(&backend_ref, 150);
+    against_unshared(&backend_ref, PRECISION_f32, 150);
 }
 
 TEST(plan_equals_no_plan_on_cpu)
 {
-    against_unshared(&backend_cpu, 150);
+    against_unshared(&backend_cpu, PRECISION_f32, 150);
+}
+
+/* The copies in 16 bits hold what they were made of for as long as they are
+ * read, whatever has become of the memory of that. */
+TEST(plan_equals_no_plan_with_copies)
+{
+    Backend be = half_backend();
+    against_unshared(&be, PRECISION_bf16, 150);
 }
 
 /* d loss / d parameter of the plan against central differences. */

@@ -18,7 +18,8 @@ static double room_at(const Judge *j, double want, int64_t i)
     double chain = j->chain < 1 ? 1 : j->chain > 1024 ? 1024 : j->chain;
     switch (j->bound) {
     case BOUND_dot:
-        return U * (4 * sqrt(chain) + 8) * fabs(j->scale[i]) + U * fabs(want);
+        return (U * (4 * sqrt(chain) + 8) + j->operands) * fabs(j->scale[i]) +
+               U * fabs(want);
     case BOUND_ulp:
         return 4 * float_spacing(want) + j->floor;
     default:

@@ -17,11 +17,13 @@ typedef struct Verdict {
 
 typedef struct Judge {
     Bound bound;
-    /* dot: |got - want| <= u (4 sqrt(chain) + 8) scale[i] + u |want[i]|;
-     * chain is the longest run of float additions, taken as 1024 at most,
-     * scale[i] the sum of the absolute products. */
+    /* dot: |got - want| <= (u (4 sqrt(chain) + 8) + operands) scale[i] +
+     * u |want[i]|; operands: relative error of a product whose operands are
+     * rounded to fewer bits, 0 in f32; chain is the longest run of float
+     * additions, taken as 1024 at most, scale[i] the sum of the absolute
+     * products. */
     const double *scale;
-    double chain;
+    double chain, operands;
     /* ulp, nmse: an error that is accepted everywhere, for results that are
      * zero but for rounding. Usually 0. */
     double floor;

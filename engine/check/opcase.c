@@ -200,6 +200,44 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
     return true;
 }
 
+/* The device that is checked, in its precision. */
+static bool open_checked(const OpCheck *check, int threads, OpDevice *out)
+{
+    if (!opdevice_open_at(check->be, check->device, threads, out)) return false;
+    out->precision = check->precision;
+    return true;
+}
+
+/* Values of a case for a precision. Rounded: products of operands are then
+ * exact. Else only those are that have no full significand there, for which
+ * there is no relative bound. */
+static bool values_for(const OpCase *c, Precision p, bool rounded, Arena *mem,
+                       OpValues *out)
+{
+    if (!opcase_values(c, mem, out)) return false;
+    if (p == PRECISION_f32) return true;
+    double *const part[] = {out->x[0], out->x[1], out->dy};
+    const int64_t count[] = {out->count[0], out->count[1], out->results};
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < count[k]; i++)
+            if (rounded || fabs(part[k][i]) < precision_least(p))
+                part[k][i] = precision_round(p, part[k][i]);
+    return true;
+}
+
+/* What rounding both operands of a product adds to its error, relative. */
+static double operands_error(Precision p, bool rounded)
+{
+    double u = precision_unit(p);
+    return p == PRECISION_f32 || rounded ? 0 : 2 * u + u * u;
+}
+
+/* In which precision is this row computed? */
+static Precision precision_of(const OpCheck *check, const OpCase *c)
+{
+    return op_multiplies((Op)c->attr.op) ? check->precision : PRECISION_f32;
+}
+
 static double largest(const double *v, int64_t count)
 {
     double most = 0;
@@ -220,7 +258,8 @@ static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
                    v.room, v.margin);
 }
 
-void opcase_agree(const OpCase *c, OpCheck *check)
+/* Agreement on values_for(rounded). */
+static void agree(const OpCase *c, OpCheck *check, bool rounded)
 {
     const Backend *be = check->be;
     const OpInfo *info = &op_info[c->attr.op];
@@ -230,9 +269,10 @@ void opcase_agree(const OpCase *c, OpCheck *check)
     OpOptions how = {0};
     bool ok = false;
     bool dots = info->bound == BOUND_dot || info->bound == BOUND_exact;
+    Precision p = precision_of(check, c);
     TRY(opdevice_open(&backend_ref, 1, &ref));
-    TRY(opdevice_open_at(be, check->device, 2, &dev));
-    TRY(opcase_values(c, &mem, &v));
+    TRY(open_checked(check, 2, &dev));
+    TRY(values_for(c, p, rounded, &mem, &v));
     TRY(oprun(c, &dev, &v, how, &mem, &got));
     how.y = got.y; // each kernel is judged on what it was given
     TRY(oprun(c, &ref, &v, how, &mem, &want));
@@ -247,6 +287,7 @@ void opcase_agree(const OpCase *c, OpCheck *check)
         if (dots) {
             j.scale = part(&scale, i, &count);
             j.chain = fmax(27, largest(part(&chain, i, &count), count));
+            j.operands = operands_error(p, rounded);
         }
         Verdict r = compare_arrays(&j, g, w, count);
         judged(check, c, i, r, r.at);
@@ -259,11 +300,18 @@ done:
     arena_release(&mem);
 }
 
+void opcase_agree(const OpCase *c, OpCheck *check)
+{
+    if (precision_of(check, c) != PRECISION_f32) agree(c, check, true);
+    agree(c, check, false);
+}
+
 // -- agreement at some elements ----------------------------------------------
 
 /* Part i of `got` (0 y, 1 + k dx[k]) at `most` elements. False: no memory. */
 static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
-                          const OpValues *got, int i, int most, Arena *mem)
+                          const OpValues *got, int i, int most, bool rounded,
+                          Arena *mem)
 {
     int64_t count;
     const double *g = part(got, i, &count);
@@ -282,34 +330,42 @@ static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
         have[k] = g[at[k]], want[k] = s.value, sum[k] = s.scale;
         chain = fmax(chain, (double)s.terms);
     }
-    Verdict v = compare_arrays(
-        &(Judge){.bound = BOUND_dot, .scale = sum, .chain = chain}, have, want,
-        n);
+    Judge j = {.bound = BOUND_dot, .scale = sum, .chain = chain};
+    j.operands = operands_error(check->precision, rounded);
+    Verdict v = compare_arrays(&j, have, want, n);
     judged(check, c, i, v, v.at < 0 ? -1 : at[v.at]);
     return true;
 }
 
-void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
+static void agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx,
+                          bool rounded)
 {
     Arena mem = {0};
     OpDevice dev = {0};
     OpValues v, got;
     bool ok = false;
-    if (!sample_has((Op)c->attr.op)) {
-        opcase_agree(c, check);
-        return;
-    }
-    TRY(opdevice_open_at(check->be, check->device, check->be->threads(0),
-                         &dev));
-    TRY(opcase_values(c, &mem, &v));
+    TRY(open_checked(check, check->be->threads(0), &dev));
+    TRY(values_for(c, check->precision, rounded, &mem, &v));
     TRY(oprun(c, &dev, &v, (OpOptions){0}, &mem, &got));
     for (int i = 0; i <= MAX_IN; i++)
-        TRY(judge_samples(check, c, &v, &got, i, i ? of_dx : of_y, &mem));
+        TRY(judge_samples(check, c, &v, &got, i, i ? of_dx : of_y, rounded,
+                          &mem));
     ok = true;
 done:
     if (!ok) opcheck_report(check, c, "%s: %s", check->be->name, err_text());
     if (dev.be) opdevice_close(&dev);
     arena_release(&mem);
+}
+
+void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
+{
+    if (!op_multiplies((Op)c->attr.op)) {
+        opcase_agree(c, check);
+        return;
+    }
+    if (check->precision != PRECISION_f32)
+        agree_sampled(c, check, of_y, of_dx, true);
+    agree_sampled(c, check, of_y, of_dx, false);
 }
 
 // -- bits, adding, in place --------------------------------------------------
@@ -336,7 +392,7 @@ static bool run_with(const OpCase *c, const OpCheck *check, int threads,
                      OpValues *out)
 {
     OpDevice d;
-    if (!opdevice_open_at(check->be, check->device, threads, &d)) return false;
+    if (!open_checked(check, threads, &d)) return false;
     bool ok = oprun(c, &d, v, how, mem, out);
     opdevice_close(&d);
     return ok;

@@ -3,7 +3,8 @@
  *   gradient   ref's backward run against central differences of
  *              sum(q * y), q random: 1e-6 of max |g|
  *   agreement  a backend against ref within the row's bound, forward and
- *              backward
+ *              backward; in fewer bits than f32 twice: on operands that have
+ *              no more bits, within the same bound, and on any
  *   bits       the same bits again, and with 1, 2, 4 threads
  *   adding     dx that starts at 1 and is added to
  *   in place   the same bits with y in x[0] or dx[0] in dy, where allowed
@@ -22,9 +23,10 @@ typedef void OpReport(void *ctx, const char *text);
 /* Who is checked, and what came of it so far. */
 typedef struct OpCheck {
     const Backend *be;
-    int device;       /* its number, for cuda:N              */
-    OpReport *report; /* NULL: failures are only counted */
-    void *ctx;        /* of report                       */
+    int device;          /* its number, for cuda:N              */
+    Precision precision; /* one that it has                  */
+    OpReport *report;    /* NULL: failures are only counted */
+    void *ctx;           /* of report                       */
     int failures;
     double worst; /* largest share of a bound that agreement used */
 } OpCheck;

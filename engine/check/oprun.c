@@ -1,5 +1,6 @@
 #include "oprun.h"
 #include "rng.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,13 +135,24 @@ typedef struct Buffer {
     Tensor t; // data points behind the first PAD
 } Buffer;
 
-enum { X0, Y = MAX_IN, DY, DX0, SAVED = DX0 + MAX_IN, SCRATCH, BUFFERS };
+enum {
+    X0,
+    Y = MAX_IN,
+    DY,
+    DX0,
+    SAVED = DX0 + MAX_IN,
+    SCRATCH,
+    HALF0, // copies in 16 bits
+    HALFDY = HALF0 + MAX_IN,
+    BUFFERS
+};
 
 typedef struct Rig {
     const OpCase *c;
     const OpDevice *d;
     Arena *mem;
     Buffer b[BUFFERS];
+    unsigned copied; // operands that are NaN by now
 } Rig;
 
 /* Fill the payload: with values, or (NULL) with a byte; canaries around. */
@@ -252,6 +264,68 @@ static bool make_all(Rig *r, const OpValues *in, OpOptions how, Call *c)
     return true;
 }
 
+/* Buffer `to` becomes the copy in 16 bits of `from`. */
+static bool copy_make(Rig *r, int from, int to, const Call *c)
+{
+    const Backend *be = r->d->be;
+    Tensor t = r->b[from].t;
+    t.type = precision_copy(r->d->precision);
+    if (!r->b[to].base) {
+        r->b[to].t = t;
+        if (!buffer_make(r, to, "copy in 16 bits", tensor_bytes(&t)))
+            return false;
+    }
+    Call convert = {.step = c->step,
+                    .dev = c->dev,
+                    .threads = c->threads,
+                    .x = {&r->b[from].t},
+                    .y = &r->b[to].t};
+    return be->convert(&convert) && be->sync(r->d->dev);
+}
+
+/* The copies that a call wants; operands that have one become NaN, as a plan
+ * may use their memory for something else then. */
+static bool copies_make(Rig *r, Call *c)
+{
+    const Backend *be = r->d->be;
+    c->precision = op_multiplies(call_op(c)) ? r->d->precision : PRECISION_f32;
+    if (precision_copy(c->precision) == F32) return true;
+    unsigned wants = be->half(c);
+    for (int i = 0; i < MAX_IN; i++) {
+        if (!(wants >> i & 1)) continue;
+        // made by the forward run, or now
+        if (!(r->copied >> i & 1) && (!copy_make(r, X0 + i, HALF0 + i, c) ||
+                                      !buffer_write(r, X0 + i, NULL, NOTHING)))
+            return false;
+        r->copied |= 1u << i;
+        c->half[i] = &r->b[HALF0 + i].t;
+    }
+    if (!(wants & HALF_DY)) return true;
+    c->half_dy = &r->b[HALFDY].t;
+    return copy_make(r, DY, HALFDY, c);
+}
+
+/* The copies have the values that they began with: rounded as the reference
+ * rounds them, and not written to since. */
+static bool copies_read(Rig *r, const OpValues *in)
+{
+    for (int i = 0; i <= MAX_IN; i++) {
+        const double *v = i < MAX_IN ? in->x[i] : in->dy;
+        Tensor t;
+        if (!r->b[HALF0 + i].base) continue;
+        if (!buffer_read(r, HALF0 + i, &t)) return false;
+        const uint16_t *bits = t.data;
+        for (int64_t k = 0; k < numel(t.dim); k++) {
+            double want = precision_round(r->d->precision, v[k]);
+            double got = precision_value(r->d->precision, bits[k]);
+            if (got != want && !(isnan(got) && isnan(want)))
+                return fail("%s: element %lld of operand %d is %g, want %g",
+                            r->b[HALF0 + i].what, (long long)k, i, got, want);
+        }
+    }
+    return true;
+}
+
 static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
                         size_t scratch, OpValues *out)
 {
@@ -263,12 +337,17 @@ static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
     c.y = &result;
     c.dy = NULL;
     memset(c.dx, 0, sizeof c.dx);
-    if (!buffer_make(r, SCRATCH, "scratch", scratch)) return false;
+    if (!buffer_make(r, SCRATCH, "scratch", scratch) || !copies_make(r, &c))
+        return false;
     c.scratch = r->b[SCRATCH].t.data;
     if (!be->fwd[op](&c) || !be->sync(r->d->dev)) return within("fwd");
     if (!read_values(r, y, &out->y)) return within("fwd");
     for (int i = 0; i < op_info[op].in; i++) {
         if (!c.x[i]) continue;
+        if (r->copied >> i & 1) {
+            out->x[i] = in->x[i];
+            continue;
+        }
         bool may = r->c->changes >> i & 1 || (how.inplace && i == 0);
         if ((!may && !unchanged(r, X0 + i, in->x[i])) ||
             !read_values(r, X0 + i, &out->x[i]))
@@ -288,7 +367,8 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
     Op op = (Op)r->c->attr.op;
     const OpInfo *info = &op_info[op];
     Tensor alias = r->b[DY].t;
-    if (!buffer_make(r, SCRATCH, "scratch", scratch)) return false;
+    if (!buffer_make(r, SCRATCH, "scratch", scratch) || !copies_make(r, &c))
+        return false;
     c.scratch = r->b[SCRATCH].t.data;
     // what is not kept may have been overwritten by then
     for (int i = 0; i < info->in; i++)
@@ -315,7 +395,8 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
         int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
         if (c.dx[i] && !read_values(r, from, &out->dx[i])) return within("bwd");
         // batch norm's running statistics are as fwd left them
-        if (c.x[i] && info->keep & KEEP_X && !unchanged(r, X0 + i, out->x[i]))
+        if (c.x[i] && info->keep & KEEP_X && !(r->copied >> i & 1) &&
+            !unchanged(r, X0 + i, out->x[i]))
             return within("bwd");
     }
     Tensor t;
@@ -343,6 +424,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     memcpy(out->count, in->count, sizeof out->count);
     TRY(!d->be->begin || d->be->begin(d->dev, &step));
     TRY(make_all(&r, in, how, &c));
+    c.precision = op_multiplies(op) ? d->precision : PRECISION_f32;
     if (d->be->space[op]) space = d->be->space[op](&c);
     TRY(buffer_make(&r, SAVED, "saved", space.saved));
     c.saved = r.b[SAVED].t.data;
@@ -350,6 +432,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     bool back = false;
     for (int i = 0; i < MAX_IN; i++) back = back || c.dx[i];
     if (back) TRY(run_backward(&r, in, how, c, space.bwd, out));
+    TRY(copies_read(&r, in));
     ok = true;
 done:
     for (int i = 0; i < BUFFERS; i++)

@@ -2,8 +2,9 @@
  *
  * Every buffer has canaries before and after it and is exactly as large as
  * the contract says. Results, saved and scratch bytes start as NaN; what the
- * row does not keep for the backward run is NaN again before it. Values come
- * and go as doubles in memory order. */
+ * row does not keep for the backward run is NaN again before it. Of an operand
+ * that the backend asked to have in 16 bits only the copy is there: the operand
+ * is NaN. Values come and go as doubles in memory order. */
 #ifndef SEG_OPRUN_H
 #define SEG_OPRUN_H
 #include "backend.h"
@@ -44,6 +45,7 @@ char *opcase_text(const OpCase *c, char text[OPCASE_TEXT]);
 typedef struct OpDevice {
     const Backend *be;
     int threads;
+    Precision precision; /* of the calls; f32 unless set after opening */
     void *dev;
 } OpDevice;
 

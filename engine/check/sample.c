@@ -12,11 +12,6 @@ typedef struct Corr {
     int64_t a, b; /* channels of one group of the image and of the grid */
 } Corr;
 
-bool sample_has(Op op)
-{
-    return op == OP_conv || op == OP_upconv || op == OP_linear;
-}
-
 static void add(Sample *s, double x, double y)
 {
     s->value += x * y;
@@ -140,7 +135,7 @@ static Sample bias(Dims y, const double *dy, int64_t c)
 Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i)
 {
     Tensor wt = {c->x[1], F64, c->rank, NULL}, y;
-    CHECK(sample_has((Op)c->attr.op) && opcase_shape(c, &y));
+    CHECK(op_multiplies((Op)c->attr.op) && opcase_shape(c, &y));
     bool up = c->attr.op == OP_upconv;
     Corr r = {.win = op_window(&c->attr, &wt), .w = v->x[1]};
     r.image = up ? y.dim : c->x[0];

@@ -14,8 +14,6 @@ typedef struct Sample {
     int64_t terms;
 } Sample;
 
-/* Is the row one of the three? */
-bool sample_has(Op op);
 /* Element i (memory order) of y (operand -1) or of dx[operand] of the case on
  * the values v. */
 Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i);

@@ -128,33 +128,34 @@ bool suite_example(Op op, OpCase *out)
 
 // -- one suite ---------------------------------------------------------------
 
-static int gradient_cases(const OpSuite *s)
+static int gradient_cases(const OpSuite *s, Precision p)
 {
-    return op_info[s->op].grad && !s->cases ? GRADIENT_CASES : 0;
+    bool has = op_info[s->op].grad && !s->cases && p == PRECISION_f32;
+    return has ? GRADIENT_CASES : 0;
 }
 
-static int agree_cases(const OpSuite *s)
+static int agree_cases(const OpSuite *s, Precision p)
 {
+    if (p != PRECISION_f32 && !op_multiplies(s->op)) return 0;
     return s->cases ? s->cases : AGREE_CASES;
 }
 
-SuiteSize suite_size(const OpSuite *s)
+SuiteSize suite_size(const OpSuite *s, Precision p)
 {
     SuiteSize n = {0};
     OpCase c;
-    for (int i = 0; i < gradient_cases(s); i++)
+    for (int i = 0; i < gradient_cases(s, p); i++)
         if (draw_case(s, (uint32_t)i, true, &c)) n.gradient += c.wrt != 0;
-    for (int i = 0; i < agree_cases(s); i++)
+    for (int i = 0; i < agree_cases(s, p); i++)
         n.agree += draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c);
     return n;
 }
 
-/* Bits, adding and in place, on the backend and, unless extents are large, on
- * ref. */
-static void run_exact(const OpCase *c, bool large, OpCheck *k)
+/* Bits, adding and in place, on the backend and, unless `one`, on ref. */
+static void run_exact(const OpCase *c, bool one, OpCheck *k)
 {
     OpCheck whole = *k;
-    for (int i = large; i < 2; i++) {
+    for (int i = one; i < 2; i++) {
         k->be = i ? whole.be : &backend_ref;
         k->device = i ? whole.device : 0;
         opcase_bits(c, k);
@@ -166,20 +167,20 @@ static void run_exact(const OpCase *c, bool large, OpCheck *k)
 void suite_run(const OpSuite *s, OpCheck *k)
 {
     OpCase c;
-    for (int i = 0; i < gradient_cases(s); i++) {
+    for (int i = 0; i < gradient_cases(s, k->precision); i++) {
         if (!draw_case(s, (uint32_t)i, true, &c)) {
             opcheck_report(k, &c, "%s", err_text());
             return;
         }
         if (c.wrt) opcase_gradient(&c, k);
     }
-    for (int i = 0; i < agree_cases(s); i++) {
+    for (int i = 0; i < agree_cases(s, k->precision); i++) {
         if (!draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c)) {
             opcheck_report(k, &c, "%s", err_text());
             return;
         }
         if (s->cases ? i % LARGE_STEP == 0 : i < BITS_CASES)
-            run_exact(&c, s->cases > 0, k);
+            run_exact(&c, s->cases > 0 || k->precision != PRECISION_f32, k);
         // every third case wants one gradient less, in turn
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);

@@ -86,12 +86,13 @@ const OpSuite *suite_next(int *at);
  * values that the row is meant for (0 and 1 in a target, variances above 0). */
 bool suite_example(Op op, OpCase *out);
 
-/* How many cases: gradients of at least one operand, and agreements. */
+/* How many cases in a precision: gradients (of ref: in f32 only) of at least
+ * one operand, and agreements. None of a row that does not multiply in it. */
 typedef struct SuiteSize {
     int gradient, agree;
 } SuiteSize;
-SuiteSize suite_size(const OpSuite *s);
+SuiteSize suite_size(const OpSuite *s, Precision p);
 
-/* Run all cases; failures and margins go to k. */
+/* Run all cases, in k->precision; failures and margins go to k. */
 void suite_run(const OpSuite *s, OpCheck *k);
 #endif

@@ -1,0 +1,160 @@
+/* corr_weights.cuh -- w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b] as a
+ * product over positions: what a tile of w takes, and where it goes.
+ *
+ * A block makes 64 grid channels by 64 of the (tap, image channel) axis, which
+ * is contiguous in w, from the positions of one part. corr_weights.cu
+ * multiplies in f32, corr_mma.cuh on tensor cores; T is the type of image and
+ * grid in memory. */
+#ifndef SEG_CORR_WEIGHTS_CUH
+#define SEG_CORR_WEIGHTS_CUH
+#include "corr.cuh"
+#include "number.cuh"
+
+enum {
+    WEIGHTS_TILE = 64,
+    WEIGHTS_THREADS = 128,
+    WEIGHTS_STEP = 32, // positions of a part are a multiple of this
+};
+
+struct Weights {
+    const void *image, *grid;
+    float *out; // w, or the parts
+    Window win;
+    Dims size; // of the image
+    int64_t grid_c;
+    int a, b, depth; // channels of a group; taps * a
+    int mtiles;
+    int positions, part; // of the grid; of one part
+    int64_t part_stride; // floats between parts in `out`
+    Divisor axis[3], channels, k[3];
+    bool fresh;
+};
+
+/* The share of a block: its tile of w, its positions. */
+struct Slice {
+    int64_t group;
+    int m0, n0, from, to;
+};
+
+static __device__ __forceinline__ Slice slice_of(const Weights &p)
+{
+    Slice s;
+    s.group = blockIdx.y / p.mtiles;
+    s.m0 = (int)(blockIdx.y % p.mtiles) * WEIGHTS_TILE;
+    s.n0 = (int)blockIdx.x * WEIGHTS_TILE;
+    s.from = (int)blockIdx.z * p.part;
+    s.to = s.from + p.part < p.positions ? s.from + p.part : p.positions;
+    return s;
+}
+
+/* A tap and channel on the (tap, a) axis. */
+struct Column {
+    int off[3], channel;
+    bool valid;
+};
+
+static __device__ __forceinline__ Column column_of(const Weights &p, int n)
+{
+    Column c;
+    uint32_t rest = (uint32_t)n;
+    c.valid = n < p.depth;
+    c.channel = (int)split(&rest, p.channels);
+    for (int i = 2; i >= 0; i--)
+        c.off[i] = (int)split(&rest, p.k[i]) * p.win.dil[i] - p.win.lo[i];
+    return c;
+}
+
+/* Address of the image that grid position m meets there; NULL outside. */
+template <class T>
+static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
+                                                    const Column &c,
+                                                    int64_t group)
+{
+    if (!c.valid) return NULL;
+    uint32_t rest = (uint32_t)m;
+    int q[3];
+    for (int i = 2; i >= 0; i--)
+        q[i] = (int)split(&rest, p.axis[i]) * p.win.s[i] + c.off[i];
+    bool inside = q[0] >= 0 && q[0] < p.size.d && q[1] >= 0 &&
+                  q[1] < p.size.h && q[2] >= 0 && q[2] < p.size.w;
+    if (!inside) return NULL;
+    int64_t row =
+        (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
+    return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
+}
+
+/* What a thread fetches of a chunk of BK positions: lines of neighbouring
+ * channels of the grid and of the image, of positions row, row + STEP, ..
+ * VEC: channels of both sides divide by COUNT, so a line is one load and
+ * belongs to one tap. */
+template <class T, bool VEC> struct Pairs {
+    enum {
+        COUNT = Line<T>::COUNT,
+        ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
+        STEP = WEIGHTS_THREADS / ACROSS,
+        LOADS = 2,
+        BK = LOADS * STEP,
+    };
+    static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
+    Column column[VEC ? 1 : COUNT];
+    Line<T> g[LOADS], x[LOADS];
+
+    static __device__ __forceinline__ int first()
+    {
+        return (int)threadIdx.x % ACROSS * COUNT;
+    }
+
+    static __device__ __forceinline__ int row()
+    {
+        return (int)threadIdx.x / ACROSS;
+    }
+
+    __device__ __forceinline__ Pairs(const Weights &p, const Slice &s)
+    {
+#pragma unroll
+        for (int i = 0; i < (VEC ? 1 : COUNT); i++)
+            column[i] = column_of(p, s.n0 + first() + i);
+    }
+
+    __device__ __forceinline__ void fetch(const Weights &p, const Slice &s,
+                                          int at)
+    {
+        const int m1 = s.m0 + first();
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int m = at + row() + i * STEP;
+            g[i] = x[i] = {};
+            if (m >= s.to) continue;
+            const T *y = (const T *)p.grid + m * p.grid_c + s.group * p.b + m1;
+            if constexpr (VEC) {
+                if (m1 < p.b) g[i] = *(const Line<T> *)y;
+                const T *from = image_at<T>(p, m, column[0], s.group);
+                if (from) x[i] = *(const Line<T> *)from;
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; j++) {
+                    if (m1 + j < p.b) g[i].v[j] = y[j];
+                    const T *from = image_at<T>(p, m, column[j], s.group);
+                    if (from) x[i].v[j] = *from;
+                }
+            }
+        }
+    }
+};
+
+/* Element (m, n) of the tile; nothing beyond the edges of w. */
+static __device__ __forceinline__ void put_weight(const Weights &p,
+                                                  const Slice &s, int m, int n,
+                                                  float v)
+{
+    m += s.m0, n += s.n0;
+    if (m < p.b && n < p.depth)
+        put(&p.out[blockIdx.z * p.part_stride + (s.group * p.b + m) * p.depth +
+                   n],
+            v, p.fresh);
+}
+
+/* What corr_bf16.cu and its like have. */
+template <Precision P>
+bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks);
+#endif

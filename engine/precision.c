@@ -1,0 +1,76 @@
+/* precision.c -- see precision.h. Rounding is done in double, where a float
+ * and the numbers beside it are exact. */
+#include "precision.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct Info {
+    const char *name;
+    int bits, least;
+    Dtype type;
+} Info;
+
+static const Info info[PRECISION_COUNT] = {
+#define X(name, bits, least, type) {#name, bits, least, type},
+    PRECISIONS(X)
+#undef X
+};
+
+const char *precision_name(Precision p)
+{
+    return info[p].name;
+}
+
+bool precision_find(const char *name, Precision *out)
+{
+    for (int i = 0; i < PRECISION_COUNT; i++) {
+        if (strcmp(info[i].name, name)) continue;
+        *out = (Precision)i;
+        return true;
+    }
+    return fail_usage("precision \"%s\" is not known; use f32, tf32, bf16 or "
+                      "f16",
+                      name);
+}
+
+Dtype precision_copy(Precision p)
+{
+    return info[p].type;
+}
+
+double precision_round(Precision p, double v)
+{
+    int e, bits = info[p].bits, least = info[p].least;
+    if (v == 0 || !isfinite(v)) return v;
+    frexp(v, &e); // |v| in [2^(e-1), 2^e)
+    // below the least normal number the places stay where they are there
+    if (e < least + 1) e = least + 1;
+    double place = ldexp(1, e - bits), r = v / place;
+    r = (p == PRECISION_tf32 ? round(r) : rint(r)) * place;
+    // the first number without a place: 2^128, in f16 2^16
+    double end = ldexp(1, p == PRECISION_f16 ? 16 : 128);
+    return fabs(r) >= end ? copysign(INFINITY, v) : r;
+}
+
+double precision_value(Precision p, uint16_t word)
+{
+    int places = info[p].bits - 1; // of the fraction that is stored
+    int field = word >> places & ((1 << (15 - places)) - 1);
+    int fraction = word & ((1 << places) - 1);
+    double sign = word >> 15 ? -1 : 1;
+    if (field == (1 << (15 - places)) - 1) // infinite, or no number
+        return fraction ? (double)NAN : sign * (double)INFINITY;
+    if (field) fraction += 1 << places;
+    return sign *
+           ldexp(fraction, info[p].least - places + (field ? field : 1) - 1);
+}
+
+double precision_unit(Precision p)
+{
+    return ldexp(1, -info[p].bits);
+}
+
+double precision_least(Precision p)
+{
+    return ldexp(1, info[p].least);
+}

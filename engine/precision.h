@@ -1,0 +1,43 @@
+/* precision.h -- the type of number that convolutions, transposed convolutions
+ * and linear layers multiply in.
+ *
+ * A property of a plan. Products are added up in f32 whatever they are made
+ * of, and everything else (weights that are updated, norms, losses, sums) is
+ * f32: see docs/numerics.md. */
+#ifndef SEG_PRECISION_H
+#define SEG_PRECISION_H
+#include "tensor.h"
+
+/* Name; bits of the significand, the leading one counted; exponent of the
+ * least normal number; type of the copies that kernels read (F32: none, they
+ * round what they fetch). */
+#define PRECISIONS(X)      \
+    X(f32, 24, -126, F32)  \
+    X(tf32, 11, -126, F32) \
+    X(bf16, 8, -126, BF16) \
+    X(f16, 11, -14, F16)
+
+typedef enum Precision {
+#define X(name, bits, least, type) PRECISION_##name,
+    PRECISIONS(X)
+#undef X
+        PRECISION_COUNT
+} Precision;
+
+const char *precision_name(Precision p); /* "bf16" */
+/* ERR_USAGE for a name that is none, with all that are. */
+bool precision_find(const char *name, Precision *out);
+/* BF16 or F16; F32 where no copies are made. */
+Dtype precision_copy(Precision p);
+
+/* A float as the nearest number of the type: ties to even, in tf32 away from
+ * zero as the instruction does; what is beyond the largest becomes infinite,
+ * what is below the least normal number loses bits. NaN stays. */
+double precision_round(Precision p, double v);
+/* The value of a copy's 16 bits. */
+double precision_value(Precision p, uint16_t bits);
+/* The largest relative error of rounding, for normal numbers: 2^-bits. */
+double precision_unit(Precision p);
+/* The least normal number. */
+double precision_least(Precision p);
+#endif

@@ -1,0 +1,12 @@
+/* half.h -- the cpu backend as one that multiplies in bf16.
+ *
+ * What its convolutions, transposed convolutions and linear layers read is
+ * rounded to bf16. In a plan of precision bf16 they read only the copies that
+ * they asked for, and end the test when one is missing; without a precision
+ * (tests of what a planner must not change) they round by themselves. */
+#ifndef SEG_HALF_H
+#define SEG_HALF_H
+#include "backend.h"
+
+Backend half_backend(void);
+#endif
