@@ -373,9 +373,8 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         if (out[f]) prepared_sample(v, f, id.slice, out[f]);
     }
     cache_put(p->cache, v);
-    if (augment)
-        augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
-    return true;
+    return !augment ||
+           augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
 }
 
 bool pipeline_get(Pipeline *p, int item, const Prepared **out)
