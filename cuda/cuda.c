@@ -28,6 +28,9 @@ const Backend backend_cuda = {
     .begin = gpu_begin,
     .update = cuda_update,
     .sum_squares = cuda_sum_squares,
+    .copy = gpu_copy,
+    .room = gpu_room,
+    .gather = cuda_gather,
 #define OP(name, in, shape, grad, keep, sp, ...)        \
     .fwd[OP_##name] = cuda_##name##_fwd,                \
     .bwd[OP_##name] = KERNEL_##grad(cuda_##name##_bwd), \
