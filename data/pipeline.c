@@ -377,6 +377,13 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
            augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
 }
 
+int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,
+                     Change out[MAX_STEPS])
+{
+    return augment_decide(&p->steps, p->seed, epoch, (uint32_t)number,
+                          pipeline_dims_of(p, number, 0), out);
+}
+
 bool pipeline_get(Pipeline *p, int item, const Prepared **out)
 {
     return cache_get(p->cache, item, NULL, out);

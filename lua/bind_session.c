@@ -41,12 +41,14 @@ static int session_gc(lua_State *L)
 
 /* == feeding =========================================================== */
 
-/* A value for an input: either numbers in user order or a tensor. */
+/* A value for an input: numbers in user order, a tensor, or a batch that the
+ * device makes. */
 typedef struct Feed {
     int node;
     Dims dim;
     const float *user;    /* of a seg.array, or NULL */
     const Tensor *memory; /* of a seg.block, or NULL */
+    const Drawn *drawn;   /* a seg.drawn, or NULL    */
 } Feed;
 
 /* The value on top of the stack for input `node`. Only its form is checked
@@ -62,6 +64,12 @@ static Feed read_feed(lua_State *L, int node)
                         n->name);
         f.dim = b->t.dim;
         f.memory = &b->t;
+        return f;
+    }
+    f.drawn = test_drawn(L, lua_gettop(L));
+    if (f.drawn) {
+        if (!drawn_dim(f.drawn, node, &f.dim))
+            raise_usage(L, "input \"%s\": this batch has none for it", n->name);
         return f;
     }
     Array *a = luaL_testudata(L, -1, "seg.array");
@@ -114,15 +122,18 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
         input[i] = (PlanInput){feed[i].node, feed[i].dim};
     if (!session_plan(s, train, input, feeds, out) || !session_bind(s, *out))
         return false;
+    const Drawn *drawn = NULL;
     for (int i = 0; i < feeds; i++) {
-        if (!plan_value(*out, feed[i].node)) continue;
+        // a batch feeds all of its inputs at once
+        if (feed[i].drawn) drawn = feed[i].drawn;
+        if (feed[i].drawn || !plan_value(*out, feed[i].node)) continue;
         bool ok =
             feed[i].user
                 ? session_feed(s, *out, feed[i].node, feed[i].user)
                 : session_feed_tensor(s, *out, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
-    return true;
+    return !drawn || drawn_feed(drawn, *out);
 }
 
 /* s:forward(inputs, train): runs the network, with dropout and batch

@@ -14,7 +14,7 @@ function M.feeds(batch, names, recipe)
   local feeds = {}
   for i, name in ipairs(names) do
     for _, input in ipairs(recipe.inputs) do
-      if input.name == name then feeds[name] = batch.fields[i] end
+      if input.name == name then feeds[name] = batch.drawn or batch.fields[i] end
     end
   end
   return feeds
@@ -50,6 +50,42 @@ function M.open(recipe, set)
   M.check_inputs(recipe, set, pipeline, names)
   return { set = set, pipeline = pipeline, names = names,
            loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
+end
+
+-- Keep the samples of an opened set on the device of `session` when --resident
+-- and the room there allow it, changed at random when `augment`: from then on its
+-- loader gives the same batches, which the device makes. Says which it is.
+function M.keep(session, recipe, d, augment)
+  local v, started, nodes = config.ensure(), core.sys.clock(), {}
+  if v.resident == "off" then return end
+  for i, name in ipairs(d.names) do
+    for _, input in ipairs(recipe.inputs) do
+      if input.name == name then nodes[i] = input end
+    end
+  end
+  local part = d.set.part or "the set"
+  local resident, why = core.data.resident(session, d.pipeline, {
+    nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+    augment = augment and d.set.augmented, workers = v.workers, must = v.resident == "on" })
+  if not resident then
+    if v.resident == "on" then util.refuse("--resident on: %s cannot be kept: %s", part, why) end
+    if session:facts().device == "cuda" then show.line("%s: from the loader: %s", part, why) end
+    return
+  end
+  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
+  d.loader:close()
+  d.loader = {
+    batches = function() return ids:batches() end,
+    seek = function(_, epoch, batch) return ids:seek(epoch, batch) end,
+    stats = function() return ids:stats() end,
+    next = function()
+      local batch = ids:next()
+      batch.drawn = resident:draw(batch.epoch, batch.samples)
+      return batch
+    end,
+  }
+  show.line("%s: %s of samples on the device (%s)", part, util.bytes(resident:bytes()),
+            util.duration(core.sys.clock() - started))
 end
 
 -- sums[k] += counts[from, k], k = 1 .. n
