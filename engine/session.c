@@ -45,6 +45,7 @@ struct Session {
     size_t pool_bytes; /* 0 when there is none yet                    */
     int64_t count;     /* updates so far, over all runs of a network  */
     void *before;      /* running statistics at the start of a step   */
+    Journal *journal;  /* values that session_keep puts aside         */
     int part;          /* of this step, from 0: see step_here         */
     bool finite;       /* so were the losses of all its parts so far  */
 };
@@ -88,6 +89,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     }
     s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
     TRY(s->before);
+    TRY(journal_open(s->be, s->dev, &s->journal));
     ok = true;
 done:
     if (ok)
@@ -104,6 +106,7 @@ void session_close(Session *s)
     if (!s) return;
     for (int i = 0; i < MAX_PLANS; i++) plan_free(s->slot[i].plan);
     params_free(&s->params);
+    journal_close(s->journal);
     if (s->opened) {
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
@@ -241,6 +244,26 @@ bool session_run(Session *s, Plan *p)
     s->part = 0;
     PlanRun run = {.step = step_here(s)};
     return plan_run(p, &run) && s->be->sync(s->dev);
+}
+
+// a value of one batch is put aside before the next overwrites it: calls are
+// queued in order
+bool session_keep(Session *s, Plan *p, const int *node, int nodes)
+{
+    s->part = 0;
+    PlanRun run = {.step = step_here(s)};
+    if (!plan_run(p, &run)) return false;
+    for (int i = 0; i < nodes; i++) {
+        const Tensor *t = plan_value(p, node[i]);
+        CHECK(t);
+        if (!journal_add(s->journal, t)) return false;
+    }
+    return true;
+}
+
+Journal *session_journal(Session *s)
+{
+    return s->journal;
 }
 
 /* == training ========================================================== */
