@@ -44,7 +44,8 @@ typedef struct Wanted {
     ResidentField part[MAX_FIELDS];
     int field[MAX_FIELDS];
     int batch, workers;
-    bool must; /* also when it is more than half of what is free */
+    bool train; /* by the plan that has gradients */
+    bool must;  /* also when it is more than half of what is free */
 } Wanted;
 
 /* The fields that have a node in the table on top of the stack, as parts of
@@ -91,7 +92,7 @@ static bool bind_plan_of(Session *s, const ResidentBox *box, const Wanted *w)
         input[k] = (PlanInput){box->node[i], box->dim[i]};
         input[k].dim.n = w->batch;
     }
-    return session_plan(s, box->augment, input, box->fields, &plan) &&
+    return session_plan(s, w->train, input, box->fields, &plan) &&
            session_bind(s, plan);
 }
 
@@ -131,16 +132,16 @@ static bool fill(const ResidentBox *box, const Wanted *w)
     return ok;
 }
 
-/* data.resident(session, pipeline, {nodes={[field]=node}, batch=,
+/* data.resident(session, pipeline, {nodes={[field]=node}, batch=, train=false,
  * augment=false, workers=0, must=false}) -> resident, or nil and why not.
- * nodes: the input of each field of the data set that has one. augment: for
- * training, with the changes drawn for each epoch. Not when samples differ in
- * extents, when they are more than half of what is free on the device (unless
- * `must`), or when the device keeps none. Raises what a case or the device
- * says. */
+ * nodes: the input of each field of the data set that has one. train: it is
+ * trained with. augment: with the changes drawn for each epoch. Not when
+ * samples differ in extents, when they are more than half of what is free on
+ * the device (unless `must`), or when the device keeps none. Raises what a case
+ * or the device says. */
 static int l_resident(lua_State *L)
 {
-    static const char *const known[] = {"nodes",   "batch", "augment",
+    static const char *const known[] = {"nodes",   "batch", "train", "augment",
                                         "workers", "must",  NULL};
     Session *s = check_session(L, 1);
     Pipeline *p = check_pipeline(L, 2);
@@ -148,6 +149,7 @@ static int l_resident(lua_State *L)
     check_keys(L, 3, "resident", known);
     w.batch = (int)opt_int(L, 3, "batch", 1, 1, 1 << 20);
     w.workers = (int)opt_int(L, 3, "workers", 0, 0, 256);
+    w.train = opt_bool(L, 3, "train", false);
     w.must = opt_bool(L, 3, "must", false);
     bool augment = opt_bool(L, 3, "augment", false);
     ResidentBox *box = new_object(L, "seg.resident", sizeof *box);

@@ -53,9 +53,9 @@ function M.open(recipe, set)
 end
 
 -- Keep the samples of an opened set on the device of `session` when --resident
--- and the room there allow it, changed at random when `augment`: from then on its
--- loader gives the same batches, which the device makes. Says which it is.
-function M.keep(session, recipe, d, augment)
+-- and the room there allow it; `train`: to train with. From then on its loader
+-- gives the same batches, which the device makes. Says which it is.
+function M.keep(session, recipe, d, train)
   local v, started, nodes = config.ensure(), core.sys.clock(), {}
   if v.resident == "off" then return end
   for i, name in ipairs(d.names) do
@@ -66,7 +66,7 @@ function M.keep(session, recipe, d, augment)
   local part = d.set.part or "the set"
   local resident, why = core.data.resident(session, d.pipeline, {
     nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
-    augment = augment and d.set.augmented, workers = v.workers, must = v.resident == "on" })
+    train = train, augment = d.set.augmented, workers = v.workers, must = v.resident == "on" })
   if not resident then
     if v.resident == "on" then util.refuse("--resident on: %s cannot be kept: %s", part, why) end
     if session:facts().device == "cuda" then show.line("%s: from the loader: %s", part, why) end
