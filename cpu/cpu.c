@@ -77,6 +77,13 @@ static bool host_download(void *dev, void *host, const void *src, size_t bytes)
     return true;
 }
 
+static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
+{
+    (void)dev;
+    memcpy(dst, src, bytes);
+    return true;
+}
+
 static bool host_sync(void *dev)
 {
     (void)dev;
@@ -87,7 +94,7 @@ static bool host_sync(void *dev)
 #define HOST                                                                   \
     .close = host_close, .threads = host_threads, .alloc = host_alloc,         \
     .release = host_release, .upload = host_upload, .download = host_download, \
-    .sync = host_sync
+    .sync = host_sync, .copy = host_copy
 
 /* KERNEL_yes and KERNEL_no are chosen by a row's columns for gradient and
  * space: what it lacks becomes NULL, and no such function need exist. */

@@ -38,6 +38,9 @@ const Backend backend_cuda = {
     .drop = gpu_drop,
     .mark = gpu_mark,
     .elapsed = gpu_elapsed,
+    .copy = gpu_copy,
+    .room = gpu_room,
+    .gather = cuda_gather,
 #define OP(name, in, shape, grad, keep, sp, ...)        \
     .fwd[OP_##name] = cuda_##name##_fwd,                \
     .bwd[OP_##name] = KERNEL_##grad(cuda_##name##_bwd), \

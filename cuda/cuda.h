@@ -6,6 +6,7 @@
  * is reported by the next call that waits. */
 #ifndef SEG_CUDA_H
 #define SEG_CUDA_H
+#include "gather.h"
 #include "op.h"
 #include "trainer.h"
 
@@ -44,6 +45,10 @@ bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 /* ... conv.cu and convert.cu. */
 unsigned cuda_half(const Call *c);
 bool cuda_convert(const Call *c);
+/* ... and resident.cu. */
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes);
+bool gpu_room(void *dev, size_t *bytes);
+bool cuda_gather(void *dev, const Gather *g);
 
 /* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */
 bool gpu_describe(int device, char text[]); /* BACKEND_TEXT bytes */

@@ -127,7 +127,8 @@ static Slot *begin_batch(Loader *l)
         s->batch.field[f] =
             (Tensor){n, F32, pipeline_rank(l->pipeline), s->data[f]};
     }
-    s->started = s->done = 0;
+    // there is nothing to make when only the names are wanted
+    s->started = s->done = l->options.ids_only ? count : 0;
     // count: none has
     s->failed = count;
     s->kind = ERR_NONE;
@@ -270,7 +271,7 @@ static bool make_slots(Loader *l)
         size_t n = (size_t)l->options.batch, bytes;
         l->slot[i].id = mem_alloc(n * sizeof(SampleId));
         if (!l->slot[i].id) return false;
-        for (int f = 0; f < l->fields; f++) {
+        for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
             if (!size_mul(n, (size_t)numel(l->dim[f]) * sizeof(float), &bytes))
                 return false;
             l->slot[i].data[f] = mem_alloc(bytes);
@@ -334,6 +335,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     pipeline_hold(p);
     l->pipeline = p;
     l->options = *options;
+    if (options->ids_only) l->options.workers = 0, l->options.prefetch = 1;
     if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
     if (!(l->options.patience_s > 0))
         l->options.patience_s = DEFAULT_PATIENCE_S;

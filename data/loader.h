@@ -20,6 +20,8 @@ typedef struct LoaderOptions {
     bool shuffle;
     bool drop_last; /* leave out a last batch that is not full          */
     bool augment;   /* run the SAMPLE steps: training only              */
+    bool ids_only;  /* name the samples, make none: their data is NULL,
+                     * and neither workers nor prefetch count            */
     uint64_t seed;  /* of the order                                     */
     /* Called in the caller's thread after it has waited `patience_s` (0: 60)
      * for a batch, and again each time that passes: "waiting 60 s for data:
@@ -37,7 +39,8 @@ typedef struct Batch {
     bool last;      /* of its epoch                          */
     int count;      /* samples; fewer than `batch` at an end */
     int fields;
-    Tensor field[MAX_FIELDS]; /* F32, n = count; as the dataset's      */
+    Tensor field[MAX_FIELDS]; /* F32, n = count; as the dataset's; the data
+                               * of ids_only is NULL                      */
     const SampleId *id;       /* count                                 */
 } Batch;
 

@@ -373,9 +373,15 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         if (out[f]) prepared_sample(v, f, id.slice, out[f]);
     }
     cache_put(p->cache, v);
-    if (augment)
-        augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
-    return true;
+    return !augment ||
+           augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
+}
+
+int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,
+                     Change out[MAX_STEPS])
+{
+    return augment_decide(&p->steps, p->seed, epoch, (uint32_t)number,
+                          pipeline_dims_of(p, number, 0), out);
 }
 
 bool pipeline_get(Pipeline *p, int item, const Prepared **out)

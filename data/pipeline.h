@@ -64,6 +64,11 @@ bool pipeline_dims(const Pipeline *p, int field, Dims *out);
 bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS]);
 
+/* What the SAMPLE steps do to sample `number` in `epoch`, in their order, for
+ * whoever holds it as it is without them; how many there are. */
+int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,
+                     Change out[MAX_STEPS]);
+
 /* A prepared case, held until put back; constant. With prepared_dims and
  * prepared_sample it gives every slice, whatever `keep` and `range` of the
  * slices step leave in the list of samples: that is how to predict. */

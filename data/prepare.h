@@ -5,6 +5,7 @@
  * the grid of the input so that a prediction can go back. */
 #ifndef SEG_PREPARE_H
 #define SEG_PREPARE_H
+#include "change.h"
 #include "dataset.h"
 #include "step.h"
 #include <stdatomic.h>
@@ -43,7 +44,7 @@ Dims prepared_dims(const Prepared *p, int field);
  * (d,h,w,c) when slice is -1. */
 void prepared_sample(const Prepared *p, int field, int32_t slice, float *out);
 
-/* ---- augment.c: the SAMPLE steps --------------------------------------- */
+/* ---- the SAMPLE steps -------------------------------------------------- */
 
 /* The fields of one sample, changed in place. */
 typedef struct Sample {
@@ -53,10 +54,18 @@ typedef struct Sample {
     int fields;
 } Sample;
 
-/* Run the SAMPLE steps of `steps` with draws keyed by (seed, RNG_AUGMENT,
- * epoch, number, position of the step). Works in place, no memory. A sample
- * with an image that is constant stays finite. */
-void augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
+/* What the SAMPLE steps of `steps` do to sample `number`, an image of extents
+ * `dim`: a change for each of them, in their order; returns how many. Draws are
+ * keyed by (seed, RNG_AUGMENT, epoch, number, position of the step). */
+int augment_decide(const Steps *steps, uint64_t seed, uint32_t epoch,
+                   uint32_t number, Dims dim, Change out[MAX_STEPS]);
+
+/* Change a sample as was decided. An image that is constant stays finite.
+ * Fails when there is no memory (an affine map works from a copy). */
+bool change_sample(const Change *c, Sample *s);
+
+/* Both, for all SAMPLE steps. */
+bool augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
                     uint32_t number, Sample *s);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * A step is a description: numbers, no addresses, no closures, so that any
  * thread may execute it, a checkpoint may carry it as text and two pipelines
- * may share it by copying. What executes it is prepare.c (volumes) and
- * augment.c (samples). */
+ * may share it by copying. What executes it is prepare.c (volumes), augment.c
+ * and change.c (samples). */
 #ifndef SEG_STEP_H
 #define SEG_STEP_H
 #include "mem.h"

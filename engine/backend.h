@@ -13,6 +13,8 @@
  * returns bool gives a reason with false, and a call after that is allowed. */
 enum { BACKEND_TEXT = 320 };
 
+struct Gather; /* of gather.h, for those who have data sets */
+
 typedef struct Backend {
     const char *name;    /* "ref", "cpu", "cuda" */
     Dtype real;          /* F64 or F32           */
@@ -44,6 +46,12 @@ typedef struct Backend {
     /* out = sum of x[i]^2 over `count` reals, summed in double in an order
      * that depends on count only. */
     bool (*sum_squares)(void *dev, const void *x, int64_t count, double *out);
+    /* dst = src, both on the device; queued. */
+    bool (*copy)(void *dev, void *dst, const void *src, size_t bytes);
+    /* Bytes that alloc could still give. NULL: as much as the machine has. */
+    bool (*room)(void *dev, size_t *bytes);
+    /* See gather.h; queued. NULL: data sets stay with the loader. */
+    bool (*gather)(void *dev, const struct Gather *g);
 
     /* The rest is of a device that only queues what it is told; NULL where a
      * call has run when it returns. */

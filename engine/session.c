@@ -51,6 +51,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     }
     s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
     TRY(s->before);
+    TRY(journal_open(s->be, s->dev, &s->journal));
     ok = true;
 done:
     if (ok)
@@ -71,6 +72,7 @@ void session_close(Session *s)
     }
     if (s->trainer) s->be->trainer->close(s->dev, s->trainer);
     params_free(&s->params);
+    journal_close(s->journal);
     if (s->opened) {
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
@@ -211,6 +213,26 @@ bool session_run(Session *s, Plan *p)
     s->part = 0;
     PlanRun run = {.step = step_here(s), .careful = s->careful};
     return plan_run(p, &run) && s->be->sync(s->dev);
+}
+
+// a value of one batch is put aside before the next overwrites it: calls are
+// queued in order
+bool session_keep(Session *s, Plan *p, const int *node, int nodes)
+{
+    s->part = 0;
+    PlanRun run = {.step = step_here(s), .careful = s->careful};
+    if (!plan_run(p, &run)) return false;
+    for (int i = 0; i < nodes; i++) {
+        const Tensor *t = plan_value(p, node[i]);
+        CHECK(t);
+        if (!journal_add(s->journal, t)) return false;
+    }
+    return true;
+}
+
+Journal *session_journal(Session *s)
+{
+    return s->journal;
 }
 
 /* The running statistics stand behind the trained part in one piece: its

@@ -6,6 +6,7 @@
  * may use it; several sessions may run in several threads. */
 #ifndef SEG_SESSION_H
 #define SEG_SESSION_H
+#include "journal.h"
 #include "plan.h"
 
 typedef struct Session Session;
@@ -44,6 +45,10 @@ bool session_read(Session *s, Plan *p, int node, float *user);
 
 /* Forward only. */
 bool session_run(Session *s, Plan *p);
+/* The same without waiting for it; the values of these roots are put aside. */
+bool session_keep(Session *s, Plan *p, const int *node, int nodes);
+/* Where they are; the session's. */
+Journal *session_journal(Session *s);
 /* plan_blame for the step at hand; running statistics stay as they were. */
 bool session_blame(Session *s, Plan *p, char *text, size_t room);
 

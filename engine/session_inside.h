@@ -39,6 +39,7 @@ struct Session {
     void *pool;        /* on dev, shared by all plans                 */
     size_t pool_bytes; /* 0 when there is none yet                    */
     void *before;      /* running statistics at the start of a step   */
+    Journal *journal;  /* values that session_keep puts aside         */
     int part;          /* of this step, from 0: see step_here         */
 
     /* the training step */

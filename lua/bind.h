@@ -106,6 +106,15 @@ typedef struct Block {
 Block *test_block(lua_State *L, int arg); /* NULL when it is none */
 Block *push_block(lua_State *L);
 
+/* seg.drawn: a batch of a data set that lies on the device of a session, by
+ * the numbers of its samples. */
+typedef struct Drawn Drawn;
+Drawn *test_drawn(lua_State *L, int arg); /* NULL when it is none */
+/* Extents of the batch for input `node`; false when it has none for it. */
+bool drawn_dim(const Drawn *d, int node, Dims *out);
+/* Make it where the inputs of `plan` are. */
+bool drawn_feed(const Drawn *d, const Plan *plan);
+
 Session *check_session(lua_State *L, int arg);
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
@@ -131,6 +140,7 @@ void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);
 void bind_data(lua_State *L);
 void bind_loader(lua_State *L);
+void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);

@@ -567,6 +567,7 @@ void bind_data(lua_State *L)
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
     bind_loader(L);
+    bind_resident(L);
     bind_volume(L);
     bind_phantom(L);
 }

@@ -51,15 +51,16 @@ static void say_waiting(void *context, const char *text)
 }
 
 /* data.loader(pipeline, {batch=1, workers=0, prefetch=0, shuffle=false,
- * drop_last=false, augment=false, seed=0}) -> loader at the start of epoch 0.
- * workers = 0 prepares a batch when it is asked for; prefetch is how many
- * batches lie ahead (0: two). The pipeline is held. Raises when samples of
+ * drop_last=false, augment=false, ids=false, seed=0}) -> loader at the start of
+ * epoch 0. workers = 0 prepares a batch when it is asked for; prefetch is how
+ * many batches lie ahead (0: two). ids: batches name their samples only, and
+ * their fields are empty. The pipeline is held. Raises when samples of
  * different extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {"batch",   "workers",   "prefetch",
                                         "shuffle", "drop_last", "augment",
-                                        "seed",    NULL};
+                                        "ids",     "seed",      NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     LoaderOptions o = {.batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
@@ -68,6 +69,7 @@ static int l_loader(lua_State *L)
                        .shuffle = opt_bool(L, 2, "shuffle", false),
                        .drop_last = opt_bool(L, 2, "drop_last", false),
                        .augment = opt_bool(L, 2, "augment", false),
+                       .ids_only = opt_bool(L, 2, "ids", false),
                        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
                        .waiting = say_waiting};
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);

@@ -41,12 +41,14 @@ static int session_gc(lua_State *L)
 
 /* == feeding =========================================================== */
 
-/* A value for an input: either numbers in user order or a tensor. */
+/* A value for an input: numbers in user order, a tensor, or a batch that the
+ * device makes. */
 typedef struct Feed {
     int node;
     Dims dim;
     const float *user;    /* of a seg.array, or NULL */
     const Tensor *memory; /* of a seg.block, or NULL */
+    const Drawn *drawn;   /* a seg.drawn, or NULL    */
 } Feed;
 
 /* The value on top of the stack for input `node`. Only its form is checked
@@ -62,6 +64,12 @@ static Feed read_feed(lua_State *L, int node)
                         n->name);
         f.dim = b->t.dim;
         f.memory = &b->t;
+        return f;
+    }
+    f.drawn = test_drawn(L, lua_gettop(L));
+    if (f.drawn) {
+        if (!drawn_dim(f.drawn, node, &f.dim))
+            raise_usage(L, "input \"%s\": this batch has none for it", n->name);
         return f;
     }
     Array *a = luaL_testudata(L, -1, "seg.array");
@@ -114,33 +122,84 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
         input[i] = (PlanInput){feed[i].node, feed[i].dim};
     if (!session_plan(s, train, input, feeds, out) || !session_bind(s, *out))
         return false;
+    const Drawn *drawn = NULL;
     for (int i = 0; i < feeds; i++) {
-        if (!plan_value(*out, feed[i].node)) continue;
+        // a batch feeds all of its inputs at once
+        if (feed[i].drawn) drawn = feed[i].drawn;
+        if (feed[i].drawn || !plan_value(*out, feed[i].node)) continue;
         bool ok =
             feed[i].user
                 ? session_feed(s, *out, feed[i].node, feed[i].user)
                 : session_feed_tensor(s, *out, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
-    return true;
+    return !drawn || drawn_feed(drawn, *out);
 }
 
-/* s:forward(inputs, train): runs the network, with dropout and batch
+/* The nodes of the list at `arg`, all of them roots of the plan; none when it
+ * is nil. */
+static int read_kept(lua_State *L, int arg, int node[MAX_ROOTS])
+{
+    int n = 0;
+    if (lua_isnoneornil(L, arg)) return 0;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    for (; lua_rawgeti(L, arg, n + 1) != LUA_TNIL; lua_pop(L, 1)) {
+        if (n == MAX_ROOTS) raise_usage(L, "more than %d nodes to keep", n);
+        node[n++] = check_node(L, lua_gettop(L));
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+/* s:forward(inputs, train, keep): runs the network, with dropout and batch
  * statistics when `train`; read() then gives the roots. Raises when the
- * inputs do not fit; then there is nothing to read. */
+ * inputs do not fit; then there is nothing to read. keep = {node, ...}: does
+ * not wait, and puts the values of these roots aside for kept(). */
 static int l_forward(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
     Feed feed[MAX_FEEDS];
-    int feeds = read_feeds(L, 2, feed);
+    int keep[MAX_ROOTS], feeds = read_feeds(L, 2, feed);
     bool train = lua_toboolean(L, 3);
+    int kept = read_kept(L, 4, keep);
     h->plan = NULL;
-    if (!prepare(h->s, train, feed, feeds, &h->plan) ||
-        !session_run(h->s, h->plan)) {
+    bool ok = prepare(h->s, train, feed, feeds, &h->plan);
+    for (int i = 0; ok && i < kept; i++)
+        if (!plan_value(h->plan, keep[i])) {
+            h->plan = NULL;
+            raise_usage(L, "node \"%s\" is not an output",
+                        check_graph(L)->node[keep[i]].name);
+        }
+    if (!ok || !(kept ? session_keep(h->s, h->plan, keep, kept)
+                      : session_run(h->s, h->plan))) {
         h->plan = NULL;
         return raise_error(L);
     }
     return 0;
+}
+
+/* s:kept() -> {array, ...}: the values that forward() put aside since it was
+ * last asked, in their order; waits for them */
+static int l_kept(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    Journal *j = session_journal(h->s);
+    int count = journal_count(j);
+    if (!journal_fetch(j)) {
+        journal_clear(j);
+        return raise_error(L);
+    }
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        const Tensor *t = journal_value(j, i);
+        int64_t shape[2 + RANK_MAX];
+        int axes = dims_to_user(t->dim, t->rank, shape);
+        Array *a = push_array(L, axes, shape);
+        tensor_to_user(t, a->data);
+        lua_rawseti(L, -2, i + 1);
+    }
+    journal_clear(j);
+    return 1;
 }
 
 /* Queue the part of a step that arguments 2 and 3 describe. */
@@ -507,19 +566,12 @@ static int l_session(lua_State *L)
 
 void bind_session(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"forward", l_forward},
-                                       {"step", l_step},
-                                       {"queue", l_queue},
-                                       {"collect", l_collect},
-                                       {"read", l_read},
-                                       {"blame", l_blame},
-                                       {"time", l_time},
-                                       {"params", l_params},
-                                       {"get", l_get},
-                                       {"set", l_set},
-                                       {"facts", l_facts},
-                                       {"close", session_gc},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"forward", l_forward}, {"step", l_step}, {"queue", l_queue},
+        {"collect", l_collect}, {"read", l_read}, {"kept", l_kept},
+        {"blame", l_blame},     {"time", l_time}, {"params", l_params},
+        {"get", l_get},         {"set", l_set},   {"facts", l_facts},
+        {"close", session_gc},  {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);

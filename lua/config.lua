@@ -12,7 +12,7 @@ local M = {}
 
 -- Keys that every recipe has: default and help. `type` where the default is
 -- nil. free: may differ when a run is resumed, and stays out of checkpoints
--- (paths must). lo, hi: the numbers it may be.
+-- (paths must). lo, hi: the numbers it may be; among: the words.
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
@@ -31,6 +31,8 @@ M.reserved = {
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
   { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "decoded volumes kept in memory, in MiB",
     free = true },
+  { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
+    help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
 }
 
 -- What the command line gave; cli.lua fills it when the script asks for its
@@ -158,6 +160,9 @@ local function check_reserved(values, given)
     if r.lo and (v < r.lo or v > (r.hi or math.maxinteger)) then
       wrong(" must be %s, got %d", r.hi and string.format("from %d to %d", r.lo, r.hi)
             or "at least " .. r.lo, v)
+    end
+    if r.among and not r.among[v] then
+      wrong(' is "%s", wanted one of %s', v, table.concat(util.sorted_keys(r.among), ", "))
     end
     if v == "" and (key == "data" or key == "out") then wrong(" is empty; give it a folder") end
   end

@@ -224,7 +224,7 @@ function Set:loader(pipeline, o)
   return core.data.loader(pipeline, {
     batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
     drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-    workers = o.workers, prefetch = o.prefetch, seed = o.seed })
+    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
 end
 
 -- The same samples as they are, one after the other: neither changed at random

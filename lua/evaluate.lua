@@ -14,7 +14,7 @@ function M.feeds(batch, names, recipe)
   local feeds = {}
   for i, name in ipairs(names) do
     for _, input in ipairs(recipe.inputs) do
-      if input.name == name then feeds[name] = batch.fields[i] end
+      if input.name == name then feeds[name] = batch.drawn or batch.fields[i] end
     end
   end
   return feeds
@@ -52,9 +52,70 @@ function M.open(recipe, set)
            loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
 end
 
+-- Keep the samples of an opened set on the device of `session` when --resident
+-- and the room there allow it; `train`: to train with. From then on its loader
+-- gives the same batches, which the device makes. Says which it is.
+function M.keep(session, recipe, d, train)
+  local v, started, nodes = config.ensure(), core.sys.clock(), {}
+  if v.resident == "off" then return end
+  for i, name in ipairs(d.names) do
+    for _, input in ipairs(recipe.inputs) do
+      if input.name == name then nodes[i] = input end
+    end
+  end
+  local part = d.set.part or "the set"
+  local resident, why = core.data.resident(session, d.pipeline, {
+    nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+    train = train, augment = d.set.augmented, workers = v.workers, must = v.resident == "on" })
+  if not resident then
+    if v.resident == "on" then util.refuse("--resident on: %s cannot be kept: %s", part, why) end
+    if session:facts().device == "cuda" then show.line("%s: from the loader: %s", part, why) end
+    return
+  end
+  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
+  d.loader:close()
+  d.loader = {
+    batches = function() return ids:batches() end,
+    seek = function(_, epoch, batch) return ids:seek(epoch, batch) end,
+    stats = function() return ids:stats() end,
+    next = function()
+      local batch = ids:next()
+      batch.drawn = resident:draw(batch.epoch, batch.samples)
+      return batch
+    end,
+  }
+  show.line("%s: %s of samples on the device (%s)", part, util.bytes(resident:bytes()),
+            util.duration(core.sys.clock() - started))
+end
+
 -- sums[k] += counts[from, k], k = 1 .. n
 local function add(sums, counts, from, n)
   for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
+end
+
+-- Every sample of `loader` once, or until a signal: the batches, and of each the
+-- values of `nodes`. These are read together at the end, so that nothing waits for
+-- a device before.
+--   -> { { count=, samples=, values = { array, ... } }, ... }
+local function values_of(session, recipe, loader, names, nodes, label)
+  local batches, samples = loader:batches()
+  local started, seen, list = core.sys.clock(), 0, {}
+  session:kept() -- what a pass that failed has left
+  loader:seek(0, 0)
+  for b = 1, batches do
+    local batch = loader:next()
+    session:forward(M.feeds(batch, names, recipe), false, nodes)
+    list[b] = { count = batch.count, samples = batch.samples, values = {} }
+    seen = seen + batch.count
+    show.bar(label, seen, samples, started)
+    if core.sys.stopped() then break end
+  end
+  local kept = session:kept()
+  for i, v in ipairs(kept) do
+    local b, k = (i - 1) // #nodes + 1, (i - 1) % #nodes + 1
+    list[b].values[k] = v
+  end
+  return list, seen
 end
 
 -- Run every sample of `loader` once, or until a signal: the mean loss, and for
@@ -62,22 +123,22 @@ end
 -- slices.
 --   -> { loss=, metrics = { dice = { cases = {[item]=v}, mean=, slices= } } }
 function M.run(session, recipe, pipeline, loader, names, label)
-  local batches, samples = loader:batches()
-  local started, seen, loss = core.sys.clock(), 0, 0
   -- metrics of one node share its counts: node id -> node, sums by case, users
-  local by_node, result = {}, { metrics = {} }
+  local by_node, result, loss = {}, { metrics = {} }, 0
+  local nodes = { recipe.loss }
   for name, m in pairs(recipe.metrics) do
     local id = core.node_id(m.node)
-    by_node[id] = by_node[id] or { node = m.node, cases = {}, users = {} }
+    if not by_node[id] then
+      nodes[#nodes + 1] = m.node
+      by_node[id] = { place = #nodes, cases = {}, users = {} }
+    end
     by_node[id].users[name] = { m = m, sum = 0, n = 0 }
   end
-  loader:seek(0, 0)
-  for _ = 1, batches do
-    local batch = loader:next()
-    session:forward(M.feeds(batch, names, recipe), false)
-    loss = loss + session:read(recipe.loss):get() * batch.count
+  local batches, seen = values_of(session, recipe, loader, names, nodes, label)
+  for _, batch in ipairs(batches) do
+    loss = loss + batch.values[1]:get() * batch.count
     for _, entry in pairs(by_node) do
-      local counts = session:read(entry.node)
+      local counts = batch.values[entry.place]
       local width = counts.shape[2]
       for i, number in ipairs(batch.samples) do
         local item = pipeline:item(number)
@@ -91,9 +152,6 @@ function M.run(session, recipe, pipeline, loader, names, label)
         end
       end
     end
-    seen = seen + batch.count
-    show.bar(label, seen, samples, started)
-    if core.sys.stopped() then break end
   end
   show.bar_done()
   result.loss = loss / math.max(seen, 1)

@@ -460,6 +460,10 @@ function M.train(r, name, text, resume)
   banner(run, load_weights(run))
   check_disk(run, resume or v.out, resume)
   run.data, run.names = open_data(r)
+  -- the set of the end is read once, which is what it costs to bring it there
+  for _, part in ipairs { "train", "valid" } do
+    if run.data[part] then evaluate.keep(run.session, r, run.data[part], part == "train") end
+  end
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)

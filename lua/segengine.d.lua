@@ -1,8 +1,7 @@
 ---@meta seg
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
--- Read by language servers, never run: add the folder of this file to the
--- library of your editor's Lua settings. More: docs/recipes.md, docs/numerics.md.
+-- Never run: for the library of your editor's Lua settings. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -440,6 +439,7 @@ function set:slices(o) end
 
 ---@class seg.set.augment
 ---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number }
+---@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number }
 ---@field contrast? true|{ range?: number[], p?: number }
 ---@field brightness? true|{ by?: number, p?: number }
 ---@field gamma? true|{ range?: number[], p?: number }

@@ -27,6 +27,8 @@ t.test("numbers out of range end before anything is opened", function()
     { "--keep_last -1", "--keep_last must be at least 0" },
     { "--seed -1", "--seed must be at least 0" },
     { "--cache_mb 9223372036854775807", "--cache_mb must be from 0" },
+    { "--resident yes", '--resident is "yes", wanted one of auto, off, on' },
+    { "--resident ''", '--resident is ""' },
     { "--lr nan", "--lr wants a number" }, { "--lr -1", "lr must be a number >= 0" },
     { "--lr 1e400", "lr must be a number >= 0" }, { "--t_max 0", "t_max must be a number >= 1" },
     { "--size 0", "size must be from 16" }, { "--size 17", "divisible" },

@@ -170,6 +170,41 @@ TEST(loader_resumes_anywhere)
     dataset_free(ds);
 }
 
+/* The same samples in the same order and extents, from any place on, and no
+ * memory for them. */
+TEST(loader_only_names_samples)
+{
+    Dataset *ds = made_dataset(6, 1, 4, 8, 8);
+    Pipeline *p = made_pipeline(ds, recipe);
+    LoaderOptions o = usual;
+    Loader *l, *ids;
+    REQUIRE(loader_open(p, &o, &l));
+    o.ids_only = true, o.workers = 3, o.prefetch = 7;
+    REQUIRE(loader_open(p, &o, &ids));
+    for (int at = 0; at < 2 * BATCHES; at++) {
+        // straight on at first, then jumping about
+        int k = at < BATCHES ? at : at * 7 % BATCHES;
+        if (at >= BATCHES) {
+            REQUIRE(loader_seek(l, (uint32_t)k / 6, k % 6));
+            REQUIRE(loader_seek(ids, (uint32_t)k / 6, k % 6));
+        }
+        const Batch *a = next(l), *b = next(ids);
+        EXPECT_INT(b->epoch, a->epoch);
+        EXPECT_INT(b->number, a->number);
+        EXPECT_INT(b->last, a->last);
+        EXPECT_INT(b->count, a->count);
+        EXPECT(!memcmp(a->id, b->id, (size_t)a->count * sizeof *a->id));
+        for (int f = 0; f < b->fields; f++)
+            EXPECT(!b->field[f].data &&
+                   dims_equal(a->field[f].dim, b->field[f].dim));
+    }
+    EXPECT_INT(loader_stats(ids).samples, loader_stats(l).samples);
+    loader_close(ids);
+    loader_close(l);
+    pipeline_free(p);
+    dataset_free(ds);
+}
+
 TEST(loader_seek_to_what_is_next_keeps_the_ring)
 {
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);

@@ -65,3 +65,13 @@ Pipeline *made_pipeline(const Dataset *ds, const char *steps)
     REQUIRE(pipeline_open(ds, &s, &options, &p));
     return p;
 }
+
+void made_moments(const float *x, int64_t n, double *mean, double *std)
+{
+    double sum = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    *mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
+    *std = sqrt(square / (double)n);
+}

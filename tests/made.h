@@ -20,4 +20,7 @@ Steps made_steps(const char *text);
 /* An opened pipeline with everything kept in memory. */
 Pipeline *made_pipeline(const Dataset *ds, const char *steps);
 
+/* Mean and standard deviation of n values. */
+void made_moments(const float *x, int64_t n, double *mean, double *std);
+
 #endif

@@ -62,7 +62,8 @@ StepResult net_step(Net *n, int count, uint32_t seed, double lr, double clip);
 
 /* All that a session does, of a network of inputs image and target of at most
  * 8 x 8 x 2: open, plan, give room, fill, train thrice, blame, evaluate one
- * sample, read, close. False with a reason, and nothing left behind. */
+ * sample, read, put aside, close. False with a reason, and nothing left
+ * behind. */
 bool net_life(Net *n, const char *device, int threads, const Optim *o);
 
 /* Value `i` of the block of parameter `name`. */

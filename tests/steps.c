@@ -97,6 +97,7 @@ static const char every_step[] =
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
     "slices axis=stored keep=foreground range=0.1,0.9\n"
     "flip axis=hw p=0.5\n"
+    "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3\n"
     "contrast range=0.9,1.1 p=1\n"
     "brightness by=0.30000000000000004 p=1\n"
     "gamma range=0.9,1.1 p=0.3\n"
@@ -154,31 +155,21 @@ static Prepared prepared(const Volume *image, const Volume *mask,
     return out;
 }
 
-static void moments(const float *x, int64_t n, double *mean, double *std)
-{
-    double sum = 0, square = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
-    *mean = sum / (double)n;
-    for (int64_t i = 0; i < n; i++)
-        square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-    *std = sqrt(square / (double)n);
-}
-
 TEST(steps_zscore_of_volume_and_slice)
 {
     Volume v = made_image(1, 4, 6, 7, false);
     double mean, std;
     Prepared p = prepared(&v, NULL, "normalize method=zscore\n");
-    moments(p.field[0].voxels.data, 4 * 6 * 7, &mean, &std);
+    made_moments(p.field[0].voxels.data, 4 * 6 * 7, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
     // the volume's statistics are not those of each slice
-    moments(p.field[0].voxels.data, 6 * 7, &mean, &std);
+    made_moments(p.field[0].voxels.data, 6 * 7, &mean, &std);
     EXPECT(fabs(mean) > 1e-4);
     prepared_free(&p);
     p = prepared(&v, NULL, "normalize method=zscore per=slice\n");
     for (int d = 0; d < 4; d++) {
-        moments((float *)p.field[0].voxels.data + d * 42, 42, &mean, &std);
+        made_moments((float *)p.field[0].voxels.data + d * 42, 42, &mean, &std);
         EXPECT_NEAR(mean, 0, 1e-6);
         EXPECT_NEAR(std, 1, 1e-6);
     }
@@ -306,7 +297,7 @@ TEST(steps_nonzero_keeps_the_background)
             inside[n++] = y[i];
     }
     double mean, std;
-    moments(inside, n, &mean, &std);
+    made_moments(inside, n, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
     prepared_free(&p);
@@ -424,153 +415,4 @@ TEST(steps_packing_is_exact)
         prepared_free(&p);
     }
     volume_free(&v);
-}
-
-/* ---- augmentation ------------------------------------------------------- */
-
-enum { H = 6, W = 5 };
-
-/* One sample with an image and a mask that marks the same places. */
-typedef struct Pair {
-    float image[2 * H * W], mask[2 * H * W];
-    Sample s;
-} Pair;
-
-static void pair_make(Pair *p)
-{
-    Dims n = {1, 2, H, W, 1};
-    p->s = (Sample){.data = {p->image, p->mask},
-                    .dim = {n, n},
-                    .kind = {FIELD_IMAGE, FIELD_LABEL},
-                    .fields = 2};
-    for (int i = 0; i < 2 * H * W; i++) {
-        p->image[i] = (float)((i * 37) % 60) / 10 - 2;
-        p->mask[i] = p->image[i] > 1;
-    }
-}
-
-TEST(augment_flip_takes_the_mask_along)
-{
-    Steps s = made_steps("flip axis=dhw p=0.5\n");
-    int seen[3] = {0};
-    for (uint32_t k = 0; k < 200; k++) {
-        Pair p, q;
-        pair_make(&p);
-        pair_make(&q);
-        augment_sample(&s, 9, 0, k, &q.s);
-        for (int i = 0; i < 2 * H * W; i++)
-            EXPECT(q.mask[i] == (q.image[i] > 1));
-        // where the first voxel went tells which axes were mirrored
-        const Rng r = {9, RNG_AUGMENT, 0, 0, k};
-        bool f[3];
-        for (uint32_t a = 0; a < 3; a++)
-            seen[a] += f[a] = rng_uniform(&r, a) < 0.5f;
-        for (int d = 0; d < 2; d++)
-            for (int h = 0; h < H; h++)
-                for (int w = 0; w < W; w++) {
-                    int to =
-                        ((f[2] ? 1 - d : d) * H + (f[1] ? H - 1 - h : h)) * W +
-                        (f[0] ? W - 1 - w : w);
-                    EXPECT(q.image[to] == p.image[(d * H + h) * W + w]);
-                }
-    }
-    for (int a = 0; a < 3; a++) EXPECT(seen[a] > 70 && seen[a] < 130);
-}
-
-TEST(augment_ranges_and_formulas)
-{
-    static const char *text[] = {"contrast\n", "brightness\n", "gamma p=1\n"};
-    double lo[3] = {9, 9, 9}, hi[3] = {-9, -9, -9};
-    for (int kind = 0; kind < 3; kind++) {
-        Steps s = made_steps(text[kind]);
-        for (uint32_t k = 0; k < 500; k++) {
-            Pair p, q;
-            pair_make(&p);
-            pair_make(&q);
-            augment_sample(&s, 4, 1, k, &q.s);
-            EXPECT(!memcmp(p.mask, q.mask, sizeof p.mask));
-            double mean, std, factor;
-            moments(p.image, 2 * H * W, &mean, &std);
-            double x = (double)p.image[7], y = (double)q.image[7];
-            if (kind == 0)
-                factor = (y - mean) / (x - mean);
-            else if (kind == 1)
-                factor = y - x;
-            else
-                factor = log((y + 2) / 5.9) / log((x + 2) / 5.9);
-            lo[kind] = fmin(lo[kind], factor);
-            hi[kind] = fmax(hi[kind], factor);
-            for (int i = 0; i < 2 * H * W; i++) {
-                x = (double)p.image[i];
-                double want = kind == 0 ? mean + factor * (x - mean)
-                              : kind == 1
-                                  ? x + factor
-                                  : -2 + 5.9 * pow((x + 2) / 5.9, factor);
-                EXPECT_NEAR(q.image[i], want, 2e-5);
-            }
-        }
-    }
-    // the draws fill their range and never leave it
-    for (int kind = 0; kind < 3; kind++) {
-        double middle = kind == 1 ? 0 : 1;
-        EXPECT(lo[kind] >= middle - 0.1 - 1e-5 && lo[kind] < middle - 0.095);
-        EXPECT(hi[kind] <= middle + 0.1 + 1e-5 && hi[kind] > middle + 0.095);
-    }
-}
-
-TEST(augment_noise_is_normal_and_new_every_time)
-{
-    enum { N = 100 * 101 };
-    static float x[N], y[N];
-    Dims n = {1, 1, 100, 101, 1};
-    Steps s = made_steps("noise sigma=0.05 p=1\n");
-    Sample a = {.data = {x}, .dim = {n}, .fields = 1};
-    Sample b = {.data = {y}, .dim = {n}, .fields = 1};
-    double mean, std;
-    memset(x, 0, sizeof x);
-    memset(y, 0, sizeof y);
-    augment_sample(&s, 1, 0, 0, &a);
-    moments(x, N, &mean, &std);
-    EXPECT_NEAR(mean, 0, 0.002);
-    EXPECT_NEAR(std, 0.05, 0.002);
-    augment_sample(&s, 1, 0, 0, &b);
-    EXPECT(!memcmp(x, y, sizeof x));
-    // another epoch, another sample, another seed: other numbers
-    for (int k = 0; k < 3; k++) {
-        memset(y, 0, sizeof y);
-        augment_sample(&s, 1 + (k == 0), k == 1, k == 2, &b);
-        int same = 0;
-        for (int i = 0; i < N; i++) same += x[i] == y[i];
-        EXPECT(same < 5);
-    }
-}
-
-TEST(augment_probability)
-{
-    Steps s = made_steps("noise p=0.3\n");
-    int changed = 0;
-    for (uint32_t k = 0; k < 1000; k++) {
-        Pair p, q;
-        pair_make(&p);
-        pair_make(&q);
-        augment_sample(&s, 2, 0, k, &q.s);
-        changed += memcmp(p.image, q.image, sizeof p.image) != 0;
-    }
-    EXPECT(changed > 250 && changed < 350);
-    s = made_steps("noise p=0\ngamma p=0\nflip p=0\ncontrast p=0\n");
-    Pair p, q;
-    pair_make(&p);
-    pair_make(&q);
-    augment_sample(&s, 2, 0, 1, &q.s);
-    EXPECT(!memcmp(p.image, q.image, sizeof p.image));
-}
-
-TEST(augment_constant_image_stays_finite)
-{
-    Steps s = made_steps("contrast\ngamma p=1\nbrightness by=0\n");
-    Pair p;
-    pair_make(&p);
-    for (int i = 0; i < 2 * H * W; i++) p.image[i] = 3;
-    augment_sample(&s, 2, 0, 1, &p.s);
-    for (int i = 0; i < 2 * H * W; i++) EXPECT_NEAR(p.image[i], 3, 1e-6);
 }

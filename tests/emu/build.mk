@@ -23,7 +23,8 @@ EMU_CXX   = $(CXX) -std=c++17 -ffp-contract=off -Wall -Wextra -Wshadow \
 EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \
              $(filter-out $(BUILD)/engine/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
 
-emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%))
+emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%)) \
+          $(EMU)/plain/segengine
 
 $(EMU)/%.o: tests/emu/%.cc $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -60,6 +61,11 @@ $(EMU_BARE:%=$(EMU)/$1/%): %: %.o $$(EMU_RT_$1)
 	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) -pthread -o $$@ $$^
 endef
 $(foreach v,$(EMU_VARIANTS),$(eval $(call EMU_RULES,$v)))
+
+# the whole program, for what is joined in Lua
+$(EMU)/plain/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(EMU_RT_plain) \
+                        $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST)
+	$(call SHOW,link)$(CXX) $(WL)-E -pthread -o $@ $^ $(LUA_LIB) $(LIBS)
 
 .PHONY: emulated
 -include $(wildcard $(EMU)/*.d $(EMU)/*/*.d)

@@ -1,0 +1,10 @@
+/* change.cuh -- changes of intensity of a batch, in place. */
+#ifndef SEG_CHANGE_CUH
+#define SEG_CHANGE_CUH
+#include "kernel.cuh"
+
+/* Queue change `kind` of the images in f->out, `count` samples; change[n] (on
+ * the device) is of sample n: `kind`, or CHANGE_NONE. */
+bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
+                   const Change *change);
+#endif

@@ -1,0 +1,219 @@
+/* resident.cu -- a batch out of a block of samples, and what a device does with
+ * data that stays on it.
+ *
+ * Changes of place (flips, affine maps) go together with the copy: the first
+ * flip and the map behind it are looked up where the sample lies, so that a
+ * batch is written once. Those that come later work from a copy of the batch.
+ * Changes of intensity follow in place (change.cu).
+ *
+ * A thread makes all channels of one voxel; neighbours are along w. Which place
+ * it shows is counted in double, as on the host, so that a label is decided the
+ * same way. Bound by memory: one element is read (with a map, those of up to
+ * eight neighbours, most of them from the cache) and one written; of labels the
+ * one read is a byte. */
+#include "change.cuh"
+#include <limits.h>
+
+namespace {
+
+/* What a field's samples are taken from: the block, or a copy of the batch. */
+template <class T> struct Take {
+    const T *from;
+    float *to;
+    const int32_t *number;       // NULL: in their order
+    const Change *flip, *affine; // (count) each, or NULL
+    Grid grid;
+    Dims n;
+    int count;
+    bool nearest;
+};
+
+template <class T> struct Sampler {
+    const T *x; // of one sample
+    Dims n;
+    uint32_t axes; // that are mirrored
+
+    __device__ __forceinline__ float at(int32_t w, int32_t h, int32_t d,
+                                        int32_t c) const
+    {
+        if (axes & 1) w = n.w - 1 - w;
+        if (axes & 2) h = n.h - 1 - h;
+        if (axes & 4) d = n.d - 1 - d;
+        return (float)x[(((int64_t)d * n.h + h) * n.w + w) * n.c + c];
+    }
+};
+
+/* Eight neighbours of a place, as data/change.c has them. */
+struct Around {
+    int32_t at[3], next[3];
+    float t[3];
+};
+
+template <class T>
+__device__ __forceinline__ float map_slice(const Sampler<T> &s, const Around &q,
+                                           int32_t d, int32_t c)
+{
+    float v[2];
+    for (int k = 0; k < 2; k++) {
+        const int32_t h = k ? q.next[1] : q.at[1];
+        const float a = s.at(q.at[0], h, d, c);
+        v[k] = a + q.t[0] * (s.at(q.next[0], h, d, c) - a);
+    }
+    return v[0] + q.t[1] * (v[1] - v[0]);
+}
+
+template <class T>
+__device__ __forceinline__ void map_linear(const Sampler<T> &s,
+                                           const double (&place)[3], float *to)
+{
+    const int32_t n[] = {s.n.w, s.n.h, s.n.d};
+    Around q;
+    for (int a = 0; a < 3; a++) {
+        change_linear(place[a], n[a], &q.at[a], &q.t[a]);
+        q.next[a] = q.at[a] + (q.at[a] + 1 < n[a]);
+    }
+    for (int32_t c = 0; c < s.n.c; c++) {
+        float v = map_slice(s, q, q.at[2], c);
+        if (q.t[2] > 0) v += q.t[2] * (map_slice(s, q, q.next[2], c) - v);
+        to[c] = v;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
+{
+    const int64_t voxels = (int64_t)p.n.d * p.n.h * p.n.w;
+    for (int n = (int)blockIdx.y; n < p.count; n += (int)gridDim.y) {
+        const int64_t from = p.number ? p.number[n] : n;
+        const Sampler<T> s = {p.from + from * voxels * p.n.c, p.n,
+                              p.flip ? p.flip[n].axes : 0};
+        const Change *map =
+            p.affine && p.affine[n].kind == CHANGE_AFFINE ? &p.affine[n] : NULL;
+        EACH(i, voxels)
+        {
+            const Place v = place(p.grid, (uint32_t)i);
+            float *to = p.to + (n * voxels + i) * p.n.c;
+            if (!map) {
+                for (int32_t c = 0; c < p.n.c; c++)
+                    to[c] = s.at(v.w, v.h, v.d, c);
+                continue;
+            }
+            double q[3];
+            for (int a = 0; a < 3; a++)
+                q[a] = change_place(map->map[a], v.w, v.h, v.d);
+            if (!p.nearest) {
+                map_linear(s, q, to);
+                continue;
+            }
+            const int32_t w = change_nearest(q[0], p.n.w);
+            const int32_t h = change_nearest(q[1], p.n.h);
+            const int32_t d = change_nearest(q[2], p.n.d);
+            for (int32_t c = 0; c < p.n.c; c++) to[c] = s.at(w, h, d, c);
+        }
+    }
+}
+
+template <class T> bool take(void *dev, const Take<T> &p)
+{
+    const int64_t voxels = positions(p.n);
+    const dim3 grid((unsigned)least(ceil_div(voxels, BLOCK), 1 << 16),
+                    (unsigned)least(p.count, 65535));
+    LAUNCH((take_kernel<T>), grid, BLOCK, 0, gpu_stream(dev), p);
+    return gpu_launched("taking samples");
+}
+
+/* The changes of one step, of all samples. */
+const Change *step_of(const Gather *g, int k)
+{
+    return g->change + (int64_t)k * g->count;
+}
+
+/* The flip and the map that stand at step *k, which moves on behind them. */
+template <class T> void take_places(const Gather *g, Take<T> *p, int *k)
+{
+    p->flip = p->affine = NULL;
+    for (; *k < g->steps; ++*k) {
+        const int32_t kind = g->kind[*k];
+        if (kind == CHANGE_NONE) continue;
+        if (kind == CHANGE_FLIP && !p->flip && !p->affine)
+            p->flip = step_of(g, *k);
+        else if (kind == CHANGE_AFFINE && !p->affine)
+            p->affine = step_of(g, *k);
+        else
+            return;
+    }
+}
+
+template <class T>
+bool take_field(void *dev, const Gather *g, const GatherField *f, int *k)
+{
+    Take<T> p = {};
+    p.from = (const T *)f->block, p.to = f->out, p.number = g->number;
+    p.n = f->dim, p.count = g->count, p.grid = grid_of(f->dim);
+    p.nearest = f->nearest;
+    take_places(g, &p, k);
+    return take(dev, p);
+}
+
+/* Later changes of place, from a copy of the batch. */
+bool take_again(void *dev, const Gather *g, const GatherField *f, int *k)
+{
+    const size_t bytes =
+        sizeof(float) * (size_t)numel(f->dim) * (size_t)g->count;
+    GatherField from = *f;
+    Gather all = *g;
+    from.block = gpu_scratch(dev, bytes), all.number = NULL;
+    return from.block && gpu_copy(dev, (void *)from.block, f->out, bytes) &&
+           take_field<float>(dev, &all, &from, k);
+}
+
+bool gather_field(void *dev, const Gather *g, const GatherField *f)
+{
+    int k = 0;
+    if (positions(f->dim) > MOST_POSITIONS)
+        return fail_device("a sample of %lld voxels; the GPU kernels count to "
+                           "%d: use --resident off",
+                           (long long)positions(f->dim), (int)MOST_POSITIONS);
+    if (!(f->type == U8 ? take_field<uint8_t>(dev, g, f, &k)
+                        : take_field<float>(dev, g, f, &k)))
+        return false;
+    while (k < g->steps) {
+        const int32_t kind = g->kind[k];
+        bool ok = true;
+        if (kind == CHANGE_FLIP || kind == CHANGE_AFFINE)
+            ok = take_again(dev, g, f, &k); // behind what it has taken
+        else if (f->image && kind != CHANGE_NONE)
+            ok = change_images(dev, f, g->count, kind, step_of(g, k)), k++;
+        else
+            k++;
+        if (!ok) return false;
+    }
+    return true;
+}
+
+} // namespace
+
+extern "C" {
+bool cuda_gather(void *dev, const Gather *g)
+{
+    for (int f = 0; f < g->fields; f++)
+        if (g->field[f].out && !gather_field(dev, g, &g->field[f]))
+            return false;
+    return true;
+}
+
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
+{
+    (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
+                          gpu_stream(dev));
+    return gpu_launched("copying on it");
+}
+
+bool gpu_room(void *dev, size_t *bytes)
+{
+    size_t all;
+    (void)dev;
+    (void)cudaMemGetInfo(bytes, &all);
+    return gpu_launched("asking what is free");
+}
+}

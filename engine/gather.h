@@ -1,0 +1,32 @@
+/* gather.h -- a batch out of a block of samples that lies on a device.
+ *
+ * The samples of a data set lie one behind the other, prepared but not changed
+ * at random. A gather takes `count` of them by number, in this order, into the
+ * inputs of a plan, and does to each what was decided for it (change.h). The
+ * same as the host does, labels exactly but where an affine map falls between
+ * two voxels, values within 1e-5 of their range. */
+#ifndef SEG_GATHER_H
+#define SEG_GATHER_H
+#include "change.h"
+
+/* One field of the samples; addresses are of the device. */
+typedef struct GatherField {
+    Dims dim;          /* of a sample, n = 1                               */
+    Dtype type;        /* in the block: F32 or U8                          */
+    bool image;        /* intensities: changes that are not of places too  */
+    bool nearest;      /* class numbers: never between two                 */
+    uint32_t first;    /* draw of noise, counted over all images of the set */
+    const void *block; /* samples                                          */
+    float *out;        /* (count) samples, in the order of memory          */
+} GatherField;
+
+typedef struct Gather {
+    const GatherField *field;
+    int fields;
+    int count, steps;      /* samples; changes of each                        */
+    const int32_t *kind;   /* (steps) on the host: what the change is of all
+                            * samples that have it, CHANGE_NONE of none       */
+    const int32_t *number; /* (count) on the device: place in the block       */
+    const Change *change;  /* (steps, count) on the device                    */
+} Gather;
+#endif

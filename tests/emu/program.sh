@@ -1,0 +1,93 @@
+#!/bin/sh
+# program.sh -- the whole program with the emulated GPU: what is joined in Lua.
+#
+#     tests/emu/program.sh BUILD/emu
+emu=$1
+case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
+cd "$(dirname "$0")/../.." || exit 1
+. tests/steps
+program=$emu/plain/segengine
+
+cat > "$tmp/tiny.lua" <<'END'
+local seg = require "seg"
+local nn, data, optim, metric = seg.nn, seg.data, seg.optim, seg.metric
+local cfg = seg.config { epochs = 2, batch = 5, seed = 7 }
+local set = data.phantom { patients = 4, size = 16, slices = 48 }
+local train, valid = set:split { valid = 1, seed = 3 }
+local function prepare(s) return s:fit { h = 15, w = 13 }:normalize {}:slices {} end
+train = prepare(train):augment {
+  flip = { axis = "hw" }, affine = { p = 0.7, rotate = { -40, 40 } }, contrast = true,
+  brightness = true, gamma = { p = 0.6 }, noise = { p = 0.6 },
+}:batches { size = cfg.batch, shuffle = true }
+valid = prepare(valid):batches { size = cfg.batch }
+local image = nn.input("image", { c = 1, h = 15, w = 13 })
+local mask = nn.input("mask", { c = 1, h = 15, w = 13 })
+local logits = nn.conv(nn.relu(nn.batch_norm(nn.conv(image, 4, 3))), 1, 1)
+seg.recipe {
+  inputs = { image, mask }, outputs = { mask = nn.sigmoid(logits) },
+  loss = nn.bce_dice(logits, mask), train = train, valid = valid,
+  optim = optim.adamw { lr = 0.01 }, epochs = cfg.epochs,
+  metrics = { dice = metric.dice(logits, mask, { empty = "one" }) }, best = { "dice", "max" },
+}
+END
+
+# train NAME OPTION ...: a run under $tmp/NAME; what it says in $tmp/NAME.txt
+train() {
+    name=$1
+    shift
+    "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
+        --out "$tmp/$name" "$@" > "$tmp/$name.txt" 2>&1
+}
+# the same on a GPU of $1 bytes
+limited() {
+    EMU_MEM=$1 && export EMU_MEM
+    shift
+    train "$@"
+    status=$?
+    unset EMU_MEM
+    return "$status"
+}
+refused() { ! limited "$@"; }
+says() { grep -q -- "$2" "$tmp/$1.txt"; }
+silent() { ! says "$@"; }
+# the columns that no clock decides
+numbers() { cut -d, -f1-7 "$tmp/$1/tiny/001/metrics.csv"; }
+same() { [ "$(numbers "$1")" = "$(numbers "$2")" ] && [ -n "$(numbers "$1")" ]; }
+ends() { "$@"; [ $? -eq "$status" ]; }
+
+# here both sides round alike, so what the device makes is not only near
+step "a batch is made by the host" train off --resident off
+step "it does not speak of the device" silent off "samples on the device"
+step "a batch is made by the device" train on --resident on --workers 0
+step "training set kept" says on "train: [0-9.]* KiB of samples on the device"
+step "validation set kept" says on "valid: [0-9.]* KiB of samples on the device"
+step "the same numbers" same on off
+step "auto takes what fits" train auto
+step "auto says so" says auto "train: .* of samples on the device"
+step "the same numbers again" same auto off
+
+step "less than half of what is free holds the data" limited 260000 small
+step "which is said" says small \
+    "train: from the loader: its samples want [0-9.]* MiB, half of what is free"
+step "the same numbers, too" same small off
+
+step "told to keep them, it fails" refused 150000 small_on --resident on
+step "what it wanted" says small_on \
+    "resident on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
+
+# from the middle of the second epoch on, the other way
+step "a part" train part --resident on --steps 41
+step "the rest" train part --resident off --resume "$tmp/part/tiny/001"
+step "a resumed run has the same numbers" same part off
+step "a part without" train rest --resident off --steps 41
+step "the rest with" train rest --resident on --resume "$tmp/rest/tiny/001"
+step "it has the same numbers, too" same rest off
+
+# what cannot be kept
+status=2
+step "not on the CPU" ends train cpu --device cpu --resident on
+step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
+status=0
+step "the CPU by itself" train quiet --device cpu --epochs 1
+step "does not speak of it" silent quiet "from the loader"
+finish
