@@ -106,7 +106,8 @@ template <Precision P, int COLUMNS> struct Shares {
     }
 };
 
-/* Which result the thread's number i of fragment row f, pair h of rows is. */
+/* Of a warp's results: the row that a thread has in the upper (h = 0) or lower
+ * half of fragment f, and the column of its number i in fragment j. */
 __device__ __forceinline__ int row_of_share(int f, int h)
 {
     return f * 16 + h * 8 + (int)threadIdx.x % WARP / 4;
