@@ -34,6 +34,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->careful = getenv("SEG_CAREFUL") != NULL;
     if (spec->precision == PRECISION_f16) s->spec.scaled = true;
     s->state.scale.by = s->spec.scaled ? LOSS_SCALE_FIRST : 1;
+    s->grad_scale = 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
     // the loss is a root whether the caller lists it or not, hence the + 1

@@ -87,6 +87,9 @@ int session_threads(const Session *s);
 const char *session_why(const Session *s); /* why not a better device, or "" */
 /* Updates so far and the loss scale, of what was collected. */
 StepState session_state(const Session *s);
+/* What the gradients in PARAM_GRAD are multiplied by since the step that was
+ * collected last, while no other is under way: a power of two. */
+double session_grad_scale(const Session *s);
 /* The scale counts only where the session is scaled. */
 bool session_set_state(Session *s, const StepState *state);
 size_t session_pool_bytes(const Session *s);

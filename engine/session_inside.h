@@ -44,6 +44,7 @@ struct Session {
 
     /* the training step */
     StepState state;   /* over all runs of a network                  */
+    double grad_scale; /* of the gradients that were collected last   */
     bool finite;       /* so were the losses of all its parts so far  */
     StepResult result; /* of a part that has run and waits to be
                         * collected, where there is no trainer        */

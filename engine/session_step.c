@@ -112,6 +112,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
                    .accumulate = !part->first,
                    .seed_grad = s->state.scale.by / part->parts};
     *out = (StepResult){0};
+    s->grad_scale = s->state.scale.by;
     if (part->first && !keep_running(s)) return false;
     if (!plan_run(p, &run) || !s->be->sync(s->dev) ||
         !read_loss(s, p, &out->loss))
@@ -226,6 +227,8 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
         return false;
     if (!*got) return true;
     s->under_way--;
+    // a device that decides began this part with the state before
+    if (s->be->trainer) s->grad_scale = s->state.scale.by;
     s->state = out->state;
     return true;
 }
@@ -252,6 +255,11 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
 {
     StepPart whole = {true, true, 1, lr, clip_norm};
     return session_part(s, p, &whole, out);
+}
+
+double session_grad_scale(const Session *s)
+{
+    return s->grad_scale;
 }
 
 StepState session_state(const Session *s)

@@ -406,7 +406,8 @@ static Piece check_piece(lua_State *L)
     return q;
 }
 
-/* s:get(name, kind = "value") -> array in user order */
+/* s:get(name, kind = "value") -> array in user order; gradients without the
+ * loss scale */
 static int l_get(lua_State *L)
 {
     Piece q = check_piece(L);
@@ -416,7 +417,9 @@ static int l_get(lua_State *L)
     double *user = lua_newuserdatauv(L, (size_t)n * sizeof *user, 0);
     Array *out = push_array(L, axes, shape);
     if (!params_read(q.p, q.i, q.block, q.state, user)) return raise_error(L);
-    for (int64_t i = 0; i < n; i++) out->data[i] = (float)user[i];
+    double by =
+        q.block == PARAM_GRAD ? session_grad_scale(check_session(L, 1)) : 1;
+    for (int64_t i = 0; i < n; i++) out->data[i] = (float)(user[i] / by);
     return 1;
 }
 

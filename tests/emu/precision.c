@@ -266,6 +266,26 @@ TEST(precision_loss_scale_keeps_f16)
     arena_release(&mem);
 }
 
+/* What a session hands out is the norm that it tells, times the scale. */
+TEST(precision_f16_gradients_have_a_scale)
+{
+    Net n;
+    double squares;
+    open_net(&n, 2, "cuda", PRECISION_f16);
+    EXPECT_NEAR(session_grad_scale(n.s), 1, 0); // there are none yet
+    for (uint32_t i = 0; i < STEPS; i++) {
+        double before = session_state(n.s).scale.by;
+        StepResult r = net_step(&n, 2, i, 0.05, 1);
+        const Params *q = session_params(n.s);
+        REQUIRE(backend_cuda.sum_squares(session_device(n.s), q->grad,
+                                         q->trained, &squares));
+        EXPECT_NEAR(session_grad_scale(n.s), before, 0);
+        EXPECT(before > 1);
+        EXPECT_NEAR(sqrt(squares) / before, r.grad_norm, 1e-5 * r.grad_norm);
+    }
+    net_free(&n);
+}
+
 /* The same bits again. */
 TEST(precision_same_bits)
 {

@@ -90,4 +90,21 @@ step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
 status=0
 step "the CPU by itself" train quiet --device cpu --epochs 1
 step "does not speak of it" silent quiet "from the loader"
+
+# fewer bits than f32
+run() { name=$1 && shift && "$program" "$@" > "$tmp/$name.txt" 2>&1; }
+step "an operator in every precision" run rows check --device cuda --op linear
+for precision in f32 tf32 bf16 f16; do
+    step "$precision is one" says rows "^linear  *$precision .* ok"
+done
+# gradients come without the scale that they were made with
+step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
+    --device cuda --precision f16 --steps_only --preset check \
+    --phantom "$tmp/phantom" --out "$tmp/steps"
+step "training in bf16" train bf16 --precision bf16 --epochs 1
+step "it says so" says bf16 "device: GPU, convolutions in bf16"
+status=2
+step "on in another" ends train f32 --precision f32 \
+    --resume "$tmp/bf16/tiny/001" --epochs 2
+step "is another run" says f32 "precision f32 differs from the run"
 finish
