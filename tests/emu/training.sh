@@ -1,0 +1,108 @@
+#!/bin/sh
+# training.sh -- the loop of a training run on the emulated GPU, whose steps run
+# ahead of what is known of them: stopped, resumed, in parts, diverging.
+#
+#     tests/emu/training.sh BUILD/emu
+emu=$1
+case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
+cd "$(dirname "$0")/../.." || exit 1
+. tests/steps
+program=$emu/plain/segengine
+
+cat > "$tmp/tiny.lua" <<'END'
+local seg = require "seg"
+local nn, data, optim = seg.nn, seg.data, seg.optim
+local cfg = seg.config { epochs = 2, batch = 4, seed = 7, accumulate = 1, lr = 0.01 }
+local set = data.phantom { patients = 3, size = 16, slices = 48 }
+local train, valid = set:split { valid = 1, seed = 3 }
+local function prepare(s) return s:fit { h = 8, w = 8 }:normalize {}:slices {} end
+local image = nn.input("image", { c = 1, h = 8, w = 8 })
+local mask = nn.input("mask", { c = 1, h = 8, w = 8 })
+local x = nn.dropout(nn.relu(nn.batch_norm(nn.conv(image, 8, 3))), 0.2)
+local logits = nn.conv(x, 1, 1)
+seg.recipe {
+  inputs = { image, mask }, outputs = { mask = nn.sigmoid(logits) },
+  loss = nn.bce_dice(logits, mask),
+  train = prepare(train):batches { size = cfg.batch, shuffle = true },
+  valid = prepare(valid):batches { size = cfg.batch },
+  optim = optim.adamw { lr = cfg.lr }, epochs = cfg.epochs, accumulate = cfg.accumulate,
+}
+END
+
+# train NAME OPTION ...: a run under $tmp/NAME; what it says in $tmp/NAME.txt
+train() {
+    name=$1
+    shift
+    "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
+        --out "$tmp/$name" "$@" > "$tmp/$name.txt" 2>&1
+}
+ends() {
+    "$@"
+    [ $? -eq "$status" ]
+}
+not() { ! "$@"; }
+says() { grep -q -- "$2" "$tmp/$1.txt"; }
+weights() { echo "$tmp/$1/tiny/001/checkpoint_last.safetensors"; }
+same() { cmp "$(weights "$1")" "$(weights "$2")"; }
+# in the metadata at the head of the checkpoint
+holds() { head -c 20000 "$(weights "$1")" | grep -q -- "$2"; }
+# with EMU_STREAMS of $1
+streams() {
+    EMU_STREAMS=$1 && export EMU_STREAMS
+    shift
+    "$@"
+    status=$?
+    unset EMU_STREAMS
+    return "$status"
+}
+
+step "a run" train whole
+step "whose streams run at once" streams early train early
+step "the same bytes" same whole early
+step "whose streams run in any order" streams r5 train mixed
+step "the same bytes again" same whole mixed
+
+# counts between, before and behind what runs ahead
+for steps in 1 5 9 13; do
+    step "$steps steps" train "at$steps" --steps "$steps"
+    step "stopped where told" says "at$steps" "stopped after $steps steps"
+    step "the rest" train "at$steps" --resume "$tmp/at$steps/tiny/001"
+    step "the same bytes after $steps" same whole "at$steps"
+done
+
+# the last group of an epoch is short
+step "three batches a step" train parts --accumulate 3
+step "of them five steps" train some --accumulate 3 --steps 5
+step "the rest of them" train some --accumulate 3 --resume "$tmp/some/tiny/001"
+step "the same bytes of parts" same parts some
+
+# the loss scale goes on where it was
+step "f16" train half --precision f16
+step "has a scale" holds half '"loss_scale":"65536"'
+step "and its count" holds half '"loss_scale_steps":"[1-9]'
+step "f16, part" train scaled --precision f16 --steps 7
+step "f16, rest" train scaled --precision f16 --resume "$tmp/scaled/tiny/001"
+step "the same bytes of f16" same half scaled
+step "f32 has none" not holds whole loss_scale
+
+# what runs ahead is collected first
+interrupted() {
+    "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
+        --out "$tmp/stopped" --epochs 400 > "$tmp/stopped.txt" 2>&1 &
+    for _ in $(seq 200); do
+        sleep 0.05
+        grep -q "^epoch 2/" "$tmp/stopped.txt" && break
+    done
+    kill -TERM $!
+    wait $!
+}
+status=143
+step "SIGTERM" ends interrupted
+step "is said" says stopped "SIGTERM: saved at epoch"
+
+# a rate that no weight survives
+status=5
+step "diverges" ends train far --lr 1e30
+step "names batch and node" says far "first not finite: .*tiny.lua:[0-9]"
+step "ends after three" says far "3 steps in a row"
+finish
