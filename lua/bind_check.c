@@ -1,5 +1,6 @@
 /* bind_check.c -- is an operator right on this machine? See check/suite.h. */
 #include "bind.h"
+#include "check/datacheck.h"
 #include "check/node.h"
 #include "check/suite.h"
 #include <string.h>
@@ -107,6 +108,20 @@ static int l_check(lua_State *L)
     return 1;
 }
 
+/* core.check_data(device) -> push_findings of batches that the device makes,
+ * with agree = cases: 0 on one that makes none */
+static int l_check_data(lua_State *L)
+{
+    Failures found;
+    lua_settop(L, 1);
+    lua_pushliteral(L, "f32");
+    OpCheck k = begin_check(L, 2, &found);
+    int cases = datacheck_run(&k);
+    push_findings(L, &k, &found);
+    lua_pushinteger(L, cases), lua_setfield(L, -2, "agree");
+    return 1;
+}
+
 /* core.nodes(list of outputs) -> the operator nodes that they need, in the
  * order of their making: { number=, op=, name=, where= } */
 static int l_nodes(lua_State *L)
@@ -172,9 +187,9 @@ static int l_device(lua_State *L)
 void bind_check(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"suites", l_suites}, {"check", l_check},
-        {"nodes", l_nodes},   {"check_node", l_check_node},
-        {"device", l_device}, {"precisions", l_precisions},
-        {NULL, NULL}};
+        {"suites", l_suites},         {"check", l_check},
+        {"check_data", l_check_data}, {"nodes", l_nodes},
+        {"check_node", l_check_node}, {"device", l_device},
+        {"precisions", l_precisions}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

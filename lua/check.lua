@@ -6,7 +6,8 @@
 -- loops in double), forward and backward; gradients of `ref` are compared with
 -- central differences. The bounds are those of docs/numerics.md; a NaN never
 -- passes. Exit code 1 when one case does not. What multiplies in fewer bits than
--- f32 on the device is checked in each precision that the device has.
+-- f32 on the device is checked in each precision that the device has. A device that
+-- keeps data sets also makes batches of one, which are compared with the host's.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -84,8 +85,17 @@ function M.command(args)
       end
     end
   end
+  local batches
+  if not o.op and not o.precision then
+    local r = core.check_data(name)
+    failures, cases = failures + r.failures, cases + r.agree
+    batches = r.agree > 0 and { op = "(batches)", precision = "f32", gradient = 0, agree = r.agree,
+                                worst = r.worst, failures = r.failures } or nil
+    if batches and not o.json then print_row(batches, r) end
+  end
   if o.json then
-    print(util.json { device = name, cases = cases, failures = failures, operators = rows })
+    print(util.json { device = name, cases = cases, failures = failures, operators = rows,
+                      batches = batches })
   else
     print(string.format("%d cases: %s", cases,
                         failures == 0 and "all within their bounds" or failures .. " failures"))

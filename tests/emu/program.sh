@@ -75,6 +75,15 @@ step "told to keep them, it fails" refused 150000 small_on --resident on
 step "what it wanted" says small_on \
     "resident on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
 
+# what `segengine check` says of batches, without the minutes of the rest
+cat > "$tmp/check.lua" <<'END'
+local core = require "seg.core"
+local r = core.check_data("cuda")
+assert(r.agree > 300 and r.failures == 0 and r.text == "", r.text)
+assert(core.check_data("cpu").agree == 0)
+END
+step "batches are checked" "$program" "$tmp/check.lua"
+
 # from the middle of the second epoch on, the other way
 step "a part" train part --resident on --steps 41
 step "the rest" train part --resident off --resume "$tmp/part/tiny/001"

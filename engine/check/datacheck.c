@@ -1,0 +1,234 @@
+/* datacheck.c -- see datacheck.h. Extents are of odd numbers, of one voxel, at
+ * a block of threads and at a part of a channel's mean, one less and one more;
+ * each step is alone and in company, and some places change twice. */
+#include "datacheck.h"
+#include "prepare.h"
+#include "resident.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIELDS = 4, SAMPLES = 3 };
+
+static const FieldKind kinds[FIELDS] = {FIELD_IMAGE, FIELD_VALUE, FIELD_IMAGE,
+                                        FIELD_LABEL};
+
+static const struct {
+    Dims dim; /* c: of the first image */
+    bool constant;
+} shapes[] = {
+    {{1, 1, 7, 5, 1}, false},    {{1, 3, 4, 5, 3}, false},
+    {{1, 1, 1, 1, 1}, false},    {{1, 1, 16, 16, 1}, false},
+    {{1, 1, 1, 257, 2}, false},  {{1, 1, 64, 64, 1}, false},
+    {{1, 1, 17, 241, 1}, false}, {{1, 2, 96, 65, 1}, false},
+    {{1, 5, 9, 91, 2}, false},   {{1, 1, 6, 7, 1}, true},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char *const recipes[] = {
+    "",
+    "flip axis=dhw\n",
+    "affine p=0.6 rotate=-40,40 shift=0.2 scale=0.7,1.4\n",
+    "contrast range=0.5,2 p=0.7\n",
+    "brightness by=3 p=0.7\n",
+    "gamma range=0.3,3 p=0.7\n",
+    "noise sigma=0.3 p=0.7\n",
+    "flip axis=dhw\naffine p=0.6\ncontrast\nbrightness\ngamma p=0.6\n"
+    "noise p=0.6\n",
+    "affine p=0.6\nflip axis=dhw\nnoise p=0.6\naffine p=0.6\nflip axis=w\n"
+    "flip axis=h\ngamma p=1\n",
+};
+enum { RECIPES = sizeof recipes / sizeof *recipes };
+
+/* One shape on the device and here. */
+typedef struct Both {
+    OpCheck *k;
+    int cases;
+    void *dev;
+    Resident *r;
+    ResidentField field[FIELDS];
+    Sample sample[SAMPLES];
+    Arena mem;
+    int64_t labels, wrong; /* under an affine map, over all shapes */
+} Both;
+
+static void report(OpCheck *k, const char *fmt, ...) ERR_FORMAT(2, 3);
+static void report(OpCheck *k, const char *fmt, ...)
+{
+    char text[ERR_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    k->failures++;
+    if (k->report) k->report(k->ctx, text);
+}
+
+/* Element i of field f of a sample. */
+static float drawn(FieldKind kind, const Rng *r, uint32_t i)
+{
+    return kind == FIELD_LABEL ? (float)rng_below(r, i, 4)
+                               : rng_uniform(r, i) * 6 - 2;
+}
+
+/* Samples of a shape, there and here. */
+static bool both_fill(Both *b, Dims n, bool constant)
+{
+    uint32_t first = CHANGE_DRAWS;
+    for (int f = 0; f < FIELDS; f++) {
+        if (f > 0) n.c = f == 1 ? 2 : 1;
+        b->field[f] = (ResidentField){.dim = n,
+                                      .image = kinds[f] == FIELD_IMAGE,
+                                      .nearest = kinds[f] == FIELD_LABEL,
+                                      .first = first};
+        if (b->field[f].image) first = change_next(first, n);
+    }
+    if (!resident_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, &b->r))
+        return false;
+    for (int32_t s = 0; s < SAMPLES; s++) {
+        Sample *one = &b->sample[s];
+        *one = (Sample){.fields = FIELDS};
+        for (int f = 0; f < FIELDS; f++) {
+            const Rng r = {.seed = 21,
+                           .stream = RNG_TEST,
+                           .op = (uint16_t)f,
+                           .sample = (uint32_t)s};
+            int64_t count = numel(b->field[f].dim);
+            float *x = ARENA_NEW(&b->mem, float, count);
+            if (!x) return false;
+            for (int64_t i = 0; i < count; i++)
+                x[i] = drawn(kinds[f], &r, constant ? 0 : (uint32_t)i);
+            one->data[f] = x, one->kind[f] = kinds[f];
+            one->dim[f] = b->field[f].dim;
+        }
+        if (!resident_put(b->r, s, (const float *const *)one->data))
+            return false;
+    }
+    return true;
+}
+
+/* One field of one sample of a batch. */
+static void compare(Both *b, int f, const float *got, const float *want,
+                    bool mapped, const char *what)
+{
+    int64_t size = numel(b->field[f].dim), wrong = 0, at = 0;
+    float lo = want[0], hi = want[0];
+    double bound = 0;
+    for (int64_t i = 0; i < size; i++)
+        lo = fminf(lo, want[i]), hi = fmaxf(hi, want[i]);
+    if (b->field[f].image || (mapped && !b->field[f].nearest))
+        bound = 1e-5 * ((double)hi - (double)lo);
+    for (int64_t i = 0; i < size; i++) {
+        double error = fabs((double)got[i] - (double)want[i]);
+        // written so that NaN is wrong
+        if (!(error <= bound))
+            wrong++, at = i;
+        else if (bound > 0)
+            b->k->worst = fmax(b->k->worst, error / bound);
+    }
+    if (b->field[f].nearest && mapped) {
+        b->labels += size, b->wrong += wrong;
+    } else if (wrong) {
+        report(b->k, "%s, field %d: %lld of %lld differ, %lld is %g, want %g",
+               what, f, (long long)wrong, (long long)size, (long long)at,
+               (double)got[at], (double)want[at]);
+    }
+}
+
+/* Sample `number` as the host makes it, beside what stands at out[f]. */
+static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
+                           int32_t number, int place, float *const out[FIELDS],
+                           bool mapped, const char *what)
+{
+    Sample want = b->sample[number];
+    for (int f = 0; f < FIELDS; f++) {
+        int64_t size = numel(want.dim[f]);
+        float *x = ARENA_NEW(&b->mem, float, size);
+        if (!x) return false;
+        memcpy(x, want.data[f], (size_t)size * sizeof *x);
+        want.data[f] = x;
+    }
+    if (!augment_sample(steps, 5, epoch, (uint32_t)number, &want)) return false;
+    for (int f = 0; f < FIELDS; f++) {
+        int64_t size = numel(want.dim[f]);
+        float *got = ARENA_NEW(&b->mem, float, size);
+        if (!got || !b->k->be->download(b->dev, got, out[f] + place * size,
+                                        (size_t)size * sizeof *got))
+            return false;
+        compare(b, f, got, want.data[f], mapped, what);
+    }
+    return true;
+}
+
+/* One batch of these samples. */
+static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
+                          int count, uint32_t epoch, const char *what)
+{
+    Change change[MAX_STEPS * SAMPLES], one[MAX_STEPS];
+    float *out[FIELDS] = {NULL};
+    bool mapped[SAMPLES] = {false}, ok = false;
+    int all = 0;
+    for (int i = 0; i < count; i++) {
+        all = augment_decide(steps, 5, epoch, (uint32_t)number[i],
+                             b->field[0].dim, one);
+        for (int k = 0; k < all; k++) {
+            change[k * count + i] = one[k];
+            mapped[i] = mapped[i] || one[k].kind == CHANGE_AFFINE;
+        }
+    }
+    for (int f = 0; f < FIELDS; f++) {
+        size_t bytes = sizeof(float) * (size_t)(numel(b->field[f].dim) * count);
+        void *room;
+        TRY(b->k->be->alloc(b->dev, bytes, &room));
+        out[f] = room;
+    }
+    TRY(resident_gather(b->r, number, count, change, all, out));
+    for (int i = 0; i < count; i++)
+        TRY(compare_sample(b, steps, epoch, number[i], i, out, mapped[i],
+                           what));
+    ok = true;
+done:
+    for (int f = 0; f < FIELDS; f++) b->k->be->release(b->dev, out[f]);
+    b->cases++;
+    return ok;
+}
+
+/* All recipes on one shape, batches of one to three, several epochs. */
+static bool check_shape(Both *b, int s)
+{
+    static const int32_t number[][SAMPLES] = {
+        {0}, {2, 0}, {1, 1, 2}, {0, 1, 2}};
+    static const int count[] = {1, 2, 3, 3};
+    bool ok = both_fill(b, shapes[s].dim, shapes[s].constant);
+    for (uint32_t k = 0; ok && k < RECIPES; k++) {
+        Steps steps;
+        ok = steps_parse(recipes[k], &steps);
+        for (uint32_t e = 0; ok && e < 4; e++) {
+            ArenaMark mark = arena_mark(&b->mem);
+            char what[96], dims[DIMS_TEXT];
+            snprintf(what, sizeof what, "sample of %s, steps %u, epoch %u",
+                     dims_text(shapes[s].dim, 3, dims), k, e);
+            ok = compare_batch(b, &steps, number[e], count[e], e, what);
+            arena_rewind(&b->mem, mark);
+        }
+    }
+    resident_close(b->r);
+    b->r = NULL;
+    arena_release(&b->mem);
+    return ok;
+}
+
+int datacheck_run(OpCheck *k)
+{
+    Both b = {.k = k};
+    if (!k->be->gather) return 0;
+    bool ok = k->be->open(k->device, 1, &b.dev);
+    for (int s = 0; ok && s < SHAPES; s++) ok = check_shape(&b, s);
+    if (!ok) report(k, "%s", err_text());
+    if (b.dev) k->be->close(b.dev);
+    if ((double)b.wrong > 1e-4 * (double)b.labels)
+        report(k, "%lld of %lld labels differ under affine maps",
+               (long long)b.wrong, (long long)b.labels);
+    return b.cases;
+}

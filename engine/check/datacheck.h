@@ -1,0 +1,15 @@
+/* datacheck.h -- does a device make the batches that the host makes?
+ *
+ * Samples of two images, a quantity and a mask lie on the device (resident.h);
+ * batches of them are changed there and here by the same steps. Values of the
+ * two agree within 1e-5 of the range of a field, exactly where only places
+ * changed by flips; of all labels under an affine map one in 10,000 may differ,
+ * others may not. */
+#ifndef SEG_DATACHECK_H
+#define SEG_DATACHECK_H
+#include "opcase.h"
+
+/* Run all cases; how many. A case that cannot run is a failure. On a backend
+ * that keeps no data there are none. */
+int datacheck_run(OpCheck *k);
+#endif
