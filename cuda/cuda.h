@@ -21,6 +21,7 @@ bool gpu_launched(const char *kernel);
 
 /* The functions of backend.h that device.cu, transfer.cu and tape.cu have. */
 bool gpu_open(int device, int threads, void **dev);
+bool gpu_rehearse(void **dev);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);
@@ -29,6 +30,9 @@ bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
 bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);
+/* Queue a copy within the device; `what` goes into the reason. */
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes,
+              const char *what);
 bool gpu_record(void *dev);
 bool gpu_keep(void *dev, void **tape);
 bool gpu_play(void *dev, void *tape);

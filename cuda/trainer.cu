@@ -152,6 +152,8 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
     TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
     TRY(gpu_alloc(dev, running, (void **)&t->before));
+    ok = gpu_rehearses(dev); // there are no results to wait for
+    if (ok) goto done;
     TRY(gpu_good(cudaMallocHost(&t->places, sizeof *t->places),
                  "memory for results"));
     for (int i = 0; i < PLACES; i++)
@@ -189,8 +191,7 @@ bool begin(void *dev, void *trainer, void *loss_grad, bool first)
     TrainerCuda *t = (TrainerCuda *)trainer;
     const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
     if (first && bytes &&
-        !gpu_good(cudaMemcpyAsync(t->before, t->spec.running, bytes,
-                                  cudaMemcpyDeviceToDevice, gpu_stream(dev)),
+        !gpu_copy(dev, t->before, t->spec.running, bytes,
                   "keeping running statistics"))
         return false;
     LAUNCH(begin_kernel, 1, 1, 0, gpu_stream(dev), t->control, gpu_step(dev),
