@@ -17,9 +17,10 @@ CWARN   ?= -Wmissing-prototypes -Wstrict-prototypes
 OBJCOPY ?= objcopy
 # sanitizers, as in SAN=address,undefined; BUILD should differ then
 SAN     ?=
-# CUDA: empty NVCC builds without; the GPU families to build for
+# CUDA: empty NVCC builds without; the GPU families to build for, or all
 CUDA_HOME ?= /usr/local/cuda
 GPUS    ?= 80 90
+GPUS_ALL := 80 86 89 90 100 120
 # executions of each fuzz target in `make fuzz`
 RUNS    ?= 100000
 # the Python with PyTorch that peers and golden tests use, when it is there
@@ -216,6 +217,17 @@ LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
 $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
 
+# The program as a build without CUDA has it, of the objects of this build:
+# tests/startup.sh compares the two.
+CUDA_KNOWN := engine/backend.o lua/bind_system.o
+$(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(subst -DSEG_CUDA,,$(COMPILE)) -Ilua -isystem $(LUA_INC) -c -o $@ $<
+$(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
+    $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
+    $(filter-out $(BUILD)/cuda/% $(CUDA_KNOWN:%=$(BUILD)/%),$(LUA_OBJ) $(LIB_OBJ))
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
+
 # Tests in C take what they use from an archive, so one links without all;
 # lua/ is tested by the program itself.
 $(BUILD)/tests/objects.a: $(LIB_OBJ)
@@ -319,11 +331,16 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
 
-# only the GPU families that this nvcc knows
-CODES = $(filter $(GPUS:%=sm_%),$(shell $(NVCC) --list-gpu-code))
+# only the GPU families that this nvcc knows, asked once; and PTX of two, from
+# which a driver makes code for families that come later
+CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
+          $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
+          $(shell $(NVCC) --list-gpu-code)))$(CODES)
+PTX   = $(filter 80 120,$(CODES:sm_%=%))
 CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
          $(foreach c,$(CODES),\
            -gencode arch=$(c:sm_%=compute_%)$(comma)code=$c) \
+         $(foreach p,$(PTX),-gencode arch=compute_$p$(comma)code=compute_$p) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 $(BUILD)/%.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -337,5 +354,6 @@ FORCE:
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
+           $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
            $(BUILD)/lua/main.o $(REPLAYS:%=%.o) $(BENCHES:%=%.o) \
            $(BUILD)/tests/fuzz/replay.o))
