@@ -74,6 +74,7 @@ LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
 REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
 BENCHES := $(BENCH:%.c=$(BUILD)/%)
+GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
 
@@ -189,6 +190,10 @@ uninstall:                    ## remove what install put in place
 	  $(DEST)$(prefix)/include/segengine.h $(DEST)$(libdir)/libsegengine.* \
 	  $(DEST)$(libdir)/pkgconfig/segengine.pc $(DEST)$(man1)/segengine.1
 	rm -rf $(DEST)$(share)
+
+gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+kit:                          ## a tar to try a machine with a GPU
+	vendor/kit segengine-kit $(BUILD)
 
 dist: $(DIST)                 ## a tar that needs nothing but glibc
 	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
@@ -346,14 +351,22 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
 
+# programs of their own for a machine with a GPU; prims is the emulator's test
+$(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,link)$(CU_ALL) -o $@ $<
+$(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,link)$(CU_ALL) -o $@ $<
+
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib test bench demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib test bench gpu kit demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
            $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
            $(BUILD)/lua/main.o $(REPLAYS:%=%.o) $(BENCHES:%=%.o) \
-           $(BUILD)/tests/fuzz/replay.o))
+           $(BUILD)/tests/fuzz/replay.o) $(GPU_TESTS:%=%.d))
