@@ -256,7 +256,8 @@ bool gpu_memory(size_t bytes, void **out)
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&room, &all);
-        return fail_device("GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
+        return fail_memory(ERR_DEVICE, bytes, room,
+                           "GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
                            room, all, advice(e));
     }
     return gpu_good(e, "memory");

@@ -1,12 +1,57 @@
-/* plan_cost.c -- the least that a call can cost, whatever runs it.
+/* plan_cost.c -- what a plan takes: memory by purpose, and the least that a
+ * call can cost, whatever runs it.
  *
- * Bytes: each tensor that the call needs is read once, each that it makes is
- * written once, and a gradient that is added to is both. A kernel that goes
- * over an operand twice moves more; none moves less, unless a cache still
+ * Bytes of a call: each tensor that the call needs is read once, each that it
+ * makes is written once, and a gradient that is added to is both. A kernel that
+ * goes over an operand twice moves more; none moves less, unless a cache still
  * holds what the call before left, so a sum of floors is a bound for networks
  * whose tensors are larger than the caches. FLOPs: those of op_flops, and
  * backward once for each of the two products that is wanted. */
 #include "plan_inside.h"
+#include <string.h>
+
+/* Bytes of each purpose in use at call `at`. A gradient may share its buffer
+ * with another, as a value may, so buffers are counted and not nodes. */
+static PlanPeak in_use(const Plan *p, const char *purpose, int at)
+{
+    PlanPeak sum = {0};
+    for (int b = 0; b < p->buffers; b++) {
+        const Buffer *q = &p->buffer[b];
+        if (q->first > at || q->last < at) continue;
+        *(purpose[b] == 'v'   ? &sum.values
+          : purpose[b] == 'g' ? &sum.gradients
+                              : &sum.workspace) += q->bytes;
+    }
+    return sum;
+}
+
+static size_t total(PlanPeak k)
+{
+    return k.values + k.gradients + k.workspace;
+}
+
+// without memory for its list all is workspace, which is still the right sum
+PlanPeak plan_peak(const Plan *p)
+{
+    PlanPeak most = {.workspace = p->bytes};
+    char *purpose = mem_alloc((size_t)p->buffers + 1);
+    if (!purpose) return most;
+    memset(purpose, 'w', (size_t)p->buffers);
+    for (int i = 0; i < p->nodes; i++) {
+        const PlanNode *q = &p->node[i];
+        if (q->value >= 0) purpose[q->value] = 'v';
+        if (q->half_value >= 0) purpose[q->half_value] = 'v';
+        if (q->grad >= 0) purpose[q->grad] = 'g';
+        if (q->half_grad >= 0) purpose[q->half_grad] = 'g';
+    }
+    most = in_use(p, purpose, -1); // inputs, before the first call
+    for (int c = 0; c < p->calls; c++) {
+        PlanPeak k = in_use(p, purpose, c);
+        if (total(k) > total(most)) most = k;
+    }
+    mem_free(purpose);
+    return most;
+}
 
 static double size_of(const Tensor *t)
 {

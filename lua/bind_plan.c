@@ -64,9 +64,10 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=,
- * running=, param_bytes=, rows={...}}; opens and allocates nothing on a device.
- * With a loss and an optimiser it is the plan of a training step. */
+ * precision=, optim=} -> {bytes=, naive_bytes=, peak_values=, peak_gradients=,
+ * peak_workspace=, flops=, calls=, trained=, running=, param_bytes=,
+ * rows={...}}; opens and allocates nothing on a device. With a loss and an
+ * optimiser it is the plan of a training step. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -108,13 +109,17 @@ static int l_plan(lua_State *L)
     // Lua may run out of memory below: then these two leak, once, at exit
     const PlanRow *rows;
     int count = plan_rows(plan, &rows);
-    lua_createtable(L, 0, 8);
+    PlanPeak peak = plan_peak(plan);
+    lua_createtable(L, 0, 11);
     const struct {
         const char *key;
         int64_t value;
     } fact[] = {
         {"bytes", (int64_t)plan_bytes(plan)},
         {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
+        {"peak_values", (int64_t)peak.values},
+        {"peak_gradients", (int64_t)peak.gradients},
+        {"peak_workspace", (int64_t)peak.workspace},
         {"calls", plan_calls(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},

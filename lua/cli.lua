@@ -225,6 +225,7 @@ local function parse(args, from)
   end
   line.names = names(flags)
   command = command or "train"
+  line.command = command
   line.no_data = known(commands, command).no_data
   check_flags(command)
   return command

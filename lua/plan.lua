@@ -10,22 +10,26 @@ local util = require "seg.util"
 
 local M = {}
 
--- Extents of the inputs for a batch.
-local function extents(r, batch)
+-- Extents of the inputs for a batch; of images, all axes times `scale`.
+local function extents(r, batch, scale)
   local inputs = {}
   for _, input in ipairs(r.inputs) do
     local shape = input.shape
     shape[1] = batch
+    for i = 3, #shape do shape[i] = math.ceil(shape[i] * (scale or 1)) end
     inputs[input.name] = shape
   end
   return inputs
 end
 
--- The plan of one step of this recipe: training, or evaluation.
-function M.plan(r, batch, train)
-  local v, inputs = config.ensure(), extents(r, batch)
+-- The plan of one step of this recipe: training, or evaluation. change: another
+-- `scale` of the images, another `optim`.
+function M.plan(r, batch, train, change)
+  change = change or {}
+  local v, inputs = config.ensure(), extents(r, batch, change.scale)
   return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     precision = v.precision, threads = v.threads, optim = train and r.optim or nil,
+                     precision = v.precision, threads = v.threads,
+                     optim = train and (change.optim or r.optim) or nil,
                      frozen = train and r.frozen or nil }
 end
 

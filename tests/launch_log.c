@@ -62,67 +62,6 @@ TEST(launch_log_without_memory)
     EXPECT_INT(mem_live(), live);
 }
 
-/* -- what a call costs at least ----------------------------------------- */
-
-/* The part of node `node` in one direction. */
-static LaunchPart part_of(const LaunchLog *r, int node, bool backward)
-{
-    for (int i = 0; i < r->parts; i++)
-        if (r->part[i].node == node && r->part[i].backward == backward)
-            return r->part[i];
-    test_failed(__FILE__, __LINE__, "no part of node %d", node);
-    return (LaunchPart){0};
-}
-
-/* conv 3x3 (2 -> 4), relu, conv 1x1 (4 -> 1) and mse on 8 x 8, batch 3, by
- * hand. Of the first there is no gradient to the image. */
-TEST(launch_log_costs_by_hand)
-{
-    enum { N = 3, P = 8 * 8 * N, B = 4 };
-    Net n;
-    LaunchLog r = {0};
-    Optim o = optim_default(OPTIM_adamw);
-    net_new(&n);
-    int image = net_input(&n, "image", (Dims){1, 1, 8, 8, 2}, 2);
-    int target = net_input(&n, "target", (Dims){1, 1, 8, 8, 1}, 2);
-    int first = net_conv(&n, image, 4, 3), relu = net_relu(&n, first);
-    int second = net_conv(&n, relu, 1, 1);
-    n.loss = net_op(&n, OP_mse, second, target, -1);
-    n.root[n.roots++] = second;
-    net_open(&n, "cpu", 1, &o);
-    launch_log_into(&r);
-    EXPECT(net_step(&n, N, 1, 0.01, 1).applied);
-    launch_log_into(NULL);
-
-    const double w1 = 4 * 9 * 2, w2 = 4;
-    LaunchPart p = part_of(&r, first, false);
-    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4), 0);
-    EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
-    p = part_of(&r, first, true); // to the weights only
-    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + w1), 0);
-    EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
-    p = part_of(&r, relu, true); // keeps its result
-    EXPECT_NEAR(p.bytes, B * 3.0 * P * 4, 0);
-    EXPECT_NEAR(p.flops, 0, 0);
-    p = part_of(&r, second, true); // both products
-    EXPECT_NEAR(p.bytes, B * (P * 4 + w2 + P + P * 4 + w2), 0);
-    EXPECT_NEAR(p.flops, 2 * 2.0 * P * 4, 0);
-
-    launch_log_free(&r);
-
-    // a second part adds to what is there: weights' gradients are read too
-    Plan *plan = net_plan(&n, true, N);
-    StepResult out;
-    StepPart part = {false, true, 2, 0.01, 0};
-    launch_log_into(&r);
-    REQUIRE(session_part(n.s, plan, &part, &out));
-    launch_log_into(NULL);
-    p = part_of(&r, first, true);
-    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + 2 * w1), 0);
-    launch_log_free(&r);
-    net_free(&n);
-}
-
 /* Only a GPU's backend has launches. */
 TEST(launch_log_wants_a_device_that_launches)
 {
