@@ -17,9 +17,10 @@ CWARN   ?= -Wmissing-prototypes -Wstrict-prototypes
 OBJCOPY ?= objcopy
 # sanitizers, as in SAN=address,undefined; BUILD should differ then
 SAN     ?=
-# CUDA: empty NVCC builds without; the GPU families to build for
+# CUDA: empty NVCC builds without; the GPU families to build for, or all
 CUDA_HOME ?= /usr/local/cuda
 GPUS    ?= 80 90
+GPUS_ALL := 80 86 89 90 100 120
 # executions of each fuzz target in `make fuzz`
 RUNS    ?= 100000
 # the Python with PyTorch that peers and golden tests use, when it is there
@@ -73,6 +74,7 @@ LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
 REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
 BENCHES := $(BENCH:%.c=$(BUILD)/%)
+GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
 
@@ -189,6 +191,10 @@ uninstall:                    ## remove what install put in place
 	  $(DEST)$(libdir)/pkgconfig/segengine.pc $(DEST)$(man1)/segengine.1
 	rm -rf $(DEST)$(share)
 
+gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+kit:                          ## a tar to try a machine with a GPU
+	vendor/kit segengine-kit $(BUILD)
+
 dist: $(DIST)                 ## a tar that needs nothing but glibc
 	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
 
@@ -214,6 +220,17 @@ LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
 
 # -- programs and libraries ---------------------------------------------------
 $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
+
+# The program as a build without CUDA has it, of the objects of this build:
+# tests/startup.sh compares the two.
+CUDA_KNOWN := engine/backend.o lua/bind_system.o
+$(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(subst -DSEG_CUDA,,$(COMPILE)) -Ilua -isystem $(LUA_INC) -c -o $@ $<
+$(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
+    $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
+    $(filter-out $(BUILD)/cuda/% $(CUDA_KNOWN:%=$(BUILD)/%),$(LUA_OBJ) $(LIB_OBJ))
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
 
 # Tests in C take what they use from an archive, so one links without all;
@@ -319,23 +336,37 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
 
-# only the GPU families that this nvcc knows
-CODES = $(filter $(GPUS:%=sm_%),$(shell $(NVCC) --list-gpu-code))
+# only the GPU families that this nvcc knows, asked once; and PTX of two, from
+# which a driver makes code for families that come later
+CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
+          $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
+          $(shell $(NVCC) --list-gpu-code)))$(CODES)
+PTX   = $(filter 80 120,$(CODES:sm_%=%))
 CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
          $(foreach c,$(CODES),\
            -gencode arch=$(c:sm_%=compute_%)$(comma)code=$c) \
+         $(foreach p,$(PTX),-gencode arch=compute_$p$(comma)code=compute_$p) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 $(BUILD)/%.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
 
+# programs of their own for a machine with a GPU; prims is the emulator's test
+$(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,link)$(CU_ALL) -o $@ $<
+$(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,link)$(CU_ALL) -o $@ $<
+
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib test bench demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib test bench gpu kit demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \
+           $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
            $(BUILD)/lua/main.o $(REPLAYS:%=%.o) $(BENCHES:%=%.o) \
-           $(BUILD)/tests/fuzz/replay.o))
+           $(BUILD)/tests/fuzz/replay.o) $(GPU_TESTS:%=%.d))

@@ -19,6 +19,7 @@ const Backend backend_cuda = {
     .precisions = (1u << PRECISION_COUNT) - 1,
     .describe = gpu_describe,
     .open = gpu_open,
+    .rehearse = gpu_rehearse,
     .close = gpu_close,
     .threads = gpu_threads,
     .alloc = gpu_alloc,

@@ -22,6 +22,7 @@ bool gpu_launched(const char *kernel);
 
 /* The functions of backend.h that device.cu, transfer.cu and tape.cu have. */
 bool gpu_open(int device, int threads, void **dev);
+bool gpu_rehearse(void **dev);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);
@@ -30,6 +31,8 @@ bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
 bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes);
+bool gpu_room(void *dev, size_t *bytes);
 bool gpu_record(void *dev);
 bool gpu_keep(void *dev, void **tape);
 bool gpu_play(void *dev, void *tape);
@@ -46,8 +49,6 @@ bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 unsigned cuda_half(const Call *c);
 bool cuda_convert(const Call *c);
 /* ... and resident.cu. */
-bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes);
-bool gpu_room(void *dev, size_t *bytes);
 bool cuda_gather(void *dev, const Gather *g);
 
 /* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */

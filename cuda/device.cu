@@ -59,7 +59,7 @@ bool gpu_good(cudaError_t e, const char *what)
 // a launch returns nothing: what was wrong with it is the last error
 bool gpu_launched(const char *kernel)
 {
-    return gpu_good(cudaGetLastError(), kernel);
+    return launch_told || gpu_good(cudaGetLastError(), kernel);
 }
 
 // -- finding one -------------------------------------------------------------
@@ -176,6 +176,11 @@ void gpu_close(void *dev)
 {
     Gpu *g = (Gpu *)dev;
     if (!g) return;
+    if (g->next) {
+        launch_told = NULL;
+        mem_free(g);
+        return;
+    }
     gpu_drop_staging(g);
     gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);
@@ -185,6 +190,51 @@ void gpu_close(void *dev)
     (void)cudaGetLastError();
     mem_free(g);
 }
+
+// -- one that is not there ---------------------------------------------------
+
+namespace {
+
+const size_t ALIGN = 256; // what cudaMalloc promises of an address
+
+/* A device without memory gives out addresses that nobody follows. */
+void *next_address(Gpu *g, size_t bytes)
+{
+    char *at = g->next;
+    g->next += (bytes / ALIGN + 1) * ALIGN;
+    return at;
+}
+
+void tell_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
+{
+    Launch l = {};
+    l.name = kernel, l.shared = shared;
+    l.grid[0] = grid.x, l.grid[1] = grid.y, l.grid[2] = grid.z;
+    l.block[0] = block.x, l.block[1] = block.y, l.block[2] = block.z;
+    launch_log_add(l);
+}
+
+} // namespace
+
+// its stream is NULL, and no call of CUDA is made: there may be no driver
+bool gpu_rehearse(void **dev)
+{
+    CHECK(!launch_told); // one at a time: what is told would be mixed
+    Gpu *g = (Gpu *)mem_alloc(sizeof *g);
+    if (!g) return false;
+    g->next = (char *)(uintptr_t)ALIGN;
+    g->step = (Step *)next_address(g, sizeof *g->step);
+    launch_told = tell_launch;
+    *dev = g;
+    return true;
+}
+
+bool gpu_rehearses(void *dev)
+{
+    return ((Gpu *)dev)->next != NULL;
+}
+
+// -- what kernels ask --------------------------------------------------------
 
 cudaStream_t gpu_stream(void *dev)
 {
@@ -206,7 +256,8 @@ bool gpu_memory(size_t bytes, void **out)
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&room, &all);
-        return fail_device("GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
+        return fail_memory(ERR_DEVICE, bytes, room,
+                           "GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
                            room, all, advice(e));
     }
     return gpu_good(e, "memory");
@@ -215,6 +266,10 @@ bool gpu_memory(size_t bytes, void **out)
 // zeroed on the stream: what is queued after it finds zeros
 bool gpu_alloc(void *dev, size_t bytes, void **out)
 {
+    if (gpu_rehearses(dev)) {
+        *out = next_address((Gpu *)dev, bytes);
+        return true;
+    }
     if (!gpu_memory(bytes, out)) return false;
     cudaError_t e =
         cudaMemsetAsync(*out, 0, bytes ? bytes : 1, gpu_stream(dev));
@@ -227,17 +282,23 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
 // waits for what is queued, so a kernel that still uses p is safe
 void gpu_release(void *dev, void *p)
 {
-    (void)dev;
-    if (p) (void)cudaFree(p);
+    if (p && !gpu_rehearses(dev)) (void)cudaFree(p);
 }
 
 void *gpu_scratch(void *dev, size_t bytes)
 {
     Gpu *g = (Gpu *)dev;
     if (bytes <= g->scratch_bytes) return g->scratch;
-    if (g->scratch) (void)cudaFree(g->scratch);
+    gpu_release(dev, g->scratch);
     g->scratch = NULL, g->scratch_bytes = 0;
     if (!gpu_alloc(dev, bytes, &g->scratch)) return NULL;
     g->scratch_bytes = bytes;
     return g->scratch;
+}
+
+bool gpu_room(void *dev, size_t *bytes)
+{
+    size_t all;
+    (void)dev;
+    return gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
 }

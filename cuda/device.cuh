@@ -6,6 +6,7 @@
 extern "C" {
 #include "backend.h"
 #include "cuda.h"
+#include "launch_log.h"
 }
 
 /* A copy to the device on its way: host memory that the driver can read while
@@ -29,6 +30,8 @@ struct Gpu {
     Staging staging[STAGINGS];
     cudaEvent_t *mark; // (marks), owned; NULL before the first
     int marks;
+    char *next; // address of the next allocation on a device that is not there
+                // (gpu_rehearse); NULL: it is
 };
 
 /* True when `e` is no error, else the reason: what was wanted, what CUDA said,
@@ -36,6 +39,8 @@ struct Gpu {
 bool gpu_good(cudaError_t e, const char *what);
 /* Memory of the device, not cleared; false with the bytes that are free. */
 bool gpu_memory(size_t bytes, void **out);
+/* Is it one that is not there? Then no call of CUDA may be made. */
+bool gpu_rehearses(void *dev);
 /* Free what transfer.cu and tape.cu keep in a device. */
 void gpu_drop_staging(Gpu *g);
 void gpu_drop_marks(Gpu *g);

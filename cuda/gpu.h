@@ -12,7 +12,10 @@
  *
  * A template-id with commas needs parentheses. A failed launch is found by
  * cudaGetLastError(), for both forms. LAUNCH_COOP is for kernels that call
- * grid_barrier() of prims.cuh: at most 64 blocks, all resident at once. */
+ * grid_barrier() of prims.cuh: at most 64 blocks, all resident at once.
+ *
+ * A thread that has set launch_told is told of its launches and none is
+ * queued: so a step can be written down without a GPU (gpu_rehearse). */
 #ifndef SEG_GPU_H
 #define SEG_GPU_H
 
@@ -27,9 +30,9 @@
 #define DYN_SMEM(T, name)                                       \
     extern __shared__ __align__(16) unsigned char smem_bytes[]; \
     T *name = reinterpret_cast<T *>(smem_bytes)
-#define LAUNCH(kernel, grid, block, smem, stream, ...) \
+#define LAUNCH_NOW(kernel, grid, block, smem, stream, ...) \
     kernel<<<grid, block, smem, stream>>>(__VA_ARGS__)
-#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...) \
+#define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...) \
     launch_coop(kernel, grid, block, smem, stream, __VA_ARGS__)
 
 /* The arguments are converted to the kernel's own types first, because the
@@ -50,4 +53,22 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 #else
 #include <emu.h>
 #endif
+
+inline thread_local void (*launch_told)(const char *kernel, dim3 grid,
+                                        dim3 block, size_t shared);
+
+#define LAUNCH(kernel, grid, block, smem, stream, ...)                  \
+    do {                                                                \
+        if (launch_told)                                                \
+            launch_told(#kernel, grid, block, smem);                    \
+        else                                                            \
+            LAUNCH_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
+    } while (0)
+#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...)                  \
+    do {                                                                     \
+        if (launch_told)                                                     \
+            launch_told(#kernel, grid, block, smem);                         \
+        else                                                                 \
+            LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
+    } while (0)
 #endif

@@ -184,9 +184,9 @@ bool update_all(void *dev, const Job &j, const Stretch *list, int stretches,
 // -- sum of squares ----------------------------------------------------------
 
 enum {
-    LOADS = 4,    // a thread has under way
-    PARTS = 512,  // blocks that fill any GPU
-    ITEMS = 4096, // worth a block
+    LOADS = 4,           // a thread has under way
+    PARTS = SQUARES - 1, // blocks that fill any GPU
+    ITEMS = 4096,        // worth a block
 };
 
 /* parts[block] = sum over items block * grain .. of x^2. */
@@ -217,12 +217,9 @@ __global__ void __launch_bounds__(BLOCK)
     if (threadIdx.x == 0) *out = sum[0];
 }
 
-/* Scratch: the total, then parts. */
-enum { ROOM = (1 + PARTS) * sizeof(double) };
+} // namespace
 
-/* Queue *out = the sum; room[1 ..] takes the parts. */
-bool queue_squares(void *dev, const float *x, int64_t count, double *room,
-                   double *out)
+bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room)
 {
     cudaStream_t stream = gpu_stream(dev);
     const int64_t grain = most(ITEMS, ceil_div(count, PARTS));
@@ -231,11 +228,9 @@ bool queue_squares(void *dev, const float *x, int64_t count, double *room,
         LAUNCH(square_kernel, (unsigned)parts, BLOCK, 0, stream, x, count,
                grain, room + 1);
     if (!gpu_launched("sum of squares, parts")) return false;
-    LAUNCH(square_total_kernel, 1, BLOCK, 0, stream, room + 1, parts, out);
+    LAUNCH(square_total_kernel, 1, BLOCK, 0, stream, room + 1, parts, room);
     return gpu_launched("sum of squares");
 }
-
-} // namespace
 
 extern "C" bool cuda_update(void *dev, const Update *u)
 {
@@ -262,17 +257,11 @@ bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
                : update_all<Adam>(dev, j, list, spec->stretches, d);
 }
 
-bool sum_squares_queue(void *dev, const float *x, int64_t count, double *out)
-{
-    double *room = (double *)gpu_scratch(dev, ROOM);
-    return room && queue_squares(dev, x, count, room, out);
-}
-
 extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
                                  double *out)
 {
-    double *room = (double *)gpu_scratch(dev, ROOM);
+    double *room = (double *)gpu_scratch(dev, SQUARES * sizeof *room);
     // the copy waits
-    return room && queue_squares(dev, (const float *)x, count, room, room) &&
+    return room && sum_squares_queue(dev, (const float *)x, count, room) &&
            gpu_download(dev, out, room, sizeof *out);
 }

@@ -10,10 +10,11 @@ struct Decision {
     float factors[2][FACTOR_COUNT]; /* rounded: without, with weight decay */
 };
 
-/* Queue out = sum of x[i]^2 over `count` floats, summed in double in an order
- * that depends on count only. out is on the device. May be recorded, as
- * gpu_scratch stays where it is once this has run. */
-bool sum_squares_queue(void *dev, const float *x, int64_t count, double *out);
+enum { SQUARES = 1 + 512 };
+
+/* Queue room[0] = sum of x[i]^2 over `count` floats, summed in double in an
+ * order that depends on count only. room, SQUARES doubles, is on the device. */
+bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room);
 
 /* Queue the update of all stretches, if `d` says so: one launch. list (as long
  * as spec says) and d are on the device. */

@@ -193,27 +193,10 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
 
 } // namespace
 
-extern "C" {
-bool cuda_gather(void *dev, const Gather *g)
+extern "C" bool cuda_gather(void *dev, const Gather *g)
 {
     for (int f = 0; f < g->fields; f++)
         if (g->field[f].out && !gather_field(dev, g, &g->field[f]))
             return false;
     return true;
-}
-
-bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
-{
-    (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
-                          gpu_stream(dev));
-    return gpu_launched("copying on it");
-}
-
-bool gpu_room(void *dev, size_t *bytes)
-{
-    size_t all;
-    (void)dev;
-    (void)cudaMemGetInfo(bytes, &all);
-    return gpu_launched("asking what is free");
-}
 }

@@ -21,8 +21,8 @@ enum { PLACES = TRAINER_AHEAD + 1 };
 struct Control {
     StepOrder order;
     StepState state;
-    double squares; // of the gradients
-    int32_t finite; // so were the losses of this step's parts
+    double squares[SQUARES]; // of the gradients; the sum comes first
+    int32_t finite;          // so were the losses of this step's parts
     Decision decision;
     StepResult result;
 };
@@ -91,7 +91,7 @@ __global__ void decide_kernel(Control *k, const float *loss, const Rules rules)
 {
     note(k, loss);
     const double by = k->state.scale.by;
-    const double norm = sqrt(k->squares) / by;
+    const double norm = sqrt(k->squares[0]) / by;
     const bool applied = k->finite && is_finite(norm);
     if (rules.scaled) loss_scale_next(&k->state.scale, applied);
     k->result.grad_norm = norm;
@@ -152,6 +152,8 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
     TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
     TRY(gpu_alloc(dev, running, (void **)&t->before));
+    ok = gpu_rehearses(dev); // there are no results to wait for
+    if (ok) goto done;
     TRY(gpu_good(cudaMallocHost(&t->places, sizeof *t->places),
                  "memory for results"));
     for (int i = 0; i < PLACES; i++)
@@ -188,10 +190,7 @@ bool begin(void *dev, void *trainer, void *loss_grad, bool first)
 {
     TrainerCuda *t = (TrainerCuda *)trainer;
     const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
-    if (first && bytes &&
-        !gpu_good(cudaMemcpyAsync(t->before, t->spec.running, bytes,
-                                  cudaMemcpyDeviceToDevice, gpu_stream(dev)),
-                  "keeping running statistics"))
+    if (first && bytes && !gpu_copy(dev, t->before, t->spec.running, bytes))
         return false;
     LAUNCH(begin_kernel, 1, 1, 0, gpu_stream(dev), t->control, gpu_step(dev),
            (float *)loss_grad, first);
@@ -208,7 +207,7 @@ bool end(void *dev, void *trainer, const void *loss, bool last)
         return gpu_launched("loss of a part");
     }
     if (!sum_squares_queue(dev, (const float *)spec->grad, spec->trained,
-                           &k->squares))
+                           k->squares))
         return false;
     const Rules rules = {optim_rule(&spec->optim),
                          optim_hyper(&spec->optim, "decay"), spec->scaled};

@@ -106,14 +106,29 @@ bool send(Gpu *g, char *to, const char *host, size_t bytes)
 
 } // namespace
 
+// one that rehearses has no memory to write to
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
 {
+    if (gpu_rehearses(dev)) return true;
     for (size_t at = 0; at < bytes; at += PIECE) {
         size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
         if (!send((Gpu *)dev, (char *)dst + at, (const char *)host + at, piece))
             return false;
     }
     return true;
+}
+
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
+{
+    if (gpu_rehearses(dev)) {
+        Launch l = {};
+        l.name = "copy", l.bytes = bytes;
+        launch_log_add(l);
+        return true;
+    }
+    return gpu_good(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
+                                    gpu_stream(dev)),
+                    "copying on it");
 }
 
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes)

@@ -23,6 +23,10 @@ typedef struct Backend {
     bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
+    /* Instead of open: a device that is not there. Nothing runs on it, what it
+     * is told to do goes to this thread's LaunchLog, downloads give zeros. One
+     * a thread at a time. NULL: this backend launches nothing. */
+    bool (*rehearse)(void **dev);
     void (*close)(void *dev);   /* all of its memory was released before */
     int (*threads)(int wanted); /* how many open() would give */
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */

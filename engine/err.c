@@ -14,6 +14,7 @@
 // never cleared by success: who asks for it has just seen a false
 static _Thread_local char reason[ERR_MAX];
 static _Thread_local ErrKind reason_kind;
+static _Thread_local size_t reason_wanted, reason_room; // 0: not of memory
 
 /* Replace the reason; false, so that callers can return it. */
 static bool store(ErrKind kind, const char *fmt, va_list ap)
@@ -23,6 +24,17 @@ static bool store(ErrKind kind, const char *fmt, va_list ap)
     vsnprintf(text, sizeof text, fmt, ap);
     memcpy(reason, text, sizeof text);
     reason_kind = kind;
+    reason_wanted = reason_room = 0;
+    return false;
+}
+
+bool fail_memory(ErrKind kind, size_t wanted, size_t room, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    store(kind, fmt, ap);
+    va_end(ap);
+    reason_wanted = wanted, reason_room = room;
     return false;
 }
 
@@ -70,6 +82,12 @@ ErrKind err_kind(void)
     return reason_kind;
 }
 
+size_t err_wanted(size_t *room)
+{
+    *room = reason_room;
+    return reason_wanted;
+}
+
 bool err_set(ErrKind kind, const char *text)
 {
     // moved, not printed: `text` may be this thread's own err_text()
@@ -78,6 +96,7 @@ bool err_set(ErrKind kind, const char *text)
     memmove(reason, text, n);
     reason[n] = 0;
     reason_kind = kind;
+    reason_wanted = reason_room = 0;
     return false;
 }
 

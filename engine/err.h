@@ -8,6 +8,7 @@
 #ifndef SEG_ERR_H
 #define SEG_ERR_H
 #include <stdbool.h>
+#include <stddef.h>
 
 #if defined(__GNUC__)
 #define ERR_FORMAT(a, b) __attribute__((format(printf, a, b)))
@@ -31,6 +32,11 @@ bool fail_usage(const char *fmt, ...) ERR_FORMAT(1, 2);  /* ERR_USAGE   */
 bool fail_data(const char *fmt, ...) ERR_FORMAT(1, 2);   /* ERR_DATA    */
 bool fail_device(const char *fmt, ...) ERR_FORMAT(1, 2); /* ERR_DEVICE  */
 
+/* The same for want of memory, of kind ERR_FAILURE (the host's) or ERR_DEVICE;
+ * also keeps the bytes that were wanted (> 0) and there (0: unknown). */
+bool fail_memory(ErrKind kind, size_t wanted, size_t room, const char *fmt, ...)
+    ERR_FORMAT(4, 5);
+
 /* Put "text: " in front of the reason, keep its kind; return false. When both
  * do not fit, `text` is cut, not the reason. */
 bool within(const char *fmt, ...) ERR_FORMAT(1, 2);
@@ -39,6 +45,9 @@ bool within(const char *fmt, ...) ERR_FORMAT(1, 2);
  * next failure: only a false says that they are news. */
 const char *err_text(void);
 ErrKind err_kind(void);
+/* Bytes that were wanted, and in *room those that were there, when the last
+ * reason is that of fail_memory(); else 0. */
+size_t err_wanted(size_t *room);
 
 /* Hand a reason from a worker to the thread that reports it: that thread calls
  * this with what the worker copied from its err_text(). Returns false. */

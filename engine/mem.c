@@ -70,8 +70,10 @@ static bool injected(void)
 /* NULL with the reason that there is no memory. */
 static void *none(size_t bytes)
 {
-    fail("no memory: %zu bytes wanted; use smaller images, batch or cache",
-         bytes);
+    fail_memory(ERR_FAILURE, bytes, 0,
+                "no memory: %zu bytes wanted; use smaller images, batch or "
+                "cache",
+                bytes);
     return NULL;
 }
 

@@ -131,15 +131,22 @@ static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
     }
 }
 
+bool params_room(Params *p, const Backend *be, void *dev)
+{
+    p->be = be;
+    p->dev = dev;
+    return be->alloc(dev, (size_t)p->total * dtype_bytes(be->real),
+                     &p->value) ||
+           within("parameters");
+}
+
 bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
                  uint64_t seed)
 {
     bool ok = false;
     double *user = NULL;
     int64_t largest = 1;
-    p->be = be;
-    p->dev = dev;
-    TRY(be->alloc(dev, (size_t)p->total * dtype_bytes(be->real), &p->value));
+    if (!params_room(p, be, dev)) return false;
     // one buffer, used for each in turn
     for (int i = 0; i < p->count; i++)
         if (numel(p->list[i].dim) > largest) largest = numel(p->list[i].dim);

@@ -26,7 +26,7 @@ typedef struct Param {
 /* Owns its list and blocks. A zeroed one, or one that only params_list has
  * filled, may be freed like any other. */
 typedef struct Params {
-    const Backend *be; /* NULL until params_open */
+    const Backend *be; /* NULL until params_room */
     void *dev;         /* not owned; must be open when this is freed */
     Param *list;       /* in the order of the graph */
     int count;
@@ -44,8 +44,10 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots);
  * is below enc1, get neither gradient nor update. Before a plan is built: a
  * plan computes what was wanted then. ERR_USAGE when there is none. */
 bool params_freeze(Params *p, const char *name);
-/* Memory for the values, initialised from (seed, name): independent of the
- * backend up to rounding, of the order and of the other parameters. */
+/* Memory for the values, zero. */
+bool params_room(Params *p, const Backend *be, void *dev);
+/* The same, and initialised from (seed, name): independent of the backend up
+ * to rounding, of the order and of the other parameters. */
 bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
                  uint64_t seed);
 /* Memory for gradients and `states` moment blocks, zero. */

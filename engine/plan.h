@@ -49,7 +49,15 @@ typedef struct Plan Plan;
 bool plan_build(const PlanSpec *spec, Plan **out);
 void plan_free(Plan *p);
 
-size_t plan_bytes(const Plan *p);       /* of the pool, exact           */
+size_t plan_bytes(const Plan *p); /* of the pool, exact           */
+/* What lies in the pool when most does, by purpose; their sum may be a little
+ * less than plan_bytes, as buffers leave gaps. */
+typedef struct PlanPeak {
+    size_t values;    /* inputs and results, and copies of them in 16 bits  */
+    size_t gradients; /* of values, and copies; parameters have their block */
+    size_t workspace; /* what kernels keep or want beside */
+} PlanPeak;
+PlanPeak plan_peak(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);

@@ -1,7 +1,9 @@
-/* plan_inside.h -- what the three parts of a plan share: plan.c makes the
- * calls, plan_place.c gives their memory places, plan_run.c runs them. */
+/* plan_inside.h -- what the parts of a plan share: plan.c makes the
+ * calls, plan_place.c gives their memory places, plan_run.c runs them,
+ * plan_cost.c counts what they cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
+#include "launch_log.h"
 #include "place.h"
 #include "plan.h"
 
@@ -65,6 +67,9 @@ static inline bool is_convert(const Call *c)
 
 /* Does the value of node v stay readable after a run? v shows itself. */
 bool plan_keeps(const Plan *p, int v);
+
+/* The least that call c can cost; does it add to gradients of parameters? */
+LaunchPart plan_cost(const Plan *p, int c, bool accumulate);
 
 /* Buffers for the values, gradients and spaces of all calls, with offsets. */
 bool plan_place(Plan *p);

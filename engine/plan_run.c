@@ -72,6 +72,7 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     const Backend *be = p->spec.be;
     unsigned fresh = call->fresh;
     char text[ERR_MAX / 4];
+    if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
     if (run->accumulate) call->fresh &= ~p->param_bits[c];
     KernelFn *kernel = is_convert(call) ? be->convert
                        : c < p->forward ? be->fwd[call->attr->op]

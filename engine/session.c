@@ -16,7 +16,12 @@ static bool open_device(Session *s)
         !backend_takes(s->be, s->spec.precision))
         return false;
     s->threads = s->be->threads(s->spec.threads);
-    s->opened = s->be->open(number, s->threads, &s->dev);
+    if (!s->spec.rehearse)
+        s->opened = s->be->open(number, s->threads, &s->dev);
+    else if (s->be->rehearse)
+        s->opened = s->be->rehearse(&s->dev);
+    else
+        fail_usage("device \"%s\": only cuda has a launch plan", text);
     return s->opened;
 }
 
@@ -44,7 +49,9 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
-    TRY(params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
+    TRY(spec->rehearse
+            ? params_room(&s->params, s->be, s->dev)
+            : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
     if (s->trains) {
         s->optim = *spec->optim;
         s->spec.optim = &s->optim;

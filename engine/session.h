@@ -7,6 +7,7 @@
 #ifndef SEG_SESSION_H
 #define SEG_SESSION_H
 #include "journal.h"
+#include "launch_log.h"
 #include "plan.h"
 
 typedef struct Session Session;
@@ -21,7 +22,9 @@ typedef struct SessionSpec {
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
-    bool scaled; /* gradients start from a loss scale; f16 always does */
+    bool scaled;   /* gradients start from a loss scale; f16 always does */
+    bool rehearse; /* on a device that is not there: parameters are not drawn,
+                    * and session_rehearse is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -79,6 +82,9 @@ bool session_part(Session *s, Plan *p, const StepPart *part, StepResult *out);
 /* A step of one part. */
 bool session_step(Session *s, Plan *p, double lr, double clip_norm,
                   StepResult *out);
+/* Of a session with `rehearse`: what a training step of one part on p
+ * launches, into `log`, which the caller frees, also after a failure. */
+bool session_rehearse(Session *s, Plan *p, LaunchLog *log);
 
 Params *session_params(Session *s);
 const Backend *session_backend(const Session *s);

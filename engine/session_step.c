@@ -148,6 +148,28 @@ static bool open_trainer(Session *s)
     return ok;
 }
 
+/* The least that the end of a step moves: gradients are read for the norm;
+ * of what is updated values and moments are read and written, gradients
+ * read. */
+static double update_bytes(const Session *s)
+{
+    const Params *q = &s->params;
+    double elements = 0;
+    for (int i = 0; i < q->count; i++)
+        if (q->list[i].trained && !q->list[i].frozen)
+            elements += (double)numel(q->list[i].dim);
+    double passes = 1 + 2 * (1 + q->states);
+    return ((double)q->trained + passes * elements) *
+           (double)dtype_bytes(s->be->real);
+}
+
+/* What is launched from here on is of the step itself. */
+static void log_part(const char *what, double bytes)
+{
+    launch_log_part(
+        (LaunchPart){.node = LAUNCH_NO_NODE, .what = what, .bytes = bytes});
+}
+
 /* Everything between order and report: depends on addresses only. */
 static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
 {
@@ -156,9 +178,12 @@ static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
                    .accumulate = !part->first,
                    .prepared = true,
                    .careful = careful};
-    return t->begin(s->dev, s->trainer, plan_loss_grad(p)->data, part->first) &&
-           plan_run(p, &run) &&
-           t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
+    log_part("begin", 0);
+    if (!t->begin(s->dev, s->trainer, plan_loss_grad(p)->data, part->first) ||
+        !plan_run(p, &run))
+        return false;
+    log_part("update", update_bytes(s));
+    return t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
                   part->last) &&
            (!careful || s->be->sync(s->dev));
 }
@@ -201,6 +226,18 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
                !s->be->play(s->dev, *tape))
         return false;
     return t->report(s->dev, s->trainer);
+}
+
+// opening the trainer is no part of a step
+bool session_rehearse(Session *s, Plan *p, LaunchLog *log)
+{
+    StepPart whole = {true, true, 1, 1, 0};
+    CHECK(s->spec.rehearse && training_slot(s, p));
+    if (!open_trainer(s)) return false;
+    launch_log_into(log);
+    bool ok = queue_calls(s, p, &whole, false);
+    launch_log_into(NULL);
+    return ok && !log->failed;
 }
 
 /* == both ============================================================== */

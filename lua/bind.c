@@ -21,6 +21,7 @@ enum { MESSAGE_MAX = ERR_MAX + 512 };
 // what was raised last; the state runs on one thread, workers never raise
 static char last_message[MESSAGE_MAX];
 static ErrKind last_kind;
+static size_t last_wanted, last_room; // of fail_memory(), else 0
 
 const char *push_where(lua_State *L)
 {
@@ -44,6 +45,7 @@ static int raise_at(lua_State *L, const char *where)
     snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,
              named ? "" : ": ", err_text());
     last_kind = err_kind();
+    last_wanted = err_wanted(&last_room);
     lua_pushstring(L, last_message);
     return lua_error(L);
 }
@@ -69,13 +71,25 @@ int raise_usage(lua_State *L, const char *fmt, ...)
     return raise_error(L);
 }
 
+/* Is `message` what was raised last? With SEG_TRACEBACK a traceback follows
+ * it, behind a line break. */
+static bool raised_last(const char *message)
+{
+    size_t n = strlen(last_message);
+    return message && n && !strncmp(message, last_message, n) &&
+           (!message[n] || message[n] == '\n');
+}
+
 ErrKind raised_kind(const char *message)
 {
-    // with SEG_TRACEBACK a traceback follows it, behind a line break
-    size_t n = strlen(last_message);
-    bool ours = message && n && !strncmp(message, last_message, n) &&
-                (!message[n] || message[n] == '\n');
-    return ours ? last_kind : ERR_FAILURE;
+    return raised_last(message) ? last_kind : ERR_FAILURE;
+}
+
+size_t raised_wanted(const char *message, size_t *room)
+{
+    bool ours = raised_last(message);
+    *room = ours ? last_room : 0;
+    return ours ? last_wanted : 0;
 }
 
 /* The number at `at` as an integer in lo .. hi, or an error for `name`. */

@@ -26,6 +26,8 @@ int raise_usage(lua_State *L, const char *fmt, ...) ERR_FORMAT(2, 3);
 /* Kind of the last raise when `message` is its text (and a traceback);
  * ERR_FAILURE for what others raised. */
 ErrKind raised_kind(const char *message);
+/* The same of its err_wanted(); 0 for what was not for want of memory. */
+size_t raised_wanted(const char *message, size_t *room);
 
 /* "scripts/x.lua:12" of the innermost frame that is not one of ours, pushed
  * on the stack ("" when there is none). */

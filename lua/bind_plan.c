@@ -1,9 +1,11 @@
-/* bind_plan.c -- core.plan: what a session would be, without one.
+/* bind_plan.c -- core.plan and core.launches: what a session would be and do,
+ * without one.
  *
  * The same description as for core.session, planned and told as a table, for
- * `plan` and `bench`: bytes, arithmetic, a row for each operator. Nothing is
- * opened and no tensor is allocated, so a network may be planned for a device
- * or a size that this machine does not have. */
+ * `plan` and `bench`: bytes, arithmetic, a row for each operator; and what a
+ * training step would launch on a GPU. Nothing is opened and no tensor is
+ * allocated, so a network may be planned for a device or a size that this
+ * machine does not have. */
 #include "bind.h"
 #include <string.h>
 
@@ -62,9 +64,10 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, optim=} -> {bytes=, naive_bytes=, flops=, calls=, trained=,
- * running=, param_bytes=, rows={...}}; opens and allocates nothing on a device.
- * With a loss and an optimiser it is the plan of a training step. */
+ * precision=, optim=} -> {bytes=, naive_bytes=, peak_values=, peak_gradients=,
+ * peak_workspace=, flops=, calls=, trained=, running=, param_bytes=,
+ * rows={...}}; opens and allocates nothing on a device. With a loss and an
+ * optimiser it is the plan of a training step. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -106,13 +109,17 @@ static int l_plan(lua_State *L)
     // Lua may run out of memory below: then these two leak, once, at exit
     const PlanRow *rows;
     int count = plan_rows(plan, &rows);
-    lua_createtable(L, 0, 8);
+    PlanPeak peak = plan_peak(plan);
+    lua_createtable(L, 0, 11);
     const struct {
         const char *key;
         int64_t value;
     } fact[] = {
         {"bytes", (int64_t)plan_bytes(plan)},
         {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
+        {"peak_values", (int64_t)peak.values},
+        {"peak_gradients", (int64_t)peak.gradients},
+        {"peak_workspace", (int64_t)peak.workspace},
         {"calls", plan_calls(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
@@ -137,8 +144,100 @@ static int l_plan(lua_State *L)
     return 1;
 }
 
+/* == launches ========================================================== */
+
+/* A list of three extents as field `key` of the table on top. */
+static void push_extents(lua_State *L, const unsigned extent[3],
+                         const char *key)
+{
+    const int64_t shape[3] = {extent[0], extent[1], extent[2]};
+    push_shape(L, 3, shape);
+    lua_setfield(L, -2, key);
+}
+
+/* A line of the table of launches; `first`: of its part, whose costs it
+ * shows. */
+static void push_launch(lua_State *L, const Graph *g, const Launch *l,
+                        const LaunchPart *part, bool first)
+{
+    const Node *n = part->node < 0 ? NULL : &g->node[part->node];
+    lua_createtable(L, 0, 12);
+    lua_pushstring(L, n ? n->name : "");
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, part->what ? part->what : op_info[n->attr.op].name);
+    lua_setfield(L, -2, "kind");
+    lua_pushboolean(L, part->backward);
+    lua_setfield(L, -2, "backward");
+    lua_pushstring(L, l->name);
+    lua_setfield(L, -2, "launch");
+    lua_pushinteger(L, (lua_Integer)l->shared);
+    lua_setfield(L, -2, "shared");
+    lua_pushinteger(L, (lua_Integer)l->bytes);
+    lua_setfield(L, -2, "copied");
+    lua_pushnumber(L, first ? part->bytes : 0);
+    lua_setfield(L, -2, "bytes");
+    lua_pushnumber(L, first ? part->flops : 0);
+    lua_setfield(L, -2, "flops");
+    if (!l->block[0]) return;
+    push_extents(L, l->grid, "grid");
+    push_extents(L, l->block, "block");
+}
+
+/* One step of the session that `spec` describes, into r. */
+static bool rehearse_step(lua_State *L, const SessionSpec *spec,
+                          const PlanInput *input, int inputs, LaunchLog *r)
+{
+    Session *s = NULL;
+    Plan *p;
+    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s)) &&
+              session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
+              session_rehearse(s, p, r);
+    session_close(s);
+    return ok;
+}
+
+/* launches{as plan} -> a list of what one training step launches
+ * on device "cuda", in its order: { name=, kind=, backward=, launch=, grid=,
+ * block=, shared=, copied=, bytes=, flops= }; grid and block of a kernel only,
+ * bytes and FLOPs of a call stand with its first launch. */
+static int l_launches(lua_State *L)
+{
+    int root[MAX_ROOTS];
+    PlanInput input[MAX_FEEDS];
+    Optim optim;
+    LaunchLog r = {0};
+    check_keys(L, 1, "launches", session_keys);
+    const Graph *g = check_graph(L);
+    SessionSpec spec = {.graph = g,
+                        .root = root,
+                        .roots = read_nodes(L, 1, "roots", root),
+                        .loss = opt_loss(L, 1),
+                        .device = opt_string(L, 1, "device", "cuda"),
+                        .optim = &optim,
+                        .precision = opt_precision(L, 1),
+                        .rehearse = true};
+    int inputs = read_input_dims(L, 1, input);
+    if (!read_optim(L, 1, &optim) || spec.loss < 0)
+        return raise_usage(L, "launches: no loss or no optimiser");
+    if (!rehearse_step(L, &spec, input, inputs, &r)) {
+        launch_log_free(&r);
+        return raise_error(L);
+    }
+    // Lua may run out of memory below: then the log leaks, once, at exit
+    lua_createtable(L, r.launches, 0);
+    for (int i = 0, last = -1; i < r.launches; i++) {
+        const Launch *l = &r.launch[i];
+        push_launch(L, g, l, &r.part[l->part], l->part != last);
+        last = l->part;
+        lua_rawseti(L, -2, i + 1);
+    }
+    launch_log_free(&r);
+    return 1;
+}
+
 void bind_plan(lua_State *L)
 {
-    lua_pushcfunction(L, l_plan);
-    lua_setfield(L, -2, "plan");
+    static const luaL_Reg functions[] = {
+        {"plan", l_plan}, {"launches", l_launches}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
 }

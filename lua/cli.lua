@@ -42,6 +42,8 @@ local flags = {
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
     of = "export" },
+  { "gpu", true, "MODEL: the launch plan of a step on h200, h100, a100, 4090, 3090 or 4060",
+    of = "plan" },
   { "full", false, "check: every element of large results, not some of them", of = "check" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
@@ -223,6 +225,7 @@ local function parse(args, from)
   end
   line.names = names(flags)
   command = command or "train"
+  line.command = command
   line.no_data = known(commands, command).no_data
   check_flags(command)
   return command

@@ -116,6 +116,24 @@ static int protected_main(lua_State *L)
     return 1;
 }
 
+/* What the plan takes and what would take less, behind an error for want of
+ * memory. Fails without a word: the error itself has been told. */
+static void explain_memory(lua_State *L, size_t wanted, size_t room,
+                           bool device)
+{
+    int top = lua_gettop(L);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "seg.memory");
+    if (lua_pcall(L, 1, 1, 0) == LUA_OK) {
+        lua_getfield(L, -1, "explain");
+        lua_pushinteger(L, (lua_Integer)wanted);
+        lua_pushinteger(L, (lua_Integer)room);
+        lua_pushboolean(L, device);
+        (void)lua_pcall(L, 3, 0, 0);
+    }
+    lua_settop(L, top);
+}
+
 /* Print the error on top of the stack, the last line of a failed run, and
  * return the exit code of its kind. */
 static int report(lua_State *L)
@@ -123,7 +141,10 @@ static int report(lua_State *L)
     const char *text = lua_tostring(L, -1);
     fprintf(stderr, "segengine: %s\n",
             text ? text : "the script failed without a message");
-    return (int)raised_kind(text);
+    int code = (int)raised_kind(text);
+    size_t room, wanted = raised_wanted(text, &room);
+    if (wanted) explain_memory(L, wanted, room, code == ERR_DEVICE);
+    return code;
 }
 
 /* A program that was started with a closed stdin, stdout or stderr would get

@@ -4,22 +4,32 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
+local gpus = require "seg.gpus"
 local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
 
--- The plan of one step of this recipe: training, or evaluation.
-function M.plan(r, batch, train)
-  local v = config.ensure()
+-- Extents of the inputs for a batch; of images, all axes times `scale`.
+local function extents(r, batch, scale)
   local inputs = {}
   for _, input in ipairs(r.inputs) do
     local shape = input.shape
     shape[1] = batch
+    for i = 3, #shape do shape[i] = math.ceil(shape[i] * (scale or 1)) end
     inputs[input.name] = shape
   end
+  return inputs
+end
+
+-- The plan of one step of this recipe: training, or evaluation. change: another
+-- `scale` of the images, another `optim`.
+function M.plan(r, batch, train, change)
+  change = change or {}
+  local v, inputs = config.ensure(), extents(r, batch, change.scale)
   return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     precision = v.precision, threads = v.threads, optim = train and r.optim or nil,
+                     precision = v.precision, threads = v.threads,
+                     optim = train and (change.optim or r.optim) or nil,
                      frozen = train and r.frozen or nil }
 end
 
@@ -36,9 +46,77 @@ local function rows_text(plan, batch)
   return show.table(rows)
 end
 
+-- Launches ----------------------------------------------------------------------
+
+-- What one training step launches on a GPU, each with its floor in microseconds
+-- there (of a call: at its first launch); and the sums.
+local function launches(r, gpu)
+  local v = config.ensure()
+  local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
+                               inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
+                               precision = v.precision }
+  local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
+  for _, l in ipairs(list) do
+    -- the source's spelling, without the arguments of a template
+    l.launch = l.launch:gsub("^%(", ""):gsub("%)$", ""):gsub("<.*", "")
+    l.floor_us = gpus.floor_us(gpu, l.bytes, l.flops, v.precision)
+    sum.kernels = sum.kernels + (l.grid and 1 or 0)
+    for _, key in ipairs { "bytes", "flops", "floor_us" } do sum[key] = sum[key] + l[key] end
+  end
+  return list, sum
+end
+
+-- { 64, 2, 1 } as 64x2, nothing where there is none.
+local function extent_text(e)
+  if not e then return "" end
+  return (table.concat(e, "x"):gsub("x1$", ""):gsub("x1$", ""))
+end
+
+local function launches_text(list)
+  local rows = { { "layer", "call", "launch", "grid", "block", "shared", "MB", "GFLOP",
+                   "floor us" } }
+  local function number(fmt, v) return v > 0 and string.format(fmt, v) or "" end
+  for _, l in ipairs(list) do
+    rows[#rows + 1] = {
+      l.name ~= "" and l.name or "-", l.kind .. (l.backward and " back" or ""), l.launch,
+      extent_text(l.grid), extent_text(l.block), number("%d", l.shared),
+      number("%.2f", l.bytes / 1e6), number("%.2f", l.flops / 1e9), number("%.1f", l.floor_us) }
+  end
+  return show.table(rows)
+end
+
+-- plan --gpu MODEL: the launch plan of one training step.
+local function launch_plan(r, name)
+  local v, gpu = config.ensure(), gpus.find(name)
+  if v.device ~= "auto" and not v.device:match("^cuda") then
+    util.refuse("--gpu: the device %s launches nothing; use --device cuda", v.device)
+  end
+  if not core.build:find("CUDA yes", 1, true) then
+    util.refuse("--gpu: this program was built without CUDA, and only the kernels say what they "
+                .. "launch; build it where nvcc is")
+  end
+  local list, sum = launches(r, gpu)
+  if config.line.flags.json then
+    sum.gpu, sum.batch, sum.precision, sum.launches = gpu.name, v.batch, v.precision, list
+    print(util.json(sum))
+    return 0
+  end
+  print(launches_text(list))
+  print()
+  print(string.format("one training step, batch %d, %s: %d nodes (%d kernels), %.2f GB, "
+                      .. "%.1f GFLOP", v.batch, v.precision, sum.nodes, sum.kernels,
+                      sum.bytes / 1e9, sum.flops / 1e9))
+  print(string.format("floor on %s (%d GB/s, %g TFLOP/s): %.2f ms, %.0f samples/s", gpu.text,
+                      gpu.bandwidth, gpus.rate(gpu, v.precision), sum.floor_us / 1e3,
+                      1e6 * v.batch / sum.floor_us))
+  print("bytes: each operand read once, each result written once; no kernel moves less")
+  return 0
+end
+
 -- plan: the command. FLOPs count a multiplication and an addition as two.
 function M.command(r)
   local v = config.ensure()
+  if config.line.flags.gpu then return launch_plan(r, config.line.flags.gpu) end
   local train, eval = M.plan(r, v.batch, true), M.plan(r, v.batch, false)
   if config.line.flags.json then
     train.rows, eval.rows = nil, nil -- the sums only

@@ -222,6 +222,32 @@ t.test("plan: exact numbers, nothing opened", function()
   says("scripts/brain_unet.lua plan --size 100", 2, "divisible by the network's total stride")
 end)
 
+t.test("plan --gpu: what a step launches, without a GPU", function()
+  local plan = "scripts/brain_unet.lua plan --data /nowhere --device cuda --gpu "
+  says(plan .. "h2000", 2,
+       '--gpu "h2000" is not known; known are h200, h100, a100, 4090, 3090, 4060')
+  says("scripts/brain_unet.lua plan --device cpu --gpu h200", 2,
+       "--gpu: the device cpu launches nothing; use --device cuda")
+  says("scripts/brain_unet.lua evaluate --gpu h200", 2, "--gpu is not for evaluate, but for plan")
+  if not require("seg.core").build:find("CUDA yes", 1, true) then
+    says(plan .. "h200", 2, "--gpu: this program was built without CUDA")
+    return
+  end
+  -- forward 385.1 GFLOP; backward twice that, less the image's gradient
+  local text = says(plan .. "h200", 0, "1154.6 GFLOP")
+  t.check(text:find("product_kernel", 1, true) and text:find("update_all_kernel", 1, true), text)
+  t.check(text:find("enc4.conv2 +conv back"), text)
+  says(plan .. "h200 --precision bf16", 0, "copy in 16 bits")
+  says("scripts/brain_unet.lua plan --gpu 4090 --batch 1 --size 32", 0, "floor on RTX 4090")
+  -- a slower GPU, a higher floor
+  local function floor(gpu)
+    local json = says(plan .. gpu .. " --json", 0, '"gpu": "' .. gpu .. '"')
+    t.check(json:find('\n  "nodes": %d+,'), json)
+    return tonumber(json:match('\n  "floor_us": ([%d.]+),'))
+  end
+  t.check(floor("4060") > 4 * floor("h200"), "the floor of a slower GPU is higher")
+end)
+
 t.test("train, evaluate, predict on made-up patients", function()
   says(brain .. " --epochs 1", 0, "dice per case (whole volume)")
   says(brain .. " evaluate --split valid", 0, "dice per case")

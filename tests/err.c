@@ -24,6 +24,24 @@ TEST(err_kinds)
     EXPECT_INT(err_kind(), ERR_DIVERGED);
 }
 
+/* Bytes stay with a reason through within(), and with no other. */
+TEST(err_memory)
+{
+    size_t room = 1;
+    EXPECT(!fail_memory(ERR_DEVICE, 100, 7, "%d wanted", 100));
+    EXPECT_TEXT(err_text(), "100 wanted");
+    EXPECT_INT(err_kind(), ERR_DEVICE);
+    EXPECT(!within("arena"));
+    EXPECT_INT(err_wanted(&room), 100);
+    EXPECT_INT(room, 7);
+    EXPECT(!fail("something else"));
+    EXPECT_INT(err_wanted(&room), 0);
+    EXPECT_INT(room, 0);
+    fail_memory(ERR_FAILURE, 5, 0, "again");
+    EXPECT(!err_set(ERR_DATA, "from a worker"));
+    EXPECT_INT(err_wanted(&room), 0);
+}
+
 TEST(err_within)
 {
     fail_data("no pixel data");

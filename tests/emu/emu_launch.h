@@ -86,10 +86,10 @@ void *shared_dynamic(size_t align, const char *file, int line);
 #define gridDim   (emu::grid_extent)
 static const int warpSize = 32;
 
-#define LAUNCH(kernel, grid, block, smem, stream, ...)                         \
+#define LAUNCH_NOW(kernel, grid, block, smem, stream, ...)                     \
     emu::launch(#kernel, __FILE__, __LINE__, false, kernel, grid, block, smem, \
                 stream, __VA_ARGS__)
-#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...)                   \
+#define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...)               \
     emu::launch(#kernel, __FILE__, __LINE__, true, kernel, grid, block, smem, \
                 stream, __VA_ARGS__)
 

@@ -231,6 +231,8 @@ TEST(gpu_is_too_small)
             snprintf(want, sizeof want, "of %zu free: use a smaller batch",
                      bytes);
             said("GPU: ", bytes > 256 ? want : "use a smaller batch", 0);
+            size_t room, wanted = err_wanted(&room);
+            EXPECT(wanted > room && room <= bytes);
         }
         nothing_left(host, "bytes", (long)bytes);
     }

@@ -1,0 +1,44 @@
+-- gpus.lua -- GPUs that `plan --gpu` knows, and the time below which a call
+-- cannot take there.
+--
+-- bandwidth is of the memory in GB/s, rates are TFLOP/s without sparsity:
+-- f32 of the plain units, tf32 and half (bf16, f16) of the tensor cores with
+-- float32 sums. Where others have published what is reached, that is taken (H100,
+-- H200: 4.3 of 4.8 TB/s, 790 of 989 TFLOP/s), else what the maker's data sheet
+-- says.
+
+local util = require "seg.util"
+
+local M = {}
+
+M.models = {
+  { name = "h200", text = "H200", bandwidth = 4300, f32 = 67, tf32 = 400, half = 790 },
+  { name = "h100", text = "H100 SXM", bandwidth = 3350, f32 = 67, tf32 = 400, half = 790 },
+  { name = "a100", text = "A100 40 GB", bandwidth = 1555, f32 = 19.5, tf32 = 156, half = 312 },
+  { name = "4090", text = "RTX 4090", bandwidth = 1008, f32 = 82.6, tf32 = 82.6, half = 165 },
+  { name = "3090", text = "RTX 3090", bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71 },
+  { name = "4060", text = "RTX 4060", bandwidth = 272, f32 = 15, tf32 = 15, half = 30 },
+}
+
+-- The model called `name`; refuses others, naming those that there are.
+function M.find(name)
+  local names = {}
+  for i, m in ipairs(M.models) do
+    if m.name == name then return m end
+    names[i] = m.name
+  end
+  util.refuse('--gpu "%s" is not known; known are %s', name, table.concat(names, ", "))
+end
+
+-- TFLOP/s of convolutions and linear layers at a precision.
+function M.rate(gpu, precision)
+  return precision == "f32" and gpu.f32 or precision == "tf32" and gpu.tf32 or gpu.half
+end
+
+-- Microseconds that moving so many bytes and doing so many FLOPs takes at least:
+-- the longer of the two, as a GPU does both at once.
+function M.floor_us(gpu, bytes, flops, precision)
+  return math.max(bytes / gpu.bandwidth / 1e3, flops / M.rate(gpu, precision) / 1e6)
+end
+
+return M

@@ -1,0 +1,247 @@
+#!/bin/sh
+# run.sh -- everything that only a machine with a GPU can show, in one report.
+#
+#     sh tests/gpu/run.sh [PART ...]      in a checkout, or in the kit of
+#                                         `make kit`; all parts by default
+#
+# Wants make, g++ and nvcc; PyTorch for the comparison. Parts, in their order:
+#
+#     build        the program without DICOM, for the GPU that is here
+#     program      every operator on the CPU: is the build right at all?
+#     plan         the launch plan of a training step
+#     primitives   each primitive of cuda/prims.cuh against known results
+#     check        every operator on the GPU, at every precision there is
+#     recipe:NAME  that recipe's check on the GPU; one part each
+#     sanitizer    memcheck, racecheck, initcheck of some operators
+#     train        the demo twice: the same bits
+#     rates        bandwidth and matrix rates of this GPU
+#     bench        training steps beside PyTorch
+#
+# Each part has LIMIT seconds (600). A part that cannot run says why and is no
+# failure; a wrong result, or a part that does not end, is. The report goes to
+# REPORT, by default tests/gpu/reports/DATE-GPU.md; the exit code is that of the
+# parts before rates. Set BUILD, NVCC, PYTHON, JOBS to change what is used.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+BUILD=${BUILD:-build/gpu} LIMIT=${LIMIT:-600} PYTHON=${PYTHON:-python3}
+JOBS=${JOBS:-$(nproc)}
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+export BUILD LIMIT PYTHON JOBS NVCC
+program=$BUILD/segengine
+recipes=
+for file in scripts/*.lua; do
+    recipes="$recipes recipe:$(basename "$file" .lua)"
+done
+parts="build program plan primitives check$recipes sanitizer train rates bench"
+
+# == the parts, each a function in a process of its own =====================
+
+# not_run WHY: ends a part
+not_run() {
+    echo "not run: $*"
+    exit 77
+}
+
+# what doctor says of the GPU: ok, or why there is none
+gpu_line() { "$program" doctor | sed -n 's/^GPU  *//p'; }
+
+want_gpu() {
+    [ -x "$program" ] || not_run "the program was not built"
+    gpu=$(gpu_line)
+    case $gpu in
+    ok*) ;;
+    *) not_run "$(echo "$gpu" | sed -e 's/^[-A-Z]* *none: //' \
+        -e 's/; training runs.*//')" ;;
+    esac
+}
+
+part_build() {
+    [ -x "$NVCC" ] || not_run "there is no nvcc"
+    # 80's PTX serves a GPU that this nvcc does not know yet
+    own=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+        2> /dev/null | head -n 1 | tr -d .)
+    make -j"$JOBS" BUILD="$BUILD" DICOM=0 NVCC="$NVCC" \
+        GPUS="80 ${own:-90}" gpu && "$program" --version
+}
+
+part_program() {
+    [ -x "$program" ] || not_run "the program was not built"
+    "$program" check --device cpu
+}
+
+part_plan() {
+    [ -x "$program" ] || not_run "the program was not built"
+    "$program" scripts/brain_unet.lua plan --device cuda --gpu h200
+}
+
+part_primitives() {
+    want_gpu
+    "$BUILD/tests/gpu/prims"
+}
+
+# at_precisions COMMAND ...: with f32, then with each other that is there
+at_precisions() {
+    "$@" --device cuda || return 1
+    for precision in tf32 bf16 f16; do
+        "$@" --device cuda --precision "$precision" > "$BUILD/said" 2>&1
+        status=$?
+        if [ "$status" -eq 2 ]; then
+            echo "precision $precision: not in this program"
+            continue
+        fi
+        echo "precision $precision:"
+        cat "$BUILD/said"
+        [ "$status" -eq 0 ] || return 1
+    done
+}
+
+part_check() {
+    want_gpu
+    at_precisions "$program" check
+}
+
+part_recipe() {
+    want_gpu
+    at_precisions "$program" "scripts/$1.lua" check
+}
+
+part_sanitizer() {
+    want_gpu
+    tool=$(command -v compute-sanitizer ||
+        ls "$(dirname "$NVCC")/compute-sanitizer" 2> /dev/null)
+    [ -n "$tool" ] || not_run "there is no compute-sanitizer"
+    for what in memcheck racecheck initcheck; do
+        for op in relu maxpool batch_norm dice_loss linear conv; do
+            echo "== $what of $op"
+            # some are slow under it: what does not end is no finding
+            timeout 30 "$tool" --tool "$what" --error-exitcode 9 \
+                "$program" check --device cuda --op "$op"
+            status=$?
+            [ "$status" -ne 124 ] || { echo "not ended in 30 s"; continue; }
+            [ "$status" -eq 0 ] || return 1
+        done
+    done
+}
+
+part_train() {
+    want_gpu
+    rm -rf "$BUILD/train"
+    for run in a b; do
+        "$program" scripts/brain_unet.lua --preset demo --device cuda \
+            --phantom "$BUILD/train/phantom" --out "$BUILD/train/$run" ||
+            return 1
+    done
+    for name in last best; do
+        cmp "$BUILD/train/a/brain_unet/001/checkpoint_$name.safetensors" \
+            "$BUILD/train/b/brain_unet/001/checkpoint_$name.safetensors" ||
+            return 1
+    done
+    echo "two runs: the same bits"
+}
+
+part_rates() {
+    want_gpu
+    "$BUILD/tests/gpu/rates"
+}
+
+part_bench() {
+    want_gpu
+    "$PYTHON" -c 'import torch' 2> /dev/null ||
+        not_run "$PYTHON has no PyTorch (PYTHON= names another)"
+    "$PYTHON" tests/gpu/peer.py --program "$program" --seconds $((LIMIT - 60))
+}
+
+if [ "${1:-}" = --part ]; then
+    case $2 in
+    recipe:*) part_recipe "${2#recipe:}" ;;
+    *) "part_$2" ;;
+    esac
+    exit
+fi
+
+# == one after the other, and the report ====================================
+
+asked="sh tests/gpu/run.sh${*:+ $*}"
+[ $# -gt 0 ] || eval "set -- $parts"
+for part; do
+    case " $parts " in
+    *" $part "*) ;;
+    *) echo "run.sh: no such part: $part; there are: $parts" >&2; exit 2 ;;
+    esac
+done
+logs=$BUILD/log
+mkdir -p "$logs" || exit 1
+failed=0
+: > "$logs/table"
+for part; do
+    log=$logs/$part
+    began=$(date +%s)
+    timeout -k 10 "$LIMIT" sh "$0" --part "$part" > "$log" 2>&1 < /dev/null
+    status=$?
+    took=$(($(date +%s) - began))
+    case $status in
+    0) said=ok ;;
+    77) said=$(tail -n 1 "$log") ;;
+    124 | 137) said="FAILED: not done after $LIMIT s" ;;
+    *) said="FAILED: status $status" ;;
+    esac
+    case $part:$said in
+    rates:* | bench:*) ;;
+    *FAILED*) failed=1 ;;
+    esac
+    echo "| $part | $said | $took |" >> "$logs/table"
+    printf '%-11s %4d s  %s\n' "$part" "$took" "$said"
+    case $said in FAILED*) tail -n 40 "$log" | sed 's/^/    /' ;; esac
+done
+
+# first_line COMMAND ...: what it says, or nothing when it is not there
+first_line() { "$@" 2> /dev/null | head -n 1; }
+smi() {
+    first_line nvidia-smi --query-gpu="$1" --format=csv,noheader
+}
+gpu=$(smi name)
+name=$(echo "${gpu:-no-gpu}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
+report=${REPORT:-tests/gpu/reports/$(date +%F)-$name.md}
+mkdir -p "$(dirname "$report")" || exit 1
+commit=$(first_line cat commit)
+[ -n "$commit" ] || commit=$(first_line git describe --always --dirty)
+
+# section NAME LINES: the end of what a part that ran has said
+section() {
+    [ -s "$logs/$1" ] && grep -q "^| $1 | [^n]" "$logs/table" || return
+    printf '\n## %s\n\n```\n' "$1"
+    tail -n "$2" "$logs/$1"
+    printf '```\n'
+}
+{
+    echo "# ${gpu:-No GPU}, $(date +%F)"
+    echo
+    echo "\`$asked\` of segengine ${commit:-of unknown commit}."
+    echo
+    echo "| | |"
+    echo "|---|---|"
+    if [ -n "$gpu" ]; then
+        echo "| GPU | $gpu, $(smi memory.total), capability $(smi compute_cap) |"
+        echo "| driver | $(smi driver_version) |"
+        echo "| clocks | $(smi clocks.max.sm), memory $(smi clocks.max.mem), limit $(smi power.limit) |"
+    fi
+    echo "| nvcc | $("$NVCC" --version 2> /dev/null | sed -n 's/.*release \([^,]*\),.*/\1/p') |"
+    echo "| compiler | $(first_line g++ --version) |"
+    echo "| kernel | $(uname -sr) |"
+    echo "| processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) threads |"
+    echo "| PyTorch | $("$PYTHON" -c 'import torch; print(torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.backends.cudnn.version())' 2> /dev/null || echo none) |"
+    echo
+    echo "| part | result | seconds |"
+    echo "|---|---|---|"
+    cat "$logs/table"
+    section rates 20
+    section bench 60
+    section plan 4
+    section program 6
+    section primitives 4
+    section check 30
+    for part in $recipes; do section "$part" 12; done
+    section train 30
+} > "$report"
+echo "report: $report"
+exit "$failed"

@@ -1,0 +1,73 @@
+#!/bin/sh
+# kit.sh -- the archive for a machine with a GPU, and its run.sh without one.
+#
+# The whole way, in a bare system with nvcc, is `tests/chroot kit`. Here a
+# script stands in for the program, so that each end of a part is seen.
+cd "$(dirname "$0")/.." || exit 1
+. tests/steps
+git rev-parse --git-dir > /dev/null 2>&1 || skip "this is not a checkout"
+
+step "make kit" vendor/kit segengine-kit "$tmp"
+tar -xzf "$tmp/segengine-kit.tar.gz" -C "$tmp" || exit 1
+kit=$tmp/segengine-kit
+for file in Makefile tests/gpu/run.sh tests/emu/prims.cu tests/emu/build.mk \
+    tests/peer/unet_torch.py scripts/brain_unet.lua commit \
+    vendor/prefix/licenses/zlib1g-dev; do
+    step "the kit has $file" test -s "$kit/$file"
+done
+for file in liblua5.4.a libz.a; do
+    step "the kit has $file" test -s "$kit/vendor/prefix/usr/lib/$file"
+done
+step "checksums" sh -c "cd $kit && sha256sum --quiet -c SHA256SUMS"
+
+# run PART ...: run.sh in the kit with the program below; its exit code
+run() {
+    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc PYTHON=/nowhere/python \
+        LIMIT=${limit:-20} REPORT=$tmp/report sh tests/gpu/run.sh "$@") \
+        > "$tmp/said" 2>&1
+}
+# code WANT PART ...
+code() {
+    want=$1
+    shift
+    run "$@"
+    got=$?
+    cat "$tmp/said"
+    [ "$got" -eq "$want" ]
+}
+says() { grep -F "$1" "$tmp/report"; }
+# program BODY: what stands in for segengine
+program() {
+    mkdir -p "$tmp/build"
+    printf '#!/bin/sh\n%s\n' "$1" > "$tmp/build/segengine"
+    chmod +x "$tmp/build/segengine"
+}
+# shellcheck disable=SC2016  # for the shell of that script
+no_gpu='case $1 in doctor) echo "GPU        -   none: no such thing; training runs on the CPU"; exit ;; esac'
+# shellcheck disable=SC2016
+gpu='case $1 in doctor) echo "GPU        ok  one"; exit ;; esac'
+
+step "no such part" code 2 chek
+step "no nvcc, no program: nothing runs, nothing is wrong" code 0
+step "why the build did not run" says '| build | not run: there is no nvcc |'
+step "why the check did not" says '| check | not run: the program was not built |'
+program "$no_gpu"
+step "no GPU" code 0 program check rates bench
+step "the program's reason" says '| check | not run: no such thing |'
+step "a part that passes" says '| program | ok |'
+program "$no_gpu; echo 3 wrong; exit 1"
+step "a wrong result" code 1 program
+step "is in the report" says '| program | FAILED: status 1 |'
+step "with what was said" says '3 wrong'
+program "$no_gpu; sleep 30"
+limit=1
+step "no end" code 1 program
+step "is in the report too" says '| program | FAILED: not done after 1 s |'
+limit=
+program "$gpu; case \$* in *f16*) exit 2 ;; esac; echo \"ran \$*\""
+step "on a GPU" code 0 check recipe:brain_unet bench
+step "other precisions" says 'ran check --device cuda --precision tf32'
+step "one that is not there" says 'precision bf16: not in this program'
+step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
+step "no PyTorch" says '| bench | not run: /nowhere/python has no PyTorch'
+finish

@@ -1,0 +1,103 @@
+-- memory.lua -- what is said when memory is not enough.
+
+local t = dofile("tests/harness.lua")
+local folder, remove = t.folder()
+
+local program = os.getenv("PROGRAM") or "./segengine"
+
+-- Exit code and all that the program says, with at most so many KiB of addresses.
+local function limited(kib, arguments)
+  local pipe = io.popen(string.format('ulimit -v %d; %s %s 2>&1; echo "code $?"', kib, program,
+                                      arguments), "r")
+  local text = pipe:read("a")
+  pipe:close()
+  return math.tointeger(tonumber(text:match("code (%d+)\n$"))), text
+end
+
+-- Bytes of "5.5 GiB" behind `what`.
+local function bytes(text, what)
+  local number, unit = text:match(what .. "%s+([%d.]+) (%a+)")
+  t.check(number, what .. " is missing: " .. text)
+  return tonumber(number) * ({ B = 1, KiB = 1 << 10, MiB = 1 << 20, GiB = 1 << 30 })[unit]
+end
+
+t.test("an arena that the machine has not got", function()
+  if (os.getenv("SAN") or "") ~= "" then return end -- sanitizers want all addresses
+  local code, text = limited(3000000, "scripts/brain_unet.lua --preset demo --batch 256 --phantom "
+                             .. folder .. "/phantom --out " .. folder .. "/runs")
+  t.equal(code, 1, text)
+  t.check(text:find("no memory: %d+ bytes wanted"), text)
+  local sum = 0
+  for _, what in ipairs { "values", "gradients of values", "workspace of kernels",
+                          "gaps between them", "weights, gradients, optimiser" } do
+    sum = sum + bytes(text, "  " .. what)
+  end
+  -- each is rounded to a tenth
+  t.check(math.abs(sum / bytes(text, "  together") - 1) < 0.05, text)
+  t.check(text:find("%-%-batch 128 %(accumulate = 2 in seg.recipe keeps the step%)%s+frees"), text)
+  t.check(text:find("%-%-size 48%s+frees"), text)
+  t.check(text:find("optim.sgd in the recipe, for adamw%s+frees 7.4 MiB"), text)
+end)
+
+t.test("the same for a GPU: each remedy is a plan", function()
+  local recipe = t.write(folder .. "/recipe.lua", [[
+    local seg = require "seg"
+    local nn, config = seg.nn, require "seg.config"
+    local cfg = seg.config { size = 64, batch = 12, presets = { demo = {} } }
+    local image = nn.input("image", { c = 1, h = cfg.size, w = cfg.size })
+    local truth = nn.input("mask", { c = 1, h = cfg.size, w = cfg.size })
+    local x = nn.maxpool(nn.relu(nn.conv(image, 8, 3)), 4)
+    local logits = nn.conv(nn.upsample(x, 4), 1, 1)
+    local set = seg.data.phantom { patients = 4, size = 64, slices = 2 }
+    local r = { inputs = { image, truth }, outputs = { mask = logits },
+                loss = nn.bce(logits, truth), train = set:slices { axis = "axial" },
+                optim = seg.optim.adamw { lr = 1e-3 }, accumulate = 3 }
+    r = require("seg.recipe").recipe(r)
+    local memory, plans = require "seg.memory", require "seg.plan"
+    local function need(batch, train, change)
+      local p = plans.plan(r, batch, train, change)
+      return p.bytes + p.param_bytes
+    end
+    local now = need(12, true)
+    local function say(o) print(table.concat(memory.lines(r, o), "\n")) end
+    say { wanted = now, room = 0, device = true, command = "train" }
+    print("batch 6 " .. now - need(6, true))
+    print("size 48 " .. now - need(12, true, { scale = 0.75 }))
+    print("--")
+    -- what is there decides how far the batch goes down
+    say { wanted = now, room = need(2, true), device = true, command = "train" }
+    print("--")
+    say { wanted = now, room = 0, device = true, command = "predict" }
+    print("--")
+    config.values.batch = 1
+    say { wanted = now, room = 0, device = false, command = "train" }
+    os.exit(0)
+  ]])
+  local text = t.says(recipe, 0, "training, batch 12, takes at its fullest")
+  local util = require "seg.util"
+  local train, fits, predict, one = text:match("^(.-)\n%-%-\n(.-)\n%-%-\n(.-)\n%-%-\n(.*)$")
+  local said = { ["batch 6"] = "batch 6 %(accumulate = 6 .-%)", ["size 48"] = "size 48" }
+  for what, key in pairs(said) do
+    local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
+    t.check(train:find("%-%-" .. key .. "%s+frees " .. frees), what .. ": " .. train)
+  end
+  t.check(fits:find("--batch 1 (accumulate = 36", 1, true) or fits:find("--batch 3", 1, true)
+          or fits:find("--batch 2", 1, true), fits)
+  t.check(not fits:find("--batch 6", 1, true), fits)
+  t.check(predict:find("evaluation, batch 12", 1, true), predict)
+  t.check(not predict:find("accumulate", 1, true), predict)
+  t.check(predict:find("--device cpu: the memory of the machine", 1, true), predict)
+  t.check(not predict:find("optim.sgd", 1, true), predict)
+  t.check(not one:find("--batch", 1, true) and one:find("--cache_mb 0", 1, true), one)
+  local _, remedies = one:gsub("frees", "")
+  t.equal(remedies, 3, one)
+end)
+
+t.test("without a recipe there is nothing to plan", function()
+  local script = t.write(folder .. "/plain.lua",
+    'require("seg.memory").explain(1, 0, false) print("said nothing")')
+  t.equal(t.says(script, 0, "said nothing"), "said nothing\n")
+end)
+
+remove()
+t.finish()

@@ -1,0 +1,121 @@
+/* plan_cost.c -- what calls cost and what fills the memory, counted by hand. */
+#include "launch_log.h"
+#include "net.h"
+#include "test.h"
+
+/* The part of node `node` in one direction. */
+static LaunchPart part_of(const LaunchLog *r, int node, bool backward)
+{
+    for (int i = 0; i < r->parts; i++)
+        if (r->part[i].node == node && r->part[i].backward == backward)
+            return r->part[i];
+    test_failed(__FILE__, __LINE__, "no part of node %d", node);
+    return (LaunchPart){0};
+}
+
+/* conv 3x3 (2 -> 4), relu, conv 1x1 (4 -> 1) and mse on 8 x 8, batch 3, by
+ * hand. Of the first there is no gradient to the image. */
+TEST(plan_cost_by_hand)
+{
+    enum { N = 3, P = 8 * 8 * N, B = 4 };
+    Net n;
+    LaunchLog r = {0};
+    Optim o = optim_default(OPTIM_adamw);
+    net_new(&n);
+    int image = net_input(&n, "image", (Dims){1, 1, 8, 8, 2}, 2);
+    int target = net_input(&n, "target", (Dims){1, 1, 8, 8, 1}, 2);
+    int first = net_conv(&n, image, 4, 3), relu = net_relu(&n, first);
+    int second = net_conv(&n, relu, 1, 1);
+    n.loss = net_op(&n, OP_mse, second, target, -1);
+    n.root[n.roots++] = second;
+    net_open(&n, "cpu", 1, &o);
+    launch_log_into(&r);
+    EXPECT(net_step(&n, N, 1, 0.01, 1).applied);
+    launch_log_into(NULL);
+
+    const double w1 = 4 * 9 * 2, w2 = 4;
+    LaunchPart p = part_of(&r, first, false);
+    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4), 0);
+    EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
+    p = part_of(&r, first, true); // to the weights only
+    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + w1), 0);
+    EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
+    p = part_of(&r, relu, true); // keeps its result
+    EXPECT_NEAR(p.bytes, B * 3.0 * P * 4, 0);
+    EXPECT_NEAR(p.flops, 0, 0);
+    p = part_of(&r, second, true); // both products
+    EXPECT_NEAR(p.bytes, B * (P * 4 + w2 + P + P * 4 + w2), 0);
+    EXPECT_NEAR(p.flops, 2 * 2.0 * P * 4, 0);
+
+    launch_log_free(&r);
+
+    // a second part adds to what is there: weights' gradients are read too
+    Plan *plan = net_plan(&n, true, N);
+    StepResult out;
+    StepPart part = {false, true, 2, 0.01, 0};
+    launch_log_into(&r);
+    REQUIRE(session_part(n.s, plan, &part, &out));
+    launch_log_into(NULL);
+    p = part_of(&r, first, true);
+    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + 2 * w1), 0);
+    launch_log_free(&r);
+    net_free(&n);
+}
+
+/* -- memory ------------------------------------------------------------- */
+
+static size_t whole(PlanPeak k)
+{
+    return k.values + k.gradients + k.workspace;
+}
+
+/* conv 1x1 and mse, batch 2, 8 x 8: before the backward call of the
+ * convolution there are image, target, logits, the gradients of logits and
+ * loss, the loss, and what the kernels want. */
+TEST(plan_peak_by_hand)
+{
+    enum { P = 2 * 8 * 8, B = 4, ONE = 256 }; // bytes of one number, padded
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    net_new(&n);
+    int image = net_input(&n, "image", (Dims){1, 1, 8, 8, 2}, 2);
+    int target = net_input(&n, "target", (Dims){1, 1, 8, 8, 1}, 2);
+    int logits = net_conv(&n, image, 1, 1);
+    n.loss = net_op(&n, OP_mse, logits, target, -1);
+    n.root[n.roots++] = logits;
+    net_open(&n, "cpu", 1, &o);
+    PlanPeak k = plan_peak(net_plan(&n, true, 2));
+    EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
+    EXPECT_INT(k.gradients, B * P + ONE);
+    // without gradients there are none
+    k = plan_peak(net_plan(&n, false, 2));
+    EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
+    EXPECT_INT(k.gradients, 0);
+    net_free(&n);
+}
+
+/* The fullest moment fits the pool, and the pool has little more. */
+TEST(plan_peak_fills_the_pool)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    net_small(&n);
+    net_open(&n, "cpu", 1, &o);
+    for (int batch = 1; batch < 40; batch += 13) {
+        for (int train = 0; train < 2; train++) {
+            Plan *p = net_plan(&n, train, batch);
+            PlanPeak k = plan_peak(p);
+            EXPECT(whole(k) <= plan_bytes(p));
+            EXPECT(10 * whole(k) >= 9 * plan_bytes(p));
+            EXPECT(!train == !k.gradients);
+        }
+    }
+    // no memory to sort buffers by purpose: the sum stays
+    Plan *p = net_plan(&n, true, 3);
+    mem_fail_after(0, false);
+    PlanPeak k = plan_peak(p);
+    mem_fail_after(-1, false);
+    EXPECT_INT(k.workspace, plan_bytes(p));
+    EXPECT_INT(whole(k), plan_bytes(p));
+    net_free(&n);
+}
