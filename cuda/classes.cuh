@@ -17,10 +17,13 @@ template <int N, bool W> struct Lanes {
     enum { COUNT = N, WIDE = W, ROWS_AT_ONCE = BLOCK / N };
 };
 
-/* launch(Lanes<..>) for rows of this many channels. */
-template <class F> static void with_lanes(int channels, const F &launch)
+/* launch(Lanes<..>) for rows of this many channels, LEAST at least: no kernel
+ * is made that cannot run. */
+template <int LEAST, class F>
+static void with_lanes(int channels, const F &launch)
 {
-    if (channels == 1) return launch(Lanes<1, false>{});
+    if constexpr (LEAST == 1)
+        if (channels == 1) return launch(Lanes<1, false>{});
     if (channels == 2) return launch(Lanes<2, false>{});
     if (channels <= 4) return launch(Lanes<4, false>{});
     if (channels <= 8) return launch(Lanes<8, false>{});

@@ -158,7 +158,7 @@ bool cuda_cross_entropy_fwd(const Call *c)
     int parts = parts_of(c, &part);
     double *sums = (double *)c->scratch;
     if (!countable(c, j.rows)) return false;
-    with_lanes(j.channels, [&](auto lanes) {
+    with_lanes<2>(j.channels, [&](auto lanes) {
         LAUNCH((value_kernel<decltype(lanes)>), (unsigned)parts, BLOCK, 0,
                gpu_stream(c->dev), j, part, sums);
     });
@@ -175,10 +175,11 @@ bool cuda_cross_entropy_bwd(const Call *c)
     if (!countable(c, j.rows)) return false;
     Dims s = row_dims(c);
     Views v = views_of(c->x[1], NULL, c->x[2], NULL, s, 1);
-    int count = quad_sums<1>(c, Counted{j.ignore}, v, 1, numel(s), sums);
+    int count =
+        quad_sums<1, ONE_CHANNEL>(c, Counted{j.ignore}, v, 1, numel(s), sums);
     float *inverse = (float *)(sums + count);
     if (!count || !finish<1>(c, Inverse{inverse, 1}, sums, count)) return false;
-    with_lanes(j.channels, [&](auto lanes) {
+    with_lanes<2>(j.channels, [&](auto lanes) {
         LAUNCH((slope_kernel<decltype(lanes)>),
                class_blocks(j.rows, j.channels), BLOCK, 0, gpu_stream(c->dev),
                j, values(c->dy), inverse, values(c->dx[0]), is_fresh(c, 0));

@@ -90,9 +90,13 @@ static __global__ void __launch_bounds__(BLOCK)
     block_sums<K>(sum, out + (int64_t)blockIdx.x * K);
 }
 
+/* Which ways an operand's extents can ask for, as bits: no kernel is made that
+ * cannot run. Of one channel, ROWS is FLAT. */
+enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
+
 /* Queue the sums of all parts; `elements` are those of a set. Returns how
  * many parts a set has; 0 when the launch failed. */
-template <int K, class F>
+template <int K, int WAYS, class F>
 static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
                      int64_t elements, double *out)
 {
@@ -100,15 +104,18 @@ static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
     int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
     unsigned blocks = (unsigned)(sets * parts);
     cudaStream_t stream = gpu_stream(c->dev);
+    CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
                elements, part, parts, out);
-    else if (v.way == ROWS)
-        LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
-               elements, part, parts, out);
-    else
-        LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
-               elements, part, parts, out);
+    if constexpr (WAYS >> ROWS & 1)
+        if (v.way == ROWS)
+            LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
+                   elements, part, parts, out);
+    if constexpr (WAYS >> PLACES & 1)
+        if (v.way == PLACES)
+            LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
+                   elements, part, parts, out);
     return gpu_launched("loss, sums") ? parts : 0;
 }
 
@@ -180,7 +187,7 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class F>
+template <int WAYS, class F>
 static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
                         int64_t elements)
 {
@@ -190,15 +197,18 @@ static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
     cudaStream_t stream = gpu_stream(c->dev);
     float *dx = values(c->dx[0]);
     bool fresh = is_fresh(c, 0);
+    CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, f, v, elements,
                blocks, dx, fresh);
-    else if (v.way == ROWS)
-        LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, f, v, elements,
-               blocks, dx, fresh);
-    else
-        LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, f, v,
-               elements, blocks, dx, fresh);
+    if constexpr (WAYS >> ROWS & 1)
+        if (v.way == ROWS)
+            LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, f, v,
+                   elements, blocks, dx, fresh);
+    if constexpr (WAYS >> PLACES & 1)
+        if (v.way == PLACES)
+            LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, f, v,
+                   elements, blocks, dx, fresh);
     return gpu_launched("loss, slopes");
 }
 
@@ -258,8 +268,8 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
 {
     if (!countable(c, rows(c->x[0]->dim))) return false;
     double *parts = (double *)c->scratch;
-    int count = quad_sums<2>(c, Value<T>{term}, loss_views(c, 1), 1,
-                             numel(c->x[0]->dim), parts);
+    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
+                                      numel(c->x[0]->dim), parts);
     return count && finish<2>(c, Mean{values(c->y)}, parts, count);
 }
 
@@ -276,14 +286,14 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
         int64_t own = numel(m->dim);
         double *parts = (double *)c->scratch;
         Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
-        int count = quad_sums<1>(c, Plain{}, v, 1, own, parts);
+        int count = quad_sums<1, ALIKE>(c, Plain{}, v, 1, own, parts);
         float *inverse = (float *)(parts + count);
         if (!count ||
             !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
             return false;
         f.inverse = inverse;
     }
-    return quad_slopes(c, f, loss_views(c, 1), 1, all);
+    return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
 }
 
 /* The three launchers of a row; `term` is an expression with the Call c. */

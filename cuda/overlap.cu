@@ -129,7 +129,7 @@ extern "C" bool cuda_overlap_fwd(const Call *c)
     if (!gpu_launched("overlap, zero")) return false;
     int parts = loss_parts(s.n, j.rows, j.rows * s.c, &part);
     dim3 grid((unsigned)(s.n * parts), (unsigned)ceil_div(s.c, lanes_of(s.c)));
-    with_lanes(s.c, [&](auto lanes) {
+    with_lanes<1>(s.c, [&](auto lanes) {
         LAUNCH((count_kernel<decltype(lanes)>), grid, BLOCK, 0, stream, j, part,
                parts, (unsigned *)y);
     });

@@ -366,11 +366,12 @@ bool region_fwd(const Call *c)
     int parts = region_parts(c, sets, &part), lanes = WARP;
     if (j.channels == 1) {
         SigmoidSums f = {j.bce, j.pos_weight};
-        if (!quad_sums<SUMS>(c, f, j.v, sets, j.rows, sums)) return false;
+        if (!quad_sums<SUMS, ONE_CHANNEL>(c, f, j.v, sets, j.rows, sums))
+            return false;
     } else {
         dim3 grid((unsigned)(sets * parts),
                   (unsigned)ceil_div(j.channels, lanes_of(j.channels)));
-        with_lanes(j.channels, [&](auto l) {
+        with_lanes<2>(j.channels, [&](auto l) {
             LAUNCH((softmax_sums_kernel<decltype(l)>), grid, BLOCK, 0, stream,
                    j, part, parts, sums);
         });
@@ -398,9 +399,9 @@ bool region_bwd(const Call *c)
         SigmoidSlope f = {};
         f.pos_weight = j.pos_weight, f.dy = values(c->dy);
         f.coef = coef, f.factors = factors;
-        return quad_slopes(c, f, j.v, sets, j.rows);
+        return quad_slopes<ONE_CHANNEL>(c, f, j.v, sets, j.rows);
     }
-    with_lanes(j.channels, [&](auto l) {
+    with_lanes<2>(j.channels, [&](auto l) {
         LAUNCH((softmax_slopes_kernel<decltype(l)>),
                class_blocks(all, j.channels), BLOCK, 0, gpu_stream(c->dev), j,
                (uint32_t)all, values(c->dy), coef, factors, values(c->dx[0]),

@@ -249,13 +249,13 @@ static Block random_block(Arena *mem, const Backend *be, void *dev,
     return b;
 }
 
-TEST(optim_blocks_and_threads)
+/* An update of `count` elements is the update of its two parts, with any
+ * threads; the second part begins where no vector does. */
+static void update_in_parts(OptimKind kind, int64_t count)
 {
-    // an update of all is the update of its parts, with any threads; the
-    // second part begins where no vector does
     const Backend *be = given_backend(1);
     Arena mem = {0};
-    Optim o = optim_default(OPTIM_adamw);
+    Optim o = optim_default(kind);
     float *values[2] = {NULL, NULL};
     for (int run = 0; run < 2; run++) {
         void *dev = open_device(be, run ? 4 : 1);
@@ -263,7 +263,7 @@ TEST(optim_blocks_and_threads)
             random_block(&mem, be, dev, 1), random_block(&mem, be, dev, 2),
             block_new(&mem, be, dev, LARGE), block_new(&mem, be, dev, LARGE)};
         blocks_send(&b);
-        int64_t cut[3] = {0, run ? LARGE / 3 : LARGE, LARGE};
+        int64_t cut[3] = {0, run ? count / 3 : count, count};
         for (int part = 0; part < 2; part++) {
             if (cut[part] == cut[part + 1]) continue;
             Update u = {.optim = &o,
@@ -282,8 +282,14 @@ TEST(optim_blocks_and_threads)
         blocks_close(&b);
         values[run] = b.p.t.data;
     }
-    EXPECT(!memcmp(values[0], values[1], LARGE * sizeof(float)));
+    EXPECT(!memcmp(values[0], values[1], (size_t)count * sizeof(float)));
     arena_release(&mem);
+}
+
+TEST(optim_blocks_and_threads)
+{
+    update_in_parts(OPTIM_adamw, LARGE);
+    update_in_parts(OPTIM_sgd, 1001);
 }
 
 TEST(optim_sum_squares)

@@ -66,11 +66,15 @@ static void draw_concat(Draw *d, OpCase *c)
 static void draw_slice(Draw *d, OpCase *c)
 {
     Dims s = c->x[0] = draw_image(d, c);
+    // also channels by four, which kernels move at a time
+    int four = draw_bool(d) ? 4 : 1;
+    c->x[0].c *= four;
     int32_t extent[4] = {s.d, s.h, s.w, s.c}, *box = &c->attr.slice.d0;
     for (int i = 0; i < 4; i++) {
-        box[2 * i] = draw_int(d, 0, extent[i] - 1);
+        int unit = i == 3 ? four : 1, from = draw_int(d, 0, extent[i] - 1);
+        box[2 * i] = unit * from;
         // 0 is all that is left
-        box[2 * i + 1] = draw_int(d, 0, extent[i] - box[2 * i]);
+        box[2 * i + 1] = unit * draw_int(d, 0, extent[i] - from);
     }
 }
 

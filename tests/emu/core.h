@@ -133,6 +133,7 @@ struct Opened {
 void memory_reset();
 void streams_reset();
 void events_reset();
+void reached(const void *kernel); /* it ran: reached.cc */
 void graphs_reset();
 extern uintptr_t heap_low, heap_high;
 

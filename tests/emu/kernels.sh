@@ -5,7 +5,7 @@
 #
 # RUN is $BUILD/emu/{plain,asan,race}/run; `suites` are the operators' suites,
 # `rest` all other tests that can be told which device to use; settings are
-# those of emu_control.h.
+# those of emu_control.h. Which kernels ran is added to $BUILD/emu/*/reached.
 cd "$(dirname "$0")/../.." || exit 1
 run=$1 what=$2
 shift 2
@@ -23,4 +23,4 @@ esac
 export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 \
     MALLOC_TOP_PAD_=67108864
 # shellcheck disable=SC2086  # one argument a file
-exec env SEG_TEST_DEVICE=cuda "$@" "$run" $suites $rest
+exec env SEG_TEST_DEVICE=cuda EMU_REACHED="${run%/run}/reached" "$@" "$run" $suites $rest

@@ -171,6 +171,7 @@ void execute(Work &work)
     switch (work.kind) {
     case Work::KERNEL:
         launch_counts[clean_name(work.launch.kernel, name, sizeof name)]++;
+        reached(work.launch.function);
         launch_run(work.launch);
         break;
     case Work::COPY:
