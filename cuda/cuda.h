@@ -12,6 +12,8 @@
 
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
+/* Calls of this thread that name no stream are for this device from here on. */
+bool gpu_use(void *dev);
 /* On the device: what changes between two runs of a plan (see op.h). */
 Step *gpu_step(void *dev);
 /* Memory of the device itself, for what has no Call, of at least `bytes`;

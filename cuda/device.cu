@@ -234,6 +234,13 @@ bool gpu_rehearses(void *dev)
     return ((Gpu *)dev)->next != NULL;
 }
 
+// a thread of a program has one current device, whatever it has open: who is
+// about to allocate, copy or begin a run says which
+bool gpu_use(void *dev)
+{
+    return gpu_good(cudaSetDevice(((Gpu *)dev)->number), "choosing it");
+}
+
 // -- what kernels ask --------------------------------------------------------
 
 cudaStream_t gpu_stream(void *dev)
@@ -270,7 +277,12 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
         *out = next_address((Gpu *)dev, bytes);
         return true;
     }
-    if (!gpu_memory(bytes, out)) return false;
+    Gpu *g = (Gpu *)dev;
+    if (!gpu_use(dev)) return false;
+    // a second time without the places of copies that are done
+    if (!gpu_memory(bytes, out) &&
+        (!gpu_trim(g, NULL) || !gpu_memory(bytes, out)))
+        return false;
     cudaError_t e =
         cudaMemsetAsync(*out, 0, bytes ? bytes : 1, gpu_stream(dev));
     if (e == cudaSuccess) return true;
@@ -299,6 +311,6 @@ void *gpu_scratch(void *dev, size_t bytes)
 bool gpu_room(void *dev, size_t *bytes)
 {
     size_t all;
-    (void)dev;
-    return gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
+    return gpu_use(dev) &&
+           gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
 }

@@ -16,9 +16,10 @@ struct Staging {
     size_t bytes;
     cudaEvent_t landed; /* on the copy stream: `device` holds it    */
     cudaEvent_t used;   /* on the stream: it was copied from there  */
-    bool busy;          /* since it was last known to be free       */
+    uint64_t since;     /* number of the upload that has it; 0: free */
 };
-enum { STAGINGS = 16 };
+/* The first of them are for small copies. */
+enum { SMALL_STAGINGS = 32, STAGINGS = SMALL_STAGINGS + 16 };
 
 struct Gpu {
     int number;
@@ -28,6 +29,7 @@ struct Gpu {
     void *scratch;        // grows on demand, lives as long as the device
     size_t scratch_bytes; // of it
     Staging staging[STAGINGS];
+    uint64_t uploads;  // so far
     cudaEvent_t *mark; // (marks), owned; NULL before the first
     int marks;
     char *next; // address of the next allocation on a device that is not there
@@ -41,6 +43,9 @@ bool gpu_good(cudaError_t e, const char *what);
 bool gpu_memory(size_t bytes, void **out);
 /* Is it one that is not there? Then no call of CUDA may be made. */
 bool gpu_rehearses(void *dev);
+/* Free all places of transfer.cu that no copy uses, except `but`; was there
+ * one? */
+bool gpu_trim(Gpu *g, const Staging *but);
 /* Free what transfer.cu and tape.cu keep in a device. */
 void gpu_drop_staging(Gpu *g);
 void gpu_drop_marks(Gpu *g);

@@ -3,7 +3,8 @@
  * Arithmetic on elements is that of cpu/ref/update.c in float, operation by
  * operation: products and sums are rounded each (no fused multiply-add), so
  * that an update gives the same bits as the one on the CPU. Numbers that hold
- * for all elements come from the host, computed in double and rounded once.
+ * for all elements (Decision) are computed in double and rounded once, by the
+ * host or by the trainer's one thread.
  *
  * An element has a thread; four of them where all addresses allow. Bound by
  * memory: adam 28 bytes a parameter, sgd 20. The sum of squares is in double
@@ -96,44 +97,6 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
     if (Kind::STATES > 1) put_pack<V>(j.v + i, v, true);
 }
 
-template <class Kind, int V>
-__global__ void __launch_bounds__(BLOCK)
-    update_kernel(const Job j, const Factors f)
-{
-    EACH(i, (j.count + V - 1) / V)
-    {
-        const int64_t at = i * V;
-        if (at + V <= j.count)
-            update_at<Kind, V>(j, f, at);
-        else
-            for (int64_t k = at; k < j.count; k++) update_at<Kind, 1>(j, f, k);
-    }
-}
-
-/* Rounded at the last moment. */
-Factors factors_of(const Update *u)
-{
-    double exact[FACTOR_COUNT];
-    Factors f;
-    update_factors(u, exact);
-    for (int i = 0; i < FACTOR_COUNT; i++) f.of[i] = (float)exact[i];
-    return f;
-}
-
-template <class Kind> bool update(void *dev, const Job &j, const Factors &f)
-{
-    const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
-                          (uintptr_t)j.m | (uintptr_t)j.v;
-    cudaStream_t stream = gpu_stream(dev);
-    if (all % alignof(Pack<4>) == 0)
-        LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
-               BLOCK, 0, stream, j, f);
-    else
-        LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
-               j, f);
-    return gpu_launched("update");
-}
-
 /* The stretch that element i lies in, or NULL. */
 __device__ __forceinline__ const Stretch *stretch_of(const Stretch *list,
                                                      int count, int64_t i)
@@ -150,36 +113,56 @@ __device__ __forceinline__ const Stretch *stretch_of(const Stretch *list,
     return count && s->from <= i && i < s->to ? s : NULL;
 }
 
-/* All stretches, four elements a thread: they begin at multiples of 64. */
-template <class Kind>
+/* All stretches, V elements a thread; they begin at multiples of V. */
+template <class Kind, int V>
 __global__ void __launch_bounds__(BLOCK)
-    update_all_kernel(const Job j, const Stretch *list, int stretches,
-                      const Decision *d)
+    update_kernel(const Job j, const Stretch *list, int stretches,
+                  const Decision *d)
 {
     if (!d->applied) return;
-    EACH(i, (j.count + 3) / 4)
+    EACH(i, (j.count + V - 1) / V)
     {
-        const int64_t at = i * 4;
+        const int64_t at = i * V;
         const Stretch *s = stretch_of(list, stretches, at);
         if (!s) continue;
         Factors f;
         for (int k = 0; k < FACTOR_COUNT; k++)
             f.of[k] = d->factors[s->decayed][k];
-        if (at + 4 <= s->to)
-            update_at<Kind, 4>(j, f, at);
+        if (at + V <= s->to)
+            update_at<Kind, V>(j, f, at);
         else
             for (int64_t k = at; k < s->to; k++) update_at<Kind, 1>(j, f, k);
     }
 }
 
 template <class Kind>
-bool update_all(void *dev, const Job &j, const Stretch *list, int stretches,
-                const Decision *d)
+bool update(void *dev, const Job &j, const Stretch *list, int stretches,
+            const Decision *d)
 {
-    LAUNCH((update_all_kernel<Kind>), blocks_for(ceil_div(j.count, 4)), BLOCK,
-           0, gpu_stream(dev), j, list, stretches, d);
+    const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
+                          (uintptr_t)j.m | (uintptr_t)j.v;
+    cudaStream_t stream = gpu_stream(dev);
+    if (all % alignof(Pack<4>) == 0)
+        LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
+               BLOCK, 0, stream, j, list, stretches, d);
+    else
+        LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
+               j, list, stretches, d);
     return gpu_launched("update");
 }
+
+bool update_kind(void *dev, OptimKind kind, const Job &j, const Stretch *list,
+                 int stretches, const Decision *d)
+{
+    return kind == OPTIM_sgd ? update<Sgd>(dev, j, list, stretches, d)
+                             : update<Adam>(dev, j, list, stretches, d);
+}
+
+/* One stretch, by the host's word: what a trainer has on the device. */
+struct Single {
+    Decision decision;
+    Stretch stretch;
+};
 
 // -- sum of squares ----------------------------------------------------------
 
@@ -235,14 +218,21 @@ bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room)
 extern "C" bool cuda_update(void *dev, const Update *u)
 {
     CHECK(u->step >= 1);
+    if (u->count == 0) return true;
     Job j = {};
     j.value = (float *)u->value, j.grad = (const float *)u->grad;
     j.m = (float *)u->m, j.count = u->count;
-    const Factors f = factors_of(u);
-    if (u->count == 0) return true;
-    if (u->optim->kind == OPTIM_sgd) return update<Sgd>(dev, j, f);
-    j.v = (float *)u->v;
-    return update<Adam>(dev, j, f);
+    if (u->optim->kind != OPTIM_sgd) j.v = (float *)u->v;
+    double exact[FACTOR_COUNT];
+    Single one = {};
+    one.decision.applied = 1, one.stretch.to = u->count;
+    update_factors(u, exact);
+    for (int i = 0; i < FACTOR_COUNT; i++)
+        one.decision.factors[0][i] = (float)exact[i];
+    Single *there = (Single *)gpu_scratch(dev, sizeof one);
+    return there && gpu_upload(dev, there, &one, sizeof one) &&
+           update_kind(dev, u->optim->kind, j, &there->stretch, 1,
+                       &there->decision);
 }
 
 bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
@@ -252,9 +242,7 @@ bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
     j.value = (float *)spec->value, j.grad = (const float *)spec->grad;
     j.m = (float *)spec->state[0], j.v = (float *)spec->state[1];
     j.count = spec->trained;
-    return spec->optim.kind == OPTIM_sgd
-               ? update_all<Sgd>(dev, j, list, spec->stretches, d)
-               : update_all<Adam>(dev, j, list, spec->stretches, d);
+    return update_kind(dev, spec->optim.kind, j, list, spec->stretches, d);
 }
 
 extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,

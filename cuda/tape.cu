@@ -5,8 +5,9 @@
  * are one launch. All that changes from step to step (learning rate, count,
  * loss scale, inputs) therefore lives in the device's memory.
  *
- * Times are those of the device's own events, so they hold no wait of the
- * host; a call of several kernels is one interval. */
+ * Times are those of the device's own events between calls that are launched
+ * one by one: a call of several kernels is one interval, and one that is
+ * shorter than its launches takes the host's time for these. */
 #include "device.cuh"
 
 bool gpu_record(void *dev)

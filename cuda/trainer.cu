@@ -8,7 +8,7 @@
  * the decision, one thread; the update of all parameters; running statistics
  * put back. Bound by the update's 28 bytes a parameter (adam).
  *
- * Orders and results have places in turn, one more than results may wait. */
+ * Results have places in turn, one more than may wait. */
 #include "device.cuh"
 #include "optim.cuh"
 #include <string.h>
@@ -27,22 +27,16 @@ struct Control {
     StepResult result;
 };
 
-/* On the host, in memory that the driver reads and writes by itself. */
-struct Places {
-    StepOrder order[PLACES];
-    StepResult result[PLACES];
-};
-
 } // namespace
 
 struct TrainerCuda {
     TrainerSpec spec; // its stretches are those below
     Control *control; // these are on the device
     Stretch *stretch;
-    float *before; // running statistics at the start of the step
-    Places *places;
+    float *before;            // running statistics at the start of the step
+    StepResult *result;       // (PLACES), of the host, where the device copies
     cudaEvent_t done[PLACES]; // the result is there
-    int64_t ordered, collected;
+    int64_t reported, collected;
 };
 
 namespace {
@@ -134,7 +128,7 @@ void close(void *dev, void *trainer)
         if (t->done[i]) (void)cudaEventDestroy(t->done[i]);
     gpu_release(dev, t->stretch);
     gpu_release(dev, t->before);
-    if (t->places) (void)cudaFreeHost(t->places);
+    if (t->result) (void)cudaFreeHost(t->result);
     (void)cudaGetLastError();
     mem_free(t);
 }
@@ -154,7 +148,7 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     TRY(gpu_alloc(dev, running, (void **)&t->before));
     ok = gpu_rehearses(dev); // there are no results to wait for
     if (ok) goto done;
-    TRY(gpu_good(cudaMallocHost(&t->places, sizeof *t->places),
+    TRY(gpu_good(cudaMallocHost(&t->result, PLACES * sizeof *t->result),
                  "memory for results"));
     for (int i = 0; i < PLACES; i++)
         TRY(gpu_good(
@@ -178,12 +172,8 @@ bool set(void *dev, void *trainer, const StepState *state)
 bool order(void *dev, void *trainer, const StepOrder *order)
 {
     TrainerCuda *t = (TrainerCuda *)trainer;
-    CHECK(t->ordered - t->collected < PLACES);
-    StepOrder *place = &t->places->order[t->ordered % PLACES];
-    *place = *order;
-    return gpu_good(cudaMemcpyAsync(&t->control->order, place, sizeof *place,
-                                    cudaMemcpyHostToDevice, gpu_stream(dev)),
-                    "ordering a step");
+    CHECK(t->reported - t->collected < PLACES);
+    return gpu_upload(dev, &t->control->order, order, sizeof *order);
 }
 
 bool begin(void *dev, void *trainer, void *loss_grad, bool first)
@@ -226,14 +216,16 @@ bool end(void *dev, void *trainer, const void *loss, bool last)
 bool report(void *dev, void *trainer)
 {
     TrainerCuda *t = (TrainerCuda *)trainer;
-    const int at = (int)(t->ordered % PLACES);
-    t->ordered++;
-    return gpu_good(cudaMemcpyAsync(&t->places->result[at], &t->control->result,
-                                    sizeof(StepResult), cudaMemcpyDeviceToHost,
-                                    gpu_stream(dev)),
-                    "reporting a step") &&
-           gpu_good(cudaEventRecord(t->done[at], gpu_stream(dev)),
-                    "reporting a step");
+    const int at = (int)(t->reported % PLACES);
+    const char *what = "reporting a step";
+    if (!gpu_good(cudaMemcpyAsync(&t->result[at], &t->control->result,
+                                  sizeof(StepResult), cudaMemcpyDeviceToHost,
+                                  gpu_stream(dev)),
+                  what) ||
+        !gpu_good(cudaEventRecord(t->done[at], gpu_stream(dev)), what))
+        return false;
+    t->reported++;
+    return true;
 }
 
 bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
@@ -242,7 +234,7 @@ bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
     const int at = (int)(t->collected % PLACES);
     (void)dev;
     *got = false;
-    if (t->collected == t->ordered) return true;
+    if (t->collected == t->reported) return true;
     cudaError_t e =
         wait ? cudaEventSynchronize(t->done[at]) : cudaEventQuery(t->done[at]);
     if (e == cudaErrorNotReady) {
@@ -250,7 +242,7 @@ bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
         return true;
     }
     if (!gpu_good(e, "running")) return false;
-    *out = t->places->result[at];
+    *out = t->result[at];
     *got = true;
     t->collected++;
     return true;

@@ -6,8 +6,9 @@
  * calls. So the caller's memory is free when an upload returns, nothing waits,
  * and the next batch travels while the GPU works on this one; at the price of
  * one more copy on either side, both far faster than the bus between them.
- * Places are used in turn by whoever finds one free; their number and size
- * bound how far the host runs ahead.
+ * Places grow to what is copied and are used by whoever finds one free; their
+ * number bounds how far the host runs ahead. Those that are free go when the
+ * device has no other memory left.
  *
  * From the device: the caller wants the bytes now, so it waits. */
 #include "device.cuh"
@@ -17,15 +18,20 @@ namespace {
 
 // a larger copy goes in pieces
 const size_t PIECE = (size_t)32 << 20;
-// what a place is a multiple of: small copies then share places
-const size_t GRAIN = 4096;
+// a small one has small places, or it would take that of a batch
+const size_t SMALL = 4096;
+
+bool is_small(const Gpu *g, const Staging *s)
+{
+    return s - g->staging < SMALL_STAGINGS;
+}
 
 void release(Staging *s)
 {
     // in this order: cudaFree waits for copies that still read the other
     if (s->device) (void)cudaFree(s->device);
     if (s->host) (void)cudaFreeHost(s->host);
-    s->host = s->device = NULL, s->bytes = 0, s->busy = false;
+    s->host = s->device = NULL, s->bytes = 0;
 }
 
 /* Find out which places may be written again. */
@@ -33,21 +39,33 @@ bool look(Gpu *g)
 {
     for (int i = 0; i < STAGINGS; i++) {
         Staging *s = &g->staging[i];
-        if (!s->busy) continue;
+        if (!s->since) continue;
         cudaError_t e = cudaEventQuery(s->used);
-        s->busy = e == cudaErrorNotReady;
-        if (!s->busy && !gpu_good(e, "copying to it")) return false;
+        if (e != cudaErrorNotReady) s->since = 0;
+        if (!s->since && !gpu_good(e, "copying to it")) return false;
         // "not ready" is no error, and must not be taken for one of a launch
         (void)cudaGetLastError();
     }
     return true;
 }
 
+bool host_memory(size_t bytes, void **out)
+{
+    cudaError_t e = cudaMallocHost(out, bytes);
+    if (e != cudaErrorMemoryAllocation)
+        return gpu_good(e, "memory of the host");
+    (void)cudaGetLastError();
+    return fail_device("GPU: %zu bytes of the host's memory for copies to it: "
+                       "use a smaller batch or smaller images, close other "
+                       "programs, or raise the limit of locked memory "
+                       "(ulimit -l)",
+                       bytes);
+}
+
 /* Make room for `bytes` in a place that is free. */
-bool grow(Staging *s, size_t bytes)
+bool grow(Gpu *g, Staging *s, size_t bytes)
 {
     release(s);
-    bytes = (bytes + GRAIN - 1) / GRAIN * GRAIN;
     const unsigned quiet = cudaEventDisableTiming;
     if (!s->landed &&
         !gpu_good(cudaEventCreateWithFlags(&s->landed, quiet), "an event"))
@@ -55,34 +73,40 @@ bool grow(Staging *s, size_t bytes)
     if (!s->used &&
         !gpu_good(cudaEventCreateWithFlags(&s->used, quiet), "an event"))
         return false;
-    if (!gpu_good(cudaMallocHost(&s->host, bytes), "memory of the host that "
-                                                   "it reads by itself") ||
-        !gpu_memory(bytes, &s->device))
+    if (!host_memory(bytes, &s->host)) return false;
+    // what other places hold without need is tried first
+    if (!gpu_memory(bytes, &s->device) &&
+        (!gpu_trim(g, s) || !gpu_memory(bytes, &s->device)))
         return false;
     s->bytes = bytes;
     return true;
 }
 
-/* A free place with room for `bytes`: the smallest that has it, else one that
- * is grown, else the first that becomes free. NULL with the reason. */
+/* A free place with room for `bytes`: the smallest that has it, else the
+ * smallest, grown. While all are busy the host waits for the oldest. NULL with
+ * the reason. */
 Staging *find_place(Gpu *g, size_t bytes)
 {
-    Staging *best = NULL, *other = NULL;
+    const bool small = bytes <= SMALL;
     if (!look(g)) return NULL;
-    for (int i = 0; i < STAGINGS; i++) {
-        Staging *s = &g->staging[i];
-        if (s->busy) continue;
-        if (s->bytes >= bytes) {
-            if (!best || s->bytes < best->bytes) best = s;
-        } else if (!other || s->bytes < other->bytes)
-            other = s;
+    for (;;) {
+        Staging *fits = NULL, *other = NULL, *oldest = NULL;
+        for (int i = 0; i < STAGINGS; i++) {
+            Staging *s = &g->staging[i];
+            if (is_small(g, s) != small) continue;
+            if (s->since) {
+                if (!oldest || s->since < oldest->since) oldest = s;
+            } else if (s->bytes >= bytes) {
+                if (!fits || s->bytes < fits->bytes) fits = s;
+            } else if (!other || s->bytes < other->bytes)
+                other = s;
+        }
+        if (fits) return fits;
+        if (other) return grow(g, other, small ? SMALL : bytes) ? other : NULL;
+        if (!gpu_good(cudaEventSynchronize(oldest->used), "copying to it"))
+            return NULL;
+        oldest->since = 0;
     }
-    if (best) return best;
-    if (!other) {
-        // all are busy: the stream is far behind, and any of them will do
-        return gpu_sync(g) ? find_place(g, bytes) : NULL;
-    }
-    return grow(other, bytes) ? other : NULL;
 }
 
 /* Queue one piece. */
@@ -92,7 +116,7 @@ bool send(Gpu *g, char *to, const char *host, size_t bytes)
     if (!s) return false;
     const char *what = "copying to it";
     memcpy(s->host, host, bytes);
-    s->busy = true;
+    s->since = ++g->uploads;
     return gpu_good(cudaMemcpyAsync(s->device, s->host, bytes,
                                     cudaMemcpyHostToDevice, g->copies),
                     what) &&
@@ -110,6 +134,7 @@ bool send(Gpu *g, char *to, const char *host, size_t bytes)
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
 {
     if (gpu_rehearses(dev)) return true;
+    if (!gpu_use(dev)) return false;
     for (size_t at = 0; at < bytes; at += PIECE) {
         size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
         if (!send((Gpu *)dev, (char *)dst + at, (const char *)host + at, piece))
@@ -134,7 +159,8 @@ bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
 {
     Gpu *g = (Gpu *)dev;
-    return gpu_good(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost,
+    return gpu_use(dev) &&
+           gpu_good(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost,
                                     g->stream),
                     "copying from it") &&
            gpu_sync(dev);
@@ -151,6 +177,18 @@ bool gpu_sync(void *dev)
 bool gpu_begin(void *dev, const Step *step)
 {
     return gpu_upload(dev, ((Gpu *)dev)->step, step, sizeof *step);
+}
+
+bool gpu_trim(Gpu *g, const Staging *but)
+{
+    bool any = false;
+    for (int i = 0; i < STAGINGS; i++) {
+        Staging *s = &g->staging[i];
+        if (s == but || s->since || !s->device) continue;
+        release(s);
+        any = true;
+    }
+    return any;
 }
 
 void gpu_drop_staging(Gpu *g)

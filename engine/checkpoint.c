@@ -148,24 +148,24 @@ static bool own_key(const char *key)
 }
 
 /* The caller's pairs and ours, into w->pair (in `mem`); the writer sorts. */
-static bool pairs_make(const Meta *m, bool full, const StepState *state,
-                       Arena *mem, StWrite *w)
+static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
+                       StWrite *w)
 {
     int given = m ? m->count : 0;
+    StepState state = session_state(s);
     const struct {
         const char *key;
         int64_t value;
-    } number[] = {{"steps", state->count},
-                  {"loss_scale", (int64_t)state->scale.by},
-                  {"loss_scale_steps", state->scale.good}};
+    } number[] = {{"steps", state.count},
+                  {"loss_scale", (int64_t)state.scale.by},
+                  {"loss_scale_steps", state.scale.good}};
     enum { NUMBERS = sizeof number / sizeof *number };
-    bool scaled = state->scale.by > 1 || state->scale.good > 0;
     MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
     if (!pair) return false;
     pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
     pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
-    // the loss scale only where there is one: else it is 1
-    for (int i = 0; i < (full && scaled ? NUMBERS : 1); i++) {
+    bool scaled = full && session_scaled(s);
+    for (int i = 0; i < (scaled ? NUMBERS : 1); i++) {
         char *text = arena_printf(mem, "%lld", (long long)number[i].value);
         if (!text) return false;
         pair[w->pairs++] = (MetaPair){number[i].key, text};
@@ -190,9 +190,13 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     Entries e = {0};
     Source source = {.params = session_params(s), .entries = &e};
     StWrite w = {.fill = fill, .ctx = &source};
+    // the count is of what was collected, the weights are of what was queued
+    if (session_under_way(s))
+        return fail_usage("%s: %d steps are under way: collect them before "
+                          "saving",
+                          path, session_under_way(s));
     TRY(entries_make(source.params, full, &mem, &e));
-    StepState state = session_state(s);
-    TRY(pairs_make(m, full, &state, &mem, &w));
+    TRY(pairs_make(m, full, s, &mem, &w));
     TRY(source.user = params_buffer(source.params));
     // the place of each and the checksums are the writer's affair
     StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
@@ -276,12 +280,12 @@ int64_t steps_of(const Meta *m)
 }
 
 /* Where the training of a full checkpoint stood. A scale that the machine of
- * loss_scale.h cannot reach is damage; none means 1. */
+ * loss_scale.h cannot reach is damage; 0 when there is none. */
 static bool state_of(const Meta *m, const char *path, StepState *out)
 {
     int64_t by = number_of(m, "loss_scale");
     int64_t good = number_of(m, "loss_scale_steps");
-    *out = (StepState){steps_of(m), {1, 0}};
+    *out = (StepState){steps_of(m), {0, 0}};
     if (!meta_get(m, "loss_scale")) return true;
     if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
         good >= LOSS_SCALE_GROWTH)

@@ -1,8 +1,9 @@
 /* everywhere.h -- functions that the host and kernels of a GPU both run.
  *
- * EVERYWHERE marks a function of a header whose results must not depend on
- * where it runs: random draws, what an optimiser multiplies by. Outside nvcc
- * it is a plain inline function. */
+ * EVERYWHERE marks a function of a header that is the one definition for both:
+ * random draws, what an optimiser multiplies by. Integers come out the same in
+ * both places; what takes logf, pow or a fused multiply-add differs by some
+ * ulps. Outside nvcc it is a plain inline function. */
 #ifndef SEG_EVERYWHERE_H
 #define SEG_EVERYWHERE_H
 #ifdef __CUDACC__

@@ -173,8 +173,8 @@ static bool finite_value(Plan *p, const Tensor *t, bool *finite)
 
 bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
 {
-    p->step = *step;
     *text = 0;
+    if (!begin(p, step)) return false;
     // a bad image would otherwise be blamed on the first layer
     for (int i = 0; i < p->spec.inputs; i++) {
         const PlanNode *q = &p->node[p->spec.input[i].node];

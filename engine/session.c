@@ -269,6 +269,7 @@ bool restore_running(Session *s)
 // runs forward again in training mode, which moves running statistics
 bool session_blame(Session *s, Plan *p, char *text, size_t room)
 {
+    s->part = 0;
     Step step = step_here(s);
     if (!keep_running(s)) return false;
     bool ok = plan_blame(p, &step, text, room);

@@ -52,7 +52,8 @@ bool session_run(Session *s, Plan *p);
 bool session_keep(Session *s, Plan *p, const int *node, int nodes);
 /* Where they are; the session's. */
 Journal *session_journal(Session *s);
-/* plan_blame for the step at hand; running statistics stay as they were. */
+/* plan_blame for the step at hand, as its first part, with the parameters as
+ * they are behind all that is queued; running statistics stay as they were. */
 bool session_blame(Session *s, Plan *p, char *text, size_t room);
 
 /* One batch of a training step: forward and backward; after the last part
@@ -69,7 +70,8 @@ typedef struct StepPart {
 
 /* Begin one part; what it did is collected later, in the order of queueing. At
  * most session_ahead() + 1 parts may be under way. All other functions of a
- * session see the state behind what is queued, but for session_state. */
+ * session see the state behind what is queued, but for session_state and what
+ * depends on the count: the random draws of a run in training mode. */
 bool session_queue(Session *s, Plan *p, const StepPart *part);
 bool session_collect(Session *s, bool wait, StepResult *out, bool *got);
 /* Parts worth having under way while the next is prepared: 0 where
@@ -96,7 +98,9 @@ StepState session_state(const Session *s);
 /* What the gradients in PARAM_GRAD are multiplied by since the step that was
  * collected last, while no other is under way: a power of two. */
 double session_grad_scale(const Session *s);
-/* The scale counts only where the session is scaled. */
+/* The scale counts only where the session is scaled; one of 0 means that there
+ * is none, and it stays. Nothing may be under way. */
+bool session_scaled(const Session *s);
 bool session_set_state(Session *s, const StepState *state);
 size_t session_pool_bytes(const Session *s);
 #endif

@@ -304,11 +304,20 @@ StepState session_state(const Session *s)
     return s->state;
 }
 
+bool session_scaled(const Session *s)
+{
+    return s->spec.scaled;
+}
+
 bool session_set_state(Session *s, const StepState *state)
 {
-    CHECK(s->under_way == 0);
+    if (s->under_way)
+        return fail_usage("%d steps are under way: collect them before the "
+                          "state is set",
+                          s->under_way);
+    LossScale kept = s->state.scale;
     s->state = *state;
-    // a file of a run in another precision may say otherwise
-    if (!s->spec.scaled) s->state.scale = (LossScale){1, 0};
+    // a file of a run in another precision may say otherwise, or nothing
+    if (!s->spec.scaled || state->scale.by < 1) s->state.scale = kept;
     return !s->trainer || s->be->trainer->set(s->dev, s->trainer, &s->state);
 }

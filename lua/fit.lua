@@ -201,9 +201,10 @@ local function bad_step(run, part, loss, norm)
     cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
       (run.data.train.pipeline:item(n))).key)
   end
-  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s; step left out "
+  local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
+  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s%s; step left out "
             .. "(cases %s)", s.epoch + 1, part.number + 1, util.number(loss), util.number(norm),
-            what, table.concat(cases, " "))
+            what, later, table.concat(cases, " "))
   if s.bad >= BAD_STEPS then
     fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
          .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "

@@ -73,7 +73,7 @@ TEST(gpu_rehearse_needs_no_driver)
         rehearse_one(&n, &o, row[k].precision, &r);
         EXPECT_INT(emu_fail_count(), 0);
         EXPECT(!r.failed);
-        EXPECT_INT(kernels(&r, "update_all_kernel"), 1);
+        EXPECT_INT(kernels(&r, "update_kernel"), 1);
 
         // the same step where it runs
         emu_set_device(80, 1, "ok", (size_t)1 << 28);

@@ -35,6 +35,7 @@ static CUstream_st *new_stream(bool blocking)
 {
     CUstream_st *s = new CUstream_st();
     s->id = (int)streams.size();
+    s->device = current_device;
     s->blocking = blocking;
     streams.push_back(s);
     return s;
@@ -234,7 +235,8 @@ void launch(Launch what, cudaStream_t stream)
     const uint64_t blocks = (uint64_t)g.x * g.y * g.z;
     cudaError_t e = call.error;
     if (e) {
-    } else if (!s) {
+    } else if (!s || (s->id && s->device != current_device)) {
+        /* a stream of another device than the current one */
         e = cudaErrorInvalidResourceHandle;
     } else if (settings.capability < 80) {
         e = cudaErrorNoKernelImageForDevice;

@@ -61,7 +61,8 @@ struct Capture {
 } // namespace emu
 
 struct CUstream_st {
-    int id; /* 0 is the legacy stream */
+    int id;     /* 0 is the legacy stream */
+    int device; /* that was current when it was made */
     bool blocking, gone;
     std::deque<emu::Work> queue;
     uint64_t last, done; /* numbers: the newest queued, the newest run */
