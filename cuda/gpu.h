@@ -54,8 +54,10 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 #include <emu.h>
 #endif
 
-inline thread_local void (*launch_told)(const char *kernel, dim3 grid,
-                                        dim3 block, size_t shared);
+/* One for the program, and no symbol of a library made of it: an inline
+ * variable would be one for all of a process. */
+__attribute__((weak, visibility("hidden"))) __thread void (*launch_told)(
+    const char *kernel, dim3 grid, dim3 block, size_t shared);
 
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                  \
     do {                                                                \
