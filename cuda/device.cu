@@ -299,6 +299,9 @@ void *gpu_scratch(void *dev, size_t bytes)
 bool gpu_room(void *dev, size_t *bytes)
 {
     size_t all;
-    (void)dev;
+    if (gpu_rehearses(dev)) {
+        *bytes = SIZE_MAX;
+        return true;
+    }
     return gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
 }
