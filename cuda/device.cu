@@ -311,6 +311,10 @@ void *gpu_scratch(void *dev, size_t bytes)
 bool gpu_room(void *dev, size_t *bytes)
 {
     size_t all;
+    if (gpu_rehearses(dev)) {
+        *bytes = SIZE_MAX;
+        return true;
+    }
     return gpu_use(dev) &&
            gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
 }

@@ -24,8 +24,9 @@ typedef struct Backend {
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
     /* Instead of open: a device that is not there. Nothing runs on it, what it
-     * is told to do goes to this thread's LaunchLog, downloads give zeros. One
-     * a thread at a time. NULL: this backend launches nothing. */
+     * is told to do goes to this thread's LaunchLog, downloads give zeros and
+     * its room has no end. One a thread at a time. NULL: this backend launches
+     * nothing. */
     bool (*rehearse)(void **dev);
     void (*close)(void *dev);   /* all of its memory was released before */
     int (*threads)(int wanted); /* how many open() would give */

@@ -8,9 +8,9 @@
 
 static _Thread_local LaunchLog *here;
 
-void launch_log_into(LaunchLog *r)
+void launch_log_into(LaunchLog *log)
 {
-    here = r;
+    here = log;
 }
 
 LaunchLog *launch_log_here(void)
@@ -50,9 +50,9 @@ void launch_log_add(Launch launch)
     here->failed |= !p;
 }
 
-void launch_log_free(LaunchLog *r)
+void launch_log_free(LaunchLog *log)
 {
-    mem_free(r->part);
-    mem_free(r->launch);
-    *r = (LaunchLog){0};
+    mem_free(log->part);
+    mem_free(log->launch);
+    *log = (LaunchLog){0};
 }

@@ -5,8 +5,8 @@
  * on such a device are added to it and nothing runs, so the launches of a step
  * can be printed for a GPU that this machine does not have. A launch belongs
  * to a part: a call of a plan, or what a step does beside them. */
-#ifndef SEG_RECORD_H
-#define SEG_RECORD_H
+#ifndef SEG_LAUNCH_LOG_H
+#define SEG_LAUNCH_LOG_H
 #include "err.h"
 #include <stddef.h>
 
@@ -39,13 +39,13 @@ typedef struct LaunchLog {
     bool failed; /* no memory for all of it; the reason is err_text() */
 } LaunchLog;
 
-/* Launches of this thread go into r from now on; NULL: into nothing. */
-void launch_log_into(LaunchLog *r);
+/* Launches of this thread go into `log` from now on; NULL: into nothing. */
+void launch_log_into(LaunchLog *log);
 /* What they go into, or NULL. The two below do nothing then. */
 LaunchLog *launch_log_here(void);
 /* What is launched from now on belongs to this part. */
 void launch_log_part(LaunchPart part);
 /* Adds one; its `part` is filled in. */
 void launch_log_add(Launch launch);
-void launch_log_free(LaunchLog *r);
+void launch_log_free(LaunchLog *log);
 #endif

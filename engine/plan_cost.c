@@ -80,6 +80,15 @@ static double gradients(const Call *c, unsigned fresh)
     return bytes;
 }
 
+/* Does a backward call need operand k at all? A product needs one factor for
+ * the gradient of the other and never its bias, so a first layer does not read
+ * its weights and a frozen one not its image. */
+static bool needs(const Call *c, int k)
+{
+    if (!op_multiplies(call_op(c)) && call_op(c) != OP_mul) return true;
+    return (k == 0 && c->dx[1]) || (k == 1 && c->dx[0]);
+}
+
 /* Of a backward call; flops: how many products, of the data and of the
  * weights (a bias is a sum). */
 static LaunchPart backward(const Plan *p, int c, unsigned fresh)
@@ -90,7 +99,7 @@ static LaunchPart backward(const Plan *p, int c, unsigned fresh)
     cost.bytes = gradients(call, fresh) +
                  size_of(call->half_dy ? call->half_dy : call->dy);
     for (int k = 0; k < MAX_IN && (keep & KEEP_X); k++)
-        cost.bytes += operand(call, k);
+        if (needs(call, k)) cost.bytes += operand(call, k);
     if (keep & KEEP_Y) cost.bytes += size_of(call->y);
     if (keep & KEEP_S) cost.bytes += saved_of(p, c);
     cost.flops = (call->dx[0] != NULL) + (call->dx[1] != NULL);

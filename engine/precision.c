@@ -2,6 +2,7 @@
  * and the numbers beside it are exact. */
 #include "precision.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct Info {
@@ -21,16 +22,30 @@ const char *precision_name(Precision p)
     return info[p].name;
 }
 
+const char *precision_names(char out[PRECISION_NAMES])
+{
+    size_t at = 0;
+    for (int i = 0; i < PRECISION_COUNT; i++) {
+        const char *before = i == 0                     ? ""
+                             : i == PRECISION_COUNT - 1 ? " or "
+                                                        : ", ";
+        at += (size_t)snprintf(out + at, PRECISION_NAMES - at, "%s%s", before,
+                               info[i].name);
+        CHECK(at < PRECISION_NAMES);
+    }
+    return out;
+}
+
 bool precision_find(const char *name, Precision *out)
 {
+    char names[PRECISION_NAMES];
     for (int i = 0; i < PRECISION_COUNT; i++) {
         if (strcmp(info[i].name, name)) continue;
         *out = (Precision)i;
         return true;
     }
-    return fail_usage("precision \"%s\" is not known; use f32, tf32, bf16 or "
-                      "f16",
-                      name);
+    return fail_usage("precision \"%s\" is not known; use %s", name,
+                      precision_names(names));
 }
 
 Dtype precision_copy(Precision p)

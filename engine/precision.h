@@ -25,6 +25,9 @@ typedef enum Precision {
 } Precision;
 
 const char *precision_name(Precision p); /* "bf16" */
+/* All of them as a sentence names them: "f32, tf32, bf16 or f16". */
+enum { PRECISION_NAMES = 64 };
+const char *precision_names(char out[PRECISION_NAMES]);
 /* ERR_USAGE for a name that is none, with all that are. */
 bool precision_find(const char *name, Precision *out);
 /* BF16 or F16; F32 where no copies are made. */

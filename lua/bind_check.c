@@ -192,4 +192,8 @@ void bind_check(lua_State *L)
         {"check_node", l_check_node}, {"device", l_device},
         {"precisions", l_precisions}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
+    // core.precision_names: "f32, tf32, bf16 or f16"
+    char names[PRECISION_NAMES];
+    lua_pushstring(L, precision_names(names));
+    lua_setfield(L, -2, "precision_names");
 }

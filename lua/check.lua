@@ -15,7 +15,7 @@ local util = require "seg.util"
 local M = {}
 
 local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
-                precision = "f32, tf32, bf16 or f16", json = false }
+                precision = core.precision_names, json = false }
 
 -- { device=, op=, precision=, json= } of the words behind `check`.
 local function parse(args)

@@ -6,6 +6,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local gpus = require "seg.gpus"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
@@ -42,7 +43,7 @@ local flags = {
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
     of = "export" },
-  { "gpu", true, "MODEL: the launch plan of a step on h200, h100, a100, 4090, 3090 or 4060",
+  { "gpu", true, "MODEL: the launch plan of a step on " .. gpus.names(),
     of = "plan" },
   { "full", false, "check: every element of large results, not some of them", of = "check" },
   { "steps_only", false, "check: the training steps alone", of = "check" },

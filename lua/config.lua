@@ -5,6 +5,7 @@
 -- right. A value has the type of its default; an unknown key is an error that
 -- names the nearest.
 
+local core = require "seg.core"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
@@ -23,7 +24,7 @@ M.reserved = {
     help = "compute threads; 0: the cores, less one when more than four" },
   { "workers", 2, lo = 0, hi = 256, free = true,
     help = "loader threads; any number gives the same batches" },
-  { "precision", "f32", help = "f32, tf32, bf16 or f16: what convolutions multiply in" },
+  { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
   { "epochs", 1, lo = 1, help = "passes over the training set", free = true },
   { "batch", 1, lo = 1, hi = 1 << 20, help = "samples a step" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },

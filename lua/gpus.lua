@@ -3,31 +3,36 @@
 --
 -- bandwidth is of the memory in GB/s, rates are TFLOP/s without sparsity:
 -- f32 of the plain units, tf32 and half (bf16, f16) of the tensor cores with
--- float32 sums. Where others have published what is reached, that is taken (H100,
--- H200: 4.3 of 4.8 TB/s, 790 of 989 TFLOP/s), else what the maker's data sheet
--- says.
+-- float32 sums. All are peaks of the maker's data sheets, at the boost clock they
+-- name: what is reached is less (of an H200 others have published 4.3 of 4.8 TB/s
+-- and 790 of 989 TFLOP/s), and a floor must lie below that.
 
 local util = require "seg.util"
 
 local M = {}
 
 M.models = {
-  { name = "h200", text = "H200", bandwidth = 4300, f32 = 67, tf32 = 400, half = 790 },
-  { name = "h100", text = "H100 SXM", bandwidth = 3350, f32 = 67, tf32 = 400, half = 790 },
+  { name = "h200", text = "H200", bandwidth = 4800, f32 = 67, tf32 = 495, half = 990 },
+  { name = "h100", text = "H100 SXM", bandwidth = 3350, f32 = 67, tf32 = 495, half = 990 },
   { name = "a100", text = "A100 40 GB", bandwidth = 1555, f32 = 19.5, tf32 = 156, half = 312 },
-  { name = "4090", text = "RTX 4090", bandwidth = 1008, f32 = 82.6, tf32 = 82.6, half = 165 },
-  { name = "3090", text = "RTX 3090", bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71 },
-  { name = "4060", text = "RTX 4060", bandwidth = 272, f32 = 15, tf32 = 15, half = 30 },
+  { name = "4090", text = "RTX 4090", bandwidth = 1008, f32 = 82.6, tf32 = 82.6, half = 165.2 },
+  { name = "3090", text = "RTX 3090", bandwidth = 936, f32 = 35.6, tf32 = 35.6, half = 71.2 },
+  { name = "4060", text = "RTX 4060", bandwidth = 272, f32 = 15.1, tf32 = 15.1, half = 30.2 },
 }
+
+-- All that can be named: "h200, h100 or a100".
+function M.names()
+  local names = {}
+  for i, m in ipairs(M.models) do names[i] = m.name end
+  return (table.concat(names, ", "):gsub(", (%w+)$", " or %1"))
+end
 
 -- The model called `name`; refuses others, naming those that there are.
 function M.find(name)
-  local names = {}
-  for i, m in ipairs(M.models) do
+  for _, m in ipairs(M.models) do
     if m.name == name then return m end
-    names[i] = m.name
   end
-  util.refuse('--gpu "%s" is not known; known are %s', name, table.concat(names, ", "))
+  util.refuse('--gpu "%s" is not known; use %s', name, M.names())
 end
 
 -- TFLOP/s of convolutions and linear layers at a precision.

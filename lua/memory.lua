@@ -1,5 +1,6 @@
 -- memory.lua -- behind an error for want of memory: what the plan takes, and
--- what would take less. Every number is planned, none is guessed.
+-- what would take less. Every number is planned, none is guessed; a change that is
+-- not enough by itself says so.
 
 local core = require "seg.core"
 local config = require "seg.config"
@@ -21,10 +22,10 @@ local function replan(r, batch, train, change)
   return ok and plan or nil
 end
 
--- A smaller batch: half, and half again until it fits what there is.
-local function smaller_batch(r, train, now, room)
+-- A smaller batch: half, and half again until that is enough.
+local function smaller_batch(r, train, now, short)
   local batch, plan = config.values.batch, nil
-  while batch > 1 and (not plan or (room > 0 and need(plan) > room)) do
+  while batch > 1 and (not plan or need(now) - need(plan) < short) do
     batch = batch // 2
     plan = replan(r, batch, train)
     if not plan then return nil end
@@ -47,9 +48,10 @@ local function size_key(shape)
   end
 end
 
--- Smaller images, as near as the network can take them.
-local function smaller_images(r, train, now)
-  local shape = r.inputs[1].shape
+-- Smaller images that the network can take: the largest that are enough, else
+-- the smallest.
+local function smaller_images(r, train, now, short)
+  local shape, found = r.inputs[1].shape, nil
   if #shape < 4 then return nil end
   for _, scale in ipairs { 0.75, 0.5, 0.25 } do
     local plan = replan(r, config.values.batch, train, { scale = scale })
@@ -57,11 +59,24 @@ local function smaller_images(r, train, now)
       local extents = {}
       for i = 3, #shape do extents[#extents + 1] = math.ceil(shape[i] * scale) end
       local key = size_key(shape)
-      return { key and string.format("--%s %d", key, extents[#extents])
-                 or "images of " .. table.concat(extents, "x") .. " in the recipe",
-               need(now) - need(plan) }
+      found = { key and string.format("--%s %d", key, extents[#extents])
+                  or "images of " .. table.concat(extents, "x") .. " in the recipe",
+                need(now) - need(plan) }
+      if found[2] >= short then break end
     end
   end
+  return found
+end
+
+-- Bytes that must become free before it goes on; 0 when it is not known what is
+-- free. Weights, gradients and moments are asked for first, so all is still to
+-- come then; when the arena or anything later is refused, the rest has its place.
+local function shortage(now, o)
+  if o.room <= 0 then return 0 end
+  local number = 4 -- bytes
+  local first = o.wanted == number * now.trained
+    or o.wanted == number * (now.trained + now.running)
+  return (first and need(now) or o.wanted) - o.room
 end
 
 -- An optimiser with fewer moments.
@@ -91,23 +106,26 @@ function M.lines(r, o)
   row(train and "weights, gradients, optimiser" or "weights", now.param_bytes)
   row("together", need(now), string.format("; wanted at once: %s%s", util.bytes(o.wanted),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
+  if o.device then
+    out[#out + 1] = "  samples kept there (--resident) and places for uploads come on top"
+  end
   local list = {}
   local function add(remedy)
     if remedy and #list < REMEDIES then list[#list + 1] = remedy end
   end
-  -- what is there for all of it: the weights may have found their place already
-  local room = o.room > 0 and o.room + (o.wanted == now.bytes and now.param_bytes or 0) or 0
-  add(smaller_batch(r, train, now, room))
-  add(smaller_images(r, train, now))
+  local short = shortage(now, o)
+  add(smaller_batch(r, train, now, short))
+  add(smaller_images(r, train, now, short))
   add(fewer_moments(r, train, now))
   if o.device then
-    add { "--device cpu: the memory of the machine", need(now) }
+    add { "--device cpu: the memory of the machine", need(now), elsewhere = true }
   elseif v.cache_mb > 0 then
     add { "--cache_mb 0: volumes are read again", v.cache_mb << 20, " at most" }
   end
   out[#out + 1] = "what would take less"
   for _, e in ipairs(list) do
-    out[#out + 1] = string.format("  %-58s frees %s%s", e[1], util.bytes(e[2]), e[3] or "")
+    out[#out + 1] = string.format("  %-58s frees %s%s%s", e[1], util.bytes(e[2]), e[3] or "",
+                                  e[2] < short and not e.elsewhere and ", still too much" or "")
   end
   return out
 end

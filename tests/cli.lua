@@ -225,7 +225,11 @@ end)
 t.test("plan --gpu: what a step launches, without a GPU", function()
   local plan = "scripts/brain_unet.lua plan --data /nowhere --device cuda --gpu "
   says(plan .. "h2000", 2,
-       '--gpu "h2000" is not known; known are h200, h100, a100, 4090, 3090, 4060')
+       '--gpu "h2000" is not known; use h200, h100, a100, 4090, 3090 or 4060')
+  says("--help", 0, "a step on h200, h100, a100, 4090, 3090 or 4060\n")
+  -- no H200 moves 4.8 GB or does 67 GFLOP in less: a floor is of peaks
+  local gpus = require "seg.gpus"
+  t.equal(gpus.floor_us(gpus.find "h200", 4.8e9, 67e9, "f32"), 1000.0)
   says("scripts/brain_unet.lua plan --device cpu --gpu h200", 2,
        "--gpu: the device cpu launches nothing; use --device cuda")
   says("scripts/brain_unet.lua evaluate --gpu h200", 2, "--gpu is not for evaluate, but for plan")

@@ -20,6 +20,13 @@ sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' $page | sort -u > "$tmp/page.commands"
 step "the help has commands" test -s "$tmp/help.commands"
 step "commands" diff "$tmp/help.commands" "$tmp/page.commands"
 
+# what the program makes from its tables, the page has in its own words
+words() { # OPTION: "a, b or c" in its line of the help
+    sed -n "/^  --$1 /p" "$tmp/help" | grep -oE '[a-z0-9]+(, [a-z0-9]+)* or [a-z0-9]+'
+}
+step "GPUs" grep -qF "on that GPU ($(words gpu))," $page
+step "precisions" grep -qF "($(words precision);" $page
+
 if command -v mandoc > /dev/null; then
     step "form" mandoc -T lint -W warning $page
 elif command -v groff > /dev/null; then

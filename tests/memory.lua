@@ -69,13 +69,24 @@ t.test("the same for a GPU: each remedy is a plan", function()
     print("--")
     say { wanted = now, room = 0, device = true, command = "predict" }
     print("--")
+    -- one byte less than the least batch wants
+    say { wanted = now, room = need(1, true) - 1, device = true, command = "train" }
+    print("--")
+    -- a place for uploads, behind all else: little is missing
+    say { wanted = 4096, room = 1024, device = true, command = "train" }
+    print("--")
+    -- the first of all: what comes after it counts
+    local trained = plans.plan(r, 12, true).trained
+    say { wanted = 4 * trained, room = need(3, true), device = true, command = "train" }
+    print("--")
     config.values.batch = 1
     say { wanted = now, room = 0, device = false, command = "train" }
     os.exit(0)
   ]])
   local text = t.says(recipe, 0, "training, batch 12, takes at its fullest")
   local util = require "seg.util"
-  local train, fits, predict, one = text:match("^(.-)\n%-%-\n(.-)\n%-%-\n(.-)\n%-%-\n(.*)$")
+  local train, fits, predict, none, late, first, one =
+    text:match("^" .. ("(.-)\n%-%-\n"):rep(6) .. "(.*)$")
   local said = { ["batch 6"] = "batch 6 %(accumulate = 6 .-%)", ["size 48"] = "size 48" }
   for what, key in pairs(said) do
     local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
@@ -84,6 +95,16 @@ t.test("the same for a GPU: each remedy is a plan", function()
   t.check(fits:find("--batch 1 (accumulate = 36", 1, true) or fits:find("--batch 3", 1, true)
           or fits:find("--batch 2", 1, true), fits)
   t.check(not fits:find("--batch 6", 1, true), fits)
+  t.check(fits:find("for adamw%s+frees %S+ %a+, still too much") or
+          fits:find("--device cpu", 1, true), fits)
+  t.check(fits:find("--batch %d [^\n]*frees %S+ %a+\n"), fits)
+  t.check(train:find("(--resident) and places for uploads come on top", 1, true), train)
+  t.check(not train:find("still too much", 1, true), "nothing is known of what is free: " .. train)
+  t.check(none:find("--batch 1 [^\n]*, still too much"), none)
+  t.check(none:find("--size 16 [^\n]*frees"), "smaller until it is enough: " .. none)
+  t.check(late:find("--batch 6 [^\n]*frees %S+ %a+\n"), late)
+  t.check(not first:find("--batch 6", 1, true) and first:find("--batch %d [^\n]*frees %S+ %a+\n"),
+          first)
   t.check(predict:find("evaluation, batch 12", 1, true), predict)
   t.check(not predict:find("accumulate", 1, true), predict)
   t.check(predict:find("--device cpu: the memory of the machine", 1, true), predict)

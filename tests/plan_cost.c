@@ -38,7 +38,7 @@ TEST(plan_cost_by_hand)
     EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4), 0);
     EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
     p = part_of(&r, first, true); // to the weights only
-    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + w1), 0);
+    EXPECT_NEAR(p.bytes, B * (P * 2 + P * 4 + w1), 0);
     EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
     p = part_of(&r, relu, true); // keeps its result
     EXPECT_NEAR(p.bytes, B * 3.0 * P * 4, 0);
@@ -57,9 +57,54 @@ TEST(plan_cost_by_hand)
     REQUIRE(session_part(n.s, plan, &part, &out));
     launch_log_into(NULL);
     p = part_of(&r, first, true);
-    EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4 + 2 * w1), 0);
+    EXPECT_NEAR(p.bytes, B * (P * 2 + P * 4 + 2 * w1), 0);
     launch_log_free(&r);
     net_free(&n);
+}
+
+/* Backward bytes of a 1x1 conv (4 -> 4, bias) behind a relu, which has
+ * another one before it that wants its gradient; up to two parameters are
+ * frozen. */
+static LaunchPart middle_conv(const char *const frozen[2])
+{
+    Net n;
+    LaunchLog r = {0};
+    Optim o = optim_default(OPTIM_sgd);
+    net_new(&n);
+    n.bias = true;
+    int image = net_input(&n, "image", (Dims){1, 1, 8, 8, 4}, 2);
+    int target = net_input(&n, "target", (Dims){1, 1, 8, 8, 4}, 2);
+    int relu = net_relu(&n, net_conv(&n, image, 4, 1));
+    int middle = net_conv(&n, relu, 4, 1);
+    n.loss = net_op(&n, OP_mse, middle, target, -1);
+    n.root[n.roots++] = middle;
+    net_open(&n, "cpu", 1, &o);
+    for (int i = 0; i < 2 && frozen[i]; i++)
+        REQUIRE(params_freeze(session_params(n.s), frozen[i]));
+    launch_log_into(&r);
+    EXPECT(net_step(&n, 1, 1, 0.01, 1).applied);
+    launch_log_into(NULL);
+    LaunchPart p = part_of(&r, middle, true);
+    launch_log_free(&r);
+    net_free(&n);
+    return p;
+}
+
+/* The bias is never read; x only for the weights' gradient, the weights only
+ * for that of x. */
+TEST(plan_cost_of_what_is_wanted)
+{
+    enum { P = 8 * 8 * 4, W = 16, BIAS = 4, B = 4 };
+    const double dy = P;
+    LaunchPart p = middle_conv((const char *const[2]){NULL});
+    EXPECT_NEAR(p.bytes, B * (dy + P + W + P + W + BIAS), 0);
+    EXPECT_NEAR(p.flops, 2 * 2.0 * P * 4, 0);
+    p = middle_conv((const char *const[2]){"p2.weight", NULL});
+    EXPECT_NEAR(p.bytes, B * (dy + W + P + BIAS), 0);
+    EXPECT_NEAR(p.flops, 2.0 * P * 4, 0);
+    p = middle_conv((const char *const[2]){"p1.weight", "p1.bias"});
+    EXPECT_NEAR(p.bytes, B * (dy + P + W + BIAS), 0);
+    EXPECT_NEAR(p.flops, 2.0 * P * 4, 0);
 }
 
 /* -- memory ------------------------------------------------------------- */

@@ -99,6 +99,32 @@ TEST(gpu_rehearse_needs_no_driver)
     }
 }
 
+/* What the host asks of it is answered without CUDA: nothing has been written
+ * there, nothing is under way, and there is room for all. */
+TEST(gpu_rehearse_answers_without_a_driver)
+{
+    Net n;
+    Optim o = optim_default(OPTIM_adamw);
+    small_unet(&n);
+    emu_set_device(80, 0, "none", 0);
+    emu_fail_at(0, 0, 0);
+    open_session(&n, &o, PRECISION_f32, true);
+    const Backend *be = session_backend(n.s);
+    void *dev = session_device(n.s), *p;
+    float value[4] = {1, 2, 3, 4};
+    size_t room = 0;
+    REQUIRE(be->alloc(dev, sizeof value, &p));
+    EXPECT(be->upload(dev, p, value, sizeof value));
+    EXPECT(be->sync(dev));
+    EXPECT(be->download(dev, value, p, sizeof value));
+    for (int i = 0; i < 4; i++) EXPECT_NEAR(value[i], 0, 0);
+    EXPECT(be->room(dev, &room));
+    EXPECT(room == SIZE_MAX);
+    be->release(dev, p);
+    EXPECT_INT(emu_fail_count(), 0);
+    net_free(&n);
+}
+
 /* Afterwards kernels run again: the thread has not been left deaf. */
 TEST(gpu_rehearse_ends_with_its_session)
 {
