@@ -12,7 +12,7 @@
 /* One field of the samples; addresses are of the device. */
 typedef struct GatherField {
     Dims dim;          /* of a sample, n = 1                               */
-    Dtype type;        /* in the block: F32 or U8                          */
+    Dtype type;        /* in the block: F32, or U8 where nearest           */
     bool image;        /* intensities: changes that are not of places too  */
     bool nearest;      /* class numbers: never between two                 */
     uint32_t first;    /* draw of noise, counted over all images of the set */
