@@ -4,7 +4,7 @@
  * at random. A gather takes `count` of them by number, in this order, into the
  * inputs of a plan, and does to each what was decided for it (change.h). The
  * same as the host does, labels exactly but where an affine map falls between
- * two voxels, values within 1e-5 of their range. */
+ * two voxels, values within 1e-5 as check/datacheck.h has it. */
 #ifndef SEG_GATHER_H
 #define SEG_GATHER_H
 #include "change.h"
