@@ -64,11 +64,15 @@ function M.keep(session, recipe, d, train)
     end
   end
   local part = d.set.part or "the set"
-  local resident, why = core.data.resident(session, d.pipeline, {
+  local resident, why, memory = core.data.resident(session, d.pipeline, {
     nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
     train = train, augment = d.set.augmented, workers = v.workers, must = v.resident == "on" })
   if not resident then
-    if v.resident == "on" then util.refuse("--resident on: %s cannot be kept: %s", part, why) end
+    if v.resident == "on" then
+      -- a device that is too small is not a mistake on the command line
+      core.sys.raise(memory or "usage",
+                     string.format("--resident on: %s cannot be kept: %s", part, why), true)
+    end
     if session:facts().device == "cuda" then show.line("%s: from the loader: %s", part, why) end
     return
   end
