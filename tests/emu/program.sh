@@ -188,6 +188,33 @@ step "a resumed run has the same numbers" same part off
 step "a part without" train rest --resident off --steps 41
 step "the rest with" train rest --resident on --resume "$tmp/rest/tiny/001"
 step "it has the same numbers, too" same rest off
+step "what makes the batches is told when it changes" says part \
+    "train: the host makes the batches now, not the device: the numbers"
+step "in both directions" says rest \
+    "train: the device makes the batches now, not the host: the numbers"
+
+# what a run began with it keeps to: less room at the resume, and more
+step "a run with its data on the device" train here --steps 41
+status=4
+step "which has no room for them later" ends limited 150000 here \
+    --resume "$tmp/here/tiny/001"
+step "does not go on otherwise by itself" says here \
+    "train: the device made the batches of the run that is resumed, and cannot"
+# a new run of so many bytes is fed by the loader; here others then go short
+step "half of what is free is no limit" ends limited 300000 here \
+    --resume "$tmp/here/tiny/001"
+step "they are kept" says here "train: .* of samples on the device"
+status=0
+step "with room as before" train here --resume "$tmp/here/tiny/001"
+step "it goes on" same here off
+step "without a warning" silent here "makes the batches now"
+step "a run from the loader" limited 300000 there --steps 41
+step "stays there" train there --resume "$tmp/there/tiny/001"
+step "though there is room" silent there "train: .* of samples on the device"
+step "without a warning, too" silent there "makes the batches now"
+step "a run on the device goes to the CPU" train move --steps 41
+step "which is told" train move --device cpu --resume "$tmp/move/tiny/001"
+step "as it rounds otherwise" says move "the host makes the batches now"
 
 # what cannot be kept
 status=2
