@@ -36,48 +36,9 @@ template <class T> struct Sampler {
     __device__ __forceinline__ float at(int32_t w, int32_t h, int32_t d,
                                         int32_t c) const
     {
-        if (axes & 1) w = n.w - 1 - w;
-        if (axes & 2) h = n.h - 1 - h;
-        if (axes & 4) d = n.d - 1 - d;
-        return (float)x[(((int64_t)d * n.h + h) * n.w + w) * n.c + c];
+        return (float)x[change_voxel(n, axes, w, h, d) + c];
     }
 };
-
-/* Eight neighbours of a place, as data/change.c has them. */
-struct Around {
-    int32_t at[3], next[3];
-    float t[3];
-};
-
-template <class T>
-__device__ __forceinline__ float map_slice(const Sampler<T> &s, const Around &q,
-                                           int32_t d, int32_t c)
-{
-    float v[2];
-    for (int k = 0; k < 2; k++) {
-        const int32_t h = k ? q.next[1] : q.at[1];
-        const float a = s.at(q.at[0], h, d, c);
-        v[k] = a + q.t[0] * (s.at(q.next[0], h, d, c) - a);
-    }
-    return v[0] + q.t[1] * (v[1] - v[0]);
-}
-
-template <class T>
-__device__ __forceinline__ void map_linear(const Sampler<T> &s,
-                                           const double (&place)[3], float *to)
-{
-    const int32_t n[] = {s.n.w, s.n.h, s.n.d};
-    Around q;
-    for (int a = 0; a < 3; a++) {
-        change_linear(place[a], n[a], &q.at[a], &q.t[a]);
-        q.next[a] = q.at[a] + (q.at[a] + 1 < n[a]);
-    }
-    for (int32_t c = 0; c < s.n.c; c++) {
-        float v = map_slice(s, q, q.at[2], c);
-        if (q.t[2] > 0) v += q.t[2] * (map_slice(s, q, q.next[2], c) - v);
-        to[c] = v;
-    }
-}
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
@@ -101,9 +62,13 @@ __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
             double q[3];
             for (int a = 0; a < 3; a++)
                 q[a] = change_place(map->map[a], v.w, v.h, v.d);
-            if (!p.nearest) {
-                map_linear(s, q, to);
-                continue;
+            // what is kept in bytes are labels, never between two
+            if constexpr (sizeof(T) == sizeof(float)) {
+                if (!p.nearest) {
+                    const ChangeSource one = {s.x, s.n, s.axes};
+                    change_between(&one, q, to);
+                    continue;
+                }
             }
             const int32_t w = change_nearest(q[0], p.n.w);
             const int32_t h = change_nearest(q[1], p.n.h);

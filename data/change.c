@@ -26,67 +26,19 @@ static void flip(float *x, Dims n, uint32_t axes)
     if (axes & 4) mirror(x, 1, n.d, (int64_t)n.h * n.w * n.c);
 }
 
-/* One field of a sample, before and after. */
-typedef struct Mapped {
-    const float *from;
-    float *to;
-    Dims n;
-} Mapped;
-
-/* Channels of the voxel at (w, h, d). */
-static const float *voxel(const Mapped *m, int32_t w, int32_t h, int32_t d)
-{
-    return m->from + (((int64_t)d * m->n.h + h) * m->n.w + w) * m->n.c;
-}
-
-static void map_nearest(const Mapped *m, const double q[3], float *to)
+static void map_nearest(const ChangeSource *s, const double q[3], float *to)
 {
     const float *x =
-        voxel(m, change_nearest(q[0], m->n.w), change_nearest(q[1], m->n.h),
-              change_nearest(q[2], m->n.d));
-    for (int32_t c = 0; c < m->n.c; c++) to[c] = x[c];
+        s->x + change_voxel(s->n, s->axes, change_nearest(q[0], s->n.w),
+                            change_nearest(q[1], s->n.h),
+                            change_nearest(q[2], s->n.d));
+    for (int32_t c = 0; c < s->n.c; c++) to[c] = x[c];
 }
 
-/* Eight neighbours of a place: the voxels before and behind it along each axis
- * and how far it is from the first. */
-typedef struct Around {
-    int32_t at[3], next[3];
-    float t[3];
-} Around;
-
-/* Between the four neighbours of slice d: along w first, then h. Devices round
- * in the same order. */
-static float map_slice(const Mapped *m, const Around *q, int32_t d, int32_t c)
+static void affine(const float *from, Dims n, const double map[3][4],
+                   bool nearest, float *to)
 {
-    float v[2];
-    for (int k = 0; k < 2; k++) {
-        int32_t h = k ? q->next[1] : q->at[1];
-        float a = voxel(m, q->at[0], h, d)[c];
-        v[k] = a + q->t[0] * (voxel(m, q->next[0], h, d)[c] - a);
-    }
-    return v[0] + q->t[1] * (v[1] - v[0]);
-}
-
-static void map_linear(const Mapped *m, const double place[3], float *to)
-{
-    const int32_t n[] = {m->n.w, m->n.h, m->n.d};
-    Around q;
-    for (int a = 0; a < 3; a++) {
-        change_linear(place[a], n[a], &q.at[a], &q.t[a]);
-        // the last voxel has no next, which would have no weight
-        q.next[a] = q.at[a] + (q.at[a] + 1 < n[a]);
-    }
-    for (int32_t c = 0; c < m->n.c; c++) {
-        float v = map_slice(m, &q, q.at[2], c);
-        if (q.t[2] > 0) v += q.t[2] * (map_slice(m, &q, q.next[2], c) - v);
-        to[c] = v;
-    }
-}
-
-static void affine(const Mapped *m, const double map[3][4], bool nearest)
-{
-    const Dims n = m->n;
-    float *to = m->to;
+    const ChangeSource s = {from, n, 0};
     for (int32_t d = 0; d < n.d; d++)
         for (int32_t h = 0; h < n.h; h++)
             for (int32_t w = 0; w < n.w; w++, to += n.c) {
@@ -94,9 +46,9 @@ static void affine(const Mapped *m, const double map[3][4], bool nearest)
                 for (int a = 0; a < 3; a++)
                     q[a] = change_place(map[a], w, h, d);
                 if (nearest)
-                    map_nearest(m, q, to);
+                    map_nearest(&s, q, to);
                 else
-                    map_linear(m, q, to);
+                    change_between(&s, q, to);
             }
 }
 
@@ -108,7 +60,7 @@ static bool affine_field(float *x, Dims n, const double map[3][4],
     float *copy = mem_alloc(bytes);
     if (!copy) return false;
     memcpy(copy, x, bytes);
-    affine(&(Mapped){copy, x, n}, map, kind == FIELD_LABEL);
+    affine(copy, n, map, kind == FIELD_LABEL, x);
     mem_free(copy);
     return true;
 }

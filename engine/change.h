@@ -71,4 +71,61 @@ EVERYWHERE int32_t change_nearest(double place, int32_t n)
     if (place > n - 1) place = n - 1;
     return (int32_t)(place + 0.5);
 }
+
+/* A sample to be looked up in, (d, h, w, c) of n, mirrored along `axes` (bits
+ * as of a flip) before. */
+typedef struct ChangeSource {
+    const float *x;
+    Dims n;
+    uint32_t axes;
+} ChangeSource;
+
+/* Place of the first channel of voxel (w, h, d) of the mirrored sample. */
+EVERYWHERE int64_t change_voxel(Dims n, uint32_t axes, int32_t w, int32_t h,
+                                int32_t d)
+{
+    if (axes & 1) w = n.w - 1 - w;
+    if (axes & 2) h = n.h - 1 - h;
+    if (axes & 4) d = n.d - 1 - d;
+    return (((int64_t)d * n.h + h) * n.w + w) * n.c;
+}
+
+/* Eight neighbours of a place: the voxels before and behind it along each axis
+ * and how far it is from the first. */
+typedef struct Around {
+    int32_t at[3], next[3];
+    float t[3];
+} Around;
+
+/* Channel c between the four neighbours of slice d: along w first, then h. */
+EVERYWHERE float change_slice(const ChangeSource *s, const Around *q, int32_t d,
+                              int32_t c)
+{
+    float v[2];
+    for (int k = 0; k < 2; k++) {
+        const int32_t h = k ? q->next[1] : q->at[1];
+        const float a = s->x[change_voxel(s->n, s->axes, q->at[0], h, d) + c];
+        const float b = s->x[change_voxel(s->n, s->axes, q->next[0], h, d) + c];
+        v[k] = a + q->t[0] * (b - a);
+    }
+    return v[0] + q->t[1] * (v[1] - v[0]);
+}
+
+/* All channels at a place between voxels, into `to` (n.c). */
+EVERYWHERE void change_between(const ChangeSource *s, const double place[3],
+                               float *to)
+{
+    const int32_t n[] = {s->n.w, s->n.h, s->n.d};
+    Around q;
+    for (int a = 0; a < 3; a++) {
+        change_linear(place[a], n[a], &q.at[a], &q.t[a]);
+        // the last voxel has no next, which would have no weight
+        q.next[a] = q.at[a] + (q.at[a] + 1 < n[a]);
+    }
+    for (int32_t c = 0; c < s->n.c; c++) {
+        float v = change_slice(s, &q, q.at[2], c);
+        if (q.t[2] > 0) v += q.t[2] * (change_slice(s, &q, q.next[2], c) - v);
+        to[c] = v;
+    }
+}
 #endif

@@ -4,7 +4,7 @@
  * at random. A gather takes `count` of them by number, in this order, into the
  * inputs of a plan, and does to each what was decided for it (change.h). The
  * same as the host does, labels exactly but where an affine map falls between
- * two voxels, values within 1e-5 of their range. */
+ * two voxels, values within 1e-5 as check/datacheck.h has it. */
 #ifndef SEG_GATHER_H
 #define SEG_GATHER_H
 #include "change.h"
@@ -12,7 +12,7 @@
 /* One field of the samples; addresses are of the device. */
 typedef struct GatherField {
     Dims dim;          /* of a sample, n = 1                               */
-    Dtype type;        /* in the block: F32 or U8                          */
+    Dtype type;        /* in the block: F32, or U8 where nearest           */
     bool image;        /* intensities: changes that are not of places too  */
     bool nearest;      /* class numbers: never between two                 */
     uint32_t first;    /* draw of noise, counted over all images of the set */

@@ -9,6 +9,7 @@
 #ifndef SEG_BIND_H
 #define SEG_BIND_H
 #include "graph.h"
+#include "guest.h"
 #include "lauxlib.h"
 #include "lua.h"
 #include "lualib.h"
@@ -114,10 +115,15 @@ typedef struct Drawn Drawn;
 Drawn *test_drawn(lua_State *L, int arg); /* NULL when it is none */
 /* Extents of the batch for input `node`; false when it has none for it. */
 bool drawn_dim(const Drawn *d, int node, Dims *out);
-/* Make it where the inputs of `plan` are. */
-bool drawn_feed(const Drawn *d, const Plan *plan);
+/* The session whose device has it; NULL once that or the data set is closed. */
+const Session *drawn_session(const Drawn *d);
+/* Make it where these inputs of `plan` are, each of which it has. */
+bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes);
 
 Session *check_session(lua_State *L, int arg);
+/* Those who have memory on the device of the session at `arg`; they are closed
+ * before it is, whatever the collector or s:close() takes first. */
+Guest **session_guests(lua_State *L, int arg);
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
 /* What core.session and core.plan are told about a network, in a table at

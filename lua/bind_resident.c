@@ -10,7 +10,9 @@
 #include "resident.h"
 
 typedef struct ResidentBox {
-    Resident *r;
+    Guest guest; /* of the session; first, see box_close */
+    Resident *r; /* NULL once it or the session is closed */
+    const Session *s;
     Pipeline *p; /* held */
     bool augment;
     size_t bytes; /* of its samples on the device           */
@@ -27,13 +29,22 @@ struct Drawn {
     int32_t number[];
 };
 
+/* Gives the memory of the device back, while there still is one. */
+static void box_close(Guest *g)
+{
+    ResidentBox *box = (ResidentBox *)g;
+    resident_close(box->r);
+    box->r = NULL, box->s = NULL;
+}
+
 /* User value 1 is the session, whose device it uses. */
 static int resident_gc(lua_State *L)
 {
     ResidentBox *box = luaL_checkudata(L, 1, "seg.resident");
-    resident_close(box->r);
+    guest_leave(&box->guest);
+    box_close(&box->guest);
     pipeline_free(box->p);
-    box->r = NULL, box->p = NULL;
+    box->p = NULL;
     return 0;
 }
 
@@ -96,18 +107,14 @@ static bool bind_plan_of(Session *s, const ResidentBox *box, const Wanted *w)
            session_bind(s, plan);
 }
 
-/* Is there room? The rest is for the other plans of the session, for a set to
- * validate with, and for other programs. */
-static bool fits(Session *s, ResidentBox *box, const Wanted *w)
+/* Do the samples fit into `room` bytes? The rest is for the other plans of the
+ * session, for a set to validate with, and for other programs. */
+static bool fits(ResidentBox *box, const Wanted *w, size_t room)
 {
-    const Backend *be = session_backend(s);
-    size_t room;
     if (!resident_bytes(w->part, box->fields, pipeline_samples(box->p),
                         &box->bytes))
         return fail("the samples have more bytes than memory has addresses");
-    if (w->must || !be->room) return true;
-    if (!be->room(session_device(s), &room)) return false;
-    return box->bytes <= room / 2 ||
+    return w->must || box->bytes <= room / 2 ||
            fail("its samples want %.1f MiB, half of what is free on the device "
                 "is %.1f MiB (--resident on takes more)",
                 (double)box->bytes / (1 << 20), (double)room / (2 << 20));
@@ -132,13 +139,25 @@ static bool fill(const ResidentBox *box, const Wanted *w)
     return ok;
 }
 
+/* nil, why not, and the kind of failure when it is for want of memory. */
+static int push_loader(lua_State *L)
+{
+    size_t room;
+    lua_pushnil(L);
+    lua_pushstring(L, err_text());
+    if (!err_wanted(&room)) return 2;
+    lua_pushstring(L, err_kind() == ERR_DEVICE ? "device" : "failure");
+    return 3;
+}
+
 /* data.resident(session, pipeline, {nodes={[field]=node}, batch=, train=false,
- * augment=false, workers=0, must=false}) -> resident, or nil and why not.
+ * augment=false, workers=0, must=false}) -> resident, or nil, why not, and
+ * "device" or "failure" when that is for want of memory there or here.
  * nodes: the input of each field of the data set that has one. train: it is
  * trained with. augment: with the changes drawn for each epoch. Not when
  * samples differ in extents, when they are more than half of what is free on
- * the device (unless `must`), or when the device keeps none. Raises what a case
- * or the device says. */
+ * the device (with `must`: more than all), or when the device keeps none.
+ * Raises all else that a case or the device says. */
 static int l_resident(lua_State *L)
 {
     static const char *const known[] = {"nodes",   "batch", "train", "augment",
@@ -166,14 +185,18 @@ static int l_resident(lua_State *L)
                   "nodes is missing");
     bool suits = read_parts(L, p, box, &w);
     lua_pop(L, 1);
-    if (suits && !bind_plan_of(s, box, &w)) return raise_error(L);
-    if (!suits || !fits(s, box, &w) ||
-        !resident_open(session_backend(s), session_device(s), w.part,
-                       box->fields, pipeline_samples(p), &box->r)) {
-        lua_pushnil(L);
-        lua_pushstring(L, err_text());
-        return 2;
-    }
+    if (!suits) return push_loader(L);
+    const Backend *be = session_backend(s);
+    void *dev = session_device(s);
+    size_t room = SIZE_MAX;
+    if (!bind_plan_of(s, box, &w) || (be->room && !be->room(dev, &room)))
+        return raise_error(L);
+    if (!fits(box, &w, room)) return push_loader(L);
+    if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
+                       &box->r))
+        return err_wanted(&room) ? push_loader(L) : raise_error(L);
+    box->s = s, box->guest.close = box_close;
+    guest_enter(&box->guest, session_guests(L, 1));
     if (!fill(box, &w)) return raise_error(L);
     return 1;
 }
@@ -229,18 +252,22 @@ bool drawn_dim(const Drawn *d, int node, Dims *out)
     return false;
 }
 
-bool drawn_feed(const Drawn *d, const Plan *plan)
+const Session *drawn_session(const Drawn *d)
+{
+    return d->box->s;
+}
+
+bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
 {
     const ResidentBox *box = d->box;
-    float *out[MAX_FIELDS];
+    float *out[MAX_FIELDS] = {NULL}; // NULL: not wanted of this batch
     Change one[MAX_STEPS], *change = NULL;
     int steps = 0;
-    if (!box->r) return fail_usage("this data set is closed");
-    for (int f = 0; f < box->fields; f++) {
-        // an input that the plan does not need has no place
-        const Tensor *t = plan_value(plan, box->node[f]);
-        out[f] = t ? t->data : NULL;
-    }
+    CHECK(box->r);
+    for (int f = 0; f < box->fields; f++)
+        for (int i = 0; i < nodes; i++)
+            if (node[i] == box->node[f])
+                out[f] = plan_value(plan, node[i])->data;
     for (int i = 0; box->augment && i < d->count; i++) {
         steps = pipeline_changes(box->p, d->number[i], d->epoch, one);
         if (!change)

@@ -11,9 +11,10 @@
 #include <string.h>
 
 typedef struct Handle {
-    Session *s; /* NULL once closed                                       */
-    Plan *plan; /* of the last run: what read() reads; NULL after none and
-                 * after one that failed; belongs to the session          */
+    Session *s;    /* NULL once closed                                       */
+    Plan *plan;    /* of the last run: what read() reads; NULL after none and
+                    * after one that failed; belongs to the session          */
+    Guest *guests; /* others that have memory on its device             */
 } Handle;
 
 Session *check_session(lua_State *L, int arg)
@@ -29,10 +30,16 @@ static Handle *check_handle(lua_State *L, int arg)
     return lua_touserdata(L, arg);
 }
 
+Guest **session_guests(lua_State *L, int arg)
+{
+    return &check_handle(L, arg)->guests;
+}
+
 /* Also s:close(): gives memory and threads back before the collector would. */
 static int session_gc(lua_State *L)
 {
     Handle *h = luaL_checkudata(L, 1, "seg.session");
+    guests_close(&h->guests);
     session_close(h->s);
     h->s = NULL;
     h->plan = NULL;
@@ -68,6 +75,9 @@ static Feed read_feed(lua_State *L, int node)
     }
     f.drawn = test_drawn(L, lua_gettop(L));
     if (f.drawn) {
+        if (drawn_session(f.drawn) != check_session(L, 1))
+            raise_usage(L, "input \"%s\": this batch is not of this session",
+                        n->name);
         if (!drawn_dim(f.drawn, node, &f.dim))
             raise_usage(L, "input \"%s\": this batch has none for it", n->name);
         return f;
@@ -123,17 +133,24 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
     if (!session_plan(s, train, input, feeds, out) || !session_bind(s, *out))
         return false;
     const Drawn *drawn = NULL;
+    int node[MAX_FEEDS], nodes = 0; // that it is given to
     for (int i = 0; i < feeds; i++) {
-        // a batch feeds all of its inputs at once
-        if (feed[i].drawn) drawn = feed[i].drawn;
-        if (feed[i].drawn || !plan_value(*out, feed[i].node)) continue;
+        if (!plan_value(*out, feed[i].node)) continue;
+        if (feed[i].drawn) {
+            if (drawn && drawn != feed[i].drawn)
+                return fail_usage("inputs of two batches that the device "
+                                  "makes; a step has one");
+            drawn = feed[i].drawn, node[nodes++] = feed[i].node;
+            continue;
+        }
         bool ok =
             feed[i].user
                 ? session_feed(s, *out, feed[i].node, feed[i].user)
                 : session_feed_tensor(s, *out, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
-    return !drawn || drawn_feed(drawn, *out);
+    // all of its inputs at once
+    return !drawn || drawn_feed(drawn, *out, node, nodes);
 }
 
 /* The nodes of the list at `arg`, all of them roots of the plan; none when it

@@ -54,24 +54,48 @@ end
 
 -- Keep the samples of an opened set on the device of `session` when --resident
 -- and the room there allow it; `train`: to train with. From then on its loader
--- gives the same batches, which the device makes. Says which it is.
-function M.keep(session, recipe, d, train)
+-- gives the same batches, which the device makes. Says which it is; -> true where
+-- the device does. `was`: the same of a run that is resumed, or nil. Random changes
+-- differ by rounding between the two, so what a run began with it keeps to: only
+-- --resident on or off, or another device, overrule that.
+function M.keep(session, recipe, d, train, was)
   local v, started, nodes = config.ensure(), core.sys.clock(), {}
-  if v.resident == "off" then return end
+  local cuda = session:facts().device == "cuda"
+  local function changed(is)
+    show.warn("%s: %s makes the batches now, not %s: the numbers are not those of an "
+              .. "uninterrupted run", d.set.part, is and "the device" or "the host",
+              is and "the host" or "the device")
+  end
+  if v.resident == "off" or (was == false and v.resident == "auto") then
+    if was then changed(false) end
+    return false
+  end
   for i, name in ipairs(d.names) do
     for _, input in ipairs(recipe.inputs) do
       if input.name == name then nodes[i] = input end
     end
   end
   local part = d.set.part or "the set"
-  local resident, why = core.data.resident(session, d.pipeline, {
+  local resident, why, memory = core.data.resident(session, d.pipeline, {
     nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
-    train = train, augment = d.set.augmented, workers = v.workers, must = v.resident == "on" })
+    train = train, augment = d.set.augmented, workers = v.workers,
+    must = v.resident == "on" or was })
   if not resident then
-    if v.resident == "on" then util.refuse("--resident on: %s cannot be kept: %s", part, why) end
-    if session:facts().device == "cuda" then show.line("%s: from the loader: %s", part, why) end
-    return
+    if v.resident == "on" then
+      -- a device that is too small is not a mistake on the command line
+      core.sys.raise(memory or "usage",
+                     string.format("--resident on: %s cannot be kept: %s", part, why), true)
+    end
+    if was and cuda then
+      core.sys.raise(memory or "usage", string.format(
+        "%s: the device made the batches of the run that is resumed, and cannot now: %s; free "
+        .. "memory of the GPU, or give --resident off, which changes the numbers", part, why), true)
+    end
+    if was then changed(false) end
+    if cuda then show.line("%s: from the loader: %s", part, why) end
+    return false
   end
+  if was == false then changed(true) end
   local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
   d.loader:close()
   d.loader = {
@@ -86,6 +110,7 @@ function M.keep(session, recipe, d, train)
   }
   show.line("%s: %s of samples on the device (%s)", part, util.bytes(resident:bytes()),
             util.duration(core.sys.clock() - started))
+  return true
 end
 
 -- sums[k] += counts[from, k], k = 1 .. n

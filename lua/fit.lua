@@ -68,7 +68,28 @@ local function metadata(run)
     epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
+    resident = run.resident,
   }
+end
+
+-- Keep the sets that are read in every epoch on the device, where there is room or
+-- the run that is resumed had them there; that of the end is read once, which is
+-- what it costs to bring it there. Who makes the batches that are changed at random
+-- decides their last bits and is noted.
+local function keep_data(run, meta)
+  local made = {}
+  for _, part in ipairs { "train", "valid" } do
+    local d = run.data[part]
+    if d then
+      local was = (meta.resident or ""):match(part .. "=(%a+)")
+      local kept = evaluate.keep(run.session, run.recipe, d, part == "train",
+                                 was and was == "device")
+      if d.set.augmented then
+        made[#made + 1] = part .. "=" .. (kept and "device" or "host")
+      end
+    end
+  end
+  run.resident = table.concat(made, " ")
 end
 
 -- A run goes on only as what it was: the same network, preparation, numbers and
@@ -448,12 +469,13 @@ function M.train(r, name, text, resume)
                 state = { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0,
                           best_epoch = 0 } }
   r.best = r.best or { "loss", "min" }
-  local newest, said
+  local newest, said, meta = nil, nil, {}
   if resume then
     run.lock, run.folder = core.checkpoint.lock(resume), resume
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
-    check_same(run, core.checkpoint.meta(newest))
+    meta = core.checkpoint.meta(newest)
+    check_same(run, meta)
   end
   check_schedule(r)
   run.session = recipes.session(r, "train")
@@ -461,10 +483,7 @@ function M.train(r, name, text, resume)
   banner(run, load_weights(run))
   check_disk(run, resume or v.out, resume)
   run.data, run.names = open_data(r)
-  -- the set of the end is read once, which is what it costs to bring it there
-  for _, part in ipairs { "train", "valid" } do
-    if run.data[part] then evaluate.keep(run.session, r, run.data[part], part == "train") end
-  end
+  keep_data(run, meta)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)

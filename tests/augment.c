@@ -201,6 +201,11 @@ TEST(augment_is_what_it_was)
     double sum;
     EXPECT_INT(trio_crc("flip axis=dhw\ncontrast\nbrightness\n", &sum),
                0xdd42cd8d);
+    // a map without a turn, which has the library's sine
+    EXPECT_INT(trio_crc("affine p=0.8 rotate=0,0 shift=0.2 scale=0.7,1.4\n"
+                        "flip axis=hw\n",
+                        &sum),
+               0xc37ab9c8);
     // powers and logarithms are those of the library at hand
     trio_crc("flip axis=dhw\ncontrast\nbrightness\ngamma p=0.7\n"
              "noise p=0.7\n",

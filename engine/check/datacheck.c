@@ -108,17 +108,40 @@ static bool both_fill(Both *b, Dims n, bool constant)
     return true;
 }
 
+/* What was done to one sample of a batch. */
+typedef struct Done {
+    bool mapped; /* by an affine map                     */
+    bool bent;   /* intensities changed                  */
+    float added; /* the largest of what was added to them */
+} Done;
+
+static void done_note(Done *d, const Change *c)
+{
+    if (c->kind == CHANGE_AFFINE) d->mapped = true;
+    if (c->kind > CHANGE_AFFINE) d->bent = true;
+    if (c->kind == CHANGE_BRIGHTNESS || c->kind == CHANGE_NOISE)
+        d->added = fmaxf(d->added, fabsf(c->amount));
+}
+
+/* How far values of a field may be apart: 1e-5 of what they were counted from.
+ * That is not their range alone: one voxel has none, nor has a constant sample,
+ * and both sides round all the same what they add to it. */
+static double bound_of(const ResidentField *f, const Done *d, const float *want)
+{
+    float lo = want[0], hi = want[0], scale = f->image ? d->added : 0;
+    if (f->nearest || !(d->mapped || (f->image && d->bent))) return 0;
+    for (int64_t i = 0; i < numel(f->dim); i++)
+        lo = fminf(lo, want[i]), hi = fmaxf(hi, want[i]);
+    scale = fmaxf(scale, fmaxf(fabsf(lo), fabsf(hi)));
+    return 1e-5 * fmax((double)scale, (double)hi - (double)lo);
+}
+
 /* One field of one sample of a batch. */
 static void compare(Both *b, int f, const float *got, const float *want,
-                    bool mapped, const char *what)
+                    const Done *d, const char *what)
 {
     int64_t size = numel(b->field[f].dim), wrong = 0, at = 0;
-    float lo = want[0], hi = want[0];
-    double bound = 0;
-    for (int64_t i = 0; i < size; i++)
-        lo = fminf(lo, want[i]), hi = fmaxf(hi, want[i]);
-    if (b->field[f].image || (mapped && !b->field[f].nearest))
-        bound = 1e-5 * ((double)hi - (double)lo);
+    double bound = bound_of(&b->field[f], d, want);
     for (int64_t i = 0; i < size; i++) {
         double error = fabs((double)got[i] - (double)want[i]);
         // written so that NaN is wrong
@@ -127,7 +150,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
         else if (bound > 0)
             b->k->worst = fmax(b->k->worst, error / bound);
     }
-    if (b->field[f].nearest && mapped) {
+    if (b->field[f].nearest && d->mapped) {
         b->labels += size, b->wrong += wrong;
     } else if (wrong) {
         report(b->k, "%s, field %d: %lld of %lld differ, %lld is %g, want %g",
@@ -139,7 +162,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
 /* Sample `number` as the host makes it, beside what stands at out[f]. */
 static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
                            int32_t number, int place, float *const out[FIELDS],
-                           bool mapped, const char *what)
+                           const Done *d, const char *what)
 {
     Sample want = b->sample[number];
     for (int f = 0; f < FIELDS; f++) {
@@ -156,7 +179,7 @@ static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
         if (!got || !b->k->be->download(b->dev, got, out[f] + place * size,
                                         (size_t)size * sizeof *got))
             return false;
-        compare(b, f, got, want.data[f], mapped, what);
+        compare(b, f, got, want.data[f], d, what);
     }
     return true;
 }
@@ -167,14 +190,15 @@ static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
 {
     Change change[MAX_STEPS * SAMPLES], one[MAX_STEPS];
     float *out[FIELDS] = {NULL};
-    bool mapped[SAMPLES] = {false}, ok = false;
+    Done made[SAMPLES] = {{false}};
+    bool ok = false;
     int all = 0;
     for (int i = 0; i < count; i++) {
         all = augment_decide(steps, 5, epoch, (uint32_t)number[i],
                              b->field[0].dim, one);
         for (int k = 0; k < all; k++) {
             change[k * count + i] = one[k];
-            mapped[i] = mapped[i] || one[k].kind == CHANGE_AFFINE;
+            done_note(&made[i], &one[k]);
         }
     }
     for (int f = 0; f < FIELDS; f++) {
@@ -185,8 +209,7 @@ static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
     }
     TRY(resident_gather(b->r, number, count, change, all, out));
     for (int i = 0; i < count; i++)
-        TRY(compare_sample(b, steps, epoch, number[i], i, out, mapped[i],
-                           what));
+        TRY(compare_sample(b, steps, epoch, number[i], i, out, &made[i], what));
     ok = true;
 done:
     for (int f = 0; f < FIELDS; f++) b->k->be->release(b->dev, out[f]);

@@ -2,9 +2,10 @@
  *
  * Samples of two images, a quantity and a mask lie on the device (resident.h);
  * batches of them are changed there and here by the same steps. Values of the
- * two agree within 1e-5 of the range of a field, exactly where only places
- * changed by flips; of all labels under an affine map one in 10,000 may differ,
- * others may not. */
+ * two agree within 1e-5 of the largest of: the range of the field in the
+ * sample, its largest magnitude, and what a step added to it; exactly where
+ * nothing happened but flips. Of all labels under an affine map one in 10,000
+ * may differ, others may not. */
 #ifndef SEG_DATACHECK_H
 #define SEG_DATACHECK_H
 #include "opcase.h"

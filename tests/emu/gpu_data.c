@@ -8,6 +8,8 @@
 #include "rng.h"
 #include "session.h"
 #include "test.h"
+#include <float.h>
+#include <math.h>
 
 extern const Backend backend_cuda;
 
@@ -27,6 +29,77 @@ TEST(gpu_data_is_what_the_host_makes)
     EXPECT(k.worst < 0.2);
     k.be = &backend_cpu;
     EXPECT_INT(datacheck_run(&k), 0);
+}
+
+/* How far off the device below is: in units of rounding of what a value was
+ * counted from, and as a share of the range of a sample. */
+static float off_ulps, off_share;
+
+/* The changes of sample i in `change` (g->steps, g->count): was any of them
+ * more than a flip, and the most noise that it has? */
+static bool rounds(const Gather *g, const Change *change, int i, float *noise)
+{
+    bool any = false;
+    *noise = 0;
+    for (int k = 0; k < g->steps; k++) {
+        const Change *c = &change[k * g->count + i];
+        any = any || c->kind > CHANGE_AFFINE;
+        if (c->kind == CHANGE_NOISE) *noise = fmaxf(*noise, c->amount);
+    }
+    return any;
+}
+
+/* x[0 .. n) a little beside what they were, up and down in turn. */
+static void put_off(float *x, int64_t n, float noise)
+{
+    float lo = x[0], hi = x[0];
+    for (int64_t i = 0; i < n; i++) lo = fminf(lo, x[i]), hi = fmaxf(hi, x[i]);
+    for (int64_t i = 0; i < n; i++) {
+        float by = off_ulps * FLT_EPSILON * fmaxf(fabsf(x[i]), noise) +
+                   off_share * (hi - lo);
+        x[i] += i % 2 ? by : -by;
+    }
+}
+
+/* A device with another library of functions, another order of rounding. */
+static bool gather_off(void *dev, const Gather *g)
+{
+    const Backend *be = &backend_cuda;
+    size_t changes = sizeof(Change) * (size_t)(g->steps * g->count);
+    Change *change = mem_alloc(changes + 1);
+    bool ok = change && be->gather(dev, g) &&
+              (!changes || be->download(dev, change, g->change, changes));
+    for (int f = 0; ok && f < g->fields; f++) {
+        int64_t one = numel(g->field[f].dim);
+        size_t bytes = sizeof(float) * (size_t)(one * g->count);
+        if (!g->field[f].image) continue;
+        float *x = mem_alloc(bytes), noise;
+        ok = x && be->download(dev, x, g->field[f].out, bytes);
+        for (int i = 0; ok && i < g->count; i++)
+            if (rounds(g, change, i, &noise)) put_off(x + i * one, one, noise);
+        ok = ok && be->upload(dev, g->field[f].out, x, bytes);
+        mem_free(x);
+    }
+    mem_free(change);
+    return ok;
+}
+
+/* A GPU has its own powers, logarithms and fused multiply-adds. The bound must
+ * leave room for them also where a sample has no range, and no more. */
+TEST(gpu_data_may_round_in_its_own_way)
+{
+    Backend off = backend_cuda;
+    OpCheck k = {.be = &off, .report = fails};
+    off.gather = gather_off;
+    off_ulps = 4, off_share = 0;
+    datacheck_run(&k);
+    EXPECT_INT(k.failures, 0);
+    EXPECT(k.worst > 0.01 && k.worst < 0.5);
+    k.report = NULL;
+    off_ulps = 0, off_share = 1e-3f;
+    datacheck_run(&k);
+    // each batch of steps on intensities, of samples that have a range
+    EXPECT(k.failures > 150);
 }
 
 /* A device that fails is no device that agrees. */

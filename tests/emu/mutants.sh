@@ -15,7 +15,10 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/steps
 CXX=${CXX:-g++}
 
-# plant NAME N OLD NEW: the N-th OLD of $tmp/cuda/NAME becomes NEW
+# a file of the kernels, or a header that they share with the host
+where() { [ -e "cuda/$1" ] && echo "cuda/$1" || echo "engine/$1"; }
+
+# plant NAME N OLD NEW: the N-th OLD of NAME becomes NEW, below $tmp
 plant() {
     OLD=$3 NEW=$4 awk -v n="$2" '
         BEGIN { old = ENVIRON["OLD"] }
@@ -32,19 +35,22 @@ plant() {
             }
             print
         }
-        END { exit !done }' "cuda/$1" > "$tmp/cuda/$1"
+        END { exit !done }' "$(where "$1")" > "$tmp/$(where "$1")"
 }
 
 # killed FILE COMPILED TESTS OLD NEW N
 killed() {
-    rm -rf "$tmp/cuda" && mkdir "$tmp/cuda" && cp cuda/* "$tmp/cuda"
+    rm -rf "$tmp/cuda" "$tmp/engine"
+    mkdir "$tmp/cuda" "$tmp/engine"
+    cp cuda/* "$tmp/cuda" && cp engine/*.h engine/*.def "$tmp/engine"
     plant "$1" "$6" "$4" "$5" || { echo "no such text in $1" && return 1; }
     inputs=" $(cat "$emu/plain/run.inputs") "
     for f in $2; do
         o=${f%.cu}.o
         # what does not compile or link proves nothing
-        $CXX -std=c++17 -ffp-contract=off -O1 -w -Iengine -I"$tmp/cuda" \
-            -Itests/emu -x c++ -c -o "$tmp/$o" "$tmp/cuda/$f" || return 1
+        $CXX -std=c++17 -ffp-contract=off -O1 -w -I"$tmp/engine" \
+            -I"$tmp/cuda" -Itests/emu -x c++ -c -o "$tmp/$o" \
+            "$tmp/cuda/$f" || return 1
         inputs=$(echo "$inputs" | sed "s|$emu/plain/$o|$tmp/$o|")
     done
     # shellcheck disable=SC2086  # words

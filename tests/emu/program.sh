@@ -47,7 +47,6 @@ limited() {
     unset EMU_MEM
     return "$status"
 }
-refused() { ! limited "$@"; }
 says() { grep -q -- "$2" "$tmp/$1.txt"; }
 silent() { ! says "$@"; }
 # the columns that no clock decides
@@ -71,7 +70,8 @@ step "which is said" says small \
     "train: from the loader: its samples want [0-9.]* MiB, half of what is free"
 step "the same numbers, too" same small off
 
-step "told to keep them, it fails" refused 150000 small_on --resident on
+status=4
+step "told to keep them, it fails" ends limited 150000 small_on --resident on
 step "what it wanted" says small_on \
     "resident on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
 
@@ -84,6 +84,103 @@ assert(core.check_data("cpu").agree == 0)
 END
 step "batches are checked" "$program" "$tmp/check.lua"
 
+# a data set and a session that uses it, by hand
+cat > "$tmp/hand.lua" <<'END'
+local seg = require "seg"
+local core = require "seg.core"
+seg.config {}
+local set = seg.data.phantom { patients = 1, size = 16, slices = 8,
+                               root = os.getenv "HAND" .. "_phantom" }
+set = set:fit { h = 16, w = 16 }:normalize {}:slices {}:batches { size = 2 }
+local pipeline = set:pipeline { threads = 1, seed = 1 }
+image = seg.nn.input("image", { c = 1, h = 16, w = 16 })
+mask = seg.nn.input("mask", { c = 1, h = 16, w = 16 })
+function session()
+  return core.session { roots = { image, mask }, device = "cuda" }
+end
+function keep(s)
+  return core.data.resident(s, pipeline, { nodes = { image, mask }, batch = 2 })
+end
+function refuses(text, f, ...)
+  local ok, why = pcall(f, ...)
+  assert(not ok and tostring(why):find(text, 1, true), tostring(why))
+end
+dofile(os.getenv "HAND")
+END
+HAND=$tmp/do.lua && export HAND
+hand() { cat > "$HAND" && hand=$1; }
+by_hand() { "$program" "$tmp/hand.lua" > "$tmp/$hand.txt" 2>&1; }
+
+# what was freed is filled, so that using it shows
+overwritten() {
+    MALLOC_PERTURB_=165 && export MALLOC_PERTURB_
+    "$@"
+    status=$?
+    unset MALLOC_PERTURB_
+    return "$status"
+}
+hand closed <<'END'
+local s, other = session(), session()
+local r, gone = assert(keep(s)), assert(keep(s))
+local batch = r:draw(0, { 1, 2 })
+s:forward({ image = batch, mask = batch }, false)
+assert(r:bytes() == 16 * 16 * 8 * 5)
+refuses("this batch is not of this session", other.forward, other,
+        { image = batch, mask = batch }, false)
+assert(gone:bytes() > 0)
+gone = nil
+collectgarbage()
+s:close()
+assert(r:bytes() == 0)
+refuses("this data set is closed", r.draw, r, 0, { 1, 2 })
+refuses("this batch is not of this session", other.forward, other,
+        { image = batch, mask = batch }, false)
+r, batch, s = nil, nil, nil
+collectgarbage()
+-- both at once, in the order of the collector, and at the end of the program
+assert(keep(session()))
+collectgarbage()
+left = { keep(other), other }
+END
+step "a session is closed before what lies on its device" overwritten by_hand
+
+hand fed <<'END'
+local seg = require "seg"
+local s = session()
+local r = assert(keep(s))
+local a, b = r:draw(0, { 1, 2 }), r:draw(0, { 3, 4 })
+s:forward({ image = a, mask = a }, false)
+local was = s:read(image)
+refuses("inputs of two batches", s.forward, s, { image = a, mask = b }, false)
+local own = seg.array.zeros { 2, 1, 16, 16 }
+own:set(9, 2, 1, 3, 5)
+s:forward({ image = a, mask = own }, false)
+assert(s:read(mask):get(2, 1, 3, 5) == 9 and s:read(mask):get(1, 1, 3, 5) == 0)
+assert(s:read(image):distance(was) == 0)
+END
+step "an input has what it was given" by_hand
+
+# a device that fails is not one that is too small
+hand fault <<'END'
+local r, why = keep(session())
+print(r and "kept" or "loader: " .. why)
+END
+step "all goes well" by_hand
+step "it is kept" says fault "^kept"
+faulty() {
+    for k in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        EMU_FAIL=$k,719 && export EMU_FAIL
+        by_hand
+        code=$?
+        unset EMU_FAIL
+        if says fault "^loader" || { [ "$code" -ne 0 ] && [ "$code" -ne 4 ]; }; then
+            echo "call $k: exit code $code" && cat "$tmp/fault.txt"
+            return 1
+        fi
+    done
+}
+step "a fault of the device is told" faulty
+
 # from the middle of the second epoch on, the other way
 step "a part" train part --resident on --steps 41
 step "the rest" train part --resident off --resume "$tmp/part/tiny/001"
@@ -91,6 +188,33 @@ step "a resumed run has the same numbers" same part off
 step "a part without" train rest --resident off --steps 41
 step "the rest with" train rest --resident on --resume "$tmp/rest/tiny/001"
 step "it has the same numbers, too" same rest off
+step "what makes the batches is told when it changes" says part \
+    "train: the host makes the batches now, not the device: the numbers"
+step "in both directions" says rest \
+    "train: the device makes the batches now, not the host: the numbers"
+
+# what a run began with it keeps to: less room at the resume, and more
+step "a run with its data on the device" train here --steps 41
+status=4
+step "which has no room for them later" ends limited 150000 here \
+    --resume "$tmp/here/tiny/001"
+step "does not go on otherwise by itself" says here \
+    "train: the device made the batches of the run that is resumed, and cannot"
+# a new run of so many bytes is fed by the loader; here others then go short
+step "half of what is free is no limit" ends limited 300000 here \
+    --resume "$tmp/here/tiny/001"
+step "they are kept" says here "train: .* of samples on the device"
+status=0
+step "with room as before" train here --resume "$tmp/here/tiny/001"
+step "it goes on" same here off
+step "without a warning" silent here "makes the batches now"
+step "a run from the loader" limited 300000 there --steps 41
+step "stays there" train there --resume "$tmp/there/tiny/001"
+step "though there is room" silent there "train: .* of samples on the device"
+step "without a warning, too" silent there "makes the batches now"
+step "a run on the device goes to the CPU" train move --steps 41
+step "which is told" train move --device cpu --resume "$tmp/move/tiny/001"
+step "as it rounds otherwise" says move "the host makes the batches now"
 
 # what cannot be kept
 status=2
