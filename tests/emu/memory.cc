@@ -299,6 +299,7 @@ static void release(Allocation a)
     used_bytes[a.device] -= round_up(a.bytes, ALIGN);
     poison(a.span_at, a.span, true);
     madvise(reinterpret_cast<void *>(a.span_at), a.span, MADV_DONTNEED);
+    if (checker) checker->freed(a.span_at, a.span);
     a.freed = true;
     protect(a, false);
     dead[a.span_at] = a;

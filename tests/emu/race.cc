@@ -291,7 +291,14 @@ static void interval(uint32_t number, int of)
     owners.push_back((uint8_t)of);
 }
 
-static const Checker callbacks = {access, written,  forgotten,
+/* Addresses are not given out again, so their cells would only add up. A span
+ * is of whole pages, hence its cells are. */
+static void freed(uintptr_t at, size_t n)
+{
+    if (heap_cells) madvise(heap_cell(at), n * sizeof(Cell), MADV_DONTNEED);
+}
+
+static const Checker callbacks = {access, written,  forgotten, freed,
                                   closed, interval, count};
 __attribute__((constructor)) static void install()
 {
