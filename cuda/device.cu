@@ -256,10 +256,15 @@ Step *gpu_step(void *dev)
 // -- memory ------------------------------------------------------------------
 
 // of 0 bytes CUDA gives NULL, which callers take for a failure
-bool gpu_memory(size_t bytes, void **out)
+bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
 {
     size_t room = 0, all = 0;
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    // once more without the places of copies that are done
+    if (e == cudaErrorMemoryAllocation && gpu_trim(g, but)) {
+        (void)cudaGetLastError();
+        e = cudaMalloc(out, bytes ? bytes : 1);
+    }
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&room, &all);
@@ -279,10 +284,7 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
     }
     Gpu *g = (Gpu *)dev;
     if (!gpu_use(dev)) return false;
-    // a second time without the places of copies that are done
-    if (!gpu_memory(bytes, out) &&
-        (!gpu_trim(g, NULL) || !gpu_memory(bytes, out)))
-        return false;
+    if (!gpu_memory(g, NULL, bytes, out)) return false;
     cudaError_t e =
         cudaMemsetAsync(*out, 0, bytes ? bytes : 1, gpu_stream(dev));
     if (e == cudaSuccess) return true;

@@ -39,8 +39,9 @@ struct Gpu {
 /* True when `e` is no error, else the reason: what was wanted, what CUDA said,
  * what to do. */
 bool gpu_good(cudaError_t e, const char *what);
-/* Memory of the device, not cleared; false with the bytes that are free. */
-bool gpu_memory(size_t bytes, void **out);
+/* Memory of the device, not cleared; false with the bytes that are free. Takes
+ * those of free places, except `but`, when there are no others. */
+bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out);
 /* Is it one that is not there? Then no call of CUDA may be made. */
 bool gpu_rehearses(void *dev);
 /* Free all places of transfer.cu that no copy uses, except `but`; was there

@@ -74,10 +74,7 @@ bool grow(Gpu *g, Staging *s, size_t bytes)
         !gpu_good(cudaEventCreateWithFlags(&s->used, quiet), "an event"))
         return false;
     if (!host_memory(bytes, &s->host)) return false;
-    // what other places hold without need is tried first
-    if (!gpu_memory(bytes, &s->device) &&
-        (!gpu_trim(g, s) || !gpu_memory(bytes, &s->device)))
-        return false;
+    if (!gpu_memory(g, s, bytes, &s->device)) return false;
     s->bytes = bytes;
     return true;
 }

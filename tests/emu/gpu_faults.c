@@ -166,10 +166,10 @@ TEST(gpu_fails_at_every_call)
         emu_fail_at(k, f->error, 0);
         bool ok = one_life(&n, &o);
         emu_fail_at(0, 0, 0);
-        if (ok)
+        // memory may be there the second time, without places for copies
+        if (ok && f->error != NO_MEMORY)
             test_failed(__FILE__, __LINE__, "nobody noticed call %ld", k);
-        else
-            said(f->name, f->advice, k);
+        if (!ok) said(f->name, f->advice, k);
         nothing_left(host, "call", k);
     }
     EXPECT(one_life(&n, &o));
