@@ -158,12 +158,6 @@ bool update_kind(void *dev, OptimKind kind, const Job &j, const Stretch *list,
                              : update<Adam>(dev, j, list, stretches, d);
 }
 
-/* One stretch, by the host's word: what a trainer has on the device. */
-struct Single {
-    Decision decision;
-    Stretch stretch;
-};
-
 // -- sum of squares ----------------------------------------------------------
 
 enum {
@@ -214,6 +208,16 @@ bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room)
     LAUNCH(square_total_kernel, 1, BLOCK, 0, stream, room + 1, parts, room);
     return gpu_launched("sum of squares");
 }
+
+namespace {
+
+/* One stretch, by the host's word: what a trainer has on the device. */
+struct Single {
+    Decision decision;
+    Stretch stretch;
+};
+
+} // namespace
 
 extern "C" bool cuda_update(void *dev, const Update *u)
 {

@@ -241,11 +241,11 @@ bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
         (void)cudaGetLastError();
         return true;
     }
-    if (!gpu_good(e, "running")) return false;
-    *out = t->result[at];
-    *got = true;
+    // a result that was lost has had its turn
     t->collected++;
-    return true;
+    *got = gpu_good(e, "running");
+    if (*got) *out = t->result[at];
+    return *got;
 }
 
 } // namespace

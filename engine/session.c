@@ -85,6 +85,7 @@ void session_close(Session *s)
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
     }
+    mem_free(s->stretch);
     mem_free(s->before);
     mem_free(s->root);
     mem_free(s);

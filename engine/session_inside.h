@@ -49,7 +49,10 @@ struct Session {
     StepResult result; /* of a part that has run and waits to be
                         * collected, where there is no trainer        */
     int under_way;     /* parts that were not collected               */
-    void *trainer;     /* of the device; NULL before the first step   */
+    Stretch *stretch;  /* (stretches) that are updated; NULL before
+                        * the first step                              */
+    int stretches;
+    void *trainer; /* of the device; NULL before the first step   */
 };
 
 /* What random draws depend on now: seed and step, and the part of the step. A

@@ -36,12 +36,13 @@ static int find_stretches(const Params *q, Stretch *out)
     return count;
 }
 
-/* find_stretches into new memory; NULL with the reason. */
-static Stretch *new_stretches(const Session *s, int *count)
+/* With the first step: until then parameters may be frozen. */
+static bool keep_stretches(Session *s)
 {
-    Stretch *list = mem_alloc(((size_t)s->params.count + 1) * sizeof *list);
-    if (list) *count = find_stretches(&s->params, list);
-    return list;
+    if (s->stretch) return true;
+    s->stretch = mem_alloc(((size_t)s->params.count + 1) * sizeof *s->stretch);
+    if (s->stretch) s->stretches = find_stretches(&s->params, s->stretch);
+    return s->stretch != NULL;
 }
 
 /* == the session decides =============================================== */
@@ -52,26 +53,23 @@ static bool update(Session *s, double lr, double grad_scale)
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
     double decay = optim_hyper(&s->optim, "decay");
-    int count;
-    Stretch *list = new_stretches(s, &count);
-    bool ok = list != NULL;
-    for (int i = 0; ok && i < count; i++) {
-        size_t skip = (size_t)list[i].from * real;
+    for (int i = 0; i < s->stretches; i++) {
+        const Stretch *a = &s->stretch[i];
+        size_t skip = (size_t)a->from * real;
         Update u = {.optim = &s->optim,
                     .value = (char *)q->value + skip,
                     .grad = (char *)q->grad + skip,
-                    .count = list[i].to - list[i].from,
+                    .count = a->to - a->from,
                     .step = s->state.count + 1,
                     .lr = lr,
-                    .decay = list[i].decayed ? decay : 0,
+                    .decay = a->decayed ? decay : 0,
                     .grad_scale = grad_scale};
         if (q->states > 0) u.m = (char *)q->state[0] + skip;
         if (q->states > 1) u.v = (char *)q->state[1] + skip;
-        ok = s->be->update(s->dev, &u);
+        if (!s->be->update(s->dev, &u)) return false;
     }
-    mem_free(list);
-    s->state.count += ok;
-    return ok;
+    s->state.count++;
+    return true;
 }
 
 /* The value of the loss after a run, from the device. */
@@ -126,7 +124,6 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
 
 /* == the device decides ================================================ */
 
-/* With the first step: until then parameters may be frozen. */
 static bool open_trainer(Session *s)
 {
     const Params *q = &s->params;
@@ -139,13 +136,15 @@ static bool open_trainer(Session *s)
                         .state = {q->state[0], q->state[1]},
                         .trained = q->trained,
                         .running = (char *)q->value + (size_t)q->trained * real,
-                        .running_count = q->total - q->trained};
-    Stretch *list = new_stretches(s, &spec.stretches);
-    spec.stretch = list;
-    bool ok = list && s->be->trainer->open(s->dev, &spec, &s->trainer) &&
-              s->be->trainer->set(s->dev, s->trainer, &s->state);
-    mem_free(list);
-    return ok;
+                        .running_count = q->total - q->trained,
+                        .stretch = s->stretch,
+                        .stretches = s->stretches};
+    if (!s->be->trainer->open(s->dev, &spec, &s->trainer)) return false;
+    if (s->be->trainer->set(s->dev, s->trainer, &s->state)) return true;
+    // one that does not know where the step stands is none
+    s->be->trainer->close(s->dev, s->trainer);
+    s->trainer = NULL;
+    return false;
 }
 
 /* The least that the end of a step moves: gradients are read for the norm;
@@ -233,7 +232,7 @@ bool session_rehearse(Session *s, Plan *p, LaunchLog *log)
 {
     StepPart whole = {true, true, 1, 1, 0};
     CHECK(s->spec.rehearse && training_slot(s, p));
-    if (!open_trainer(s)) return false;
+    if (!keep_stretches(s) || !open_trainer(s)) return false;
     launch_log_into(log);
     bool ok = queue_calls(s, p, &whole, false);
     launch_log_into(NULL);
@@ -249,6 +248,7 @@ bool session_queue(Session *s, Plan *p, const StepPart *part)
                           "optimiser, so it cannot train");
     CHECK(training_slot(s, p) && s->under_way <= session_ahead(s));
     s->part = part->first ? 0 : s->part + 1;
+    if (!keep_stretches(s)) return false;
     if (!(s->be->trainer ? queue_part : run_part)(s, p, part)) return false;
     s->under_way++;
     return true;
@@ -259,11 +259,12 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     *got = s->under_way > 0;
     if (!*got) return true;
     *out = s->result;
-    if (s->be->trainer &&
-        !s->be->trainer->collect(s->dev, s->trainer, wait, out, got))
-        return false;
-    if (!*got) return true;
+    bool ok = !s->be->trainer ||
+              s->be->trainer->collect(s->dev, s->trainer, wait, out, got);
+    if (ok && !*got) return true;
+    // one that cannot be had is not waited for again
     s->under_way--;
+    if (!ok) return false;
     // a device that decides began this part with the state before
     if (s->be->trainer) s->grad_scale = s->state.scale.by;
     s->state = out->state;

@@ -89,7 +89,7 @@ typedef struct Trainer {
     /* Queue: the result on its way to the host. */
     bool (*report)(void *dev, void *trainer);
     /* The oldest result that was not collected. *got is false when there is
-     * none, or it is not there yet and `wait` is false. */
+     * none, or it is not there yet and `wait` is false. A failure loses it. */
     bool (*collect)(void *dev, void *trainer, bool wait, StepResult *out,
                     bool *got);
 } Trainer;

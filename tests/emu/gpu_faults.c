@@ -176,6 +176,34 @@ TEST(gpu_fails_at_every_call)
     net_free(&n);
 }
 
+/* A first step that met a refusal, at whatever call, can be asked for again:
+ * the numbers on the device are then what they should be. */
+TEST(gpu_first_step_is_repeated)
+{
+    Optim o = optim_default(OPTIM_sgd);
+    long failed = 0;
+    bool ok = false;
+    for (long k = 1; !ok; k++) {
+        Net n;
+        StepResult r;
+        good_device();
+        life_net(&n);
+        net_open(&n, "cuda", 1, &o);
+        Plan *p = net_plan(&n, true, 2);
+        net_feed(&n, p, 1);
+        emu_fail_at(k, INVALID_VALUE, 0);
+        ok = session_step(n.s, p, 0.01, 1, &r);
+        emu_fail_at(0, 0, 0);
+        failed += !ok;
+        if (!session_step(n.s, p, 0.01, 1, &r) || !r.applied)
+            test_failed(__FILE__, __LINE__,
+                        "call %ld: the step after it: loss %g, norm %g", k,
+                        r.loss, r.grad_norm);
+        net_free(&n);
+    }
+    EXPECT(failed > 50);
+}
+
 /* A kernel faults while it runs: a later call tells, and all after it. */
 TEST(gpu_faults_in_every_launch)
 {
