@@ -278,6 +278,18 @@ t.test("train, evaluate, predict on made-up patients", function()
     .. 'checkpoint_best.safetensors")\n'), 3, "conv1.weight")
 end)
 
+-- What a set is called that was split from no other.
+t.test("a set that is no part of another has a name in what is said of it", function()
+  local script = write("unsplit.lua", [[
+local seg = require "seg"
+seg.config { resident = "off" }
+local made = { set = seg.data.nifti { root = "." }, names = {} }
+local session = { facts = function() return { device = "cuda" } end }
+require("seg.evaluate").keep(session, { inputs = {} }, made, true, true)
+]])
+  says(script, 0, "the set: the host makes the batches now, not the device")
+end)
+
 t.test("a schedule that climbs again is a note, said once", function()
   local text = says(brain .. " --epochs 3 --steps 1 --t_max 1 --out " .. folder .. "/note", 0,
                     "note: cosine: t_max 1 is shorter than 3 epochs")
