@@ -202,14 +202,23 @@ t.test("the numerical face as the documentation shows it", function()
   t.check(said:find("array 1x1x4", 1, true) and said:find("done\n$"), said)
 end)
 
+-- The recipe that docs/recipes.md shows.
+local mine = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
+
+t.test("check of a recipe without a preset for the steps", function()
+  local line = write("mine.lua", mine) .. " check --size 16 --base 2"
+  local text = says(line, 0, "worst error: ")
+  t.check(text:find("training steps are not compared: this recipe has no preset check\n$"), text)
+  refuses(line .. " --preset check", 2, '--preset "check" is not one of this recipe; it has none')
+end)
+
 t.test("slices for a network of 2-D", function()
-  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local small = " plan --size 16 --base 2"
-  says(write("mine.lua", text) .. small, 0, "parameters")
-  local whole = text:gsub(':slices { axis = "axial" }', "")
+  says(write("mine.lua", mine) .. small, 0, "parameters")
+  local whole = mine:gsub(':slices { axis = "axial" }', "")
   says(write("whole.lua", whole) .. small, 2, 'seg.recipe: input "image" is 2-D, but the train '
        .. 'set gives whole volumes; add :slices { axis = "axial" } to its steps')
-  local deep = text:gsub("c = 1, h = cfg.size", "c = 1, d = 8, h = cfg.size")
+  local deep = mine:gsub("c = 1, h = cfg.size", "c = 1, d = 8, h = cfg.size")
   says(write("deep.lua", deep) .. small, 2, 'seg.recipe: input "image" is 3-D, but the train set '
        .. "gives slices; leave out :slices")
 end)
