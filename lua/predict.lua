@@ -39,9 +39,7 @@ function M.open_weights(r, name, purpose)
   return session, meta, path
 end
 
-local function is_nifti(path)
-  return path:match("%.nii$") or path:match("%.nii%.gz$") or path:match("%.hdr$")
-end
+local is_nifti = core.data.nifti_is_name
 
 -- Whether a file that `test` accepts lies in a folder or below it.
 local function holds(folder, test)
