@@ -79,7 +79,7 @@ static int l_plan(lua_State *L)
     Plan *plan = NULL;
     check_keys(L, 1, "plan", session_keys);
     const Graph *g = check_graph(L);
-    int roots = read_nodes(L, 1, "roots", root);
+    int roots = read_roots(L, 1, root);
     int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
     bool train = read_optim(L, 1, &optim) && loss >= 0;
     int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
@@ -210,7 +210,7 @@ static int l_launches(lua_State *L)
     const Graph *g = check_graph(L);
     SessionSpec spec = {.graph = g,
                         .root = root,
-                        .roots = read_nodes(L, 1, "roots", root),
+                        .roots = read_roots(L, 1, root),
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "cuda"),
                         .optim = &optim,
