@@ -22,7 +22,7 @@ local function bytes(text, what)
 end
 
 t.test("an arena that the machine has not got", function()
-  if (os.getenv("SAN") or "") ~= "" then return end -- sanitizers want all addresses
+  if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
   local code, text = limited(3000000, "scripts/brain_unet.lua --preset demo --batch 256 --phantom "
                              .. folder .. "/phantom --out " .. folder .. "/runs")
   t.equal(code, 1, text)
@@ -92,12 +92,9 @@ t.test("the same for a GPU: each remedy is a plan", function()
     local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
     t.check(train:find("%-%-" .. key .. "%s+frees " .. frees), what .. ": " .. train)
   end
-  t.check(fits:find("--batch 1 (accumulate = 36", 1, true) or fits:find("--batch 3", 1, true)
-          or fits:find("--batch 2", 1, true), fits)
-  t.check(not fits:find("--batch 6", 1, true), fits)
-  t.check(fits:find("for adamw%s+frees %S+ %a+, still too much") or
-          fits:find("--device cpu", 1, true), fits)
-  t.check(fits:find("--batch %d [^\n]*frees %S+ %a+\n"), fits)
+  -- half of half of half: 3 would want more than 2 does
+  t.check(fits:find("%-%-batch 1 %(accumulate = 36 [^\n]*frees %S+ %a+\n"), fits)
+  t.check(fits:find("for adamw%s+frees %S+ %a+, still too much"), fits)
   t.check(train:find("(--resident) and places for uploads come on top", 1, true), train)
   t.check(not train:find("still too much", 1, true), "nothing is known of what is free: " .. train)
   t.check(none:find("--batch 1 [^\n]*, still too much"), none)
