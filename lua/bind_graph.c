@@ -46,8 +46,12 @@ int check_nodes(lua_State *L, int arg, int *node, int most)
     int n = 0;
     luaL_checktype(L, arg, LUA_TTABLE);
     for (; lua_rawgeti(L, arg, n + 1) != LUA_TNIL; lua_pop(L, 1)) {
+        const int *one = luaL_testudata(L, -1, "seg.node");
         if (n == most) raise_usage(L, "more than %d nodes", n);
-        node[n++] = check_node(L, lua_gettop(L));
+        if (!one)
+            raise_usage(L, "a list of nodes of the network has a %s at %d",
+                        luaL_typename(L, -1), n + 1);
+        node[n++] = *one;
     }
     lua_pop(L, 1);
     return n;
