@@ -29,8 +29,7 @@ t.test("help, version, operators", function()
 end)
 
 t.test("a reader that has seen enough is no failure", function()
-  local program = os.getenv("PROGRAM") or "./segengine"
-  local shell = io.popen("(" .. program .. " ops 2>&1; echo code $? >" .. folder
+  local shell = io.popen("(" .. t.path() .. " ops 2>&1; echo code $? >" .. folder
     .. "/code) | head -n 1", "r")
   t.check(shell:read("a"):find("operator", 1, true), "one line")
   shell:close()
@@ -158,11 +157,8 @@ end)
 t.test("modules of the user are the user's", function()
   write("util.lua", "return { mine = true }\n")
   write("finds.lua", 'print(require("util").mine, require("seg.util").mine)\n')
-  local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
-  local pipe = io.popen("cd " .. folder .. " && " .. program .. " finds.lua 2>&1")
-  t.equal(pipe:read("a"), "true\tnil\n")
-  pipe:close()
+  local _, said = t.program("finds.lua", "cd " .. folder .. " && ")
+  t.equal(said, "true\tnil\n")
 end)
 
 t.test("inspect: weights of another program", function()
@@ -194,12 +190,9 @@ end)
 t.test("the numerical face as the documentation shows it", function()
   local text = t.read("docs/recipes.md"):match("## The numerical face.-```lua\n(.-)```")
   write("face.lua", text)
-  local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
-  local pipe = io.popen("cd " .. folder .. " && " .. program .. " face.lua 2>&1 && echo done")
-  local said = pipe:read("a")
-  pipe:close()
-  t.check(said:find("array 1x1x4", 1, true) and said:find("done\n$"), said)
+  local code, said = t.program("face.lua", "cd " .. folder .. " && ")
+  t.equal(code, 0, said)
+  t.check(said:find("array 1x1x4", 1, true), said)
 end)
 
 -- The recipe that docs/recipes.md shows.

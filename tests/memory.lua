@@ -3,17 +3,6 @@
 local t = dofile("tests/harness.lua")
 local folder, remove = t.folder()
 
-local program = os.getenv("PROGRAM") or "./segengine"
-
--- Exit code and all that the program says, with at most so many KiB of addresses.
-local function limited(kib, arguments)
-  local pipe = io.popen(string.format('ulimit -v %d; %s %s 2>&1; echo "code $?"', kib, program,
-                                      arguments), "r")
-  local text = pipe:read("a")
-  pipe:close()
-  return math.tointeger(tonumber(text:match("code (%d+)\n$"))), text
-end
-
 -- Bytes of "5.5 GiB" behind `what`.
 local function bytes(text, what)
   local number, unit = text:match(what .. "%s+([%d.]+) (%a+)")
@@ -23,8 +12,9 @@ end
 
 t.test("an arena that the machine has not got", function()
   if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
-  local code, text = limited(3000000, "scripts/brain_unet.lua --preset demo --batch 256 --phantom "
-                             .. folder .. "/phantom --out " .. folder .. "/runs")
+  local code, text = t.program("scripts/brain_unet.lua --preset demo --batch 256 --phantom "
+                               .. folder .. "/phantom --out " .. folder .. "/runs",
+                               "ulimit -v 3000000; ")
   t.equal(code, 1, text)
   t.check(text:find("no memory: %d+ bytes wanted"), text)
   local sum = 0
