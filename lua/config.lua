@@ -30,7 +30,7 @@ M.reserved = {
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
   { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
-  { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "decoded volumes kept in memory, in MiB",
+  { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "prepared volumes kept in memory, in MiB",
     free = true },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },

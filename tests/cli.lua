@@ -264,7 +264,8 @@ t.test("train, evaluate, predict on made-up patients", function()
   t.equal(cases, 4, "cases of the training part")
   t.equal(says(brain .. " evaluate --split train --json", 0, "{"), text)
   refuses(brain .. " evaluate --split some", 2, "--split some: use train, valid, test or all")
-  says(brain .. " evaluate --weights " .. folder .. "/none", 3, "there is no such file")
+  refuses(brain .. " evaluate --weights " .. folder .. "/none", 3, "--weights " .. folder
+          .. "/none: there is no such file or folder")
   local run = folder .. "/runs/brain_unet/001/"
   for _, name in ipairs { "config.txt", "recipe.lua", "log.txt", "metrics.csv", "summary.json",
                           "cases.csv", "checkpoint_last.safetensors", "checkpoint_best.safetensors",
