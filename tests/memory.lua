@@ -66,8 +66,8 @@ t.test("the same for a GPU: each remedy is a plan", function()
     say { wanted = 4096, room = 1024, device = true, command = "train" }
     print("--")
     -- the first of all: what comes after it counts
-    local trained = plans.plan(r, 12, true).trained
-    say { wanted = 4 * trained, room = need(3, true), device = true, command = "train" }
+    local weights = plans.plan(r, 12, true).weight_bytes
+    say { wanted = weights, room = need(3, true), device = true, command = "train" }
     print("--")
     config.values.batch = 1
     say { wanted = now, room = 0, device = false, command = "train" }
