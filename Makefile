@@ -192,6 +192,7 @@ uninstall:                    ## remove what install put in place
 	rm -rf $(DEST)$(share)
 
 gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+
 kit:                          ## a tar to try a machine with a GPU
 	vendor/kit segengine-kit $(BUILD)
 

@@ -40,23 +40,11 @@ typedef struct Matches {
 
 /* ---- files -------------------------------------------------------------- */
 
-/* Length of `name` without the ending of a NIfTI file; 0: it is none. */
-static size_t stem_length(const char *name)
-{
-    static const char *ends[] = {".nii.gz", ".nii", ".hdr", ".hdr.gz"};
-    size_t n = strlen(name);
-    for (int i = 0; i < 4; i++) {
-        size_t e = strlen(ends[i]);
-        if (n > e && !strcmp(name + n - e, ends[i])) return n - e;
-    }
-    return 0;
-}
-
 /* A file whose name is not NIfTI's is passed over, silently: folders hold
  * CSV and JSON beside images. */
 static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
-    size_t stem = stem_length(below);
+    size_t stem = nifti_stem(below);
     if (!stem) return true;
     if (f->count == f->room) {
         int room = f->room ? 2 * f->room : 64;
@@ -110,7 +98,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
         if (stat(full, &st)) {
             // a link to nowhere matters only where an image should be
             int error = errno;
-            if ((error == ENOENT || error == ELOOP) && !stem_length(full))
+            if ((error == ENOENT || error == ELOOP) && !nifti_stem(full))
                 continue;
             fail_data("%s: a link that leads nowhere, or no access: %s", full,
                       strerror(error));
@@ -360,7 +348,7 @@ static bool add_file(DatasetBuilder *b, const char *path,
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     Source *s = builder_sources(b, 1);
-    size_t stem = stem_length(base);
+    size_t stem = nifti_stem(base);
     if (!stem)
         return fail_data("%s: not the name of a NIfTI file (.nii, .nii.gz)",
                          path);

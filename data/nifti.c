@@ -339,6 +339,14 @@ static const struct {
     {".hdr.gz", ".img.gz", true},
 };
 
+size_t nifti_stem(const char *path)
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(path, endings[i].header))
+            return strlen(path) - strlen(endings[i].header);
+    return 0;
+}
+
 /* Either name of a pair stands for both. Whole files are read: they are
  * inflated piece by piece from memory. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,

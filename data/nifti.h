@@ -42,6 +42,10 @@ typedef struct NiftiHeader {
     double quatern[3], offset[3], srow[3][4];
 } NiftiHeader;
 
+/* Length of a file's name without its ending, .nii, .nii.gz, .hdr or .hdr.gz,
+ * as it is spelled here; 0: it is called otherwise. */
+size_t nifti_stem(const char *path);
+
 /* U8 and I16 (and int8, as I16) keep their values when slope is 1 and
  * intercept 0, also slope 0, which means 1; all else becomes F32: slope times
  * value plus intercept. Labels become U8, or I16 beyond 0 .. 255. A fourth axis

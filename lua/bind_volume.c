@@ -170,6 +170,13 @@ static int l_nifti_text(lua_State *L)
     return 1;
 }
 
+/* data.nifti_is_name(path) -> true when a NIfTI file may be called so */
+static int l_nifti_is_name(lua_State *L)
+{
+    lua_pushboolean(L, nifti_stem(luaL_checkstring(L, 1)) > 0);
+    return 1;
+}
+
 /* data.dicom_ready() -> true, or false and how to get it */
 static int l_dicom_ready(lua_State *L)
 {
@@ -465,6 +472,7 @@ void bind_volume(lua_State *L)
     static const luaL_Reg functions[] = {{"prediction", l_prediction},
                                          {"read_nifti", l_read_nifti},
                                          {"nifti_text", l_nifti_text},
+                                         {"nifti_is_name", l_nifti_is_name},
                                          {"dicom_ready", l_dicom_ready},
                                          {"dicom_is_file", l_dicom_is_file},
                                          {"scan", l_scan},

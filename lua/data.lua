@@ -18,9 +18,6 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
--- What trained_on in a file of weights says of the phantom's patients.
-M.MADE_UP = "made-up patients"
-
 -- `part` is train, valid or test once it is split; `augmented` once it is to be
 -- changed at random; `whole` opens what was split.
 local Set = { part = false, augmented = false, whole = false }
@@ -264,7 +261,7 @@ end
 -- Where these images come from, in words that name neither patient nor path:
 -- a pattern says what is asked for, not whose it is; a UID says too much.
 function Set:origin()
-  if self.source.kind == "phantom" then return M.MADE_UP end
+  if self.source.kind == "phantom" then return util.MADE_UP end
   local image = self.source.options.image
   if type(image) == "table" then image = table.concat(image, ", ") end
   if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end

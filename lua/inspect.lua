@@ -121,11 +121,7 @@ local LISTED = 20 -- files of a folder that are shown
 
 -- What a file that is no DICOM is by its name: "NIfTI", ".npy" or nil.
 local function kind_of(path)
-  local lower = path:lower()
-  if lower:match("%.nii$") or lower:match("%.nii%.gz$") or lower:match("%.hdr$") then
-    return "NIfTI"
-  end
-  return lower:match("%.npy$")
+  return core.data.nifti_is_name(path) and "NIfTI" or path:lower():match("%.npy$")
 end
 
 -- NIfTI and .npy files below a folder, into `found` by their paths below `root`.

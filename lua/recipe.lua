@@ -128,8 +128,7 @@ local function output_nodes(r)
   return list, names
 end
 
--- All nodes whose values are read: outputs and metrics; the loss is a root of
--- its own.
+-- All nodes whose values are read: outputs, metrics and the loss.
 function M.roots(r)
   local list = output_nodes(r)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end

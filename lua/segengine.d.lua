@@ -88,6 +88,8 @@ function seg.recipe(fields) end
 ---@field gelu fun(x: seg.node): seg.node
 ---@field silu fun(x: seg.node): seg.node
 ---@field softmax fun(x: seg.node): seg.node over channels
+---@field layer_norm fun(x: seg.node, o?: seg.nn.norm): seg.node
+---@field instance_norm fun(x: seg.node, o?: seg.nn.norm): seg.node
 ---@field bce fun(x: seg.node, t: seg.node, o?: seg.nn.bce): seg.node
 ---@field dice_loss fun(x: seg.node, t: seg.node, o?: seg.nn.region): seg.node
 ---@field bce_dice fun(x: seg.node, t: seg.node, o?: seg.nn.bce_dice): seg.node
@@ -146,19 +148,14 @@ function nn.linear(x, width, o) end
 function nn.batch_norm(x, o) end
 
 ---@param x seg.node
----@param o? { eps?: number, affine?: boolean, name?: string }
----@return seg.node
-function nn.instance_norm(x, o) end
-
----@param x seg.node
 ---@param o? { groups?: integer, eps?: number, affine?: boolean, name?: string }
 ---@return seg.node
 function nn.group_norm(x, o) end
 
----@param x seg.node
----@param o? { eps?: number, affine?: boolean, name?: string }
----@return seg.node
-function nn.layer_norm(x, o) end
+---@class seg.nn.norm
+---@field eps? number 1e-5
+---@field affine? boolean true
+---@field name? string
 
 ---@param x seg.node
 ---@param kernel seg.extent
@@ -474,12 +471,14 @@ function set:batches(o) end
 ---@field sensitivity seg.metric.make
 ---@field precision seg.metric.make
 ---@field summary fun(values: number[]): table mean, median, sd, n, and low, high of the mean
+
 -- The numerical face ----------------------------------------------------------
 
 ---float32, order (N,C,[D],[H],W), indices from 1.
 ---@class seg.array
 ---@field shape integer[]
 ---@field count integer
+---@field distance fun(self: seg.array, b: seg.array): number, number sums of (self-b)^2 and of b^2
 local array = {}
 
 ---@param ... integer
@@ -511,7 +510,7 @@ seg.array = {}
 ---@class seg.model
 local model = {}
 
----@param o { outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string }
+---@param o { inputs?: seg.node[], outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string }
 ---@return seg.model
 function seg.model(o) end
 
