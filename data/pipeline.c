@@ -73,7 +73,7 @@ static bool slice_in(const double range[2], int32_t d, int32_t n)
  * A slice is a sample when the case's slabs, the step's range and `keep` all
  * have it. Classes are counted in such slices only: they are what is trained
  * on. */
-static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
+static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
                         CaseFacts *facts)
 {
     const DataStep *s = steps_slices(&p->steps);
@@ -81,24 +81,27 @@ static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
     int label = label_field(p->ds);
     int32_t n = facts->dim.d;
     int64_t area = (int64_t)facts->dim.h * facts->dim.w;
-    // labels are U8 after prepare_case; no label field: no foreground
-    const uint8_t *x = label < 0 ? NULL : v->field[label].voxels.data;
+    // no label field: no foreground
+    float *x = label < 0 ? NULL : mem_alloc((size_t)area * sizeof *x);
+    if (label >= 0 && !x) return false;
     for (int32_t d = 0; d < n; d++) {
         bool in = c->slabs == 0, foreground = false;
         for (int i = 0; i < c->slabs; i++)
             in = in || slice_in(c->slab[i], d, n);
         if (s) in = in && slice_in(s->slices.range, d, n);
-        for (int64_t i = 0; x && !foreground && i < area; i++)
-            foreground = x[d * area + i] != 0;
+        if (x && in) pack_read(&v->field[label], d, 1, x);
+        for (int64_t i = 0; x && in && !foreground && i < area; i++)
+            foreground = x[i] != 0;
         if (s && x && (int)s->slices.keep == KEEP_FOREGROUND)
             in = in && foreground;
         used[d] = in;
         if (!in) continue;
         facts->slices++;
         facts->foreground_slices += foreground;
-        for (int64_t i = 0; x && i < area; i++)
-            facts->voxels[x[d * area + i]]++;
+        for (int64_t i = 0; x && i < area; i++) facts->voxels[(int)x[i]]++;
     }
+    mem_free(x);
+    return true;
 }
 
 /* The notes of a reader as lines in the pipeline's arena. */
@@ -124,22 +127,20 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     DicomNotes notes = {.count = 0};
     bool ok = prepare_case(p->ds, item, &p->steps, &notes, stop, v);
     if (ok) {
-        facts->dim = v->field[0].voxels.dim;
+        facts->dim = v->field[0].dim;
         facts->input = v->input;
         facts->hash = v->hash;
         facts->bytes = (int64_t)v->bytes;
         for (int f = 0; f < v->fields; f++)
-            facts->channels[f] = v->field[f].voxels.dim.c;
+            facts->channels[f] = v->field[f].dim.c;
         pthread_mutex_lock(&p->lock);
         p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
         pthread_mutex_unlock(&p->lock);
         facts->notes = keep_notes(p, &notes);
-        // both come from the arena: no memory
-        ok = p->used[item] && facts->notes;
-        if (ok)
-            scan_slices(p, v, p->used[item], facts);
-        else
-            prepared_free(v);
+        // no memory
+        ok = p->used[item] && facts->notes &&
+             scan_slices(p, v, p->used[item], facts);
+        if (!ok) prepared_free(v);
     }
     dicom_notes_free(&notes);
     return ok;

@@ -3,9 +3,8 @@
  * Every step takes a volume and gives a volume whose affine says where its
  * voxels are; on failure the volume is untouched or freed by the caller,
  * never half changed in a way that matters. Fields run through the steps one
- * by one, so that one of them at a time is in memory twice. At the end values
- * that are whole numbers are packed, as most of the memory of training is
- * this cache. */
+ * by one, so that one of them at a time is in memory twice, and are packed at
+ * the end. */
 #include "prepare.h"
 #include "normalize.h"
 #include <math.h>
@@ -170,20 +169,16 @@ static bool stopped(const atomic_bool *stop)
 
 /* Load all fields of a case onto the grid of the first.
  * Fields after the first must lie on its grid (or are brought there).
- * out->fields counts along, so that prepared_free knows what there is. */
+ * What was loaded is the caller's, also after a failure. */
 static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
-                        const atomic_bool *stop, Prepared *out)
+                        const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
     for (int f = 0; f < ds->fields; f++) {
         if (stopped(stop)) return false;
         // the grid of the first field, once it is there
-        const Volume *like = f ? &out->field[0] : NULL;
-        if (!case_load(ds, item, f, like, &out->field[f], notes)) return false;
-        out->fields = f + 1;
+        const Volume *like = f ? &field[0] : NULL;
+        if (!case_load(ds, item, f, like, &field[f], notes)) return false;
     }
-    out->input = volume_grid(&out->field[0]);
-    out->input_unit = out->field[0].unit;
-    out->hash = volume_hash(&out->field[0]);
     return true;
 }
 
@@ -196,87 +191,63 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
     return field->source[each ? channel : 0].path;
 }
 
+/* All VOLUME steps on one field. Axes are turned first, so that h and w mean
+ * the same in all steps. */
+static bool run_steps(const Dataset *ds, int item, int f, const Steps *steps,
+                      const atomic_bool *stop, Volume *v)
+{
+    const DataStep *slices = steps_slices(steps);
+    const FieldKind kind = ds->field[f].kind;
+    if (slices && slices->slices.axis != AXIS_STORED &&
+        !orient(v, kind, (int)slices->slices.axis))
+        return false;
+    for (int i = 0; i < steps->count; i++) {
+        const DataStep *s = &steps->step[i];
+        if (stopped(stop)) return false;
+        int channel = -1;
+        if (!run_step(v, kind, s, &channel))
+            return within("%s: %s: %s: %s", ds->cases[item].key,
+                          ds->field[f].name,
+                          source_path(&ds->cases[item].field[f], v, channel),
+                          step_info[s->id].name);
+    }
+    return true;
+}
+
 /* The grid of the input is taken before any step: a prediction goes back
- * there. Axes are turned first, so that h and w mean the same in all steps. */
+ * there. */
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
                   DicomNotes *notes, const atomic_bool *stop, Prepared *out)
 {
-    const DataStep *slices = steps_slices(steps);
+    Volume field[MAX_FIELDS] = {{.unit = UNIT_NONE}};
     bool ok = false;
     memset(out, 0, sizeof *out);
-    TRY(load_fields(ds, item, notes, stop, out));
-    // prepared_free is safe from here on whatever fails
+    TRY(load_fields(ds, item, notes, stop, field));
     out->item = item;
-    out->sliced = slices != NULL;
-    for (int f = 0; f < out->fields; f++) {
-        Volume *v = &out->field[f];
-        FieldKind kind = ds->field[f].kind;
-        if (slices && slices->slices.axis != AXIS_STORED)
-            TRY(orient(v, kind, (int)slices->slices.axis));
-        for (int i = 0; i < steps->count; i++) {
-            const DataStep *s = &steps->step[i];
-            if (stopped(stop)) goto done;
-            int channel = -1;
-            if (run_step(v, kind, s, &channel)) continue;
-            within("%s: %s: %s: %s", ds->cases[item].key, ds->field[f].name,
-                   source_path(&ds->cases[item].field[f], v, channel),
-                   step_info[s->id].name);
-            goto done;
-        }
+    out->sliced = steps_slices(steps) != NULL;
+    out->input = volume_grid(&field[0]);
+    out->input_unit = field[0].unit;
+    out->hash = volume_hash(&field[0]);
+    for (int f = 0; f < ds->fields; f++) {
+        TRY(run_steps(ds, item, f, steps, stop, &field[f]));
+        if (f == 0) out->grid = volume_grid(&field[0]);
+        TRY(pack_make(&field[f].voxels, &out->field[f]));
+        out->fields = f + 1;
+        out->bytes += out->field[f].bytes;
+        volume_free(&field[f]);
     }
-    TRY(prepare_pack(out));
     ok = true;
 done:
+    for (int f = 0; f < ds->fields; f++)
+        if (field[f].voxels.data) volume_free(&field[f]);
     if (!ok) prepared_free(out);
     return ok;
 }
 
 void prepared_free(Prepared *p)
 {
-    for (int f = 0; f < MAX_FIELDS; f++)
-        if (p->field[f].voxels.data) volume_free(&p->field[f]);
+    for (int f = 0; f < p->fields; f++) pack_free(&p->field[f]);
     memset(p, 0, sizeof *p);
-}
-
-/* The smallest type that holds every value of an F32 block; one pass.
- * -0 is kept as 0: nothing that follows tells them apart. */
-static Dtype exact_type(const float *x, int64_t n)
-{
-    float lo = 0, hi = 0;
-    for (int64_t i = 0; i < n; i++) {
-        // a value of another size than I16 has no business in the cast
-        if (!(x[i] >= -32768 && x[i] <= 32767)) return F32;
-        if ((float)(int16_t)x[i] != x[i]) return F32;
-        lo = x[i] < lo ? x[i] : lo;
-        hi = x[i] > hi ? x[i] : hi;
-    }
-    return lo >= 0 && hi <= 255 ? U8 : I16;
-}
-
-bool prepare_pack(Prepared *p)
-{
-    p->bytes = 0;
-    for (int f = 0; f < p->fields; f++) {
-        Volume *v = &p->field[f], out;
-        int64_t n = numel(v->voxels.dim);
-        const float *x = v->voxels.data;
-        // labels are packed already
-        Dtype to = v->voxels.type == F32 ? exact_type(x, n) : v->voxels.type;
-        if (to != v->voxels.type) {
-            if (!volume_new(&out, v->voxels.dim, to)) return false;
-            memcpy(out.affine, v->affine, sizeof out.affine);
-            out.unit = v->unit;
-            for (int64_t i = 0; i < n; i++)
-                if (to == U8)
-                    ((uint8_t *)out.voxels.data)[i] = (uint8_t)x[i];
-                else
-                    ((int16_t *)out.voxels.data)[i] = (int16_t)x[i];
-            volume_free(v);
-            *v = out;
-        }
-        p->bytes += tensor_bytes(&v->voxels);
-    }
-    return true;
 }
 
 /* ---- samples ------------------------------------------------------------ */
@@ -284,7 +255,7 @@ bool prepare_pack(Prepared *p)
 Dims prepared_dims(const Prepared *p, int field)
 {
     CHECK(field >= 0 && field < p->fields);
-    Dims n = p->field[field].voxels.dim;
+    Dims n = p->field[field].dim;
     // a slice has depth 1
     if (p->sliced) n.d = 1;
     return n;
@@ -292,22 +263,9 @@ Dims prepared_dims(const Prepared *p, int field)
 
 void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
 {
-    const Tensor *t = &p->field[field].voxels;
-    Dims n = t->dim;
-    CHECK(slice >= -1 && slice < n.d);
-    int64_t count = numel(n), at = 0;
-    // slices across d lie one behind the other
-    if (slice >= 0) count /= n.d, at = slice * count;
-    switch (t->type) {
-    case U8:
-        for (int64_t i = 0; i < count; i++)
-            out[i] = ((const uint8_t *)t->data)[at + i];
-        break;
-    case I16:
-        for (int64_t i = 0; i < count; i++)
-            out[i] = ((const int16_t *)t->data)[at + i];
-        break;
-    default:
-        memcpy(out, (const float *)t->data + at, (size_t)count * sizeof *out);
-    }
+    const Pack *x = &p->field[field];
+    if (slice < 0)
+        pack_read(x, 0, x->dim.d, out);
+    else
+        pack_read(x, slice, 1, out);
 }

@@ -178,8 +178,8 @@ TEST(pipeline_cache_budget_holds_and_changes_nothing)
 {
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
     Steps s = made_steps("normalize\nslices\nnoise p=1\nflip\n");
-    // a prepared case: 256 voxels of F32 and as many of U8
-    const int64_t each = 256 * 5;
+    // a prepared case: 256 voxels of F32 and as many bits
+    const int64_t each = 256 * 4 + 256 / 8;
     uint64_t want = 0;
     for (int kept = 0; kept <= 6; kept++) {
         const PipelineOptions options = {.threads = 2,
@@ -343,7 +343,7 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
     REQUIRE(prediction_new(v, 1, &whole));
     Dims n = prepared_dims(v, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
-    int32_t slices = v->sliced ? v->field[0].voxels.dim.d : 1;
+    int32_t slices = v->sliced ? v->grid.d : 1;
     for (int32_t d = 0; d < slices; d++) {
         prepared_sample(v, 1, v->sliced ? d : -1, x);
         prediction_put(&whole, v, v->sliced ? d : -1, x);
