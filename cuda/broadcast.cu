@@ -264,7 +264,7 @@ template <class F> bool gradient(const Call *c, const Pair &p, int operand)
     int count = (int)ceil_div(r.repeats, r.part);
     int tiles = (int)ceil_div(r.own_c.by, 32);
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
-    if (r.again_c.by == 1)
+    if (r.own_c.by > 1)
         LAUNCH((many_kernel<F, true>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     else
