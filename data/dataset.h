@@ -16,18 +16,29 @@
 #include "nifti.h"
 
 enum {
-    MAX_FIELDS = 4,    /* fields of a case            */
-    MAX_CHANNELS = 16, /* sources joined in one field */
-    MAX_SLABS = 4,     /* ranges of slices of a case  */
-    MAX_LABELS = 255,  /* label values beside 0       */
+    MAX_FIELDS = 8,         /* fields of a case            */
+    MAX_CHANNELS = 16,      /* sources joined in one field */
+    MAX_FEATURES = 1 << 16, /* channels of a field    */
+    MAX_SLABS = 4,          /* ranges of slices of a case  */
+    MAX_LABELS = 255,       /* label values beside 0       */
 };
 
 /* What a field means: what steps may do to it. */
 typedef enum FieldKind {
-    FIELD_IMAGE, /* intensities: linear, normalised, augmented  */
-    FIELD_VALUE, /* a quantity (dose): linear, values are kept  */
-    FIELD_LABEL, /* class numbers: nearest only                 */
+    FIELD_IMAGE,  /* intensities: linear, normalised, augmented  */
+    FIELD_VALUE,  /* a quantity (dose): linear, values are kept  */
+    FIELD_LABEL,  /* class numbers: nearest only                 */
+    FIELD_NUMBER, /* numbers of the case (angles, a class): they lie nowhere,
+                   * and no step moves them                               */
+    FIELD_LENGTH, /* one number, found when the case is prepared: how much of
+                   * w is the case's own and no padding                   */
 } FieldKind;
+
+/* Does it lie on the grid of the case? */
+static inline bool field_on_grid(FieldKind kind)
+{
+    return kind <= FIELD_LABEL;
+}
 
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
@@ -55,6 +66,8 @@ typedef struct Case {
 typedef struct DatasetField {
     const char *name;
     FieldKind kind;
+    int rank; /* axes of a case beside channels: 3 a volume, 2 a picture,
+               * 1 a sequence (along w), 0 numbers */
 } DatasetField;
 
 typedef struct Dataset {
@@ -72,8 +85,9 @@ void dataset_free(Dataset *ds);
 /* Another view of the same cases. */
 bool dataset_copy(const Dataset *ds, Dataset **out);
 
-/* Position of field `name`, or -1. */
+/* Position of field `name`, or -1; of the first one of class numbers, or -1. */
 int dataset_field(const Dataset *ds, const char *name);
+int dataset_label(const Dataset *ds);
 
 /* ---- what all builders share ------------------------------------------- */
 

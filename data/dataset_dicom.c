@@ -415,8 +415,8 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
                           "values of a DICOM mask, as in labels = {255}");
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     if (!dataset_begin(&how->all, &q.b)) return false;
-    builder_field(q.b, "image", FIELD_IMAGE);
-    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL);
+    builder_field(q.b, "image", FIELD_IMAGE, 3);
+    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL, 3);
     TRY(q.reader = make_reader(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     TRY(add_cases(&q));

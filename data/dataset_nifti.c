@@ -379,8 +379,8 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     *files_how = how->files;
     plan.files = files_how;
     bool folder = S_ISDIR(st.st_mode);
-    builder_field(b, "image", FIELD_IMAGE);
-    if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL);
+    builder_field(b, "image", FIELD_IMAGE, 3);
+    if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL, 3);
     if (folder) {
         for (int i = 0; i < how->images; i++) plan.pattern[i] = how->image[i];
         if (!how->images) plan.pattern[plan.images++] = "*";

@@ -47,15 +47,6 @@ static bool make(void *context, int item, const atomic_bool *stop,
                      p->ds->cases[item].key);
 }
 
-/* Position of the label field, or -1.
- * the first field of class numbers; a dataset has at most one */
-static int label_field(const Dataset *ds)
-{
-    for (int f = 0; f < ds->fields; f++)
-        if (ds->field[f].kind == FIELD_LABEL) return f;
-    return -1;
-}
-
 /* First slice at or after the fraction of n; a whisker keeps 0.1 * 10 at 1. */
 static int32_t slice_at(double fraction, int32_t n)
 {
@@ -78,7 +69,7 @@ static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
 {
     const DataStep *s = steps_slices(&p->steps);
     const Case *c = &p->ds->cases[v->item];
-    int label = label_field(p->ds);
+    int label = dataset_label(p->ds);
     int32_t n = facts->dim.d;
     int64_t area = (int64_t)facts->dim.h * facts->dim.w;
     // no label field: no foreground
@@ -311,9 +302,10 @@ SampleId pipeline_id(const Pipeline *p, int32_t number)
     return p->samples[number];
 }
 
-int pipeline_rank(const Pipeline *p)
+int pipeline_rank(const Pipeline *p, int field)
 {
-    return steps_slices(&p->steps) ? 2 : 3;
+    const int rank = p->ds->field[field].rank;
+    return rank == 3 && steps_slices(&p->steps) ? 2 : rank;
 }
 
 const CaseFacts *pipeline_facts(const Pipeline *p, int item)
@@ -328,6 +320,7 @@ static Dims case_dims(const Pipeline *p, int item, int field)
     Dims n = p->facts[item].dim;
     CHECK(field >= 0 && field < p->ds->fields);
     if (steps_slices(&p->steps)) n.d = 1;
+    if (!field_on_grid(p->ds->field[field].kind)) n = (Dims){1, 1, 1, 1, 1};
     n.c = p->facts[item].channels[field];
     return n;
 }
@@ -340,7 +333,7 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
 /* compared with the first sample; cases differ, slices of a case do not */
 bool pipeline_dims(const Pipeline *p, int field, Dims *out)
 {
-    int first = p->samples[0].item, rank = pipeline_rank(p);
+    int first = p->samples[0].item, rank = pipeline_rank(p, field);
     *out = case_dims(p, first, field);
     for (int32_t i = 1; i < p->count; i++) {
         int item = p->samples[i].item;
@@ -485,7 +478,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
             snprintf(share + at, sizeof share - at, "; class %d %.3g %%", k,
                      100.0 * (double)voxels[k] / (double)all);
     }
-    if (label_field(p->ds) >= 0) {
+    if (dataset_label(p->ds) >= 0) {
         size_t at = strlen(share);
         snprintf(share + at, sizeof share - at,
                  "; %lld of %lld slices with foreground", (long long)marked,
@@ -501,7 +494,8 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
         "(all: %.1f MB, budget %.1f MB)",
         cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        p->count, dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p), dims),
-        c.kept, c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
+        p->count,
+        dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
+        c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
         (double)c.budget / 1e6);
 }

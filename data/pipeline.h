@@ -49,8 +49,9 @@ typedef struct SampleId {
 int32_t pipeline_samples(const Pipeline *p);
 SampleId pipeline_id(const Pipeline *p, int32_t number);
 
-/* Rank of samples: 2 with a slices step, else 3. */
-int pipeline_rank(const Pipeline *p);
+/* Rank of a field of samples: that of the data set, but 2 of volumes with a
+ * slices step. */
+int pipeline_rank(const Pipeline *p, int field);
 
 /* Extents of field `field` of sample `number`, n = 1, and of all samples;
  * the latter fails when they differ, naming two cases and the way out (fit

@@ -460,8 +460,9 @@ static int l_shape(lua_State *L)
     Pipeline *p = check_pipeline(L, 1);
     int64_t shape[2 + RANK_MAX];
     Dims d;
-    if (!pipeline_dims(p, check_field(L, p, 2), &d)) return raise_error(L);
-    int axes = dims_to_user(d, pipeline_rank(p), shape);
+    int f = check_field(L, p, 2);
+    if (!pipeline_dims(p, f, &d)) return raise_error(L);
+    int axes = dims_to_user(d, pipeline_rank(p, f), shape);
     lua_createtable(L, axes - 1, 0);
     for (int i = 1; i < axes; i++) {
         lua_pushinteger(L, shape[i]);

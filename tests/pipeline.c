@@ -12,7 +12,7 @@ TEST(pipeline_samples_are_the_slices)
     Dataset *ds = made_dataset(3, 1, 4, 6, 5);
     Pipeline *p = made_pipeline(ds, "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 12);
-    EXPECT_INT(pipeline_rank(p), 2);
+    EXPECT_INT(pipeline_rank(p, 0), 2);
     Dims n;
     REQUIRE(pipeline_dims(p, 0, &n));
     EXPECT(n.n == 1 && n.d == 1 && n.h == 6 && n.w == 5 && n.c == 1);
@@ -73,7 +73,7 @@ TEST(pipeline_whole_volumes)
     Dataset *ds = made_dataset(2, 1, 3, 4, 5);
     Pipeline *p = made_pipeline(ds, "normalize\nflip axis=dhw\n");
     EXPECT_INT(pipeline_samples(p), 2);
-    EXPECT_INT(pipeline_rank(p), 3);
+    EXPECT_INT(pipeline_rank(p, 0), 3);
     EXPECT_INT(pipeline_id(p, 1).slice, -1);
     Dims n;
     REQUIRE(pipeline_dims(p, 1, &n));
