@@ -41,6 +41,13 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
     return true;
 }
 
+static void store_free(DatasetStore *store)
+{
+    for (int i = 0; i < store->parts; i++) dataset_free(store->part[i]);
+    arena_release(&store->mem);
+    mem_free(store);
+}
+
 /* The store is shared by views that may be freed in different threads, hence
  * the atomic count; the array of cases is the view's own. */
 void dataset_free(Dataset *ds)
@@ -50,9 +57,7 @@ void dataset_free(Dataset *ds)
     mem_free((void *)ds->cases);
     mem_free(ds);
     // someone else still looks at the store
-    if (atomic_fetch_sub(&store->views, 1) > 1) return;
-    arena_release(&store->mem);
-    mem_free(store);
+    if (atomic_fetch_sub(&store->views, 1) == 1) store_free(store);
 }
 
 bool dataset_copy(const Dataset *ds, Dataset **out)
@@ -121,10 +126,7 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
 void dataset_drop(DatasetBuilder *b)
 {
     if (!b) return;
-    if (b->store) {
-        arena_release(&b->store->mem);
-        mem_free(b->store);
-    }
+    if (b->store) store_free(b->store);
     mem_free(b->cases);
     mem_free(b);
 }

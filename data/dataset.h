@@ -179,6 +179,19 @@ typedef struct DatasetNifti {
  * is the image of the only case. */
 bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out);
 
+/* ---- from other data sets ---------------------------------------------- */
+
+/* The `count` cases at these places, which go up. ERR_DATA for none. */
+bool dataset_pick(const Dataset *ds, const int *item, int count, Dataset **out);
+
+/* All cases of all of them. They must have the same fields and options
+ * (ERR_USAGE), and keys that tell all cases apart (ERR_DATA). */
+bool dataset_concat(const Dataset *const *ds, int count, Dataset **out);
+
+/* The same cases, case i called key[i] and of patient[i]; copied. */
+bool dataset_rename(const Dataset *ds, const char *const *key,
+                    const char *const *patient, Dataset **out);
+
 /* ---- loading ----------------------------------------------------------- */
 
 /* Field `field` of a case: channels joined; images and values finite (a NaN

@@ -12,6 +12,8 @@ typedef struct DatasetStore {
     Arena mem;
     DatasetOptions options;
     const char *root; /* what the user gave, for messages; may be NULL */
+    Dataset **part;   /* (parts): views whose sources cases here share */
+    int parts;
 } DatasetStore;
 
 struct DatasetBuilder {

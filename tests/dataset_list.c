@@ -239,3 +239,85 @@ TEST(list_says_what_does_not_fit)
     EXPECT_FAIL(dataset_list_add(b, &c), "a: y: number 1 is 1e+39");
     dataset_drop(b);
 }
+
+/* ---- data sets made of others ------------------------------------------- */
+
+/* The cases of a data set as "key/patient key/patient". */
+static const char *cases_text(const Dataset *ds)
+{
+    static char text[512];
+    *text = 0;
+    for (int i = 0; i < ds->count; i++) {
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, "%s%s/%s", i ? " " : "",
+                 ds->cases[i].key, ds->cases[i].patient);
+    }
+    return text;
+}
+
+/* Each way in turn; the sources live as long as whoever needs them. */
+TEST(dataset_of_others)
+{
+    Dataset *a = made_dataset(3, 1, 2, 4, 4), *b, *c, *d, *e;
+    const char *const key[] = {"z", "y", "x"}, *const who[] = {"q", "q", "r"};
+    Volume v;
+    EXPECT_TEXT(cases_text(a), "case_00/p0 case_01/p1 case_02/p2");
+    REQUIRE(dataset_pick(a, (const int[]){0, 2}, 2, &b));
+    EXPECT_TEXT(cases_text(b), "case_00/p0 case_02/p2");
+    EXPECT_FAIL(dataset_pick(a, NULL, 0, &c), "the data set has no cases");
+    REQUIRE(dataset_rename(a, key, who, &c));
+    EXPECT_TEXT(cases_text(c), "x/r y/q z/q");
+    EXPECT_FAIL(dataset_concat((const Dataset *const[]){a, b}, 2, &d),
+                "2 names stand for more than one case: case_00, case_02");
+    EXPECT(!d);
+    REQUIRE(dataset_concat((const Dataset *const[]){b, c}, 2, &d));
+    EXPECT_TEXT(cases_text(d), "case_00/p0 case_02/p2 x/r y/q z/q");
+    REQUIRE(dataset_rename(b, (const char *const[]){"one", "two"},
+                           (const char *const[]){"p", "p"}, &e));
+    dataset_free(b);
+    dataset_free(c);
+    dataset_free(a);
+    REQUIRE(case_load(d, 2, 0, NULL, &v, NULL));
+    volume_free(&v);
+    // x was the third
+    Volume third = made_image(2, 2, 4, 4, true);
+    REQUIRE(case_load(d, 1, 0, NULL, &v, NULL));
+    EXPECT(!memcmp(v.voxels.data, third.voxels.data, tensor_bytes(&v.voxels)));
+    volume_free(&v);
+    volume_free(&third);
+    dataset_free(d);
+    EXPECT_TEXT(cases_text(e), "one/p two/p");
+    EXPECT_FAIL(dataset_rename(e, (const char *const[]){"one", ""},
+                               (const char *const[]){"p", "p"}, &d),
+                "two: a case needs a name and a patient, got \"\" and \"p\"");
+    dataset_free(e);
+}
+
+TEST(dataset_concat_wants_the_same_fields)
+{
+    Dataset *a = made_dataset(1, 1, 2, 4, 4), *s = sequences(), *d;
+    const DatasetOptions other = {.labels = {2}, .label_count = 1};
+    DatasetBuilder *b;
+    Dataset *labels, *alone;
+    Volume v = made_image(1, 2, 4, 4, true), m = made_mask(2, 4, 4);
+    REQUIRE(dataset_begin(&other, &b));
+    REQUIRE(dataset_add(b, "k", "p", &v, &m) && dataset_finish(b, &labels));
+    REQUIRE(dataset_begin(NULL, &b));
+    REQUIRE(dataset_add(b, "k", "p", &v, NULL) && dataset_finish(b, &alone));
+    const Dataset *pair[2] = {a, s};
+    EXPECT_FAIL(dataset_concat(pair, 2, &d),
+                "one data set has 2 fields, another 3");
+    pair[1] = alone;
+    EXPECT_FAIL(dataset_concat(pair, 2, &d),
+                "one data set has 2 fields, another 1");
+    pair[0] = s, pair[1] = labels;
+    EXPECT_FAIL(dataset_concat(pair, 2, &d), "3 fields, another 2");
+    pair[0] = a;
+    EXPECT_FAIL(dataset_concat(pair, 2, &d), "have other labels");
+    volume_free(&v);
+    volume_free(&m);
+    dataset_free(a);
+    dataset_free(s);
+    dataset_free(labels);
+    dataset_free(alone);
+}
