@@ -8,7 +8,7 @@
  * Who holds whom: a data set that a split made shares its sources with the
  * one it came from, a pipeline holds its data set, a loader and a prediction
  * their pipeline; all by counting in C, so Lua may drop them in any order. */
-#include "bind.h"
+#include "bind_data.h"
 #include "pipeline.h"
 #include "split.h"
 #include <stdio.h>
@@ -167,8 +167,7 @@ static int read_names(lua_State *L, int arg, const char *key, const char **name,
     return n;
 }
 
-/* labels, resample_mask and skip_unmatched, which all sources have. */
-static DatasetOptions read_common(lua_State *L, int arg)
+DatasetOptions read_dataset_options(lua_State *L, int arg)
 {
     DatasetOptions o = {
         .resample_mask = opt_bool(L, arg, "resample_mask", false),
@@ -192,10 +191,8 @@ static DatasetOptions read_common(lua_State *L, int arg)
     return o;
 }
 
-/* The text in field `key` as its place in a list of three names, which are in
- * the order of the enum; the first one is the default. */
-static int read_choice(lua_State *L, int arg, const char *key,
-                       const char *const names[3])
+int read_choice(lua_State *L, int arg, const char *key,
+                const char *const names[3])
 {
     const char *text = opt_string(L, arg, key, names[0]);
     for (int i = 0; i < 3; i++)
@@ -210,7 +207,7 @@ static PatientRule read_patient(lua_State *L, int arg)
     return (PatientRule)read_choice(L, arg, "patient", names);
 }
 
-static NiftiForm read_form(lua_State *L, int arg)
+NiftiForm read_form(lua_State *L, int arg)
 {
     static const char *const names[] = {"both", "sform", "qform"};
     return (NiftiForm)read_choice(L, arg, "form", names);
@@ -229,7 +226,7 @@ static int l_dicom(lua_State *L)
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.dicom", known);
-    how.all = read_common(L, 2);
+    how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
     how.mask = opt_string(L, 2, "mask", NULL);
     how.segment_count = read_names(L, 2, "segments", segment, MAX_LABELS);
@@ -255,7 +252,7 @@ static int l_nifti(lua_State *L)
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);
-    how.all = read_common(L, 2);
+    how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
     how.mask = opt_string(L, 2, "mask", NULL);
     how.patient = read_patient(L, 2);
@@ -567,6 +564,7 @@ void bind_data(lua_State *L)
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
+    bind_cases(L);
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
