@@ -40,6 +40,15 @@ static inline bool field_on_grid(FieldKind kind)
     return kind <= FIELD_LABEL;
 }
 
+/* Files, or bytes in memory, and the options of the reader as a text. */
+typedef struct SourceFacts {
+    const char *const *file; /* (files) */
+    int files;
+    const void *data;
+    size_t bytes;
+    const char *asked;
+} SourceFacts;
+
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
     bool (*load)(const struct Source *s, Volume *out, DicomNotes *notes);
@@ -48,6 +57,10 @@ typedef struct Source {
     const void *image; /* DICOM masks: the series of the image           */
     const void *how;   /* options of the reader, shared                  */
     bool labels_ready; /* label i + 1 already stands for labels[i]       */
+    /* What its voxels depend on, in `mem`; NULL: not known, so that it cannot
+     * be kept from one run to the next. */
+    bool (*depends)(const struct Source *s, Arena *mem,
+                    struct SourceFacts *out);
 } Source;
 
 typedef struct Case {

@@ -23,6 +23,15 @@ static bool load_numbers(const Source *s, Volume *out, DicomNotes *notes)
     return true;
 }
 
+static bool numbers_depend(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const FieldHow *f = s->how;
+    (void)mem;
+    out->data = s->what;
+    out->bytes = (size_t)f->numbers * sizeof(float);
+    return true;
+}
+
 /* What must hold of a field before a file is opened. */
 static bool check_field(const ListField *f, const Reader *reader)
 {
@@ -93,8 +102,11 @@ static bool number_source(DatasetBuilder *b, const FieldHow *f,
             return fail_data("number %d is %g", i + 1, number[i]);
         copy[i] = (float)number[i];
     }
-    *s = (Source){
-        .load = load_numbers, .path = "its numbers", .what = copy, .how = f};
+    *s = (Source){.load = load_numbers,
+                  .depends = numbers_depend,
+                  .path = "its numbers",
+                  .what = copy,
+                  .how = f};
     *out = (struct CaseField){s, 1};
     return true;
 }
@@ -108,7 +120,10 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
     for (int i = 0; s && i < paths; i++) {
         char *copy = arena_strdup(&b->store->mem, path[i]);
         if (!copy) return false;
-        s[i] = (Source){.load = f->reader->load, .path = copy, .how = &f->how};
+        s[i] = (Source){.load = f->reader->load,
+                        .depends = f->reader->depends,
+                        .path = copy,
+                        .how = &f->how};
     }
     *out = (struct CaseField){s, paths};
     return s != NULL;

@@ -251,6 +251,17 @@ static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
     return nifti_read(s->path, &options, out, NULL);
 }
 
+/* Header and image of a pair; labels and images are told apart by the field. */
+static bool depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const char **name = ARENA_NEW(mem, const char *, 2);
+    if (!name) return false;
+    out->file = name;
+    out->files = nifti_files(s->path, mem, name);
+    out->asked = nifti_asked(s->how, mem);
+    return out->files && out->asked;
+}
+
 /* The patterns of a data set and what they match. */
 typedef struct Plan {
     const char *pattern[MAX_CHANNELS + 1]; /* images, then the mask */
@@ -278,6 +289,7 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
         }
         s[k] = (Source){.load = k < plan->images ? load_image : load_label,
                         .how = plan->files,
+                        .depends = depends,
                         .path = m->file->path};
     }
     c.patient =
@@ -354,7 +366,8 @@ static bool add_file(DatasetBuilder *b, const char *path,
                          path);
     Case c = {.key = arena_printf(&b->store->mem, "%.*s", (int)stem, base)};
     if (!s || !c.key) return false;
-    *s = (Source){.load = load_image, .how = how, .path = path};
+    *s = (Source){
+        .load = load_image, .how = how, .depends = depends, .path = path};
     c.patient = c.key;
     c.field[0] = (struct CaseField){s, 1};
     return builder_add(b, &c);

@@ -11,6 +11,7 @@
 #include "pipeline.h"
 #include "cache.h"
 #include "split.h"
+#include "store.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +25,11 @@ struct Pipeline {
     Steps steps;
     uint64_t seed;
     Cache *cache;
+    Store *store;     /* NULL: none                       */
+    Stamp *stamp;     /* a case each                      */
+    bool *stamped;    /* a case each: its stamp is known  */
+    char *store_why;  /* why the store takes nothing, or NULL */
+    int stored;       /* cases that were found in it      */
     CaseFacts *facts; /* a case each                      */
     uint8_t **used;   /* a case each: is slice d a sample? */
     SampleId *samples;
@@ -34,12 +40,25 @@ struct Pipeline {
 
 /* ---- opening ------------------------------------------------------------ */
 
+/* The case out of the store, if it is there. */
+static bool stored(const Pipeline *p, int item, Prepared *out,
+                   const char **notes)
+{
+    bool found = false;
+    if (p->store && p->stamped[item])
+        store_get(p->store, &p->stamp[item], out, notes, &found);
+    out->item = item;
+    return found;
+}
+
 /* A volume for the cache. After opening, the files must still be those that
  * were counted. */
 static bool make(void *context, int item, const atomic_bool *stop,
                  Prepared *out)
 {
     Pipeline *p = context;
+    const char *notes;
+    if (stored(p, item, out, &notes)) return true;
     if (!prepare_case(p->ds, item, &p->steps, NULL, stop, out)) return false;
     if (p->facts[item].hash == out->hash) return true;
     prepared_free(out);
@@ -110,30 +129,42 @@ static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
     return text;
 }
 
-/* Prepare case `item` for the first time and take down what is found. */
+/* Take down what there is of a case; found: in the store. */
+static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
+{
+    CaseFacts *facts = &p->facts[item];
+    facts->dim = v->field[0].dim;
+    facts->input = v->input;
+    facts->hash = v->hash;
+    for (int f = 0; f < v->fields; f++) {
+        facts->channels[f] = v->field[f].dim.c;
+        facts->bytes += (int64_t)v->field[f].bytes;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stored += found;
+    p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
+    pthread_mutex_unlock(&p->lock);
+    return p->used[item] && scan_slices(p, v, p->used[item], facts);
+}
+
+/* Prepare case `item`, or find it in the store, for the first time. */
 static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
                       Prepared *v)
 {
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
-    bool ok = prepare_case(p->ds, item, &p->steps, &notes, stop, v);
-    if (ok) {
-        facts->dim = v->field[0].dim;
-        facts->input = v->input;
-        facts->hash = v->hash;
-        facts->bytes = (int64_t)v->bytes;
-        for (int f = 0; f < v->fields; f++)
-            facts->channels[f] = v->field[f].dim.c;
-        pthread_mutex_lock(&p->lock);
-        p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
-        pthread_mutex_unlock(&p->lock);
-        facts->notes = keep_notes(p, &notes);
-        // no memory
-        ok = p->used[item] && facts->notes &&
-             scan_slices(p, v, p->used[item], facts);
-        if (!ok) prepared_free(v);
-    }
+    if (p->store)
+        p->stamped[item] = case_stamp(p->ds, item, &p->steps, &p->stamp[item]);
+    bool found = stored(p, item, v, &facts->notes);
+    bool ok = found || prepare_case(p->ds, item, &p->steps, &notes, stop, v);
+    if (ok && !found) facts->notes = keep_notes(p, &notes);
     dicom_notes_free(&notes);
+    if (!ok) return false;
+    // no memory
+    ok = facts->notes && take_facts(p, item, v, found);
+    if (ok && !found && p->store && p->stamped[item])
+        store_add(p->store, &p->stamp[item], v, facts->notes);
+    if (!ok) prepared_free(v);
     return ok;
 }
 
@@ -227,6 +258,23 @@ static bool list_samples(Pipeline *p)
     return true;
 }
 
+/* Keep why the store is of no use; it is no failure of the pipeline. */
+static void store_refused(Pipeline *p)
+{
+    p->store_why = arena_strdup(&p->mem, err_text());
+}
+
+/* Open the store, if one is wanted, and room for a stamp of each case. */
+static bool open_store(Pipeline *p, const PipelineOptions *options)
+{
+    if (!options->store) return true;
+    p->stamp = ARENA_NEW(&p->mem, Stamp, p->ds->count);
+    p->stamped = ARENA_NEW(&p->mem, bool, p->ds->count);
+    if (!p->stamp || !p->stamped) return false;
+    if (!store_open(options->store, &p->store)) store_refused(p);
+    return true;
+}
+
 /* what can be said before any file is read */
 static bool open_check(const Dataset *ds, const Steps *steps)
 {
@@ -253,8 +301,18 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
+    TRY(open_store(p, options));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
-    TRY(open_cases(p, options));
+    bool opened = open_cases(p, options);
+    // also when one of them is bad: the others are made once
+    ErrKind kind = err_kind();
+    char why[ERR_MAX];
+    snprintf(why, sizeof why, "%s", err_text());
+    if (p->store && !store_commit(p->store)) store_refused(p);
+    if (!opened) {
+        err_set(kind, why);
+        goto done;
+    }
     // from here on a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
@@ -273,6 +331,7 @@ void pipeline_free(Pipeline *p)
 {
     if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
     cache_free(p->cache);
+    store_close(p->store); // behind the volumes that lie in it
     dataset_free(p->ds);
     arena_release(&p->mem);
     pthread_mutex_destroy(&p->lock);
@@ -391,6 +450,21 @@ void pipeline_put(Pipeline *p, const Prepared *one)
 void pipeline_wake(Pipeline *p)
 {
     cache_wake(p->cache);
+}
+
+char *pipeline_store(const Pipeline *p, Arena *mem)
+{
+    if (p->store_why)
+        return arena_printf(mem, "prepared cases are not kept: %s",
+                            p->store_why);
+    if (!p->store) return NULL;
+    StoreStats s = store_stats(p->store);
+    return arena_printf(mem,
+                        "prepared cases: %d found, %lld added%s, %.1f MiB "
+                        "in all",
+                        p->stored, (long long)s.added,
+                        s.damaged ? " (some were damaged)" : "",
+                        (double)s.bytes / (1 << 20));
 }
 
 CacheStats pipeline_cache(Pipeline *p)

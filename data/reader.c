@@ -13,6 +13,17 @@ static bool load_nifti(const Source *s, Volume *out, DicomNotes *notes)
     return nifti_read(s->path, &o, out, NULL);
 }
 
+static bool nifti_depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const ReaderHow *how = s->how;
+    const char **name = ARENA_NEW(mem, const char *, 2);
+    if (!name) return false;
+    out->file = name;
+    out->files = nifti_files(s->path, mem, name);
+    out->asked = nifti_asked(&how->options->nifti, mem);
+    return out->files && out->asked;
+}
+
 /* Where the axes of an array are: for d, h, w, c the axis of the file, or -1.
  */
 static bool find_axes(const ReaderHow *how, const NpyArray *a, int at[4])
@@ -74,9 +85,20 @@ static bool load_npy(const Source *s, Volume *out, DicomNotes *notes)
     return ok;
 }
 
+static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const ReaderHow *how = s->how;
+    const char **name = ARENA_NEW(mem, const char *, 1);
+    if (!name) return false;
+    name[0] = s->path;
+    out->file = name, out->files = 1;
+    out->asked = arena_printf(mem, "npy %s", how->options->axes);
+    return out->asked != NULL;
+}
+
 static const Reader readers[] = {
-    {"nifti", 3, load_nifti},
-    {"npy", -1, load_npy},
+    {"nifti", 3, load_nifti, nifti_depends},
+    {"npy", -1, load_npy, npy_depends},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 

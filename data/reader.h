@@ -19,7 +19,9 @@ typedef struct ReaderOptions {
 typedef struct Reader {
     const char *name;
     int rank; /* axes of what it reads beside channels; -1: as options say */
+    /* as in Source */
     bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
+    bool (*depends)(const Source *s, Arena *mem, SourceFacts *out);
 } Reader;
 
 /* The reader of this name; NULL with the names that there are (ERR_USAGE). */

@@ -412,13 +412,15 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0}) -> pipeline.
- * Prepares every case once on `threads` threads, so that each fault is found
- * now, and keeps as many as cache_bytes hold; `seed` is that of augmentation.
+/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=}) ->
+ * pipeline. Prepares every case once on `threads` threads, so that each fault
+ * is found now, and keeps as many as cache_bytes hold; `seed` is that of
+ * augmentation; store: a file that keeps them from one run to the next.
  * Raises a case's fault (kind data), or that a signal came. */
 static int l_pipeline(lua_State *L)
 {
-    static const char *const known[] = {"threads", "cache_bytes", "seed", NULL};
+    static const char *const known[] = {"threads", "cache_bytes", "seed",
+                                        "store", NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
     const char *text = luaL_checkstring(L, 2);
@@ -427,10 +429,21 @@ static int l_pipeline(lua_State *L)
         .stop = signal_stopping(),
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
+        .store = opt_string(L, 3, "store", NULL),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
     PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
     if (!steps_parse(text, &steps) || !pipeline_open(ds, &steps, &o, &box->p))
         return raise_error(L);
+    return 1;
+}
+
+/* p:store() -> what became of the file of prepared cases, or nil without one */
+static int l_store(lua_State *L)
+{
+    Arena mem = {NULL};
+    char *text = pipeline_store(check_pipeline(L, 1), &mem);
+    lua_pushstring(L, text);
+    arena_release(&mem);
     return 1;
 }
 
@@ -542,13 +555,11 @@ void bind_data(lua_State *L)
                                        {"patients", l_patients},
                                        {"fields", l_fields},
                                        {NULL, NULL}};
-    static const luaL_Reg pipeline[] = {{"samples", l_samples},
-                                        {"shape", l_shape},
-                                        {"report", l_report},
-                                        {"item", l_item},
-                                        {"facts", l_facts},
-                                        {"close", pipeline_gc},
-                                        {NULL, NULL}};
+    static const luaL_Reg pipeline[] = {
+        {"store", l_store},     {"samples", l_samples},
+        {"shape", l_shape},     {"report", l_report},
+        {"item", l_item},       {"facts", l_facts},
+        {"close", pipeline_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

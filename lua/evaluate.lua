@@ -54,8 +54,16 @@ end
 function M.open(recipe, set)
   local v = config.ensure()
   local names = set:dataset():fields()
+  local file = v.cache_file
+  if file == "auto" then
+    core.sys.mkdir(v.out)
+    file = v.out .. "/prepared.cases"
+  end
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20 }
+                                  cache_bytes = v.cache_mb << 20,
+                                  store = file ~= "" and file or nil }
+  local kept = pipeline:store()
+  if kept then show.line("%s: %s", set.part or "data", kept) end
   M.check_inputs(recipe, set, pipeline, names)
   return { set = set, pipeline = pipeline, names = names,
            loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }

@@ -217,7 +217,7 @@ end
 -- The core pipeline of this set: every case prepared once, in threads.
 function Set:pipeline(o)
   return core.data.pipeline(self:dataset(), self.steps, {
-    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed })
+    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store })
 end
 
 function Set:loader(pipeline, o)

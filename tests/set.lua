@@ -169,4 +169,23 @@ t.test("inputs of a recipe have the rank of their field", function()
   t.says(recipe 'x = nn.input("x", { c = 2, w = 4 })', 0, "parameters")
 end)
 
+t.test("a run from kept cases is the same run", function()
+  local function train(out, more)
+    local code, text = t.program(string.format(
+      "scripts/brain_unet.lua --preset check --epochs 1 --out %s/%s --phantom %s/phantom %s",
+      folder, out, folder, more))
+    t.equal(code, 0, "exit code (" .. text:sub(-300) .. ")")
+    return text, t.read(folder .. "/" .. out .. "/brain_unet/001/checkpoint_last.safetensors")
+  end
+  local _, plain = train("plain", "")
+  local first, added = train("kept", "--cache_file " .. folder .. "/some.cases")
+  t.check(first:find("train: prepared cases: 0 found, %d+ added"), first)
+  local second, found = train("again", "--cache_mb 0 --cache_file " .. folder .. "/some.cases")
+  t.check(second:find("train: prepared cases: %d+ found, 0 added"), second)
+  t.check(plain == added and added == found, "other weights")
+  local third = train("auto", "--cache_file auto")
+  t.check(third:find("valid: prepared cases: 0 found, %d+ added"), third)
+  t.check(#t.read(folder .. "/auto/prepared.cases") > 1000, "no prepared.cases below --out")
+end)
+
 t.finish()
