@@ -187,6 +187,27 @@ TEST(biwi_camera)
                 "no/depth.cal: biwi: cannot open");
 }
 
+TEST(biwi_from_files)
+{
+    char path[300];
+    BiwiPose p;
+    BiwiCamera c;
+    static const char turned[] = "1 0 0\n0 0 -1\n0 1 0\n\n1 2 3\n";
+    snprintf(path, sizeof path, "%s/frame_00003_pose.txt", test_folder());
+    REQUIRE(file_replace(path, turned, sizeof turned - 1));
+    REQUIRE(biwi_pose_read(path, false, &p));
+    EXPECT_NEAR(p.pitch_deg, -90, 1e-12);
+    REQUIRE(biwi_pose_read(path, true, &p));
+    EXPECT_NEAR(p.pitch_deg, 90, 1e-12);
+    REQUIRE(file_replace(path, turned, 8));
+    EXPECT_FAIL(biwi_pose_read(path, false, &p),
+                "frame_00003_pose.txt: biwi: 1 blocks of numbers, need 2");
+    snprintf(path, sizeof path, "%s/depth.cal", test_folder());
+    REQUIRE(file_replace(path, good_camera, sizeof good_camera - 1));
+    REQUIRE(biwi_camera_read(path, &c));
+    EXPECT(c.width == 640 && c.translation_mm[0] == -24.0198);
+}
+
 // -- depth --------------------------------------------------------------------
 
 typedef struct File {
@@ -335,4 +356,27 @@ TEST(biwi_depth_round_trip)
         EXPECT(!memcmp(v.voxels.data, picture, (size_t)n * 2));
         volume_free(&v);
     }
+}
+
+TEST(biwi_without_memory)
+{
+    char path[300];
+    File f;
+    Volume v;
+    make(&f);
+    snprintf(path, sizeof path, "%s/poor_depth.bin", test_folder());
+    REQUIRE(file_replace(path, f.bytes, f.size));
+    long live = mem_live();
+    int k = 0;
+    for (bool ok = false; !ok; k++) {
+        mem_fail_after(k, false);
+        ok = biwi_depth_read(path, &v);
+        mem_fail_after(-1, false);
+        if (ok)
+            volume_free(&v);
+        else
+            EXPECT(strstr(err_text(), "no memory") && !v.voxels.data);
+        EXPECT_INT(mem_live(), live);
+    }
+    EXPECT(k > 1);
 }

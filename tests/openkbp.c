@@ -417,8 +417,8 @@ static void dump(const char *folder, void *ctx)
         size_t n = (size_t)g->count;
         int32_t about[2] = {p.has[k] ? g->count : -1, g->value != NULL};
         fwrite(about, sizeof *about, 2, out);
-        fwrite(g->index, sizeof *g->index, n, out);
-        if (g->value) fwrite(g->value, sizeof *g->value, n, out);
+        if (n) fwrite(g->index, sizeof *g->index, n, out);
+        if (n && g->value) fwrite(g->value, sizeof *g->value, n, out);
     }
     openkbp_free(&p);
 }
