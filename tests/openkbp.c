@@ -1,5 +1,5 @@
 /* OpenKBP: sparse grids and patients, what is refused, what is written; real
- * patients as pandas reads them. */
+ * patients as numpy reads them. */
 #include "openkbp.h"
 #include "file.h"
 #include "rng.h"
@@ -423,10 +423,10 @@ static void dump(const char *folder, void *ctx)
     openkbp_free(&p);
 }
 
-TEST(openkbp_agrees_with_pandas)
+TEST(openkbp_agrees_with_numpy)
 {
-    if (system(PYTHON "-c 'import pandas' 2> /dev/null"))
-        SKIP("python3-pandas is not installed");
+    if (system(PYTHON "-c 'import numpy' 2> /dev/null"))
+        SKIP("python3-numpy is not installed");
     // real patients, else one of our own making
     char path[300], folder[300], command[700];
     snprintf(path, sizeof path, "%s/openkbp.bin", test_folder());
