@@ -1,6 +1,7 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -213,6 +214,7 @@ function M.command(path)
   if stat.kind == "folder" then
     path = path:gsub("(.)/+$", "%1")
     local is_run = util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
+    if not is_run and inspect_table.folder(path) then return 0 end
     return (is_run and run or folder)(path)
   end
   local kind = kind_of(path)
@@ -222,11 +224,15 @@ function M.command(path)
     array(path)
   elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
+  elseif path:lower():match("_depth%.bin$") then
+    volume(core.data.read_biwi_depth(path))
+  elseif inspect_table.file(path) then
+    return 0
   elseif core.data.dicom_is_file(path) then
     return dicom(path, core.data.scan(path))
   else
-    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .safetensors)",
-              path)
+    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .csv, "
+              .. ".safetensors)", path)
   end
   return 0
 end
