@@ -9,7 +9,6 @@
 typedef struct FieldHow {
     ReaderHow how; // first: Source.how of files points at it
     ReaderOptions options;
-    const Reader *reader;
     int numbers;
 } FieldHow;
 
@@ -55,10 +54,10 @@ static bool add_field(DatasetBuilder *b, const ListField *f)
     char *name = how ? arena_strdup(mem, f->name) : NULL;
     if (!name) return false;
     *how = (FieldHow){.options = f->options, .numbers = f->numbers};
-    how->how = (ReaderHow){&how->options, f->kind, f->rank};
-    if (field_on_grid(f->kind) && !(how->reader = reader_find(f->reader)))
+    how->how = (ReaderHow){NULL, &how->options, f->kind, f->rank};
+    if (field_on_grid(f->kind) && !(how->how.reader = reader_find(f->reader)))
         return within("%s", f->name);
-    if (!check_field(f, how->reader)) return false;
+    if (!check_field(f, how->how.reader)) return false;
     b->list[b->fields] = how;
     builder_field(b, name, f->kind, field_on_grid(f->kind) ? f->rank : 0);
     return true;
@@ -120,8 +119,8 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
     for (int i = 0; s && i < paths; i++) {
         char *copy = arena_strdup(&b->store->mem, path[i]);
         if (!copy) return false;
-        s[i] = (Source){.load = f->reader->load,
-                        .depends = f->reader->depends,
+        s[i] = (Source){.load = f->how.reader->load,
+                        .depends = f->how.reader->depends,
                         .path = copy,
                         .how = &f->how};
     }

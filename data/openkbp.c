@@ -270,7 +270,28 @@ static char *file_of(Arena *mem, const char *folder, const char *name)
     return arena_printf(mem, "%s/%s.csv", folder, name);
 }
 
-bool openkbp_read(const char *folder, bool want_dose, OpenkbpPatient *p)
+int openkbp_files(const char *folder, unsigned grids, Arena *mem,
+                  const char *const **file)
+{
+    OpenkbpPatient p = {.spacing_mm = {0}};
+    const char **list = ARENA_NEW(mem, const char *, OPENKBP_GRIDS + 1);
+    int n = 0;
+    if (!list) return -1;
+    if (!list_files(folder, &p)) {
+        within("%s: openkbp", folder);
+        return -1;
+    }
+    for (int k = 0; k < OPENKBP_GRIDS; k++)
+        if (p.has[k] && grids >> k & 1 &&
+            !(list[n++] = file_of(mem, folder, openkbp_name[k])))
+            return -1;
+    if (!(list[n++] = file_of(mem, folder, dimensions))) return -1;
+    *file = list;
+    return n;
+}
+
+bool openkbp_read(const char *folder, unsigned grids, bool want_dose,
+                  OpenkbpPatient *p)
 {
     Arena mem = {0};
     bool ok = false;
@@ -288,7 +309,7 @@ bool openkbp_read(const char *folder, bool want_dose, OpenkbpPatient *p)
                       openkbp_name[k]);
             goto done;
         }
-        if (!p->has[k]) continue;
+        if (!p->has[k] || !(grids >> k & 1)) continue;
         bool mask = k >= OPENKBP_POSSIBLE;
         TRY(path = file_of(&mem, folder, openkbp_name[k]));
         TRY(openkbp_grid_read(path, mask ? OPENKBP_MASK : OPENKBP_VALUES,

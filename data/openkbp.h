@@ -71,11 +71,18 @@ typedef struct OpenkbpPatient {
     double spacing_mm[3];    /* of d, h, w, which are x, y, z           */
 } OpenkbpPatient;
 
-/* ct, possible_dose_mask and voxel_dimensions must be there, dose when
- * `want_dose`; else it is read where it is. A structure without a file is an
- * empty grid. A .csv of another name is an error: it may be a structure whose
- * name is misspelt. On failure *p is empty. */
-bool openkbp_read(const char *folder, bool want_dose, OpenkbpPatient *p);
+/* Of `grids`, bit k for grid k, those that are there are read;
+ * voxel_dimensions, ct and possible_dose_mask must be there, and dose when
+ * `want_dose`. A structure without a file is an empty grid. A .csv of another
+ * name is an error: it may be a structure whose name is misspelt. On failure *p
+ * is empty. */
+enum { OPENKBP_ALL = (1 << OPENKBP_GRIDS) - 1 };
+bool openkbp_read(const char *folder, unsigned grids, bool want_dose,
+                  OpenkbpPatient *p);
+/* The files that such a call reads, in `mem`; their number, or -1 with a
+ * reason. */
+int openkbp_files(const char *folder, unsigned grids, Arena *mem,
+                  const char *const **file);
 void openkbp_free(OpenkbpPatient *p);
 size_t openkbp_bytes(const OpenkbpPatient *p); /* of its grids */
 

@@ -1,6 +1,7 @@
 /* reader.c -- the table of readers, and arrays as volumes. */
 #include "reader.h"
 #include "npy.h"
+#include "openkbp.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -96,9 +97,54 @@ static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
     return out->asked != NULL;
 }
 
+/* Which grids of a patient's folder a reader makes a volume of. */
+static const struct {
+    int first, channels;
+} parts[] = {
+    {OPENKBP_CT, 1},
+    {OPENKBP_DOSE, 1},
+    {OPENKBP_POSSIBLE, 1},
+    {OPENKBP_STRUCTURE, OPENKBP_STRUCTURES},
+};
+
+static unsigned grids_of(int part)
+{
+    return ((1u << parts[part].channels) - 1) << parts[part].first;
+}
+
+static bool load_openkbp(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const ReaderHow *how = s->how;
+    const int part = how->reader->part, first = parts[part].first;
+    const SparseGrid *grid[OPENKBP_STRUCTURES];
+    OpenkbpPatient p;
+    (void)notes;
+    if (!openkbp_read(s->path, grids_of(part), first == OPENKBP_DOSE, &p))
+        return false;
+    for (int k = 0; k < parts[part].channels; k++) grid[k] = &p.grid[first + k];
+    bool ok = openkbp_volume(&p, grid, parts[part].channels, out) ||
+              within("%s", s->path);
+    if (ok && first == OPENKBP_DOSE) out->unit = UNIT_GY;
+    openkbp_free(&p);
+    return ok;
+}
+
+static bool openkbp_depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const ReaderHow *how = s->how;
+    out->asked = how->reader->name;
+    out->files =
+        openkbp_files(s->path, grids_of(how->reader->part), mem, &out->file);
+    return out->files >= 0;
+}
+
 static const Reader readers[] = {
-    {"nifti", 3, load_nifti, nifti_depends},
-    {"npy", -1, load_npy, npy_depends},
+    {"nifti", 3, load_nifti, nifti_depends, 0},
+    {"npy", -1, load_npy, npy_depends, 0},
+    {"openkbp_ct", 3, load_openkbp, openkbp_depends, 0},
+    {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1},
+    {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2},
+    {"openkbp_structures", 3, load_openkbp, openkbp_depends, 3},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 

@@ -22,6 +22,7 @@ typedef struct Reader {
     /* as in Source */
     bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
     bool (*depends)(const Source *s, Arena *mem, SourceFacts *out);
+    int part; /* of several readers that share their functions: which */
 } Reader;
 
 /* The reader of this name; NULL with the names that there are (ERR_USAGE). */
@@ -32,6 +33,7 @@ bool reader_axes(const char *axes, int rank);
 
 /* What Source.how of a file points at. */
 typedef struct ReaderHow {
+    const Reader *reader;
     const ReaderOptions *options;
     FieldKind kind;
     int rank;

@@ -1,8 +1,9 @@
-/* bind_table.c -- what a table, a sparse grid or a pose holds, for `inspect`.
+/* bind_table.c -- rows of a table, for data sets; what a table, a sparse grid
+ * or a pose holds, for `inspect`.
  *
- * Each function reads one file or folder whole, pushes what it found as plain
- * Lua values, and lets the file go. What it reads lives in a userdata, so a
- * Lua without memory half-way leaks nothing. */
+ * Each of the latter reads one file or folder whole, pushes what it found as
+ * plain Lua values, and lets the file go. What it reads lives in a userdata, so
+ * a Lua without memory half-way leaks nothing. */
 #include "bind.h"
 #include "biwi.h"
 #include "openkbp.h"
@@ -58,15 +59,21 @@ static void set_list(lua_State *L, const char *key, const double *v, int count)
     lua_setfield(L, -2, key);
 }
 
+/* The separator at `arg`, a comma when there is none. */
+static char check_separator(lua_State *L, int arg)
+{
+    const char *text = luaL_optstring(L, arg, ",");
+    if (!*text || text[1] || !strchr(",;\t", *text))
+        raise_usage(L, "separator must be a comma, a semicolon or a tab");
+    return *text;
+}
+
 /* data.table(path, separator = ",") -> {rows=, [k] = {name=, numbers=, empty=,
  * whole=, min=, max=}}: its columns, as table_range() says of each */
 static int l_table(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    const char *separator = luaL_optstring(L, 2, ",");
-    if (!*separator || separator[1] || !strchr(",;\t", *separator))
-        raise_usage(L, "separator is a comma, a semicolon or a tab");
-    TableOptions o = {.separator = *separator};
+    TableOptions o = {.separator = check_separator(L, 2)};
     Table *t = new_object(L, "seg.table", sizeof *t);
     if (!table_read(path, &o, t)) return raise_error(L);
     lua_createtable(L, t->columns, 1);
@@ -85,6 +92,73 @@ static int l_table(lua_State *L)
     }
     return 1;
 }
+
+/* == rows of a table =================================================== */
+
+/* data.table_open(path, separator = ",") -> table whose rows Lua reads */
+static int l_table_open(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    TableOptions o = {.separator = check_separator(L, 2)};
+    Table *t = new_object(L, "seg.table", sizeof *t);
+    if (!table_read(path, &o, t)) return raise_error(L);
+    return 1;
+}
+
+/* t:rows() -> how many there are below the header */
+static int table_rows(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    lua_pushinteger(L, t->rows);
+    return 1;
+}
+
+/* The row and the column of a field at 2 and 3; rows count from 1 here. Raises
+ * for a name that is none. */
+static int64_t check_place(lua_State *L, const Table *t, int *column)
+{
+    int64_t row = check_int(L, 2, "row", 1, t->rows);
+    if (!table_column(t, luaL_checkstring(L, 3), column)) raise_error(L);
+    return row - 1;
+}
+
+/* t:text(row, "name"), t:number(row, "name") -> the field; t:path(row, "name",
+ * root) -> the file of that name below root. Raise with file, row and column.
+ */
+static int table_get_text(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    int column;
+    int64_t row = check_place(L, t, &column);
+    lua_pushstring(L, table_text(t, row, column));
+    return 1;
+}
+
+static int table_get_number(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    int column;
+    double v;
+    int64_t row = check_place(L, t, &column);
+    if (!table_number(t, row, column, &v)) return raise_error(L);
+    lua_pushnumber(L, v);
+    return 1;
+}
+
+static int table_get_path(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    Arena mem = {NULL};
+    int column;
+    char *path;
+    int64_t row = check_place(L, t, &column);
+    bool ok = table_path(t, row, column, luaL_checkstring(L, 4), &mem, &path);
+    if (ok) lua_pushstring(L, path);
+    arena_release(&mem);
+    return ok ? 1 : raise_error(L);
+}
+
+/* == sparse grids and poses ============================================ */
 
 /* {voxels=} of a grid, and {min=, max=, mean=} of its values, pushed. */
 static void push_grid(lua_State *L, const SparseGrid *g)
@@ -110,7 +184,7 @@ static int l_openkbp(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);
     OpenkbpPatient *p = new_object(L, "seg.openkbp", sizeof *p);
-    if (!openkbp_read(folder, false, p)) return raise_error(L);
+    if (!openkbp_read(folder, OPENKBP_ALL, false, p)) return raise_error(L);
     lua_createtable(L, OPENKBP_GRIDS, 2);
     set_list(L, "spacing", p->spacing_mm, 3);
     set_integer(L, "bytes", (int64_t)openkbp_bytes(p));
@@ -171,13 +245,19 @@ static int l_biwi_camera(lua_State *L)
 void bind_table(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
+    static const luaL_Reg rows[] = {{"rows", table_rows},
+                                    {"text", table_get_text},
+                                    {"number", table_get_number},
+                                    {"path", table_get_path},
+                                    {NULL, NULL}};
     static const luaL_Reg functions[] = {{"table", l_table},
+                                         {"table_open", l_table_open},
                                          {"openkbp", l_openkbp},
                                          {"openkbp_grid", l_openkbp_grid},
                                          {"biwi_pose", l_biwi_pose},
                                          {"biwi_camera", l_biwi_camera},
                                          {NULL, NULL}};
-    new_type(L, "seg.table", none, table_gc);
+    new_type(L, "seg.table", rows, table_gc);
     new_type(L, "seg.openkbp", none, patient_gc);
     new_type(L, "seg.sparse_grid", none, grid_gc);
     lua_getfield(L, -1, "data");

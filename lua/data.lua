@@ -113,4 +113,180 @@ function M.cases(o)
   end)
 end
 
+-- The folder of a source; raises when it is none.
+local function check_root(what, root)
+  if type(root) ~= "string" then
+    fail("usage", "%s: root must be a folder, got %s", what, type(root))
+  end
+  return root
+end
+
+-- The text of a file.
+local function read_file(path)
+  local file, why = io.open(path, "rb")
+  local text = file and file:read("a")
+  if not text then fail("data", "%s", why or path .. ": cannot be read") end
+  file:close()
+  return text
+end
+
+-- How a case of files finds its patient: "file" (each its own), or a pattern of
+-- Lua whose capture in the key it is. `what` stands in front of errors.
+local function patient_rule(what, rule)
+  if rule == "file" then return function(key) return key end end
+  if type(rule) ~= "string" or not rule:find("%(") then
+    fail("usage", '%s: patient must be "file" (each case is another person) or a pattern with the '
+         .. 'patient in brackets, as "^(%%a+_%%d+)", got %s', what, tostring(rule))
+  end
+  return function(key)
+    local patient = key:match(rule)
+    if not patient then
+      fail("data", '%s: %s: the pattern "%s" finds no patient in it', what, key, rule)
+    end
+    return patient
+  end
+end
+
+-- A table of labels: a row is a case. fields as of data.cases, and of what is
+-- read from files `column` (the path, below root), of numbers `columns` (or
+-- `column`). key: the column that names cases, by default that of the first
+-- field; patient: the column of patients, or "file". where(row) keeps a row,
+-- of which row.NAME is the text and row:number(NAME) the number.
+function M.csv(o)
+  o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
+                               patient = none, fields = none, where = none, labels = none,
+                               resample_mask = false })
+  if type(o.table) ~= "string" then
+    fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
+         type(o.table))
+  end
+  if type(o.patient) ~= "string" then
+    fail("usage", 'data.csv: patient must be the column with the patients, or "file" (each row is '
+         .. "another person), got %s", type(o.patient))
+  end
+  local fields, columns = {}, {}
+  for i, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
+    fields[i], columns[i] = {}, type(field) == "table" and (field.columns or { field.column })
+    for k, v in pairs(type(field) == "table" and field or {}) do
+      if k ~= "column" and k ~= "columns" then fields[i][k] = v end
+    end
+    if fields[i].kind == "numbers" then fields[i].count = #columns[i] end
+    if fields[i].kind ~= "length" and #columns[i] == 0 then
+      fail("usage", "data.csv: field %s needs column = the column of its %s",
+           tostring(fields[i].name or i), fields[i].kind == "numbers" and "numbers" or "files")
+    end
+  end
+  local function cases()
+    local root = check_root("data.csv", o.root)
+    local t = core.data.table_open(root .. "/" .. o.table, o.separator)
+    local list, key = {}, o.key or columns[1][1]
+    for row = 1, t:rows() do
+      local view = setmetatable({ number = function(_, name) return t:number(row, name) end },
+                                { __index = function(_, name) return t:text(row, name) end })
+      if not o.where or o.where(view) then
+        local case = { key = t:text(row, key) }
+        case.patient = o.patient == "file" and case.key or t:text(row, o.patient)
+        for i, field in ipairs(fields) do
+          local v = {}
+          for k, column in ipairs(columns[i]) do
+            v[k] = field.kind == "numbers" and t:number(row, column) or t:path(row, column, root)
+          end
+          if field.kind ~= "length" then case[field.name] = v end
+        end
+        list[#list + 1] = case
+      end
+    end
+    return list
+  end
+  return M.cases { fields = fields, cases = cases, labels = o.labels,
+                   resample_mask = o.resample_mask }
+end
+
+-- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
+-- are those of dataset.json; ignore labels and regions are refused.
+function M.nnunet(o)
+  o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
+                                  patient = none })
+  local patient = patient_rule("data.nnunet", o.patient)
+  local description
+  -- labels as files have them, in the order of their numbers
+  local function describe()
+    if description then return description end
+    local name = check_root("data.nnunet", o.root) .. "/dataset.json"
+    local d = require("seg.json").decode(read_file(name), name)
+    local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
+    local channels, labels = d.channel_names or d.modality, {}
+    if type(channels) ~= "table" then bad "channel_names is missing" end
+    if type(d.labels) ~= "table" then bad "labels is missing" end
+    for label, value in pairs(d.labels) do
+      if math.type(value) ~= "integer" then
+        bad(string.format('label "%s" is %s; want a whole number (regions and "ignore" are not '
+                          .. "read)", label, type(value)))
+      end
+      if value ~= 0 then labels[#labels + 1] = value end
+    end
+    table.sort(labels)
+    local count = 0
+    for _ in pairs(channels) do count = count + 1 end
+    for i = 0, count - 1 do
+      if channels[tostring(i)] == nil then bad("channel_names has no \"" .. i .. '"') end
+    end
+    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz" }
+    return description
+  end
+  local function cases()
+    local d, list, left = describe(), {}, {}
+    local images, masks = o.root .. "/" .. o.images, o.masks and o.root .. "/" .. o.masks
+    for _, name in ipairs(core.sys.list(images)) do
+      local key = name:sub(-#d.ending) == d.ending
+        and name:sub(1, -#d.ending - 1):match("^(.+)_%d%d%d%d$")
+      if key and not left[key] then
+        left[key] = true
+        local case = { key = key, patient = patient(key), image = {} }
+        for i = 1, d.channels do
+          case.image[i] = string.format("%s/%s_%04d%s", images, key, i - 1, d.ending)
+        end
+        if masks then case.mask = masks .. "/" .. key .. d.ending end
+        list[#list + 1] = case
+      end
+    end
+    if #list == 0 then
+      fail("data", "%s: no file is called CASE_0000%s", images, d.ending)
+    end
+    return list
+  end
+  local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
+  local function labels() return describe().labels end
+  return new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
+                   ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
+    return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
+  end)
+end
+
+-- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
+-- the order of data.md), dose (when `dose`) and possible (where there may be
+-- dose), 128 x 128 x 128.
+function M.openkbp(o)
+  o = options("data.openkbp", o, { root = none, dose = true })
+  local fields = { { name = "ct", read = "openkbp_ct" },
+                   { name = "structures", kind = "value", read = "openkbp_structures" },
+                   { name = "possible", kind = "value", read = "openkbp_possible" },
+                   o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
+  return M.cases { fields = fields, cases = function()
+    local root, list = check_root("data.openkbp", o.root), {}
+    for _, name in ipairs(core.sys.list(root)) do
+      if name:match("^pt_%d+$") then
+        local case = { key = name, patient = name }
+        for _, field in ipairs(fields) do case[field.name] = root .. "/" .. name end
+        list[#list + 1] = case
+      end
+    end
+    if #list == 0 then
+      fail("data", "%s: no folder is called pt_N; give train-pats, validation-pats or test-pats",
+           root)
+    end
+    return list
+  end }
+end
+
 return M

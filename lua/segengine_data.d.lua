@@ -47,7 +47,7 @@ function data.nifti(o) end
 ---@class seg.data.field
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
----@field read? "nifti"|"npy" of what lies on a grid; nifti
+---@field read? "nifti"|"npy"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
@@ -64,6 +64,36 @@ function data.nifti(o) end
 ---@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample_mask?: boolean }
 ---@return seg.set
 function data.cases(o) end
+
+---A folder of nnU-Net.
+---@param o { root: string, patient: string, images?: string, masks?: string|false }
+---@return seg.set
+function data.nnunet(o) end
+
+---@class seg.data.column: seg.data.field
+---@field column? string of files, or of one number
+---@field columns? string[] of several numbers
+
+---@class seg.data.csv
+---@field root string
+---@field table string a file below root
+---@field patient string a column, or "file"
+---@field fields seg.data.column[]
+---@field key? string a column; that of the first field
+---@field separator? string
+---@field where? fun(row: table): boolean row.NAME is text, row:number(NAME) a number
+---@field labels? integer[]|"nonzero"
+---@field resample_mask? boolean
+
+---A table of labels: a row is a case.
+---@param o seg.data.csv
+---@return seg.set
+function data.csv(o) end
+
+---Folders pt_N: ct, structures, possible, dose.
+---@param o { root: string, dose?: boolean }
+---@return seg.set
+function data.openkbp(o) end
 
 ---The cases of several sets with the same fields; the steps of the first.
 ---@param ... seg.set

@@ -254,6 +254,7 @@ end
 -- step makes one class of what it lists.
 function Set:labels()
   local labels = self.source.options.labels
+  if type(labels) == "function" then labels = labels() end -- known once it is opened
   if type(labels) ~= "table" then return nil end
   local list, selected = {}, self.steps:match("select labels=([%d,]+)")
   for i, v in ipairs(labels) do list[i] = string.format("%d", v) end

@@ -177,7 +177,7 @@ TEST(openkbp_patient)
     OpenkbpPatient p;
     Volume v;
     make_patient(folder, "pt_1");
-    REQUIRE(openkbp_read(folder, true, &p));
+    REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     EXPECT_INT(p.grid[OPENKBP_CT].count, 2);
     EXPECT_INT(p.grid[OPENKBP_DOSE].count, 1);
     EXPECT_INT(p.grid[OPENKBP_POSSIBLE].count, 2);
@@ -213,10 +213,10 @@ TEST(openkbp_patient)
     openkbp_free(&p);
     // without dose: fine when none is wanted
     take(folder, "dose.csv");
-    REQUIRE(openkbp_read(folder, false, &p));
+    REQUIRE(openkbp_read(folder, OPENKBP_ALL, false, &p));
     EXPECT(!p.has[OPENKBP_DOSE] && !p.grid[OPENKBP_DOSE].count);
     openkbp_free(&p);
-    EXPECT_FAIL(openkbp_read(folder, true, &p),
+    EXPECT_FAIL(openkbp_read(folder, OPENKBP_ALL, true, &p),
                 "pt_1: openkbp: no dose.csv in this folder");
 }
 
@@ -257,13 +257,13 @@ TEST(openkbp_patient_defects)
         else
             take(folder, row[r].file);
         long live = mem_live();
-        EXPECT_FAIL(openkbp_read(folder, true, &p), row[r].reason);
-        EXPECT_FAIL(openkbp_read(folder, true, &p), folder);
+        EXPECT_FAIL(openkbp_read(folder, OPENKBP_ALL, true, &p), row[r].reason);
+        EXPECT_FAIL(openkbp_read(folder, OPENKBP_ALL, true, &p), folder);
         EXPECT(err_kind() == ERR_DATA);
         EXPECT_INT(mem_live(), live);
     }
     OpenkbpPatient p;
-    EXPECT_FAIL(openkbp_read("no/pt_1", true, &p),
+    EXPECT_FAIL(openkbp_read("no/pt_1", OPENKBP_ALL, true, &p),
                 "no/pt_1: openkbp: cannot open the folder: ");
 }
 
@@ -276,7 +276,7 @@ TEST(openkbp_without_memory)
     int k = 0;
     for (bool ok = false; !ok; k++) {
         mem_fail_after(k, false);
-        ok = openkbp_read(folder, true, &p);
+        ok = openkbp_read(folder, OPENKBP_ALL, true, &p);
         mem_fail_after(-1, false);
         if (ok)
             openkbp_free(&p);
@@ -383,7 +383,7 @@ static void look_at_organs(const char *folder, void *ctx)
     const SparseGrid *ct = &p.grid[OPENKBP_CT];
     Volume v;
     double left[3], right[3], stem[3], cord[3], jaw[3];
-    REQUIRE(openkbp_read(folder, true, &p));
+    REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     REQUIRE(openkbp_volume(&p, &ct, 1, &v));
     centre(&p, &v, "LeftParotid", left), centre(&p, &v, "RightParotid", right);
     centre(&p, &v, "Brainstem", stem), centre(&p, &v, "SpinalCord", cord);
@@ -409,7 +409,7 @@ static void dump(const char *folder, void *ctx)
 {
     FILE *out = ctx;
     OpenkbpPatient p;
-    REQUIRE(openkbp_read(folder, true, &p));
+    REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     fprintf(out, "%s\n", folder);
     fwrite(p.spacing_mm, sizeof *p.spacing_mm, 3, out);
     for (int k = 0; k < OPENKBP_GRIDS; k++) {
@@ -468,7 +468,7 @@ static void rewrite(const char *folder, void *ctx)
     Arena mem = {0};
     char *was, *is;
     size_t was_bytes, is_bytes;
-    REQUIRE(openkbp_read(folder, true, &p));
+    REQUIRE(openkbp_read(folder, OPENKBP_ALL, true, &p));
     const SparseGrid *dose = &p.grid[OPENKBP_DOSE];
     REQUIRE(openkbp_volume(&p, &dose, 1, &v));
     snprintf(from, sizeof from, "%s/dose.csv", folder);
