@@ -569,5 +569,6 @@ void bind_data(lua_State *L)
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
+    bind_image(L);
     bind_phantom(L);
 }
