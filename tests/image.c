@@ -61,6 +61,36 @@ TEST(image_formats_by_name)
     }
 }
 
+TEST(image_color_mapped_tga)
+{
+    // depths that exist, with a map and without; not flipped in ways that do
+    // not
+    for (int depth = 0; depth < 256; depth++) {
+        bool read = true, is = depth == 8 || depth == 15 || depth == 16 ||
+                               depth == 24 || depth == 32;
+        uint8_t tga[18] = {[1] = 1, [2] = 9, [12] = 4, [14] = 4};
+        tga[16] = (uint8_t)depth;
+        const char *name = image_format(tga, sizeof tga, &read);
+        EXPECT(!read && (is ? name && !strcmp(name, "TGA") : !name));
+        tga[17] = 0x40;
+        EXPECT(!image_format(tga, sizeof tga, &read));
+    }
+}
+
+TEST(image_format_of_files)
+{
+    bool read = false;
+    forge_small_png(&f);
+    REQUIRE(file_replace(scratch("any"), f.bytes, f.size));
+    EXPECT_TEXT(image_file_format(scratch("any"), &read), "png");
+    EXPECT(read);
+    REQUIRE(file_replace(scratch("any"), "8BPS", 4));
+    EXPECT_TEXT(image_file_format(scratch("any"), &read), "Photoshop (PSD)");
+    EXPECT(!read);
+    EXPECT(!image_file_format(scratch("none"), &read));
+    EXPECT(!image_file_format(test_folder(), &read));
+}
+
 TEST(image_name_that_says_something_else)
 {
     Volume v;
@@ -120,6 +150,7 @@ TEST(image_limits)
     EXPECT_FAIL(image_read(scratch("limit.png"), &small, &v), " bytes, limit ");
     EXPECT_FAIL(image_probe(scratch("limit.png"), &small, &info), ", limit ");
     EXPECT_REFUSED(&f, &(ImageOptions){.page = 2}, "png: page 2 of 1");
+    EXPECT_REFUSED(&f, &(ImageOptions){.page = -1}, "png: page -1 of 1");
 }
 
 TEST(image_turned)

@@ -256,6 +256,13 @@ TEST(image_jpeg_exif)
                                : "orientation is 0, need 1 to 8");
         }
     }
+    // a block without an orientation says nothing, which is no mistake
+    forge_jpeg(&f, 24, 16, 1, false, 0);
+    forge_exif(&f, 6, false);
+    f.bytes[22] = 0; // tag 274 becomes 256
+    expect_ramp(24, 16, 1);
+    forge_jpeg(&f, 24, 16, 1, false, 0);
+    forge_exif(&f, 9, false);
     forge_exif(&f, 3, false);
     EXPECT_REFUSED(&f, &apply, "orientation is 9, need 1 to 8");
     forge_jpeg(&f, 24, 16, 1, false, 0);

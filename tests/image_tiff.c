@@ -224,6 +224,8 @@ TEST(image_tiff_alpha_and_orientation)
                    "tiff: orientation is 2: the picture was taken tu");
     expect_values(&(ImageOptions){.exif = IMAGE_EXIF_APPLY}, U8, 12, 1,
                   (double[]){12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 12);
+    expect_values(&(ImageOptions){.exif = IMAGE_EXIF_IGNORE}, U8, 12, 1,
+                  (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 12);
 }
 
 TEST(image_tiff_pages)
