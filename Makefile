@@ -296,10 +296,10 @@ $(BUILD)/settings: FORCE
 	@printf '%s\n' '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || { \
 	  printf '%s\n' '$(subst ','\'',$(SETTINGS))' > $@; \
 	  $(if $(NVCC),:,echo "no nvcc: building for the CPU only"); \
-	  $(if $(filter 1,$(DICOM)),:,echo "no DICOM: building without DCMTK$(\
-	    if $(DCMTK),, (its headers were not found))"); \
-	  $(if $(filter 1,$(TIFF)),:,echo "no TIFF: building without libtiff$(\
-	    if $(LIBTIFF),, (no tiffio.h of 4.5 or newer was found))"); }
+	  $(if $(filter 1,$(DICOM)),:,echo "no DICOM: building without DCMTK" \
+	    $(if $(DCMTK),,"(its headers were not found)")); \
+	  $(if $(filter 1,$(TIFF)),:,echo "no TIFF: building without libtiff" \
+	    $(if $(LIBTIFF),,"(no tiffio.h of 4.5 or newer was found)")); }
 
 $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)

@@ -80,13 +80,14 @@ TEST(image_as_pillow_and_opencv_read_them)
     FILE *list = fopen(command, "r");
     REQUIRE(list);
     Line l;
-    int files = 0, equal = 0;
+    int files = 0, equal = 0, unread = 0;
     while (fscanf(list, "%63s %15s %3s %d %d %d %lf", l.name, l.option, l.type,
                   &l.w, &l.h, &l.c, &l.allowed) == 7) {
         int r = compare(folder, &l);
-        files++, equal += r != 0;
+        files++, equal += r > 0, unread += r < 0;
     }
     fclose(list);
-    printf("  %d of %d files equal\n", equal, files);
-    EXPECT(files >= 150 && equal == files);
+    printf("  %d of %d files equal, %d not read by this build\n", equal, files,
+           unread);
+    EXPECT(files >= 150 && equal + unread == files);
 }
