@@ -181,7 +181,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
 	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
-	install -m 644 lua/segengine.d.lua $(DEST)$(share)
+	install -m 644 lua/*.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))
 	$(if $(DEST)$(filter /usr /usr/local,$(prefix)),,@printf '%s\n' \
@@ -198,6 +198,7 @@ uninstall:                    ## remove what install put in place
 	rm -rf $(DEST)$(share)
 
 gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+
 kit:                          ## a tar to try a machine with a GPU
 	vendor/kit segengine-kit $(BUILD)
 

@@ -44,6 +44,29 @@ static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
     return dicom_load_mask(s->image, s->what, &r->mask, out, notes);
 }
 
+/* The files of the series and of the image that its slices are paired with,
+ * and every option of the readers: labels are those of the data set. */
+static bool depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const Reader *r = s->how;
+    const DicomSeries *own = s->what, *image = s->image;
+    const char *text = "dicom";
+    bool alone = own == image;
+    int files = own->count + (alone ? 0 : image->count);
+    const char **file = ARENA_NEW(mem, const char *, files);
+    if (!file) return false;
+    for (int i = 0; i < files; i++)
+        file[i] = i < own->count ? own->paths[i] : image->paths[i - own->count];
+    for (int i = 0; text && i < r->mask.segment_count; i++)
+        text = arena_printf(mem, "%s,%s", text, r->mask.segments[i]);
+    if (text)
+        text = arena_printf(mem, "%s %d %d %d %d %d", text, r->files.assume_hu,
+                            r->files.resample_tilt, r->files.assume_implicit_le,
+                            r->mask.partial, s->labels_ready);
+    out->file = file, out->files = files, out->asked = text;
+    return text != NULL;
+}
+
 /* The last part of a folder. */
 static const char *last_part(const char *folder)
 {
@@ -228,6 +251,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     if (how->mask) c.field[1] = (struct CaseField){s + images, 1};
     for (int k = 0; k < images + (how->mask != NULL); k++)
         s[k] = (Source){.load = k < images ? load_image : load_mask,
+                        .depends = depends,
                         .path = series[k]->folder,
                         .what = series[k],
                         .image = series[0],
@@ -415,8 +439,8 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
                           "values of a DICOM mask, as in labels = {255}");
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     if (!dataset_begin(&how->all, &q.b)) return false;
-    builder_field(q.b, "image", FIELD_IMAGE);
-    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL);
+    builder_field(q.b, "image", FIELD_IMAGE, 3);
+    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL, 3);
     TRY(q.reader = make_reader(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     TRY(add_cases(&q));

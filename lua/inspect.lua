@@ -1,6 +1,7 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -152,10 +153,8 @@ local IMAGES = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, ti
 -- What a file that is no DICOM is by its name: "NIfTI", ".npy", "image" or nil.
 local function kind_of(path)
   local lower = path:lower()
-  if lower:match("%.nii$") or lower:match("%.nii%.gz$") or lower:match("%.hdr$") then
-    return "NIfTI"
-  end
-  return lower:match("%.npy$") or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
+  return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.npy$")
+         or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
 end
 
 -- NIfTI, .npy and image files below a folder, into `found` by their paths below `root`.
@@ -248,6 +247,7 @@ function M.command(path)
   if stat.kind == "folder" then
     path = path:gsub("(.)/+$", "%1")
     local is_run = util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
+    if not is_run and inspect_table.folder(path) then return 0 end
     return (is_run and run or folder)(path)
   end
   local kind = kind_of(path)
@@ -257,13 +257,17 @@ function M.command(path)
     array(path)
   elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
+  elseif path:lower():match("_depth%.bin$") then
+    volume(core.data.read_biwi_depth(path))
+  elseif inspect_table.file(path) then
+    return 0
   elseif core.data.dicom_is_file(path) then
     return dicom(path, core.data.scan(path))
   elseif kind == "image" or core.data.image_format(path) then
     show_image(path)
   else
-    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .safetensors, "
-              .. "PNG, JPEG, BMP, TIFF)", path)
+    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .csv, "
+              .. ".safetensors, PNG, JPEG, BMP, TIFF)", path)
   end
   return 0
 end
