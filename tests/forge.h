@@ -6,7 +6,7 @@
 #define SEG_TEST_FORGE_H
 #include "image.h"
 
-enum { FORGE_ROOM = 1 << 17 };
+enum { FORGE_ROOM = 1 << 18 };
 
 /* A file being made; zero: empty. */
 typedef struct Forge {

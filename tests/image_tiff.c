@@ -151,13 +151,15 @@ TEST(image_tiff_as_the_lgg_set_has_it)
     Volume v;
     for (size_t i = 0; i < sizeof photo; i++) photo[i] = (uint8_t)(i / 100);
     for (size_t i = 0; i < sizeof mask; i++) mask[i] = i / 256 % 3 ? 255 : 0;
-    for (int kind = 0; kind < 2; kind++) {
+    for (int way = 0; way < 4; way++) {
+        bool kind = way & 1, plain = way & 2;
         const uint8_t *from = kind ? mask : photo;
         size_t bytes = kind ? sizeof mask : sizeof photo;
         uLongf n = sizeof packed;
         REQUIRE(compress2(packed, &n, from, bytes, 6) == Z_OK);
+        if (plain) memcpy(packed, from, n = bytes);
         directory(256, 256, 8, kind ? 1 : 3, n);
-        tag[COMPRESSION].value = 8;
+        tag[COMPRESSION].value = plain ? 1 : 8;
         forge_tiff(&f, false, packed, n, tag, TAGS);
         REQUIRE(forge_decode(&f, kind ? &label : NULL, &v));
         EXPECT_INT(v.voxels.dim.c, kind ? 1 : 3);
