@@ -259,6 +259,8 @@ bool tiff_pixels(const ImageFile *f, void *out)
         fail("no memory to read a tiff");
         goto done;
     }
+    // a packed piece lies in the file; the rest are rows and tables
+    TIFFOpenOptionsSetMaxSingleMemAlloc(o, (tmsize_t)f->size + (64 << 20));
     TIFFOpenOptionsSetErrorHandlerExtR(o, complain, &s);
     TIFFOpenOptionsSetWarningHandlerExtR(o, complain, &s);
     // no map, and strips as they are: libtiff cuts long ones up
