@@ -138,6 +138,9 @@ int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);
 int opt_loss(lua_State *L, int arg);
 
+/* A seg.volume without voxels on the stack, to be filled; then charge it. */
+struct Volume *push_volume(lua_State *L);
+
 struct Pipeline *check_pipeline(lua_State *L, int arg);
 const struct Dataset *check_dataset(lua_State *L, int arg);
 
@@ -155,6 +158,7 @@ void bind_cases(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_image(lua_State *L);
 void bind_table(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);

@@ -579,6 +579,7 @@ void bind_data(lua_State *L)
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
+    bind_image(L);
     bind_table(L);
     bind_phantom(L);
 }

@@ -55,6 +55,11 @@ static int volume_gc(lua_State *L)
     return 0;
 }
 
+Volume *push_volume(lua_State *L)
+{
+    return &((VolumeBox *)new_object(L, "seg.volume", sizeof(VolumeBox)))->v;
+}
+
 static void charge_volume(lua_State *L, const Volume *v)
 {
     charge_memory(L, tensor_bytes(&v->voxels));

@@ -60,7 +60,7 @@ part_build() {
     # 80's PTX serves a GPU that this nvcc does not know yet
     own=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
         2> /dev/null | head -n 1 | tr -d .)
-    make -j"$JOBS" BUILD="$BUILD" DICOM=0 NVCC="$NVCC" \
+    make -j"$JOBS" BUILD="$BUILD" DICOM=0 TIFF=0 NVCC="$NVCC" \
         GPUS="80 ${own:-90}" gpu && "$program" --version
 }
 
