@@ -397,8 +397,10 @@ static bool settle_grid(const DatasetOptions *o, FieldKind kind,
     Volume moved;
     // its reason names both grids; the way out is added here
     if (volume_same_grid(like, v)) return true;
-    if (!o->resample_mask)
-        return fail_data("%s; fix: resample_mask = true", err_text());
+    bool value = kind == FIELD_VALUE;
+    if (!(value ? o->resample_dose : o->resample_mask))
+        return fail_data("%s; fix: resample_%s = true", err_text(),
+                         value ? "dose" : "mask");
     // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
     if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,

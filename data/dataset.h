@@ -90,6 +90,9 @@ typedef struct DatasetOptions {
      * is brought there, labels by nearest neighbour, instead of being an
      * error. */
     bool resample_mask;
+    /* A value field (dose) on another grid is brought there, linearly; outside
+     * its own field of view it is 0. */
+    bool resample_dose;
     /* Leave out cases that lack a partner instead of failing; dataset->skipped
      * counts them. A double partner is an error all the same. */
     bool skip_unmatched;
@@ -126,9 +129,13 @@ typedef struct DatasetDicom {
      * ("*_mask_slices"). No image: the only series that is not the mask. */
     const char *image[MAX_CHANNELS];
     int images;
-    const char *mask;            /* series or SEG; NULL: no mask field */
-    const char *const *segments; /* SEG: labels wanted, as dicom.h       */
+    const char *mask; /* series, SEG, structure set; NULL: no mask field */
+    const char *dose; /* RT dose; NULL: no dose field                     */
+    const char *const *segments; /* SEG, structure set: as dicom.h       */
     int segment_count;
+    /* The mask field is FIELD_VALUE: a channel from 0 to 1 for each of the
+     * segments, which may overlap. */
+    bool fractions;
     bool partial; /* image slices without a mask slice are background    */
     PatientRule patient;
     DicomOptions files;
