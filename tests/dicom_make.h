@@ -3,8 +3,8 @@
  * undefined length. */
 #ifndef SEG_DICOM_MAKE_H
 #define SEG_DICOM_MAKE_H
+#include "dicom_header.h"
 #include "dicom_kit.h"
-#include "dicom_tag.h"
 
 typedef struct Make {
     uint8_t *bytes;
