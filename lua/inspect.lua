@@ -107,23 +107,26 @@ local function dicom(path, scan, list)
   end
   -- the series that most patients have, what is or looks like its mask, its
   -- dose; one without a description goes by its UID
-  local count, role, most = {}, {}, {}
+  local count, most = { image = {}, mask = {}, dose = {} }, {}
   for _, s in ipairs(list) do
     local name = s.description ~= "" and s.description or s.series
     local lower = name:lower()
     local masks = s.kind == "SEG" or s.kind == "structure set" or lower:match("mask")
                   or lower:match("seg") or lower:match("roi")
-    count[name] = (count[name] or 0) + 1
-    role[name] = s.kind == "dose" and "dose" or masks and "mask" or "image"
+    local role = count[s.kind == "dose" and "dose" or masks and "mask" or "image"]
+    role[name] = (role[name] or 0) + 1
   end
-  for _, name in ipairs(util.sorted_keys(count)) do
-    local best = most[role[name]]
-    if not best or count[name] > count[best] then most[role[name]] = name end
+  for role, names in pairs(count) do
+    for _, name in ipairs(util.sorted_keys(names)) do
+      if not most[role] or names[name] > names[most[role]] then most[role] = name end
+    end
   end
   if not most.image then return 0 end
   local line = string.format('\ndata.dicom { root = "%s", image = "%s"', path, most.image)
   if most.mask then line = line .. string.format(', mask = "%s"', most.mask) end
-  if most.dose then line = line .. string.format(', dose = "%s", resample_dose = true', most.dose) end
+  if most.dose then
+    line = line .. string.format(', dose = "%s", resample_dose = true', most.dose)
+  end
   print(line .. " }")
   return 0
 end
