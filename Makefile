@@ -39,6 +39,10 @@ LUA_LIB   ?= -l:liblua5.4.a
 DCMTK     := $(firstword $(wildcard \
                $(addsuffix /include/dcmtk/dcmdata/dctk.h,$(ROOTS))))
 DICOM     ?= $(if $(DCMTK),1,0)
+# 4.5 and newer: before, its complaints went to handlers of the whole program
+LIBTIFF   := $(shell grep -ls TIFFClientOpenExt $(wildcard $(foreach r,$(ROOTS),\
+               $r/include/tiffio.h $r/include/$(MULTIARCH)/tiffio.h)))
+TIFF      ?= $(if $(LIBTIFF),1,0)
 ifeq ($(origin NVCC),undefined)
 NVCC := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) \
           $(shell command -v nvcc 2>/dev/null))
@@ -48,7 +52,8 @@ VERSION := $(or $(shell sed -n 's/^\#define SEG_VERSION "\(.*\)".*/\1/p' \
 
 # -- sources and objects ------------------------------------------------------
 C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c)
-C_SRC := $(filter-out data/dicom$(if $(filter 1,$(DICOM)),_none).c,$(C_SRC))
+C_SRC := $(filter-out data/dicom$(if $(filter 1,$(DICOM)),_none).c \
+           data/tiff_$(if $(filter 1,$(TIFF)),none,pixels).c,$(C_SRC))
 CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/*.cc))
 LUA_C := $(filter-out lua/main.c,$(wildcard lua/*.c))
 LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua))
@@ -88,7 +93,8 @@ COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
           -ffile-prefix-map=$(CURDIR)/= -MMD -MP
 INC    := -Iengine -Icpu -Idata $(if $(OWN),-isystem $(OWN)/include \
             -isystem $(OWN)/include/$(MULTIARCH))
-DEF    := -D_XOPEN_SOURCE=700 -DSEG_DICOM=$(DICOM) $(if $(CU),-DSEG_CUDA) \
+DEF    := -D_XOPEN_SOURCE=700 -DSEG_DICOM=$(DICOM) -DSEG_TIFF=$(TIFF) \
+          $(if $(CU),-DSEG_CUDA) \
           $(if $(OWN),-DSEG_DICTIONARY='"$(abspath $(firstword $(wildcard \
             $(OWN)/share/libdcmtk*/dicom.dic)))"')
 C_ALL   = $(CC) -std=c11 $(DEF) $(INC) $(WARN) $(CWARN) $(COMMON) $(CFLAGS)
@@ -111,7 +117,7 @@ OWN_RPATH := $(if $(OWN),$(RPATH)$(OWN_LIB))
 DCMTK_LIBS := -ldcmjpls -ldcmjpeg -ldcmimgle -ldcmdata -loflog -lofstd
 LIBS := $(if $(filter 1,$(DICOM)),$(DCMTK_LIBS)) \
         $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart_static -lrt) \
-        -lz -lm -ldl
+        $(if $(filter 1,$(TIFF)),-ltiff) -ljpeg -lz -lm -ldl
 
 # -- what a user asks for -----------------------------------------------------
 all: $(PROGRAM)               ## the program (the default)
@@ -175,7 +181,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
 	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
-	install -m 644 lua/segengine.d.lua $(DEST)$(share)
+	install -m 644 lua/*.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))
 	$(if $(DEST)$(filter /usr /usr/local,$(prefix)),,@printf '%s\n' \
@@ -192,6 +198,7 @@ uninstall:                    ## remove what install put in place
 	rm -rf $(DEST)$(share)
 
 gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+
 kit:                          ## a tar to try a machine with a GPU
 	vendor/kit segengine-kit $(BUILD)
 
@@ -290,8 +297,10 @@ $(BUILD)/settings: FORCE
 	@printf '%s\n' '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || { \
 	  printf '%s\n' '$(subst ','\'',$(SETTINGS))' > $@; \
 	  $(if $(NVCC),:,echo "no nvcc: building for the CPU only"); \
-	  $(if $(filter 1,$(DICOM)),:,echo "no DICOM: building without DCMTK$(\
-	    if $(DCMTK),, (its headers were not found))"); }
+	  $(if $(filter 1,$(DICOM)),:,echo "no DICOM: building without DCMTK" \
+	    $(if $(DCMTK),,"(its headers were not found)")); \
+	  $(if $(filter 1,$(TIFF)),:,echo "no TIFF: building without libtiff" \
+	    $(if $(LIBTIFF),,"(no tiffio.h of 4.5 or newer was found)")); }
 
 $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)

@@ -17,7 +17,8 @@ namespace {
 enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
 
 // -- the four rows -----------------------------------------------------------
-// value(a, b); part0, part1 of the gradients; reads: they look at a and b.
+// value(a, b); part: what an element of dy adds to the gradient of an operand;
+// reads: part looks at a and b.
 
 struct Add {
     static constexpr bool reads = false;
@@ -69,35 +70,24 @@ struct Div {
 
 // -- operands seen as the result ---------------------------------------------
 
-/* Elements between neighbours along each axis; 0 where it is repeated. */
 struct View {
     const float *data;
-    int64_t n, d, h, w, c;
+    Steps step;
 };
 
 View view_of(const Tensor *t)
 {
-    View v = {};
-    if (!t) return v;
-    Dims s = t->dim;
-    v.data = values(t);
-    int64_t step = 1;
-    v.c = s.c > 1 ? step : 0, step *= s.c;
-    v.w = s.w > 1 ? step : 0, step *= s.w;
-    v.h = s.h > 1 ? step : 0, step *= s.h;
-    v.d = s.d > 1 ? step : 0, step *= s.d;
-    v.n = s.n > 1 ? step : 0;
-    return v;
+    return {values(t), steps_of(t->dim)};
 }
 
-__device__ __forceinline__ int64_t offset(const View &v, Place p, int c)
+/* Its element at a place and channel of the result. */
+__device__ __forceinline__ float seen(const View &v, const Place &p, int c)
 {
-    return p.n * v.n + p.d * v.d + p.h * v.h + p.w * v.w + c * v.c;
+    return v.data[offset(v.step, p, c)];
 }
 
 struct Pair {
     View a, b;
-    const float *dy;
     Grid grid; // of the result
     Divisor channels;
     int64_t count;
@@ -107,10 +97,9 @@ struct Pair {
 Pair pair_of(const Call *c)
 {
     Dims s = c->y->dim;
-    Pair p = {view_of(c->x[0]), view_of(c->x[1]), NULL, grid_of(s),
-              divisor(s.c),     numel(s),         false};
-    p.flat = dims_equal(c->x[0]->dim, s) && dims_equal(c->x[1]->dim, s);
-    return p;
+    bool flat = dims_equal(c->x[0]->dim, s) && dims_equal(c->x[1]->dim, s);
+    return {view_of(c->x[0]), view_of(c->x[1]), grid_of(s),
+            divisor(s.c),     numel(s),         flat};
 }
 
 // -- forward -----------------------------------------------------------------
@@ -128,8 +117,7 @@ template <class F> __global__ void value_kernel(const Pair p, float *y)
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
         Place q = place(p.grid, (uint32_t)row);
-        y[i] =
-            F::value(p.a.data[offset(p.a, q, c)], p.b.data[offset(p.b, q, c)]);
+        y[i] = F::value(seen(p.a, q, c), seen(p.b, q, c));
     }
 }
 
@@ -152,7 +140,7 @@ struct Repeat {
     int64_t count;   // of the gradient
     int64_t repeats; // dy elements of each
     int64_t part;    // repeats of a part
-    View dy;         // dy has all extents
+    View dy;         // which has all extents
     int operand;
 };
 
@@ -166,10 +154,9 @@ __device__ __forceinline__ float part_at(const Pair &p, const Repeat &r,
     Place q = place(r.again, (uint32_t)row);
     // along each axis one of the two is 0
     q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
-    float dy = p.dy[offset(r.dy, q, c)];
+    float dy = seen(r.dy, q, c);
     if (!F::reads) return F::part(r.operand, dy, 0, 0);
-    return F::part(r.operand, dy, p.a.data[offset(p.a, q, c)],
-                   p.b.data[offset(p.b, q, c)]);
+    return F::part(r.operand, dy, seen(p.a, q, c), seen(p.b, q, c));
 }
 
 /* A thread an element of the gradient: FEW terms are no chain worth cutting. */
@@ -267,8 +254,7 @@ template <class F> bool gradient(const Call *c, const Pair &p, int operand)
     float *dx = values(c->dx[operand]);
     bool fresh = is_fresh(c, operand);
     cudaStream_t stream = gpu_stream(c->dev);
-    Tensor dy = *c->dy;
-    r.dy = view_of(&dy);
+    r.dy = view_of(c->dy);
     if (r.repeats <= FEW) {
         LAUNCH((few_kernel<F>), blocks_for(r.count), BLOCK, 0, stream, p, r, dx,
                fresh);
@@ -278,7 +264,7 @@ template <class F> bool gradient(const Call *c, const Pair &p, int operand)
     int count = (int)ceil_div(r.repeats, r.part);
     int tiles = (int)ceil_div(r.own_c.by, 32);
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
-    if (r.again_c.by == 1)
+    if (r.own_c.by > 1)
         LAUNCH((many_kernel<F, true>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     else
@@ -292,7 +278,6 @@ template <class F> bool gradient(const Call *c, const Pair &p, int operand)
 template <class F> bool backward(const Call *c)
 {
     Pair p = pair_of(c);
-    p.dy = values(c->dy);
     for (int i = 0; i < 2; i++)
         if (c->dx[i] && !gradient<F>(c, p, i)) return false;
     return true;

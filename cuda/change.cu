@@ -82,27 +82,26 @@ __global__ void __launch_bounds__(BLOCK)
     curve_kernel(const Images p, const Divisor channels, int parts,
                  const Extent *of)
 {
-    for (int n = (int)blockIdx.y; n < p.count; n += (int)gridDim.y) {
-        const int32_t kind = p.change[n].kind;
-        const float amount = p.change[n].amount;
-        if (kind == CHANGE_NONE) continue;
-        float *x = p.x + n * p.voxels * p.channels;
-        EACH(i, p.voxels * p.channels)
-        {
-            if (kind == CHANGE_BRIGHTNESS) {
-                x[i] += amount;
-                continue;
-            }
-            uint32_t voxel = (uint32_t)i;
-            const int64_t c = split(&voxel, channels);
-            const Extent e = of[((int64_t)n * p.channels + c) * parts];
-            if (kind == CHANGE_CONTRAST) {
-                const float mean = (float)(e.sum / (double)p.voxels);
-                x[i] = mean + amount * (x[i] - mean);
-            } else if (e.lo < e.hi) {
-                const float span = e.hi - e.lo;
-                x[i] = e.lo + span * powf((x[i] - e.lo) / span, amount);
-            }
+    const int n = (int)blockIdx.y;
+    const int32_t kind = p.change[n].kind;
+    const float amount = p.change[n].amount;
+    if (kind == CHANGE_NONE) return;
+    float *x = p.x + n * p.voxels * p.channels;
+    EACH(i, p.voxels * p.channels)
+    {
+        if (kind == CHANGE_BRIGHTNESS) {
+            x[i] += amount;
+            continue;
+        }
+        uint32_t voxel = (uint32_t)i;
+        const int64_t c = split(&voxel, channels);
+        const Extent e = of[((int64_t)n * p.channels + c) * parts];
+        if (kind == CHANGE_CONTRAST) {
+            const float mean = (float)(e.sum / (double)p.voxels);
+            x[i] = mean + amount * (x[i] - mean);
+        } else if (e.lo < e.hi) {
+            const float span = e.hi - e.lo;
+            x[i] = e.lo + span * powf((x[i] - e.lo) / span, amount);
         }
     }
 }
@@ -111,25 +110,22 @@ __global__ void __launch_bounds__(BLOCK)
 __global__ void __launch_bounds__(BLOCK) noise_kernel(const Images p)
 {
     const int64_t size = p.voxels * p.channels;
-    for (int n = (int)blockIdx.y; n < p.count; n += (int)gridDim.y) {
-        const Change c = p.change[n];
-        if (c.kind == CHANGE_NONE) continue;
-        float *x = p.x + n * size;
-        EACH(i, (size + 1) / 2)
-        {
-            float z[2];
-            rng_normal_pair(&c.draw, (p.first + (uint32_t)(2 * i)) / 2, z);
-            x[2 * i] += c.amount * z[0];
-            if (2 * i + 1 < size) x[2 * i + 1] += c.amount * z[1];
-        }
+    const Change c = p.change[blockIdx.y];
+    if (c.kind == CHANGE_NONE) return;
+    float *x = p.x + blockIdx.y * size;
+    EACH(i, (size + 1) / 2)
+    {
+        float z[2];
+        rng_normal_pair(&c.draw, (p.first + (uint32_t)(2 * i)) / 2, z);
+        x[2 * i] += c.amount * z[0];
+        if (2 * i + 1 < size) x[2 * i + 1] += c.amount * z[1];
     }
 }
 
-/* Threads for `items` of each sample. */
+/* Threads for `items` of each of `count` samples, 65535 at most. */
 dim3 blocks_of(int64_t items, int count)
 {
-    return dim3((unsigned)most(1, least(ceil_div(items, BLOCK), 1 << 16)),
-                (unsigned)least(count, 65535));
+    return dim3(blocks_for(items), (unsigned)count);
 }
 
 /* Queue the extents of all channels; where they lie, and in how many parts. */

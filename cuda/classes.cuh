@@ -53,16 +53,12 @@ template <class L> static __device__ __forceinline__ int lane_of()
 
 template <class L> static __device__ __forceinline__ float group_max(float v)
 {
-    for (int i = L::COUNT / 2; i; i /= 2)
-        v = fmaxf(v, __shfl_xor_sync(~0u, v, i, L::COUNT));
-    return v;
+    return warp_max(v, L::COUNT);
 }
 
 template <class L> static __device__ __forceinline__ float group_sum(float v)
 {
-    for (int i = L::COUNT / 2; i; i /= 2)
-        v += __shfl_xor_sync(~0u, v, i, L::COUNT);
-    return v;
+    return warp_sum(v, L::COUNT);
 }
 
 /* Bit i: what lane i of the group says. */
@@ -136,8 +132,8 @@ static __device__ __forceinline__ float soft_exp(const ClassRow<L> &r,
     return L::WIDE ? expf(r.at(c) - s.max) : s.e;
 }
 
-/* out[k][channels] += at this block's channels: sum[k] of each channel over
- * the block, lane by lane. */
+/* out[k][c] = sum[k] over the lanes of the block that have channel c, for each
+ * of its channels. */
 template <class L, int K>
 static __device__ __forceinline__ void class_block_sums(double sum[K], int c,
                                                         int channels,

@@ -93,14 +93,10 @@ bool bias_gradient(const Call *c)
 {
     Bias p = {values(c->dy), values(c->dx[2]), (double *)c->scratch,
               bias_walk(c), is_fresh(c, 2)};
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (pack_of(c->y->dim.c) == 4)
-        LAUNCH(bias_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(bias_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(pack_of(c->y->dim.c), bias_kernel, p.walk.blocks, c, p);
     if (!gpu_launched("bias, parts")) return false;
     LAUNCH(bias_total_kernel, (unsigned)c->y->dim.c,
-           sum_threads(p.walk.parts.by), 0, stream, p);
+           sum_threads(p.walk.parts.by), 0, gpu_stream(c->dev), p);
     return gpu_launched("bias");
 }
 

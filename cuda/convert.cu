@@ -1,14 +1,11 @@
 /* convert.cu -- a copy in 16 bits of what convolutions read; see
  * Backend.convert. A thread four neighbours; bound by memory, 6 B an element.
  */
-#include "kernel.cuh"
+#include "pack.cuh"
 
 namespace {
 
-/* 4 elements of a tensor, and of its copy. */
-struct alignas(16) Four {
-    float v[4];
-};
+/* 4 elements of the copy. */
 struct alignas(8) Copy {
     uint32_t pair[2];
 };
@@ -27,7 +24,7 @@ __global__ void __launch_bounds__(BLOCK)
     EACH(i, (count + 3) / 4)
     {
         if (4 * i + 4 <= count) {
-            const Four f = ((const Four *)x)[i];
+            const Pack<4> f = load<4>(x + 4 * i);
             ((Copy *)y)[i] = {pair<TYPE>(f.v[0], f.v[1]),
                               pair<TYPE>(f.v[2], f.v[3])};
         } else {

@@ -18,12 +18,11 @@
 namespace {
 
 enum {
-    THREADS = CORR_THREADS,
     PAD = 4, // floats behind a row of a tile: other banks, same alignment
 };
 
 template <int BM, int BN, int TM, int TN, bool SPREAD, bool VEC>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(CORR_THREADS)
     product_kernel(const __grid_constant__ Product p)
 {
     typedef Fetched<float, BM, BN, SPREAD> F;
@@ -62,19 +61,13 @@ __global__ void __launch_bounds__(THREADS)
         }
     };
 
-    fetch(0);
-    store(0);
-    __syncthreads();
-    for (int at = 0, b = 0; at < k.depth; at += BK, b ^= 1) {
-        if (at + BK < k.depth) fetch(at + BK);
+    auto multiply = [&](int b) {
 #pragma unroll
         for (int kk = 0; kk < BK; kk++)
             share.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
-        if ((at / BK + 1) % (CHAIN / BK) == 0 || at + BK >= k.depth)
-            share.end_chain();
-        if (at + BK < k.depth) store(b ^ 1);
-        __syncthreads();
-    }
+    };
+    each_chunk<BK>(0, k.depth, fetch, store, multiply,
+                   [&] { share.end_chain(); });
 
     for (int i = 0; i < TM; i++) {
         int m = m0 + i / 4 * (BM / 2) + my + i % 4;
@@ -96,17 +89,17 @@ bool launch_tile(const Corr *r, Product *p, int classes, int positions)
     cudaStream_t stream = gpu_stream(r->c->dev);
     bool vec = p->depth % 4 == 0 && (!p->spread || p->width % 4 == 0);
     if (p->spread && vec)
-        LAUNCH((product_kernel<BM, BN, TM, TN, true, true>), grid, THREADS, 0,
-               stream, *p);
+        LAUNCH((product_kernel<BM, BN, TM, TN, true, true>), grid, CORR_THREADS,
+               0, stream, *p);
     else if (p->spread)
-        LAUNCH((product_kernel<BM, BN, TM, TN, true, false>), grid, THREADS, 0,
-               stream, *p);
+        LAUNCH((product_kernel<BM, BN, TM, TN, true, false>), grid,
+               CORR_THREADS, 0, stream, *p);
     else if (vec)
-        LAUNCH((product_kernel<BM, BN, TM, TN, false, true>), grid, THREADS, 0,
-               stream, *p);
+        LAUNCH((product_kernel<BM, BN, TM, TN, false, true>), grid,
+               CORR_THREADS, 0, stream, *p);
     else
-        LAUNCH((product_kernel<BM, BN, TM, TN, false, false>), grid, THREADS, 0,
-               stream, *p);
+        LAUNCH((product_kernel<BM, BN, TM, TN, false, false>), grid,
+               CORR_THREADS, 0, stream, *p);
     return gpu_launched(p->spread ? "spread" : "gather");
 }
 
@@ -210,7 +203,7 @@ bool corr_spread(const Corr *r, const void *grid, const void *w,
         finish(k, r->image.n, r->b);
         // without taps a class still writes: its bias, or zero
         if (!k->positions) continue;
-        if (++n < CORR_CLASSES && i + 1 < all) continue;
+        if (++n < CORR_CLASSES) continue;
         if (!launch(r, &p, n)) return false;
         n = 0;
     }

@@ -14,6 +14,8 @@
 #define SEG_CORR_CUH
 #include "kernel.cuh"
 
+enum { CORR_THREADS = 128 }; // of a block that makes a tile
+
 struct Corr {
     const Call *c;
     Window win;
@@ -37,6 +39,33 @@ bool corr_spread(const Corr *r, const void *grid, const void *w,
 bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
                   bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
+
+/* The walk of a block over an axis that all its results are sums over: from ..
+ * to-1 in chunks of BK. fetch(at) takes the chunk at `at` into registers,
+ * store(b) puts it into buffer b of shared memory, multiply(b) uses it. There
+ * are two buffers: the next chunk is on its way while this one is used.
+ * end_chain() comes after each CHAIN terms and after the last. `to` is taken by
+ * reference: what is constant in a launch is read again and held by no
+ * register. */
+template <int BK, class Fetch, class Store, class Multiply, class End>
+static __device__ __forceinline__ void each_chunk(int from, const int &to,
+                                                  const Fetch &fetch,
+                                                  const Store &store,
+                                                  const Multiply &multiply,
+                                                  const End &end_chain)
+{
+    fetch(from);
+    store(0);
+    __syncthreads();
+    for (int at = from, b = 0; at < to; at += BK, b ^= 1) {
+        if (at + BK < to) fetch(at + BK);
+        multiply(b);
+        if (((at - from) / BK + 1) % (CHAIN / BK) == 0 || at + BK >= to)
+            end_chain();
+        if (at + BK < to) store(b ^ 1);
+        __syncthreads();
+    }
+}
 
 /* A thread of a tiled product: results of TM rows, in blocks of four that lie
  * `apart` in the tile, by TN columns. A chain of float additions has at most

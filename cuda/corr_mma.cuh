@@ -170,11 +170,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
         }
     };
 
-    fetch(0);
-    store(0);
-    __syncthreads();
-    for (int at = 0, b = 0; at < k.depth; at += BK, b ^= 1) {
-        if (at + BK < k.depth) fetch(at + BK);
+    auto multiply = [&](int b) {
 #pragma unroll
         for (int kk = 0; kk < BK; kk += Mine::STEP) {
             uint32_t x[2][4], y[COLUMNS][2];
@@ -189,11 +185,9 @@ __global__ void __launch_bounds__(CORR_THREADS)
             }
             share.multiply(x, y);
         }
-        if ((at / BK + 1) % (CHAIN / BK) == 0 || at + BK >= k.depth)
-            share.end_chain();
-        if (at + BK < k.depth) store(b ^ 1);
-        __syncthreads();
-    }
+    };
+    each_chunk<BK>(0, k.depth, fetch, store, multiply,
+                   [&] { share.end_chain(); });
 
 #pragma unroll
     for (int h = 0; h < 4; h++) {
@@ -251,6 +245,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
     F f(p, s);
     Mine share;
+    auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
@@ -259,11 +254,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
         }
     };
 
-    f.fetch(p, s, s.from);
-    store(0);
-    __syncthreads();
-    for (int at = s.from, b = 0, n = 1; at < s.to; at += BK, b ^= 1, n++) {
-        if (at + BK < s.to) f.fetch(p, s, at + BK);
+    auto multiply = [&](int b) {
 #pragma unroll
         for (int kk = 0; kk < BK; kk += Mine::STEP) {
             uint32_t x[2][4], y[4][2];
@@ -274,10 +265,9 @@ __global__ void __launch_bounds__(CORR_THREADS)
                 columns_b<WIDE>(y[j], y[j + 1], &image[b][kk][wn + j * 8]);
             share.multiply(x, y);
         }
-        if (n % (CHAIN / BK) == 0 || at + BK >= s.to) share.end_chain();
-        if (at + BK < s.to) store(b ^ 1);
-        __syncthreads();
-    }
+    };
+    each_chunk<BK>(s.from, s.to, fetch, store, multiply,
+                   [&] { share.end_chain(); });
 
 #pragma unroll
     for (int h = 0; h < 4; h++)

@@ -18,9 +18,8 @@
 #include "number.cuh"
 
 enum {
-    CORR_THREADS = 128, // of a block
-    CORR_CLASSES = 8,   // of one launch
-    CORR_LINES = 4, // of 16 bytes along the k axis in shared memory at a time
+    CORR_CLASSES = 8, // of one launch
+    CORR_LINES = 4,   // of 16 bytes along the k axis in shared memory at a time
 };
 
 /* Position j of `count` sees source position j*step + base + i*tap through
@@ -111,13 +110,14 @@ static __device__ __forceinline__ const T *source_at(const Product &p,
 }
 
 /* Address of the weight of a place on the k axis and channel n. */
-template <class T>
+template <bool SPREAD, class T>
 static __device__ __forceinline__ const T *weight_at(const Product &p,
                                                      const Tap &t,
                                                      int64_t group, int n)
 {
     int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
-    // (B, taps, A): gather runs over a inside k, spread over a inside n
+    // (B, taps, A): gather runs over a inside k, spread over a inside n;
+    // asked at run time: known to nvcc it costs up to 30 registers more
     return (const T *)p.w +
            (p.spread
                 ? ((group * p.depth + t.channel) * taps + t.number) * p.width +
@@ -160,21 +160,21 @@ static __device__ __forceinline__ void fetch_weights(const Product &p,
     *out = {};
     if (at >= k.depth || n >= p.width) return;
     if constexpr (VEC) {
-        *out = *(const Line<T> *)weight_at<T>(p, tap_of(p, k, at), group, n);
+        *out = *(const Line<T> *)weight_at<SPREAD, T>(p, tap_of(p, k, at),
+                                                      group, n);
     } else {
 #pragma unroll
         for (int i = 0; i < Line<T>::COUNT; i++) {
             int a = SPREAD ? at : at + i, b = SPREAD ? n + i : n;
             if (a < k.depth && b < p.width)
-                out->v[i] = *weight_at<T>(p, tap_of(p, k, a), group, b);
+                out->v[i] = *weight_at<SPREAD, T>(p, tap_of(p, k, a), group, b);
         }
     }
 }
 
 /* What a thread of a tile of BM x BN fetches of a chunk of the k axis, at
  * `at`, into registers: lines of the source at places fk of the chunk and
- * positions fm, fm + STEP, ..; lines of weights where weight_row and
- * weight_at_line say. */
+ * positions fm, fm + STEP, ..; lines of weights where weights() says. */
 template <class T, int BM, int BN, bool SPREAD> struct Fetched {
     enum {
         COUNT = Line<T>::COUNT,

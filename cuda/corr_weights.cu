@@ -1,10 +1,10 @@
 /* corr_weights.cu -- w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b].
  *
  * A product over positions, see corr_weights.cuh. Chunks of BK of them go
- * through shared memory as in corr.cu.
- * Positions are cut into parts, in a number that depends on extents only, so
- * that layers of few channels fill a GPU too; a second kernel adds the parts
- * up in their order, in double. Same bits always, no atomics.
+ * through shared memory as in corr.cu. Positions are cut into parts, in a
+ * number that depends on extents only, so that layers of few channels fill a
+ * GPU too; a second kernel adds the parts up in their order, in double. Same
+ * bits always, no atomics.
  *
  * Bound by arithmetic from 64 channels on, as corr.cu; below, by reading the
  * image once per tile of taps. */
@@ -23,7 +23,7 @@ enum {
 /* One tile of w of one group, from the positions of one part. Threads fetch
  * along the channels (contiguous in memory) and compute 8 x 4 of the tile. */
 template <bool VEC>
-__global__ void __launch_bounds__(WEIGHTS_THREADS)
+__global__ void __launch_bounds__(CORR_THREADS)
     weights_kernel(const __grid_constant__ Weights p)
 {
     typedef Pairs<float, VEC> F;
@@ -35,6 +35,7 @@ __global__ void __launch_bounds__(WEIGHTS_THREADS)
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
     F f(p, s);
     Share<TM, TN> share;
+    auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
@@ -44,18 +45,13 @@ __global__ void __launch_bounds__(WEIGHTS_THREADS)
         }
     };
 
-    f.fetch(p, s, s.from);
-    store(0);
-    __syncthreads();
-    for (int at = s.from, b = 0, n = 1; at < s.to; at += BK, b ^= 1, n++) {
-        if (at + BK < s.to) f.fetch(p, s, at + BK);
+    auto multiply = [&](int b) {
 #pragma unroll
         for (int k = 0; k < BK; k++)
             share.multiply(&grid[b][k][my], TILE / 2, &image[b][k][nx]);
-        if (n % (CHAIN / BK) == 0 || at + BK >= s.to) share.end_chain();
-        if (at + BK < s.to) store(b ^ 1);
-        __syncthreads();
-    }
+    };
+    each_chunk<BK>(s.from, s.to, fetch, store, multiply,
+                   [&] { share.end_chain(); });
 
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
@@ -63,13 +59,18 @@ __global__ void __launch_bounds__(WEIGHTS_THREADS)
                        share.sum[i][j]);
 }
 
+/* Of the (tap, image channel) axis. */
+int64_t depth_of(const Corr *r)
+{
+    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
+}
+
 /* Parts of the positions; a function of extents only. */
 int parts_of(const Corr *r, int *part)
 {
     int64_t positions = rows(r->grid);
-    int64_t depth = (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
     int64_t tiles = ceil_div(r->b, WEIGHTS_TILE) *
-                    ceil_div(depth, WEIGHTS_TILE) * r->win.groups;
+                    ceil_div(depth_of(r), WEIGHTS_TILE) * r->win.groups;
     int64_t parts = most(1, least(FILL / tiles, ceil_div(positions, MIN_PART)));
     *part = (int)(ceil_div(ceil_div(positions, parts), WEIGHTS_STEP) *
                   WEIGHTS_STEP);
@@ -79,7 +80,7 @@ int parts_of(const Corr *r, int *part)
 /* Elements of w. */
 int64_t weights_size(const Corr *r)
 {
-    return (int64_t)r->grid.c * r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
+    return r->grid.c * depth_of(r);
 }
 
 } // namespace
@@ -105,9 +106,9 @@ static bool launch(const Corr *r, const Weights *p, dim3 blocks)
         break;
     }
     if (r->a % 4 == 0 && r->b % 4 == 0)
-        LAUNCH((weights_kernel<true>), blocks, WEIGHTS_THREADS, 0, stream, *p);
+        LAUNCH((weights_kernel<true>), blocks, CORR_THREADS, 0, stream, *p);
     else
-        LAUNCH((weights_kernel<false>), blocks, WEIGHTS_THREADS, 0, stream, *p);
+        LAUNCH((weights_kernel<false>), blocks, CORR_THREADS, 0, stream, *p);
     return gpu_launched("weights");
 }
 
@@ -121,7 +122,7 @@ bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
     const int32_t *count = &r->grid.d;
     p.image = image, p.grid = grid, p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
-    p.depth = (int)(weights_size(r) / r->grid.c);
+    p.depth = (int)depth_of(r);
     p.mtiles = (int)ceil_div(r->b, WEIGHTS_TILE);
     p.positions = (int)rows(r->grid);
     p.part_stride = weights_size(r);

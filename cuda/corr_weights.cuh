@@ -12,7 +12,6 @@
 
 enum {
     WEIGHTS_TILE = 64,
-    WEIGHTS_THREADS = 128,
     WEIGHTS_STEP = 32, // positions of a part are a multiple of this
 };
 
@@ -91,7 +90,7 @@ template <class T, bool VEC> struct Pairs {
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
-        STEP = WEIGHTS_THREADS / ACROSS,
+        STEP = CORR_THREADS / ACROSS,
         LOADS = 2,
         BK = LOADS * STEP,
     };

@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(BLOCK)
 {
     const Spot s = spot<V>(w);
     const int64_t base = spot_base(w, s), deep = w.deep;
+    static_assert(V == DRAWS || V == 1, "a pack has the draws of a block");
     float drawn[DRAWS], factor[V];
     if (!s.valid) return;
     draw(p, (uint32_t)s.set, (uint32_t)s.c / DRAWS, drawn);
@@ -126,13 +127,8 @@ bool drop_elements(const Call *c, const Drop &p)
 bool drop_channels(const Call *c, const Drop &p)
 {
     const Dims s = c->y->dim;
-    const bool quads = s.c % DRAWS == 0;
-    const Walk w = walk_of(s.n, positions(s), s.c, quads ? DRAWS : 1);
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (quads)
-        LAUNCH(channels_kernel<DRAWS>, w.blocks, BLOCK, 0, stream, p, w);
-    else
-        LAUNCH(channels_kernel<1>, w.blocks, BLOCK, 0, stream, p, w);
+    const Walk w = walk_of(s.n, positions(s), s.c, pack_of(s.c));
+    LAUNCH_V(pack_of(s.c), channels_kernel, w.blocks, c, p, w);
     return gpu_launched("spatial dropout");
 }
 

@@ -121,6 +121,31 @@ static __device__ __forceinline__ Place place(Grid g, uint32_t row)
     return p;
 }
 
+/* Elements between neighbours along each axis of a tensor that is seen as one
+ * of larger extents: 0 where it has one and is repeated. */
+struct Steps {
+    int64_t n, d, h, w;
+    int c;
+};
+
+static inline Steps steps_of(Dims s)
+{
+    Steps v = {};
+    int64_t step = s.c;
+    v.c = s.c > 1;
+    v.w = s.w > 1 ? step : 0, step *= s.w;
+    v.h = s.h > 1 ? step : 0, step *= s.h;
+    v.d = s.d > 1 ? step : 0, step *= s.d;
+    v.n = s.n > 1 ? step : 0;
+    return v;
+}
+
+static __device__ __forceinline__ int64_t offset(const Steps &v, const Place &p,
+                                                 int c)
+{
+    return p.n * v.n + p.d * v.d + p.h * v.h + p.w * v.w + c * v.c;
+}
+
 // -- launches ----------------------------------------------------------------
 
 /* Blocks of BLOCK threads that give each of `items` a thread, up to a number

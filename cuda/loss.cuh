@@ -51,9 +51,7 @@ static __device__ __forceinline__ void block_sums(double sum[K], double *out)
     SMEM(double, warps, [K][BLOCK / WARP]);
     const int t = (int)threadIdx.x;
 #pragma unroll
-    for (int k = 0; k < K; k++)
-        for (int lanes = WARP / 2; lanes; lanes /= 2)
-            sum[k] += __shfl_xor_sync(~0u, sum[k], lanes);
+    for (int k = 0; k < K; k++) sum[k] = warp_sum(sum[k]);
     if (t % WARP == 0)
         for (int k = 0; k < K; k++) warps[k][t / WARP] = sum[k];
     __syncthreads();

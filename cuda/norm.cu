@@ -321,11 +321,10 @@ Norm norm_of(const Call *c)
     const int per = p.channels / p.count;
     p.groups = divisor(p.count), p.per = divisor(per);
     p.alone = p.rows == 1 && a->op != OP_batch_norm;
-    p.quads = (p.alone ? per : p.channels) % 4 == 0;
+    p.pack = pack_of(p.alone ? per : p.channels);
     // sums over single rows are sums over all of them
     p.walked = p.alone ? 1 : p.sets;
-    p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels,
-                     p.quads ? 4 : 1);
+    p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
     p.teams = teams_of(p.sets * p.count, per);
     p.x = values(c->x[0]), p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
     p.stat = (Stat *)c->saved;
@@ -358,19 +357,13 @@ bool norm_fwd(const Call *c)
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
     if (!p.given) {
-        if (p.quads)
-            LAUNCH(stats_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
-        else
-            LAUNCH(stats_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+        LAUNCH_V(p.pack, stats_kernel, p.walk.blocks, c, p);
         if (!gpu_launched("norm, sums")) return false;
         LAUNCH(stat_kernel, (unsigned)(p.sets * p.count),
                sum_threads((int64_t)p.walk.parts.by * p.per.by), 0, stream, p);
         if (!gpu_launched("norm, statistics")) return false;
     }
-    if (p.quads)
-        LAUNCH(apply_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(apply_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(p.pack, apply_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm");
 }
 
@@ -394,11 +387,11 @@ bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
 bool slopes(const Call *c, const Norm &p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
-    if (p.alone && p.quads)
+    if (p.alone && p.pack == 4)
         LAUNCH((slopes_kernel<4, true>), p.walk.blocks, BLOCK, 0, stream, p);
     else if (p.alone)
         LAUNCH((slopes_kernel<1, true>), p.walk.blocks, BLOCK, 0, stream, p);
-    else if (p.quads)
+    else if (p.pack == 4)
         LAUNCH((slopes_kernel<4, false>), p.walk.blocks, BLOCK, 0, stream, p);
     else
         LAUNCH((slopes_kernel<1, false>), p.walk.blocks, BLOCK, 0, stream, p);
@@ -428,10 +421,7 @@ bool norm_bwd(const Call *c)
                sum_threads(p.per.by), 0, stream, p);
         if (!gpu_launched("norm, groups")) return false;
     }
-    if (p.quads)
-        LAUNCH(slope_kernel<4>, p.walk.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(slope_kernel<1>, p.walk.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(p.pack, slope_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm, slope");
 }
 

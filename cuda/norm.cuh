@@ -37,7 +37,7 @@ struct Norm {
     Divisor groups, per; // how many; channels of each
     bool given;          // statistics come from outside (evaluation)
     bool alone;          // one row a set: norm_rows.cu
-    bool quads;          // channels are worked on four at a time
+    int pack;            // channels that are worked on at a time: 4 or 1
     Walk walk;           // alone: over all rows as one set
     Teams teams;         // alone: one for each set and group
 };

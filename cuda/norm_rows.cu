@@ -110,20 +110,12 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
 
 bool norm_rows_fwd(const Call *c, const Norm &p)
 {
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (p.quads)
-        LAUNCH(fwd_kernel<4>, p.teams.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(fwd_kernel<1>, p.teams.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(p.pack, fwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows");
 }
 
 bool norm_rows_bwd(const Call *c, const Norm &p)
 {
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (p.quads)
-        LAUNCH(bwd_kernel<4>, p.teams.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(bwd_kernel<1>, p.teams.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(p.pack, bwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows, backward");
 }

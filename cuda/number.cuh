@@ -34,7 +34,8 @@ template <> struct Number<PRECISION_tf32> {
     }
     static __device__ __forceinline__ float value(T v)
     {
-        return __uint_as_float(to_tf32(v));
+        // to mma only the upper 19 bits are a number
+        return __uint_as_float(to_tf32(v) & 0xffffe000u);
     }
     static __device__ __forceinline__ void multiply(float (&d)[4],
                                                     const uint32_t (&a)[4],

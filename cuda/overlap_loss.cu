@@ -203,10 +203,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
                 for (int k = 0; k < SUMS; k++)
                     sum[k] +=
                         parts[((set * count + i) * SUMS + k) * channels + c];
-        for (int i = lanes / 2; i; i /= 2)
 #pragma unroll
-            for (int k = 0; k < SUMS; k++)
-                sum[k] += __shfl_xor_sync(~0u, sum[k], i);
+        for (int k = 0; k < SUMS; k++) sum[k] = warp_sum(sum[k], lanes);
         if (pair >= pairs || lane) continue;
         Coef slope = {0, 0};
         bool empty = sum[SUM_I] + sum[SUM_B] == 0; // T

@@ -70,14 +70,18 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
     return (((int64_t)n * s.d + d) * s.h + h) * s.w + w;
 }
 
-/* Launch kernel<4> or kernel<1> with a thread for each of `count`. */
-#define LAUNCH_PACKED(v, kernel, count, c, ...)            \
-    do {                                                   \
-        if ((v) == 4)                                      \
-            LAUNCH(kernel<4>, blocks_for(count), BLOCK, 0, \
-                   gpu_stream((c)->dev), __VA_ARGS__);     \
-        else                                               \
-            LAUNCH(kernel<1>, blocks_for(count), BLOCK, 0, \
-                   gpu_stream((c)->dev), __VA_ARGS__);     \
+/* Launch kernel<4> or kernel<1> with so many blocks. */
+#define LAUNCH_V(v, kernel, blocks, c, ...)                           \
+    do {                                                              \
+        if ((v) == 4)                                                 \
+            LAUNCH(kernel<4>, blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                      \
+        else                                                          \
+            LAUNCH(kernel<1>, blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                      \
     } while (0)
+
+/* ... with a thread for each of `count`. */
+#define LAUNCH_PACKED(v, kernel, count, c, ...) \
+    LAUNCH_V(v, kernel, blocks_for(count), c, __VA_ARGS__)
 #endif

@@ -25,12 +25,10 @@ enum Way {
     PLACES, // by place and channel: four
 };
 
-/* Steps are 0 along extents of 1. */
 struct View {
     const float *data; // NULL: 1 everywhere
     int64_t row;       // step between rows, unless the way is PLACES
-    int64_t n, d, h, w;
-    int c;    // between channels: 0 or 1
+    Steps step;
     bool all; // the extents are those of x
 };
 
@@ -55,14 +53,9 @@ static inline View view_of(const Tensor *t, Dims x)
 {
     View v = {};
     if (!t) return v;
-    Dims s = t->dim;
-    int64_t step = s.c;
-    v.data = values(t), v.c = s.c > 1, v.all = dims_equal(s, x);
-    v.row = rows(s) > 1 ? s.c : 0;
-    v.w = s.w > 1 ? step : 0, step *= s.w;
-    v.h = s.h > 1 ? step : 0, step *= s.h;
-    v.d = s.d > 1 ? step : 0, step *= s.d;
-    v.n = s.n > 1 ? step : 0;
+    v.data = values(t), v.all = dims_equal(t->dim, x);
+    v.row = rows(t->dim) > 1 ? t->dim.c : 0;
+    v.step = steps_of(t->dim);
     return v;
 }
 
@@ -91,9 +84,8 @@ static __device__ __forceinline__ float seen(const View &v, Way way,
                                              int64_t row, const Place &p, int c)
 {
     if (!v.data) return 1;
-    int64_t i = way == PLACES ? p.n * v.n + p.d * v.d + p.h * v.h + p.w * v.w
-                              : row * v.row;
-    return v.data[i + c * v.c];
+    int64_t i = way == PLACES ? offset(v.step, p, 0) : row * v.row;
+    return v.data[i + c * v.step.c];
 }
 
 /* Row and channel of element e, which may be beyond 32 bits. */

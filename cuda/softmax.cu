@@ -87,27 +87,19 @@ Rows rows_of(const Call *c)
 extern "C" bool cuda_softmax_fwd(const Call *c)
 {
     Rows p = rows_of(c);
-    cudaStream_t stream = gpu_stream(c->dev);
     p.x = values(c->x[0]), p.out = values(c->y);
     if (!countable(c, p.teams.items)) return false;
-    if (p.channels % 4 == 0)
-        LAUNCH(fwd_kernel<4>, p.teams.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(fwd_kernel<1>, p.teams.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(pack_of(p.channels), fwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("softmax");
 }
 
 extern "C" bool cuda_softmax_bwd(const Call *c)
 {
     Rows p = rows_of(c);
-    cudaStream_t stream = gpu_stream(c->dev);
     p.x = values(c->y), p.dy = values(c->dy), p.out = values(c->dx[0]);
     p.fresh = is_fresh(c, 0);
     if (!p.out) return true;
     if (!countable(c, p.teams.items)) return false;
-    if (p.channels % 4 == 0)
-        LAUNCH(bwd_kernel<4>, p.teams.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH(bwd_kernel<1>, p.teams.blocks, BLOCK, 0, stream, p);
+    LAUNCH_V(pack_of(p.channels), bwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("softmax, backward");
 }

@@ -258,11 +258,10 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-} // namespace
+// -- launchers ---------------------------------------------------------------
 
-extern "C" {
-
-bool cuda_upsample_nearest_fwd(const Call *c)
+/* A thread for each pack of the result. */
+bool up_fwd(const Call *c)
 {
     Up p;
     const int v = pack_of(c->y->dim.c);
@@ -275,7 +274,8 @@ bool cuda_upsample_nearest_fwd(const Call *c)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-bool cuda_upsample_nearest_bwd(const Call *c)
+/* A thread for each pack of dx: no two write to one element. */
+bool up_bwd(const Call *c)
 {
     Up p;
     const int v = pack_of(c->y->dim.c);
@@ -289,13 +289,18 @@ bool cuda_upsample_nearest_bwd(const Call *c)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-bool cuda_upsample_linear_fwd(const Call *c)
-{
-    return cuda_upsample_nearest_fwd(c);
-}
+} // namespace
 
-bool cuda_upsample_linear_bwd(const Call *c)
-{
-    return cuda_upsample_nearest_bwd(c);
-}
+#define ROW(name)                         \
+    bool cuda_##name##_fwd(const Call *c) \
+    {                                     \
+        return up_fwd(c);                 \
+    }                                     \
+    bool cuda_##name##_bwd(const Call *c) \
+    {                                     \
+        return up_bwd(c);                 \
+    }
+extern "C" {
+ROW(upsample_nearest)
+ROW(upsample_linear)
 }

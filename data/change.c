@@ -136,7 +136,8 @@ bool change_sample(const Change *c, Sample *sample)
     for (int f = 0; f < sample->fields; f++) {
         float *x = sample->data[f];
         Dims n = sample->dim[f];
-        if (!x || c->kind == CHANGE_NONE) continue;
+        if (!x || c->kind == CHANGE_NONE || !field_on_grid(sample->kind[f]))
+            continue;
         if (c->kind == CHANGE_FLIP) {
             flip(x, n, c->axes);
         } else if (c->kind == CHANGE_AFFINE) {

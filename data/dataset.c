@@ -41,6 +41,13 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
     return true;
 }
 
+static void store_free(DatasetStore *store)
+{
+    for (int i = 0; i < store->parts; i++) dataset_free(store->part[i]);
+    arena_release(&store->mem);
+    mem_free(store);
+}
+
 /* The store is shared by views that may be freed in different threads, hence
  * the atomic count; the array of cases is the view's own. */
 void dataset_free(Dataset *ds)
@@ -50,9 +57,7 @@ void dataset_free(Dataset *ds)
     mem_free((void *)ds->cases);
     mem_free(ds);
     // someone else still looks at the store
-    if (atomic_fetch_sub(&store->views, 1) > 1) return;
-    arena_release(&store->mem);
-    mem_free(store);
+    if (atomic_fetch_sub(&store->views, 1) == 1) store_free(store);
 }
 
 bool dataset_copy(const Dataset *ds, Dataset **out)
@@ -67,6 +72,13 @@ int dataset_field(const Dataset *ds, const char *name)
 {
     for (int i = 0; i < ds->fields; i++)
         if (!strcmp(ds->field[i].name, name)) return i;
+    return -1;
+}
+
+int dataset_label(const Dataset *ds)
+{
+    for (int i = 0; i < ds->fields; i++)
+        if (ds->field[i].kind == FIELD_LABEL) return i;
     return -1;
 }
 
@@ -114,18 +126,16 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
 void dataset_drop(DatasetBuilder *b)
 {
     if (!b) return;
-    if (b->store) {
-        arena_release(&b->store->mem);
-        mem_free(b->store);
-    }
+    if (b->store) store_free(b->store);
     mem_free(b->cases);
     mem_free(b);
 }
 
-void builder_field(DatasetBuilder *b, const char *name, FieldKind kind)
+void builder_field(DatasetBuilder *b, const char *name, FieldKind kind,
+                   int rank)
 {
     CHECK(b->count == 0 && b->fields < MAX_FIELDS);
-    b->field[b->fields++] = (DatasetField){name, kind};
+    b->field[b->fields++] = (DatasetField){name, kind, rank};
 }
 
 Source *builder_sources(DatasetBuilder *b, int count)
@@ -243,8 +253,8 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
                          "\"%s\"",
                          key, patient);
     if (!b->fields) {
-        builder_field(b, "image", FIELD_IMAGE);
-        if (mask) builder_field(b, "mask", FIELD_LABEL);
+        builder_field(b, "image", FIELD_IMAGE, 3);
+        if (mask) builder_field(b, "mask", FIELD_LABEL, 3);
     }
     // half a data set with masks would train on whatever the rest gives
     if ((b->fields > 1) != (mask != NULL))
@@ -397,10 +407,8 @@ static bool settle_grid(const DatasetOptions *o, FieldKind kind,
     Volume moved;
     // its reason names both grids; the way out is added here
     if (volume_same_grid(like, v)) return true;
-    bool value = kind == FIELD_VALUE;
-    if (!(value ? o->resample_dose : o->resample_mask))
-        return fail_data("%s; fix: resample_%s = true", err_text(),
-                         value ? "dose" : "mask");
+    if (!o->resample_mask)
+        return fail_data("%s; fix: resample_mask = true", err_text());
     // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
     if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
@@ -470,9 +478,12 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
     const Case *c = &ds->cases[number];
     const struct CaseField *f = &c->field[field];
     FieldKind kind = ds->field[field].kind;
+    CHECK(kind != FIELD_LENGTH);
     // the options of the whole set: all cases are read alike
     const DatasetOptions *o = &ds->store->options;
     memset(out, 0, sizeof *out);
+    // numbers lie nowhere
+    if (!field_on_grid(kind)) like = NULL;
     for (int i = 0; i < f->channels; i++) {
         Volume part;
         // without a given grid, the first channel is the one to agree with
@@ -482,9 +493,9 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
             *out = part;
         else if (ok)
             ok = join_channels(out, &part);
-        if (ok && out->voxels.dim.c > MAX_CHANNELS)
+        if (ok && out->voxels.dim.c > MAX_FEATURES)
             ok = fail_data("%d channels, wanted at most %d", out->voxels.dim.c,
-                           MAX_CHANNELS);
+                           MAX_FEATURES);
         if (!ok) {
             volume_free(out);
             return within("%s: %s", c->key, ds->field[field].name);
@@ -524,6 +535,9 @@ char *dataset_report(const Dataset *ds, Arena *mem)
         if (ds->field[i].kind == FIELD_LABEL)
             snprintf(fields + at, sizeof fields - at, "%s%s (labels %s)",
                      i ? ", " : "", ds->field[i].name, labels);
+        else if (!field_on_grid(ds->field[i].kind))
+            snprintf(fields + at, sizeof fields - at, "%s%s", i ? ", " : "",
+                     ds->field[i].name);
         else
             snprintf(fields + at, sizeof fields - at, "%s%s (%d file%s a case)",
                      i ? ", " : "", ds->field[i].name,

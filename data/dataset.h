@@ -16,18 +16,38 @@
 #include "nifti.h"
 
 enum {
-    MAX_FIELDS = 4,    /* fields of a case            */
-    MAX_CHANNELS = 16, /* sources joined in one field */
-    MAX_SLABS = 4,     /* ranges of slices of a case  */
-    MAX_LABELS = 255,  /* label values beside 0       */
+    MAX_FIELDS = 8,         /* fields of a case            */
+    MAX_CHANNELS = 16,      /* sources joined in one field */
+    MAX_FEATURES = 1 << 16, /* channels of a field    */
+    MAX_SLABS = 4,          /* ranges of slices of a case  */
+    MAX_LABELS = 255,       /* label values beside 0       */
 };
 
 /* What a field means: what steps may do to it. */
 typedef enum FieldKind {
-    FIELD_IMAGE, /* intensities: linear, normalised, augmented  */
-    FIELD_VALUE, /* a quantity (dose): linear, values are kept  */
-    FIELD_LABEL, /* class numbers: nearest only                 */
+    FIELD_IMAGE,  /* intensities: linear, normalised, augmented  */
+    FIELD_VALUE,  /* a quantity (dose): linear, values are kept  */
+    FIELD_LABEL,  /* class numbers: nearest only                 */
+    FIELD_NUMBER, /* numbers of the case (angles, a class): they lie nowhere,
+                   * and no step moves them                               */
+    FIELD_LENGTH, /* one number, found when the case is prepared: how much of
+                   * w is the case's own and no padding                   */
 } FieldKind;
+
+/* Does it lie on the grid of the case? */
+static inline bool field_on_grid(FieldKind kind)
+{
+    return kind <= FIELD_LABEL;
+}
+
+/* Files, or bytes in memory, and the options of the reader as a text. */
+typedef struct SourceFacts {
+    const char *const *file; /* (files) */
+    int files;
+    const void *data;
+    size_t bytes;
+    const char *asked;
+} SourceFacts;
 
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
@@ -37,6 +57,10 @@ typedef struct Source {
     const void *image; /* DICOM masks: the series of the image           */
     const void *how;   /* options of the reader, shared                  */
     bool labels_ready; /* label i + 1 already stands for labels[i]       */
+    /* What its voxels depend on, in `mem`; NULL: not known, so that it cannot
+     * be kept from one run to the next. */
+    bool (*depends)(const struct Source *s, Arena *mem,
+                    struct SourceFacts *out);
 } Source;
 
 typedef struct Case {
@@ -55,6 +79,8 @@ typedef struct Case {
 typedef struct DatasetField {
     const char *name;
     FieldKind kind;
+    int rank; /* axes of a case beside channels: 3 a volume, 2 a picture,
+               * 1 a sequence (along w), 0 numbers */
 } DatasetField;
 
 typedef struct Dataset {
@@ -72,8 +98,9 @@ void dataset_free(Dataset *ds);
 /* Another view of the same cases. */
 bool dataset_copy(const Dataset *ds, Dataset **out);
 
-/* Position of field `name`, or -1. */
+/* Position of field `name`, or -1; of the first one of class numbers, or -1. */
 int dataset_field(const Dataset *ds, const char *name);
+int dataset_label(const Dataset *ds);
 
 /* ---- what all builders share ------------------------------------------- */
 
@@ -90,9 +117,6 @@ typedef struct DatasetOptions {
      * is brought there, labels by nearest neighbour, instead of being an
      * error. */
     bool resample_mask;
-    /* A value field (dose) on another grid is brought there, linearly; outside
-     * its own field of view it is 0. */
-    bool resample_dose;
     /* Leave out cases that lack a partner instead of failing; dataset->skipped
      * counts them. A double partner is an error all the same. */
     bool skip_unmatched;
@@ -136,6 +160,7 @@ typedef struct DatasetDicom {
     /* The mask field is FIELD_VALUE: a channel from 0 to 1 for each of the
      * segments, which may overlap. */
     bool fractions;
+    bool resample_dose; /* a dose on another grid: linear, instead of error */
     bool partial; /* image slices without a mask slice are background    */
     PatientRule patient;
     DicomOptions files;
@@ -171,6 +196,19 @@ typedef struct DatasetNifti {
 /* `root` may also be one file; then image and mask are ignored and the file
  * is the image of the only case. */
 bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out);
+
+/* ---- from other data sets ---------------------------------------------- */
+
+/* The `count` cases at these places, which go up. ERR_DATA for none. */
+bool dataset_pick(const Dataset *ds, const int *item, int count, Dataset **out);
+
+/* All cases of all of them. They must have the same fields and options
+ * (ERR_USAGE), and keys that tell all cases apart (ERR_DATA). */
+bool dataset_concat(const Dataset *const *ds, int count, Dataset **out);
+
+/* The same cases, case i called key[i] and of patient[i]; copied. */
+bool dataset_rename(const Dataset *ds, const char *const *key,
+                    const char *const *patient, Dataset **out);
 
 /* ---- loading ----------------------------------------------------------- */
 

@@ -12,12 +12,15 @@ typedef struct DatasetStore {
     Arena mem;
     DatasetOptions options;
     const char *root; /* what the user gave, for messages; may be NULL */
+    Dataset **part;   /* (parts): views whose sources cases here share */
+    int parts;
 } DatasetStore;
 
 struct DatasetBuilder {
     DatasetStore *store;
     DatasetField field[MAX_FIELDS];
     int fields;
+    const void *list[MAX_FIELDS]; /* of dataset_list.c: how a field is read */
     Case *cases;
     int count, room, skipped;
 };
@@ -30,8 +33,9 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
 /* Append a copy of `c`. */
 bool builder_add(DatasetBuilder *b, const Case *c);
 
-/* Add a field in front of the first case. */
-void builder_field(DatasetBuilder *b, const char *name, FieldKind kind);
+/* Add a field in front of the first case; `name` lives as long as the store. */
+void builder_field(DatasetBuilder *b, const char *name, FieldKind kind,
+                   int rank);
 
 /* `count` zeroed sources in the store; NULL with a reason. */
 Source *builder_sources(DatasetBuilder *b, int count);

@@ -17,6 +17,7 @@
 typedef struct Reader {
     DicomOptions files;
     DicomMaskOptions mask;
+    bool resample_dose;
 } Reader;
 
 typedef struct Search {
@@ -60,7 +61,33 @@ static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
 static bool load_dose(const Source *s, Volume *out, DicomNotes *notes)
 {
     const Reader *r = s->how;
-    return dicom_load_dose(s->what, s->image, &r->files, out, notes);
+    return dicom_load_dose(s->what, s->image, r->resample_dose, &r->files, out,
+                           notes);
+}
+
+/* The files of the series and of the image that its slices are paired with,
+ * and every option of the readers: labels are those of the data set. */
+static bool depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const Reader *r = s->how;
+    const DicomSeries *own = s->what, *image = s->image;
+    const char *text = "dicom";
+    bool alone = own == image;
+    int files = own->count + (alone ? 0 : image->count);
+    const char **file = ARENA_NEW(mem, const char *, files);
+    if (!file) return false;
+    for (int i = 0; i < files; i++)
+        file[i] = i < own->count ? own->paths[i] : image->paths[i - own->count];
+    for (int i = 0; text && i < r->mask.segment_count; i++)
+        text = arena_printf(mem, "%s,%s", text, r->mask.segments[i]);
+    if (text)
+        text =
+            arena_printf(mem, "%s %d %d %d %d %d %d %d", text,
+                         r->files.assume_hu, r->files.resample_tilt,
+                         r->files.assume_implicit_le, r->mask.partial,
+                         s->labels_ready, r->mask.fractions, r->resample_dose);
+    out->file = file, out->files = files, out->asked = text;
+    return text != NULL;
 }
 
 /* The last part of a folder. */
@@ -253,6 +280,7 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
         const DicomSeries *from = series[which];
         bool named = from->kind == DICOM_SEG || from->kind == DICOM_STRUCTURE;
         s[k] = (Source){.load = loads[role],
+                        .depends = depends,
                         .path = from->folder,
                         .what = from,
                         .image = series[0],
@@ -376,6 +404,7 @@ static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
         o->labels[i] = i + 1, o->label_count = i + 1;
     for (int i = 0; i < each; i++) {
         r[i].files = how->files;
+        r[i].resample_dose = how->resample_dose;
         r[i].mask = (DicomMaskOptions){
             .image = how->files,
             .labels = how->all.label_count ? o->labels : NULL,
@@ -474,10 +503,11 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
                           how->segment_count, MAX_CHANNELS);
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     if (!dataset_begin(&how->all, &q.b)) return false;
-    builder_field(q.b, "image", FIELD_IMAGE);
+    builder_field(q.b, "image", FIELD_IMAGE, 3);
     if (how->mask)
-        builder_field(q.b, "mask", how->fractions ? FIELD_VALUE : FIELD_LABEL);
-    if (how->dose) builder_field(q.b, "dose", FIELD_VALUE);
+        builder_field(q.b, "mask", how->fractions ? FIELD_VALUE : FIELD_LABEL,
+                      3);
+    if (how->dose) builder_field(q.b, "dose", FIELD_VALUE, 3);
     TRY(q.reader = make_reader(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     TRY(add_cases(&q));

@@ -40,23 +40,11 @@ typedef struct Matches {
 
 /* ---- files -------------------------------------------------------------- */
 
-/* Length of `name` without the ending of a NIfTI file; 0: it is none. */
-static size_t stem_length(const char *name)
-{
-    static const char *ends[] = {".nii.gz", ".nii", ".hdr", ".hdr.gz"};
-    size_t n = strlen(name);
-    for (int i = 0; i < 4; i++) {
-        size_t e = strlen(ends[i]);
-        if (n > e && !strcmp(name + n - e, ends[i])) return n - e;
-    }
-    return 0;
-}
-
 /* A file whose name is not NIfTI's is passed over, silently: folders hold
  * CSV and JSON beside images. */
 static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
-    size_t stem = stem_length(below);
+    size_t stem = nifti_stem(below);
     if (!stem) return true;
     if (f->count == f->room) {
         int room = f->room ? 2 * f->room : 64;
@@ -110,7 +98,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
         if (stat(full, &st)) {
             // a link to nowhere matters only where an image should be
             int error = errno;
-            if ((error == ENOENT || error == ELOOP) && !stem_length(full))
+            if ((error == ENOENT || error == ELOOP) && !nifti_stem(full))
                 continue;
             fail_data("%s: a link that leads nowhere, or no access: %s", full,
                       strerror(error));
@@ -263,6 +251,17 @@ static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
     return nifti_read(s->path, &options, out, NULL);
 }
 
+/* Header and image of a pair; labels and images are told apart by the field. */
+static bool depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const char **name = ARENA_NEW(mem, const char *, 2);
+    if (!name) return false;
+    out->file = name;
+    out->files = nifti_files(s->path, mem, name);
+    out->asked = nifti_asked(s->how, mem);
+    return out->files && out->asked;
+}
+
 /* The patterns of a data set and what they match. */
 typedef struct Plan {
     const char *pattern[MAX_CHANNELS + 1]; /* images, then the mask */
@@ -290,6 +289,7 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
         }
         s[k] = (Source){.load = k < plan->images ? load_image : load_label,
                         .how = plan->files,
+                        .depends = depends,
                         .path = m->file->path};
     }
     c.patient =
@@ -360,13 +360,14 @@ static bool add_file(DatasetBuilder *b, const char *path,
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     Source *s = builder_sources(b, 1);
-    size_t stem = stem_length(base);
+    size_t stem = nifti_stem(base);
     if (!stem)
         return fail_data("%s: not the name of a NIfTI file (.nii, .nii.gz)",
                          path);
     Case c = {.key = arena_printf(&b->store->mem, "%.*s", (int)stem, base)};
     if (!s || !c.key) return false;
-    *s = (Source){.load = load_image, .how = how, .path = path};
+    *s = (Source){
+        .load = load_image, .how = how, .depends = depends, .path = path};
     c.patient = c.key;
     c.field[0] = (struct CaseField){s, 1};
     return builder_add(b, &c);
@@ -391,8 +392,8 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     *files_how = how->files;
     plan.files = files_how;
     bool folder = S_ISDIR(st.st_mode);
-    builder_field(b, "image", FIELD_IMAGE);
-    if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL);
+    builder_field(b, "image", FIELD_IMAGE, 3);
+    if (how->mask && folder) builder_field(b, "mask", FIELD_LABEL, 3);
     if (folder) {
         for (int i = 0; i < how->images; i++) plan.pattern[i] = how->image[i];
         if (!how->images) plan.pattern[plan.images++] = "*";

@@ -177,12 +177,14 @@ typedef struct DicomSegInfo {
  * have no position of their own. */
 bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out);
 
-/* out = an RT dose in Gy, F32, on its own grid, its planes sorted as slices
- * are. Fails on other units, on a dose that is a difference, on planes without
- * offsets or unevenly spaced. With `image` also where the two show different
- * regions (row 72); a frame of reference that differs is a warning. */
+/* out = an RT dose in Gy, F32, its planes sorted as slices are. Fails on other
+ * units, on a dose that is a difference, on planes without offsets or unevenly
+ * spaced. Without `image` it is on its own grid. With it, it is on that of
+ * dicom_load(image): as it is, else by linear interpolation and 0 outside its
+ * own field of view when `resample`, else an error; two different regions are
+ * an error (row 72), a frame of reference that differs is a warning. */
 bool dicom_load_dose(const DicomSeries *dose, const DicomSeries *image,
-                     const DicomOptions *options, Volume *out,
+                     bool resample, const DicomOptions *options, Volume *out,
                      DicomNotes *notes);
 
 /* ---- writing ----------------------------------------------------------- */

@@ -194,39 +194,60 @@ done:
     return ok;
 }
 
-// A dose that lies beside its image would be 0 all over once it is resampled.
-static bool check_region(const DicomSeries *dose, const DicomSeries *image,
-                         const DicomOptions *options, const Volume *v,
-                         DicomNotes *notes)
+// Onto the grid that dicom_load gives the image. A dose that lies beside it
+// would be 0 all over.
+static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
+                       bool resample, const DicomOptions *options, Volume *v,
+                       DicomNotes *notes)
 {
     Arena scratch = {0};
     DicomHeader *slices;
     DicomStack stack;
     DicomOptions loose = options ? *options : (DicomOptions){0};
     Grid own = volume_grid(v);
+    Volume moved;
     double share = 0;
     bool ok = false;
     // what values of the image mean is not asked
-    loose.assume_hu = loose.resample_tilt = true;
+    loose.assume_hu = true;
     TRY(load_stack(image, &loose, &scratch, &slices, &stack, NULL));
-    TRY(mask_share(&stack.grid, &own, &share));
+    Grid g = load_is_tilted(&stack) ? load_straight_grid(&stack) : stack.grid;
+    TRY(mask_share(&g, &own, &share));
     if (share < MASK_LEAST_OVERLAP) {
         dicom_fail(dose->paths[0], TAG_ImagePositionPatient, NULL,
                    "dose and image cover different regions: overlap %.0f %%",
                    100 * share);
         goto done;
     }
-    ok = !*image->frame_uid || !*dose->frame_uid ||
-         !strcmp(image->frame_uid, dose->frame_uid) ||
-         dicom_note(notes, true, dose->paths[0], TAG_FrameOfReferenceUID,
-                    "FrameOfReference of dose differs");
+    if (*image->frame_uid && *dose->frame_uid &&
+        strcmp(image->frame_uid, dose->frame_uid))
+        TRY(dicom_note(notes, true, dose->paths[0], TAG_FrameOfReferenceUID,
+                       "FrameOfReference of dose differs"));
+    // a volume without voxels: only its grid is compared
+    Volume on = {.voxels = {.dim = {1, g.d, g.h, g.w, 1}}};
+    memcpy(on.affine, g.affine, sizeof on.affine);
+    if (volume_same_grid(&on, v)) {
+        ok = true;
+        goto done;
+    }
+    if (!resample) {
+        char a[VOLUME_TEXT], b[VOLUME_TEXT];
+        dicom_fail(dose->paths[0], 0, "resample_dose = true",
+                   "dose grid %s, image grid %s", mask_grid_text(&own, a),
+                   mask_grid_text(&g, b));
+        goto done;
+    }
+    TRY(volume_resample(v, &g, LINEAR, 0, &moved));
+    volume_free(v);
+    *v = moved;
+    ok = true;
 done:
     arena_release(&scratch);
     return ok;
 }
 
 bool dicom_load_dose(const DicomSeries *dose, const DicomSeries *image,
-                     const DicomOptions *options, Volume *out,
+                     bool resample, const DicomOptions *options, Volume *out,
                      DicomNotes *notes)
 {
     *out = (Volume){0};
@@ -243,9 +264,9 @@ bool dicom_load_dose(const DicomSeries *dose, const DicomSeries *image,
               load_oddities(&f.walk, path, notes) &&
               dose_read(&f.walk, path, options, out, notes);
     dicom_file_close(&f);
-    if (ok && image && !check_region(dose, image, options, out, notes)) {
-        volume_free(out);
-        ok = false;
+    if (ok && image) {
+        ok = onto_image(dose, image, resample, options, out, notes);
+        if (!ok) volume_free(out);
     }
     return ok;
 }

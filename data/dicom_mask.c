@@ -101,8 +101,7 @@ bool mask_share(const Grid *a, const Grid *b, double *share)
     return true;
 }
 
-// a grid in the words of volume_text, for a message that shows two of them
-static char *grid_text(const Grid *g, char text[VOLUME_TEXT])
+char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT])
 {
     // only extents and affine are printed
     Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
@@ -123,8 +122,8 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
     if (resample) return true;
     char a[VOLUME_TEXT], b[VOLUME_TEXT];
     return dicom_fail(mask->folder, 0, "resample_mask = true",
-                      "mask grid %s, image grid %s", grid_text(own, a),
-                      grid_text(&target->grid, b));
+                      "mask grid %s, image grid %s", mask_grid_text(own, a),
+                      mask_grid_text(&target->grid, b));
 }
 
 // *mask stays untouched when it fails

@@ -25,6 +25,9 @@ int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);
 #define MASK_LEAST_OVERLAP 0.5
 bool mask_share(const Grid *a, const Grid *b, double *share);
 
+/* A grid in the words of volume_text, for a message that shows two of them. */
+char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT]);
+
 /* A mask whose own grid is not the target's: true when it may be resampled,
  * else the reason says row 72, or both grids and the fix. */
 bool mask_may_resample(const DicomSeries *mask, const Grid *own,

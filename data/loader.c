@@ -125,7 +125,7 @@ static Slot *begin_batch(Loader *l)
         Dims n = pipeline_dims_of(l->pipeline, s->id[0].number, f);
         n.n = count;
         s->batch.field[f] =
-            (Tensor){n, F32, pipeline_rank(l->pipeline), s->data[f]};
+            (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
     }
     // there is nothing to make when only the names are wanted
     s->started = s->done = l->options.ids_only ? count : 0;

@@ -331,16 +331,44 @@ static bool ends_with(const char *path, const char *end)
 /* Endings of files that hold a header, and of their images or NULL. */
 static const struct {
     const char *header, *image;
-    bool gz;
 } endings[] = {
-    {".nii", NULL, false},
-    {".nii.gz", NULL, true},
-    {".hdr", ".img", false},
-    {".hdr.gz", ".img.gz", true},
+    {".nii", NULL},
+    {".nii.gz", NULL},
+    {".hdr", ".img"},
+    {".hdr.gz", ".img.gz"},
 };
 
-/* Either name of a pair stands for both. Whole files are read: they are
- * inflated piece by piece from memory. */
+size_t nifti_stem(const char *path)
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(path, endings[i].header))
+            return strlen(path) - strlen(endings[i].header);
+    return 0;
+}
+
+int nifti_files(const char *path, Arena *mem, const char *name[2])
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const char *image = endings[i].image, *end = endings[i].header;
+        if (image && ends_with(path, image)) end = image;
+        if (!ends_with(path, end)) continue;
+        int stem = (int)(strlen(path) - strlen(end)), n = image ? 2 : 1;
+        name[0] = arena_printf(mem, "%.*s%s", stem, path, endings[i].header);
+        if (image) name[1] = arena_printf(mem, "%.*s%s", stem, path, image);
+        return name[0] && (n == 1 || name[1]) ? n : 0;
+    }
+    fail_data("%s: nifti: the name ends in none of .nii, .nii.gz, .hdr, .img",
+              path);
+    return 0;
+}
+
+char *nifti_asked(const NiftiOptions *o, Arena *mem)
+{
+    return arena_printf(mem, "nifti %d %d %d", (int)o->form, o->label,
+                        o->assume_spacing);
+}
+
+/* Whole files are read: they are inflated piece by piece from memory. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header)
 {
@@ -351,25 +379,8 @@ bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
     int64_t limit =
         options && options->max_bytes > 0 ? options->max_bytes : most_bytes;
     *out = (Volume){0};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const char *end = endings[i].header;
-        if (endings[i].image && ends_with(path, endings[i].image))
-            end = endings[i].image;
-        if (!ends_with(path, end)) continue;
-        int stem = (int)(strlen(path) - strlen(end));
-        TRY(name[0] =
-                arena_printf(&mem, "%.*s%s", stem, path, endings[i].header));
-        if (endings[i].image)
-            TRY(name[1] =
-                    arena_printf(&mem, "%.*s%s", stem, path, endings[i].image));
-        part[0].gz = part[1].gz = endings[i].gz;
-    }
-    if (!name[0]) {
-        fail_data("%s: nifti: the name ends in none of .nii, .nii.gz, .hdr, "
-                  ".img",
-                  path);
-        goto done;
-    }
+    TRY(nifti_files(path, &mem, name));
+    part[0].gz = part[1].gz = ends_with(name[0], ".gz");
     for (int i = 0; i < 2 && name[i]; i++) {
         char *data = NULL;
         if (!file_read(name[i], (size_t)limit, &mem, &data, &part[i].bytes)) {

@@ -42,6 +42,15 @@ typedef struct NiftiHeader {
     double quatern[3], offset[3], srow[3][4];
 } NiftiHeader;
 
+/* Length of a file's name without its ending, .nii, .nii.gz, .hdr or .hdr.gz,
+ * as it is spelled here; 0: it is called otherwise. */
+size_t nifti_stem(const char *path);
+
+/* The files that a path stands for: itself, or header and image of a pair,
+ * either name of which stands for both; in `mem`. 0: it is called otherwise, or
+ * no memory (both with a reason). */
+int nifti_files(const char *path, Arena *mem, const char *name[2]);
+
 /* U8 and I16 (and int8, as I16) keep their values when slope is 1 and
  * intercept 0, also slope 0, which means 1; all else becomes F32: slope times
  * value plus intercept. Labels become U8, or I16 beyond 0 .. 255. A fourth axis
@@ -49,6 +58,10 @@ typedef struct NiftiHeader {
  * `header` may be NULL. On failure *out is zero. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header);
+
+/* Options as a text: files read with equal ones give equal volumes. NULL
+ * without memory. */
+char *nifti_asked(const NiftiOptions *options, Arena *mem);
 
 /* The same from memory: `file` is the content of a .nii or .hdr file, `image`
  * that of the .img file, or NULL. Reasons begin at "nifti:". */

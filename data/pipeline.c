@@ -11,6 +11,7 @@
 #include "pipeline.h"
 #include "cache.h"
 #include "split.h"
+#include "store.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +25,11 @@ struct Pipeline {
     Steps steps;
     uint64_t seed;
     Cache *cache;
+    Store *store;     /* NULL: none                       */
+    Stamp *stamp;     /* a case each                      */
+    bool *stamped;    /* a case each: its stamp is known  */
+    char *store_why;  /* why the store takes nothing, or NULL */
+    int stored;       /* cases that were found in it      */
     CaseFacts *facts; /* a case each                      */
     uint8_t **used;   /* a case each: is slice d a sample? */
     SampleId *samples;
@@ -34,26 +40,30 @@ struct Pipeline {
 
 /* ---- opening ------------------------------------------------------------ */
 
+/* The case out of the store, if it is there. */
+static bool stored(const Pipeline *p, int item, Prepared *out,
+                   const char **notes)
+{
+    bool found = false;
+    if (p->store && p->stamped[item])
+        store_get(p->store, &p->stamp[item], out, notes, &found);
+    out->item = item;
+    return found;
+}
+
 /* A volume for the cache. After opening, the files must still be those that
  * were counted. */
 static bool make(void *context, int item, const atomic_bool *stop,
                  Prepared *out)
 {
     Pipeline *p = context;
+    const char *notes;
+    if (stored(p, item, out, &notes)) return true;
     if (!prepare_case(p->ds, item, &p->steps, NULL, stop, out)) return false;
     if (p->facts[item].hash == out->hash) return true;
     prepared_free(out);
     return fail_data("%s: the files have changed since the run began",
                      p->ds->cases[item].key);
-}
-
-/* Position of the label field, or -1.
- * the first field of class numbers; a dataset has at most one */
-static int label_field(const Dataset *ds)
-{
-    for (int f = 0; f < ds->fields; f++)
-        if (ds->field[f].kind == FIELD_LABEL) return f;
-    return -1;
 }
 
 /* First slice at or after the fraction of n; a whisker keeps 0.1 * 10 at 1. */
@@ -73,32 +83,35 @@ static bool slice_in(const double range[2], int32_t d, int32_t n)
  * A slice is a sample when the case's slabs, the step's range and `keep` all
  * have it. Classes are counted in such slices only: they are what is trained
  * on. */
-static void scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
+static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
                         CaseFacts *facts)
 {
     const DataStep *s = steps_slices(&p->steps);
     const Case *c = &p->ds->cases[v->item];
-    int label = label_field(p->ds);
+    int label = dataset_label(p->ds);
     int32_t n = facts->dim.d;
     int64_t area = (int64_t)facts->dim.h * facts->dim.w;
-    // labels are U8 after prepare_case; no label field: no foreground
-    const uint8_t *x = label < 0 ? NULL : v->field[label].voxels.data;
+    // no label field: no foreground
+    float *x = label < 0 ? NULL : mem_alloc((size_t)area * sizeof *x);
+    if (label >= 0 && !x) return false;
     for (int32_t d = 0; d < n; d++) {
         bool in = c->slabs == 0, foreground = false;
         for (int i = 0; i < c->slabs; i++)
             in = in || slice_in(c->slab[i], d, n);
         if (s) in = in && slice_in(s->slices.range, d, n);
-        for (int64_t i = 0; x && !foreground && i < area; i++)
-            foreground = x[d * area + i] != 0;
+        if (x && in) pack_read(&v->field[label], d, 1, x);
+        for (int64_t i = 0; x && in && !foreground && i < area; i++)
+            foreground = x[i] != 0;
         if (s && x && (int)s->slices.keep == KEEP_FOREGROUND)
             in = in && foreground;
         used[d] = in;
         if (!in) continue;
         facts->slices++;
         facts->foreground_slices += foreground;
-        for (int64_t i = 0; x && i < area; i++)
-            facts->voxels[x[d * area + i]]++;
+        for (int64_t i = 0; x && i < area; i++) facts->voxels[(int)x[i]]++;
     }
+    mem_free(x);
+    return true;
 }
 
 /* The notes of a reader as lines in the pipeline's arena. */
@@ -116,32 +129,42 @@ static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
     return text;
 }
 
-/* Prepare case `item` for the first time and take down what is found. */
+/* Take down what there is of a case; found: in the store. */
+static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
+{
+    CaseFacts *facts = &p->facts[item];
+    facts->dim = v->field[0].dim;
+    facts->input = v->input;
+    facts->hash = v->hash;
+    for (int f = 0; f < v->fields; f++) {
+        facts->channels[f] = v->field[f].dim.c;
+        facts->bytes += (int64_t)v->field[f].bytes;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stored += found;
+    p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
+    pthread_mutex_unlock(&p->lock);
+    return p->used[item] && scan_slices(p, v, p->used[item], facts);
+}
+
+/* Prepare case `item`, or find it in the store, for the first time. */
 static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
                       Prepared *v)
 {
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
-    bool ok = prepare_case(p->ds, item, &p->steps, &notes, stop, v);
-    if (ok) {
-        facts->dim = v->field[0].voxels.dim;
-        facts->input = v->input;
-        facts->hash = v->hash;
-        facts->bytes = (int64_t)v->bytes;
-        for (int f = 0; f < v->fields; f++)
-            facts->channels[f] = v->field[f].voxels.dim.c;
-        pthread_mutex_lock(&p->lock);
-        p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
-        pthread_mutex_unlock(&p->lock);
-        facts->notes = keep_notes(p, &notes);
-        // both come from the arena: no memory
-        ok = p->used[item] && facts->notes;
-        if (ok)
-            scan_slices(p, v, p->used[item], facts);
-        else
-            prepared_free(v);
-    }
+    if (p->store)
+        p->stamped[item] = case_stamp(p->ds, item, &p->steps, &p->stamp[item]);
+    bool found = stored(p, item, v, &facts->notes);
+    bool ok = found || prepare_case(p->ds, item, &p->steps, &notes, stop, v);
+    if (ok && !found) facts->notes = keep_notes(p, &notes);
     dicom_notes_free(&notes);
+    if (!ok) return false;
+    // no memory
+    ok = facts->notes && take_facts(p, item, v, found);
+    if (ok && !found && p->store && p->stamped[item])
+        store_add(p->store, &p->stamp[item], v, facts->notes);
+    if (!ok) prepared_free(v);
     return ok;
 }
 
@@ -235,6 +258,23 @@ static bool list_samples(Pipeline *p)
     return true;
 }
 
+/* Keep why the store is of no use; it is no failure of the pipeline. */
+static void store_refused(Pipeline *p)
+{
+    p->store_why = arena_strdup(&p->mem, err_text());
+}
+
+/* Open the store, if one is wanted, and room for a stamp of each case. */
+static bool open_store(Pipeline *p, const PipelineOptions *options)
+{
+    if (!options->store) return true;
+    p->stamp = ARENA_NEW(&p->mem, Stamp, p->ds->count);
+    p->stamped = ARENA_NEW(&p->mem, bool, p->ds->count);
+    if (!p->stamp || !p->stamped) return false;
+    if (!store_open(options->store, &p->store)) store_refused(p);
+    return true;
+}
+
 /* what can be said before any file is read */
 static bool open_check(const Dataset *ds, const Steps *steps)
 {
@@ -261,8 +301,18 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
+    TRY(open_store(p, options));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
-    TRY(open_cases(p, options));
+    bool opened = open_cases(p, options);
+    // also when one of them is bad: the others are made once
+    ErrKind kind = err_kind();
+    char why[ERR_MAX];
+    snprintf(why, sizeof why, "%s", err_text());
+    if (p->store && !store_commit(p->store)) store_refused(p);
+    if (!opened) {
+        err_set(kind, why);
+        goto done;
+    }
     // from here on a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
@@ -281,6 +331,7 @@ void pipeline_free(Pipeline *p)
 {
     if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
     cache_free(p->cache);
+    store_close(p->store); // behind the volumes that lie in it
     dataset_free(p->ds);
     arena_release(&p->mem);
     pthread_mutex_destroy(&p->lock);
@@ -310,9 +361,10 @@ SampleId pipeline_id(const Pipeline *p, int32_t number)
     return p->samples[number];
 }
 
-int pipeline_rank(const Pipeline *p)
+int pipeline_rank(const Pipeline *p, int field)
 {
-    return steps_slices(&p->steps) ? 2 : 3;
+    const int rank = p->ds->field[field].rank;
+    return rank == 3 && steps_slices(&p->steps) ? 2 : rank;
 }
 
 const CaseFacts *pipeline_facts(const Pipeline *p, int item)
@@ -327,6 +379,7 @@ static Dims case_dims(const Pipeline *p, int item, int field)
     Dims n = p->facts[item].dim;
     CHECK(field >= 0 && field < p->ds->fields);
     if (steps_slices(&p->steps)) n.d = 1;
+    if (!field_on_grid(p->ds->field[field].kind)) n = (Dims){1, 1, 1, 1, 1};
     n.c = p->facts[item].channels[field];
     return n;
 }
@@ -339,7 +392,7 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
 /* compared with the first sample; cases differ, slices of a case do not */
 bool pipeline_dims(const Pipeline *p, int field, Dims *out)
 {
-    int first = p->samples[0].item, rank = pipeline_rank(p);
+    int first = p->samples[0].item, rank = pipeline_rank(p, field);
     *out = case_dims(p, first, field);
     for (int32_t i = 1; i < p->count; i++) {
         int item = p->samples[i].item;
@@ -397,6 +450,21 @@ void pipeline_put(Pipeline *p, const Prepared *one)
 void pipeline_wake(Pipeline *p)
 {
     cache_wake(p->cache);
+}
+
+char *pipeline_store(const Pipeline *p, Arena *mem)
+{
+    if (p->store_why)
+        return arena_printf(mem, "prepared cases are not kept: %s",
+                            p->store_why);
+    if (!p->store) return NULL;
+    StoreStats s = store_stats(p->store);
+    return arena_printf(mem,
+                        "prepared cases: %d found, %lld added%s, %.1f MiB "
+                        "in all",
+                        p->stored, (long long)s.added,
+                        s.damaged ? " (some were damaged)" : "",
+                        (double)s.bytes / (1 << 20));
 }
 
 CacheStats pipeline_cache(Pipeline *p)
@@ -484,7 +552,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
             snprintf(share + at, sizeof share - at, "; class %d %.3g %%", k,
                      100.0 * (double)voxels[k] / (double)all);
     }
-    if (label_field(p->ds) >= 0) {
+    if (dataset_label(p->ds) >= 0) {
         size_t at = strlen(share);
         snprintf(share + at, sizeof share - at,
                  "; %lld of %lld slices with foreground", (long long)marked,
@@ -500,7 +568,8 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
         "(all: %.1f MB, budget %.1f MB)",
         cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        p->count, dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p), dims),
-        c.kept, c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
+        p->count,
+        dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
+        c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
         (double)c.budget / 1e6);
 }

@@ -18,6 +18,8 @@ typedef struct Pipeline Pipeline;
 typedef struct PipelineOptions {
     int threads;             /* for opening; 0: in the caller               */
     int64_t cache_bytes;     /* kept prepared volumes; 0: none              */
+    const char *store;       /* file that keeps them from one run to the next
+                              * (store.h); NULL: none */
     uint64_t seed;           /* of augmentation                             */
     const atomic_bool *stop; /* raise it to give up opening; may be NULL  */
     /* Called by opening after each case, from any of its threads, one at a
@@ -49,8 +51,9 @@ typedef struct SampleId {
 int32_t pipeline_samples(const Pipeline *p);
 SampleId pipeline_id(const Pipeline *p, int32_t number);
 
-/* Rank of samples: 2 with a slices step, else 3. */
-int pipeline_rank(const Pipeline *p);
+/* Rank of a field of samples: that of the data set, but 2 of volumes with a
+ * slices step. */
+int pipeline_rank(const Pipeline *p, int field);
 
 /* Extents of field `field` of sample `number`, n = 1, and of all samples;
  * the latter fails when they differ, naming two cases and the way out (fit
@@ -106,6 +109,11 @@ typedef struct CacheStats {
     int32_t kept, count;         /* volumes kept, of so many            */
 } CacheStats;
 CacheStats pipeline_cache(Pipeline *p);
+
+/* What became of the file of prepared cases, for the log: "24 prepared cases
+ * from FILE, 3 added (12.3 MiB)", or why it could not be used, which is no
+ * failure. NULL without one, or without memory. */
+char *pipeline_store(const Pipeline *p, Arena *mem);
 
 /* ---- from a prediction back to the input ------------------------------- */
 

@@ -3,10 +3,10 @@
  * Every step takes a volume and gives a volume whose affine says where its
  * voxels are; on failure the volume is untouched or freed by the caller,
  * never half changed in a way that matters. Fields run through the steps one
- * by one, so that one of them at a time is in memory twice. At the end values
- * that are whole numbers are packed, as most of the memory of training is
- * this cache. */
+ * by one, so that one of them at a time is in memory twice, and are packed at
+ * the end. */
 #include "prepare.h"
+#include "crop.h"
 #include "normalize.h"
 #include <math.h>
 #include <string.h>
@@ -25,55 +25,13 @@ static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
     return true;
 }
 
-/* The smallest value of each channel of an F32 image. */
-static void find_background(const Volume *v, float *fill)
+/* Crop and pad by whole voxels: each channel has its own background, which
+ * volume_resample would not give it. */
+static bool cut(Volume *v, FieldKind kind, const Box *box)
 {
-    int64_t n = positions(v->voxels.dim), c = v->voxels.dim.c;
-    const float *x = v->voxels.data;
-    // the first voxel is as good a start as any
-    memcpy(fill, x, (size_t)c * sizeof *x);
-    for (int64_t p = 0; p < n; p++)
-        for (int64_t k = 0; k < c; k++, x++)
-            if (*x < fill[k]) fill[k] = *x;
-}
-
-/* Crop and pad by whole voxels, so a plain copy of rows; each channel has its
- * own background.
- * Not by volume_resample: that would give every channel the same background. */
-static bool fit(Volume *v, FieldKind kind, const DataStep *s)
-{
-    Dims n = v->voxels.dim;
     Volume out;
-    float fill[MAX_CHANNELS] = {0};
-    Grid grid = volume_grid_fit(v, (int)s->fit.d, (int)s->fit.h, (int)s->fit.w);
-    Dims m = {1, grid.d, grid.h, grid.w, n.c};
-    CHECK(n.c <= MAX_CHANNELS);
     CHECK(v->voxels.type == (kind == FIELD_LABEL ? U8 : F32));
-    if (!volume_new(&out, m, v->voxels.type)) return false;
-    memcpy(out.affine, grid.affine, sizeof out.affine);
-    out.unit = v->unit;
-    if (kind == FIELD_IMAGE) {
-        find_background(v, fill);
-        float *y = out.voxels.data;
-        for (int64_t p = 0; p < positions(m); p++, y += m.c)
-            memcpy(y, fill, (size_t)m.c * sizeof *y);
-    }
-    // voxel (w,h,d) of the result is (w + w0, ...) of v, as volume_grid_fit
-    int32_t d0 = (n.d - m.d) / 2, h0 = (n.h - m.h) / 2, w0 = (n.w - m.w) / 2;
-    int32_t from = w0 < 0 ? -w0 : 0, to = n.w - w0 < m.w ? n.w - w0 : m.w;
-    // a voxel with its channels moves as one
-    size_t size = dtype_bytes(v->voxels.type) * (size_t)n.c;
-    for (int32_t d = 0; d < m.d; d++)
-        for (int32_t h = 0; h < m.h; h++) {
-            int32_t sd = d + d0, sh = h + h0;
-            if (sd < 0 || sd >= n.d || sh < 0 || sh >= n.h || from >= to)
-                continue;
-            int64_t at = ((int64_t)sd * n.h + sh) * n.w + from + w0;
-            int64_t into = ((int64_t)d * m.h + h) * m.w + from;
-            memcpy((char *)out.voxels.data + (size_t)into * size,
-                   (const char *)v->voxels.data + (size_t)at * size,
-                   (size_t)(to - from) * size);
-        }
+    if (!volume_cut(v, box, kind == FIELD_IMAGE, &out)) return false;
     volume_free(v);
     *v = out;
     return true;
@@ -106,11 +64,14 @@ static bool orient(Volume *v, FieldKind kind, int plane)
 }
 
 /* Run one VOLUME step on one field; steps that do not act on its kind leave it
- * alone. *channel: which channel a failure is about, -1 when all. */
-static bool run_step(Volume *v, FieldKind kind, const DataStep *s, int *channel)
+ * alone. box: where a crop step cuts. *channel: which channel a failure is
+ * about, -1 when all. */
+static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
+                     const Box *box, int *channel)
 {
     StepActs acts = step_info[s->id].acts;
     Grid grid;
+    if (!field_on_grid(kind)) return true;
     if (acts == ACTS_IMAGE && kind != FIELD_IMAGE) return true;
     if (acts == ACTS_LABEL && kind != FIELD_LABEL) return true;
     switch (s->id) {
@@ -124,7 +85,8 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s, int *channel)
                                   (int)s->resize.w);
         return move(v, kind, &grid, LINEAR);
     case STEP_fit:
-        return fit(v, kind, s);
+    case STEP_crop:
+        return cut(v, kind, box);
     case STEP_select:
         select_labels(v, s);
         return true;
@@ -170,20 +132,22 @@ static bool stopped(const atomic_bool *stop)
 
 /* Load all fields of a case onto the grid of the first.
  * Fields after the first must lie on its grid (or are brought there).
- * out->fields counts along, so that prepared_free knows what there is. */
+ * What was loaded is the caller's, also after a failure. */
 static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
-                        const atomic_bool *stop, Prepared *out)
+                        const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
     for (int f = 0; f < ds->fields; f++) {
         if (stopped(stop)) return false;
+        if (ds->field[f].kind == FIELD_LENGTH) {
+            if (!volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32))
+                return false;
+            *(float *)field[f].voxels.data = (float)field[0].voxels.dim.w;
+            continue;
+        }
         // the grid of the first field, once it is there
-        const Volume *like = f ? &out->field[0] : NULL;
-        if (!case_load(ds, item, f, like, &out->field[f], notes)) return false;
-        out->fields = f + 1;
+        const Volume *like = f ? &field[0] : NULL;
+        if (!case_load(ds, item, f, like, &field[f], notes)) return false;
     }
-    out->input = volume_grid(&out->field[0]);
-    out->input_unit = out->field[0].unit;
-    out->hash = volume_hash(&out->field[0]);
     return true;
 }
 
@@ -196,87 +160,132 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
     return field->source[each ? channel : 0].path;
 }
 
+/* A case on its way through the steps. */
+typedef struct Making {
+    const Dataset *ds;
+    int item;
+    const atomic_bool *stop;
+    Volume field[MAX_FIELDS];
+} Making;
+
+/* Where a fit or crop step cuts, the same for all fields. */
+static bool find_box(const Making *m, const DataStep *s, Box *out)
+{
+    const Volume *v = &m->field[0];
+    if (s->id == STEP_fit) {
+        *out = volume_box_fit(v, (int)s->fit.d, (int)s->fit.h, (int)s->fit.w,
+                              (int)s->fit.at == FIT_START);
+        return true;
+    }
+    const int32_t margin = (int32_t)s->crop.margin;
+    const int label = dataset_label(m->ds);
+    if ((int)s->crop.to == CROP_IMAGE)
+        return volume_box_above(v, volume_lowest(v), margin, out);
+    if (label < 0)
+        return fail_usage("to = \"label\", but the data set has no labels");
+    return volume_box_above(&m->field[label], 0, margin, out);
+}
+
+/* One step on all fields. */
+static bool run_fields(Making *m, const DataStep *s)
+{
+    Box box = {{0}, {0}};
+    const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
+    if ((s->id == STEP_fit || s->id == STEP_crop) && !find_box(m, s, &box))
+        return within("%s: %s", key, step);
+    for (int f = 0; f < m->ds->fields; f++) {
+        const DatasetField *field = &m->ds->field[f];
+        Volume *v = &m->field[f];
+        int channel = -1;
+        if (stopped(m->stop)) return false;
+        if (!run_step(v, field->kind, s, &box, &channel))
+            return within(
+                "%s: %s: %s: %s", key, field->name,
+                source_path(&m->ds->cases[m->item].field[f], v, channel), step);
+    }
+    return true;
+}
+
+/* Axes are turned first, so that h and w mean the same in all steps. */
+static bool run_steps(Making *m, const Steps *steps)
+{
+    const DataStep *slices = steps_slices(steps);
+    bool turn = slices && slices->slices.axis != AXIS_STORED;
+    for (int f = 0; turn && f < m->ds->fields; f++)
+        if (field_on_grid(m->ds->field[f].kind) &&
+            !orient(&m->field[f], m->ds->field[f].kind,
+                    (int)slices->slices.axis))
+            return false;
+    for (int i = 0; i < steps->count; i++)
+        if (step_info[steps->step[i].id].phase == STEP_VOLUME &&
+            !run_fields(m, &steps->step[i]))
+            return false;
+    return true;
+}
+
+/* How much of w of the first field is its own: the voxels whose centre lies
+ * in the input. They must come first. */
+static bool find_length(const Making *m, const Grid *input, float *out)
+{
+    const Grid now = volume_grid(&m->field[0]);
+    double to[4][4], at[4][4], here[4][4];
+    int32_t own = 0;
+    memcpy(here, now.affine, sizeof here);
+    memcpy(at, input->affine, sizeof at);
+    if (!affine_invert(at, to)) return false;
+    affine_multiply(to, here, to);
+    for (int32_t w = 0; w < now.w; w++) {
+        double x = to[0][0] * w + to[0][3];
+        // a whisker for the rounding of the affines
+        if (!(x > -0.5 - 1e-5 && x < input->w - 0.5 - 1e-5)) continue;
+        if (own != w)
+            return fail_usage("the length is not known: padding comes before "
+                              "the samples; fix: fit with at = \"start\"");
+        own++;
+    }
+    *out = (float)own;
+    return true;
+}
+
 /* The grid of the input is taken before any step: a prediction goes back
- * there. Axes are turned first, so that h and w mean the same in all steps. */
+ * there. */
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
                   DicomNotes *notes, const atomic_bool *stop, Prepared *out)
 {
-    const DataStep *slices = steps_slices(steps);
+    Making m = {.ds = ds, .item = item, .stop = stop};
     bool ok = false;
     memset(out, 0, sizeof *out);
-    TRY(load_fields(ds, item, notes, stop, out));
-    // prepared_free is safe from here on whatever fails
+    TRY(load_fields(ds, item, notes, stop, m.field));
     out->item = item;
-    out->sliced = slices != NULL;
-    for (int f = 0; f < out->fields; f++) {
-        Volume *v = &out->field[f];
-        FieldKind kind = ds->field[f].kind;
-        if (slices && slices->slices.axis != AXIS_STORED)
-            TRY(orient(v, kind, (int)slices->slices.axis));
-        for (int i = 0; i < steps->count; i++) {
-            const DataStep *s = &steps->step[i];
-            if (stopped(stop)) goto done;
-            int channel = -1;
-            if (run_step(v, kind, s, &channel)) continue;
-            within("%s: %s: %s: %s", ds->cases[item].key, ds->field[f].name,
-                   source_path(&ds->cases[item].field[f], v, channel),
-                   step_info[s->id].name);
+    out->sliced = steps_slices(steps) != NULL;
+    out->input = volume_grid(&m.field[0]);
+    out->input_unit = m.field[0].unit;
+    out->hash = volume_hash(&m.field[0]);
+    TRY(run_steps(&m, steps));
+    out->grid = volume_grid(&m.field[0]);
+    for (int f = 0; f < ds->fields; f++) {
+        Tensor *x = &m.field[f].voxels;
+        if (ds->field[f].kind == FIELD_LENGTH &&
+            !find_length(&m, &out->input, x->data)) {
+            within("%s: %s", ds->cases[item].key, ds->field[f].name);
             goto done;
         }
+        TRY(pack_make(x, &out->field[f]));
+        out->fields = f + 1;
+        out->bytes += out->field[f].bytes;
     }
-    TRY(prepare_pack(out));
     ok = true;
 done:
+    for (int f = 0; f < ds->fields; f++)
+        if (m.field[f].voxels.data) volume_free(&m.field[f]);
     if (!ok) prepared_free(out);
     return ok;
 }
 
 void prepared_free(Prepared *p)
 {
-    for (int f = 0; f < MAX_FIELDS; f++)
-        if (p->field[f].voxels.data) volume_free(&p->field[f]);
+    for (int f = 0; f < p->fields; f++) pack_free(&p->field[f]);
     memset(p, 0, sizeof *p);
-}
-
-/* The smallest type that holds every value of an F32 block; one pass.
- * -0 is kept as 0: nothing that follows tells them apart. */
-static Dtype exact_type(const float *x, int64_t n)
-{
-    float lo = 0, hi = 0;
-    for (int64_t i = 0; i < n; i++) {
-        // a value of another size than I16 has no business in the cast
-        if (!(x[i] >= -32768 && x[i] <= 32767)) return F32;
-        if ((float)(int16_t)x[i] != x[i]) return F32;
-        lo = x[i] < lo ? x[i] : lo;
-        hi = x[i] > hi ? x[i] : hi;
-    }
-    return lo >= 0 && hi <= 255 ? U8 : I16;
-}
-
-bool prepare_pack(Prepared *p)
-{
-    p->bytes = 0;
-    for (int f = 0; f < p->fields; f++) {
-        Volume *v = &p->field[f], out;
-        int64_t n = numel(v->voxels.dim);
-        const float *x = v->voxels.data;
-        // labels are packed already
-        Dtype to = v->voxels.type == F32 ? exact_type(x, n) : v->voxels.type;
-        if (to != v->voxels.type) {
-            if (!volume_new(&out, v->voxels.dim, to)) return false;
-            memcpy(out.affine, v->affine, sizeof out.affine);
-            out.unit = v->unit;
-            for (int64_t i = 0; i < n; i++)
-                if (to == U8)
-                    ((uint8_t *)out.voxels.data)[i] = (uint8_t)x[i];
-                else
-                    ((int16_t *)out.voxels.data)[i] = (int16_t)x[i];
-            volume_free(v);
-            *v = out;
-        }
-        p->bytes += tensor_bytes(&v->voxels);
-    }
-    return true;
 }
 
 /* ---- samples ------------------------------------------------------------ */
@@ -284,7 +293,7 @@ bool prepare_pack(Prepared *p)
 Dims prepared_dims(const Prepared *p, int field)
 {
     CHECK(field >= 0 && field < p->fields);
-    Dims n = p->field[field].voxels.dim;
+    Dims n = p->field[field].dim;
     // a slice has depth 1
     if (p->sliced) n.d = 1;
     return n;
@@ -292,22 +301,8 @@ Dims prepared_dims(const Prepared *p, int field)
 
 void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
 {
-    const Tensor *t = &p->field[field].voxels;
-    Dims n = t->dim;
-    CHECK(slice >= -1 && slice < n.d);
-    int64_t count = numel(n), at = 0;
-    // slices across d lie one behind the other
-    if (slice >= 0) count /= n.d, at = slice * count;
-    switch (t->type) {
-    case U8:
-        for (int64_t i = 0; i < count; i++)
-            out[i] = ((const uint8_t *)t->data)[at + i];
-        break;
-    case I16:
-        for (int64_t i = 0; i < count; i++)
-            out[i] = ((const int16_t *)t->data)[at + i];
-        break;
-    default:
-        memcpy(out, (const float *)t->data + at, (size_t)count * sizeof *out);
-    }
+    const Pack *x = &p->field[field];
+    // numbers of the case are those of each of its slices
+    bool all = slice < 0 || x->dim.d < p->grid.d;
+    pack_read(x, all ? 0 : slice, all ? x->dim.d : 1, out);
 }

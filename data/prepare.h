@@ -7,21 +7,22 @@
 #define SEG_PREPARE_H
 #include "change.h"
 #include "dataset.h"
+#include "pack.h"
 #include "step.h"
 #include <stdatomic.h>
 
-/* A case after its VOLUME steps. field[i] is volume i of the dataset; images
- * and values are F32 (I16 or U8 where that is exact, see prepare_pack),
- * labels U8 or I16. All fields share extents (but c) and affine. */
+/* A case after its VOLUME steps: field[i] is field i of the dataset. All share
+ * extents (but c) and affine. */
 typedef struct Prepared {
-    Volume field[MAX_FIELDS];
+    Pack field[MAX_FIELDS];
     int fields;
+    Grid grid;       /* of all fields                            */
     int item;        /* place of the case in its dataset         */
     bool sliced;     /* samples are slices across d              */
     Grid input;      /* of the first field as loaded             */
     Unit input_unit; /* of the first field                       */
     uint64_t hash;   /* extents and voxels of field 0 as loaded  */
-    size_t bytes;    /* of all voxels                            */
+    size_t bytes;    /* of all packs                             */
 } Prepared;
 
 /* Load case `item` and run the VOLUME steps. `notes` and `stop` may be NULL;
@@ -32,10 +33,6 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
 
 /* Free the voxels; p is zero again. */
 void prepared_free(Prepared *p);
-
-/* Turn F32 fields whose values are all integers into I16 or U8, which loses
- * nothing. prepare_case ends with it. */
-bool prepare_pack(Prepared *p);
 
 /* Extents (n = 1) of a sample of field `field`: d = 1 for slices. */
 Dims prepared_dims(const Prepared *p, int field);

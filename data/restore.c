@@ -10,11 +10,10 @@
 /* the affine comes along, so that the volume knows where it is */
 bool prediction_new(const Prepared *like, int channels, Volume *out)
 {
-    const Volume *v = &like->field[0];
-    Dims n = v->voxels.dim;
-    n.c = channels;
+    const Grid *g = &like->grid;
+    const Dims n = {1, g->d, g->h, g->w, channels};
     if (!volume_new(out, n, F32)) return false;
-    memcpy(out->affine, v->affine, sizeof out->affine);
+    memcpy(out->affine, g->affine, sizeof out->affine);
     return true;
 }
 
@@ -22,8 +21,9 @@ bool prediction_new(const Prepared *like, int channels, Volume *out)
 void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
                     const float *sample)
 {
-    Dims n = prediction->voxels.dim, m = like->field[0].voxels.dim;
-    CHECK(n.d == m.d && n.h == m.h && n.w == m.w);
+    const Dims n = prediction->voxels.dim;
+    const Grid *g = &like->grid;
+    CHECK(n.d == g->d && n.h == g->h && n.w == g->w);
     CHECK(prediction->voxels.type == F32 && slice >= -1 && slice < n.d);
     int64_t count = numel(n), at = 0;
     if (slice >= 0) count /= n.d, at = slice * count;

@@ -28,6 +28,8 @@ typedef enum StepActs { ACTS_ALL, ACTS_IMAGE, ACTS_LABEL } StepActs;
 /* Named positions of the choices in steps.def. */
 enum { NORMALIZE_ZSCORE, NORMALIZE_MINMAX, NORMALIZE_PERCENTILE };
 enum { PER_VOLUME, PER_SLICE };
+enum { FIT_CENTRE, FIT_START };
+enum { CROP_IMAGE, CROP_LABEL };
 enum { AXIS_AXIAL, AXIS_CORONAL, AXIS_SAGITTAL, AXIS_STORED };
 enum { KEEP_ALL, KEEP_FOREGROUND };
 enum { FLIP_W, FLIP_H, FLIP_D, FLIP_HW, FLIP_DHW };

@@ -247,20 +247,10 @@ Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
     return grid_from(v, n, first, in_order, scale);
 }
 
-Grid volume_grid_fit(const Volume *v, int d, int h, int w)
+Grid volume_grid_cut(const Volume *v, const int32_t from[3], const int32_t n[3])
 {
-    const int want[3] = {w, h, d};
     const double scale[3] = {1, 1, 1};
-    double first[3];
-    int32_t n[3];
-    extents(v, n);
-    for (int a = 0; a < 3; a++) {
-        CHECK(want[a] >= 0);
-        int32_t to = want[a] ? want[a] : n[a];
-        // toward zero for crop and pad alike, so that one undoes the other
-        first[a] = (n[a] - to) / 2;
-        n[a] = to;
-    }
+    const double first[3] = {from[0], from[1], from[2]};
     return grid_from(v, n, first, in_order, scale);
 }
 

@@ -87,10 +87,10 @@ bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
  * extents rounded, at least 1. The first voxel's outer corner stays. */
 Grid volume_grid_at(const Volume *v, const double spacing_mm[3]);
 
-/* A grid of size (d,h,w; 0 keeps) centred on v, same spacing: centre crop
- * where smaller, padding where larger. Shifts by whole voxels, (n - want) / 2
- * rounded toward zero, so that fitting back to v's size undoes it. */
-Grid volume_grid_fit(const Volume *v, int d, int h, int w);
+/* The n[0] x n[1] x n[2] voxels along w, h, d of v's grid, continued where it
+ * ends, that begin at voxel from[]. */
+Grid volume_grid_cut(const Volume *v, const int32_t from[3],
+                     const int32_t n[3]);
 
 /* v's field of view in exactly d x h x w voxels (0 keeps). */
 Grid volume_grid_resize(const Volume *v, int d, int h, int w);

@@ -220,21 +220,27 @@ done:
 }
 
 // the kernel may take a part only: go on behind it until all is written
-bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes)
+bool file_write_at(int fd, const char *path, uint64_t at, const void *data,
+                   size_t bytes, uint64_t want)
 {
-    CHECK(d->tmp);
     const char *p = data;
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = write_some(d->fd, p + done, bytes - done, at + done);
+        ssize_t n = write_some(fd, p + done, bytes - done, at + done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             // nothing written and no error: POSIX leaves it open, disks are
             // full
-            return cannot_write(d->path, d->bytes ? d->bytes : at + bytes,
+            return cannot_write(path, want ? want : at + bytes,
                                 n ? errno : ENOSPC);
         done += (size_t)n;
     }
     return true;
+}
+
+bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes)
+{
+    CHECK(d->tmp);
+    return file_write_at(d->fd, d->path, at, data, bytes, d->bytes);
 }
 
 void draft_discard(Draft *d)

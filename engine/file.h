@@ -27,6 +27,11 @@ bool file_read(const char *path, size_t limit, Arena *mem, char **data,
 
 /* -- writing -------------------------------------------------------------- */
 
+/* Write into an open file; `want` bytes in all (0: up to here) are what the
+ * reason of a full disk speaks of. */
+bool file_write_at(int fd, const char *path, uint64_t at, const void *data,
+                   size_t bytes, uint64_t want);
+
 /* A zeroed Draft is a closed one. */
 typedef struct Draft {
     int fd;         /* open when tmp is not NULL            */

@@ -86,6 +86,8 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
 Graph *check_graph(lua_State *L);      /* the one tape of this state */
 int check_node(lua_State *L, int arg); /* seg.node                   */
 int opt_node(lua_State *L, int arg);   /* -1 when nil or absent      */
+/* The list of at most so many nodes at `arg`; their count. */
+int check_nodes(lua_State *L, int arg, int *node, int most);
 void push_node(lua_State *L, int node);
 
 /* seg.array: numbers in user order, rows of the last axis contiguous. More
@@ -130,9 +132,14 @@ enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
  * `arg`; bind_session.c says more of each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
-int read_nodes(lua_State *L, int arg, const char *key, int node[MAX_ROOTS]);
+/* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
+ * room behind them; their count. */
+int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);
 int opt_loss(lua_State *L, int arg);
+
+/* A seg.volume without voxels on the stack, to be filled; then charge it. */
+struct Volume *push_volume(lua_State *L);
 
 struct Pipeline *check_pipeline(lua_State *L, int arg);
 const struct Dataset *check_dataset(lua_State *L, int arg);
@@ -147,9 +154,12 @@ void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);
 void bind_data(lua_State *L);
+void bind_cases(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_image(lua_State *L);
+void bind_table(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);

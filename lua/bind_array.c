@@ -255,8 +255,7 @@ static int array_index(lua_State *L)
     if (lua_getfield(L, -1, key) != LUA_TNIL && *key != '_') return 1;
     return raise_usage(L,
                        "an array has no field \"%s\" (known: shape, count, "
-                       "get, set, stats, "
-                       "reshape)",
+                       "get, set, stats, reshape, distance)",
                        key);
 }
 

@@ -127,14 +127,7 @@ static int l_check_data(lua_State *L)
 static int l_nodes(lua_State *L)
 {
     const Graph *g = check_graph(L);
-    int root[MAX_ROOTS], roots = 0;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    for (int i = 1; lua_rawgeti(L, 1, i) != LUA_TNIL && roots < MAX_ROOTS;
-         i++) {
-        root[roots++] = check_node(L, -1);
-        lua_pop(L, 1);
-    }
-    lua_settop(L, 1);
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
     bool *used = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
     graph_ancestors(g, root, roots, used);
     lua_newtable(L);

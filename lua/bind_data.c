@@ -8,7 +8,7 @@
  * Who holds whom: a data set that a split made shares its sources with the
  * one it came from, a pipeline holds its data set, a loader and a prediction
  * their pipeline; all by counting in C, so Lua may drop them in any order. */
-#include "bind.h"
+#include "bind_data.h"
 #include "pipeline.h"
 #include "split.h"
 #include <stdio.h>
@@ -167,8 +167,7 @@ static int read_names(lua_State *L, int arg, const char *key, const char **name,
     return n;
 }
 
-/* labels, resample_mask and skip_unmatched, which all sources have. */
-static DatasetOptions read_common(lua_State *L, int arg)
+DatasetOptions read_dataset_options(lua_State *L, int arg)
 {
     DatasetOptions o = {
         .resample_mask = opt_bool(L, arg, "resample_mask", false),
@@ -192,10 +191,8 @@ static DatasetOptions read_common(lua_State *L, int arg)
     return o;
 }
 
-/* The text in field `key` as its place in a list of three names, which are in
- * the order of the enum; the first one is the default. */
-static int read_choice(lua_State *L, int arg, const char *key,
-                       const char *const names[3])
+int read_choice(lua_State *L, int arg, const char *key,
+                const char *const names[3])
 {
     const char *text = opt_string(L, arg, key, names[0]);
     for (int i = 0; i < 3; i++)
@@ -210,7 +207,7 @@ static PatientRule read_patient(lua_State *L, int arg)
     return (PatientRule)read_choice(L, arg, "patient", names);
 }
 
-static NiftiForm read_form(lua_State *L, int arg)
+NiftiForm read_form(lua_State *L, int arg)
 {
     static const char *const names[] = {"both", "sform", "qform"};
     return (NiftiForm)read_choice(L, arg, "form", names);
@@ -240,7 +237,7 @@ static int l_dicom(lua_State *L)
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.dicom", known);
-    how.all = read_common(L, 2);
+    how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
     how.mask = opt_string(L, 2, "mask", NULL);
     how.segment_count = read_names(L, 2, "segments", segment, MAX_LABELS);
@@ -248,7 +245,7 @@ static int l_dicom(lua_State *L)
     how.dose = opt_string(L, 2, "dose", NULL);
     how.partial = opt_bool(L, 2, "partial", false);
     how.fractions = opt_bool(L, 2, "fractions", false);
-    how.all.resample_dose = opt_bool(L, 2, "resample_dose", false);
+    how.resample_dose = opt_bool(L, 2, "resample_dose", false);
     how.patient = read_patient(L, 2);
     how.files = (DicomOptions){
         .assume_hu = opt_bool(L, 2, "assume_hu", false),
@@ -269,7 +266,7 @@ static int l_nifti(lua_State *L)
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);
-    how.all = read_common(L, 2);
+    how.all = read_dataset_options(L, 2);
     how.images = read_names(L, 2, "image", how.image, MAX_CHANNELS);
     how.mask = opt_string(L, 2, "mask", NULL);
     how.patient = read_patient(L, 2);
@@ -429,13 +426,15 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0}) -> pipeline.
- * Prepares every case once on `threads` threads, so that each fault is found
- * now, and keeps as many as cache_bytes hold; `seed` is that of augmentation.
+/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=}) ->
+ * pipeline. Prepares every case once on `threads` threads, so that each fault
+ * is found now, and keeps as many as cache_bytes hold; `seed` is that of
+ * augmentation; store: a file that keeps them from one run to the next.
  * Raises a case's fault (kind data), or that a signal came. */
 static int l_pipeline(lua_State *L)
 {
-    static const char *const known[] = {"threads", "cache_bytes", "seed", NULL};
+    static const char *const known[] = {"threads", "cache_bytes", "seed",
+                                        "store", NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
     const char *text = luaL_checkstring(L, 2);
@@ -444,10 +443,21 @@ static int l_pipeline(lua_State *L)
         .stop = signal_stopping(),
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
+        .store = opt_string(L, 3, "store", NULL),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
     PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
     if (!steps_parse(text, &steps) || !pipeline_open(ds, &steps, &o, &box->p))
         return raise_error(L);
+    return 1;
+}
+
+/* p:store() -> what became of the file of prepared cases, or nil without one */
+static int l_store(lua_State *L)
+{
+    Arena mem = {NULL};
+    char *text = pipeline_store(check_pipeline(L, 1), &mem);
+    lua_pushstring(L, text);
+    arena_release(&mem);
     return 1;
 }
 
@@ -474,8 +484,9 @@ static int l_shape(lua_State *L)
     Pipeline *p = check_pipeline(L, 1);
     int64_t shape[2 + RANK_MAX];
     Dims d;
-    if (!pipeline_dims(p, check_field(L, p, 2), &d)) return raise_error(L);
-    int axes = dims_to_user(d, pipeline_rank(p), shape);
+    int f = check_field(L, p, 2);
+    if (!pipeline_dims(p, f, &d)) return raise_error(L);
+    int axes = dims_to_user(d, pipeline_rank(p, f), shape);
     lua_createtable(L, axes - 1, 0);
     for (int i = 1; i < axes; i++) {
         lua_pushinteger(L, shape[i]);
@@ -558,13 +569,11 @@ void bind_data(lua_State *L)
                                        {"patients", l_patients},
                                        {"fields", l_fields},
                                        {NULL, NULL}};
-    static const luaL_Reg pipeline[] = {{"samples", l_samples},
-                                        {"shape", l_shape},
-                                        {"report", l_report},
-                                        {"item", l_item},
-                                        {"facts", l_facts},
-                                        {"close", pipeline_gc},
-                                        {NULL, NULL}};
+    static const luaL_Reg pipeline[] = {
+        {"store", l_store},     {"samples", l_samples},
+        {"shape", l_shape},     {"report", l_report},
+        {"item", l_item},       {"facts", l_facts},
+        {"close", pipeline_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
@@ -580,8 +589,11 @@ void bind_data(lua_State *L)
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
+    bind_cases(L);
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
+    bind_image(L);
+    bind_table(L);
     bind_phantom(L);
 }

@@ -41,6 +41,22 @@ int check_node(lua_State *L, int arg)
     return *n;
 }
 
+int check_nodes(lua_State *L, int arg, int *node, int most)
+{
+    int n = 0;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    for (; lua_rawgeti(L, arg, n + 1) != LUA_TNIL; lua_pop(L, 1)) {
+        const int *one = luaL_testudata(L, -1, "seg.node");
+        if (n == most) raise_usage(L, "more than %d nodes", n);
+        if (!one)
+            raise_usage(L, "a list of nodes of the network has a %s at %d",
+                        luaL_typename(L, -1), n + 1);
+        node[n++] = *one;
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
 int opt_node(lua_State *L, int arg)
 {
     return lua_isnoneornil(L, arg) ? -1 : check_node(L, arg);
@@ -357,14 +373,8 @@ static int l_ops(lua_State *L)
  * that seg_open reads back; goes into weights that are saved */
 static int l_graph_text(lua_State *L)
 {
-    int root[64], roots;
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
     char *text;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    for (roots = 0; lua_rawgeti(L, 1, roots + 1) != LUA_TNIL; roots++) {
-        if (roots == 64) raise_usage(L, "more than 64 outputs");
-        root[roots] = check_node(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
     Graph *g = check_graph(L);
     ArenaMark mark = arena_mark(&g->mem);
     if (!graph_print(g, root, roots, &g->mem, &text)) return raise_error(L);

@@ -66,8 +66,11 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
  * precision=, optim=} -> {bytes=, naive_bytes=, peak_values=, peak_gradients=,
  * peak_workspace=, flops=, calls=, trained=, running=, param_bytes=,
- * rows={...}}; opens and allocates nothing on a device. With a loss and an
- * optimiser it is the plan of a training step. */
+ * weight_bytes=, gradient_bytes=, rows={...}}; opens and allocates nothing on a
+ * device. With a loss and an optimiser it is the plan of a training step.
+ * weight_bytes and gradient_bytes are the blocks that a session asks for: one
+ * of all weights and running statistics, one of their gradients, which is that
+ * of a moment too; param_bytes is the sum of all. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -79,7 +82,7 @@ static int l_plan(lua_State *L)
     Plan *plan = NULL;
     check_keys(L, 1, "plan", session_keys);
     const Graph *g = check_graph(L);
-    int roots = read_nodes(L, 1, "roots", root);
+    int roots = read_roots(L, 1, root);
     int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
     bool train = read_optim(L, 1, &optim) && loss >= 0;
     int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
@@ -110,7 +113,8 @@ static int l_plan(lua_State *L)
     const PlanRow *rows;
     int count = plan_rows(plan, &rows);
     PlanPeak peak = plan_peak(plan);
-    lua_createtable(L, 0, 11);
+    size_t weights = params_bytes(&params, be->real, false, 0);
+    lua_createtable(L, 0, 13);
     const struct {
         const char *key;
         int64_t value;
@@ -126,6 +130,9 @@ static int l_plan(lua_State *L)
         {"param_bytes",
          (int64_t)params_bytes(&params, be->real, train,
                                train ? optim_info[optim.kind].states : 0)},
+        {"weight_bytes", (int64_t)weights},
+        {"gradient_bytes",
+         (int64_t)(params_bytes(&params, be->real, train, 0) - weights)},
     };
     for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
         lua_pushinteger(L, fact[i].value);
@@ -210,7 +217,7 @@ static int l_launches(lua_State *L)
     const Graph *g = check_graph(L);
     SessionSpec spec = {.graph = g,
                         .root = root,
-                        .roots = read_nodes(L, 1, "roots", root),
+                        .roots = read_roots(L, 1, root),
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "cuda"),
                         .optim = &optim,

@@ -140,7 +140,7 @@ static bool fill(const ResidentBox *box, const Wanted *w)
 }
 
 /* nil, why not, and the kind of failure when it is for want of memory. */
-static int push_loader(lua_State *L)
+static int push_why_not(lua_State *L)
 {
     size_t room;
     lua_pushnil(L);
@@ -185,16 +185,16 @@ static int l_resident(lua_State *L)
                   "nodes is missing");
     bool suits = read_parts(L, p, box, &w);
     lua_pop(L, 1);
-    if (!suits) return push_loader(L);
+    if (!suits) return push_why_not(L);
     const Backend *be = session_backend(s);
     void *dev = session_device(s);
     size_t room = SIZE_MAX;
     if (!bind_plan_of(s, box, &w) || (be->room && !be->room(dev, &room)))
         return raise_error(L);
-    if (!fits(box, &w, room)) return push_loader(L);
+    if (!fits(box, &w, room)) return push_why_not(L);
     if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
                        &box->r))
-        return err_wanted(&room) ? push_loader(L) : raise_error(L);
+        return err_wanted(&room) ? push_why_not(L) : raise_error(L);
     box->s = s, box->guest.close = box_close;
     guest_enter(&box->guest, session_guests(L, 1));
     if (!fill(box, &w)) return raise_error(L);

@@ -153,21 +153,6 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
     return !drawn || drawn_feed(drawn, *out, node, nodes);
 }
 
-/* The nodes of the list at `arg`, all of them roots of the plan; none when it
- * is nil. */
-static int read_kept(lua_State *L, int arg, int node[MAX_ROOTS])
-{
-    int n = 0;
-    if (lua_isnoneornil(L, arg)) return 0;
-    luaL_checktype(L, arg, LUA_TTABLE);
-    for (; lua_rawgeti(L, arg, n + 1) != LUA_TNIL; lua_pop(L, 1)) {
-        if (n == MAX_ROOTS) raise_usage(L, "more than %d nodes to keep", n);
-        node[n++] = check_node(L, lua_gettop(L));
-    }
-    lua_pop(L, 1);
-    return n;
-}
-
 /* s:forward(inputs, train, keep): runs the network, with dropout and batch
  * statistics when `train`; read() then gives the roots. Raises when the
  * inputs do not fit; then there is nothing to read. keep = {node, ...}: does
@@ -178,7 +163,7 @@ static int l_forward(lua_State *L)
     Feed feed[MAX_FEEDS];
     int keep[MAX_ROOTS], feeds = read_feeds(L, 2, feed);
     bool train = lua_toboolean(L, 3);
-    int kept = read_kept(L, 4, keep);
+    int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
     h->plan = NULL;
     bool ok = prepare(h->s, train, feed, feeds, &h->plan);
     for (int i = 0; ok && i < kept; i++)
@@ -495,19 +480,12 @@ static int l_facts(lua_State *L)
 
 /* == making ============================================================ */
 
-/* The list of nodes in field `key`; their count, at most MAX_ROOTS - 1, so
- * that the loss finds room behind them. */
-int read_nodes(lua_State *L, int arg, const char *key, int node[MAX_ROOTS])
+int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
 {
-    int n = 0;
-    if (lua_getfield(L, arg, key) != LUA_TTABLE)
-        raise_usage(L, "%s must be a list of nodes", key);
-    while (lua_rawgeti(L, -1, n + 1) != LUA_TNIL) {
-        if (n == MAX_ROOTS - 1) raise_usage(L, "more than %d outputs", n);
-        node[n++] = check_node(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 2);
+    if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
+        raise_usage(L, "roots must be a list of nodes");
+    int n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
+    lua_pop(L, 1);
     return n;
 }
 
@@ -576,7 +554,7 @@ static int l_session(lua_State *L)
                         .precision = opt_precision(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
-    spec.roots = read_nodes(L, 1, "roots", root);
+    spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);
     if (!session_open(&spec, &h->s) || !read_frozen(L, 1, session_params(h->s)))

@@ -390,6 +390,7 @@ void bind_system(lua_State *L)
     luaL_setfuncs(L, facts, 0);
     lua_pushliteral(L, SEG_VERSION);
     lua_setfield(L, -2, "version");
-    lua_pushliteral(L, "DICOM " SEG_ON(SEG_DICOM) ", CUDA " CUDA_ON);
+    lua_pushliteral(L, "DICOM " SEG_ON(SEG_DICOM) ", TIFF " SEG_ON(
+                           SEG_TIFF) ", CUDA " CUDA_ON);
     lua_setfield(L, -2, "build");
 }

@@ -7,6 +7,7 @@
  * they are charged to it, and predict.lua closes them when it is done.
  * What `inspect` looks at files with is here too. */
 #include "bind.h"
+#include "biwi.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -52,6 +53,11 @@ static int volume_gc(lua_State *L)
 {
     volume_free(&((VolumeBox *)luaL_checkudata(L, 1, "seg.volume"))->v);
     return 0;
+}
+
+Volume *push_volume(lua_State *L)
+{
+    return &((VolumeBox *)new_object(L, "seg.volume", sizeof(VolumeBox)))->v;
 }
 
 static void charge_volume(lua_State *L, const Volume *v)
@@ -157,6 +163,17 @@ static int l_read_nifti(lua_State *L)
     return 1;
 }
 
+/* data.read_biwi_depth(path) -> volume of one picture, mm; raises with the
+ * file's name (kind data) */
+static int l_read_biwi_depth(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!biwi_depth_read(path, &box->v)) return raise_error(L);
+    charge_volume(L, &box->v);
+    return 1;
+}
+
 /* data.nifti_text(path) -> extents, spacing, axes and origin in one line, by
  * the header alone; raises with the file's name (kind data) */
 static int l_nifti_text(lua_State *L)
@@ -167,6 +184,13 @@ static int l_nifti_text(lua_State *L)
     if (!nifti_read(luaL_checkstring(L, 1), &options, &v, NULL))
         return raise_error(L);
     lua_pushstring(L, volume_text(&v, text));
+    return 1;
+}
+
+/* data.nifti_is_name(path) -> true when a NIfTI file may be called so */
+static int l_nifti_is_name(lua_State *L)
+{
+    lua_pushboolean(L, nifti_stem(luaL_checkstring(L, 1)) > 0);
     return 1;
 }
 
@@ -249,7 +273,7 @@ static int l_scan_load(lua_State *L)
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
     const DicomSeries *s = &scan->index.series[i];
     bool ok = s->kind == DICOM_DOSE
-                  ? dicom_load_dose(s, NULL, NULL, &box->v, &notes)
+                  ? dicom_load_dose(s, NULL, false, NULL, &box->v, &notes)
                   : dicom_load(s, NULL, &box->v, &notes);
     // should Lua have no memory for the text, the notes are lost with it
     luaL_Buffer b;
@@ -471,7 +495,9 @@ void bind_volume(lua_State *L)
         {"load", l_scan_load}, {"segments", l_scan_segments}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"prediction", l_prediction},
                                          {"read_nifti", l_read_nifti},
+                                         {"read_biwi_depth", l_read_biwi_depth},
                                          {"nifti_text", l_nifti_text},
+                                         {"nifti_is_name", l_nifti_is_name},
                                          {"dicom_ready", l_dicom_ready},
                                          {"dicom_is_file", l_dicom_is_file},
                                          {"scan", l_scan},

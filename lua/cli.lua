@@ -55,13 +55,22 @@ local function known(list, name)
   for _, e in ipairs(list) do if e[1] == name then return e end end
 end
 
--- Commands that need no script, and how each is called.
+-- Commands that need no script: how each is called, how many words may follow,
+-- and what it does with all of them. -> exit code
 local alone = {
-  check = "segengine check [--device D] [--op NAME] [--precision P]   "
-    .. "every operator against the reference",
-  doctor = "segengine doctor            what this machine offers, and what is missing",
-  inspect = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
-  ops = "segengine ops               the operator table",
+  check = {
+    text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
+      .. "                            every operator against the reference",
+    words = math.huge, run = function(args) return require("seg.check").command(args) end },
+  doctor = {
+    text = "segengine doctor            what this machine offers, and what is missing",
+    words = 0, run = function() return require("seg.doctor").command() end },
+  inspect = {
+    text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
+    words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+  ops = {
+    text = "segengine ops               the operator table",
+    words = 0, run = function() return require("seg.doctor").ops() end },
 }
 
 -- A line for each command of a recipe.
@@ -90,7 +99,7 @@ local function usage()
   }
   command_lines(out)
   out[#out + 1] = ""
-  for _, name in ipairs(util.sorted_keys(alone)) do out[#out + 1] = alone[name] end
+  for _, name in ipairs(util.sorted_keys(alone)) do out[#out + 1] = alone[name].text end
   out[#out + 1] = "segengine SCRIPT.lua --help    the options of that recipe"
   out[#out + 1] = "segengine --help | --version"
   out[#out + 1] = ""
@@ -322,21 +331,15 @@ local function print_usage()
   return 0
 end
 
--- What may stand in place of a script: args -> exit code.
-local standalone = {
-  check = function(args) return require("seg.check").command(args) end,
-  doctor = function() return require("seg.doctor").command() end,
-  inspect = function(args) return require("seg.inspect").command(args[2]) end,
-  ops = function() return require("seg.doctor").ops() end,
-  help = print_usage,
-  ["--help"] = print_usage,
-  ["-h"] = print_usage,
-  ["--version"] = function()
-    print("segengine " .. core.version .. " (" .. core.build .. ")")
-    print("research use only, not a medical device")
-    return 0
-  end,
-}
+local function print_version()
+  print("segengine " .. core.version .. " (" .. core.build .. ")")
+  print("research use only, not a medical device")
+  return 0
+end
+
+-- What says something of the program itself.
+local about = { help = print_usage, ["--help"] = print_usage, ["-h"] = print_usage,
+                ["--version"] = print_version }
 
 return function(args)
   local first = args[1]
@@ -346,25 +349,26 @@ return function(args)
   end
   local help = asks_help { table.unpack(args, 2) }
   if alone[first] and help then
-    print(alone[first])
+    print(alone[first].text)
     return 0
   end
-  local f = standalone[first]
-  if f then
-    local takes = first == "inspect" and 2 or 1
-    if first ~= "check" and args[takes + 1] then
+  local command = alone[first] or (about[first] and { words = 0, run = about[first] })
+  if command then
+    if #args > command.words + 1 then
       fail("usage", '%s takes %s, got "%s" as well', first,
-           takes == 2 and "one PATH" or "nothing else", args[takes + 1])
+           command.words == 1 and "one PATH" or "nothing else", args[command.words + 2])
     end
-    return f(args)
+    return command.run(args)
   end
   if not first:match("%.lua$") and not util.exists(first) then
     if known(commands, first) then
       if help then return print_usage() end
       fail("usage", "%s is a command of a recipe: segengine SCRIPT.lua %s", first, first)
     end
+    local known_words = util.sorted_keys(alone)
+    table.move({ "--help", "--version" }, 1, 2, #known_words + 1, known_words)
     fail("usage", 'there is no script or command "%s"; %s', first,
-         util.suggest(first, { "check", "doctor", "inspect", "ops", "--help", "--version" }))
+         util.suggest(first, known_words))
   end
   return run_script(args)
 end

@@ -30,8 +30,10 @@ M.reserved = {
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
   { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
-  { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "decoded volumes kept in memory, in MiB",
+  { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "prepared volumes kept in memory, in MiB",
     free = true },
+  { "cache_file", "", free = true,
+    help = "keep prepared volumes in this file for the next run; auto: below --out" },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
 }
@@ -41,8 +43,9 @@ M.reserved = {
 -- flags: preset, resume, weights, ... by name; names: of all flags, for hints.
 M.line = { options = {}, flags = {}, names = {} }
 
--- The resolved values, and what of them belongs into files.
-M.values, M.preset, M.declared = nil, nil, {}
+-- The resolved values, the name of their preset, all presets of the recipe by
+-- name, and the keys that it has.
+M.values, M.preset, M.presets, M.declared = nil, nil, {}, {}
 
 -- Is this a key that every recipe has?
 function M.is_reserved(key)
@@ -195,13 +198,14 @@ end
 
 -- The values of the preset `name`: asked for by name, or the default one, which
 -- a recipe need not have.
-local function preset_values(presets, name, asked)
+local function preset_values(name, asked)
+  local presets = M.presets
   if type(presets) ~= "table" then fail("usage", "seg.config: presets must be name = {...}") end
   local preset = presets[name]
   if preset == nil then
     if asked then
-      refuse('--preset "%s" is not one of this recipe; %s', name,
-             util.suggest(name, util.sorted_keys(presets)))
+      refuse('--preset "%s" is not one of this recipe; %s', name, next(presets) == nil
+             and "it has none" or util.suggest(name, util.sorted_keys(presets)))
     end
     return {}
   end
@@ -243,8 +247,8 @@ function M.config(defaults)
   has_data = has_data or defaults.data ~= nil
     or ("\n" .. (flags.saved_config or "")):find("\ndata = ", 1, true) ~= nil
   M.preset = flags.preset or (has_data and "full" or "demo")
-  local preset = preset_values(defaults.presets or {}, M.preset, flags.preset)
-  for k, v in pairs(preset) do values[k] = v end
+  M.presets = defaults.presets or {}
+  for k, v in pairs(preset_values(M.preset, flags.preset)) do values[k] = v end
 
   M.runs = values.out -- where runs are when --out means something else
   local saved = flags.saved_config and read_saved(flags.saved_config, values) or {}

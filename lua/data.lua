@@ -1,9 +1,5 @@
--- data.lua -- where images come from and what happens to them on the way.
---
--- A set is a description: a source (files, made-up patients), which part of
--- it, and steps. Nothing is opened before it is needed, so `plan` works
--- without data. Steps run in C on worker threads; each is checked on the
--- recipe's line when it is written.
+-- data.lua -- where images come from. What happens to them on the way is in
+-- set.lua.
 --
 --   local cases = data.dicom { root = cfg.data, image = "FLAIR", mask = "MASK" }
 --   local train, valid, test = cases:split { valid = 0.15, test = 0.2, seed = 42 }
@@ -13,57 +9,12 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local show = require "seg.show"
+local set = require "seg.set"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
-local M = {}
-
--- What trained_on in a file of weights says of the phantom's patients.
-M.MADE_UP = "made-up patients"
-
--- `part` is train, valid or test once it is split; `augmented` once it is to be
--- changed at random; `whole` opens what was split.
-local Set = { part = false, augmented = false, whole = false }
-
-function Set.__index(_, key)
-  local v = Set[key]
-  if v == nil then
-    local methods = {}
-    for name, f in pairs(Set) do
-      if type(f) == "function" and name ~= "__index" then methods[#methods + 1] = name end
-    end
-    table.sort(methods)
-    fail("usage", "set:%s: a data set has no such method; %s", tostring(key),
-         util.suggest(key, methods))
-  end
-  return v
-end
-
--- `open` gives the core data set when it is first wanted.
-local function new_set(source, open)
-  return setmetatable({ source = source, open = open, steps = "", batch = {} }, Set)
-end
-
-local function copy(set)
-  local out = {}
-  for k, v in pairs(set) do out[k] = v end
-  return setmetatable(out, Set)
-end
-
--- The opened core data set; opened once, shared by all sets made from it.
-function Set:dataset()
-  return self.open()
-end
-
-local function once(f)
-  local value
-  return function()
-    if value == nil then value = f() end
-    return value
-  end
-end
-
--- Sources ---------------------------------------------------------------------
+local new_set = set.new
+local M = { concat = set.concat }
 
 local common = { root = none, image = none, mask = none, labels = none, patient = "auto",
                  resample_mask = false, skip_unmatched = false }
@@ -81,7 +32,7 @@ local function source(kind, more, open)
     end
     o.root = nil
     local where = { kind = kind, root = root, options = o }
-    return new_set(where, once(function()
+    return new_set(where, function()
       -- plan opens nothing and predict brings images of its own, so root =
       -- cfg.data is nil there
       if not root then
@@ -89,7 +40,7 @@ local function source(kind, more, open)
                     .. "--data DIR, or root = DIR in the recipe", kind)
       end
       return open(root, o)
-    end))
+    end)
   end
 end
 
@@ -119,7 +70,7 @@ function M.phantom(o)
   end
   o.root = nil
   local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
-  return new_set({ kind = "phantom", root = root, options = o }, once(function()
+  return new_set({ kind = "phantom", root = root, options = o }, function()
     local started, how = core.sys.clock(), { threads = core.default_threads() }
     for k, v in pairs(o) do how[k] = v end
     local v = config.ensure()
@@ -135,142 +86,209 @@ function M.phantom(o)
       return core.data.open_nifti(folder, { image = "*_T1w", mask = "*_T1w_brainmask" })
     end
     return core.data.open_dicom(folder, { image = "FLAIR", mask = "MASK" })
-  end))
+  end)
 end
 
--- Parts -----------------------------------------------------------------------
-
--- Sets of the three parts of a core split, made when the first is wanted.
-local function parts(set, split)
-  local made = once(function() return table.pack(split(set:dataset())) end)
-  local out = {}
-  for i, name in ipairs { "train", "valid", "test" } do
-    out[i] = copy(set)
-    out[i].part = name
-    out[i].whole = set.whole or set.open
-    out[i].open = function()
-      local ds = made()[i]
-      if not ds then fail("data", "the split leaves nothing for %s", name) end
-      return ds
+-- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
+-- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
+-- image = path or paths, pose = numbers }, ... }, or a function that returns
+-- them and is called when the data is first wanted.
+function M.cases(o)
+  o = options("data.cases", o, { fields = none, cases = none, labels = none,
+                                 resample_mask = false })
+  if type(o.cases) ~= "table" and type(o.cases) ~= "function" then
+    fail("usage", "data.cases: cases must be a list of cases or a function that returns one, got "
+         .. "%s", type(o.cases))
+  end
+  local ranks = {} -- of each field, for the check of a recipe's inputs
+  for _, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
+    if type(field) == "table" and field.name then
+      local nowhere = field.kind == "numbers" or field.kind == "length"
+      ranks[field.name] = nowhere and 0 or field.rank or 3
     end
   end
-  return table.unpack(out)
+  return new_set({ kind = "cases", options = { labels = o.labels }, ranks = ranks }, function()
+    local list = o.cases
+    if type(list) == "function" then list = list() end
+    return core.data.open_list { fields = o.fields, cases = list, labels = o.labels,
+                                 resample_mask = o.resample_mask }
+  end)
 end
 
--- By patient, drawn from the seed: a share below 1 (test of all, then valid of
--- the rest), a whole number of patients, or a list of names for each part.
-function Set:split(o)
-  o = options("split", o, { seed = 0, train = none, valid = none, test = none })
-  return parts(self, function(ds) return core.data.split(ds, o) end)
+-- The folder of a source; raises when it is none.
+local function check_root(what, root)
+  if type(root) ~= "string" then
+    fail("usage", "%s: root must be a folder, got %s", what, type(root))
+  end
+  return root
 end
 
--- For one subject: valid and test get slices between two fractions of each
--- volume, train the rest without `gap` of them on either side.
-function Set:slabs(o)
-  o = options("slabs", o, { valid = none, test = none, gap = 0.02 })
-  return parts(self, function(ds) return core.data.slabs(ds, o) end)
+-- The text of a file.
+local function read_file(path)
+  local file, why = io.open(path, "rb")
+  local text = file and file:read("a")
+  if not text then fail("data", "%s", why or path .. ": cannot be read") end
+  file:close()
+  return text
 end
 
--- Steps -----------------------------------------------------------------------
+-- How a case of files finds its patient: "file" (each its own), or a pattern of
+-- Lua whose capture in the key it is. `what` stands in front of errors.
+local function patient_rule(what, rule)
+  if rule == "file" then return function(key) return key end end
+  if type(rule) ~= "string" or not rule:find("%(") then
+    fail("usage", '%s: patient must be "file" (each case is another person) or a pattern with the '
+         .. 'patient in brackets, as "^(%%a+_%%d+)", got %s', what, tostring(rule))
+  end
+  return function(key)
+    local patient = key:match(rule)
+    if not patient then
+      fail("data", '%s: %s: the pattern "%s" finds no patient in it', what, key, rule)
+    end
+    return patient
+  end
+end
 
-for _, row in ipairs(core.data.steps()) do
-  if row.phase ~= "sample" then
-    Set[row.name] = function(self, o)
-      local out = copy(self)
-      out.steps = core.data.add_step(self.steps, row.name, o)
-      return out
+-- A table of labels: a row is a case. fields as of data.cases, and of what is
+-- read from files `column` (the path, below root), of numbers `columns` (or
+-- `column`). key: the column that names cases, by default that of the first
+-- field; patient: the column of patients, or "file". where(row) keeps a row,
+-- of which row.NAME is the text and row:number(NAME) the number.
+function M.csv(o)
+  o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
+                               patient = none, fields = none, where = none, labels = none,
+                               resample_mask = false })
+  if type(o.table) ~= "string" then
+    fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
+         type(o.table))
+  end
+  if type(o.patient) ~= "string" then
+    fail("usage", 'data.csv: patient must be the column with the patients, or "file" (each row is '
+         .. "another person), got %s", type(o.patient))
+  end
+  local fields, columns = {}, {}
+  for i, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
+    fields[i], columns[i] = {}, type(field) == "table" and (field.columns or { field.column })
+    for k, v in pairs(type(field) == "table" and field or {}) do
+      if k ~= "column" and k ~= "columns" then fields[i][k] = v end
+    end
+    if fields[i].kind == "numbers" then fields[i].count = #columns[i] end
+    if fields[i].kind ~= "length" and #columns[i] == 0 then
+      fail("usage", "data.csv: field %s needs column = the column of its %s",
+           tostring(fields[i].name or i), fields[i].kind == "numbers" and "numbers" or "files")
     end
   end
-end
-
--- Random changes of training samples, in the order of steps.def.
-function Set:augment(o)
-  if o ~= nil and type(o) ~= "table" then
-    fail("usage", "augment: options must be a table {...}, got %s", type(o))
-  end
-  local out, left = copy(self), {}
-  for k, v in pairs(o or {}) do left[k] = v end
-  local names = {}
-  for _, row in ipairs(core.data.steps()) do
-    if row.phase == "sample" then
-      names[#names + 1] = row.name
-      local v = left[row.name]
-      left[row.name] = nil
-      if v then out.steps = core.data.add_step(out.steps, row.name, v == true and {} or v) end
+  local function cases()
+    local root = check_root("data.csv", o.root)
+    local t = core.data.table_open(root .. "/" .. o.table, o.separator)
+    local list, key = {}, o.key or columns[1][1]
+    for row = 1, t:rows() do
+      local view = setmetatable({ number = function(_, name) return t:number(row, name) end },
+                                { __index = function(_, name) return t:text(row, name) end })
+      if not o.where or o.where(view) then
+        local case = { key = t:text(row, key) }
+        case.patient = o.patient == "file" and case.key or t:text(row, o.patient)
+        for i, field in ipairs(fields) do
+          local v = {}
+          for k, column in ipairs(columns[i]) do
+            v[k] = field.kind == "numbers" and t:number(row, column) or t:path(row, column, root)
+          end
+          if field.kind ~= "length" then case[field.name] = v end
+        end
+        list[#list + 1] = case
+      end
     end
+    return list
   end
-  local unknown = next(left)
-  if unknown then
-    fail("usage", 'augment: unknown change "%s"; %s', tostring(unknown),
-         util.suggest(unknown, names))
+  return M.cases { fields = fields, cases = cases, labels = o.labels,
+                   resample_mask = o.resample_mask }
+end
+
+-- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
+-- are those of dataset.json; ignore labels and regions are refused.
+function M.nnunet(o)
+  o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
+                                  patient = none })
+  local patient = patient_rule("data.nnunet", o.patient)
+  local description
+  -- labels as files have them, in the order of their numbers
+  local function describe()
+    if description then return description end
+    local name = check_root("data.nnunet", o.root) .. "/dataset.json"
+    local d = require("seg.json").decode(read_file(name), name)
+    local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
+    local channels, labels = d.channel_names or d.modality, {}
+    if type(channels) ~= "table" then bad "channel_names is missing" end
+    if type(d.labels) ~= "table" then bad "labels is missing" end
+    for label, value in pairs(d.labels) do
+      if math.type(value) ~= "integer" then
+        bad(string.format('label "%s" is %s; want a whole number (regions and "ignore" are not '
+                          .. "read)", label, type(value)))
+      end
+      if value ~= 0 then labels[#labels + 1] = value end
+    end
+    table.sort(labels)
+    local count = 0
+    for _ in pairs(channels) do count = count + 1 end
+    for i = 0, count - 1 do
+      if channels[tostring(i)] == nil then bad("channel_names has no \"" .. i .. '"') end
+    end
+    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz" }
+    return description
   end
-  out.augmented = true
-  return out
+  local function cases()
+    local d, list, left = describe(), {}, {}
+    local images, masks = o.root .. "/" .. o.images, o.masks and o.root .. "/" .. o.masks
+    for _, name in ipairs(core.sys.list(images)) do
+      local key = name:sub(-#d.ending) == d.ending
+        and name:sub(1, -#d.ending - 1):match("^(.+)_%d%d%d%d$")
+      if key and not left[key] then
+        left[key] = true
+        local case = { key = key, patient = patient(key), image = {} }
+        for i = 1, d.channels do
+          case.image[i] = string.format("%s/%s_%04d%s", images, key, i - 1, d.ending)
+        end
+        if masks then case.mask = masks .. "/" .. key .. d.ending end
+        list[#list + 1] = case
+      end
+    end
+    if #list == 0 then
+      fail("data", "%s: no file is called CASE_0000%s", images, d.ending)
+    end
+    return list
+  end
+  local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
+  local function labels() return describe().labels end
+  return new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
+                   ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
+    return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
+  end)
 end
 
-function Set:batches(o)
-  local out = copy(self)
-  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false })
-  return out
-end
-
--- Opening ---------------------------------------------------------------------
-
--- The core pipeline of this set: every case prepared once, in threads.
-function Set:pipeline(o)
-  return core.data.pipeline(self:dataset(), self.steps, {
-    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed })
-end
-
-function Set:loader(pipeline, o)
-  return core.data.loader(pipeline, {
-    batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
-    drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
-end
-
--- The same samples as they are, one after the other: neither changed at random
--- nor shuffled.
-function Set:in_order(size)
-  local out = copy(self)
-  out.augmented, out.batch = false, { size = size }
-  return out
-end
-
--- All cases of what was split into this part and others, or nil when nothing
--- was.
-function Set:unsplit()
-  if not self.whole then return nil end
-  local out = copy(self)
-  out.open, out.part = self.whole, "all"
-  return out
-end
-
--- The steps before augmentation: what a checkpoint keeps, for prediction.
-function Set:prepare_steps()
-  return core.data.prepare_steps(self.steps)
-end
-
--- The values that stand in the files of the truth for the classes 1, 2, ... of
--- the network, as "2,1"; nil where class numbers are all there is. A select
--- step makes one class of what it lists.
-function Set:labels()
-  local labels = self.source.options.labels
-  if type(labels) ~= "table" then return nil end
-  local list, selected = {}, self.steps:match("select labels=([%d,]+)")
-  for i, v in ipairs(labels) do list[i] = string.format("%d", v) end
-  if selected then list = { list[tonumber(selected)] } end -- of several: no number
-  return #list > 0 and table.concat(list, ",") or nil
-end
-
--- Where these images come from, in words that name neither patient nor path:
--- a pattern says what is asked for, not whose it is; a UID says too much.
-function Set:origin()
-  if self.source.kind == "phantom" then return M.MADE_UP end
-  local image = self.source.options.image
-  if type(image) == "table" then image = table.concat(image, ", ") end
-  if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end
-  return "real data, image " .. image
+-- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
+-- the order of data.md), dose (when `dose`) and possible (where there may be
+-- dose), 128 x 128 x 128.
+function M.openkbp(o)
+  o = options("data.openkbp", o, { root = none, dose = true })
+  local fields = { { name = "ct", read = "openkbp_ct" },
+                   { name = "structures", kind = "value", read = "openkbp_structures" },
+                   { name = "possible", kind = "value", read = "openkbp_possible" },
+                   o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
+  return M.cases { fields = fields, cases = function()
+    local root, list = check_root("data.openkbp", o.root), {}
+    for _, name in ipairs(core.sys.list(root)) do
+      if name:match("^pt_%d+$") then
+        local case = { key = name, patient = name }
+        for _, field in ipairs(fields) do case[field.name] = root .. "/" .. name end
+        list[#list + 1] = case
+      end
+    end
+    if #list == 0 then
+      fail("data", "%s: no folder is called pt_N; give train-pats, validation-pats or test-pats",
+           root)
+    end
+    return list
+  end }
 end
 
 return M

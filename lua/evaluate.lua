@@ -8,14 +8,23 @@ local util = require "seg.util"
 
 local M = {}
 
--- The blocks of a batch by name, as far as the recipe has such an input: a
--- data set may hold more than a network wants.
-function M.feeds(batch, names, recipe)
-  local feeds = {}
+-- The inputs of the recipe that are fields of the data, by the place of their
+-- field: a data set may hold more than a network wants.
+local function inputs_of(names, recipe)
+  local nodes = {}
   for i, name in ipairs(names) do
     for _, input in ipairs(recipe.inputs) do
-      if input.name == name then feeds[name] = batch.drawn or batch.fields[i] end
+      if input.name == name then nodes[i] = input end
     end
+  end
+  return nodes
+end
+
+-- The blocks of a batch by the names of the inputs.
+function M.feeds(batch, names, recipe)
+  local feeds = {}
+  for i, input in pairs(inputs_of(names, recipe)) do
+    feeds[input.name] = batch.drawn or batch.fields[i]
   end
   return feeds
 end
@@ -45,8 +54,16 @@ end
 function M.open(recipe, set)
   local v = config.ensure()
   local names = set:dataset():fields()
+  local file = v.cache_file
+  if file == "auto" then
+    core.sys.mkdir(v.out)
+    file = v.out .. "/prepared.cases"
+  end
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20 }
+                                  cache_bytes = v.cache_mb << 20,
+                                  store = file ~= "" and file or nil }
+  local kept = pipeline:store()
+  if kept then show.line("%s: %s", set.part or "data", kept) end
   M.check_inputs(recipe, set, pipeline, names)
   return { set = set, pipeline = pipeline, names = names,
            loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
@@ -59,25 +76,20 @@ end
 -- differ by rounding between the two, so what a run began with it keeps to: only
 -- --resident on or off, or another device, overrule that.
 function M.keep(session, recipe, d, train, was)
-  local v, started, nodes = config.ensure(), core.sys.clock(), {}
+  local v, started, part = config.ensure(), core.sys.clock(), d.set.part or "the set"
   local cuda = session:facts().device == "cuda"
   local function changed(is)
     show.warn("%s: %s makes the batches now, not %s: the numbers are not those of an "
-              .. "uninterrupted run", d.set.part, is and "the device" or "the host",
+              .. "uninterrupted run", part, is and "the device" or "the host",
               is and "the host" or "the device")
   end
   if v.resident == "off" or (was == false and v.resident == "auto") then
     if was then changed(false) end
     return false
   end
-  for i, name in ipairs(d.names) do
-    for _, input in ipairs(recipe.inputs) do
-      if input.name == name then nodes[i] = input end
-    end
-  end
-  local part = d.set.part or "the set"
   local resident, why, memory = core.data.resident(session, d.pipeline, {
-    nodes = nodes, batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+    nodes = inputs_of(d.names, recipe),
+    batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
     train = train, augment = d.set.augmented, workers = v.workers,
     must = v.resident == "on" or was })
   if not resident then

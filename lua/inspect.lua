@@ -1,10 +1,14 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
+
+-- An image file is looked at whatever a data set would ask about it first.
+local LENIENT = { alpha = "drop", trailing = true, exif = "apply", page = 1 }
 
 -- A gray picture in the terminal: two rows of pixels a line, by half blocks
 -- whose letter is the upper pixel and whose ground the lower; nothing where
@@ -32,15 +36,40 @@ local function preview(array, lo, hi)
   end
 end
 
--- One volume: geometry, statistics, its middle slice.
-local function volume(v)
+-- One volume: geometry (or `about` it), statistics, its middle slice.
+local function volume(v, about)
   local s = v:stats()
-  print(tostring(v))
+  print(about or tostring(v))
   print(string.format("%s, %s voxels, %.6g .. %.6g, mean %.6g, sd %.6g, %.1f %% not 0", s.type,
                       util.thousands(s.voxels), s.min, s.max, s.mean, s.sd, 100 * s.nonzero))
   local slices = math.tointeger(tonumber(tostring(v):match("^%d+x%d+x(%d+)"))) or 1
   -- a few bright voxels would leave the rest of the picture black
   preview(v:slice((slices + 1) // 2), s.min, s.mean + 3 * s.sd)
+end
+
+-- What an image file says about itself, in one line.
+local function image_text(path)
+  local i = core.data.image_probe(path, LENIENT)
+  local text = string.format("%s, %d x %d pixels, %d channel%s, %d bit%s", i.format, i.w, i.h,
+                             i.channels, i.channels > 1 and "s" or "", i.bits,
+                             i.bits > 1 and "s" or "")
+  if i.kind == "f" then text = text .. " (float)" end
+  if i.kind == "i" then text = text .. " (with sign)" end
+  if i.palette then text = text .. ", palette" end
+  if i.alpha then text = text .. ", alpha" end
+  if i.pages > 1 then text = text .. ", " .. i.pages .. " pages" end
+  if i.orientation > 1 then text = text .. ", orientation " .. i.orientation end
+  return text
+end
+
+-- A photograph or mask. What a data set would refuse it for is said, and shown
+-- all the same.
+local function show_image(path)
+  local text = image_text(path)
+  local v = core.data.read_image(path, LENIENT)
+  volume(v, text)
+  local ok, why = pcall(core.data.read_image, path)
+  if not ok then print("as it is, a recipe refuses it: " .. tostring(why)) end
 end
 
 local function array(path)
@@ -133,16 +162,16 @@ end
 
 local LISTED = 20 -- files of a folder that are shown
 
--- What a file that is no DICOM is by its name: "NIfTI", ".npy" or nil.
+local IMAGES = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
+
+-- What a file that is no DICOM is by its name: "NIfTI", ".npy", "image" or nil.
 local function kind_of(path)
   local lower = path:lower()
-  if lower:match("%.nii$") or lower:match("%.nii%.gz$") or lower:match("%.hdr$") then
-    return "NIfTI"
-  end
-  return lower:match("%.npy$")
+  return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.npy$")
+         or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
 end
 
--- NIfTI and .npy files below a folder, into `found` by their paths below `root`.
+-- NIfTI, .npy and image files below a folder, into `found` by their paths below `root`.
 local function collect(found, root, below, depth)
   for _, name in ipairs(core.sys.list(root .. "/" .. below)) do
     local path = below .. name
@@ -159,12 +188,13 @@ end
 
 -- The first files with what their headers say, one that is damaged with why.
 local function list_files(root, found)
-  local rows, count, width = {}, { NIfTI = 0, [".npy"] = 0 }, 0
+  local text_of = { NIfTI = core.data.nifti_text, image = image_text }
+  local rows, count, width = {}, { NIfTI = 0, [".npy"] = 0, image = 0 }, 0
   for i, name in ipairs(found) do
     local kind, path = kind_of(name), root .. "/" .. name
     count[kind] = count[kind] + 1
     if i <= LISTED then
-      local ok, text = pcall(kind == "NIfTI" and core.data.nifti_text
+      local ok, text = pcall(text_of[kind]
                              or function(p) return tostring(core.array.load(p)) end, path)
       rows[i] = { name, ok and text or "damaged: " .. tostring(text) }
       width = math.max(width, #name)
@@ -173,7 +203,7 @@ local function list_files(root, found)
   for _, row in ipairs(rows) do print(row[1] .. (" "):rep(width + 2 - #row[1]) .. row[2]) end
   if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
   local sums = {}
-  for _, kind in ipairs { "NIfTI", ".npy" } do
+  for _, kind in ipairs { "NIfTI", ".npy", "image" } do
     if count[kind] > 0 then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
   end
   print(table.concat(sums, ", "))
@@ -222,8 +252,8 @@ local function run(path)
   return 0
 end
 
--- inspect: the command. What a file is, is told by its name, of DICOM by its
--- content, since DICOM files have any name.
+-- inspect: the command. What a file is, is told by its name, of DICOM and images
+-- by its content: DICOM files have any name, and those of images often lie.
 function M.command(path)
   if not path then util.fail("usage", "inspect wants a PATH") end
   local stat = core.sys.stat(path)
@@ -231,6 +261,7 @@ function M.command(path)
   if stat.kind == "folder" then
     path = path:gsub("(.)/+$", "%1")
     local is_run = util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
+    if not is_run and inspect_table.folder(path) then return 0 end
     return (is_run and run or folder)(path)
   end
   local kind = kind_of(path)
@@ -240,11 +271,17 @@ function M.command(path)
     array(path)
   elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
+  elseif path:lower():match("_depth%.bin$") then
+    volume(core.data.read_biwi_depth(path))
+  elseif inspect_table.file(path) then
+    return 0
   elseif core.data.dicom_is_file(path) then
     return dicom(path, core.data.scan(path))
+  elseif kind == "image" or core.data.image_format(path) then
+    show_image(path)
   else
-    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .safetensors)",
-              path)
+    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .csv, "
+              .. ".safetensors, PNG, JPEG, BMP, TIFF)", path)
   end
   return 0
 end

@@ -69,14 +69,14 @@ local function smaller_images(r, train, now, short)
 end
 
 -- Bytes that must become free before it goes on; 0 when it is not known what is
--- free. Weights, gradients and moments are asked for first, so all is still to
--- come then; when the arena or anything later is refused, the rest has its place.
+-- free. Weights are asked for first, then gradients and moments, of which any may
+-- be there already; when the arena or anything later is refused, the rest has its
+-- place.
 local function shortage(now, o)
   if o.room <= 0 then return 0 end
-  local number = 4 -- bytes
-  local first = o.wanted == number * now.trained
-    or o.wanted == number * (now.trained + now.running)
-  return (first and need(now) or o.wanted) - o.room
+  local to_come = o.wanted == now.weight_bytes and need(now)
+    or o.wanted == now.gradient_bytes and need(now) - now.weight_bytes or o.wanted
+  return to_come - o.room
 end
 
 -- An optimiser with fewer moments.

@@ -44,7 +44,7 @@ local function overlap_metric(kind)
       if not util.is_node(node) then
         util.fail("usage", "metric.%s: logits, target and mask must be nodes of the network, got "
                   .. "%s",
-                  kind, node and type(node) or tostring(node))
+                  kind, node and type(node) or "nothing")
       end
     end
     if type(o.threshold) ~= "number" then

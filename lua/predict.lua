@@ -39,9 +39,7 @@ function M.open_weights(r, name, purpose)
   return session, meta, path
 end
 
-local function is_nifti(path)
-  return path:match("%.nii$") or path:match("%.nii%.gz$") or path:match("%.hdr$")
-end
+local is_nifti = core.data.nifti_is_name
 
 -- Whether a file that `test` accepts lies in a folder or below it.
 local function holds(folder, test)
@@ -201,7 +199,7 @@ local function predict(r, name)
   local set, kind = open_input(flags["in"], r.predict.image, r.train.source)
   local ds, rows = set:dataset(), { { "case", "voxels", "ml", "file" } }
   local cases = ds:cases()
-  if meta.trained_on == data.MADE_UP and not flags.weights
+  if meta.trained_on == util.MADE_UP and not flags.weights
     and not is_phantom(flags["in"], cases) then
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
          .. "with --data DIR, or name the weights that you mean with --weights FILE", weights)
@@ -306,7 +304,7 @@ local function evaluate_part(r, name)
   if flags.saved_data then
     show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
   end
-  local real = meta.trained_on and meta.trained_on ~= data.MADE_UP
+  local real = meta.trained_on and meta.trained_on ~= util.MADE_UP
   if real and set.source.kind == "phantom" then
     show.warn("these weights were trained on real data and are measured on made-up patients; "
               .. "give --data DIR")

@@ -80,19 +80,25 @@ local function check_fields(r)
   end
 end
 
--- Samples are whole volumes, or slices of them after a slices step: inputs must
--- have as many axes. Known before anything is opened.
-local function check_slices(r)
+local gives = { [0] = "numbers", "sequences", "pictures", "whole volumes" }
+
+-- Samples are whole volumes, or slices of them after a slices step, or what the
+-- fields of a list of cases are: inputs must have as many axes. Known before
+-- anything is opened.
+local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
-    local steps = r[part] and rawget(r[part], "steps")
+    local set = r[part]
+    local steps, ranks = set and rawget(set, "steps"), set and set.source and set.source.ranks
     local sliced = steps and steps:find("slices", 1, true)
     for _, input in ipairs(steps and r.inputs or {}) do
-      if input.rank == 2 and not sliced then
-        fail("usage", 'seg.recipe: input "%s" is 2-D, but the %s set gives whole volumes; add '
-             .. ':slices { axis = "axial" } to its steps', input.name, part)
-      elseif input.rank == 3 and sliced then
-        fail("usage", 'seg.recipe: input "%s" is 3-D, but the %s set gives slices; leave out '
-             .. ":slices", input.name, part)
+      local rank = ranks and ranks[input.name] or not ranks and 3
+      local shown = rank == 3 and sliced and 2 or rank
+      if rank and input.rank ~= shown then
+        local fix = rank ~= 3 and ""
+          or sliced and "; leave out :slices"
+          or input.rank == 2 and '; add :slices { axis = "axial" } to its steps' or ""
+        fail("usage", 'seg.recipe: input "%s" is %d-D, but the %s set gives %s%s', input.name,
+             input.rank, part, rank == 3 and sliced and "slices" or gives[rank], fix)
       end
     end
   end
@@ -107,7 +113,7 @@ function M.recipe(o)
   end
   check_fields(r)
   check_outputs(r)
-  check_slices(r)
+  check_ranks(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
     fail("usage", "seg.recipe: loss must be a loss node (one number)")
   end
@@ -128,8 +134,7 @@ local function output_nodes(r)
   return list, names
 end
 
--- All nodes whose values are read: outputs and metrics; the loss is a root of
--- its own.
+-- All nodes whose values are read: outputs, metrics and the loss.
 function M.roots(r)
   local list = output_nodes(r)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end

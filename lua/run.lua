@@ -63,7 +63,10 @@ end
 function M.weights(given, out, recipe)
   if given then
     local stat = sys.stat(given)
-    if not stat then fail("data", "--weights %s: there is no such file", given) end
+    -- not at the line of the recipe that happens to ask: it stands in none
+    if not stat then
+      sys.raise("data", "--weights " .. given .. ": there is no such file or folder", true)
+    end
     if stat.kind ~= "folder" then return given, "" end
     local path, note = weights_in((given:gsub("(.)/+$", "%1")))
     if path then return path, note end

@@ -1,7 +1,8 @@
 ---@meta seg
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
--- Never run: for the library of your editor's Lua settings. More: docs/recipes.md.
+-- Never run: for the library of your editor's Lua settings. Data sets are in
+-- segengine_data.d.lua. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -88,6 +89,8 @@ function seg.recipe(fields) end
 ---@field gelu fun(x: seg.node): seg.node
 ---@field silu fun(x: seg.node): seg.node
 ---@field softmax fun(x: seg.node): seg.node over channels
+---@field layer_norm fun(x: seg.node, o?: seg.nn.norm): seg.node
+---@field instance_norm fun(x: seg.node, o?: seg.nn.norm): seg.node
 ---@field bce fun(x: seg.node, t: seg.node, o?: seg.nn.bce): seg.node
 ---@field dice_loss fun(x: seg.node, t: seg.node, o?: seg.nn.region): seg.node
 ---@field bce_dice fun(x: seg.node, t: seg.node, o?: seg.nn.bce_dice): seg.node
@@ -146,19 +149,14 @@ function nn.linear(x, width, o) end
 function nn.batch_norm(x, o) end
 
 ---@param x seg.node
----@param o? { eps?: number, affine?: boolean, name?: string }
----@return seg.node
-function nn.instance_norm(x, o) end
-
----@param x seg.node
 ---@param o? { groups?: integer, eps?: number, affine?: boolean, name?: string }
 ---@return seg.node
 function nn.group_norm(x, o) end
 
----@param x seg.node
----@param o? { eps?: number, affine?: boolean, name?: string }
----@return seg.node
-function nn.layer_norm(x, o) end
+---@class seg.nn.norm
+---@field eps? number 1e-5
+---@field affine? boolean true
+---@field name? string
 
 ---@param x seg.node
 ---@param kernel seg.extent
@@ -327,135 +325,6 @@ function optim.poly(o) end
 ---@return seg.schedule
 function optim.warmup(epochs) end
 
--- Data ------------------------------------------------------------------------
-
----@class seg.data
-local data = {}
-
----@class seg.data.files
----@field root string
----@field image? string|string[] several become channels
----@field mask? string
----@field labels? integer[]|"nonzero" values beside 0; "nonzero" for NIfTI only
----@field patient? "auto"|"folder"|"file"
----@field resample_mask? boolean
----@field skip_unmatched? boolean
-
----@class seg.data.dicom: seg.data.files
----@field segments? string|string[] of a SEG or a structure set
----@field fractions? boolean a channel from 0 to 1 for each segment, instead of labels
----@field dose? string an RT dose: a field "dose" in Gy
----@field resample_dose? boolean bring the dose to the grid of the image
----@field partial? boolean image slices without a mask slice are background
----@field assume_hu? boolean
----@field resample_tilt? boolean
----@field assume_implicit_le? boolean
-
----@class seg.data.nifti: seg.data.files
----@field form? "both"|"sform"|"qform"
----@field assume_spacing? boolean
-
----@class seg.data.phantom
----@field format? "dicom"|"nifti"
----@field patients? integer 28
----@field size? integer 256
----@field slices? integer 24
----@field seed? integer 42
----@field noise? number 0.03
----@field root? string
-
----@param o seg.data.dicom
----@return seg.set
-function data.dicom(o) end
-
----@param o seg.data.nifti
----@return seg.set
-function data.nifti(o) end
-
----Made-up heads, written once as files.
----@param o? seg.data.phantom
----@return seg.set
-function data.phantom(o) end
-
----A description: where from, which part, which steps. Methods give new sets.
----@class seg.set
-local set = {}
-
----A share below 1, a number of patients, or names.
----@alias seg.part number|string[]
-
----@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part }
----@return seg.set train
----@return seg.set valid
----@return seg.set test
-function set:split(o) end
-
----One subject: fractions {lo, hi} of the slices.
----@param o { valid?: number[], test?: number[], gap?: number }
----@return seg.set train
----@return seg.set valid
----@return seg.set test
-function set:slabs(o) end
-
----@param o? { plane?: "axial"|"coronal"|"sagittal" }
----@return seg.set
-function set:orient(o) end
-
----@param o { spacing_mm: number|number[] } along {w, h, d}; 0 keeps
----@return seg.set
-function set:resample(o) end
-
----@param o { d?: integer, h?: integer, w?: integer } centre crop or pad; 0 keeps
----@return seg.set
-function set:fit(o) end
-
----@param o { d?: integer, h?: integer, w?: integer } the field of view; 0 keeps
----@return seg.set
-function set:resize(o) end
-
----@param o { labels: integer[] }
----@return seg.set
-function set:select(o) end
-
----@param o { range: number[] }
----@return seg.set
-function set:clamp(o) end
-
----@class seg.set.normalize
----@field method? "zscore"|"minmax"|"percentile"
----@field per? "volume"|"slice"
----@field clip? number[] percentiles
----@field nonzero? boolean
-
----@param o? seg.set.normalize
----@return seg.set
-function set:normalize(o) end
-
----@class seg.set.slices
----@field axis? "axial"|"coronal"|"sagittal"|"stored"
----@field keep? "all"|"foreground"
----@field range? number[] fractions of the slices
-
----@param o? seg.set.slices
----@return seg.set
-function set:slices(o) end
-
----@class seg.set.augment
----@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number }
----@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number }
----@field contrast? true|{ range?: number[], p?: number }
----@field brightness? true|{ by?: number, p?: number }
----@field gamma? true|{ range?: number[], p?: number }
----@field noise? true|{ sigma?: number, p?: number }
-
----@param o seg.set.augment
----@return seg.set
-function set:augment(o) end
-
----@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
----@return seg.set
-function set:batches(o) end
-
 -- Metrics ---------------------------------------------------------------------
 
 ---@class seg.metric.one
@@ -477,12 +346,14 @@ function set:batches(o) end
 ---@field sensitivity seg.metric.make
 ---@field precision seg.metric.make
 ---@field summary fun(values: number[]): table mean, median, sd, n, and low, high of the mean
+
 -- The numerical face ----------------------------------------------------------
 
 ---float32, order (N,C,[D],[H],W), indices from 1.
 ---@class seg.array
 ---@field shape integer[]
 ---@field count integer
+---@field distance fun(self: seg.array, b: seg.array): number, number sums of (self-b)^2 and of b^2
 local array = {}
 
 ---@param ... integer
@@ -514,7 +385,7 @@ seg.array = {}
 ---@class seg.model
 local model = {}
 
----@param o { outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string }
+---@param o { inputs?: seg.node[], outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string }
 ---@return seg.model
 function seg.model(o) end
 

@@ -4,6 +4,9 @@ local core = require "seg.core"
 
 local M = {}
 
+-- What trained_on in a file of weights says of the phantom's patients.
+M.MADE_UP = "made-up patients"
+
 -- Raise an error of a kind ("usage", "data", "device", "diverged", "failure");
 -- the recipe's line is put in front and the kind decides the exit code.
 function M.fail(kind, fmt, ...)

@@ -20,6 +20,15 @@ local function in_scope(f)
   return nn.scope("s" .. count, f)
 end
 
+t.test("what is no node, no function is said so", function()
+  local x = input { c = 1 }
+  t.raises(function() return data.foo end,
+           "data.foo: there is no such function; known: cases, concat, csv, dicom")
+  t.raises(function() seg.model { outputs = { a = x, y = 3 } } end,
+           "a list of nodes of the network has a number at 2")
+  t.raises(function() seg.metric.dice(nil, x) end, "must be nodes of the network, got nothing")
+end)
+
 t.test("rank comes from the input and stays", function()
   t.equal(input { c = 3 }.rank, 0)
   t.equal(input { c = 3, w = 5 }.rank, 1)

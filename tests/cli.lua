@@ -29,8 +29,7 @@ t.test("help, version, operators", function()
 end)
 
 t.test("a reader that has seen enough is no failure", function()
-  local program = os.getenv("PROGRAM") or "./segengine"
-  local shell = io.popen("(" .. program .. " ops 2>&1; echo code $? >" .. folder
+  local shell = io.popen("(" .. t.path() .. " ops 2>&1; echo code $? >" .. folder
     .. "/code) | head -n 1", "r")
   t.check(shell:read("a"):find("operator", 1, true), "one line")
   shell:close()
@@ -158,11 +157,8 @@ end)
 t.test("modules of the user are the user's", function()
   write("util.lua", "return { mine = true }\n")
   write("finds.lua", 'print(require("util").mine, require("seg.util").mine)\n')
-  local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
-  local pipe = io.popen("cd " .. folder .. " && " .. program .. " finds.lua 2>&1")
-  t.equal(pipe:read("a"), "true\tnil\n")
-  pipe:close()
+  local _, said = t.program("finds.lua", "cd " .. folder .. " && ")
+  t.equal(said, "true\tnil\n")
 end)
 
 t.test("inspect: weights of another program", function()
@@ -194,22 +190,28 @@ end)
 t.test("the numerical face as the documentation shows it", function()
   local text = t.read("docs/recipes.md"):match("## The numerical face.-```lua\n(.-)```")
   write("face.lua", text)
-  local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = io.popen("pwd"):read("l") .. "/" .. program end
-  local pipe = io.popen("cd " .. folder .. " && " .. program .. " face.lua 2>&1 && echo done")
-  local said = pipe:read("a")
-  pipe:close()
-  t.check(said:find("array 1x1x4", 1, true) and said:find("done\n$"), said)
+  local code, said = t.program("face.lua", "cd " .. folder .. " && ")
+  t.equal(code, 0, said)
+  t.check(said:find("array 1x1x4", 1, true), said)
+end)
+
+-- The recipe that docs/recipes.md shows.
+local mine = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
+
+t.test("check of a recipe without a preset for the steps", function()
+  local line = write("mine.lua", mine) .. " check --size 16 --base 2"
+  local text = says(line, 0, "worst error: ")
+  t.check(text:find("training steps are not compared: this recipe has no preset check\n$"), text)
+  refuses(line .. " --preset check", 2, '--preset "check" is not one of this recipe; it has none')
 end)
 
 t.test("slices for a network of 2-D", function()
-  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local small = " plan --size 16 --base 2"
-  says(write("mine.lua", text) .. small, 0, "parameters")
-  local whole = text:gsub(':slices { axis = "axial" }', "")
+  says(write("mine.lua", mine) .. small, 0, "parameters")
+  local whole = mine:gsub(':slices { axis = "axial" }', "")
   says(write("whole.lua", whole) .. small, 2, 'seg.recipe: input "image" is 2-D, but the train '
        .. 'set gives whole volumes; add :slices { axis = "axial" } to its steps')
-  local deep = text:gsub("c = 1, h = cfg.size", "c = 1, d = 8, h = cfg.size")
+  local deep = mine:gsub("c = 1, h = cfg.size", "c = 1, d = 8, h = cfg.size")
   says(write("deep.lua", deep) .. small, 2, 'seg.recipe: input "image" is 3-D, but the train set '
        .. "gives slices; leave out :slices")
 end)
@@ -262,7 +264,8 @@ t.test("train, evaluate, predict on made-up patients", function()
   t.equal(cases, 4, "cases of the training part")
   t.equal(says(brain .. " evaluate --split train --json", 0, "{"), text)
   refuses(brain .. " evaluate --split some", 2, "--split some: use train, valid, test or all")
-  says(brain .. " evaluate --weights " .. folder .. "/none", 3, "there is no such file")
+  refuses(brain .. " evaluate --weights " .. folder .. "/none", 3, "--weights " .. folder
+          .. "/none: there is no such file or folder")
   local run = folder .. "/runs/brain_unet/001/"
   for _, name in ipairs { "config.txt", "recipe.lua", "log.txt", "metrics.csv", "summary.json",
                           "cases.csv", "checkpoint_last.safetensors", "checkpoint_best.safetensors",
@@ -276,6 +279,18 @@ t.test("train, evaluate, predict on made-up patients", function()
     .. 'local x = seg.nn.input("image", {c=1,h=8,w=8})\n'
     .. 'seg.model { outputs = { y = seg.nn.conv(x, 1, 1) } }:load("' .. run
     .. 'checkpoint_best.safetensors")\n'), 3, "conv1.weight")
+end)
+
+-- What a set is called that was split from no other.
+t.test("a set that is no part of another has a name in what is said of it", function()
+  local script = write("unsplit.lua", [[
+local seg = require "seg"
+seg.config { resident = "off" }
+local made = { set = seg.data.nifti { root = "." }, names = {} }
+local session = { facts = function() return { device = "cuda" } end }
+require("seg.evaluate").keep(session, { inputs = {} }, made, true, true)
+]])
+  says(script, 0, "the set: the host makes the batches now, not the device")
 end)
 
 t.test("a schedule that climbs again is a note, said once", function()

@@ -153,7 +153,7 @@ TEST(dicom_dose_in_gy)
         make_dose(&doses[i], path);
         const DicomSeries *s = kit_series(&a, path);
         EXPECT_INT(s->kind, DICOM_DOSE);
-        REQUIRE(dicom_load_dose(s, NULL, NULL, &got, &notes));
+        REQUIRE(dicom_load_dose(s, NULL, false, NULL, &got, &notes));
         expect_dose(&doses[i], &got);
         EXPECT_INT(notes.count, kit_noted(&notes, "out of order"));
         // not an image, not even when nothing else is there
@@ -220,7 +220,8 @@ TEST(dicom_dose_defects_have_exact_words)
         new_path(name, path);
         make_dose(&rows[i].how, path);
         snprintf(want, sizeof want, "%s: dicom: %s", path, rows[i].text);
-        EXPECT(!dicom_load_dose(kit_series(&a, path), NULL, NULL, &got, NULL));
+        EXPECT(!dicom_load_dose(kit_series(&a, path), NULL, false, NULL, &got,
+                                NULL));
         EXPECT_TEXT(err_text(), want);
         EXPECT_INT(err_kind(), ERR_DATA);
         arena_release(&a);
@@ -247,8 +248,8 @@ TEST(dicom_dose_oddities_are_noted)
         snprintf(name, sizeof name, "dose_note%zu", i);
         new_path(name, path);
         make_dose(&rows[i].how, path);
-        REQUIRE(
-            dicom_load_dose(kit_series(&a, path), NULL, NULL, &got, &notes));
+        REQUIRE(dicom_load_dose(kit_series(&a, path), NULL, false, NULL, &got,
+                                &notes));
         EXPECT(kit_noted(&notes, rows[i].text));
         dicom_notes_free(&notes);
         volume_free(&got);
@@ -287,12 +288,24 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     EXPECT_INT(ds->field[1].kind, FIELD_VALUE);
     REQUIRE(case_load(ds, 0, 0, NULL, &image, NULL));
     EXPECT_FAIL(case_load(ds, 0, 1, &image, &dose, NULL),
+                "dose.dcm: dicom: dose grid 7x6x4, 1.5x2x2.5 mm, axial, axes "
+                "LPS, origin (-4.5 7.0 12.0), image grid 7x6x5, 1x2x3 mm, "
+                "axial, axes LPS, origin (-5.0 7.0 11.0); fix: resample_dose = "
+                "true");
+    // resample_mask is for masks
+    dataset_free(ds);
+    how.all.resample_mask = true;
+    REQUIRE(dataset_dicom(folder, &how, &ds));
+    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &dose, NULL),
                 "; fix: resample_dose = true");
     // on its own grid nobody moves it
-    REQUIRE(case_load(ds, 0, 1, NULL, &want, NULL));
+    char path[600];
+    snprintf(path, sizeof path, "%s/dose.dcm", folder);
+    REQUIRE(
+        dicom_load_dose(kit_series(&a, path), NULL, false, NULL, &want, NULL));
     expect_dose(&(MadeDose){.allocated = 16}, &want);
     dataset_free(ds);
-    how.all.resample_dose = true;
+    how.resample_dose = true;
     REQUIRE(dataset_dicom(folder, &how, &ds));
     REQUIRE(case_load(ds, 0, 1, &image, &dose, NULL));
     EXPECT(volume_same_grid(&image, &dose));

@@ -248,3 +248,71 @@ void make_multi(const MadeMulti *how, const char *path)
     free(pixels);
     make_save(&m, path);
 }
+
+static void put_contour(Make *m, const MadeSet *set, const MadeContour *c)
+{
+    double *mm = malloc((size_t)c->points * 3 * sizeof *mm + 8);
+    REQUIRE(mm);
+    for (int i = 0; i < c->points; i++)
+        volume_world(set->v, c->uv[2 * i], c->uv[2 * i + 1],
+                     c->slice + c->off + (i % 2 ? c->bent : 0), mm + 3 * i);
+    make_item(m);
+    if (c->drawn) {
+        make_in(m, TAG_ContourImageSequence);
+        make_text(m, TAG_ReferencedSOPInstanceUID, "%s", c->drawn);
+        make_out(m);
+    }
+    make_text(m, TAG_ContourGeometricType, "%s",
+              c->type ? c->type : "CLOSED_PLANAR");
+    make_text(m, TAG_NumberOfContourPoints, "%d",
+              c->said ? c->said : c->points);
+    if (c->text)
+        make_text(m, TAG_ContourData, "1\\2\\x");
+    else
+        make_numbers(m, TAG_ContourData, mm, 3 * c->points);
+    make_item_end(m);
+    free(mm);
+}
+
+void make_set(const MadeSet *set, const char *path)
+{
+    Make m;
+    make_begin(&m, CLASS_STRUCTURE, "2.25.77", set->image);
+    make_text(&m, TAG_Modality, "RTSTRUCT");
+    make_text(&m, TAG_SeriesDescription, "regions");
+    make_text(&m, TAG_StructureSetLabel, "made");
+    if (set->series) {
+        make_in(&m, TAG_ReferencedFrameOfReferenceSequence);
+        make_in(&m, TAG_RTReferencedStudySequence);
+        make_in(&m, TAG_RTReferencedSeriesSequence);
+        make_text(&m, TAG_SeriesInstanceUID, "%s", set->series);
+        make_out(&m);
+        make_out(&m);
+        make_out(&m);
+    }
+    make_open(&m, TAG_StructureSetROISequence);
+    for (int i = 0; i < set->regions; i++) {
+        const MadeRegion *r = &set->region[i];
+        make_item(&m);
+        if (r->number) make_text(&m, TAG_ROINumber, "%d", r->number);
+        make_text(&m, TAG_ReferencedFrameOfReferenceUID, "%s",
+                  r->frame ? r->frame : set->image->frame_uid);
+        make_text(&m, TAG_ROIName, "%s", r->name);
+        make_item_end(&m);
+    }
+    make_close(&m);
+    make_open(&m, TAG_ROIContourSequence);
+    for (int i = set->regions - 1; i >= 0; i--) {
+        const MadeRegion *r = &set->region[i];
+        make_item(&m);
+        make_open(&m, TAG_ContourSequence);
+        for (int k = 0; k < r->contours; k++)
+            put_contour(&m, set, &r->contour[k]);
+        make_close(&m);
+        make_text(&m, TAG_ReferencedROINumber, "%d",
+                  r->drawn_as ? r->drawn_as : r->number);
+        make_item_end(&m);
+    }
+    make_close(&m);
+    make_save(&m, path);
+}

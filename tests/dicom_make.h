@@ -52,4 +52,38 @@ typedef struct MadeMulti {
 } MadeMulti;
 
 void make_multi(const MadeMulti *how, const char *path);
+
+/* ---- a structure set ---------------------------------------------------- */
+
+/* A contour in columns and rows of a slice. */
+typedef struct MadeContour {
+    const char *type; // NULL: CLOSED_PLANAR
+    int slice, points;
+    const double *uv;
+    double off;        // slices off its slice; of every second point `bent`
+    double bent;       // alone
+    const char *drawn; // SOPInstanceUID that it names
+    int said;          // NumberOfContourPoints; 0: the truth
+    bool text;         // ContourData that is no number
+} MadeContour;
+
+typedef struct MadeRegion {
+    int number;
+    const char *name;
+    const MadeContour *contour;
+    int contours;
+    const char *frame; // NULL: the image's
+    int drawn_as;      // number in the list of contours; 0: the same
+} MadeRegion;
+
+typedef struct MadeSet {
+    const Volume *v;
+    const DicomSeries *image;
+    const MadeRegion *region;
+    int regions;
+    const char *series; // that it refers to; NULL: none
+} MadeSet;
+
+/* An RT structure set of these regions, drawn on v. */
+void make_set(const MadeSet *set, const char *path);
 #endif

@@ -76,7 +76,7 @@ static void expect_case(const char *folder, const char *name)
         ok = dicom_load_mask(dicom_select(&index, "image"),
                              dicom_select(&index, "mask"), NULL, &v, NULL);
     else if (*name == 'd')
-        ok = dicom_load_dose(index.series, NULL, NULL, &v, NULL);
+        ok = dicom_load_dose(index.series, NULL, false, NULL, &v, NULL);
     else
         ok = dicom_load(index.series, NULL, &v, NULL);
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -247,7 +247,7 @@ static void outcome_of(const char *path, Volume *v, char text[400])
     *v = (Volume){.unit = UNIT_NONE};
     bool ok = dicom_scan(path, &o, &a, &index);
     if (ok && index.series->kind == DICOM_DOSE)
-        ok = dicom_load_dose(index.series, NULL, &o, v, NULL);
+        ok = dicom_load_dose(index.series, NULL, false, &o, v, NULL);
     else if (ok && (index.series->kind == DICOM_STRUCTURE ||
                     index.series->kind == DICOM_SEG)) {
         DicomSegInfo info;

@@ -110,13 +110,19 @@ function M.folder()
   return name, function() os.execute("rm -rf '" .. name .. "'") end
 end
 
--- Run the program with arguments; -> exit code, stdout and stderr together.
-function M.program(arguments)
+-- The program under test, as it is found from every folder.
+function M.path()
   local program = os.getenv("PROGRAM") or "./segengine"
-  local pipe = io.popen(program .. " " .. arguments .. " 2>&1; echo \"code $?\"")
+  return program:match("^/") and program or M.lines("pwd")[1] .. "/" .. program
+end
+
+-- Run the program with arguments, behind other words of the shell as "cd X && ";
+-- -> exit code, stdout and stderr together.
+function M.program(arguments, before)
+  local pipe = io.popen((before or "") .. M.path() .. " " .. arguments .. " 2>&1; echo code $?")
   local text = pipe:read("a")
   pipe:close()
-  local code = tonumber(text:match("code (%d+)\n$"))
+  local code = math.tointeger(tonumber(text:match("code (%d+)\n$")))
   return code, (text:gsub("code %d+\n$", ""))
 end
 

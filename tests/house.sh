@@ -52,4 +52,21 @@ step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
 step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
 step "a hang is a failure" fails 'sleep 60' 1
 step "nothing at all is a failure" fails 'echo 0 passed, 0 failed, 0 skipped'
+# listed ROW: tests/defects.sh must reject a list of defects that has it
+listed() {
+    cp tests/defects.csv "$tmp/list.csv"
+    echo "$1" >> "$tmp/list.csv"
+    ! sh tests/defects.sh "$tmp/list.csv"
+}
+unlisted() { ! listed "$1"; }
+t=table_defects
+step "a list of defects" unlisted "new,1,E,\"{} fields, the header has {}\",$t"
+step "a text that is nowhere" listed "new,1,E,no source says this,$t"
+step "a test that is not there" listed 'new,1,E,file is empty,no_such_test'
+step "a test of something else" listed "new,1,C,MONOCHROME1 inverted,$t"
+step "a kind that is none" listed "new,1,X,file is empty,$t"
+step "an error without a text" listed "new,1,E,,$t"
+step "a row that is missing" listed "new,2,E,file is empty,$t"
+step "a row that comes twice" listed "csv,1,C,,$t"
+step "a row that is cut" listed "new,1,E,file is empty"
 finish

@@ -66,7 +66,9 @@ step "is in the report too" says '| program | FAILED: not done after 1 s |'
 limit=
 program "$gpu; case \$* in *f16*) exit 2 ;; esac; echo \"ran \$*\""
 step "on a GPU" code 0 check recipe:brain_unet bench
-step "other precisions" says 'ran check --device cuda --precision tf32'
+step "every operator" says 'ran check --device cuda'
+step "other precisions" says \
+    'ran scripts/brain_unet.lua check --device cuda --precision tf32'
 step "one that is not there" says 'precision bf16: not in this program'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
 step "no PyTorch" says '| bench | not run: /nowhere/python has no PyTorch'

@@ -317,7 +317,7 @@ static Dataset *odd_dataset(void)
     atomic_store(&slow_number_ms, 0);
     atomic_store(&hang, false);
     REQUIRE(dataset_begin(NULL, &b));
-    builder_field(b, "image", FIELD_IMAGE);
+    builder_field(b, "image", FIELD_IMAGE, 3);
     for (int i = 0; i < 8; i++) {
         char key[16];
         snprintf(key, sizeof key, "odd_%d", i);

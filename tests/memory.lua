@@ -3,17 +3,6 @@
 local t = dofile("tests/harness.lua")
 local folder, remove = t.folder()
 
-local program = os.getenv("PROGRAM") or "./segengine"
-
--- Exit code and all that the program says, with at most so many KiB of addresses.
-local function limited(kib, arguments)
-  local pipe = io.popen(string.format('ulimit -v %d; %s %s 2>&1; echo "code $?"', kib, program,
-                                      arguments), "r")
-  local text = pipe:read("a")
-  pipe:close()
-  return math.tointeger(tonumber(text:match("code (%d+)\n$"))), text
-end
-
 -- Bytes of "5.5 GiB" behind `what`.
 local function bytes(text, what)
   local number, unit = text:match(what .. "%s+([%d.]+) (%a+)")
@@ -22,9 +11,10 @@ local function bytes(text, what)
 end
 
 t.test("an arena that the machine has not got", function()
-  if (os.getenv("SAN") or "") ~= "" then return end -- sanitizers want all addresses
-  local code, text = limited(3000000, "scripts/brain_unet.lua --preset demo --batch 256 --phantom "
-                             .. folder .. "/phantom --out " .. folder .. "/runs")
+  if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
+  local code, text = t.program("scripts/brain_unet.lua --preset demo --batch 256 --phantom "
+                               .. folder .. "/phantom --out " .. folder .. "/runs",
+                               "ulimit -v 3000000; ")
   t.equal(code, 1, text)
   t.check(text:find("no memory: %d+ bytes wanted"), text)
   local sum = 0
@@ -76,8 +66,8 @@ t.test("the same for a GPU: each remedy is a plan", function()
     say { wanted = 4096, room = 1024, device = true, command = "train" }
     print("--")
     -- the first of all: what comes after it counts
-    local trained = plans.plan(r, 12, true).trained
-    say { wanted = 4 * trained, room = need(3, true), device = true, command = "train" }
+    local weights = plans.plan(r, 12, true).weight_bytes
+    say { wanted = weights, room = need(3, true), device = true, command = "train" }
     print("--")
     config.values.batch = 1
     say { wanted = now, room = 0, device = false, command = "train" }
@@ -92,12 +82,9 @@ t.test("the same for a GPU: each remedy is a plan", function()
     local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
     t.check(train:find("%-%-" .. key .. "%s+frees " .. frees), what .. ": " .. train)
   end
-  t.check(fits:find("--batch 1 (accumulate = 36", 1, true) or fits:find("--batch 3", 1, true)
-          or fits:find("--batch 2", 1, true), fits)
-  t.check(not fits:find("--batch 6", 1, true), fits)
-  t.check(fits:find("for adamw%s+frees %S+ %a+, still too much") or
-          fits:find("--device cpu", 1, true), fits)
-  t.check(fits:find("--batch %d [^\n]*frees %S+ %a+\n"), fits)
+  -- half of half of half: 3 would want more than 2 does
+  t.check(fits:find("%-%-batch 1 %(accumulate = 36 [^\n]*frees %S+ %a+\n"), fits)
+  t.check(fits:find("for adamw%s+frees %S+ %a+, still too much"), fits)
   t.check(train:find("(--resident) and places for uploads come on top", 1, true), train)
   t.check(not train:find("still too much", 1, true), "nothing is known of what is free: " .. train)
   t.check(none:find("--batch 1 [^\n]*, still too much"), none)

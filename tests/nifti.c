@@ -374,6 +374,19 @@ TEST(nifti_names)
     volume_free(&v);
 }
 
+TEST(nifti_stems)
+{
+    EXPECT_INT(nifti_stem("a/b.nii"), 3);
+    EXPECT_INT(nifti_stem("b.nii.gz"), 1);
+    EXPECT_INT(nifti_stem("b.hdr"), 1);
+    EXPECT_INT(nifti_stem("b.hdr.gz"), 1);
+    // ".img" is found by its header; nothing reads the others
+    EXPECT_INT(nifti_stem("b.img"), 0);
+    EXPECT_INT(nifti_stem("b.NII"), 0);
+    EXPECT_INT(nifti_stem(".nii"), 0);
+    EXPECT_INT(nifti_stem("nii"), 0);
+}
+
 TEST(nifti_without_memory)
 {
     Maker m;

@@ -12,7 +12,7 @@ TEST(pipeline_samples_are_the_slices)
     Dataset *ds = made_dataset(3, 1, 4, 6, 5);
     Pipeline *p = made_pipeline(ds, "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 12);
-    EXPECT_INT(pipeline_rank(p), 2);
+    EXPECT_INT(pipeline_rank(p, 0), 2);
     Dims n;
     REQUIRE(pipeline_dims(p, 0, &n));
     EXPECT(n.n == 1 && n.d == 1 && n.h == 6 && n.w == 5 && n.c == 1);
@@ -73,7 +73,7 @@ TEST(pipeline_whole_volumes)
     Dataset *ds = made_dataset(2, 1, 3, 4, 5);
     Pipeline *p = made_pipeline(ds, "normalize\nflip axis=dhw\n");
     EXPECT_INT(pipeline_samples(p), 2);
-    EXPECT_INT(pipeline_rank(p), 3);
+    EXPECT_INT(pipeline_rank(p, 0), 3);
     EXPECT_INT(pipeline_id(p, 1).slice, -1);
     Dims n;
     REQUIRE(pipeline_dims(p, 1, &n));
@@ -178,8 +178,8 @@ TEST(pipeline_cache_budget_holds_and_changes_nothing)
 {
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
     Steps s = made_steps("normalize\nslices\nnoise p=1\nflip\n");
-    // a prepared case: 256 voxels of F32 and as many of U8
-    const int64_t each = 256 * 5;
+    // a prepared case: 256 voxels of F32 and as many bits
+    const int64_t each = 256 * 4 + 256 / 8;
     uint64_t want = 0;
     for (int kept = 0; kept <= 6; kept++) {
         const PipelineOptions options = {.threads = 2,
@@ -343,7 +343,7 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
     REQUIRE(prediction_new(v, 1, &whole));
     Dims n = prepared_dims(v, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
-    int32_t slices = v->sliced ? v->field[0].voxels.dim.d : 1;
+    int32_t slices = v->sliced ? v->grid.d : 1;
     for (int32_t d = 0; d < slices; d++) {
         prepared_sample(v, 1, v->sliced ? d : -1, x);
         prediction_put(&whole, v, v->sliced ? d : -1, x);

@@ -90,7 +90,8 @@ TEST(steps_of_prediction_take_every_slice)
 static const char every_step[] =
     "orient plane=coronal\n"
     "resample spacing_mm=1,0.90000000000000002,0\n"
-    "fit d=0 h=24 w=16\n"
+    "fit d=0 h=24 w=16 at=start\n"
+    "crop to=label margin=3\n"
     "resize d=0 h=12 w=8\n"
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
@@ -139,20 +140,48 @@ TEST(steps_bad_text)
 
 /* ---- normalising -------------------------------------------------------- */
 
+/* A data set of one case. */
+static Dataset *one_case(const Volume *image, const Volume *mask)
+{
+    DatasetBuilder *b;
+    Dataset *ds;
+    REQUIRE(dataset_begin(NULL, &b));
+    REQUIRE(dataset_add(b, "one", "p", image, mask));
+    REQUIRE(dataset_finish(b, &ds));
+    return ds;
+}
+
+/* It cannot be prepared, for this reason. */
+static void refused(const Volume *image, const Volume *mask, const char *steps,
+                    const char *reason)
+{
+    Dataset *ds = one_case(image, mask);
+    Prepared out;
+    Steps s = made_steps(steps);
+    EXPECT_FAIL(prepare_case(ds, 0, &s, NULL, NULL, &out), reason);
+    dataset_free(ds);
+}
+
 /* A prepared one-case pipeline; the dataset may be freed. */
 static Prepared prepared(const Volume *image, const Volume *mask,
                          const char *steps)
 {
-    DatasetBuilder *b;
-    Dataset *ds;
+    Dataset *ds = one_case(image, mask);
     Prepared out;
     Steps s = made_steps(steps);
-    REQUIRE(dataset_begin(NULL, &b));
-    REQUIRE(dataset_add(b, "one", "p", image, mask));
-    REQUIRE(dataset_finish(b, &ds));
     REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, &out));
     dataset_free(ds);
     return out;
+}
+
+/* Slice d of the first field, or (-1) all of it; until the next call. */
+static const float *values(const Prepared *p, int32_t d)
+{
+    static float x[4 * 6 * 7];
+    const Dims n = p->field[0].dim;
+    CHECK(numel(n) <= (int64_t)(sizeof x / sizeof *x));
+    pack_read(&p->field[0], d < 0 ? 0 : d, d < 0 ? n.d : 1, x);
+    return x;
 }
 
 TEST(steps_zscore_of_volume_and_slice)
@@ -160,16 +189,16 @@ TEST(steps_zscore_of_volume_and_slice)
     Volume v = made_image(1, 4, 6, 7, false);
     double mean, std;
     Prepared p = prepared(&v, NULL, "normalize method=zscore\n");
-    made_moments(p.field[0].voxels.data, 4 * 6 * 7, &mean, &std);
+    made_moments(values(&p, -1), 4 * 6 * 7, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
     // the volume's statistics are not those of each slice
-    made_moments(p.field[0].voxels.data, 6 * 7, &mean, &std);
+    made_moments(values(&p, 0), 6 * 7, &mean, &std);
     EXPECT(fabs(mean) > 1e-4);
     prepared_free(&p);
     p = prepared(&v, NULL, "normalize method=zscore per=slice\n");
     for (int d = 0; d < 4; d++) {
-        made_moments((float *)p.field[0].voxels.data + d * 42, 42, &mean, &std);
+        made_moments(values(&p, d), 42, &mean, &std);
         EXPECT_NEAR(mean, 0, 1e-6);
         EXPECT_NEAR(std, 1, 1e-6);
     }
@@ -306,6 +335,64 @@ TEST(steps_nonzero_keeps_the_background)
 
 /* ---- geometry ----------------------------------------------------------- */
 
+/* A box of an image and of a mask, in voxels of the volume. */
+TEST(steps_crop_to_what_is_there)
+{
+    Volume v = made_image(2, 6, 7, 9, true), m = made_mask(6, 7, 9);
+    float *x = v.voxels.data;
+    uint8_t *t = m.voxels.data;
+    // image: one row of voxels above the rest; mask: two corners of a box
+    for (int i = 0; i < 6 * 7 * 9; i++) x[i] = -5, t[i] = 0;
+    for (int w = 2; w < 5; w++) x[(3 * 7 + 4) * 9 + w] = (float)w;
+    t[(1 * 7 + 2) * 9 + 3] = 1, t[(4 * 7 + 5) * 9 + 3] = 1;
+    static const struct {
+        const char *steps;
+        Dims dim;
+        int from[3]; // d, h, w
+    } row[] = {
+        {"crop\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
+        {"crop margin=1\n", {1, 3, 3, 5, 1}, {2, 3, 1}},
+        {"crop margin=3\n", {1, 6, 6, 8, 1}, {0, 1, 0}},
+        {"crop to=label\n", {1, 4, 4, 1, 1}, {1, 2, 3}},
+        {"crop to=label margin=65535\n", {1, 6, 7, 9, 1}, {0, 0, 0}},
+        // one after the other: the second box is looked for in the first
+        {"crop to=label margin=1\ncrop\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
+    };
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        Prepared p = prepared(&v, &m, row[r].steps);
+        Dims n = prepared_dims(&p, 0);
+        float y[6 * 7 * 9], z[6 * 7 * 9];
+        EXPECT(dims_equal(n, row[r].dim) &&
+               dims_equal(prepared_dims(&p, 1), n));
+        prepared_sample(&p, 0, -1, y);
+        prepared_sample(&p, 1, -1, z);
+        const int *from = row[r].from;
+        for (int d = 0; d < n.d; d++)
+            for (int h = 0; h < n.h; h++)
+                for (int w = 0; w < n.w; w++) {
+                    int at =
+                        ((d + from[0]) * 7 + h + from[1]) * 9 + w + from[2];
+                    int i = (d * n.h + h) * n.w + w;
+                    EXPECT(y[i] == x[at] && z[i] == t[at]);
+                }
+        double here[3], there[3];
+        Volume cut = {.voxels = {.dim = n}};
+        memcpy(cut.affine, p.grid.affine, sizeof cut.affine);
+        volume_world(&cut, 0, 0, 0, here);
+        volume_world(&v, from[2], from[1], from[0], there);
+        for (int k = 0; k < 3; k++) EXPECT_NEAR(here[k], there[k], 1e-12);
+        prepared_free(&p);
+    }
+    memset(t, 0, 6 * 7 * 9);
+    for (int i = 0; i < 6 * 7 * 9; i++) x[i] = 4;
+    refused(&v, &m, "crop\n",
+            "one: crop: no voxel is above 4: there is nothing");
+    refused(&v, &m, "crop to=label\n", "one: crop: no voxel is above 0");
+    refused(&v, NULL, "crop to=label\n", "the data set has no labels");
+    volume_free(&v);
+    volume_free(&m);
+}
+
 TEST(steps_fit_pads_with_the_smallest_value_and_back)
 {
     Volume v = made_image(2, 3, 6, 5, true), m = made_mask(3, 6, 5);
@@ -330,7 +417,9 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
             }
     // every voxel still lies where it lay
     double a[3], b[3];
-    volume_world(&p.field[0], 1, 0, 2, a);
+    Volume fitted = {.voxels = {.dim = p.field[0].dim}};
+    memcpy(fitted.affine, p.grid.affine, sizeof fitted.affine);
+    volume_world(&fitted, 1, 0, 2, a);
     volume_world(&v, 0, 1, 2, b);
     for (int k = 0; k < 3; k++) EXPECT_NEAR(a[k], b[k], 1e-12);
     prepared_free(&p);
@@ -385,34 +474,4 @@ TEST(steps_select_and_clamp)
     dataset_free(ds);
     volume_free(&v);
     volume_free(&m);
-}
-
-TEST(steps_packing_is_exact)
-{
-    Volume v = made_image(1, 1, 2, 4, true);
-    float *x = v.voxels.data;
-    Prepared p = prepared(&v, NULL, "");
-    EXPECT_INT(p.field[0].voxels.type, I16);
-    EXPECT_INT(p.bytes, 16);
-    prepared_free(&p);
-    for (int i = 0; i < 8; i++) x[i] = (float)(i * 36);
-    p = prepared(&v, NULL, "");
-    EXPECT_INT(p.field[0].voxels.type, U8);
-    prepared_free(&p);
-    x[3] = -1;
-    p = prepared(&v, NULL, "");
-    EXPECT_INT(p.field[0].voxels.type, I16);
-    prepared_free(&p);
-    // each of these needs a float: fraction, too large, not small either
-    const float wide[] = {0.5f, 32768, -32769, 1e30f};
-    for (int k = 0; k < 4; k++) {
-        float y[8];
-        x[3] = wide[k];
-        p = prepared(&v, NULL, "");
-        EXPECT_INT(p.field[0].voxels.type, F32);
-        prepared_sample(&p, 0, -1, y);
-        EXPECT(y[3] == wide[k]);
-        prepared_free(&p);
-    }
-    volume_free(&v);
 }

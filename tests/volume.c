@@ -4,7 +4,7 @@
  * position of the voxel, so wherever a landmark lands on the new grid, what
  * is read there must be the landmark's position. Four landmarks without any
  * symmetry, on all 48 ways to lay voxel axes along patient axes. */
-#include "volume.h"
+#include "crop.h"
 #include "rng.h"
 #include "test.h"
 
@@ -102,6 +102,13 @@ static void expect_landmarks(const Volume *v, Volume *out)
     }
 }
 
+/* The grid in the middle of v that a fit step gives. */
+static Grid fitted(const Volume *v, int d, int h, int w)
+{
+    Box box = volume_box_fit(v, d, h, w, false);
+    return volume_grid_cut(v, box.from, box.n);
+}
+
 TEST(volume_landmarks_on_48_codes)
 {
     static const double turns[] = {0, 0.3};
@@ -114,7 +121,7 @@ TEST(volume_landmarks_on_48_codes)
             Grid grid[] = {
                 volume_grid(&v),
                 volume_grid_at(&v, at),
-                volume_grid_fit(&v, 14, 24, 19),
+                fitted(&v, 14, 24, 19),
                 volume_grid_resize(&v, 21, 0, 31),
                 volume_grid_plane(&v, AXIAL),
                 volume_grid_plane(&v, CORONAL),
@@ -135,7 +142,7 @@ TEST(volume_landmarks_on_48_codes)
             volume_world(&v, W / 2.0, H / 2.0, D / 2.0, c);
             volume_world(&other, W / 2.0, H / 2.0, D / 2.0, d);
             for (int k = 0; k < 3; k++) other.affine[k][3] += c[k] - d[k];
-            Grid all = volume_grid_fit(&other, 60, 60, 60);
+            Grid all = fitted(&other, 60, 60, 60);
             REQUIRE(volume_resample(&v, &all, LINEAR, 0, &out));
             expect_landmarks(&v, &out);
             volume_free(&out);
@@ -247,7 +254,7 @@ TEST(volume_linear_equals_double_reference)
                 volume_grid(&tilted),
             };
             // a part of a voxel outside on one side, whole voxels on the other
-            Grid shifted = volume_grid_fit(&v, 20, 26, 28);
+            Grid shifted = fitted(&v, 20, 26, 28);
             for (int r = 0; r < 3; r++)
                 shifted.affine[r][3] += 0.3 * v.affine[r][0];
             for (size_t g = 0; g < sizeof grid / sizeof *grid; g++)
@@ -274,7 +281,7 @@ TEST(volume_nearest_keeps_the_label_set)
         Grid plane = volume_grid_plane(&v, CORONAL), grid[4];
         grid[0] = volume_grid_at(&v, at);
         grid[1] = volume_grid_resize(&v, 9, 44, 13);
-        grid[2] = volume_grid_fit(&v, 30, 10, 30);
+        grid[2] = fitted(&v, 30, 10, 30);
         set_affine(&v, code, 0.4), grid[3] = plane;
         for (int g = 0; g < 4; g++) {
             REQUIRE(volume_resample(&v, &grid[g], NEAREST, 4, &out));
@@ -327,7 +334,7 @@ TEST(volume_outside_is_clamped_to_the_type)
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Volume v, out;
         make(&v, 2, row[r].type, 3, 0);
-        Grid g = volume_grid_fit(&v, D + 4, H + 4, W + 4);
+        Grid g = fitted(&v, D + 4, H + 4, W + 4);
         REQUIRE(volume_resample(&v, &g, NEAREST, row[r].outside, &out));
         const void *y = out.voxels.data;
         size_t inside = (((size_t)2 * (H + 4) + 2) * (W + 4) + 2) * 2;
@@ -350,9 +357,9 @@ TEST(volume_fit_and_back_is_bit_equal)
         Volume v, padded, back;
         make(&v, 1, I16, n * 5, 0.2);
         fill_random(&v, (uint32_t)n);
-        Grid g = volume_grid_fit(&v, D + n, H + 2 * n - 1, W + n);
+        Grid g = fitted(&v, D + n, H + 2 * n - 1, W + n);
         REQUIRE(volume_resample(&v, &g, NEAREST, -99, &padded));
-        Grid own = volume_grid_fit(&padded, D, H, W);
+        Grid own = fitted(&padded, D, H, W);
         REQUIRE(volume_resample(&padded, &own, NEAREST, 0, &back));
         EXPECT(volume_same_grid(&v, &back));
         EXPECT(

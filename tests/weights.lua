@@ -120,12 +120,9 @@ t.test("which weights: finished before newest, and what they know", function()
   -- nobody's weights but those of made-up patients, for somebody's images
   local home = folder .. "/home"
   shell("mkdir " .. home .. " && cp -r " .. folder .. "/runs " .. home .. "/runs")
-  local program = os.getenv("PROGRAM") or "./segengine"
-  if not program:match("^/") then program = t.lines("pwd")[1] .. "/" .. program end
   local script = t.lines("pwd")[1] .. "/scripts/brain_unet.lua"
   local function predict(more)
-    return table.concat(t.lines("cd " .. home .. " && " .. program .. " " .. script .. " predict "
-      .. "--out p " .. more .. " 2>&1"), "\n")
+    return select(2, t.program(script .. " predict --out p " .. more, "cd " .. home .. " && "))
   end
   t.check(predict("--in " .. data):find("trained on made-up patients (run 002", 1, true), "banner")
   if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end

@@ -143,7 +143,7 @@ struct Checker {
     void (*access)(uintptr_t at, size_t n, Access how, void *pc);
     void (*written)(uintptr_t at, size_t n); /* by a copy or memset */
     void (*forgotten)(uintptr_t at, size_t n);
-    void (*freed)(uintptr_t at, size_t n); /* never used again */
+    void (*freed)(uintptr_t at, size_t n);
     void (*closed)(uintptr_t at, size_t n, bool closed);
     void (*interval)(uint32_t number, int block);
     long (*count)();

@@ -6,11 +6,14 @@
  * is not offered here is not offered to kernels: plain __shared__ (use SMEM),
  * float atomics, cooperative_groups, textures, __CUDA_ARCH__, inline PTX.
  *
- *     emu_types.h   qualifiers, dim3, vector types     emu_half.h   f16, bf16
- *     emu_launch.h  threadIdx, LAUNCH, SMEM, barriers  emu_math.h   intrinsics
- *     emu_warp.h    shuffles, votes, reductions        emu_api.h    runtime API
- *     emu_atomic.h  integer atomics                    emu_prims.h  mma,
- * cp.async
+ *     emu_types.h   qualifiers, dim3, vector types
+ *     emu_launch.h  threadIdx, LAUNCH, SMEM, barriers
+ *     emu_warp.h    shuffles, votes, reductions
+ *     emu_atomic.h  integer atomics
+ *     emu_math.h    intrinsics
+ *     emu_half.h    f16, bf16
+ *     emu_prims.h   mma, ldmatrix, cp.async
+ *     emu_api.h     the runtime
  *
  * Settings in the environment are listed in emu_control.h. */
 #ifndef EMU_H

@@ -13,6 +13,8 @@
 
 extern const Backend backend_cuda;
 
+enum { LAUNCH_FAILURE = 719 }; // CUDA's number
+
 static void fails(void *ctx, const char *text)
 {
     (void)ctx;
@@ -106,7 +108,7 @@ TEST(gpu_data_may_round_in_its_own_way)
 TEST(gpu_data_check_fails_with_the_device)
 {
     OpCheck k = {.be = &backend_cuda};
-    emu_fail_at(200, 719, 0);
+    emu_fail_at(200, LAUNCH_FAILURE, 0);
     datacheck_run(&k);
     emu_fail_at(0, 0, 0);
     EXPECT_INT(k.failures, 1);
@@ -203,7 +205,6 @@ done:
 
 TEST(gpu_data_fails_at_every_call)
 {
-    enum { LAUNCH_FAILURE = 719 };
     emu_fail_at(0, 0, 0);
     REQUIRE(one_batch());
     long calls = emu_fail_count(), host = mem_live();

@@ -112,6 +112,17 @@ static bool one_life(Net *n, const Optim *o)
     return net_life(n, "cuda", 0, o);
 }
 
+/* The net of a life, which has gone well once; how many calls that took. */
+static long good_life(Net *n, const Optim *o)
+{
+    life_net(n);
+    good_device();
+    emu_fail_at(0, 0, 0);
+    emu_reset_counts();
+    REQUIRE(one_life(n, o));
+    return emu_fail_count();
+}
+
 /* Device memory and handles that a test left behind. */
 static void nothing_left(long host, const char *when, long k)
 {
@@ -152,11 +163,7 @@ TEST(gpu_fails_at_every_call)
 {
     Net n;
     Optim o = optim_default(OPTIM_adamw);
-    life_net(&n);
-    good_device();
-    emu_fail_at(0, 0, 0);
-    REQUIRE(one_life(&n, &o));
-    long calls = emu_fail_count(), host = mem_live();
+    long calls = good_life(&n, &o), host = mem_live();
     // a life has copies, launches, memory: a test of ten calls would be none
     EXPECT(calls > 100);
     nothing_left(host, "no failure", 0);
@@ -209,12 +216,7 @@ TEST(gpu_faults_in_every_launch)
 {
     Net n;
     Optim o = optim_default(OPTIM_adamw);
-    life_net(&n);
-    good_device();
-    emu_fail_at(0, 0, 0);
-    emu_reset_counts();
-    REQUIRE(one_life(&n, &o));
-    long launches = emu_launch_count(NULL), calls = emu_fail_count();
+    long calls = good_life(&n, &o), launches = emu_launch_count(NULL);
     long host = mem_live(), faulted = 0, named = 0;
     // from a call on, the next launch faults: many calls have the same one.
     // A launch itself succeeds; who waits for it, or comes later, is told

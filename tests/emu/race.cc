@@ -291,8 +291,8 @@ static void interval(uint32_t number, int of)
     owners.push_back((uint8_t)of);
 }
 
-/* Addresses are not given out again, so their cells would only add up. A span
- * is of whole pages, hence its cells are. */
+/* Addresses are given out again seldom, so cells would add up; those of a new
+ * allocation are forgotten. A span is of whole pages, hence its cells are. */
 static void freed(uintptr_t at, size_t n)
 {
     if (heap_cells) madvise(heap_cell(at), n * sizeof(Cell), MADV_DONTNEED);

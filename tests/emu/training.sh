@@ -7,7 +7,7 @@ emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
 . tests/steps
-program=$emu/plain/segengine
+. tests/emu/runs
 
 cat > "$tmp/tiny.lua" <<'END'
 local seg = require "seg"
@@ -29,37 +29,15 @@ seg.recipe {
 }
 END
 
-# train NAME OPTION ...: a run under $tmp/NAME; what it says in $tmp/NAME.txt
-train() {
-    name=$1
-    shift
-    "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
-        --out "$tmp/$name" "$@" > "$tmp/$name.txt" 2>&1
-}
-ends() {
-    "$@"
-    [ $? -eq "$status" ]
-}
-not() { ! "$@"; }
-says() { grep -q -- "$2" "$tmp/$1.txt"; }
 weights() { echo "$tmp/$1/tiny/001/checkpoint_last.safetensors"; }
 same() { cmp "$(weights "$1")" "$(weights "$2")"; }
 # in the metadata at the head of the checkpoint
 holds() { head -c 20000 "$(weights "$1")" | grep -q -- "$2"; }
-# with EMU_STREAMS of $1
-streams() {
-    EMU_STREAMS=$1 && export EMU_STREAMS
-    shift
-    "$@"
-    status=$?
-    unset EMU_STREAMS
-    return "$status"
-}
 
 step "a run" train whole
-step "whose streams run at once" streams early train early
+step "whose streams run at once" with EMU_STREAMS=early train early
 step "the same bytes" same whole early
-step "whose streams run in any order" streams r5 train mixed
+step "whose streams run in any order" with EMU_STREAMS=r5 train mixed
 step "the same bytes again" same whole mixed
 
 # counts between, before and behind what runs ahead
@@ -96,13 +74,11 @@ interrupted() {
     kill -TERM $!
     wait $!
 }
-status=143
-step "SIGTERM" ends interrupted
+step "SIGTERM" ends 143 interrupted
 step "is said" says stopped "SIGTERM: saved at epoch"
 
 # a rate that no weight survives
-status=5
-step "diverges" ends train far --lr 1e30
+step "diverges" ends 5 train far --lr 1e30
 step "names batch and node" says far "first not finite: .*tiny.lua:[0-9]"
 step "ends after three" says far "3 steps in a row"
 finish

@@ -1,0 +1,55 @@
+/* exif.c -- how a photograph was held, from its Exif block.
+ *
+ * The block is a TIFF without pixels; the one entry that matters is tag 274
+ * of its first directory. The rest (camera, date, place, a small copy of the
+ * picture) is not looked at and goes nowhere. */
+#include "image_format.h"
+#include <string.h>
+
+enum { ORIENTATION = 274, SHORT = 3, ENTRY = 12 };
+
+bool image_orientation(ImageFile *f, int value)
+{
+    if (f->options.exif == IMAGE_EXIF_IGNORE) return true;
+    if (value < 1 || value > 8)
+        return fail_data("orientation is %d, need 1 to 8; fix: exif = "
+                         "\"ignore\", after a look at the picture",
+                         value);
+    if (f->info.orientation && f->info.orientation != value)
+        return fail_data("two orientations, %d and %d; fix: exif = \"ignore\", "
+                         "after a look at the picture",
+                         f->info.orientation, value);
+    f->info.orientation = value;
+    if (value == 1 || f->options.exif == IMAGE_EXIF_APPLY) return true;
+    // viewers turn it and most training code does not: a silent choice would
+    // be the wrong one for somebody
+    return fail_data("orientation is %d: the picture was taken turned or "
+                     "mirrored; fix: exif = \"apply\" turns it as viewers do, "
+                     "exif = \"ignore\" takes it as stored",
+                     value);
+}
+
+bool exif_orientation(ImageFile *f, const uint8_t *b, size_t size)
+{
+    if (f->options.exif == IMAGE_EXIF_IGNORE) return true;
+    bool big = size >= 8 && b[0] == 'M';
+    if (size < 8 || b[0] != b[1] || (b[0] != 'M' && b[0] != 'I') ||
+        image_u16(b + 2, big) != 42)
+        return fail_data("the Exif block is damaged, so how the picture was "
+                         "held is not known; fix: exif = \"ignore\"");
+    size_t at = image_u32(b + 4, big);
+    size_t count = at <= size - 2 ? image_u16(b + at, big) : 0;
+    if (at > size - 2 || count > (size - at - 2) / ENTRY)
+        return fail_data("the directory of the Exif block lies outside it; "
+                         "fix: exif = \"ignore\"");
+    // entries ought to be in order, but cameras exist that write them as they
+    // come; only this one is wanted
+    for (const uint8_t *e = b + at + 2; count; count--, e += ENTRY) {
+        if (image_u16(e, big) != ORIENTATION) continue;
+        if (image_u16(e + 2, big) != SHORT || image_u32(e + 4, big) != 1)
+            return fail_data("the orientation in the Exif block is not one "
+                             "16-bit number; fix: exif = \"ignore\"");
+        return image_orientation(f, (int)image_u16(e + 8, big));
+    }
+    return true;
+}

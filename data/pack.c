@@ -1,0 +1,247 @@
+/* pack.c -- see pack.h.
+ *
+ * The block of PACK_RUNS: for each slice the number of its first run, and one
+ * more; the runs; their values one behind the other. A gap of a few zeros does
+ * not end a run, as a new one would cost more bytes than the zeros do. Offsets
+ * are 32 bits, so a volume with more in it is kept dense. */
+#include "pack.h"
+#include <string.h>
+
+/* Elements at .. at + count - 1 of a slice; value: place of the first. */
+typedef struct Run {
+    uint32_t at, count, value;
+} Run;
+
+/* The numbers to be packed: either F32 or U8. */
+typedef struct Numbers {
+    const void *data;
+    bool bytes;
+    int64_t slice; /* elements */
+    int32_t slices;
+} Numbers;
+
+static inline float number(const Numbers *x, int64_t i)
+{
+    return x->bytes ? ((const uint8_t *)x->data)[i]
+                    : ((const float *)x->data)[i];
+}
+
+/* The smallest type that holds all of them; *bits: none is but 0 or 1. */
+static Dtype exact_type(const Numbers *x, bool *bits)
+{
+    float lo = 0, hi = 0;
+    for (int64_t i = 0, n = x->slice * x->slices; i < n; i++) {
+        float v = number(x, i);
+        *bits = false;
+        // written so that NaN, and what I16 cannot hold, comes before the cast
+        if (!(v >= INT16_MIN && v <= INT16_MAX)) return F32;
+        if ((float)(int16_t)v != v) return F32;
+        lo = v < lo ? v : lo;
+        hi = v > hi ? v : hi;
+    }
+    *bits = lo >= 0 && hi <= 1;
+    return lo >= 0 && hi <= UINT8_MAX ? U8 : I16;
+}
+
+/* What a list of runs would take, or, with `run` and `first`, the list. */
+typedef struct Runs {
+    int64_t runs, values;
+} Runs;
+
+static Runs find_runs(const Numbers *x, size_t size, uint32_t *first, Run *run)
+{
+    const int64_t gap = (int64_t)(sizeof(Run) / size);
+    Runs all = {0, 0};
+    for (int32_t d = 0; d < x->slices; d++) {
+        int64_t from = d * x->slice, end = -1 - gap; // of the run at hand
+        if (first) first[d] = (uint32_t)all.runs;
+        for (int64_t i = 0; i < x->slice; i++) {
+            if (number(x, from + i) == 0) continue;
+            if (i - end > gap) {
+                if (run)
+                    run[all.runs] = (Run){(uint32_t)i, 0, (uint32_t)all.values};
+                all.runs++;
+                end = i;
+            }
+            all.values += i + 1 - end;
+            end = i + 1;
+            if (run) {
+                Run *r = &run[all.runs - 1];
+                r->count = (uint32_t)(end - r->at);
+            }
+        }
+    }
+    if (first) first[x->slices] = (uint32_t)all.runs;
+    return all;
+}
+
+/* Bytes of the block; 0 when 32 bits do not count it. */
+static size_t runs_bytes(const Numbers *x, Runs all, size_t size)
+{
+    if (all.values > UINT32_MAX || x->slice > UINT32_MAX) return 0;
+    return ((size_t)x->slices + 1) * sizeof(uint32_t) +
+           (size_t)all.runs * sizeof(Run) + (size_t)all.values * size;
+}
+
+/* Number v as element i of a block of `type`, which holds it exactly. */
+static inline void put(void *data, Dtype type, int64_t i, float v)
+{
+    switch (type) {
+    case U8:
+        ((uint8_t *)data)[i] = (uint8_t)v;
+        break;
+    case I16:
+        ((int16_t *)data)[i] = (int16_t)v;
+        break;
+    default:
+        ((float *)data)[i] = v;
+    }
+}
+
+static void fill_runs(const Numbers *x, Dtype type, void *block)
+{
+    uint32_t *first = block;
+    Run *run = (Run *)(first + x->slices + 1);
+    find_runs(x, dtype_bytes(type), first, run);
+    void *value = run + first[x->slices];
+    for (int32_t d = 0; d < x->slices; d++)
+        for (uint32_t r = first[d]; r < first[d + 1]; r++)
+            for (uint32_t k = 0; k < run[r].count; k++)
+                put(value, type, (int64_t)run[r].value + k,
+                    number(x, d * x->slice + run[r].at + k));
+}
+
+static void fill(const Numbers *x, Pack *p)
+{
+    const int64_t n = numel(p->dim);
+    uint8_t *bit = p->data;
+    switch (p->kind) {
+    case PACK_BITS:
+        for (int64_t i = 0; i < n; i++)
+            bit[i / 8] |= (uint8_t)((number(x, i) != 0) << i % 8);
+        break;
+    case PACK_RUNS:
+        fill_runs(x, p->type, p->data);
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) put(p->data, p->type, i, number(x, i));
+    }
+}
+
+bool pack_make(const Tensor *t, Pack *out)
+{
+    bool bits;
+    const int64_t n = numel(t->dim);
+    CHECK(t->dim.n == 1 && (t->type == F32 || t->type == U8));
+    const Numbers x = {t->data, t->type == U8, n / t->dim.d, t->dim.d};
+    Pack p = {.dim = t->dim, .kind = PACK_DENSE, .owned = true};
+    p.type = exact_type(&x, &bits);
+    if (bits) p.kind = PACK_BITS;
+    const size_t size = dtype_bytes(p.type);
+    p.bytes = bits ? (size_t)(n + 7) / 8 : (size_t)n * size;
+    // half as much: reading runs is a little slower than reading a row
+    size_t runs = runs_bytes(&x, find_runs(&x, size, NULL, NULL), size);
+    if (runs && runs <= p.bytes / 2) p.kind = PACK_RUNS, p.bytes = runs;
+    p.data = mem_alloc(p.bytes);
+    if (!p.data) return false;
+    fill(&x, &p);
+    *out = p;
+    return true;
+}
+
+void pack_free(Pack *p)
+{
+    if (p->owned) mem_free(p->data);
+    *p = (Pack){.data = NULL};
+}
+
+/* count numbers of a block of `type` from element `at` on. */
+static void widen(const void *data, Dtype type, int64_t at, int64_t count,
+                  float *out)
+{
+    const uint8_t *u8 = (const uint8_t *)data + at;
+    const int16_t *i16 = (const int16_t *)data + at;
+    switch (type) {
+    case U8:
+        for (int64_t i = 0; i < count; i++) out[i] = u8[i];
+        break;
+    case I16:
+        for (int64_t i = 0; i < count; i++) out[i] = i16[i];
+        break;
+    default:
+        memcpy(out, (const float *)data + at, (size_t)count * sizeof *out);
+    }
+}
+
+static void read_runs(const Pack *p, int32_t d, int64_t slice, float *out)
+{
+    const uint32_t *first = p->data;
+    const Run *run = (const Run *)(first + p->dim.d + 1);
+    const void *value = run + first[p->dim.d];
+    memset(out, 0, (size_t)slice * sizeof *out);
+    for (uint32_t r = first[d]; r < first[d + 1]; r++)
+        widen(value, p->type, run[r].value, run[r].count, out + run[r].at);
+}
+
+void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
+{
+    const int64_t slice = numel(p->dim) / p->dim.d;
+    const int64_t at = d * slice, n = count * slice;
+    const uint8_t *bit = p->data;
+    CHECK(d >= 0 && count >= 0 && d + count <= p->dim.d);
+    switch (p->kind) {
+    case PACK_BITS:
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (float)(bit[(at + i) / 8] >> (at + i) % 8 & 1);
+        break;
+    case PACK_RUNS:
+        for (int32_t k = 0; k < count; k++)
+            read_runs(p, d + k, slice, out + k * slice);
+        break;
+    default:
+        widen(p->data, p->type, at, n, out);
+    }
+}
+
+/* Every run inside its slice and behind the one before, every value inside
+ * the block. */
+static bool check_runs(const Pack *p, int64_t slice)
+{
+    const size_t size = dtype_bytes(p->type);
+    const size_t head = ((size_t)p->dim.d + 1) * sizeof(uint32_t);
+    const uint32_t *first = p->data;
+    if (p->bytes < head) return false;
+    const uint64_t runs = first[p->dim.d];
+    if (first[0] != 0 || runs > (p->bytes - head) / sizeof(Run)) return false;
+    const Run *run = (const Run *)(first + p->dim.d + 1);
+    uint64_t values = 0;
+    for (int32_t d = 0; d < p->dim.d; d++) {
+        uint64_t end = 0;
+        if (first[d] > first[d + 1] || first[d + 1] > runs) return false;
+        for (uint32_t r = first[d]; r < first[d + 1]; r++) {
+            if (run[r].at < end || run[r].value != values) return false;
+            end = (uint64_t)run[r].at + run[r].count;
+            values += run[r].count;
+            if (end > (uint64_t)slice) return false;
+        }
+    }
+    return p->bytes == head + runs * sizeof(Run) + values * size;
+}
+
+bool pack_check(const Pack *p)
+{
+    const Dims n = p->dim;
+    size_t count = 1, size;
+    bool ok = n.n == 1 && n.d > 0 && n.h > 0 && n.w > 0 && n.c > 0 &&
+              (p->type == F32 || p->type == I16 || p->type == U8) &&
+              size_mul((size_t)n.d, (size_t)n.h, &count) &&
+              size_mul(count, (size_t)n.w, &count) &&
+              size_mul(count, (size_t)n.c, &count) && count < (size_t)1 << 40;
+    if (ok && p->kind == PACK_DENSE)
+        ok = size_mul(count, dtype_bytes(p->type), &size) && size == p->bytes;
+    else if (ok && p->kind == PACK_BITS)
+        ok = p->type == U8 && p->bytes == (count + 7) / 8;
+    else if (ok)
+        ok = p->kind == PACK_RUNS && check_runs(p, (int64_t)count / n.d);
+    return ok || fail_data("a packed volume that contradicts itself");
+}

@@ -1,0 +1,287 @@
+/* png_pixels.c -- the pixels of a PNG: zlib inflates, stb_image unfilters.
+ *
+ * stb_image gets no file. It gets a PNG of three chunks that is written here:
+ * a header, the rows as zlib inflated and checked them, in stored blocks (which
+ * stb only copies), and the end. So its own inflater, its palettes and its
+ * transparency, where mistakes were found before, see nothing from outside; a
+ * palette is given to it as grey and looked up here. */
+#include "gzip.h"
+#include "image_format.h"
+#include <limits.h>
+#include <string.h>
+#include <zlib.h>
+
+/* stb's memory is ours, and zeroed like all of it: a decoder that reads what
+ * it never wrote then reads zeros. */
+static void *grow(void *old, size_t had, size_t bytes)
+{
+    void *p = mem_alloc(bytes);
+    if (p && old) memcpy(p, old, had < bytes ? had : bytes);
+    if (p) mem_free(old);
+    return p;
+}
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wsign-compare"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#define STBI_ONLY_PNG
+#define STBI_NO_GIF
+#define STBI_NO_STDIO
+#define STBI_NO_LINEAR
+#define STBI_NO_HDR
+// declared under a name that it is not defined under
+#define stbi_set_unpremultiply_on_load_thread stbi__unpremultiply_on_load_thread
+#define STBI_MAX_DIMENSIONS                   (1 << 24)
+#define STBI_ASSERT(e)                        CHECK(e)
+#define STBI_MALLOC(bytes)                    mem_alloc((size_t)(bytes))
+#define STBI_REALLOC_SIZED(p, had, bytes)     grow(p, had, bytes)
+#define STBI_FREE(p)                          mem_free(p)
+#include <stb/stb_image.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+/* What stands around the rows in the PNG that is made: signature and IHDR;
+ * length and type of IDAT, two bytes of zlib; five bytes a stored block;
+ * checksum of zlib, CRC, IEND. stb looks at none of the checksums. */
+enum { BEFORE = 8 + 25 + 8 + 2, BLOCK = 65535, BLOCK_HEAD = 5, AFTER = 4 + 16 };
+
+/* Rows of one size, which follow each other: all of a picture, or one of the
+ * seven passes of Adam7. */
+typedef struct Pass {
+    size_t rows, row_bytes; /* the byte of the filter counted */
+} Pass;
+
+typedef struct Passes {
+    Pass pass[7];
+    int count;
+    size_t bytes; /* of all */
+} Passes;
+
+static void passes_of(const ImageFile *f, Passes *p)
+{
+    // Adam7: where a pass begins and how far its pixels are apart
+    static const uint8_t x0[] = {0, 4, 0, 2, 0, 1, 0};
+    static const uint8_t y0[] = {0, 0, 4, 0, 2, 0, 1};
+    static const uint8_t dx[] = {8, 8, 4, 4, 2, 2, 1};
+    static const uint8_t dy[] = {8, 8, 8, 4, 4, 2, 2};
+    static const uint8_t samples[] = {1, 0, 3, 1, 2, 0, 4};
+    const PngLayout *l = &f->of.png;
+    size_t bits = (size_t)f->info.bits * samples[l->color];
+    *p = (Passes){.count = l->interlaced ? 7 : 1};
+    for (int k = 0; k < p->count; k++) {
+        size_t w = (size_t)f->info.w, h = (size_t)f->info.h;
+        if (l->interlaced) {
+            w = w > x0[k] ? (w - x0[k] + dx[k] - 1) / dx[k] : 0;
+            h = h > y0[k] ? (h - y0[k] + dy[k] - 1) / dy[k] : 0;
+        }
+        // a pass without pixels has no bytes at all
+        if (w && h) p->pass[k] = (Pass){h, 1 + (w * bits + 7) / 8};
+        p->bytes += p->pass[k].rows * p->pass[k].row_bytes;
+    }
+}
+
+/* Where the next row begins, while the rows come in pieces. */
+typedef struct Rows {
+    const Passes *of;
+    int pass;
+    size_t row, at; /* of the pass; byte of all */
+} Rows;
+
+/* The first byte of each row that begins in bytes [from, from + n). */
+static bool check_filters(Rows *r, const uint8_t *p, size_t from, size_t n)
+{
+    while (r->at < from + n) {
+        const Pass *pass = &r->of->pass[r->pass];
+        if (r->row == pass->rows) {
+            r->pass++, r->row = 0;
+            continue;
+        }
+        if (p[r->at - from] > 4)
+            return fail_data("row %zu has the filter %d, need 0 to 4", r->row,
+                             p[r->at - from]);
+        r->row++, r->at += pass->row_bytes;
+    }
+    return true;
+}
+
+/* The IDAT chunks as one stream of zlib. */
+typedef struct Packed {
+    z_stream z;
+    const ImageFile *f;
+    size_t next; /* byte of the file where the next chunk begins */
+    size_t left; /* bytes of IDAT not given to z yet */
+    bool ended;
+} Packed;
+
+/* Up to `want` bytes (at most BLOCK); fewer only at the end. */
+static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
+{
+    z_stream *z = &k->z;
+    z->next_out = out;
+    z->avail_out = (uInt)want;
+    while (z->avail_out && !k->ended) {
+        if (!z->avail_in && k->left) {
+            // chunks of no bytes are allowed
+            z->avail_in = image_u32(k->f->bytes + k->next, true);
+            // zlib only reads through next_in, whatever its type says
+            z->next_in = (void *)(k->f->bytes + k->next + 8);
+            k->next += 12 + (size_t)z->avail_in;
+            k->left -= z->avail_in;
+            continue;
+        }
+        bool dry = !z->avail_in;
+        int r = inflate(z, Z_NO_FLUSH);
+        if (r == Z_MEM_ERROR) return fail("no memory to read a png");
+        k->ended = r == Z_STREAM_END;
+        if (k->ended || (r == Z_OK && !dry)) continue;
+        if (dry) break;
+        if (r != Z_BUF_ERROR)
+            return fail_data("the packed pixels are damaged before byte %zu: "
+                             "%s",
+                             k->next, z->msg ? z->msg : "preset dictionary");
+    }
+    *got = want - z->avail_out;
+    return true;
+}
+
+/* All rows into `at`, in stored blocks. */
+static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
+{
+    Rows rows = {.of = p};
+    size_t got;
+    uint8_t more;
+    for (size_t from = 0; from < p->bytes; from += BLOCK) {
+        size_t n = p->bytes - from < BLOCK ? p->bytes - from : BLOCK;
+        uint8_t head[BLOCK_HEAD] = {from + n == p->bytes, (uint8_t)n,
+                                    (uint8_t)(n >> 8), (uint8_t)~n,
+                                    (uint8_t)(~n >> 8)};
+        memcpy(at, head, BLOCK_HEAD);
+        if (!inflate_some(k, at + BLOCK_HEAD, n, &got)) return false;
+        if (got < n)
+            return fail_data("the packed pixels hold %zu bytes, need %zu",
+                             from + got, p->bytes);
+        if (!check_filters(&rows, at + BLOCK_HEAD, from, n)) return false;
+        at += BLOCK_HEAD + n;
+    }
+    // one byte more is asked for, and must not come
+    if (!inflate_some(k, &more, 1, &got)) return false;
+    if (got)
+        return fail_data("the packed pixels hold more than %zu bytes",
+                         p->bytes);
+    if (!k->ended)
+        return fail_data("the packed pixels end without their checksum");
+    if (k->z.avail_in || k->left)
+        return fail_data("%zu bytes behind the packed pixels",
+                         k->z.avail_in + k->left);
+    return true;
+}
+
+/* PNG of three chunks; *out by mem_free. */
+static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
+{
+    const PngLayout *l = &f->of.png;
+    Passes p;
+    Packed k = {.z = {.zalloc = gzip_alloc, .zfree = gzip_free},
+                .f = f,
+                .next = l->first_idat,
+                .left = l->idat_bytes};
+    *out = NULL;
+    passes_of(f, &p);
+    if (p.bytes / GZIP_MOST > l->idat_bytes)
+        return fail_data("%zu bytes of packed pixels cannot hold %zu",
+                         l->idat_bytes, p.bytes);
+    // with the limits on extents this stays far below 2^32
+    size_t blocks = (p.bytes + BLOCK - 1) / BLOCK;
+    size_t packed = p.bytes + blocks * BLOCK_HEAD + 2 + 4;
+    *bytes = BEFORE - 2 + packed - 4 + AFTER;
+    if (*bytes > INT_MAX)
+        return fail_data("%zu bytes of rows, limit %d", p.bytes, INT_MAX);
+    if (!(*out = mem_alloc(*bytes))) return false;
+    if (inflateInit(&k.z) != Z_OK) return fail("no memory to read a png");
+    // the header as it is, but a palette becomes grey
+    memcpy(*out, f->bytes, 8 + 25);
+    if (l->color == 3) (*out)[25] = 0;
+    uint8_t *at = *out + 8 + 25;
+    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(packed >> (24 - 8 * i));
+    // a window of 32 KiB; nothing depends on it in stored blocks
+    memcpy(at + 4, "IDAT\x78\x01", 6);
+    bool ok = store_rows(&k, &p, at + 10);
+    inflateEnd(&k.z);
+    memcpy(*out + *bytes - 8, "IEND", 4);
+    return ok;
+}
+
+/* Colors for their numbers, or the numbers; `pixels` are stb's grey. */
+static bool look_up(const ImageFile *f, const uint8_t *pixels, uint8_t *out)
+{
+    // stb spreads 1, 2 and 4 bits over 0 .. 255
+    int scale = 255 / ((1 << f->info.bits) - 1);
+    const PngLayout *l = &f->of.png;
+    size_t n = (size_t)f->info.w * (size_t)f->info.h;
+    for (size_t i = 0; i < n; i++) {
+        int color = pixels[i] / scale;
+        if (color >= l->colors)
+            return fail_data("pixel (%zu,%zu) has the color %d of a palette "
+                             "of %d",
+                             i % (size_t)f->info.w, i / (size_t)f->info.w,
+                             color, l->colors);
+        if (f->options.label)
+            out[i] = (uint8_t)color;
+        else
+            memcpy(out + 3 * i, l->palette + (size_t)color * 3, 3);
+    }
+    return true;
+}
+
+/* What stb gave, without alpha. */
+static bool take(const ImageFile *f, const uint8_t *pixels, int samples,
+                 uint8_t *out)
+{
+    const ImageInfo *info = &f->info;
+    size_t n = (size_t)info->w * (size_t)info->h;
+    size_t wide = info->bits == 16 ? 2 : 1;
+    size_t keep = (size_t)info->channels * wide, all = (size_t)samples * wide;
+    if (info->palette) return look_up(f, pixels, out);
+    if (keep == all) {
+        memcpy(out, pixels, n * all);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            memcpy(out + i * keep, pixels + i * all, keep);
+    }
+    if (f->options.label && info->bits < 8)
+        for (size_t i = 0; i < n; i++)
+            out[i] = (uint8_t)(out[i] / (255 / ((1 << info->bits) - 1)));
+    return true;
+}
+
+bool png_pixels(const ImageFile *f, void *out)
+{
+    uint8_t *png = NULL;
+    void *pixels = NULL;
+    size_t bytes = 0;
+    int w = 0, h = 0, samples = 0;
+    bool ok = assemble(f, &png, &bytes);
+    if (ok) {
+        pixels =
+            f->info.bits == 16
+                ? (void *)stbi_load_16_from_memory(png, (int)bytes, &w, &h,
+                                                   &samples, 0)
+                : stbi_load_from_memory(png, (int)bytes, &w, &h, &samples, 0);
+        // everything it could complain about was checked: memory is left
+        ok = pixels ||
+             fail("no memory to read a png: %s", stbi_failure_reason());
+    }
+    mem_free(png);
+    if (pixels) CHECK(w == f->info.w && h == f->info.h);
+    if (ok) ok = take(f, pixels, samples, out);
+    mem_free(pixels);
+    return ok;
+}

@@ -1,0 +1,41 @@
+/* reader.h -- what a file can be read as, by name.
+ *
+ * A reader makes one Volume of one file; reader.c has the table. Volumes of
+ * files that know no place (arrays, photographs) have the identity as affine,
+ * so a voxel is 1 mm. */
+#ifndef SEG_READER_H
+#define SEG_READER_H
+#include "dataset.h"
+
+typedef struct ReaderOptions {
+    NiftiOptions nifti; /* label is set by the kind of the field */
+    /* Of an array: what its axes are, a letter each out of d, h, w and c, in
+     * their order in the file ("wc": time, features; "chw"). Axes that are not
+     * named have extent 1. "": by rank and axes of the file, channels last:
+     * w wc, hw hwc, dhw dhwc. */
+    char axes[8];
+} ReaderOptions;
+
+typedef struct Reader {
+    const char *name;
+    int rank; /* axes of what it reads beside channels; -1: as options say */
+    /* as in Source */
+    bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
+    bool (*depends)(const Source *s, Arena *mem, SourceFacts *out);
+    int part; /* of several readers that share their functions: which */
+} Reader;
+
+/* The reader of this name; NULL with the names that there are (ERR_USAGE). */
+const Reader *reader_find(const char *name);
+
+/* Are these letters axes that an array of `rank` can have? ERR_USAGE. */
+bool reader_axes(const char *axes, int rank);
+
+/* What Source.how of a file points at. */
+typedef struct ReaderHow {
+    const Reader *reader;
+    const ReaderOptions *options;
+    FieldKind kind;
+    int rank;
+} ReaderHow;
+#endif

@@ -1,0 +1,102 @@
+/* stamp.c -- see stamp.h. Two SipHashes of one text make 128 bits, too many for
+ * two cases to meet by chance. */
+#include "stamp.h"
+#include "crc32c.h"
+#include "dataset_build.h"
+#include "file.h"
+#include "siphash.h"
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EDGE = 1 << 16 }; // bytes at either end of a file
+
+/* Changes with everything that gives other prepared volumes from the same
+ * files and steps: readers, steps, packs. */
+enum { FORMAT = 1 };
+
+/* Both hashes so far: each piece is hashed with what came before it. */
+static void add(Stamp *s, const void *data, size_t bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t key[2] = {s->word[i], (uint64_t)i};
+        uint8_t raw[16];
+        memcpy(raw, key, sizeof raw);
+        s->word[i] = siphash(raw, data, bytes);
+    }
+}
+
+static void add_text(Stamp *s, const char *text)
+{
+    add(s, text, strlen(text) + 1);
+}
+
+static bool add_file(Stamp *s, const char *path)
+{
+    uint8_t edge[EDGE];
+    uint64_t bytes;
+    struct stat st;
+    int fd;
+    if (!file_open(path, &fd, &bytes)) return false;
+    size_t n = bytes < EDGE ? (size_t)bytes : EDGE;
+    bool ok = !fstat(fd, &st) && file_read_at(fd, path, 0, edge, n);
+    uint64_t word[5] = {bytes, 0, 0, crc32c(0, edge, n), 0};
+    if (ok && bytes > EDGE) {
+        // of a file that is shorter than both, what the first has not
+        n = bytes < 2 * EDGE ? (size_t)bytes - EDGE : EDGE;
+        ok = file_read_at(fd, path, bytes - n, edge, n);
+        word[4] = crc32c(0, edge, n);
+    }
+    close(fd);
+    if (!ok) return false;
+    word[1] = (uint64_t)st.st_mtim.tv_sec;
+    word[2] = (uint64_t)st.st_mtim.tv_nsec;
+    add(s, word, sizeof word);
+    return true;
+}
+
+static bool add_source(Stamp *s, const Source *from, Arena *mem)
+{
+    SourceFacts facts = {.files = 0};
+    if (!from->depends || !from->depends(from, mem, &facts)) return false;
+    add_text(s, facts.asked ? facts.asked : "");
+    add(s, facts.data, facts.bytes);
+    for (int i = 0; i < facts.files; i++)
+        if (!add_file(s, facts.file[i])) return false;
+    return true;
+}
+
+bool case_stamp(const Dataset *ds, int item, const Steps *steps, Stamp *out)
+{
+    const DatasetOptions *o = &ds->store->options;
+    const Case *c = &ds->cases[item];
+    Arena mem = {NULL};
+    Steps prepare = steps_without_augment(steps);
+    char *text = steps_print(&prepare, &mem);
+    const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
+                            o->nonzero, o->resample_mask, MAX_FIELDS};
+    *out = (Stamp){{0, 0}};
+    if (!text) return false;
+    add(out, head, sizeof head);
+    add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
+    add_text(out, text);
+    bool ok = true;
+    for (int f = 0; ok && f < ds->fields; f++) {
+        const DatasetField *d = &ds->field[f];
+        const struct CaseField *from = &c->field[f];
+        const int32_t field[] = {(int32_t)d->kind, d->rank, from->channels};
+        add_text(out, d->name);
+        add(out, field, sizeof field);
+        for (int k = 0; ok && k < from->channels; k++)
+            ok = add_source(out, &from->source[k], &mem);
+    }
+    arena_release(&mem);
+    return ok;
+}
+
+int stamp_order(const Stamp *a, const Stamp *b)
+{
+    for (int i = 0; i < 2; i++)
+        if (a->word[i] != b->word[i]) return a->word[i] < b->word[i] ? -1 : 1;
+    return 0;
+}

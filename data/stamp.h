@@ -1,0 +1,21 @@
+/* stamp.h -- what a prepared case depends on, as one number.
+ *
+ * Two prepared cases with the same stamp are equal: it covers the steps, the
+ * fields and options of the data set, and of each file its size, time of
+ * change, and first and last 64 KiB. Neither names nor paths are in it. */
+#ifndef SEG_STAMP_H
+#define SEG_STAMP_H
+#include "dataset.h"
+#include "step.h"
+
+typedef struct Stamp {
+    uint64_t word[2];
+} Stamp;
+
+/* False when a file cannot be read, or a source does not say what it depends
+ * on. */
+bool case_stamp(const Dataset *ds, int item, const Steps *steps, Stamp *out);
+
+/* The order of two stamps, as of numbers. */
+int stamp_order(const Stamp *a, const Stamp *b);
+#endif

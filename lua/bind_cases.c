@@ -1,0 +1,263 @@
+/* bind_cases.c -- data sets that Lua describes: cases one by one, some of
+ * them, several together, under other names.
+ *
+ * Lua tables are walked with the rules of bind.h: whatever may raise comes
+ * before the builder holds anything, or the builder lives in a userdata that
+ * the collector drops. */
+#include "bind_data.h"
+#include "dataset_list.h"
+#include "split.h"
+#include <string.h>
+
+/* == cases one by one ================================================== */
+
+typedef struct BuilderBox {
+    DatasetBuilder *b;
+} BuilderBox;
+
+static int builder_gc(lua_State *L)
+{
+    BuilderBox *box = luaL_checkudata(L, 1, "seg.cases");
+    dataset_drop(box->b);
+    box->b = NULL;
+    return 0;
+}
+
+static const char *const kind_names[] = {"image", "value", "label", "numbers",
+                                         "length"};
+
+static FieldKind read_kind(lua_State *L, int arg)
+{
+    const char *text = opt_string(L, arg, "kind", "image");
+    for (int i = 0; i <= FIELD_LENGTH; i++)
+        if (!strcmp(text, kind_names[i])) return (FieldKind)i;
+    raise_usage(L,
+                "kind must be image, value, label, numbers or length, got "
+                "\"%s\"",
+                text);
+    return FIELD_IMAGE;
+}
+
+/* The field described by the table at `arg`; its strings live as long. */
+static ListField read_field(lua_State *L, int arg)
+{
+    static const char *const known[] = {"name", "kind",           "read",
+                                        "rank", "axes",           "count",
+                                        "form", "assume_spacing", NULL};
+    luaL_argcheck(L, lua_istable(L, arg), arg, "a field must be a table");
+    check_keys(L, arg, "field", known);
+    ListField f = {.name = opt_string(L, arg, "name", ""),
+                   .kind = read_kind(L, arg),
+                   .rank = (int)opt_int(L, arg, "rank", 3, 0, 3),
+                   .reader = opt_string(L, arg, "read", "nifti"),
+                   .numbers =
+                       (int)opt_int(L, arg, "count", 1, 1, MAX_FEATURES)};
+    const char *axes = opt_string(L, arg, "axes", "");
+    if (!*f.name) raise_usage(L, "a field needs a name");
+    if (strlen(axes) >= sizeof f.options.axes)
+        raise_usage(L, "axes \"%s\": too long", axes);
+    memcpy(f.options.axes, axes, strlen(axes) + 1);
+    f.options.nifti.form = read_form(L, arg);
+    f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
+    return f;
+}
+
+/* The paths of one field of a case: the value on top of the stack. */
+static void read_paths(lua_State *L, const char *name, ListCase *c, int f)
+{
+    int type = lua_type(L, -1), *n = &c->field[f].paths;
+    if (type == LUA_TSTRING) {
+        c->field[f].path[(*n)++] = lua_tostring(L, -1);
+        return;
+    }
+    if (type != LUA_TTABLE)
+        raise_usage(L, "%s: %s must be a path or a list of paths, got %s",
+                    c->key, name, luaL_typename(L, -1));
+    while (lua_rawgeti(L, -1, *n + 1) == LUA_TSTRING) {
+        if (*n == MAX_CHANNELS)
+            raise_usage(L, "%s: %s: more than %d files", c->key, name,
+                        MAX_CHANNELS);
+        // the table keeps it alive
+        c->field[f].path[(*n)++] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* The numbers of one field, the value on top of the stack, into a userdata
+ * that takes its place. */
+static void read_numbers(lua_State *L, const ListField *field, ListCase *c,
+                         int f)
+{
+    int at = lua_gettop(L), type = lua_type(L, at), n = field->numbers;
+    if (type != LUA_TTABLE && !(type == LUA_TNUMBER && n == 1))
+        raise_usage(L, "%s: %s must be %d numbers, got %s", c->key, field->name,
+                    n, luaL_typename(L, at));
+    double *number = lua_newuserdatauv(L, (size_t)n * sizeof *number, 0);
+    if (type == LUA_TNUMBER) {
+        number[0] = check_number(L, at, field->name);
+    } else {
+        if ((int)lua_rawlen(L, at) != n)
+            raise_usage(L, "%s: %s has %d numbers, want %d", c->key,
+                        field->name, (int)lua_rawlen(L, at), n);
+        for (int i = 0; i < n; i++) {
+            lua_rawgeti(L, at, i + 1);
+            number[i] = check_number(L, lua_gettop(L), field->name);
+            lua_pop(L, 1);
+        }
+    }
+    c->field[f].number = number;
+    lua_replace(L, at);
+}
+
+/* Add the case on top of the stack. */
+static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
+                     int fields)
+{
+    int at = lua_gettop(L);
+    if (!lua_istable(L, at)) raise_usage(L, "a case must be a table");
+    ListCase c = {.key = opt_string(L, at, "key", ""),
+                  .patient = opt_string(L, at, "patient", "")};
+    for (int f = 0; f < fields; f++) {
+        if (field[f].kind == FIELD_LENGTH) continue;
+        // stays on the stack until the case is copied
+        raw_field(L, at, field[f].name);
+        if (field[f].kind == FIELD_NUMBER)
+            read_numbers(L, &field[f], &c, f);
+        else
+            read_paths(L, field[f].name, &c, f);
+    }
+    if (!dataset_list_add(b, &c)) raise_error(L);
+    lua_settop(L, at);
+}
+
+/* data.open_list({fields={ {name=, kind="image", read="nifti", rank=3, axes="",
+ * count=1}, ...}, cases={ {key=, patient=, <field>=path|{path, ...}|numbers},
+ * ...}, labels=, resample_mask=}) -> data set. kind: image, value, label,
+ * numbers (count of them), length. Raises what a table lacks. */
+static int l_open_list(lua_State *L)
+{
+    static const char *const known[] = {"fields", "cases", "labels",
+                                        "resample_mask", NULL};
+    ListField field[MAX_FIELDS];
+    luaL_checktype(L, 1, LUA_TTABLE);
+    check_keys(L, 1, "data.cases", known);
+    DatasetOptions options = read_dataset_options(L, 1);
+    if (raw_field(L, 1, "fields") != LUA_TTABLE)
+        raise_usage(L, "fields must be a list of fields");
+    int fields = (int)lua_rawlen(L, -1), list = lua_gettop(L);
+    if (fields > MAX_FIELDS)
+        raise_usage(L, "%d fields, wanted at most %d", fields, MAX_FIELDS);
+    luaL_checkstack(L, 4 * MAX_FIELDS, NULL);
+    for (int i = 0; i < fields; i++) {
+        lua_rawgeti(L, list, i + 1);
+        field[i] = read_field(L, lua_gettop(L));
+        lua_pop(L, 1); // the list keeps it
+    }
+    if (raw_field(L, 1, "cases") != LUA_TTABLE)
+        raise_usage(L, "cases must be a list of cases");
+    int cases = lua_gettop(L);
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    int result = lua_gettop(L);
+    BuilderBox *builder = new_object(L, "seg.cases", sizeof *builder);
+    if (!dataset_list_begin(field, fields, &options, &builder->b))
+        return raise_error(L);
+    for (int i = 1; lua_rawgeti(L, cases, i) != LUA_TNIL; i++) {
+        add_case(L, builder->b, field, fields);
+        lua_pop(L, 1);
+    }
+    DatasetBuilder *b = builder->b;
+    builder->b = NULL; // finish frees it whatever happens
+    if (!dataset_finish(b, box)) return raise_error(L);
+    lua_pushvalue(L, result);
+    return 1;
+}
+
+/* == data sets of others =============================================== */
+
+/* data.pick(ds, {number, ...}) -> the cases with these numbers, which go up */
+static int l_pick(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    int n = (int)lua_rawlen(L, 2), last = 0;
+    int *item = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *item, 0);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        last = (int)check_int(L, lua_gettop(L), "case", last + 1, ds->count);
+        item[i] = last - 1;
+        lua_pop(L, 1);
+    }
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_pick(ds, item, n, box)) return raise_error(L);
+    return 1;
+}
+
+/* data.concat({ds, ...}) -> the cases of all */
+static int l_concat(lua_State *L)
+{
+    enum { MOST = 64 };
+    const Dataset *ds[MOST];
+    luaL_checktype(L, 1, LUA_TTABLE);
+    int n = (int)lua_rawlen(L, 1);
+    if (n < 1 || n > MOST)
+        raise_usage(L, "concat: %d data sets, wanted 1 to %d", n, MOST);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        ds[i] = check_dataset(L, lua_gettop(L));
+        lua_pop(L, 1); // the list keeps it
+    }
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_concat(ds, n, box)) return raise_error(L);
+    return 1;
+}
+
+/* data.rename(ds, {key, ...}, {patient, ...}) -> the same cases called so, in
+ * their order */
+static int l_rename(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    const char **name =
+        lua_newuserdatauv(L, 2 * (size_t)ds->count * sizeof *name, 0);
+    for (int list = 0; list < 2; list++) {
+        luaL_checktype(L, 2 + list, LUA_TTABLE);
+        for (int i = 0; i < ds->count; i++) {
+            if (lua_rawgeti(L, 2 + list, i + 1) != LUA_TSTRING)
+                raise_usage(L, "%s: %s must be a text, got %s",
+                            ds->cases[i].key, list ? "patient" : "key",
+                            luaL_typename(L, -1));
+            name[list * ds->count + i] = lua_tostring(L, -1);
+            lua_pop(L, 1); // the list keeps it
+        }
+    }
+    Dataset **box = new_object(L, "seg.dataset", sizeof *box);
+    if (!dataset_rename(ds, name, name + ds->count, box)) return raise_error(L);
+    return 1;
+}
+
+/* data.fold(ds, seed, k, fold) -> train, valid: patient i of the drawn order
+ * is in fold i mod k, counted from 1 here */
+static int l_fold(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    Dataset *part[PARTS] = {NULL};
+    uint64_t seed = (uint64_t)check_int(L, 2, "seed", 0, INT64_MAX);
+    int k = (int)check_int(L, 3, "k", 2, 1 << 20);
+    int fold = (int)check_int(L, 4, "fold", 1, k);
+    Dataset **train = new_object(L, "seg.dataset", sizeof *train);
+    Dataset **valid = new_object(L, "seg.dataset", sizeof *valid);
+    if (!dataset_fold(ds, seed, k, fold - 1, part)) return raise_error(L);
+    *train = part[TRAIN_PART], *valid = part[VALID_PART];
+    return 2;
+}
+
+void bind_cases(lua_State *L)
+{
+    static const luaL_Reg cases[] = {
+        {"open_list", l_open_list}, {"pick", l_pick}, {"concat", l_concat},
+        {"rename", l_rename},       {"fold", l_fold}, {NULL, NULL}};
+    new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);
+    lua_getfield(L, -1, "data");
+    luaL_setfuncs(L, cases, 0);
+    lua_pop(L, 1);
+}

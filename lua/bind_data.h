@@ -1,0 +1,18 @@
+/* bind_data.h -- what the bindings of data sets share. */
+#ifndef SEG_BIND_DATA_H
+#define SEG_BIND_DATA_H
+#include "bind.h"
+#include "dataset.h"
+
+/* labels, resample_mask and skip_unmatched of the table at `arg`, which all
+ * sources have. */
+DatasetOptions read_dataset_options(lua_State *L, int arg);
+
+/* The text in field `key` as its place in a list of three names, which are in
+ * the order of an enum; the first one is the default. */
+int read_choice(lua_State *L, int arg, const char *key,
+                const char *const names[3]);
+
+/* form, of NIfTI files. */
+NiftiForm read_form(lua_State *L, int arg);
+#endif

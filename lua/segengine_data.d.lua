@@ -1,0 +1,208 @@
+---@meta
+-- segengine_data.d.lua -- data sets, for editors: see segengine.d.lua.
+-- luacheck: ignore 212 241 631
+
+-- Data ------------------------------------------------------------------------
+
+---@class seg.data
+local data = {}
+
+---@class seg.data.files
+---@field root string
+---@field image? string|string[] several become channels
+---@field mask? string
+---@field labels? integer[]|"nonzero" values beside 0; "nonzero" for NIfTI only
+---@field patient? "auto"|"folder"|"file"
+---@field resample_mask? boolean
+---@field skip_unmatched? boolean
+
+---@class seg.data.dicom: seg.data.files
+---@field segments? string|string[] of a SEG or a structure set
+---@field fractions? boolean a channel from 0 to 1 for each segment, instead of labels
+---@field dose? string an RT dose: a field "dose" in Gy
+---@field resample_dose? boolean bring the dose to the grid of the image
+---@field partial? boolean image slices without a mask slice are background
+---@field assume_hu? boolean
+---@field resample_tilt? boolean
+---@field assume_implicit_le? boolean
+
+---@class seg.data.nifti: seg.data.files
+---@field form? "both"|"sform"|"qform"
+---@field assume_spacing? boolean
+
+---@class seg.data.phantom
+---@field format? "dicom"|"nifti"
+---@field patients? integer 28
+---@field size? integer 256
+---@field slices? integer 24
+---@field seed? integer 42
+---@field noise? number 0.03
+---@field root? string
+
+---@param o seg.data.dicom
+---@return seg.set
+function data.dicom(o) end
+
+---@param o seg.data.nifti
+---@return seg.set
+function data.nifti(o) end
+
+---@class seg.data.field
+---@field name string
+---@field kind? "image"|"value"|"label"|"numbers"|"length" image
+---@field read? "nifti"|"npy"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
+---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
+---@field axes? string of arrays: letters of d, h, w and c in their order in the file
+---@field count? integer of kind numbers; 1
+---@field form? "both"|"sform"|"qform"
+---@field assume_spacing? boolean
+
+---A case has key and patient, and under each field's name a path, paths (channels) or numbers.
+---@class seg.data.case
+---@field key string
+---@field patient string
+---@field [string] string|string[]|number|number[]
+
+---Cases named one by one.
+---@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample_mask?: boolean }
+---@return seg.set
+function data.cases(o) end
+
+---A folder of nnU-Net.
+---@param o { root: string, patient: string, images?: string, masks?: string|false }
+---@return seg.set
+function data.nnunet(o) end
+
+---@class seg.data.column: seg.data.field
+---@field column? string of files, or of one number
+---@field columns? string[] of several numbers
+
+---@class seg.data.csv
+---@field root string
+---@field table string a file below root
+---@field patient string a column, or "file"
+---@field fields seg.data.column[]
+---@field key? string a column; that of the first field
+---@field separator? string
+---@field where? fun(row: table): boolean row.NAME is text, row:number(NAME) a number
+---@field labels? integer[]|"nonzero"
+---@field resample_mask? boolean
+
+---A table of labels: a row is a case.
+---@param o seg.data.csv
+---@return seg.set
+function data.csv(o) end
+
+---Folders pt_N: ct, structures, possible, dose.
+---@param o { root: string, dose?: boolean }
+---@return seg.set
+function data.openkbp(o) end
+
+---The cases of several sets with the same fields; the steps of the first.
+---@param ... seg.set
+---@return seg.set
+function data.concat(...) end
+
+---Made-up heads, written once as files.
+---@param o? seg.data.phantom
+---@return seg.set
+function data.phantom(o) end
+
+---A description: where from, which part, which steps. Methods give new sets.
+---@class seg.set
+local set = {}
+
+---A share below 1, a number of patients, or names.
+---@alias seg.part number|string[]
+
+---@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part }
+---@return seg.set train
+---@return seg.set valid
+---@return seg.set test
+function set:split(o) end
+
+---One subject: fractions {lo, hi} of the slices.
+---@param o { valid?: number[], test?: number[], gap?: number }
+---@return seg.set train
+---@return seg.set valid
+---@return seg.set test
+function set:slabs(o) end
+
+---Fold number `fold` of k, by patient.
+---@param o { k?: integer, fold?: integer, seed?: integer }
+---@return seg.set train
+---@return seg.set valid
+function set:kfold(o) end
+
+---@param keep fun(case: { key: string, patient: string }): boolean
+---@return seg.set
+function set:filter(keep) end
+
+---@param change fun(case: { key: string, patient: string }): { key: string, patient: string }
+---@return seg.set
+function set:map(change) end
+
+---@param o? { plane?: "axial"|"coronal"|"sagittal" }
+---@return seg.set
+function set:orient(o) end
+
+---@param o { spacing_mm: number|number[] } along {w, h, d}; 0 keeps
+---@return seg.set
+function set:resample(o) end
+
+---@param o { d?: integer, h?: integer, w?: integer, at?: "centre"|"start" } crop or pad; 0 keeps
+---@return seg.set
+function set:fit(o) end
+
+---@param o? { to?: "image"|"label", margin?: integer } the box of what is there
+---@return seg.set
+function set:crop(o) end
+
+---@param o { d?: integer, h?: integer, w?: integer } the field of view; 0 keeps
+---@return seg.set
+function set:resize(o) end
+
+---@param o { labels: integer[] }
+---@return seg.set
+function set:select(o) end
+
+---@param o { range: number[] }
+---@return seg.set
+function set:clamp(o) end
+
+---@class seg.set.normalize
+---@field method? "zscore"|"minmax"|"percentile"
+---@field per? "volume"|"slice"
+---@field clip? number[] percentiles
+---@field nonzero? boolean
+
+---@param o? seg.set.normalize
+---@return seg.set
+function set:normalize(o) end
+
+---@class seg.set.slices
+---@field axis? "axial"|"coronal"|"sagittal"|"stored"
+---@field keep? "all"|"foreground"
+---@field range? number[] fractions of the slices
+
+---@param o? seg.set.slices
+---@return seg.set
+function set:slices(o) end
+
+---@class seg.set.augment
+---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number }
+---@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number }
+---@field contrast? true|{ range?: number[], p?: number }
+---@field brightness? true|{ by?: number, p?: number }
+---@field gamma? true|{ range?: number[], p?: number }
+---@field noise? true|{ sigma?: number, p?: number }
+
+---@param o seg.set.augment
+---@return seg.set
+function set:augment(o) end
+
+---@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
+---@return seg.set
+function set:batches(o) end
+
+return data

@@ -1,0 +1,275 @@
+-- set.lua -- a data set as a recipe describes it: a source, a part, steps.
+--
+-- A set is a description: a source (files, made-up patients), which part of
+-- it, and steps. Nothing is opened before it is needed, so `plan` works
+-- without data. Steps run in C on worker threads; each is checked on the
+-- recipe's line when it is written. Every method gives a new set.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local options, none, fail = util.options, util.none, util.fail
+local M = {}
+
+-- `part` is train, valid or test once it is split; `augmented` once it is to be
+-- changed at random; `whole` opens what was split.
+local Set = { part = false, augmented = false, whole = false }
+
+function Set.__index(_, key)
+  local v = Set[key]
+  if v == nil then
+    local methods = {}
+    for name, f in pairs(Set) do
+      if type(f) == "function" and name ~= "__index" then methods[#methods + 1] = name end
+    end
+    table.sort(methods)
+    fail("usage", "set:%s: a data set has no such method; %s", tostring(key),
+         util.suggest(key, methods))
+  end
+  return v
+end
+
+local function once(f)
+  local value
+  return function()
+    if value == nil then value = f() end
+    return value
+  end
+end
+
+-- A set of `source` = {kind=, root=, options=}; `open` gives the core data set,
+-- and is called once, when it is first wanted.
+function M.new(source, open)
+  open = once(open)
+  return setmetatable({ source = source, open = open, steps = "", batch = {} }, Set)
+end
+
+local function copy(set)
+  local out = {}
+  for k, v in pairs(set) do out[k] = v end
+  return setmetatable(out, Set)
+end
+
+-- The opened core data set; opened once, shared by all sets made from it.
+function Set:dataset()
+  return self.open()
+end
+
+-- Cases -----------------------------------------------------------------------
+
+-- The same set of the cases that `change` makes of those of its data set.
+local function derived(set, change)
+  local out = copy(set)
+  out.open = once(function() return change(set:dataset()) end)
+  return out
+end
+
+-- The function of a filter or map, called with a case and named in errors.
+local function check_function(what, f)
+  if type(f) ~= "function" then
+    fail("usage", "%s: wanted a function of a case {key=, patient=}, got %s", what, type(f))
+  end
+end
+
+-- The cases {key=, patient=} for which keep(case) is true.
+function Set:filter(keep)
+  check_function("filter", keep)
+  return derived(self, function(ds)
+    local list = {}
+    for i, case in ipairs(ds:cases()) do
+      if keep(case) then list[#list + 1] = i end
+    end
+    if #list == 0 then fail("data", "filter leaves none of %d cases", #ds:cases()) end
+    return core.data.pick(ds, list)
+  end)
+end
+
+-- The same cases under the key and patient that change(case) returns, a table
+-- like the one that it gets: where names of files do not say whose they are.
+function Set:map(change)
+  check_function("map", change)
+  return derived(self, function(ds)
+    local keys, patients = {}, {}
+    for i, case in ipairs(ds:cases()) do
+      local new = change(case)
+      if type(new) ~= "table" then
+        fail("usage", "map: the function must return a case {key=, patient=}, got %s", type(new))
+      end
+      keys[i], patients[i] = new.key, new.patient
+    end
+    return core.data.rename(ds, keys, patients)
+  end)
+end
+
+-- The cases of several sets with the same fields; the steps of the first.
+function M.concat(...)
+  local sets = table.pack(...)
+  for i = 1, sets.n do
+    if getmetatable(sets[i]) ~= Set then
+      fail("usage", "data.concat: operand %d must be a data set, got %s", i, type(sets[i]))
+    end
+  end
+  if sets.n == 0 then fail("usage", "data.concat: wanted data sets, got nothing") end
+  return derived(sets[1], function()
+    local list = {}
+    for i, set in ipairs(sets) do list[i] = set:dataset() end
+    return core.data.concat(list)
+  end)
+end
+
+-- Parts -----------------------------------------------------------------------
+
+local three = { "train", "valid", "test" }
+
+-- Sets of the parts of a core split, made when the first is wanted.
+local function parts(set, names, split)
+  local made = once(function() return table.pack(split(set:dataset())) end)
+  local out = {}
+  for i, name in ipairs(names) do
+    out[i] = copy(set)
+    out[i].part = name
+    out[i].whole = set.whole or set.open
+    out[i].open = function()
+      local ds = made()[i]
+      if not ds then fail("data", "the split leaves nothing for %s", name) end
+      return ds
+    end
+  end
+  return table.unpack(out)
+end
+
+-- By patient, drawn from the seed: a share below 1 (test of all, then valid of
+-- the rest), a whole number of patients, or a list of names for each part.
+function Set:split(o)
+  o = options("split", o, { seed = 0, train = none, valid = none, test = none })
+  return parts(self, three, function(ds) return core.data.split(ds, o) end)
+end
+
+-- Cross-validation by patient: fold number `fold` of k is valid, the rest train.
+-- The same seed gives the same folds, which share no patient and leave none out.
+function Set:kfold(o)
+  o = options("kfold", o, { k = 5, fold = 1, seed = 0 })
+  for _, key in ipairs { "k", "fold", "seed" } do
+    if math.type(o[key]) ~= "integer" then
+      fail("usage", "kfold: %s must be a whole number, got %s", key, tostring(o[key]))
+    end
+  end
+  if o.k < 2 or o.fold < 1 or o.fold > o.k then
+    fail("usage", "kfold: fold %d of %d, wanted 1 to k of 2 or more", o.fold, o.k)
+  end
+  return parts(self, { "train", "valid" }, function(ds)
+    return core.data.fold(ds, o.seed, o.k, o.fold)
+  end)
+end
+
+-- For one subject: valid and test get slices between two fractions of each
+-- volume, train the rest without `gap` of them on either side.
+function Set:slabs(o)
+  o = options("slabs", o, { valid = none, test = none, gap = 0.02 })
+  return parts(self, three, function(ds) return core.data.slabs(ds, o) end)
+end
+
+-- Steps -----------------------------------------------------------------------
+
+for _, row in ipairs(core.data.steps()) do
+  if row.phase ~= "sample" then
+    Set[row.name] = function(self, o)
+      local out = copy(self)
+      out.steps = core.data.add_step(self.steps, row.name, o)
+      return out
+    end
+  end
+end
+
+-- Random changes of training samples, in the order of steps.def.
+function Set:augment(o)
+  if o ~= nil and type(o) ~= "table" then
+    fail("usage", "augment: options must be a table {...}, got %s", type(o))
+  end
+  local out, left = copy(self), {}
+  for k, v in pairs(o or {}) do left[k] = v end
+  local names = {}
+  for _, row in ipairs(core.data.steps()) do
+    if row.phase == "sample" then
+      names[#names + 1] = row.name
+      local v = left[row.name]
+      left[row.name] = nil
+      if v then out.steps = core.data.add_step(out.steps, row.name, v == true and {} or v) end
+    end
+  end
+  local unknown = next(left)
+  if unknown then
+    fail("usage", 'augment: unknown change "%s"; %s', tostring(unknown),
+         util.suggest(unknown, names))
+  end
+  out.augmented = true
+  return out
+end
+
+function Set:batches(o)
+  local out = copy(self)
+  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false })
+  return out
+end
+
+-- Opening ---------------------------------------------------------------------
+
+-- The core pipeline of this set: every case prepared once, in threads.
+function Set:pipeline(o)
+  return core.data.pipeline(self:dataset(), self.steps, {
+    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store })
+end
+
+function Set:loader(pipeline, o)
+  return core.data.loader(pipeline, {
+    batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
+    drop_last = self.batch.drop_last or false, augment = self.augmented or false,
+    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
+end
+
+-- The same samples as they are, one after the other: neither changed at random
+-- nor shuffled.
+function Set:in_order(size)
+  local out = copy(self)
+  out.augmented, out.batch = false, { size = size }
+  return out
+end
+
+-- All cases of what was split into this part and others, or nil when nothing
+-- was.
+function Set:unsplit()
+  if not self.whole then return nil end
+  local out = copy(self)
+  out.open, out.part = self.whole, "all"
+  return out
+end
+
+-- The steps before augmentation: what a checkpoint keeps, for prediction.
+function Set:prepare_steps()
+  return core.data.prepare_steps(self.steps)
+end
+
+-- The values that stand in the files of the truth for the classes 1, 2, ... of
+-- the network, as "2,1"; nil where class numbers are all there is. A select
+-- step makes one class of what it lists.
+function Set:labels()
+  local labels = self.source.options.labels
+  if type(labels) == "function" then labels = labels() end -- known once it is opened
+  if type(labels) ~= "table" then return nil end
+  local list, selected = {}, self.steps:match("select labels=([%d,]+)")
+  for i, v in ipairs(labels) do list[i] = string.format("%d", v) end
+  if selected then list = { list[tonumber(selected)] } end -- of several: no number
+  return #list > 0 and table.concat(list, ",") or nil
+end
+
+-- Where these images come from, in words that name neither patient nor path:
+-- a pattern says what is asked for, not whose it is; a UID says too much.
+function Set:origin()
+  if self.source.kind == "phantom" then return util.MADE_UP end
+  local image = self.source.options.image
+  if type(image) == "table" then image = table.concat(image, ", ") end
+  if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end
+  return "real data, image " .. image
+end
+
+return M

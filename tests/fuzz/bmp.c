@@ -1,0 +1,9 @@
+/* bmp.c -- fuzz target: any bytes as a BMP file, behind a byte of options. */
+#include "picture.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return picture(data, size);
+}

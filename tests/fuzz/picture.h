@@ -1,0 +1,48 @@
+/* picture.h -- what the fuzz targets of image formats share.
+ *
+ * The first byte chooses the options: bit 0 class numbers, bit 1 alpha is
+ * dropped, bit 2 bytes behind the image are left, bit 3 the orientation is
+ * applied, bit 4 ignored, bit 5 the second page. */
+#ifndef SEG_FUZZ_PICTURE_H
+#define SEG_FUZZ_PICTURE_H
+#include "image.h"
+#include <string.h>
+
+/* Read it, and compare with what a look at it says. Files of this program's
+ * own limits would only cost time: a picture has 2^20 numbers at most. */
+static inline int picture(const uint8_t *data, size_t size)
+{
+    if (!size) return 0;
+    int choice = *data;
+    const ImageOptions o = {
+        .label = choice & 1,
+        .drop_alpha = choice & 2,
+        .trailing = choice & 4,
+        .exif = choice & 8    ? IMAGE_EXIF_APPLY
+                : choice & 16 ? IMAGE_EXIF_IGNORE
+                              : IMAGE_EXIF_REFUSE,
+        .page = choice & 32 ? 2 : 0,
+        .max_samples = 1 << 20,
+    };
+    Volume v;
+    ImageInfo info;
+    long live = mem_live();
+    double sum = 0;
+    bool looked = image_look(data + 1, size - 1, &o, &info);
+    if (!image_decode(data + 1, size - 1, &o, &v)) {
+        CHECK(!v.voxels.data && *err_text());
+        CHECK(mem_live() == live);
+        return 0;
+    }
+    Dims d = v.voxels.dim;
+    bool turned = info.orientation > 4;
+    CHECK(looked && d.c == info.channels && d.w == (turned ? info.h : info.w) &&
+          d.h == (turned ? info.w : info.h));
+    // what was accepted is all there
+    const uint8_t *p = v.voxels.data;
+    for (size_t i = 0; i < tensor_bytes(&v.voxels); i++) sum += p[i];
+    volume_free(&v);
+    CHECK(mem_live() == live);
+    return sum == 0.5 ? -1 : 0;
+}
+#endif

@@ -1,0 +1,200 @@
+-- sources.lua -- data sets of known layouts: tables of labels, nnU-Net, OpenKBP.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local json = require "seg.json"
+local data = seg.data
+
+local folder = t.folder()
+os.execute(("mkdir -p %s/clips %s/nn/imagesTr %s/nn/labelsTr"):gsub("%%s", folder))
+
+local function keys(set)
+  local list = {}
+  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
+  return table.concat(list, " ")
+end
+
+-- The first batch of a set, by the names of its fields, read back as arrays.
+local function first_batch(set)
+  local pipeline = set:pipeline {}
+  local loader = set:loader(pipeline, {})
+  local batch, out = loader:next(), {}
+  for i, name in ipairs(set:dataset():fields()) do
+    local shape = pipeline:shape(name)
+    local extents = { c = shape[1] }
+    local axes = ({ {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[#shape]
+    for k, axis in ipairs(axes) do extents[axis] = shape[1 + k] end
+    local x = seg.nn.input(name, extents)
+    out[name] = seg.model { outputs = { y = x + 0 } }:run { [name] = batch.fields[i] }.y
+  end
+  return out
+end
+
+t.test("a table of labels names cases", function()
+  local rows = { "path,speaker,digit,angle a,angle b" }
+  for i = 1, 4 do
+    local a = seg.array { shape = { 3, 2 } }
+    for w = 1, 3 do
+      for c = 1, 2 do a:set(100 * i + 10 * w + c, w, c) end
+    end
+    seg.array.save(string.format("%s/clips/%d.npy", folder, i), a)
+    rows[#rows + 1] = string.format('clips/%d.npy,"s %d",%d,%.1f,-%d', i, (i + 1) // 2, i % 3,
+                                    i / 2, i)
+  end
+  t.write(folder .. "/labels.csv", table.concat(rows, "\r\n") .. "\r\n")
+  local function table_of(o)
+    local all = { root = folder, table = "labels.csv", patient = "speaker",
+                  fields = { { name = "x", read = "npy", rank = 1, column = "path" },
+                             { name = "digit", kind = "numbers", column = "digit" },
+                             { name = "angles", kind = "numbers",
+                               columns = { "angle b", "angle a" } },
+                             { name = "length", kind = "length" } } }
+    for k, v in pairs(o or {}) do all[k] = v end
+    return data.csv(all)
+  end
+  local set = table_of()
+  t.equal(keys(set), "clips/1.npy/s 1 clips/2.npy/s 1 clips/3.npy/s 2 clips/4.npy/s 2")
+  local batch = first_batch(set:batches { size = 4 })
+  for i = 1, 4 do
+    t.equal(batch.x:get(i, 2, 3), 100 * i + 32)
+    t.equal(batch.digit:get(i, 1), i % 3)
+    t.equal(batch.angles:get(i, 1), -i)
+    t.equal(batch.angles:get(i, 2), i / 2)
+    t.equal(batch.length:get(i, 1), 3)
+  end
+  t.equal(keys(table_of { where = function(row) return row:number("digit") > 0 end,
+                          patient = "file" }),
+          "clips/1.npy/clips/1.npy clips/2.npy/clips/2.npy clips/4.npy/clips/4.npy")
+  t.equal(keys(table_of { where = function(row) return row.speaker == "s 2" end }),
+          "clips/3.npy/s 2 clips/4.npy/s 2")
+  t.raises(function() keys(table_of { patient = "speeker" }) end, 'speaker')
+  t.raises(function() keys(table_of { table = "lables.csv" }) end, "lables.csv")
+  t.raises(function() table_of { patient = false } end, 'patient must be the column')
+  t.raises(function() data.csv { root = folder, patient = "p" } end, "table must be a file")
+  t.raises(function() table_of { fields = { { name = "x", read = "npy" } } } end,
+           "field x needs column = the column of its files")
+  t.raises(function() keys(table_of { root = false }) end, "root must be a folder")
+  t.raises(function()
+    keys(table_of { fields = { { name = "x", read = "npy", rank = 1, column = "path" },
+                               { name = "n", kind = "numbers", column = "speaker" } } })
+  end, 'labels.csv: csv: row 2, column "speaker"')
+  t.write(folder .. "/out.csv", "path,p\n../x.npy,1\n")
+  t.raises(function()
+    keys(data.csv { root = folder, table = "out.csv", patient = "p",
+                    fields = { { name = "x", read = "npy", rank = 1, column = "path" } } })
+  end, 'out.csv: csv: row 2, column "path"')
+end)
+
+-- Volumes of nnU-Net: what the phantom writes, under its names.
+local function nnunet()
+  local base = folder .. "/phantom"
+  data.phantom { format = "nifti", patients = 3, size = 32, slices = 8, root = base }:dataset()
+  local copies, n = {}, 0
+  for _, path in ipairs(t.lines("find " .. base .. " -name '*_T1w.nii.gz' | LC_ALL=C sort")) do
+    n = n + 1
+    local mask = path:gsub("_T1w", "_T1w_brainmask")
+    copies[#copies + 1] = string.format(
+      "cp %s %s/nn/imagesTr/c_%02d_0000.nii.gz && cp %s %s/nn/imagesTr/c_%02d_0001.nii.gz && "
+      .. "cp %s %s/nn/labelsTr/c_%02d.nii.gz", path, folder, n, path, folder, n, mask, folder, n)
+  end
+  os.execute(table.concat(copies, " && "))
+  return n
+end
+
+local good = [[{ "channel_names": {"0": "T1", "1": "T1 \u00e9"},
+  "labels": {"background": 0, "brain": 1}, "numTraining": 3, "file_ending": ".nii.gz" }]]
+
+t.test("a folder of nnU-Net is read as it is", function()
+  t.equal(nnunet(), 3)
+  local name = t.write(folder .. "/nn/dataset.json", good)
+  local set = data.nnunet { root = folder .. "/nn", patient = "file" }
+  t.equal(keys(set), "c_01/c_01 c_02/c_02 c_03/c_03")
+  t.equal(set:labels(), "1")
+  local batch = first_batch(set:fit { d = 4, h = 8, w = 8 }:batches { size = 1 })
+  t.equal(table.concat(batch.image.shape, " "), "1 2 4 8 8")
+  t.equal(batch.image:get(1, 1, 2, 3, 4), batch.image:get(1, 2, 2, 3, 4))
+  t.equal(table.concat(batch.mask.shape, " "), "1 1 4 8 8")
+  t.equal(keys(data.nnunet { root = folder .. "/nn", patient = "^c_0(%d)", masks = false }),
+          "c_01/1 c_02/2 c_03/3")
+  t.raises(function() data.nnunet { root = "x" } end, 'patient must be "file"')
+  t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "^(%a+)$" }) end,
+           'c_01: the pattern "^(%a+)$" finds no patient in it')
+  t.raises(function() keys(data.nnunet { root = folder, patient = "file" }) end, "dataset.json")
+  for _, row in ipairs {
+    { '"labels": {"background": 0, "brain": 1}', '"labels": {"a": [1, 2]}', 'label "a" is table' },
+    { '"channel_names"', '"channels"', "channel_names is missing" },
+    { '"1": "T1', '"2": "T1', 'channel_names has no "1"' },
+    { '"file_ending": ".nii.gz"', '"file_ending": ".mha"', "no file is called CASE_0000.mha" },
+    { '"numTraining": 3', '"numTraining": 03', "json: line 2, byte" },
+  } do
+    local from, to = good:find(row[1], 1, true)
+    t.write(name, good:sub(1, from - 1) .. row[2] .. good:sub(to + 1))
+    t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "file" }) end, row[3])
+  end
+  t.write(name, good)
+  os.remove(folder .. "/nn/labelsTr/c_02.nii.gz")
+  t.raises(function() data.nnunet { root = folder .. "/nn", patient = "file" }:pipeline {} end,
+           "c_02: mask: ")
+end)
+
+t.test("JSON is read strictly", function()
+  local v = json.decode(' {"a": [1, -2.5e3, true, null, "x\\n\\u00e9\\ud83d\\ude00"], '
+                        .. '"b": {}} ', "f")
+  t.equal(v.a[2], -2500)
+  t.equal(v.a[3], true)
+  t.equal(v.a[4], "x\n\u{e9}\u{1F600}") -- null is nothing
+  t.equal(next(v.b), nil)
+  t.equal(math.type(v.a[1]), "integer")
+  for _, row in ipairs {
+    { "", "not a number" }, { "{", "wanted a name in quotes" }, { '{"a" 1}', 'wanted ":"' },
+    { '{"a":1,"a":2}', '"a" twice' }, { "[1 2]", 'wanted "," or "]"' }, { "[1,]", "not a number" },
+    { '"x', "a text without its end" }, { '"\t"', "a control character" }, { "01", "not a number" },
+    { "1.", "not a number" }, { "nul", "not a number" }, { "[] x", "more behind the end" },
+    { '"\\ud800"', "half of a character" }, { '"\\q"', "a backslash" }, { "+1", "not a number" },
+    { ("["):rep(100), "nested too deeply" }, { "0x10", "more behind the end" },
+  } do
+    t.raises(function() json.decode(row[1], "f") end, row[2])
+    t.raises(function() json.decode(row[1], "f") end, "f: json: line 1, byte ")
+  end
+  -- any damage is an error or other JSON, never something else
+  for i = 1, #good do
+    for _, c in ipairs { "", '"', "{", "}", "\\", "9", ",", "\n" } do
+      local ok, why = pcall(json.decode, good:sub(1, i - 1) .. c .. good:sub(i + 1), "f")
+      t.check(ok or tostring(why):find("f: json: line %d+, byte %d+: "), "byte %d: %s", i,
+              tostring(why))
+    end
+  end
+end)
+
+t.test("patients of OpenKBP are volumes of four kinds", function()
+  local function put(name, text) t.write(folder .. "/pt_7/" .. name .. ".csv", text) end
+  os.execute("mkdir -p " .. folder .. "/pt_7")
+  put("ct", ",data\n0,1000.0\n16514,4095.0\n")
+  put("dose", ",data\n16514,70.25\n")
+  put("possible_dose_mask", ",data\n16513,\n16514,\n")
+  put("voxel_dimensions", "3.906\n4.0\n2.5\n")
+  put("Brainstem", ",data\n1,\n")
+  put("PTV70", ",data\n16514,\n")
+  local set = data.openkbp { root = folder }
+  t.equal(keys(set), "pt_7/pt_7")
+  local b = first_batch(set:batches { size = 1 })
+  -- 16514 = 2 + 128 * (1 + 128 * 1)
+  t.equal(b.ct:get(1, 1, 2, 2, 3), 4095)
+  t.equal(b.dose:get(1, 1, 2, 2, 3), 70.25)
+  t.equal(b.possible:get(1, 1, 2, 2, 2), 1)
+  t.equal(table.concat(b.structures.shape, " "), "1 10 128 128 128")
+  t.equal(b.structures:get(1, 1, 1, 1, 2), 1)
+  t.equal(b.structures:get(1, 10, 2, 2, 3), 1)
+  local lo, hi, mean = b.structures:stats()
+  t.equal(lo, 0)
+  t.equal(hi, 1)
+  t.near(mean * 10 * 128 ^ 3, 2, 1e-6)
+  -- a whole patient takes next to no room
+  t.check(set:pipeline {}:report():find("all: 0.0 MB", 1, true), set:pipeline {}:report())
+  t.raises(function() keys(data.openkbp { root = folder .. "/nn" }) end, "no folder is called pt_N")
+  os.remove(folder .. "/pt_7/dose.csv")
+  t.raises(function() set:pipeline {} end, "pt_7: dose: ")
+  t.equal(#data.openkbp { root = folder, dose = false }:dataset():fields(), 3)
+end)
+
+t.finish()
