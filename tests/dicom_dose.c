@@ -328,6 +328,30 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     arena_release(&a);
 }
 
+TEST(dicom_dose_of_another_frame)
+{
+    Arena a = {0};
+    Volume v, dose;
+    DicomNotes notes = {0};
+    char path[600];
+    kit_volume(&v, 5, 6, 7, false);
+    DicomWrite how = kit_write();
+    const char *folder = kit_folder("dose_frame_image");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    new_path("dose_frame", path);
+    make_dose(&(MadeDose){.allocated = 16}, path);
+    REQUIRE(dicom_load_dose(kit_series(&a, path), kit_series(&a, folder), true,
+                            NULL, &dose, &notes));
+    EXPECT(kit_noted(&notes,
+                     "dose.dcm: dicom: FrameOfReference of dose differs "
+                     "[tag (0020,0052) FrameOfReferenceUID]"));
+    EXPECT(volume_same_grid(&v, &dose));
+    dicom_notes_free(&notes);
+    volume_free(&dose);
+    volume_free(&v);
+    arena_release(&a);
+}
+
 TEST(dicom_dose_of_another_region)
 {
     static const double away[4][4] = {

@@ -13,6 +13,10 @@ typedef struct MadeSeg {
     int segments, zero; // described, from 1; also number 0
     int lie;            // value of the first voxel; 0: the truth
     bool both;          // FRACTIONAL: a second segment on the same slices
+    int first;          // number of the first segment; 0: 1
+    int again;          // number of the second one; 0: 2
+    int of;             // segment that frames say they are of; 0: the truth
+    double aside, far;  // frame 1 lies so many mm along x, the last along z
 } MadeSeg;
 
 // the value of voxel i of a frame on slice k
@@ -45,7 +49,10 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     make_open(&m, TAG_SegmentSequence);
     for (int n = how->zero ? 0 : 1; n <= how->segments; n++) {
         make_item(&m);
-        make_u16(&m, TAG_SegmentNumber, n);
+        make_u16(&m, TAG_SegmentNumber,
+                 n == 1 && how->first   ? how->first
+                 : n == 2 && how->again ? how->again
+                                        : n);
         make_text(&m, TAG_SegmentLabel, "part %d", n);
         make_item_end(&m);
     }
@@ -62,13 +69,16 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     for (int f = 0; f < frames; f++) {
         double position[3];
         volume_world(v, 0, 0, f % D, position);
+        if (f % D == 1) position[0] += how->aside;
+        if (f == frames - 1) position[2] += how->far;
         make_item(&m);
         make_in(&m, TAG_PlanePositionSequence);
         make_numbers(&m, TAG_ImagePositionPatient, position, 3);
         make_out(&m);
         if (!map) {
             make_in(&m, TAG_SegmentIdentificationSequence);
-            make_u16(&m, TAG_ReferencedSegmentNumber, 1 + f / D);
+            make_u16(&m, TAG_ReferencedSegmentNumber,
+                     how->of ? how->of : 1 + f / D);
             make_out(&m);
         }
         make_item_end(&m);
@@ -246,6 +256,19 @@ TEST(dicom_label_defects_have_exact_words)
         {{.type = "LABELMAP", .segments = 2, .lie = 300, .allocated = 16},
          "value 300 in the label map, which is not described [tag (7fe0,0010) "
          "PixelData]"},
+        {{.type = "FRACTIONAL", .segments = 1, .first = 256},
+         "SegmentNumber 256, need 1 to 255 [tag (0062,0004) SegmentNumber]"},
+        {{.type = "FRACTIONAL", .segments = 2, .again = 1},
+         "two segments with number 1 [tag (0062,0004) SegmentNumber]"},
+        {{.type = "FRACTIONAL", .segments = 2, .of = 3},
+         "frame of segment 3, which is not described [tag (0062,000b) "
+         "ReferencedSegmentNumber]"},
+        {{.type = "FRACTIONAL", .segments = 1, .aside = 0.5},
+         "frames of the segmentation lie on no even grid [tag (0020,0032) "
+         "ImagePositionPatient]"},
+        {{.type = "FRACTIONAL", .segments = 1, .far = 9e6},
+         "frames 3 mm apart over 7.20001e+06 mm [tag (0020,0032) "
+         "ImagePositionPatient]"},
         {{.type = "FRACTIONAL"},
          "segmentation without segments [tag (0062,0002) SegmentSequence]"},
     };
@@ -265,5 +288,37 @@ TEST(dicom_label_defects_have_exact_words)
     EXPECT_FAIL(dicom_load_mask(d.image, d.image, &o, &got, NULL),
                 "fractions are for a SEG or a structure set [tag (0008,0016) "
                 "SOPClassUID]");
+    clear(&d);
+}
+
+TEST(dicom_label_bits_are_not_packed_further)
+{
+    // an RLE fragment holds bytes; bits in it have no meaning
+    static const uint8_t item[] = {0xFE, 0xFF, 0, 0xE0, 0, 0, 0, 0};
+    static const uint8_t end[] = {0xFE, 0xFF, 0xDD, 0xE0, 0, 0, 0, 0};
+    Desk d;
+    KitFile f;
+    Volume got;
+    set_up(&d, "label_rle");
+    make_seg(&(MadeSeg){.type = "FRACTIONAL", .segments = 1}, d.image, &d.v,
+             d.path);
+    REQUIRE(kit_read(d.path, &f));
+    kit_set_text(&f, TAG_SegmentationType, "BINARY");
+    kit_set_u16(&f, TAG_BitsAllocated, 1);
+    kit_set_u16(&f, TAG_BitsStored, 1);
+    kit_set_u16(&f, TAG_HighBit, 0);
+    // an empty table, and a fragment for each frame
+    size_t at = kit_find(&f, TAG_PixelData) + 8;
+    kit_splice(&f, at, f.size - at, "\xFF\xFF\xFF\xFF", 4);
+    for (int i = 0; i < 1 + D; i++) kit_splice(&f, f.size, 0, item, 8);
+    kit_splice(&f, f.size, 0, end, 8);
+    for (size_t i = 0; i + 19 < f.size; i++)
+        if (!memcmp(f.bytes + i, "1.2.840.10008.1.2.1", 19))
+            f.bytes[i + 18] = '5';
+    REQUIRE(kit_save(&f));
+    EXPECT_FAIL(dicom_load_mask(d.image, kit_series(&d.arena, d.path), NULL,
+                                &got, NULL),
+                "BitsAllocated 1 in compressed pixels [tag (0028,0100) "
+                "BitsAllocated]");
     clear(&d);
 }
