@@ -3,6 +3,7 @@
  * stack. */
 #include "dataset.h"
 #include "dicom_make.h"
+#include <stdlib.h>
 
 static const int turned[] = {3, 0, 4, 1, 2};
 
@@ -280,6 +281,13 @@ TEST(dicom_multi_gets_a_seg)
     REQUIRE(dicom_load_mask(image, kit_series(&a, seg), NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, mask.voxels.data, 210));
     volume_free(&got);
+    // valid in the eyes of another program, where it is there
+    char command[800];
+    snprintf(command, sizeof command,
+             "! command -v dciodvfy > /dev/null || ! dciodvfy -new %s 2>&1 | "
+             "grep '^Error'",
+             seg);
+    EXPECT(!system(command));
     // without positions, frames are found by instance and number of frame
     KitFile f;
     REQUIRE(kit_read(seg, &f));
@@ -318,4 +326,59 @@ TEST(dicom_multi_in_a_data_set)
     volume_free(&got);
     volume_free(&v);
     dataset_free(ds);
+}
+
+// image, structure set, label map and dose, with the k-th allocation failing
+static bool whole_way(const char *folder)
+{
+    Arena a = {0};
+    Volume v = {.unit = UNIT_NONE}, m = {.unit = UNIT_NONE};
+    Volume l = {.unit = UNIT_NONE}, d = {.unit = UNIT_NONE};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    const DicomSeries *image, *mask, *map, *dose;
+    // inputs of the fuzzer, made to be read
+    bool ok = dicom_scan(folder, NULL, &a, &index) &&
+              (image = dicom_select(&index, "multi")) &&
+              (mask = dicom_select(&index, "structure")) &&
+              (map = dicom_select(&index, "labelmap")) &&
+              (dose = dicom_select(&index, "dose")) &&
+              dicom_load(image, NULL, &v, &notes) &&
+              dicom_load_mask(image, mask, NULL, &m, &notes) &&
+              dicom_load_mask(image, map, NULL, &l, &notes) &&
+              dicom_load_dose(dose, image, true, NULL, &d, &notes);
+    volume_free(&v);
+    volume_free(&m);
+    volume_free(&l);
+    volume_free(&d);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
+{
+    static const char *const names[] = {"multi", "structure", "labelmap",
+                                        "dose"};
+    const char *folder = kit_folder("multi_memory");
+    for (int i = 0; i < 4; i++) {
+        char path[200];
+        KitFile f;
+        snprintf(path, sizeof path, "tests/fuzz/corpus/dicom/%s", names[i]);
+        REQUIRE(kit_read(path, &f));
+        snprintf(f.path, sizeof f.path, "%s/%s", folder, names[i]);
+        REQUIRE(kit_save(&f));
+    }
+    REQUIRE(whole_way(folder));
+    for (int from_then_on = 0; from_then_on < 2; from_then_on++) {
+        long before = mem_live(), k = 0;
+        for (bool ok = false; !ok && k < 10000; k++) {
+            mem_fail_after(k, from_then_on);
+            ok = whole_way(folder);
+            mem_fail_after(-1, false);
+            EXPECT_INT(mem_live(), before);
+            if (!ok) EXPECT(strstr(err_text(), "no memory"));
+        }
+        EXPECT(k > 30 && k < 10000);
+    }
 }
