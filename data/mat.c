@@ -45,15 +45,20 @@ static const struct {
 /* Classes of arrays, table 1-3; those with a kind are read. */
 enum { CLASS_OPAQUE = 17, CLASS_COUNT };
 static const struct {
-    const char *name, *refused; /* what it is called in a refusal */
+    const char *name, *refused;
     char kind;
     int bytes;
 } classes[CLASS_COUNT] = {
-    [1] = {"cell", "a cell array", 0, 0},
-    [2] = {"struct", "a struct", 0, 0},
-    [3] = {"object", "an object", 0, 0},
-    [4] = {"char", "text (char)", 0, 0},
-    [5] = {"sparse", "a sparse matrix", 0, 0},
+    [1] = {"cell", "is a cell array, need numbers; fix: save a plain matrix", 0,
+           0},
+    [2] = {"struct", "is a struct, need numbers; fix: save a plain matrix", 0,
+           0},
+    [3] = {"object", "is an object, need numbers; fix: save a plain matrix", 0,
+           0},
+    [4] = {"char", "is text (char), need numbers; fix: save a plain matrix", 0,
+           0},
+    [5] = {"sparse",
+           "is a sparse matrix, need numbers; fix: save a plain matrix", 0, 0},
     [6] = {"double", NULL, 'f', 8},
     [7] = {"single", NULL, 'f', 4},
     [8] = {"int8", NULL, 'i', 1},
@@ -64,8 +69,10 @@ static const struct {
     [13] = {"uint32", NULL, 'u', 4},
     [14] = {"int64", NULL, 'i', 8},
     [15] = {"uint64", NULL, 'u', 8},
-    [16] = {"function", "a function", 0, 0},
-    [17] = {"opaque", "an object", 0, 0},
+    [16] = {"function", "is a function, need numbers; fix: save a plain matrix",
+            0, 0},
+    [17] = {"opaque", "is an object, need numbers; fix: save a plain matrix", 0,
+            0},
 };
 enum { FLAG_LOGICAL = 2, FLAG_COMPLEX = 8 };
 
@@ -397,16 +404,19 @@ void mat_close(Mat *m)
     *m = (Mat){0};
 }
 
+const char *mat_refused(const MatVariable *v)
+{
+    if (classes[v->class_number].refused)
+        return classes[v->class_number].refused;
+    return v->complex ? "is complex, need real numbers; fix: save real(x) or "
+                        "abs(x)"
+                      : NULL;
+}
+
 /* Whether a variable is numbers that we read, and how many. */
 static bool check_wanted(const MatVariable *v, int64_t limit, int64_t *count)
 {
-    const char *refused = classes[v->class_number].refused;
-    if (refused)
-        return fail_data("is %s, need numbers; fix: save a plain matrix",
-                         refused);
-    if (v->complex)
-        return fail_data("is complex, need real numbers; fix: save real(x) or "
-                         "abs(x)");
+    if (mat_refused(v)) return fail_data("%s", mat_refused(v));
     if (v->axes > NPY_AXES)
         return fail_data("has %d axes, at most %d are read", v->axes, NPY_AXES);
     *count = 1;

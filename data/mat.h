@@ -43,6 +43,10 @@ bool mat_open(const char *path, Mat *m);
 bool mat_open_bytes(const uint8_t *bytes, size_t size, Mat *m);
 void mat_close(Mat *m);
 
+/* Why a variable's kind is not read, as in "is a cell array, need numbers";
+ * NULL when it is. */
+const char *mat_refused(const MatVariable *v);
+
 /* The variable called `name` as F32: out->shape is MATLAB's, and the numbers
  * are in C order of it, so element (i, j) of an r x c matrix, from 0, is
  * data[i * c + j]. At most `max_elements` (0: 2^33). On failure *out is

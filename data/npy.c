@@ -220,8 +220,8 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
 {
     if (!size) return fail_data("file is empty");
     if (size >= 4 && !memcmp(b, "PK\3\4", 4))
-        return fail_data("a .npz archive, need one .npy array; fix: "
-                         "numpy.save(path, archive['name'])");
+        return fail_data("a .npz archive, need one .npy array; fix: name it "
+                         ".npz");
     if (size < MAGIC + 2 || memcmp(b, "\x93NUMPY", MAGIC))
         return fail_data("not .npy: the first bytes are not \\x93NUMPY");
     int major = b[MAGIC], minor = b[MAGIC + 1];

@@ -191,3 +191,38 @@ TEST(mat_compressed_defects)
     EXPECT_FAIL(mat_read_x(&m),
                 "mat: variable 1 at byte 128: 4 bytes unpacked, n");
 }
+
+/* As many variables as there may be, and one more. */
+TEST(mat_number_of_variables)
+{
+    enum { MOST = 65536, EACH = 64 };
+    static const int one[] = {1, 1};
+    uint8_t *file = mem_alloc(128 + (MOST + 1) * (size_t)EACH);
+    MatMaker m;
+    REQUIRE(file);
+    mat_begin(&m, false);
+    memcpy(file, m.bytes, 128);
+    for (int i = 0; i <= MOST; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "v%05x", i);
+        m.size = 0;
+        size_t at = mat_matrix(&m, 0, 9, one, 2, name);
+        mat_numbers(&m, 2, 1, one, 1, true);
+        mat_end(&m, at);
+        REQUIRE(m.size == EACH);
+        memcpy(file + 128 + (size_t)i * EACH, m.bytes, EACH);
+    }
+    for (int more = -1; more <= 1; more++) {
+        Mat mat;
+        bool ok =
+            mat_open_bytes(file, 128 + (size_t)(MOST + more) * EACH, &mat);
+        if (more > 0) {
+            EXPECT_FAIL(ok, "mat: more than 65536 variables");
+        } else {
+            EXPECT(ok);
+            EXPECT_INT(mat.variables, MOST + more);
+        }
+        mat_close(&mat);
+    }
+    mem_free(file);
+}

@@ -457,7 +457,22 @@ TEST(npy_file_that_is_cut_while_open)
     EXPECT_FAIL(npy_read_range(&f, 0, 1, x),
                 "cut.npy: npy: file was cut to 90 bytes while it was in use, "
                 "had ");
+    // a disk that does not answer: here a descriptor that is gone
+    close(f.map.fd);
+    EXPECT_FAIL(npy_read_range(&f, 0, 1, x), "cut.npy: npy: cannot read: ");
+    f.map.open = false;
     npy_close(&f);
+}
+
+/* A regular file with bytes that the kernel makes up as they are read. */
+TEST(npy_file_that_cannot_be_mapped)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    NpyFile f;
+    long live = mem_live();
+    if (access(path, R_OK)) SKIP("no sysfs");
+    EXPECT_FAIL(npy_open(path, &f), "npy: cannot map /sys/kernel/mm/");
+    EXPECT_INT(mem_live(), live);
 }
 
 TEST(npy_files_that_do_not_open)

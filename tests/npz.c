@@ -181,14 +181,15 @@ TEST(npz_files)
     EXPECT_FAIL(npz_read(&z, "b", 0, &a), "x.npz: npz: b: file was cut to 0");
     npz_close(&z);
     EXPECT_FAIL(npz_open(path, &z), "x.npz: npz: file is empty");
-    // every request for memory once
+    // every request for memory once; zlib asks for some of it
     zip_make(&zip, DEFLATED);
     REQUIRE(file_replace(path, zip.bytes, zip.size));
-    int failures = 0;
+    int failures = 0, zlib = 0;
     for (int k = 0; k < 40; k++) {
         mem_fail_after(k, false);
         bool ok = npz_open(path, &z) && npz_read(&z, "b", 0, &a);
         mem_fail_after(-1, false);
+        zlib += !ok && strstr(err_text(), "no memory to unpack") != NULL;
         if (ok)
             mem_free(a.data);
         else
@@ -196,5 +197,5 @@ TEST(npz_files)
         npz_close(&z);
         EXPECT_INT(mem_live(), live);
     }
-    EXPECT(failures > 8 && failures < 40);
+    EXPECT(failures > 8 && failures < 40 && zlib > 1);
 }

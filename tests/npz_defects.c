@@ -323,3 +323,74 @@ TEST(npz_about_what_is_no_array)
         memset(content, 0, sizeof content);
     }
 }
+
+/* What takes two changes at once. */
+TEST(npz_zip64_defects)
+{
+    Zip zip;
+    // a size beyond every limit, told twice
+    zip_make(&zip, HUGE);
+    zip_patch(&zip, zip.central[1] + 46 + 5 + 9, (uint64_t)1 << 38, 8);
+    zip_patch(&zip, zip.central[1] + 46 + 5 + 17, (uint64_t)1 << 38, 8);
+    EXPECT_FAIL(zip_read_b(&zip),
+                "npz: b: 274877906944 bytes, limit 137438953472");
+    // only the place is wide, and the rest of its field is a second one
+    zip_make(&zip, HUGE);
+    size_t at = zip.central[1], extra = at + 46 + 5 + 5;
+    zip_patch(&zip, at + 20, 106, 4), zip_patch(&zip, at + 24, 106, 4);
+    zip_patch(&zip, extra + 2, 8, 2),
+        zip_patch(&zip, extra + 4, zip.local[1], 8);
+    zip_patch(&zip, extra + 12, 0x7777, 2), zip_patch(&zip, extra + 14, 12, 2);
+    EXPECT(zip_read_b(&zip));
+    zip_patch(&zip, extra + 12, 1, 2);
+    EXPECT_FAIL(zip_read_b(&zip), "two zip64 extra fields");
+}
+
+/* As many members as there may be, and one more. The directory is what
+ * counts; the same array serves all. */
+TEST(npz_number_of_members)
+{
+    enum { MOST = 65536, EACH = 30 + 5 + 4 };
+    size_t room = (MOST + 1) * (size_t)(EACH + 46 + 5) + 200;
+    uint8_t *file = mem_alloc(room);
+    REQUIRE(file);
+    for (int more = -1; more <= 1; more++) {
+        Npz z;
+        Zip part, end = {.size = 0};
+        size_t n = MOST + more, at = 0, size, begin = 0;
+        for (int directory = 0; directory < 2; directory++) {
+            if (directory) begin = at;
+            for (size_t i = 0; i < n; i++) {
+                char name[8];
+                Zip entry = {.size = 0};
+                snprintf(name, sizeof name, "%05zx", i);
+                part = entry;
+                zip_add(&part, &entry, name, STORED, (uint8_t *)name, 4);
+                Zip *from = directory ? &entry : &part;
+                if (directory) zip_patch(from, 42, i * EACH, 4);
+                memcpy(file + at, from->bytes, from->size);
+                at += from->size;
+            }
+        }
+        size = at - begin;
+        zip_bytes(&end, "PK\6\6", 4);
+        zip_put(&end, 44, 8), zip_put(&end, 0, 8), zip_put(&end, 0, 4);
+        zip_put(&end, n, 8), zip_put(&end, n, 8);
+        zip_put(&end, size, 8), zip_put(&end, begin, 8);
+        zip_bytes(&end, "PK\6\7", 4);
+        zip_put(&end, 0, 4), zip_put(&end, at, 8), zip_put(&end, 1, 4);
+        zip_bytes(&end, "PK\5\6", 4);
+        zip_put(&end, 0, 4), zip_put(&end, UINT32_MAX, 4);
+        zip_put(&end, UINT64_MAX, 8), zip_put(&end, 0, 2);
+        memcpy(file + at, end.bytes, end.size);
+        bool ok = npz_open_bytes(file, at + end.size, &z);
+        if (more > 0) {
+            EXPECT_FAIL(ok, "npz: 65537 members, limit 65536");
+        } else {
+            EXPECT(ok);
+            EXPECT_INT(z.entries, n);
+        }
+        npz_close(&z);
+    }
+    mem_free(file);
+}
