@@ -274,6 +274,10 @@ TEST(npz_length_lies)
         else
             EXPECT(zip_read_b(&zip));
     }
+    // a stream that ends before any header could
+    zip_make_one(&zip, "b.npy", DEFLATED, content, 5);
+    zip_patch(&zip, 22, 100, 4), zip_patch(&zip, zip.central[0] + 24, 100, 4);
+    EXPECT_FAIL(zip_read_b(&zip), "npz: b: 5 bytes unpacked, 100 declared");
     // bytes behind the stream, inside the member
     zip_make_one(&zip, "b.npy", DEFLATED, content, n);
     size_t end = zip.central[0];
