@@ -59,14 +59,11 @@ local function archive(path)
   local list, code = core.array.list(path), 0
   local rows = { { "array", "type", "shape", "" } }
   for _, a in ipairs(list) do
-    local shape = shape_text(a.shape)
-    local why = a.why or ""
-    -- a kind of MATLAB's that is not numbers is no damage
-    if not a.type then
-      code, why = 3, "damaged: " .. why
-    elseif a.why then
-      why = "not read"
-    end
+    local shape = #a.shape == 0 and a.why and "-" or shape_text(a.shape)
+    local why = a.why and "not read" or ""
+    -- a kind of MATLAB's that is not numbers is no defect; file and name of the
+    -- array stand in the line already
+    if not a.type then code, why = 3, "refused: " .. (a.why:match(": npy: (.*)") or a.why) end
     rows[#rows + 1] = { a.name, a.type or "?", shape, why }
   end
   print(show.table(rows))

@@ -73,24 +73,24 @@ static const struct Defect {
     {'c', 16, 4, 1, BEHIND, "npz: b: checksum "},
     {'c', 16, 4, 1, BEHIND | DEFLATED, "npz: b: checksum "},
     {'c', 24, 4, 200, BEHIND | DEFLATED, "bytes of numbers, the header decl"},
-    {'6', 0, 1, 'X', HUGE, "npz: no zip64 end record at byte "},
-    {'6', 4, 8, 45, HUGE, "npz: zip64 end record of 45 bytes, need 44"},
-    {'6', 16, 4, 1, HUGE, "npz: archive in several parts"},
-    {'6', 24, 8, 1, HUGE, "npz: archive in several parts"},
-    {'6', 40, 8, 1, HUGE, "npz: central directory of 1 bytes at byte "},
-    {'6', 48, 8, UINT64_MAX, HUGE, "at byte 18446744073709551615, but the"},
-    {'L', 8, 8, 0, HUGE, "npz: no zip64 end record at byte 0, where its lo"},
-    {'L', 8, 8, UINT64_MAX, HUGE, "npz: no zip64 end record at byte 18446744"},
-    {'L', 0, 1, 'X', HUGE, "npz: central directory of 4294967295 byt"},
-    {'e', 10, 2, 3, HUGE, "npz: end record and zip64 end record disagree"},
-    {'e', 12, 4, 3, HUGE, "npz: end record and zip64 end record disagree"},
-    {'e', 16, 4, 3, HUGE, "npz: end record and zip64 end record disagree"},
-    {'c', 46 + 5 + 2, 2, 99, HUGE, "npz: b: extra field ends inside a rec"},
-    {'c', 46 + 5 + 5, 2, 0x7777, HUGE, "npz: b: zip64 extra field is missing"},
-    {'c', 46 + 5, 2, 1, HUGE, "npz: b: zip64 extra field of 1 bytes is too"},
-    {'c', 46 + 5 + 9, 8, UINT64_MAX, HUGE, "npz: b: stored, but"},
-    {'c', 46 + 5 + 9, 8, (uint64_t)1 << 40, HUGE | DEFLATED, "cannot come"},
-    {'c', 46 + 5 + 25, 8, UINT64_MAX, HUGE, "npz: b: no header at byte 1844"},
+    {'6', 0, 1, 'X', ZIP64, "npz: no zip64 end record at byte "},
+    {'6', 4, 8, 45, ZIP64, "npz: zip64 end record of 45 bytes, need 44"},
+    {'6', 16, 4, 1, ZIP64, "npz: archive in several parts"},
+    {'6', 24, 8, 1, ZIP64, "npz: archive in several parts"},
+    {'6', 40, 8, 1, ZIP64, "npz: central directory of 1 bytes at byte "},
+    {'6', 48, 8, UINT64_MAX, ZIP64, "at byte 18446744073709551615, but the"},
+    {'L', 8, 8, 0, ZIP64, "npz: no zip64 end record at byte 0, where its lo"},
+    {'L', 8, 8, UINT64_MAX, ZIP64, "npz: no zip64 end record at byte 18446744"},
+    {'L', 0, 1, 'X', ZIP64, "npz: central directory of 4294967295 byt"},
+    {'e', 10, 2, 3, ZIP64, "npz: end record and zip64 end record disagree"},
+    {'e', 12, 4, 3, ZIP64, "npz: end record and zip64 end record disagree"},
+    {'e', 16, 4, 3, ZIP64, "npz: end record and zip64 end record disagree"},
+    {'c', 46 + 5 + 2, 2, 99, ZIP64, "npz: b: extra field ends inside a rec"},
+    {'c', 46 + 5 + 5, 2, 0x7777, ZIP64, "npz: b: zip64 extra field is missing"},
+    {'c', 46 + 5, 2, 1, ZIP64, "npz: b: zip64 extra field of 1 bytes is too"},
+    {'c', 46 + 5 + 9, 8, UINT64_MAX, ZIP64, "npz: b: stored, but"},
+    {'c', 46 + 5 + 9, 8, (uint64_t)1 << 40, ZIP64 | DEFLATED, "cannot come"},
+    {'c', 46 + 5 + 25, 8, UINT64_MAX, ZIP64, "npz: b: no header at byte 1844"},
 };
 
 TEST(npz_defects)
@@ -113,7 +113,7 @@ TEST(npz_defects)
 
 TEST(npz_every_truncation_is_refused)
 {
-    static const int kinds[] = {STORED, DEFLATED, HUGE, BEHIND};
+    static const int kinds[] = {STORED, DEFLATED, ZIP64, BEHIND};
     for (int k = 0; k < 4; k++) {
         Zip zip;
         zip_make(&zip, kinds[k]);
@@ -333,13 +333,13 @@ TEST(npz_zip64_defects)
 {
     Zip zip;
     // a size beyond every limit, told twice
-    zip_make(&zip, HUGE);
+    zip_make(&zip, ZIP64);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 9, (uint64_t)1 << 38, 8);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 17, (uint64_t)1 << 38, 8);
     EXPECT_FAIL(zip_read_b(&zip),
                 "npz: b: 274877906944 bytes, limit 137438953472");
     // only the place is wide, and the rest of its field is a second one
-    zip_make(&zip, HUGE);
+    zip_make(&zip, ZIP64);
     size_t at = zip.central[1], extra = at + 46 + 5 + 5;
     zip_patch(&zip, at + 20, 106, 4), zip_patch(&zip, at + 24, 106, 4);
     zip_patch(&zip, extra + 2, 8, 2),

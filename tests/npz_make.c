@@ -56,7 +56,7 @@ void zip_add(Zip *z, Zip *entry, const char *name, int kind,
     uint8_t packed[ROOM];
     size_t n = size, length = strlen(name);
     uint32_t crc = (uint32_t)crc32(0, content, (uInt)size);
-    bool wide = kind & (WIDE | HUGE), behind = kind & BEHIND;
+    bool wide = kind & (WIDE | ZIP64), behind = kind & BEHIND;
     int flags = behind ? 8 : 0, method = kind & DEFLATED ? 8 : 0;
     if (kind & DEFLATED)
         n = zip_deflate(content, size, packed);
@@ -83,7 +83,7 @@ void zip_add(Zip *z, Zip *entry, const char *name, int kind,
         zip_put(z, crc, 4), zip_put(z, n, 4), zip_put(z, size, 4);
     }
     z->central[k] = entry->size;
-    wide = kind & HUGE;
+    wide = kind & ZIP64;
     zip_bytes(entry, "PK\1\2", 4);
     zip_put(entry, 45, 2), zip_put(entry, 45, 2),
         zip_put(entry, (uint64_t)flags, 2);
@@ -138,7 +138,7 @@ void zip_make(Zip *z, int kind)
     *z = (Zip){.size = 0};
     zip_add(z, &entry, "a.npy", kind, content, zip_npy(content, 1, 3));
     zip_add(z, &entry, "b.npy", kind, content, zip_npy(content, 50, 40));
-    zip_finish(z, &entry, kind & HUGE);
+    zip_finish(z, &entry, kind & ZIP64);
 }
 
 /* One member of any name and content. */

@@ -19,7 +19,7 @@ typedef enum Kind {
     DEFLATED = 1,
     WIDE = 2,   /* zip64 in its own header, as numpy does        */
     BEHIND = 4, /* sizes behind the data, as to a pipe           */
-    HUGE = 8,   /* zip64 in the directory too, and in the end    */
+    ZIP64 = 8,  /* zip64 in the directory too, and in the end    */
 } Kind;
 
 /* The next bytes; numbers little endian. */
