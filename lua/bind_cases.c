@@ -57,6 +57,7 @@ static ListField read_field(lua_State *L, int arg)
     if (strlen(axes) >= sizeof f.options.axes)
         raise_usage(L, "axes \"%s\": too long", axes);
     memcpy(f.options.axes, axes, strlen(axes) + 1);
+    f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
     return f;

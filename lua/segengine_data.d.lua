@@ -146,7 +146,7 @@ function set:map(change) end
 ---@return seg.set
 function set:orient(o) end
 
----@param o { spacing_mm: number|number[] } along {w, h, d}; 0 keeps
+---@param o { spacing_mm: number|number[], method?: "linear"|"smooth"|"cubic" } along {w, h, d}; 0 keeps
 ---@return seg.set
 function set:resample(o) end
 
@@ -158,7 +158,7 @@ function set:fit(o) end
 ---@return seg.set
 function set:crop(o) end
 
----@param o { d?: integer, h?: integer, w?: integer } the field of view; 0 keeps
+---@param o { d?: integer, h?: integer, w?: integer, method?: "linear"|"smooth"|"cubic" } the field of view; 0 keeps
 ---@return seg.set
 function set:resize(o) end
 
