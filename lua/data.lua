@@ -46,8 +46,10 @@ local function source(kind, more, open)
 end
 
 -- DICOM series: image = series description, folder name or UID (a list: as
--- channels); mask = the same for a mask series or a SEG.
-source("dicom", { segments = none, partial = false, assume_hu = false, resample_tilt = false,
+-- channels); mask = the same for a mask series, a SEG or a structure set;
+-- dose = the same for an RT dose, which becomes a field of its own.
+source("dicom", { segments = none, fractions = false, partial = false, dose = none,
+                  resample_dose = false, assume_hu = false, resample_tilt = false,
                   assume_implicit_le = false }, core.data.open_dicom)
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star

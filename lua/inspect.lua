@@ -122,12 +122,16 @@ local function checkpoint(path)
   return ok and 0 or 3
 end
 
--- A segmentation object: its grid, and how many frames each segment has.
+-- A segmentation object: its grid, and how many frames each segment has; a
+-- structure set has contours and no grid.
 local function segmentation(scan, number)
   local about, segments = scan:segments(number)
-  print(about.grid)
-  print(string.format("%s segmentation, %d frames", about.type, about.frames))
-  local rows = { { "label", "segment", "frames" } }
+  local contours = about.type == "RTSTRUCT"
+  if about.grid then print(about.grid) end
+  print(string.format(contours and "structure set, %d contours" or about.type
+                      .. " segmentation, %d frames", about.frames))
+  local rows = { contours and { "region", "number", "contours" }
+                 or { "label", "segment", "frames" } }
   for _, g in ipairs(segments) do rows[#rows + 1] = { g.label, g.number, g.frames } end
   print(show.table(rows))
 end
@@ -141,30 +145,40 @@ local function dicom(path, scan, list)
                         string.format("%dx%d", s.cols, s.rows), s.count, s.folder }
   end
   print(show.table(rows))
-  if #list == 1 and list[1].kind == "image" then
+  local alone = #list == 1 and list[1].kind
+  if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local v, notes = scan:load(1)
     volume(v)
     io.stdout:write(notes)
     return 0
   end
-  if #list == 1 and list[1].kind == "SEG" then
+  if alone then
     segmentation(scan, 1)
     return 0
   end
-  -- the series that most patients have, and what looks like its mask
-  local count, image, mask = {}, nil, nil
-  for _, s in ipairs(list) do count[s.description] = (count[s.description] or 0) + 1 end
-  for _, name in ipairs(util.sorted_keys(count)) do
+  -- the series that most patients have, what is or looks like its mask, its
+  -- dose; one without a description goes by its UID
+  local count, most = { image = {}, mask = {}, dose = {} }, {}
+  for _, s in ipairs(list) do
+    local name = s.description ~= "" and s.description or s.series
     local lower = name:lower()
-    if lower:match("mask") or lower:match("seg") or lower:match("roi") then
-      if not mask or count[name] > count[mask] then mask = name end
-    elseif not image or count[name] > count[image] then
-      image = name
+    local masks = s.kind == "SEG" or s.kind == "structure set" or lower:match("mask")
+                  or lower:match("seg") or lower:match("roi")
+    local role = count[s.kind == "dose" and "dose" or masks and "mask" or "image"]
+    role[name] = (role[name] or 0) + 1
+  end
+  for role, names in pairs(count) do
+    for _, name in ipairs(util.sorted_keys(names)) do
+      if not most[role] or names[name] > names[most[role]] then most[role] = name end
     end
   end
-  if not image then return 0 end
-  print(string.format('\ndata.dicom { root = "%s", image = "%s"%s }', path, image,
-                      mask and string.format(', mask = "%s"', mask) or ""))
+  if not most.image then return 0 end
+  local line = string.format('\ndata.dicom { root = "%s", image = "%s"', path, most.image)
+  if most.mask then line = line .. string.format(', mask = "%s"', most.mask) end
+  if most.dose then
+    line = line .. string.format(', dose = "%s", resample_dose = true', most.dose)
+  end
+  print(line .. " }")
   return 0
 end
 

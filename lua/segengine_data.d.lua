@@ -17,7 +17,10 @@ local data = {}
 ---@field skip_unmatched? boolean
 
 ---@class seg.data.dicom: seg.data.files
----@field segments? string|string[] of a SEG
+---@field segments? string|string[] of a SEG or a structure set
+---@field fractions? boolean a channel from 0 to 1 for each segment, instead of labels
+---@field dose? string an RT dose: a field "dose" in Gy
+---@field resample_dose? boolean bring the dose to the grid of the image
 ---@field partial? boolean image slices without a mask slice are background
 ---@field assume_hu? boolean
 ---@field resample_tilt? boolean
