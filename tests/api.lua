@@ -23,7 +23,7 @@ end
 t.test("what is no node, no function is said so", function()
   local x = input { c = 1 }
   t.raises(function() return data.foo end,
-           "data.foo: there is no such function; known: cases, concat, csv, dicom")
+           "data.foo: there is no such function; known: biwi, cases, concat, csv")
   t.raises(function() seg.model { outputs = { a = x, y = 3 } } end,
            "a list of nodes of the network has a number at 2")
   t.raises(function() seg.metric.dice(nil, x) end, "must be nodes of the network, got nothing")
