@@ -146,6 +146,7 @@ const struct Dataset *check_dataset(lua_State *L, int arg);
 
 /* Each adds its functions to the table on top of the stack. */
 void bind_array(lua_State *L);
+void bind_array_file(lua_State *L); /* after bind_array */
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);

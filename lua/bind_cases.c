@@ -57,13 +57,29 @@ static ListField read_field(lua_State *L, int arg)
     if (strlen(axes) >= sizeof f.options.axes)
         raise_usage(L, "axes \"%s\": too long", axes);
     memcpy(f.options.axes, axes, strlen(axes) + 1);
+    f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
     return f;
 }
 
+/* The box of a picture in the table on top of the stack, if it has one, into
+ * room that outlives the call in `keep`, of which 4 numbers are used. */
+static const double *read_box(lua_State *L, double keep[4])
+{
+    bool has = raw_field(L, lua_gettop(L), "box") == LUA_TTABLE;
+    for (int i = 0; has && i < 4; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        keep[i] = check_number(L, lua_gettop(L), "box");
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return has ? keep : NULL;
+}
+
 /* The paths of one field of a case: the value on top of the stack. */
-static void read_paths(lua_State *L, const char *name, ListCase *c, int f)
+static void read_paths(lua_State *L, const char *name, ListCase *c, int f,
+                       double box[4])
 {
     int type = lua_type(L, -1), *n = &c->field[f].paths;
     if (type == LUA_TSTRING) {
@@ -82,6 +98,7 @@ static void read_paths(lua_State *L, const char *name, ListCase *c, int f)
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+    c->field[f].box = read_box(L, box);
 }
 
 /* The numbers of one field, the value on top of the stack, into a userdata
@@ -116,6 +133,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
 {
     int at = lua_gettop(L);
     if (!lua_istable(L, at)) raise_usage(L, "a case must be a table");
+    double box[MAX_FIELDS][4];
     ListCase c = {.key = opt_string(L, at, "key", ""),
                   .patient = opt_string(L, at, "patient", "")};
     for (int f = 0; f < fields; f++) {
@@ -125,7 +143,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
         if (field[f].kind == FIELD_NUMBER)
             read_numbers(L, &field[f], &c, f);
         else
-            read_paths(L, field[f].name, &c, f);
+            read_paths(L, field[f].name, &c, f, box[f]);
     }
     if (!dataset_list_add(b, &c)) raise_error(L);
     lua_settop(L, at);

@@ -218,10 +218,21 @@ NiftiForm read_form(lua_State *L, int arg)
  * docs/data.md. Raises what does not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
-    static const char *const known[] = {
-        "image",     "mask",          "segments",           "labels",
-        "patient",   "resample_mask", "skip_unmatched",     "partial",
-        "assume_hu", "resample_tilt", "assume_implicit_le", NULL};
+    static const char *const known[] = {"image",
+                                        "mask",
+                                        "segments",
+                                        "labels",
+                                        "patient",
+                                        "resample_mask",
+                                        "skip_unmatched",
+                                        "partial",
+                                        "assume_hu",
+                                        "resample_tilt",
+                                        "assume_implicit_le",
+                                        "dose",
+                                        "fractions",
+                                        "resample_dose",
+                                        NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -231,7 +242,10 @@ static int l_dicom(lua_State *L)
     how.mask = opt_string(L, 2, "mask", NULL);
     how.segment_count = read_names(L, 2, "segments", segment, MAX_LABELS);
     how.segments = segment;
+    how.dose = opt_string(L, 2, "dose", NULL);
     how.partial = opt_bool(L, 2, "partial", false);
+    how.fractions = opt_bool(L, 2, "fractions", false);
+    how.resample_dose = opt_bool(L, 2, "resample_dose", false);
     how.patient = read_patient(L, 2);
     how.files = (DicomOptions){
         .assume_hu = opt_bool(L, 2, "assume_hu", false),

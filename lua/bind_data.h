@@ -3,6 +3,7 @@
 #define SEG_BIND_DATA_H
 #include "bind.h"
 #include "dataset.h"
+#include "image.h"
 
 /* labels, resample_mask and skip_unmatched of the table at `arg`, which all
  * sources have. */
@@ -15,4 +16,7 @@ int read_choice(lua_State *L, int arg, const char *key,
 
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);
+
+/* alpha, trailing, exif and page, of photographs. */
+ImageOptions read_image_options(lua_State *L, int arg);
 #endif
