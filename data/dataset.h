@@ -102,6 +102,9 @@ bool dataset_copy(const Dataset *ds, Dataset **out);
 int dataset_field(const Dataset *ds, const char *name);
 int dataset_label(const Dataset *ds);
 
+/* The values in files that stand for the classes 1, 2, ...; their number. */
+int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS]);
+
 /* ---- what all builders share ------------------------------------------- */
 
 typedef struct DatasetOptions {

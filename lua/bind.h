@@ -161,6 +161,7 @@ void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_image(lua_State *L);
 void bind_table(lua_State *L);
+void bind_survey(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);

@@ -595,5 +595,6 @@ void bind_data(lua_State *L)
     bind_volume(L);
     bind_image(L);
     bind_table(L);
+    bind_survey(L);
     bind_phantom(L);
 }
