@@ -1,16 +1,19 @@
 /* resident.cu -- a batch out of a block of samples, and what a device does with
  * data that stays on it.
  *
- * Changes of place (flips, affine maps) go together with the copy: the first
- * flip and the map behind it are looked up where the sample lies, so that a
- * batch is written once. Those that come later work from a copy of the batch.
- * Changes of intensity follow in place (change.cu).
+ * Changes of place (flips, affine maps, elastic ones) go together with the
+ * copy: the first flip and the map behind it are looked up where the sample
+ * lies, so that a batch is written once. Those that come later work from a copy
+ * of the batch. Changes of intensity follow in place (change.cu).
  *
  * A thread makes all channels of one voxel; neighbours are along w. Which place
  * it shows is counted in double, as on the host, so that a label is decided the
  * same way. Bound by memory: one element is read (with a map, those of up to
  * eight neighbours, most of them from the cache) and one written; of labels the
- * one read is a byte. */
+ * one read is a byte. The control points of an elastic change are drawn by a
+ * launch before, a thread each; a voxel of a volume then sums 64 of them (16 in
+ * a slice) for each axis, some 250 multiply-adds in double, of points that its
+ * neighbours read too. */
 #include "change.cuh"
 #include <limits.h>
 
@@ -20,8 +23,10 @@ namespace {
 template <class T> struct Take {
     const T *from;
     float *to;
-    const int32_t *number;       // NULL: in their order
-    const Change *flip, *affine; // (count) each, or NULL
+    const int32_t *number;    // NULL: in their order
+    const Change *flip, *map; // (count) each, or NULL
+    const double *points;     // (count, each) control points of the map
+    int64_t each;
     Grid grid;
     Dims n;
     int count;
@@ -49,7 +54,8 @@ __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
         const Sampler<T> s = {p.from + from * voxels * p.n.c, p.n,
                               p.flip ? p.flip[n].axes : 0};
         const Change *map =
-            p.affine && p.affine[n].kind == CHANGE_AFFINE ? &p.affine[n] : NULL;
+            p.map && change_moves(p.map[n].kind) ? &p.map[n] : NULL;
+        const double *points = p.points + 3 * n * p.each;
         EACH(i, voxels)
         {
             const Place v = place(p.grid, (uint32_t)i);
@@ -60,8 +66,7 @@ __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
                 continue;
             }
             double q[3];
-            for (int a = 0; a < 3; a++)
-                q[a] = change_place(map->map[a], v.w, v.h, v.d);
+            change_places(map, points, v.w, v.h, v.d, q);
             // what is kept in bytes are labels, never between two
             if constexpr (sizeof(T) == sizeof(float)) {
                 if (!p.nearest) {
@@ -78,8 +83,24 @@ __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
     }
 }
 
+/* Control points of all samples that have them: (count, each, 3). */
+__global__ void __launch_bounds__(BLOCK)
+    points_kernel(const Change *change, int64_t each, double *points)
+{
+    const Change *c = &change[blockIdx.y];
+    if (c->kind != CHANGE_ELASTIC) return;
+    EACH(i, each)
+    elastic_point(&c->elastic, &c->draw, i,
+                  points + 3 * (blockIdx.y * each + i));
+}
+
 template <class T> bool take(void *dev, const Take<T> &p)
 {
+    if (p.each) {
+        LAUNCH(points_kernel, dim3(blocks_for(p.each), (unsigned)p.count),
+               BLOCK, 0, gpu_stream(dev), p.map, p.each, (double *)p.points);
+        if (!gpu_launched("control points")) return false;
+    }
     const int64_t voxels = positions(p.n);
     const dim3 grid((unsigned)least(ceil_div(voxels, BLOCK), 1 << 16),
                     (unsigned)least(p.count, 65535));
@@ -96,40 +117,44 @@ const Change *step_of(const Gather *g, int k)
 /* The flip and the map that stand at step *k, which moves on behind them. */
 template <class T> void take_places(const Gather *g, Take<T> *p, int *k)
 {
-    p->flip = p->affine = NULL;
+    p->flip = p->map = NULL, p->each = 0;
     for (; *k < g->steps; ++*k) {
         const int32_t kind = g->kind[*k];
         if (kind == CHANGE_NONE) continue;
-        if (kind == CHANGE_FLIP && !p->flip && !p->affine)
+        if (kind == CHANGE_FLIP && !p->flip && !p->map)
             p->flip = step_of(g, *k);
-        else if (kind == CHANGE_AFFINE && !p->affine)
-            p->affine = step_of(g, *k);
+        else if (change_moves(kind) && !p->map)
+            p->map = step_of(g, *k), p->each = g->points[*k];
         else
             return;
     }
 }
 
+/* From the block, or (again) from a copy of what has been taken so far. */
 template <class T>
-bool take_field(void *dev, const Gather *g, const GatherField *f, int *k)
+bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
+                int *k)
 {
     Take<T> p = {};
+    size_t copy = 0, points;
     p.from = (const T *)f->block, p.to = f->out, p.number = g->number;
     p.n = f->dim, p.count = g->count, p.grid = grid_of(f->dim);
     p.nearest = f->nearest;
     take_places(g, &p, k);
+    points = 3 * sizeof(double) * (size_t)p.each * (size_t)g->count;
+    if (again) copy = sizeof(T) * (size_t)numel(f->dim) * (size_t)g->count;
+    // points first, as they are what has to be aligned
+    char *room = NULL;
+    if (points + copy) {
+        room = (char *)gpu_scratch(dev, points + copy);
+        if (!room) return false;
+    }
+    p.points = (const double *)room;
+    if (again) {
+        p.from = (const T *)(room + points), p.number = NULL;
+        if (!gpu_copy(dev, room + points, f->out, copy)) return false;
+    }
     return take(dev, p);
-}
-
-/* Later changes of place, from a copy of the batch. */
-bool take_again(void *dev, const Gather *g, const GatherField *f, int *k)
-{
-    const size_t bytes =
-        sizeof(float) * (size_t)numel(f->dim) * (size_t)g->count;
-    GatherField from = *f;
-    Gather all = *g;
-    from.block = gpu_scratch(dev, bytes), all.number = NULL;
-    return from.block && gpu_copy(dev, (void *)from.block, f->out, bytes) &&
-           take_field<float>(dev, &all, &from, k);
 }
 
 bool gather_field(void *dev, const Gather *g, const GatherField *f)
@@ -139,14 +164,19 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
         return fail_device("a sample of %lld voxels; the GPU kernels count to "
                            "%d: use --resident off",
                            (long long)positions(f->dim), (int)MOST_POSITIONS);
-    if (!(f->type == U8 ? take_field<uint8_t>(dev, g, f, &k)
-                        : take_field<float>(dev, g, f, &k)))
+    if (g->count > 65535)
+        return fail_device("%d samples in a batch; the GPU kernels count to "
+                           "65535: use --resident off",
+                           g->count);
+    if (!(f->type == U8 ? take_field<uint8_t>(dev, g, f, false, &k)
+                        : take_field<float>(dev, g, f, false, &k)))
         return false;
     while (k < g->steps) {
         const int32_t kind = g->kind[k];
         bool ok = true;
-        if (kind == CHANGE_FLIP || kind == CHANGE_AFFINE)
-            ok = take_again(dev, g, f, &k); // behind what it has taken
+        if (kind == CHANGE_FLIP || change_moves(kind))
+            // k goes on behind what is taken
+            ok = take_field<float>(dev, g, f, true, &k);
         else if (f->image && kind != CHANGE_NONE)
             ok = change_images(dev, f, g->count, kind, step_of(g, k)), k++;
         else

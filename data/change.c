@@ -1,7 +1,6 @@
 /* change.c -- a decided change (engine/change.h) of a sample on the host, in
  * place. */
-#include "prepare.h"
-#include <math.h>
+#include "change_inside.h"
 #include <string.h>
 
 /* Swap the blocks of `inner` floats k and n-1-k of each of `outer` rows. */
@@ -18,134 +17,135 @@ static void mirror(float *x, int64_t outer, int64_t n, int64_t inner)
         }
 }
 
-static void flip(float *x, Dims n, uint32_t axes)
+/* Of a sequence with a length, the padding behind it stays where it is. */
+static void flip(float *x, Dims n, int32_t own, uint32_t axes)
 {
+    const int64_t row = (int64_t)n.w * n.c;
     // blocks of one voxel, of one row, of one slice change places
-    if (axes & 1) mirror(x, (int64_t)n.d * n.h, n.w, n.c);
-    if (axes & 2) mirror(x, n.d, n.h, (int64_t)n.w * n.c);
-    if (axes & 4) mirror(x, 1, n.d, (int64_t)n.h * n.w * n.c);
+    if (axes & 1)
+        for (int64_t r = 0; r < (int64_t)n.d * n.h; r++)
+            mirror(x + r * row, 1, own, n.c);
+    if (axes & 2) mirror(x, n.d, n.h, row);
+    if (axes & 4) mirror(x, 1, n.d, row * n.h);
 }
 
-static void map_nearest(const ChangeSource *s, const double q[3], float *to)
+/* Class numbers of a mirror image. */
+static void swap_classes(const Mirrored *m, float *x, Dims n)
 {
-    const float *x =
-        s->x + change_voxel(s->n, s->axes, change_nearest(q[0], s->n.w),
-                            change_nearest(q[1], s->n.h),
-                            change_nearest(q[2], s->n.d));
-    for (int32_t c = 0; c < s->n.c; c++) to[c] = x[c];
+    const int64_t count = numel(n);
+    if (!m->swaps) return;
+    float to[MAX_LABELS + 1];
+    for (int i = 0; i <= MAX_LABELS; i++) to[i] = (float)i;
+    for (int i = 0; i < m->swaps; i++) {
+        to[m->swap[i][0]] = m->swap[i][1];
+        to[m->swap[i][1]] = m->swap[i][0];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        CHECK(x[i] >= 0 && x[i] <= MAX_LABELS);
+        x[i] = to[(int)x[i]];
+    }
 }
 
-static void affine(const float *from, Dims n, const double map[3][4],
-                   bool nearest, float *to)
+/* Numbers of a mirror image. */
+static bool negate_numbers(const Mirrored *m, float *x, Dims n)
 {
-    const ChangeSource s = {from, n, 0};
-    for (int32_t d = 0; d < n.d; d++)
-        for (int32_t h = 0; h < n.h; h++)
-            for (int32_t w = 0; w < n.w; w++, to += n.c) {
-                double q[3];
-                for (int a = 0; a < 3; a++)
-                    q[a] = change_place(map[a], w, h, d);
-                if (nearest)
-                    map_nearest(&s, q, to);
-                else
-                    change_between(&s, q, to);
-            }
+    // channel 1 is bit 1, and there are no more of them than there are numbers
+    for (int32_t c = n.c + 1; c < 32; c++)
+        if (m->negate >> c & 1)
+            return fail_data("flip: negate has number %d, but a case has %d",
+                             (int)c, (int)n.c);
+    for (int32_t c = 0; c < n.c; c++)
+        if (m->negate & 1 || (c < 31 && m->negate >> (c + 1) & 1)) x[c] = -x[c];
+    return true;
 }
 
-/* A map reads what it has written over: from a copy. */
-static bool affine_field(float *x, Dims n, const double map[3][4],
-                         FieldKind kind)
+/* How much of w is no padding. */
+static int32_t own_of(const Sample *s, Dims n)
 {
-    size_t bytes = (size_t)numel(n) * sizeof *x;
-    float *copy = mem_alloc(bytes);
+    return s->length > 0 && s->length < n.w ? s->length : n.w;
+}
+
+/* All that a flip does to field f. */
+static bool flip_field(const Change *c, const Sample *s, int f, bool *numbers)
+{
+    const Dims n = s->dim[f];
+    if (field_on_grid(s->kind[f])) flip(s->data[f], n, own_of(s, n), c->axes);
+    if (s->kind[f] == FIELD_LABEL) swap_classes(&c->mirrored, s->data[f], n);
+    if (s->kind[f] != FIELD_NUMBER || *numbers) return true;
+    *numbers = true; // of the first such field
+    return negate_numbers(&c->mirrored, s->data[f], n);
+}
+
+/* x(w) = what was at w - by, of the first `own` of each row. */
+static bool timeshift(const Change *c, float *x, Dims n, int32_t own)
+{
+    const int64_t row = (int64_t)n.w * n.c, by = (int64_t)c->number[0];
+    float *copy = mem_alloc(sizeof *x * (size_t)own * (size_t)n.c);
     if (!copy) return false;
-    memcpy(copy, x, bytes);
-    affine(copy, n, map, kind == FIELD_LABEL, x);
+    for (int64_t r = 0; r < (int64_t)n.d * n.h; r++, x += row) {
+        memcpy(copy, x, sizeof *x * (size_t)own * (size_t)n.c);
+        for (int64_t w = 0; w < own; w++) {
+            int64_t from = w - by;
+            if ((int)c->number[1] == BEYOND_WRAP)
+                from = (from % own + own) % own;
+            from = from < 0 ? 0 : from < own ? from : own - 1;
+            memcpy(x + w * n.c, copy + from * n.c, sizeof *x * (size_t)n.c);
+        }
+    }
     mem_free(copy);
     return true;
 }
 
-/* One channel of an image of a sample: every step-th of count elements. */
-typedef struct Channel {
-    float *x;
-    int64_t count, step;
-} Channel;
-
-/* The sum runs in double, in memory order: the same mean in every build. */
-static void contrast(Channel c, float factor)
+static bool image_change(const Change *c, const Image *m)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < c.count; i++) sum += (double)c.x[i * c.step];
-    float mean = (float)(sum / (double)c.count);
-    for (int64_t i = 0; i < c.count; i++)
-        c.x[i * c.step] = mean + factor * (c.x[i * c.step] - mean);
-}
-
-static void brightness(Channel c, float by)
-{
-    for (int64_t i = 0; i < c.count; i++) c.x[i * c.step] += by;
-}
-
-/* lo and hi stay where they are, values between them bend. */
-static void gamma_curve(Channel c, float exponent)
-{
-    float lo = c.x[0], hi = c.x[0];
-    for (int64_t i = 0; i < c.count; i++) {
-        lo = fminf(lo, c.x[i * c.step]);
-        hi = fmaxf(hi, c.x[i * c.step]);
-    }
-    if (!(lo < hi)) return; // nothing to bend
-    float span = hi - lo;
-    for (int64_t i = 0; i < c.count; i++) {
-        float *x = &c.x[i * c.step];
-        *x = lo + span * powf((*x - lo) / span, exponent);
+    switch (c->kind) {
+    case CHANGE_JITTER:
+        return jitter_change(c, m);
+    case CHANGE_BIAS:
+        bias_change(c, m);
+        return true;
+    case CHANGE_BLUR:
+        return blur_change(c, m);
+    case CHANGE_LOWRES:
+        return lowres_change(c, m);
+    case CHANGE_CUTOUT:
+        cutout_change(c, m);
+        return true;
+    case CHANGE_TIMEMASK:
+        timemask_change(c, m);
+        return true;
+    default:
+        intensity_change(c, m);
+        return true;
     }
 }
 
-/* Draw `first + i` for element i; one pair of draws for two of them. */
-static void noise(float *x, int64_t n, float sigma, const Rng *r,
-                  uint32_t first)
-{
-    for (int64_t i = 0; i < n; i += 2) {
-        float z[2];
-        rng_normal_pair(r, (first + (uint32_t)i) / 2, z);
-        x[i] += sigma * z[0];
-        if (i + 1 < n) x[i + 1] += sigma * z[1];
-    }
-}
-
-/* All images and channels share the parameters, not the noise. */
-static void intensity(const Change *c, float *x, Dims n, uint32_t first)
-{
-    if (c->kind == CHANGE_NOISE) {
-        noise(x, numel(n), c->amount, &c->draw, first);
-        return;
-    }
-    for (int32_t k = 0; k < n.c; k++) {
-        Channel one = {x + k, positions(n), n.c};
-        if (c->kind == CHANGE_CONTRAST) contrast(one, c->amount);
-        if (c->kind == CHANGE_BRIGHTNESS) brightness(one, c->amount);
-        if (c->kind == CHANGE_GAMMA) gamma_curve(one, c->amount);
-    }
-}
-
-bool change_sample(const Change *c, Sample *sample)
+bool change_sample(const Change *c, Sample *s)
 {
     // images of a sample take their draws one behind the other
-    uint32_t first = CHANGE_DRAWS;
-    for (int f = 0; f < sample->fields; f++) {
-        float *x = sample->data[f];
-        Dims n = sample->dim[f];
-        if (!x || c->kind == CHANGE_NONE || !field_on_grid(sample->kind[f]))
-            continue;
+    uint32_t first = CHANGE_DRAWS, before = 0;
+    bool numbers = false;
+    if (c->kind == CHANGE_NONE) return true;
+    for (int f = 0; f < s->fields; f++) {
+        float *x = s->data[f];
+        const Dims n = s->dim[f];
+        bool ok = true;
+        if (!x) continue;
+        const int32_t own = own_of(s, n);
         if (c->kind == CHANGE_FLIP) {
-            flip(x, n, c->axes);
-        } else if (c->kind == CHANGE_AFFINE) {
-            if (!affine_field(x, n, c->map, sample->kind[f])) return false;
-        } else if (sample->kind[f] == FIELD_IMAGE) {
-            intensity(c, x, n, first);
-            first = change_next(first, n);
+            ok = flip_field(c, s, f, &numbers);
+        } else if (!field_on_grid(s->kind[f])) {
+            continue;
+        } else if (change_moves(c->kind)) {
+            ok = warp_field(c, x, n, s->kind[f]);
+        } else if (c->kind == CHANGE_TIMESHIFT) {
+            ok = timeshift(c, x, n, own);
+        } else if (s->kind[f] == FIELD_IMAGE) {
+            const Image m = {x, n, own, first, before};
+            ok = image_change(c, &m);
+            first = change_next(first, n), before += (uint32_t)n.c;
         }
+        if (!ok) return false;
     }
     return true;
 }

@@ -427,6 +427,11 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         sample.kind[f] = p->ds->field[f].kind;
         // in the order of the fields, each into its own memory
         if (out[f]) prepared_sample(v, f, id.slice, out[f]);
+        if (sample.kind[f] != FIELD_LENGTH) continue;
+        // also where nobody asks for the number
+        float length;
+        prepared_sample(v, f, id.slice, &length);
+        sample.length = (int32_t)length;
     }
     cache_put(p->cache, v);
     return !augment ||

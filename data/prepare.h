@@ -49,6 +49,7 @@ typedef struct Sample {
     Dims dim[MAX_FIELDS];    /* n = 1; d, h, w equal    */
     FieldKind kind[MAX_FIELDS];
     int fields;
+    int32_t length; /* of w that is the sample's own; 0: all of it */
 } Sample;
 
 /* What the SAMPLE steps of `steps` do to sample `number`, an image of extents
@@ -57,8 +58,14 @@ typedef struct Sample {
 int augment_decide(const Steps *steps, uint64_t seed, uint32_t epoch,
                    uint32_t number, Dims dim, Change out[MAX_STEPS]);
 
+/* Do kernels exist for all SAMPLE steps with samples of `ds`? Else false, with
+ * the step that has none as the reason (ERR_USAGE). */
+bool augment_on_device(const Steps *steps, const Dataset *ds);
+
 /* Change a sample as was decided. An image that is constant stays finite.
- * Fails when there is no memory (an affine map works from a copy). */
+ * Fails when there is no memory (an affine map works from a copy), and
+ * (ERR_DATA) when an image is not what a step is for: jitter wants 3 channels
+ * of 0 .. top. */
 bool change_sample(const Change *c, Sample *s);
 
 /* Both, for all SAMPLE steps. */

@@ -28,8 +28,10 @@ const StepInfo step_info[STEP_COUNT] = {
 #include "steps.def"
 };
 // clang-format on
+_Static_assert(sizeof(DataStep) <= sizeof(double) * (1 + STEP_WORDS),
+               "a row has more words than are walked by name");
 
-/* a dozen rows: no index is needed */
+/* two dozen rows: no index is needed */
 StepId step_find(const char *name)
 {
     int i = 0;
@@ -228,6 +230,24 @@ static bool step_settle(DataStep *s)
             s->normalize.clip[1] = 99.5;
         }
         return true;
+    case STEP_flip:
+        if ((int)s->flip.swap_count % 2)
+            return fail_usage("flip: swap has %d class numbers, wanted pairs "
+                              "{a, b, c, d, ...}",
+                              (int)s->flip.swap_count);
+        for (int i = 0; i < (int)s->flip.swap_count; i++)
+            for (int k = 0; k < i; k++)
+                if (s->flip.swap[i] == s->flip.swap[k])
+                    return fail_usage("flip: swap has class %g twice",
+                                      s->flip.swap[i]);
+        return true;
+    case STEP_elastic:
+        if (s->elastic.amplitude[1] > 0.4 * s->elastic.spacing)
+            return fail_usage("elastic: amplitude is up to %g, wanted at most "
+                              "0.4 spacing = %g: beyond it the image may fold",
+                              s->elastic.amplitude[1],
+                              0.4 * s->elastic.spacing);
+        return true;
     default:
         return true;
     }
@@ -299,6 +319,7 @@ static void put_attr(Text *t, const StepAttr *a, const double *word)
 {
     char text[STEP_CHOICE_TEXT];
     int count = a->kind == 'L' ? (int)*word++ : a->words;
+    if (count == 0) return; // an empty list is its default
     put(t, " %s=", a->name);
     if (a->kind == 'C') {
         put(t, "%s", step_choice(a, word[0], text));
@@ -332,8 +353,8 @@ static void restore_numbers(locale_t plain, locale_t before)
  * digits are fixed. */
 char *steps_print(const Steps *all, Arena *mem)
 {
-    // a line holds at most a list of 32 numbers of 25 characters
-    enum { LINE = 1024 };
+    // a line holds at most two lists of 32 numbers of 25 characters
+    enum { LINE = 2048 };
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale"), NULL;
     // one line a step, and the end
@@ -383,7 +404,6 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
             return fail_data("%s: \"%.40s\" is not a number", name, from);
         if (!*end) break;
     }
-    // an empty list is printed as nothing and never passes steps_add
     return step_set(s, name, number, count);
 }
 

@@ -10,8 +10,9 @@
 
 enum {
     MAX_STEPS = 32,     /* steps of a pipeline               */
-    MAX_STEP_ATTR = 5,  /* attributes of a row               */
+    MAX_STEP_ATTR = 6,  /* attributes of a row               */
     MAX_STEP_LIST = 32, /* numbers of an attribute of kind L */
+    STEP_WORDS = 2 * (1 + MAX_STEP_LIST) + 2, /* of the longest row */
 };
 
 typedef enum StepId {
@@ -34,6 +35,9 @@ enum { CROP_IMAGE, CROP_LABEL };
 enum { AXIS_AXIAL, AXIS_CORONAL, AXIS_SAGITTAL, AXIS_STORED };
 enum { KEEP_ALL, KEEP_FOREGROUND };
 enum { FLIP_W, FLIP_H, FLIP_D, FLIP_HW, FLIP_DHW };
+enum { BEYOND_BORDER, BEYOND_WRAP };
+enum { UP_LINEAR, UP_CUBIC };
+enum { FILL_ZERO, FILL_MEAN };
 
 /* A step with its attributes: typed fields for the code that executes it, a
  * flat array of double for everything that walks attributes by name. */
@@ -50,7 +54,7 @@ typedef struct DataStep {
 #define L(name, min, max)          double name##_count, name[MAX_STEP_LIST];
 #define STEP(name, phase, acts, attrs) struct { attrs } name;
 #include "steps.def"
-        double word[1 + MAX_STEP_LIST];
+        double word[STEP_WORDS];
     };
 } DataStep;
 // clang-format on
@@ -122,6 +126,7 @@ Steps steps_for_prediction(const Steps *all);
 /* One line a step, every attribute named, in the C locale:
  *     resample spacing_mm=1,1,0
  *     normalize method=zscore per=volume clip=0,100 nonzero=false
+ * (an empty list is left out).
  * Parsing the text gives the same bits. NULL when there is no memory. */
 char *steps_print(const Steps *all, Arena *mem);
 

@@ -9,30 +9,57 @@
 #ifndef SEG_CHANGE_H
 #define SEG_CHANGE_H
 #include "rng.h"
+#include "spline.h"
 #include "tensor.h"
 
 typedef enum ChangeKind {
     CHANGE_NONE,     /* left as it is                                        */
     CHANGE_FLIP,     /* voxels k and n-1-k of each named axis change places  */
     CHANGE_AFFINE,   /* y(p) = x(map p), all fields                          */
+    CHANGE_ELASTIC,  /* y(p) = x(p + u(p)), all fields; spline.h             */
     CHANGE_CONTRAST, /* y = mean + amount (x - mean), mean of a channel      */
     CHANGE_BRIGHTNESS, /* y = x + amount */
     CHANGE_GAMMA,      /* y = lo + (hi - lo) ((x - lo) / (hi - lo))^amount, lo
                         * and hi of a channel; a constant one stays            */
     CHANGE_NOISE, /* y = x + amount z, z standard normal                  */
+    CHANGE_HOST,  /* the first of those that no device does; formulas are those
+                   * of data/steps.def */
+    CHANGE_TIMESHIFT = CHANGE_HOST,
+    CHANGE_JITTER,
+    CHANGE_BIAS,
+    CHANGE_BLUR,
+    CHANGE_LOWRES,
+    CHANGE_RICIAN,
+    CHANGE_CUTOUT,
+    CHANGE_TIMEMASK,
 } ChangeKind;
 
-/* Flips and affine maps are of all fields, the rest of images only. */
+enum { MAX_SWAPS = 16, CHANGE_NUMBERS = 12 };
+
+/* What a mirror image does to class numbers and numbers. */
+typedef struct Mirrored {
+    int32_t swaps;
+    uint8_t swap[MAX_SWAPS][2]; /* classes that change places            */
+    uint32_t
+        negate; /* bit c: channel c (from 1) changes its sign; bit 0: all */
+} Mirrored;
+
+/* Changes of place are of all fields, the rest of images only. */
 typedef struct Change {
     int32_t kind;
-    uint32_t axes; /* FLIP: bit a for axis a                                */
+    uint32_t axes; /* FLIP: bit a for axis a; else what a step has to choose */
     float amount;
     Rng draw; /* NOISE: element i of an image has draw `first` + i, where
                * the first of the first image is CHANGE_DRAWS; see change_next
                */
-    double map[3][4]; /* AFFINE: voxel (w, h, d) of the result shows place
-                       * map[a][0] w + map[a][1] h + map[a][2] d + map[a][3]
-                       * along axis a of the sample */
+    union {
+        double map[3][4]; /* AFFINE: voxel (w, h, d) of the result shows place
+                           * map[a][0] w + map[a][1] h + map[a][2] d +
+                           * map[a][3] along axis a of the sample */
+        Elastic elastic;
+        Mirrored mirrored;             /* FLIP                          */
+        double number[CHANGE_NUMBERS]; /* those of the host: see augment.c */
+    };
 } Change;
 
 enum { CHANGE_DRAWS = 4 }; /* those before it decide */
@@ -50,6 +77,25 @@ EVERYWHERE double change_place(const double map[4], int32_t w, int32_t h,
                                int32_t d)
 {
     return map[0] * w + map[1] * h + map[2] * d + map[3];
+}
+
+/* Is this kind a look-up at other places? */
+EVERYWHERE bool change_moves(int32_t kind)
+{
+    return kind == CHANGE_AFFINE || kind == CHANGE_ELASTIC;
+}
+
+/* That of an affine or elastic change along all axes; `points` as elastic_move
+ * takes them. */
+EVERYWHERE void change_places(const Change *c, const double *points, int32_t w,
+                              int32_t h, int32_t d, double out[3])
+{
+    if (c->kind == CHANGE_AFFINE) {
+        for (int a = 0; a < 3; a++) out[a] = change_place(c->map[a], w, h, d);
+        return;
+    }
+    elastic_move(&c->elastic, points, w, h, d, out);
+    out[0] += w, out[1] += h, out[2] += d;
 }
 
 /* Linear: between voxels *at and *at + 1 of n, *t of the way; of the last one

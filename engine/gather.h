@@ -3,8 +3,8 @@
  * The samples of a data set lie one behind the other, prepared but not changed
  * at random. A gather takes `count` of them by number, in this order, into the
  * inputs of a plan, and does to each what was decided for it (change.h). The
- * same as the host does, labels exactly but where an affine map falls between
- * two voxels, values within 1e-5 as check/datacheck.h has it. */
+ * same as the host does, labels exactly but where a place falls between two
+ * voxels, values within 1e-5 as check/datacheck.h has it. */
 #ifndef SEG_GATHER_H
 #define SEG_GATHER_H
 #include "change.h"
@@ -26,6 +26,8 @@ typedef struct Gather {
     int count, steps;      /* samples; changes of each                        */
     const int32_t *kind;   /* (steps) on the host: what the change is of all
                             * samples that have it, CHANGE_NONE of none       */
+    const int64_t *points; /* (steps) on the host: control points of elastic
+                            * changes, the same of all samples                */
     const int32_t *number; /* (count) on the device: place in the block       */
     const Change *change;  /* (steps, count) on the device                    */
 } Gather;

@@ -130,20 +130,26 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
     size_t changes = sizeof *change * (size_t)steps * (size_t)count;
     size_t numbers = sizeof *number * (size_t)count;
     size_t kinds = sizeof(int32_t) * (size_t)steps;
-    if (!table_room(r, changes + numbers + kinds)) return false;
+    size_t points = sizeof(int64_t) * (size_t)steps;
+    // in the order of what they must be aligned to
+    if (!table_room(r, changes + points + numbers + kinds)) return false;
     char *at = r->host;
-    int32_t *kind = (int32_t *)(void *)(at + changes + numbers);
+    int64_t *point = (int64_t *)(void *)(at + changes);
+    int32_t *kind = (int32_t *)(void *)(at + changes + points + numbers);
     if (changes) memcpy(at, change, changes);
-    memcpy(at + changes, number, numbers);
+    memcpy(at + changes + points, number, numbers);
     for (int i = 0; i < count; i++)
         CHECK(number[i] >= 0 && number[i] < r->samples);
     for (int k = 0; k < steps; k++) {
-        kind[k] = CHANGE_NONE;
+        kind[k] = CHANGE_NONE, point[k] = 0;
         for (int i = 0; i < count; i++) {
-            int32_t one = change[k * count + i].kind;
+            const Change *c = &change[k * count + i];
+            const int32_t one = c->kind;
+            CHECK(one < CHANGE_HOST);
             CHECK(one == CHANGE_NONE || kind[k] == CHANGE_NONE ||
                   one == kind[k]);
             if (one != CHANGE_NONE) kind[k] = one;
+            if (one == CHANGE_ELASTIC) point[k] = elastic_points(&c->elastic);
         }
     }
     for (int f = 0; f < r->fields; f++) r->field[f].out = out[f];
@@ -153,8 +159,10 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
                 .count = count,
                 .steps = steps,
                 .kind = kind,
-                .number = (const int32_t *)(const void *)(there + changes),
+                .points = point,
+                .number =
+                    (const int32_t *)(const void *)(there + changes + points),
                 .change = (const Change *)(const void *)there};
-    return r->be->upload(r->dev, r->table, at, changes + numbers) &&
+    return r->be->upload(r->dev, r->table, at, changes + points + numbers) &&
            r->be->gather(r->dev, &g);
 }

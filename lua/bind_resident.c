@@ -154,10 +154,10 @@ static int push_why_not(lua_State *L)
  * augment=false, workers=0, must=false}) -> resident, or nil, why not, and
  * "device" or "failure" when that is for want of memory there or here.
  * nodes: the input of each field of the data set that has one. train: it is
- * trained with. augment: with the changes drawn for each epoch. Not when
- * samples differ in extents, when they are more than half of what is free on
- * the device (with `must`: more than all), or when the device keeps none.
- * Raises all else that a case or the device says. */
+ * trained with. augment: with the changes drawn for each epoch. Not when one of
+ * these has no kernel, when samples differ in extents, when they are more than
+ * half of what is free on the device (with `must`: more than all), or when the
+ * device keeps none. Raises all else that a case or the device says. */
 static int l_resident(lua_State *L)
 {
     static const char *const known[] = {"nodes",   "batch", "train", "augment",
@@ -181,6 +181,8 @@ static int l_resident(lua_State *L)
         lua_pushfstring(L, "the device is %s", session_backend(s)->name);
         return 2;
     }
+    if (augment && !augment_on_device(pipeline_steps(p), pipeline_dataset(p)))
+        return push_why_not(L);
     luaL_argcheck(L, lua_getfield(L, 3, "nodes") == LUA_TTABLE, 3,
                   "nodes is missing");
     bool suits = read_parts(L, p, box, &w);

@@ -191,3 +191,49 @@ TEST(affine_without_memory_says_so)
     EXPECT_FAIL(augment_sample(&s, 1, 0, 0, &a.s), "memory");
     mem_fail_after(-1, false);
 }
+
+/* A shear, a turn and a factor, undone by their definition: the voxel that came
+ * from q = m + z is where s R S z is. */
+TEST(affine_shears_before_it_turns)
+{
+    Steps s = made_steps("affine rotate=-50,50 scale=0.7,1.4 shift=0 p=1 "
+                         "shear=-30,20\n");
+    const double degree = acos(-1) / 180;
+    double lo = 99, hi = -99;
+    for (uint32_t k = 0; k < 1000; k++) {
+        Change c[MAX_STEPS];
+        const Rng r = {4, RNG_AUGMENT, 0, 0, k};
+        double t[3], turn[3], factor = (double)rng_range(&r, 1, 0.7f, 1.4f);
+        for (uint32_t i = 0; i < 3; i++) {
+            double angle = (double)rng_range(&r, 8 + i, -30, 20);
+            turn[i] = degree * (double)rng_range(&r, 5 + i, -50, 50);
+            lo = fmin(lo, angle), hi = fmax(hi, angle);
+            t[i] = tan(degree * angle);
+        }
+        for (int flat = 0; flat < 2; flat++) {
+            Dims n = {1, flat ? 1 : 5, 6, 9, 1};
+            REQUIRE(augment_decide(&s, 4, 0, k, n, c) == 1);
+            const double m[] = {4, 2.5, flat ? 0 : 2};
+            double z[] = {1.25, -0.5, flat ? 0 : 0.75}, p[3];
+            // S
+            p[0] = z[0] + t[0] * z[1] + (flat ? 0 : t[1] * z[2]);
+            p[1] = z[1] + (flat ? 0 : t[2] * z[2]), p[2] = z[2];
+            // R: w to h, d to w, h to d
+            static const int from[] = {0, 2, 1}, to[] = {1, 0, 2};
+            for (int i = 0; i < (flat ? 1 : 3); i++) {
+                double a = p[from[i]], b = p[to[i]];
+                p[from[i]] = cos(turn[i]) * a - sin(turn[i]) * b;
+                p[to[i]] = sin(turn[i]) * a + cos(turn[i]) * b;
+            }
+            for (int a = 0; a < 3; a++) p[a] = m[a] + factor * p[a];
+            if (flat) p[2] = 0;
+            for (int a = 0; a < 3; a++) {
+                const double *row = c[0].map[a];
+                EXPECT_NEAR(row[0] * p[0] + row[1] * p[1] + row[2] * p[2] +
+                                row[3],
+                            m[a] + z[a], 1e-6);
+            }
+        }
+    }
+    EXPECT(lo >= -30 && lo < -29.5 && hi <= 20 && hi > 19.5);
+}

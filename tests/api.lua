@@ -262,7 +262,7 @@ t.test("data steps are checked where they are written", function()
   t.raises(function() set:augment { affine = { angle = 3 } } end, 'affine: unknown option "angle"')
   t.raises(function() set:augment { affine = { rotate = { 0, 200 } } } end, "wanted -180 to 180")
   t.equal(set:augment { affine = { rotate = { -5, 5 }, shift = 0 }, flip = true }.steps,
-          "flip axis=w p=0.5\naffine rotate=-5,5 scale=0.9,1.1 shift=0 p=0.3\n")
+          "flip axis=w p=0.5\naffine rotate=-5,5 scale=0.9,1.1 shift=0 p=0.3 shear=0,0\n")
   t.raises(function() data.dicom { root = 1 } end, "data.dicom: root must be the folder")
   t.raises(function() set:dataset() end, "nowhere")
 end)

@@ -161,6 +161,37 @@ TEST(dicom_contour_regions_by_name)
     clear(&d);
 }
 
+TEST(dicom_contour_on_a_tilted_stack)
+{
+    // drawn on slices as they are stored, straightened as the image is
+    const double tilted[4][4] = {
+        {1, 0, 0, -5}, {0, 2, 0.4, 7}, {0, 0, 3, 11}, {0, 0, 0, 1}};
+    const MadeRegion r[] = {{7, "ring", ring, 4, NULL, 0},
+                            {3, "corner", corner, 2, NULL, 0}};
+    const DicomMaskOptions o = {.image = {.resample_tilt = true}};
+    Desk d;
+    Volume image, stored, want, got;
+    set_up(&d, "contour_tilt", tilted);
+    REQUIRE(dicom_load(d.image, &o.image, &image, NULL));
+    REQUIRE(load(&d, r, 2, NULL, &o, &got, NULL));
+    EXPECT(volume_same_grid(&image, &got));
+    REQUIRE(volume_new(&stored, d.v.voxels.dim, U8));
+    memcpy(stored.affine, tilted, sizeof tilted);
+    stored.unit = UNIT_LABEL;
+    expect(ring, 4, 7, stored.voxels.data);
+    expect(corner, 2, 3, stored.voxels.data);
+    Grid g = volume_grid(&image);
+    REQUIRE(volume_resample(&stored, &g, NEAREST, 0, &want));
+    EXPECT(
+        !memcmp(want.voxels.data, got.voxels.data, tensor_bytes(&want.voxels)));
+    EXPECT(got.voxels.dim.h > H);
+    volume_free(&want);
+    volume_free(&stored);
+    volume_free(&got);
+    volume_free(&image);
+    clear(&d);
+}
+
 TEST(dicom_contour_of_many_points)
 {
     // a list of numbers beyond 64 KiB, which is written as UN
@@ -218,6 +249,8 @@ static const MadeContour liar = {
 static const MadeContour words = {
     .slice = 2, .points = 1, .uv = hole, .text = true};
 static const MadeContour spiral = {.type = "SPIRAL", .points = 4, .uv = hole};
+static const double beyond[] = {1e10, 3, 20, 3, 20, 6, 3, 6};
+static const MadeContour lost = {.slice = 1, .points = 4, .uv = beyond};
 static const MadeContour line = {.slice = 1, .points = 2, .uv = hole};
 static const MadeContour wider = {.slice = 1, .points = 4, .uv = wide};
 
@@ -251,6 +284,12 @@ TEST(dicom_contour_defects_have_exact_words)
          NULL,
          {.segments = NULL},
          "12 values, need 15 [tag (3006,0050) ContourData]"},
+        {{{1, "a", &lost, 1, NULL, 0}},
+         1,
+         NULL,
+         {.segments = NULL},
+         "position 8e+09 mm, need less than 1e+09 [tag (3006,0050) "
+         "ContourData]"},
         {{{1, "a", &words, 1, NULL, 0}},
          1,
          NULL,

@@ -191,6 +191,9 @@ TEST(dicom_dose_defects_have_exact_words)
         {{.shift = 5},
          "offsets start with 5, need 0 or the z of the first plane, 12 [tag "
          "(3004,000c) GridFrameOffsetVector]"},
+        {{.shift = 2e9},
+         "position 2e+09 mm, need less than 1e+09 [tag (3004,000c) "
+         "GridFrameOffsetVector]"},
         {{.affine = oblique, .absolute = true},
          "offsets start with 5, need 0 in planes that are not axial [tag "
          "(3004,000c) GridFrameOffsetVector]"},
@@ -325,6 +328,31 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     volume_free(&want);
     volume_free(&dose);
     volume_free(&image);
+    arena_release(&a);
+}
+
+TEST(dicom_dose_on_the_grid_of_its_image)
+{
+    // bit for bit, and without being asked for
+    Arena a = {0};
+    Volume v, own, dose;
+    char path[600];
+    kit_volume(&v, D, H, W, false);
+    memcpy(v.affine, dose_affine, sizeof v.affine);
+    DicomWrite how = kit_write();
+    const char *folder = kit_folder("dose_same_image");
+    REQUIRE(dicom_write_series(folder, &v, &how));
+    new_path("dose_same", path);
+    make_dose(&(MadeDose){.beside = kit_series(&a, folder)}, path);
+    const DicomSeries *s = kit_series(&a, path);
+    REQUIRE(dicom_load_dose(s, NULL, false, NULL, &own, NULL));
+    REQUIRE(
+        dicom_load_dose(s, kit_series(&a, folder), false, NULL, &dose, NULL));
+    EXPECT(
+        !memcmp(own.voxels.data, dose.voxels.data, tensor_bytes(&own.voxels)));
+    volume_free(&own);
+    volume_free(&dose);
+    volume_free(&v);
     arena_release(&a);
 }
 

@@ -16,7 +16,8 @@ typedef struct MadeSeg {
     int first;          // number of the first segment; 0: 1
     int again;          // number of the second one; 0: 2
     int of;             // segment that frames say they are of; 0: the truth
-    double aside, far;  // frame 1 lies so many mm along x, the last along z
+    bool no_orientation, no_spacing, no_position;
+    double aside, far; // frame 1 lies so many mm along x, the last along z
 } MadeSeg;
 
 // the value of voxel i of a frame on slice k
@@ -59,10 +60,12 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     make_close(&m);
     make_in(&m, TAG_SharedFunctionalGroupsSequence);
     make_in(&m, TAG_PlaneOrientationSequence);
-    make_numbers(&m, TAG_ImageOrientationPatient, o, 6);
+    if (!how->no_orientation)
+        make_numbers(&m, TAG_ImageOrientationPatient, o, 6);
     make_out(&m);
     make_in(&m, TAG_PixelMeasuresSequence);
-    make_numbers(&m, TAG_PixelSpacing, (double[2]){mm[1], mm[0]}, 2);
+    if (!how->no_spacing)
+        make_numbers(&m, TAG_PixelSpacing, (double[2]){mm[1], mm[0]}, 2);
     make_out(&m);
     make_out(&m);
     make_open(&m, TAG_PerFrameFunctionalGroupsSequence);
@@ -73,7 +76,8 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
         if (f == frames - 1) position[2] += how->far;
         make_item(&m);
         make_in(&m, TAG_PlanePositionSequence);
-        make_numbers(&m, TAG_ImagePositionPatient, position, 3);
+        if (!how->no_position)
+            make_numbers(&m, TAG_ImagePositionPatient, position, 3);
         make_out(&m);
         if (!map) {
             make_in(&m, TAG_SegmentIdentificationSequence);
@@ -269,6 +273,15 @@ TEST(dicom_label_defects_have_exact_words)
         {{.type = "FRACTIONAL", .segments = 1, .far = 9e6},
          "frames 3 mm apart over 7.20001e+06 mm [tag (0020,0032) "
          "ImagePositionPatient]"},
+        {{.type = "FRACTIONAL", .segments = 1, .no_orientation = true},
+         "ImageOrientationPatient missing [tag (0020,0037) "
+         "ImageOrientationPatient]"},
+        {{.type = "FRACTIONAL", .segments = 1, .no_spacing = true},
+         "PixelSpacing missing, 0, negative or NaN [tag (0028,0030) "
+         "PixelSpacing]"},
+        {{.type = "FRACTIONAL", .segments = 1, .no_position = true},
+         "enhanced multi-frame: per-frame position missing [tag (0020,9113) "
+         "PlanePositionSequence]"},
         {{.type = "FRACTIONAL"},
          "segmentation without segments [tag (0062,0002) SegmentSequence]"},
     };

@@ -17,7 +17,7 @@ TEST(steps_defaults_are_those_of_the_table)
     EXPECT_NEAR(s.gamma.range[1], 1.1, 0);
     EXPECT_NEAR(s.gamma.p, 0.3, 0);
     EXPECT_INT(step_info[STEP_normalize].attrs, 4);
-    EXPECT_INT(step_info[STEP_flip].attrs, 2);
+    EXPECT_INT(step_info[STEP_flip].attrs, 4);
     EXPECT_INT(step_find("noise"), STEP_noise);
     EXPECT_INT(step_find("nose"), STEP_COUNT);
 }
@@ -97,11 +97,20 @@ static const char every_step[] =
     "clamp range=-100,250.5\n"
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
     "slices axis=stored keep=foreground range=0.1,0.9\n"
-    "flip axis=hw p=0.5\n"
-    "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3\n"
+    "flip axis=hw p=0.5 negate=1,3 swap=2,5,1,4\n"
+    "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3 shear=0,0\n"
+    "elastic spacing=8 amplitude=1,3.2 p=0.5\n"
+    "timeshift most=5 beyond=wrap p=1\n"
+    "jitter hue=0.5 top=255\n"
+    "bias by=0.2 order=2\n"
     "contrast range=0.9,1.1 p=1\n"
     "brightness by=0.30000000000000004 p=1\n"
     "gamma range=0.9,1.1 p=0.3\n"
+    "blur sigma=0,2\n"
+    "lowres factor=0.4,0.6 up=linear\n"
+    "rician sigma=0.1\n"
+    "cutout boxes=3\n"
+    "timemask spans=2 most=7 fill=mean\n"
     "noise sigma=0.05 p=0.3\n";
 
 TEST(steps_text_and_back)
@@ -122,11 +131,37 @@ TEST(steps_text_and_back)
     arena_release(&mem);
 }
 
+/* What an older program printed has no words for what came later. */
+TEST(steps_old_text)
+{
+    const Steps s = made_steps("flip axis=w p=0.5\naffine rotate=-10,10 "
+                               "scale=0.9,1.1 shift=0.05 p=0.3\n");
+    Arena mem = {0};
+    EXPECT_INT(s.step[0].flip.swap_count, 0);
+    EXPECT_INT(s.step[0].flip.negate_count, 0);
+    EXPECT_NEAR(s.step[1].affine.shear[1], 0, 0);
+    EXPECT_TEXT(steps_print(&s, &mem),
+                "flip axis=w p=0.5\naffine rotate=-10,10 scale=0.9,1.1 "
+                "shift=0.05 p=0.3 shear=0,0\n");
+    arena_release(&mem);
+}
+
+TEST(steps_that_contradict_themselves)
+{
+    Steps s;
+    EXPECT_FAIL(steps_parse("flip swap=1,2,3\n", &s), "wanted pairs");
+    EXPECT_FAIL(steps_parse("flip swap=1,2,3,1\n", &s), "class 1 twice");
+    EXPECT_FAIL(steps_parse("elastic spacing=9\n", &s),
+                "amplitude is up to 4, wanted at most");
+    s = made_steps("elastic spacing=5 amplitude=0,2\n");
+    EXPECT_INT(s.count, 1);
+}
+
 TEST(steps_bad_text)
 {
     Steps s;
-    EXPECT_FAIL(steps_parse("fit w=8\nblur by=1\n", &s),
-                "line 2: no step \"blur\"");
+    EXPECT_FAIL(steps_parse("fit w=8\nsmear by=1\n", &s),
+                "line 2: no step \"smear\"");
     EXPECT_FAIL(steps_parse("fit w\n", &s), "not NAME=VALUE");
     EXPECT_FAIL(steps_parse("fit w=8x\n", &s), "not a number");
     EXPECT_FAIL(steps_parse("fit w=\n", &s), "not a number");

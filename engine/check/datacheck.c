@@ -38,6 +38,9 @@ static const char *const recipes[] = {
     "noise p=0.6\n",
     "affine p=0.6\nflip axis=dhw\nnoise p=0.6\naffine p=0.6\nflip axis=w\n"
     "flip axis=h\ngamma p=1\n",
+    "elastic spacing=5.5 amplitude=0,2.2 p=0.8\n",
+    "flip axis=dhw\nelastic p=0.7 spacing=4 amplitude=1.6,1.6\naffine p=0.7 "
+    "shear=-20,20\nelastic p=0.7\nnoise p=0.6\n",
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
@@ -50,7 +53,7 @@ typedef struct Both {
     ResidentField field[FIELDS];
     Sample sample[SAMPLES];
     Arena mem;
-    int64_t labels, wrong; /* under an affine map, over all shapes */
+    int64_t labels, wrong; /* under maps, over all shapes */
 } Both;
 
 static void report(OpCheck *k, const char *fmt, ...) ERR_FORMAT(2, 3);
@@ -110,15 +113,15 @@ static bool both_fill(Both *b, Dims n, bool constant)
 
 /* What was done to one sample of a batch. */
 typedef struct Done {
-    bool mapped; /* by an affine map                     */
+    bool mapped; /* looked up between voxels             */
     bool bent;   /* intensities changed                  */
     float added; /* the largest of what was added to them */
 } Done;
 
 static void done_note(Done *d, const Change *c)
 {
-    if (c->kind == CHANGE_AFFINE) d->mapped = true;
-    if (c->kind > CHANGE_AFFINE) d->bent = true;
+    if (change_moves(c->kind)) d->mapped = true;
+    if (c->kind > CHANGE_ELASTIC) d->bent = true;
     if (c->kind == CHANGE_BRIGHTNESS || c->kind == CHANGE_NOISE)
         d->added = fmaxf(d->added, fabsf(c->amount));
 }
@@ -251,7 +254,7 @@ int datacheck_run(OpCheck *k)
     if (!ok) report(k, "%s", err_text());
     if (b.dev) k->be->close(b.dev);
     if ((double)b.wrong > 1e-4 * (double)b.labels)
-        report(k, "%lld of %lld labels differ under affine maps",
-               (long long)b.wrong, (long long)b.labels);
+        report(k, "%lld of %lld labels differ under maps", (long long)b.wrong,
+               (long long)b.labels);
     return b.cases;
 }

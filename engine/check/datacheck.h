@@ -4,7 +4,7 @@
  * batches of them are changed there and here by the same steps. Values of the
  * two agree within 1e-5 of the largest of: the range of the field in the
  * sample, its largest magnitude, and what a step added to it; exactly where
- * nothing happened but flips. Of all labels under an affine map one in 10,000
+ * nothing happened but flips. Of all labels under maps one in 10,000
  * may differ, others may not. */
 #ifndef SEG_DATACHECK_H
 #define SEG_DATACHECK_H

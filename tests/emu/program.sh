@@ -11,13 +11,14 @@ cd "$(dirname "$0")/../.." || exit 1
 cat > "$tmp/tiny.lua" <<'END'
 local seg = require "seg"
 local nn, data, optim, metric = seg.nn, seg.data, seg.optim, seg.metric
-local cfg = seg.config { epochs = 2, batch = 5, seed = 7 }
+local cfg = seg.config { epochs = 2, batch = 5, seed = 7, blur = false }
 local set = data.phantom { patients = 4, size = 16, slices = 48 }
 local train, valid = set:split { valid = 1, seed = 3 }
 local function prepare(s) return s:fit { h = 15, w = 13 }:normalize {}:slices {} end
 train = prepare(train):augment {
   flip = { axis = "hw" }, affine = { p = 0.7, rotate = { -40, 40 } }, contrast = true,
-  brightness = true, gamma = { p = 0.6 }, noise = { p = 0.6 },
+  brightness = true, gamma = { p = 0.6 }, noise = { p = 0.6 }, blur = cfg.blur,
+  elastic = { p = 0.7, spacing = 5, amplitude = { 1, 2 } },
 }:batches { size = cfg.batch, shuffle = true }
 valid = prepare(valid):batches { size = cfg.batch }
 local image = nn.input("image", { c = 1, h = 15, w = 13 })
@@ -50,6 +51,15 @@ step "less than half of what is free holds the data" with EMU_MEM=260000 train s
 step "which is said" says small \
     "train: from the loader: its samples want [0-9.]* MiB, half of what is free"
 step "the same numbers, too" same small off
+
+step "a change that has no kernel is made by the host" train blurred --blur
+step "which is said" says blurred \
+    "train: from the loader: augment has blur, which is of the host's loader only"
+step "the set without changes is kept all the same" says blurred \
+    "valid: [0-9.]* KiB of samples on the device"
+step "told to keep them, it is an error" ends 2 train blurred_on --blur --resident on
+step "which says why" says blurred_on \
+    "resident on: train cannot be kept: augment has blur"
 
 step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --resident on
 step "what it wanted" says small_on \
