@@ -8,6 +8,7 @@
  * What `inspect` looks at files with is here too. */
 #include "bind.h"
 #include "biwi.h"
+#include "label.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -364,6 +365,28 @@ static int l_stats(lua_State *L)
     return 1;
 }
 
+/* v:values() -> its different values, least first, when there are few enough to
+ * be labels (STRANGERS_MAX), else nil */
+static int l_values(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const int64_t n = numel(v->voxels.dim);
+    Strangers found = {.count = 0};
+    for (int64_t i = 0; i < n && !found.more; i++)
+        strangers_add(&found, v->voxels.type == U8
+                                  ? ((const uint8_t *)v->voxels.data)[i]
+                              : v->voxels.type == I16
+                                  ? ((const int16_t *)v->voxels.data)[i]
+                                  : tensor_get(&v->voxels, i));
+    if (found.more) return 0;
+    lua_createtable(L, found.count, 0);
+    for (int i = 0; i < found.count; i++) {
+        lua_pushnumber(L, found.value[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* v:slice(k) -> array (h, w) of slice k from 1, its first channel */
 static int l_slice(lua_State *L)
 {
@@ -486,6 +509,7 @@ void bind_volume(lua_State *L)
                                       {"count", l_count},
                                       {"stats", l_stats},
                                       {"slice", l_slice},
+                                      {"values", l_values},
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},
                                       {"close", volume_gc},

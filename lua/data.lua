@@ -116,6 +116,13 @@ function M.cases(o)
   end)
 end
 
+-- A set with what its columns, channels or classes are called beside its fields, or a
+-- function that gives it: by such names `doctor data` tells what has sides.
+local function named(one, names)
+  one.source.names = names
+  return one
+end
+
 -- The folder of a source; raises when it is none.
 local function check_root(what, root)
   if type(root) ~= "string" then
@@ -207,8 +214,10 @@ function M.csv(o)
     end
     return list
   end
-  return M.cases { fields = fields, cases = cases, labels = o.labels,
-                   resample_mask = o.resample_mask }
+  local names = {}
+  for _, list in pairs(columns) do table.move(list, 1, #list, #names + 1, names) end
+  return named(M.cases { fields = fields, cases = cases, labels = o.labels,
+                         resample_mask = o.resample_mask }, names)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
@@ -240,7 +249,8 @@ function M.nnunet(o)
     for i = 0, count - 1 do
       if channels[tostring(i)] == nil then bad("channel_names has no \"" .. i .. '"') end
     end
-    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz" }
+    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz",
+                    names = util.sorted_keys(d.labels) }
     return description
   end
   local function cases()
@@ -266,10 +276,11 @@ function M.nnunet(o)
   end
   local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
   local function labels() return describe().labels end
-  return new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
-                   ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
+  local all = new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
+                        ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
     return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
   end)
+  return named(all, function() return describe().names end)
 end
 
 -- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
@@ -281,7 +292,7 @@ function M.openkbp(o)
                    { name = "structures", kind = "value", read = "openkbp_structures" },
                    { name = "possible", kind = "value", read = "openkbp_possible" },
                    o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
-  return M.cases { fields = fields, cases = function()
+  return named(M.cases { fields = fields, cases = function()
     local root, list = check_root("data.openkbp", o.root), {}
     for _, name in ipairs(core.sys.list(root)) do
       if name:match("^pt_%d+$") then
@@ -295,7 +306,7 @@ function M.openkbp(o)
            root)
     end
     return list
-  end }
+  end }, { "LeftParotid", "RightParotid" })
 end
 
 -- Photographs -----------------------------------------------------------------
@@ -306,8 +317,10 @@ local function photographs(what, known, describe, check)
     o = options("data." .. what, o, known)
     if check then check(o) end
     local fields, cases = describe(o)
-    return M.cases { fields = fields, labels = o.labels,
-                     cases = function() return cases(check_root("data." .. what, o.root)) end }
+    local photos = M.cases {
+      fields = fields, labels = o.labels,
+      cases = function() return cases(check_root("data." .. what, o.root)) end }
+    return named(photos, what == "images" and (o.classes or {}) or { "yaw", "pitch", "roll" })
   end
 end
 

@@ -75,14 +75,20 @@ local function add_faults(context, add, wanted)
   end
 end
 
+-- Is what opening said about cases without a partner?
+local function lacks_partner(o)
+  return o.unmatched or o.why:find("without a partner", 1, true)
+end
+
 check("pairing", function(context, add)
   local seen, cases, fields = {}, 0, "no fields"
   for _, o in ipairs(context.opened) do
     -- parts of one split say the same
-    if o.unmatched and not seen[o.why] then
+    if lacks_partner(o) and not seen[o.why] then
       seen[o.why] = true
       local said, fix = parts_of(o.why)
-      add("error", { said = said, found = "cases lack an image or a mask; they were left out here",
+      add("error", { said = said, found = "cases lack an image or a mask"
+                                          .. (o.unmatched and "; they were left out here" or ""),
                      said_fix = fix, fix = "complete the data, or skip_unmatched = true" })
     end
   end
@@ -102,7 +108,7 @@ end)
 check("files", function(context, add)
   local seen = {}
   for _, o in ipairs(context.opened) do
-    if not o.unmatched and not seen[o.why] then
+    if not lacks_partner(o) and not seen[o.why] then
       seen[o.why] = true
       local said, fix = parts_of(o.why)
       local number = o.why:find("must be a number", 1, true)
@@ -240,9 +246,9 @@ end
 
 check("spacing", function(context, add)
   local set = context.recipe.train
-  local all = step(set, "resample")
-  if all and not (all .. ","):match("[=,]0,") then
-    return "resampled to " .. all:match("=(.*)$"):gsub(",", " x ") .. " mm"
+  local mm = (step(set, "resample") or ""):match("spacing_mm=(%S+)")
+  if mm and not ("," .. mm .. ","):find(",0,", 1, true) then
+    return "resampled to " .. mm:gsub(",", " x ") .. " mm"
   end
   return add_far(context, add, "spacing", 1.5,
                  "check the header; a resample step brings all to one spacing")

@@ -1,6 +1,7 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local inspect_line = require "seg.inspect_line"
 local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -136,8 +137,8 @@ local function segmentation(scan, number)
   print(show.table(rows))
 end
 
--- One line a series, and the line to paste into a recipe: a guess by the names
--- that people give to masks. One series alone is described instead.
+-- One line a series, and the line to paste into a recipe. One series alone is
+-- described instead.
 local function dicom(path, scan, list)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   for _, s in ipairs(list) do
@@ -156,29 +157,8 @@ local function dicom(path, scan, list)
     segmentation(scan, 1)
     return 0
   end
-  -- the series that most patients have, what is or looks like its mask, its
-  -- dose; one without a description goes by its UID
-  local count, most = { image = {}, mask = {}, dose = {} }, {}
-  for _, s in ipairs(list) do
-    local name = s.description ~= "" and s.description or s.series
-    local lower = name:lower()
-    local masks = s.kind == "SEG" or s.kind == "structure set" or lower:match("mask")
-                  or lower:match("seg") or lower:match("roi")
-    local role = count[s.kind == "dose" and "dose" or masks and "mask" or "image"]
-    role[name] = (role[name] or 0) + 1
-  end
-  for role, names in pairs(count) do
-    for _, name in ipairs(util.sorted_keys(names)) do
-      if not most[role] or names[name] > names[most[role]] then most[role] = name end
-    end
-  end
-  if not most.image then return 0 end
-  local line = string.format('\ndata.dicom { root = "%s", image = "%s"', path, most.image)
-  if most.mask then line = line .. string.format(', mask = "%s"', most.mask) end
-  if most.dose then
-    line = line .. string.format(', dose = "%s", resample_dose = true', most.dose)
-  end
-  print(line .. " }")
+  local paste = inspect_line.dicom(path, scan, list)
+  if paste then print("\n" .. paste) end
   return 0
 end
 
@@ -249,6 +229,8 @@ local function folder(path)
   table.sort(found)
   if #found == 0 then return dicom(path, core.data.scan(path)) end
   list_files(path, found)
+  local paste = inspect_line.files(path, found, kind_of)
+  if paste then print("\n" .. paste) end
   local ok, scan, list = pcall(core.data.scan, path)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
