@@ -82,6 +82,13 @@ int dataset_label(const Dataset *ds)
     return -1;
 }
 
+int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS])
+{
+    const DatasetOptions *o = &ds->store->options;
+    memcpy(label, o->labels, (size_t)o->label_count * sizeof *label);
+    return o->label_count;
+}
+
 /* The label values are told apart and none is 0. */
 static bool options_check(const DatasetOptions *o)
 {

@@ -102,6 +102,9 @@ bool dataset_copy(const Dataset *ds, Dataset **out);
 int dataset_field(const Dataset *ds, const char *name);
 int dataset_label(const Dataset *ds);
 
+/* The values in files that stand for the classes 1, 2, ...; their number. */
+int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS]);
+
 /* ---- what all builders share ------------------------------------------- */
 
 typedef struct DatasetOptions {
@@ -153,9 +156,14 @@ typedef struct DatasetDicom {
      * ("*_mask_slices"). No image: the only series that is not the mask. */
     const char *image[MAX_CHANNELS];
     int images;
-    const char *mask;            /* series or SEG; NULL: no mask field */
-    const char *const *segments; /* SEG: labels wanted, as dicom.h       */
+    const char *mask; /* series, SEG, structure set; NULL: no mask field */
+    const char *dose; /* RT dose; NULL: no dose field                     */
+    const char *const *segments; /* SEG, structure set: as dicom.h       */
     int segment_count;
+    /* The mask field is FIELD_VALUE: a channel from 0 to 1 for each of the
+     * segments, which may overlap. */
+    bool fractions;
+    bool resample_dose; /* a dose on another grid: linear, instead of error */
     bool partial; /* image slices without a mask slice are background    */
     PatientRule patient;
     DicomOptions files;

@@ -1,5 +1,5 @@
 /* dataset_dicom.c -- cases from DICOM: studies that hold the image, and the
- * mask that belongs to each.
+ * mask and dose that belong to each.
  *
  * The scan gives series sorted by patient and study. Each run of one patient
  * is searched study by study for the image, then for a mask in ever wider
@@ -12,10 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What all sources of one data set share. */
+/* What all sources of one data set share; of fractions, one for each segment.
+ */
 typedef struct Reader {
     DicomOptions files;
     DicomMaskOptions mask;
+    bool resample_dose;
 } Reader;
 
 typedef struct Search {
@@ -24,14 +26,26 @@ typedef struct Search {
     const Reader *reader;
     DicomIndex index;
     Names nameless; /* without a patient */
-    /* studies (or patients) that are not cases: where each of the images, and
-     * then the mask, is missing; and what the first of them has instead */
-    Names missing[MAX_CHANNELS + 1], has;
+    /* studies (or patients) that are not cases: where each of the images, then
+     * the mask and the dose, is missing; what the first of them has instead */
+    Names missing[MAX_CHANNELS + 2], has;
     int incomplete;
     const char *first;
 } Search;
 
-/* the two ways of Source.load; `how` is the Reader of the store */
+/* What a series is wanted for, and the kinds that can be it. */
+typedef enum Role { ROLE_IMAGE, ROLE_MASK, ROLE_DOSE } Role;
+
+static const char *const role_names[] = {"image", "mask", "dose"};
+
+static bool may_be(const DicomSeries *s, Role role)
+{
+    bool image = s->kind == DICOM_IMAGE || s->kind == DICOM_MULTI;
+    if (role == ROLE_DOSE) return s->kind == DICOM_DOSE;
+    return role == ROLE_IMAGE ? image : s->kind != DICOM_DOSE;
+}
+
+/* the three ways of Source.load; `how` is the Reader of the store */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     const Reader *r = s->how;
@@ -42,6 +56,13 @@ static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
 {
     const Reader *r = s->how;
     return dicom_load_mask(s->image, s->what, &r->mask, out, notes);
+}
+
+static bool load_dose(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const Reader *r = s->how;
+    return dicom_load_dose(s->what, s->image, r->resample_dose, &r->files, out,
+                           notes);
 }
 
 /* The files of the series and of the image that its slices are paired with,
@@ -60,9 +81,11 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
     for (int i = 0; text && i < r->mask.segment_count; i++)
         text = arena_printf(mem, "%s,%s", text, r->mask.segments[i]);
     if (text)
-        text = arena_printf(mem, "%s %d %d %d %d %d", text, r->files.assume_hu,
-                            r->files.resample_tilt, r->files.assume_implicit_le,
-                            r->mask.partial, s->labels_ready);
+        text =
+            arena_printf(mem, "%s %d %d %d %d %d %d %d", text,
+                         r->files.assume_hu, r->files.resample_tilt,
+                         r->files.assume_implicit_le, r->mask.partial,
+                         s->labels_ready, r->mask.fractions, r->resample_dose);
     out->file = file, out->files = files, out->asked = text;
     return text != NULL;
 }
@@ -113,18 +136,18 @@ static bool in_scope(const DicomSeries *s, const Scope *scope)
 }
 
 /* The series that suits best: *out NULL when none does; fails when several
- * do equally. Images are never SEG objects.
+ * do equally.
  * Names come before folders: the best level that any series reaches counts,
  * and within it there must be one series only. */
 static bool find_series(const Search *q, const Scope *scope, const char *name,
-                        bool is_mask, const DicomSeries **out)
+                        Role role, const DicomSeries **out)
 {
     Names best = {.count = 0};
     int level = 0;
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
-        if (!in_scope(s, scope) || (!is_mask && s->kind == DICOM_SEG)) continue;
+        if (!in_scope(s, scope) || !may_be(s, role)) continue;
         // without a name, any image that is not the mask
         // a series may suit both names; without a name it must not be the mask
         bool mask = q->how->mask && suits(s, q->how->mask);
@@ -196,10 +219,10 @@ static bool leave_out(Search *q)
     return true;
 }
 
-/* The mask of an image, from the narrowest scope that has one. */
-static bool find_mask(const Search *q, int from, int to,
-                      const DicomSeries *image, bool only,
-                      const DicomSeries **out)
+/* The mask or dose of an image, from the narrowest scope that has one. */
+static bool find_partner(const Search *q, int from, int to,
+                         const DicomSeries *image, bool only, const char *name,
+                         Role role, const DicomSeries **out)
 {
     const Scope scopes[] = {
         // an image without a frame of reference suits masks that have none
@@ -209,7 +232,65 @@ static bool find_mask(const Search *q, int from, int to,
     };
     *out = NULL;
     for (int i = 0; i < (only ? 3 : 2) && !*out; i++)
-        if (!find_series(q, &scopes[i], q->how->mask, true, out)) return false;
+        if (!find_series(q, &scopes[i], name, role, out)) return false;
+    return true;
+}
+
+/* Images that are asked for: without names, the only series there is. */
+static int image_count(const DatasetDicom *how)
+{
+    return how->images ? how->images : 1;
+}
+
+/* What series `which` is wanted for: images, then the mask, then the dose. */
+static Role role_of(const Search *q, int which)
+{
+    int images = image_count(q->how);
+    return which < images ? ROLE_IMAGE : (Role)(ROLE_MASK + (which - images));
+}
+
+/* Names that are given, in that order; NULL: none is, of an image any. */
+static const char *name_given(const Search *q, int which)
+{
+    Role role = role_of(q, which);
+    if (role == ROLE_DOSE) return q->how->dose;
+    if (role == ROLE_MASK) return q->how->mask;
+    return q->how->images ? q->how->image[which] : NULL;
+}
+
+/* The sources of one case: images, masks (one for each segment where they are
+ * fractions), dose. */
+static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
+{
+    static bool (*const loads[])(const Source *, Volume *, DicomNotes *) = {
+        load_image, load_mask, load_dose};
+    const DatasetDicom *how = q->how;
+    int images = image_count(how);
+    int masks = how->mask ? 1 : 0;
+    if (masks && how->fractions && how->segment_count)
+        masks = how->segment_count;
+    int all = images + masks + (how->dose != NULL), field = 0;
+    Source *s = builder_sources(q->b, all);
+    if (!s) return false;
+    for (int k = 0; k < all; k++) {
+        Role role = k < images           ? ROLE_IMAGE
+                    : k < images + masks ? ROLE_MASK
+                                         : ROLE_DOSE;
+        int which = role == ROLE_IMAGE ? k : images + (role == ROLE_DOSE);
+        const DicomSeries *from = series[which];
+        bool named = from->kind == DICOM_SEG || from->kind == DICOM_STRUCTURE;
+        s[k] = (Source){.load = loads[role],
+                        .depends = depends,
+                        .path = from->folder,
+                        .what = from,
+                        .image = series[0],
+                        .how = &q->reader[role == ROLE_MASK ? k - images : 0],
+                        .labels_ready = named ? how->segment_count > 0
+                                              : how->all.label_count > 0};
+    }
+    c->field[field++] = (struct CaseField){s, images};
+    if (masks) c->field[field++] = (struct CaseField){s + images, masks};
+    if (how->dose) c->field[field] = (struct CaseField){s + images + masks, 1};
     return true;
 }
 
@@ -220,45 +301,29 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
                       bool only)
 {
     const DatasetDicom *how = q->how;
-    const DicomSeries *series[MAX_CHANNELS + 1];
-    // without names, the only series there is
-    int images = how->images ? how->images : 1;
+    const DicomSeries *series[MAX_CHANNELS + 2];
+    int images = image_count(how);
     const Scope study = {from, to, study_uid, NULL};
     bool complete = true;
-    for (int k = 0; k < images; k++) {
-        const char *name = how->images ? how->image[k] : NULL;
-        if (!find_series(q, &study, name, false, &series[k])) return false;
+    for (int k = 0; k < images + 2; k++) {
+        const char *name = name_given(q, k);
+        Role role = role_of(q, k);
+        if (role != ROLE_IMAGE && !name) continue;
+        if (!(role == ROLE_IMAGE
+                  ? find_series(q, &study, name, role, &series[k])
+                  : find_partner(q, from, to, series[0], only, name, role,
+                                 &series[k])))
+            return false;
         if (!series[k] && k == 0) return true; // not a study of ours
         if (series[k]) continue;
         note_missing(q, k, &study, series[0]->folder);
         complete = false;
     }
-    if (how->mask) {
-        if (!find_mask(q, from, to, series[0], only, &series[images]))
-            return false;
-        if (!series[images]) {
-            note_missing(q, images, &study, series[0]->folder);
-            complete = false;
-        }
-    }
     if (!complete) return leave_out(q);
     Case c = {.patient = patient_of(q, series[0])};
-    Source *s = builder_sources(q->b, images + 1);
-    if (!c.patient || !s) return false;
+    if (!c.patient || !add_sources(q, series, &c)) return false;
     // number_studies makes it unique
     c.key = c.patient;
-    c.field[0] = (struct CaseField){s, images};
-    if (how->mask) c.field[1] = (struct CaseField){s + images, 1};
-    for (int k = 0; k < images + (how->mask != NULL); k++)
-        s[k] = (Source){.load = k < images ? load_image : load_mask,
-                        .depends = depends,
-                        .path = series[k]->folder,
-                        .what = series[k],
-                        .image = series[0],
-                        .how = q->reader,
-                        .labels_ready = series[k]->kind == DICOM_SEG
-                                            ? how->segment_count > 0
-                                            : how->all.label_count > 0};
     return builder_add(q->b, &c);
 }
 
@@ -284,7 +349,7 @@ static bool add_patient(Search *q, int from, int to)
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *image;
         const Scope study = {from, to, q->index.series[i].study_uid, NULL};
-        if (!find_series(q, &study, name, false, &image)) return false;
+        if (!find_series(q, &study, name, ROLE_IMAGE, &image)) return false;
         studies += image != NULL;
     }
     for (int i = from; i < to; i = run_end(&q->index, i, true))
@@ -321,7 +386,9 @@ static bool number_studies(DatasetBuilder *b)
 static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
 {
     Arena *mem = &b->store->mem;
-    Reader *r = ARENA_NEW(mem, Reader, 1);
+    // a reader for each segment where each is a channel
+    int each = how->fractions && how->segment_count ? how->segment_count : 1;
+    Reader *r = ARENA_NEW(mem, Reader, each);
     const char **segments = ARENA_NEW(mem, const char *, how->segment_count);
     if (!r || !segments) return NULL;
     for (int i = 0; i < how->segment_count; i++)
@@ -335,24 +402,20 @@ static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
     }
     for (int i = 0; i < how->segment_count && !how->all.label_count; i++)
         o->labels[i] = i + 1, o->label_count = i + 1;
-    r->files = how->files;
-    r->mask = (DicomMaskOptions){
-        .image = how->files,
-        .labels = how->all.label_count ? b->store->options.labels : NULL,
-        .label_count = how->all.label_count,
-        .segments = how->segment_count ? segments : NULL,
-        .segment_count = how->segment_count,
-        .resample_mask = how->all.resample_mask,
-        .partial = how->partial};
+    for (int i = 0; i < each; i++) {
+        r[i].files = how->files;
+        r[i].resample_dose = how->resample_dose;
+        r[i].mask = (DicomMaskOptions){
+            .image = how->files,
+            .labels = how->all.label_count ? o->labels : NULL,
+            .label_count = how->all.label_count,
+            .segments = how->segment_count ? segments + i : NULL,
+            .segment_count = each > 1 ? 1 : how->segment_count,
+            .resample_mask = how->all.resample_mask,
+            .partial = how->partial,
+            .fractions = how->fractions};
+    }
     return r;
-}
-
-/* Names that are given: of the images, then of the mask; NULL: none, any. */
-static const char *name_given(const Search *q, int which)
-{
-    int images = q->how->images ? q->how->images : 1;
-    if (which == images) return q->how->mask;
-    return q->how->images ? q->how->image[which] : NULL;
 }
 
 /* No case at all: names that no series has, and those that there are. */
@@ -360,16 +423,15 @@ static bool nothing_found(const Search *q)
 {
     Names absent = {.count = 0}, there = {.count = 0}, folders = {.count = 0};
     const DicomSeries *s = q->index.series;
-    int images = q->how->images ? q->how->images : 1;
-    for (int k = 0; k <= images; k++) {
+    for (int k = 0; k < image_count(q->how) + 2; k++) {
         const char *name = name_given(q, k);
-        bool found = !name && (k == images || q->index.count);
+        Role role = role_of(q, k);
+        bool found = !name && (role != ROLE_IMAGE || q->index.count);
         for (int i = 0; i < q->index.count && !found; i++)
-            found =
-                suits(&s[i], name) && (k == images || s[i].kind != DICOM_SEG);
+            found = suits(&s[i], name) && may_be(&s[i], role);
         char text[96];
-        snprintf(text, sizeof text, "%s \"%.70s\"",
-                 k < images ? "image" : "mask", name ? name : "");
+        snprintf(text, sizeof text, "%s \"%.70s\"", role_names[role],
+                 name ? name : "");
         if (!found) names_add(&absent, text);
     }
     for (int i = 0; i < q->index.count; i++) {
@@ -394,16 +456,15 @@ static bool nothing_found(const Search *q)
 static bool not_complete(const Search *q)
 {
     char text[1024] = "";
-    int images = q->how->images ? q->how->images : 1;
-    for (int k = 0; k <= images; k++) {
+    for (int k = 0; k < image_count(q->how) + 2; k++) {
         const Names *where = &q->missing[k];
         const char *name = name_given(q, k);
         size_t used = strlen(text);
         if (!where->count) continue;
         snprintf(text + used, sizeof text - used,
                  "%sno %s \"%.70s\" in %d (%s%s)", used ? ", " : "",
-                 k < images ? "image" : "mask", name ? name : "any",
-                 where->count, where->text, where->count > 3 ? ", ..." : "");
+                 role_names[role_of(q, k)], name ? name : "any", where->count,
+                 where->text, where->count > 3 ? ", ..." : "");
     }
     return fail_data("%s: %d studies are not complete: %s; %s has: %s; fix: "
                      "skip_unmatched = true leaves them out",
@@ -437,10 +498,16 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
     if (how->all.nonzero)
         return fail_usage("labels = \"nonzero\" is for NIfTI masks; list the "
                           "values of a DICOM mask, as in labels = {255}");
+    if (how->fractions && how->segment_count > MAX_CHANNELS)
+        return fail_usage("fractions of %d segments, wanted at most %d",
+                          how->segment_count, MAX_CHANNELS);
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     if (!dataset_begin(&how->all, &q.b)) return false;
     builder_field(q.b, "image", FIELD_IMAGE, 3);
-    if (how->mask) builder_field(q.b, "mask", FIELD_LABEL, 3);
+    if (how->mask)
+        builder_field(q.b, "mask", how->fractions ? FIELD_VALUE : FIELD_LABEL,
+                      3);
+    if (how->dose) builder_field(q.b, "dose", FIELD_VALUE, 3);
     TRY(q.reader = make_reader(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     TRY(add_cases(&q));

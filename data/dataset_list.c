@@ -1,6 +1,7 @@
 /* dataset_list.c -- see dataset_list.h. Each field's ReaderHow lies in the
  * store, where the sources of all cases point at it. */
 #include "dataset_list.h"
+#include "crop.h"
 #include "dataset_build.h"
 #include <math.h>
 #include <string.h>
@@ -20,6 +21,25 @@ static bool load_numbers(const Source *s, Volume *out, DicomNotes *notes)
     if (!volume_new(out, (Dims){1, 1, 1, 1, f->numbers}, F32)) return false;
     memcpy(out->voxels.data, s->what, (size_t)f->numbers * sizeof(float));
     return true;
+}
+
+/* A picture, of which the box behind Source.what is taken. */
+static bool load_boxed(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const FieldHow *f = s->how;
+    Volume all;
+    if (!f->how.reader->load(s, &all, notes)) return false;
+    bool ok = volume_cut(&all, s->what, false, out) || within("%s", s->path);
+    volume_free(&all);
+    return ok;
+}
+
+static bool boxed_depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const FieldHow *f = s->how;
+    out->data = s->what;
+    out->bytes = sizeof(Box);
+    return f->how.reader->depends(s, mem, out);
 }
 
 static bool numbers_depend(const Source *s, Arena *mem, SourceFacts *out)
@@ -110,17 +130,44 @@ static bool number_source(DatasetBuilder *b, const FieldHow *f,
     return true;
 }
 
+/* Pixels of a box, in the store; NULL with a reason. */
+static Box *keep_box(DatasetBuilder *b, const double box[4])
+{
+    enum { MOST = 65535 };
+    Box *out = ARENA_NEW(&b->store->mem, Box, 1);
+    if (!out) return NULL;
+    *out = (Box){{0, 0, 0}, {1, 1, 1}};
+    for (int i = 0; i < 4; i++) {
+        const double v = round(box[i]);
+        // written so that NaN is refused
+        if (!(v >= (i < 2 ? -MOST : 1) && v <= MOST)) {
+            fail_data("box {%g, %g, %g, %g}: wanted x, y, width and height in "
+                      "pixels",
+                      box[0], box[1], box[2], box[3]);
+            return NULL;
+        }
+        (i < 2 ? out->from : out->n)[i % 2] = (int32_t)v;
+    }
+    return out;
+}
+
 static bool file_sources(DatasetBuilder *b, const FieldHow *f,
-                         const char *const *path, int paths,
+                         const char *const *path, int paths, const double *box,
                          struct CaseField *out)
 {
+    const Box *part = NULL;
+    if (box && f->how.rank != 2)
+        return fail_usage("a box is of a picture, and its rank is %d",
+                          f->how.rank);
+    if (box && !(part = keep_box(b, box))) return false;
     Source *s = paths ? builder_sources(b, paths) : NULL;
     if (!paths) return fail_data("no file");
     for (int i = 0; s && i < paths; i++) {
         char *copy = arena_strdup(&b->store->mem, path[i]);
         if (!copy) return false;
-        s[i] = (Source){.load = f->how.reader->load,
-                        .depends = f->how.reader->depends,
+        s[i] = (Source){.load = box ? load_boxed : f->how.reader->load,
+                        .depends = box ? boxed_depends : f->how.reader->depends,
+                        .what = part,
                         .path = copy,
                         .how = &f->how};
     }
@@ -144,7 +191,7 @@ bool dataset_list_add(DatasetBuilder *b, const ListCase *c)
                   (f->how.kind == FIELD_NUMBER
                        ? number_source(b, f, c->field[i].number, &add.field[i])
                        : file_sources(b, f, c->field[i].path, c->field[i].paths,
-                                      &add.field[i]));
+                                      c->field[i].box, &add.field[i]));
         if (!ok) return within("%s: %s", c->key, b->field[i].name);
     }
     return builder_add(b, &add);

@@ -23,6 +23,10 @@ typedef struct ListCase {
         const char *path[MAX_CHANNELS]; /* channels, in this order */
         int paths;
         const double *number; /* of FIELD_NUMBER */
+        /* The part of a picture that is taken, NULL: all of it. x, y of its
+         * upper left corner, width, height in pixels, each rounded; what lies
+         * outside the picture is 0. */
+        const double *box;
     } field[MAX_FIELDS];
 } ListCase;
 

@@ -326,17 +326,23 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
     DcmWriteCache cache;
     Output out(path);
     OFCondition c;
-    // the state of a transfer in pieces; transferEnd() forgets it
-    file.transferInit();
-    do {
+    // what the stream holds, into the file
+    const auto empty = [&] {
         void *full = nullptr;
         offile_off_t bytes = 0;
-        c = file.write(stream, syntax, EET_ExplicitLength, &cache,
-                       EGL_withoutGL);
         stream.flush();
         stream.flushBuffer(full, bytes);
         if (bytes > 0) out.put(full, static_cast<size_t>(bytes));
+    };
+    // the state of a transfer in pieces; transferEnd() forgets it
+    file.transferInit();
+    do {
+        c = file.write(stream, syntax, EET_ExplicitLength, &cache,
+                       EGL_withoutGL);
+        empty();
     } while (c == EC_StreamNotifyClient);
+    // what is deflated ends with more than `room` may hold at once
+    while (c.good() && stream.good() && !stream.isFlushed()) empty();
     file.transferEnd();
     out.close();
     return c;

@@ -37,9 +37,11 @@ typedef struct DicomOptions {
 /* ---- finding ----------------------------------------------------------- */
 
 typedef enum DicomKind {
-    DICOM_IMAGE, /* single-frame images, one file a slice              */
-    DICOM_MULTI, /* multi-frame images: found and named, not loaded    */
-    DICOM_SEG,   /* segmentation objects                               */
+    DICOM_IMAGE,     /* single-frame images, one file a slice              */
+    DICOM_MULTI,     /* multi-frame images: one file, a frame a slice      */
+    DICOM_SEG,       /* segmentation objects, label maps among them        */
+    DICOM_STRUCTURE, /* RT structure sets: contours, a mask            */
+    DICOM_DOSE,      /* RT dose: one file, a frame a plane             */
 } DicomKind;
 
 /* Files that share patient, study and SeriesInstanceUID. Where such files
@@ -127,12 +129,16 @@ typedef struct DicomMaskOptions {
      * values 0 and 255 alone are refused until 255 is declared. */
     const int32_t *labels;
     int32_t label_count;
-    /* SEG: labels of the segments wanted; segments[i] becomes i + 1. NULL:
-     * all, by their SegmentNumber. */
+    /* SEG: labels of the segments wanted, structure set: names of the ROIs;
+     * segments[i] becomes i + 1. NULL: all, by their number. */
     const char *const *segments;
     int32_t segment_count;
     bool resample_mask; /* another grid: nearest neighbour instead of error */
     bool partial;       /* image slices without a mask slice are background */
+    /* SEG, structure set: the one segment that `segments` names, or the only
+     * one there is, as F32 from 0 to 1 instead of labels: what a fractional
+     * SEG says, else 0 and 1. */
+    bool fractions;
 } DicomMaskOptions;
 
 /* out = U8 labels on the grid of `image` (extents and affine of dicom_load
@@ -142,30 +148,44 @@ typedef struct DicomMaskOptions {
  * InstanceNumber; the rule is a note, a warning for the last one. A rule
  * counts only when it gives every mask slice its own image slice. Both
  * grids must agree to 1 % of a voxel unless resample_mask. Frames of a SEG
- * (binary, or fractional cut at one half) are placed by their plane position;
- * slices without a frame are background, segments that overlap are an error
- * unless one segment alone is asked for. */
+ * (binary, fractional cut at one half, label map) are placed by their plane
+ * position; slices without a frame are background, segments that overlap are
+ * an error unless one segment alone is asked for. Closed contours of a
+ * structure set lie in a slice to 1 % of the distance of slices, or it is an
+ * error; a voxel belongs to a region when an odd number of its contours has
+ * the voxel's centre inside (contour_fill), so that holes are contours too. */
 bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
                      const DicomMaskOptions *options, Volume *out,
                      DicomNotes *notes);
 
-/* What a segmentation object holds, without its voxels. */
+/* What a segmentation object or a structure set holds, without its voxels. */
 typedef struct DicomSegInfo {
-    bool fractional;
-    int32_t frames;
-    Grid grid;    /* that its frames lie on, empty slices included */
-    int segments; /* in the order of their numbers                 */
+    const char *type; /* BINARY, FRACTIONAL, LABELMAP, RTSTRUCT     */
+    int32_t frames;   /* or contours                                */
+    bool has_grid;    /* a SEG: contours have none                  */
+    Grid grid;        /* that frames lie on, empty slices included  */
+    int segments;     /* in the order of their numbers              */
     struct DicomSegment {
         int number;
         const char *label; /* "" when it has none */
-        int32_t frames;
+        int32_t frames;    /* or contours         */
     } * segment;
 } DicomSegInfo;
 
-/* Describe the one file of a series of kind DICOM_SEG; text and list lie in
- * the arena. Fails as dicom_load_mask does, also where frames have no position
- * of their own. */
+/* Describe the one file of a series of kind DICOM_SEG or DICOM_STRUCTURE; text
+ * and list lie in the arena. Fails as dicom_load_mask does, also where frames
+ * have no position of their own. */
 bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out);
+
+/* out = an RT dose in Gy, F32, its planes sorted as slices are. Fails on other
+ * units, on a dose that is a difference, on planes without offsets or unevenly
+ * spaced. Without `image` it is on its own grid. With it, it is on that of
+ * dicom_load(image): as it is, else by linear interpolation and 0 outside its
+ * own field of view when `resample`, else an error; two different regions are
+ * an error (row 72), a frame of reference that differs is a warning. */
+bool dicom_load_dose(const DicomSeries *dose, const DicomSeries *image,
+                     bool resample, const DicomOptions *options, Volume *out,
+                     DicomNotes *notes);
 
 /* ---- writing ----------------------------------------------------------- */
 

@@ -186,6 +186,25 @@ bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found)
     return true;
 }
 
+bool header_u32(const Walk *w, const WalkElement *e, uint32_t *out, bool *found)
+{
+    *found = e && e->length;
+    if (!*found) return true;
+    if (e->length != 4)
+        return dicom_fail(w->path, e->tag, NULL, "%zu values, need 1",
+                          e->length / 4);
+    *out = walk_u32(w->bytes + e->offset, w->big_endian);
+    return true;
+}
+
+int header_values(const Walk *w, const WalkElement *e)
+{
+    if (!filled(w, e)) return 0;
+    int n = 1;
+    for (size_t i = 0; i < e->length; i++) n += w->bytes[e->offset + i] == '\\';
+    return n;
+}
+
 // a text element of the data set into *out, "" when absent
 static bool text_into(const Walk *w, uint32_t tag, Arena *arena,
                       const char **out)
@@ -238,6 +257,15 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!text_into(w, (uint32_t)texts[i].tag, arena, texts[i].out))
             return false;
+    // a structure set names the frame of reference inside
+    if (!*h->frame_uid && !strcmp(h->sop_class, CLASS_STRUCTURE)) {
+        h->frame_uid = header_text(
+            w,
+            group_inside(w, WALK_ROOT, TAG_ReferencedFrameOfReferenceSequence,
+                         TAG_FrameOfReferenceUID),
+            arena);
+        if (!h->frame_uid) return false;
+    }
     bool found;
     const WalkElement *frames = walk_find(w, WALK_ROOT, TAG_NumberOfFrames);
     double n = 1;
@@ -262,12 +290,19 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
            find_reference(w, arena, h);
 }
 
+// all zero: the defaults of dicom.h
+static const DicomOptions strict;
+
 // rows 31 to 41: how pixels are stored
-static bool check_pixels(const Walk *w, const DicomOptions *o,
-                         bool segmentation, const char *where, DicomHeader *h,
-                         DicomNotes *notes)
+bool header_pixels(const Walk *w, const DicomOptions *options,
+                   bool segmentation, const char *where, DicomHeader *h,
+                   DicomNotes *notes)
 {
+    const DicomOptions *o = options ? options : &strict;
     const char *path = w->path;
+    if (!h->has_pixels)
+        return dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
+                          dicom_class_name(h->sop_class));
     int32_t sign = 0;
     // SamplesPerPixel may be absent in old files
     h->samples = 1;
@@ -345,15 +380,25 @@ static bool check_pixels(const Walk *w, const DicomOptions *o,
     return true;
 }
 
+// an attribute of a single image, or of a frame by its group
+static const WalkElement *find(const Walk *w, const FrameGroup *g, int sequence,
+                               int tag)
+{
+    return g ? group_find(w, g, sequence, tag)
+             : walk_find(w, WALK_ROOT, (uint32_t)tag);
+}
+
 // rows 46 to 49: from stored values to quantities
-static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
+static bool check_rescale(const Walk *w, const DicomOptions *o,
+                          const FrameGroup *g, DicomHeader *h)
 {
     // a table instead of slope and intercept; applying one of two that
     // contradict each other would be a guess
     if (walk_find(w, WALK_ROOT, TAG_ModalityLUTSequence))
         return dicom_fail(w->path, TAG_ModalityLUTSequence, NULL,
                           "Modality LUT is not linear");
-    const WalkElement *e = walk_find(w, WALK_ROOT, TAG_RescaleSlope);
+    const int group = TAG_PixelValueTransformationSequence;
+    const WalkElement *e = find(w, g, group, TAG_RescaleSlope);
     double slope = 1;
     char text[24];
     if (filled(w, e)) {
@@ -368,7 +413,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
         h->has_slope = true;
     }
     h->slope = slope;
-    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_RescaleIntercept), 1,
+    if (!header_numbers(w, find(w, g, group, TAG_RescaleIntercept), 1,
                         &h->intercept, &h->has_intercept))
         return false;
     // without it air could be 0 or -1024, and both look alike
@@ -379,9 +424,10 @@ static bool check_rescale(const Walk *w, const DicomOptions *o, DicomHeader *h)
 }
 
 // rows 53, 59, 69 and 70: where the slice lies
-static bool check_geometry(const Walk *w, DicomHeader *h)
+bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
 {
-    const WalkElement *e = walk_find(w, WALK_ROOT, TAG_PixelSpacing);
+    const int measures = TAG_PixelMeasuresSequence;
+    const WalkElement *e = find(w, g, measures, TAG_PixelSpacing);
     static const char bad[] = "PixelSpacing missing, 0, negative or NaN";
     bool found;
     // some writers put NaN where they know no spacing; as a text it would only
@@ -394,13 +440,12 @@ static bool check_geometry(const Walk *w, DicomHeader *h)
     if (!header_numbers(w, e, 2, h->spacing_mm, &h->has_spacing)) return false;
     if (h->has_spacing && (!(h->spacing_mm[0] > 0) || !(h->spacing_mm[1] > 0)))
         return dicom_fail(w->path, e->tag, NULL, bad);
-    if (!header_numbers(w, walk_find(w, WALK_ROOT, TAG_SliceThickness), 1,
+    if (!header_numbers(w, find(w, g, measures, TAG_SliceThickness), 1,
                         &h->thickness_mm, &found))
         return false;
-    if (!header_position(w, walk_find(w, WALK_ROOT, TAG_ImagePositionPatient),
-                         h->position_mm, &h->has_position))
-        return false;
-    e = walk_find(w, WALK_ROOT, TAG_ImageOrientationPatient);
+    e = find(w, g, TAG_PlanePositionSequence, TAG_ImagePositionPatient);
+    if (!header_position(w, e, h->position_mm, &h->has_position)) return false;
+    e = find(w, g, TAG_PlaneOrientationSequence, TAG_ImageOrientationPatient);
     if (!header_numbers(w, e, 6, h->orientation, &h->has_orientation))
         return false;
     return !h->has_orientation || header_orthogonal(w->path, h->orientation);
@@ -421,18 +466,19 @@ bool header_orthogonal(const char *path, const double o[6])
     return true;
 }
 
+bool header_frame(const Walk *w, const DicomOptions *options,
+                  const FrameGroup *group, DicomHeader *h)
+{
+    return check_rescale(w, options ? options : &strict, group, h) &&
+           header_geometry(w, group, h);
+}
+
 // The checks in the order in which a reader of the messages would want them: is
 // it an image at all, how is it stored, what do values mean, where is it.
 bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
                   const char *where, DicomHeader *h, DicomNotes *notes)
 {
-    // all zero: the defaults of dicom.h
-    static const DicomOptions strict;
-    if (!options) options = &strict;
-    if (!h->has_pixels)
-        return dicom_fail(w->path, TAG_SOPClassUID, NULL, "not an image (%s)",
-                          dicom_class_name(h->sop_class));
-    return check_pixels(w, options, segmentation, where, h, notes) &&
-           (segmentation || check_rescale(w, options, h)) &&
-           check_geometry(w, h);
+    return header_pixels(w, options, segmentation, where, h, notes) &&
+           (segmentation ? header_geometry(w, NULL, h)
+                         : header_frame(w, options, NULL, h));
 }

@@ -5,16 +5,18 @@
  * flag; whether its absence matters is decided by who needs it. */
 #ifndef SEG_DICOM_HEADER_H
 #define SEG_DICOM_HEADER_H
-#include "dicom_walk.h"
+#include "dicom_group.h"
 
 typedef struct DicomHeader {
     const char *path;
+    const char *name; /* "frame 3" in a multi-frame file; NULL: the path's  */
     const char *patient_id, *study_uid, *series_uid, *sop_uid, *sop_class;
     const char *frame_uid, *description, *modality; /* "" when absent        */
     const char *reference; /* first ReferencedSOPInstanceUID, "" when absent */
     int32_t number;        /* SeriesNumber; 0 when absent                    */
     int32_t instance;      /* InstanceNumber                                 */
     int32_t rows, cols, frames, samples;
+    int32_t frame; /* of the file, from 0: the one this header is about      */
     int32_t allocated, stored, high; /* bits                                 */
     double position_mm[3];           /* centre of the first pixel, LPS       */
     double orientation[6];           /* along a row, then down a column      */
@@ -38,6 +40,18 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h);
 bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
                   const char *where, DicomHeader *h, DicomNotes *notes);
 
+/* Its two halves, for objects that keep geometry and rescaling elsewhere:
+ * how pixels are stored, and what one frame means and where it lies. `group`
+ * NULL: the attributes lie in the data set. */
+bool header_pixels(const Walk *w, const DicomOptions *options,
+                   bool segmentation, const char *where, DicomHeader *h,
+                   DicomNotes *notes);
+bool header_frame(const Walk *w, const DicomOptions *options,
+                  const FrameGroup *group, DicomHeader *h);
+
+/* Rows 53, 59, 69 and 70 of one frame, without what values mean. */
+bool header_geometry(const Walk *w, const FrameGroup *group, DicomHeader *h);
+
 /* Row 53: row and column direction are unit vectors and orthogonal. */
 bool header_orthogonal(const char *path, const double orientation[6]);
 
@@ -53,6 +67,13 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena);
  * there is a reason; *found is false when e is NULL or empty. */
 bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
                     bool *found);
+
+/* Values of e that backslashes part; 0 when e is NULL or empty. */
+int header_values(const Walk *w, const WalkElement *e);
+
+/* One UL as header_u16 reads a US. */
+bool header_u32(const Walk *w, const WalkElement *e, uint32_t *out,
+                bool *found);
 
 /* Three numbers that are a place in mm, each below HEADER_FARTHEST_MM: beyond
  * it, differences of positions are no longer exact or even finite. */

@@ -1,19 +1,20 @@
 /* dicom_load.c -- a series of slices becomes a volume. Headers are read first
  * and put in the order of space; only then pixels, slice by slice, so that one
- * file is in memory at a time. All sums are in double; values are kept as F32
- * and at the end as I16 where that loses nothing, which halves what is cached.
+ * file is in memory at a time (a multi-frame file is one). All sums are in
+ * double; values are kept as F32 and at the end as I16 where that loses
+ * nothing, which halves what is cached.
  */
 #include "dicom_load.h"
 #include "dicom_file.h"
 #include "dicom_frames.h"
+#include "dicom_multi.h"
 #include <math.h>
 #include <string.h>
 
 // parts of a pixel; also what straightening may cut off at an edge
 static const double DRIFT_SLACK = 1e-3;
 
-// rows 9, 10 and 12: oddities of structure, once a series
-static bool note_oddities(const Walk *w, const char *where, DicomNotes *notes)
+bool load_oddities(const Walk *w, const char *where, DicomNotes *notes)
 {
     if ((w->odd & WALK_TRAILING) &&
         !dicom_note(notes, true, where, 0,
@@ -30,22 +31,53 @@ static bool note_oddities(const Walk *w, const char *where, DicomNotes *notes)
 // what dicom_load cannot load, and what to do with it instead
 static bool check_kind(const DicomSeries *s)
 {
-    if (s->kind == DICOM_SEG)
-        return dicom_fail(s->folder, TAG_SOPClassUID, "load it as a mask",
-                          "a segmentation, not an image");
-    if (s->kind == DICOM_MULTI)
-        return dicom_fail(
-            s->paths[0], TAG_NumberOfFrames, "convert it to one file a slice",
-            "multi-frame image of %d frames is not supported", s->frames);
+    static const char *const what[][2] = {
+        [DICOM_SEG] = {"a segmentation", "load it as a mask"},
+        [DICOM_STRUCTURE] = {"a structure set", "load it as a mask"},
+        [DICOM_DOSE] = {"a dose grid", "load it as a dose"},
+    };
+    if (s->kind != DICOM_IMAGE && s->kind != DICOM_MULTI)
+        return dicom_fail(s->folder, TAG_SOPClassUID, what[s->kind][1],
+                          "%s, not an image", what[s->kind][0]);
+    // each of them is an image; which one is meant nobody can know
+    if (s->kind == DICOM_MULTI && s->count != 1)
+        return dicom_fail(s->folder, TAG_SeriesInstanceUID,
+                          "keep one of the files",
+                          "%d multi-frame files in one series", s->count);
     return true;
+}
+
+const char *load_where(const DicomSeries *series)
+{
+    return series->kind == DICOM_MULTI ? series->paths[0] : series->folder;
+}
+
+// the frames of the one file of a multi-frame series
+static bool load_frames(const DicomSeries *series, const DicomOptions *options,
+                        Arena *arena, DicomHeader **out, int32_t *count,
+                        DicomNotes *notes)
+{
+    DicomFile f;
+    DicomHeader h = {.frames = 0};
+    bool ok =
+        dicom_file_open(series->paths[0], options, true, &f) == WALK_DONE &&
+        header_identity(&f.walk, arena, &h) &&
+        header_pixels(&f.walk, options, false, load_where(series), &h, notes) &&
+        multi_headers(&f.walk, options, &h, arena, out);
+    dicom_file_close(&f);
+    *count = h.frames;
+    return ok;
 }
 
 // Every file is opened once more after the scan: a scan keeps only what
 // grouping needs, and files may have changed since.
 bool load_headers(const DicomSeries *series, const DicomOptions *options,
-                  Arena *arena, DicomHeader **out, DicomNotes *notes)
+                  Arena *arena, DicomHeader **out, int32_t *count,
+                  DicomNotes *notes)
 {
     if (!check_kind(series)) return false;
+    if (series->kind == DICOM_MULTI)
+        return load_frames(series, options, arena, out, count, notes);
     DicomHeader *h = ARENA_NEW(arena, DicomHeader, series->count);
     if (!h) return false;
     for (int32_t i = 0; i < series->count; i++) {
@@ -62,6 +94,7 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
                               h[i].frames);
     }
     *out = h;
+    *count = series->count;
     return true;
 }
 
@@ -71,29 +104,28 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
                 Arena *arena, DicomHeader **slices, DicomStack *stack,
                 DicomNotes *notes)
 {
-    if (!load_headers(series, options, arena, slices, notes)) return false;
+    int32_t n;
+    const char *where = load_where(series);
+    if (!load_headers(series, options, arena, slices, &n, notes)) return false;
     DicomHeader *h = *slices;
-    if (!stack_order(series->folder, h, series->count, options, stack, notes))
-        return false;
+    if (!stack_order(where, h, n, options, stack, notes)) return false;
     // the product of three is compared without making it
     int64_t limit =
         options && options->max_voxels ? options->max_voxels : (int64_t)1 << 33;
-    if ((int64_t)h->rows * h->cols > limit / series->count)
-        return dicom_fail(series->folder, TAG_Rows, NULL,
+    if ((int64_t)h->rows * h->cols > limit / n)
+        return dicom_fail(where, TAG_Rows, NULL,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
-                          h->rows, h->cols, series->count, h->samples,
-                          (long long)limit);
+                          h->rows, h->cols, n, h->samples, (long long)limit);
     // once is enough for the note
-    for (int32_t i = 1; i < series->count; i++)
+    for (int32_t i = 1; i < n; i++)
         if (h[i].slope != h->slope || h[i].intercept != h->intercept)
-            return dicom_note(notes, false, series->folder, TAG_RescaleSlope,
+            return dicom_note(notes, false, where, TAG_RescaleSlope,
                               "slope differs between slices, applied per "
                               "slice");
     return true;
 }
 
-// one sample as stored: its bits alone, with its sign
-static int64_t stored_value(const uint8_t *p, const DicomHeader *h)
+int64_t load_stored(const uint8_t *p, const DicomHeader *h)
 {
     uint64_t v = p[0];
     for (int b = 1; b < h->allocated / 8; b++) v |= (uint64_t)p[b] << 8 * b;
@@ -113,41 +145,60 @@ static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
     // inversion keeps the range: its ends change places
     int64_t turn = h->is_signed ? -1 : ((int64_t)1 << h->stored) - 1;
     for (size_t i = 0; i < n; i++) {
-        int64_t v = stored_value(bytes + i * step, h);
+        int64_t v = load_stored(bytes + i * step, h);
         if (h->inverted) v = turn - v;
         out[i] = (float)((double)v * h->slope + h->intercept);
     }
 }
 
-// The header is read again with the pixels and must still be the one that was
-// sorted by: a file that is being rewritten would give a torn volume.
-bool load_slice(const DicomHeader *h, const char *where,
-                const DicomOptions *options, float *values, DicomNotes *notes)
+// Open and decode the file of `h`. The header is read again with the pixels and
+// must still be the one that was sorted by: a file that is being rewritten
+// would give a torn volume.
+static bool open_slice(SliceReader *r, const DicomHeader *h, const char *where,
+                       const DicomOptions *options, DicomNotes *notes)
 {
     DicomFile f;
     Arena scratch = {0};
-    DicomHeader now;
-    uint8_t *bytes = NULL;
     bool ok = false;
+    slice_close(r);
     TRY(dicom_file_open(h->path, options, false, &f) == WALK_DONE);
-    TRY(note_oddities(&f.walk, where, notes));
-    TRY(header_identity(&f.walk, &scratch, &now));
-    TRY(header_image(&f.walk, options, false, where, &now, notes));
+    TRY(load_oddities(&f.walk, where, notes));
+    TRY(header_identity(&f.walk, &scratch, &r->now));
+    TRY(header_pixels(&f.walk, options, false, where, &r->now, notes));
     // sorted and sized by the header of before
-    if (now.rows != h->rows || now.cols != h->cols || now.frames != 1) {
+    if (r->now.rows != h->rows || r->now.cols != h->cols ||
+        r->now.frames != h->frames) {
         fail_data("%s: file changed while it was read", h->path);
         goto done;
     }
-    TRY(frames_check(&f.walk, &now, where, notes));
-    TRY(bytes = mem_alloc(frames_bytes(&now)));
-    TRY(frames_decode(&f.walk, &now, bytes));
-    to_values(bytes, &now, values);
+    TRY(frames_check(&f.walk, &r->now, where, notes));
+    TRY(r->bytes = mem_alloc(frames_bytes(&r->now)));
+    TRY(frames_decode(&f.walk, &r->now, r->bytes));
+    r->path = h->path;
     ok = true;
 done:
-    mem_free(bytes);
     arena_release(&scratch);
     dicom_file_close(&f);
     return ok;
+}
+
+bool slice_read(SliceReader *r, const DicomHeader *h, const char *where,
+                const DicomOptions *options, float *values, DicomNotes *notes)
+{
+    // paths of one scan: equal texts of different files do not happen
+    if (r->path != h->path && !open_slice(r, h, where, options, notes))
+        return false;
+    size_t each = frames_bytes(&r->now) / (size_t)r->now.frames;
+    // what the values of the slice mean was read with its place
+    r->now.slope = h->slope, r->now.intercept = h->intercept;
+    to_values(r->bytes + (size_t)h->frame * each, &r->now, values);
+    return true;
+}
+
+void slice_close(SliceReader *r)
+{
+    mem_free(r->bytes);
+    *r = (SliceReader){.path = NULL};
 }
 
 bool load_is_tilted(const DicomStack *stack)
@@ -197,8 +248,8 @@ static bool check_contrast(const DicomSeries *s, const float *v, int64_t n,
         if (v[i] < *lowest) *lowest = v[i];
     }
     if (differs) return true;
-    return dicom_fail(s->folder, TAG_PixelData, NULL, "all %lld voxels are %g",
-                      (long long)n, (double)v[0]);
+    return dicom_fail(load_where(s), TAG_PixelData, NULL,
+                      "all %lld voxels are %g", (long long)n, (double)v[0]);
 }
 
 // F32 voxels become I16 when that loses nothing
@@ -243,6 +294,7 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     Arena scratch = {0};
     DicomHeader *slices;
     DicomStack stack;
+    SliceReader reader = {.path = NULL};
     float lowest;
     bool ok = false;
     TRY(load_stack(series, options, &scratch, &slices, &stack, notes));
@@ -254,13 +306,14 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     int64_t plane = (int64_t)g->h * g->w;
     float *values = out->voxels.data;
     for (int32_t i = 0; i < g->d; i++)
-        TRY(load_slice(&slices[i], series->folder, options, values + i * plane,
-                       notes));
+        TRY(slice_read(&reader, &slices[i], load_where(series), options,
+                       values + i * plane, notes));
     TRY(check_contrast(series, values, g->d * plane, &lowest));
     if (load_is_tilted(&stack)) TRY(straighten(&stack, lowest, out));
     TRY(narrow(out));
     ok = true;
 done:
+    slice_close(&reader);
     if (!ok) volume_free(out);
     arena_release(&scratch);
     return ok;

@@ -4,21 +4,42 @@
 #define SEG_DICOM_LOAD_H
 #include "dicom_stack.h"
 
-/* The headers of all files of a single-frame series, checked one by one, in
- * the order of series->paths; in the arena. */
+/* Names a series in reasons: its folder, of one multi-frame file its path. */
+const char *load_where(const DicomSeries *series);
+
+/* The headers of all slices of an image series, checked one by one: of single
+ * files in the order of series->paths, of a multi-frame file in the order of
+ * its frames; *count of them, in the arena. */
 bool load_headers(const DicomSeries *series, const DicomOptions *options,
-                  Arena *arena, DicomHeader **out, DicomNotes *notes);
+                  Arena *arena, DicomHeader **out, int32_t *count,
+                  DicomNotes *notes);
 
 /* load_headers, then stack_order: headers in the order of slices, and the
- * grid of the slices as stored. */
+ * grid of the slices as stored; stack->grid.d is their number. */
 bool load_stack(const DicomSeries *series, const DicomOptions *options,
                 Arena *arena, DicomHeader **slices, DicomStack *stack,
                 DicomNotes *notes);
 
-/* values[rows * cols] = stored values of one file, inverted and rescaled as
- * dicom_load says. `h` is that file's header from load_headers. */
-bool load_slice(const DicomHeader *h, const char *where,
+/* Reads slices one after the other. The file of the last one stays open and
+ * decoded, so that a multi-frame file is read once. Zero-initialise; close in
+ * any case. */
+typedef struct SliceReader {
+    const char *path; /* of the file that is open; NULL: none */
+    DicomHeader now;  /* its header                           */
+    uint8_t *bytes;   /* its frames as stored                 */
+} SliceReader;
+
+/* values[rows * cols] = stored values of one slice, inverted and rescaled as
+ * dicom_load says. `h` is its header from load_headers. */
+bool slice_read(SliceReader *r, const DicomHeader *h, const char *where,
                 const DicomOptions *options, float *values, DicomNotes *notes);
+void slice_close(SliceReader *r);
+
+/* Rows 9, 10 and 12: oddities of structure as notes, once a series. */
+bool load_oddities(const Walk *w, const char *where, DicomNotes *notes);
+
+/* One sample as stored: its bits alone, with its sign. After frames_decode. */
+int64_t load_stored(const uint8_t *p, const DicomHeader *h);
 
 /* The grid that a tilted stack is straightened to: in-plane axes and spacing
  * kept, slices perpendicular, wide enough for all voxels. */

@@ -1,4 +1,5 @@
-/* dicom_mask.c -- masks that are ordinary series, laid onto their image. Who
+/* dicom_mask.c -- masks laid onto their image; here those that are
+ * ordinary series. Who
  * wrote the mask decides by what it can be paired: tools copy the UIDs of the
  * image, refer to them, keep the position, or only the number. The rules are
  * tried in that order of trust, and the first that pairs every mask slice with
@@ -13,8 +14,6 @@
 
 // G2: corners may differ by this share of the smallest voxel edge
 static const double CORNER_SLACK = 0.01;
-// below this overlap two grids show different things
-static const double LEAST_OVERLAP = 0.5;
 enum { NAMED = 10, SAMPLES = 24 };
 
 bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
@@ -70,9 +69,8 @@ static double grid_mm3(const Grid *g)
     return edge_of(g, 0) * edge_of(g, 1) * edge_of(g, 2) * g->w * g->h * g->d;
 }
 
-// share of the smaller of two fields of view that lies in both; a is probed
-// on a raster
-static bool overlap_of(const Grid *a, const Grid *b, double *share)
+// a is probed on a raster
+bool mask_share(const Grid *a, const Grid *b, double *share)
 {
     double inverse[4][4], to_b[4][4], from[4][4];
     memcpy(from, b->affine, sizeof from);
@@ -103,8 +101,7 @@ static bool overlap_of(const Grid *a, const Grid *b, double *share)
     return true;
 }
 
-// a grid in the words of volume_text, for a message that shows two of them
-static char *grid_text(const Grid *g, char text[VOLUME_TEXT])
+char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT])
 {
     // only extents and affine are printed
     Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
@@ -116,8 +113,8 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                        const MaskTarget *target, bool resample)
 {
     double share;
-    if (!overlap_of(&target->grid, own, &share)) return false;
-    if (share < LEAST_OVERLAP)
+    if (!mask_share(&target->grid, own, &share)) return false;
+    if (share < MASK_LEAST_OVERLAP)
         return dicom_fail(mask->folder, TAG_ImagePositionPatient, NULL,
                           "mask and image cover different regions: overlap "
                           "%.0f %%",
@@ -125,19 +122,39 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
     if (resample) return true;
     char a[VOLUME_TEXT], b[VOLUME_TEXT];
     return dicom_fail(mask->folder, 0, "resample_mask = true",
-                      "mask grid %s, image grid %s", grid_text(own, a),
-                      grid_text(&target->grid, b));
+                      "mask grid %s, image grid %s", mask_grid_text(own, a),
+                      mask_grid_text(&target->grid, b));
 }
 
-// *labels stays untouched when it fails
-bool mask_resample(const MaskTarget *target, Volume *labels)
+// *mask stays untouched when it fails
+bool mask_resample(const MaskTarget *target, Volume *mask)
 {
     Volume moved;
-    if (!volume_resample(labels, &target->grid, NEAREST, 0, &moved))
+    if (!volume_resample(mask, &target->grid,
+                         mask->unit == UNIT_LABEL ? NEAREST : LINEAR, 0,
+                         &moved))
         return false;
-    volume_free(labels);
-    *labels = moved;
+    volume_free(mask);
+    *mask = moved;
     return true;
+}
+
+bool mask_new(const Grid *g, bool fractions, Volume *out)
+{
+    if (!volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, fractions ? F32 : U8))
+        return false;
+    memcpy(out->affine, g->affine, sizeof g->affine);
+    out->unit = fractions ? UNIT_NONE : UNIT_LABEL;
+    return true;
+}
+
+bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
+                  int64_t voxels)
+{
+    return dicom_fail(w->path, tag,
+                      "segments = one of them, or fractions = true",
+                      "segments \"%s\" and \"%s\" overlap (%lld voxels)", a, b,
+                      (long long)voxels);
 }
 
 // what has been seen of the values of a mask
@@ -268,19 +285,21 @@ static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
 
 // every image slice needs its mask unless that was declared otherwise
 static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
-                          const int32_t *slot, bool partial)
+                          int32_t n, const int32_t *slot, bool partial)
 {
     char list[1024] = "";
     size_t used = 0;
     int32_t missing = 0;
     for (int32_t k = 0; k < t->grid.d; k++) {
         bool found = false;
-        for (int32_t i = 0; i < mask->count && !found; i++)
-            found = slot[i] == k;
+        for (int32_t i = 0; i < n && !found; i++) found = slot[i] == k;
         if (found || missing++ >= NAMED) continue;
-        int n = snprintf(list + used, sizeof list - used, "%s%s",
-                         used ? ", " : "", path_tail(t->slices[k].path));
-        if (n > 0 && used + (size_t)n < sizeof list) used += (size_t)n;
+        const DicomHeader *h = &t->slices[k];
+        int wrote =
+            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                     h->name ? h->name : path_tail(h->path));
+        if (wrote > 0 && used + (size_t)wrote < sizeof list)
+            used += (size_t)wrote;
     }
     if (!missing || partial) return true;
     return dicom_fail(mask->folder, 0, "partial = true",
@@ -288,25 +307,27 @@ static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
                       t->grid.d, list, missing > NAMED ? ", ..." : "");
 }
 
-// read each mask file into the slice that `slot` gives it; the labels are
-// judged once all are read, over the whole mask
+// read each of n mask slices into the slice that `slot` gives it; the labels
+// are judged once all are read, over the whole mask
 static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
-                        const DicomHeader *h, const int32_t *slot,
+                        const DicomHeader *h, int32_t n, const int32_t *slot,
                         const DicomOptions *read, const DicomMaskOptions *o,
                         Volume *out, DicomNotes *notes)
 {
+    SliceReader reader = {.path = NULL};
     int64_t plane = (int64_t)t->grid.h * t->grid.w;
     float *values = mem_alloc((size_t)plane * sizeof *values);
     Census census = {.others = {.count = 0}};
     bool ok = false;
     TRY(values);
-    for (int32_t i = 0; i < mask->count; i++) {
-        TRY(load_slice(&h[i], mask->folder, read, values, notes));
+    for (int32_t i = 0; i < n; i++) {
+        TRY(slice_read(&reader, &h[i], load_where(mask), read, values, notes));
         to_labels(values, plane, o,
                   (uint8_t *)out->voxels.data + slot[i] * plane, &census);
     }
     ok = check_labels(mask, o, &census);
 done:
+    slice_close(&reader);
     mem_free(values);
     return ok;
 }
@@ -326,13 +347,11 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
     TRY(mask_may_resample(mask, &stack.grid, t, o->resample_mask));
     const Grid *g = &stack.grid;
-    TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, U8));
-    memcpy(out->affine, g->affine, sizeof out->affine);
-    out->unit = UNIT_LABEL;
+    TRY(mask_new(g, false, out));
     TRY(slot = ARENA_NEW(&scratch, int32_t, g->d));
     for (int32_t i = 0; i < g->d; i++) slot[i] = i;
     MaskTarget own = {.series = mask, .slices = h, .grid = *g};
-    TRY(load_paired(&own, mask, h, slot, read, o, out, notes));
+    TRY(load_paired(&own, mask, h, g->d, slot, read, o, out, notes));
     TRY(mask_resample(t, out));
     ok = true;
 done:
@@ -347,21 +366,22 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
 {
     Arena scratch = {0};
     DicomHeader *h;
+    int32_t n;
     bool ok = false;
     // labels are no quantities: what a CT must say about HU is not asked
     DicomOptions read = o->image;
     // a tilted mask is fine: it is paired, or moved, slice by slice
     read.assume_hu = read.resample_tilt = true;
     read.want_3d = false;
-    TRY(load_headers(mask, &read, &scratch, &h, notes));
-    int32_t *slot = ARENA_NEW(&scratch, int32_t, mask->count);
+    TRY(load_headers(mask, &read, &scratch, &h, &n, notes));
+    int32_t *slot = ARENA_NEW(&scratch, int32_t, n);
     TRY(slot);
     // pair_by leaves `slot` as the rule that succeeded has filled it
     Rule rule = BY_INSTANCE_UID;
-    while (rule < NO_RULE && !pair_by(rule, t, h, mask->count, slot)) rule++;
+    while (rule < NO_RULE && !pair_by(rule, t, h, n, slot)) rule++;
     // without a position in every slice there is no other grid to read it on
     bool placed = true;
-    for (int32_t i = 0; i < mask->count; i++)
+    for (int32_t i = 0; i < n; i++)
         placed = placed && h[i].has_position && h[i].has_orientation &&
                  h[i].has_spacing;
     if (rule == NO_RULE && !placed) {
@@ -371,14 +391,14 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
                    t->series->folder);
         goto done;
     }
-    if (rule == NO_RULE || !pairs_agree(t, h, mask->count, slot)) {
+    if (rule == NO_RULE || !pairs_agree(t, h, n, slot)) {
         ok = load_elsewhere(t, mask, &read, o, out, notes);
         goto done;
     }
     TRY(dicom_note(notes, rule == BY_NUMBER, mask->folder, 0,
                    "mask paired by %s", rule_names[rule]));
-    TRY(check_covered(t, mask, slot, o->partial));
-    TRY(load_paired(t, mask, h, slot, &read, o, out, notes));
+    TRY(check_covered(t, mask, n, slot, o->partial));
+    TRY(load_paired(t, mask, h, n, slot, &read, o, out, notes));
     ok = true;
 done:
     arena_release(&scratch);
@@ -398,21 +418,26 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     DicomHeader *slices;
     DicomStack stack;
     bool ok = false;
+    // pixels of an ordinary series are labels, whatever they were made from
+    if (o->fractions && mask->kind != DICOM_SEG &&
+        mask->kind != DICOM_STRUCTURE)
+        return dicom_fail(mask->folder, TAG_SOPClassUID, NULL,
+                          "fractions are for a SEG or a structure set");
     // notes about the image are given when the image is loaded
     TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
     // slack is a share of the smallest edge of the image
     t.edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
     t.edge_mm = fmin(t.edge_mm, edge_of(&t.grid, 2));
-    TRY(volume_new(out, (Dims){1, t.grid.d, t.grid.h, t.grid.w, 1}, U8));
-    memcpy(out->affine, t.grid.affine, sizeof out->affine);
-    out->unit = UNIT_LABEL;
+    TRY(mask_new(&t.grid, o->fractions, out));
     if (*image->frame_uid && *mask->frame_uid &&
         strcmp(image->frame_uid, mask->frame_uid))
         TRY(dicom_note(notes, true, mask->folder, TAG_FrameOfReferenceUID,
                        "FrameOfReference of mask differs"));
     if (mask->kind == DICOM_SEG)
         TRY(seg_load(mask, &t, o, out, notes));
+    else if (mask->kind == DICOM_STRUCTURE)
+        TRY(contour_load(mask, &t, o, out, notes));
     else
         TRY(load_series(&t, mask, o, out, notes));
     if (load_is_tilted(&stack)) {

@@ -1,5 +1,5 @@
-/* dicom_mask.h -- shared by the two kinds of mask: dicom_mask.c (ordinary
- * series) and dicom_seg.c (segmentation objects). */
+/* dicom_mask.h -- shared by the three kinds of mask: dicom_mask.c (ordinary
+ * series), dicom_seg.c (segmentation objects), dicom_contour.c (contours). */
 #ifndef SEG_DICOM_MASK_H
 #define SEG_DICOM_MASK_H
 #include "dicom_load.h"
@@ -20,19 +20,44 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
 /* The slice of the target nearest to a plane along the normal. */
 int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);
 
+/* Share of the smaller of two fields of view that lies in both; below
+ * MASK_LEAST_OVERLAP two grids show different things. */
+#define MASK_LEAST_OVERLAP 0.5
+bool mask_share(const Grid *a, const Grid *b, double *share);
+
+/* A grid in the words of volume_text, for a message that shows two of them. */
+char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT]);
+
 /* A mask whose own grid is not the target's: true when it may be resampled,
  * else the reason says row 72, or both grids and the fix. */
 bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                        const MaskTarget *target, bool resample);
 
-/* *labels, a mask on another grid, becomes one on the target's grid. */
-bool mask_resample(const MaskTarget *target, Volume *labels);
+/* *mask on another grid becomes one on the target's grid: labels by nearest
+ * neighbour, fractions linearly. */
+bool mask_resample(const MaskTarget *target, Volume *mask);
 
-/* out (U8, zero, on the target's grid) = the segments wanted. */
+/* A zeroed mask on a grid: labels (U8), or fractions (F32). */
+bool mask_new(const Grid *grid, bool fractions, Volume *out);
+
+/* Two segments share voxels, which one label each cannot say; returns false. */
+bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
+                  int64_t voxels);
+
+/* out (mask_new on the target's grid) = the segments wanted. */
 bool seg_load(const DicomSeries *mask, const MaskTarget *target,
               const DicomMaskOptions *options, Volume *out, DicomNotes *notes);
 
 /* The same of a file that has been walked; `mask` names it in reasons. */
 bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
                const DicomMaskOptions *options, Volume *out, DicomNotes *notes);
+
+/* The same two of a structure set (dicom_contour.c). */
+bool contour_load(const DicomSeries *mask, const MaskTarget *target,
+                  const DicomMaskOptions *options, Volume *out,
+                  DicomNotes *notes);
+bool contour_place(const Walk *w, const DicomSeries *mask,
+                   const MaskTarget *target, const DicomMaskOptions *options,
+                   Volume *out, DicomNotes *notes);
+bool contour_info(const DicomSeries *mask, Arena *arena, DicomSegInfo *out);
 #endif

@@ -258,12 +258,15 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
         dicom_fail(path, 0, NULL, "DICOMDIR given; pass the folder");
         goto done;
     }
-    if (alone && !h.has_pixels) {
+    // contours are no pixels, but make a mask
+    bool contours = !strcmp(h.sop_class, CLASS_STRUCTURE);
+    bool image = h.has_pixels || contours;
+    if (alone && !image) {
         dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
                    dicom_class_name(h.sop_class));
         goto done;
     }
-    if (directory || !h.has_pixels) {
+    if (directory || !image) {
         found->not_images++;
     } else {
         DicomHeader *slot = list_add(&found->headers, sizeof *slot);

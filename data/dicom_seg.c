@@ -1,11 +1,14 @@
 /* dicom_seg.c -- reading DICOM segmentation objects.
  *
  * One file holds a frame for each slice of each segment that has voxels, one
- * bit a voxel, frames packed without gaps. Each frame is placed by its own
- * plane position, whatever order the file has them in. Segments become labels
- * by their number, or by the order in which the recipe names them. */
+ * bit a voxel (BINARY; frames packed without gaps) or a byte (FRACTIONAL); or
+ * a frame a slice whose values are numbers of segments (LABELMAP). Each frame
+ * is placed by its own plane position, whatever order the file has them in.
+ * Segments become labels by their number, or by the order in which the recipe
+ * names them; one segment alone may be kept as fractions. */
 #include "dicom_file.h"
 #include "dicom_frames.h"
+#include "dicom_group.h"
 #include "dicom_mask.h"
 #include <math.h>
 #include <stdlib.h>
@@ -26,69 +29,48 @@ typedef struct Seg {
     DicomHeader header;
     const char *name[SEGMENTS + 1]; // by SegmentNumber; NULL: none
     uint8_t label[SEGMENTS + 1];    // what a segment becomes; 0: not wanted
+    int32_t wanted;                 // segments that are
     Frame *frame;
-    int32_t threshold; // fractional: the least value that counts; 0: binary
+    const char *type; // BINARY, FRACTIONAL, LABELMAP
+    bool map;         // LABELMAP: frames are of no segment
+    int32_t most;     // FRACTIONAL: what stands for 1; else 0
 } Seg;
 
-// element `tag` in the first item of `sequence` in the item `group`: where a
-// functional group keeps its attribute. NULL when any of them is absent.
-static const WalkElement *in_group(const Walk *w, uint32_t group, int sequence,
-                                   int tag)
-{
-    if (group == WALK_ROOT) return NULL;
-    const WalkElement *s = walk_find(w, group, (uint32_t)sequence);
-    uint32_t item = s ? walk_item(w, s, 0) : WALK_ROOT;
-    return item == WALK_ROOT ? NULL : walk_find(w, item, (uint32_t)tag);
-}
-
-// an attribute of a functional group: of the frame, else of all frames
-static const WalkElement *of_frame(const Walk *w, uint32_t frame,
-                                   uint32_t shared, int sequence, int tag)
-{
-    const WalkElement *e = in_group(w, frame, sequence, tag);
-    return e ? e : in_group(w, shared, sequence, tag);
-}
-
-// is the value, without padding, this text? NULL counts as ""
-static bool same_text(const Walk *w, const WalkElement *e, const char *text)
-{
-    size_t n = e ? e->length : 0;
-    while (n &&
-           (w->bytes[e->offset + n - 1] == ' ' || !w->bytes[e->offset + n - 1]))
-        n--;
-    return n == strlen(text) && (!n || !memcmp(w->bytes + e->offset, text, n));
-}
-
-// BINARY or FRACTIONAL, and the bits that go with it
+// how segments are stored, and the bits that go with it
 static bool read_type(Seg *s)
 {
+    static const struct {
+        const char *type, *text;
+        int32_t bits, or_bits;
+    } types[] = {
+        {"BINARY", "BitsAllocated %d, need 1 in a binary segmentation", 1, 1},
+        {"FRACTIONAL", "BitsAllocated %d, need 8 in a fractional segmentation",
+         8, 8},
+        {"LABELMAP", "BitsAllocated %d, need 8 or 16 in a label map", 8, 16},
+    };
     const Walk *w = s->w;
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_SegmentationType);
-    if (same_text(w, e, "BINARY")) {
-        if (s->header.allocated == 1) return true;
-        return dicom_fail(w->path, TAG_BitsAllocated, NULL,
-                          "BitsAllocated %d, need 1 in a binary segmentation",
-                          s->header.allocated);
-    }
-    if (!same_text(w, e, "FRACTIONAL"))
+    int32_t bits = s->header.allocated;
+    size_t i = 0;
+    while (i < 3 && !group_says(w, e, types[i].type)) i++;
+    if (i == 3)
         return dicom_fail(w->path, TAG_SegmentationType, NULL,
-                          same_text(w, e, "LABELMAP")
-                              ? "segmentation of type LABELMAP not supported"
-                              : "segmentation neither BINARY nor FRACTIONAL");
-    if (s->header.allocated != 8)
-        return dicom_fail(w->path, TAG_BitsAllocated, NULL,
-                          "BitsAllocated %d, need 8 in a fractional "
-                          "segmentation",
-                          s->header.allocated);
-    int32_t most = 255;
+                          "segmentation neither BINARY, FRACTIONAL nor "
+                          "LABELMAP");
+    s->type = types[i].type, s->map = i == 2;
+    if (bits != types[i].bits && bits != types[i].or_bits)
+        return dicom_fail(w->path, TAG_BitsAllocated, NULL, types[i].text,
+                          bits);
+    if (i != 1) return true;
     bool found;
+    s->most = 255;
     e = walk_find(w, WALK_ROOT, TAG_MaximumFractionalValue);
-    if (!header_u16(w, e, &most, &found)) return false;
-    // one half of the largest value, rounded up, and never 0: that would make
-    // every voxel a member
-    s->threshold = most / 2 + most % 2;
-    if (s->threshold < 1) s->threshold = 1;
-    return true;
+    if (!header_u16(w, e, &s->most, &found)) return false;
+    return s->most >= 1 && s->most <= 255
+               ? true
+               : dicom_fail(w->path, TAG_MaximumFractionalValue, NULL,
+                            "MaximumFractionalValue %d, need 1 to 255",
+                            s->most);
 }
 
 // names and numbers of the segments, and which of them are wanted
@@ -105,6 +87,8 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
         bool found;
         if (!header_u16(w, walk_find(w, i, TAG_SegmentNumber), &n, &found))
             return false;
+        // the background of a label map may be described like a segment
+        if (s->map && found && !n) continue;
         if (n < 1 || n > SEGMENTS)
             return dicom_fail(w->path, TAG_SegmentNumber, NULL,
                               "SegmentNumber %d, need 1 to %d", n, SEGMENTS);
@@ -135,94 +119,80 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
                               hits, o->segments[k], have ? have : "?");
         }
     }
+    for (int n = 1; n <= SEGMENTS; n++) s->wanted += s->label[n] > 0;
+    if (o->fractions && s->wanted != 1)
+        return dicom_fail(w->path, TAG_SegmentSequence,
+                          "name the segments: segments = {\"...\"}",
+                          "fractions of %d segments at once", s->wanted);
     return true;
 }
 
-// the position that a frame borrows from the image slice it was drawn on
-static bool borrow_position(const Seg *s, uint32_t item, const MaskTarget *t,
-                            Frame *f)
+// The position that a frame borrows from the image slice it was drawn on; of a
+// multi-frame image the number of its frame is needed too.
+static bool borrow_position(const Seg *s, const FrameGroup *g,
+                            const MaskTarget *t, Frame *f)
 {
     const Walk *w = s->w;
-    const WalkElement *source =
-        in_group(w, item, TAG_DerivationImageSequence, TAG_SourceImageSequence);
+    const WalkElement *source = group_inside(
+        w, g->frame, TAG_DerivationImageSequence, TAG_SourceImageSequence);
     uint32_t first = source ? walk_item(w, source, 0) : WALK_ROOT;
-    const WalkElement *uid =
-        first == WALK_ROOT ? NULL
-                           : walk_find(w, first, TAG_ReferencedSOPInstanceUID);
-    for (int32_t k = 0; uid && k < t->grid.d; k++)
-        if (same_text(w, uid, t->slices[k].sop_uid)) {
-            const DicomHeader *h = &t->slices[k];
-            memcpy(f->plane.position_mm, h->position_mm, sizeof h->position_mm);
-            return true;
-        }
-    return dicom_fail(w->path, TAG_PlanePositionSequence, NULL,
-                      "enhanced multi-frame: per-frame position missing");
+    if (first == WALK_ROOT) return group_unplaced(w, TAG_PlanePositionSequence);
+    const WalkElement *uid = walk_find(w, first, TAG_ReferencedSOPInstanceUID);
+    double number = 0;
+    bool found;
+    if (!header_numbers(w, walk_find(w, first, TAG_ReferencedFrameNumber), 1,
+                        &number, &found))
+        return false;
+    for (int32_t k = 0; uid && k < t->grid.d; k++) {
+        const DicomHeader *h = &t->slices[k];
+        if (!group_says(w, uid, h->sop_uid)) continue;
+        if (h->frames > 1 && number != h->frame + 1) continue;
+        memcpy(f->plane.position_mm, h->position_mm, sizeof h->position_mm);
+        return true;
+    }
+    return group_unplaced(w, TAG_PlanePositionSequence);
 }
 
-// One item of the per-frame groups: its segment, and its plane with everything
-// that mask_planes_agree looks at. Not used: the dimension indices, which only
+// One frame by its groups: its segment, and its plane with everything that
+// mask_planes_agree looks at. Not used: the dimension indices, which only
 // repeat the order.
-static bool read_frame(const Seg *s, uint32_t shared, uint32_t item,
-                       const MaskTarget *t, Frame *f)
+static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
+                       Frame *f)
 {
     const Walk *w = s->w;
     bool found;
     *f = (Frame){.plane = {.rows = s->header.rows, .cols = s->header.cols}};
-    const WalkElement *e =
-        of_frame(w, item, shared, TAG_SegmentIdentificationSequence,
-                 TAG_ReferencedSegmentNumber);
+    const WalkElement *e = group_find(w, g, TAG_SegmentIdentificationSequence,
+                                      TAG_ReferencedSegmentNumber);
     // absent stays 0, which the next check refuses
     if (!header_u16(w, e, &f->segment, &found)) return false;
-    if (f->segment < 1 || f->segment > SEGMENTS || !s->name[f->segment])
+    // the frames of a label map are of all segments
+    if (!s->map &&
+        (f->segment < 1 || f->segment > SEGMENTS || !s->name[f->segment]))
         return dicom_fail(w->path, TAG_ReferencedSegmentNumber, NULL,
                           "frame of segment %d, which is not described",
                           f->segment);
-    e = of_frame(w, item, shared, TAG_PixelMeasuresSequence, TAG_PixelSpacing);
-    if (!header_numbers(w, e, 2, f->plane.spacing_mm, &found)) return false;
-    if (!found || !(f->plane.spacing_mm[0] > 0) ||
-        !(f->plane.spacing_mm[1] > 0))
+    if (!header_geometry(w, g, &f->plane)) return false;
+    if (!f->plane.has_spacing)
         return dicom_fail(w->path, TAG_PixelSpacing, NULL,
                           "PixelSpacing missing, 0, negative or NaN");
-    e = of_frame(w, item, shared, TAG_PixelMeasuresSequence,
-                 TAG_SliceThickness);
-    if (!header_numbers(w, e, 1, &f->plane.thickness_mm, &found)) return false;
-    e = of_frame(w, item, shared, TAG_PlaneOrientationSequence,
-                 TAG_ImageOrientationPatient);
-    if (!header_numbers(w, e, 6, f->plane.orientation, &found)) return false;
-    if (!found)
+    if (!f->plane.has_orientation)
         return dicom_fail(w->path, TAG_ImageOrientationPatient, NULL,
                           "ImageOrientationPatient missing");
-    if (!header_orthogonal(w->path, f->plane.orientation)) return false;
-    e = of_frame(w, item, shared, TAG_PlanePositionSequence,
-                 TAG_ImagePositionPatient);
-    if (!header_position(w, e, f->plane.position_mm, &found)) return false;
     // older writers name only the image slice that the frame was drawn on
-    return found || borrow_position(s, item, t, f);
+    return f->plane.has_position || borrow_position(s, g, t, f);
 }
 
-// s->frame: one for each item of the per-frame groups, whose number must be
-// NumberOfFrames
+// s->frame: one for each item of the per-frame groups
 static bool read_frames(Seg *s, const MaskTarget *t, Arena *arena)
 {
-    const Walk *w = s->w;
-    const WalkElement *shared =
-        walk_find(w, WALK_ROOT, TAG_SharedFunctionalGroupsSequence);
-    const WalkElement *list =
-        walk_find(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence);
-    uint32_t common = shared ? walk_item(w, shared, 0) : WALK_ROOT;
-    uint32_t first = list ? walk_item(w, list, 0) : WALK_ROOT;
-    int64_t items = 0;
-    for (uint32_t i = first; list && i < list->next; i = w->element[i].next)
-        items++;
-    // counted first: NumberOfFrames alone must not decide what is allocated
-    if (items != s->header.frames)
-        return dicom_fail(w->path, TAG_PerFrameFunctionalGroupsSequence, NULL,
-                          "enhanced multi-frame: per-frame position missing");
-    s->frame = ARENA_NEW(arena, Frame, items);
+    FrameGroup *g;
+    int32_t n = s->header.frames;
+    if (!group_list(s->w, n, arena, &g)) return false;
+    s->frame = ARENA_NEW(arena, Frame, n);
     if (!s->frame) return false;
-    Frame *f = s->frame;
-    for (uint32_t i = first; i < list->next; i = w->element[i].next)
-        if (!read_frame(s, common, i, t, f++)) return false;
+    for (int32_t i = 0; i < n; i++)
+        if (!read_frame(s, &g[i], t, &s->frame[i])) return false;
     return true;
 }
 
@@ -297,6 +267,67 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
     return true;
 }
 
+// the stored value `at` of all frames: a bit, a byte or a word
+static int32_t value_at(const Seg *s, const uint8_t *bytes, size_t at)
+{
+    switch (s->header.allocated) {
+    case 1:
+        return bytes[at / 8] >> at % 8 & 1;
+    case 8:
+        return bytes[at];
+    default:
+        return walk_u16(bytes + 2 * at, false);
+    }
+}
+
+// No value may stand for more than the whole, and none in a label map for what
+// is not described.
+static bool check_values(const Seg *s, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n && (s->map || s->most); i++) {
+        int32_t v = value_at(s, bytes, i);
+        if (s->map && v && (v > SEGMENTS || !s->name[v]))
+            return dicom_fail(s->w->path, TAG_PixelData, NULL,
+                              "value %d in the label map, which is not "
+                              "described",
+                              v);
+        if (!s->map && v > s->most)
+            return dicom_fail(s->w->path, TAG_PixelData, NULL,
+                              "value %d above MaximumFractionalValue %d", v,
+                              s->most);
+    }
+    return true;
+}
+
+// The label of value `at` in a frame of `segment`. Of fractions, what is one
+// half of the whole or more belongs to the segment.
+static uint8_t label_at(const Seg *s, const uint8_t *bytes, int32_t segment,
+                        size_t at)
+{
+    int32_t v = value_at(s, bytes, at);
+    if (s->map) return v ? s->label[v] : 0;
+    return v && 2 * v >= s->most ? s->label[segment] : 0;
+}
+
+// frames of the one segment that is wanted into values from 0 to 1; where two
+// of them lie on one slice the larger value counts
+static void fill_fractions(const Seg *s, const uint8_t *bytes, Volume *out)
+{
+    size_t plane = (size_t)s->header.rows * (size_t)s->header.cols;
+    for (int32_t i = 0; i < s->header.frames; i++) {
+        const Frame *f = &s->frame[i];
+        float *to = (float *)out->voxels.data + (size_t)f->slice * plane;
+        for (size_t j = 0; j < plane; j++) {
+            size_t at = (size_t)i * plane + j;
+            bool in = label_at(s, bytes, f->segment, at);
+            float v = in;
+            if (s->most && s->label[f->segment])
+                v = (float)value_at(s, bytes, at) / (float)s->most;
+            if (v > to[j]) to[j] = v;
+        }
+    }
+}
+
 // frames into labels; rows of bits run on from frame to frame
 static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
 {
@@ -306,15 +337,11 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
     int a = 0, b = 0;
     for (int32_t i = 0; i < s->header.frames; i++) {
         const Frame *f = &s->frame[i];
-        uint8_t label = s->label[f->segment];
-        if (!label) continue;
         uint8_t *to = labels + (size_t)f->slice * plane;
         size_t base = (size_t)i * plane;
         for (size_t j = 0; j < plane; j++) {
-            size_t at = base + j;
-            bool in = s->threshold ? bytes[at] >= s->threshold
-                                   : bytes[at / 8] >> at % 8 & 1;
-            if (!in) continue;
+            uint8_t label = label_at(s, bytes, f->segment, base + j);
+            if (!label) continue;
             // the first pair that meets is named, all voxels are counted
             if (to[j] && to[j] != label && !clashes++) a = to[j], b = label;
             to[j] = label;
@@ -326,9 +353,7 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
         if (s->label[n] == a) names[0] = s->name[n];
         if (s->label[n] == b) names[1] = s->name[n];
     }
-    return dicom_fail(s->w->path, TAG_SegmentSequence, "segments = one of them",
-                      "segments \"%s\" and \"%s\" overlap (%lld voxels)",
-                      names[0], names[1], (long long)clashes);
+    return mask_overlap(s->w, TAG_SegmentSequence, names[0], names[1], clashes);
 }
 
 // Two ways: frames that all lie on slices of the image are filled in directly;
@@ -356,13 +381,17 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
         TRY(mask_may_resample(mask, &g, target, options->resample_mask));
         // `out` was made for the grid of the image
         volume_free(out);
-        TRY(volume_new(out, (Dims){1, g.d, g.h, g.w, 1}, U8));
-        memcpy(out->affine, g.affine, sizeof g.affine);
-        out->unit = UNIT_LABEL;
+        TRY(mask_new(&g, options->fractions, out));
     }
     TRY(bytes = mem_alloc(frames_bytes(&s.header)));
     TRY(frames_decode(w, &s.header, bytes));
-    TRY(fill(&s, bytes, out));
+    TRY(check_values(&s, bytes,
+                     (size_t)s.header.rows * (size_t)s.header.cols *
+                         (size_t)s.header.frames));
+    if (options->fractions)
+        fill_fractions(&s, bytes, out);
+    else
+        TRY(fill(&s, bytes, out));
     ok = direct || mask_resample(target, out);
 done:
     mem_free(bytes);
@@ -385,11 +414,12 @@ bool seg_load(const DicomSeries *mask, const MaskTarget *target,
     return ok;
 }
 
-// what the functions above have read, as the caller wants it
+// what the functions above have read, as the caller wants it; a frame of a
+// label map counts for each segment
 static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
 {
-    *out = (DicomSegInfo){.fractional = s->threshold > 0,
-                          .frames = s->header.frames};
+    *out = (DicomSegInfo){
+        .type = s->type, .frames = s->header.frames, .has_grid = true};
     out->segment = ARENA_NEW(arena, struct DicomSegment, SEGMENTS);
     if (!out->segment) return false;
     for (int n = 1; n <= SEGMENTS; n++) {
@@ -397,7 +427,7 @@ static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
         struct DicomSegment *g = &out->segment[out->segments++];
         *g = (struct DicomSegment){.number = n, .label = s->name[n]};
         for (int32_t i = 0; i < s->header.frames; i++)
-            g->frames += s->frame[i].segment == n;
+            g->frames += s->map || s->frame[i].segment == n;
     }
     return own_grid(s, arena, &out->grid);
 }
@@ -414,6 +444,7 @@ bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)
         return dicom_fail(seg->folder, TAG_SeriesInstanceUID,
                           "look at one of the files",
                           "%d segmentations in one series", seg->count);
+    if (seg->kind == DICOM_STRUCTURE) return contour_info(seg, arena, out);
     if (dicom_file_open(seg->paths[0], &all.image, false, &f) == WALK_DONE) {
         Seg s = {.w = &f.walk, .series = seg};
         ok = header_identity(s.w, arena, &s.header) &&

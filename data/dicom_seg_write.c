@@ -136,6 +136,8 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->source->series_uid);
     elements_open(l, TAG_ReferencedInstanceSequence);
     for (int32_t k = 0; k < s->grid->d; k++) {
+        // the frames of a multi-frame image are one instance
+        if (k && s->slices[k].path == s->slices[k - 1].path) continue;
         elements_item(l);
         elements_put(l, TAG_ReferencedSOPClassUID, "%s",
                      s->slices[k].sop_class);
@@ -252,6 +254,8 @@ static void put_frames(SegWriter *s)
         elements_item(l);
         elements_put(l, TAG_ReferencedSOPClassUID, "%s", h->sop_class);
         elements_put(l, TAG_ReferencedSOPInstanceUID, "%s", h->sop_uid);
+        if (h->frames > 1)
+            elements_put(l, TAG_ReferencedFrameNumber, "%d", h->frame + 1);
         elements_code(l, TAG_PurposeOfReferenceCodeSequence, "121322", "DCM",
                       "Source image for image processing operation");
         elements_close(l);

@@ -32,11 +32,20 @@ bool path_same_folder(const char *a, const char *b)
     return !compare_folders(a, b);
 }
 
-// a segmentation may have one frame, so its class is asked first
+// any of them may have one frame, so classes are asked first
 static DicomKind kind_of(const DicomHeader *h)
 {
-    if (!strcmp(h->sop_class, CLASS_SEG)) return DICOM_SEG;
-    return h->frames > 1 ? DICOM_MULTI : DICOM_IMAGE;
+    static const struct {
+        const char *uid;
+        DicomKind kind;
+    } classes[] = {{CLASS_SEG, DICOM_SEG},
+                   {CLASS_LABELMAP, DICOM_SEG},
+                   {CLASS_STRUCTURE, DICOM_STRUCTURE},
+                   {CLASS_DOSE, DICOM_DOSE}};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (!strcmp(h->sop_class, classes[i].uid)) return classes[i].kind;
+    return h->frames > 1 || dicom_class_enhanced(h->sop_class) ? DICOM_MULTI
+                                                               : DICOM_IMAGE;
 }
 
 // same patient, study, series and kind: 0

@@ -27,10 +27,11 @@ double stack_project(const double normal[3], const double p[3])
     return normal[0] * p[0] + normal[1] * p[1] + normal[2] * p[2];
 }
 
-// the last part of the path: messages name the folder before it
+// the last part of the path, or the frame: messages name the folder or file
+// before it
 static const char *name(const DicomHeader *h)
 {
-    return path_tail(h->path);
+    return h->name ? h->name : path_tail(h->path);
 }
 
 // two directions that differ by rounding only
@@ -113,12 +114,14 @@ typedef struct Placed {
     DicomHeader header;
 } Placed;
 
-// order along the normal, then by name so that equal places do not swap
+// order along the normal, then by name and frame so that equal places do not
+// swap
 static int compare_placed(const void *x, const void *y)
 {
     const Placed *a = x, *b = y;
     int order = (a->along_mm > b->along_mm) - (a->along_mm < b->along_mm);
-    return order ? order : strcmp(a->header.path, b->header.path);
+    if (!order) order = strcmp(a->header.path, b->header.path);
+    return order ? order : a->header.frame - b->header.frame;
 }
 
 // order of two doubles, for qsort

@@ -116,8 +116,9 @@ const char *dicom_class_name(const char *uid)
         {"1.2.840.10008.5.1.4.1.1.4.1", "Enhanced MR Image Storage"},
         {"1.2.840.10008.5.1.4.1.1.2.1", "Enhanced CT Image Storage"},
         {"1.2.840.10008.5.1.4.1.1.7", "Secondary Capture Image Storage"},
-        {"1.2.840.10008.5.1.4.1.1.481.2", "RT Dose Storage"},
-        {"1.2.840.10008.5.1.4.1.1.481.3", "RT Structure Set Storage"},
+        {CLASS_LABELMAP, "Label Map Segmentation Storage"},
+        {CLASS_DOSE, "RT Dose Storage"},
+        {CLASS_STRUCTURE, "RT Structure Set Storage"},
         {"1.2.840.10008.5.1.4.1.1.481.5", "RT Plan Storage"},
         {"1.2.840.10008.5.1.4.1.1.88.11", "Basic Text SR Storage"},
         {"1.2.840.10008.5.1.4.1.1.88.22", "Enhanced SR Storage"},
@@ -131,6 +132,21 @@ const char *dicom_class_name(const char *uid)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i][0], uid)) return names[i][1];
     return *uid ? uid : "no SOP class";
+}
+
+bool dicom_class_enhanced(const char *uid)
+{
+    static const char *const classes[] = {
+        "1.2.840.10008.5.1.4.1.1.2.1",   // CT
+        "1.2.840.10008.5.1.4.1.1.2.2",   // CT, converted
+        "1.2.840.10008.5.1.4.1.1.4.1",   // MR
+        "1.2.840.10008.5.1.4.1.1.4.4",   // MR, converted
+        "1.2.840.10008.5.1.4.1.1.128.1", // PET, converted
+        "1.2.840.10008.5.1.4.1.1.130",   // PET
+    };
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (!strcmp(classes[i], uid)) return true;
+    return false;
 }
 
 // "PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX" into line

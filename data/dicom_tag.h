@@ -9,7 +9,8 @@
 #define SEG_DICOM_TAG_H
 #include "dicom.h"
 
-/* X(group, element, VR, second VR or the same, name) in order of numbers. */
+/* X(group, element, VR, second VR or the same, name) in order of numbers. A
+ * list of DS that outgrows 64 KiB is written as UN in explicit files. */
 #define DICOM_TAGS(X)                                                \
     X(0x0002, 0x0000, UL, UL, FileMetaInformationGroupLength)        \
     X(0x0002, 0x0001, OB, OB, FileMetaInformationVersion)            \
@@ -44,6 +45,7 @@
     X(0x0008, 0x114A, SQ, SQ, ReferencedInstanceSequence)            \
     X(0x0008, 0x1150, UI, UI, ReferencedSOPClassUID)                 \
     X(0x0008, 0x1155, UI, UI, ReferencedSOPInstanceUID)              \
+    X(0x0008, 0x1160, IS, IS, ReferencedFrameNumber)                 \
     X(0x0008, 0x2112, SQ, SQ, SourceImageSequence)                   \
     X(0x0008, 0x9124, SQ, SQ, DerivationImageSequence)               \
     X(0x0008, 0x9215, SQ, SQ, DerivationCodeSequence)                \
@@ -83,7 +85,11 @@
     X(0x0020, 0x9111, SQ, SQ, FrameContentSequence)                  \
     X(0x0020, 0x9113, SQ, SQ, PlanePositionSequence)                 \
     X(0x0020, 0x9116, SQ, SQ, PlaneOrientationSequence)              \
+    X(0x0020, 0x9128, UL, UL, TemporalPositionIndex)                 \
     X(0x0020, 0x9157, UL, UL, DimensionIndexValues)                  \
+    X(0x0020, 0x9161, UI, UI, ConcatenationUID)                      \
+    X(0x0020, 0x9162, US, US, InConcatenationNumber)                 \
+    X(0x0020, 0x9163, US, US, InConcatenationTotalNumber)            \
     X(0x0020, 0x9164, UI, UI, DimensionOrganizationUID)              \
     X(0x0020, 0x9165, AT, AT, DimensionIndexPointer)                 \
     X(0x0020, 0x9167, AT, AT, FunctionalGroupPointer)                \
@@ -94,6 +100,7 @@
     X(0x0028, 0x0004, CS, CS, PhotometricInterpretation)             \
     X(0x0028, 0x0006, US, US, PlanarConfiguration)                   \
     X(0x0028, 0x0008, IS, IS, NumberOfFrames)                        \
+    X(0x0028, 0x0009, AT, AT, FrameIncrementPointer)                 \
     X(0x0028, 0x0010, US, US, Rows)                                  \
     X(0x0028, 0x0011, US, US, Columns)                               \
     X(0x0028, 0x0030, DS, DS, PixelSpacing)                          \
@@ -109,6 +116,7 @@
     X(0x0028, 0x2110, CS, CS, LossyImageCompression)                 \
     X(0x0028, 0x3000, SQ, SQ, ModalityLUTSequence)                   \
     X(0x0028, 0x9110, SQ, SQ, PixelMeasuresSequence)                 \
+    X(0x0028, 0x9145, SQ, SQ, PixelValueTransformationSequence)      \
     X(0x0040, 0xA170, SQ, SQ, PurposeOfReferenceCodeSequence)        \
     X(0x0062, 0x0001, CS, CS, SegmentationType)                      \
     X(0x0062, 0x0002, SQ, SQ, SegmentSequence)                       \
@@ -125,6 +133,26 @@
     X(0x0070, 0x0080, CS, CS, ContentLabel)                          \
     X(0x0070, 0x0081, LO, LO, ContentDescription)                    \
     X(0x0070, 0x0084, PN, PN, ContentCreatorName)                    \
+    X(0x3004, 0x0002, CS, CS, DoseUnits)                             \
+    X(0x3004, 0x0004, CS, CS, DoseType)                              \
+    X(0x3004, 0x000A, CS, CS, DoseSummationType)                     \
+    X(0x3004, 0x000C, DS, UN, GridFrameOffsetVector)                 \
+    X(0x3004, 0x000E, DS, DS, DoseGridScaling)                       \
+    X(0x3006, 0x0002, SH, SH, StructureSetLabel)                     \
+    X(0x3006, 0x0010, SQ, SQ, ReferencedFrameOfReferenceSequence)    \
+    X(0x3006, 0x0012, SQ, SQ, RTReferencedStudySequence)             \
+    X(0x3006, 0x0014, SQ, SQ, RTReferencedSeriesSequence)            \
+    X(0x3006, 0x0016, SQ, SQ, ContourImageSequence)                  \
+    X(0x3006, 0x0020, SQ, SQ, StructureSetROISequence)               \
+    X(0x3006, 0x0022, IS, IS, ROINumber)                             \
+    X(0x3006, 0x0024, UI, UI, ReferencedFrameOfReferenceUID)         \
+    X(0x3006, 0x0026, LO, LO, ROIName)                               \
+    X(0x3006, 0x0039, SQ, SQ, ROIContourSequence)                    \
+    X(0x3006, 0x0040, SQ, SQ, ContourSequence)                       \
+    X(0x3006, 0x0042, CS, CS, ContourGeometricType)                  \
+    X(0x3006, 0x0046, IS, IS, NumberOfContourPoints)                 \
+    X(0x3006, 0x0050, DS, UN, ContourData)                           \
+    X(0x3006, 0x0084, IS, IS, ReferencedROINumber)                   \
     X(0x5200, 0x9229, SQ, SQ, SharedFunctionalGroupsSequence)        \
     X(0x5200, 0x9230, SQ, SQ, PerFrameFunctionalGroupsSequence)      \
     X(0x7FE0, 0x0010, OW, OB, PixelData)
@@ -168,12 +196,19 @@ typedef struct DicomTransfer {
 const DicomTransfer *dicom_transfer(const char *uid);
 const char *dicom_syntax_uid(DicomSyntax syntax);
 
+/* Is it a class whose attributes lie in functional groups, also where there is
+ * one frame only? Enhanced MR, CT, PET and their converted forms. */
+bool dicom_class_enhanced(const char *uid);
+
 /* "CT Image Storage" for a UID, the UID itself when we have no name. */
 const char *dicom_class_name(const char *uid);
-#define CLASS_MR  "1.2.840.10008.5.1.4.1.1.4"
-#define CLASS_CT  "1.2.840.10008.5.1.4.1.1.2"
-#define CLASS_SEG "1.2.840.10008.5.1.4.1.1.66.4"
-#define CLASS_DIR "1.2.840.10008.1.3.10"
+#define CLASS_MR        "1.2.840.10008.5.1.4.1.1.4"
+#define CLASS_CT        "1.2.840.10008.5.1.4.1.1.2"
+#define CLASS_SEG       "1.2.840.10008.5.1.4.1.1.66.4"
+#define CLASS_LABELMAP  "1.2.840.10008.5.1.4.1.1.66.7"
+#define CLASS_STRUCTURE "1.2.840.10008.5.1.4.1.1.481.3"
+#define CLASS_DOSE      "1.2.840.10008.5.1.4.1.1.481.2"
+#define CLASS_DIR       "1.2.840.10008.1.3.10"
 
 /* fail_data("PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX"); tag 0 and
  * a NULL fix are left out. Returns false. */

@@ -4,8 +4,8 @@
  * Only that form is understood: a dictionary with these three keys, each
  * once, in any order. */
 #include "npy.h"
+#include "columns.h"
 #include "file.h"
-#include "number.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,14 +13,7 @@ enum { MAGIC = 6, ALIGN = 64, LONGEST_HEADER = 1 << 20 };
 static const int64_t most_elements = (int64_t)1 << 33;
 static const uint64_t most_bytes = (uint64_t)16 << 30;
 
-/* What the header says. */
-typedef struct Header {
-    NumberType type;
-    bool fortran;
-    int axes;
-    int64_t shape[NPY_AXES];
-    unsigned seen; /* bit k: key k was met */
-} Header;
+_Static_assert((int)NPY_AXES <= (int)COLUMNS_AXES, "every array is walked");
 
 /* The literal that is left to read. */
 typedef struct Text {
@@ -79,7 +72,7 @@ static bool quoted(Text *t, char *word, size_t room)
 }
 
 /* '<f4' and the like. */
-static bool read_descr(Text *t, NumberType *type)
+static bool read_descr(Text *t, NpyHeader *h)
 {
     static const struct {
         char letter;
@@ -112,10 +105,10 @@ static bool read_descr(Text *t, NumberType *type)
     // a letter and one digit
     bool one = p[0] && p[1] >= '1' && p[1] <= '8' && !p[2];
     int bytes = one ? p[1] - '0' : 0;
-    *type = (NumberType){p[0] == 'b' && bytes == 1 ? 'u' : p[0], bytes,
-                         order == '>'};
+    h->boolean = p[0] == 'b' && bytes == 1;
+    h->type = (NumberType){h->boolean ? 'u' : p[0], bytes, order == '>'};
     // one byte has no order; more bytes must say theirs
-    if (!one || !number_known(*type) || (bytes > 1 && order == '|'))
+    if (!one || !number_known(h->type) || (bytes > 1 && order == '|'))
         return fail_data("descr '%s' is no type that is read; fix: save "
                          "a.astype('float32')",
                          d);
@@ -138,7 +131,7 @@ static bool read_bool(Text *t, bool *value)
 }
 
 /* (), (3,), (3, 4): extents without sign; 3L is how Python 2 wrote some. */
-static bool read_shape(Text *t, Header *h)
+static bool read_shape(Text *t, NpyHeader *h)
 {
     if (!expect(t, '(')) return false;
     h->axes = 0;
@@ -168,10 +161,10 @@ static bool read_shape(Text *t, Header *h)
 
 /* The whole literal; each key is looked for wherever it stands, and read by
  * its own function. */
-static bool read_header(Text t, Header *h)
+static bool read_header(Text t, NpyHeader *h)
 {
     static const char *keys[] = {"descr", "fortran_order", "shape"};
-    *h = (Header){.axes = 0};
+    unsigned seen = 0; // bit k: key k was met
     if (!expect(&t, '{')) return false;
     while (!accept(&t, '}')) {
         char key[32];
@@ -179,10 +172,10 @@ static bool read_header(Text t, Header *h)
         if (!quoted(&t, key, sizeof key) || !expect(&t, ':')) return false;
         while (k < 3 && strcmp(key, keys[k])) k++;
         if (k == 3) return fail_data("header has the unknown key '%s'", key);
-        if (h->seen >> k & 1)
+        if (seen >> k & 1)
             return fail_data("header has the key '%s' twice", key);
-        h->seen |= 1u << k;
-        if (!(k == 0   ? read_descr(&t, &h->type)
+        seen |= 1u << k;
+        if (!(k == 0   ? read_descr(&t, h)
               : k == 1 ? read_bool(&t, &h->fortran)
                        : read_shape(&t, h)))
             return false;
@@ -193,31 +186,51 @@ static bool read_header(Text t, Header *h)
     skip_space(&t);
     if (t.p != t.end) return unexpected(&t, "the end of the header");
     for (unsigned k = 0; k < 3; k++)
-        if (!(h->seen >> k & 1))
+        if (!(seen >> k & 1))
             return fail_data("header lacks the key '%s'", keys[k]);
     return true;
 }
 
-/* Where the literal is, and where the numbers begin.
- * *t is the literal, *begin the first byte of numbers. Nothing is trusted
- * but what lies inside `size`. */
+/* Bytes before the literal: magic, version, and a length of two bytes in
+ * version 1, four later. */
+static size_t prefix(int major)
+{
+    return MAGIC + 2 + (major == 1 ? 2 : 4);
+}
+
+/* The length of the literal, of a file that has its prefix. */
+static size_t literal_bytes(const uint8_t *b)
+{
+    size_t length = 0;
+    for (size_t i = MAGIC + 2; i < prefix(b[MAGIC]); i++)
+        length |= (size_t)b[i] << (8 * (i - MAGIC - 2));
+    return length;
+}
+
+size_t npy_header_end(const uint8_t *b, size_t have)
+{
+    if (have < NPY_PREFIX || memcmp(b, "\x93NUMPY", MAGIC)) return have;
+    size_t length = literal_bytes(b);
+    return length > LONGEST_HEADER ? have : prefix(b[MAGIC]) + length;
+}
+
+/* Where the literal is, and where the numbers begin. Nothing is trusted but
+ * what lies inside `size`. */
 static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
 {
     if (!size) return fail_data("file is empty");
     if (size >= 4 && !memcmp(b, "PK\3\4", 4))
-        return fail_data("a .npz archive, need one .npy array; fix: "
-                         "numpy.save(path, archive['name'])");
+        return fail_data("a .npz archive, need one .npy array; fix: name it "
+                         ".npz");
     if (size < MAGIC + 2 || memcmp(b, "\x93NUMPY", MAGIC))
         return fail_data("not .npy: the first bytes are not \\x93NUMPY");
     int major = b[MAGIC], minor = b[MAGIC + 1];
     if (major < 1 || major > 3 || minor)
         return fail_data("version %d.%d, need 1.0, 2.0 or 3.0", major, minor);
-    // the length of the header has two bytes in version 1, four later
-    size_t at = MAGIC + 2, wide = major == 1 ? 2 : 4, length = 0;
-    if (size < at + wide)
+    size_t at = prefix(major);
+    if (size < at)
         return fail_data("file ends inside the header, at byte %zu", size);
-    for (size_t i = 0; i < wide; i++) length |= (size_t)b[at + i] << (8 * i);
-    at += wide;
+    size_t length = literal_bytes(b);
     if (length > LONGEST_HEADER)
         return fail_data("header of %zu bytes, limit %d", length,
                          LONGEST_HEADER);
@@ -229,78 +242,147 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
     return true;
 }
 
-/* y = x with its first axis slowest instead of fastest.
- * Counts through y in its own order and follows in x with one index, which
- * moves by the stride of each axis. */
-static void reorder(const Header *h, const float *x, float *y)
-{
-    int64_t stride[NPY_AXES], index[NPY_AXES] = {0}, from = 0, total = 1;
-    for (int a = 0; a < h->axes; a++) {
-        stride[a] = total;
-        total *= h->shape[a];
-    }
-    for (int64_t i = 0; i < total; i++) {
-        y[i] = x[from];
-        // count up in C order, the last axis first
-        for (int a = h->axes - 1; a >= 0; a--) {
-            from += stride[a];
-            if (++index[a] < h->shape[a]) break;
-            from -= stride[a] * h->shape[a];
-            index[a] = 0;
-        }
-    }
-}
-
 /* Number of elements, within the limit and exactly as many as are there.
  * An exact match, both ways: a file that is longer than its header says is
  * as suspect as one that was cut. */
-static bool count_elements(const Header *h, size_t bytes, int64_t limit,
-                           int64_t *count)
+static bool count_elements(NpyHeader *h, size_t bytes, int64_t limit)
 {
-    *count = 1;
+    h->count = 1;
     for (int a = 0; a < h->axes; a++) {
         if (h->shape[a] < 1)
             return fail_data("an empty array: axis %d has extent 0", a);
-        if (h->shape[a] > limit / *count)
+        if (h->shape[a] > limit / h->count)
             return fail_data("more than %lld elements", (long long)limit);
-        *count *= h->shape[a];
+        h->count *= h->shape[a];
     }
     // the limit keeps this far below 2^64
-    uint64_t need = (uint64_t)*count * (uint64_t)h->type.bytes;
+    uint64_t need = (uint64_t)h->count * (uint64_t)h->type.bytes;
     if (need != bytes)
         return fail_data("%zu bytes of numbers, the header declares %llu",
                          bytes, (unsigned long long)need);
     return true;
 }
 
-/* First C order as in the file, then, for Fortran order, a copy: twice the
- * memory, but such files are rare. */
-static bool decode(const uint8_t *b, size_t size, int64_t limit, NpyArray *out)
+bool npy_about(const uint8_t *bytes, size_t have, size_t size,
+               int64_t max_elements, NpyHeader *h)
 {
-    Header h;
     Text t;
     size_t begin = 0;
-    int64_t count;
-    if (!frame(b, size, &t, &begin) || !read_header(t, &h) ||
-        !count_elements(&h, size - begin, limit, &count))
+    *h = (NpyHeader){0};
+    if (!frame(bytes, size, &t, &begin)) return within("npy");
+    CHECK(begin <= have);
+    h->begin = begin;
+    return (read_header(t, h) &&
+            count_elements(h, size - begin,
+                           max_elements > 0 ? max_elements : most_elements)) ||
+           within("npy");
+}
+
+const char *npy_type_name(const NpyHeader *h)
+{
+    static const char *name[3][4] = {{"int8", "int16", "int32", "int64"},
+                                     {"uint8", "uint16", "uint32", "uint64"},
+                                     {"", "float16", "float32", "float64"}};
+    int width = h->type.bytes == 1   ? 0
+                : h->type.bytes == 2 ? 1
+                : h->type.bytes == 4 ? 2
+                                     : 3;
+    if (h->boolean) return "bool";
+    return name[h->type.kind == 'i' ? 0 : h->type.kind == 'u' ? 1 : 2][width];
+}
+
+bool npy_open_bytes(const uint8_t *bytes, size_t size, int64_t max_elements,
+                    NpyFile *f)
+{
+    *f = (NpyFile){0};
+    if (!npy_about(bytes, size, size, max_elements, &f->header)) return false;
+    f->numbers = bytes + f->header.begin;
+    return true;
+}
+
+/* A file of at most `limit` bytes (0: any); reasons without the path. */
+static bool open_file(const char *path, uint64_t limit, NpyFile *f)
+{
+    Map map = {0};
+    *f = (NpyFile){0};
+    char *name = mem_strdup(path);
+    if (!name || !map_open(path, limit, &map)) {
+        mem_free(name);
+        return within("npy");
+    }
+    if (!npy_open_bytes(map.bytes, map.size, 0, f)) {
+        map_close(&map);
+        mem_free(name);
         return false;
-    float *x = mem_alloc((size_t)count * sizeof *x);
-    if (!x) return false;
-    int64_t bad = number_to_f32(b + begin, h.type, count, 1, 0, x);
-    if (bad >= 0) {
-        mem_free(x);
-        return fail_data("element %lld does not fit a float", (long long)bad);
     }
+    f->map = map;
+    f->path = name;
+    return true;
+}
+
+bool npy_open(const char *path, NpyFile *f)
+{
+    return open_file(path, 0, f) || within("%s", path);
+}
+
+void npy_close(NpyFile *f)
+{
+    map_close(&f->map);
+    mem_free(f->path);
+    *f = (NpyFile){0};
+}
+
+/* reasons without path and format */
+static bool read_range(const NpyFile *f, int64_t first, int64_t count,
+                       float *out)
+{
+    const NpyHeader *h = &f->header;
+    if (first < 0 || count < 0 || first > h->count - count)
+        return fail_data("%lld elements from %lld on wanted, the array has "
+                         "%lld",
+                         (long long)count, (long long)first,
+                         (long long)h->count);
+    if (f->map.open && !map_check(&f->map)) return false;
     // with one axis both orders are the same
-    if (h.fortran && h.axes > 1) {
-        float *y = mem_alloc((size_t)count * sizeof *y);
-        if (y) reorder(&h, x, y);
+    int64_t bad =
+        h->fortran && h->axes > 1
+            ? columns_to_f32(f->numbers, h->type, h->axes, h->shape, first,
+                             count, out)
+            : number_to_f32(f->numbers + (size_t)first * (size_t)h->type.bytes,
+                            h->type, count, 1, 0, out);
+    if (bad >= 0)
+        return fail_data("element %lld does not fit a float",
+                         (long long)(first + bad));
+    // NumPy writes nothing else, so another byte is damage
+    for (int64_t i = 0; h->boolean && i < count; i++)
+        if (out[i] > 1)
+            return fail_data("element %lld is %.0f, need False (0) or True (1)",
+                             (long long)(first + i), (double)out[i]);
+    return true;
+}
+
+bool npy_read_range(const NpyFile *f, int64_t first, int64_t count, float *out)
+{
+    if (read_range(f, first, count, out)) return true;
+    within("npy");
+    return f->path ? within("%s", f->path) : false;
+}
+
+/* All of an open file. */
+static bool read_all(const NpyFile *f, NpyArray *out)
+{
+    const NpyHeader *h = &f->header;
+    size_t bytes;
+    if (!size_mul((size_t)h->count, sizeof *out->data, &bytes))
+        return within("npy");
+    float *x = mem_alloc(bytes);
+    if (!x) return within("npy");
+    if (!read_range(f, 0, h->count, x)) {
         mem_free(x);
-        if (!y) return false;
-        x = y;
+        return within("npy");
     }
-    *out = (NpyArray){.axes = h.axes, .count = count, .data = x};
-    memcpy(out->shape, h.shape, sizeof h.shape);
+    *out = (NpyArray){.axes = h->axes, .count = h->count, .data = x};
+    memcpy(out->shape, h->shape, sizeof h->shape);
     return true;
 }
 
@@ -308,22 +390,19 @@ static bool decode(const uint8_t *b, size_t size, int64_t limit, NpyArray *out)
 bool npy_decode(const uint8_t *bytes, size_t size, int64_t max_elements,
                 NpyArray *out)
 {
+    NpyFile f;
     *out = (NpyArray){0};
-    int64_t limit = max_elements > 0 ? max_elements : most_elements;
-    return decode(bytes, size, limit, out) || within("npy");
+    return npy_open_bytes(bytes, size, max_elements, &f) && read_all(&f, out);
 }
 
 /* reasons grow outwards: path, then npy, then what */
 bool npy_read(const char *path, NpyArray *out)
 {
-    Arena mem = {0};
-    char *data = NULL;
-    size_t size;
+    NpyFile f;
     *out = (NpyArray){0};
-    bool ok = file_read(path, (size_t)most_bytes, &mem, &data, &size)
-                  ? npy_decode((uint8_t *)data, size, 0, out)
-                  : within("npy");
-    arena_release(&mem);
+    if (!open_file(path, most_bytes, &f)) return within("%s", path);
+    bool ok = read_all(&f, out);
+    npy_close(&f);
     return ok || within("%s", path);
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <zlib.h>
 
-/* What stb asks for while it makes one PNG; empty outside picture_save. An
+/* What stb asks for while it makes one PNG; empty outside encode's callers. An
  * arena because stb loses a block when memory runs out halfway. */
 static _Thread_local Arena stb_memory;
 
@@ -294,15 +294,32 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     return true;
 }
 
+// Bytes of a PNG in stb's memory; NULL with a reason.
+static unsigned char *encode(const Picture *p, int *bytes)
+{
+    unsigned char *png =
+        stbi_write_png_to_mem(p->rgb, 3 * p->w, p->w, p->h, 3, bytes);
+    if (!png) fail("no memory for a picture of %d x %d", p->w, p->h);
+    return png;
+}
+
+bool picture_png(const Picture *p, void **png, size_t *bytes)
+{
+    int n = 0;
+    const unsigned char *made = encode(p, &n);
+    *png = made ? mem_alloc((size_t)n) : NULL;
+    *bytes = (size_t)n;
+    if (*png) memcpy(*png, made, *bytes);
+    arena_release(&stb_memory);
+    return *png != NULL;
+}
+
 // The PNG is complete in memory before the file is touched.
 bool picture_save(const Picture *p, const char *path)
 {
     int bytes = 0;
-    unsigned char *png =
-        stbi_write_png_to_mem(p->rgb, 3 * p->w, p->w, p->h, 3, &bytes);
-    bool ok =
-        png ? file_replace(path, png, (size_t)bytes)
-            : fail("%s: no memory for a picture of %d x %d", path, p->w, p->h);
+    const unsigned char *png = encode(p, &bytes);
+    bool ok = png ? file_replace(path, png, (size_t)bytes) : within("%s", path);
     arena_release(&stb_memory);
     return ok;
 }

@@ -51,6 +51,9 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
 bool picture_window(const float *plane, int64_t count, double low, double high,
                     double *lo, double *hi);
 
+/* As the bytes of a PNG, from mem_alloc. */
+bool picture_png(const Picture *p, void **png, size_t *bytes);
+
 /* Write as PNG, whole or not at all. */
 bool picture_save(const Picture *p, const char *path);
 #endif

@@ -10,7 +10,6 @@
  * it first: the same data gives the same message. */
 #include "pipeline.h"
 #include "cache.h"
-#include "split.h"
 #include "store.h"
 #include <math.h>
 #include <pthread.h>
@@ -143,8 +142,12 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     pthread_mutex_lock(&p->lock);
     p->stored += found;
     p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
+    // 2 KB a case: not for a hundred thousand photographs without a mask
+    const bool labels = dataset_label(p->ds) >= 0;
+    if (labels) facts->voxels = ARENA_NEW(&p->mem, int64_t, MAX_LABELS + 1);
     pthread_mutex_unlock(&p->lock);
-    return p->used[item] && scan_slices(p, v, p->used[item], facts);
+    return p->used[item] && (!labels || facts->voxels) &&
+           scan_slices(p, v, p->used[item], facts);
 }
 
 /* Prepare case `item`, or find it in the store, for the first time. */
@@ -477,39 +480,7 @@ CacheStats pipeline_cache(Pipeline *p)
     return cache_stats(p->cache);
 }
 
-/* ---- checks and text ---------------------------------------------------- */
-
-/* Every pair by hash of the loaded voxels: finds a file that was copied
- * under another name, which no comparison of names would. */
-static bool same_voxels(const Pipeline *a, const Pipeline *b)
-{
-    for (int i = 0; i < a->ds->count; i++)
-        for (int k = 0; k < b->ds->count; k++) {
-            const Case *c = &a->ds->cases[i], *d = &b->ds->cases[k];
-            if (a->facts[i].hash != b->facts[k].hash) continue;
-            // a case beside itself is what dataset_leaks has looked at
-            if (strcmp(c->key, d->key) != 0 || !c->slabs)
-                return fail_data("%s and %s hold the same voxels on two sides "
-                                 "of the split; fix: remove one",
-                                 c->key, d->key);
-        }
-    return true;
-}
-
-bool pipeline_leaks(const Pipeline *const *sides, int count)
-{
-    // names first, which is quick, then voxels
-    const Dataset *ds[PIPELINE_SIDES] = {NULL};
-    CHECK(count <= PIPELINE_SIDES);
-    for (int i = 0; i < count; i++)
-        if (sides[i]) ds[i] = sides[i]->ds;
-    if (!dataset_leaks(ds, count)) return false;
-    for (int i = 0; i < count; i++)
-        for (int k = i + 1; k < count; k++)
-            if (sides[i] && sides[k] && !same_voxels(sides[i], sides[k]))
-                return false;
-    return true;
-}
+/* ---- text --------------------------------------------------------------- */
 
 /* "256" or "192..256". */
 static void range_text(double lo, double hi, char *text, size_t room)
@@ -548,7 +519,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         const CaseFacts *f = &p->facts[i];
         slices += f->slices, marked += f->foreground_slices;
         bytes += f->bytes;
-        for (int k = 0; k <= MAX_LABELS; k++)
+        for (int k = 0; f->voxels && k <= MAX_LABELS; k++)
             voxels[k] += f->voxels[k], all += f->voxels[k];
     }
     for (int k = 1; k <= MAX_LABELS && all; k++) {

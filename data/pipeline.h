@@ -86,16 +86,17 @@ typedef struct CaseFacts {
     Dims dim;   /* of the prepared image                   */
     Grid input; /* as loaded                               */
     int32_t channels[MAX_FIELDS];
-    int64_t bytes; /* of the prepared volumes */
-    uint64_t hash; /* of the loaded image: extents and voxels */
-    int64_t voxels[MAX_LABELS + 1];    /* of each class in the slices used   */
+    int64_t bytes;   /* of the prepared volumes */
+    uint64_t hash;   /* of the loaded image: extents and voxels */
+    int64_t *voxels; /* (MAX_LABELS + 1): of each class in the slices used;
+                      * NULL without a field of class numbers */
     int32_t slices, foreground_slices; /* used; of them with a label > 0  */
     const char *notes; /* lines of what the reader said, or ""    */
 } CaseFacts;
 const CaseFacts *pipeline_facts(const Pipeline *p, int item);
 
-/* No volume stands on two sides under two names, and no patient on two
- * sides; sides[i] may be NULL. Disjoint slabs are no leak. */
+/* In leaks.c: no volume stands on two sides under two names, and no patient on
+ * two sides; sides[i] may be NULL. Disjoint slabs are no leak. */
 enum { PIPELINE_SIDES = 8 };
 bool pipeline_leaks(const Pipeline *const *sides, int count);
 

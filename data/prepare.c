@@ -8,6 +8,7 @@
 #include "prepare.h"
 #include "crop.h"
 #include "normalize.h"
+#include "scale.h"
 #include <math.h>
 #include <string.h>
 
@@ -22,6 +23,32 @@ static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
         return false;
     volume_free(v);
     *v = out;
+    return true;
+}
+
+/* The values of a picture are whole numbers, however it is kept. */
+static void round_pixels(Volume *v)
+{
+    float *x = v->voxels.data;
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++)
+        x[i] = x[i] > 255 ? 255 : x[i] > 0 ? floorf(x[i] + 0.5f) : 0;
+}
+
+/* v at another spacing or size, by the method of the step. */
+static bool resize(Volume *v, FieldKind kind, const Grid *grid, int method)
+{
+    Volume out;
+    if (kind == FIELD_LABEL || method == METHOD_LINEAR) {
+        if (!move(v, kind, grid, LINEAR)) return false;
+    } else {
+        if (!volume_scale(v, grid,
+                          method == METHOD_CUBIC ? SCALE_CUBIC : SCALE_TRIANGLE,
+                          &out))
+            return false;
+        volume_free(v);
+        *v = out;
+    }
+    if (v->unit == UNIT_PIXEL) round_pixels(v);
     return true;
 }
 
@@ -79,11 +106,11 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
         return orient(v, kind, (int)s->orient.plane);
     case STEP_resample:
         grid = volume_grid_at(v, s->resample.spacing_mm);
-        return move(v, kind, &grid, LINEAR);
+        return resize(v, kind, &grid, (int)s->resample.method);
     case STEP_resize:
         grid = volume_grid_resize(v, (int)s->resize.d, (int)s->resize.h,
                                   (int)s->resize.w);
-        return move(v, kind, &grid, LINEAR);
+        return resize(v, kind, &grid, (int)s->resize.method);
     case STEP_fit:
     case STEP_crop:
         return cut(v, kind, box);
@@ -92,8 +119,10 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
         return true;
     case STEP_clamp:
         clamp(v, s);
+        v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return true;
     case STEP_normalize:
+        v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return normalize_volume(s, v, channel);
     default: // of another phase
         return true;

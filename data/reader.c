@@ -97,6 +97,31 @@ static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
     return out->asked != NULL;
 }
 
+/* A photograph of 8 bits has the unit that keeps it so. */
+static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const ReaderHow *how = s->how;
+    ImageOptions o = how->options->image;
+    (void)notes;
+    o.label = how->kind == FIELD_LABEL;
+    if (!image_read(s->path, &o, out)) return false;
+    if (!o.label && out->voxels.type == U8) out->unit = UNIT_PIXEL;
+    return true;
+}
+
+static bool image_depends(const Source *s, Arena *mem, SourceFacts *out)
+{
+    const ReaderHow *how = s->how;
+    const ImageOptions *o = &how->options->image;
+    const char **name = ARENA_NEW(mem, const char *, 1);
+    if (!name) return false;
+    name[0] = s->path;
+    out->file = name, out->files = 1;
+    out->asked = arena_printf(mem, "image %d %d %d %d", o->drop_alpha,
+                              o->trailing, (int)o->exif, o->page);
+    return out->asked != NULL;
+}
+
 /* Which grids of a patient's folder a reader makes a volume of. */
 static const struct {
     int first, channels;
@@ -141,6 +166,7 @@ static bool openkbp_depends(const Source *s, Arena *mem, SourceFacts *out)
 static const Reader readers[] = {
     {"nifti", 3, load_nifti, nifti_depends, 0},
     {"npy", -1, load_npy, npy_depends, 0},
+    {"image", 2, load_image, image_depends, 0},
     {"openkbp_ct", 3, load_openkbp, openkbp_depends, 0},
     {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1},
     {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2},

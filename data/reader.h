@@ -6,9 +6,11 @@
 #ifndef SEG_READER_H
 #define SEG_READER_H
 #include "dataset.h"
+#include "image.h"
 
 typedef struct ReaderOptions {
-    NiftiOptions nifti; /* label is set by the kind of the field */
+    NiftiOptions nifti; /* of both label is set by the kind of the field */
+    ImageOptions image;
     /* Of an array: what its axes are, a letter each out of d, h, w and c, in
      * their order in the file ("wc": time, features; "chw"). Axes that are not
      * named have extent 1. "": by rank and axes of the file, channels last:

@@ -320,20 +320,44 @@ static bool slabs_meet(const Case *a, const Case *b)
     return false;
 }
 
+static int patient_order(const void *a, const void *b)
+{
+    const Case *const *x = a, *const *y = b;
+    return strcmp((*x)->patient, (*y)->patient);
+}
+
+/* Does a patient of the sorted list share slices with case a? */
+static bool meets(const Case *const *list, int count, const Case *a)
+{
+    int from = 0, to = count; // the first that is not below
+    while (from < to) {
+        int half = from + (to - from) / 2;
+        if (strcmp(list[half]->patient, a->patient) < 0)
+            from = half + 1;
+        else
+            to = half;
+    }
+    for (; from < count && !strcmp(list[from]->patient, a->patient); from++)
+        if (slabs_meet(a, list[from])) return true;
+    return false;
+}
+
 bool dataset_leaks(const Dataset *const *sides, int count)
 {
     Names both = {.count = 0};
-    for (int s = 0; s < count; s++)
-        for (int t = s + 1; t < count; t++)
-            for (int i = 0; sides[s] && sides[t] && i < sides[s]->count; i++) {
-                const Case *a = &sides[s]->cases[i];
-                bool met = false;
-                for (int k = 0; k < sides[t]->count && !met; k++) {
-                    const Case *b = &sides[t]->cases[k];
-                    met = !strcmp(a->patient, b->patient) && slabs_meet(a, b);
-                }
-                if (met) names_add(&both, a->patient);
-            }
+    for (int t = 1; t < count; t++) {
+        if (!sides[t]) continue;
+        const int n = sides[t]->count;
+        const Case **list = mem_alloc((size_t)n * sizeof *list);
+        if (!list) return false;
+        for (int i = 0; i < n; i++) list[i] = &sides[t]->cases[i];
+        qsort(list, (size_t)n, sizeof *list, patient_order);
+        for (int s = 0; s < t; s++)
+            for (int i = 0; sides[s] && i < sides[s]->count; i++)
+                if (meets(list, n, &sides[s]->cases[i]))
+                    names_add(&both, sides[s]->cases[i].patient);
+        mem_free(list);
+    }
     if (!both.count) return true;
     return fail_data("%d cases belong to patients who stand on two sides of "
                      "the split: %s; fix: split by patient",

@@ -15,6 +15,7 @@ typedef enum Unit {
     UNIT_HU,    /* CT numbers          */
     UNIT_GY,    /* dose                */
     UNIT_LABEL, /* class numbers       */
+    UNIT_PIXEL, /* brightness of a picture, whole numbers 0 .. 255 */
 } Unit;
 
 typedef struct Volume {

@@ -146,6 +146,7 @@ const struct Dataset *check_dataset(lua_State *L, int arg);
 
 /* Each adds its functions to the table on top of the stack. */
 void bind_array(lua_State *L);
+void bind_array_file(lua_State *L); /* after bind_array */
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
@@ -155,11 +156,13 @@ void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);
 void bind_data(lua_State *L);
 void bind_cases(lua_State *L);
+void bind_split(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_image(lua_State *L);
 void bind_table(lua_State *L);
+void bind_survey(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);

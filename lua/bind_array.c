@@ -6,11 +6,8 @@
  * files hold. An array owns its numbers: nothing else points at them, so it
  * may be changed and dropped at any time. */
 #include "bind.h"
-#include "npy.h"
 #include "rng.h"
 #include <string.h>
-
-_Static_assert((int)MAX_AXES >= (int)NPY_AXES, "every file fits an array");
 
 Array *check_array(lua_State *L, int arg)
 {
@@ -193,32 +190,6 @@ static int array_reshape(lua_State *L)
     return 1;
 }
 
-/* array.load(path) -> array of any .npy of numbers, as f32; raises with the
- * file's name (kind data) */
-static int array_load(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    Array *a = new_object(L, "seg.array", sizeof *a);
-    NpyArray npy = {0};
-    if (!npy_read(path, &npy)) return raise_error(L);
-    // from here on the userdata owns the memory
-    a->data = npy.data;
-    a->axes = npy.axes;
-    a->count = npy.count;
-    for (int i = 0; i < npy.axes; i++) a->shape[i] = npy.shape[i];
-    charge_memory(L, (size_t)npy.count * sizeof(float));
-    return 1;
-}
-
-/* array.save(path, array): whole or not at all */
-static int array_save(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    Array *a = check_array(L, 2);
-    if (!npy_write(path, a->axes, a->shape, a->data)) return raise_error(L);
-    return 0;
-}
-
 /* a:stats() -> least, largest, mean (summed in double); a NaN shows in the
  * mean only, unless it comes first */
 static int array_stats(lua_State *L)
@@ -302,11 +273,8 @@ void bind_array(lua_State *L)
                                        {"__index", array_index},
                                        {"__tostring", array_tostring},
                                        {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"zeros", array_zeros},
-                                         {"random", array_random},
-                                         {"load", array_load},
-                                         {"save", array_save},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"zeros", array_zeros}, {"random", array_random}, {NULL, NULL}};
     new_type(L, "seg.array", methods, array_gc);
     luaL_newlib(L, functions);
     lua_createtable(L, 0, 1);

@@ -6,7 +6,6 @@
  * the collector drops. */
 #include "bind_data.h"
 #include "dataset_list.h"
-#include "split.h"
 #include <string.h>
 
 /* == cases one by one ================================================== */
@@ -57,13 +56,29 @@ static ListField read_field(lua_State *L, int arg)
     if (strlen(axes) >= sizeof f.options.axes)
         raise_usage(L, "axes \"%s\": too long", axes);
     memcpy(f.options.axes, axes, strlen(axes) + 1);
+    f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
     return f;
 }
 
+/* The box of a picture in the table on top of the stack, if it has one, into
+ * room that outlives the call in `keep`, of which 4 numbers are used. */
+static const double *read_box(lua_State *L, double keep[4])
+{
+    bool has = raw_field(L, lua_gettop(L), "box") == LUA_TTABLE;
+    for (int i = 0; has && i < 4; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        keep[i] = check_number(L, lua_gettop(L), "box");
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return has ? keep : NULL;
+}
+
 /* The paths of one field of a case: the value on top of the stack. */
-static void read_paths(lua_State *L, const char *name, ListCase *c, int f)
+static void read_paths(lua_State *L, const char *name, ListCase *c, int f,
+                       double box[4])
 {
     int type = lua_type(L, -1), *n = &c->field[f].paths;
     if (type == LUA_TSTRING) {
@@ -82,6 +97,7 @@ static void read_paths(lua_State *L, const char *name, ListCase *c, int f)
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+    c->field[f].box = read_box(L, box);
 }
 
 /* The numbers of one field, the value on top of the stack, into a userdata
@@ -116,6 +132,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
 {
     int at = lua_gettop(L);
     if (!lua_istable(L, at)) raise_usage(L, "a case must be a table");
+    double box[MAX_FIELDS][4];
     ListCase c = {.key = opt_string(L, at, "key", ""),
                   .patient = opt_string(L, at, "patient", "")};
     for (int f = 0; f < fields; f++) {
@@ -125,7 +142,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
         if (field[f].kind == FIELD_NUMBER)
             read_numbers(L, &field[f], &c, f);
         else
-            read_paths(L, field[f].name, &c, f);
+            read_paths(L, field[f].name, &c, f, box[f]);
     }
     if (!dataset_list_add(b, &c)) raise_error(L);
     lua_settop(L, at);
@@ -235,27 +252,13 @@ static int l_rename(lua_State *L)
     return 1;
 }
 
-/* data.fold(ds, seed, k, fold) -> train, valid: patient i of the drawn order
- * is in fold i mod k, counted from 1 here */
-static int l_fold(lua_State *L)
-{
-    const Dataset *ds = check_dataset(L, 1);
-    Dataset *part[PARTS] = {NULL};
-    uint64_t seed = (uint64_t)check_int(L, 2, "seed", 0, INT64_MAX);
-    int k = (int)check_int(L, 3, "k", 2, 1 << 20);
-    int fold = (int)check_int(L, 4, "fold", 1, k);
-    Dataset **train = new_object(L, "seg.dataset", sizeof *train);
-    Dataset **valid = new_object(L, "seg.dataset", sizeof *valid);
-    if (!dataset_fold(ds, seed, k, fold - 1, part)) return raise_error(L);
-    *train = part[TRAIN_PART], *valid = part[VALID_PART];
-    return 2;
-}
-
 void bind_cases(lua_State *L)
 {
-    static const luaL_Reg cases[] = {
-        {"open_list", l_open_list}, {"pick", l_pick}, {"concat", l_concat},
-        {"rename", l_rename},       {"fold", l_fold}, {NULL, NULL}};
+    static const luaL_Reg cases[] = {{"open_list", l_open_list},
+                                     {"pick", l_pick},
+                                     {"concat", l_concat},
+                                     {"rename", l_rename},
+                                     {NULL, NULL}};
     new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, cases, 0);

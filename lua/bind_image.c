@@ -1,6 +1,5 @@
 /* bind_image.c -- photographs and mask images in Lua. */
-#include "bind.h"
-#include "image.h"
+#include "bind_data.h"
 #include <string.h>
 
 /* The word of field `key`: its place in `words`, which end with NULL; 0 when
@@ -17,21 +16,27 @@ static int opt_word(lua_State *L, int arg, const char *key,
     return 0;
 }
 
-/* The table at `arg`, or nil. */
-static ImageOptions opt_image(lua_State *L, int arg)
+ImageOptions read_image_options(lua_State *L, int arg)
 {
-    static const char *const keys[] = {"label", "alpha", "trailing",
-                                       "exif",  "page",  NULL};
     static const char *const alpha[] = {"refuse", "drop", NULL};
     static const char *const exif[] = {"refuse", "apply", "ignore", NULL};
-    check_keys(L, arg, "image", keys);
     return (ImageOptions){
-        .label = opt_bool(L, arg, "label", false),
         .drop_alpha = opt_word(L, arg, "alpha", alpha),
         .trailing = opt_bool(L, arg, "trailing", false),
         .exif = (ImageExif)opt_word(L, arg, "exif", exif),
         .page = (int)opt_int(L, arg, "page", 0, 0, INT32_MAX),
     };
+}
+
+/* The table at `arg`, or nil. */
+static ImageOptions opt_image(lua_State *L, int arg)
+{
+    static const char *const keys[] = {"label", "alpha", "trailing",
+                                       "exif",  "page",  NULL};
+    check_keys(L, arg, "image", keys);
+    ImageOptions o = read_image_options(L, arg);
+    o.label = opt_bool(L, arg, "label", false);
+    return o;
 }
 
 /* data.image_format(path) -> name of the format that the first bytes say, and

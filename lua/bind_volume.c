@@ -8,6 +8,7 @@
  * What `inspect` looks at files with is here too. */
 #include "bind.h"
 #include "biwi.h"
+#include "label.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -227,7 +228,8 @@ static int scan_gc(lua_State *L)
  * headers */
 static int l_scan(lua_State *L)
 {
-    static const char *const kind[] = {"image", "multi-frame", "SEG"};
+    static const char *const kind[] = {"image", "multi-frame", "SEG",
+                                       "structure set", "dose"};
     const char *path = luaL_checkstring(L, 1);
     Scan *scan = new_object(L, "seg.scan", sizeof *scan);
     if (!dicom_scan(path, NULL, &scan->mem, &scan->index))
@@ -270,7 +272,10 @@ static int l_scan_load(lua_State *L)
     int i = (int)check_int(L, 2, "series", 1, scan->index.count) - 1;
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
-    bool ok = dicom_load(&scan->index.series[i], NULL, &box->v, &notes);
+    const DicomSeries *s = &scan->index.series[i];
+    bool ok = s->kind == DICOM_DOSE
+                  ? dicom_load_dose(s, NULL, false, NULL, &box->v, &notes)
+                  : dicom_load(s, NULL, &box->v, &notes);
     // should Lua have no memory for the text, the notes are lost with it
     luaL_Buffer b;
     luaL_buffinit(L, &b);
@@ -285,9 +290,10 @@ static int l_scan_load(lua_State *L)
     return 2;
 }
 
-/* scan:segments(i) -> {grid=, type="BINARY"|"FRACTIONAL", frames=}, { {number=,
- * label=, frames=}, ... } of series i, which is a SEG; raises with the file and
- * tag at fault (kind data) */
+/* scan:segments(i) -> {grid=, type="BINARY"|"FRACTIONAL"|"LABELMAP"|"RTSTRUCT",
+ * frames=}, { {number=, label=, frames=}, ... } of series i, which is a SEG, or
+ * a structure set: without grid, its contours as frames. Raises with the file
+ * and tag at fault (kind data) */
 static int l_scan_segments(lua_State *L)
 {
     Scan *scan = luaL_checkudata(L, 1, "seg.scan");
@@ -301,9 +307,11 @@ static int l_scan_segments(lua_State *L)
         .voxels = {.dim = {1, info.grid.d, info.grid.h, info.grid.w, 1}}};
     memcpy(v.affine, info.grid.affine, sizeof v.affine);
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, volume_text(&v, text));
-    lua_setfield(L, -2, "grid");
-    lua_pushstring(L, info.fractional ? "FRACTIONAL" : "BINARY");
+    if (info.has_grid) {
+        lua_pushstring(L, volume_text(&v, text));
+        lua_setfield(L, -2, "grid");
+    }
+    lua_pushstring(L, info.type);
     lua_setfield(L, -2, "type");
     lua_pushinteger(L, info.frames);
     lua_setfield(L, -2, "frames");
@@ -354,6 +362,28 @@ static int l_stats(lua_State *L)
     lua_setfield(L, -2, "voxels");
     lua_pushstring(L, dtype_name(v->voxels.type));
     lua_setfield(L, -2, "type");
+    return 1;
+}
+
+/* v:values() -> its different values, least first, when there are few enough to
+ * be labels (STRANGERS_MAX), else nil */
+static int l_values(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const int64_t n = numel(v->voxels.dim);
+    Strangers found = {.count = 0};
+    for (int64_t i = 0; i < n && !found.more; i++)
+        strangers_add(&found, v->voxels.type == U8
+                                  ? ((const uint8_t *)v->voxels.data)[i]
+                              : v->voxels.type == I16
+                                  ? ((const int16_t *)v->voxels.data)[i]
+                                  : tensor_get(&v->voxels, i));
+    if (found.more) return 0;
+    lua_createtable(L, found.count, 0);
+    for (int i = 0; i < found.count; i++) {
+        lua_pushnumber(L, found.value[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -479,6 +509,7 @@ void bind_volume(lua_State *L)
                                       {"count", l_count},
                                       {"stats", l_stats},
                                       {"slice", l_slice},
+                                      {"values", l_values},
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},
                                       {"close", volume_gc},

@@ -46,9 +46,12 @@ local flags = {
   { "gpu", true, "MODEL: the launch plan of a step on " .. gpus.names(),
     of = "plan" },
   { "full", false, "check: every element of large results, not some of them", of = "check" },
+  { "html", true, "FILE: where doctor data writes its page (<out>/<recipe>/doctor.html)",
+    of = "doctor" },
+  { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON", of = "evaluate plan bench" },
+  { "json", false, "results as JSON", of = "evaluate plan bench doctor" },
 }
 
 local function known(list, name)
@@ -63,7 +66,9 @@ local alone = {
       .. "                            every operator against the reference",
     words = math.huge, run = function(args) return require("seg.check").command(args) end },
   doctor = {
-    text = "segengine doctor            what this machine offers, and what is missing",
+    text = "segengine doctor            what this machine offers, and what is missing\n"
+      .. "segengine doctor data SCRIPT.lua [--key value ...]\n"
+      .. "                            what is wrong or odd about the data of a recipe",
     words = 0, run = function() return require("seg.doctor").command() end },
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
@@ -195,11 +200,12 @@ local function check_flags(command)
   end
 end
 
--- args[from ...] into config.line; returns the command. `out` is a flag of
+-- args[from ...] into config.line; returns the command, `fixed` when the line began
+-- with it. `out` is a flag of
 -- predict and a config key of all others: both are served by the key. Mistakes
 -- are refused without a line of the recipe: they are not there.
-local function parse(args, from)
-  local line, command, i = config.line, nil, from
+local function parse(args, from, fixed)
+  local line, command, i = config.line, fixed, from
   while args[i] do
     local word = args[i]
     local name, value = split_option(word)
@@ -236,7 +242,7 @@ local function parse(args, from)
   line.names = names(flags)
   command = command or "train"
   line.command = command
-  line.no_data = known(commands, command).no_data
+  line.no_data = (known(commands, command) or {}).no_data
   check_flags(command)
   return command
 end
@@ -252,9 +258,10 @@ local function prepare_saved(script, command)
     has_data = has_data or o[1] == "data" or o[1] == "phantom"
   end
   local folder = given.resume and run.resume(given.resume, out, name)
+  local trained = (known(commands, command) or {}).weights
   if folder then
     given.saved_config = util.read_file(folder .. "/config.txt")
-  elseif known(commands, command).weights and (command ~= "export" or given.safetensors) then
+  elseif trained and (command ~= "export" or given.safetensors) then
     local path = run.weights(given.weights, out, name)
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
@@ -272,7 +279,7 @@ end
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
-  local modules = { evaluate = "predict", check = "check_recipe" }
+  local modules = { evaluate = "predict", check = "check_recipe", doctor = "doctor_data" }
   local module = modules[command] or command
   return require("seg." .. module).command(recipe, name, command)
 end
@@ -286,8 +293,8 @@ local function asks_help(words)
 end
 
 -- Run the script args[1]; when it declares a recipe, do what the line says with
--- it. The exit code.
-local function run_script(args)
+-- it, or with `fixed` instead. The exit code.
+local function run_script(args, fixed)
   local script = args[1]
   local text = util.read_file(script)
   local rest = table.move(args, 2, #args, 1, {})
@@ -308,7 +315,7 @@ local function run_script(args)
         error(helped)
       end
       if not command then
-        command = parse(args, 2)
+        command = parse(args, 2, fixed)
         resume = prepare_saved(script, command)
       end
       return f(...)
@@ -322,7 +329,10 @@ local function run_script(args)
     return ok and 0 or why_not == helped and 0 or error(why_not, 0)
   end
   chunk(table.unpack(rest))
-  if not recipes.current then return 0 end
+  if not recipes.current then
+    if fixed then fail("usage", "%s declares no recipe", script) end
+    return 0
+  end
   return run_command(command, recipes.current, script, text, resume)
 end
 
@@ -348,6 +358,13 @@ return function(args)
     return 2
   end
   local help = asks_help { table.unpack(args, 2) }
+  if first == "doctor" and args[2] then
+    if args[2] ~= "data" then
+      fail("usage", 'doctor takes data SCRIPT.lua or nothing, got "%s"', args[2])
+    end
+    if not args[3] then fail("usage", "doctor data wants a SCRIPT.lua") end
+    return run_script({ table.unpack(args, 3) }, "doctor")
+  end
   if alone[first] and help then
     print(alone[first].text)
     return 0

@@ -8,6 +8,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local images = require "seg.data_images"
 local show = require "seg.show"
 local set = require "seg.set"
 local util = require "seg.util"
@@ -45,8 +46,10 @@ local function source(kind, more, open)
 end
 
 -- DICOM series: image = series description, folder name or UID (a list: as
--- channels); mask = the same for a mask series or a SEG.
-source("dicom", { segments = none, partial = false, assume_hu = false, resample_tilt = false,
+-- channels); mask = the same for a mask series, a SEG or a structure set;
+-- dose = the same for an RT dose, which becomes a field of its own.
+source("dicom", { segments = none, fractions = false, partial = false, dose = none,
+                  resample_dose = false, assume_hu = false, resample_tilt = false,
                   assume_implicit_le = false }, core.data.open_dicom)
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star
@@ -113,6 +116,13 @@ function M.cases(o)
   end)
 end
 
+-- A set with what its columns, channels or classes are called beside its fields, or a
+-- function that gives it: by such names `doctor data` tells what has sides.
+local function named(one, names)
+  one.source.names = names
+  return one
+end
+
 -- The folder of a source; raises when it is none.
 local function check_root(what, root)
   if type(root) ~= "string" then
@@ -148,7 +158,8 @@ local function patient_rule(what, rule)
 end
 
 -- A table of labels: a row is a case. fields as of data.cases, and of what is
--- read from files `column` (the path, below root), of numbers `columns` (or
+-- read from files `column` (the path, below root) and of pictures box(row) -> x,
+-- y, width, height of the part that is taken; of numbers `columns` (or
 -- `column`). key: the column that names cases, by default that of the first
 -- field; patient: the column of patients, or "file". where(row) keeps a row,
 -- of which row.NAME is the text and row:number(NAME) the number.
@@ -164,11 +175,15 @@ function M.csv(o)
     fail("usage", 'data.csv: patient must be the column with the patients, or "file" (each row is '
          .. "another person), got %s", type(o.patient))
   end
-  local fields, columns = {}, {}
+  local fields, columns, boxes = {}, {}, {}
   for i, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
     fields[i], columns[i] = {}, type(field) == "table" and (field.columns or { field.column })
     for k, v in pairs(type(field) == "table" and field or {}) do
-      if k ~= "column" and k ~= "columns" then fields[i][k] = v end
+      if k == "box" then
+        boxes[i] = v
+      elseif k ~= "column" and k ~= "columns" then
+        fields[i][k] = v
+      end
     end
     if fields[i].kind == "numbers" then fields[i].count = #columns[i] end
     if fields[i].kind ~= "length" and #columns[i] == 0 then
@@ -191,6 +206,7 @@ function M.csv(o)
           for k, column in ipairs(columns[i]) do
             v[k] = field.kind == "numbers" and t:number(row, column) or t:path(row, column, root)
           end
+          if boxes[i] then v.box = table.pack(boxes[i](view)) end
           if field.kind ~= "length" then case[field.name] = v end
         end
         list[#list + 1] = case
@@ -198,8 +214,10 @@ function M.csv(o)
     end
     return list
   end
-  return M.cases { fields = fields, cases = cases, labels = o.labels,
-                   resample_mask = o.resample_mask }
+  local names = {}
+  for _, list in pairs(columns) do table.move(list, 1, #list, #names + 1, names) end
+  return named(M.cases { fields = fields, cases = cases, labels = o.labels,
+                         resample_mask = o.resample_mask }, names)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
@@ -231,36 +249,38 @@ function M.nnunet(o)
     for i = 0, count - 1 do
       if channels[tostring(i)] == nil then bad("channel_names has no \"" .. i .. '"') end
     end
-    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz" }
+    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz",
+                    names = util.sorted_keys(d.labels) }
     return description
   end
   local function cases()
     local d, list, left = describe(), {}, {}
-    local images, masks = o.root .. "/" .. o.images, o.masks and o.root .. "/" .. o.masks
-    for _, name in ipairs(core.sys.list(images)) do
+    local from, masks = o.root .. "/" .. o.images, o.masks and o.root .. "/" .. o.masks
+    for _, name in ipairs(core.sys.list(from)) do
       local key = name:sub(-#d.ending) == d.ending
         and name:sub(1, -#d.ending - 1):match("^(.+)_%d%d%d%d$")
       if key and not left[key] then
         left[key] = true
         local case = { key = key, patient = patient(key), image = {} }
         for i = 1, d.channels do
-          case.image[i] = string.format("%s/%s_%04d%s", images, key, i - 1, d.ending)
+          case.image[i] = string.format("%s/%s_%04d%s", from, key, i - 1, d.ending)
         end
         if masks then case.mask = masks .. "/" .. key .. d.ending end
         list[#list + 1] = case
       end
     end
     if #list == 0 then
-      fail("data", "%s: no file is called CASE_0000%s", images, d.ending)
+      fail("data", "%s: no file is called CASE_0000%s", from, d.ending)
     end
     return list
   end
   local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
   local function labels() return describe().labels end
-  return new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
-                   ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
+  local all = new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
+                        ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
     return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
   end)
+  return named(all, function() return describe().names end)
 end
 
 -- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
@@ -272,7 +292,7 @@ function M.openkbp(o)
                    { name = "structures", kind = "value", read = "openkbp_structures" },
                    { name = "possible", kind = "value", read = "openkbp_possible" },
                    o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
-  return M.cases { fields = fields, cases = function()
+  return named(M.cases { fields = fields, cases = function()
     local root, list = check_root("data.openkbp", o.root), {}
     for _, name in ipairs(core.sys.list(root)) do
       if name:match("^pt_%d+$") then
@@ -286,7 +306,44 @@ function M.openkbp(o)
            root)
     end
     return list
-  end }
+  end }, { "LeftParotid", "RightParotid" })
 end
+
+-- Photographs -----------------------------------------------------------------
+
+-- A set whose cases `describe` lists below root when they are first wanted.
+local function photographs(what, known, describe, check)
+  M[what] = function(o)
+    o = options("data." .. what, o, known)
+    if check then check(o) end
+    local fields, cases = describe(o)
+    local photos = M.cases {
+      fields = fields, labels = o.labels,
+      cases = function() return cases(check_root("data." .. what, o.root)) end }
+    return named(photos, what == "images" and (o.classes or {}) or { "yaw", "pitch", "roll" })
+  end
+end
+
+-- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
+photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
+                        labels = none, alpha = none, exif = none }, images.images, function(o)
+  if type(o.patient) ~= "string" then
+    fail("usage", 'data.images: patient must be "folder", "file" (each image is another person) or '
+         .. 'a pattern with the patient in brackets, as "^(TCGA_%%w+_%%w+)", got %s',
+         type(o.patient))
+  end
+  if o.classes ~= nil and (type(o.classes) ~= "table" or o.mask) then
+    fail("usage", "data.images: classes must be a list of folders, without a mask")
+  end
+end)
+
+-- pose = { yaw, pitch, roll } in degrees.
+photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
+            images.w300lp)
+photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(o)
+  if o.pitch ~= "300wlp" and o.pitch ~= "biwi" then
+    fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
+  end
+end)
 
 return M

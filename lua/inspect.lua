@@ -1,6 +1,7 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local inspect_line = require "seg.inspect_line"
 local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -78,6 +79,28 @@ local function array(path)
   print(string.format("%s, %.6g .. %.6g, mean %.6g", tostring(a), lo, hi, mean))
 end
 
+-- "2x3"; no axes are one number.
+local function shape_text(shape)
+  return #shape > 0 and table.concat(shape, "x") or "one number"
+end
+
+-- The arrays of an archive; one that cannot be read with why. -> exit code
+local function archive(path)
+  local list, code = core.array.list(path), 0
+  local rows = { { "array", "type", "shape", "" } }
+  for _, a in ipairs(list) do
+    local shape = #a.shape == 0 and a.why and "-" or shape_text(a.shape)
+    local why = a.why and "not read" or ""
+    -- a kind of MATLAB's that is not numbers is no defect; file and name of the
+    -- array stand in the line already
+    if not a.type then code, why = 3, "refused: " .. (a.why:match(": npy: (.*)") or a.why) end
+    rows[#rows + 1] = { a.name, a.type or "?", shape, why }
+  end
+  print(show.table(rows))
+  print(string.format("%d array%s", #list, #list == 1 and "" or "s"))
+  return code
+end
+
 -- A safetensors file of this program or another. -> exit code
 local function checkpoint(path)
   local list, count = core.checkpoint.tensors(path), 0
@@ -100,18 +123,22 @@ local function checkpoint(path)
   return ok and 0 or 3
 end
 
--- A segmentation object: its grid, and how many frames each segment has.
+-- A segmentation object: its grid, and how many frames each segment has; a
+-- structure set has contours and no grid.
 local function segmentation(scan, number)
   local about, segments = scan:segments(number)
-  print(about.grid)
-  print(string.format("%s segmentation, %d frames", about.type, about.frames))
-  local rows = { { "label", "segment", "frames" } }
+  local contours = about.type == "RTSTRUCT"
+  if about.grid then print(about.grid) end
+  print(string.format(contours and "structure set, %d contours" or about.type
+                      .. " segmentation, %d frames", about.frames))
+  local rows = { contours and { "region", "number", "contours" }
+                 or { "label", "segment", "frames" } }
   for _, g in ipairs(segments) do rows[#rows + 1] = { g.label, g.number, g.frames } end
   print(show.table(rows))
 end
 
--- One line a series, and the line to paste into a recipe: a guess by the names
--- that people give to masks. One series alone is described instead.
+-- One line a series, and the line to paste into a recipe. One series alone is
+-- described instead.
 local function dicom(path, scan, list)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   for _, s in ipairs(list) do
@@ -119,45 +146,48 @@ local function dicom(path, scan, list)
                         string.format("%dx%d", s.cols, s.rows), s.count, s.folder }
   end
   print(show.table(rows))
-  if #list == 1 and list[1].kind == "image" then
+  local alone = #list == 1 and list[1].kind
+  if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local v, notes = scan:load(1)
     volume(v)
     io.stdout:write(notes)
     return 0
   end
-  if #list == 1 and list[1].kind == "SEG" then
+  if alone then
     segmentation(scan, 1)
     return 0
   end
-  -- the series that most patients have, and what looks like its mask
-  local count, image, mask = {}, nil, nil
-  for _, s in ipairs(list) do count[s.description] = (count[s.description] or 0) + 1 end
-  for _, name in ipairs(util.sorted_keys(count)) do
-    local lower = name:lower()
-    if lower:match("mask") or lower:match("seg") or lower:match("roi") then
-      if not mask or count[name] > count[mask] then mask = name end
-    elseif not image or count[name] > count[image] then
-      image = name
-    end
-  end
-  if not image then return 0 end
-  print(string.format('\ndata.dicom { root = "%s", image = "%s"%s }', path, image,
-                      mask and string.format(', mask = "%s"', mask) or ""))
+  local paste = inspect_line.dicom(path, scan, list)
+  if paste then print("\n" .. paste) end
   return 0
 end
 
 local LISTED = 20 -- files of a folder that are shown
 
 local IMAGES = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
+local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
 
--- What a file that is no DICOM is by its name: "NIfTI", ".npy", "image" or nil.
+-- What a file that is no DICOM is by its name: one of KINDS or nil.
 local function kind_of(path)
   local lower = path:lower()
-  return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.npy$")
-         or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
+  return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.np[yz]$")
+         or lower:match("%.mat$") or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
 end
 
--- NIfTI, .npy and image files below a folder, into `found` by their paths below `root`.
+-- What the header of a file says, in one line.
+local function about(kind, path)
+  if kind == "NIfTI" then return core.data.nifti_text(path) end
+  if kind == "image" then return image_text(path) end
+  local list, names = core.array.list(path), {}
+  if kind == ".npy" then
+    return string.format("array %s, %s", shape_text(list[1].shape), list[1].type)
+  end
+  for i = 1, math.min(#list, 6) do names[i] = list[i].name end
+  return string.format("%d arrays: %s%s", #list, table.concat(names, ", "),
+                       #list > 6 and ", ..." or "")
+end
+
+-- Files of KINDS below a folder, into `found` by their paths below `root`.
 local function collect(found, root, below, depth)
   for _, name in ipairs(core.sys.list(root .. "/" .. below)) do
     local path = below .. name
@@ -174,14 +204,12 @@ end
 
 -- The first files with what their headers say, one that is damaged with why.
 local function list_files(root, found)
-  local text_of = { NIfTI = core.data.nifti_text, image = image_text }
-  local rows, count, width = {}, { NIfTI = 0, [".npy"] = 0, image = 0 }, 0
+  local rows, count, width = {}, {}, 0
   for i, name in ipairs(found) do
     local kind, path = kind_of(name), root .. "/" .. name
-    count[kind] = count[kind] + 1
+    count[kind] = (count[kind] or 0) + 1
     if i <= LISTED then
-      local ok, text = pcall(text_of[kind]
-                             or function(p) return tostring(core.array.load(p)) end, path)
+      local ok, text = pcall(about, kind, path)
       rows[i] = { name, ok and text or "damaged: " .. tostring(text) }
       width = math.max(width, #name)
     end
@@ -189,8 +217,8 @@ local function list_files(root, found)
   for _, row in ipairs(rows) do print(row[1] .. (" "):rep(width + 2 - #row[1]) .. row[2]) end
   if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
   local sums = {}
-  for _, kind in ipairs { "NIfTI", ".npy", "image" } do
-    if count[kind] > 0 then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
+  for _, kind in ipairs(KINDS) do
+    if count[kind] then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
   end
   print(table.concat(sums, ", "))
 end
@@ -201,6 +229,8 @@ local function folder(path)
   table.sort(found)
   if #found == 0 then return dicom(path, core.data.scan(path)) end
   list_files(path, found)
+  local paste = inspect_line.files(path, found, kind_of)
+  if paste then print("\n" .. paste) end
   local ok, scan, list = pcall(core.data.scan, path)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
@@ -255,6 +285,8 @@ function M.command(path)
     volume(core.data.read_nifti(path))
   elseif kind == ".npy" then
     array(path)
+  elseif kind == ".npz" or kind == ".mat" then
+    return archive(path)
   elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
   elseif path:lower():match("_depth%.bin$") then
@@ -266,7 +298,7 @@ function M.command(path)
   elseif kind == "image" or core.data.image_format(path) then
     show_image(path)
   else
-    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .csv, "
+    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .npz, .mat, .csv, "
               .. ".safetensors, PNG, JPEG, BMP, TIFF)", path)
   end
   return 0

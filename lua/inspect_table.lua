@@ -1,6 +1,7 @@
 -- inspect_table.lua -- what `inspect` says of tables, OpenKBP and BIWI.
 
 local core = require "seg.core"
+local inspect_line = require "seg.inspect_line"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -146,7 +147,10 @@ function M.folder(path)
     return true
   end
   local found = patients_of(path)
-  if #found > 0 then patients(path, found) end
+  if #found > 0 then
+    patients(path, found)
+    print("\n" .. inspect_line.openkbp(path))
+  end
   return #found > 0
 end
 

@@ -57,6 +57,7 @@ static int open_core(lua_State *L)
     bind_system(L);
     bind_signal(L);
     bind_array(L);
+    bind_array_file(L);
     bind_block(L);
     bind_graph(L);
     bind_session(L);

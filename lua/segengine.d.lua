@@ -377,7 +377,8 @@ function array:reshape(shape) end
 ---@class seg.array.module
 ---@field zeros fun(shape: integer[]): seg.array
 ---@field random fun(shape: integer[], seed: integer, binary?: boolean): seg.array
----@field load fun(path: string): seg.array
+---@field load fun(path: string, name?: string): seg.array name: of .npz and .mat
+---@field list fun(path: string): { name: string, type?: string, shape: integer[], why?: string }[]
 ---@field save fun(path: string, a: seg.array)
 ---@overload fun(o: { shape: integer[], data?: table }): seg.array
 seg.array = {}

@@ -17,7 +17,10 @@ local data = {}
 ---@field skip_unmatched? boolean
 
 ---@class seg.data.dicom: seg.data.files
----@field segments? string|string[] of a SEG
+---@field segments? string|string[] of a SEG or a structure set
+---@field fractions? boolean a channel from 0 to 1 for each segment, instead of labels
+---@field dose? string an RT dose: a field "dose" in Gy
+---@field resample_dose? boolean bring the dose to the grid of the image
 ---@field partial? boolean image slices without a mask slice are background
 ---@field assume_hu? boolean
 ---@field resample_tilt? boolean
@@ -47,12 +50,16 @@ function data.nifti(o) end
 ---@class seg.data.field
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
----@field read? "nifti"|"npy"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
+---@field read? "nifti"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
 ---@field form? "both"|"sform"|"qform"
 ---@field assume_spacing? boolean
+---@field alpha? "refuse"|"drop" of photographs
+---@field exif? "refuse"|"apply"|"ignore"
+---@field trailing? boolean
+---@field page? integer of a TIFF
 
 ---A case has key and patient, and under each field's name a path, paths (channels) or numbers.
 ---@class seg.data.case
@@ -73,6 +80,7 @@ function data.nnunet(o) end
 ---@class seg.data.column: seg.data.field
 ---@field column? string of files, or of one number
 ---@field columns? string[] of several numbers
+---@field box? fun(row: table): number, number, number, number x, y, width, height in pixels
 
 ---@class seg.data.csv
 ---@field root string
@@ -94,6 +102,19 @@ function data.csv(o) end
 ---@param o { root: string, dose?: boolean }
 ---@return seg.set
 function data.openkbp(o) end
+
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string }
+---@return seg.set
+function data.images(o) end
+
+---pose = yaw, pitch, roll in degrees.
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
+---@return seg.set
+function data.w300lp(o) end
+
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string> }
+---@return seg.set
+function data.biwi(o) end
 
 ---The cases of several sets with the same fields; the steps of the first.
 ---@param ... seg.set
@@ -143,7 +164,7 @@ function set:map(change) end
 ---@return seg.set
 function set:orient(o) end
 
----@param o { spacing_mm: number|number[] } along {w, h, d}; 0 keeps
+---@param o { spacing_mm: number|number[], method?: "linear"|"smooth"|"cubic" } along {w, h, d}; 0 keeps
 ---@return seg.set
 function set:resample(o) end
 
@@ -155,7 +176,7 @@ function set:fit(o) end
 ---@return seg.set
 function set:crop(o) end
 
----@param o { d?: integer, h?: integer, w?: integer } the field of view; 0 keeps
+---@param o { d?: integer, h?: integer, w?: integer, method?: "linear"|"smooth"|"cubic" } the field of view; 0 keeps
 ---@return seg.set
 function set:resize(o) end
 

@@ -23,7 +23,7 @@ end
 t.test("what is no node, no function is said so", function()
   local x = input { c = 1 }
   t.raises(function() return data.foo end,
-           "data.foo: there is no such function; known: cases, concat, csv, dicom")
+           "data.foo: there is no such function; known: biwi, cases, concat, csv")
   t.raises(function() seg.model { outputs = { a = x, y = 3 } } end,
            "a list of nodes of the network has a number at 2")
   t.raises(function() seg.metric.dice(nil, x) end, "must be nodes of the network, got nothing")
@@ -180,6 +180,46 @@ t.test("arrays: indices, shapes, files", function()
   t.raises(function() a:get(1, 1, 1) end, "3 indices, the array has 2 axes")
   t.raises(function() seg.array { shape = { 2 }, data = { 1, 2, 3 } } end, "data has 3 numbers")
   t.raises(function() seg.array { shape = { 2 }, data = 5 } end, "data must be a table of numbers")
+  remove()
+end)
+
+t.test("arrays: by name from archives", function()
+  local folder, remove = t.folder()
+  local corpus = "tests/fuzz/corpus/"
+  -- the seeds of the fuzz target of mat have a byte in front
+  os.execute("cp " .. corpus .. "npz/deflated " .. folder .. "/x.npz; tail -c +2 " .. corpus
+    .. "mat/file_be > " .. folder .. "/x.MAT; tail -c +2 " .. corpus .. "mat/kinds > " .. folder
+    .. "/kinds.mat")
+  local npz, mat, kinds = folder .. "/x.npz", folder .. "/x.MAT", folder .. "/kinds.mat"
+  local a = seg.array.load(npz, "a")
+  t.equal(tostring(a), "array 2x3")
+  t.equal(a:get(2, 1), 3.0)
+  t.equal(seg.array.load(npz, "f"):get(2, 1), 3.0, "Fortran order")
+  t.equal(seg.array.load(npz, "s").count, 1, "one number")
+  local m = seg.array.load(mat, "abc")
+  t.equal(tostring(m), "array 2x3")
+  t.equal(m:get(2, 1), 1.0, "columns")
+  t.equal(m:get(1, 2), 2.0, "columns")
+  local function listed(path)
+    local rows = {}
+    for i, e in ipairs(seg.array.list(path)) do
+      rows[i] = e.name .. " " .. e.type .. " " .. table.concat(e.shape, "x")
+        .. (e.why and "!" or "")
+    end
+    return table.concat(rows, ", ")
+  end
+  t.equal(listed(npz), "a int16 2x3, f float32 2x3, s float64 ")
+  t.equal(listed(mat), "abc double 2x3")
+  t.equal(listed(kinds), "t char 1x4!, s struct 1x1!, z complex double 1x1!, c_ cell 1x2!, "
+    .. "l logical 1x2")
+  seg.array.save(folder .. "/a.npy", a)
+  t.equal(listed(folder .. "/a.npy"), " float32 2x3")
+  t.raises(function() seg.array.load(npz) end, "give the name of one, load(path, name)")
+  t.raises(function() seg.array.load(folder .. "/a.npy", "a") end, "it has no names")
+  t.raises(function() seg.array.load(npz, "b") end, 'no array "b"; there are: a, f, s')
+  t.raises(function() seg.array.load(kinds, "z") end, "kinds.mat: mat: z: is complex, need real")
+  t.raises(function() seg.array.load(folder .. "/no.npz", "b") end, "no.npz: npz: cannot open")
+  t.raises(function() seg.array.list(folder .. "/no.mat") end, "no.mat: mat: cannot open")
   remove()
 end)
 

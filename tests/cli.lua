@@ -168,6 +168,31 @@ t.test("inspect: weights of another program", function()
   t.check(text:find("a.weight", 1, true), text)
 end)
 
+t.test("inspect: archives of arrays", function()
+  local corpus = "tests/fuzz/corpus/"
+  local npz, mat = folder .. "/x.npz", folder .. "/kinds.mat"
+  os.execute("cp " .. corpus .. "npz/deflated " .. npz .. "; tail -c +2 " .. corpus
+    .. "mat/kinds > " .. mat)
+  local text = says("inspect " .. npz, 0, "\n3 arrays\n")
+  t.check(text:find("\na +int16 +2x3 *\n"), text)
+  t.check(text:find("\ns +float64 +one number *\n"), text)
+  text = says("inspect " .. mat, 0, "\n5 arrays\n")
+  t.check(text:find("\nz +complex double +1x1 +not read\n"), text)
+  t.check(text:find("\nl +logical +1x2 *\n"), text)
+  -- a folder: one line a file, what is damaged by name
+  os.execute("mkdir " .. folder .. "/arrays && mv " .. npz .. " " .. mat .. " " .. folder
+    .. "/arrays && cp " .. corpus .. "npz/cut " .. folder .. "/arrays/cut.npz")
+  text = says("inspect " .. folder .. "/arrays", 0, "2 .npz files, 1 .mat files")
+  t.check(text:find("x.npz +3 arrays: a, f, s\n"), text)
+  t.check(text:find("kinds.mat +5 arrays: t, s, z, c_, l\n"), text)
+  t.check(text:find("cut.npz +damaged: [^\n]+cut.npz: npz: no end record"), text)
+  says("inspect " .. folder .. "/arrays/cut.npz", 3, "npz: no end record: the file was cut")
+  -- a member that is no array, among others
+  os.execute("cp " .. corpus .. "npz/text " .. folder .. "/text.npz")
+  text = says("inspect " .. folder .. "/text.npz", 3, "refused: not .npy")
+  t.check(text:find("\nreadme.txt +%? +%- +refused"), text)
+end)
+
 t.test("a script without a recipe is a script", function()
   local script = write("plain.lua", "print('hello', arg[0] ~= nil, arg[1], ...)\n")
   says(script .. " --anything goes", 0, "hello\ttrue\t--anything\t--anything\tgoes")

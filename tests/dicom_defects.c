@@ -118,7 +118,7 @@ static void wrong_vr(KitFile *f, int n)
 static void report(KitFile *f, int n)
 {
     (void)n;
-    kit_set_text(f, TAG_SOPClassUID, "1.2.840.10008.5.1.4.1.1.481.3");
+    kit_set_text(f, TAG_SOPClassUID, "1.2.840.10008.5.1.4.1.1.481.5");
     cut(f, kit_find(f, TAG_PixelData));
 }
 
@@ -276,7 +276,7 @@ static const KitRow rows[] = {
     {13, FILE_LOAD, false, wrong_vr,
      "value representation UL, need US [tag (0028,0010) Rows]", 0, {0}},
     {14, FILE_SCAN, false, report,
-     "not an image (RT Structure Set Storage) [tag (0008,0016) SOPClassUID]",
+     "not an image (RT Plan Storage) [tag (0008,0016) SOPClassUID]",
      0, {0}},
     {15, FILE_SCAN, false, directory,
      "DICOMDIR given; pass the folder", 0, {0}},

@@ -244,6 +244,47 @@ TEST(dicom_defects_of_images_have_exact_words)
     kit_defects(rows, sizeof rows / sizeof *rows);
 }
 
+// a good series, written as `how` says, whose loading leaves this note
+static void expect_note(const char *name, const DicomWrite *how,
+                        const char *text)
+{
+    Arena a = {0};
+    Volume v, out;
+    DicomNotes notes = {0};
+    char want[700];
+    const char *folder = kit_folder(name);
+    kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
+    for (int i = 0; how->is_signed && i < KIT_SLICES * KIT_H * KIT_W; i++)
+        ((int16_t *)v.voxels.data)[i] -= 2048;
+    REQUIRE(dicom_write_series(folder, &v, how));
+    REQUIRE(dicom_load(kit_series(&a, folder), NULL, &out, &notes));
+    EXPECT(!memcmp(out.voxels.data, v.voxels.data, tensor_bytes(&v.voxels)));
+    REQUIRE(notes.count == 1);
+    snprintf(want, sizeof want, "%s: dicom: %s", folder, text);
+    EXPECT_TEXT(notes.first->text, want);
+    EXPECT(!notes.first->warning);
+    volume_free(&out);
+    volume_free(&v);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+}
+
+TEST(dicom_rows_38_41_and_68_are_conversions)
+{
+    DicomWrite how = kit_write();
+    how.is_signed = true;
+    expect_note("defect38", &how,
+                "sign extended from 12 bits [tag (0028,0101) BitsStored]");
+    how = kit_write(), how.monochrome1 = true;
+    expect_note("defect41", &how,
+                "MONOCHROME1 inverted [tag (0028,0004) "
+                "PhotometricInterpretation]");
+    how = kit_write(), how.shuffle = true, how.seed = 8;
+    expect_note("defect68", &how,
+                "InstanceNumber not in spatial order [tag (0020,0013) "
+                "InstanceNumber]");
+}
+
 TEST(dicom_defect_43_pad_byte)
 {
     Arena a = {0};

@@ -63,6 +63,35 @@ TEST(dicom_write_all_syntaxes_come_back)
         }
 }
 
+/* Noise hardly packs: files of about as many bytes as a buffer of the writer,
+ * and of several. */
+TEST(dicom_write_large_slices_come_back)
+{
+    for (int h = 150; h <= 700; h += h < 230 ? 4 : 90) {
+        Arena a = {0};
+        Volume v, back;
+        char name[64];
+        uint32_t state = (uint32_t)h;
+        kit_volume(&v, 1, h, 200, false);
+        int16_t *p = v.voxels.data;
+        for (int i = 0; i < h * 200; i++) {
+            state = state * 1664525u + 1013904223u;
+            p[i] = (int16_t)(state >> 20);
+        }
+        DicomWrite how = kit_write();
+        how.syntax = DICOM_DEFLATED;
+        snprintf(name, sizeof name, "large%d", h);
+        const char *folder = kit_folder(name);
+        REQUIRE(dicom_write_series(folder, &v, &how));
+        bool ok = dicom_load(kit_series(&a, folder), NULL, &back, NULL);
+        EXPECT(ok);
+        if (ok) expect_same(&v, &back);
+        volume_free(&v);
+        if (ok) volume_free(&back);
+        arena_release(&a);
+    }
+}
+
 #if !defined(__SANITIZE_ADDRESS__)
 // bytes of address space in use, from the first number of statm
 static rlim_t address_space(void)

@@ -3,6 +3,7 @@
 #include "file.h"
 #include "test.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { ROOM = 1024 };
 
@@ -29,6 +30,11 @@ static bool decode(const uint8_t *file, size_t size, NpyArray *a)
     bool ok = npy_decode(copy, size, 0, a);
     mem_free(copy);
     return ok;
+}
+
+static void scratch(char path[300], const char *name)
+{
+    snprintf(path, 300, "%s/%s", test_folder(), name);
 }
 
 TEST(npy_reads_every_type)
@@ -289,7 +295,7 @@ TEST(npy_round_trip)
     float data[24];
     for (int i = 0; i < 24; i++) data[i] = (float)(i - 7) / 3;
     data[3] = -0.0f, data[4] = INFINITY;
-    snprintf(path, sizeof path, "%s/round.npy", test_folder());
+    scratch(path, "round.npy");
     for (int s = 0; s < 5; s++) {
         NpyArray a;
         Arena mem = {0};
@@ -332,7 +338,7 @@ TEST(npy_agrees_with_numpy)
         {"i.astype('i8').reshape(24,1)", 2, {24, 1}},
     };
     char path[300], command[700];
-    snprintf(path, sizeof path, "%s/numpy.npy", test_folder());
+    scratch(path, "numpy.npy");
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         NpyArray a;
         snprintf(command, sizeof command,
@@ -358,6 +364,201 @@ TEST(npy_agrees_with_numpy)
     }
 }
 
+/* A file of 2 x 3 x 4 numbers of two bytes, in C order 0, 1, 2, ... */
+static void make_range(const char *path, bool fortran)
+{
+    static const char *literal[] = {
+        "{'descr': '>i2', 'fortran_order': False, 'shape': (2,3,4)}",
+        "{'descr': '>i2', 'fortran_order': True, 'shape': (2,3,4)}"};
+    uint8_t numbers[48] = {0}, file[ROOM];
+    for (int i = 0; i < 24; i++)
+        numbers[2 * (fortran ? i / 12 + 2 * (i / 4 % 3) + 6 * (i % 4) : i) +
+                1] = (uint8_t)i;
+    size_t n = make(file, 1, literal[fortran], numbers, sizeof numbers);
+    REQUIRE(file_replace(path, file, n));
+}
+
+TEST(npy_ranges)
+{
+    char path[300];
+    scratch(path, "range.npy");
+    for (int fortran = 0; fortran < 2; fortran++) {
+        NpyFile f;
+        long live = mem_live();
+        make_range(path, fortran);
+        REQUIRE(npy_open(path, &f));
+        EXPECT_INT(f.header.axes, 3);
+        EXPECT_INT(f.header.count, 24);
+        EXPECT_INT(f.header.shape[1], 3);
+        EXPECT(f.header.fortran == (fortran == 1));
+        EXPECT_TEXT(npy_type_name(&f.header), "int16");
+        for (int first = 0; first <= 24; first++)
+            for (int count = 0; count <= 24 - first; count++) {
+                float x[25];
+                x[count] = -1;
+                REQUIRE(npy_read_range(&f, first, count, x));
+                for (int i = 0; i < count; i++) EXPECT_INT(x[i], first + i);
+                EXPECT_INT(x[count], -1);
+            }
+        float x[25];
+        EXPECT_FAIL(npy_read_range(&f, 20, 5, x),
+                    "range.npy: npy: 5 elements from 20 on wanted, the array "
+                    "has 24");
+        EXPECT_FAIL(npy_read_range(&f, -1, 5, x), "5 elements from -1 on");
+        EXPECT_FAIL(npy_read_range(&f, 1, -5, x), "-5 elements from 1 on");
+        EXPECT_FAIL(npy_read_range(&f, INT64_MAX, 1, x), "wanted, the array");
+        EXPECT_FAIL(npy_read_range(&f, 1, INT64_MAX, x), "wanted, the array");
+        npy_close(&f);
+        npy_close(&f);
+        EXPECT_INT(mem_live(), live);
+    }
+}
+
+/* More elements than are gathered at a time, in every order of three axes. */
+TEST(npy_long_range_of_columns)
+{
+    enum { A = 7, B = 33, C = 19, N = A * B * C };
+    static uint8_t file[128 + 4 * N];
+    static float x[N];
+    NpyFile f;
+    size_t n = make(file, 1,
+                    "{'descr': '<u4', 'fortran_order': True, "
+                    "'shape': (7, 33, 19)}",
+                    "", 0);
+    for (int i = 0; i < A; i++)
+        for (int j = 0; j < B; j++)
+            for (int k = 0; k < C; k++) {
+                uint32_t v = (uint32_t)((i * B + j) * C + k);
+                memcpy(file + n + 4 * (i + A * (j + B * k)), &v, 4);
+            }
+    REQUIRE(npy_open_bytes(file, n + 4 * N, 0, &f));
+    for (int first = 0; first < N; first += 611) {
+        REQUIRE(npy_read_range(&f, first, N - first, x));
+        for (int i = first; i < N; i++) EXPECT_INT(x[i - first], i);
+    }
+    npy_close(&f);
+}
+
+TEST(npy_file_that_is_cut_while_open)
+{
+    char path[300];
+    NpyFile f;
+    float x[24];
+    scratch(path, "cut.npy");
+    make_range(path, false);
+    REQUIRE(npy_open(path, &f));
+    // replaced by a rename: the open file is still the old one
+    make_range(path, true);
+    REQUIRE(npy_read_range(&f, 0, 24, x));
+    EXPECT_INT(x[23], 23);
+    npy_close(&f);
+    REQUIRE(npy_open(path, &f));
+    REQUIRE(!truncate(path, 90));
+    EXPECT_FAIL(npy_read_range(&f, 0, 1, x),
+                "cut.npy: npy: file was cut to 90 bytes while it was in use, "
+                "had ");
+    // a disk that does not answer: here a descriptor that is gone
+    close(f.map.fd);
+    EXPECT_FAIL(npy_read_range(&f, 0, 1, x), "cut.npy: npy: cannot read: ");
+    f.map.open = false;
+    npy_close(&f);
+}
+
+/* A regular file with bytes that the kernel makes up as they are read. */
+TEST(npy_file_that_cannot_be_mapped)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    NpyFile f;
+    long live = mem_live();
+    if (access(path, R_OK)) SKIP("no sysfs");
+    EXPECT_FAIL(npy_open(path, &f), "npy: cannot map /sys/kernel/mm/");
+    EXPECT_INT(mem_live(), live);
+}
+
+TEST(npy_files_that_do_not_open)
+{
+    char path[300];
+    NpyFile f;
+    NpyArray a;
+    long live = mem_live();
+    scratch(path, "odd.npy");
+    EXPECT_FAIL(npy_open("no/such.npy", &f), "no/such.npy: npy: cannot open");
+    EXPECT_FAIL(npy_open(test_folder(), &f), "is a folder, not a file");
+    EXPECT_FAIL(npy_open("/dev/zero", &f), "is not a regular file");
+    REQUIRE(file_replace(path, "", 0));
+    EXPECT_FAIL(npy_open(path, &f), "odd.npy: npy: file is empty");
+    // a file beyond the limit: sparse, so nothing is written
+    make_range(path, false);
+    REQUIRE(!truncate(path, ((off_t)16 << 30) + 1));
+    EXPECT_FAIL(npy_read(path, &a), "has 17179869185 bytes, limit 17179869184");
+    EXPECT_FAIL(npy_open(path, &f), "bytes of numbers, the header declares 48");
+    REQUIRE(!truncate(path, (off_t)16 << 30));
+    EXPECT_FAIL(npy_read(path, &a), "the header declares 48");
+    EXPECT_INT(mem_live(), live);
+}
+
+/* Larger than the memory of most machines, and of the size limit. */
+TEST(npy_range_of_a_huge_file)
+{
+    char path[300];
+    uint8_t file[ROOM];
+    NpyFile f;
+    float x[3] = {1, 1, 1};
+    size_t n = make(file, 1,
+                    "{'descr': '<f8', 'fortran_order': False, 'shape': "
+                    "(65536,131072)}",
+                    "", 0);
+    scratch(path, "huge.npy");
+    REQUIRE(file_replace(path, file, n));
+    REQUIRE(!truncate(path, (off_t)n + ((off_t)64 << 30)));
+    REQUIRE(npy_open(path, &f));
+    EXPECT(f.header.count == (int64_t)1 << 33);
+    REQUIRE(npy_read_range(&f, f.header.count - 3, 3, x));
+    EXPECT(x[0] == 0 && x[1] == 0 && x[2] == 0);
+    npy_close(&f);
+    // one element more than the limit
+    n = make(file, 1,
+             "{'descr': '|u1', 'fortran_order': False, 'shape': (8589934593,)}",
+             "", 0);
+    REQUIRE(file_replace(path, file, n));
+    REQUIRE(!truncate(path, (off_t)n + ((off_t)8 << 30) + 1));
+    EXPECT_FAIL(npy_open(path, &f), "more than 8589934592 elements");
+    REQUIRE(!unlink(path));
+}
+
+TEST(npy_type_names)
+{
+    static const char *const row[][2] = {
+        {"|b1", "bool"},    {"|i1", "int8"},    {"<i2", "int16"},
+        {">i4", "int32"},   {"<i8", "int64"},   {"|u1", "uint8"},
+        {">u2", "uint16"},  {"<u4", "uint32"},  {"<u8", "uint64"},
+        {"<f2", "float16"}, {">f4", "float32"}, {"<f8", "float64"}};
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        char literal[80];
+        uint8_t file[ROOM];
+        NpyHeader h;
+        snprintf(literal, sizeof literal,
+                 "{'descr':'%s','fortran_order':False,'shape':()}", row[r][0]);
+        size_t n = make(file, 1, literal, "\0\0\0\0\0\0\0\0",
+                        (size_t)(row[r][0][2] - '0'));
+        REQUIRE(npy_about(file, npy_header_end(file, NPY_PREFIX), n, 0, &h));
+        EXPECT_TEXT(npy_type_name(&h), row[r][1]);
+        EXPECT_INT(h.begin, npy_header_end(file, NPY_PREFIX));
+    }
+}
+
+TEST(npy_bool_is_0_or_1)
+{
+    uint8_t file[ROOM];
+    NpyArray a;
+    size_t n =
+        make(file, 1, "{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}",
+             "\1\0\2", 3);
+    EXPECT_FAIL(decode(file, n, &a),
+                "npy: element 2 is 2, need False (0) or True (1)");
+    EXPECT(!a.data);
+}
+
 TEST(npy_without_memory)
 {
     uint8_t file[ROOM];
@@ -366,10 +567,22 @@ TEST(npy_without_memory)
         make(file, 1, "{'descr': '|u1', 'fortran_order': True, 'shape': (2,3)}",
              "\1\2\3\4\5\6", 6);
     long live = mem_live();
+    mem_fail_after(0, false);
+    EXPECT_FAIL(npy_decode(file, n, 0, &a), "no memory");
+    EXPECT_INT(mem_live(), live);
+    mem_fail_after(-1, false);
+    // of a file the name and the numbers
+    char path[300];
+    NpyFile f;
+    scratch(path, "memory.npy");
+    REQUIRE(file_replace(path, file, n));
     for (int k = 0; k < 2; k++) {
         mem_fail_after(k, false);
-        EXPECT_FAIL(npy_decode(file, n, 0, &a), "no memory");
+        EXPECT_FAIL(npy_read(path, &a), "memory.npy: npy: no memory");
         EXPECT_INT(mem_live(), live);
     }
+    mem_fail_after(0, false);
+    EXPECT_FAIL(npy_open(path, &f), "memory.npy: npy: no memory");
     mem_fail_after(-1, false);
+    EXPECT_INT(mem_live(), live);
 }

@@ -14,8 +14,11 @@ local function keys(set)
   return table.concat(list, " ")
 end
 
+local batches = 0 -- inputs are told apart by it
+
 -- The first batch of a set, by the names of its fields, read back as arrays.
 local function first_batch(set)
+  batches = batches + 1
   local pipeline = set:pipeline {}
   local loader = set:loader(pipeline, {})
   local batch, out = loader:next(), {}
@@ -24,8 +27,9 @@ local function first_batch(set)
     local extents = { c = shape[1] }
     local axes = ({ {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[#shape]
     for k, axis in ipairs(axes) do extents[axis] = shape[1 + k] end
-    local x = seg.nn.input(name, extents)
-    out[name] = seg.model { outputs = { y = x + 0 } }:run { [name] = batch.fields[i] }.y
+    local input = name .. batches
+    local x = seg.nn.input(input, extents)
+    out[name] = seg.model { outputs = { y = x + 0 } }:run { [input] = batch.fields[i] }.y
   end
   return out
 end
@@ -195,6 +199,132 @@ t.test("patients of OpenKBP are volumes of four kinds", function()
   os.remove(folder .. "/pt_7/dose.csv")
   t.raises(function() set:pipeline {} end, "pt_7: dose: ")
   t.equal(#data.openkbp { root = folder, dose = false }:dataset():fields(), 3)
+end)
+
+-- An image of w x h pixels as a .bmp: pixel(x, y) -> red, green, blue, or one
+-- grey.
+local function bmp(path, w, h, pixel)
+  local rows, palette = {}, {}
+  local grey = select("#", pixel(0, 0)) == 1
+  for i = 0, grey and 255 or -1 do palette[i + 1] = string.char(i, i, i, 0) end
+  for y = h - 1, 0, -1 do
+    local row = {}
+    for x = 0, w - 1 do
+      local r, g, b = pixel(x, y)
+      row[x + 1] = grey and string.char(r) or string.char(b, g, r)
+    end
+    local bytes = table.concat(row)
+    rows[#rows + 1] = bytes .. ("\0"):rep(-#bytes % 4)
+  end
+  local colours, pixels = table.concat(palette), table.concat(rows)
+  os.execute("mkdir -p '" .. path:match("(.*)/") .. "'")
+  t.write(path, "BM" .. string.pack(
+    "<I4I4I4I4i4i4I2I2I4I4i4i4I4I4", 54 + #colours + #pixels, 0, 54 + #colours, 40, w, h, 1,
+    grey and 8 or 24, 0, #pixels, 2835, 2835, #palette, 0) .. colours .. pixels)
+end
+
+local function colours(x, y) return 10 * x, 20 * y, 200 end
+local function disc(x, y)
+  return (x - 4) ^ 2 + (y - 3) ^ 2 < 6 and 255 or 0
+end
+
+t.test("folders of images with masks or classes", function()
+  local base = folder .. "/photos"
+  for i = 1, 4 do
+    local who = string.format("%s/TCGA_%d/", base, (i + 1) // 2)
+    bmp(who .. "s_" .. i .. ".bmp", 9, 7, colours)
+    bmp(who .. "s_" .. i .. "_mask.bmp", 9, 7, disc)
+  end
+  local function images(o)
+    local all = { root = base, image = "s_*", mask = "s_*_mask", labels = { 255 },
+                  patient = "folder" }
+    for k, v in pairs(o or {}) do all[k] = v or nil end
+    return data.images(all)
+  end
+  local set = images()
+  t.equal(keys(set), "TCGA_1/1/TCGA_1 TCGA_1/2/TCGA_1 TCGA_2/3/TCGA_2 TCGA_2/4/TCGA_2")
+  local b = first_batch(set:batches { size = 2 })
+  t.equal(table.concat(b.image.shape, " "), "2 3 7 9")
+  t.equal(b.image:get(1, 1, 3, 5), 40)
+  t.equal(b.image:get(1, 2, 3, 5), 40)
+  t.equal(b.image:get(1, 3, 3, 5), 200)
+  t.equal(b.mask:get(1, 1, 4, 5), 1)
+  t.equal(b.mask:get(1, 1, 1, 1), 0)
+  -- pictures of 8 bits stay whole numbers
+  b = first_batch(set:resize { h = 5, w = 4, method = "smooth" }:batches { size = 2 })
+  for y = 1, 5 do
+    for x = 1, 4 do
+      t.equal(b.image:get(1, 1, y, x) % 1, 0)
+      t.check(b.mask:get(1, 1, y, x) % 1 == 0, "a label between two")
+    end
+  end
+  t.equal(keys(images { patient = "^TCGA_(%d)" }), "TCGA_1/1/1 TCGA_1/2/1 TCGA_2/3/2 TCGA_2/4/2")
+  t.raises(function() data.images { root = base } end, 'patient must be "folder", "file"')
+  t.raises(function() keys(images { patient = "^(%a+)/" }) end, "finds no patient in it")
+  t.raises(function() keys(images { image = "x_*" }) end,
+           "4 files without a partner (x_*, s_*_mask)")
+  t.raises(function() keys(images { image = "x_*", mask = false }) end, 'none of 8 images is "x_*"')
+  os.remove(base .. "/TCGA_2/s_4_mask.bmp")
+  t.raises(function() keys(images()) end,
+           "1 files without a partner (s_*, s_*_mask): TCGA_2/s_4.bmp")
+  bmp(base .. "/TCGA_2/s_4_mask.bmp", 9, 7, colours)
+  t.raises(function() images():pipeline {} end, "3 channels, class numbers need 1")
+  os.execute("rm " .. base .. "/*/*_mask.bmp")
+  local classes = { root = base, image = "s_?", patient = "file", classes = { "TCGA_1" } }
+  t.raises(function() keys(data.images(classes)) end, 'none of 4 images is "s_?"')
+  classes.image = "s_*"
+  t.raises(function() keys(data.images(classes)) end,
+           'TCGA_2/s_3.bmp lies in "TCGA_2", which is none of the classes TCGA_1')
+  classes.classes = { "TCGA_2", "TCGA_1" }
+  b = first_batch(data.images(classes):batches { size = 2 })
+  t.equal(b.class:get(1, 1), 1)
+end)
+
+t.test("a part of a picture is taken", function()
+  t.write(folder .. "/photos/faces.csv", "path,who,x,y,w,h\nTCGA_1/s_1.bmp,a,2,1,4,3\n"
+          .. "TCGA_1/s_2.bmp,b,-2,5,4,3\n")
+  local function faces(box)
+    return data.csv { root = folder .. "/photos", table = "faces.csv", patient = "who",
+                      fields = { { name = "image", read = "image", rank = 2, column = "path",
+                                   box = box } } }
+  end
+  local b = first_batch(faces(function(row)
+    return row:number "x", row:number "y", row:number "w", row:number "h"
+  end):batches { size = 2 })
+  t.equal(table.concat(b.image.shape, " "), "2 3 3 4")
+  for y = 1, 3 do
+    for x = 1, 4 do
+      t.equal(b.image:get(1, 1, y, x), 10 * (x + 1))
+      t.equal(b.image:get(1, 2, y, x), 20 * y)
+      -- the other reaches beyond its picture, where all is black
+      t.equal(b.image:get(2, 1, y, x), x > 2 and y < 3 and 10 * (x - 3) or 0)
+      t.equal(b.image:get(2, 3, y, x), x > 2 and y < 3 and 200 or 0)
+    end
+  end
+  t.raises(function() keys(faces(function() return 0, 0, 0, 5 end)) end,
+           "box {0, 0, 0, 5}: wanted x, y, width and height in pixels")
+  t.raises(function() keys(faces(function() return 0, 0, 0 / 0, 5 end)) end, "box must be a number")
+end)
+
+t.test("BIWI frames have a pose", function()
+  local base = folder .. "/biwi"
+  for i, where in ipairs { "01/frame_00003", "01/frame_00004", "02/frame_00003" } do
+    bmp(base .. "/" .. where .. "_rgb.bmp", 8, 6, colours)
+    local c, s = math.cos(i / 10), math.sin(i / 10)
+    t.write(base .. "/" .. where .. "_pose.txt", string.format(
+      "%.9f %.9f 0 \n%.9f %.9f 0 \n0 0 1 \n\n10.5 20 900 \n", c, -s, s, c))
+  end
+  local set = data.biwi { root = base, same = { ["02"] = "01" } }
+  t.equal(keys(set), "01/frame_00003/01 01/frame_00004/01 02/frame_00003/01")
+  local b = first_batch(set:batches { size = 3 })
+  for i = 1, 3 do
+    t.near(b.pose:get(i, 3), math.deg(i / 10), 1e-5)
+    t.near(b.pose:get(i, 1), 0, 1e-6)
+  end
+  t.raises(function() data.biwi { root = base, pitch = "up" } end,
+           'pitch must be "300wlp" or "biwi"')
+  t.raises(function() keys(data.biwi { root = folder .. "/photos" }) end,
+           "no NN/frame_XXXXX_rgb.png")
 end)
 
 t.finish()

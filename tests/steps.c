@@ -89,10 +89,10 @@ TEST(steps_of_prediction_take_every_slice)
 
 static const char every_step[] =
     "orient plane=coronal\n"
-    "resample spacing_mm=1,0.90000000000000002,0\n"
+    "resample spacing_mm=1,0.90000000000000002,0 method=cubic\n"
     "fit d=0 h=24 w=16 at=start\n"
     "crop to=label margin=3\n"
-    "resize d=0 h=12 w=8\n"
+    "resize d=0 h=12 w=8 method=smooth\n"
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"

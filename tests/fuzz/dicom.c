@@ -1,10 +1,13 @@
 /* dicom.c -- fuzz target: one file as DICOM, from its bytes to its voxels.
  *
  * The walker sees it whole, as a header and as a header of which half has
- * been read; what passes is taken apart as an image, put among slices, and
- * as a segmentation laid onto a small grid. */
+ * been read; what passes is taken apart as an image of one frame and of
+ * several, put among slices, as a dose, and as a segmentation and a structure
+ * set laid onto a small grid, as labels and as fractions. */
+#include "dicom_dose.h"
 #include "dicom_frames.h"
 #include "dicom_mask.h"
+#include "dicom_multi.h"
 #include "dicom_series.h"
 #include <stdlib.h>
 #include <string.h>
@@ -47,10 +50,28 @@ static void image(const Walk *w, DicomHeader h)
     dicom_notes_free(&notes);
 }
 
-static void segmentation(const Walk *w)
+// the frames of an enhanced image as slices, and a dose
+static void frames(const Walk *w, DicomHeader h)
+{
+    const DicomOptions options = {.max_voxels = MOST_BYTES / 4,
+                                  .assume_hu = true};
+    Arena arena = {0};
+    DicomHeader *slices;
+    DicomStack out;
+    if (header_pixels(w, &options, false, "file", &h, NULL) &&
+        multi_headers(w, &options, &h, &arena, &slices))
+        stack_order("file", slices, h.frames, &options, &out, NULL);
+    Volume dose;
+    if (dose_read(w, "file", &options, &dose, NULL)) volume_free(&dose);
+    arena_release(&arena);
+}
+
+// as labels, and the segment that is called "a" as fractions
+static void masks(const Walk *w)
 {
     DicomHeader slices[SLICES];
-    DicomSeries series = {.folder = "series"};
+    DicomSeries series = {
+        .folder = "series", .series_uid = "1.2", .frame_uid = "2.25.2"};
     MaskTarget target = {.series = &series,
                          .slices = slices,
                          .grid = {SLICES,
@@ -72,12 +93,21 @@ static void segmentation(const Walk *w)
                                   .position_mm = {-5, 7, 11 + 3 * i},
                                   .orientation = {1, 0, 0, 0, 1, 0},
                                   .spacing_mm = {2, 1}};
-    const DicomMaskOptions options = {.image = {.max_voxels = MOST_BYTES},
-                                      .resample_mask = true};
-    Volume out;
-    if (volume_new(&out, (Dims){1, SLICES, 6, 7, 1}, U8))
-        seg_place(w, &series, &target, &options, &out, NULL);
-    volume_free(&out);
+    static const char *const names[] = {"a"};
+    for (int k = 0; k < 4; k++) {
+        const DicomMaskOptions options = {.image = {.max_voxels = MOST_BYTES},
+                                          .resample_mask = true,
+                                          .segments = k % 2 ? names : NULL,
+                                          .segment_count = 1,
+                                          .fractions = k % 2};
+        DicomNotes notes = {0};
+        Volume out;
+        if (mask_new(&target.grid, options.fractions, &out))
+            (k < 2 ? seg_place : contour_place)(w, &series, &target, &options,
+                                                &out, &notes);
+        volume_free(&out);
+        dicom_notes_free(&notes);
+    }
 }
 
 static void walk(const uint8_t *data, size_t have, size_t size,
@@ -100,7 +130,8 @@ static void walk(const uint8_t *data, size_t have, size_t size,
     if (result == WALK_DONE && header_identity(&w, &arena, &h) &&
         !header_only) {
         image(&w, h);
-        segmentation(&w);
+        frames(&w, h);
+        masks(&w);
     }
     walk_free(&w);
     arena_release(&arena);

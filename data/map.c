@@ -1,0 +1,58 @@
+/* map.c -- mmap behind three functions.
+ *
+ * The descriptor stays open, because only through it can be seen that another
+ * program has cut the file. Between that look and the reading of the bytes
+ * there is a moment that nothing can close: whoever cuts a file in place
+ * while it is trained from may still end the program. */
+#include "map.h"
+#include "file.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool map_open(const char *path, uint64_t limit, Map *m)
+{
+    uint64_t size;
+    *m = (Map){0};
+    if (!file_open(path, &m->fd, &size)) return false;
+    m->open = true;
+    // 32-bit machines can open files that they cannot address
+    if ((limit && size > limit) || size > SIZE_MAX / 2) {
+        fail_data("%s has %llu bytes, limit %llu", path,
+                  (unsigned long long)size, (unsigned long long)limit);
+        map_close(m);
+        return false;
+    }
+    // no bytes cannot be mapped; what an empty file means, the format says
+    if (!size) return true;
+    void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, m->fd, (off_t)0);
+    if (p == MAP_FAILED) {
+        fail("cannot map %s: %s", path, strerror(errno));
+        map_close(m);
+        return false;
+    }
+    m->bytes = p;
+    m->size = (size_t)size;
+    return true;
+}
+
+bool map_check(const Map *m)
+{
+    struct stat st;
+    if (fstat(m->fd, &st)) return fail_data("cannot read: %s", strerror(errno));
+    if ((uint64_t)st.st_size < m->size)
+        return fail_data("file was cut to %lld bytes while it was in use, had "
+                         "%zu",
+                         (long long)st.st_size, m->size);
+    return true;
+}
+
+void map_close(Map *m)
+{
+    // mmap takes no const, munmap neither
+    if (m->bytes) munmap((void *)m->bytes, m->size);
+    if (m->open) close(m->fd);
+    *m = (Map){0};
+}

@@ -1,0 +1,90 @@
+/* unpack.c -- zlib's inflate for streams without gzip's frame.
+ *
+ * zlib counts input and output in 32 bits, so both are handed over in pieces.
+ * The size that an archive declares decides how much is inflated; one byte
+ * more is asked for at the end, which is how a lie about the size shows. */
+#include "unpack.h"
+#include "gzip.h"
+#include <limits.h>
+#include <zlib.h>
+
+struct Unpack {
+    z_stream z;
+    size_t left; /* input that z has not been given yet */
+    size_t size; /* of the whole input                  */
+    bool ended;  /* the stream is complete              */
+};
+
+bool unpack_open(const void *bytes, size_t count, UnpackForm form, Unpack **out)
+{
+    *out = NULL;
+    Unpack *u = mem_alloc(sizeof *u);
+    if (!u) return false;
+    u->z.zalloc = gzip_alloc;
+    u->z.zfree = gzip_free;
+    // zlib only reads through next_in, whatever its type says
+    u->z.next_in = (void *)bytes;
+    u->size = u->left = count;
+    // a negative window means: no frame
+    if (inflateInit2(&u->z, form == UNPACK_RAW ? -MAX_WBITS : MAX_WBITS) !=
+        Z_OK) {
+        mem_free(u);
+        return fail("no memory to unpack");
+    }
+    *out = u;
+    return true;
+}
+
+void unpack_close(Unpack *u)
+{
+    if (u) inflateEnd(&u->z);
+    mem_free(u);
+}
+
+/* Z_BUF_ERROR means that zlib could do nothing more with what it has: the
+ * input is at its end before the stream is. */
+bool unpack_read(Unpack *u, void *out, size_t want, size_t *got)
+{
+    *got = 0;
+    while (*got < want && !u->ended) {
+        size_t room = want - *got;
+        if (!u->z.avail_in) {
+            u->z.avail_in = u->left > INT_MAX ? INT_MAX : (uInt)u->left;
+            u->left -= u->z.avail_in;
+        }
+        u->z.next_out = (uint8_t *)out + *got;
+        u->z.avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+        uInt before = u->z.avail_out;
+        int r = inflate(&u->z, Z_NO_FLUSH);
+        *got += before - u->z.avail_out;
+        size_t at = u->size - u->left - u->z.avail_in;
+        bool dry = !u->z.avail_in && !u->left && u->z.avail_out;
+        if (r == Z_STREAM_END)
+            u->ended = true;
+        else if (r == Z_BUF_ERROR || (r == Z_OK && dry))
+            return fail_data("packed data ends early, at its byte %zu", at);
+        else if (r == Z_MEM_ERROR)
+            return fail("no memory to unpack");
+        else if (r != Z_OK)
+            return fail_data("packed data is damaged at its byte %zu: %s", at,
+                             u->z.msg ? u->z.msg : "preset dictionary");
+    }
+    return true;
+}
+
+bool unpack_all(Unpack *u, void *out, size_t bytes)
+{
+    char more;
+    size_t got, behind;
+    if (!unpack_read(u, out, bytes, &got)) return false;
+    if (got < bytes)
+        return fail_data("%zu bytes unpacked, %zu declared", got, bytes);
+    // asking for one byte more also reads the end mark and the checksum
+    if (!unpack_read(u, &more, 1, &got)) return false;
+    if (got)
+        return fail_data("more than the declared %zu bytes unpacked", bytes);
+    behind = u->left + u->z.avail_in;
+    if (behind)
+        return fail_data("%zu bytes after the end of the packed data", behind);
+    return true;
+}

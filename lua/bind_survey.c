@@ -1,0 +1,244 @@
+/* bind_survey.c -- what the files of a data set hold, as Lua tables.
+ *
+ * core.data.survey loads every case once; `segengine doctor data` judges what
+ * it found. Numbers of cases and slices count from 1 here. */
+#include "bind_data.h"
+#include "survey.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct SurveyBox {
+    Survey *s;
+} SurveyBox;
+
+static const Survey *check_survey(lua_State *L)
+{
+    SurveyBox *box = luaL_checkudata(L, 1, "seg.survey");
+    if (!box->s) raise_usage(L, "this survey is closed");
+    return box->s;
+}
+
+static int survey_gc(lua_State *L)
+{
+    SurveyBox *box = luaL_checkudata(L, 1, "seg.survey");
+    survey_free(box->s);
+    box->s = NULL;
+    return 0;
+}
+
+static int check_case(lua_State *L, const Survey *s)
+{
+    return (int)check_int(L, 2, "case", 1, survey_dataset(s)->count) - 1;
+}
+
+/* data.survey(ds, steps, {threads=0}) -> survey: every case loaded and
+ * counted, every fault noted. Raises without memory or when a signal came. */
+static int l_survey(lua_State *L)
+{
+    static const char *const known[] = {"threads", NULL};
+    Steps steps;
+    const Dataset *ds = check_dataset(L, 1);
+    const char *text = luaL_checkstring(L, 2);
+    check_keys(L, 3, "survey", known);
+    const SurveyOptions o = {.stop = signal_stopping(),
+                             .threads =
+                                 (int)opt_int(L, 3, "threads", 0, 0, 1024)};
+    SurveyBox *box = new_object(L, "seg.survey", sizeof *box);
+    if (!steps_parse(text, &steps) || !survey_open(ds, &steps, &o, &box->s))
+        return raise_error(L);
+    return 1;
+}
+
+static void set_number(lua_State *L, const char *key, double value)
+{
+    lua_pushnumber(L, value);
+    lua_setfield(L, -2, key);
+}
+
+static void set_count(lua_State *L, const char *key, int64_t value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, key);
+}
+
+static void set_text(lua_State *L, const char *key, const char *value)
+{
+    lua_pushstring(L, value); // NULL is nil
+    lua_setfield(L, -2, key);
+}
+
+static void push_numbers(lua_State *L, const double *v, int n)
+{
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushnumber(L, v[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void push_field(lua_State *L, const DatasetField *field,
+                       const SurveyField *f)
+{
+    static const char *const kind[] = {"image", "value", "label", "numbers",
+                                       "length"};
+    int64_t shape[2 + RANK_MAX];
+    lua_createtable(L, 0, 10);
+    set_text(L, "name", field->name);
+    set_text(L, "kind", kind[field->kind]);
+    set_count(L, "rank", field->rank);
+    set_text(L, "fault", f->fault);
+    set_number(L, "lo", f->lo);
+    set_number(L, "hi", f->hi);
+    set_number(L, "mean", f->mean);
+    set_number(L, "sd", f->sd);
+    if (f->number) {
+        push_numbers(L, f->number, f->numbers);
+        lua_setfield(L, -2, "numbers");
+    }
+    if (!f->dim.w) return; // the steps did not come so far
+    int axes = dims_to_user(f->dim, f->rank, shape);
+    push_shape(L, axes - 1, shape + 1);
+    lua_setfield(L, -2, "shape");
+}
+
+/* Extents, spacing and axes of the first field, where it was loaded. */
+static void push_grid(lua_State *L, const Grid *g)
+{
+    Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
+    char code[4];
+    double spacing[3];
+    const int64_t size[] = {g->w, g->h, g->d};
+    memcpy(v.affine, g->affine, sizeof v.affine);
+    volume_spacing_mm(&v, spacing);
+    push_shape(L, 3, size);
+    lua_setfield(L, -2, "size");
+    push_numbers(L, spacing, 3);
+    lua_setfield(L, -2, "spacing");
+    set_text(L, "axes", volume_code(&v, code));
+}
+
+/* survey:case(i) -> {key=, patient=, slabs=, image= hash of the voxels, fields
+ * = {{name=, kind=, rank=, fault=, lo=, hi=, mean=, sd=, numbers=, shape=}},
+ * size={w,h,d}, spacing=, axes= (nil where it was not loaded), constant=,
+ * gaps=, twice=, pair={a,b}, voxels={[class]=n}, foreground=, outside=,
+ * marked=, fault=, notes=}, as survey.h says */
+static int l_case(lua_State *L)
+{
+    const Survey *s = check_survey(L);
+    const int item = check_case(L, s);
+    const SurveyCase *c = survey_case(s, item);
+    const Dataset *ds = survey_dataset(s);
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
+    lua_createtable(L, 0, 20);
+    set_text(L, "key", ds->cases[item].key);
+    set_text(L, "patient", ds->cases[item].patient);
+    lua_pushboolean(L, ds->cases[item].slabs > 0);
+    lua_setfield(L, -2, "slabs");
+    lua_createtable(L, ds->fields, 0);
+    for (int f = 0; f < ds->fields; f++) {
+        push_field(L, &ds->field[f], &c->field[f]);
+        lua_rawseti(L, -2, f + 1);
+    }
+    lua_setfield(L, -2, "fields");
+    if (c->grid.w) {
+        push_grid(L, &c->grid);
+        set_text(L, "image", hash);
+    }
+    set_count(L, "constant", c->constant);
+    set_count(L, "gaps", c->gaps);
+    set_count(L, "twice", c->twice);
+    if (c->twice) {
+        const int64_t pair[] = {c->pair[0] + 1, c->pair[1] + 1};
+        push_shape(L, 2, pair);
+        lua_setfield(L, -2, "pair");
+    }
+    lua_newtable(L);
+    for (int k = 0; k <= MAX_LABELS; k++)
+        if (c->voxels[k]) {
+            lua_pushinteger(L, c->voxels[k]);
+            lua_rawseti(L, -2, k);
+        }
+    lua_setfield(L, -2, "voxels");
+    set_count(L, "foreground", c->foreground);
+    set_count(L, "outside", c->outside);
+    set_count(L, "marked", c->marked);
+    set_text(L, "fault", c->fault);
+    set_text(L, "notes", c->notes);
+    return 1;
+}
+
+/* The picture and its PNG live in a userdata while Lua makes a string. */
+typedef struct PngBox {
+    Picture picture;
+    void *png;
+    size_t bytes;
+} PngBox;
+
+static int png_gc(lua_State *L)
+{
+    PngBox *box = luaL_checkudata(L, 1, "seg.png");
+    picture_free(&box->picture);
+    mem_free(box->png);
+    box->png = NULL;
+    return 0;
+}
+
+/* survey:png(i) -> the picture of a case as the bytes of a PNG, or nil */
+static int l_png(lua_State *L)
+{
+    const Survey *s = check_survey(L);
+    const int item = check_case(L, s);
+    if (!survey_case(s, item)->gray) return 0;
+    PngBox *box = new_object(L, "seg.png", sizeof *box);
+    if (!survey_picture(s, item, &box->picture) ||
+        !picture_png(&box->picture, &box->png, &box->bytes))
+        return raise_error(L);
+    lua_pushlstring(L, box->png, box->bytes);
+    // at once: pages have many
+    picture_free(&box->picture);
+    mem_free(box->png);
+    box->png = NULL;
+    return 1;
+}
+
+/* ds:skipped() -> cases left out without a partner */
+static int l_skipped(lua_State *L)
+{
+    lua_pushinteger(L, check_dataset(L, 1)->skipped);
+    return 1;
+}
+
+/* ds:labels() -> the values of files that became classes 1, 2, ... */
+static int l_labels(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    int32_t label[MAX_LABELS];
+    const int n = dataset_labels(ds, label);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, label[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+void bind_survey(lua_State *L)
+{
+    static const luaL_Reg survey[] = {
+        {"case", l_case}, {"png", l_png}, {"close", survey_gc}, {NULL, NULL}};
+    static const luaL_Reg none[] = {{NULL, NULL}};
+    static const luaL_Reg dataset[] = {
+        {"skipped", l_skipped}, {"labels", l_labels}, {NULL, NULL}};
+    new_type(L, "seg.survey", survey, survey_gc);
+    new_type(L, "seg.png", none, png_gc);
+    // two more methods of data sets
+    luaL_getmetatable(L, "seg.dataset");
+    lua_getfield(L, -1, "__index");
+    luaL_setfuncs(L, dataset, 0);
+    lua_pop(L, 2);
+    lua_getfield(L, -1, "data");
+    lua_pushcfunction(L, l_survey);
+    lua_setfield(L, -2, "survey");
+    lua_pop(L, 1);
+}

@@ -1,0 +1,258 @@
+-- doctor_page.lua -- the report of `segengine doctor data` as one HTML file.
+--
+-- Nothing is fetched and nothing runs: styles and pictures are inside, and a
+-- policy in the head forbids the rest. Light and dark follow the reader's
+-- settings; every colour is a variable.
+
+local checks = require "seg.doctor_checks"
+local util = require "seg.util"
+
+local M = {}
+
+local PICTURES = 200 -- most pictures on a page; those with findings first
+
+local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;",
+                  ["'"] = "&#39;" }
+
+-- Text of a page; control characters have no place there.
+local function text(v)
+  return (tostring(v):gsub("[&<>\"']", escapes):gsub("%c", " "))
+end
+
+local ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+-- Bytes in base64 (RFC 4648): three become four letters.
+local function base64(bytes)
+  local letter, out = {}, {}
+  for i = 0, 63 do letter[i] = ALPHABET:sub(i + 1, i + 1) end
+  for i = 1, #bytes, 3 do
+    local a, b, c = bytes:byte(i, i + 2)
+    local n = a << 16 | (b or 0) << 8 | (c or 0)
+    out[#out + 1] = letter[n >> 18] .. letter[n >> 12 & 63] .. (b and letter[n >> 6 & 63] or "=")
+      .. (c and letter[n & 63] or "=")
+  end
+  return table.concat(out)
+end
+
+local STYLE = [[
+:root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
+  --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;
+  --train: #2563c9; --valid: #b26a00; --test: #7a4fb5; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #a0a8b3; --paper: #15171b;
+  --panel: #1f2329; --line: #363c45; --error: #ff8a80; --warning: #f2b84b; --ok: #6fd08c;
+  --train: #7aa7ff; --valid: #f2a65a; --test: #c3a0f5; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; color: var(--ink);
+  background: var(--paper); font: 15px/1.45 system-ui, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { margin: .25rem 0; } .soft { color: var(--soft); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } code { font-family: ui-monospace, monospace; }
+.error { color: var(--error); } .warning { color: var(--warning); } .ok { color: var(--ok); }
+td.error, td.warning, td.ok { font-weight: 600; }
+.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); }
+.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); }
+figure { margin: 0; padding: .5rem; background: var(--panel); border: 1px solid var(--line);
+  border-radius: 6px; } figure.ok, figure.error, figure.warning { color: inherit; }
+figure.error { border-color: var(--error); } figure.warning { border-color: var(--warning); }
+figure img { display: block; width: 100%; image-rendering: auto; background: #000; }
+figcaption { font-size: .85rem; margin-top: .35rem; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
+.train { fill: var(--train); } .valid { fill: var(--valid); } .test { fill: var(--test); }
+.axis { stroke: var(--line); } .key { display: inline-block; width: .8em; height: .8em; }
+.key.train { background: var(--train); } .key.valid { background: var(--valid); }
+.key.test { background: var(--test); }
+]]
+
+-- Charts ----------------------------------------------------------------------
+
+local W, H, LEFT, FOOT = 320, 130, 8, 18
+local BINS = 20
+
+-- A figure with an SVG of W x H + FOOT below its title.
+local function figure(title, body, low, high)
+  return string.format(
+    '<figure><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s<line class="axis" x1="%d" '
+    .. 'y1="%d" x2="%d" y2="%d"/><text x="%d" y="%d">%s</text><text x="%d" y="%d" '
+    .. 'text-anchor="end">%s</text></svg><figcaption>%s</figcaption></figure>',
+    W, H + FOOT, text(title), body, LEFT, H, W - LEFT, H, LEFT, H + 14, text(low), W - LEFT,
+    H + 14, text(high), text(title))
+end
+
+-- values: { {part, number}, ... }; nil when all are one number, which the
+-- caption of a chart says better.
+local function histogram(title, values)
+  local lo, hi = math.huge, -math.huge
+  for _, v in ipairs(values) do lo, hi = math.min(lo, v[2]), math.max(hi, v[2]) end
+  if not (hi > lo) then return nil end
+  local bins, most = {}, 0
+  for i = 1, BINS do bins[i] = { all = 0 } end
+  for _, v in ipairs(values) do
+    local bin = bins[math.min(BINS, 1 + math.floor((v[2] - lo) / (hi - lo) * BINS))]
+    bin[v[1]], bin.all = (bin[v[1]] or 0) + 1, bin.all + 1
+    most = math.max(most, bin.all)
+  end
+  local out, width = {}, (W - 2 * LEFT) / BINS
+  for i, bin in ipairs(bins) do
+    local y = H
+    for _, part in ipairs { "train", "valid", "test" } do
+      local n = bin[part] or 0
+      local h = n / most * (H - 10)
+      if n > 0 then
+        y = y - h
+        out[#out + 1] = string.format('<rect class="%s" x="%.1f" y="%.1f" width="%.1f" '
+          .. 'height="%.1f"><title>%d of %s</title></rect>', part, LEFT + (i - 1) * width, y,
+          width - 1, h, n, part)
+      end
+    end
+  end
+  return figure(title, table.concat(out), string.format("%.4g", lo), string.format("%.4g", hi))
+end
+
+-- What is drawn of a case: title and number, nil where it has none.
+local function series(context)
+  local list, order = {}, {}
+  local function add(title, case, v)
+    if v ~= v or math.abs(v) == math.huge then return end
+    if not list[title] then
+      list[title] = {}
+      order[#order + 1] = title
+    end
+    table.insert(list[title], { case.part.name, v })
+  end
+  for _, case in ipairs(checks.with_grid(context)) do
+    local f = case.fields[1]
+    for axis, name in ipairs { "w", "h", "d" } do
+      if f.rank == 3 then add("spacing along " .. name .. ", mm", case, case.spacing[axis]) end
+      add("extent along " .. name, case, case.size[axis])
+    end
+    add("mean of " .. f.name, case, f.mean)
+    add("range of " .. f.name, case, f.hi - f.lo)
+    if next(case.voxels) then
+      add("truth, % of voxels", case,
+          100 * case.foreground / math.max(case.size[1] * case.size[2] * case.size[3], 1))
+    end
+  end
+  for _, case in ipairs(context.all) do
+    for _, field in ipairs(case.fields) do
+      for k, v in ipairs(field.numbers or {}) do
+        add(#field.numbers > 1 and field.name .. "[" .. k .. "]" or field.name, case, v)
+      end
+    end
+  end
+  return list, order
+end
+
+-- Voxels of each class by part, as shares.
+local function class_table(context)
+  local rows = {}
+  for _, part in ipairs(context.parts) do
+    local list, all = checks.classes_of(part)
+    for _, c in ipairs(all > 0 and list or {}) do
+      rows[#rows + 1] = string.format(
+        "<tr><td>%s</td><td>%s</td><td>%s</td><td>%.3g %%</td><td>%d of %d</td></tr>", part.name,
+        text(checks.class_name(c)), util.thousands(c.voxels), 100 * c.voxels / all, c.cases,
+        #part.cases)
+    end
+  end
+  if #rows == 0 then return "" end
+  return '<h2>Classes</h2><div class="wide"><table><thead><tr><th>part</th><th>class</th><th>voxels'
+    .. "</th><th>share</th><th>cases</th></tr></thead><tbody>" .. table.concat(rows, "\n")
+    .. "</tbody></table></div>"
+end
+
+-- Cases -----------------------------------------------------------------------
+
+local function case_figure(case, e, picture)
+  local lines = { string.format("<strong>%s</strong>, %s", text(e.case), e.part) }
+  if e.size then
+    lines[#lines + 1] = string.format("%dx%dx%d, %.3gx%.3gx%.3g mm", e.size[1], e.size[2],
+                                      e.size[3], table.unpack(e.spacing))
+    lines[#lines + 1] = string.format("%.4g .. %.4g, mean %.4g", e.min, e.max, e.mean)
+  end
+  for _, row in ipairs(case.rows) do
+    lines[#lines + 1] = string.format('<span class="%s">%s</span>', row.level, row.check)
+  end
+  local image = picture and string.format(
+    '<img alt="a slice of case %s, its truth outlined" src="data:image/png;base64,%s">',
+    text(e.case), base64(picture)) or ""
+  return string.format('<figure class="%s">%s<figcaption>%s</figcaption></figure>', e.level, image,
+                       table.concat(lines, "<br>"))
+end
+
+-- Which cases get a picture when there are too many: those with findings, then
+-- the others in order.
+local function pictured(context, r)
+  local list, chosen, n = {}, {}, 0
+  for i in ipairs(context.all) do list[i] = i end
+  table.sort(list, function(a, b)
+    local x, y = r.cases[a].level ~= "ok", r.cases[b].level ~= "ok"
+    if x ~= y then return x end
+    return a < b
+  end)
+  for _, i in ipairs(list) do
+    if n < PICTURES then chosen[i], n = true, n + 1 end
+  end
+  return chosen
+end
+
+local function row_html(row)
+  return string.format('<tr><td class="%s">%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td>'
+                       .. "<td>%s</td></tr>", row.level, row.level, row.check, row.part or "",
+                       row.case and "<code>" .. text(row.case) .. "</code>" or "", text(row.found),
+                       row.level ~= "ok" and text(row.fix or "") or "")
+end
+
+-- The page of a report `r` (doctor_data.lua) and what it was made from.
+function M.html(r, context)
+  local out = {}
+  local function add(fmt, ...)
+    out[#out + 1] = select("#", ...) > 0 and string.format(fmt, ...) or fmt
+  end
+  add('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">')
+  add([[<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; ]]
+      .. [[style-src 'unsafe-inline'">]])
+  add('<meta name="viewport" content="width=device-width, initial-scale=1">')
+  add("<title>Data of %s</title>\n<style>\n%s</style>\n</head>\n<body>", text(r.script), STYLE)
+  add("<h1>Data of %s</h1>", text(r.script))
+  add('<p><span class="%s">%d error%s</span>, <span class="%s">%d warning%s</span></p>',
+      r.errors > 0 and "error" or "ok", r.errors, r.errors == 1 and "" or "s",
+      r.warnings > 0 and "warning" or "ok", r.warnings, r.warnings == 1 and "" or "s")
+  for _, p in ipairs(r.parts) do
+    add('<p><span class="key %s"></span> %s: %d cases of %d patients</p>', p.part, p.part, p.cases,
+        p.patients)
+  end
+  add('<p class="soft">Pictures are of patients: this file belongs where their data is. Research '
+      .. "use only, not a medical device. segengine " .. text(r.program) .. "</p>")
+  add('<h2>Checks</h2>\n<div class="wide"><table><thead><tr><th></th><th>check</th><th>part</th>'
+      .. "<th>case</th><th>found</th><th>what to do</th></tr></thead><tbody>")
+  for _, row in ipairs(r.rows) do out[#out + 1] = row_html(row) end
+  add("</tbody></table></div>")
+  out[#out + 1] = class_table(context)
+  local list, order = series(context)
+  local charts = {}
+  for _, title in ipairs(order) do charts[#charts + 1] = histogram(title, list[title]) end
+  if #charts > 0 then
+    add('<h2>Cases by number</h2>\n<div class="charts">')
+    out[#out + 1] = table.concat(charts, "\n")
+    add("</div>")
+  end
+  local chosen = pictured(context, r)
+  if #r.cases > 0 then add('<h2>Cases</h2>\n<div class="grid">') end
+  for i, case in ipairs(context.all) do
+    local picture = chosen[i] and case.part.survey:png(case.number) or nil
+    out[#out + 1] = case_figure(case, r.cases[i], picture)
+  end
+  if #r.cases > 0 then add("</div>") end
+  if #r.cases > PICTURES then
+    add('<p class="soft">%d cases have no picture here; those with findings have one first.</p>',
+        #r.cases - PICTURES)
+  end
+  add("</body>\n</html>\n")
+  return table.concat(out, "\n")
+end
+
+return M

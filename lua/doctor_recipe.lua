@@ -1,0 +1,190 @@
+-- doctor_recipe.lua -- the checks of `segengine doctor data` that look at the
+-- numbers of cases and at what a recipe does with them: flips, splits, steps.
+-- Gives all checks, those of doctor_checks.lua first.
+
+local checks = require "seg.doctor_checks"
+
+local check, step, some, plural = checks.add, checks.step, checks.some, checks.plural
+
+-- Numbers ---------------------------------------------------------------------
+
+-- Numbers of a field by part: { {lo=, hi=, count=} of each part }.
+local function ranges(context)
+  local fields, order = {}, {}
+  for _, case in ipairs(context.all) do
+    for _, field in ipairs(case.fields) do
+      for k, v in ipairs(field.numbers or {}) do
+        local name = #field.numbers > 1 and field.name .. "[" .. k .. "]" or field.name
+        if not fields[name] then
+          fields[name] = {}
+          order[#order + 1] = name
+        end
+        local r = fields[name][case.part.name] or { lo = v, hi = v, count = 0 }
+        r.lo, r.hi, r.count = math.min(r.lo, v), math.max(r.hi, v), r.count + 1
+        fields[name][case.part.name] = r
+      end
+    end
+  end
+  return fields, order
+end
+
+check("numbers", function(context, add)
+  local fields, order = ranges(context)
+  local fine = {}
+  for _, name in ipairs(order) do
+    local train = fields[name].train
+    if train then
+      fine[#fine + 1] = string.format("%s %.6g .. %.6g", name, train.lo, train.hi)
+      if train.lo == train.hi and train.count > 1 then
+        add("warning", { part = "train", fix = "leave it out, or look how it was read",
+                         found = string.format("%s is %.6g in all cases", name, train.lo) })
+      end
+      for _, part in ipairs { "valid", "test" } do
+        local r = fields[name][part]
+        local room = 0.1 * (train.hi - train.lo)
+        if r and (r.lo < train.lo - room or r.hi > train.hi + room) then
+          add("warning", { part = part, fix = "another split, or more cases to learn from",
+                           found = string.format("%s is %.6g .. %.6g, in train %.6g .. %.6g", name,
+                                                 r.lo, r.hi, train.lo, train.hi) })
+        end
+      end
+    end
+  end
+  return #fine > 0 and some(fine)
+end)
+
+-- The recipe ------------------------------------------------------------------
+
+local SIDES = { yaw = true, roll = true, pan = true, left = true, right = true, azimuth = true,
+                side = true, laterality = true, lateral = true }
+
+-- Words of a name: "LeftParotid", "pan_deg" -> left parotid, pan deg. The first
+-- that tells sides apart.
+local function sided(name)
+  local words = tostring(name):gsub("(%l)(%u)", "%1 %2"):lower()
+  for word in words:gmatch("%a+") do
+    if SIDES[word] then return word end
+  end
+end
+
+-- Names that mean something to people: of fields, columns, outputs, classes.
+local function all_names(context)
+  local set, list = context.recipe.train, {}
+  local function add(v)
+    for _, name in pairs(type(v) == "table" and v or { v }) do list[#list + 1] = name end
+  end
+  for _, part in ipairs(context.parts) do add(part.ds:fields()) end
+  for name in pairs(context.recipe.outputs) do add(name) end
+  add(context.recipe.predict.names)
+  add(set.source.options.segments)
+  add(set.source.options.mask)
+  local names = set.source.names
+  if type(names) == "function" then
+    local ok, v = pcall(names)
+    names = ok and v or nil
+  end
+  add(names)
+  table.sort(list, function(a, b) return tostring(a) < tostring(b) end)
+  return list
+end
+
+-- The axis of samples that runs from left to right, nil where none does.
+local function side_axis(context)
+  local set, first = context.recipe.train, checks.with_grid(context)[1]
+  local rank = first and first.fields[1].rank
+  local plane = (step(set, "slices") or ""):match("axis=(%a+)")
+    or (step(set, "orient") or ""):match("plane=(%a+)")
+  if rank == 2 then return "w" end
+  if rank ~= 3 then return nil end
+  if plane == "sagittal" then return "d" end
+  if plane and plane ~= "stored" then return "w" end
+  return ({ "w", "h", "d" })[first.axes:find("[LR]")]
+end
+
+check("flips", function(context, add)
+  local set = context.recipe.train
+  local flip, affine = step(set, "flip"), step(set, "affine")
+  local axis, names = side_axis(context), all_names(context)
+  local aware = flip and (flip:find("negate", 1, true) or flip:find("swap", 1, true))
+  if flip and axis and flip:match("axis=(%a+)"):find(axis, 1, true) and not aware then
+    local said = {}
+    for _, name in ipairs(names) do
+      if sided(name) and not said[name] then
+        said[name] = true
+        add("warning", { part = "train", fix = "leave the flip out, or along another axis",
+                         found = string.format('the flip along %s swaps left and right, and "%s" '
+                                               .. "stays what it is", axis, name) })
+      end
+    end
+  end
+  local turned = affine and affine:match("rotate=(%S+)")
+  for _, name in ipairs(turned and turned ~= "0,0" and names or {}) do
+    if sided(name) == "roll" then
+      add("warning", { part = "train", fix = "affine = { rotate = { 0, 0 } }",
+                       found = string.format('pictures are turned, and "%s" stays what it is',
+                                             name) })
+    end
+  end
+  return flip and "nothing named after a side is mirrored" or "none"
+end)
+
+check("splits", function(context, add)
+  local fine = {}
+  for _, part in ipairs(context.parts) do
+    local cases, patients = #part.cases, part.ds:patients()
+    if cases == 1 or patients == 1 then
+      add("warning", { part = part.name, found = plural(cases, "case") .. " of one patient",
+                       fix = part.name == "train" and "more patients"
+                         or "more of them: one says little" })
+    end
+    fine[#fine + 1] = string.format("%s %d", part.name, cases)
+  end
+  if not context.recipe.valid then
+    add("warning", { found = "no valid set: nothing says which weights are best",
+                     fix = "valid = a part of :split" })
+  end
+  return #fine > 0 and "cases: " .. table.concat(fine, ", ")
+end)
+
+-- Steps before augmentation; which slices are used is a choice of each part.
+local function preparation(set)
+  return (set:prepare_steps():gsub(" keep=%S+", ""):gsub(" range=%S+\n", "\n"))
+end
+
+-- The first line that differs, of both.
+local function first_difference(a, b)
+  local x, y = {}, {}
+  for line in a:gmatch("[^\n]+") do x[#x + 1] = line end
+  for line in b:gmatch("[^\n]+") do y[#y + 1] = line end
+  for i = 1, math.max(#x, #y) do
+    if x[i] ~= y[i] then return x[i] or "nothing", y[i] or "nothing" end
+  end
+end
+
+check("preparation", function(context, add)
+  local train = preparation(context.recipe.train)
+  for _, name in ipairs { "valid", "test" } do
+    local set = context.recipe[name]
+    if set and preparation(set) ~= train then
+      local a, b = first_difference(preparation(set), train)
+      add("warning", { part = name, fix = "prepare all parts by one function",
+                       found = string.format('"%s", in train "%s"', a, b) })
+    end
+    if set and set.augmented then
+      add("warning", { part = name, fix = "augment train alone",
+                       found = "is changed at random: its result is that of no file" })
+    end
+  end
+  return "all parts alike"
+end)
+
+-- No step of a pipeline learns from other cases than its own, so there is
+-- nothing that a test part could leak into.
+check("normalize", function(context)
+  local how = step(context.recipe.train, "normalize")
+  if not how then return "none" end
+  return string.format("%s, of each %s by itself: nothing is fitted on other cases",
+                       how:match("method=(%S+)"), how:match("per=(%S+)"))
+end)
+
+return checks

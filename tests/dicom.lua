@@ -1,0 +1,90 @@
+-- dicom.lua -- structure sets, doses and multi-frame images in a recipe and in
+-- inspect; the files are those of the fuzz corpus.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local data = seg.data
+local corpus = "tests/fuzz/corpus/dicom/"
+
+local folder, remove = t.folder()
+for _, name in ipairs { "multi", "structure", "dose" } do
+  os.execute(("cp %s%s %s"):format(corpus, name, folder))
+end
+
+-- Series are called as the files are.
+local function open(more)
+  local o = { root = folder, image = "multi", mask = "structure", dose = "dose",
+              segments = { "b", "a" }, resample_dose = true }
+  for k, v in pairs(more or {}) do o[k] = v or nil end
+  return data.dicom(o)
+end
+
+-- The first batch, by the names of its fields, as arrays.
+local batches = 0
+local function first_batch(set)
+  batches = batches + 1
+  local pipeline = set:pipeline {}
+  local batch, out = set:loader(pipeline, {}):next(), {}
+  for i, name in ipairs(set:dataset():fields()) do
+    local s = pipeline:shape(name)
+    local input = name .. batches -- inputs of one name are made once
+    local x = seg.nn.input(input, { c = s[1], d = s[2], h = s[3], w = s[4] })
+    out[name] = seg.model { outputs = { y = x + 0 } }:run { [input] = batch.fields[i] }.y
+  end
+  return out
+end
+
+t.test("image, mask and dose are fields on one grid", function()
+  local set = open()
+  t.equal(table.concat(set:dataset():fields(), " "), "image mask dose")
+  local batch = first_batch(set:batches { size = 1 })
+  for _, name in ipairs { "image", "mask", "dose" } do
+    t.equal(table.concat(batch[name].shape, "x"), "1x1x3x6x7", name)
+  end
+  -- the first frame of the file is its last slice; its first value times 2, - 3
+  t.equal(batch.image:get(1, 1, 3, 1, 1), 256 * 2 - 3)
+  -- a polygon with a hole, and another one two slices further
+  t.equal(batch.mask:get(1, 1, 1, 2, 2), 2)
+  t.equal(batch.mask:get(1, 1, 1, 3, 4), 0)
+  t.equal(batch.mask:get(1, 1, 3, 3, 4), 1)
+  t.equal(batch.mask:get(1, 1, 3, 6, 7), 0)
+  -- Gy: a thousandth of what is stored; 0 beyond the dose's own field of view
+  t.near(batch.dose:get(1, 1, 1, 1, 1), 0.256, 1e-6)
+  t.equal(batch.dose:get(1, 1, 1, 6, 7), 0)
+end)
+
+t.test("fractions are channels", function()
+  local batch = first_batch(open { fractions = true }:batches { size = 1 })
+  t.equal(table.concat(batch.mask.shape, "x"), "1x2x3x6x7")
+  t.equal(batch.mask:get(1, 1, 3, 3, 4), 1)
+  t.equal(batch.mask:get(1, 2, 1, 2, 2), 1)
+  t.equal(batch.mask:get(1, 2, 3, 3, 4), 0)
+end)
+
+t.test("what does not fit is refused on the recipe's line", function()
+  t.raises(function() first_batch(open { resample_dose = false }) end,
+           "fix: resample_dose = true")
+  t.raises(function() first_batch(open { segments = { "liver" } }) end,
+           '0 regions called "liver", need 1; there are "a", "b"')
+  t.raises(function() open { dose = "plan" }:dataset() end, 'no study has the dose "plan"')
+  t.raises(function() open { doze = "x" } end, "doze")
+end)
+
+t.test("inspect says what each of them is", function()
+  local function inspect(name, part)
+    local text = t.says("inspect " .. corpus .. name, 0, part)
+    return text
+  end
+  inspect("multi", "7x6x3, 1x2x3 mm, axial, axes LPS, origin (-5.0 7.0 11.0)")
+  inspect("dose-z", "3x2x3, 1x2x3 mm, axial")
+  local text = inspect("structure", "structure set, 5 contours\n")
+  t.check(text:find("\na +1 +3\n") and text:find("\nb +2 +2\n"), text)
+  inspect("seg-fraction", "FRACTIONAL segmentation, 2 frames\n")
+  inspect("labelmap", "LABELMAP segmentation, 2 frames\n")
+  text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", dose = "dose", '
+                .. "resample_dose = true }")
+  t.check(text:find("multi%-frame") and text:find("structure set"), text)
+end)
+
+remove()
+t.finish()

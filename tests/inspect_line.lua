@@ -1,0 +1,138 @@
+-- inspect_line.lua -- the line that inspect prints for a folder opens what is in it.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local folder, remove = t.folder()
+
+local count = 0
+-- A new folder, filled by shell commands with $P the made-up patients.
+local function make(commands, source)
+  count = count + 1
+  local path = string.format("%s/%02d", folder, count)
+  t.check(os.execute(string.format("P='%s'; mkdir -p %s && cd %s && { %s\n}", source or "", path,
+                                   path, commands)), commands)
+  return path
+end
+
+-- inspect must print this line for the folder ($ROOT), and the line must open so
+-- many cases.
+local function proposes(path, want, cases)
+  want = want:gsub("$ROOT", path)
+  local text = t.says("inspect " .. path, 0, "\ndata.")
+  local got = text:match("\n(data%.[^\n]*)")
+  t.equal(got, want)
+  local set = assert(load("local data = ... return " .. got:gsub("  %-%- and so.*$", "")))(seg.data)
+  local ds = set:dataset()
+  t.equal(#ds:cases(), cases, "cases")
+  set:pipeline {}:close()
+end
+
+-- Made-up patients in the format; the folder with their files.
+local function phantom(format)
+  local root = folder .. "/" .. format
+  seg.data.phantom { format = format, patients = 3, size = 24, slices = 4, root = root }:dataset()
+  return t.lines("echo " .. root .. "/*")[1]
+end
+
+t.test("NIfTI", function()
+  local source = phantom "nifti"
+  local all = "for f in $(find $P -name '*_T1w.nii.gz'); do n=$(basename $f _T1w.nii.gz); "
+    .. "m=$(dirname $f)/${n}_T1w_brainmask.nii.gz; "
+  proposes(make(all .. "cp $f $m .; done", source),
+           'data.nifti { root = "$ROOT", image = "*_ses-NFB3_T1w", '
+           .. 'mask = "*_ses-NFB3_T1w_brainmask" }', 3)
+  -- names that do not say whose they are; the endings that all have
+  proposes(make("i=0; " .. all .. "i=$((i + 1)); cp $f a${i}_${i}b_T1w.nii.gz; "
+                .. "cp $m a${i}_${i}b_T1w_brainmask.nii.gz; done", source),
+           'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask", '
+           .. 'patient = "file" }  -- if every file is another person', 3)
+  proposes(make("i=0; " .. all .. "i=$((i + 1)); cp $f sub-0${i}_T1w.nii.gz; "
+                .. "cp $f sub-0${i}_T2w.nii.gz; cp $m sub-0${i}_lesion_seg.nii.gz; done", source),
+           'data.nifti { root = "$ROOT", image = { "*_T1w", "*_T2w" }, mask = "*_lesion_seg" }', 3)
+  proposes(make("mkdir images labels; i=0; " .. all .. "i=$((i + 1)); cp $f images/case_$i.nii.gz; "
+                .. "cp $m labels/case_$i.nii.gz; done", source),
+           'data.nifti { root = "$ROOT", image = "images/*", mask = "labels/*", patient = "file" }'
+           .. '  -- if every file is another person', 3)
+  -- nothing says which is which but what is in them
+  proposes(make("i=0; " .. all .. "i=$((i + 1)); mkdir p$i; cp $f p$i/x_one.nii.gz; "
+                .. "cp $m p$i/x_two.nii.gz; done", source),
+           'data.nifti { root = "$ROOT", image = "*_one", mask = "*_two" }', 3)
+  proposes(make("mkdir imagesTr labelsTr; i=0; " .. all .. "i=$((i + 1)); "
+                .. "cp $f imagesTr/h_${i}_0000.nii.gz; cp $m labelsTr/h_$i.nii.gz; done; "
+                .. "echo '{\"channel_names\":{\"0\":\"T1\"},\"labels\":{\"b\":1}}' "
+                .. "> dataset.json", source),
+           'data.nnunet { root = "$ROOT", patient = "file" }'
+           .. "  -- if every case is another person", 3)
+end)
+
+t.test("DICOM", function()
+  local source = phantom "dicom"
+  proposes(make("cp -r $P/* .", source),
+           'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK" }', 3)
+  proposes(make("cp -r $P/* .; rm -r $(ls -d */MASK | head -n 1)", source),
+           'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK", skip_unmatched = true }'
+           .. "  -- MASK is in 2 of 3 studies", 2)
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  -- a mask by its voxels alone, its values not those of classes
+  local change = "find . -path '*/MASK/*' -type f -exec dcmodify -nb -q "
+    .. "-m '(0008,103e)=OTHER' {} +; for d in */MASK; do mv $d ${d%MASK}x; done"
+  proposes(make("cp -r $P/* .; " .. change, source),
+           'data.dicom { root = "$ROOT", image = "FLAIR", mask = "OTHER" }', 3)
+  -- every study has a second image
+  local second = "n=0; for d in */FLAIR; do n=$((n + 1)); e=${d%FLAIR}T1; cp -r $d $e; "
+    .. "find $e -type f -exec dcmodify -nb -q -gin -m '(0008,103e)=T1' "
+    .. "-m \"(0020,000e)=1.2.3.$n\" {} +; done"
+  proposes(make("cp -r $P/* .; " .. second, source),
+           'data.dicom { root = "$ROOT", image = { "FLAIR", "T1" }, mask = "MASK" }', 3)
+  -- one study only: no channel of all
+  proposes(make("cp -r $P/* .; " .. second .. "; rm -r $(ls -d */T1 | head -n 2)", source),
+           'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK" }', 3)
+end)
+
+-- A grey PNG of 8 x 8 by Python; values as an expression of i.
+local PNG = [[
+import sys, zlib, struct
+def chunk(k, d): return struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d))
+value = compile(sys.argv[2], "value", "eval")
+rows = [b"\0" + bytes(eval(value) for i in range(8 * r, 8 * r + 8)) for r in range(8)]
+head = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
+open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
+    + chunk(b"IDAT", zlib.compress(b"".join(rows))) + chunk(b"IEND", b""))
+]]
+
+t.test("images", function()
+  if not t.lines("command -v python3")[1] then t.skip("python3 is missing") end
+  local png = "python3 " .. t.write(folder .. "/png.py", PNG)
+  local photo, mask = " 'i * 3 % 251'; ", " '255 * (i % 8 > 4)'; "
+  proposes(make("for p in a b; do mkdir $p; for i in 1 2; do " .. png .. " $p/${p}_$i.png" .. photo
+                .. png .. " $p/${p}_${i}_mask.png" .. mask .. "done; done"),
+           'data.images { root = "$ROOT", image = "*", mask = "*_mask", labels = { 255 }, '
+           .. 'patient = "folder" }  -- if each folder is another person', 4)
+  proposes(make("for p in cat dog; do mkdir $p; for i in 1 2 3; do " .. png .. " $p/$p$i.png"
+                .. photo .. "done; done"),
+           'data.images { root = "$ROOT", classes = { "cat", "dog" }, patient = "file" }'
+           .. "  -- if every file is another person", 6)
+  proposes(make("echo 'file,yaw,who' > t.csv; for i in 1 2; do " .. png .. " $i.png" .. photo
+                .. "echo $i.png,$i,x >> t.csv; done"),
+           'data.csv { root = "$ROOT", table = "t.csv", patient = "file", fields = { '
+           .. '{ name = "image", read = "image", rank = 2, column = "file" }, '
+           .. '{ name = "numbers", kind = "numbers", '
+           .. 'columns = { "yaw" } } } }  -- if every row is another person', 2)
+end)
+
+t.test("arrays and OpenKBP", function()
+  local path = make("mkdir -p pats/pt_1; true")
+  for i = 1, 2 do
+    seg.array.save(path .. "/s" .. i .. ".npy", seg.array { shape = { 5, 2 } })
+  end
+  proposes(path, 'data.cases { fields = { { name = "x", read = "npy", rank = 2 } }, cases = '
+           .. '{ { key = "s1", patient = "s1", x = "$ROOT/s1.npy" } } }  -- and so each file', 1)
+  t.write(path .. "/pats/pt_1/ct.csv", ",data\n0,1000.0\n")
+  t.write(path .. "/pats/pt_1/dose.csv", ",data\n16514,70.25\n")
+  t.write(path .. "/pats/pt_1/possible_dose_mask.csv", ",data\n16513,\n16514,\n")
+  t.write(path .. "/pats/pt_1/voxel_dimensions.csv", "4.0\n4.0\n2.5\n")
+  proposes(path .. "/pats", 'data.openkbp { root = "$ROOT" }', 1)
+end)
+
+remove()
+t.finish()
