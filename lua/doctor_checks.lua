@@ -110,12 +110,19 @@ check("files", function(context, add)
   for _, o in ipairs(context.opened) do
     if not lacks_partner(o) and not seen[o.why] then
       seen[o.why] = true
+      for _, why in ipairs(o.files or {}) do
+        local said, fix = parts_of(why)
+        add("error", { said = said, found = "a file is damaged", said_fix = fix,
+                       fix = "fetch it again" })
+      end
       local said, fix = parts_of(o.why)
       local number = o.why:find("must be a number", 1, true)
-      add("error", { said = said, part = o.part,
-                     found = number and "a number of a case is none or is not finite"
-                             or "the set cannot be opened",
-                     said_fix = fix, fix = "as the message on stdout says" })
+      if #(o.files or {}) == 0 then
+        add("error", { said = said, part = o.part,
+                       found = number and "a number of a case is none or is not finite"
+                               or "the set cannot be opened",
+                       said_fix = fix, fix = "as the message on stdout says" })
+      end
     end
   end
   add_faults(context, add, "files")
