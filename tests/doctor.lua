@@ -447,7 +447,8 @@ t.test("a page is small, and a browser has nothing to complain about", function(
       mask(i, nil, { size = { 160, 160, 1 } })
     end
   end)
-  t.says(doctor(large, { parts = PARTS:gsub("%b()", "%0:slices {}"):gsub("prepare", "") }, "--html " .. html), 3, "page: ")
+  local plain = PARTS:gsub("%b()", "%0:slices {}"):gsub("prepare", "")
+  t.says(doctor(large, { parts = plain }, "--html " .. html), 3, "page: ")
   t.check(#t.read(html) > 200000 and #t.read(html) < 2000000, "%d bytes", #t.read(html))
   t.says(doctor(root, nil, "--html " .. html), 0, "page: ")
   if not browser then t.skip("chromium is missing") end
