@@ -131,6 +131,9 @@ bench: $(PROGRAM) $(BENCHES)  ## speed tables
 	@set -e; for b in $(BENCHES); do $$b; done
 	@$(PYTHON) tests/peer/step_time.py --program $(PROGRAM) || [ $$? -eq 77 ]
 
+gallery: $(PROGRAM)           ## what each random change of samples looks like
+	$(abspath $(PROGRAM)) tests/gallery.lua $(BUILD)/gallery
+
 demo: $(PROGRAM)              ## train the brain U-Net on made-up patients
 	$(abspath $(PROGRAM)) scripts/brain_unet.lua --preset demo
 
@@ -371,7 +374,7 @@ $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib test bench gpu kit demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib test bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:

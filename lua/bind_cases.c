@@ -6,7 +6,6 @@
  * the collector drops. */
 #include "bind_data.h"
 #include "dataset_list.h"
-#include "split.h"
 #include <string.h>
 
 /* == cases one by one ================================================== */
@@ -253,27 +252,13 @@ static int l_rename(lua_State *L)
     return 1;
 }
 
-/* data.fold(ds, seed, k, fold) -> train, valid: patient i of the drawn order
- * is in fold i mod k, counted from 1 here */
-static int l_fold(lua_State *L)
-{
-    const Dataset *ds = check_dataset(L, 1);
-    Dataset *part[PARTS] = {NULL};
-    uint64_t seed = (uint64_t)check_int(L, 2, "seed", 0, INT64_MAX);
-    int k = (int)check_int(L, 3, "k", 2, 1 << 20);
-    int fold = (int)check_int(L, 4, "fold", 1, k);
-    Dataset **train = new_object(L, "seg.dataset", sizeof *train);
-    Dataset **valid = new_object(L, "seg.dataset", sizeof *valid);
-    if (!dataset_fold(ds, seed, k, fold - 1, part)) return raise_error(L);
-    *train = part[TRAIN_PART], *valid = part[VALID_PART];
-    return 2;
-}
-
 void bind_cases(lua_State *L)
 {
-    static const luaL_Reg cases[] = {
-        {"open_list", l_open_list}, {"pick", l_pick}, {"concat", l_concat},
-        {"rename", l_rename},       {"fold", l_fold}, {NULL, NULL}};
+    static const luaL_Reg cases[] = {{"open_list", l_open_list},
+                                     {"pick", l_pick},
+                                     {"concat", l_concat},
+                                     {"rename", l_rename},
+                                     {NULL, NULL}};
     new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, cases, 0);

@@ -14,6 +14,11 @@ DatasetOptions read_dataset_options(lua_State *L, int arg);
 int read_choice(lua_State *L, int arg, const char *key,
                 const char *const names[3]);
 
+/* Strings of the list (or the one string) in field `key`, at most so many; they
+ * live as long as the table does. Their number. */
+int read_names(lua_State *L, int arg, const char *key, const char **name,
+               int most);
+
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);
 

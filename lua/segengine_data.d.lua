@@ -208,12 +208,21 @@ function set:normalize(o) end
 function set:slices(o) end
 
 ---@class seg.set.augment
----@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number }
----@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number }
+---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number, negate?: integer[], swap?: integer[] }
+---@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number, shear?: number[] }
+---@field elastic? true|{ spacing?: number, amplitude?: number[], p?: number }
+---@field timeshift? true|{ most?: integer, beyond?: "border"|"wrap", p?: number }
+---@field jitter? true|{ brightness?: number, contrast?: number, saturation?: number, hue?: number, top?: number, p?: number }
+---@field bias? true|{ by?: number, order?: integer, p?: number }
 ---@field contrast? true|{ range?: number[], p?: number }
 ---@field brightness? true|{ by?: number, p?: number }
 ---@field gamma? true|{ range?: number[], p?: number }
+---@field blur? true|{ sigma?: number[], p?: number }
+---@field lowres? true|{ factor?: number[], up?: "linear"|"cubic", p?: number }
+---@field rician? true|{ sigma?: number, p?: number }
 ---@field noise? true|{ sigma?: number, p?: number }
+---@field cutout? true|{ boxes?: integer, size?: number[], p?: number }
+---@field timemask? true|{ spans?: integer, most?: integer, fill?: "zero"|"mean", p?: number }
 
 ---@param o seg.set.augment
 ---@return seg.set

@@ -261,6 +261,13 @@ t.test("data steps are checked where they are written", function()
   t.raises(function() set:augment { rotate = {} } end, 'augment: unknown change "rotate"')
   t.raises(function() set:augment { affine = { angle = 3 } } end, 'affine: unknown option "angle"')
   t.raises(function() set:augment { affine = { rotate = { 0, 200 } } } end, "wanted -180 to 180")
+  t.raises(function() set:augment { affine = { shift = true } } end,
+           "affine: shift is true, wanted numbers")
+  t.raises(function() set:augment { flip = { swap = { 1, 2, 3 } } } end, "wanted pairs")
+  t.raises(function() set:augment { elastic = { spacing = 8 } } end,
+           "wanted at most 0.4 spacing = 3.2")
+  t.equal(set:augment { flip = { swap = { 1, 2, 7, 8 }, negate = { 2 } } }.steps,
+          "flip axis=w p=0.5 negate=2 swap=1,2,7,8\n")
   t.equal(set:augment { affine = { rotate = { -5, 5 }, shift = 0 }, flip = true }.steps,
           "flip axis=w p=0.5\naffine rotate=-5,5 scale=0.9,1.1 shift=0 p=0.3 shear=0,0\n")
   t.raises(function() data.dicom { root = 1 } end, "data.dicom: root must be the folder")

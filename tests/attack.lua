@@ -40,7 +40,7 @@ t.test("numbers out of range end before anything is opened", function()
     t.check(not text:find("made-up", 1, true), case[1] .. " opened data")
   end
   says("inspect a b", 2, "inspect takes one PATH")
-  says("doctor b", 2, "doctor takes nothing else")
+  says("doctor b", 2, "doctor takes data SCRIPT.lua or nothing, got \"b\"")
   says(folder, 3, "Is a directory")
 end)
 

@@ -93,6 +93,65 @@ TEST(list_of_sequences_gives_numbers_and_lengths)
     dataset_free(ds);
 }
 
+/* Random changes know where a sequence ends, also when nobody asks for its
+ * length; numbers change their sign in a mirror image. */
+TEST(list_changes_end_where_a_sequence_does)
+{
+    Dataset *ds = sequences();
+    Pipeline *p = made_pipeline(
+        ds, "fit w=12 at=start\nflip p=1 negate=2\nnoise p=1 sigma=0.01\n");
+    for (int i = 0; i < 2; i++) {
+        float x[24], number[3];
+        float *const out[MAX_FIELDS] = {x, number};
+        const int own = i ? 9 : 5;
+        REQUIRE(pipeline_sample(p, i, 0, true, NULL, out));
+        for (int k = 0; k < 24; k++) {
+            const bool inside = k / 2 < own;
+            const float at = (float)(inside ? 10 * (own - 1 - k / 2) : 0);
+            EXPECT_NEAR(x[k], 100 * i + k % 2 + at, inside ? 0.1 : 0);
+        }
+        for (int k = 0; k < 3; k++)
+            EXPECT_NEAR(number[k], k == 1 ? -pose[i][k] : pose[i][k], 0);
+    }
+    pipeline_free(p);
+    dataset_free(ds);
+}
+
+/* What no kernel does is named. */
+TEST(list_of_changes_that_stay_on_the_host)
+{
+    static const struct {
+        const char *steps, *why; // NULL: a device does it
+    } row[] = {
+        {"affine\nelastic\ncontrast\nbrightness\ngamma\n", NULL},
+        {"flip axis=h\n", NULL},
+        {"flip\n", "flip along w of sequences that have a length"},
+        {"flip axis=h swap=1,2\n", "flip with negate or swap"},
+        {"flip axis=h negate=0\n", "flip with negate or swap"},
+        {"noise\n", "noise of sequences that have a length"},
+        {"timeshift\n", "augment has timeshift"},
+        {"jitter\n", "augment has jitter"},
+        {"bias\n", "augment has bias"},
+        {"contrast\nblur p=0\n", "augment has blur"},
+        {"lowres\n", "augment has lowres"},
+        {"rician\n", "augment has rician"},
+        {"cutout\n", "augment has cutout"},
+        {"timemask\n", "augment has timemask"},
+    };
+    Dataset *ds = sequences(), *grid = made_dataset(1, 1, 2, 4, 4);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const Steps s = made_steps(row[i].steps);
+        if (row[i].why)
+            EXPECT_FAIL(augment_on_device(&s, ds), row[i].why);
+        else
+            EXPECT(augment_on_device(&s, ds));
+    }
+    const Steps both = made_steps("normalize\nflip\nnoise\n");
+    EXPECT(augment_on_device(&both, grid));
+    dataset_free(grid);
+    dataset_free(ds);
+}
+
 /* Numbers of a case stay what they are, whatever becomes of its image; also
  * in batches, and beside slices. */
 TEST(list_numbers_of_a_volume_are_those_of_its_slices)
