@@ -121,7 +121,7 @@ check("files", function(context, add)
         add("error", { said = said, part = o.part,
                        found = number and "a number of a case is none or is not finite"
                                or "the set cannot be opened",
-                       said_fix = fix, fix = "as the message on stdout says" })
+                       said_fix = fix or false, fix = "as the message on stdout says" })
       end
     end
   end
@@ -175,7 +175,7 @@ check("readers", function(context, add)
   for _, case in ipairs(context.all) do
     for line in (case.notes or ""):gmatch("[^\n]+") do
       add("warning", { case = case, said = line, found = "its reader has doubts",
-                       fix = "what it says is on stdout, or here with --names" })
+                       fix = "look at the picture: does its truth fit the image?" })
     end
   end
   return #context.all > 0 and "no doubts"

@@ -153,7 +153,9 @@ local function print_rows(rows)
       local cells = { row.level, row.check, row.part or "",
                       row.case and row.case.key:gsub("%c", "?") or "" }
       for i, cell in ipairs(cells) do width[i] = math.max(width[i], #cell) end
-      table_rows[#table_rows + 1] = { cells, found(row, name, true), row.said_fix or row.fix }
+      local fix = row.said_fix -- false: what was said is all
+      if fix == nil then fix = row.fix end
+      table_rows[#table_rows + 1] = { cells, found(row, name, true), fix }
     end
   end
   width[4] = math.min(width[4], 32)

@@ -168,6 +168,20 @@ t.test("DICOM: every damaged file, studies that are not complete", function()
   for _, path in ipairs(bad) do t.check(text:find(path .. ": dicom: ", 1, true), text) end
 end)
 
+t.test("DICOM: what a reader doubts", function()
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  local root = folder .. "/doubt"
+  seg.data.phantom { patients = 10, size = 16, slices = 8, root = root }:dataset()
+  -- a mask that knows neither its slices nor its place
+  os.execute("find " .. root .. "/*/patient_02/MASK -type f -exec dcmodify -nb -q -gin "
+             .. "-ea '(0008,1140)' -ea '(0020,0032)' -ea '(0020,0037)' {} +")
+  local text = t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --json --html "
+                      .. folder .. "/page.html --out " .. folder .. "/runs", 0, '"warnings": 1')
+  t.check(text:find("its reader has doubts", 1, true) and not text:find("InstanceNumber"), text)
+  t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --out " .. folder .. "/runs",
+         0, "patient_02/MASK: dicom: mask paired by InstanceNumber")
+end)
+
 t.test("numbers that are none, values that are no labels, other grids", function()
   local root = patients(function(image, mask)
     image(2, function(w, h, d) return w == 3 and h == 2 and d == 1 and 0 / 0 or w * h + d end)
