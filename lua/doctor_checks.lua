@@ -110,12 +110,19 @@ check("files", function(context, add)
   for _, o in ipairs(context.opened) do
     if not lacks_partner(o) and not seen[o.why] then
       seen[o.why] = true
+      for _, why in ipairs(o.files or {}) do
+        local said, fix = parts_of(why)
+        add("error", { said = said, found = "a file is damaged", said_fix = fix,
+                       fix = "fetch it again" })
+      end
       local said, fix = parts_of(o.why)
       local number = o.why:find("must be a number", 1, true)
-      add("error", { said = said, part = o.part,
-                     found = number and "a number of a case is none or is not finite"
-                             or "the set cannot be opened",
-                     said_fix = fix, fix = "as the message on stdout says" })
+      if #(o.files or {}) == 0 then
+        add("error", { said = said, part = o.part,
+                       found = number and "a number of a case is none or is not finite"
+                               or "the set cannot be opened",
+                       said_fix = fix or false, fix = "as the message on stdout says" })
+      end
     end
   end
   add_faults(context, add, "files")
@@ -168,7 +175,7 @@ check("readers", function(context, add)
   for _, case in ipairs(context.all) do
     for line in (case.notes or ""):gmatch("[^\n]+") do
       add("warning", { case = case, said = line, found = "its reader has doubts",
-                       fix = "what it says is on stdout, or here with --names" })
+                       fix = "look at the picture: does its truth fit the image?" })
     end
   end
   return #context.all > 0 and "no doubts"

@@ -39,19 +39,46 @@ local function open(set)
   return nil, why
 end
 
+-- A scan of DICOM ends with its first damaged file; these are all of them, by what
+-- the reader says of each file below a folder whose scan fails.
+local function damaged_files(path, found, depth)
+  for _, name in ipairs(core.sys.list(path)) do
+    local below = path .. "/" .. name
+    local stat = core.sys.stat(below)
+    local ok, why = pcall(core.data.scan, below)
+    why = tostring(why)
+    -- what is no DICOM a scan of the whole does not mind
+    local bad = not ok and stat and not why:find("no DICOM", 1, true)
+    if bad and stat.kind == "folder" and depth < 16 then
+      damaged_files(below, found, depth + 1)
+    elseif bad and stat.kind == "file" then
+      found[#found + 1] = why
+    end
+  end
+  return found
+end
+
 -- Everything that the checks look at.
 --   parts   { { name=, set=, ds=, cases= }, ... } of those that could be opened
 --   all     cases of all parts, each with its part; a case of slabs stands once
 --           in every part that has slices of it
---   opened  { { part=, why=, unmatched= } } what opening said
+--   opened  { { part=, why=, unmatched=, files= } } what opening said, and of each
+--           damaged file where there are several
 local function look(recipe)
   local context = { recipe = recipe, parts = {}, all = {}, opened = {} }
+  local seen = {} -- damaged files by source: parts share theirs
   for _, name in ipairs(PARTS) do
     local set = recipe[name]
     if set then
       local ds, why, unmatched = open(set)
       if why then
-        context.opened[#context.opened + 1] = { part = name, why = why, unmatched = unmatched }
+        local o = { part = name, why = why, unmatched = unmatched }
+        local source = set.source
+        if source.kind == "dicom" and why:find("more damaged files", 1, true) then
+          seen[source] = seen[source] or damaged_files(source.root, {}, 0)
+          o.files = seen[source]
+        end
+        context.opened[#context.opened + 1] = o
       end
       if ds then
         local started, part = core.sys.clock(), { name = name, set = set, ds = ds, cases = {} }
@@ -126,7 +153,9 @@ local function print_rows(rows)
       local cells = { row.level, row.check, row.part or "",
                       row.case and row.case.key:gsub("%c", "?") or "" }
       for i, cell in ipairs(cells) do width[i] = math.max(width[i], #cell) end
-      table_rows[#table_rows + 1] = { cells, found(row, name, true), row.said_fix or row.fix }
+      local fix = row.said_fix -- false: what was said is all
+      if fix == nil then fix = row.fix end
+      table_rows[#table_rows + 1] = { cells, found(row, name, true), fix }
     end
   end
   width[4] = math.min(width[4], 32)

@@ -147,6 +147,41 @@ t.test("every damaged file, not the first alone", function()
   t.says((doctor("x"):gsub("%-%-data x", "")), 2, "--data is missing")
 end)
 
+t.test("DICOM: every damaged file, studies that are not complete", function()
+  local root = folder .. "/dicom"
+  seg.data.phantom { patients = 10, size = 16, slices = 8, root = root }:dataset()
+  root = t.lines("ls -d " .. root .. "/*")[1]
+  local text = t.read(recipe()):gsub("data.nifti(.-)}", function()
+    return 'data.dicom { root = cfg.data, image = "FLAIR", mask = "MASK" }'
+  end)
+  t.write(folder .. "/dicom.lua", text)
+  local command = "doctor data " .. folder .. "/dicom.lua --data " .. root .. " --out " .. folder
+    .. "/runs"
+  t.says(command, 0, "0 errors, 0 warnings")
+  os.execute("rm -r " .. root .. "/patient_03/MASK")
+  text = t.says(command, 3, "1 studies are not complete")
+  t.check(text:find("1 error, 0 warnings", 1, true), text)
+  local bad = t.lines("ls " .. root .. "/patient_05/FLAIR/*1.dcm " .. root
+                      .. "/patient_07/MASK/*2.dcm")
+  for _, path in ipairs(bad) do t.write(path, t.read(path):sub(1, 700)) end
+  text = t.says(command, 3, #bad .. " errors")
+  for _, path in ipairs(bad) do t.check(text:find(path .. ": dicom: ", 1, true), text) end
+end)
+
+t.test("DICOM: what a reader doubts", function()
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  local root = folder .. "/doubt"
+  seg.data.phantom { patients = 10, size = 16, slices = 8, root = root }:dataset()
+  -- a mask that knows neither its slices nor its place
+  os.execute("find " .. root .. "/*/patient_02/MASK -type f -exec dcmodify -nb -q -gin "
+             .. "-ea '(0008,1140)' -ea '(0020,0032)' -ea '(0020,0037)' {} +")
+  local text = t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --json --html "
+                      .. folder .. "/page.html --out " .. folder .. "/runs", 0, '"warnings": 1')
+  t.check(text:find("its reader has doubts", 1, true) and not text:find("InstanceNumber"), text)
+  t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --out " .. folder .. "/runs",
+         0, "patient_02/MASK: dicom: mask paired by InstanceNumber")
+end)
+
 t.test("numbers that are none, values that are no labels, other grids", function()
   local root = patients(function(image, mask)
     image(2, function(w, h, d) return w == 3 and h == 2 and d == 1 and 0 / 0 or w * h + d end)
@@ -419,9 +454,17 @@ t.test("a page is small, and a browser has nothing to complain about", function(
   local browser = t.lines("command -v chromium || command -v chromium-browser "
                           .. "|| command -v google-chrome")[1]
   local root, html = patients(), folder .. "/page.html"
+  -- pictures of noise, as large as they get: 100 of them stay below 20 MB
+  local large = patients(function(image, mask)
+    for i = 1, 10 do
+      image(i, nil, { size = { 160, 160, 1 } })
+      mask(i, nil, { size = { 160, 160, 1 } })
+    end
+  end)
+  local plain = PARTS:gsub("%b()", "%0:slices {}"):gsub("prepare", "")
+  t.says(doctor(large, { parts = plain }, "--html " .. html), 3, "page: ")
+  t.check(#t.read(html) > 200000 and #t.read(html) < 2000000, "%d bytes", #t.read(html))
   t.says(doctor(root, nil, "--html " .. html), 0, "page: ")
-  -- 10 small pictures; the largest that there are take some 60 kB each
-  t.check(#t.read(html) < 200000, "%d bytes", #t.read(html))
   if not browser then t.skip("chromium is missing") end
   local said = table.concat(t.lines("HOME=" .. folder .. " timeout 100 " .. browser
     .. " --headless --no-sandbox --disable-gpu --enable-logging=stderr --window-size=1200,2400 "

@@ -61,4 +61,17 @@ nifti() {
     true
 }
 step "the NIfTI does not" nifti
+
+doctor() {
+    "$PROGRAM" doctor data scripts/brain_unet.lua --preset check --data "$data" \
+        --out "$tmp/runs" --html "$tmp/doctor.html" "$@"
+}
+json() {
+    doctor --json > "$tmp/doctor.json"
+}
+step "doctor data" json
+step "page and JSON name nobody" test -s "$tmp/doctor.json" -a \
+    -z "$(marked "$tmp/doctor.html" "$tmp/doctor.json")"
+step "doctor data --names" doctor --names
+step "the page does then" test -n "$(marked "$tmp/doctor.html")"
 finish

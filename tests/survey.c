@@ -138,3 +138,28 @@ TEST(survey_stops)
     EXPECT(!s && strstr(err_text(), "stopped"));
     dataset_free(ds);
 }
+
+TEST(survey_survives_no_memory)
+{
+    Dataset *ds = made_dataset(2, 1, 2, 4, 4);
+    Steps steps = made_steps("fit h=4 w=4\nnormalize clip=1,99\nslices\n");
+    const long before = mem_live();
+    for (long k = 0;; k++) {
+        Survey *s = NULL;
+        Picture p = {0, 0, NULL};
+        void *png = NULL;
+        size_t bytes;
+        mem_fail_after(k, false);
+        bool ok = survey_open(ds, &steps, &(SurveyOptions){0}, &s) &&
+                  survey_picture(s, 1, &p) && picture_png(&p, &png, &bytes);
+        mem_fail_after(-1, false);
+        mem_free(png);
+        picture_free(&p);
+        survey_free(s);
+        EXPECT_INT(mem_live(), before);
+        if (ok) break;
+        EXPECT(strstr(err_text(), "no memory"));
+        REQUIRE(k < 500);
+    }
+    dataset_free(ds);
+}
