@@ -2,9 +2,9 @@
  *
  * Every step takes a volume and gives a volume whose affine says where its
  * voxels are; on failure the volume is untouched or freed by the caller,
- * never half changed in a way that matters. Fields run through the steps one
- * by one, so that one of them at a time is in memory twice, and are packed at
- * the end. */
+ * never half changed in a way that matters. A step runs on all fields before
+ * the next one does, so that it may cut all of them to what another shows; one
+ * field at a time is in memory twice. At the end they are packed. */
 #include "prepare.h"
 #include "crop.h"
 #include "normalize.h"
@@ -168,9 +168,9 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
     for (int f = 0; f < ds->fields; f++) {
         if (stopped(stop)) return false;
         if (ds->field[f].kind == FIELD_LENGTH) {
+            // find_length fills it in
             if (!volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32))
                 return false;
-            *(float *)field[f].voxels.data = (float)field[0].voxels.dim.w;
             continue;
         }
         // the grid of the first field, once it is there
@@ -252,21 +252,18 @@ static bool run_steps(Making *m, const Steps *steps)
     return true;
 }
 
-/* How much of w of the first field is its own: the voxels whose centre lies
- * in the input. They must come first. */
-static bool find_length(const Making *m, const Grid *input, float *out)
+/* How much of w of a prepared grid is the case's own: the voxels whose centre
+ * lies in the input. They must come first. */
+static bool find_length(Grid input, Grid now, float *out)
 {
-    const Grid now = volume_grid(&m->field[0]);
-    double to[4][4], at[4][4], here[4][4];
+    double to[4][4];
     int32_t own = 0;
-    memcpy(here, now.affine, sizeof here);
-    memcpy(at, input->affine, sizeof at);
-    if (!affine_invert(at, to)) return false;
-    affine_multiply(to, here, to);
+    if (!affine_invert(input.affine, to)) return false;
+    affine_multiply(to, now.affine, to);
     for (int32_t w = 0; w < now.w; w++) {
         double x = to[0][0] * w + to[0][3];
         // a whisker for the rounding of the affines
-        if (!(x > -0.5 - 1e-5 && x < input->w - 0.5 - 1e-5)) continue;
+        if (!(x > -0.5 - 1e-5 && x < input.w - 0.5 - 1e-5)) continue;
         if (own != w)
             return fail_usage("the length is not known: padding comes before "
                               "the samples; fix: fit with at = \"start\"");
@@ -295,13 +292,14 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
     for (int f = 0; f < ds->fields; f++) {
         Tensor *x = &m.field[f].voxels;
         if (ds->field[f].kind == FIELD_LENGTH &&
-            !find_length(&m, &out->input, x->data)) {
+            !find_length(out->input, out->grid, x->data)) {
             within("%s: %s", ds->cases[item].key, ds->field[f].name);
             goto done;
         }
         TRY(pack_make(x, &out->field[f]));
         out->fields = f + 1;
         out->bytes += out->field[f].bytes;
+        volume_free(&m.field[f]);
     }
     ok = true;
 done:
