@@ -234,10 +234,8 @@ void store_close(Store *s)
 
 /* == getting =========================================================== */
 
-static bool piece_good(const Store *s, const Piece *p)
+static bool piece_good(const Piece *p, const uint8_t *map, size_t bytes)
 {
-    size_t bytes;
-    const uint8_t *map = last_map(s, &bytes);
     return p->at % ALIGNED == 0 && inside(p->at, p->bytes, bytes) &&
            crc32c(0, map + p->at, (size_t)p->bytes) == p->crc;
 }
@@ -250,10 +248,8 @@ static Grid disk_grid(const int32_t n[3], double affine[4][4])
 }
 
 /* The case of an entry, its packs in the map. */
-static Prepared entry_case(const Store *s, Entry *e)
+static Prepared entry_case(Entry *e, const uint8_t *map)
 {
-    size_t bytes;
-    const uint8_t *map = last_map(s, &bytes);
     Prepared p = {.fields = e->fields,
                   .sliced = e->sliced,
                   .input_unit = (Unit)e->unit,
@@ -272,42 +268,62 @@ static Prepared entry_case(const Store *s, Entry *e)
 }
 
 /* Everything that an entry says is true of the file. */
-static bool entry_good(const Store *s, Entry *e)
+static bool entry_good(Entry *e, const uint8_t *map, size_t bytes)
 {
-    size_t bytes;
-    const uint8_t *map = last_map(s, &bytes);
     if (e->fields < 1 || e->fields > MAX_FIELDS) return false;
     for (int f = 0; f < e->fields; f++)
-        if (!piece_good(s, &e->field[f].piece)) return false;
-    if (!piece_good(s, &e->notes) || !e->notes.bytes ||
+        if (!piece_good(&e->field[f].piece, map, bytes)) return false;
+    if (!piece_good(&e->notes, map, bytes) || !e->notes.bytes ||
         map[e->notes.at + e->notes.bytes - 1])
         return false;
-    const Prepared p = entry_case(s, e);
+    const Prepared p = entry_case(e, map);
     for (int f = 0; f < p.fields; f++)
         if (!pack_check(&p.field[f])) return false;
     return true;
 }
 
+/* The entry with this stamp, under the lock; NULL: there is none. */
+static const Entry *find(const Store *s, const Stamp *stamp)
+{
+    const Entry key = {.stamp = *stamp};
+    return s->count ? bsearch(&key, s->entry, (size_t)s->count, sizeof key,
+                              entry_order)
+                    : NULL;
+}
+
+/* What the case of a stamp was found to be; the index may be another by now. */
+static void remember(Store *s, const Stamp *stamp, Seen seen)
+{
+    const Entry *at = find(s, stamp);
+    uint8_t *was = at ? &s->seen[at - s->entry] : NULL;
+    if (!was || *was != UNSEEN) return;
+    *was = (uint8_t)seen;
+    s->stats.damaged += seen == DAMAGED;
+}
+
 void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
                bool *found)
 {
-    Entry key = {.stamp = *stamp};
+    Entry e;
     size_t bytes;
     pthread_mutex_lock(&s->lock);
-    Entry *e = s->count ? bsearch(&key, s->entry, (size_t)s->count, sizeof *e,
-                                  entry_order)
-                        : NULL;
-    uint8_t *seen = e ? &s->seen[e - s->entry] : NULL;
-    if (e && *seen == UNSEEN) {
-        *seen = entry_good(s, e) ? GOOD : DAMAGED;
-        s->stats.damaged += *seen == DAMAGED;
-    }
-    *found = e && *seen == GOOD;
+    const Entry *at = find(s, stamp);
+    Seen seen = at ? (Seen)s->seen[at - s->entry] : DAMAGED;
+    // a copy: another thread may take over a new index
+    if (at) e = *at;
+    const uint8_t *map = last_map(s, &bytes);
+    pthread_mutex_unlock(&s->lock);
+    bool checked = at && seen == UNSEEN;
+    // reads the whole case, so other threads may read theirs at the same time
+    if (checked) seen = entry_good(&e, map, bytes) ? GOOD : DAMAGED;
+    *found = seen == GOOD;
     if (*found) {
-        *out = entry_case(s, e);
-        *notes = (const char *)last_map(s, &bytes) + e->notes.at;
-        s->stats.got++;
+        *out = entry_case(&e, map);
+        *notes = (const char *)map + e.notes.at;
     }
+    pthread_mutex_lock(&s->lock);
+    if (checked) remember(s, stamp, seen);
+    s->stats.got += *found;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -343,17 +359,14 @@ static bool begin_adding(Store *s)
     return (int64_t)h.entries == s->count || load_index(s, &h, bytes);
 }
 
-/* A place behind all that is there; under the lock. */
-static Piece new_piece(Store *s, const void *data, size_t bytes)
+/* A piece without a place. */
+static Piece new_piece(const void *data, size_t bytes)
 {
-    s->end = (s->end + ALIGNED - 1) / ALIGNED * ALIGNED;
-    Piece p = {.at = s->end, .bytes = bytes, .crc = crc32c(0, data, bytes)};
-    s->end += bytes;
-    return p;
+    return (Piece){.bytes = bytes, .crc = crc32c(0, data, bytes)};
 }
 
-static Entry new_entry(Store *s, const Stamp *stamp, const Prepared *p,
-                       const char *notes)
+/* Reads the whole case for its checksums: not under the lock. */
+static Entry new_entry(const Stamp *stamp, const Prepared *p, const char *notes)
 {
     Entry e = {.stamp = *stamp,
                .size = {{p->grid.d, p->grid.h, p->grid.w},
@@ -366,7 +379,7 @@ static Entry new_entry(Store *s, const Stamp *stamp, const Prepared *p,
     memcpy(e.input, p->input.affine, sizeof e.input);
     for (int f = 0; f < p->fields; f++) {
         const Pack *x = &p->field[f];
-        e.field[f] = (DiskField){.piece = new_piece(s, x->data, x->bytes),
+        e.field[f] = (DiskField){.piece = new_piece(x->data, x->bytes),
                                  .d = x->dim.d,
                                  .h = x->dim.h,
                                  .w = x->dim.w,
@@ -374,8 +387,16 @@ static Entry new_entry(Store *s, const Stamp *stamp, const Prepared *p,
                                  .kind = (int32_t)x->kind,
                                  .type = (int32_t)x->type};
     }
-    e.notes = new_piece(s, notes, strlen(notes) + 1);
+    e.notes = new_piece(notes, strlen(notes) + 1);
     return e;
+}
+
+/* A place behind all that is there. */
+static void place(Store *s, Piece *p)
+{
+    s->end = (s->end + ALIGNED - 1) / ALIGNED * ALIGNED;
+    p->at = s->end;
+    s->end += p->bytes;
 }
 
 /* Room for one more in the list of what was added. */
@@ -392,11 +413,12 @@ static bool grow(Store *s)
 void store_add(Store *s, const Stamp *stamp, const Prepared *p,
                const char *notes)
 {
-    Entry e = {.fields = 0};
+    Entry e = new_entry(stamp, p, notes);
     pthread_mutex_lock(&s->lock);
-    bool ok = s->kind == ERR_NONE && begin_adding(s) && grow(s);
+    bool ok = s->kind == ERR_NONE && begin_adding(s);
+    for (int f = 0; ok && f < e.fields; f++) place(s, &e.field[f].piece);
     if (ok)
-        e = new_entry(s, stamp, p, notes);
+        place(s, &e.notes);
     else
         give_up(s);
     pthread_mutex_unlock(&s->lock);
@@ -430,11 +452,11 @@ static bool write_index(Store *s)
     memcpy(list + s->count, s->added, (size_t)s->adds * sizeof *list);
     qsort(list, (size_t)all, sizeof *list, entry_order);
     memcpy(h.magic, magic, sizeof magic);
-    s->end = (s->end + ALIGNED - 1) / ALIGNED * ALIGNED;
-    h.index_at = s->end, h.index_crc = crc32c(0, list, bytes);
+    Piece index = new_piece(list, bytes);
+    place(s, &index);
+    h.index_at = index.at, h.index_crc = index.crc;
     h.crc = header_crc(h);
     TRY(write_all(s, h.index_at, list, bytes));
-    s->end += bytes;
     if (fsync(s->fd)) {
         fail("%s: %s", s->path, strerror(errno));
         goto done;
