@@ -25,6 +25,7 @@ struct Pipeline {
     uint64_t seed;
     Cache *cache;
     Store *store;     /* NULL: none                       */
+    Stamp common;     /* of the stamps of all cases       */
     Stamp *stamp;     /* a case each                      */
     bool *stamped;    /* a case each: its stamp is known  */
     char *store_why;  /* why the store takes nothing, or NULL */
@@ -157,7 +158,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
     if (p->store)
-        p->stamped[item] = case_stamp(p->ds, item, &p->steps, &p->stamp[item]);
+        p->stamped[item] = stamp_case(&p->common, p->ds, item, &p->stamp[item]);
     bool found = stored(p, item, v, &facts->notes);
     bool ok = found || prepare_case(p->ds, item, &p->steps, &notes, stop, v);
     if (ok && !found) facts->notes = keep_notes(p, &notes);
@@ -273,7 +274,8 @@ static bool open_store(Pipeline *p, const PipelineOptions *options)
     if (!options->store) return true;
     p->stamp = ARENA_NEW(&p->mem, Stamp, p->ds->count);
     p->stamped = ARENA_NEW(&p->mem, bool, p->ds->count);
-    if (!p->stamp || !p->stamped) return false;
+    if (!p->stamp || !p->stamped || !stamp_begin(p->ds, &p->steps, &p->common))
+        return false;
     if (!store_open(options->store, &p->store)) store_refused(p);
     return true;
 }

@@ -66,27 +66,37 @@ static bool add_source(Stamp *s, const Source *from, Arena *mem)
     return true;
 }
 
-bool case_stamp(const Dataset *ds, int item, const Steps *steps, Stamp *out)
+bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
 {
     const DatasetOptions *o = &ds->store->options;
-    const Case *c = &ds->cases[item];
+    const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
+                            o->nonzero, o->resample_mask, MAX_FIELDS};
     Arena mem = {NULL};
     Steps prepare = steps_without_augment(steps);
     char *text = steps_print(&prepare, &mem);
-    const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
-                            o->nonzero, o->resample_mask, MAX_FIELDS};
     *out = (Stamp){{0, 0}};
     if (!text) return false;
     add(out, head, sizeof head);
     add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
     add_text(out, text);
-    bool ok = true;
-    for (int f = 0; ok && f < ds->fields; f++) {
-        const DatasetField *d = &ds->field[f];
-        const struct CaseField *from = &c->field[f];
-        const int32_t field[] = {(int32_t)d->kind, d->rank, from->channels};
-        add_text(out, d->name);
+    arena_release(&mem);
+    for (int f = 0; f < ds->fields; f++) {
+        const int32_t field[] = {(int32_t)ds->field[f].kind, ds->field[f].rank};
+        add_text(out, ds->field[f].name);
         add(out, field, sizeof field);
+    }
+    return true;
+}
+
+bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
+{
+    Arena mem = {NULL};
+    bool ok = true;
+    *out = *common;
+    for (int f = 0; ok && f < ds->fields; f++) {
+        const struct CaseField *from = &ds->cases[item].field[f];
+        const int32_t channels = from->channels;
+        add(out, &channels, sizeof channels);
         for (int k = 0; ok && k < from->channels; k++)
             ok = add_source(out, &from->source[k], &mem);
     }

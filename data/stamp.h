@@ -12,9 +12,13 @@ typedef struct Stamp {
     uint64_t word[2];
 } Stamp;
 
-/* False when a file cannot be read, or a source does not say what it depends
- * on. */
-bool case_stamp(const Dataset *ds, int item, const Steps *steps, Stamp *out);
+/* What all cases of a data set have in common: fields, options, steps. False
+ * without memory. */
+bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out);
+
+/* That of a case, from what they have in common. False when a file cannot be
+ * read, or a source does not say what it depends on. */
+bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out);
 
 /* The order of two stamps, as of numbers. */
 int stamp_order(const Stamp *a, const Stamp *b);
