@@ -150,6 +150,25 @@ Source *builder_sources(DatasetBuilder *b, int count)
     return ARENA_NEW(&b->store->mem, Source, count);
 }
 
+bool source_file(const Source *s, char *asked, Arena *mem, SourceFacts *out)
+{
+    const char **name = ARENA_NEW(mem, const char *, 1);
+    if (!name || !asked) return false;
+    name[0] = s->path;
+    *out = (SourceFacts){.file = name, .files = 1, .asked = asked};
+    return true;
+}
+
+bool source_nifti(const Source *s, const NiftiOptions *how, Arena *mem,
+                  SourceFacts *out)
+{
+    const char **name = ARENA_NEW(mem, const char *, 2);
+    char *asked = nifti_asked(how, mem);
+    int files = name ? nifti_files(s->path, mem, name) : 0;
+    *out = (SourceFacts){.file = name, .files = files, .asked = asked};
+    return files && asked;
+}
+
 /* grows by doubling; strings and sources are in the store already */
 bool builder_add(DatasetBuilder *b, const Case *c)
 {

@@ -40,6 +40,12 @@ void builder_field(DatasetBuilder *b, const char *name, FieldKind kind,
 /* `count` zeroed sources in the store; NULL with a reason. */
 Source *builder_sources(DatasetBuilder *b, int count);
 
+/* What a source of one file depends on; `asked` NULL: no memory for it. */
+bool source_file(const Source *s, char *asked, Arena *mem, SourceFacts *out);
+/* The same of a NIfTI file read with these options. */
+bool source_nifti(const Source *s, const NiftiOptions *how, Arena *mem,
+                  SourceFacts *out);
+
 /* Names collected for one message: "3 images without a mask: a, b, c". */
 typedef struct Names {
     char text[1024];

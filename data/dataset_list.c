@@ -37,9 +37,10 @@ static bool load_boxed(const Source *s, Volume *out, DicomNotes *notes)
 static bool boxed_depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const FieldHow *f = s->how;
+    if (!f->how.reader->depends(s, mem, out)) return false;
     out->data = s->what;
     out->bytes = sizeof(Box);
-    return f->how.reader->depends(s, mem, out);
+    return true;
 }
 
 static bool numbers_depend(const Source *s, Arena *mem, SourceFacts *out)

@@ -251,15 +251,9 @@ static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
     return nifti_read(s->path, &options, out, NULL);
 }
 
-/* Header and image of a pair; labels and images are told apart by the field. */
 static bool depends(const Source *s, Arena *mem, SourceFacts *out)
 {
-    const char **name = ARENA_NEW(mem, const char *, 2);
-    if (!name) return false;
-    out->file = name;
-    out->files = nifti_files(s->path, mem, name);
-    out->asked = nifti_asked(s->how, mem);
-    return out->files && out->asked;
+    return source_nifti(s, s->how, mem, out);
 }
 
 /* The patterns of a data set and what they match. */

@@ -1,5 +1,6 @@
 /* reader.c -- the table of readers, and arrays as volumes. */
 #include "reader.h"
+#include "dataset_build.h"
 #include "npy.h"
 #include "openkbp.h"
 #include <stdio.h>
@@ -17,12 +18,7 @@ static bool load_nifti(const Source *s, Volume *out, DicomNotes *notes)
 static bool nifti_depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const ReaderHow *how = s->how;
-    const char **name = ARENA_NEW(mem, const char *, 2);
-    if (!name) return false;
-    out->file = name;
-    out->files = nifti_files(s->path, mem, name);
-    out->asked = nifti_asked(&how->options->nifti, mem);
-    return out->files && out->asked;
+    return source_nifti(s, &how->options->nifti, mem, out);
 }
 
 /* Where the axes of an array are: for d, h, w, c the axis of the file, or -1.
@@ -89,12 +85,8 @@ static bool load_npy(const Source *s, Volume *out, DicomNotes *notes)
 static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const ReaderHow *how = s->how;
-    const char **name = ARENA_NEW(mem, const char *, 1);
-    if (!name) return false;
-    name[0] = s->path;
-    out->file = name, out->files = 1;
-    out->asked = arena_printf(mem, "npy %s", how->options->axes);
-    return out->asked != NULL;
+    return source_file(s, arena_printf(mem, "npy %s", how->options->axes), mem,
+                       out);
 }
 
 /* A photograph of 8 bits has the unit that keeps it so. */
@@ -113,13 +105,10 @@ static bool image_depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const ReaderHow *how = s->how;
     const ImageOptions *o = &how->options->image;
-    const char **name = ARENA_NEW(mem, const char *, 1);
-    if (!name) return false;
-    name[0] = s->path;
-    out->file = name, out->files = 1;
-    out->asked = arena_printf(mem, "image %d %d %d %d", o->drop_alpha,
-                              o->trailing, (int)o->exif, o->page);
-    return out->asked != NULL;
+    return source_file(s,
+                       arena_printf(mem, "image %d %d %d %d", o->drop_alpha,
+                                    o->trailing, (int)o->exif, o->page),
+                       mem, out);
 }
 
 /* Which grids of a patient's folder a reader makes a volume of. */
