@@ -3,12 +3,6 @@
 #include "crop.h"
 #include <string.h>
 
-static void extents(const Volume *v, int32_t n[3])
-{
-    const Dims m = v->voxels.dim;
-    n[0] = m.w, n[1] = m.h, n[2] = m.d;
-}
-
 /* Every voxel of `out` becomes the smallest value of each channel of v. */
 static void fill_background(const Volume *v, Volume *out)
 {
@@ -62,7 +56,7 @@ Box volume_box_fit(const Volume *v, int d, int h, int w, bool start)
 {
     const int want[3] = {w, h, d};
     Box box;
-    extents(v, box.n);
+    volume_extents(v, box.n);
     for (int a = 0; a < 3; a++) {
         int32_t to = want[a] ? want[a] : box.n[a];
         // toward zero for crop and pad alike, so that one undoes the other
@@ -89,7 +83,7 @@ bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out)
     const float *f32 = v->voxels.data;
     int32_t lo[3] = {n.w, n.h, n.d}, hi[3] = {-1, -1, -1}, size[3];
     CHECK(bytes || v->voxels.type == F32);
-    extents(v, size);
+    volume_extents(v, size);
     for (int64_t i = 0; i < numel(n); i++) {
         if (!((bytes ? u8[i] : f32[i]) > level)) continue;
         const int64_t p = i / n.c;

@@ -200,8 +200,7 @@ Grid volume_grid(const Volume *v)
     return g;
 }
 
-/* The extents of a grid as an array in index order w, h, d. */
-static void extents(const Volume *v, int32_t n[3])
+void volume_extents(const Volume *v, int32_t n[3])
 {
     Dims dim = v->voxels.dim;
     n[0] = dim.w, n[1] = dim.h, n[2] = dim.d;
@@ -233,7 +232,7 @@ Grid volume_grid_at(const Volume *v, const double spacing_mm[3])
 {
     int32_t n[3];
     double edge[3], scale[3], first[3];
-    extents(v, n);
+    volume_extents(v, n);
     volume_spacing_mm(v, edge);
     for (int a = 0; a < 3; a++) {
         CHECK(spacing_mm[a] >= 0);
@@ -260,7 +259,7 @@ Grid volume_grid_resize(const Volume *v, int d, int h, int w)
     const int want[3] = {w, h, d};
     double scale[3], first[3];
     int32_t n[3];
-    extents(v, n);
+    volume_extents(v, n);
     for (int a = 0; a < 3; a++) {
         CHECK(want[a] >= 0);
         int32_t to = want[a] ? want[a] : n[a];
@@ -286,7 +285,7 @@ Grid volume_grid_plane(const Volume *v, Plane plane)
     double first[3] = {0, 0, 0}, sign[3];
     int32_t n[3], m[3];
     int from[3];
-    extents(v, n);
+    volume_extents(v, n);
     for (int a = 0; a < 3; a++) {
         int p = views[plane][a].patient;
         from[a] = volume_axis(v, p);

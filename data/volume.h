@@ -28,6 +28,9 @@ typedef struct Volume {
 bool volume_new(Volume *v, Dims dim, Dtype type);
 void volume_free(Volume *v); /* v is zero again */
 
+/* Extents in the order of indices: w, h, d. */
+void volume_extents(const Volume *v, int32_t n[3]);
+
 /* Edge lengths of a voxel along w, h, d in mm. */
 void volume_spacing_mm(const Volume *v, double spacing[3]);
 
