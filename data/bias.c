@@ -39,31 +39,44 @@ static void row_of(double all[TERMS][TERMS][TERMS], const double ph[],
     }
 }
 
-void bias_change(const Change *c, const Image *m)
+/* Row (h, d) of all channels. pw: P_i(w) of each voxel of a row. */
+static void change_row(const Image *m, const double of[TERMS], const double *pw,
+                       const float *air, float *at)
 {
-    double all[TERMS][TERMS][TERMS], ph[TERMS], pd[TERMS], pw[TERMS], of[TERMS];
+    for (int32_t w = 0; w < m->n.w; w++, pw += TERMS) {
+        double b = 0;
+        for (int i = 0; i < TERMS; i++) b += of[i] * pw[i];
+        const double field = exp(b);
+        for (int32_t k = 0; k < m->n.c; k++, at++)
+            *at = (float)((double)air[k] + (double)(*at - air[k]) * field);
+    }
+}
+
+bool bias_change(const Change *c, const Image *m)
+{
+    double all[TERMS][TERMS][TERMS], ph[TERMS], pd[TERMS], of[TERMS];
     const Dims n = m->n;
-    if (c->number[0] == 0) return; // not a bit changes
+    const int64_t row = (int64_t)n.w * n.c;
+    if (c->number[0] == 0) return true; // not a bit changes
+    double *pw = mem_alloc((size_t)n.w * TERMS * sizeof *pw);
+    float *air = mem_alloc((size_t)n.c * sizeof *air);
+    const bool ok = pw && air;
     for (int k = 0; k < TERMS; k++)
         for (int j = 0; j < TERMS; j++)
             for (int i = 0; i < TERMS; i++)
                 all[k][j][i] = coefficient(c, i, j, k);
-    for (int32_t ch = 0; ch < n.c; ch++) {
-        const Channel x = image_channel(m, ch);
-        float air = x.x[0], *at = x.x;
-        for (int64_t i = 0; i < x.count; i++) air = fminf(air, x.x[i * x.step]);
-        for (int32_t d = 0; d < n.d; d++) {
-            legendre(d, n.d, pd);
-            for (int32_t h = 0; h < n.h; h++) {
-                legendre(h, n.h, ph);
-                row_of(all, ph, pd, of);
-                for (int32_t w = 0; w < n.w; w++, at += x.step) {
-                    double b = 0;
-                    legendre(w, n.w, pw);
-                    for (int i = 0; i < TERMS; i++) b += of[i] * pw[i];
-                    *at = (float)((double)air + (double)(*at - air) * exp(b));
-                }
-            }
+    for (int32_t w = 0; ok && w < n.w; w++) legendre(w, n.w, pw + w * TERMS);
+    for (int32_t k = 0; ok && k < n.c; k++)
+        air[k] = channel_air(image_channel(m, k));
+    for (int32_t d = 0; ok && d < n.d; d++) {
+        legendre(d, n.d, pd);
+        for (int32_t h = 0; h < n.h; h++) {
+            legendre(h, n.h, ph);
+            row_of(all, ph, pd, of);
+            change_row(m, of, pw, air, m->x + ((int64_t)d * n.h + h) * row);
         }
     }
+    mem_free(pw);
+    mem_free(air);
+    return ok;
 }

@@ -102,8 +102,7 @@ static bool image_change(const Change *c, const Image *m)
     case CHANGE_JITTER:
         return jitter_change(c, m);
     case CHANGE_BIAS:
-        bias_change(c, m);
-        return true;
+        return bias_change(c, m);
     case CHANGE_BLUR:
         return blur_change(c, m);
     case CHANGE_LOWRES:

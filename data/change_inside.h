@@ -26,6 +26,17 @@ static inline Channel image_channel(const Image *m, int32_t c)
     return (Channel){m->x + c, positions(m->n), m->n.c};
 }
 
+/* What physics counts intensities from: see steps.def. */
+static inline float channel_air(Channel c)
+{
+    float least = c.x[0];
+    for (int64_t i = 0; i < c.count; i++) {
+        float v = c.x[i * c.step];
+        least = v < least ? v : least;
+    }
+    return least;
+}
+
 /* y = x at the places of an affine or elastic change, which works from a copy:
  * false when there is no memory. Linear, labels nearest. The same bits as
  * change_places and change_between (engine/change.h) give voxel by voxel. */
@@ -38,9 +49,8 @@ void intensity_change(const Change *c, const Image *m);
  * 0 .. top. */
 bool jitter_change(const Change *c, const Image *m);
 
-void bias_change(const Change *c, const Image *m);
-
 /* False when there is no memory. */
+bool bias_change(const Change *c, const Image *m);
 bool blur_change(const Change *c, const Image *m);
 bool lowres_change(const Change *c, const Image *m);
 

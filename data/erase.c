@@ -3,14 +3,10 @@
  * sequence is: draw CHANGE_DRAWS and on, 8 for each of them. All images and
  * channels of a sample lose the same places. */
 #include "change_inside.h"
+#include "crop.h"
 #include <math.h>
 
 enum { DRAWS = 8 }; /* of a box or a stretch */
-
-/* From `from` on, `count` voxels along each axis (w, h, d). */
-typedef struct Box {
-    int32_t from[3], count[3];
-} Box;
 
 /* Mean of a channel, padding left out. */
 static float own_mean(const Image *m, int32_t c)
@@ -25,12 +21,12 @@ static float own_mean(const Image *m, int32_t c)
 
 static void fill(const Image *m, const Box *b, int32_t c, float value)
 {
-    for (int32_t d = 0; d < b->count[2]; d++)
-        for (int32_t h = 0; h < b->count[1]; h++) {
+    for (int32_t d = 0; d < b->n[2]; d++)
+        for (int32_t h = 0; h < b->n[1]; h++) {
             float *x = m->x + c +
                        change_voxel(m->n, 0, b->from[0], b->from[1] + h,
                                     b->from[2] + d);
-            for (int32_t w = 0; w < b->count[0]; w++) x[w * m->n.c] = value;
+            for (int32_t w = 0; w < b->n[0]; w++) x[w * m->n.c] = value;
         }
 }
 
@@ -44,9 +40,9 @@ static Box cutout_box(const Change *c, const Image *m, uint32_t number)
         double share = (double)rng_range(
             &c->draw, draw + a, (float)c->number[1], (float)c->number[2]);
         // an axis of one voxel is no extent of a box
-        b.count[a] = n[a] == 1 ? 1 : (int32_t)(share * n[a] + 0.5);
+        b.n[a] = n[a] == 1 ? 1 : (int32_t)(share * n[a] + 0.5);
         b.from[a] = (int32_t)rng_below(&c->draw, draw + 3 + a,
-                                       (uint32_t)(n[a] - b.count[a]) + 1);
+                                       (uint32_t)(n[a] - b.n[a]) + 1);
     }
     return b;
 }
@@ -71,10 +67,10 @@ void timemask_change(const Change *c, const Image *m)
         const float value = (int)c->number[2] == FILL_MEAN ? own_mean(m, k) : 0;
         for (uint32_t i = 0; i < (uint32_t)c->number[0]; i++) {
             const uint32_t draw = CHANGE_DRAWS + DRAWS * i;
-            Box b = {.count = {0, m->n.h, m->n.d}};
-            b.count[0] = (int32_t)rng_below(&c->draw, draw, most + 1);
+            Box b = {.n = {0, m->n.h, m->n.d}};
+            b.n[0] = (int32_t)rng_below(&c->draw, draw, most + 1);
             b.from[0] = (int32_t)rng_below(&c->draw, draw + 1,
-                                           own - (uint32_t)b.count[0] + 1);
+                                           own - (uint32_t)b.n[0] + 1);
             fill(m, &b, k, value);
         }
     }

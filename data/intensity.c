@@ -61,8 +61,7 @@ static void rician(const Change *c, const Image *m)
     if (c->amount == 0) return;
     for (int32_t k = 0; k < m->n.c; k++) {
         const Channel x = image_channel(m, k);
-        float air = x.x[0];
-        for (int64_t i = 0; i < x.count; i++) air = fminf(air, x.x[i * x.step]);
+        const float air = channel_air(x);
         for (int64_t i = 0; i < x.count; i++) {
             float z[2], *at = &x.x[i * x.step];
             rng_normal_pair(&c->draw, m->first + (uint32_t)(i * x.step + k), z);
