@@ -379,20 +379,14 @@ bool mat_open_bytes(const uint8_t *bytes, size_t size, Mat *m)
 
 bool mat_open(const char *path, Mat *m)
 {
-    Map map = {0};
+    Map map;
     *m = (Mat){0};
-    char *name = mem_strdup(path);
-    if (!name || !map_open(path, 0, &map)) {
-        mem_free(name);
-        return within("%s: mat", path);
-    }
+    if (!map_open(path, 0, &map)) return within("%s: mat", path);
     if (!mat_open_bytes(map.bytes, map.size, m)) {
         map_close(&map);
-        mem_free(name);
         return within("%s", path);
     }
     m->map = map;
-    m->path = name;
     return true;
 }
 
@@ -400,7 +394,6 @@ void mat_close(Mat *m)
 {
     map_close(&m->map);
     arena_release(&m->mem);
-    mem_free(m->path);
     *m = (Mat){0};
 }
 
@@ -504,7 +497,7 @@ static bool read_variable(const Mat *m, const MatVariable *v, int64_t limit,
     int64_t count = 0;
     Parts parts = {m->bytes + v->at, 0, v->bytes, v->bytes, m->big};
     TRY(check_wanted(v, limit, &count));
-    TRY(!m->map.open || map_check(&m->map));
+    TRY(map_check(&m->map));
     if (v->packed) {
         TRY(all = unpack_matrix(m, v));
         parts.p = all + TAG;
@@ -531,7 +524,7 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
         if (strcmp(m->variable[i].name, name)) continue;
         if (read_variable(m, &m->variable[i], limit, out)) return true;
         within("mat: %s", name);
-        return m->path ? within("%s", m->path) : false;
+        return map_within(&m->map);
     }
     // the first names, as far as they fit
     for (int i = 0; i < m->variables && i <= SHOWN_NAMES && used < sizeof names;
@@ -540,5 +533,5 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? m->variable[i].name : "...");
     fail_data("mat: no variable \"%s\"; there are: %s", name, names);
-    return m->path ? within("%s", m->path) : false;
+    return map_within(&m->map);
 }

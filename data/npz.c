@@ -382,20 +382,14 @@ bool npz_open_bytes(const uint8_t *bytes, size_t size, Npz *z)
 
 bool npz_open(const char *path, Npz *z)
 {
-    Map map = {0};
+    Map map;
     *z = (Npz){0};
-    char *name = mem_strdup(path);
-    if (!name || !map_open(path, 0, &map)) {
-        mem_free(name);
-        return within("%s: npz", path);
-    }
+    if (!map_open(path, 0, &map)) return within("%s: npz", path);
     if (!npz_open_bytes(map.bytes, map.size, z)) {
         map_close(&map);
-        mem_free(name);
         return within("%s", path);
     }
     z->map = map;
-    z->path = name;
     return true;
 }
 
@@ -403,7 +397,6 @@ void npz_close(Npz *z)
 {
     map_close(&z->map);
     arena_release(&z->mem);
-    mem_free(z->path);
     *z = (Npz){0};
 }
 
@@ -411,7 +404,7 @@ void npz_close(Npz *z)
 static bool within_array(const Npz *z, const NpzEntry *e)
 {
     within("npz: %s", e->name);
-    return z->path ? within("%s", z->path) : false;
+    return map_within(&z->map);
 }
 
 /* The first `want` bytes of a deflated member. */
@@ -436,7 +429,7 @@ static bool about(const Npz *z, const NpzEntry *e, int64_t limit, NpyHeader *h)
     uint8_t first[NPY_PREFIX], *bytes = NULL;
     size_t size = (size_t)e->size;
     size_t have = size < NPY_PREFIX ? size : NPY_PREFIX, end;
-    if (z->map.open && !map_check(&z->map)) return false;
+    if (!map_check(&z->map)) return false;
     if (!e->deflated) return npy_about(z->bytes + e->at, size, size, limit, h);
     if (!unpack_start(z, e, first, have)) return false;
     end = npy_header_end(first, have);
@@ -512,5 +505,5 @@ bool npz_read(const Npz *z, const char *name, int64_t max_elements,
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? z->entry[i].name : "...");
     fail_data("npz: no array \"%s\"; there are: %s", name, names);
-    return z->path ? within("%s", z->path) : false;
+    return map_within(&z->map);
 }
