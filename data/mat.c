@@ -6,6 +6,7 @@
  * is a zlib stream of one matrix. Only this one level is ever walked. */
 #include "mat.h"
 #include "columns.h"
+#include "gzip.h"
 #include "unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,10 +225,10 @@ static bool unpack_start(const Mat *m, const MatVariable *v,
     if (type != MI_MATRIX)
         return fail_data("type %u (%s) in a compressed element, need miMATRIX",
                          type, type_name(type));
-    if (*bytes / UNPACK_MOST > v->stored)
+    if (*bytes / GZIP_MOST > v->stored)
         return fail_data("%zu bytes cannot come from %zu packed ones (at most "
                          "%d each)",
-                         *bytes, v->stored, UNPACK_MOST);
+                         *bytes, v->stored, GZIP_MOST);
     *have = *bytes < START ? *bytes : START;
     if (got - TAG < *have)
         return fail_data("%zu bytes unpacked, %zu declared", got - TAG, *bytes);

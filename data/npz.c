@@ -5,6 +5,7 @@
  * can so hold two stories, which readers tell differently; here both must
  * agree, and every byte before the directory must belong to one member. */
 #include "npz.h"
+#include "gzip.h"
 #include "unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,10 +211,10 @@ static bool check_sizes(const NpzEntry *e)
     if (!e->deflated && e->size != e->packed)
         return fail_data("stored, but %llu bytes are declared as %llu", packed,
                          size);
-    if (e->size / UNPACK_MOST > e->packed)
+    if (e->size / GZIP_MOST > e->packed)
         return fail_data("%llu bytes cannot come from %llu packed ones (at "
                          "most %d each)",
-                         size, packed, UNPACK_MOST);
+                         size, packed, GZIP_MOST);
     if (e->size > most_bytes)
         return fail_data("%llu bytes, limit %llu", size,
                          (unsigned long long)most_bytes);
