@@ -262,9 +262,7 @@ bool biwi_camera_read(const char *path, BiwiCamera *out)
 /* int32 at byte `at`, which with three more is inside. */
 static int32_t int_at(const uint8_t *bytes, size_t at)
 {
-    uint32_t v = 0;
-    for (int i = 3; i >= 0; i--) v = v << 8 | bytes[at + (size_t)i];
-    return (int32_t)v;
+    return (int32_t)number_u32(bytes + at, false);
 }
 
 /* All runs into `pixel`, which is zero. Nothing is believed of a run before

@@ -59,8 +59,8 @@ static bool check_pointer(const Walk *w)
     const uint8_t *p = w->bytes + e->offset;
     uint32_t to = 0;
     if (e->length == 4)
-        to = (uint32_t)walk_u16(p, w->big_endian) << 16 |
-             walk_u16(p + 2, w->big_endian);
+        to = (uint32_t)number_u16(p, w->big_endian) << 16 |
+             number_u16(p + 2, w->big_endian);
     return to == (uint32_t)TAG_GridFrameOffsetVector ||
            dicom_fail(w->path, TAG_FrameIncrementPointer, NULL,
                       "frames are counted by (%04x,%04x), need (3004,000c)",

@@ -276,7 +276,7 @@ static int32_t value_at(const Seg *s, const uint8_t *bytes, size_t at)
     case 8:
         return bytes[at];
     default:
-        return walk_u16(bytes + 2 * at, false);
+        return number_u16(bytes + 2 * at, false);
     }
 }
 

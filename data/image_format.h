@@ -7,6 +7,7 @@
 #ifndef SEG_IMAGE_FORMAT_H
 #define SEG_IMAGE_FORMAT_H
 #include "image.h"
+#include "number.h"
 
 /* What look found and pixels needs again; byte numbers count from the start of
  * the file. */
@@ -75,16 +76,4 @@ bool image_alpha(const ImageFile *f);
 bool exif_orientation(ImageFile *f, const uint8_t *block, size_t size);
 /* And from its number. */
 bool image_orientation(ImageFile *f, int value);
-
-/* Numbers in a file. */
-static inline uint32_t image_u16(const uint8_t *p, bool big)
-{
-    return big ? (uint32_t)p[0] << 8 | p[1] : (uint32_t)p[1] << 8 | p[0];
-}
-
-static inline uint32_t image_u32(const uint8_t *p, bool big)
-{
-    return big ? image_u16(p, true) << 16 | image_u16(p + 2, true)
-               : image_u16(p + 2, false) << 16 | image_u16(p, false);
-}
 #endif

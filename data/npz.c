@@ -34,12 +34,12 @@ enum { METHOD_STORED = 0, METHOD_DEFLATED = 8, EXTRA_ZIP64 = 1 };
 
 static uint16_t le16(const uint8_t *p)
 {
-    return (uint16_t)(p[0] | p[1] << 8);
+    return number_u16(p, false);
 }
 
 static uint32_t le32(const uint8_t *p)
 {
-    return le16(p) | (uint32_t)le16(p + 2) << 16;
+    return number_u32(p, false);
 }
 
 static uint64_t le64(const uint8_t *p)

@@ -89,8 +89,8 @@ static uint32_t number(const Directory *d, Field k, uint32_t i)
     const Value *v = &d->value[k];
     const uint8_t *p = d->f->bytes + v->at + (size_t)i * (size_t)v->bytes;
     return v->bytes == 1   ? *p
-           : v->bytes == 2 ? image_u16(p, d->big)
-                           : image_u32(p, d->big);
+           : v->bytes == 2 ? number_u16(p, d->big)
+                           : number_u32(p, d->big);
 }
 
 /* The one number of a tag, `without` it something else. */
@@ -102,8 +102,8 @@ static uint32_t only(const Directory *d, Field k, uint32_t without)
 static bool read_entry(Directory *d, const uint8_t *e, int *before)
 {
     static const uint8_t bytes[TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8};
-    int tag = (int)image_u16(e, d->big), type = (int)image_u16(e + 2, d->big);
-    uint32_t count = image_u32(e + 4, d->big);
+    int tag = (int)number_u16(e, d->big), type = (int)number_u16(e + 2, d->big);
+    uint32_t count = number_u32(e + 4, d->big);
     if (tag <= *before)
         return fail_data("tag %d stands behind tag %d, need rising numbers",
                          tag, *before);
@@ -113,7 +113,7 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
                          TYPES - 1);
     uint64_t all = (uint64_t)count * bytes[type];
     size_t at =
-        all <= 4 ? (size_t)(e + 8 - d->f->bytes) : image_u32(e + 8, d->big);
+        all <= 4 ? (size_t)(e + 8 - d->f->bytes) : number_u32(e + 8, d->big);
     if (at > d->f->size || all > d->f->size - at)
         return fail_data("tag %d has %llu bytes at byte %zu, outside the file",
                          tag, (unsigned long long)all, at);
@@ -136,7 +136,7 @@ static bool read_directory(Directory *d, size_t at)
     memset(d->value, 0, sizeof d->value);
     if (at < 8 || at > size || size - at < 2)
         return fail_data("a directory at byte %zu of a file of %zu", at, size);
-    uint32_t entries = image_u16(b + at, d->big);
+    uint32_t entries = number_u16(b + at, d->big);
     if (!entries || (size - at - 2) / ENTRY < entries ||
         size - at - 2 - (size_t)entries * ENTRY < 4)
         return fail_data("the directory at byte %zu has %u entries, only %zu "
@@ -145,7 +145,7 @@ static bool read_directory(Directory *d, size_t at)
     for (uint32_t i = 0; i < entries; i++)
         if (!read_entry(d, b + at + 2 + (size_t)i * ENTRY, &before))
             return false;
-    d->next = image_u32(b + at + 2 + (size_t)entries * ENTRY, d->big);
+    d->next = number_u32(b + at + 2 + (size_t)entries * ENTRY, d->big);
     return true;
 }
 
@@ -154,7 +154,7 @@ static bool find_page(ImageFile *f, Directory *d)
 {
     int want = f->options.page > 0 ? f->options.page : 1;
     Directory other = {.f = f, .big = d->big};
-    size_t at = image_u32(f->bytes + 4, d->big);
+    size_t at = number_u32(f->bytes + 4, d->big);
     for (f->info.pages = 0; at; at = other.next) {
         if (++f->info.pages > MOST_PAGES)
             return fail_data("more than %d pages: the chain of directories "

@@ -49,7 +49,9 @@ static uint32_t piece(const ImageFile *f, size_t at, int bytes, uint32_t i)
 {
     const uint8_t *p = f->bytes + at + (size_t)i * (size_t)bytes;
     bool big = f->of.tiff.big;
-    return bytes == 1 ? *p : bytes == 2 ? image_u16(p, big) : image_u32(p, big);
+    return bytes == 1   ? *p
+           : bytes == 2 ? number_u16(p, big)
+                        : number_u32(p, big);
 }
 
 static bool make_front(Seen *s)
