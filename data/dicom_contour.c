@@ -456,10 +456,10 @@ static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
         TRY(draw(s, t, r, toggle, drawn));
         int64_t clashes =
             merge(t, r, s->options->fractions, toggle, drawn, out, &other);
-        const char *first = "?";
-        for (int32_t i = 0; i < s->count; i++)
-            if (s->region[i].label == other) first = s->region[i].name;
         if (clashes) {
+            const char *first = "?";
+            for (int32_t i = 0; i < s->count; i++)
+                if (s->region[i].label == other) first = s->region[i].name;
             mask_overlap(s->w, TAG_StructureSetROISequence, first, r->name,
                          clashes);
             goto done;

@@ -109,11 +109,7 @@ static bool make_frames(const Walk *w, const DicomHeader *h, Arena *arena,
         return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                           "GridFrameOffsetVector missing");
     for (int32_t i = 0; i < h->frames; i++) {
-        frame[i] = *h;
-        frame[i].frame = i;
-        frame[i].has_instance = false;
-        frame[i].name = arena_printf(arena, "frame %d", i + 1);
-        if (!frame[i].name) return false;
+        if (!header_of_frame(h, i, arena, &frame[i])) return false;
         if (found && !(fabs(offset[i]) < HEADER_FARTHEST_MM))
             return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                               "position %g mm, need less than %g", offset[i],

@@ -466,6 +466,17 @@ bool header_orthogonal(const char *path, const double o[6])
     return true;
 }
 
+bool header_of_frame(const DicomHeader *h, int32_t i, Arena *arena,
+                     DicomHeader *out)
+{
+    *out = *h;
+    out->frame = i;
+    // the number is the file's: frames have none of their own
+    out->has_instance = false;
+    out->name = arena_printf(arena, "frame %d", i + 1);
+    return out->name != NULL;
+}
+
 bool header_frame(const Walk *w, const DicomOptions *options,
                   const FrameGroup *group, DicomHeader *h)
 {
