@@ -127,18 +127,11 @@ static bool take_rotation(const Block *b, double r[3][3])
                      det, a + 1, c + 1, dot, a == c);
 }
 
-/* A small file, then `decode` of it; the reason gets the path in front. */
-typedef bool Decode(const char *text, size_t bytes, void *ctx);
-static bool read_text(const char *path, Decode *decode, void *ctx)
+/* All of a file; reasons without the path. */
+static bool load(const char *path, size_t limit, Arena *mem, char **data,
+                 size_t *bytes)
 {
-    Arena mem = {0};
-    char *text = NULL;
-    size_t bytes;
-    bool ok = file_read(path, TEXT_MAX, &mem, &text, &bytes)
-                  ? decode(text, bytes, ctx)
-                  : within("biwi");
-    arena_release(&mem);
-    return ok || within("%s", path);
+    return file_read(path, limit, mem, data, bytes) || within("biwi");
 }
 
 // -- pose ---------------------------------------------------------------------
@@ -172,23 +165,16 @@ bool biwi_pose_decode(const char *text, size_t bytes, bool pitch_plus,
     return true;
 }
 
-/* What biwi_pose_decode is told. */
-typedef struct PoseJob {
-    bool pitch_plus;
-    BiwiPose *out;
-} PoseJob;
-
-static bool pose_job(const char *text, size_t bytes, void *ctx)
-{
-    PoseJob *job = ctx;
-    return biwi_pose_decode(text, bytes, job->pitch_plus, job->out);
-}
-
 bool biwi_pose_read(const char *path, bool pitch_plus, BiwiPose *out)
 {
-    PoseJob job = {pitch_plus, out};
+    Arena mem = {0};
+    char *text = NULL;
+    size_t bytes;
     *out = (BiwiPose){.yaw_deg = 0};
-    return read_text(path, pose_job, &job);
+    bool ok = load(path, TEXT_MAX, &mem, &text, &bytes) &&
+              biwi_pose_decode(text, bytes, pitch_plus, out);
+    arena_release(&mem);
+    return ok || within("%s", path);
 }
 
 // -- camera -------------------------------------------------------------------
@@ -246,15 +232,16 @@ bool biwi_camera_decode(const char *text, size_t bytes, BiwiCamera *out)
     return within("biwi");
 }
 
-static bool camera_job(const char *text, size_t bytes, void *ctx)
-{
-    return biwi_camera_decode(text, bytes, ctx);
-}
-
 bool biwi_camera_read(const char *path, BiwiCamera *out)
 {
+    Arena mem = {0};
+    char *text = NULL;
+    size_t bytes;
     *out = (BiwiCamera){.width = 0};
-    return read_text(path, camera_job, out);
+    bool ok = load(path, TEXT_MAX, &mem, &text, &bytes) &&
+              biwi_camera_decode(text, bytes, out);
+    arena_release(&mem);
+    return ok || within("%s", path);
 }
 
 // -- depth --------------------------------------------------------------------
@@ -262,9 +249,7 @@ bool biwi_camera_read(const char *path, BiwiCamera *out)
 /* int32 at byte `at`, which with three more is inside. */
 static int32_t int_at(const uint8_t *bytes, size_t at)
 {
-    uint32_t v = 0;
-    for (int i = 3; i >= 0; i--) v = v << 8 | bytes[at + (size_t)i];
-    return (int32_t)v;
+    return (int32_t)number_u32(bytes + at, false);
 }
 
 /* All runs into `pixel`, which is zero. Nothing is believed of a run before
@@ -325,9 +310,8 @@ bool biwi_depth_read(const char *path, Volume *v)
     char *bytes = NULL;
     size_t size;
     *v = (Volume){.unit = UNIT_NONE};
-    bool ok = file_read(path, DEPTH_MAX, &mem, &bytes, &size)
-                  ? biwi_depth_decode((const uint8_t *)bytes, size, v)
-                  : within("biwi");
+    bool ok = load(path, DEPTH_MAX, &mem, &bytes, &size) &&
+              biwi_depth_decode((const uint8_t *)bytes, size, v);
     arena_release(&mem);
     return ok || within("%s", path);
 }

@@ -9,13 +9,6 @@
 
 enum { FILE_HEADER = 14, INFO = 40, SMALLEST = FILE_HEADER + INFO };
 
-static int32_t signed32(const uint8_t *p)
-{
-    uint32_t u = image_u32(p, false);
-    return u > INT32_MAX ? (int32_t)(u - INT32_MAX - 1) - INT32_MAX - 1
-                         : (int32_t)u;
-}
-
 /* Header and extents. */
 static bool read_header(ImageFile *f)
 {
@@ -26,7 +19,7 @@ static bool read_header(ImageFile *f)
     if (f->size < FILE_HEADER + 4)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          f->size, SMALLEST);
-    uint32_t header = image_u32(p, false);
+    uint32_t header = number_u32(p, false);
     if (header == 12 || header == 64)
         return fail_data("a header of %u bytes (OS/2), need 40 or more; fix: "
                          "save it as PNG",
@@ -36,9 +29,11 @@ static bool read_header(ImageFile *f)
     if (f->size < FILE_HEADER + header)
         return fail_data("file ends inside the header: %zu bytes, need %u",
                          f->size, FILE_HEADER + header);
-    int32_t w = signed32(p + 4), h = signed32(p + 8);
-    uint32_t planes = image_u16(p + 12, false), bits = image_u16(p + 14, false);
-    uint32_t packing = image_u32(p + 16, false);
+    int32_t w = (int32_t)number_u32(p + 4, false);
+    int32_t h = (int32_t)number_u32(p + 8, false);
+    uint32_t planes = number_u16(p + 12, false);
+    uint32_t bits = number_u16(p + 14, false);
+    uint32_t packing = number_u32(p + 16, false);
     if (packing && packing < sizeof compressions / sizeof *compressions)
         return fail_data("compression %s is not read; fix: save it as PNG",
                          compressions[packing]);
@@ -63,7 +58,7 @@ static bool read_palette(ImageFile *f)
 {
     const uint8_t *p = f->bytes + FILE_HEADER;
     BmpLayout *l = &f->of.bmp;
-    size_t header = image_u32(p, false), used = image_u32(p + 32, false);
+    size_t header = number_u32(p, false), used = number_u32(p + 32, false);
     size_t most = (size_t)1 << f->info.bits, at = FILE_HEADER + header;
     if (used > most)
         return fail_data("a palette of %zu colors, need at most %zu for %d "
@@ -102,11 +97,11 @@ bool bmp_look(ImageFile *f)
     BmpLayout *l = &f->of.bmp;
     if (!read_header(f)) return false;
     const uint8_t *p = f->bytes + FILE_HEADER;
-    size_t bits = image_u16(p + 14, false), rows;
-    l->begin = image_u32(f->bytes + 10, false);
+    size_t bits = number_u16(p + 14, false), rows;
+    l->begin = number_u32(f->bytes + 10, false);
     l->row_bytes = ((size_t)f->info.w * bits + 31) / 32 * 4;
     if (!size_mul(l->row_bytes, (size_t)f->info.h, &rows)) return false;
-    if (l->begin < FILE_HEADER + image_u32(p, false))
+    if (l->begin < FILE_HEADER + number_u32(p, false))
         return fail_data("the pixels begin at byte %zu, inside the header",
                          l->begin);
     if (l->begin > f->size || rows > f->size - l->begin)
@@ -144,7 +139,7 @@ bool bmp_pixels(const ImageFile *f, void *out)
     const BmpLayout *l = &f->of.bmp;
     size_t wide = (size_t)f->info.w * (size_t)f->info.channels;
     // of a pixel without palette: blue, green, red and perhaps one more
-    size_t step = image_u16(f->bytes + FILE_HEADER + 14, false) / 8;
+    size_t step = number_u16(f->bytes + FILE_HEADER + 14, false) / 8;
     for (int32_t y = 0; y < f->info.h; y++) {
         int32_t row = l->top_down ? y : f->info.h - 1 - y;
         const uint8_t *p = f->bytes + l->begin + (size_t)row * l->row_bytes;

@@ -25,9 +25,9 @@ static const double SNAP = 1e-5;
 typedef struct Region {
     int32_t number;
     const char *name, *frame_uid;
-    uint32_t contours; // ContourSequence; WALK_ROOT: none
-    bool drawn;        // has an item of contours, empty or not
-    uint8_t label;     // what it becomes; 0: not wanted
+    uint32_t first, end; // its contours, as group_items gives them
+    bool drawn;          // has an item of contours, empty or not
+    uint8_t label;       // what it becomes; 0: not wanted
 } Region;
 
 typedef struct Structure {
@@ -39,16 +39,6 @@ typedef struct Structure {
     Region *region; // in the order of numbers
     int32_t count;
 } Structure;
-
-// the items of a sequence, to be walked with element[i].next
-static uint32_t items(const Walk *w, uint32_t parent, int sequence,
-                      uint32_t *end)
-{
-    const WalkElement *s = walk_find(w, parent, (uint32_t)sequence);
-    uint32_t first = s ? walk_item(w, s, 0) : WALK_ROOT;
-    *end = first == WALK_ROOT ? first : s->next;
-    return first;
-}
 
 // a whole number; 0 and *found false when it is absent
 static bool number_of(const Walk *w, uint32_t item, int tag, int32_t *out,
@@ -82,8 +72,9 @@ static Region *find_region(const Structure *s, int32_t number)
 static bool read_regions(Structure *s)
 {
     const Walk *w = s->w;
-    uint32_t end,
-        first = items(w, WALK_ROOT, TAG_StructureSetROISequence, &end);
+    uint32_t end;
+    uint32_t first =
+        group_items(w, WALK_ROOT, TAG_StructureSetROISequence, &end);
     bool found;
     for (uint32_t i = first; i < end; i = w->element[i].next) s->count++;
     if (!s->count)
@@ -92,7 +83,6 @@ static bool read_regions(Structure *s)
     Region *r = s->region = ARENA_NEW(&s->arena, Region, s->count);
     if (!r) return false;
     for (uint32_t i = first; i < end; i = w->element[i].next, r++) {
-        *r = (Region){.contours = WALK_ROOT};
         if (!number_of(w, i, TAG_ROINumber, &r->number, &found)) return false;
         if (!found)
             return dicom_fail(w->path, TAG_ROINumber, NULL,
@@ -108,7 +98,7 @@ static bool read_regions(Structure *s)
             return dicom_fail(w->path, TAG_ROINumber, NULL,
                               "two regions with number %d",
                               s->region[k].number);
-    first = items(w, WALK_ROOT, TAG_ROIContourSequence, &end);
+    first = group_items(w, WALK_ROOT, TAG_ROIContourSequence, &end);
     for (uint32_t i = first; i < end; i = w->element[i].next) {
         int32_t number = 0;
         if (!number_of(w, i, TAG_ReferencedROINumber, &number, &found))
@@ -121,8 +111,7 @@ static bool read_regions(Structure *s)
         if (r->drawn)
             return dicom_fail(w->path, TAG_ReferencedROINumber, NULL,
                               "contours of region %d appear twice", number);
-        const WalkElement *list = walk_find(w, i, TAG_ContourSequence);
-        if (list) r->contours = (uint32_t)(list - w->element);
+        r->first = group_items(w, i, TAG_ContourSequence, &r->end);
         r->drawn = true;
     }
     return true;
@@ -177,12 +166,13 @@ static bool refers_to(const Walk *w, const char *series_uid, bool *any)
     bool hit = false;
     uint32_t end[3], at[3];
     *any = false;
-    at[0] =
-        items(w, WALK_ROOT, TAG_ReferencedFrameOfReferenceSequence, &end[0]);
+    at[0] = group_items(w, WALK_ROOT, TAG_ReferencedFrameOfReferenceSequence,
+                        &end[0]);
     for (; at[0] < end[0]; at[0] = w->element[at[0]].next) {
-        at[1] = items(w, at[0], TAG_RTReferencedStudySequence, &end[1]);
+        at[1] = group_items(w, at[0], TAG_RTReferencedStudySequence, &end[1]);
         for (; at[1] < end[1]; at[1] = w->element[at[1]].next) {
-            at[2] = items(w, at[1], TAG_RTReferencedSeriesSequence, &end[2]);
+            at[2] =
+                group_items(w, at[1], TAG_RTReferencedSeriesSequence, &end[2]);
             for (; at[2] < end[2]; at[2] = w->element[at[2]].next) {
                 *any = true;
                 hit = hit ||
@@ -393,10 +383,7 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
     int32_t skipped[TYPES] = {0}, flat = 0;
     bool beyond = false, ok = false;
     Contour c = {.region = r};
-    const WalkElement *list =
-        r->contours == WALK_ROOT ? NULL : &w->element[r->contours];
-    uint32_t i = list ? walk_item(w, list, 0) : WALK_ROOT;
-    for (; list && i < list->next; i = w->element[i].next) {
+    for (uint32_t i = r->first; i < r->end; i = w->element[i].next) {
         int type;
         c.number++;
         TRY(type_of(w, i, &type));
@@ -469,10 +456,10 @@ static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
         TRY(draw(s, t, r, toggle, drawn));
         int64_t clashes =
             merge(t, r, s->options->fractions, toggle, drawn, out, &other);
-        const char *first = "?";
-        for (int32_t i = 0; i < s->count; i++)
-            if (s->region[i].label == other) first = s->region[i].name;
         if (clashes) {
+            const char *first = "?";
+            for (int32_t i = 0; i < s->count; i++)
+                if (s->region[i].label == other) first = s->region[i].name;
             mask_overlap(s->w, TAG_StructureSetROISequence, first, r->name,
                          clashes);
             goto done;
@@ -526,13 +513,11 @@ bool contour_info(const DicomSeries *mask, Arena *arena, DicomSegInfo *out)
     for (int32_t k = 0; ok && k < s.count; k++) {
         const Region *r = &s.region[k];
         struct DicomSegment *g = &out->segment[k];
-        const WalkElement *list =
-            r->contours == WALK_ROOT ? NULL : &f.walk.element[r->contours];
-        uint32_t i = list ? walk_item(&f.walk, list, 0) : WALK_ROOT;
         g->number = r->number;
         g->label = arena_strdup(arena, r->name);
         ok = g->label != NULL;
-        for (; list && i < list->next; i = f.walk.element[i].next) g->frames++;
+        for (uint32_t i = r->first; i < r->end; i = f.walk.element[i].next)
+            g->frames++;
         out->frames += g->frames;
     }
     arena_release(&s.arena);

@@ -59,8 +59,8 @@ static bool check_pointer(const Walk *w)
     const uint8_t *p = w->bytes + e->offset;
     uint32_t to = 0;
     if (e->length == 4)
-        to = (uint32_t)walk_u16(p, w->big_endian) << 16 |
-             walk_u16(p + 2, w->big_endian);
+        to = (uint32_t)number_u16(p, w->big_endian) << 16 |
+             number_u16(p + 2, w->big_endian);
     return to == (uint32_t)TAG_GridFrameOffsetVector ||
            dicom_fail(w->path, TAG_FrameIncrementPointer, NULL,
                       "frames are counted by (%04x,%04x), need (3004,000c)",
@@ -109,11 +109,7 @@ static bool make_frames(const Walk *w, const DicomHeader *h, Arena *arena,
         return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                           "GridFrameOffsetVector missing");
     for (int32_t i = 0; i < h->frames; i++) {
-        frame[i] = *h;
-        frame[i].frame = i;
-        frame[i].has_instance = false;
-        frame[i].name = arena_printf(arena, "frame %d", i + 1);
-        if (!frame[i].name) return false;
+        if (!header_of_frame(h, i, arena, &frame[i])) return false;
         if (found && !(fabs(offset[i]) < HEADER_FARTHEST_MM))
             return dicom_fail(w->path, TAG_GridFrameOffsetVector, NULL,
                               "position %g mm, need less than %g", offset[i],

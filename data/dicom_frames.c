@@ -50,7 +50,7 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
     const uint8_t *p = w->bytes + e->offset;
     size_t want = (size_t)h->rows * (size_t)h->cols;
     uint32_t bytes = (uint32_t)h->allocated / 8;
-    uint32_t segments = e->length >= RLE_HEADER ? walk_u32(p, false) : 0;
+    uint32_t segments = e->length >= RLE_HEADER ? number_u32(p, false) : 0;
     if (segments < 1 || segments > RLE_SEGMENTS)
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "RLE header has %u segments (1 to 15)",
@@ -60,8 +60,8 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
                           "RLE header has %u segments, need %u",
                           (unsigned)segments, (unsigned)bytes);
     for (uint32_t i = 0; i < segments; i++) {
-        size_t at = walk_u32(p + 4 + 4 * i, false), end = e->length;
-        if (i + 1 < segments) end = walk_u32(p + 8 + 4 * i, false);
+        size_t at = number_u32(p + 4 + 4 * i, false), end = e->length;
+        if (i + 1 < segments) end = number_u32(p + 8 + 4 * i, false);
         if (at < RLE_HEADER || at >= e->length)
             return dicom_fail(w->path, TAG_PixelData, NULL,
                               "RLE segment %u offset %zu outside frame",
@@ -127,7 +127,7 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
         // a marker and its length
         if (n - i < 4) return jpeg_fail(w, "no scan");
         int marker = p[i + 1];
-        size_t length = walk_u16(p + i + 2, true);
+        size_t length = number_u16(p + i + 2, true);
         if (p[i] != 0xFF) return jpeg_fail(w, "marker expected");
         if (length < 2 || n - i - 2 < length)
             return jpeg_fail(w, "marker segment outside the frame");
@@ -142,8 +142,8 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
             if (length < 11) return jpeg_fail(w, "frame header too short");
             // SOF: length, precision, rows, columns, components
             int precision = p[i + 4], components = p[i + 9];
-            int rows = walk_u16(p + i + 5, true);
-            int cols = walk_u16(p + i + 7, true);
+            int rows = number_u16(p + i + 5, true);
+            int cols = number_u16(p + i + 7, true);
             if (rows != h->rows || cols != h->cols || components != 1)
                 return dicom_fail(w->path, TAG_PixelData, NULL,
                                   "JPEG inside DICOM: frame of %d x %d x %d, "
@@ -186,7 +186,7 @@ static bool check_offsets(const Walk *w, const WalkElement *table)
     size_t base = fragment < w->count ? w->element[fragment].at : 0;
     for (uint32_t i = 0; i < n; i++) {
         size_t at =
-            base + walk_u32(w->bytes + table->offset + 4 * (size_t)i, false);
+            base + number_u32(w->bytes + table->offset + 4 * (size_t)i, false);
         while (fragment < pixels_of(w)->next && w->element[fragment].at < at)
             fragment++;
         if (fragment >= pixels_of(w)->next || w->element[fragment].at != at)

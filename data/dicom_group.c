@@ -3,11 +3,19 @@
 #include "dicom_group.h"
 #include <string.h>
 
+uint32_t group_items(const Walk *w, uint32_t parent, int sequence,
+                     uint32_t *end)
+{
+    const WalkElement *s = walk_find(w, parent, (uint32_t)sequence);
+    uint32_t first = s ? walk_item(w, s, 0) : WALK_ROOT;
+    *end = first == WALK_ROOT ? first : s->next;
+    return first;
+}
+
 const WalkElement *group_inside(const Walk *w, uint32_t item, int sequence,
                                 int tag)
 {
-    const WalkElement *s = walk_find(w, item, (uint32_t)sequence);
-    uint32_t first = s ? walk_item(w, s, 0) : WALK_ROOT;
+    uint32_t end, first = group_items(w, item, sequence, &end);
     return first == WALK_ROOT ? NULL : walk_find(w, first, (uint32_t)tag);
 }
 
@@ -33,22 +41,20 @@ bool group_unplaced(const Walk *w, uint32_t tag)
 
 bool group_list(const Walk *w, int32_t frames, Arena *arena, FrameGroup **out)
 {
-    const WalkElement *shared =
-        walk_find(w, WALK_ROOT, TAG_SharedFunctionalGroupsSequence);
-    const WalkElement *list =
-        walk_find(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence);
-    uint32_t common = shared ? walk_item(w, shared, 0) : WALK_ROOT;
-    uint32_t first = list ? walk_item(w, list, 0) : WALK_ROOT;
+    uint32_t end;
+    uint32_t common =
+        group_items(w, WALK_ROOT, TAG_SharedFunctionalGroupsSequence, &end);
+    uint32_t first =
+        group_items(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence, &end);
     int64_t items = 0;
-    for (uint32_t i = first; list && i < list->next; i = w->element[i].next)
-        items++;
+    for (uint32_t i = first; i < end; i = w->element[i].next) items++;
     // counted first: NumberOfFrames alone must not decide what is allocated
     if (items != frames)
         return group_unplaced(w, TAG_PerFrameFunctionalGroupsSequence);
     FrameGroup *g = ARENA_NEW(arena, FrameGroup, items);
     *out = g;
     if (!g) return false;
-    for (uint32_t i = first; i < list->next; i = w->element[i].next)
+    for (uint32_t i = first; i < end; i = w->element[i].next)
         *g++ = (FrameGroup){.frame = i, .shared = common};
     return true;
 }

@@ -25,6 +25,11 @@ const WalkElement *group_find(const Walk *w, const FrameGroup *g, int sequence,
 const WalkElement *group_inside(const Walk *w, uint32_t item, int sequence,
                                 int tag);
 
+/* The first item of a sequence there, WALK_ROOT when it has none; the next is
+ * element[i].next, while that is below *end. */
+uint32_t group_items(const Walk *w, uint32_t parent, int sequence,
+                     uint32_t *end);
+
 /* Row 71; returns false. */
 bool group_unplaced(const Walk *w, uint32_t tag);
 

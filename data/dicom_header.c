@@ -182,7 +182,7 @@ bool header_u16(const Walk *w, const WalkElement *e, int32_t *out, bool *found)
     if (e->length != 2)
         return dicom_fail(w->path, e->tag, NULL, "%zu values, need 1",
                           e->length / 2);
-    *out = walk_u16(w->bytes + e->offset, w->big_endian);
+    *out = number_u16(w->bytes + e->offset, w->big_endian);
     return true;
 }
 
@@ -193,7 +193,7 @@ bool header_u32(const Walk *w, const WalkElement *e, uint32_t *out, bool *found)
     if (e->length != 4)
         return dicom_fail(w->path, e->tag, NULL, "%zu values, need 1",
                           e->length / 4);
-    *out = walk_u32(w->bytes + e->offset, w->big_endian);
+    *out = number_u32(w->bytes + e->offset, w->big_endian);
     return true;
 }
 
@@ -464,6 +464,17 @@ bool header_orthogonal(const char *path, const double o[6])
                           "row and column not unit and orthogonal (dot %.4g)",
                           dot);
     return true;
+}
+
+bool header_of_frame(const DicomHeader *h, int32_t i, Arena *arena,
+                     DicomHeader *out)
+{
+    *out = *h;
+    out->frame = i;
+    // the number is the file's: frames have none of their own
+    out->has_instance = false;
+    out->name = arena_printf(arena, "frame %d", i + 1);
+    return out->name != NULL;
 }
 
 bool header_frame(const Walk *w, const DicomOptions *options,

@@ -49,6 +49,10 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
 bool header_frame(const Walk *w, const DicomOptions *options,
                   const FrameGroup *group, DicomHeader *h);
 
+/* *out = the header of frame i, from 0, of the file that *h is of. */
+bool header_of_frame(const DicomHeader *h, int32_t i, Arena *arena,
+                     DicomHeader *out);
+
 /* Rows 53, 59, 69 and 70 of one frame, without what values mean. */
 bool header_geometry(const Walk *w, const FrameGroup *group, DicomHeader *h);
 

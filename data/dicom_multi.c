@@ -90,15 +90,11 @@ bool multi_headers(const Walk *w, const DicomOptions *options,
     for (int32_t i = 0; i < n; i++) {
         DicomHeader *f = &frame[i];
         bool found;
-        *f = *h;
-        f->frame = i;
-        // the number is the file's: frames have none of their own
-        f->has_instance = false;
-        f->name = arena_printf(arena, "frame %d", i + 1);
+        if (!header_of_frame(h, i, arena, f)) return false;
         content[i].stack = header_text(
             w, group_find(w, &g[i], TAG_FrameContentSequence, TAG_StackID),
             arena);
-        if (!f->name || !content[i].stack ||
+        if (!content[i].stack ||
             !header_u32(w,
                         group_find(w, &g[i], TAG_FrameContentSequence,
                                    TAG_TemporalPositionIndex),

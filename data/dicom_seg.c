@@ -77,12 +77,11 @@ static bool read_type(Seg *s)
 static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
 {
     const Walk *w = s->w;
-    const WalkElement *list = walk_find(w, WALK_ROOT, TAG_SegmentSequence);
-    if (!list || walk_item(w, list, 0) == WALK_ROOT)
+    uint32_t end, first = group_items(w, WALK_ROOT, TAG_SegmentSequence, &end);
+    if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_SegmentSequence, NULL,
                           "segmentation without segments");
-    for (uint32_t i = walk_item(w, list, 0); i < list->next;
-         i = w->element[i].next) {
+    for (uint32_t i = first; i < end; i = w->element[i].next) {
         int32_t n = 0;
         bool found;
         if (!header_u16(w, walk_find(w, i, TAG_SegmentNumber), &n, &found))
@@ -276,7 +275,7 @@ static int32_t value_at(const Seg *s, const uint8_t *bytes, size_t at)
     case 8:
         return bytes[at];
     default:
-        return walk_u16(bytes + 2 * at, false);
+        return number_u16(bytes + 2 * at, false);
     }
 }
 

@@ -27,17 +27,6 @@ typedef struct Cursor {
     bool pixels_met; // header_only: stop
 } Cursor;
 
-uint16_t walk_u16(const uint8_t *p, bool big)
-{
-    return (uint16_t)(big ? p[0] << 8 | p[1] : p[1] << 8 | p[0]);
-}
-
-uint32_t walk_u32(const uint8_t *p, bool big)
-{
-    uint32_t a = walk_u16(p, big), b = walk_u16(p + 2, big);
-    return big ? a << 16 | b : b << 16 | a;
-}
-
 void walk_free(Walk *w)
 {
     mem_free(w->inflated);
@@ -53,10 +42,11 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
     // an old file starts at once with group 0002 or 0008, explicit VR with a
     // known VR, or implicit VR with a length that is small and even
     // element number <= 0x18: the first ones of group 0008
-    uint16_t group = walk_u16(bytes, false), element = walk_u16(bytes + 2, 0);
+    uint16_t group = number_u16(bytes, false),
+             element = number_u16(bytes + 2, 0);
     if ((group != 0x0002 && group != 0x0008) || element > 0x0018) return false;
     if (dicom_vr_known(VR(bytes[4], bytes[5]))) return true;
-    uint32_t length = walk_u32(bytes + 4, false);
+    uint32_t length = number_u32(bytes + 4, false);
     return group == 0x0008 && length <= 64 && length % 2 == 0;
 }
 
@@ -112,18 +102,18 @@ static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
     if (how.implicit || e->tag >> 16 == 0xFFFE) {
         const DicomTag *t = dicom_tag(e->tag);
         e->vr = t ? t->vr : 0;
-        *length = walk_u32(p, how.big);
+        *length = number_u32(p, how.big);
         c->at += 8;
         return true;
     }
     e->vr = VR(p[0], p[1]);
     if (!dicom_vr_long(e->vr)) {
-        *length = walk_u16(p + 2, how.big);
+        *length = number_u16(p + 2, how.big);
         c->at += 8;
         return true;
     }
     if (!need(c, 12, end)) return false;
-    *length = walk_u32(c->w->bytes + c->at + 8, how.big);
+    *length = number_u32(c->w->bytes + c->at + 8, how.big);
     c->at += 12;
     return true;
 }
@@ -189,8 +179,8 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
         if (!need(c, 8, end)) return false;
         const uint8_t *p = c->w->bytes + c->at;
         uint32_t tag =
-            (uint32_t)walk_u16(p, how.big) << 16 | walk_u16(p + 2, how.big);
-        uint32_t length = walk_u32(p + 4, how.big);
+            (uint32_t)number_u16(p, how.big) << 16 | number_u16(p + 2, how.big);
+        uint32_t length = number_u32(p + 4, how.big);
         if (tag == TAG_SEQUENCE_END && undefined) {
             c->at += 8;
             return true;
@@ -310,7 +300,7 @@ static bool another(const Cursor *c, Layout how, size_t end)
     if (end - c->at < 8) return false;
     const uint8_t *p = c->w->bytes + c->at;
     uint32_t tag =
-        (uint32_t)walk_u16(p, how.big) << 16 | walk_u16(p + 2, how.big);
+        (uint32_t)number_u16(p, how.big) << 16 | number_u16(p + 2, how.big);
     if (tag < (uint32_t)TAG_PixelData) return false;
     return how.implicit || tag >> 16 == 0xFFFE ||
            dicom_vr_known(VR(p[4], p[5]));
@@ -337,7 +327,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
         if (!need(c, 8, end)) return false;
         const uint8_t *p = w->bytes + c->at;
         uint32_t tag =
-            (uint32_t)walk_u16(p, how.big) << 16 | walk_u16(p + 2, how.big);
+            (uint32_t)number_u16(p, how.big) << 16 | number_u16(p + 2, how.big);
         if (tag == TAG_ITEM_END && undefined) {
             c->at += 8;
             break;
@@ -370,7 +360,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
             e->offset + 4 <= w->size)
             group = (Group){.tag = tag,
                             .start = c->at,
-                            .says = walk_u32(w->bytes + e->offset, how.big),
+                            .says = number_u32(w->bytes + e->offset, how.big),
                             .open = true};
     }
     if (!c->pixels_met) close_group(c, &group);
@@ -481,7 +471,7 @@ static bool walk_all(Cursor *c, bool marked)
     if (!need(c, 2, c->size)) return false;
     // the meta group is explicit little endian always
     c->explicit_le_meta = true;
-    if (walk_u16(w->bytes + c->at, false) == 0x0002 &&
+    if (number_u16(w->bytes + c->at, false) == 0x0002 &&
         !walk_level(c, (Layout){0}, 0, c->size, false))
         return false;
     // from here on the layout of the data set

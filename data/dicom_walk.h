@@ -9,6 +9,7 @@
 #ifndef SEG_DICOM_WALK_H
 #define SEG_DICOM_WALK_H
 #include "dicom_tag.h"
+#include "number.h"
 
 enum {
     WALK_DEPTH = 64,        /* sequences in sequences           */
@@ -91,8 +92,4 @@ const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag);
 /* Item `index` of a sequence (or fragment of encapsulated pixel data), as
  * an index into element[]; WALK_ROOT when there are fewer. */
 uint32_t walk_item(const Walk *w, const WalkElement *sequence, uint32_t index);
-
-/* Little- or big-endian numbers, as `big` says, at p. */
-uint16_t walk_u16(const uint8_t *p, bool big);
-uint32_t walk_u32(const uint8_t *p, bool big);
 #endif

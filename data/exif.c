@@ -34,22 +34,22 @@ bool exif_orientation(ImageFile *f, const uint8_t *b, size_t size)
     if (f->options.exif == IMAGE_EXIF_IGNORE) return true;
     bool big = size >= 8 && b[0] == 'M';
     if (size < 8 || b[0] != b[1] || (b[0] != 'M' && b[0] != 'I') ||
-        image_u16(b + 2, big) != 42)
+        number_u16(b + 2, big) != 42)
         return fail_data("the Exif block is damaged, so how the picture was "
                          "held is not known; fix: exif = \"ignore\"");
-    size_t at = image_u32(b + 4, big);
-    size_t count = at <= size - 2 ? image_u16(b + at, big) : 0;
+    size_t at = number_u32(b + 4, big);
+    size_t count = at <= size - 2 ? number_u16(b + at, big) : 0;
     if (at > size - 2 || count > (size - at - 2) / ENTRY)
         return fail_data("the directory of the Exif block lies outside it; "
                          "fix: exif = \"ignore\"");
     // entries ought to be in order, but cameras exist that write them as they
     // come; only this one is wanted
     for (const uint8_t *e = b + at + 2; count; count--, e += ENTRY) {
-        if (image_u16(e, big) != ORIENTATION) continue;
-        if (image_u16(e + 2, big) != SHORT || image_u32(e + 4, big) != 1)
+        if (number_u16(e, big) != ORIENTATION) continue;
+        if (number_u16(e + 2, big) != SHORT || number_u32(e + 4, big) != 1)
             return fail_data("the orientation in the Exif block is not one "
                              "16-bit number; fix: exif = \"ignore\"");
-        return image_orientation(f, (int)image_u16(e + 8, big));
+        return image_orientation(f, (int)number_u16(e + 8, big));
     }
     return true;
 }

@@ -63,12 +63,26 @@ void gunzip_close(Gunzip *g)
     mem_free(g);
 }
 
-/* zlib counts in 32 bits: hand it the input in pieces. */
-static void feed(Gunzip *g)
+/* zlib counts in 32 bits: input and output are handed over in pieces. Its own
+ * Z_BUF_ERROR means that it could do nothing more with what it has. */
+int gzip_inflate(z_stream *z, size_t *left, void *out, size_t want, size_t *got)
 {
-    if (g->z.avail_in) return;
-    g->z.avail_in = g->left > INT_MAX ? INT_MAX : (uInt)g->left;
-    g->left -= g->z.avail_in;
+    int r = Z_OK;
+    while (*got < want && r == Z_OK) {
+        size_t room = want - *got;
+        if (!z->avail_in) {
+            z->avail_in = *left > INT_MAX ? INT_MAX : (uInt)*left;
+            *left -= z->avail_in;
+        }
+        z->next_out = (uint8_t *)out + *got;
+        z->avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+        uInt before = z->avail_out;
+        r = inflate(z, Z_NO_FLUSH);
+        *got += before - z->avail_out;
+        if (r == Z_OK && !z->avail_in && !*left && z->avail_out)
+            r = Z_BUF_ERROR;
+    }
+    return r;
 }
 
 /* Behind a member: another one, padding, or something foreign. */
@@ -85,24 +99,15 @@ static bool member_end(Gunzip *g)
     return true;
 }
 
-/* Z_BUF_ERROR means that zlib could do nothing more with what it has: the
- * input is at its end before the stream is. */
 bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got)
 {
     *got = 0;
     while (*got < want && !g->ended) {
-        size_t room = want - *got;
-        feed(g);
-        g->z.next_out = (uint8_t *)out + *got;
-        g->z.avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
-        uInt before = g->z.avail_out;
-        int r = inflate(&g->z, Z_NO_FLUSH);
-        *got += before - g->z.avail_out;
+        int r = gzip_inflate(&g->z, &g->left, out, want, got);
         size_t at = g->size - g->left - g->z.avail_in;
         if (r == Z_STREAM_END) {
             if (!member_end(g)) return false;
-        } else if (r == Z_BUF_ERROR || (r == Z_OK && !g->z.avail_in &&
-                                        !g->left && g->z.avail_out)) {
+        } else if (r == Z_BUF_ERROR) {
             return fail_data("gzip data ends early, at byte %zu", at);
         } else if (r == Z_MEM_ERROR) {
             return fail("no memory to read gzip");

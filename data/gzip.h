@@ -27,6 +27,14 @@ void gunzip_close(Gunzip *g); /* NULL is fine */
 void *gzip_alloc(void *unused, unsigned items, unsigned size);
 void gzip_free(void *unused, void *p);
 
+/* Inflate into out[*got .. want) from what z was given and the *left bytes
+ * behind that, with *got moved on. Z_OK when `want` bytes are there,
+ * Z_BUF_ERROR when the input is at its end before the stream is, else what
+ * inflate() says. */
+struct z_stream_s;
+int gzip_inflate(struct z_stream_s *z, size_t *left, void *out, size_t want,
+                 size_t *got);
+
 /* One gzip member of two pieces in a row; *out by mem_free. */
 bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes, uint8_t **out, size_t *bytes);

@@ -88,8 +88,8 @@ static bool is_tga(const uint8_t *b, size_t size)
     bool mapped = b[2] == 1 || b[2] == 9;
     bool depth =
         b[16] == 8 || b[16] == 15 || b[16] == 16 || b[16] == 24 || b[16] == 32;
-    return b[1] == mapped && depth && image_u16(b + 12, false) &&
-           image_u16(b + 14, false) && !(b[17] & 0xc0);
+    return b[1] == mapped && depth && number_u16(b + 12, false) &&
+           number_u16(b + 14, false) && !(b[17] & 0xc0);
 }
 
 /* Row of the table; -1: none. */

@@ -7,6 +7,7 @@
 #ifndef SEG_IMAGE_FORMAT_H
 #define SEG_IMAGE_FORMAT_H
 #include "image.h"
+#include "number.h"
 
 /* What look found and pixels needs again; byte numbers count from the start of
  * the file. */
@@ -26,16 +27,18 @@ typedef struct BmpLayout {
 } BmpLayout;
 
 typedef struct TiffLayout {
-    bool big;                /* endian */
-    int samples;             /* a pixel, alpha and all */
-    int compression;         /* 1, 5, 8, 32773 or 32946 */
-    int predictor;           /* 1 to 3 */
-    bool apart;              /* each sample in a plane of its own */
-    bool tiled, white_zero;  /* white is 0 */
-    uint32_t piece_w;        /* pixels of a strip or tile */
-    uint32_t piece_h;        /* rows of it; the last strip may have fewer */
-    uint32_t across, pieces; /* in a row of them; in all planes together */
-    size_t offsets, counts;  /* where the two arrays stand */
+    bool big;               /* endian */
+    int samples;            /* a pixel, alpha and all */
+    int compression;        /* 1, 5, 8, 32773 or 32946 */
+    int predictor;          /* 1 to 3 */
+    bool apart;             /* each sample in a plane of its own */
+    bool tiled, white_zero; /* white is 0 */
+    uint32_t piece_w;       /* pixels of a strip or tile */
+    uint32_t piece_h;       /* rows of it; the last strip may have fewer */
+    uint32_t across;        /* pieces in a row of them */
+    uint32_t per_plane;     /* in one plane */
+    uint32_t pieces;        /* in all planes together */
+    size_t offsets, counts; /* where the two arrays stand */
     int offset_bytes, count_bytes; /* of one number in them */
 } TiffLayout;
 
@@ -58,6 +61,13 @@ typedef bool ImagePixels(const ImageFile *f, void *out);
 ImageLook png_look, jpeg_look, bmp_look, tiff_look;
 ImagePixels png_pixels, jpeg_pixels, bmp_pixels, tiff_pixels;
 
+/* Strip or tile i of a TIFF, as the file says it. */
+typedef struct TiffPiece {
+    uint32_t at, bytes; /* packed */
+    uint32_t rows;      /* of pixels; fewer in the last strip of a plane */
+} TiffPiece;
+TiffPiece tiff_piece(const ImageFile *f, uint32_t i);
+
 /* Width, height and channels are within the limits, and not 0. */
 bool image_extents(const ImageFile *f);
 
@@ -75,16 +85,4 @@ bool image_alpha(const ImageFile *f);
 bool exif_orientation(ImageFile *f, const uint8_t *block, size_t size);
 /* And from its number. */
 bool image_orientation(ImageFile *f, int value);
-
-/* Numbers in a file. */
-static inline uint32_t image_u16(const uint8_t *p, bool big)
-{
-    return big ? (uint32_t)p[0] << 8 | p[1] : (uint32_t)p[1] << 8 | p[0];
-}
-
-static inline uint32_t image_u32(const uint8_t *p, bool big)
-{
-    return big ? image_u16(p, true) << 16 | image_u16(p + 2, true)
-               : image_u16(p + 2, false) << 16 | image_u16(p, false);
-}
 #endif

@@ -69,7 +69,7 @@ static bool next_segment(Walk *w, Segment *s)
         return fail_data("marker %02x at byte %zu stands where it may not",
                          s->marker, s->at);
     size_t left = size - w->at;
-    size_t bytes = left < 2 ? 0 : image_u16(b + w->at, true);
+    size_t bytes = left < 2 ? 0 : number_u16(b + w->at, true);
     if (left >= 2 && bytes < 2)
         return fail_data("segment %02x at byte %zu has the length %zu",
                          s->marker, s->at, bytes);
@@ -167,8 +167,8 @@ static bool read_frame(Walk *w, const Segment *s)
                          "16 bits",
                          p[0]);
     info->bits = 8, info->kind = 'u';
-    info->h = (int32_t)image_u16(p + 1, true);
-    info->w = (int32_t)image_u16(p + 3, true);
+    info->h = (int32_t)number_u16(p + 1, true);
+    info->w = (int32_t)number_u16(p + 3, true);
     info->channels = p[5];
     if (p[5] == 4)
         return fail_data("4 colors (CMYK or YCCK, for printing), need grey or "

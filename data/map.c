@@ -1,4 +1,4 @@
-/* map.c -- mmap behind three functions.
+/* map.c -- mmap behind four functions.
  *
  * The descriptor stays open, because only through it can be seen that another
  * program has cut the file. Between that look and the reading of the bytes
@@ -16,8 +16,12 @@ bool map_open(const char *path, uint64_t limit, Map *m)
 {
     uint64_t size;
     *m = (Map){0};
-    if (!file_open(path, &m->fd, &size)) return false;
-    m->open = true;
+    m->path = mem_strdup(path);
+    m->open = m->path && file_open(path, &m->fd, &size);
+    if (!m->open) {
+        map_close(m);
+        return false;
+    }
     // 32-bit machines can open files that they cannot address
     if ((limit && size > limit) || size > SIZE_MAX / 2) {
         fail_data("%s has %llu bytes, limit %llu", path,
@@ -41,6 +45,7 @@ bool map_open(const char *path, uint64_t limit, Map *m)
 bool map_check(const Map *m)
 {
     struct stat st;
+    if (!m->open) return true;
     if (fstat(m->fd, &st)) return fail_data("cannot read: %s", strerror(errno));
     if ((uint64_t)st.st_size < m->size)
         return fail_data("file was cut to %lld bytes while it was in use, had "
@@ -49,10 +54,16 @@ bool map_check(const Map *m)
     return true;
 }
 
+bool map_within(const Map *m)
+{
+    return m->open ? within("%s", m->path) : false;
+}
+
 void map_close(Map *m)
 {
     // mmap takes no const, munmap neither
     if (m->bytes) munmap((void *)m->bytes, m->size);
     if (m->open) close(m->fd);
+    mem_free(m->path);
     *m = (Map){0};
 }

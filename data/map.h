@@ -14,12 +14,15 @@ typedef struct Map {
     const uint8_t *bytes; /* NULL when the file is empty    */
     size_t size;          /* bytes when it was opened       */
     bool open;
-    int fd; /* when open                      */
+    int fd;     /* when open                      */
+    char *path; /* for reasons, when open         */
 } Map;
 
 /* A regular file of at most `limit` bytes (0: any). Reasons name the path. */
 bool map_open(const char *path, uint64_t limit, Map *m);
-/* False when the file has become shorter since. */
+/* False when the file has become shorter since; true of a closed one. */
 bool map_check(const Map *m);
+/* Put the path, when open, in front of the reason; return false. */
+bool map_within(const Map *m);
 void map_close(Map *m); /* fine on a closed one */
 #endif

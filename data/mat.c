@@ -6,6 +6,7 @@
  * is a zlib stream of one matrix. Only this one level is ever walked. */
 #include "mat.h"
 #include "columns.h"
+#include "gzip.h"
 #include "unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,13 +77,6 @@ static const struct {
 };
 enum { FLAG_LOGICAL = 2, FLAG_COMPLEX = 8 };
 
-static uint32_t load32(const uint8_t *p, bool big)
-{
-    uint32_t v = 0;
-    for (int i = 0; i < 4; i++) v |= (uint32_t)p[big ? 3 - i : i] << 8 * i;
-    return v;
-}
-
 /* An element: its data of `bytes` bytes begins `at` bytes into its matrix. */
 typedef struct Element {
     uint32_t type;
@@ -106,10 +100,10 @@ static bool next_element(Parts *m, const char *what, Element *e)
                          m->at);
     // START is made so that what is listed lies inside
     CHECK(m->have - m->at >= TAG);
-    uint32_t type = load32(m->p + m->at, m->big);
+    uint32_t type = number_u32(m->p + m->at, m->big);
     bool small = type >> 16;
     e->type = type & 0xffff;
-    e->bytes = small ? type >> 16 : load32(m->p + m->at + 4, m->big);
+    e->bytes = small ? type >> 16 : number_u32(m->p + m->at + 4, m->big);
     e->at = m->at + (small ? 4 : TAG);
     if (small && e->bytes > 4)
         return fail_data("small element of %zu bytes for its %s, need at most "
@@ -143,7 +137,7 @@ static bool read_flags(Parts *m, MatVariable *v)
     if (e.type != MI_UINT32) return wrong_type(&e, "flags", "miUINT32");
     if (e.bytes != 8)
         return fail_data("its flags have %zu bytes, need 8", e.bytes);
-    uint32_t word = load32(m->p + e.at, m->big);
+    uint32_t word = number_u32(m->p + e.at, m->big);
     v->class_number = word & 255;
     v->flags = word >> 8 & 255;
     v->complex = v->flags & FLAG_COMPLEX;
@@ -169,7 +163,7 @@ static bool read_shape(Parts *m, MatVariable *v)
                          e.bytes, MOST_AXES);
     v->axes = (int)(e.bytes / 4);
     for (int a = 0; a < v->axes; a++) {
-        uint32_t n = load32(m->p + e.at + 4 * (size_t)a, m->big);
+        uint32_t n = number_u32(m->p + e.at + 4 * (size_t)a, m->big);
         if (n > INT32_MAX) return fail_data("extent %d is below 0", a + 1);
         if (a < NPY_AXES) v->shape[a] = n;
     }
@@ -219,15 +213,15 @@ static bool unpack_start(const Mat *m, const MatVariable *v,
     if (!ok) return false;
     if (got < TAG)
         return fail_data("%zu bytes unpacked, need a tag of %d", got, TAG);
-    uint32_t type = load32(start, m->big);
-    *bytes = load32(start + 4, m->big);
+    uint32_t type = number_u32(start, m->big);
+    *bytes = number_u32(start + 4, m->big);
     if (type != MI_MATRIX)
         return fail_data("type %u (%s) in a compressed element, need miMATRIX",
                          type, type_name(type));
-    if (*bytes / UNPACK_MOST > v->stored)
+    if (*bytes / GZIP_MOST > v->stored)
         return fail_data("%zu bytes cannot come from %zu packed ones (at most "
                          "%d each)",
-                         *bytes, v->stored, UNPACK_MOST);
+                         *bytes, v->stored, GZIP_MOST);
     *have = *bytes < START ? *bytes : START;
     if (got - TAG < *have)
         return fail_data("%zu bytes unpacked, %zu declared", got - TAG, *bytes);
@@ -257,8 +251,8 @@ static bool describe(Mat *m, uint32_t type, MatVariable *v)
  * there is none. */
 static bool is_subsystem(const Mat *m, const MatVariable *v, size_t tag)
 {
-    uint64_t low = load32(m->bytes + (m->big ? 120 : 116), m->big);
-    uint64_t high = load32(m->bytes + (m->big ? 116 : 120), m->big);
+    uint64_t low = number_u32(m->bytes + (m->big ? 120 : 116), m->big);
+    uint64_t high = number_u32(m->bytes + (m->big ? 116 : 120), m->big);
     return !v->name[0] && (high << 32 | low) == tag;
 }
 
@@ -307,8 +301,8 @@ static bool list(Mat *m)
         size_t left = m->size - at;
         if (left < TAG)
             return fail_data("file ends inside a tag, at byte %zu", m->size);
-        uint32_t type = load32(m->bytes + at, m->big);
-        size_t bytes = load32(m->bytes + at + 4, m->big);
+        uint32_t type = number_u32(m->bytes + at, m->big);
+        size_t bytes = number_u32(m->bytes + at + 4, m->big);
         MatVariable v = {.at = at + TAG, .stored = bytes};
         if (bytes > left - TAG)
             return fail_data("tag at byte %zu says %zu bytes, only %zu left",
@@ -332,8 +326,8 @@ static bool list(Mat *m)
 static bool is_version4(const uint8_t *p, size_t size)
 {
     for (int big = 0; big < 2 && size >= 20; big++) {
-        uint32_t mopt = load32(p, big), imaginary = load32(p + 12, big);
-        uint32_t letters = load32(p + 16, big);
+        uint32_t mopt = number_u32(p, big), imaginary = number_u32(p + 12, big);
+        uint32_t letters = number_u32(p + 16, big);
         if (mopt < 5000 && mopt / 100 % 10 == 0 && mopt / 10 % 10 <= 5 &&
             mopt % 10 <= 2 && imaginary <= 1 && letters && letters < 1024)
             return true;
@@ -362,7 +356,7 @@ static bool identify(Mat *m)
         return fail_data("not MATLAB 5: endian mark is %02x %02x, need IM or "
                          "MI",
                          p[126], p[127]);
-    int version = m->big ? p[124] << 8 | p[125] : p[125] << 8 | p[124];
+    int version = number_u16(p + 124, m->big);
     if (version != 0x0100)
         return fail_data("version 0x%04x, need 0x0100; fix: save(..., '-v7')",
                          version);
@@ -379,20 +373,14 @@ bool mat_open_bytes(const uint8_t *bytes, size_t size, Mat *m)
 
 bool mat_open(const char *path, Mat *m)
 {
-    Map map = {0};
+    Map map;
     *m = (Mat){0};
-    char *name = mem_strdup(path);
-    if (!name || !map_open(path, 0, &map)) {
-        mem_free(name);
-        return within("%s: mat", path);
-    }
+    if (!map_open(path, 0, &map)) return within("%s: mat", path);
     if (!mat_open_bytes(map.bytes, map.size, m)) {
         map_close(&map);
-        mem_free(name);
         return within("%s", path);
     }
     m->map = map;
-    m->path = name;
     return true;
 }
 
@@ -400,7 +388,6 @@ void mat_close(Mat *m)
 {
     map_close(&m->map);
     arena_release(&m->mem);
-    mem_free(m->path);
     *m = (Mat){0};
 }
 
@@ -504,7 +491,7 @@ static bool read_variable(const Mat *m, const MatVariable *v, int64_t limit,
     int64_t count = 0;
     Parts parts = {m->bytes + v->at, 0, v->bytes, v->bytes, m->big};
     TRY(check_wanted(v, limit, &count));
-    TRY(!m->map.open || map_check(&m->map));
+    TRY(map_check(&m->map));
     if (v->packed) {
         TRY(all = unpack_matrix(m, v));
         parts.p = all + TAG;
@@ -531,7 +518,7 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
         if (strcmp(m->variable[i].name, name)) continue;
         if (read_variable(m, &m->variable[i], limit, out)) return true;
         within("mat: %s", name);
-        return m->path ? within("%s", m->path) : false;
+        return map_within(&m->map);
     }
     // the first names, as far as they fit
     for (int i = 0; i < m->variables && i <= SHOWN_NAMES && used < sizeof names;
@@ -540,5 +527,5 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? m->variable[i].name : "...");
     fail_data("mat: no variable \"%s\"; there are: %s", name, names);
-    return m->path ? within("%s", m->path) : false;
+    return map_within(&m->map);
 }

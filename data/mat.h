@@ -32,8 +32,7 @@ typedef struct Mat {
     int variables;
     MatVariable *variable; /* in the order of the file */
     Arena mem;
-    Map map;    /* closed when it is bytes     */
-    char *path; /* for reasons; NULL for bytes */
+    Map map; /* closed when it is bytes */
 } Mat;
 
 /* List the variables; of a compressed one only the start is unpacked. On

@@ -303,20 +303,14 @@ bool npy_open_bytes(const uint8_t *bytes, size_t size, int64_t max_elements,
 /* A file of at most `limit` bytes (0: any); reasons without the path. */
 static bool open_file(const char *path, uint64_t limit, NpyFile *f)
 {
-    Map map = {0};
+    Map map;
     *f = (NpyFile){0};
-    char *name = mem_strdup(path);
-    if (!name || !map_open(path, limit, &map)) {
-        mem_free(name);
-        return within("npy");
-    }
+    if (!map_open(path, limit, &map)) return within("npy");
     if (!npy_open_bytes(map.bytes, map.size, 0, f)) {
         map_close(&map);
-        mem_free(name);
         return false;
     }
     f->map = map;
-    f->path = name;
     return true;
 }
 
@@ -328,7 +322,6 @@ bool npy_open(const char *path, NpyFile *f)
 void npy_close(NpyFile *f)
 {
     map_close(&f->map);
-    mem_free(f->path);
     *f = (NpyFile){0};
 }
 
@@ -342,7 +335,7 @@ static bool read_range(const NpyFile *f, int64_t first, int64_t count,
                          "%lld",
                          (long long)count, (long long)first,
                          (long long)h->count);
-    if (f->map.open && !map_check(&f->map)) return false;
+    if (!map_check(&f->map)) return false;
     // with one axis both orders are the same
     int64_t bad =
         h->fortran && h->axes > 1
@@ -365,7 +358,7 @@ bool npy_read_range(const NpyFile *f, int64_t first, int64_t count, float *out)
 {
     if (read_range(f, first, count, out)) return true;
     within("npy");
-    return f->path ? within("%s", f->path) : false;
+    return map_within(&f->map);
 }
 
 /* All of an open file. */

@@ -52,7 +52,6 @@ typedef struct NpyFile {
     NpyHeader header;
     const uint8_t *numbers; /* header.count of header.type */
     Map map;                /* closed when it is bytes     */
-    char *path;             /* for reasons; NULL for bytes */
 } NpyFile;
 
 /* Look at the header; of the numbers nothing is read, so a file may be larger

@@ -5,6 +5,7 @@
  * can so hold two stories, which readers tell differently; here both must
  * agree, and every byte before the directory must belong to one member. */
 #include "npz.h"
+#include "gzip.h"
 #include "unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,12 +34,12 @@ enum { METHOD_STORED = 0, METHOD_DEFLATED = 8, EXTRA_ZIP64 = 1 };
 
 static uint16_t le16(const uint8_t *p)
 {
-    return (uint16_t)(p[0] | p[1] << 8);
+    return number_u16(p, false);
 }
 
 static uint32_t le32(const uint8_t *p)
 {
-    return le16(p) | (uint32_t)le16(p + 2) << 16;
+    return number_u32(p, false);
 }
 
 static uint64_t le64(const uint8_t *p)
@@ -210,10 +211,10 @@ static bool check_sizes(const NpzEntry *e)
     if (!e->deflated && e->size != e->packed)
         return fail_data("stored, but %llu bytes are declared as %llu", packed,
                          size);
-    if (e->size / UNPACK_MOST > e->packed)
+    if (e->size / GZIP_MOST > e->packed)
         return fail_data("%llu bytes cannot come from %llu packed ones (at "
                          "most %d each)",
-                         size, packed, UNPACK_MOST);
+                         size, packed, GZIP_MOST);
     if (e->size > most_bytes)
         return fail_data("%llu bytes, limit %llu", size,
                          (unsigned long long)most_bytes);
@@ -382,20 +383,14 @@ bool npz_open_bytes(const uint8_t *bytes, size_t size, Npz *z)
 
 bool npz_open(const char *path, Npz *z)
 {
-    Map map = {0};
+    Map map;
     *z = (Npz){0};
-    char *name = mem_strdup(path);
-    if (!name || !map_open(path, 0, &map)) {
-        mem_free(name);
-        return within("%s: npz", path);
-    }
+    if (!map_open(path, 0, &map)) return within("%s: npz", path);
     if (!npz_open_bytes(map.bytes, map.size, z)) {
         map_close(&map);
-        mem_free(name);
         return within("%s", path);
     }
     z->map = map;
-    z->path = name;
     return true;
 }
 
@@ -403,7 +398,6 @@ void npz_close(Npz *z)
 {
     map_close(&z->map);
     arena_release(&z->mem);
-    mem_free(z->path);
     *z = (Npz){0};
 }
 
@@ -411,7 +405,7 @@ void npz_close(Npz *z)
 static bool within_array(const Npz *z, const NpzEntry *e)
 {
     within("npz: %s", e->name);
-    return z->path ? within("%s", z->path) : false;
+    return map_within(&z->map);
 }
 
 /* The first `want` bytes of a deflated member. */
@@ -436,7 +430,7 @@ static bool about(const Npz *z, const NpzEntry *e, int64_t limit, NpyHeader *h)
     uint8_t first[NPY_PREFIX], *bytes = NULL;
     size_t size = (size_t)e->size;
     size_t have = size < NPY_PREFIX ? size : NPY_PREFIX, end;
-    if (z->map.open && !map_check(&z->map)) return false;
+    if (!map_check(&z->map)) return false;
     if (!e->deflated) return npy_about(z->bytes + e->at, size, size, limit, h);
     if (!unpack_start(z, e, first, have)) return false;
     end = npy_header_end(first, have);
@@ -512,5 +506,5 @@ bool npz_read(const Npz *z, const char *name, int64_t max_elements,
                                  i ? ", " : "",
                                  i < SHOWN_NAMES ? z->entry[i].name : "...");
     fail_data("npz: no array \"%s\"; there are: %s", name, names);
-    return z->path ? within("%s", z->path) : false;
+    return map_within(&z->map);
 }

@@ -26,8 +26,7 @@ typedef struct Npz {
     int entries;
     NpzEntry *entry; /* in the order of the directory */
     Arena mem;
-    Map map;    /* closed when it is bytes     */
-    char *path; /* for reasons; NULL for bytes */
+    Map map; /* closed when it is bytes */
 } Npz;
 
 /* Read and check the directory and every member's header; no member is

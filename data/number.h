@@ -1,6 +1,6 @@
 /* number.h -- stored numbers of any width and byte order, as float.
  *
- * What NIfTI and npy share: integers of 1 to 8 bytes, signed or not, and IEEE
+ * What file formats share: integers of 1 to 8 bytes, signed or not, and IEEE
  * numbers of 2, 4 and 8 bytes, little or big endian, unaligned. */
 #ifndef SEG_NUMBER_H
 #define SEG_NUMBER_H
@@ -11,6 +11,18 @@ typedef struct NumberType {
     int bytes; /* 1, 2, 4, 8; for 'f' 2, 4, 8                   */
     bool big;  /* most significant byte first                   */
 } NumberType;
+
+/* One unsigned integer at p. */
+static inline uint16_t number_u16(const uint8_t *p, bool big)
+{
+    return (uint16_t)(big ? p[0] << 8 | p[1] : p[1] << 8 | p[0]);
+}
+
+static inline uint32_t number_u32(const uint8_t *p, bool big)
+{
+    uint32_t a = number_u16(p, big), b = number_u16(p + 2, big);
+    return big ? a << 16 | b : b << 16 | a;
+}
 
 /* True for the combinations above. */
 bool number_known(NumberType t);

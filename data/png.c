@@ -32,7 +32,7 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
     if (left < AROUND)
         return fail_data("file ends inside a chunk at byte %zu", *at);
     const uint8_t *p = f->bytes + *at;
-    c->bytes = image_u32(p, true);
+    c->bytes = number_u32(p, true);
     for (int i = 0; i < 4; i++) {
         bool letter = (p[4 + i] | 32) >= 'a' && (p[4 + i] | 32) <= 'z';
         if (!letter)
@@ -47,7 +47,7 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
                          c->type, *at, c->bytes, left - AROUND);
     c->data = p + 8;
     // type and data
-    uint32_t got = image_u32(c->data + c->bytes, true);
+    uint32_t got = number_u32(c->data + c->bytes, true);
     uint32_t want = (uint32_t)crc32(crc32(0, Z_NULL, 0), p + 4, c->bytes + 4);
     if (got != want)
         return fail_data("chunk %s at byte %zu is damaged: its checksum is "
@@ -78,7 +78,7 @@ static bool read_header(ImageFile *f, const Chunk *c)
     if (strcmp(c->type, "IHDR") || c->bytes != HEADER)
         return fail_data("the first chunk is %s of %u bytes, need IHDR of %d",
                          c->type, c->bytes, HEADER);
-    uint32_t w = image_u32(p, true), h = image_u32(p + 4, true);
+    uint32_t w = number_u32(p, true), h = number_u32(p + 4, true);
     f->info.w = w > INT32_MAX ? INT32_MAX : (int32_t)w;
     f->info.h = h > INT32_MAX ? INT32_MAX : (int32_t)h;
     f->info.bits = p[8];

@@ -130,7 +130,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
     while (z->avail_out && !k->ended) {
         if (!z->avail_in && k->left) {
             // chunks of no bytes are allowed
-            z->avail_in = image_u32(k->f->bytes + k->next, true);
+            z->avail_in = number_u32(k->f->bytes + k->next, true);
             // zlib only reads through next_in, whatever its type says
             z->next_in = (void *)(k->f->bytes + k->next + 8);
             k->next += 12 + (size_t)z->avail_in;

@@ -6,6 +6,7 @@
 #include "table.h"
 #include "decimal.h"
 #include "file.h"
+#include "utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,32 +45,19 @@ static const char *shown(const char *p, char text[SHOWN + 8])
     return text;
 }
 
-/* Bytes of the first letter, which are `n` or less; 0: not UTF-8. */
-static size_t letter(const unsigned char *p, size_t n)
-{
-    if (*p < 0x80) return 1;
-    size_t bytes = *p >= 0xf0 ? 4 : *p >= 0xe0 ? 3 : 2;
-    if (*p < 0xc2 || *p > 0xf4 || bytes > n) return 0;
-    for (size_t i = 1; i < bytes; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    // longer than need be, half of a pair of UTF-16, or beyond Unicode
-    if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
-        (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return bytes;
-}
-
 /* The bytes of a field that was read. */
 static bool check_text(const char *text, size_t n)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    for (size_t i = 0, k; i < n; i += k) {
-        if (!p[i]) return fail_data("a byte 0, which no text has");
-        k = letter(p + i, n - i);
-        if (!k)
+    uint32_t code;
+    for (const char *p = text, *end = text + n; p < end;) {
+        if (!*p) return fail_data("a byte 0, which no text has");
+        // most text is ASCII, and most of a table is text
+        int bytes = (unsigned char)*p < 0x80 ? 1 : utf8_length(p, end, &code);
+        if (!bytes)
             return fail_data("byte %02x is not UTF-8; fix: save the file as "
                              "UTF-8",
-                             p[i]);
+                             (unsigned char)*p);
+        p += bytes;
     }
     return true;
 }

@@ -83,14 +83,20 @@ typedef struct Directory {
     Value value[FIELDS];
 } Directory;
 
+/* Number i of those of `bytes` bytes each from p on. */
+static uint32_t number_of(const uint8_t *p, int bytes, uint32_t i, bool big)
+{
+    p += (size_t)i * (size_t)bytes;
+    return bytes == 1   ? *p
+           : bytes == 2 ? number_u16(p, big)
+                        : number_u32(p, big);
+}
+
 /* Number i of a value, which has it. */
 static uint32_t number(const Directory *d, Field k, uint32_t i)
 {
     const Value *v = &d->value[k];
-    const uint8_t *p = d->f->bytes + v->at + (size_t)i * (size_t)v->bytes;
-    return v->bytes == 1   ? *p
-           : v->bytes == 2 ? image_u16(p, d->big)
-                           : image_u32(p, d->big);
+    return number_of(d->f->bytes + v->at, v->bytes, i, d->big);
 }
 
 /* The one number of a tag, `without` it something else. */
@@ -102,8 +108,8 @@ static uint32_t only(const Directory *d, Field k, uint32_t without)
 static bool read_entry(Directory *d, const uint8_t *e, int *before)
 {
     static const uint8_t bytes[TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8};
-    int tag = (int)image_u16(e, d->big), type = (int)image_u16(e + 2, d->big);
-    uint32_t count = image_u32(e + 4, d->big);
+    int tag = (int)number_u16(e, d->big), type = (int)number_u16(e + 2, d->big);
+    uint32_t count = number_u32(e + 4, d->big);
     if (tag <= *before)
         return fail_data("tag %d stands behind tag %d, need rising numbers",
                          tag, *before);
@@ -113,7 +119,7 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
                          TYPES - 1);
     uint64_t all = (uint64_t)count * bytes[type];
     size_t at =
-        all <= 4 ? (size_t)(e + 8 - d->f->bytes) : image_u32(e + 8, d->big);
+        all <= 4 ? (size_t)(e + 8 - d->f->bytes) : number_u32(e + 8, d->big);
     if (at > d->f->size || all > d->f->size - at)
         return fail_data("tag %d has %llu bytes at byte %zu, outside the file",
                          tag, (unsigned long long)all, at);
@@ -136,7 +142,7 @@ static bool read_directory(Directory *d, size_t at)
     memset(d->value, 0, sizeof d->value);
     if (at < 8 || at > size || size - at < 2)
         return fail_data("a directory at byte %zu of a file of %zu", at, size);
-    uint32_t entries = image_u16(b + at, d->big);
+    uint32_t entries = number_u16(b + at, d->big);
     if (!entries || (size - at - 2) / ENTRY < entries ||
         size - at - 2 - (size_t)entries * ENTRY < 4)
         return fail_data("the directory at byte %zu has %u entries, only %zu "
@@ -145,7 +151,7 @@ static bool read_directory(Directory *d, size_t at)
     for (uint32_t i = 0; i < entries; i++)
         if (!read_entry(d, b + at + 2 + (size_t)i * ENTRY, &before))
             return false;
-    d->next = image_u32(b + at + 2 + (size_t)entries * ENTRY, d->big);
+    d->next = number_u32(b + at + 2 + (size_t)entries * ENTRY, d->big);
     return true;
 }
 
@@ -154,7 +160,7 @@ static bool find_page(ImageFile *f, Directory *d)
 {
     int want = f->options.page > 0 ? f->options.page : 1;
     Directory other = {.f = f, .big = d->big};
-    size_t at = image_u32(f->bytes + 4, d->big);
+    size_t at = number_u32(f->bytes + 4, d->big);
     for (f->info.pages = 0; at; at = other.next) {
         if (++f->info.pages > MOST_PAGES)
             return fail_data("more than %d pages: the chain of directories "
@@ -291,8 +297,8 @@ static bool read_pieces(ImageFile *f, const Directory *d)
                                   : "");
     l->across = (w + l->piece_w - 1) / l->piece_w;
     uint32_t down = (h + l->piece_h - 1) / l->piece_h;
-    uint32_t planes = l->apart ? (uint32_t)l->samples : 1;
-    uint64_t pieces = (uint64_t)l->across * down * planes;
+    uint64_t planes = l->apart ? (uint64_t)l->samples : 1;
+    uint64_t pieces = planes * l->across * down;
     for (int k = 0; k < 2; k++) {
         Field field = k ? bytes : at;
         if (d->value[field].count != pieces)
@@ -301,28 +307,30 @@ static bool read_pieces(ImageFile *f, const Directory *d)
     }
     // as many as there are numbers in the file
     l->pieces = (uint32_t)pieces;
+    l->per_plane = (uint32_t)(pieces / planes);
     l->offsets = d->value[at].at, l->offset_bytes = d->value[at].bytes;
     l->counts = d->value[bytes].at, l->count_bytes = d->value[bytes].bytes;
     return true;
 }
 
-/* Bytes of piece i when it is unpacked. */
-static uint64_t unpacked(const ImageFile *f, uint32_t i)
+TiffPiece tiff_piece(const ImageFile *f, uint32_t i)
 {
     const TiffLayout *l = &f->of.tiff;
-    uint32_t rows = l->piece_h;
+    const uint8_t *b = f->bytes;
+    TiffPiece p = {
+        .at = number_of(b + l->offsets, l->offset_bytes, i, l->big),
+        .bytes = number_of(b + l->counts, l->count_bytes, i, l->big),
+        .rows = l->piece_h,
+    };
     if (!l->tiled) { // the last strip of a plane
-        uint32_t planes = l->apart ? (uint32_t)l->samples : 1;
-        uint32_t first = i % (l->pieces / planes) * l->piece_h;
-        if ((uint32_t)f->info.h - first < rows)
-            rows = (uint32_t)f->info.h - first;
+        uint32_t left = (uint32_t)f->info.h - i % l->per_plane * l->piece_h;
+        if (left < p.rows) p.rows = left;
     }
-    uint64_t samples = l->apart ? 1 : (uint64_t)l->samples;
-    return samples * l->piece_w * rows * (uint64_t)f->info.bits / 8;
+    return p;
 }
 
 /* Every piece lies in the file and can hold what it must. */
-static bool check_pieces(const ImageFile *f, const Directory *d)
+static bool check_pieces(const ImageFile *f)
 {
     const TiffLayout *l = &f->of.tiff;
     const char *name = l->tiled ? "tile" : "strip";
@@ -331,23 +339,24 @@ static bool check_pieces(const ImageFile *f, const Directory *d)
                     : l->compression == PACKBITS ? 64
                     : l->compression == LZW      ? 4096
                                                  : GZIP_MOST;
+    uint64_t samples = l->apart ? 1 : (uint64_t)l->samples;
+    uint64_t row = samples * l->piece_w * (uint64_t)f->info.bits / 8;
     uint64_t all = 0;
     for (uint32_t i = 0; i < l->pieces; i++) {
-        uint32_t at = number(d, l->tiled ? TILE_OFFSETS : STRIP_OFFSETS, i);
-        uint32_t bytes = number(d, l->tiled ? TILE_BYTES : STRIP_BYTES, i);
-        uint64_t need = unpacked(f, i);
-        if (at > f->size || bytes > f->size - at)
+        TiffPiece p = tiff_piece(f, i);
+        uint64_t need = row * p.rows;
+        if (p.at > f->size || p.bytes > f->size - p.at)
             return fail_data("%s %u has %u bytes at byte %u, outside the file "
                              "of %zu: it is cut off",
-                             name, i, bytes, at, f->size);
-        if (l->compression == NONE && bytes != need)
-            return fail_data("%s %u has %u bytes, need %llu", name, i, bytes,
+                             name, i, p.bytes, p.at, f->size);
+        if (l->compression == NONE && p.bytes != need)
+            return fail_data("%s %u has %u bytes, need %llu", name, i, p.bytes,
                              (unsigned long long)need);
-        if (need / most > bytes)
+        if (need / most > p.bytes)
             return fail_data("%s %u of %u bytes cannot hold %llu", name, i,
-                             bytes, (unsigned long long)need);
+                             p.bytes, (unsigned long long)need);
         // pieces that share bytes would make much of a small file
-        all += bytes;
+        all += p.bytes;
         if (all > f->size)
             return fail_data("the %ss together have more bytes than the file",
                              name);
@@ -363,5 +372,5 @@ bool tiff_look(ImageFile *f)
                          f->size);
     f->of.tiff.big = d.big = f->bytes[0] == 'M';
     return find_page(f, &d) && read_samples(f, &d) && read_packing(f, &d) &&
-           read_pieces(f, &d) && check_pieces(f, &d);
+           read_pieces(f, &d) && check_pieces(f);
 }

@@ -44,14 +44,6 @@ static void entry(const ImageFile *f, uint8_t **e, uint32_t tag, uint32_t type,
     *e += ENTRY;
 }
 
-/* Offset or size of piece i, as the file says it. */
-static uint32_t piece(const ImageFile *f, size_t at, int bytes, uint32_t i)
-{
-    const uint8_t *p = f->bytes + at + (size_t)i * (size_t)bytes;
-    bool big = f->of.tiff.big;
-    return bytes == 1 ? *p : bytes == 2 ? image_u16(p, big) : image_u32(p, big);
-}
-
 static bool make_front(Seen *s)
 {
     const ImageFile *f = s->f;
@@ -73,19 +65,18 @@ static bool make_front(Seen *s)
         put(f, p + lists + 2 * (samples + i), format, 2);
     }
     for (uint32_t i = 0; i < l->pieces; i++) {
-        uint32_t at = piece(f, l->offsets, l->offset_bytes, i);
-        put(f, p + pairs + 4 * (size_t)i, at + (uint32_t)s->front_bytes, 4);
-        put(f, p + pairs + 4 * ((size_t)l->pieces + i),
-            piece(f, l->counts, l->count_bytes, i), 4);
+        TiffPiece piece = tiff_piece(f, i);
+        put(f, p + pairs + 4 * (size_t)i, piece.at + (uint32_t)s->front_bytes,
+            4);
+        put(f, p + pairs + 4 * ((size_t)l->pieces + i), piece.bytes, 4);
     }
     // up to two numbers of 16 bits fit into the entry itself; one piece's
     // offset does too
     uint32_t bits_at = (uint32_t)lists, format_at = bits_at + 2 * samples;
     uint32_t at = (uint32_t)pairs, bytes_at = at + 4 * l->pieces;
     if (l->pieces == 1) {
-        at =
-            piece(f, l->offsets, l->offset_bytes, 0) + (uint32_t)s->front_bytes;
-        bytes_at = piece(f, l->counts, l->count_bytes, 0);
+        TiffPiece piece = tiff_piece(f, 0);
+        at = piece.at + (uint32_t)s->front_bytes, bytes_at = piece.bytes;
     }
     if (samples == 1) bits_at = (uint32_t)f->info.bits, format_at = format;
     if (samples == 2) {
@@ -183,8 +174,7 @@ static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
     const TiffLayout *l = &f->of.tiff;
     size_t wide = (size_t)f->info.bits / 8, w = (size_t)f->info.w;
     size_t h = (size_t)f->info.h, channels = (size_t)f->info.channels;
-    uint32_t planes = l->apart ? (uint32_t)l->samples : 1;
-    uint32_t plane = i / (l->pieces / planes), k = i % (l->pieces / planes);
+    uint32_t plane = i / l->per_plane, k = i % l->per_plane;
     if (plane >= channels) return; // a plane of alpha
     size_t x = (size_t)(k % l->across) * l->piece_w;
     size_t y = (size_t)(k / l->across) * l->piece_h;
@@ -214,14 +204,8 @@ static bool unpack(Seen *s, TIFF *t, uint8_t *out)
     if (!p) return false;
     bool ok = true;
     for (uint32_t i = 0; ok && i < l->pieces; i++) {
-        tsize_t want = room;
-        if (!l->tiled) {
-            uint32_t planes = l->apart ? (uint32_t)l->samples : 1;
-            uint32_t row = i % (l->pieces / planes) * l->piece_h;
-            want = TIFFVStripSize(t, (uint32_t)s->f->info.h - row < l->piece_h
-                                         ? (uint32_t)s->f->info.h - row
-                                         : l->piece_h);
-        }
+        tsize_t want =
+            l->tiled ? room : TIFFVStripSize(t, tiff_piece(s->f, i).rows);
         tsize_t got = l->tiled ? TIFFReadEncodedTile(t, i, p, want)
                                : TIFFReadEncodedStrip(t, i, p, want);
         ok = got == want && !*s->text;

@@ -1,11 +1,9 @@
 /* unpack.c -- zlib's inflate for streams without gzip's frame.
  *
- * zlib counts input and output in 32 bits, so both are handed over in pieces.
  * The size that an archive declares decides how much is inflated; one byte
  * more is asked for at the end, which is how a lie about the size shows. */
 #include "unpack.h"
 #include "gzip.h"
-#include <limits.h>
 #include <zlib.h>
 
 struct Unpack {
@@ -41,35 +39,19 @@ void unpack_close(Unpack *u)
     mem_free(u);
 }
 
-/* Z_BUF_ERROR means that zlib could do nothing more with what it has: the
- * input is at its end before the stream is. */
 bool unpack_read(Unpack *u, void *out, size_t want, size_t *got)
 {
     *got = 0;
-    while (*got < want && !u->ended) {
-        size_t room = want - *got;
-        if (!u->z.avail_in) {
-            u->z.avail_in = u->left > INT_MAX ? INT_MAX : (uInt)u->left;
-            u->left -= u->z.avail_in;
-        }
-        u->z.next_out = (uint8_t *)out + *got;
-        u->z.avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
-        uInt before = u->z.avail_out;
-        int r = inflate(&u->z, Z_NO_FLUSH);
-        *got += before - u->z.avail_out;
-        size_t at = u->size - u->left - u->z.avail_in;
-        bool dry = !u->z.avail_in && !u->left && u->z.avail_out;
-        if (r == Z_STREAM_END)
-            u->ended = true;
-        else if (r == Z_BUF_ERROR || (r == Z_OK && dry))
-            return fail_data("packed data ends early, at its byte %zu", at);
-        else if (r == Z_MEM_ERROR)
-            return fail("no memory to unpack");
-        else if (r != Z_OK)
-            return fail_data("packed data is damaged at its byte %zu: %s", at,
-                             u->z.msg ? u->z.msg : "preset dictionary");
-    }
-    return true;
+    if (u->ended) return true;
+    int r = gzip_inflate(&u->z, &u->left, out, want, got);
+    size_t at = u->size - u->left - u->z.avail_in;
+    u->ended = r == Z_STREAM_END;
+    if (r == Z_OK || u->ended) return true;
+    if (r == Z_BUF_ERROR)
+        return fail_data("packed data ends early, at its byte %zu", at);
+    if (r == Z_MEM_ERROR) return fail("no memory to unpack");
+    return fail_data("packed data is damaged at its byte %zu: %s", at,
+                     u->z.msg ? u->z.msg : "preset dictionary");
 }
 
 bool unpack_all(Unpack *u, void *out, size_t bytes)

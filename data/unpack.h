@@ -11,9 +11,6 @@
 typedef struct Unpack Unpack;
 typedef enum UnpackForm { UNPACK_RAW, UNPACK_ZLIB } UnpackForm;
 
-/* No byte of deflate stands for more than this many bytes. */
-enum { UNPACK_MOST = 1032 };
-
 /* Begin; `bytes` must outlive *u. */
 bool unpack_open(const void *bytes, size_t count, UnpackForm form, Unpack **u);
 /* Inflate up to `want` bytes into `out`; *got < want only at the end of the

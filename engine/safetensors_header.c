@@ -12,6 +12,7 @@
  * shorter than what it stands for), so texts are decoded into one buffer of
  * the header's size. */
 #include "safetensors_header.h"
+#include "utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,25 +27,6 @@ bool header_tensor_bytes(const StTensor *t, size_t *bytes)
 }
 
 // -- text ---------------------------------------------------------------------
-
-/* Length of the UTF-8 sequence at p, its character in *code; 0: not UTF-8. */
-static int utf8_length(const char *p, const char *end, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char c = (unsigned char)*p;
-    int n = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (!n || c > 0xf4 || end - p < n) return 0;
-    *code = n == 1 ? c : c & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | ((unsigned char)p[i] & 0x3f);
-    }
-    // longer than needed, half of a pair, or beyond the last character: one
-    // text in two writings would pass for two names
-    bool bad = *code < least[n] || *code > 0x10ffff ||
-               (*code >= 0xd800 && *code < 0xe000);
-    return bad ? 0 : n;
-}
 
 /* A name or key: 1 to 256 bytes of UTF-8 that a terminal may be sent: control
  * characters (C0, DEL, C1) could move its cursor or change its title. */

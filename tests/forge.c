@@ -241,3 +241,20 @@ double forge_value(const Volume *v, int64_t i)
            : v->voxels.type == I16 ? ((int16_t *)v->voxels.data)[i]
                                    : tensor_get(&v->voxels, i);
 }
+
+void forge_expect(const Forge *f, const ImageOptions *o, Dtype type, int w,
+                  int channels, const double *want, int count)
+{
+    Volume v;
+    REQUIRE(forge_decode(f, o, &v));
+    EXPECT_INT(v.voxels.type, type);
+    if (w) EXPECT_INT(v.voxels.dim.w, w);
+    EXPECT_INT(v.voxels.dim.c, channels);
+    EXPECT_INT(v.voxels.dim.d, 1);
+    EXPECT_INT(v.unit, o && o->label ? UNIT_LABEL : UNIT_NONE);
+    REQUIRE(numel(v.voxels.dim) == count);
+    for (int i = 0; i < count; i++) EXPECT_NEAR(forge_value(&v, i), want[i], 0);
+    for (int r = 0; r < 4; r++)
+        for (int c = 0; c < 4; c++) EXPECT_NEAR(v.affine[r][c], r == c, 0);
+    volume_free(&v);
+}

@@ -65,4 +65,7 @@ void forge_refused(const char *file, int line, const Forge *f,
     forge_refused(__FILE__, __LINE__, f, o, reason)
 /* Number i of a volume of any type. */
 double forge_value(const Volume *v, int64_t i);
+/* It must give these numbers, as a picture w wide (0: not asked). */
+void forge_expect(const Forge *f, const ImageOptions *o, Dtype type, int w,
+                  int channels, const double *want, int count);
 #endif

@@ -4,19 +4,6 @@
 
 static Forge f; // too large for a stack
 
-static void expect_values(const ImageOptions *o, int w, int channels,
-                          const double *want, int count)
-{
-    Volume v;
-    REQUIRE(forge_decode(&f, o, &v));
-    EXPECT_INT(v.voxels.type, U8);
-    EXPECT_INT(v.voxels.dim.w, w);
-    EXPECT_INT(v.voxels.dim.c, channels);
-    REQUIRE(numel(v.voxels.dim) == count);
-    for (int i = 0; i < count; i++) EXPECT_NEAR(forge_value(&v, i), want[i], 0);
-    volume_free(&v);
-}
-
 /* 2 x 2 pixels of 24 bits, rows padded to 8 bytes; top row 1 2 3, 4 5 6. */
 static void small(int height)
 {
@@ -33,18 +20,18 @@ TEST(image_bmp_colors)
 {
     const double want[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     small(2);
-    expect_values(NULL, 2, 3, want, 12);
+    forge_expect(&f, NULL, U8, 2, 3, want, 12);
     small(-2);
-    expect_values(NULL, 2, 3, want, 12);
+    forge_expect(&f, NULL, U8, 2, 3, want, 12);
     forge_bmp(&f, 1, 2, 32, NULL, 0);
     forge_add(&f, "\6\5\4\0\3\2\1\0", 8);
-    expect_values(NULL, 1, 3, want, 6);
+    forge_expect(&f, NULL, U8, 1, 3, want, 6);
     // a longer header (color space and so on) changes nothing
     small(2);
     uint8_t more[84] = {0};
     forge_insert(&f, 54, more, sizeof more);
     f.bytes[14] = 124, f.bytes[10] = 54 + 84;
-    expect_values(NULL, 2, 3, want, 12);
+    forge_expect(&f, NULL, U8, 2, 3, want, 12);
 }
 
 TEST(image_bmp_palette)
@@ -56,12 +43,13 @@ TEST(image_bmp_palette)
             row[i * bits / 8] |= (uint8_t)(1 << (8 - bits - i * bits % 8));
         forge_bmp(&f, 3, 1, bits, greys, 2);
         forge_add(&f, row, 4);
-        expect_values(NULL, 3, 1, (double[]){0, 200, 200}, 3);
-        expect_values(&label, 3, 1, (double[]){0, 1, 1}, 3);
+        forge_expect(&f, NULL, U8, 3, 1, (double[]){0, 200, 200}, 3);
+        forge_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
         forge_bmp(&f, 3, 1, bits, colors, 2);
         forge_add(&f, row, 4);
-        expect_values(NULL, 3, 3, (double[]){1, 2, 3, 4, 5, 6, 4, 5, 6}, 9);
-        expect_values(&label, 3, 1, (double[]){0, 1, 1}, 3);
+        forge_expect(&f, NULL, U8, 3, 3, (double[]){1, 2, 3, 4, 5, 6, 4, 5, 6},
+                     9);
+        forge_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
     }
     small(2);
     EXPECT_REFUSED(&f, &label, "bmp: 3 channels, class numbers need 1");
@@ -72,10 +60,10 @@ TEST(image_bmp_fourth_byte)
     const ImageOptions drop = {.drop_alpha = true};
     forge_bmp(&f, 2, 1, 32, NULL, 0);
     forge_add(&f, "\3\2\1\xff\6\5\4\xff", 8);
-    expect_values(NULL, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
+    forge_expect(&f, NULL, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
     f.bytes[f.size - 1] = 7;
     EXPECT_REFUSED(&f, NULL, "bmp: an alpha channel or transparent color");
-    expect_values(&drop, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
+    forge_expect(&f, &drop, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
 }
 
 TEST(image_bmp_defects)

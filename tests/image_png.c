@@ -8,17 +8,7 @@ static Forge f; // too large for a stack
 static void expect_values(const ImageOptions *o, Dtype type, int channels,
                           const double *want, int count)
 {
-    Volume v;
-    REQUIRE(forge_decode(&f, o, &v));
-    EXPECT_INT(v.voxels.type, type);
-    EXPECT_INT(v.voxels.dim.c, channels);
-    EXPECT_INT(v.voxels.dim.d, 1);
-    EXPECT_INT(v.unit, o && o->label ? UNIT_LABEL : UNIT_NONE);
-    REQUIRE(numel(v.voxels.dim) == count);
-    for (int i = 0; i < count; i++) EXPECT_NEAR(forge_value(&v, i), want[i], 0);
-    for (int r = 0; r < 4; r++)
-        for (int c = 0; c < 4; c++) EXPECT_NEAR(v.affine[r][c], r == c, 0);
-    volume_free(&v);
+    forge_expect(&f, o, type, 0, channels, want, count);
 }
 
 static void png(int w, int h, int depth, int color, const char *palette,

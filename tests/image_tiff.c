@@ -72,19 +72,6 @@ static bool have(void)
 #define NEED_LIBTIFF \
     if (!have()) SKIP("built without libtiff")
 
-static void expect_values(const ImageOptions *o, Dtype type, int w, int c,
-                          const double *want, int count)
-{
-    Volume v;
-    REQUIRE(forge_decode(&f, o, &v));
-    EXPECT_INT(v.voxels.type, type);
-    EXPECT_INT(v.voxels.dim.w, w);
-    EXPECT_INT(v.voxels.dim.c, c);
-    REQUIRE(numel(v.voxels.dim) == count);
-    for (int i = 0; i < count; i++) EXPECT_NEAR(forge_value(&v, i), want[i], 0);
-    volume_free(&v);
-}
-
 TEST(image_tiff_kinds)
 {
     NEED_LIBTIFF;
@@ -92,10 +79,10 @@ TEST(image_tiff_kinds)
     for (int big = 0; big < 2; big++) {
         small();
         make_tiff(big);
-        expect_values(NULL, U8, 2, 3, twelve, 12);
+        forge_expect(&f, NULL, U8, 2, 3, twelve, 12);
         directory(4, 3, 8, 1, 12);
         make_tiff(big);
-        expect_values(NULL, U8, 4, 1, twelve, 12);
+        forge_expect(&f, NULL, U8, 4, 1, twelve, 12);
         // each color in a plane of its own: three strips of 4 bytes
         small();
         tag[PLANES] = (ForgeTag){284, 3, 1, 2};
@@ -107,17 +94,17 @@ TEST(image_tiff_kinds)
             forge_put(lists, lists->size, i < 3 ? 8 + 4 * i : 4, 4, big);
         tag[STRIPS].value = 20, tag[BYTES].value = 32;
         forge_tiff(&f, big, lists->bytes, lists->size, tag, TAGS);
-        expect_values(NULL, U8, 2, 3,
-                      (double[]){1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12}, 12);
+        forge_expect(&f, NULL, U8, 2, 3,
+                     (double[]){1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12}, 12);
         mem_free(lists);
         // white is 0
         directory(4, 3, 8, 1, 12);
         tag[PHOTO].value = 0;
         make_tiff(big);
-        expect_values(NULL, U8, 4, 1,
-                      (double[]){254, 253, 252, 251, 250, 249, 248, 247, 246,
-                                 245, 244, 243},
-                      12);
+        forge_expect(&f, NULL, U8, 4, 1,
+                     (double[]){254, 253, 252, 251, 250, 249, 248, 247, 246,
+                                245, 244, 243},
+                     12);
     }
 }
 
@@ -128,16 +115,16 @@ TEST(image_tiff_wide_numbers)
     static const float x[] = {0.5f, -7e9f};
     directory(2, 1, 16, 1, 4);
     forge_tiff(&f, false, u, 4, tag, TAGS);
-    expect_values(NULL, I16, 2, 1, (double[]){256, 32767}, 2);
+    forge_expect(&f, NULL, I16, 2, 1, (double[]){256, 32767}, 2);
     forge_tiff(&f, true, u, 4, tag, TAGS);
-    expect_values(NULL, F32, 2, 1, (double[]){1, 65407}, 2);
+    forge_expect(&f, NULL, F32, 2, 1, (double[]){1, 65407}, 2);
     tag[FORMAT] = (ForgeTag){339, 3, 1, 2};
     forge_tiff(&f, false, s, 4, tag, TAGS);
-    expect_values(NULL, I16, 2, 1, (double[]){256, -1}, 2);
+    forge_expect(&f, NULL, I16, 2, 1, (double[]){256, -1}, 2);
     directory(2, 1, 32, 1, 8);
     tag[FORMAT] = (ForgeTag){339, 3, 1, 3};
     forge_tiff(&f, false, x, 8, tag, TAGS);
-    expect_values(NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
+    forge_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
     EXPECT_REFUSED(&f, &(ImageOptions){.label = true},
                    "tiff: numbers are float32, class numbers must be whole");
 }
@@ -189,7 +176,7 @@ TEST(image_tiff_tiles)
     tag[TILES] = (ForgeTag){324, 4, 2, 520};
     tag[TILE_BYTES] = (ForgeTag){325, 4, 2, 528};
     forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
-    expect_values(NULL, U8, 17, 1, want, 51);
+    forge_expect(&f, NULL, U8, 17, 1, want, 51);
     tag[TILE_W].value = 24;
     forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     EXPECT_REFUSED(&f, NULL,
@@ -214,20 +201,21 @@ TEST(image_tiff_alpha_and_orientation)
     tag[EXTRA] = (ForgeTag){338, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
-    expect_values(&drop, U8, 3, 3, (double[]){1, 2, 3, 5, 6, 7, 9, 10, 11}, 9);
+    forge_expect(&f, &drop, U8, 3, 3, (double[]){1, 2, 3, 5, 6, 7, 9, 10, 11},
+                 9);
     directory(6, 1, 8, 2, 12);
     make_tiff(true);
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
-    expect_values(&drop, U8, 6, 1, (double[]){1, 3, 5, 7, 9, 11}, 6);
+    forge_expect(&f, &drop, U8, 6, 1, (double[]){1, 3, 5, 7, 9, 11}, 6);
     directory(12, 1, 8, 1, 12);
     tag[ORIENTATION] = (ForgeTag){274, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: orientation is 2: the picture was taken tu");
-    expect_values(&(ImageOptions){.exif = IMAGE_EXIF_APPLY}, U8, 12, 1,
-                  (double[]){12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 12);
-    expect_values(&(ImageOptions){.exif = IMAGE_EXIF_IGNORE}, U8, 12, 1,
-                  (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 12);
+    forge_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_APPLY}, U8, 12, 1,
+                 (double[]){12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 12);
+    forge_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_IGNORE}, U8, 12, 1,
+                 (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 12);
 }
 
 TEST(image_tiff_pages)
@@ -243,8 +231,8 @@ TEST(image_tiff_pages)
     for (size_t e = second + 2; e < f.size - 4; e += 12)
         if (f.bytes[e] == (273 & 255)) forge_put(&f, e + 8, 10, 4, false);
     EXPECT_REFUSED(&f, NULL, "tiff: 2 pages in one file; fix: page = 1, or");
-    expect_values(&(ImageOptions){.page = 1}, U8, 2, 1, (double[]){1, 2}, 2);
-    expect_values(&(ImageOptions){.page = 2}, U8, 2, 1, (double[]){3, 4}, 2);
+    forge_expect(&f, &(ImageOptions){.page = 1}, U8, 2, 1, (double[]){1, 2}, 2);
+    forge_expect(&f, &(ImageOptions){.page = 2}, U8, 2, 1, (double[]){3, 4}, 2);
     EXPECT_REFUSED(&f, &(ImageOptions){.page = 3}, "tiff: page 3 of 2");
     EXPECT(image_look(f.bytes, f.size, &(ImageOptions){.page = 1}, &info));
     EXPECT_INT(info.pages, 2);

@@ -2,22 +2,17 @@
  *
  * No fuzzer finds a CRC: the same bytes are tried once more with every
  * checksum made right, as far as the chunks go. */
+#include "number.h"
 #include "picture.h"
 #include <stdlib.h>
 #include <zlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static uint32_t number(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 |
-           p[3];
-}
-
 static void mend(uint8_t *p, size_t size)
 {
     for (size_t at = 8; at + 12 <= size;) {
-        size_t n = number(p + at);
+        size_t n = number_u32(p + at, true);
         if (n > size - at - 12) return;
         uint32_t crc = (uint32_t)crc32(0, p + at + 4, (uInt)n + 4);
         for (int i = 0; i < 4; i++)

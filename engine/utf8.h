@@ -1,0 +1,10 @@
+/* utf8.h -- text of files, one character after the other. */
+#ifndef SEG_UTF8_H
+#define SEG_UTF8_H
+#include <stdint.h>
+
+/* Bytes of the character that p (below `end`) begins with, itself in *code; 0:
+ * not UTF-8, which is also what is longer than needed, half of a pair of
+ * UTF-16, or beyond the last character. */
+int utf8_length(const char *p, const char *end, uint32_t *code);
+#endif
