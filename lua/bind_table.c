@@ -1,5 +1,5 @@
-/* bind_table.c -- rows of a table, for data sets; what a table, a sparse grid
- * or a pose holds, for `inspect`.
+/* bind_table.c -- tables, for data sets and `inspect`; what a sparse grid or a
+ * pose holds, for `inspect`.
  *
  * Each of the latter reads one file or folder whole, pushes what it found as
  * plain Lua values, and lets the file go. What it reads lives in a userdata, so
@@ -38,16 +38,24 @@ static char check_separator(lua_State *L, int arg)
     return *text;
 }
 
-/* data.table(path, separator = ",") -> {rows=, [k] = {name=, numbers=, empty=,
- * whole=, min=, max=}}: its columns, as table_range() says of each */
-static int l_table(lua_State *L)
+/* == tables ============================================================ */
+
+/* data.table_open(path, separator = ",") -> table, read whole */
+static int l_table_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     TableOptions o = {.separator = check_separator(L, 2)};
     Table *t = new_object(L, "seg.table", sizeof *t);
     if (!table_read(path, &o, t)) return raise_error(L);
-    lua_createtable(L, t->columns, 1);
-    set_integer(L, "rows", t->rows);
+    return 1;
+}
+
+/* t:columns() -> { {name=, numbers=, empty=, whole=, min=, max=}, ... }: as
+ * table_range() says of each */
+static int table_columns(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    lua_createtable(L, t->columns, 0);
     for (int k = 0; k < t->columns; k++) {
         TableRange r = table_range(t, k);
         lua_createtable(L, 0, 6);
@@ -59,18 +67,6 @@ static int l_table(lua_State *L)
         set_number(L, "max", r.max);
         lua_rawseti(L, -2, k + 1);
     }
-    return 1;
-}
-
-/* == rows of a table =================================================== */
-
-/* data.table_open(path, separator = ",") -> table whose rows Lua reads */
-static int l_table_open(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    TableOptions o = {.separator = check_separator(L, 2)};
-    Table *t = new_object(L, "seg.table", sizeof *t);
-    if (!table_read(path, &o, t)) return raise_error(L);
     return 1;
 }
 
@@ -219,18 +215,14 @@ static int l_biwi_camera(lua_State *L)
 void bind_table(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg rows[] = {{"rows", table_rows},
-                                    {"text", table_get_text},
-                                    {"number", table_get_number},
-                                    {"path", table_get_path},
-                                    {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"table", l_table},
-                                         {"table_open", l_table_open},
-                                         {"openkbp", l_openkbp},
-                                         {"openkbp_grid", l_openkbp_grid},
-                                         {"biwi_pose", l_biwi_pose},
-                                         {"biwi_camera", l_biwi_camera},
-                                         {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"rows", table_rows},     {"columns", table_columns},
+        {"text", table_get_text}, {"number", table_get_number},
+        {"path", table_get_path}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"table_open", l_table_open},     {"openkbp", l_openkbp},
+        {"openkbp_grid", l_openkbp_grid}, {"biwi_pose", l_biwi_pose},
+        {"biwi_camera", l_biwi_camera},   {NULL, NULL}};
     new_type(L, "seg.table", rows, table_gc);
     new_type(L, "seg.openkbp", none, patient_gc);
     new_type(L, "seg.sparse_grid", none, grid_gc);
