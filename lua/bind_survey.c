@@ -52,12 +52,10 @@ static int l_survey(lua_State *L)
 static void push_field(lua_State *L, const DatasetField *field,
                        const SurveyField *f)
 {
-    static const char *const kind[] = {"image", "value", "label", "numbers",
-                                       "length"};
     int64_t shape[2 + RANK_MAX];
     lua_createtable(L, 0, 10);
     set_text(L, "name", field->name);
-    set_text(L, "kind", kind[field->kind]);
+    set_text(L, "kind", field_kinds[field->kind]);
     set_integer(L, "rank", field->rank);
     set_text(L, "fault", f->fault);
     set_number(L, "lo", f->lo);
@@ -174,41 +172,13 @@ static int l_png(lua_State *L)
     return 1;
 }
 
-/* ds:skipped() -> cases left out without a partner */
-static int l_skipped(lua_State *L)
-{
-    lua_pushinteger(L, check_dataset(L, 1)->skipped);
-    return 1;
-}
-
-/* ds:labels() -> the values of files that became classes 1, 2, ... */
-static int l_labels(lua_State *L)
-{
-    const Dataset *ds = check_dataset(L, 1);
-    int32_t label[MAX_LABELS];
-    const int n = dataset_labels(ds, label);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushinteger(L, label[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
 void bind_survey(lua_State *L)
 {
     static const luaL_Reg survey[] = {
         {"case", l_case}, {"png", l_png}, {"close", survey_gc}, {NULL, NULL}};
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg dataset[] = {
-        {"skipped", l_skipped}, {"labels", l_labels}, {NULL, NULL}};
     new_type(L, "seg.survey", survey, survey_gc);
     new_type(L, "seg.png", none, png_gc);
-    // two more methods of data sets
-    luaL_getmetatable(L, "seg.dataset");
-    lua_getfield(L, -1, "__index");
-    luaL_setfuncs(L, dataset, 0);
-    lua_pop(L, 2);
     lua_getfield(L, -1, "data");
     lua_pushcfunction(L, l_survey);
     lua_setfield(L, -2, "survey");
