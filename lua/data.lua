@@ -131,15 +131,6 @@ local function check_root(what, root)
   return root
 end
 
--- The text of a file.
-local function read_file(path)
-  local file, why = io.open(path, "rb")
-  local text = file and file:read("a")
-  if not text then fail("data", "%s", why or path .. ": cannot be read") end
-  file:close()
-  return text
-end
-
 -- How a case of files finds its patient: "file" (each its own), or a pattern of
 -- Lua whose capture in the key it is. `what` stands in front of errors.
 local function patient_rule(what, rule)
@@ -231,7 +222,7 @@ function M.nnunet(o)
   local function describe()
     if description then return description end
     local name = check_root("data.nnunet", o.root) .. "/dataset.json"
-    local d = require("seg.json").decode(read_file(name), name)
+    local d = require("seg.json").decode(util.read_file(name), name)
     local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
     local channels, labels = d.channel_names or d.modality, {}
     if type(channels) ~= "table" then bad "channel_names is missing" end
