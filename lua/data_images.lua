@@ -11,18 +11,9 @@ local M = {}
 
 local ENDINGS = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
 
--- The images below a folder, sorted, as paths below it.
-local function collect(root, below, found, depth)
-  for _, name in ipairs(core.sys.list(root .. (below == "" and "" or "/" .. below))) do
-    local path = below == "" and name or below .. "/" .. name
-    local stat = core.sys.stat(root .. "/" .. path)
-    if stat and stat.kind == "folder" and depth < 16 and name:sub(1, 1) ~= "." then
-      collect(root, path, found, depth + 1)
-    elseif stat and stat.kind == "file" and ENDINGS[(name:match("%.(%w+)$") or ""):lower()] then
-      found[#found + 1] = path
-    end
-  end
-  return found
+-- Is a file an image by its name?
+function M.is_image(path)
+  return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
 -- A pattern with * as one of Lua, and whether it speaks of whole paths.
@@ -80,7 +71,7 @@ function M.images(o)
     fields[2] = { name = "class", kind = "numbers" }
   end
   return fields, function(root)
-    local files = collect(root, "", {}, 0)
+    local files = util.files_below(root, M.is_image)
     local masks, is_mask, cases, lone = {}, {}, {}, {}
     if o.mask then
       masks = matches("data.images", files, o.mask)
@@ -128,7 +119,7 @@ function M.w300lp(o)
                    { name = "pose", kind = "numbers", count = 3 } }
   return fields, function(root)
     local cases = {}
-    for _, path in ipairs(collect(root, "", {}, 0)) do
+    for _, path in ipairs(util.files_below(root, M.is_image)) do
       local stem = path:gsub("%.%w+$", "")
       local mat = root .. "/" .. stem .. ".mat"
       if (o.flips or not path:find("_Flip/", 1, true)) and core.sys.stat(mat) then
@@ -169,7 +160,7 @@ function M.biwi(o)
                    { name = "pose", kind = "numbers", count = 3 } }
   return fields, function(root)
     local cases, sign = {}, o.pitch == "biwi" and -1 or 1
-    for _, path in ipairs(collect(root, "", {}, 0)) do
+    for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
         local p = core.data.biwi_pose(root .. "/" .. folder .. "/" .. frame .. "_pose.txt")

@@ -258,6 +258,9 @@ t.test("folders of images with masks or classes", function()
       t.check(b.mask:get(1, 1, y, x) % 1 == 0, "a label between two")
     end
   end
+  -- what a Mac leaves beside them is none
+  bmp(base .. "/TCGA_2/._s_3.bmp", 1, 1, disc)
+  t.equal(keys(images { image = "*", mask = false, labels = false }):match("%._s"), nil)
   t.equal(keys(images { patient = "^TCGA_(%d)" }), "TCGA_1/1/1 TCGA_1/2/1 TCGA_2/3/2 TCGA_2/4/2")
   t.raises(function() data.images { root = base } end, 'patient must be "folder", "file"')
   t.raises(function() keys(images { patient = "^(%a+)/" }) end, "finds no patient in it")
