@@ -78,6 +78,18 @@ t.test("a table of labels names cases", function()
   t.raises(function() table_of { fields = { { name = "x", read = "npy" } } } end,
            "field x needs column = the column of its files")
   t.raises(function() keys(table_of { root = false }) end, "root must be a folder")
+  t.raises(function() data.csv { root = folder, table = "labels.csv", patient = "file" } end,
+           "data.csv: fields must be a list of fields, got nil")
+  t.raises(function() table_of { fields = { 3 } } end, "a field must be a table, got number")
+  t.raises(function()
+    table_of { fields = { { name = "x", kind = "numbers", columns = "digit" } } }
+  end, "field x: columns must be a list, got string")
+  t.raises(function() table_of { fields = { { name = "n", kind = "length" } } } end,
+           "no field has a column")
+  t.raises(function()
+    keys(table_of { fields = { { name = "n", kind = "length" },
+                               { name = "x", read = "npy", rank = 1, column = "path" } } })
+  end, "n: the first field must be what is read from files")
   t.raises(function()
     keys(table_of { fields = { { name = "x", read = "npy", rank = 1, column = "path" },
                                { name = "n", kind = "numbers", column = "speaker" } } })
