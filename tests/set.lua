@@ -3,7 +3,7 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
-local data, nn = seg.data, seg.nn
+local data, nn, keys = seg.data, seg.nn, t.keys
 
 local folder = t.folder()
 
@@ -27,12 +27,6 @@ local function sequences(count)
                { name = "length", kind = "length" } },
     cases = function() return cases end,
   }
-end
-
-local function keys(set)
-  local list = {}
-  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
-  return table.concat(list, " ")
 end
 
 local two = { { name = "x", read = "npy", rank = 1 } }

@@ -8,31 +8,7 @@ local data = seg.data
 local folder = t.folder()
 os.execute(("mkdir -p %s/clips %s/nn/imagesTr %s/nn/labelsTr"):gsub("%%s", folder))
 
-local function keys(set)
-  local list = {}
-  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
-  return table.concat(list, " ")
-end
-
-local batches = 0 -- inputs are told apart by it
-
--- The first batch of a set, by the names of its fields, read back as arrays.
-local function first_batch(set)
-  batches = batches + 1
-  local pipeline = set:pipeline {}
-  local loader = set:loader(pipeline, {})
-  local batch, out = loader:next(), {}
-  for i, name in ipairs(set:dataset():fields()) do
-    local shape = pipeline:shape(name)
-    local extents = { c = shape[1] }
-    local axes = ({ {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[#shape]
-    for k, axis in ipairs(axes) do extents[axis] = shape[1 + k] end
-    local input = name .. batches
-    local x = seg.nn.input(input, extents)
-    out[name] = seg.model { outputs = { y = x + 0 } }:run { [input] = batch.fields[i] }.y
-  end
-  return out
-end
+local keys, first_batch = t.keys, t.first_batch
 
 t.test("a table of labels names cases", function()
   local rows = { "path,speaker,digit,angle a,angle b" }
