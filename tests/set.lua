@@ -5,7 +5,7 @@ local t = dofile("tests/harness.lua")
 local seg = require "seg"
 local data, nn, keys = seg.data, seg.nn, t.keys
 
-local folder = t.folder()
+local folder, remove = t.folder()
 
 -- Sequences of 4 + i steps of 2 features, with a class and two angles.
 local function sequences(count)
@@ -182,4 +182,5 @@ t.test("a run from kept cases is the same run", function()
   t.check(#t.read(folder .. "/auto/prepared.cases") > 1000, "no prepared.cases below --out")
 end)
 
+remove()
 t.finish()

@@ -5,7 +5,7 @@ local seg = require "seg"
 local json = require "seg.json"
 local data = seg.data
 
-local folder = t.folder()
+local folder, remove = t.folder()
 os.execute(("mkdir -p %s/clips %s/nn/imagesTr %s/nn/labelsTr"):gsub("%%s", folder))
 
 local keys, first_batch = t.keys, t.first_batch
@@ -318,4 +318,5 @@ t.test("BIWI frames have a pose", function()
            "no NN/frame_XXXXX_rgb.png")
 end)
 
+remove()
 t.finish()
