@@ -318,11 +318,11 @@ local function photographs(what, known, describe, check)
   M[what] = function(o)
     o = options("data." .. what, o, known)
     if check then check(o) end
-    local fields, cases = describe(o)
+    local fields, cases, names = describe(o)
     local photos = M.cases {
       fields = fields, labels = o.labels,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
-    return named(photos, what == "images" and (o.classes or {}) or { "yaw", "pitch", "roll" })
+    return named(photos, names)
   end
 end
 

@@ -1,7 +1,7 @@
 -- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI.
 --
--- Each function describes fields and lists cases when the data is first wanted;
--- data.lua makes a set of them.
+-- Each function gives fields, what lists the cases when the data is first wanted,
+-- and names of classes or columns; data.lua makes a set of them.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -108,16 +108,18 @@ function M.images(o)
       fail("data", '%s: none of %d images is "%s"', root, #files, o.image)
     end
     return cases
-  end
+  end, o.classes
 end
+
+local POSE_FIELDS = { { name = "image", read = "image", rank = 2 },
+                      { name = "pose", kind = "numbers", count = 3 } }
+local ANGLES = { "yaw", "pitch", "roll" }
 
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. Pose_Para is pitch, yaw,
 -- roll in radians; the face is cut by its landmarks pt2d, `margin` k of their
 -- extents, as Ruiz et al. (CVPR Workshops 2018) do.
 function M.w300lp(o)
-  local fields = { { name = "image", read = "image", rank = 2 },
-                   { name = "pose", kind = "numbers", count = 3 } }
-  return fields, function(root)
+  return POSE_FIELDS, function(root)
     local cases = {}
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local stem = path:gsub("%.%w+$", "")
@@ -150,15 +152,13 @@ function M.w300lp(o)
     end
     if #cases == 0 then fail("data", "%s: no photograph with a .mat beside it", root) end
     return cases
-  end
+  end, ANGLES
 end
 
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
 -- patient; `same` = { ["12"] = "07" } says which show one person.
 function M.biwi(o)
-  local fields = { { name = "image", read = "image", rank = 2 },
-                   { name = "pose", kind = "numbers", count = 3 } }
-  return fields, function(root)
+  return POSE_FIELDS, function(root)
     local cases, sign = {}, o.pitch == "biwi" and -1 or 1
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
@@ -171,7 +171,7 @@ function M.biwi(o)
     end
     if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
     return cases
-  end
+  end, ANGLES
 end
 
 return M
