@@ -167,17 +167,18 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
 {
     for (int f = 0; f < ds->fields; f++) {
         if (stopped(stop)) return false;
-        if (ds->field[f].kind == FIELD_LENGTH) {
-            // find_length fills it in
-            if (!volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32))
-                return false;
-            continue;
-        }
+        if (ds->field[f].kind == FIELD_LENGTH) continue;
         // the grid of the first field, once it is there
         const Volume *like = f ? &field[0] : NULL;
         if (!case_load(ds, item, f, like, &field[f], notes)) return false;
     }
     return true;
+}
+
+static void free_fields(const Dataset *ds, Volume field[MAX_FIELDS])
+{
+    for (int f = 0; f < ds->fields; f++)
+        if (field[f].voxels.data) volume_free(&field[f]);
 }
 
 /* The file to name when a step fails: that of the channel, where each channel
@@ -194,7 +195,7 @@ typedef struct Making {
     const Dataset *ds;
     int item;
     const atomic_bool *stop;
-    Volume field[MAX_FIELDS];
+    Volume *field; /* of each field of ds */
 } Making;
 
 /* Where a fit or crop step cuts, the same for all fields. */
@@ -275,13 +276,16 @@ static bool find_length(Grid input, Grid now, float *out)
 
 /* The grid of the input is taken before any step: a prediction goes back
  * there. */
-bool prepare_case(const Dataset *ds, int item, const Steps *steps,
-                  DicomNotes *notes, const atomic_bool *stop, Prepared *out)
+bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
+                    const atomic_bool *stop, Volume field[MAX_FIELDS],
+                    Prepared *out)
 {
-    Making m = {.ds = ds, .item = item, .stop = stop};
+    Making m = {.ds = ds, .item = item, .stop = stop, .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
-    TRY(load_fields(ds, item, notes, stop, m.field));
+    for (int f = 0; f < ds->fields; f++) // found when the steps have run
+        if (ds->field[f].kind == FIELD_LENGTH)
+            TRY(volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32));
     out->item = item;
     out->sliced = steps_slices(steps) != NULL;
     out->input = volume_grid(&m.field[0]);
@@ -303,10 +307,20 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
     }
     ok = true;
 done:
-    for (int f = 0; f < ds->fields; f++)
-        if (m.field[f].voxels.data) volume_free(&m.field[f]);
+    free_fields(ds, field);
     if (!ok) prepared_free(out);
     return ok;
+}
+
+bool prepare_case(const Dataset *ds, int item, const Steps *steps,
+                  DicomNotes *notes, const atomic_bool *stop, Prepared *out)
+{
+    Volume field[MAX_FIELDS] = {{.voxels = {.data = NULL}}};
+    memset(out, 0, sizeof *out);
+    if (load_fields(ds, item, notes, stop, field))
+        return prepare_loaded(ds, item, steps, stop, field, out);
+    free_fields(ds, field);
+    return false;
 }
 
 void prepared_free(Prepared *p)

@@ -31,6 +31,12 @@ typedef struct Prepared {
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
                   DicomNotes *notes, const atomic_bool *stop, Prepared *out);
 
+/* The same with the fields as case_load gives them, none for FIELD_LENGTH. They
+ * are freed, also by a failure. */
+bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
+                    const atomic_bool *stop, Volume field[MAX_FIELDS],
+                    Prepared *out);
+
 /* Free the voxels; p is zero again. */
 void prepared_free(Prepared *p);
 

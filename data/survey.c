@@ -154,16 +154,16 @@ static bool count_slices(const Volume *v, SurveyCase *out)
 }
 
 /* Classes, and truth where the image has nothing: its lowest value, which is
- * what scanners and tools write where they saw none. image->voxels.data is
- * NULL when the image could not be loaded. */
+ * what scanners and tools write where they saw none. image: NULL when there is
+ * none, or it could not be loaded. */
 static void count_classes(const Volume *mask, const Volume *image,
                           SurveyCase *out)
 {
     const Dims n = mask->voxels.dim;
     const int64_t area = (int64_t)n.h * n.w;
     const uint8_t *y = mask->voxels.data;
-    const float *x = image->voxels.data;
-    const int32_t c = image->voxels.dim.c;
+    const float *x = image ? image->voxels.data : NULL;
+    const int32_t c = image ? image->voxels.dim.c : 0;
     float lowest = x ? x[0] : 0;
     for (int64_t i = 0; x && i < area * n.d; i++)
         lowest = x[i * c] < lowest ? x[i * c] : lowest;
@@ -180,37 +180,34 @@ static void count_classes(const Volume *mask, const Volume *image,
 
 /* ---- a case ------------------------------------------------------------- */
 
-/* Every field, each by itself where the first could not be loaded. True also
- * with faults. */
-static bool survey_fields(Survey *s, int item, DicomNotes *notes, bool *whole)
+/* Every field, each by itself where the first could not be loaded; voxels stay
+ * NULL where it failed. True also with faults, which are not whole. */
+static bool survey_fields(Survey *s, int item, DicomNotes *notes,
+                          Volume field[MAX_FIELDS], bool *whole)
 {
     const Dataset *ds = s->ds;
     SurveyCase *c = &s->cases[item];
     const int label = dataset_label(ds);
-    Volume first = {.voxels = {.data = NULL}}, v;
+    const Volume *first = &field[0];
     bool ok = true;
     for (int f = 0; ok && f < ds->fields; f++) {
         const FieldKind kind = ds->field[f].kind;
         if (kind == FIELD_LENGTH) continue;
-        const Volume *like = first.voxels.data ? &first : NULL;
-        if (!case_load(ds, item, f, like, &v, notes)) {
+        const Volume *like = f && first->voxels.data ? first : NULL;
+        Volume *v = &field[f];
+        if (!case_load(ds, item, f, like, v, notes)) {
             *whole = false;
             ok = take_fault(s, &c->field[f].fault);
             continue;
         }
-        count_values(&v, &c->field[f]);
-        if (kind == FIELD_NUMBER) ok = keep_numbers(s, &v, &c->field[f]);
+        count_values(v, &c->field[f]);
+        if (kind == FIELD_NUMBER) ok = keep_numbers(s, v, &c->field[f]);
         // on another grid than an image that was not loaded it still counts
-        if (f == label) count_classes(&v, &first, c);
-        if (f == 0) {
-            c->grid = volume_grid(&v);
-            if (kind != FIELD_LABEL) ok = count_slices(&v, c);
-            first = v;
-        } else {
-            volume_free(&v);
-        }
+        if (f == label) count_classes(v, like, c);
+        if (f) continue;
+        c->grid = volume_grid(v);
+        if (kind != FIELD_LABEL) ok = count_slices(v, c);
     }
-    if (first.voxels.data) volume_free(&first);
     return ok;
 }
 
@@ -270,12 +267,12 @@ done:
     return ok;
 }
 
-/* The steps, as training runs them. */
-static bool survey_steps(Survey *s, int item)
+/* The steps, as training runs them; the fields are freed. */
+static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
 {
     Prepared p;
     SurveyCase *c = &s->cases[item];
-    if (!prepare_case(s->ds, item, &s->steps, NULL, s->stop, &p))
+    if (!prepare_loaded(s->ds, item, &s->steps, s->stop, field, &p))
         return take_fault(s, &c->fault);
     for (int f = 0; f < p.fields; f++) {
         const int rank = s->ds->field[f].rank;
@@ -312,12 +309,16 @@ static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
 static bool survey_one(Survey *s, int item)
 {
     DicomNotes notes = {.count = 0};
+    Volume field[MAX_FIELDS] = {{.voxels = {.data = NULL}}};
     bool whole = true;
-    bool ok = survey_fields(s, item, &notes, &whole) &&
+    bool ok = survey_fields(s, item, &notes, field, &whole) &&
               keep_warnings(s, &notes, &s->cases[item]);
     dicom_notes_free(&notes);
     // steps would only say again what is missing
-    return ok && (!whole || survey_steps(s, item));
+    if (ok && whole) return survey_steps(s, item, field);
+    for (int f = 0; f < s->ds->fields; f++)
+        if (field[f].voxels.data) volume_free(&field[f]);
+    return ok;
 }
 
 /* ---- all cases ---------------------------------------------------------- */

@@ -279,6 +279,39 @@ void push_shape(lua_State *L, int axes, const int64_t *shape)
     }
 }
 
+void push_numbers(lua_State *L, int count, const double *v)
+{
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        lua_pushnumber(L, v[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+void set_number(lua_State *L, const char *key, double v)
+{
+    lua_pushnumber(L, v);
+    lua_setfield(L, -2, key);
+}
+
+void set_integer(lua_State *L, const char *key, int64_t v)
+{
+    lua_pushinteger(L, v);
+    lua_setfield(L, -2, key);
+}
+
+void set_bool(lua_State *L, const char *key, bool v)
+{
+    lua_pushboolean(L, v);
+    lua_setfield(L, -2, key);
+}
+
+void set_text(lua_State *L, const char *key, const char *v)
+{
+    lua_pushstring(L, v);
+    lua_setfield(L, -2, key);
+}
+
 void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
               lua_CFunction gc)
 {

@@ -65,8 +65,15 @@ bool next_input(lua_State *L, int arg);
 
 /* Push field `key` of the table at `arg`, no metamethods; its type. */
 int raw_field(lua_State *L, int arg, const char *key);
-/* Push a list of extents. */
+/* Push a list of extents, of numbers. */
 void push_shape(lua_State *L, int axes, const int64_t *shape);
+void push_numbers(lua_State *L, int count, const double *v);
+
+/* Field `key` of the table on top of the stack; a text that is NULL is nil. */
+void set_number(lua_State *L, const char *key, double v);
+void set_integer(lua_State *L, const char *key, int64_t v);
+void set_bool(lua_State *L, const char *key, bool v);
+void set_text(lua_State *L, const char *key, const char *v);
 
 /* A userdata of `bytes` zero bytes with metatable `type` on the stack; one
  * user value. Zero must be a state that the type's __gc can meet. */

@@ -55,14 +55,11 @@ static void push_entry(lua_State *L, int i, const char *name, const char *type,
                        int axes, const int64_t *shape, const char *why)
 {
     lua_createtable(L, 0, 4);
-    lua_pushstring(L, name);
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, type);
-    lua_setfield(L, -2, "type");
+    set_text(L, "name", name);
+    set_text(L, "type", type);
     push_shape(L, axes, shape);
     lua_setfield(L, -2, "shape");
-    lua_pushstring(L, why);
-    lua_setfield(L, -2, "why");
+    set_text(L, "why", why);
     lua_rawseti(L, -2, i);
 }
 

@@ -22,14 +22,14 @@ static int builder_gc(lua_State *L)
     return 0;
 }
 
-static const char *const kind_names[] = {"image", "value", "label", "numbers",
-                                         "length"};
+const char *const field_kinds[] = {"image", "value", "label", "numbers",
+                                   "length"};
 
 static FieldKind read_kind(lua_State *L, int arg)
 {
     const char *text = opt_string(L, arg, "kind", "image");
     for (int i = 0; i <= FIELD_LENGTH; i++)
-        if (!strcmp(text, kind_names[i])) return (FieldKind)i;
+        if (!strcmp(text, field_kinds[i])) return (FieldKind)i;
     raise_usage(L,
                 "kind must be image, value, label, numbers or length, got "
                 "\"%s\"",

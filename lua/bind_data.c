@@ -316,6 +316,27 @@ static int l_fields(lua_State *L)
     return 1;
 }
 
+/* ds:skipped() -> cases left out without a partner */
+static int l_skipped(lua_State *L)
+{
+    lua_pushinteger(L, check_dataset(L, 1)->skipped);
+    return 1;
+}
+
+/* ds:labels() -> the values of files that became classes 1, 2, ... */
+static int l_labels(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    int32_t label[MAX_LABELS];
+    const int n = dataset_labels(ds, label);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, label[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* == pipelines ========================================================= */
 
 typedef struct PipelineBox {
@@ -476,10 +497,9 @@ static int l_leaks(lua_State *L)
 
 void bind_data(lua_State *L)
 {
-    static const luaL_Reg dataset[] = {{"cases", l_cases},
-                                       {"patients", l_patients},
-                                       {"fields", l_fields},
-                                       {NULL, NULL}};
+    static const luaL_Reg dataset[] = {
+        {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
+        {"skipped", l_skipped}, {"labels", l_labels},     {NULL, NULL}};
     static const luaL_Reg pipeline[] = {
         {"store", l_store},     {"samples", l_samples},
         {"shape", l_shape},     {"report", l_report},

@@ -5,6 +5,9 @@
 #include "dataset.h"
 #include "image.h"
 
+/* What each FieldKind is called in Lua. */
+extern const char *const field_kinds[];
+
 /* labels, resample_mask and skip_unmatched of the table at `arg`, which all
  * sources have. */
 DatasetOptions read_dataset_options(lua_State *L, int arg);

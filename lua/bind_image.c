@@ -58,28 +58,17 @@ static int l_image_probe(lua_State *L)
     const ImageOptions o = opt_image(L, 2);
     ImageInfo info;
     if (!image_probe(path, &o, &info)) return raise_error(L);
-    const struct {
-        const char *key;
-        int value;
-    } number[] = {{"w", info.w},
-                  {"h", info.h},
-                  {"channels", info.channels},
-                  {"bits", info.bits},
-                  {"orientation", info.orientation},
-                  {"pages", info.pages}};
     lua_createtable(L, 0, 10);
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
-        lua_pushinteger(L, number[i].value);
-        lua_setfield(L, -2, number[i].key);
-    }
-    lua_pushstring(L, info.format);
-    lua_setfield(L, -2, "format");
-    lua_pushlstring(L, &info.kind, 1);
-    lua_setfield(L, -2, "kind");
-    lua_pushboolean(L, info.palette);
-    lua_setfield(L, -2, "palette");
-    lua_pushboolean(L, info.alpha);
-    lua_setfield(L, -2, "alpha");
+    set_text(L, "format", info.format);
+    set_integer(L, "w", info.w);
+    set_integer(L, "h", info.h);
+    set_integer(L, "channels", info.channels);
+    set_integer(L, "bits", info.bits);
+    set_text(L, "kind", (const char[]){info.kind, 0});
+    set_bool(L, "palette", info.palette);
+    set_bool(L, "alpha", info.alpha);
+    set_integer(L, "orientation", info.orientation);
+    set_integer(L, "pages", info.pages);
     return 1;
 }
 

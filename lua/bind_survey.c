@@ -49,50 +49,21 @@ static int l_survey(lua_State *L)
     return 1;
 }
 
-static void set_number(lua_State *L, const char *key, double value)
-{
-    lua_pushnumber(L, value);
-    lua_setfield(L, -2, key);
-}
-
-static void set_count(lua_State *L, const char *key, int64_t value)
-{
-    lua_pushinteger(L, value);
-    lua_setfield(L, -2, key);
-}
-
-static void set_text(lua_State *L, const char *key, const char *value)
-{
-    lua_pushstring(L, value); // NULL is nil
-    lua_setfield(L, -2, key);
-}
-
-static void push_numbers(lua_State *L, const double *v, int n)
-{
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushnumber(L, v[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-}
-
 static void push_field(lua_State *L, const DatasetField *field,
                        const SurveyField *f)
 {
-    static const char *const kind[] = {"image", "value", "label", "numbers",
-                                       "length"};
     int64_t shape[2 + RANK_MAX];
     lua_createtable(L, 0, 10);
     set_text(L, "name", field->name);
-    set_text(L, "kind", kind[field->kind]);
-    set_count(L, "rank", field->rank);
+    set_text(L, "kind", field_kinds[field->kind]);
+    set_integer(L, "rank", field->rank);
     set_text(L, "fault", f->fault);
     set_number(L, "lo", f->lo);
     set_number(L, "hi", f->hi);
     set_number(L, "mean", f->mean);
     set_number(L, "sd", f->sd);
     if (f->number) {
-        push_numbers(L, f->number, f->numbers);
+        push_numbers(L, f->numbers, f->number);
         lua_setfield(L, -2, "numbers");
     }
     if (!f->dim.w) return; // the steps did not come so far
@@ -112,7 +83,7 @@ static void push_grid(lua_State *L, const Grid *g)
     volume_spacing_mm(&v, spacing);
     push_shape(L, 3, size);
     lua_setfield(L, -2, "size");
-    push_numbers(L, spacing, 3);
+    push_numbers(L, 3, spacing);
     lua_setfield(L, -2, "spacing");
     set_text(L, "axes", volume_code(&v, code));
 }
@@ -133,8 +104,7 @@ static int l_case(lua_State *L)
     lua_createtable(L, 0, 20);
     set_text(L, "key", ds->cases[item].key);
     set_text(L, "patient", ds->cases[item].patient);
-    lua_pushboolean(L, ds->cases[item].slabs > 0);
-    lua_setfield(L, -2, "slabs");
+    set_bool(L, "slabs", ds->cases[item].slabs > 0);
     lua_createtable(L, ds->fields, 0);
     for (int f = 0; f < ds->fields; f++) {
         push_field(L, &ds->field[f], &c->field[f]);
@@ -145,9 +115,9 @@ static int l_case(lua_State *L)
         push_grid(L, &c->grid);
         set_text(L, "image", hash);
     }
-    set_count(L, "constant", c->constant);
-    set_count(L, "gaps", c->gaps);
-    set_count(L, "twice", c->twice);
+    set_integer(L, "constant", c->constant);
+    set_integer(L, "gaps", c->gaps);
+    set_integer(L, "twice", c->twice);
     if (c->twice) {
         const int64_t pair[] = {c->pair[0] + 1, c->pair[1] + 1};
         push_shape(L, 2, pair);
@@ -160,9 +130,9 @@ static int l_case(lua_State *L)
             lua_rawseti(L, -2, k);
         }
     lua_setfield(L, -2, "voxels");
-    set_count(L, "foreground", c->foreground);
-    set_count(L, "outside", c->outside);
-    set_count(L, "marked", c->marked);
+    set_integer(L, "foreground", c->foreground);
+    set_integer(L, "outside", c->outside);
+    set_integer(L, "marked", c->marked);
     set_text(L, "fault", c->fault);
     set_text(L, "notes", c->notes);
     return 1;
@@ -202,41 +172,13 @@ static int l_png(lua_State *L)
     return 1;
 }
 
-/* ds:skipped() -> cases left out without a partner */
-static int l_skipped(lua_State *L)
-{
-    lua_pushinteger(L, check_dataset(L, 1)->skipped);
-    return 1;
-}
-
-/* ds:labels() -> the values of files that became classes 1, 2, ... */
-static int l_labels(lua_State *L)
-{
-    const Dataset *ds = check_dataset(L, 1);
-    int32_t label[MAX_LABELS];
-    const int n = dataset_labels(ds, label);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushinteger(L, label[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
 void bind_survey(lua_State *L)
 {
     static const luaL_Reg survey[] = {
         {"case", l_case}, {"png", l_png}, {"close", survey_gc}, {NULL, NULL}};
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg dataset[] = {
-        {"skipped", l_skipped}, {"labels", l_labels}, {NULL, NULL}};
     new_type(L, "seg.survey", survey, survey_gc);
     new_type(L, "seg.png", none, png_gc);
-    // two more methods of data sets
-    luaL_getmetatable(L, "seg.dataset");
-    lua_getfield(L, -1, "__index");
-    luaL_setfuncs(L, dataset, 0);
-    lua_pop(L, 2);
     lua_getfield(L, -1, "data");
     lua_pushcfunction(L, l_survey);
     lua_setfield(L, -2, "survey");

@@ -1,5 +1,5 @@
-/* bind_table.c -- rows of a table, for data sets; what a table, a sparse grid
- * or a pose holds, for `inspect`.
+/* bind_table.c -- tables, for data sets and `inspect`; what a sparse grid or a
+ * pose holds, for `inspect`.
  *
  * Each of the latter reads one file or folder whole, pushes what it found as
  * plain Lua values, and lets the file go. What it reads lives in a userdata, so
@@ -29,36 +29,6 @@ static int grid_gc(lua_State *L)
     return 0;
 }
 
-/* Fields of the table on top of the stack. */
-static void set_number(lua_State *L, const char *key, double v)
-{
-    lua_pushnumber(L, v);
-    lua_setfield(L, -2, key);
-}
-
-static void set_integer(lua_State *L, const char *key, int64_t v)
-{
-    lua_pushinteger(L, v);
-    lua_setfield(L, -2, key);
-}
-
-static void set_bool(lua_State *L, const char *key, bool v)
-{
-    lua_pushboolean(L, v);
-    lua_setfield(L, -2, key);
-}
-
-/* A list of numbers. */
-static void set_list(lua_State *L, const char *key, const double *v, int count)
-{
-    lua_createtable(L, count, 0);
-    for (int k = 0; k < count; k++) {
-        lua_pushnumber(L, v[k]);
-        lua_rawseti(L, -2, k + 1);
-    }
-    lua_setfield(L, -2, key);
-}
-
 /* The separator at `arg`, a comma when there is none. */
 static char check_separator(lua_State *L, int arg)
 {
@@ -68,21 +38,28 @@ static char check_separator(lua_State *L, int arg)
     return *text;
 }
 
-/* data.table(path, separator = ",") -> {rows=, [k] = {name=, numbers=, empty=,
- * whole=, min=, max=}}: its columns, as table_range() says of each */
-static int l_table(lua_State *L)
+/* == tables ============================================================ */
+
+/* data.table_open(path, separator = ",") -> table, read whole */
+static int l_table_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     TableOptions o = {.separator = check_separator(L, 2)};
     Table *t = new_object(L, "seg.table", sizeof *t);
     if (!table_read(path, &o, t)) return raise_error(L);
-    lua_createtable(L, t->columns, 1);
-    set_integer(L, "rows", t->rows);
+    return 1;
+}
+
+/* t:columns() -> { {name=, numbers=, empty=, whole=, min=, max=}, ... }: as
+ * table_range() says of each */
+static int table_columns(lua_State *L)
+{
+    const Table *t = luaL_checkudata(L, 1, "seg.table");
+    lua_createtable(L, t->columns, 0);
     for (int k = 0; k < t->columns; k++) {
         TableRange r = table_range(t, k);
         lua_createtable(L, 0, 6);
-        lua_pushstring(L, table_name(t, k));
-        lua_setfield(L, -2, "name");
+        set_text(L, "name", table_name(t, k));
         set_integer(L, "numbers", r.numbers);
         set_integer(L, "empty", r.empty);
         set_bool(L, "whole", r.whole);
@@ -90,18 +67,6 @@ static int l_table(lua_State *L)
         set_number(L, "max", r.max);
         lua_rawseti(L, -2, k + 1);
     }
-    return 1;
-}
-
-/* == rows of a table =================================================== */
-
-/* data.table_open(path, separator = ",") -> table whose rows Lua reads */
-static int l_table_open(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    TableOptions o = {.separator = check_separator(L, 2)};
-    Table *t = new_object(L, "seg.table", sizeof *t);
-    if (!table_read(path, &o, t)) return raise_error(L);
     return 1;
 }
 
@@ -186,12 +151,12 @@ static int l_openkbp(lua_State *L)
     OpenkbpPatient *p = new_object(L, "seg.openkbp", sizeof *p);
     if (!openkbp_read(folder, OPENKBP_ALL, false, p)) return raise_error(L);
     lua_createtable(L, OPENKBP_GRIDS, 2);
-    set_list(L, "spacing", p->spacing_mm, 3);
+    push_numbers(L, 3, p->spacing_mm);
+    lua_setfield(L, -2, "spacing");
     set_integer(L, "bytes", (int64_t)openkbp_bytes(p));
     for (int k = 0; k < OPENKBP_GRIDS; k++) {
         push_grid(L, &p->grid[k]);
-        lua_pushstring(L, openkbp_name[k]);
-        lua_setfield(L, -2, "name");
+        set_text(L, "name", openkbp_name[k]);
         set_bool(L, "has", p->has[k]);
         lua_rawseti(L, -2, k + 1);
     }
@@ -220,7 +185,8 @@ static int l_biwi_pose(lua_State *L)
     set_number(L, "yaw", p.yaw_deg);
     set_number(L, "pitch", p.pitch_deg);
     set_number(L, "roll", p.roll_deg);
-    set_list(L, "centre", p.centre_mm, 3);
+    push_numbers(L, 3, p.centre_mm);
+    lua_setfield(L, -2, "centre");
     return 1;
 }
 
@@ -233,10 +199,14 @@ static int l_biwi_camera(lua_State *L)
     const double focal[2] = {c.intrinsics[0][0], c.intrinsics[1][1]};
     const double principal[2] = {c.intrinsics[0][2], c.intrinsics[1][2]};
     lua_createtable(L, 0, 6);
-    set_list(L, "focal", focal, 2);
-    set_list(L, "principal", principal, 2);
-    set_list(L, "distortion", c.distortion, c.distortions);
-    set_list(L, "translation", c.translation_mm, 3);
+    push_numbers(L, 2, focal);
+    lua_setfield(L, -2, "focal");
+    push_numbers(L, 2, principal);
+    lua_setfield(L, -2, "principal");
+    push_numbers(L, c.distortions, c.distortion);
+    lua_setfield(L, -2, "distortion");
+    push_numbers(L, 3, c.translation_mm);
+    lua_setfield(L, -2, "translation");
     set_integer(L, "width", c.width);
     set_integer(L, "height", c.height);
     return 1;
@@ -245,18 +215,14 @@ static int l_biwi_camera(lua_State *L)
 void bind_table(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg rows[] = {{"rows", table_rows},
-                                    {"text", table_get_text},
-                                    {"number", table_get_number},
-                                    {"path", table_get_path},
-                                    {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"table", l_table},
-                                         {"table_open", l_table_open},
-                                         {"openkbp", l_openkbp},
-                                         {"openkbp_grid", l_openkbp_grid},
-                                         {"biwi_pose", l_biwi_pose},
-                                         {"biwi_camera", l_biwi_camera},
-                                         {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"rows", table_rows},     {"columns", table_columns},
+        {"text", table_get_text}, {"number", table_get_number},
+        {"path", table_get_path}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"table_open", l_table_open},     {"openkbp", l_openkbp},
+        {"openkbp_grid", l_openkbp_grid}, {"biwi_pose", l_biwi_pose},
+        {"biwi_camera", l_biwi_camera},   {NULL, NULL}};
     new_type(L, "seg.table", rows, table_gc);
     new_type(L, "seg.openkbp", none, patient_gc);
     new_type(L, "seg.sparse_grid", none, grid_gc);

@@ -131,15 +131,6 @@ local function check_root(what, root)
   return root
 end
 
--- The text of a file.
-local function read_file(path)
-  local file, why = io.open(path, "rb")
-  local text = file and file:read("a")
-  if not text then fail("data", "%s", why or path .. ": cannot be read") end
-  file:close()
-  return text
-end
-
 -- How a case of files finds its patient: "file" (each its own), or a pattern of
 -- Lua whose capture in the key it is. `what` stands in front of errors.
 local function patient_rule(what, rule)
@@ -160,8 +151,8 @@ end
 -- A table of labels: a row is a case. fields as of data.cases, and of what is
 -- read from files `column` (the path, below root) and of pictures box(row) -> x,
 -- y, width, height of the part that is taken; of numbers `columns` (or
--- `column`). key: the column that names cases, by default that of the first
--- field; patient: the column of patients, or "file". where(row) keeps a row,
+-- `column`). key: the column that names cases, by default the first of the
+-- fields; patient: the column of patients, or "file". where(row) keeps a row,
 -- of which row.NAME is the text and row:number(NAME) the number.
 function M.csv(o)
   o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
@@ -175,10 +166,20 @@ function M.csv(o)
     fail("usage", 'data.csv: patient must be the column with the patients, or "file" (each row is '
          .. "another person), got %s", type(o.patient))
   end
-  local fields, columns, boxes = {}, {}, {}
-  for i, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
-    fields[i], columns[i] = {}, type(field) == "table" and (field.columns or { field.column })
-    for k, v in pairs(type(field) == "table" and field or {}) do
+  if type(o.fields) ~= "table" then
+    fail("usage", "data.csv: fields must be a list of fields, got %s", type(o.fields))
+  end
+  local fields, columns, boxes, names = {}, {}, {}, {}
+  for i, field in ipairs(o.fields) do
+    if type(field) ~= "table" then
+      fail("usage", "data.csv: a field must be a table, got %s", type(field))
+    end
+    fields[i], columns[i] = {}, field.columns or { field.column }
+    if type(columns[i]) ~= "table" then
+      fail("usage", "data.csv: field %s: columns must be a list, got %s",
+           tostring(field.name or i), type(columns[i]))
+    end
+    for k, v in pairs(field) do
       if k == "box" then
         boxes[i] = v
       elseif k ~= "column" and k ~= "columns" then
@@ -190,11 +191,14 @@ function M.csv(o)
       fail("usage", "data.csv: field %s needs column = the column of its %s",
            tostring(fields[i].name or i), fields[i].kind == "numbers" and "numbers" or "files")
     end
+    table.move(columns[i], 1, #columns[i], #names + 1, names)
   end
+  local key = o.key or names[1]
+  if not key then fail("usage", "data.csv: no field has a column; what are cases called?") end
   local function cases()
     local root = check_root("data.csv", o.root)
     local t = core.data.table_open(root .. "/" .. o.table, o.separator)
-    local list, key = {}, o.key or columns[1][1]
+    local list = {}
     for row = 1, t:rows() do
       local view = setmetatable({ number = function(_, name) return t:number(row, name) end },
                                 { __index = function(_, name) return t:text(row, name) end })
@@ -214,8 +218,6 @@ function M.csv(o)
     end
     return list
   end
-  local names = {}
-  for _, list in pairs(columns) do table.move(list, 1, #list, #names + 1, names) end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
                          resample_mask = o.resample_mask }, names)
 end
@@ -231,7 +233,7 @@ function M.nnunet(o)
   local function describe()
     if description then return description end
     local name = check_root("data.nnunet", o.root) .. "/dataset.json"
-    local d = require("seg.json").decode(read_file(name), name)
+    local d = require("seg.json").decode(util.read_file(name), name)
     local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
     local channels, labels = d.channel_names or d.modality, {}
     if type(channels) ~= "table" then bad "channel_names is missing" end
@@ -316,11 +318,11 @@ local function photographs(what, known, describe, check)
   M[what] = function(o)
     o = options("data." .. what, o, known)
     if check then check(o) end
-    local fields, cases = describe(o)
+    local fields, cases, names = describe(o)
     local photos = M.cases {
       fields = fields, labels = o.labels,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
-    return named(photos, what == "images" and (o.classes or {}) or { "yaw", "pitch", "roll" })
+    return named(photos, names)
   end
 end
 

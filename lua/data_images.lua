@@ -1,7 +1,7 @@
 -- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI.
 --
--- Each function describes fields and lists cases when the data is first wanted;
--- data.lua makes a set of them.
+-- Each function gives fields, what lists the cases when the data is first wanted,
+-- and names of classes or columns; data.lua makes a set of them.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -11,18 +11,9 @@ local M = {}
 
 local ENDINGS = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
 
--- The images below a folder, sorted, as paths below it.
-local function collect(root, below, found, depth)
-  for _, name in ipairs(core.sys.list(root .. (below == "" and "" or "/" .. below))) do
-    local path = below == "" and name or below .. "/" .. name
-    local stat = core.sys.stat(root .. "/" .. path)
-    if stat and stat.kind == "folder" and depth < 16 and name:sub(1, 1) ~= "." then
-      collect(root, path, found, depth + 1)
-    elseif stat and stat.kind == "file" and ENDINGS[(name:match("%.(%w+)$") or ""):lower()] then
-      found[#found + 1] = path
-    end
-  end
-  return found
+-- Is a file an image by its name?
+function M.is_image(path)
+  return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
 -- A pattern with * as one of Lua, and whether it speaks of whole paths.
@@ -80,7 +71,7 @@ function M.images(o)
     fields[2] = { name = "class", kind = "numbers" }
   end
   return fields, function(root)
-    local files = collect(root, "", {}, 0)
+    local files = util.files_below(root, M.is_image)
     local masks, is_mask, cases, lone = {}, {}, {}, {}
     if o.mask then
       masks = matches("data.images", files, o.mask)
@@ -117,18 +108,20 @@ function M.images(o)
       fail("data", '%s: none of %d images is "%s"', root, #files, o.image)
     end
     return cases
-  end
+  end, o.classes
 end
+
+local POSE_FIELDS = { { name = "image", read = "image", rank = 2 },
+                      { name = "pose", kind = "numbers", count = 3 } }
+local ANGLES = { "yaw", "pitch", "roll" }
 
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. Pose_Para is pitch, yaw,
 -- roll in radians; the face is cut by its landmarks pt2d, `margin` k of their
 -- extents, as Ruiz et al. (CVPR Workshops 2018) do.
 function M.w300lp(o)
-  local fields = { { name = "image", read = "image", rank = 2 },
-                   { name = "pose", kind = "numbers", count = 3 } }
-  return fields, function(root)
+  return POSE_FIELDS, function(root)
     local cases = {}
-    for _, path in ipairs(collect(root, "", {}, 0)) do
+    for _, path in ipairs(util.files_below(root, M.is_image)) do
       local stem = path:gsub("%.%w+$", "")
       local mat = root .. "/" .. stem .. ".mat"
       if (o.flips or not path:find("_Flip/", 1, true)) and core.sys.stat(mat) then
@@ -159,17 +152,15 @@ function M.w300lp(o)
     end
     if #cases == 0 then fail("data", "%s: no photograph with a .mat beside it", root) end
     return cases
-  end
+  end, ANGLES
 end
 
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
 -- patient; `same` = { ["12"] = "07" } says which show one person.
 function M.biwi(o)
-  local fields = { { name = "image", read = "image", rank = 2 },
-                   { name = "pose", kind = "numbers", count = 3 } }
-  return fields, function(root)
+  return POSE_FIELDS, function(root)
     local cases, sign = {}, o.pitch == "biwi" and -1 or 1
-    for _, path in ipairs(collect(root, "", {}, 0)) do
+    for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
         local p = core.data.biwi_pose(root .. "/" .. folder .. "/" .. frame .. "_pose.txt")
@@ -180,7 +171,7 @@ function M.biwi(o)
     end
     if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
     return cases
-  end
+  end, ANGLES
 end
 
 return M

@@ -159,16 +159,14 @@ check("constant", function(context, add)
 end)
 
 check("steps", function(context, add)
-  local n = 0
   for _, case in ipairs(context.all) do
-    n = n + 1
     if case.fault and not is_constant(case) then
       local said, fix = parts_of(case.fault, case.key)
       add("error", { case = case, said = said, found = "a step of the recipe fails on it",
                      said_fix = fix, fix = "look at the file, or change the step" })
     end
   end
-  return n > 0 and "they run on every case"
+  return #context.all > 0 and "they run on every case"
 end)
 
 check("readers", function(context, add)
@@ -477,8 +475,21 @@ check("outside", function(context, add)
   return masks > 0 and "truth lies where the image has content"
 end)
 
+-- f(case, name, number) for the numbers of all cases; a field of several has names
+-- as "pose[2]".
+local function each_number(context, f)
+  for _, case in ipairs(context.all) do
+    for _, field in ipairs(case.fields) do
+      for k, v in ipairs(field.numbers or {}) do
+        f(case, #field.numbers > 1 and field.name .. "[" .. k .. "]" or field.name, v)
+      end
+    end
+  end
+end
+
 -- For doctor_recipe.lua, which adds the rest, and for pages.
 checks.add, checks.step, checks.some, checks.plural = check, step, some, plural
-checks.classes_of, checks.class_name, checks.with_grid = classes_of, class_name, with_grid
+checks.classes_of, checks.class_name = classes_of, class_name
+checks.with_grid, checks.each_number = with_grid, each_number
 
 return checks

@@ -136,13 +136,7 @@ local function series(context)
           100 * case.foreground / math.max(case.size[1] * case.size[2] * case.size[3], 1))
     end
   end
-  for _, case in ipairs(context.all) do
-    for _, field in ipairs(case.fields) do
-      for k, v in ipairs(field.numbers or {}) do
-        add(#field.numbers > 1 and field.name .. "[" .. k .. "]" or field.name, case, v)
-      end
-    end
-  end
+  checks.each_number(context, function(case, name, v) add(name, case, v) end)
   return list, order
 end
 

@@ -11,20 +11,15 @@ local check, step, some, plural = checks.add, checks.step, checks.some, checks.p
 -- Numbers of a field by part: { {lo=, hi=, count=} of each part }.
 local function ranges(context)
   local fields, order = {}, {}
-  for _, case in ipairs(context.all) do
-    for _, field in ipairs(case.fields) do
-      for k, v in ipairs(field.numbers or {}) do
-        local name = #field.numbers > 1 and field.name .. "[" .. k .. "]" or field.name
-        if not fields[name] then
-          fields[name] = {}
-          order[#order + 1] = name
-        end
-        local r = fields[name][case.part.name] or { lo = v, hi = v, count = 0 }
-        r.lo, r.hi, r.count = math.min(r.lo, v), math.max(r.hi, v), r.count + 1
-        fields[name][case.part.name] = r
-      end
+  checks.each_number(context, function(case, name, v)
+    if not fields[name] then
+      fields[name] = {}
+      order[#order + 1] = name
     end
-  end
+    local r = fields[name][case.part.name] or { lo = v, hi = v, count = 0 }
+    r.lo, r.hi, r.count = math.min(r.lo, v), math.max(r.hi, v), r.count + 1
+    fields[name][case.part.name] = r
+  end)
   return fields, order
 end
 

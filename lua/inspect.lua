@@ -1,6 +1,7 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
 local core = require "seg.core"
+local images = require "seg.data_images"
 local inspect_line = require "seg.inspect_line"
 local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
@@ -164,14 +165,13 @@ end
 
 local LISTED = 20 -- files of a folder that are shown
 
-local IMAGES = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
 local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
 
 -- What a file that is no DICOM is by its name: one of KINDS or nil.
 local function kind_of(path)
   local lower = path:lower()
   return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.np[yz]$")
-         or lower:match("%.mat$") or IMAGES[lower:match("%.(%w+)$")] and "image" or nil
+         or lower:match("%.mat$") or images.is_image(path) and "image" or nil
 end
 
 -- What the header of a file says, in one line.
@@ -185,21 +185,6 @@ local function about(kind, path)
   for i = 1, math.min(#list, 6) do names[i] = list[i].name end
   return string.format("%d arrays: %s%s", #list, table.concat(names, ", "),
                        #list > 6 and ", ..." or "")
-end
-
--- Files of KINDS below a folder, into `found` by their paths below `root`.
-local function collect(found, root, below, depth)
-  for _, name in ipairs(core.sys.list(root .. "/" .. below)) do
-    local path = below .. name
-    local stat = name:sub(1, 1) ~= "." and core.sys.stat(root .. "/" .. path)
-    -- links may lead in a circle
-    if stat and stat.kind == "folder" and depth < 16 then
-      collect(found, root, path .. "/", depth + 1)
-    elseif stat and stat.kind == "file" and kind_of(path) then
-      found[#found + 1] = path
-    end
-  end
-  return found
 end
 
 -- The first files with what their headers say, one that is damaged with why.
@@ -225,8 +210,7 @@ end
 
 -- A folder of images: DICOM by content, the rest by name.
 local function folder(path)
-  local found = collect({}, path, "", 0)
-  table.sort(found)
+  local found = util.files_below(path, kind_of)
   if #found == 0 then return dicom(path, core.data.scan(path)) end
   list_files(path, found)
   local paste = inspect_line.files(path, found, kind_of)

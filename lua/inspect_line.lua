@@ -334,16 +334,15 @@ local function find_table(path)
   for _, name in ipairs(core.sys.list(path)) do
     local ok, t = false, nil
     if name:lower():match("%.csv$") then
-      ok, t = pcall(core.data.table, path .. "/" .. name, ",")
+      ok, t = pcall(core.data.table_open, path .. "/" .. name, ",")
     end
-    local opened = ok and t.rows > 0 and core.data.table_open(path .. "/" .. name, ",")
     local column, numbers = nil, {}
-    for _, c in ipairs(opened and t or {}) do
-      local first = opened:text(1, c.name)
+    for _, c in ipairs(ok and t:rows() > 0 and t:columns() or {}) do
+      local first = t:text(1, c.name)
       if not column and first ~= "" and first:sub(1, 1) ~= "/"
          and util.exists(path .. "/" .. first) then
         column = c.name
-      elseif c.numbers == t.rows then
+      elseif c.numbers == t:rows() then
         numbers[#numbers + 1] = c.name
       end
     end

@@ -23,16 +23,17 @@ end
 local function columns(path, first)
   local separator = ","
   if not first:find(",", 1, true) then separator = first:match("[;\t]") or "," end
-  local t = core.data.table(path, separator)
+  local t = core.data.table_open(path, separator)
+  local count, list = t:rows(), t:columns()
   local named = { [","] = "commas", [";"] = "semicolons", ["\t"] = "tabs" }
-  print(string.format("%s rows, %d columns, separated by %s", util.thousands(t.rows), #t,
+  print(string.format("%s rows, %d columns, separated by %s", util.thousands(count), #list,
                       named[separator]))
   local rows = { { "column", "kind", "range", "empty" } }
-  for _, c in ipairs(t) do
+  for _, c in ipairs(list) do
     -- a column is numbers when nothing else is in it
-    local numeric = c.numbers > 0 and c.numbers + c.empty == t.rows
+    local numeric = c.numbers > 0 and c.numbers + c.empty == count
     local kind = numeric and (c.whole and "whole" or "number")
-                 or c.empty == t.rows and "empty" or "text"
+                 or c.empty == count and "empty" or "text"
     rows[#rows + 1] = { (c.name:gsub("%c", "?"):sub(1, 60)), kind,
                         range(c, numeric and c.numbers or 0), c.empty > 0 and c.empty or "" }
   end

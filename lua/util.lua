@@ -200,6 +200,27 @@ function M.exists(path)
   return core.sys.stat(path) ~= nil
 end
 
+-- Files below a folder for which wanted(path) is true, by their paths below it,
+-- sorted. Hidden ones are passed over, as "._1.png" of a Mac.
+function M.files_below(root, wanted)
+  local found = {}
+  local function walk(folder, below, depth)
+    for _, name in ipairs(core.sys.list(folder)) do
+      local path = below .. name
+      local stat = name:sub(1, 1) ~= "." and core.sys.stat(root .. "/" .. path)
+      -- links may lead in a circle
+      if stat and stat.kind == "folder" and depth < 16 then
+        walk(root .. "/" .. path, path .. "/", depth + 1)
+      elseif stat and stat.kind == "file" and wanted(path) then
+        found[#found + 1] = path
+      end
+    end
+  end
+  walk(root, "", 0)
+  table.sort(found)
+  return found
+end
+
 -- The part after the last slash, without the ending.
 function M.stem(path)
   return (path:match("([^/]+)/*$") or path):gsub("%.[^.]*$", "")

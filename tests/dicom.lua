@@ -19,25 +19,10 @@ local function open(more)
   return data.dicom(o)
 end
 
--- The first batch, by the names of its fields, as arrays.
-local batches = 0
-local function first_batch(set)
-  batches = batches + 1
-  local pipeline = set:pipeline {}
-  local batch, out = set:loader(pipeline, {}):next(), {}
-  for i, name in ipairs(set:dataset():fields()) do
-    local s = pipeline:shape(name)
-    local input = name .. batches -- inputs of one name are made once
-    local x = seg.nn.input(input, { c = s[1], d = s[2], h = s[3], w = s[4] })
-    out[name] = seg.model { outputs = { y = x + 0 } }:run { [input] = batch.fields[i] }.y
-  end
-  return out
-end
-
 t.test("image, mask and dose are fields on one grid", function()
   local set = open()
   t.equal(table.concat(set:dataset():fields(), " "), "image mask dose")
-  local batch = first_batch(set:batches { size = 1 })
+  local batch = t.first_batch(set:batches { size = 1 })
   for _, name in ipairs { "image", "mask", "dose" } do
     t.equal(table.concat(batch[name].shape, "x"), "1x1x3x6x7", name)
   end
@@ -54,7 +39,7 @@ t.test("image, mask and dose are fields on one grid", function()
 end)
 
 t.test("fractions are channels", function()
-  local batch = first_batch(open { fractions = true }:batches { size = 1 })
+  local batch = t.first_batch(open { fractions = true }:batches { size = 1 })
   t.equal(table.concat(batch.mask.shape, "x"), "1x2x3x6x7")
   t.equal(batch.mask:get(1, 1, 3, 3, 4), 1)
   t.equal(batch.mask:get(1, 2, 1, 2, 2), 1)
@@ -62,9 +47,9 @@ t.test("fractions are channels", function()
 end)
 
 t.test("what does not fit is refused on the recipe's line", function()
-  t.raises(function() first_batch(open { resample_dose = false }) end,
+  t.raises(function() t.first_batch(open { resample_dose = false }) end,
            "fix: resample_dose = true")
-  t.raises(function() first_batch(open { segments = { "liver" } }) end,
+  t.raises(function() t.first_batch(open { segments = { "liver" } }) end,
            '0 regions called "liver", need 1; there are "a", "b"')
   t.raises(function() open { dose = "plan" }:dataset() end, 'no study has the dose "plan"')
   t.raises(function() open { doze = "x" } end, "doze")

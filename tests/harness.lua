@@ -110,6 +110,22 @@ function M.folder()
   return name, function() os.execute("rm -rf '" .. name .. "'") end
 end
 
+-- The cases of a data set, as "key/patient key/patient".
+function M.keys(set)
+  local list = {}
+  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
+  return table.concat(list, " ")
+end
+
+-- The first batch of a data set by the names of its fields, as arrays.
+function M.first_batch(set)
+  local loader, out = set:loader(set:pipeline {}, {}), {}
+  local batch = loader:next()
+  for i, name in ipairs(set:dataset():fields()) do out[name] = batch.fields[i]:array() end
+  loader:close()
+  return out
+end
+
 -- The program under test, as it is found from every folder.
 function M.path()
   local program = os.getenv("PROGRAM") or "./segengine"

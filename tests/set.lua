@@ -3,9 +3,9 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
-local data, nn = seg.data, seg.nn
+local data, nn, keys = seg.data, seg.nn, t.keys
 
-local folder = t.folder()
+local folder, remove = t.folder()
 
 -- Sequences of 4 + i steps of 2 features, with a class and two angles.
 local function sequences(count)
@@ -27,12 +27,6 @@ local function sequences(count)
                { name = "length", kind = "length" } },
     cases = function() return cases end,
   }
-end
-
-local function keys(set)
-  local list = {}
-  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
-  return table.concat(list, " ")
 end
 
 local two = { { name = "x", read = "npy", rank = 1 } }
@@ -188,4 +182,5 @@ t.test("a run from kept cases is the same run", function()
   t.check(#t.read(folder .. "/auto/prepared.cases") > 1000, "no prepared.cases below --out")
 end)
 
+remove()
 t.finish()

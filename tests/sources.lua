@@ -5,34 +5,10 @@ local seg = require "seg"
 local json = require "seg.json"
 local data = seg.data
 
-local folder = t.folder()
+local folder, remove = t.folder()
 os.execute(("mkdir -p %s/clips %s/nn/imagesTr %s/nn/labelsTr"):gsub("%%s", folder))
 
-local function keys(set)
-  local list = {}
-  for i, case in ipairs(set:dataset():cases()) do list[i] = case.key .. "/" .. case.patient end
-  return table.concat(list, " ")
-end
-
-local batches = 0 -- inputs are told apart by it
-
--- The first batch of a set, by the names of its fields, read back as arrays.
-local function first_batch(set)
-  batches = batches + 1
-  local pipeline = set:pipeline {}
-  local loader = set:loader(pipeline, {})
-  local batch, out = loader:next(), {}
-  for i, name in ipairs(set:dataset():fields()) do
-    local shape = pipeline:shape(name)
-    local extents = { c = shape[1] }
-    local axes = ({ {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[#shape]
-    for k, axis in ipairs(axes) do extents[axis] = shape[1 + k] end
-    local input = name .. batches
-    local x = seg.nn.input(input, extents)
-    out[name] = seg.model { outputs = { y = x + 0 } }:run { [input] = batch.fields[i] }.y
-  end
-  return out
-end
+local keys, first_batch = t.keys, t.first_batch
 
 t.test("a table of labels names cases", function()
   local rows = { "path,speaker,digit,angle a,angle b" }
@@ -78,6 +54,18 @@ t.test("a table of labels names cases", function()
   t.raises(function() table_of { fields = { { name = "x", read = "npy" } } } end,
            "field x needs column = the column of its files")
   t.raises(function() keys(table_of { root = false }) end, "root must be a folder")
+  t.raises(function() data.csv { root = folder, table = "labels.csv", patient = "file" } end,
+           "data.csv: fields must be a list of fields, got nil")
+  t.raises(function() table_of { fields = { 3 } } end, "a field must be a table, got number")
+  t.raises(function()
+    table_of { fields = { { name = "x", kind = "numbers", columns = "digit" } } }
+  end, "field x: columns must be a list, got string")
+  t.raises(function() table_of { fields = { { name = "n", kind = "length" } } } end,
+           "no field has a column")
+  t.raises(function()
+    keys(table_of { fields = { { name = "n", kind = "length" },
+                               { name = "x", read = "npy", rank = 1, column = "path" } } })
+  end, "n: the first field must be what is read from files")
   t.raises(function()
     keys(table_of { fields = { { name = "x", read = "npy", rank = 1, column = "path" },
                                { name = "n", kind = "numbers", column = "speaker" } } })
@@ -258,6 +246,9 @@ t.test("folders of images with masks or classes", function()
       t.check(b.mask:get(1, 1, y, x) % 1 == 0, "a label between two")
     end
   end
+  -- what a Mac leaves beside them is none
+  bmp(base .. "/TCGA_2/._s_3.bmp", 1, 1, disc)
+  t.equal(keys(images { image = "*", mask = false, labels = false }):match("%._s"), nil)
   t.equal(keys(images { patient = "^TCGA_(%d)" }), "TCGA_1/1/1 TCGA_1/2/1 TCGA_2/3/2 TCGA_2/4/2")
   t.raises(function() data.images { root = base } end, 'patient must be "folder", "file"')
   t.raises(function() keys(images { patient = "^(%a+)/" }) end, "finds no patient in it")
@@ -327,4 +318,5 @@ t.test("BIWI frames have a pose", function()
            "no NN/frame_XXXXX_rgb.png")
 end)
 
+remove()
 t.finish()

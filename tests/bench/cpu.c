@@ -8,13 +8,13 @@
  * measured again in every round, in turn with the kernels, so that a busy
  * machine lowers both. Figures are medians of rounds. */
 #include "backend.h"
+#include "clock.h"
 #include "pool.h"
 #include "rng.h"
 #include "simd.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS_MAX = 101, COPY_BYTES = 64 << 20, PASSES = 3 };
 
@@ -110,21 +110,7 @@ static clockid_t clock_used = CLOCK_MONOTONIC;
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(clock_used, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int order(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, order);
-    return v[n / 2];
+    return seconds(clock_used);
 }
 
 static void *need(size_t bytes)

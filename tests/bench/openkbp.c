@@ -7,46 +7,26 @@
  * and, where it is installed, by pandas.read_csv with its fastest parser of
  * numbers; figures are medians of rounds. */
 #include "openkbp.h"
+#include "clock.h"
 #include "file.h"
 #include "rng.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ROUNDS = 7 };
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median of the times of one thing, infinite when it failed once. */
-static double median(double time[ROUNDS])
-{
-    qsort(time, ROUNDS, sizeof *time, ascending);
-    return time[ROUNDS / 2];
-}
-
 static double read_once(const char *path)
 {
     SparseGrid g;
-    double begin = seconds();
+    double begin = seconds(CLOCK_MONOTONIC);
     if (!openkbp_grid_read(path, OPENKBP_VALUES, &g)) {
         fprintf(stderr, "%s\n", err_text());
         exit(3);
     }
     openkbp_grid_free(&g);
-    return seconds() - begin;
+    return seconds(CLOCK_MONOTONIC) - begin;
 }
 
 /* What pandas says that one read took; 0 where there is none. */
@@ -81,7 +61,7 @@ static void bench(const char *path)
         ours[k] = read_once(path);
         theirs[k] = pandas_once(path);
     }
-    double us = median(ours), they = median(theirs);
+    double us = median(ours, ROUNDS), they = median(theirs, ROUNDS);
     printf("openkbp  %6.2f MB  %7.1f MB/s", megabytes, megabytes / us);
     if (they > 0)
         printf("  pandas %7.1f MB/s  ratio %.2f", megabytes / they, they / us);

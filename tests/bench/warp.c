@@ -8,12 +8,12 @@
  * map_coordinates, and affine_transform; order 1 for the image, 0 for the mask,
  * mode "nearest". In each round we go first, then they, in a process whose
  * start does not count; figures are medians of rounds. */
+#include "clock.h"
 #include "prepare.h"
 #include "rng.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 7, SIDE = 128, VOXELS = SIDE * SIDE * SIDE };
 
@@ -22,35 +22,16 @@ typedef struct Times {
     double elastic, look_up, affine;
 } Times;
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double time[ROUNDS])
-{
-    qsort(time, ROUNDS, sizeof *time, ascending);
-    return time[ROUNDS / 2];
-}
-
 static double once(const char *text, Sample *s, uint32_t number)
 {
     Steps steps;
-    double begin = seconds();
+    double begin = seconds(CLOCK_MONOTONIC);
     if (!steps_parse(text, &steps) ||
         !augment_sample(&steps, 1, 0, number, s)) {
         fprintf(stderr, "%s\n", err_text());
         exit(1);
     }
-    return seconds() - begin;
+    return seconds(CLOCK_MONOTONIC) - begin;
 }
 
 static const char *const scipy =
@@ -112,7 +93,7 @@ int main(void)
     static const char *const name[] = {"elastic", "affine"};
     puts("an image and a mask of 128 x 128 x 128, one thread");
     for (int i = 0; i < 2; i++) {
-        double own = median(ours[i]), other = median(theirs[i]);
+        double own = median(ours[i], ROUNDS), other = median(theirs[i], ROUNDS);
         printf("  %-8s %6.1f ms (%.1f ns a voxel and field)", name[i],
                1e3 * own, 1e9 * own / (2.0 * VOXELS));
         if (beside)
@@ -122,7 +103,7 @@ int main(void)
     }
     if (beside)
         printf("  of scipy's elastic one map_coordinates alone %.1f ms\n",
-               1e3 * median(look_up));
+               1e3 * median(look_up, ROUNDS));
     else
         puts("  scipy.ndimage: not here");
     mem_free(x[0]);
