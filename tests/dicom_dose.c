@@ -293,7 +293,8 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     EXPECT_FAIL(case_load(ds, 0, 1, &image, &dose, NULL),
                 "dose.dcm: dicom: dose grid 7x6x4, 1.5x2x2.5 mm, axial, axes "
                 "LPS, origin (-4.5 7.0 12.0), image grid 7x6x5, 1x2x3 mm, "
-                "axial, axes LPS, origin (-5.0 7.0 11.0); fix: resample_dose = "
+                "axial, axes LPS, origin (-5.0 7.0 11.0); they differ in "
+                "extents, spacing, origin; fix: resample_dose = "
                 "true");
     // resample_mask is for masks
     dataset_free(ds);
