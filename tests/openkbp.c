@@ -442,6 +442,7 @@ TEST(openkbp_agrees_with_numpy)
     snprintf(command, sizeof command, PYTHON "tests/openkbp_peer.py %s", path);
     EXPECT(!system(command));
     remove(path);
+    test_compared(count + 1, "OpenKBP patients, as NumPy reads them");
     if (!count) SKIP("one made patient agrees; the 32 real ones are not here");
 }
 
