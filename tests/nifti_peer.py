@@ -4,10 +4,14 @@
     nifti_peer.py make FOLDER   files of many kinds, each with FILE.txt as shown
 """
 import os
+import shutil
 import sys
 
 import nibabel
 import numpy
+
+OWN = ["anatomical.nii", "reoriented_anat_moved.nii",
+       "resampled_anat_moved.nii", "standard.nii.gz"]
 
 
 def show(path, out):
@@ -59,6 +63,14 @@ def make(folder):
                 nibabel.save(image, path)
                 with open(path + ".txt", "w") as out:
                     show(path, out)
+    # and its own, of real scanners and other programs
+    own = os.path.join(os.path.dirname(nibabel.__file__), "tests", "data")
+    for name in OWN:
+        if os.path.exists(os.path.join(own, name)):
+            path = os.path.join(folder, name)
+            shutil.copy(os.path.join(own, name), path)
+            with open(path + ".txt", "w") as out:
+                show(path, out)
 
 
 if sys.argv[1] == "show":
