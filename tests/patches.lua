@@ -6,10 +6,9 @@ local seg = require "seg"
 local core = require "seg.core"
 local folder, remove = t.folder()
 
-local function phantom(more)
-  local o = { format = "nifti", patients = 3, size = 24, slices = 20, root = folder .. "/p", seed = 2 }
-  for k, v in pairs(more or {}) do o[k] = v end
-  return seg.data.phantom(o)
+local function phantom()
+  return seg.data.phantom { format = "nifti", patients = 3, size = 24, slices = 20, seed = 2,
+              root = folder .. "/p" }
 end
 
 local script = t.write(folder .. "/volume.lua", [[
@@ -92,7 +91,8 @@ end)
 
 t.test("patches that cannot be", function()
   t.raises(function() phantom():patches {} end, "patches: one of d, h, w is wanted")
-  t.raises(function() phantom():patches { h = 8, overlap = 1 } end, "patches: overlap is 1, wanted 0")
+  t.raises(function() phantom():patches { h = 8, overlap = 1 } end,
+           "patches: overlap is 1, wanted 0 to 0.9")
   t.raises(function() phantom():patches { h = 8, at = "anywhere" } end,
            'patches: at is "anywhere", wanted one of random|grid')
   t.raises(function() phantom():slices {}:patches { h = 8 } end,
