@@ -8,7 +8,7 @@ local folder, remove = t.folder()
 
 local function phantom()
   return seg.data.phantom { format = "nifti", patients = 3, size = 24, slices = 20, seed = 2,
-              root = folder .. "/p" }
+                            root = folder .. "/p" }
 end
 
 local script = t.write(folder .. "/volume.lua", [[
