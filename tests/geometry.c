@@ -79,17 +79,17 @@ static void read_at(const Prepared *p, const float *voxels, int channels,
     }
 }
 
-/* All voxels of a field, as its samples give them. */
+/* All voxels of a field, slice by slice, as samples are cut out. */
 static float *samples_of(const Prepared *p, int field)
 {
-    Dims n = prepared_dims(p, field);
-    int64_t slice = numel(n);
-    float *v =
-        mem_alloc((size_t)(slice * (p->sliced ? p->grid.d : 1)) * sizeof *v);
+    const int channels = p->field[field].dim.c;
+    const int64_t slice = (int64_t)p->grid.h * p->grid.w * channels;
+    float *v = mem_alloc((size_t)(slice * p->grid.d) * sizeof *v);
     REQUIRE(v);
-    if (!p->sliced) prepared_sample(p, field, -1, v);
-    for (int32_t d = 0; p->sliced && d < p->grid.d; d++)
-        prepared_sample(p, field, d, v + d * slice);
+    for (int32_t d = 0; d < p->grid.d; d++) {
+        const Box box = {{0, 0, d}, {p->grid.w, p->grid.h, 1}};
+        prepared_sample(p, field, &box, v + d * slice);
+    }
     return v;
 }
 
