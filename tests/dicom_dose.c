@@ -1,6 +1,7 @@
 /* dicom_dose.c -- RT dose: values in Gy, planes placed by their offsets in both
  * ways of writing them, and the field "dose" of a data set. */
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -394,4 +395,41 @@ TEST(dicom_dose_of_another_region)
                 "dose and image cover different regions: overlap 0 % [tag "
                 "(0020,0032) ImagePositionPatient]");
     dataset_free(ds);
+}
+
+/* The dose of a folder, on its own grid or on that of the image beside. */
+typedef struct Damaged {
+    const char *folder;
+    bool onto;
+} Damaged;
+
+static bool load_damaged(void *ctx)
+{
+    const Damaged *d = ctx;
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    Volume got;
+    const DicomSeries *dose = NULL, *image = NULL;
+    bool ok = dicom_scan(d->folder, NULL, &a, &index);
+    if (ok) dose = dicom_select(&index, "dose");
+    if (dose) image = dicom_select(&index, "image");
+    ok =
+        ok && dose && image &&
+        dicom_load_dose(dose, d->onto ? image : NULL, true, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_dose_damaged_anywhere_is_refused)
+{
+    char path[600];
+    Damaged d = {write_both("dose_damage", &(MadeDose){.allocated = 16}), true};
+    snprintf(path, sizeof path, "%s/dose.dcm", d.folder);
+    EXPECT(damage_elements(path, load_damaged, &d) > 100);
+    damage_memory(load_damaged, &d);
+    d.onto = false;
+    damage_memory(load_damaged, &d);
 }

@@ -2,6 +2,7 @@
  * single files are, in any order of frames; refused where frames are not one
  * stack. */
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -381,4 +382,40 @@ TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
         }
         EXPECT(k > 30 && k < 10000);
     }
+}
+
+static bool load_damaged(void *ctx)
+{
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    Volume got;
+    bool ok = dicom_scan(ctx, NULL, &a, &index) &&
+              dicom_load(index.series, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_multi_damaged_anywhere_is_refused)
+{
+    static const char *const stacks[] = {"1", "1", "1", "1", "1"};
+    static const double slopes[] = {1, 1, 2, 1, 1};
+    Volume v;
+    char path[600];
+    kit_volume(&v, 5, 6, 7, true);
+    for (int each = 0; each < 2; each++) {
+        const MadeMulti how = {.v = &v,
+                               .order = turned,
+                               .each = each,
+                               .slope = slopes,
+                               .stacks = stacks,
+                               .times = 1,
+                               .modality = each ? "CT" : "MR"};
+        write_multi(&how, each ? "multi_damage2" : "multi_damage", path);
+        if (each) EXPECT(damage_elements(path, load_damaged, path) > 100);
+        damage_memory(load_damaged, path);
+    }
+    volume_free(&v);
 }
