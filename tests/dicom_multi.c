@@ -384,6 +384,86 @@ TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
     }
 }
 
+static void no_total(KitFile *f)
+{
+    kit_delete(f, TAG_InConcatenationTotalNumber);
+}
+
+static void of_one(KitFile *f)
+{
+    kit_set_u16(f, TAG_InConcatenationTotalNumber, 1);
+}
+
+static void no_uid(KitFile *f)
+{
+    kit_set(f, TAG_ConcatenationUID, "", 0);
+}
+
+static void two_numbers(KitFile *f)
+{
+    kit_set(f, TAG_InConcatenationNumber, "\1\0\1\0", 4);
+}
+
+static void two_totals(KitFile *f)
+{
+    kit_set(f, TAG_InConcatenationTotalNumber, "\1\0\1\0", 4);
+}
+
+TEST(dicom_multi_parts_of_a_concatenation)
+{
+    static const struct {
+        void (*edit)(KitFile *f);
+        const char *text; // NULL: it is all there is
+    } row[] = {
+        {no_total, "part 1 of a concatenation [tag (0020,9161)"},
+        {of_one, NULL},
+        {no_uid, NULL},
+        {two_numbers, "2 values, need 1 [tag (0020,9162)"},
+        {two_totals, "2 values, need 1 [tag (0020,9163)"},
+    };
+    Volume v, got;
+    char path[600];
+    kit_volume(&v, 3, 6, 7, true);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Arena a = {0};
+        KitFile f;
+        write_multi(&(MadeMulti){.v = &v, .concatenation = "2.25.5"},
+                    "multi_parts", path);
+        REQUIRE(kit_read(path, &f));
+        row[i].edit(&f);
+        REQUIRE(kit_save(&f));
+        bool ok = dicom_load(kit_series(&a, path), NULL, &got, NULL);
+        if (row[i].text)
+            EXPECT_FAIL(ok, row[i].text);
+        else
+            REQUIRE(ok);
+        volume_free(&got);
+        arena_release(&a);
+    }
+    volume_free(&v);
+}
+
+TEST(dicom_multi_of_many_stacks)
+{
+    enum { STACKS = 14 };
+    static char name[STACKS][24];
+    const char *stack[STACKS];
+    Volume v, got;
+    Arena a = {0};
+    char path[600];
+    kit_volume(&v, STACKS, 6, 7, true);
+    for (int i = 0; i < STACKS; i++) {
+        snprintf(name[i], sizeof name[i], "stack %d", i % 12);
+        stack[i] = name[i];
+    }
+    write_multi(&(MadeMulti){.v = &v, .stacks = stack}, "multi_many", path);
+    EXPECT_FAIL(dicom_load(kit_series(&a, path), NULL, &got, NULL),
+                " stacks in one file: \"stack 0\", \"stack 1\", ");
+    EXPECT(strstr(err_text(), ", ..."));
+    volume_free(&v);
+    arena_release(&a);
+}
+
 static bool load_damaged(void *ctx)
 {
     Arena a = {0};

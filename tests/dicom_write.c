@@ -224,6 +224,51 @@ TEST(dicom_write_other_writers_are_read)
     test_compared(packed_by(tools, TOOLS, "dcmtk"), "DICOM of DCMTK's tools");
 }
 
+TEST(dicom_write_lossy_jpeg_is_read_and_noted)
+{
+    // a smooth picture, which comes back to a few of 256 or 4096
+    static const struct {
+        const char *tool, *name;
+        int bits, off;
+    } row[] = {
+        {"dcmcjpeg +eb +q 95 +Ww 128 256", "lossy JPEG baseline", 8, 4},
+        {"dcmcjpeg +ee +q 95 +Ww 2048 4096", "lossy JPEG extended", 12, 24}};
+    if (system("dcmcrle --version >/dev/null 2>&1"))
+        SKIP("the tools of DCMTK are not installed");
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        Arena a = {0};
+        Volume v, back;
+        DicomNotes notes = {0};
+        DicomWrite how = kit_write();
+        char name[64];
+        how.bits_stored = row[r].bits;
+        kit_volume(&v, 2, 24, 16, false);
+        int16_t *p = v.voxels.data;
+        for (int i = 0; i < 2 * 24 * 16; i++)
+            p[i] =
+                (int16_t)((20 + i % 16 * 6 + i / 16 * 2) << row[r].bits >> 8);
+        snprintf(name, sizeof name, "lossy%zu", r);
+        const char *plain = kit_folder(name);
+        REQUIRE(dicom_write_series(plain, &v, &how));
+        snprintf(name, sizeof name, "lossy%zu_packed", r);
+        const char *packed = kit_folder(name);
+        REQUIRE(convert(row[r].tool, plain, packed, 2));
+        REQUIRE(dicom_load(kit_series(&a, packed), NULL, &back, &notes));
+        EXPECT(kit_noted(&notes, row[r].name));
+        REQUIRE(back.voxels.type == I16);
+        int worst = 0, off;
+        for (int i = 0; i < 2 * 24 * 16; i++) {
+            off = abs(((int16_t *)back.voxels.data)[i] - p[i]);
+            if (off > worst) worst = off;
+        }
+        EXPECT(worst <= row[r].off);
+        dicom_notes_free(&notes);
+        volume_free(&v);
+        volume_free(&back);
+        arena_release(&a);
+    }
+}
+
 TEST(dicom_write_what_gdcm_packs_is_read)
 {
     static const char *const tools[] = {"gdcmconv --rle", "gdcmconv --jpeg",
