@@ -104,6 +104,9 @@ TEST(dicom_scan_of_files_that_have_changed_since)
     REQUIRE(dicom_scan(folder, NULL, &a, &index));
     REQUIRE(dicom_load(index.series, NULL, &v, NULL));
     volume_free(&v);
+    EXPECT_FAIL(dicom_load(index.series, &(DicomOptions){.max_file_bytes = 500},
+                           &v, NULL),
+                "IM0001.dcm: dicom: file larger than limit 500");
     REQUIRE(!remove(in(folder, "image/IM0002.dcm")));
     EXPECT_FAIL(dicom_load(index.series, NULL, &v, NULL),
                 "IM0002.dcm: cannot open: No such file or directory");

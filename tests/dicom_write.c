@@ -1,4 +1,5 @@
 /* dicom_write.c -- what is written comes back, in every transfer syntax. */
+#include "dicom_damage.h"
 #include "dicom_frames.h"
 #include "dicom_kit.h"
 #include "dicom_tag.h"
@@ -278,6 +279,37 @@ TEST(dicom_write_what_gdcm_packs_is_read)
     if (system("command -v gdcmconv >/dev/null"))
         SKIP("gdcmconv (libgdcm-tools) is not installed");
     test_compared(packed_by(tools, TOOLS, "gdcm"), "DICOM of gdcm");
+}
+
+static bool load_damaged(void *ctx)
+{
+    Arena a = {0};
+    DicomIndex index;
+    Volume v;
+    bool ok = dicom_scan(ctx, NULL, &a, &index) &&
+              dicom_load(index.series, NULL, &v, NULL);
+    if (ok) volume_free(&v);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_write_packed_frames_damaged_are_refused)
+{
+    static const DicomSyntax syntaxes[] = {DICOM_RLE, DICOM_JPEG_LOSSLESS};
+    Volume v;
+    kit_volume(&v, 2, 6, 7, false);
+    for (int k = 0; k < 2; k++) {
+        char name[40], path[600];
+        DicomWrite how = kit_write();
+        how.syntax = syntaxes[k];
+        snprintf(name, sizeof name, "packed_damage%d", k);
+        char *folder = (char *)kit_folder(name);
+        REQUIRE(dicom_write_series(folder, &v, &how));
+        snprintf(path, sizeof path, "%s/IM0002.dcm", folder);
+        EXPECT(damage_elements(path, load_damaged, folder) > 100);
+        damage_memory(load_damaged, folder);
+    }
+    volume_free(&v);
 }
 
 TEST(dicom_write_same_arguments_same_bytes)
