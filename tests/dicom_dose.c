@@ -397,6 +397,20 @@ TEST(dicom_dose_of_another_region)
     dataset_free(ds);
 }
 
+TEST(dicom_dose_larger_than_the_limit)
+{
+    Arena a = {0};
+    Volume got;
+    char path[600];
+    new_path("dose_large", path);
+    make_dose(&(MadeDose){.allocated = 16}, path);
+    EXPECT_FAIL(dicom_load_dose(kit_series(&a, path), NULL, false,
+                                &(DicomOptions){.max_file_bytes = 500}, &got,
+                                NULL),
+                "dose.dcm: dicom: file larger than limit 500");
+    arena_release(&a);
+}
+
 /* The dose of a folder, on its own grid or on that of the image beside. */
 typedef struct Damaged {
     const char *folder;
