@@ -302,6 +302,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     pthread_mutex_init(&p->lock, NULL);
     p->holders = 1;
     p->steps = *steps;
+    if (p->steps.hook) p->steps.hook->hold(p->steps.hook);
     p->seed = options->seed;
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
@@ -337,6 +338,7 @@ void pipeline_free(Pipeline *p)
     if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
     cache_free(p->cache);
     store_close(p->store); // behind the volumes that lie in it
+    if (p->steps.hook) p->steps.hook->drop(p->steps.hook);
     dataset_free(p->ds);
     arena_release(&p->mem);
     pthread_mutex_destroy(&p->lock);
@@ -419,7 +421,10 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS])
 {
     SampleId id = pipeline_id(p, number);
-    Sample sample = {.fields = p->ds->fields};
+    Sample sample = {.fields = p->ds->fields,
+                     .ds = p->ds,
+                     .hook = p->steps.hook,
+                     .stop = stop};
     const Prepared *v;
     // may prepare the case again, when it was dropped
     if (!cache_get(p->cache, id.item, stop, &v)) return false;
@@ -427,6 +432,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         sample.data[f] = out[f];
         sample.dim[f] = prepared_dims(v, f);
         sample.kind[f] = p->ds->field[f].kind;
+        sample.rank[f] = pipeline_rank(p, f);
         // in the order of the fields, each into its own memory
         if (out[f]) prepared_sample(v, f, id.slice, out[f]);
         if (sample.kind[f] != FIELD_LENGTH) continue;
@@ -436,8 +442,11 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         sample.length = (int32_t)length;
     }
     cache_put(p->cache, v);
-    return !augment ||
-           augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
+    if (!augment ||
+        augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample))
+        return true;
+    if (id.slice >= 0) within("slice %d", id.slice + 1);
+    return within("%s", p->ds->cases[id.item].key);
 }
 
 int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,
