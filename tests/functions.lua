@@ -215,6 +215,15 @@ t.test("the same bytes for any workers and caches", function()
   for round = 1, 2 do
     t.check(stream(varied(), 9, { workers = 4, store = store }) == want, "stored, round %d", round)
   end
+  -- what another function or constant made is not taken for it
+  local made = {}
+  for i, by in ipairs { 1, 2, 1 } do
+    made[i] = stream(pictures(2):change(function(case, k) case.image:fill(k.by) end, { by = by })
+                     :batches { size = 2 }, 1, { store = store })
+  end
+  t.check(made[1] ~= made[2] and made[1] == made[3], "constants are no part of the stamp")
+  t.check(stream(pictures(2):change(function(case, k) case.image:add(k.by) end, { by = 1 })
+                 :batches { size = 2 }, 1, { store = store }) ~= made[1], "nor is the function")
 end)
 
 t.test("draws are of epoch and sample", function()
