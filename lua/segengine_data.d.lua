@@ -228,7 +228,8 @@ function set:slices(o) end
 ---@return seg.set
 function set:augment(o) end
 
----@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
+---bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple
+---@param o { size?: integer, shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
 ---@return seg.set
 function set:batches(o) end
 

@@ -206,9 +206,22 @@ function Set:augment(o)
   return out
 end
 
+-- bucket = "length": samples of like length (along w) share a batch, which is as
+-- long as its longest, rounded up to a multiple of `multiple`.
 function Set:batches(o)
   local out = copy(self)
-  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false })
+  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false, bucket = none,
+                                      multiple = 1 })
+  local bucket, multiple = out.batch.bucket, out.batch.multiple
+  if bucket ~= nil and bucket ~= "length" then
+    fail("usage", 'batches: bucket must be "length", got %s', tostring(bucket))
+  end
+  if math.type(multiple) ~= "integer" or multiple < 1 then
+    fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
+  end
+  if multiple > 1 and not bucket then
+    fail("usage", 'batches: multiple goes with bucket = "length"')
+  end
   return out
 end
 
@@ -224,14 +237,16 @@ function Set:loader(pipeline, o)
   return core.data.loader(pipeline, {
     batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
     drop_last = self.batch.drop_last or false, augment = self.augmented or false,
+    bucket = self.batch.bucket, multiple = self.batch.multiple,
     workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
 end
 
 -- The same samples as they are, one after the other: neither changed at random
--- nor shuffled.
+-- nor shuffled; by length where they are bucketed.
 function Set:in_order(size)
   local out = copy(self)
-  out.augmented, out.batch = false, { size = size }
+  out.augmented = false
+  out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple }
   return out
 end
 
