@@ -16,6 +16,7 @@
 #include <time.h>
 
 enum { MAX_WORKERS = 256, DEFAULT_PREFETCH = 2, DEFAULT_PATIENCE_S = 60 };
+static const int64_t default_bytes = (int64_t)256 << 20;
 
 /* A hung worker is left behind after this time. */
 static const double close_s = 0.5;
@@ -51,6 +52,7 @@ struct Loader {
     LoaderOptions options;
     Order order;
     int fields, slots;
+    int64_t bytes; /* of all slots */
     Slot *slot;
 
     pthread_mutex_t lock;
@@ -260,11 +262,31 @@ static void wait_ready(Loader *l, double seconds)
 
 /* ---- opening and closing ------------------------------------------------ */
 
-/* prefetch batches ahead and one that the caller holds. All memory of
- * batches is allocated here: a running loader allocates nothing for them. */
+/* Bytes of the largest batch. */
+static bool batch_bytes(const Loader *l, size_t *out)
+{
+    *out = 0;
+    for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
+        size_t bytes;
+        if (!size_mul((size_t)numel(l->order.dim[f]),
+                      (size_t)l->options.batch * sizeof(float), &bytes) ||
+            !size_add(*out, bytes, out))
+            return false;
+    }
+    return true;
+}
+
+/* The batches ahead, as many as fit, and one that the caller holds. All memory
+ * of batches is allocated here: a running loader allocates nothing for them. */
 static bool make_slots(Loader *l)
 {
+    size_t each;
+    if (!batch_bytes(l, &each)) return false;
     l->slots = l->options.prefetch + 1;
+    while (l->slots > 2 && (int64_t)each > l->options.prefetch_bytes / l->slots)
+        l->slots--;
+    if (!l->options.workers) l->slots = 1;
+    l->bytes = (int64_t)each * l->slots;
     l->slot = mem_alloc((size_t)l->slots * sizeof *l->slot);
     if (!l->slot) return false;
     for (int i = 0; i < l->slots; i++) {
@@ -332,6 +354,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     l->options = *options;
     if (options->ids_only) l->options.workers = 0, l->options.prefetch = 1;
     if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
+    if (!l->options.prefetch_bytes) l->options.prefetch_bytes = default_bytes;
     if (!(l->options.patience_s > 0))
         l->options.patience_s = DEFAULT_PATIENCE_S;
     // the caller
@@ -509,9 +532,14 @@ Tensor loader_field(const Loader *l, int field)
 char *loader_report(Loader *l, Arena *mem)
 {
     pthread_mutex_lock(&l->lock);
-    char *text = order_report(&l->order, l->epoch, mem);
+    const char *lengths = order_report(&l->order, l->epoch, mem);
     pthread_mutex_unlock(&l->lock);
-    return text;
+    const int ahead = l->slots - 1;
+    return !lengths
+               ? NULL
+               : arena_printf(mem, "%d batch%s ahead, %.1f MB%s%s", ahead,
+                              ahead == 1 ? "" : "es", (double)l->bytes / 1e6,
+                              *lengths ? "; " : "", lengths);
 }
 
 LoaderStats loader_stats(const Loader *l)

@@ -7,8 +7,8 @@
  * of it. So it has the same bytes
  * with any number of workers, and a resumed run seeks and goes on.
  *
- * Workers fill a ring of `prefetch` batches, sample by sample. What fails in
- * a worker is kept in the batch and returned by loader_next, in the caller's
+ * Workers fill a ring of up to `prefetch` batches, sample by sample. What fails
+ * in a worker is kept in the batch and returned by loader_next, in the caller's
  * thread, with the case in front. One thread uses a Loader. */
 #ifndef SEG_LOADER_H
 #define SEG_LOADER_H
@@ -18,6 +18,10 @@ typedef struct LoaderOptions {
     int batch;    /* samples a batch, >= 1                            */
     int workers;  /* threads; 0: batches are made inside loader_next  */
     int prefetch; /* batches ahead; 0: 2                              */
+    /* What the batches ahead and the one that the caller holds take at most;
+     * fewer are made ahead then, but always one. 0: 256 MiB. Workers 0: none
+     * is made ahead. */
+    int64_t prefetch_bytes;
     bool shuffle;
     bool drop_last; /* leave out a last batch that is not full          */
     /* Samples may differ in w: those of like length share a batch (bucket.h),
@@ -73,9 +77,10 @@ int32_t loader_samples(const Loader *l);
 int loader_find(const Loader *l, const char *name);
 Tensor loader_field(const Loader *l, int field);
 
-/* What the lengths of a bucketed loader come to in this epoch, for the log:
- * "batches of samples of like length, w 64 to 320: 4.1 % of them is padding,
- * 38.9 % were all 320". NULL of another loader, and without memory. */
+/* For the log: "2 batches ahead, 25.3 MB"; of a bucketed loader also what the
+ * lengths come to in the epoch that is begun next: "; batches of samples of
+ * like length, w 64 to 320: 4.1 % of them is padding, 38.9 % were all 320".
+ * NULL without memory. */
 char *loader_report(Loader *l, Arena *mem);
 
 /* Go on with this batch; number == loader_batches means the next epoch's

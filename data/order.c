@@ -125,9 +125,9 @@ Dims order_dims(const Order *o, const SampleId *id, int count, int field)
 
 /* Voxels along w of the batches of the epoch, beside those of batches that are
  * all as long as the longest. */
-char *order_report(Order *o, uint32_t epoch, Arena *mem)
+const char *order_report(Order *o, uint32_t epoch, Arena *mem)
 {
-    if (!o->bucket) return NULL;
+    if (!o->bucket) return "";
     int64_t own = 0, bucketed = 0, seen = 0;
     int32_t least = INT32_MAX, most = 0;
     for (int32_t b = 0, at = 0; b < o->batches; b++) {

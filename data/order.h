@@ -34,7 +34,7 @@ int32_t order_sample(Order *o, uint32_t epoch, int32_t place);
 /* Extents (n = 1) of field `field` of each sample of a batch of these. */
 Dims order_dims(const Order *o, const SampleId *id, int count, int field);
 
-/* As loader_report says. */
-char *order_report(Order *o, uint32_t epoch, Arena *mem);
+/* What the lengths come to, as loader_report says, or "". NULL: no memory. */
+const char *order_report(Order *o, uint32_t epoch, Arena *mem);
 
 #endif

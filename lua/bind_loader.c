@@ -51,19 +51,20 @@ static void say_waiting(void *context, const char *text)
     fprintf(stderr, "segengine: %s\n", text);
 }
 
-/* data.loader(pipeline, {batch=1, workers=0, prefetch=0, shuffle=false,
- * drop_last=false, augment=false, ids=false, seed=0, bucket=, multiple=1}) ->
- * loader at the start of epoch 0. workers = 0 prepares a batch when it is asked
- * for; prefetch is how many batches lie ahead (0: two). ids: batches name their
- * samples only, and their fields are empty. bucket: "length" brings samples of
- * like length together, in batches as long as the longest, rounded up to a
- * multiple. The pipeline is held. Raises when samples of different extents
- * would share a batch, or there would be none. */
+/* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
+ * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
+ * multiple=1}) -> loader at the start of epoch 0. workers = 0 prepares a batch
+ * when it is asked for; prefetch is how many batches lie ahead (0: two),
+ * prefetch_bytes what the ring takes at most (0: 256 MiB). ids: batches name
+ * their samples only, and their fields are empty. bucket: "length" brings
+ * samples of like length together, in batches as long as the longest, rounded
+ * up to a multiple. The pipeline is held. Raises when samples of different
+ * extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch", "workers", "prefetch", "shuffle",  "drop_last", "augment",
-        "ids",   "seed",    "bucket",   "multiple", NULL};
+        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
+        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -72,6 +73,8 @@ static int l_loader(lua_State *L)
     LoaderOptions o = {.batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
                        .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
                        .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
+                       .prefetch_bytes =
+                           opt_int(L, 2, "prefetch_bytes", 0, 0, INT64_MAX),
                        .shuffle = opt_bool(L, 2, "shuffle", false),
                        .drop_last = opt_bool(L, 2, "drop_last", false),
                        .bucket = *bucket != 0,
@@ -103,11 +106,13 @@ static int l_shape(lua_State *L)
     return 1;
 }
 
-/* l:report() -> what the lengths of a bucketed loader come to, else nil */
+/* l:report() -> batches ahead and their bytes, what lengths come to: a line */
 static int l_report(lua_State *L)
 {
     Arena mem = {NULL};
-    lua_pushstring(L, loader_report(check_loader(L, 1), &mem));
+    const char *text = loader_report(check_loader(L, 1), &mem);
+    if (!text) return raise_error(L);
+    lua_pushstring(L, text);
     arena_release(&mem);
     return 1;
 }

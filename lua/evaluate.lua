@@ -46,7 +46,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
       local along_w = bucket and input.rank >= 1 and #got == #want - 1 and i == #got
       if along_w and got[i] > want[i + 1] then
         util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d: '
-                  .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = \"start\" }",
+                  .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = 'start' }",
                   input.name, want[i + 1], set.part or "given", got[i], want[i + 1])
       elseif got[i] ~= want[i + 1] and not along_w then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
@@ -72,10 +72,9 @@ function M.open(recipe, set)
                                   store = file ~= "" and file or nil }
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
-  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed })
+  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
+                                        prefetch_bytes = v.prefetch_mb << 20 })
   M.check_inputs(recipe, set, pipeline, names, loader)
-  local lengths = loader:report()
-  if lengths then show.line("%s: %s", set.part or "data", lengths) end
   return { set = set, pipeline = pipeline, names = names, loader = loader }
 end
 

@@ -32,8 +32,8 @@ local function open_data(r)
       local started = sys.clock()
       local d = evaluate.open(r, r[part])
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
-      show.line("%s: %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
-                util.duration(sys.clock() - started))
+      show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
+                d.loader:report(), util.duration(sys.clock() - started))
     end
   end
   core.data.leaks(sides)

@@ -238,7 +238,8 @@ function Set:loader(pipeline, o)
     batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
     drop_last = self.batch.drop_last or false, augment = self.augmented or false,
     bucket = self.batch.bucket, multiple = self.batch.multiple,
-    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
+    workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
+    ids = o.ids })
 end
 
 -- The same samples as they are, one after the other: neither changed at random

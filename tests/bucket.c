@@ -267,8 +267,9 @@ TEST(loader_buckets_say_what_they_save)
     const char *text = loader_report(l, &mem);
     REQUIRE(text);
     EXPECT_INT(sscanf(text,
-                      "batches of samples of like length, w %d to %d: %lf %% "
-                      "of them is padding, %lf %% were all %d",
+                      "%*d batches ahead, %*f MB; batches of samples of like "
+                      "length, w %d to %d: %lf %% of them is padding, %lf %% "
+                      "were all %d",
                       &least, &most, &bucketed, &plain, &all),
                5);
     EXPECT(least < 10 && most == 27 && all == 27);

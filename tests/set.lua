@@ -165,7 +165,7 @@ t.test("sequences of any length are trained in batches of like length", function
   local function train(name, more)
     local text = t.says(script(20, 'bucket = "length", multiple = 4') .. " --out " .. folder .. "/"
                         .. name .. more, 0, "batches of samples of like length, w 8 to 16")
-    t.check(text:find("valid: batches of samples of like length", 1, true), text)
+    t.check(text:find("valid: [^\n]*batches of samples of like length"), "%s", text)
     return t.read(folder .. "/" .. name .. "/bucket/001/checkpoint_last.safetensors")
   end
   local whole = train("w0", " --workers 0")
