@@ -17,9 +17,11 @@ static bool measure_lengths(Order *o)
     if (!bucket_new(o->samples, o->options.batch, &o->bucket)) return false;
     for (int32_t i = 0; i < o->samples; i++) {
         const SampleId id = pipeline_id(o->pipeline, i);
+        const CaseFacts *of = pipeline_facts(o->pipeline, id.item);
         const int32_t w = pipeline_dims_of(o->pipeline, i, 0).w;
-        const int32_t length = pipeline_facts(o->pipeline, id.item)->length;
-        const int32_t own = length > 0 && length < w ? length : w;
+        // a patch may lie anywhere in its case
+        const bool ends = w == of->dim.w && of->length > 0 && of->length < w;
+        const int32_t own = ends ? of->length : w;
         bucket_set(o->bucket, i, own);
         if (own > longest) longest = own;
         if (w < least_w) least_w = w;
