@@ -43,7 +43,7 @@ static int l_steps(lua_State *L)
  * does not take it; raises what is none of these. */
 static bool set_attr(lua_State *L, DataStep *s, const char *name)
 {
-    double v[MAX_STEP_LIST];
+    double v[MAX_STEP_REALS];
     int n = 1;
     if (lua_type(L, -1) == LUA_TSTRING)
         return step_set_choice(s, name, lua_tostring(L, -1));
@@ -59,8 +59,8 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
         v[0] = lua_toboolean(L, -1);
     } else if (lua_istable(L, -1)) {
         n = (int)lua_rawlen(L, -1);
-        if (n > MAX_STEP_LIST)
-            return fail_usage("%s: more than %d numbers", name, MAX_STEP_LIST);
+        if (n > MAX_STEP_REALS)
+            return fail_usage("%s: more than %d numbers", name, MAX_STEP_REALS);
         for (int i = 0; i < n; i++) {
             lua_rawgeti(L, -1, i + 1);
             v[i] = check_number(L, lua_gettop(L), name);
@@ -526,6 +526,7 @@ void bind_data(lua_State *L)
     lua_setfield(L, -2, "data");
     bind_cases(L);
     bind_split(L);
+    bind_statistics(L);
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);

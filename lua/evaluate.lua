@@ -57,19 +57,39 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
   end
 end
 
--- A set opened for a recipe: every case prepared, the names of the fields, and
--- a loader. -> { set=, pipeline=, names=, loader= }
-function M.open(recipe, set)
+-- How sets are opened: threads, the cache, the file of prepared cases.
+local function opening()
   local v = config.ensure()
-  local names = set:dataset():fields()
   local file = v.cache_file
   if file == "auto" then
     core.sys.mkdir(v.out)
     file = v.out .. "/prepared.cases"
   end
-  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20,
-                                  store = file ~= "" and file or nil }
+  return { threads = math.max(v.workers, 1), seed = v.seed, cache_bytes = v.cache_mb << 20,
+           store = file ~= "" and file or nil }
+end
+
+-- The numbers of standardize steps: found on the train set of a recipe, where it
+-- has none, and given to all of its sets.
+function M.fit_numbers(r)
+  if not r.train:standardizes() then return end
+  local started = core.sys.clock()
+  local train, said = r.train:fitted(opening())
+  r.train = train
+  for line in said:gmatch("[^\n]+") do
+    show.line("train: %s (%s)", line, util.duration(core.sys.clock() - started))
+  end
+  for _, part in ipairs { "valid", "test" } do
+    if r[part] then r[part] = r[part]:fitted_as(r.train) end
+  end
+end
+
+-- A set opened for a recipe: every case prepared, the names of the fields, and
+-- a loader. -> { set=, pipeline=, names=, loader= }
+function M.open(recipe, set)
+  local v = config.ensure()
+  local names = set:dataset():fields()
+  local pipeline = set:pipeline(opening())
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,

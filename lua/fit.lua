@@ -27,6 +27,7 @@ local RETRY_S = 5 -- a full disk or a lost server may come back
 -- Pipelines and loaders of the parts that the recipe has.
 local function open_data(r)
   local data, sides, names = {}, {}, nil
+  evaluate.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then
       local started = sys.clock()
@@ -476,6 +477,9 @@ function M.train(r, name, text, resume)
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
+    -- the numbers that the run began with; steps of another kind are refused below
+    local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
+    if same then r.train = train end
     check_same(run, meta)
   end
   check_schedule(r)

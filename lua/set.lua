@@ -225,6 +225,36 @@ function Set:batches(o)
   return out
 end
 
+-- Is there a step whose numbers are those of the training set?
+function Set:standardizes()
+  return ("\n" .. self.steps):find("\nstandardize ", 1, true) ~= nil
+end
+
+-- The same set with the numbers of its standardize steps, found on its cases, and
+-- lines of what was found. The program does this with the train set of a recipe.
+function Set:fitted(o)
+  o = o or {}
+  local out, said = copy(self), ""
+  if self:standardizes() then
+    out.steps, said = core.data.fit_steps(self:dataset(), self.steps, {
+      threads = o.threads, cache_bytes = o.cache_bytes, store = o.store })
+  end
+  return out, said
+end
+
+-- The same set with those numbers of another one, or of the steps of a checkpoint.
+function Set:fitted_as(other)
+  local out = copy(self)
+  if self:standardizes() then
+    local steps = getmetatable(other) == Set and other.steps or other
+    if type(steps) ~= "string" then
+      fail("usage", "fitted_as: wanted a data set, got %s", type(other))
+    end
+    out.steps = core.data.take_steps(steps, self.steps)
+  end
+  return out
+end
+
 -- Opening ---------------------------------------------------------------------
 
 -- The core pipeline of this set: every case prepared once, in threads.
