@@ -393,6 +393,26 @@ static int l_store(lua_State *L)
     return 1;
 }
 
+/* p:cache() -> {kept=, count=, made=, all_bytes=}: prepared volumes in memory,
+ * all; how often one was prepared since opening; the bytes of all of them */
+static int l_cache(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    const CacheStats c = pipeline_cache(p);
+    int64_t all = 0;
+    for (int i = 0; i < c.count; i++) all += pipeline_facts(p, i)->bytes;
+    lua_createtable(L, 0, 4);
+    lua_pushinteger(L, c.kept);
+    lua_setfield(L, -2, "kept");
+    lua_pushinteger(L, c.count);
+    lua_setfield(L, -2, "count");
+    lua_pushinteger(L, c.misses);
+    lua_setfield(L, -2, "made");
+    lua_pushinteger(L, all);
+    lua_setfield(L, -2, "all_bytes");
+    return 1;
+}
+
 /* p:samples() -> how many: slices, patches, or cases */
 static int l_samples(lua_State *L)
 {
@@ -507,10 +527,9 @@ void bind_data(lua_State *L)
         {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
         {"skipped", l_skipped}, {"labels", l_labels},     {NULL, NULL}};
     static const luaL_Reg pipeline[] = {
-        {"store", l_store},     {"samples", l_samples},
-        {"shape", l_shape},     {"report", l_report},
-        {"item", l_item},       {"facts", l_facts},
-        {"close", pipeline_gc}, {NULL, NULL}};
+        {"store", l_store}, {"cache", l_cache},     {"samples", l_samples},
+        {"shape", l_shape}, {"report", l_report},   {"item", l_item},
+        {"facts", l_facts}, {"close", pipeline_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

@@ -138,6 +138,7 @@ function M.keep(session, recipe, d, train, was)
         .. "memory of the GPU, or give --resident off, which changes the numbers", part, why), true)
     end
     if was then changed(false) end
+    d.refused_memory = memory == "device"
     if cuda then show.line("%s: from the loader: %s", part, why) end
     return false
   end
