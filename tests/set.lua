@@ -176,6 +176,10 @@ t.test("sequences of any length are trained in batches of like length", function
   t.says(same .. " --resume " .. folder .. "/cut/bucket/001", 0, "resumed at epoch 2, batch 2")
   t.check(whole == t.read(folder .. "/cut/bucket/001/checkpoint_last.safetensors"),
           "other weights after a resume")
+  -- lengths below w fit for the doctor too; one above does not
+  t.says("doctor data " .. same .. " --out " .. folder .. "/well", 0, "0 errors")
+  t.says("doctor data " .. script(15, 'bucket = "length"') .. " --out " .. folder .. "/ill", 3,
+         "input x wants 2x15, this gives 2x16")
   t.says(script(16, 'bucket = "length", multiple = 10') .. " --out " .. folder .. "/long", 2,
          'input "x" is at most 16 along w, batches of the train set are up to 20')
   t.says(script(20, "") .. " --out " .. folder .. "/none", 3,
