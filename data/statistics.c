@@ -494,11 +494,13 @@ bool statistics_fit(const Dataset *ds, Steps *steps,
                     const PipelineOptions *options, Arena *mem,
                     const char **said)
 {
+    Steps found = *steps;
     *said = "";
     if (!ds->count) return fail_data("the data set has no cases");
-    for (int i = 0; i < steps->count; i++)
-        if (steps->step[i].id == STEP_standardize &&
-            !fit_step(ds, steps, i, options, mem, said))
+    for (int i = 0; i < found.count; i++)
+        if (found.step[i].id == STEP_standardize &&
+            !fit_step(ds, &found, i, options, mem, said))
             return false;
+    *steps = found;
     return true;
 }

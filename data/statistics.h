@@ -20,7 +20,7 @@
  *
  * *said: a line for each step found, in `mem`. ERR_USAGE for a field that is
  * not there, or no image and no numbers; ERR_DATA for one value everywhere, or
- * no foreground. */
+ * no foreground. After a failure the steps are as they were. */
 bool statistics_fit(const Dataset *ds, Steps *steps,
                     const PipelineOptions *options, Arena *mem,
                     const char **said);

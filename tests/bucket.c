@@ -336,3 +336,25 @@ TEST(loader_buckets_want_equal_heights)
     dataset_free(some);
     dataset_free(ds);
 }
+
+/* Whichever request for memory fails, nothing is kept. */
+TEST(loader_buckets_without_memory)
+{
+    Dataset *ds = sequences(9);
+    Pipeline *p = made_pipeline(ds, "");
+    const LoaderOptions o = {.batch = 2, .shuffle = true, .bucket = true};
+    bool ok = false;
+    long n = 0;
+    for (; !ok && n < 200; n++) {
+        Loader *l;
+        const long live = mem_live();
+        mem_fail_after(n, false);
+        ok = loader_open(p, &o, &l);
+        mem_fail_after(-1, false);
+        loader_close(l);
+        EXPECT_INT(mem_live(), live);
+    }
+    EXPECT(ok && n > 8);
+    pipeline_free(p);
+    dataset_free(ds);
+}

@@ -350,6 +350,31 @@ TEST(statistics_of_channels_leave_padding_out)
     dataset_free(ds);
 }
 
+/* Whichever request for memory fails, nothing is kept and the steps have no
+ * half of their numbers. */
+TEST(statistics_without_memory)
+{
+    Dataset *ds = made_dataset(2, 1, 3, 4, 4);
+    const PipelineOptions o = {.cache_bytes = 1 << 20};
+    Arena mem = {NULL};
+    bool ok = false;
+    long n = 0;
+    for (; !ok && n < 2000; n++) {
+        Steps steps = made_steps("standardize of=foreground clip=2,98\n");
+        const char *said;
+        const long live = mem_live();
+        mem_fail_after(n, false);
+        ok = statistics_fit(ds, &steps, &o, &mem, &said);
+        mem_fail_after(-1, false);
+        arena_release(&mem);
+        EXPECT_INT(mem_live(), live);
+        EXPECT(ok == steps_fitted(&steps.step[0]));
+        if (!ok) EXPECT_INT(err_kind(), ERR_FAILURE);
+    }
+    EXPECT(ok && n > 20);
+    dataset_free(ds);
+}
+
 static void expect_refused(const Dataset *ds, const char *text, ErrKind kind,
                            const char *why)
 {
