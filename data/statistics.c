@@ -178,7 +178,7 @@ static Moments case_moments(const Fit *fit, const Values *v, int32_t c)
 /* counts: (rows, BINS) of this thread, zero before and after. */
 static bool walk_case(Fit *fit, int item, uint32_t *counts)
 {
-    Values v;
+    Values v = {NULL, 0};
     if (fit->first && fit->first[item] == fit->first[item + 1]) return true;
     if (!(fit->p ? case_voxels(fit, item, &v) : case_numbers(fit, item, &v)))
         return false;
