@@ -309,6 +309,7 @@ local function evaluate_part(r, name)
     show.warn("these weights were trained on real data and are measured on made-up patients; "
               .. "give --data DIR")
   end
+  if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
   local d = evaluate.open(r, set:in_order(v.batch))
   -- the hashes of the run the weights are of, when they lie in one
   local run = run_folder.of(path)

@@ -298,6 +298,30 @@ function rng:int(lo, hi) end
 ---@param constants? seg.constants
 ---@return seg.set
 function set:change(f, constants) end
+---@class seg.set.standardize
+---@field field? string the first one
+---@field of? "all"|"foreground"
+---@field clip? number[] percentiles
+---@field mean? number[] given instead of found, with sd; with clip also low and high
+---@field sd? number[]
+---@field low? number[]
+---@field high? number[]
+
+---Mean and sd of the training cases.
+---@param o? seg.set.standardize
+---@return seg.set
+function set:standardize(o) end
+
+---With the numbers of its standardize steps, found on its cases.
+---@param o? { threads?: integer, cache_bytes?: integer, store?: string }
+---@return seg.set
+---@return string said lines of what was found
+function set:fitted(o) end
+
+---With those of another set, or of the steps of a checkpoint.
+---@param other seg.set|string
+---@return seg.set
+function set:fitted_as(other) end
 
 ---@class seg.set.slices
 ---@field axis? "axial"|"coronal"|"sagittal"|"stored"
@@ -343,7 +367,8 @@ function set:patches(o) end
 ---@return seg.set
 function set:augment(o) end
 
----@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
+---bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple
+---@param o { size?: integer, shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
 ---@return seg.set
 function set:batches(o) end
 
