@@ -246,6 +246,7 @@ t.test("folders of images with masks or classes", function()
       t.check(b.mask:get(1, 1, y, x) % 1 == 0, "a label between two")
     end
   end
+  t.equal(#images { exif = "ignore", alpha = "drop" }:dataset():cases(), 4)
   -- what a Mac leaves beside them is none
   bmp(base .. "/TCGA_2/._s_3.bmp", 1, 1, disc)
   t.equal(keys(images { image = "*", mask = false, labels = false }):match("%._s"), nil)
