@@ -120,10 +120,13 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ManufacturerModelName, "segengine");
     elements_put(l, TAG_DeviceSerialNumber, "0");
     elements_put(l, TAG_SoftwareVersions, "segengine");
-    elements_put(l, TAG_SeriesDescription, "segmentation, research use only");
+    elements_put(l, TAG_SeriesDescription, "%s, research use only",
+                 s->fractional ? "probabilities" : "segmentation");
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->series);
+    // behind the series of the study, each kind in a thousand of its own
+    const int32_t number = s->source->number < 1000000 ? s->source->number : 0;
     elements_put(l, TAG_SeriesNumber, "%d",
-                 s->source->number < 1000000 ? s->source->number + 1000 : 1000);
+                 number + (s->fractional ? 2000 : 1000));
     elements_put(l, TAG_InstanceNumber, "1");
     elements_put(l, TAG_ContentLabel, "SEGMENTATION");
     elements_put(l, TAG_ContentDescription, "by segengine, research use only");

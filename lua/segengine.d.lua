@@ -58,6 +58,7 @@ function seg.config(defaults) end
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG
 ---@field threshold? number of a single channel, 0.5
+---@field fractions? boolean write probabilities beside the labels
 
 ---@class seg.recipe.fields
 ---@field inputs seg.node[] named as the fields of the data: "image", "mask"

@@ -97,6 +97,34 @@ t.test("fractions are channels", function()
   t.equal(batch.mask:get(1, 2, 3, 3, 4), 0)
 end)
 
+t.test("channels of a prediction become segments", function()
+  local core = require "seg.core"
+  local set = open { mask = false, dose = false, segments = false }
+  local pipeline, ds = set:batches { size = 1 }:pipeline {}, set:dataset()
+  local prediction = core.data.prediction(pipeline, 1, 3)
+  local a = seg.array.zeros { 1, 3, 3, 6, 7 }
+  for c = 1, 3 do a:set(c / 4, 1, c, 2, 3, 4) end
+  prediction:put(1, a, 1)
+  local volume, path = prediction:restore(), folder .. "/out.dcm"
+  local function write(names, o) return volume:write_seg(path, ds, 1, names, o) end
+  -- the first of three is the background
+  t.equal(write({ "a", "b" }, { fractions = true }), true)
+  local text = t.says("inspect " .. path, 0, "FRACTIONAL segmentation, 2 frames\n")
+  t.check(text:find("\na +1 +1\n") and text:find("\nb +2 +1\n"), "%s", text)
+  t.equal(write({ "a", "b", "c" }, { fractions = true }), true)
+  t.says("inspect " .. path, 0, "FRACTIONAL segmentation, 3 frames\n")
+  os.remove(path)
+  t.near(volume:channel(2):slice(2):get(3, 4), 0.5, 0)
+  t.raises(function() write({ "a" }, { fractions = true }) end,
+           "1 names of segments for 3 channels")
+  t.raises(function() write { "a", "b" } end, "segments are made of labels; give fractions = true")
+  t.raises(function() write({ "a" }, { fraction = true }) end, 'did you mean "fractions"')
+  t.raises(function() volume:labels():write_seg(path, ds, 1, { "a" }, { fractions = true }) end,
+           "fractions are of probabilities, not labels")
+  t.raises(function() volume:labels():channel(1) end, "channels are of probabilities")
+  t.raises(function() volume:channel(4) end, "channel")
+end)
+
 t.test("what does not fit is refused on the recipe's line", function()
   t.raises(function() t.first_batch(open { resample_dose = false }) end,
            "fix: resample_dose = true")
