@@ -6,9 +6,8 @@
  * patient; it owns them. Both are large and invisible to the collector, so
  * they are charged to it, and predict.lua closes them when it is done.
  * What `inspect` looks at files with is here too. */
-#include "bind.h"
+#include "bind_data.h"
 #include "biwi.h"
-#include "label.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -366,6 +365,17 @@ static int l_stats(lua_State *L)
     return 1;
 }
 
+int push_values(lua_State *L, const Strangers *found)
+{
+    if (found->more) return 0;
+    lua_createtable(L, found->count, 0);
+    for (int i = 0; i < found->count; i++) {
+        lua_pushnumber(L, found->value[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* v:values() -> its different values, least first, when there are few enough to
  * be labels (STRANGERS_MAX), else nil */
 static int l_values(lua_State *L)
@@ -379,13 +389,7 @@ static int l_values(lua_State *L)
                               : v->voxels.type == I16
                                   ? ((const int16_t *)v->voxels.data)[i]
                                   : tensor_get(&v->voxels, i));
-    if (found.more) return 0;
-    lua_createtable(L, found.count, 0);
-    for (int i = 0; i < found.count; i++) {
-        lua_pushnumber(L, found.value[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
+    return push_values(L, &found);
 }
 
 /* v:slice(k) -> array (h, w) of slice k from 1, its first channel */

@@ -370,6 +370,10 @@ function array:set(value, ...) end
 ---@return number mean
 function array:stats() end
 
+---Its different values, least first; nil when there are too many to be labels.
+---@return number[]?
+function array:values() end
+
 ---A copy of other shape with as many elements.
 ---@param shape integer[]
 ---@return seg.array

@@ -114,6 +114,11 @@ function data.openkbp(o) end
 ---@return seg.set
 function data.images(o) end
 
+---A folder of arrays.
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", rank?: integer, axes?: string, length?: boolean }
+---@return seg.set
+function data.npy(o) end
+
 ---pose = yaw, pitch, roll in degrees.
 ---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
 ---@return seg.set
