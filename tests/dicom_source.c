@@ -3,7 +3,6 @@
  * whatever its order of axes. */
 #include "dataset_list.h"
 #include "dicom_make.h"
-#include "file.h"
 #include "made.h"
 #include "npy.h"
 #include "stamp.h"
