@@ -63,7 +63,8 @@ static ListField read_field(lua_State *L, int arg,
         "axes",      "count",         "form",      "assume_spacing",
         "assume_hu", "resample_tilt", "segments",  "assume_implicit_le",
         "partial",   "resample_dose", "same_grid", "alpha",
-        "exif",      "trailing",      "page",      NULL};
+        "exif",      "trailing",      "page",      "channels",
+        NULL};
     luaL_argcheck(L, lua_istable(L, arg), arg, "a field must be a table");
     check_keys(L, arg, "field", known);
     ListField f = {.name = opt_string(L, arg, "name", ""),
@@ -82,6 +83,7 @@ static ListField read_field(lua_State *L, int arg,
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
     f.options.dicom = read_dicom(L, arg, segment);
     f.options.same_grid = opt_bool(L, arg, "same_grid", false);
+    f.options.nifti.channels = opt_bool(L, arg, "channels", false);
     return f;
 }
 

@@ -29,6 +29,7 @@ local data = {}
 ---@class seg.data.nifti: seg.data.files
 ---@field form? "both"|"sform"|"qform"
 ---@field assume_spacing? boolean
+---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
 ---@field format? "dicom"|"nifti"
@@ -56,6 +57,7 @@ function data.nifti(o) end
 ---@field count? integer of kind numbers; 1
 ---@field form? "both"|"sform"|"qform"
 ---@field assume_spacing? boolean
+---@field channels? boolean a fourth axis is channels
 ---@field alpha? "refuse"|"drop" of photographs
 ---@field exif? "refuse"|"apply"|"ignore"
 ---@field trailing? boolean
