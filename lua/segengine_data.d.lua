@@ -51,7 +51,7 @@ function data.nifti(o) end
 ---@class seg.data.field
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
----@field read? "nifti"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
+---@field read? "nifti"|"dicom"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
@@ -62,6 +62,13 @@ function data.nifti(o) end
 ---@field exif? "refuse"|"apply"|"ignore"
 ---@field trailing? boolean
 ---@field page? integer of a TIFF
+---@field same_grid? boolean arrays, photographs: voxels are those of the first field, one by one
+---@field assume_hu? boolean of DICOM
+---@field resample_tilt? boolean
+---@field assume_implicit_le? boolean
+---@field segments? string|string[] of a SEG or a structure set
+---@field partial? boolean image slices without a mask slice are background
+---@field resample_dose? boolean bring the dose to the grid of the image
 
 ---A case has key and patient, and under each field's name a path, paths (channels) or numbers.
 ---@class seg.data.case
@@ -108,6 +115,11 @@ function data.openkbp(o) end
 ---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string }
 ---@return seg.set
 function data.images(o) end
+
+---A folder of arrays.
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", rank?: integer, axes?: string, length?: boolean }
+---@return seg.set
+function data.npy(o) end
 
 ---pose = yaw, pitch, roll in degrees.
 ---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
