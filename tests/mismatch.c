@@ -37,22 +37,21 @@ static void turned(Volume *m)
     }
 }
 
-/* the same place, columns counted from the other side */
+/* columns run the other way, and the first voxel stays: where they were counted
+ * from the other side as well it would be the same voxels in another order */
 static void flipped(Volume *m)
 {
-    for (int r = 0; r < 3; r++) {
-        m->affine[r][3] += (NW - 1) * m->affine[r][0];
-        m->affine[r][0] *= -1;
-    }
+    for (int r = 0; r < 3; r++) m->affine[r][0] *= -1;
 }
 
-/* the same place and extents, rows for columns */
+/* rows for columns, each with the spacing of the other */
 static void swapped(Volume *m)
 {
+    const double wide = 1, high = 1.5; // of the row of the table
     for (int r = 0; r < 3; r++) {
-        double w = m->affine[r][0];
-        m->affine[r][0] = m->affine[r][1];
-        m->affine[r][1] = w;
+        double w = m->affine[r][0] / wide;
+        m->affine[r][0] = m->affine[r][1] / high * wide;
+        m->affine[r][1] = w * high;
     }
 }
 
@@ -81,8 +80,8 @@ TEST(mismatch_of_nifti_files_is_refused)
         {"spacing", "spacing (corners ", thicker_slices, mm},
         {"origin", "origin (corners 0.5 mm apart): ", half_a_voxel, mm},
         {"direction", "directions (corners ", turned, mm},
-        {"flipped", "directions, origin (corners ", flipped, mm},
-        {"swapped", "spacing, directions (corners ", swapped, tall},
+        {"flipped", "directions (corners ", flipped, mm},
+        {"swapped", "directions (corners ", swapped, tall},
         {"mirrored", "directions, origin (corners ", mirrored, mm},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
