@@ -427,18 +427,23 @@ static bool settle_labels(const DatasetOptions *o, bool ready, bool dicom,
 }
 
 /* Bring v to the grid of `like`, or say why it is not there. */
-static bool settle_grid(const DatasetOptions *o, FieldKind kind,
+static bool settle_grid(const DatasetOptions *o, const DatasetField *field,
                         const Volume *like, Volume *v)
 {
     Volume moved;
+    bool mask = field->kind == FIELD_LABEL;
     // its reason names both grids; the way out is added here
     if (volume_same_grid(like, v)) return true;
-    if (!o->resample_mask)
-        return fail_data("%s; fix: resample_mask = true", err_text());
+    if (field->rank < 3)
+        return fail_data("%s; fix: files of one size: nothing says where in "
+                         "one another these lie",
+                         err_text());
+    if (!(mask ? o->resample_mask : o->resample))
+        return fail_data("%s; fix: %s = true", err_text(),
+                         mask ? "resample_mask" : "resample");
     // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
-    if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
-                         &moved))
+    if (!volume_resample(v, &grid, mask ? NEAREST : LINEAR, 0, &moved))
         return false;
     volume_free(v);
     *v = moved;
@@ -475,9 +480,10 @@ static bool join_channels(Volume *a, Volume *b)
  * The order matters: labels are checked before they are moved to another
  * grid, so that the count in a message is that of the file. */
 static bool load_source(const DatasetOptions *o, const Source *s,
-                        FieldKind kind, const Volume *like, Volume *out,
-                        DicomNotes *notes)
+                        const DatasetField *field, const Volume *like,
+                        Volume *out, DicomNotes *notes)
 {
+    FieldKind kind = field->kind;
     // loaders name the path themselves
     if (!s->load(s, out, notes)) {
         memset(out, 0, sizeof *out);
@@ -488,7 +494,7 @@ static bool load_source(const DatasetOptions *o, const Source *s,
     bool ok = kind == FIELD_LABEL
                   ? settle_labels(o, s->labels_ready, dicom, out)
                   : settle_values(out);
-    if (ok && like) ok = settle_grid(o, kind, like, out);
+    if (ok && like) ok = settle_grid(o, field, like, out);
     if (!ok) {
         volume_free(out);
         return within("%s", s->path);
@@ -514,7 +520,8 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
         Volume part;
         // without a given grid, the first channel is the one to agree with
         const Volume *grid = like ? like : i ? out : NULL;
-        bool ok = load_source(o, &f->source[i], kind, grid, &part, notes);
+        bool ok = load_source(o, &f->source[i], &ds->field[field], grid, &part,
+                              notes);
         if (ok && i == 0)
             *out = part;
         else if (ok)

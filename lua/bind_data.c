@@ -173,6 +173,7 @@ int read_names(lua_State *L, int arg, const char *key, const char **name,
 DatasetOptions read_dataset_options(lua_State *L, int arg)
 {
     DatasetOptions o = {
+        .resample = opt_bool(L, arg, "resample", false),
         .resample_mask = opt_bool(L, arg, "resample_mask", false),
         .skip_unmatched = opt_bool(L, arg, "skip_unmatched", false)};
     int type = lua_getfield(L, arg, "labels");
@@ -221,21 +222,11 @@ NiftiForm read_form(lua_State *L, int arg)
  * docs/data.md. Raises what does not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
-    static const char *const known[] = {"image",
-                                        "mask",
-                                        "segments",
-                                        "labels",
-                                        "patient",
-                                        "resample_mask",
-                                        "skip_unmatched",
-                                        "partial",
-                                        "assume_hu",
-                                        "resample_tilt",
-                                        "assume_implicit_le",
-                                        "dose",
-                                        "fractions",
-                                        "resample_dose",
-                                        NULL};
+    static const char *const known[] = {
+        "image",   "mask",      "segments",      "labels",
+        "patient", "resample",  "resample_mask", "skip_unmatched",
+        "partial", "assume_hu", "resample_tilt", "assume_implicit_le",
+        "dose",    "fractions", "resample_dose", NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -263,9 +254,11 @@ static int l_dicom(lua_State *L)
  * in the same way */
 static int l_nifti(lua_State *L)
 {
-    static const char *const known[] = {
-        "image",          "mask", "labels",         "patient", "resample_mask",
-        "skip_unmatched", "form", "assume_spacing", NULL};
+    static const char *const known[] = {"image",          "mask",
+                                        "labels",         "patient",
+                                        "resample",       "resample_mask",
+                                        "skip_unmatched", "form",
+                                        "assume_spacing", NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);

@@ -62,11 +62,17 @@ local function some(list)
   return table.concat(list, ", ", 1, math.min(#list, 10)) .. (#list > 10 and ", ..." or "")
 end
 
+-- A field of pictures, read as the options of data.images say: masks as images.
+local function pictures(name, kind, o)
+  return { name = name, kind = kind, read = "image", alpha = o.alpha, exif = o.exif,
+           page = o.page, trailing = o.trailing }
+end
+
 -- Images with masks of their own, or with the name of their folder as class.
 function M.images(o)
-  local fields = { { name = "image", read = "image", rank = 2, alpha = o.alpha, exif = o.exif } }
+  local fields = { pictures("image", "image", o) }
   if o.mask then
-    fields[2] = { name = "mask", kind = "label", read = "image", rank = 2 }
+    fields[2] = pictures("mask", "label", o)
   elseif o.classes then
     fields[2] = { name = "class", kind = "numbers" }
   end

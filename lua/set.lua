@@ -272,4 +272,17 @@ function Set:origin()
   return "real data, image " .. image
 end
 
+-- Last, when all methods are there: one that was called with a point has its
+-- options, or nothing, where the set should be.
+for name, f in pairs(Set) do
+  if type(f) == "function" and name ~= "__index" then
+    Set[name] = function(...)
+      if getmetatable((...)) ~= Set then
+        fail("usage", "set.%s { ... }: write a colon, set:%s { ... }", name, name)
+      end
+      return f(...)
+    end
+  end
+end
+
 return M
