@@ -409,6 +409,30 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
     return case_dims(p, pipeline_id(p, number).item, field);
 }
 
+/* "grey (1 channel)" */
+static void channels_text(int rank, int c, char *text, size_t room)
+{
+    const char *color = rank != 2 ? ""
+                        : c == 1  ? "grey "
+                        : c == 3  ? "RGB "
+                                  : "";
+    snprintf(text, room, "%s(%d channel%s)", color, c, c == 1 ? "" : "s");
+}
+
+/* Cases a and b have other numbers of channels: no step changes that. */
+static bool other_channels(const Pipeline *p, int field, int a, int b)
+{
+    const DatasetField *f = &p->ds->field[field];
+    char left[64], right[64];
+    channels_text(f->rank, p->facts[a].channels[field], left, sizeof left);
+    channels_text(f->rank, p->facts[b].channels[field], right, sizeof right);
+    return fail_data("samples differ in channels: %s of %s is %s, of %s %s "
+                     "(%s, %s); fix: save all files in one way",
+                     f->name, p->ds->cases[a].key, left, p->ds->cases[b].key,
+                     right, p->ds->cases[a].field[field].source->path,
+                     p->ds->cases[b].field[field].source->path);
+}
+
 /* compared with the first sample; cases differ, slices of a case do not */
 bool pipeline_dims(const Pipeline *p, int field, Dims *out)
 {
@@ -419,6 +443,7 @@ bool pipeline_dims(const Pipeline *p, int field, Dims *out)
         Dims n = case_dims(p, item, field);
         if (dims_equal(n, *out)) continue;
         char a[DIMS_TEXT], b[DIMS_TEXT];
+        if (n.c != out->c) return other_channels(p, field, first, item);
         return fail_data("samples differ in size: %s of %s is %s, of %s %s; "
                          "fix: a fit or resize step, or batches of 1",
                          p->ds->field[field].name, p->ds->cases[first].key,

@@ -235,6 +235,13 @@ static bool step_settle(DataStep *s)
             return fail_usage("select: labels is missing");
         return true;
     case STEP_normalize:
+        // a hundredth part of the voxels is what nobody means
+        if (s->normalize.clip[1] <= 1)
+            return fail_usage("normalize: clip = {%g, %g} is in per cent; did "
+                              "you mean {%g, %g}?",
+                              s->normalize.clip[0], s->normalize.clip[1],
+                              100 * s->normalize.clip[0],
+                              100 * s->normalize.clip[1]);
         if (s->normalize.clip[0] == s->normalize.clip[1])
             return fail_usage("normalize: clip leaves nothing between %g and "
                               "%g per cent",

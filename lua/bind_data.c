@@ -47,15 +47,18 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
     int n = 1;
     if (lua_type(L, -1) == LUA_TSTRING)
         return step_set_choice(s, name, lua_tostring(L, -1));
+    const StepAttr *a = step_info[s->id].attr;
+    while (strcmp(a->name, name)) a++; // it is one of them: check_keys
+    if (a->kind == 'C')
+        return fail_usage(
+            "%s: %s is a %s, wanted one of %s", step_info[s->id].name, name,
+            lua_istable(L, -1) ? "list" : luaL_typename(L, -1), a->choices);
     if (lua_isboolean(L, -1)) {
         // a row that has no truth value there would read it as a number
-        for (int i = 0; i < step_info[s->id].attrs; i++) {
-            const StepAttr *a = &step_info[s->id].attr[i];
-            if (!strcmp(a->name, name) && a->kind != 'B')
-                return fail_usage("%s: %s is %s, wanted numbers",
-                                  step_info[s->id].name, name,
-                                  lua_toboolean(L, -1) ? "true" : "false");
-        }
+        if (a->kind != 'B')
+            return fail_usage("%s: %s is %s, wanted numbers",
+                              step_info[s->id].name, name,
+                              lua_toboolean(L, -1) ? "true" : "false");
         v[0] = lua_toboolean(L, -1);
     } else if (lua_istable(L, -1)) {
         n = (int)lua_rawlen(L, -1);

@@ -260,6 +260,7 @@ local function prepare_saved(script, command)
   local folder = given.resume and run.resume(given.resume, out, name)
   local trained = (known(commands, command) or {}).weights
   if folder then
+    given.resumed = folder
     given.saved_config = util.read_file(folder .. "/config.txt")
   elseif trained and (command ~= "export" or given.safetensors) then
     local path = run.weights(given.weights, out, name)

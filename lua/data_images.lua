@@ -78,12 +78,15 @@ function M.images(o)
   end
   return fields, function(root)
     local files = util.files_below(root, M.is_image)
-    local masks, is_mask, cases, lone = {}, {}, {}, {}
+    local masks, is_mask, cases, lacks_mask, lacks_image = {}, {}, {}, {}, {}
     if o.mask then
       masks = matches("data.images", files, o.mask)
       for _, path in pairs(masks) do is_mask[path] = true end
     end
     local images, order = matches("data.images", files, o.image, is_mask)
+    if #order == 0 then
+      fail("data", '%s: none of %s is "%s"', root, util.plural(#files, "image"), o.image)
+    end
     local class = {}
     for i, name in ipairs(o.classes or {}) do class[name] = i - 1 end
     for _, key in ipairs(order) do
@@ -91,7 +94,7 @@ function M.images(o)
       local case = { key = key, patient = patient_of(o.patient, key, path),
                      image = root .. "/" .. path }
       if o.mask then
-        if not masks[key] then lone[#lone + 1] = path end
+        if not masks[key] then lacks_mask[#lacks_mask + 1] = path end
         case.mask = masks[key] and root .. "/" .. masks[key]
         masks[key] = nil
       elseif o.classes then
@@ -104,14 +107,17 @@ function M.images(o)
       end
       cases[#cases + 1] = case
     end
-    for _, path in pairs(masks) do lone[#lone + 1] = path end
-    if #lone > 0 then
-      table.sort(lone)
-      fail("data", "data.images: %d files without a partner (%s, %s): %s", #lone, o.image, o.mask,
-           some(lone))
+    for _, path in pairs(masks) do lacks_image[#lacks_image + 1] = path end
+    local missing = {}
+    for _, row in ipairs { { "mask", o.mask, lacks_mask }, { "image", o.image, lacks_image } } do
+      table.sort(row[3])
+      if #row[3] > 0 then
+        missing[#missing + 1] = string.format("no %s (%s) for %s", row[1], row[2], some(row[3]))
+      end
     end
-    if #cases == 0 then
-      fail("data", '%s: none of %d images is "%s"', root, #files, o.image)
+    if #missing > 0 then
+      fail("data", "data.images: %s without a partner: %s",
+           util.plural(#lacks_mask + #lacks_image, "file"), table.concat(missing, "; "))
     end
     return cases
   end, o.classes

@@ -22,7 +22,7 @@ local function some(list)
   return table.concat(list, ", ", 1, 8) .. " and " .. n - 8 .. " more"
 end
 
-local function plural(n, word) return string.format("%d %s%s", n, word, n == 1 and "" or "s") end
+local plural = util.plural
 
 -- Whether the steps of a set have this one; its attributes as text.
 local function step(set, name)

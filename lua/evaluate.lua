@@ -38,12 +38,20 @@ function M.check_inputs(recipe, set, pipeline, names)
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
                 set.part or "given", input.name, table.concat(names, ", "))
     end
-    local want, got = input.shape, pipeline:shape(input.name)
+    local want, got, part = input.shape, pipeline:shape(input.name), set.part or "given"
+    if got[1] ~= want[2] then
+      local names_them = input.name == "image" and "image = { ... } names them, " or ""
+      local line = input.where ~= "" and input.where .. ": " or ""
+      core.sys.raise("usage", string.format(
+        '%sthe network wants %s in "%s", the %s set gives %d: %sand nn.input("%s", { c = %d }) '
+        .. "takes them as they are; no step changes their number", line,
+        util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
+        true)
+    end
     for i = 1, math.max(#got, #want - 1) do
       if got[i] ~= want[i + 1] then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
-                  input.name, table.concat(want, "x", 2), set.part or "given",
-                  table.concat(got, "x"))
+                  input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
       end
     end
   end

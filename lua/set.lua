@@ -6,6 +6,7 @@
 -- recipe's line when it is written. Every method gives a new set.
 
 local core = require "seg.core"
+local config = require "seg.config"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -50,9 +51,27 @@ local function copy(set)
   return setmetatable(out, Set)
 end
 
+-- What f() gives. In an error of C, which names fields of a recipe, `key = value`
+-- becomes --key value where the script has a key of that name: what can be given
+-- without changing it.
+local function with_options(f)
+  local ok, result = pcall(f)
+  if ok then return result end
+  local said, fix = tostring(result):match("^(.-; fix: )(.*)$")
+  if not said or type(result) ~= "string" then error(result, 0) end
+  local function option(key, value)
+    return config.declared[key] and "--" .. key .. " " .. value or nil
+  end
+  fix = fix:gsub('([%a_]+) = "([^"%s]+)"', option):gsub("([%a_]+) = (%w+)", option)
+  fix = fix:gsub("(%-%-[%a_]+ %w+), %-%-", "%1 --"):gsub("%(%-%-nonzero where the script has it%)",
+                                       config.declared.nonzero and "(--nonzero)" or "")
+  if said .. fix == result then error(result, 0) end
+  core.sys.raise(core.sys.kind(result), (said .. fix):gsub("%s+$", ""), true)
+end
+
 -- The opened core data set; opened once, shared by all sets made from it.
 function Set:dataset()
-  return self.open()
+  return with_options(self.open)
 end
 
 -- Cases -----------------------------------------------------------------------
@@ -216,8 +235,11 @@ end
 
 -- The core pipeline of this set: every case prepared once, in threads.
 function Set:pipeline(o)
-  return core.data.pipeline(self:dataset(), self.steps, {
-    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store })
+  local ds = self:dataset()
+  return with_options(function()
+    return core.data.pipeline(ds, self.steps, {
+      threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store })
+  end)
 end
 
 function Set:loader(pipeline, o)

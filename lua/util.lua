@@ -44,10 +44,11 @@ end
 -- Letters to change, add or drop, and neighbours to exchange, to turn a into b
 -- (optimal string alignment); row[j] is the distance of a[1..i] to b[1..j].
 local function distance(a, b)
-  local row, last, before = {}, nil, nil
+  local row, last = {}, nil
   for j = 0, #b do row[j] = j end
   for i = 1, #a do
-    before, last, row = last, row, { [0] = i }
+    local before = last
+    last, row = row, { [0] = i }
     for j = 1, #b do
       local change = last[j - 1] + (a:byte(i) == b:byte(j) and 0 or 1)
       row[j] = math.min(last[j] + 1, row[j - 1] + 1, change)
@@ -136,6 +137,11 @@ function M.options(what, o, known)
     out[k] = v
   end
   return out
+end
+
+-- "1 file", "2 files", "2 studies".
+function M.plural(n, one, many)
+  return string.format("%d %s", n, n == 1 and one or many or one .. "s")
 end
 
 -- 12345678 -> "12,345,678"

@@ -90,8 +90,9 @@ TEST(files_nifti_named_as_nfbs)
     put_image("nfbs", "C1/sub-C1_T1w.nii.gz", 4);
     put_mask("nfbs", "D1/sub-D1_T1w_brainmask.nii.gz");
     EXPECT_FAIL(dataset_nifti(root, &nfbs, &ds),
-                "2 files without a partner (*_T1w, *_T1w_brainmask): "
-                "C1/sub-C1, D1/sub-D1_T1w_brainmask; fix: skip_unmatched");
+                "2 files without a partner: no image (*_T1w) for "
+                "D1/sub-D1_T1w_brainmask; no mask (*_T1w_brainmask) for "
+                "C1/sub-C1; fix: skip_unmatched = true leaves them out");
     how = nfbs;
     how.all.skip_unmatched = true;
     REQUIRE(dataset_nifti(root, &how, &ds));
@@ -235,7 +236,7 @@ TEST(files_dicom_studies)
     dataset_free(ds);
     // a study without a mask; a name that nothing has
     put_study("dcm", "c", "PAT3", 4, false);
-    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 studies are not complete: "
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 study is not complete: "
                                                   "no mask \"labels\" in 1 (");
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds), " has: FLAIR; fix: ");
     how = flair;
