@@ -52,8 +52,9 @@ static int usual_rank(lua_State *L, const ListField *f, const char *axes)
 static ListField read_field(lua_State *L, int arg)
 {
     static const char *const known[] = {
-        "name", "kind", "read",  "rank",     "axes",           "count", "form",
-        "exif", "page", "alpha", "trailing", "assume_spacing", NULL};
+        "name",     "kind",           "read",     "rank", "axes",
+        "count",    "form",           "exif",     "page", "alpha",
+        "trailing", "assume_spacing", "channels", NULL};
     if (!lua_istable(L, arg))
         raise_usage(L, "a field must be a table, got %s",
                     luaL_typename(L, arg));
@@ -72,6 +73,7 @@ static ListField read_field(lua_State *L, int arg)
     f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
+    f.options.nifti.channels = opt_bool(L, arg, "channels", false);
     return f;
 }
 

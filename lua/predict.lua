@@ -57,7 +57,7 @@ end
 
 -- Options of a data set that say how its files are read, by what --in holds.
 local reading = {
-  nifti = { "form", "assume_spacing", "resample", "skip_unmatched" },
+  nifti = { "form", "assume_spacing", "channels", "resample", "skip_unmatched" },
   dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "resample", "skip_unmatched" },
 }
 
