@@ -311,9 +311,9 @@ static bool measure(Loader *l)
     l->batches = l->samples / o->batch;
     if (l->samples % o->batch && !o->drop_last) l->batches++;
     if (!l->batches)
-        return fail_usage("no batch: %d samples, batch is %d and drop_last is "
-                          "set",
-                          l->samples, o->batch);
+        return fail_usage("no batch: %d sample%s, batch is %d and drop_last "
+                          "is set",
+                          l->samples, l->samples == 1 ? "" : "s", o->batch);
     return true;
 }
 

@@ -411,27 +411,24 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
     return case_dims(p, pipeline_id(p, number).item, field);
 }
 
-/* "grey (1 channel)" */
-static void channels_text(int rank, int c, char *text, size_t room)
+/* What a number of channels is called, of pictures. */
+static const char *colors_of(int rank, int c)
 {
-    const char *color = rank != 2 ? ""
-                        : c == 1  ? "grey "
-                        : c == 3  ? "RGB "
-                                  : "";
-    snprintf(text, room, "%s(%d channel%s)", color, c, c == 1 ? "" : "s");
+    if (rank != 2) return "";
+    return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
 }
 
 /* Cases a and b have other numbers of channels: no step changes that. */
 static bool other_channels(const Pipeline *p, int field, int a, int b)
 {
     const DatasetField *f = &p->ds->field[field];
-    char left[64], right[64];
-    channels_text(f->rank, p->facts[a].channels[field], left, sizeof left);
-    channels_text(f->rank, p->facts[b].channels[field], right, sizeof right);
-    return fail_data("samples differ in channels: %s of %s is %s, of %s %s "
-                     "(%s, %s); fix: save all files in one way",
-                     f->name, p->ds->cases[a].key, left, p->ds->cases[b].key,
-                     right, p->ds->cases[a].field[field].source->path,
+    int left = p->facts[a].channels[field], right = p->facts[b].channels[field];
+    return fail_data("samples differ in channels: %s of %s has %d%s, of %s "
+                     "%d%s (%s, %s); fix: save all files in one way",
+                     f->name, p->ds->cases[a].key, left,
+                     colors_of(f->rank, left), p->ds->cases[b].key, right,
+                     colors_of(f->rank, right),
+                     p->ds->cases[a].field[field].source->path,
                      p->ds->cases[b].field[field].source->path);
 }
 

@@ -361,7 +361,7 @@ bool dataset_leaks(const Dataset *const *sides, int count)
         mem_free(list);
     }
     if (!both.count) return true;
-    return fail_data("%d cases belong to patients who stand on two sides of "
-                     "the split: %s; fix: split by patient",
-                     both.count, both.text);
+    return fail_data("%d case%s of patients who stand on two sides of the "
+                     "split: %s; fix: split by patient",
+                     both.count, both.count == 1 ? "" : "s", both.text);
 }

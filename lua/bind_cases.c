@@ -122,15 +122,16 @@ static void read_numbers(lua_State *L, const ListField *field, ListCase *c,
 {
     int at = lua_gettop(L), type = lua_type(L, at), n = field->numbers;
     if (type != LUA_TTABLE && !(type == LUA_TNUMBER && n == 1))
-        raise_usage(L, "%s: %s must be %d numbers, got %s", c->key, field->name,
-                    n, luaL_typename(L, at));
+        raise_usage(L, "%s: %s must be %d number%s, got %s", c->key,
+                    field->name, n, n == 1 ? "" : "s", luaL_typename(L, at));
     double *number = lua_newuserdatauv(L, (size_t)n * sizeof *number, 0);
     if (type == LUA_TNUMBER) {
         number[0] = check_number(L, at, field->name);
     } else {
         if ((int)lua_rawlen(L, at) != n)
-            raise_usage(L, "%s: %s has %d numbers, want %d", c->key,
-                        field->name, (int)lua_rawlen(L, at), n);
+            raise_usage(L, "%s: %s has %d number%s, want %d", c->key,
+                        field->name, (int)lua_rawlen(L, at),
+                        lua_rawlen(L, at) == 1 ? "" : "s", n);
         for (int i = 0; i < n; i++) {
             lua_rawgeti(L, at, i + 1);
             number[i] = check_number(L, lua_gettop(L), field->name);

@@ -84,6 +84,7 @@ function M.images(o)
       for _, path in pairs(masks) do is_mask[path] = true end
     end
     local images, order = matches("data.images", files, o.image, is_mask)
+    if #files == 0 then fail("data", "%s: no images (PNG, JPEG, BMP, TIFF)", root) end
     if #order == 0 then
       fail("data", '%s: none of %s is "%s"', root, util.plural(#files, "image"), o.image)
     end

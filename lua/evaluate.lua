@@ -40,10 +40,12 @@ function M.check_inputs(recipe, set, pipeline, names)
     end
     local want, got, part = input.shape, pipeline:shape(input.name), set.part or "given"
     if got[1] ~= want[2] then
-      local names_them = input.name == "image" and "image = { ... } names them, " or ""
+      local source = set.source.kind
+      local names_them = (source == "nifti" or source == "dicom") and input.name == "image"
+        and "image = { ... } names them, and " or ""
       local line = input.where ~= "" and input.where .. ": " or ""
       core.sys.raise("usage", string.format(
-        '%sthe network wants %s in "%s", the %s set gives %d: %sand nn.input("%s", { c = %d }) '
+        '%sthe network wants %s in "%s", the %s set gives %d: %snn.input("%s", { c = %d }) '
         .. "takes them as they are; no step changes their number", line,
         util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
         true)

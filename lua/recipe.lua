@@ -124,7 +124,8 @@ local function check_ranks(r)
       local rank = ranks and ranks[input.name] or not ranks and 3
       local shown = rank == 3 and sliced and 2 or rank
       if rank and input.rank ~= shown then
-        local fix = rank ~= 3 and ""
+        local fix = input.rank == 0 and '; numbers of a case are a field with kind = "numbers"'
+          or rank ~= 3 and ""
           or assumed[input.name] and string.format("; say how many axes its arrays have beside "
             .. 'channels: rank = %d in field "%s"', input.rank, input.name)
           or sliced and "; leave out :slices"

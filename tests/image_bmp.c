@@ -111,7 +111,7 @@ TEST(image_bmp_defects)
     small(2);
     forge_add(&f, "x", 1);
     EXPECT_REFUSED(&f, NULL,
-                   "bmp: 1 bytes behind the image, which ends at byt");
+                   "bmp: 1 byte behind the image, which ends at byt");
 }
 
 TEST(image_bmp_palette_defects)

@@ -134,6 +134,11 @@ t.test("a field is checked where it is described", function()
     seg.recipe { inputs = { x }, outputs = { y = y }, loss = seg.nn.mse(y, y),
       train = seg.data.cases { fields = { { name = "x", read = "npy" } }, cases = {} },
       optim = seg.optim.sgd { lr = 1 } }]])
+  local label = t.read(path):gsub('"x", { c = 1, w = 8 }', '"y", { c = 1 }'):gsub(
+    '{ name = "x", read = "npy" }', '%0, { name = "y", kind = "label" }'):gsub(
+    "seg.nn.global_pool%(x%)", "x")
+  t.says(t.write(folder .. "/label.lua", label) .. " plan", 2,
+         'numbers of a case are a field with kind = "numbers"')
   t.says(path .. " plan", 2, 'say how many axes its arrays have beside channels: rank = 1 in field '
          .. '"x"')
 end)
@@ -268,7 +273,7 @@ t.test("what no step can mend is said so", function()
   end
   t.raises(function()
     data.images { root = photos, patient = "file" }:pipeline({}):shape("image")
-  end, "samples differ in channels: image of p1 is grey (1 channel), of p2 RGB (3 channels) ("
+  end, "samples differ in channels: image of p1 has 1 (grey), of p2 3 (RGB) ("
   .. photos .. "/p1.bmp, " .. photos .. "/p2.bmp); fix: save all files in one way")
   -- a mask of another size has no place in the world
   os.execute("mkdir " .. photos .. "/pair")
