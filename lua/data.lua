@@ -355,8 +355,10 @@ end
 
 -- Photographs -----------------------------------------------------------------
 
--- A set whose cases `describe` lists below root when they are first wanted.
+-- A set whose cases `describe` lists below root when they are first wanted. All take
+-- the options of pictures, which messages about these propose.
 local function photographs(what, known, describe, check)
+  for _, key in ipairs { "alpha", "exif", "page", "trailing" } do known[key] = none end
   M[what] = function(o)
     o = options("data." .. what, o, known)
     if check then check(o) end
@@ -370,8 +372,7 @@ end
 
 -- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
 photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
-                        labels = none, alpha = none, exif = none, page = none,
-                        trailing = none }, images.images, function(o)
+                        labels = none }, images.images, function(o)
   if type(o.patient) ~= "string" then
     fail("usage", 'data.images: patient must be "folder", "file" (each image is another person) or '
          .. 'a pattern with the patient in brackets, as "^(TCGA_%%w+_%%w+)", got %s',

@@ -112,11 +112,11 @@ function data.openkbp(o) end
 function data.images(o) end
 
 ---pose = yaw, pitch, roll in degrees.
----@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean }
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string> }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean }
 ---@return seg.set
 function data.biwi(o) end
 

@@ -266,10 +266,12 @@ function Set:pipeline(o)
 end
 
 function Set:loader(pipeline, o)
-  return core.data.loader(pipeline, {
-    batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
-    drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
+  return with_options(function()
+    return core.data.loader(pipeline, {
+      batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
+      drop_last = self.batch.drop_last or false, augment = self.augmented or false,
+      workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
+  end)
 end
 
 -- The same samples as they are, one after the other: neither changed at random

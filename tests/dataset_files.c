@@ -274,6 +274,36 @@ TEST(files_dicom_studies)
     volume_free(&mask);
 }
 
+TEST(files_dicom_channels_on_other_grids)
+{
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
+    put_study("grids", "p", "PAT1", 1, false);
+    Volume v = made_image(9, 8, 3, 4, true), out;
+    DicomWrite w = {.patient_id = "PAT1",
+                    .description = "T1",
+                    .seed = 1,
+                    .series_number = 3};
+    REQUIRE(dicom_write_series(place("grids", "p/t1"), &v, &w));
+    volume_free(&v);
+    DatasetDicom how = {.image = {"FLAIR", "T1"}, .images = 2};
+    Dataset *ds;
+    // the option of masks is not that of channels
+    how.all.resample_mask = true;
+    REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
+    EXPECT_FAIL(case_load(ds, 0, 0, NULL, &out, NULL),
+                "; fix: resample = true");
+    dataset_free(ds);
+    how.all = (DatasetOptions){.resample = true};
+    REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
+    REQUIRE(case_load(ds, 0, 0, NULL, &out, NULL));
+    EXPECT_INT(out.voxels.dim.c, 2);
+    EXPECT_INT(out.voxels.dim.d, 4);
+    EXPECT_INT(out.voxels.dim.h, 6);
+    EXPECT_INT(out.voxels.dim.w, 5);
+    volume_free(&out);
+    dataset_free(ds);
+}
+
 TEST(files_dicom_ambiguous_names)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");
@@ -297,6 +327,16 @@ TEST(files_dicom_ambiguous_names)
     how.images = 0;
     EXPECT_FAIL(dataset_dicom(place("twice", ""), &how, &ds),
                 "2 series are \"the image\"");
+    // the very same one in two folders is no matter of names
+    v = made_image(9, 4, 6, 5, true);
+    mkdir(place("copied", ""), 0777);
+    REQUIRE(dicom_write_series(place("copied", "a"), &v, &w));
+    REQUIRE(dicom_write_series(place("copied", "b"), &v, &w));
+    volume_free(&v);
+    how = (DatasetDicom){.image = {"flair"}, .images = 1};
+    EXPECT_FAIL(dataset_dicom(place("copied", ""), &how, &ds),
+                "the same series two times: ");
+    EXPECT(strstr(err_text(), "; fix: move one away"));
 }
 
 /* ---- real data ---------------------------------------------------------- */

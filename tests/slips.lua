@@ -118,6 +118,13 @@ t.test("a field is checked where it is described", function()
       end, row[2])
     end
   end
+  for _, open in ipairs { data.images, data.w300lp, data.biwi } do
+    open { root = "no", patient = open == data.images and "file" or nil, alpha = "drop",
+           exif = "ignore", page = 1, trailing = true }
+    t.raises(function()
+      open { root = "no", patient = open == data.images and "file" or nil, exif = "turn" }
+    end, 'exif is "turn"')
+  end
   -- all options of photographs, and the rank that a reader or axes give
   local set = data.cases { fields = {
     { name = "p", read = "image", alpha = "drop", exif = "apply", page = 2, trailing = true },
