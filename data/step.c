@@ -241,13 +241,6 @@ static bool step_settle(DataStep *s)
             return fail_usage("%s: code is missing", step_info[s->id].name);
         return true;
     case STEP_normalize:
-        // a hundredth part of the voxels is what nobody means
-        if (s->normalize.clip[1] <= 1)
-            return fail_usage("normalize: clip = {%g, %g} is in per cent; did "
-                              "you mean {%g, %g}?",
-                              s->normalize.clip[0], s->normalize.clip[1],
-                              100 * s->normalize.clip[0],
-                              100 * s->normalize.clip[1]);
         if (s->normalize.clip[0] == s->normalize.clip[1])
             return fail_usage("normalize: clip leaves nothing between %g and "
                               "%g per cent",
@@ -279,6 +272,16 @@ static bool step_settle(DataStep *s)
     default:
         return true;
     }
+}
+
+bool step_meant(const DataStep *s)
+{
+    const double *clip = s->normalize.clip;
+    // a hundredth part of the voxels is what nobody means
+    if (s->id != STEP_normalize || clip[1] > 1) return true;
+    return fail_usage("normalize: clip = {%g, %g} is in per cent; did you mean "
+                      "{%g, %g}?",
+                      clip[0], clip[1], 100 * clip[0], 100 * clip[1]);
 }
 
 /* A copy of *s is settled and appended; nothing is appended on failure. */

@@ -97,7 +97,7 @@ static int l_add_step(lua_State *L)
             return raise_error(L);
         lua_pop(L, 1);
     }
-    if (!steps_parse(text, &steps) || !steps_add(&steps, &s))
+    if (!step_meant(&s) || !steps_parse(text, &steps) || !steps_add(&steps, &s))
         return raise_error(L);
     char *longer = steps_print(&steps, &mem);
     if (!longer) return raise_error(L);

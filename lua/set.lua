@@ -99,7 +99,9 @@ function Set:filter(keep)
     for i, case in ipairs(ds:cases()) do
       if keep(case) then list[#list + 1] = i end
     end
-    if #list == 0 then fail("data", "filter leaves none of %s", util.plural(#ds:cases(), "case")) end
+    if #list == 0 then
+      fail("data", "filter leaves none of %s", util.plural(#ds:cases(), "case"))
+    end
     return core.data.pick(ds, list)
   end)
 end

@@ -3,7 +3,7 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
-local data = seg.data
+local data, optim = seg.data, seg.optim
 
 local folder, remove = t.folder()
 
@@ -330,6 +330,11 @@ t.test("a fix is in words that the script has", function()
   t.says(script(parts) .. " --out " .. folder .. "/runs", 3, "as valid = 1, test = 1")
   t.says(script(parts, { "size = 8", "valid = 1, test = 2" }) .. " --out " .. folder .. "/runs", 3,
          "as --valid 1 --test 1")
+end)
+
+t.test("a schedule that climbs again says what mends it", function()
+  local warn = optim.cosine({ t_max = 2 }).warning(0.1, 5)
+  t.check(warn:find("t_max = 5 lets it fall to the end, clamp = true keeps it", 1, true), warn)
 end)
 
 t.test("numbers and lists that are meant otherwise", function()
