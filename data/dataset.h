@@ -49,6 +49,13 @@ typedef struct SourceFacts {
     const char *asked;
 } SourceFacts;
 
+/* Where the voxels of a source lie in the patient. */
+typedef enum SourcePlace {
+    PLACE_OWN,   /* the file says it                                       */
+    PLACE_NONE,  /* it cannot: spacing 1 from the origin                   */
+    PLACE_FIRST, /* it cannot; they are those of the first field, by index */
+} SourcePlace;
+
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
     bool (*load)(const struct Source *s, Volume *out, DicomNotes *notes);
@@ -57,6 +64,7 @@ typedef struct Source {
     const void *image; /* DICOM masks: the series of the image           */
     const void *how;   /* options of the reader, shared                  */
     bool labels_ready; /* label i + 1 already stands for labels[i]       */
+    SourcePlace place;
     /* What its voxels depend on, in `mem`; NULL: not known, so that it cannot
      * be kept from one run to the next. */
     bool (*depends)(const struct Source *s, Arena *mem,
@@ -119,7 +127,9 @@ typedef struct DatasetOptions {
     /* On another grid than the first image of its case lies, and is brought
      * there instead of being an error: a mask, by nearest neighbour; what else
      * is read (a further channel, another image), linearly. Pictures lie
-     * nowhere, so theirs are errors all the same. */
+     * nowhere, so theirs are errors all the same. One whose voxels are the
+     * first image's with the axes in another order, or against it, needs no
+     * option: they are moved. */
     bool resample_mask;
     bool resample;
     /* Leave out cases that lack a partner instead of failing; dataset->skipped
@@ -179,7 +189,7 @@ typedef struct DatasetDicom {
 bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out);
 
 /* The series that is the first channel of a case's first field, on whose grid
- * a result is written; NULL when the case does not come from DICOM. */
+ * a result is written; NULL when that is no image in DICOM. */
 const DicomSeries *case_series(const Dataset *ds, int number);
 
 /* ---- from NIfTI -------------------------------------------------------- */

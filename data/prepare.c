@@ -9,6 +9,7 @@
 #include "crop.h"
 #include "normalize.h"
 #include "scale.h"
+#include "standardize.h"
 #include <math.h>
 #include <string.h>
 
@@ -82,6 +83,22 @@ static void clamp(Volume *v, const DataStep *s)
         x[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
+/* By the same two ranges whatever the image holds. */
+static bool scale(Volume *v, const DataStep *s)
+{
+    const double *from = s->scale.from, *to = s->scale.to;
+    const double by = (to[1] - to[0]) / (from[1] - from[0]);
+    float *x = v->voxels.data;
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++) {
+        const double y = to[0] + ((double)x[i] - from[0]) * by;
+        if (!isfinite((float)y))
+            return fail_data("%g becomes %g: the ranges are too far apart",
+                             (double)x[i], y);
+        x[i] = (float)y;
+    }
+    return true;
+}
+
 /* Orientation is exact: NEAREST only moves voxels. */
 static bool orient(Volume *v, FieldKind kind, int plane)
 {
@@ -121,6 +138,9 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
         clamp(v, s);
         v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return true;
+    case STEP_scale:
+        v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
+        return scale(v, s);
     case STEP_normalize:
         v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return normalize_volume(s, v, channel);
@@ -217,9 +237,25 @@ static bool find_box(const Making *m, const DataStep *s, Box *out)
     return volume_box_above(&m->field[label], 0, margin, out);
 }
 
+/* A standardize step, on its field. What is to be predicted may lack numbers:
+ * they are the truth, and no image depends on them. */
+static bool run_standardize(Making *m, const DataStep *s)
+{
+    const int f = standardize_field(s, m->ds);
+    const char *key = m->ds->cases[m->item].key;
+    char what[STEP_NAME];
+    if (f < 0)
+        return (int)s->standardize.kind == STANDARDIZE_NUMBERS ||
+               fail_usage("%s: standardize: the data set has no field \"%s\"",
+                          key, standardize_what(s, what));
+    return standardize_volume(s, &m->field[f]) ||
+           within("%s: %s: standardize", key, m->ds->field[f].name);
+}
+
 /* One step on all fields. */
 static bool run_fields(Making *m, const DataStep *s)
 {
+    if (s->id == STEP_standardize) return run_standardize(m, s);
     Box box = {{0}, {0}};
     const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
     if (s->id == STEP_change)

@@ -48,13 +48,34 @@ static int usual_rank(lua_State *L, const ListField *f, const char *axes)
     return reader->rank >= 0 ? reader->rank : rank >= 1 ? rank : 3;
 }
 
-/* The field described by the table at `arg`; its strings live as long. */
-static ListField read_field(lua_State *L, int arg)
+/* Options of a field that is DICOM; the names of segments are in `segment`. */
+static DicomRead read_dicom(lua_State *L, int arg,
+                            const char *segment[MAX_LABELS])
+{
+    return (DicomRead){
+        .files = {.assume_hu = opt_bool(L, arg, "assume_hu", false),
+                  .resample_tilt = opt_bool(L, arg, "resample_tilt", false),
+                  .assume_implicit_le =
+                      opt_bool(L, arg, "assume_implicit_le", false)},
+        .mask = {.segment_count =
+                     read_names(L, arg, "segments", segment, MAX_LABELS),
+                 .segments = segment,
+                 .partial = opt_bool(L, arg, "partial", false)},
+        .resample_dose = opt_bool(L, arg, "resample_dose", false)};
+}
+
+/* The field described by the table at `arg`; its strings live as long, names of
+ * segments lie in `segment`. */
+static ListField read_field(lua_State *L, int arg,
+                            const char *segment[MAX_LABELS])
 {
     static const char *const known[] = {
-        "name",     "kind",           "read",     "rank", "axes",
-        "count",    "form",           "exif",     "page", "alpha",
-        "trailing", "assume_spacing", "channels", NULL};
+        "name",      "kind",          "read",      "rank",
+        "axes",      "count",         "form",      "assume_spacing",
+        "assume_hu", "resample_tilt", "segments",  "assume_implicit_le",
+        "partial",   "resample_dose", "same_grid", "alpha",
+        "exif",      "trailing",      "page",      "channels",
+        NULL};
     if (!lua_istable(L, arg))
         raise_usage(L, "a field must be a table, got %s",
                     luaL_typename(L, arg));
@@ -73,6 +94,8 @@ static ListField read_field(lua_State *L, int arg)
     f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
+    f.options.dicom = read_dicom(L, arg, segment);
+    f.options.same_grid = opt_bool(L, arg, "same_grid", false);
     f.options.nifti.channels = opt_bool(L, arg, "channels", false);
     return f;
 }
@@ -164,16 +187,22 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
     lua_settop(L, at);
 }
 
-/* The options of the table at 1, and its fields, whose strings live as long:
- * their number. */
-static int read_list(lua_State *L, DatasetOptions *options,
-                     ListField field[MAX_FIELDS])
+/* What a table says of all cases: `field` points into `segment`. */
+typedef struct List {
+    DatasetOptions options;
+    ListField field[MAX_FIELDS];
+    const char *segment[MAX_FIELDS][MAX_LABELS];
+    int fields;
+} List;
+
+/* The options of the table at 1, and its fields, whose strings live as long. */
+static void read_list(lua_State *L, List *out)
 {
     static const char *const known[] = {"fields",   "cases",         "labels",
                                         "resample", "resample_mask", NULL};
     luaL_checktype(L, 1, LUA_TTABLE);
     check_keys(L, 1, "data.cases", known);
-    *options = read_dataset_options(L, 1);
+    out->options = read_dataset_options(L, 1);
     if (raw_field(L, 1, "fields") != LUA_TTABLE)
         raise_usage(L, "fields must be a list of fields, got %s",
                     luaL_typename(L, -1));
@@ -183,10 +212,10 @@ static int read_list(lua_State *L, DatasetOptions *options,
     luaL_checkstack(L, 4 * MAX_FIELDS, NULL);
     for (int i = 0; i < fields; i++) {
         lua_rawgeti(L, list, i + 1);
-        field[i] = read_field(L, lua_gettop(L));
+        out->field[i] = read_field(L, lua_gettop(L), out->segment[i]);
         lua_pop(L, 1); // the list keeps it
     }
-    return fields;
+    out->fields = fields;
 }
 
 /* data.check_list({fields=, labels=, ...}) -> {name = rank}, {name = true} of
@@ -194,15 +223,17 @@ static int read_list(lua_State *L, DatasetOptions *options,
  * the cases. */
 static int l_check_list(lua_State *L)
 {
-    ListField field[MAX_FIELDS];
-    DatasetOptions options;
+    List all;
     DatasetBuilder *b;
-    int fields = read_list(L, &options, field), list = lua_gettop(L);
-    if (!dataset_list_begin(field, fields, &options, &b)) return raise_error(L);
+    read_list(L, &all);
+    const ListField *field = all.field;
+    int list = lua_gettop(L);
+    if (!dataset_list_begin(field, all.fields, &all.options, &b))
+        return raise_error(L);
     dataset_drop(b);
     lua_newtable(L);
     lua_newtable(L);
-    for (int i = 0; i < fields; i++) {
+    for (int i = 0; i < all.fields; i++) {
         bool numbers = !field_on_grid(field[i].kind);
         lua_pushinteger(L, numbers ? 0 : field[i].rank);
         lua_setfield(L, -3, field[i].name);
@@ -223,19 +254,18 @@ static int l_check_list(lua_State *L)
  * label, numbers (count of them), length. Raises what a table lacks. */
 static int l_open_list(lua_State *L)
 {
-    ListField field[MAX_FIELDS];
-    DatasetOptions options;
-    int fields = read_list(L, &options, field);
+    List all;
+    read_list(L, &all);
     if (raw_field(L, 1, "cases") != LUA_TTABLE)
         raise_usage(L, "cases must be a list of cases");
     int cases = lua_gettop(L);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     int result = lua_gettop(L);
     BuilderBox *builder = new_object(L, "seg.cases", sizeof *builder);
-    if (!dataset_list_begin(field, fields, &options, &builder->b))
+    if (!dataset_list_begin(all.field, all.fields, &all.options, &builder->b))
         return raise_error(L);
     for (int i = 1; lua_rawgeti(L, cases, i) != LUA_TNIL; i++) {
-        add_case(L, builder->b, field, fields);
+        add_case(L, builder->b, all.field, all.fields);
         lua_pop(L, 1);
     }
     DatasetBuilder *b = builder->b;

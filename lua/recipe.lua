@@ -19,8 +19,9 @@ local known = {
 }
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- and the probability from which a voxel belongs to the only class.
-local known_predict = { image = none, names = none, threshold = none }
+-- the probability from which a voxel belongs to the only class, and whether the
+-- output itself is written too.
+local known_predict = { image = none, names = none, threshold = none, fractions = none }
 
 local is_node = util.is_node
 
@@ -84,6 +85,10 @@ local function check_predict(o)
   if o.names ~= nil and not (type(o.names) == "table" and (#o.names == 0 or are_names(o.names)))
   then
     fail("usage", "seg.recipe: predict: names must be a list of names, got %s", tostring(o.names))
+  end
+  if o.fractions ~= nil and type(o.fractions) ~= "boolean" then
+    fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
+         tostring(o.fractions))
   end
   if o.threshold ~= nil and not (math.type(o.threshold) and o.threshold > 0 and o.threshold < 1)
   then
