@@ -402,12 +402,12 @@ TEST(dicom_contour_oddities_are_noted)
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &point, 1, NULL, 0}},
          2,
          NULL,
-         "region \"b\": 1 contours of type POINT skipped [tag (3006,0042) "
+         "region \"b\": 1 contour of type POINT skipped [tag (3006,0042) "
          "ContourGeometricType]"},
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &open_one, 1, NULL, 0}},
          2,
          NULL,
-         "region \"b\": 1 contours of type OPEN_PLANAR skipped [tag "
+         "region \"b\": 1 contour of type OPEN_PLANAR skipped [tag "
          "(3006,0042) ContourGeometricType]"},
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &open_one, 1, NULL, 0}},
          2,
@@ -417,7 +417,7 @@ TEST(dicom_contour_oddities_are_noted)
         {{{1, "a", &line, 1, NULL, 0}},
          1,
          NULL,
-         "region \"a\": 1 contours of fewer than 3 points skipped [tag "
+         "region \"a\": 1 contour of fewer than 3 points skipped [tag "
          "(3006,0050) ContourData]"},
         {{{1, "a", gap, 2, NULL, 0}},
          1,
