@@ -203,6 +203,64 @@ void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
     }
 }
 
+/* The rows of the box that slice d has; out was zeroed. */
+static void read_runs_box(const Pack *p, int32_t d, const Box *box, float *out)
+{
+    const uint32_t *first = p->data;
+    const Run *run = (const Run *)(first + p->dim.d + 1);
+    const void *value = run + first[p->dim.d];
+    const int64_t row = (int64_t)p->dim.w * p->dim.c;
+    const int64_t left = (int64_t)box->from[0] * p->dim.c;
+    const int64_t length = (int64_t)box->n[0] * p->dim.c;
+    for (uint32_t r = first[d]; r < first[d + 1]; r++) {
+        const int64_t from = run[r].at, to = from + run[r].count;
+        // a run may go over several rows
+        int64_t h = from / row, last = (to - 1) / row;
+        if (h < box->from[1]) h = box->from[1];
+        if (last >= box->from[1] + box->n[1])
+            last = box->from[1] + box->n[1] - 1;
+        for (; h <= last; h++) {
+            const int64_t start = h * row + left;
+            const int64_t lo = from > start ? from : start;
+            const int64_t hi = to < start + length ? to : start + length;
+            if (lo < hi)
+                widen(value, p->type, run[r].value + (lo - from), hi - lo,
+                      out + (h - box->from[1]) * length + (lo - start));
+        }
+    }
+}
+
+void pack_read_box(const Pack *p, const Box *box, float *out)
+{
+    const Dims n = p->dim;
+    const int64_t length = (int64_t)box->n[0] * n.c;
+    const uint8_t *bit = p->data;
+    CHECK(box->from[0] >= 0 && box->from[0] + box->n[0] <= n.w &&
+          box->from[1] >= 0 && box->from[1] + box->n[1] <= n.h &&
+          box->from[2] >= 0 && box->from[2] + box->n[2] <= n.d);
+    if (box->n[0] == n.w && box->n[1] == n.h) { // nothing lies between rows
+        pack_read(p, box->from[2], box->n[2], out);
+        return;
+    }
+    if (p->kind == PACK_RUNS)
+        memset(out, 0,
+               (size_t)(box->n[2] * (int64_t)box->n[1] * length) * sizeof *out);
+    for (int32_t d = 0; d < box->n[2]; d++) {
+        if (p->kind == PACK_RUNS)
+            read_runs_box(p, box->from[2] + d, box,
+                          out + d * box->n[1] * length);
+        for (int32_t h = 0; p->kind != PACK_RUNS && h < box->n[1]; h++) {
+            const int64_t plane = (int64_t)(box->from[2] + d) * n.h;
+            const int64_t at =
+                ((plane + box->from[1] + h) * n.w + box->from[0]) * n.c;
+            float *y = out + ((int64_t)d * box->n[1] + h) * length;
+            if (p->kind == PACK_DENSE) widen(p->data, p->type, at, length, y);
+            for (int64_t i = 0; p->kind == PACK_BITS && i < length; i++)
+                y[i] = (float)(bit[(at + i) / 8] >> (at + i) % 8 & 1);
+        }
+    }
+}
+
 /* Every run inside its slice and behind the one before, every value inside
  * the block. */
 static bool check_runs(const Pack *p, int64_t slice)

@@ -8,7 +8,7 @@
  * What is read back is equal to what was packed, but that -0 may become 0. */
 #ifndef SEG_PACK_H
 #define SEG_PACK_H
-#include "tensor.h"
+#include "crop.h"
 
 typedef enum PackKind {
     PACK_DENSE, /* one number a voxel and channel, of `type`              */
@@ -33,6 +33,9 @@ void pack_free(Pack *p); /* p is zero again */
 
 /* out = slices d .. d + count - 1 as F32, (count, h, w, c). */
 void pack_read(const Pack *p, int32_t d, int32_t count, float *out);
+
+/* out = the voxels of the box as F32 (n[2], n[1], n[0], c); it lies inside. */
+void pack_read_box(const Pack *p, const Box *box, float *out);
 
 /* May pack_read use this block, which comes from a file? Looks at extents,
  * sizes and the list of runs, not at the values. ERR_DATA. */

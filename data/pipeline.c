@@ -24,14 +24,15 @@ struct Pipeline {
     Steps steps;
     uint64_t seed;
     Cache *cache;
-    Store *store;     /* NULL: none                       */
-    Stamp common;     /* of the stamps of all cases       */
-    Stamp *stamp;     /* a case each                      */
-    bool *stamped;    /* a case each: its stamp is known  */
-    char *store_why;  /* why the store takes nothing, or NULL */
-    int stored;       /* cases that were found in it      */
-    CaseFacts *facts; /* a case each                      */
-    uint8_t **used;   /* a case each: is slice d a sample? */
+    Store *store;       /* NULL: none                       */
+    Stamp common;       /* of the stamps of all cases       */
+    Stamp *stamp;       /* a case each                      */
+    bool *stamped;      /* a case each: its stamp is known  */
+    char *store_why;    /* why the store takes nothing, or NULL */
+    int stored;         /* cases that were found in it      */
+    CaseFacts *facts;   /* a case each                      */
+    uint8_t **used;     /* a case each: is slice d a sample? */
+    PartCensus *census; /* a case each; NULL: no draw wants one */
     SampleId *samples;
     int32_t count;
     Arena mem;            /* facts, used, samples, notes */
@@ -148,7 +149,9 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     if (labels) facts->voxels = ARENA_NEW(&p->mem, int64_t, MAX_LABELS + 1);
     pthread_mutex_unlock(&p->lock);
     return p->used[item] && (!labels || facts->voxels) &&
-           scan_slices(p, v, p->used[item], facts);
+           scan_slices(p, v, p->used[item], facts) &&
+           (!p->census ||
+            part_census(&v->field[dataset_label(p->ds)], &p->census[item]));
 }
 
 /* Prepare case `item`, or find it in the store, for the first time. */
@@ -242,10 +245,11 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
 static bool list_samples(Pipeline *p)
 {
     bool sliced = steps_slices(&p->steps) != NULL;
-    // 64 bits: slices of all cases might pass 2^31
+    // 64 bits: parts of all cases might pass 2^31
     int64_t count = 0;
     for (int i = 0; i < p->ds->count; i++)
-        count += sliced ? p->facts[i].slices : 1;
+        count += sliced ? p->facts[i].slices
+                        : part_count(&p->steps, p->facts[i].dim);
     if (!count)
         return fail_data("no samples: the slices step leaves nothing of %d "
                          "cases",
@@ -254,9 +258,9 @@ static bool list_samples(Pipeline *p)
     p->samples = ARENA_NEW(&p->mem, SampleId, count);
     if (!p->samples) return false;
     for (int32_t i = 0; i < p->ds->count; i++)
-        for (int32_t d = 0; d < (sliced ? p->facts[i].dim.d : 1); d++) {
-            if (sliced && !p->used[i][d]) continue;
-            p->samples[p->count] = (SampleId){p->count, i, sliced ? d : -1};
+        for (int32_t k = 0; k < part_count(&p->steps, p->facts[i].dim); k++) {
+            if (sliced && !p->used[i][k]) continue;
+            p->samples[p->count] = (SampleId){p->count, i, k};
             p->count++;
         }
     return true;
@@ -287,6 +291,14 @@ static bool open_check(const Dataset *ds, const Steps *steps)
     for (int i = 0; i < ds->count; i++)
         if (ds->cases[i].slabs && !steps_slices(steps))
             return fail_usage("a split by slabs needs a slices step");
+    if (part_wants_census(steps) && dataset_label(ds) < 0)
+        return fail_usage("patches: foreground is %g, but the data set has no "
+                          "labels; fix: foreground = 0",
+                          steps_parts(steps)->patches.foreground);
+    for (int f = 0; f < ds->fields; f++)
+        if (ds->field[f].kind == FIELD_LENGTH && part_drawn(steps))
+            return fail_usage("patches: the data set has a field of lengths, "
+                              "and a patch of a sequence would not have its");
     return true;
 }
 
@@ -306,6 +318,8 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
+    if (part_wants_census(steps))
+        TRY(p->census = ARENA_NEW(&p->mem, PartCensus, ds->count));
     TRY(open_store(p, options));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
     bool opened = open_cases(p, options);
@@ -335,6 +349,8 @@ void pipeline_hold(Pipeline *p)
 void pipeline_free(Pipeline *p)
 {
     if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
+    for (int i = 0; p->census && i < p->ds->count; i++)
+        part_census_free(&p->census[i]);
     cache_free(p->cache);
     store_close(p->store); // behind the volumes that lie in it
     dataset_free(p->ds);
@@ -368,8 +384,7 @@ SampleId pipeline_id(const Pipeline *p, int32_t number)
 
 int pipeline_rank(const Pipeline *p, int field)
 {
-    const int rank = p->ds->field[field].rank;
-    return rank == 3 && steps_slices(&p->steps) ? 2 : rank;
+    return part_rank(&p->steps, p->ds->field[field].rank);
 }
 
 const CaseFacts *pipeline_facts(const Pipeline *p, int item)
@@ -383,8 +398,8 @@ static Dims case_dims(const Pipeline *p, int item, int field)
 {
     Dims n = p->facts[item].dim;
     CHECK(field >= 0 && field < p->ds->fields);
-    if (steps_slices(&p->steps)) n.d = 1;
-    if (!field_on_grid(p->ds->field[field].kind)) n = (Dims){1, 1, 1, 1, 1};
+    n = field_on_grid(p->ds->field[field].kind) ? part_dims(&p->steps, n)
+                                                : (Dims){1, 1, 1, 1, 1};
     n.c = p->facts[item].channels[field];
     return n;
 }
@@ -413,6 +428,29 @@ bool pipeline_dims(const Pipeline *p, int field, Dims *out)
     return true;
 }
 
+bool pipeline_drawn(const Pipeline *p)
+{
+    return part_drawn(&p->steps);
+}
+
+/* Where a sample lies in its case v. */
+static bool sample_box(const Pipeline *p, SampleId id, uint32_t epoch,
+                       const Prepared *v, Box *out)
+{
+    const Dims n = p->facts[id.item].dim;
+    const PartCensus *census = p->census ? &p->census[id.item] : NULL;
+    const Rng draw = {.seed = p->seed,
+                      .stream = RNG_PATCH,
+                      .epoch = epoch,
+                      .sample = (uint32_t)id.number};
+    if (part_drawn(&p->steps))
+        return part_draw(&p->steps, n, census,
+                         census ? &v->field[dataset_label(p->ds)] : NULL, &draw,
+                         out);
+    *out = part_box(&p->steps, n, id.part);
+    return true;
+}
+
 /* The volume is held only while it is copied: augmentation works on the
  * copy, so the cached one stays as it was. */
 bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
@@ -421,21 +459,24 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
     SampleId id = pipeline_id(p, number);
     Sample sample = {.fields = p->ds->fields};
     const Prepared *v;
+    Box box;
     // may prepare the case again, when it was dropped
     if (!cache_get(p->cache, id.item, stop, &v)) return false;
-    for (int f = 0; f < sample.fields; f++) {
+    bool ok = sample_box(p, id, epoch, v, &box);
+    for (int f = 0; ok && f < sample.fields; f++) {
         sample.data[f] = out[f];
-        sample.dim[f] = prepared_dims(v, f);
+        sample.dim[f] = case_dims(p, id.item, f);
         sample.kind[f] = p->ds->field[f].kind;
         // in the order of the fields, each into its own memory
-        if (out[f]) prepared_sample(v, f, id.slice, out[f]);
+        if (out[f]) prepared_sample(v, f, &box, out[f]);
         if (sample.kind[f] != FIELD_LENGTH) continue;
         // also where nobody asks for the number
         float length;
-        prepared_sample(v, f, id.slice, &length);
+        prepared_sample(v, f, &box, &length);
         sample.length = (int32_t)length;
     }
     cache_put(p->cache, v);
+    if (!ok) return false;
     return !augment ||
            augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
 }
@@ -480,74 +521,4 @@ char *pipeline_store(const Pipeline *p, Arena *mem)
 CacheStats pipeline_cache(Pipeline *p)
 {
     return cache_stats(p->cache);
-}
-
-/* ---- text --------------------------------------------------------------- */
-
-/* "256" or "192..256". */
-static void range_text(double lo, double hi, char *text, size_t room)
-{
-    if (lo == hi)
-        snprintf(text, room, "%.4g", lo);
-    else
-        snprintf(text, room, "%.4g..%.4g", lo, hi);
-}
-
-/* Smallest and largest of the six numbers of the input grids. */
-static void grid_ranges(const Pipeline *p, char text[6][40])
-{
-    double lo[6], hi[6];
-    for (int i = 0; i < p->ds->count; i++) {
-        const Grid *g = &p->facts[i].input;
-        Volume v = {.voxels.dim = {1, g->d, g->h, g->w, 1}};
-        // extents, then spacings
-        double at[6] = {g->w, g->h, g->d, 0, 0, 0};
-        memcpy(v.affine, g->affine, sizeof v.affine);
-        volume_spacing_mm(&v, at + 3);
-        for (int k = 0; k < 6; k++) {
-            lo[k] = i && lo[k] < at[k] ? lo[k] : at[k];
-            hi[k] = i && hi[k] > at[k] ? hi[k] : at[k];
-        }
-    }
-    for (int k = 0; k < 6; k++) range_text(lo[k], hi[k], text[k], 40);
-}
-
-char *pipeline_report(Pipeline *p, Arena *mem)
-{
-    char grid[6][40], share[256] = "", dims[DIMS_TEXT];
-    int64_t voxels[MAX_LABELS + 1] = {0}, all = 0, slices = 0, marked = 0;
-    int64_t bytes = 0;
-    for (int i = 0; i < p->ds->count; i++) {
-        const CaseFacts *f = &p->facts[i];
-        slices += f->slices, marked += f->foreground_slices;
-        bytes += f->bytes;
-        for (int k = 0; f->voxels && k <= MAX_LABELS; k++)
-            voxels[k] += f->voxels[k], all += f->voxels[k];
-    }
-    for (int k = 1; k <= MAX_LABELS && all; k++) {
-        size_t at = strlen(share);
-        if (voxels[k])
-            snprintf(share + at, sizeof share - at, "; class %d %.3g %%", k,
-                     100.0 * (double)voxels[k] / (double)all);
-    }
-    if (dataset_label(p->ds) >= 0) {
-        size_t at = strlen(share);
-        snprintf(share + at, sizeof share - at,
-                 "; %lld of %lld slices with foreground", (long long)marked,
-                 (long long)slices);
-    }
-    grid_ranges(p, grid);
-    CacheStats c = pipeline_cache(p);
-    char *cases = dataset_report(p->ds, mem);
-    if (!cases) return NULL;
-    return arena_printf(
-        mem,
-        "%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
-        "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
-        "(all: %.1f MB, budget %.1f MB)",
-        cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        p->count,
-        dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
-        c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
-        (double)c.budget / 1e6);
 }

@@ -40,19 +40,18 @@ void pipeline_free(Pipeline *p);
 const Dataset *pipeline_dataset(const Pipeline *p);
 const Steps *pipeline_steps(const Pipeline *p);
 
-/* What a sample is: a slice of a case, or (slice -1) all of it. Samples are
- * sorted by case, then slice. */
+/* What a sample is. Samples are sorted by case, then part. */
 typedef struct SampleId {
-    int32_t number; /* place in the list of samples         */
-    int32_t item;   /* place of its case in the dataset     */
-    int32_t slice;  /* d of the prepared volume, or -1      */
+    int32_t number; /* place in the list of samples                       */
+    int32_t item;   /* place of its case in the dataset                   */
+    int32_t part;   /* of the case (part.h): d of slices; 0: all of it     */
 } SampleId;
 
 int32_t pipeline_samples(const Pipeline *p);
 SampleId pipeline_id(const Pipeline *p, int32_t number);
 
-/* Rank of a field of samples: that of the data set, but 2 of volumes with a
- * slices step. */
+/* Rank of a field of samples: that of the data set, but 2 of slices and flat
+ * patches of volumes. */
 int pipeline_rank(const Pipeline *p, int field);
 
 /* Extents of field `field` of sample `number`, n = 1, and of all samples;
@@ -61,9 +60,13 @@ int pipeline_rank(const Pipeline *p, int field);
 Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field);
 bool pipeline_dims(const Pipeline *p, int field, Dims *out);
 
+/* Do samples differ from epoch to epoch before any SAMPLE step? */
+bool pipeline_drawn(const Pipeline *p);
+
 /* Fill out[field] (F32, pipeline_dims_of elements; NULL: not wanted) with
- * sample `number`. `augment`: with the SAMPLE steps as drawn for `epoch`.
- * Safe in several threads at once. `stop` raised: gives up with "stopped". */
+ * sample `number`, of patches as they are drawn for `epoch`. `augment`: with
+ * the SAMPLE steps as drawn for it. Safe in several threads at once. `stop`
+ * raised: gives up with "stopped". */
 bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS]);
 
@@ -72,9 +75,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
 int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,
                      Change out[MAX_STEPS]);
 
-/* A prepared case, held until put back; constant. With prepared_dims and
- * prepared_sample it gives every slice, whatever `keep` and `range` of the
- * slices step leave in the list of samples: that is how to predict. */
+/* A prepared case, held until put back; constant. */
 bool pipeline_get(Pipeline *p, int item, const Prepared **out);
 void pipeline_put(Pipeline *p, const Prepared *one);
 
@@ -100,8 +101,8 @@ const CaseFacts *pipeline_facts(const Pipeline *p, int item);
 enum { PIPELINE_SIDES = 8 };
 bool pipeline_leaks(const Pipeline *const *sides, int count);
 
-/* Cases, patients, samples, extents, spacings, class shares, and what the
- * cache holds. NULL when there is no memory. */
+/* In report.c: cases, patients, samples, extents, spacings, class shares, and
+ * what the cache holds. NULL when there is no memory. */
 char *pipeline_report(Pipeline *p, Arena *mem);
 
 typedef struct CacheStats {
@@ -122,9 +123,11 @@ char *pipeline_store(const Pipeline *p, Arena *mem);
  * c channels) zeroed, affine of the prepared image. */
 bool prediction_new(const Prepared *like, int channels, Volume *out);
 
-/* Store a sample of a prediction (h, w, c of pipeline_dims_of; or the whole
- * volume when slice is -1) in its place. */
-void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
+/* Put the prediction for sample `number` of its case, (d, h, w) of
+ * pipeline_dims_of and the prediction's c, in its place. Patches of a grid are
+ * blended (part_blend), each once. ERR_USAGE where patches are drawn: they do
+ * not cover a case. */
+bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
                     const float *sample);
 
 /* out = `prediction` (F32: linear; U8 or I16 labels: nearest) on the grid of

@@ -236,6 +236,18 @@ static bool run_fields(Making *m, const DataStep *s)
     return true;
 }
 
+/* A volume that is smaller than a patch is padded to it. */
+static bool pad_to_patch(Making *m, const Steps *steps)
+{
+    const Dims n = m->field[0].voxels.dim, patch = part_dims(steps, n);
+    DataStep fit = step_default(STEP_fit);
+    if (patch.d <= n.d && patch.h <= n.h && patch.w <= n.w) return true;
+    fit.fit.d = patch.d > n.d ? patch.d : n.d;
+    fit.fit.h = patch.h > n.h ? patch.h : n.h;
+    fit.fit.w = patch.w > n.w ? patch.w : n.w;
+    return run_fields(m, &fit);
+}
+
 /* Axes are turned first, so that h and w mean the same in all steps. */
 static bool run_steps(Making *m, const Steps *steps)
 {
@@ -250,7 +262,7 @@ static bool run_steps(Making *m, const Steps *steps)
         if (step_info[steps->step[i].id].phase == STEP_VOLUME &&
             !run_fields(m, &steps->step[i]))
             return false;
-    return true;
+    return pad_to_patch(m, steps);
 }
 
 /* How much of w of a prepared grid is the case's own: the voxels whose centre
@@ -287,7 +299,6 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
         if (ds->field[f].kind == FIELD_LENGTH)
             TRY(volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32));
     out->item = item;
-    out->sliced = steps_slices(steps) != NULL;
     out->input = volume_grid(&m.field[0]);
     out->input_unit = m.field[0].unit;
     out->hash = volume_hash(&m.field[0]);
@@ -331,19 +342,14 @@ void prepared_free(Prepared *p)
 
 /* ---- samples ------------------------------------------------------------ */
 
-Dims prepared_dims(const Prepared *p, int field)
-{
-    CHECK(field >= 0 && field < p->fields);
-    Dims n = p->field[field].dim;
-    // a slice has depth 1
-    if (p->sliced) n.d = 1;
-    return n;
-}
-
-void prepared_sample(const Prepared *p, int field, int32_t slice, float *out)
+void prepared_sample(const Prepared *p, int field, const Box *box, float *out)
 {
     const Pack *x = &p->field[field];
-    // numbers of the case are those of each of its slices
-    bool all = slice < 0 || x->dim.d < p->grid.d;
-    pack_read(x, all ? 0 : slice, all ? x->dim.d : 1, out);
+    const Grid *g = &p->grid;
+    CHECK(field >= 0 && field < p->fields);
+    // numbers of the case are those of each of its samples
+    if (x->dim.d == g->d && x->dim.h == g->h && x->dim.w == g->w)
+        pack_read_box(x, box, out);
+    else
+        pack_read(x, 0, x->dim.d, out);
 }

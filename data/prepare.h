@@ -7,8 +7,7 @@
 #define SEG_PREPARE_H
 #include "change.h"
 #include "dataset.h"
-#include "pack.h"
-#include "step.h"
+#include "part.h"
 #include <stdatomic.h>
 
 /* A case after its VOLUME steps: field[i] is field i of the dataset. All share
@@ -18,7 +17,6 @@ typedef struct Prepared {
     int fields;
     Grid grid;       /* of all fields                            */
     int item;        /* place of the case in its dataset         */
-    bool sliced;     /* samples are slices across d              */
     Grid input;      /* of the first field as loaded             */
     Unit input_unit; /* of the first field                       */
     uint64_t hash;   /* extents and voxels of field 0 as loaded  */
@@ -40,12 +38,9 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
 /* Free the voxels; p is zero again. */
 void prepared_free(Prepared *p);
 
-/* Extents (n = 1) of a sample of field `field`: d = 1 for slices. */
-Dims prepared_dims(const Prepared *p, int field);
-
-/* out = slice `slice` (h,w,c) of field `field` as F32, or the whole volume
- * (d,h,w,c) when slice is -1. */
-void prepared_sample(const Prepared *p, int field, int32_t slice, float *out);
+/* out = the voxels of the box (part.h) of field `field` as F32 (d,h,w,c); all
+ * of a field that does not lie on the grid. */
+void prepared_sample(const Prepared *p, int field, const Box *box, float *out);
 
 /* ---- the SAMPLE steps -------------------------------------------------- */
 

@@ -17,18 +17,25 @@ bool prediction_new(const Prepared *like, int channels, Volume *out)
     return true;
 }
 
-/* A sample has the extents of its slice, or of the whole volume. */
-void prediction_put(Volume *prediction, const Prepared *like, int32_t slice,
+bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
                     const float *sample)
 {
+    const Steps *steps = pipeline_steps(p);
+    const DataStep *parts = steps_parts(steps);
+    const SampleId id = pipeline_id(p, number);
     const Dims n = prediction->voxels.dim;
-    const Grid *g = &like->grid;
-    CHECK(n.d == g->d && n.h == g->h && n.w == g->w);
-    CHECK(prediction->voxels.type == F32 && slice >= -1 && slice < n.d);
-    int64_t count = numel(n), at = 0;
-    if (slice >= 0) count /= n.d, at = slice * count;
-    memcpy((float *)prediction->voxels.data + at, sample,
-           (size_t)count * sizeof *sample);
+    CHECK(prediction->voxels.type == F32);
+    if (part_drawn(steps))
+        return fail_usage("patches drawn at random do not cover a case; fix: "
+                          "patches with at = \"grid\"");
+    if (parts && parts->id == STEP_patches)
+        return part_blend(steps, id.part, sample, &prediction->voxels);
+    // slices and whole volumes are whole planes
+    const Box box = part_box(steps, n, id.part);
+    const int64_t plane = (int64_t)n.h * n.w * n.c;
+    memcpy((float *)prediction->voxels.data + box.from[2] * plane, sample,
+           (size_t)(box.n[2] * plane) * sizeof *sample);
+    return true;
 }
 
 /* Labels are told by their type: a value between two classes would be a

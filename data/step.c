@@ -160,11 +160,18 @@ bool step_set_choice(DataStep *s, const char *name, const char *choice)
                       a->choices);
 }
 
-const DataStep *steps_slices(const Steps *all)
+const DataStep *steps_parts(const Steps *all)
 {
     for (int i = 0; i < all->count; i++)
-        if (all->step[i].id == STEP_slices) return &all->step[i];
+        if (step_info[all->step[i].id].phase == STEP_SLICE)
+            return &all->step[i];
     return NULL;
+}
+
+const DataStep *steps_slices(const Steps *all)
+{
+    const DataStep *s = steps_parts(all);
+    return s && s->id == STEP_slices ? s : NULL;
 }
 
 /* phases are in order, so the last step tells */
@@ -188,6 +195,10 @@ Steps steps_for_prediction(const Steps *all)
     Steps out = steps_without_augment(all);
     for (int i = 0; i < out.count; i++) {
         DataStep *s = &out.step[i], whole = step_default(STEP_slices);
+        if (s->id == STEP_patches) {
+            s->patches.at = PATCHES_GRID;
+            s->patches.count = 1, s->patches.foreground = 0;
+        }
         if (s->id != STEP_slices) continue;
         // all but the axis chooses among the slices
         whole.slices.axis = s->slices.axis;
@@ -214,6 +225,10 @@ static bool step_settle(DataStep *s)
     case STEP_resize:
         if (s->resize.d == 0 && s->resize.h == 0 && s->resize.w == 0)
             return fail_usage("resize: one of d, h, w is wanted");
+        return true;
+    case STEP_patches:
+        if (s->patches.d == 0 && s->patches.h == 0 && s->patches.w == 0)
+            return fail_usage("patches: one of d, h, w is wanted");
         return true;
     case STEP_select:
         if (s->select.labels_count == 0)
@@ -267,8 +282,10 @@ bool steps_add(Steps *all, const DataStep *s)
                               "slices, augmentation",
                               info->name, last->name);
     }
-    if (s->id == STEP_slices && steps_slices(all))
-        return fail_usage("a second slices step");
+    const DataStep *parts = steps_parts(all);
+    if (info->phase == STEP_SLICE && parts)
+        return fail_usage("a second %s step: samples are already %s",
+                          info->name, step_info[parts->id].name);
     // later it would turn volumes whose extents a step has already fixed
     if (s->id == STEP_orient && all->count)
         return fail_usage("orient comes after %s; it must be the first step",

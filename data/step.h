@@ -10,7 +10,7 @@
 
 enum {
     MAX_STEPS = 32,     /* steps of a pipeline               */
-    MAX_STEP_ATTR = 6,  /* attributes of a row               */
+    MAX_STEP_ATTR = 7,  /* attributes of a row               */
     MAX_STEP_LIST = 32, /* numbers of an attribute of kind L */
     STEP_WORDS = 2 * (1 + MAX_STEP_LIST) + 2, /* of the longest row */
 };
@@ -34,6 +34,7 @@ enum { FIT_CENTRE, FIT_START };
 enum { CROP_IMAGE, CROP_LABEL };
 enum { AXIS_AXIAL, AXIS_CORONAL, AXIS_SAGITTAL, AXIS_STORED };
 enum { KEEP_ALL, KEEP_FOREGROUND };
+enum { PATCHES_RANDOM, PATCHES_GRID };
 enum { FLIP_W, FLIP_H, FLIP_D, FLIP_HW, FLIP_DHW };
 enum { BEYOND_BORDER, BEYOND_WRAP };
 enum { UP_LINEAR, UP_CUBIC };
@@ -104,13 +105,16 @@ typedef struct Steps {
 } Steps;
 
 /* Append `s`. Fails (ERR_USAGE) when its phase comes before that of a step
- * already there, when it is a second slices step, when a value contradicts
+ * already there, when it is a second SLICE step, when a value contradicts
  * another, or when there are too many. Resolves what depends on another
  * attribute (clip of method percentile), so that what is stored is what is
  * done. */
 bool steps_add(Steps *all, const DataStep *s);
 
-/* The slices step, or NULL: samples are whole volumes. */
+/* The SLICE step, or NULL: samples are whole volumes. */
+const DataStep *steps_parts(const Steps *all);
+
+/* That, if it is one of slices; else NULL. */
 const DataStep *steps_slices(const Steps *all);
 
 /* True when there is a SAMPLE step. */
@@ -119,8 +123,8 @@ bool steps_augment(const Steps *all);
 /* The same without the SAMPLE steps: what a checkpoint carries. */
 Steps steps_without_augment(const Steps *all);
 
-/* That with every slice of a volume: which slices to learn from is a choice
- * of training, and a prediction has no holes. */
+/* That with every slice of a volume, or patches that cover it: what to learn
+ * from is a choice of training, and a prediction has no holes. */
 Steps steps_for_prediction(const Steps *all);
 
 /* One line a step, every attribute named, in the C locale:

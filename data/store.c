@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALIGNED = 64, FORMAT = 1, MOST_MAPS = 8, ORDER = 0x01020304 };
+enum { ALIGNED = 64, FORMAT = 2, MOST_MAPS = 8, ORDER = 0x01020304 };
 
 static const char magic[8] = "SEGSTORE";
 
@@ -48,8 +48,7 @@ typedef struct Entry {
     Stamp stamp;
     double grid[4][4], input[4][4]; /* affines */
     int32_t size[2][3];             /* of both: d, h, w */
-    int32_t unit, sliced, fields;
-    int32_t unused;
+    int32_t unit, fields;
     uint64_t hash;
     Piece notes;
     DiskField field[MAX_FIELDS];
@@ -251,7 +250,6 @@ static Grid disk_grid(const int32_t n[3], double affine[4][4])
 static Prepared entry_case(Entry *e, const uint8_t *map)
 {
     Prepared p = {.fields = e->fields,
-                  .sliced = e->sliced,
                   .input_unit = (Unit)e->unit,
                   .hash = e->hash,
                   .grid = disk_grid(e->size[0], e->grid),
@@ -372,7 +370,6 @@ static Entry new_entry(const Stamp *stamp, const Prepared *p, const char *notes)
                .size = {{p->grid.d, p->grid.h, p->grid.w},
                         {p->input.d, p->input.h, p->input.w}},
                .unit = (int32_t)p->input_unit,
-               .sliced = p->sliced,
                .fields = p->fields,
                .hash = p->hash};
     memcpy(e.grid, p->grid.affine, sizeof e.grid);

@@ -275,9 +275,11 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
     if (!prepare_loaded(s->ds, item, &s->steps, s->stop, field, &p))
         return take_fault(s, &c->fault);
     for (int f = 0; f < p.fields; f++) {
-        const int rank = s->ds->field[f].rank;
-        c->field[f].dim = prepared_dims(&p, f);
-        c->field[f].rank = rank == 3 && p.sliced ? 2 : rank;
+        const DatasetField *field_of = &s->ds->field[f];
+        const Dims n = p.field[f].dim;
+        c->field[f].dim =
+            field_on_grid(field_of->kind) ? part_dims(&s->steps, n) : n;
+        c->field[f].rank = part_rank(&s->steps, field_of->rank);
     }
     // a sequence is no picture
     bool ok =

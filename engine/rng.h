@@ -21,6 +21,7 @@ typedef enum RngStream {
     RNG_PHANTOM = 6, /* made-up patients                                  */
     RNG_TEST = 7,    /* test inputs                                       */
     RNG_USER = 8,    /* seg.random of a recipe                            */
+    RNG_PATCH = 9,   /* where a patch lies; op unused                     */
 } RngStream;
 
 /* All but the index: which series of draws. Position in the counter, from its

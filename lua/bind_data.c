@@ -393,7 +393,7 @@ static int l_store(lua_State *L)
     return 1;
 }
 
-/* p:samples() -> how many: slices, or cases without a slices step */
+/* p:samples() -> how many: slices, patches, or cases */
 static int l_samples(lua_State *L)
 {
     lua_pushinteger(L, pipeline_samples(check_pipeline(L, 1)));
@@ -439,21 +439,22 @@ static int l_report(lua_State *L)
 }
 
 /* p:item(number) -> case of sample `number`, its slice; both from 1, slice 0
- * for a sample that is a whole case */
+ * for a sample that is none */
 static int l_item(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
     int n = (int)check_int(L, 2, "sample", 1, pipeline_samples(p));
     SampleId id = pipeline_id(p, n - 1);
     lua_pushinteger(L, id.item + 1);
-    lua_pushinteger(L, id.slice + 1);
+    lua_pushinteger(L, steps_slices(pipeline_steps(p)) ? id.part + 1 : 0);
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, depth=, notes=, key=,
- * patient=, image=}: of the slices used, those with foreground, all that the
- * prepared case has; what was unusual about its files; the hash of the voxels
- * of its image, as 16 digits */
+/* p:facts(case) -> {slices=, foreground_slices=, depth=, patches=, notes=,
+ * key=, patient=, image=}: of the slices used, those with foreground, all that
+ * the prepared case has; how many patches it gives, nil without such a step;
+ * what was unusual about its files; the hash of the voxels of its image, as 16
+ * digits */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -462,7 +463,7 @@ static int l_facts(lua_State *L)
     const CaseFacts *f = pipeline_facts(p, i);
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
-    lua_createtable(L, 0, 7);
+    lua_createtable(L, 0, 8);
     lua_pushstring(L, hash);
     lua_setfield(L, -2, "image");
     lua_pushinteger(L, f->dim.d);
@@ -471,6 +472,11 @@ static int l_facts(lua_State *L)
     lua_setfield(L, -2, "slices");
     lua_pushinteger(L, f->foreground_slices);
     lua_setfield(L, -2, "foreground_slices");
+    const DataStep *parts = steps_parts(pipeline_steps(p));
+    if (parts && parts->id == STEP_patches) {
+        lua_pushinteger(L, part_count(pipeline_steps(p), f->dim));
+        lua_setfield(L, -2, "patches");
+    }
     lua_pushstring(L, f->notes);
     lua_setfield(L, -2, "notes");
     lua_pushstring(L, ds->cases[i].key);

@@ -181,6 +181,11 @@ static int l_resident(lua_State *L)
         lua_pushfstring(L, "the device is %s", session_backend(s)->name);
         return 2;
     }
+    if (w.train && pipeline_drawn(p)) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "its patches are drawn anew in each epoch");
+        return 2;
+    }
     if (augment && !augment_on_device(pipeline_steps(p), pipeline_dataset(p)))
         return push_why_not(L);
     luaL_argcheck(L, lua_getfield(L, 3, "nodes") == LUA_TTABLE, 3,

@@ -84,23 +84,24 @@ static int l_prediction(lua_State *L)
     return 1;
 }
 
-/* q:put(slice, array (N,C,[D],H,W), n): sample n of a batch of outputs is
- * slice number `slice` of the case, from 1; slice 0: it is the whole case.
- * Raises when its extents are not those of the prepared case. */
+/* q:put(number, array (N,C,[D],H,W), n): sample n of a batch of outputs is what
+ * the network makes of sample `number` of the pipeline, from 1. Raises when its
+ * extents are not that sample's, or it is of another case. */
 static int l_put(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);
-    int slice = (int)check_int(L, 2, "slice", 0, INT32_MAX) - 1;
+    int number = (int)check_int(L, 2, "number", 1, pipeline_samples(q->p)) - 1;
     Array *a = check_array(L, 3);
     int n = (int)check_int(L, 4, "sample", 1, a->axes ? a->shape[0] : 1) - 1;
-    Dims want = q->v.voxels.dim, got;
-    int rank = slice < 0 ? 3 : 2;
-    if (slice >= 0) want.d = 1;
-    want.n = 1;
+    Dims want = pipeline_dims_of(q->p, number, 0), got;
+    int rank = pipeline_rank(q->p, 0);
+    want.c = q->v.voxels.dim.c;
+    if (pipeline_id(q->p, number).item != q->like->item)
+        raise_usage(L, "sample %d is of another case", number + 1);
     if (!dims_from_user(a->shape, a->axes, rank, &got))
         raise_usage(L, "a prediction of %d axes, wanted %d", a->axes, 2 + rank);
     got.n = 1;
-    if (!dims_equal(want, got) || slice >= q->v.voxels.dim.d) {
+    if (!dims_equal(want, got)) {
         char w[DIMS_TEXT], g[DIMS_TEXT];
         raise_usage(L, "a prediction of shape %s does not fit %s",
                     dims_text(got, rank, g), dims_text(want, rank, w));
@@ -108,7 +109,7 @@ static int l_put(lua_State *L)
     float *memory = lua_newuserdatauv(L, (size_t)numel(got) * sizeof(float), 0);
     Tensor t = {.dim = got, .type = F32, .rank = rank, .data = memory};
     tensor_from_user(a->data + (int64_t)n * numel(got), &t);
-    prediction_put(&q->v, q->like, slice, memory);
+    if (!prediction_put(&q->v, q->p, number, memory)) return raise_error(L);
     return 0;
 }
 

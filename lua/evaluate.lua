@@ -230,9 +230,11 @@ function M.table(recipe, result, pipeline, hash)
   return show.table(rows), items
 end
 
--- Of what a value by case is: the volume, or the slices of it that the set has.
+-- Of what a value by case is: the volume, or the slices or patches of it that
+-- the set has. Patches may share voxels, which then count more than once.
 local function extent(result, pipeline)
   local used, depth, each, seen = 0, 0, nil, {}
+  if pipeline:facts(1).patches then return "of its patches, not of the volume" end
   for _, m in pairs(result.metrics) do
     for item in pairs(m.cases) do seen[item] = true end
   end
@@ -258,6 +260,14 @@ function M.identify(json, part, d, hash)
   return json
 end
 
+-- What a sample of a pipeline is.
+function M.sample_name(pipeline)
+  if pipeline:facts(1).patches then return "patch", "patches" end
+  local _, slice = pipeline:item(1)
+  if slice > 0 then return "slice", "slices" end
+  return "volume", "volumes"
+end
+
 -- A result as lines for people, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
   local lines, json = {}, { loss = result.loss, metrics = {}, cases = {} }
@@ -268,9 +278,9 @@ function M.summary(recipe, result, pipeline, hash)
     local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
     local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
     lines[#lines + 1] = string.format(
-      "%s per case %s: mean %.4f, median %.4f%s, n %d%s; per slice %.4f (%s)", name,
+      "%s per case %s: mean %.4f, median %.4f%s, n %d%s; per %s %.4f (%s)", name,
       of == "whole volume" and "(whole volume)" or of, s.mean, s.median, spread, s.n, interval,
-      r.slices, m.rule)
+      (M.sample_name(pipeline)), r.slices, m.rule)
     json.metrics[name] = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
                            high = s.high, per_slice = r.slices, empty = m.rule, of = of }
     for item, v in pairs(r.cases) do

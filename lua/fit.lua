@@ -347,7 +347,8 @@ local function end_epoch(run, lr, started)
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
-      parts[#parts + 1] = string.format("%s %.4f (slices %.4f)", name, row["valid_" .. name],
+      local _, samples = evaluate.sample_name(run.data.valid.pipeline)
+      parts[#parts + 1] = string.format("%s %.4f (%s %.4f)", name, row["valid_" .. name], samples,
                                         row["valid_slice_" .. name])
     end
   end

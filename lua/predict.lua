@@ -113,12 +113,12 @@ local function predict_set(session, r, set, steps, done)
     session:forward(evaluate.feeds(batch, d.names, image), false)
     local out = session:read(node)
     for i, number in ipairs(batch.samples) do
-      local item, slice = pipeline:item(number)
+      local item = pipeline:item(number)
       if item ~= current then
         if open then done(current, open, output) end
         open, current = core.data.prediction(pipeline, item, node.c), item
       end
-      open:put(slice, out, i)
+      open:put(number, out, i)
     end
     seen = seen + batch.count
     show.bar("predict", seen, samples, started)

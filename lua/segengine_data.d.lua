@@ -207,6 +207,19 @@ function set:normalize(o) end
 ---@return seg.set
 function set:slices(o) end
 
+---@class seg.set.patches
+---@field d? integer voxels; 0: the axis as it is
+---@field h? integer
+---@field w? integer
+---@field at? "random"|"grid"
+---@field count? integer of each case in an epoch, at random
+---@field foreground? number share of them about a voxel with a label
+---@field overlap? number share of their extents, of a grid
+
+---@param o seg.set.patches
+---@return seg.set
+function set:patches(o) end
+
 ---@class seg.set.augment
 ---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number, negate?: integer[], swap?: integer[] }
 ---@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number, shear?: number[] }

@@ -358,7 +358,7 @@ TEST(split_slabs_of_one_head)
     for (int k = 0; k < PARTS; k++) {
         Pipeline *p = made_pipeline(part[k], steps);
         for (int i = 0; i < pipeline_samples(p); i++)
-            used[k][pipeline_id(p, i).slice] = true;
+            used[k][pipeline_id(p, i).part] = true;
         pipeline_free(p);
     }
     // 20 slices: valid 6 7, test 12..15, one slice of gap around each

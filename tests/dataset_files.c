@@ -406,11 +406,12 @@ TEST(files_real_skullstrip)
     Volume whole, back, mask;
     REQUIRE(pipeline_get(p, 0, &v));
     REQUIRE(prediction_new(v, 1, &whole));
-    Dims n = prepared_dims(v, 1);
+    Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
+    float *out[MAX_FIELDS] = {NULL, x};
     for (int32_t d = 0; d < whole.voxels.dim.d; d++) {
-        prepared_sample(v, 1, d, x);
-        prediction_put(&whole, v, d, x);
+        REQUIRE(pipeline_sample(p, d, 0, false, NULL, out));
+        REQUIRE(prediction_put(&whole, p, d, x));
     }
     REQUIRE(prediction_restore(&whole, v, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));

@@ -9,7 +9,43 @@ enum { MOST = 4096 };
 
 static float x[MOST], y[MOST];
 
-/* Pack the first numbers of x; reads all, each slice, and slices in pairs. */
+/* Some boxes of p, of all sizes and at all places, read as x has them. */
+static void expect_boxes(const Pack *p)
+{
+    static float z[MOST];
+    const Dims n = p->dim;
+    const int32_t all[3] = {n.w, n.h, n.d};
+    for (uint32_t k = 0; k < 40; k++) {
+        const Rng draw = {.seed = k, .stream = RNG_TEST};
+        Box box;
+        for (uint32_t a = 0; a < 3; a++) {
+            uint32_t m = 1 + rng_below(&draw, a, (uint32_t)all[a]);
+            uint32_t most = (uint32_t)all[a] - m + 1;
+            box.n[a] = (int32_t)m;
+            box.from[a] = (int32_t)rng_below(&draw, 4 + a, most);
+        }
+        memset(z, 0xff, sizeof z);
+        pack_read_box(p, &box, z);
+        int64_t wrong = 0, i = 0;
+        for (int32_t d = 0; d < box.n[2]; d++)
+            for (int32_t h = 0; h < box.n[1]; h++)
+                for (int32_t w = 0; w < box.n[0]; w++)
+                    for (int32_t c = 0; c < n.c; c++, i++)
+                        wrong += z[i] != x[(((int64_t)(box.from[2] + d) * n.h +
+                                             box.from[1] + h) *
+                                                n.w +
+                                            box.from[0] + w) *
+                                               n.c +
+                                           c];
+        uint32_t bits = 0xffffffff;
+        if (i < MOST) memcpy(&bits, &z[i], sizeof bits);
+        EXPECT_INT(wrong, 0);
+        EXPECT(bits == 0xffffffff);
+    }
+}
+
+/* Pack the first numbers of x; reads all, each slice, slices in pairs, and
+ * boxes. */
 static Pack packed(Dims n)
 {
     Pack p;
@@ -18,6 +54,7 @@ static Pack packed(Dims n)
     CHECK(numel(n) <= MOST);
     REQUIRE(pack_make(&t, &p));
     EXPECT(pack_check(&p));
+    expect_boxes(&p);
     for (int32_t count = 1; count <= n.d; count += count < 2 ? 1 : n.d - 2)
         for (int32_t d = 0; d + count <= n.d; d++) {
             memset(y, 0xff, sizeof y);

@@ -21,7 +21,7 @@ TEST(pipeline_samples_are_the_slices)
     Volume v = made_image(1, 4, 6, 5, true), m = made_mask(4, 6, 5);
     REQUIRE(pipeline_sample(p, 6, 0, false, NULL, out));
     EXPECT_INT(pipeline_id(p, 6).item, 1);
-    EXPECT_INT(pipeline_id(p, 6).slice, 2);
+    EXPECT_INT(pipeline_id(p, 6).part, 2);
     for (int i = 0; i < 30; i++) {
         EXPECT(x[i] == ((float *)v.voxels.data)[60 + i]);
         EXPECT(t[i] == ((uint8_t *)m.voxels.data)[60 + i]);
@@ -48,18 +48,18 @@ TEST(pipeline_which_slices)
     Dataset *ds = made_dataset(2, 1, 10, 4, 4);
     Pipeline *p = made_pipeline(ds, "slices axis=stored keep=foreground\n");
     EXPECT_INT(pipeline_samples(p), 12); // 2..7 of each
-    EXPECT_INT(pipeline_id(p, 0).slice, 2);
-    EXPECT_INT(pipeline_id(p, 11).slice, 7);
+    EXPECT_INT(pipeline_id(p, 0).part, 2);
+    EXPECT_INT(pipeline_id(p, 11).part, 7);
     pipeline_free(p);
     p = made_pipeline(ds, "slices axis=stored range=0.1,0.9\n");
     EXPECT_INT(pipeline_samples(p), 16);
-    EXPECT_INT(pipeline_id(p, 0).slice, 1);
+    EXPECT_INT(pipeline_id(p, 0).part, 1);
     pipeline_free(p);
     // 192 slices, the middle 80 %: 153
     Dataset *deep = made_dataset(1, 1, 192, 1, 1);
     p = made_pipeline(deep, "slices axis=stored range=0.1,0.9\n");
     EXPECT_INT(pipeline_samples(p), 153);
-    EXPECT_INT(pipeline_id(p, 0).slice, 19);
+    EXPECT_INT(pipeline_id(p, 0).part, 19);
     pipeline_free(p);
     dataset_free(deep);
     Steps s = made_steps("slices axis=stored range=0,0.01\n");
@@ -74,7 +74,7 @@ TEST(pipeline_whole_volumes)
     Pipeline *p = made_pipeline(ds, "normalize\nflip axis=dhw\n");
     EXPECT_INT(pipeline_samples(p), 2);
     EXPECT_INT(pipeline_rank(p, 0), 3);
-    EXPECT_INT(pipeline_id(p, 1).slice, -1);
+    EXPECT_INT(pipeline_id(p, 1).part, 0);
     Dims n;
     REQUIRE(pipeline_dims(p, 1, &n));
     EXPECT(n.d == 3 && n.h == 4 && n.w == 5);
@@ -341,12 +341,12 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
     Volume whole, back, mask;
     REQUIRE(pipeline_get(p, 0, &v));
     REQUIRE(prediction_new(v, 1, &whole));
-    Dims n = prepared_dims(v, 1);
+    Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
-    int32_t slices = v->sliced ? v->grid.d : 1;
-    for (int32_t d = 0; d < slices; d++) {
-        prepared_sample(v, 1, v->sliced ? d : -1, x);
-        prediction_put(&whole, v, v->sliced ? d : -1, x);
+    float *out[MAX_FIELDS] = {NULL, x};
+    for (int32_t i = 0; i < pipeline_samples(p); i++) {
+        REQUIRE(pipeline_sample(p, i, 0, false, NULL, out));
+        REQUIRE(prediction_put(&whole, p, i, x));
     }
     REQUIRE(prediction_restore(&whole, v, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));
@@ -374,6 +374,9 @@ TEST(pipeline_prediction_lies_on_the_input)
     round_trip(ds, "slices axis=sagittal\n", 0);
     round_trip(ds, "fit h=24 w=24\nslices axis=coronal\n", 0);
     round_trip(ds, "fit d=7 h=13 w=31\nfit d=20 h=20 w=20\n", 0.06);
+    // patches that share voxels; such as are larger than the volume
+    round_trip(ds, "patches d=5 h=6 w=9 at=grid\n", 0);
+    round_trip(ds, "fit h=24\npatches d=16 h=8 w=24 at=grid overlap=0\n", 0);
     // other spacings up to the edge of the box
     round_trip(ds, "resample spacing_mm=0.5,0.5,1\n", 0);
     round_trip(ds, "resample spacing_mm=1.3,0.8,2\nfit h=24 w=20\nslices\n",

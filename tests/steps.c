@@ -117,11 +117,16 @@ TEST(steps_text_and_back)
 {
     Arena mem = {0};
     Steps a = made_steps(every_step), b;
-    EXPECT_INT(a.count, STEP_COUNT);
+    // all but one: samples are slices or patches
+    EXPECT_INT(a.count, STEP_COUNT - 1);
     char *text = steps_print(&a, &mem);
     REQUIRE(text);
     REQUIRE(steps_parse(text, &b));
     EXPECT(!memcmp(&a, &b, sizeof a));
+    b = made_steps("patches h=32 w=48 count=4 foreground=0.25\n");
+    text = steps_print(&b, &mem);
+    EXPECT_TEXT(text, "patches d=0 h=32 w=48 at=random count=4 "
+                      "foreground=0.25 overlap=0.5\n");
     // what the text leaves out has its default, and percentile its own clip
     b = made_steps("normalize method=percentile\n");
     EXPECT_NEAR(b.step[0].normalize.clip[0], 0.5, 0);
@@ -197,6 +202,12 @@ static void refused(const Volume *image, const Volume *mask, const char *steps,
     dataset_free(ds);
 }
 
+/* All of a field. */
+static void whole(const Prepared *p, int field, float *out)
+{
+    pack_read(&p->field[field], 0, p->field[field].dim.d, out);
+}
+
 /* A prepared one-case pipeline; the dataset may be freed. */
 static Prepared prepared(const Volume *image, const Volume *mask,
                          const char *steps)
@@ -247,7 +258,7 @@ TEST(steps_constant_slice_becomes_zero)
     float *x = v.voxels.data, out[24];
     for (int i = 0; i < 12; i++) x[i] = 0.1f;
     Prepared p = prepared(&v, NULL, "normalize method=minmax per=slice\n");
-    prepared_sample(&p, 0, -1, out);
+    whole(&p, 0, out);
     for (int i = 0; i < 12; i++) EXPECT(out[i] == 0);
     EXPECT(out[12] != out[13]);
     prepared_free(&p);
@@ -330,7 +341,7 @@ TEST(steps_percentiles_are_exact)
         }
         Prepared p = prepared(&v, NULL, "normalize method=minmax clip=5,90\n");
         float y[64];
-        prepared_sample(&p, 0, -1, y);
+        whole(&p, 0, y);
         for (int i = 0; i < n; i++) {
             double want = ((double)x[i] - cut[0]) / (cut[1] - cut[0]);
             EXPECT_NEAR(y[i], fmin(fmax(want, 0), 1), 1e-6);
@@ -353,7 +364,7 @@ TEST(steps_nonzero_keeps_the_background)
     }
     Prepared p = prepared(&v, NULL, "normalize method=zscore nonzero=true\n");
     float y[128];
-    prepared_sample(&p, 0, -1, y);
+    whole(&p, 0, y);
     for (int i = 0; i < 128; i++) {
         if (i % 3 == 0)
             EXPECT(y[i] == 0);
@@ -395,12 +406,11 @@ TEST(steps_crop_to_what_is_there)
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Prepared p = prepared(&v, &m, row[r].steps);
-        Dims n = prepared_dims(&p, 0);
+        Dims n = p.field[0].dim;
         float y[6 * 7 * 9], z[6 * 7 * 9];
-        EXPECT(dims_equal(n, row[r].dim) &&
-               dims_equal(prepared_dims(&p, 1), n));
-        prepared_sample(&p, 0, -1, y);
-        prepared_sample(&p, 1, -1, z);
+        EXPECT(dims_equal(n, row[r].dim) && dims_equal(p.field[1].dim, n));
+        whole(&p, 0, y);
+        whole(&p, 1, z);
         const int *from = row[r].from;
         for (int d = 0; d < n.d; d++)
             for (int h = 0; h < n.h; h++)
@@ -433,13 +443,13 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
     Volume v = made_image(2, 3, 6, 5, true), m = made_mask(3, 6, 5);
     for (int i = 0; i < 90; i++) ((float *)v.voxels.data)[i] += 7;
     Prepared p = prepared(&v, &m, "fit h=4 w=8\n");
-    Dims n = prepared_dims(&p, 0);
+    Dims n = p.field[0].dim;
     EXPECT(n.d == 3 && n.h == 4 && n.w == 8);
     float lowest = INFINITY, y[96], t[96];
     for (int i = 0; i < 90; i++)
         lowest = fminf(lowest, ((float *)v.voxels.data)[i]);
-    prepared_sample(&p, 0, -1, y);
-    prepared_sample(&p, 1, -1, t);
+    whole(&p, 0, y);
+    whole(&p, 1, t);
     // 5 columns in 8: one of padding, then 5, then two (rounded toward zero)
     const float *x = v.voxels.data;
     for (int d = 0; d < 3; d++)
@@ -474,7 +484,7 @@ TEST(steps_labels_stay_labels)
                               "resample spacing_mm=0.7,1.3,0\n"
                               "resize h=9 w=5\nfit h=6 w=8\n");
         float y[3 * 6 * 8];
-        prepared_sample(&p, 1, -1, y);
+        whole(&p, 1, y);
         for (int i = 0; i < 3 * 6 * 8; i++) EXPECT(y[i] == 0 || y[i] == 1);
         prepared_free(&p);
         volume_free(&v);
@@ -499,8 +509,8 @@ TEST(steps_select_and_clamp)
     // 3 -> class 1, 9 -> class 2, 5 -> class 3, in the order of `labels`
     const float want[8] = {0, 1, 0, 1, 1, 1, 0, 0};
     float y[8], t[8];
-    prepared_sample(&p, 0, -1, y);
-    prepared_sample(&p, 1, -1, t);
+    whole(&p, 0, y);
+    whole(&p, 1, t);
     for (int i = 0; i < 8; i++) {
         EXPECT_NEAR(t[i], want[i], 0);
         EXPECT_NEAR(y[i], fmin(fmax(((float *)v.voxels.data)[i], 100), 200), 0);
