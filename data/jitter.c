@@ -130,8 +130,9 @@ EACH void run(Block *b, const Change *c, int from, int to, float mean)
     }
 }
 
-/* The mean of the gray values of an image on which the first `to` have run. */
-EACH float mean_gray(const Change *c, const Image *m, int to, float top)
+/* Runs the first `to`, and leaves shares of `top` behind. The mean of their
+ * gray values. */
+EACH float begin(const Change *c, const Image *m, int to, float top)
 {
     enum { SUMS = 8 };
     const int64_t count = positions(m->n);
@@ -145,6 +146,7 @@ EACH float mean_gray(const Change *c, const Image *m, int to, float top)
         gray(&b, g);
         for (int i = 0; i < BLOCK; i += SUMS)
             for (int k = 0; k < SUMS; k++) sum[k] += (double)g[i + k];
+        give(&b, m->x + 3 * at, n, 1);
     }
     for (int k = 0; k < SUMS; k++) all += sum[k];
     return (float)(all / (double)count);
@@ -154,15 +156,17 @@ EACH void change_all(const Change *c, const Image *m)
 {
     const int64_t count = positions(m->n);
     const float top = (float)c->number[2 * FOUR];
-    float mean = 0;
+    float mean = 0, now = top;
+    int done = 0;
+    // contrast wants a mean of what those before it made of all pixels
     for (int k = 0; k < FOUR; k++)
         if ((int)c->number[k] == CONTRAST && c->number[FOUR + CONTRAST] != 1)
-            mean = mean_gray(c, m, k, top);
+            mean = begin(c, m, k, top), done = k, now = 1;
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         Block b;
-        take(&b, m->x + 3 * at, n, top);
-        run(&b, c, 0, FOUR, mean);
+        take(&b, m->x + 3 * at, n, now);
+        run(&b, c, done, FOUR, mean);
         give(&b, m->x + 3 * at, n, top);
     }
 }
