@@ -1,6 +1,7 @@
 /* run.c -- runs the list of tests that test.h collects. */
 #include "test.h"
 #include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ static Test *tests;
 static int failures; // of the test that runs
 static jmp_buf out;
 static const char *skip_reason;
+static const char *running = "no test"; // for who stops a run that hangs
 static char folder[64];
 
 void test_add(Test *t)
@@ -128,11 +130,23 @@ static void guarded(const Test *t)
         t->run();
 }
 
+/* Told to stop, as tests/all does when its time is over: says where it hangs.
+ */
+static void tell_running(int signal_number)
+{
+    static const char before[] = "stopped in ", after[] = "\n";
+    ssize_t n = write(STDERR_FILENO, before, sizeof before - 1);
+    n += write(STDERR_FILENO, running, strlen(running));
+    n += write(STDERR_FILENO, after, 1);
+    _exit(n > 0 ? 128 + signal_number : 1);
+}
+
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, skipped = 0;
     const char *skips[MAX_SKIPS][2];
     bool list = argc > 1 && !strcmp(argv[1], "--list");
+    signal(SIGTERM, tell_running);
     for (Test *t = tests; t; t = t->next) {
         if (list) {
             printf("%-40s %s\n", t->name, t->file);
@@ -142,6 +156,7 @@ int main(int argc, char **argv)
         failures = 0;
         skip_reason = NULL;
         mem_fail_after(-1, false);
+        running = t->name;
         guarded(t);
         if (failures) {
             printf("FAILED %s\n", t->name);
