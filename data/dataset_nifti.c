@@ -82,8 +82,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
         if (up->device == here.device && up->inode == here.inode) return true;
     DIR *dir = opendir(path);
     bool ok = false;
-    if (!dir)
-        return file_fails(errno, "%s: cannot open folder", path);
+    if (!dir) return file_fails(errno, "%s: cannot open folder", path);
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(dir);

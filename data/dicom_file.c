@@ -21,8 +21,7 @@ static bool read_up_to(int fd, const char *path, size_t want, DicomFile *f)
         ssize_t n =
             pread(fd, f->bytes + f->have, want - f->have, (off_t)f->have);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return file_fails(errno, "%s: cannot read", path);
+        if (n < 0) return file_fails(errno, "%s: cannot read", path);
         if (!n) return fail_data("%s: file became shorter while read", path);
         f->have += (size_t)n;
     }
