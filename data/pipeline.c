@@ -35,6 +35,10 @@ struct Pipeline {
     PartCensus *census; /* a case each; NULL: no draw wants one */
     SampleId *samples;
     int32_t count;
+    const char **why; /* a case each while opening: why it is left out, or
+                       * NULL; NULL without skip_bad */
+    BadCase *bad;     /* (bads) */
+    int bads;
     Arena mem;            /* facts, used, samples, notes */
     pthread_mutex_t lock; /* guards mem while cases are opened */
 };
@@ -194,6 +198,56 @@ static bool open_make(void *context, int item, const atomic_bool *stop,
     return open_case(context, item, stop, out);
 }
 
+/* With skip_bad a case that is at fault itself: keep why. */
+static bool may_skip(Pipeline *p, int item)
+{
+    if (!p->why || err_kind() != ERR_DATA) return false;
+    pthread_mutex_lock(&p->lock);
+    p->why[item] = arena_strdup(&p->mem, err_text());
+    pthread_mutex_unlock(&p->lock);
+    return p->why[item] != NULL;
+}
+
+/* Go on without the cases that have a reason in p->why: what is known of the
+ * others moves up, so that the pipeline is as if it had been opened without. */
+static bool leave_out(Pipeline *p)
+{
+    const int count = p->ds->count;
+    int good = 0, first = -1;
+    Dataset *rest = NULL;
+    int *item = mem_alloc((size_t)count * sizeof *item);
+    p->bad = ARENA_NEW(&p->mem, BadCase, count);
+    bool ok = item && p->bad;
+    for (int i = 0; ok && i < count; i++) {
+        const Case *c = &p->ds->cases[i];
+        if (p->why[i]) {
+            if (first < 0) first = i;
+            p->bad[p->bads++] = (BadCase){c->key, c->patient, p->why[i]};
+            continue;
+        }
+        p->facts[good] = p->facts[i], p->used[good] = p->used[i];
+        if (p->census) p->census[good] = p->census[i];
+        if (p->stamp) p->stamp[good] = p->stamp[i];
+        if (p->stamped) p->stamped[good] = p->stamped[i];
+        item[good++] = i;
+    }
+    // those that moved up are no longer behind
+    for (int i = good; ok && p->census && i < count; i++)
+        p->census[i] = (PartCensus){0};
+    if (ok && 2 * p->bads > count)
+        ok = fail_data("skip_bad: %d of %d cases cannot be read, more than "
+                       "half; the first: %s",
+                       p->bads, count, p->why[first]);
+    if (ok && p->bads) {
+        ok = dataset_pick(p->ds, item, good, &rest);
+        if (ok) cache_pick(p->cache, item, good);
+        if (ok) dataset_free(p->ds);
+        if (ok) p->ds = rest;
+    }
+    mem_free(item);
+    return ok;
+}
+
 /* Take cases until there are none or one before the next has failed: which
  * failure is reported does not depend on who was faster. */
 static void *open_some(void *context)
@@ -209,6 +263,7 @@ static void *open_some(void *context)
         if (ok) cache_put(o->p->cache, v);
         pthread_mutex_lock(&o->lock);
         o->done++;
+        if (!ok) ok = may_skip(o->p, item);
         if (!ok && item < o->failed) {
             o->failed = item;
             o->kind = err_kind();
@@ -321,6 +376,8 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     if (part_wants_census(steps))
         TRY(p->census = ARENA_NEW(&p->mem, PartCensus, ds->count));
     TRY(open_store(p, options));
+    if (options->skip_bad)
+        TRY(p->why = ARENA_NEW(&p->mem, const char *, ds->count));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
     bool opened = open_cases(p, options);
     // also when one of them is bad: the others are made once
@@ -332,6 +389,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
         err_set(kind, why);
         goto done;
     }
+    if (p->why) TRY(leave_out(p));
     // from here on a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
@@ -391,6 +449,12 @@ const CaseFacts *pipeline_facts(const Pipeline *p, int item)
 {
     CHECK(item >= 0 && item < p->ds->count);
     return &p->facts[item];
+}
+
+int pipeline_bad(const Pipeline *p, const BadCase **list)
+{
+    *list = p->bad;
+    return p->bads;
 }
 
 /* extents of a sample of this case */

@@ -58,15 +58,19 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     }
     grid_ranges(p, grid);
     CacheStats c = pipeline_cache(p);
-    char *cases = dataset_report(ds, mem);
+    const BadCase *bad;
+    char *cases = dataset_report(ds, mem), left[64] = "";
     if (!cases) return NULL;
+    if (pipeline_bad(p, &bad))
+        snprintf(left, sizeof left, "; %d left out, as they cannot be read",
+                 pipeline_bad(p, &bad));
     return arena_printf(
         mem,
-        "%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
+        "%s%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
         "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
         "(all: %.1f MB, budget %.1f MB)",
-        cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        pipeline_samples(p),
+        cases, left, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
+        share, pipeline_samples(p),
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
         c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
         (double)c.budget / 1e6);
