@@ -280,11 +280,10 @@ static int l_nifti(lua_State *L)
     return 1;
 }
 
-/* ds:cases() -> { {key=, patient=}, ... }: what a case is called, and whose it
- * is; neither may leave the machine */
-static int l_cases(lua_State *L)
+/* Push { {key=, patient=}, ... }: what a case is called, and whose it is;
+ * neither may leave the machine. */
+static int push_cases(lua_State *L, const Dataset *ds)
 {
-    const Dataset *ds = check_dataset(L, 1);
     lua_createtable(L, ds->count, 0);
     for (int i = 0; i < ds->count; i++) {
         lua_createtable(L, 0, 2);
@@ -295,6 +294,12 @@ static int l_cases(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
+}
+
+/* ds:cases() -> its cases */
+static int l_cases(lua_State *L)
+{
+    return push_cases(L, check_dataset(L, 1));
 }
 
 /* ds:patients() -> how many different patients the cases have */
@@ -358,15 +363,16 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=}) ->
- * pipeline. Prepares every case once on `threads` threads, so that each fault
- * is found now, and keeps as many as cache_bytes hold; `seed` is that of
- * augmentation; store: a file that keeps them from one run to the next.
- * Raises a case's fault (kind data), or that a signal came. */
+/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=,
+ * skip_bad=false}) -> pipeline. Prepares every case once on `threads` threads,
+ * so that each fault is found now, and keeps as many as cache_bytes hold;
+ * `seed` is that of augmentation; store: a file that keeps them from one run to
+ * the next; skip_bad: cases that cannot be read are left out. Raises a case's
+ * fault (kind data), or that a signal came. */
 static int l_pipeline(lua_State *L)
 {
     static const char *const known[] = {"threads", "cache_bytes", "seed",
-                                        "store", NULL};
+                                        "store",   "skip_bad",    NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
     const char *text = luaL_checkstring(L, 2);
@@ -376,6 +382,7 @@ static int l_pipeline(lua_State *L)
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
         .store = opt_string(L, 3, "store", NULL),
+        .skip_bad = opt_bool(L, 3, "skip_bad", false),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
     PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
     if (!steps_parse(text, &steps) || !pipeline_open(ds, &steps, &o, &box->p))
@@ -390,6 +397,32 @@ static int l_store(lua_State *L)
     char *text = pipeline_store(check_pipeline(L, 1), &mem);
     lua_pushstring(L, text);
     arena_release(&mem);
+    return 1;
+}
+
+/* p:cases() -> the cases that it has, which are those of its data set but for
+ * the bad ones */
+static int l_opened_cases(lua_State *L)
+{
+    return push_cases(L, pipeline_dataset(check_pipeline(L, 1)));
+}
+
+/* p:bad() -> { {key=, patient=, reason=}, ... }: what skip_bad left out */
+static int l_bad(lua_State *L)
+{
+    const BadCase *bad;
+    const int n = pipeline_bad(check_pipeline(L, 1), &bad);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, bad[i].key);
+        lua_setfield(L, -2, "key");
+        lua_pushstring(L, bad[i].patient);
+        lua_setfield(L, -2, "patient");
+        lua_pushstring(L, bad[i].reason);
+        lua_setfield(L, -2, "reason");
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -507,10 +540,10 @@ void bind_data(lua_State *L)
         {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
         {"skipped", l_skipped}, {"labels", l_labels},     {NULL, NULL}};
     static const luaL_Reg pipeline[] = {
-        {"store", l_store},     {"samples", l_samples},
-        {"shape", l_shape},     {"report", l_report},
-        {"item", l_item},       {"facts", l_facts},
-        {"close", pipeline_gc}, {NULL, NULL}};
+        {"store", l_store},   {"samples", l_samples},    {"shape", l_shape},
+        {"report", l_report}, {"item", l_item},          {"facts", l_facts},
+        {"bad", l_bad},       {"cases", l_opened_cases}, {"close", pipeline_gc},
+        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

@@ -18,7 +18,7 @@ local new_set = set.new
 local M = { concat = set.concat }
 
 local common = { root = none, image = none, mask = none, labels = none, patient = "auto",
-                 resample_mask = false, skip_unmatched = false }
+                 resample_mask = false, skip_unmatched = false, skip_bad = false }
 
 local function source(kind, more, open)
   local known = {}
@@ -31,8 +31,8 @@ local function source(kind, more, open)
       fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
            tostring(root))
     end
-    o.root = nil
-    local where = { kind = kind, root = root, options = o }
+    local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
+    o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
     return new_set(where, function()
       -- plan opens nothing and predict brings images of its own, so root =
       -- cfg.data is nil there
@@ -93,10 +93,11 @@ end
 -- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
 -- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
 -- image = path or paths, pose = numbers }, ... }, or a function that returns
--- them and is called when the data is first wanted.
+-- them and is called when the data is first wanted. skip_bad = true, as in every
+-- set of files, leaves out the cases that cannot be read, and names them.
 function M.cases(o)
   o = options("data.cases", o, { fields = none, cases = none, labels = none,
-                                 resample_mask = false })
+                                 resample_mask = false, skip_bad = false })
   if type(o.cases) ~= "table" and type(o.cases) ~= "function" then
     fail("usage", "data.cases: cases must be a list of cases or a function that returns one, got "
          .. "%s", type(o.cases))
@@ -108,7 +109,8 @@ function M.cases(o)
       ranks[field.name] = nowhere and 0 or field.rank or 3
     end
   end
-  return new_set({ kind = "cases", options = { labels = o.labels }, ranks = ranks }, function()
+  return new_set({ kind = "cases", options = { labels = o.labels }, ranks = ranks,
+                   skip_bad = o.skip_bad }, function()
     local list = o.cases
     if type(list) == "function" then list = list() end
     return core.data.open_list { fields = o.fields, cases = list, labels = o.labels,
@@ -157,7 +159,7 @@ end
 function M.csv(o)
   o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
                                patient = none, fields = none, where = none, labels = none,
-                               resample_mask = false })
+                               resample_mask = false, skip_bad = false })
   if type(o.table) ~= "string" then
     fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
          type(o.table))
@@ -219,14 +221,14 @@ function M.csv(o)
     return list
   end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
-                         resample_mask = o.resample_mask }, names)
+                         resample_mask = o.resample_mask, skip_bad = o.skip_bad }, names)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
 -- are those of dataset.json; ignore labels and regions are refused.
 function M.nnunet(o)
   o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
-                                  patient = none })
+                                  patient = none, skip_bad = false })
   local patient = patient_rule("data.nnunet", o.patient)
   local description
   -- labels as files have them, in the order of their numbers
@@ -279,6 +281,7 @@ function M.nnunet(o)
   local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
   local function labels() return describe().labels end
   local all = new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
+                        skip_bad = o.skip_bad,
                         ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
     return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
   end)
@@ -289,12 +292,12 @@ end
 -- the order of data.md), dose (when `dose`) and possible (where there may be
 -- dose), 128 x 128 x 128.
 function M.openkbp(o)
-  o = options("data.openkbp", o, { root = none, dose = true })
+  o = options("data.openkbp", o, { root = none, dose = true, skip_bad = false })
   local fields = { { name = "ct", read = "openkbp_ct" },
                    { name = "structures", kind = "value", read = "openkbp_structures" },
                    { name = "possible", kind = "value", read = "openkbp_possible" },
                    o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
-  return named(M.cases { fields = fields, cases = function()
+  return named(M.cases { fields = fields, skip_bad = o.skip_bad, cases = function()
     local root, list = check_root("data.openkbp", o.root), {}
     for _, name in ipairs(core.sys.list(root)) do
       if name:match("^pt_%d+$") then
@@ -320,7 +323,7 @@ local function photographs(what, known, describe, check)
     if check then check(o) end
     local fields, cases, names = describe(o)
     local photos = M.cases {
-      fields = fields, labels = o.labels,
+      fields = fields, labels = o.labels, skip_bad = o.skip_bad,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
     return named(photos, names)
   end
@@ -328,7 +331,8 @@ end
 
 -- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
 photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
-                        labels = none, alpha = none, exif = none }, images.images, function(o)
+                        labels = none, alpha = none, exif = none, skip_bad = false },
+            images.images, function(o)
   if type(o.patient) ~= "string" then
     fail("usage", 'data.images: patient must be "folder", "file" (each image is another person) or '
          .. 'a pattern with the patient in brackets, as "^(TCGA_%%w+_%%w+)", got %s',
@@ -340,9 +344,11 @@ photographs("images", { root = none, image = "*", mask = none, classes = none, p
 end)
 
 -- pose = { yaw, pitch, roll } in degrees.
-photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
+photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99,
+                        skip_bad = false },
             images.w300lp)
-photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(o)
+photographs("biwi", { root = none, pitch = "300wlp", same = {}, skip_bad = false },
+            images.biwi, function(o)
   if o.pitch ~= "300wlp" and o.pitch ~= "biwi" then
     fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
   end

@@ -62,6 +62,9 @@ function M.open(recipe, set)
   local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
                                   cache_bytes = v.cache_mb << 20,
                                   store = file ~= "" and file or nil }
+  for _, bad in ipairs(pipeline:bad()) do
+    show.aside("%s: left out: %s", set.part or "data", bad.reason)
+  end
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   M.check_inputs(recipe, set, pipeline, names)
@@ -252,11 +255,12 @@ end
 -- has, and a keyed hash of their names and voxels. -> json
 function M.identify(json, part, d, hash)
   local list = {}
-  for i = 1, #d.set:dataset():cases() do
+  for i = 1, #d.pipeline:cases() do
     local f = d.pipeline:facts(i)
     list[i] = f.key .. "\0" .. f.image
   end
   json.split, json.count, json.data = part, #list, hash(table.concat(list, "\0"))
+  json.left_out = #d.pipeline:bad() -- skip_bad
   return json
 end
 

@@ -15,6 +15,7 @@ local data = {}
 ---@field patient? "auto"|"folder"|"file"
 ---@field resample_mask? boolean
 ---@field skip_unmatched? boolean
+---@field skip_bad? boolean leave out cases that cannot be read, and name them
 
 ---@class seg.data.dicom: seg.data.files
 ---@field segments? string|string[] of a SEG or a structure set
@@ -68,12 +69,12 @@ function data.nifti(o) end
 ---@field [string] string|string[]|number|number[]
 
 ---Cases named one by one.
----@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample_mask?: boolean }
+---@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample_mask?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.cases(o) end
 
 ---A folder of nnU-Net.
----@param o { root: string, patient: string, images?: string, masks?: string|false }
+---@param o { root: string, patient: string, images?: string, masks?: string|false, skip_bad?: boolean }
 ---@return seg.set
 function data.nnunet(o) end
 
@@ -92,6 +93,7 @@ function data.nnunet(o) end
 ---@field where? fun(row: table): boolean row.NAME is text, row:number(NAME) a number
 ---@field labels? integer[]|"nonzero"
 ---@field resample_mask? boolean
+---@field skip_bad? boolean
 
 ---A table of labels: a row is a case.
 ---@param o seg.data.csv
@@ -99,20 +101,20 @@ function data.nnunet(o) end
 function data.csv(o) end
 
 ---Folders pt_N: ct, structures, possible, dose.
----@param o { root: string, dose?: boolean }
+---@param o { root: string, dose?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.openkbp(o) end
 
----@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string }
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string, skip_bad?: boolean }
 ---@return seg.set
 function data.images(o) end
 
 ---pose = yaw, pitch, roll in degrees.
----@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, skip_bad?: boolean }
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string> }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, skip_bad?: boolean }
 ---@return seg.set
 function data.biwi(o) end
 
