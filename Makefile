@@ -51,10 +51,10 @@ VERSION := $(or $(shell sed -n 's/^\#define SEG_VERSION "\(.*\)".*/\1/p' \
              engine/segengine.h 2>/dev/null),0.0.0)
 
 # -- sources and objects ------------------------------------------------------
-C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c)
-C_SRC := $(filter-out data/dicom$(if $(filter 1,$(DICOM)),_none).c \
-           data/tiff_$(if $(filter 1,$(TIFF)),none,pixels).c,$(C_SRC))
-CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/*.cc))
+C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c data/*/*.c)
+C_SRC := $(filter-out data/dicom/dicom$(if $(filter 1,$(DICOM)),_none).c \
+           data/image/tiff_$(if $(filter 1,$(TIFF)),none,pixels).c,$(C_SRC))
+CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/dicom/*.cc))
 LUA_C := $(filter-out lua/main.c,$(wildcard lua/*.c))
 LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua))
 CU    := $(if $(NVCC),$(wildcard cuda/*.cu))
@@ -91,7 +91,8 @@ COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
             -fno-omit-frame-pointer) \
           $(if $(CI),$(if $(SAN),,-Werror)) \
           -ffile-prefix-map=$(CURDIR)/= -MMD -MP
-INC    := -Iengine -Icpu -Idata $(if $(OWN),-isystem $(OWN)/include \
+INC    := -Iengine -Icpu -Idata $(patsubst %/,-I%,$(wildcard data/*/)) \
+          $(if $(OWN),-isystem $(OWN)/include \
             -isystem $(OWN)/include/$(MULTIARCH))
 DEF    := -D_XOPEN_SOURCE=700 -DSEG_DICOM=$(DICOM) -DSEG_TIFF=$(TIFF) \
           $(if $(CU),-DSEG_CUDA) \

@@ -1,9 +1,9 @@
 /* change.h -- a random change of one sample, decided.
  *
- * Data steps draw what happens to a sample (data/augment.c). What was drawn is
- * plain numbers, so that whoever holds the sample does the same with it: the
- * host (data/change.c) or a device (cuda/change.cu). The arithmetic that both
- * must agree on stands here.
+ * Data steps draw what happens to a sample (data/change/augment.c). What was
+ * drawn is plain numbers, so that whoever holds the sample does the same with
+ * it: the host (data/change/change.c) or a device (cuda/change.cu). The
+ * arithmetic that both must agree on stands here.
  *
  * Axes are counted 0 w, 1 h, 2 d. */
 #ifndef SEG_CHANGE_H

@@ -135,6 +135,9 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
     if (!child) {
         struct rlimit most = {address_space() + (8 << 20), RLIM_INFINITY};
         if (setrlimit(RLIMIT_AS, &most)) _exit(2);
+        // nor what the tests before have freed
+        for (void *volatile taken = v.voxels.data; taken;)
+            taken = malloc(16 << 20);
         // the pixels of the volume serve as room
         if (frames_decode(&w, &h, v.voxels.data)) _exit(3);
         if (err_kind() != ERR_FAILURE) _exit(4);

@@ -7,9 +7,11 @@ cd "$(dirname "$0")/.." || exit 1
 planted() {
     tree=$tmp/tree
     rm -rf "$tree"
-    mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data" "$tree/lua"
+    mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data/format" \
+        "$tree/data/dicom" "$tree/data/change" "$tree/lua"
     touch "$tree/engine/err.h" "$tree/engine/graph.h" "$tree/engine/plan.h" \
-        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind.h"
+        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind.h" \
+        "$tree/data/volume.h" "$tree/data/pipeline.h" "$tree/data/format/npy.h"
     tests/layers "$tree" > /dev/null || return 1 # clean without the fault
     echo "$2" >> "$tree/$1"
     ! tests/layers "$tree"
@@ -19,10 +21,12 @@ step "kernels and the graph" planted cpu/conv.c '#include "graph.h"'
 step "kernels and the plan" planted cuda/conv.cu '#include "plan.h"'
 step "data and the device" planted data/loader.c '#include "backend.h"'
 step "data and kernels" planted data/loader.c '#include "../cpu/pool.h"'
+step "formats and pipelines" planted data/format/npy.c '#include "pipeline.h"'
+step "changes and files" planted data/change/blur.c '#include "npy.h"'
 step "Lua outside lua/" planted engine/graph.h '#include <lua.h>'
 step "Lua by its folder" planted data/step.c '  #  include <lua5.4/lua.h>'
 step "bindings from below" planted engine/plan.h '#include "bind.h"'
-step "DCMTK outside its file" planted data/nifti.c '#include <dcmtk/x.h>'
+step "DCMTK outside its file" planted data/format/nifti.c '#include <dcmtk/x.h>'
 step "a file without a level" planted engine/novel.c 'int x;'
 step "a header that is not there" planted cpu/conv.c '#include "none.h"'
 
@@ -30,6 +34,8 @@ step "a header that is not there" planted cpu/conv.c '#include "none.h"'
 allowed() { ! planted "$1" "$2"; }
 step "downward" allowed engine/plan.h '#include "tensor.h"'
 step "kernels and the backend" allowed cpu/cpu.c '#include "backend.h"'
+step "formats and volumes" allowed data/format/npy.h '#include "volume.h"'
+step "data and its rooms" allowed data/pipeline.h '#include "npy.h"'
 step "bindings and all" allowed lua/bind.h '#include "plan.h"'
 step "Lua in lua/" allowed lua/bind.h '#include <lua.h>'
 

@@ -3,7 +3,7 @@
 An Index writes FOLDER/expected.bin, float32 in C order one array after the
 other, and FOLDER/index.txt, a line an array: file, name in it ("-": the file
 is one array), number of axes, extents. Numbers go to float32 by way of double,
-as data/number.h says.
+as data/format/number.h says.
 """
 import os
 
