@@ -11,6 +11,7 @@
 #include "pipeline.h"
 #include "cache.h"
 #include "store.h"
+#include "watch.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -184,6 +185,8 @@ typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
     pthread_mutex_t lock;
+    Watch *watch;
+    int threads;    /* that have begun                            */
     int next, done; /* next case to start; cases finished         */
     int failed;     /* first case, in order, that failed; or count */
     ErrKind kind;
@@ -255,12 +258,15 @@ static void *open_some(void *context)
     Opening *o = context;
     const PipelineOptions *how = o->options;
     pthread_mutex_lock(&o->lock);
+    const int me = o->threads++;
     while (o->next < o->failed) {
         int item = o->next++;
         const Prepared *v;
         pthread_mutex_unlock(&o->lock);
+        watch_at(o->watch, me, o->p->ds->cases[item].key);
         bool ok = cache_get(o->p->cache, item, how->stop, &v);
         if (ok) cache_put(o->p->cache, v);
+        watch_at(o->watch, me, NULL);
         pthread_mutex_lock(&o->lock);
         o->done++;
         if (!ok) ok = may_skip(o->p, item);
@@ -280,11 +286,13 @@ static void *open_some(void *context)
  * that what fits is there when training begins. */
 static bool open_cases(Pipeline *p, const PipelineOptions *options)
 {
-    enum { MOST = 64 };
+    enum { MOST = WATCH_MOST };
+    const double patience = options->patience_s > 0 ? options->patience_s : 60;
     pthread_t thread[MOST];
     // failed == count: none has
     Opening o = {.p = p, .options = options, .failed = p->ds->count};
     int started = 0, want = options->threads < MOST ? options->threads : MOST;
+    o.watch = watch_start(patience, options->waiting, options->context);
     pthread_mutex_init(&o.lock, NULL);
     // the caller is one of them; fewer threads than wanted only take longer
     while (started < want - 1 &&
@@ -292,6 +300,7 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
         started++;
     open_some(&o);
     for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    watch_stop(o.watch);
     pthread_mutex_destroy(&o.lock);
     return o.failed == p->ds->count || err_set(o.kind, o.text);
 }

@@ -28,6 +28,10 @@ typedef struct PipelineOptions {
      * time; may be NULL. */
     void (*progress)(void *context, int done, int count);
     void *context;
+    /* Called by opening, from a thread of its own, when a case takes longer
+     * than patience_s (0: 60): see watch.h. May be NULL. */
+    void (*waiting)(void *context, const char *text);
+    double patience_s;
 } PipelineOptions;
 
 /* Prepares all cases; keeps its own view of `ds`. The reason of a failure

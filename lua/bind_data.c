@@ -363,6 +363,15 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
+/* Called when a case takes long to open, from a thread that Lua knows nothing
+ * of.
+ */
+static void say_waiting(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "segengine: %s\n", text);
+}
+
 /* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=,
  * skip_bad=false}) -> pipeline. Prepares every case once on `threads` threads,
  * so that each fault is found now, and keeps as many as cache_bytes hold;
@@ -379,6 +388,7 @@ static int l_pipeline(lua_State *L)
     check_keys(L, 3, "pipeline", known);
     PipelineOptions o = {
         .stop = signal_stopping(),
+        .waiting = say_waiting,
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
         .store = opt_string(L, 3, "store", NULL),
