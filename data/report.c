@@ -1,4 +1,5 @@
-/* report.c -- what was opened, as text (pipeline_report of pipeline.h). */
+/* report.c -- what was opened: as text (pipeline_report of pipeline.h), and
+ * whether all samples are of one size. */
 #include "pipeline.h"
 #include <stdio.h>
 #include <string.h>
@@ -74,4 +75,24 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
         c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
         (double)c.budget / 1e6);
+}
+
+/* compared with the first sample; cases differ, slices of a case do not */
+bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+{
+    const Dataset *ds = pipeline_dataset(p);
+    const int rank = pipeline_rank(p, field);
+    *out = pipeline_dims_of(p, 0, field);
+    for (int32_t i = 1; i < pipeline_samples(p); i++) {
+        const Dims n = pipeline_dims_of(p, i, field);
+        if (dims_equal(n, *out)) continue;
+        char a[DIMS_TEXT], b[DIMS_TEXT];
+        return fail_data(
+            "samples differ in size: %s of %s is %s, of %s %s; "
+            "fix: a fit or resize step, or batches of 1",
+            ds->field[field].name, ds->cases[pipeline_id(p, 0).item].key,
+            dims_text(*out, rank, a), ds->cases[pipeline_id(p, i).item].key,
+            dims_text(n, rank, b));
+    }
+    return true;
 }
