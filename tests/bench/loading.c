@@ -21,6 +21,7 @@
 #include "phantom.h"
 #include "rng.h"
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,7 @@ static FILE *ask, *answer;
 static void start_peer(void)
 {
     int to[2], from[2];
+    signal(SIGPIPE, SIG_IGN);
     if (pipe(to) || pipe(from)) may(fail("no pipe"));
     if (!fork()) {
         dup2(to[0], 0), dup2(from[1], 1);
