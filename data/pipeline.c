@@ -145,6 +145,10 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     for (int f = 0; f < v->fields; f++) {
         facts->channels[f] = v->field[f].dim.c;
         facts->bytes += (int64_t)v->field[f].bytes;
+        if (p->ds->field[f].kind != FIELD_LENGTH) continue;
+        float length;
+        pack_read(&v->field[f], 0, 1, &length);
+        facts->length = (int32_t)length;
     }
     pthread_mutex_lock(&p->lock);
     p->stored += found;

@@ -77,22 +77,39 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         (double)c.budget / 1e6);
 }
 
-/* compared with the first sample; cases differ, slices of a case do not */
-bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+/* Compared with the first sample; cases differ, slices of a case do not.
+ * any_w: they may differ in w, of which *out has the largest. */
+static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
 {
     const Dataset *ds = pipeline_dataset(p);
     const int rank = pipeline_rank(p, field);
-    *out = pipeline_dims_of(p, 0, field);
+    const Dims want = *out = pipeline_dims_of(p, 0, field);
     for (int32_t i = 1; i < pipeline_samples(p); i++) {
-        const Dims n = pipeline_dims_of(p, i, field);
-        if (dims_equal(n, *out)) continue;
+        Dims n = pipeline_dims_of(p, i, field), like = want;
+        if (any_w) like.w = n.w;
+        if (n.w > out->w) out->w = n.w;
+        if (dims_equal(n, like)) continue;
         char a[DIMS_TEXT], b[DIMS_TEXT];
+        like.w = n.w;
         return fail_data(
-            "samples differ in size: %s of %s is %s, of %s %s; "
-            "fix: a fit or resize step, or batches of 1",
+            "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "
+            "resize step%s%s",
             ds->field[field].name, ds->cases[pipeline_id(p, 0).item].key,
-            dims_text(*out, rank, a), ds->cases[pipeline_id(p, i).item].key,
-            dims_text(n, rank, b));
+            dims_text(want, rank, a), ds->cases[pipeline_id(p, i).item].key,
+            dims_text(n, rank, b), any_w ? "" : ", or batches of 1",
+            !any_w && dims_equal(n, like)
+                ? ", or batches { bucket = \"length\" }, as only w differs"
+                : "");
     }
     return true;
+}
+
+bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, false, out);
+}
+
+bool pipeline_dims_but_w(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, true, out);
 }

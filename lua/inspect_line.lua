@@ -224,8 +224,8 @@ local function endings(stems)
   return of
 end
 
--- Files as patterns: { pattern=, count=, first=path }, by folder where these tell
--- them apart; and the folders.
+-- Files as patterns: { pattern=, count=, first=path, files= }, by folder where these
+-- tell them apart; and the folders.
 local function patterns(files)
   local below, stems = {}, {}
   for i, path in ipairs(files) do below[i], stems[i] = split_path(path) end
@@ -245,10 +245,11 @@ local function patterns(files)
     local id = same and twice and below[i] or ending[i]
     local g = groups[id]
     if not g then
-      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true }
+      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true, files = {} }
       groups[id], order[#order + 1] = g, g
     end
     g.count, g.one = g.count + 1, g.one and g.folder == below[i]
+    g.files[g.count] = path
   end
   -- each in a folder of its own: names alone would not pair
   local apart = #order > 1
@@ -305,12 +306,12 @@ local function nifti(path, files)
   return line("nifti", path, options, not known and EACH or nil)
 end
 
-local function images_line(path, files)
+-- The line of files with masks, or in folders that are classes: what `read` gives
+-- of a file says whether it can be a mask. more(images, mask or nil) -> further
+-- options, of two patterns. nil: there is no image among the files.
+local function folder_line(kind, path, files, read, more)
   local order, folders, apart = patterns(files)
-  local mask, values, images = mask_and_images(order, path, function(file)
-    return core.data.read_image(file, { label = true, alpha = "drop", exif = "ignore",
-                                        trailing = true, page = 1 })
-  end)
+  local mask, values, images = mask_and_images(order, path, read)
   if #images == 0 then return nil end
   local names, options = util.sorted_keys(folders), {}
   local several = not apart and #names > 1 and not folders[""]
@@ -323,9 +324,21 @@ local function images_line(path, files)
     for i, name in ipairs(names) do classes[i] = name:match("[^/]+$") end
     options = { { "classes", "{ " .. quote(classes):gsub("^{ ", ""):gsub(" }$", "") .. " }" } }
   end
+  for _, g in ipairs(more and order or {}) do
+    if g.pattern == images[1] then
+      for _, option in ipairs(more(g, mask)) do options[#options + 1] = option end
+    end
+  end
   local folder = mask and several
   options[#options + 1] = { "patient", folder and '"folder"' or '"file"' }
-  return line("images", path, options, folder and "if each folder is another person" or EACH)
+  return line(kind, path, options, folder and "if each folder is another person" or EACH)
+end
+
+local function images_line(path, files)
+  return folder_line("images", path, files, function(file)
+    return core.data.read_image(file, { label = true, alpha = "drop", exif = "ignore",
+                                        trailing = true, page = 1 })
+  end)
 end
 
 -- A table beside files whose first row names one of them: the column with the
@@ -350,8 +363,9 @@ local function find_table(path)
   end
 end
 
--- Arrays, or images that a table names. `read` and `rank` say how.
-local function table_line(path, read, rank)
+-- Arrays, or images that a table names. `read` and `rank` say how; sequences have
+-- a length.
+local function table_line(path, read, rank, sequences)
   local name, column, numbers = find_table(path)
   if not name then return nil end
   local fields = string.format('{ { name = "image", read = "%s", rank = %d, column = %s }', read,
@@ -360,23 +374,42 @@ local function table_line(path, read, rank)
     local list = quote(numbers):gsub("^{ ", ""):gsub(" }$", "")
     fields = fields .. ', { name = "numbers", kind = "numbers", columns = { ' .. list .. " } }"
   end
+  if sequences then fields = fields .. ', { name = "length", kind = "length" }' end
   return line("csv", path, { { "table", quote(name) }, { "patient", '"file"' },
                              { "fields", fields .. " }" } }, "if every row is another person")
 end
 
-local function array_rank(file)
+local LOOKED_AT = 50 -- most headers of arrays that are compared
+
+local function array_shape(file)
   local ok, list = pcall(core.array.list, file)
-  return ok and math.max(1, math.min(#list[1].shape, 3)) or 1
+  return ok and list[1].shape or {}
+end
+
+-- The rank of arrays, and whether they are sequences: tables of two axes of which
+-- only the first differs from file to file are (time, features).
+local function array_rank(path, files)
+  local first = array_shape(path .. "/" .. files[1])
+  local differ = false
+  for i = 2, #first == 2 and math.min(#files, LOOKED_AT) or 1 do
+    local shape = array_shape(path .. "/" .. files[i])
+    if #shape ~= 2 or shape[2] ~= first[2] then return 2, false end
+    differ = differ or shape[1] ~= first[1]
+  end
+  if differ then return 1, true end
+  return math.max(1, math.min(#first, 3)), false
 end
 
 local function arrays(path, files)
-  local rank = array_rank(path .. "/" .. files[1])
-  local with_table = table_line(path, "npy", rank)
+  local with_table = table_line(path, "npy", array_rank(path, files))
   if with_table then return with_table end
-  local _, stem = split_path(files[1])
-  return string.format('data.cases { fields = { { name = "x", read = "npy", rank = %d } }, cases = '
-                       .. "{ { key = %s, patient = %s, x = %s } } }  -- and so each file", rank,
-                       quote(stem), quote(stem), quote(path .. "/" .. files[1]))
+  return folder_line("npy", path, files, core.array.load, function(image, mask)
+    local rank, sequences = array_rank(path, image.files)
+    -- a mask has no channels
+    local axes = mask and #array_shape(path .. "/" .. mask.first) or 0
+    if axes > 0 and axes < 4 then rank, sequences = axes, sequences and axes == 1 end
+    return { { "rank", tostring(rank) }, sequences and { "length", "true" } or nil }
+  end)
 end
 
 -- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;

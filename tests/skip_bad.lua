@@ -75,6 +75,25 @@ t.test("with skip_bad it is left out, counted and named", function()
   t.equal(meta.left_out, "train 1, valid 1")
 end)
 
+t.test("numbers of a training set are those of the cases that are there", function()
+  local cases = {}
+  for i = 1, 10 do
+    cases[i] = { key = "k" .. i, patient = "p" .. i,
+                 x = string.format("%s/secret-%02d.npy", folder, i) }
+  end
+  local fields = { { name = "x", read = "npy", rank = 2 } }
+  local function said(list, skip)
+    local set = seg.data.cases { fields = fields, cases = list, skip_bad = skip }
+    local _, text = set:standardize { of = "all" }:fitted {}
+    return text
+  end
+  local text = said(cases, true)
+  t.check(text:find("8 cases", 1, true), text)
+  table.remove(cases, 9)
+  table.remove(cases, 3)
+  t.equal(text, said(cases, false))
+end)
+
 t.test("a run that goes on has the same cases", function()
   local resume = recipe "skip_bad = true" .. runs .. " --epochs 3 --resume " .. run
   t.says(resume, 0, "resumed at epoch 3")
