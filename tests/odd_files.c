@@ -6,7 +6,7 @@
  * up its rights or have its limits lowered. */
 #include "biwi.h"
 #include "dataset_list.h"
-#include "dicom_kit.h"
+#include "dicom.h"
 #include "loader.h"
 #include "made.h"
 #include "mat.h"

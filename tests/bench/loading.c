@@ -304,6 +304,11 @@ int main(int argc, char **argv)
     Pipeline *p[ROWS];
     int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
     if (rounds < 1 || rounds > MOST_ROUNDS) rounds = ROUNDS;
+    // nothing else writes series to read
+    if (!dicom_ready()) {
+        printf("loading: not measured: %s\n", err_text());
+        return 0;
+    }
     make_data(p);
     start_peer();
     for (int i = 0; i < rounds; i++)
