@@ -169,7 +169,12 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
-soak: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated)  ## the long tests (hours)
+# what tests/all runs in a soak with the sanitizer of threads
+threaded:
+	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
+	  $(BUILD)/tsan/tests/run)
+
+soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated)  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) fuzz RUNS=1000000
 
@@ -379,7 +384,7 @@ include tests/emu/build.mk
 
 FORCE:
 .PHONY: all lib test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
-        fuzz fuzzers soak clean help install uninstall dist FORCE
+        fuzz fuzzers threaded soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \

@@ -68,6 +68,19 @@ void cache_set_make(Cache *c, CacheMake *make)
     c->make = make;
 }
 
+void cache_pick(Cache *c, const int *item, int count)
+{
+    static const Entry empty;
+    for (int i = 0; i < count; i++) {
+        if (item[i] == i) continue;
+        CHECK(item[i] > i && c->entry[i].state == EMPTY);
+        c->entry[i] = c->entry[item[i]];
+        c->entry[i].value.item = i;
+        c->entry[item[i]] = empty;
+    }
+    c->stats.count = count;
+}
+
 /* forget a volume that nobody holds */
 static void drop(Cache *c, Entry *e)
 {

@@ -24,6 +24,10 @@ void cache_free(Cache *c); /* nobody holds a volume; NULL is fine */
 /* Make volumes another way from now on; no thread is in cache_get. */
 void cache_set_make(Cache *c, CacheMake *make);
 
+/* Keep the volumes of these `count` items, which go up: item[i] is i from now
+ * on. The others are not there, and nobody holds or makes any. */
+void cache_pick(Cache *c, const int *item, int count);
+
 /* Volume `item`, held until cache_put. Fails as `make` does, and with
  * "stopped" when *stop is raised while another thread makes it. */
 bool cache_get(Cache *c, int item, const atomic_bool *stop,

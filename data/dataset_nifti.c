@@ -6,6 +6,7 @@
  * paired by key, never by their place in a list, so one that is missing
  * cannot shift all others by one. */
 #include "dataset_build.h"
+#include "file.h"
 #include "nifti.h"
 #include <dirent.h>
 #include <errno.h>
@@ -74,20 +75,19 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
 {
     struct stat st;
     // a link to a folder above would be followed without end
-    if (stat(path, &st)) return fail_data("%s: %s", path, strerror(errno));
+    if (stat(path, &st)) return file_fails(errno, "%s", path);
     // the chain of folders above is on the stack of this recursion
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
         if (up->device == here.device && up->inode == here.inode) return true;
     DIR *dir = opendir(path);
     bool ok = false;
-    if (!dir)
-        return fail_data("%s: cannot open folder: %s", path, strerror(errno));
+    if (!dir) return file_fails(errno, "%s: cannot open folder", path);
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(dir);
         if (!e && errno) {
-            fail_data("%s: cannot read folder: %s", path, strerror(errno));
+            file_fails(errno, "%s: cannot read folder", path);
             goto done;
         }
         if (!e) break;
@@ -403,7 +403,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
     Plan plan = {.images = how->images};
     bool ok = false;
     *out = NULL;
-    if (stat(root, &st)) return fail_data("%s: %s", root, strerror(errno));
+    if (stat(root, &st)) return file_fails(errno, "%s", root);
     if (!dataset_begin(&how->all, &b)) return false;
     CHECK(how->images >= 0 && how->images <= MAX_CHANNELS);
     TRY(b->store->root = arena_strdup(&b->store->mem, root));

@@ -7,6 +7,9 @@
 #include "pack.h"
 #include <string.h>
 
+/* Loops over so many numbers have a length that is known, for vectors. */
+enum { BLOCK = 256 };
+
 /* Elements at .. at + count - 1 of a slice; value: place of the first. */
 typedef struct Run {
     uint32_t at, count, value;
@@ -26,21 +29,58 @@ static inline float number(const Numbers *x, int64_t i)
                     : ((const float *)x->data)[i];
 }
 
+/* Looks at n floats, of which a multiple of a fixed number at once takes
+ * vectors: are they whole numbers that I16 holds? *any: all of their bits, in
+ * two's complement. */
+static bool whole_numbers(const float *x, int n, int32_t *any)
+{
+    int32_t bad = 0, bits = 0;
+    // NaN, and what a cast does not allow, first
+    for (int i = 0; i < n; i++)
+        bad |= !(x[i] >= INT16_MIN) | !(x[i] <= INT16_MAX);
+    if (bad) return false;
+    for (int i = 0; i < n; i++) {
+        const int32_t k = (int32_t)x[i];
+        bits |= k;
+        bad |= (float)k != x[i];
+    }
+    *any |= bits;
+    return !bad;
+}
+
 /* The smallest type that holds all of them; *bits: none is but 0 or 1. */
 static Dtype exact_type(const Numbers *x, bool *bits)
 {
-    float lo = 0, hi = 0;
-    for (int64_t i = 0, n = x->slice * x->slices; i < n; i++) {
-        float v = number(x, i);
-        *bits = false;
-        // written so that NaN, and what I16 cannot hold, comes before the cast
-        if (!(v >= INT16_MIN && v <= INT16_MAX)) return F32;
-        if ((float)(int16_t)v != v) return F32;
-        lo = v < lo ? v : lo;
-        hi = v > hi ? v : hi;
+    const int64_t n = x->slice * x->slices;
+    const float *f = x->data;
+    int32_t any = 0;
+    *bits = false;
+    for (int64_t i = 0; i < n && x->bytes; i++)
+        any |= ((const uint8_t *)x->data)[i];
+    const int64_t whole = x->bytes ? 0 : n / BLOCK * BLOCK;
+    for (int64_t i = 0; i < whole; i += BLOCK)
+        if (!whole_numbers(f + i, BLOCK, &any)) return F32;
+    if (!x->bytes && !whole_numbers(f + whole, (int)(n - whole), &any))
+        return F32;
+    *bits = any >> 1 == 0;
+    return any >> 8 == 0 ? U8 : I16;
+}
+
+/* How many are not 0. */
+static int64_t count_values(const Numbers *x)
+{
+    const int64_t n = x->slice * x->slices, whole = n / BLOCK * BLOCK;
+    const uint8_t *u8 = x->data;
+    const float *f = x->data;
+    int64_t count = 0;
+    for (int64_t i = 0; i < n && x->bytes; i++) count += u8[i] != 0;
+    for (int64_t i = 0; i < whole && !x->bytes; i += BLOCK) {
+        int32_t part = 0;
+        for (int k = 0; k < BLOCK; k++) part += f[i + k] != 0;
+        count += part;
     }
-    *bits = lo >= 0 && hi <= 1;
-    return lo >= 0 && hi <= UINT8_MAX ? U8 : I16;
+    for (int64_t i = whole; i < n && !x->bytes; i++) count += f[i] != 0;
+    return count;
 }
 
 /* What a list of runs would take, or, with `run` and `first`, the list. */
@@ -111,6 +151,15 @@ static void fill_runs(const Numbers *x, Dtype type, void *block)
                     number(x, d * x->slice + run[r].at + k));
 }
 
+/* Photographs are packed anew for every sample that has no place in memory. */
+static void fill_bytes(const float *restrict x, int64_t n, uint8_t *restrict y)
+{
+    const int64_t whole = n / BLOCK * BLOCK;
+    for (int64_t i = 0; i < whole; i += BLOCK)
+        for (int k = 0; k < BLOCK; k++) y[i + k] = (uint8_t)(int32_t)x[i + k];
+    for (int64_t i = whole; i < n; i++) y[i] = (uint8_t)x[i];
+}
+
 static void fill(const Numbers *x, Pack *p)
 {
     const int64_t n = numel(p->dim);
@@ -124,7 +173,13 @@ static void fill(const Numbers *x, Pack *p)
         fill_runs(x, p->type, p->data);
         break;
     default:
-        for (int64_t i = 0; i < n; i++) put(p->data, p->type, i, number(x, i));
+        if (p->type == (x->bytes ? U8 : F32))
+            memcpy(p->data, x->data, p->bytes);
+        else if (p->type == U8)
+            fill_bytes(x->data, n, p->data);
+        else
+            for (int64_t i = 0; i < n; i++)
+                ((int16_t *)p->data)[i] = (int16_t)number(x, i);
     }
 }
 
@@ -139,8 +194,11 @@ bool pack_make(const Tensor *t, Pack *out)
     if (bits) p.kind = PACK_BITS;
     const size_t size = dtype_bytes(p.type);
     p.bytes = bits ? (size_t)(n + 7) / 8 : (size_t)n * size;
-    // half as much: reading runs is a little slower than reading a row
-    size_t runs = runs_bytes(&x, find_runs(&x, size, NULL, NULL), size);
+    // half as much: reading runs is a little slower than reading a row. Looked
+    // for only where the values alone take no more
+    size_t runs = 0;
+    if ((size_t)count_values(&x) <= p.bytes / 2 / size)
+        runs = runs_bytes(&x, find_runs(&x, size, NULL, NULL), size);
     if (runs && runs <= p.bytes / 2) p.kind = PACK_RUNS, p.bytes = runs;
     p.data = mem_alloc(p.bytes);
     if (!p.data) return false;
@@ -155,24 +213,6 @@ void pack_free(Pack *p)
     *p = (Pack){.data = NULL};
 }
 
-/* count numbers of a block of `type` from element `at` on. */
-static void widen(const void *data, Dtype type, int64_t at, int64_t count,
-                  float *out)
-{
-    const uint8_t *u8 = (const uint8_t *)data + at;
-    const int16_t *i16 = (const int16_t *)data + at;
-    switch (type) {
-    case U8:
-        for (int64_t i = 0; i < count; i++) out[i] = u8[i];
-        break;
-    case I16:
-        for (int64_t i = 0; i < count; i++) out[i] = i16[i];
-        break;
-    default:
-        memcpy(out, (const float *)data + at, (size_t)count * sizeof *out);
-    }
-}
-
 static void read_runs(const Pack *p, int32_t d, int64_t slice, float *out)
 {
     const uint32_t *first = p->data;
@@ -180,7 +220,8 @@ static void read_runs(const Pack *p, int32_t d, int64_t slice, float *out)
     const void *value = run + first[p->dim.d];
     memset(out, 0, (size_t)slice * sizeof *out);
     for (uint32_t r = first[d]; r < first[d + 1]; r++)
-        widen(value, p->type, run[r].value, run[r].count, out + run[r].at);
+        tensor_to_f32(value, p->type, run[r].value, run[r].count,
+                      out + run[r].at);
 }
 
 void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
@@ -199,7 +240,7 @@ void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
             read_runs(p, d + k, slice, out + k * slice);
         break;
     default:
-        widen(p->data, p->type, at, n, out);
+        tensor_to_f32(p->data, p->type, at, n, out);
     }
 }
 
@@ -224,8 +265,9 @@ static void read_runs_box(const Pack *p, int32_t d, const Box *box, float *out)
             const int64_t lo = from > start ? from : start;
             const int64_t hi = to < start + length ? to : start + length;
             if (lo < hi)
-                widen(value, p->type, run[r].value + (lo - from), hi - lo,
-                      out + (h - box->from[1]) * length + (lo - start));
+                tensor_to_f32(value, p->type, run[r].value + (lo - from),
+                              hi - lo,
+                              out + (h - box->from[1]) * length + (lo - start));
         }
     }
 }
@@ -254,7 +296,8 @@ void pack_read_box(const Pack *p, const Box *box, float *out)
             const int64_t at =
                 ((plane + box->from[1] + h) * n.w + box->from[0]) * n.c;
             float *y = out + ((int64_t)d * box->n[1] + h) * length;
-            if (p->kind == PACK_DENSE) widen(p->data, p->type, at, length, y);
+            if (p->kind == PACK_DENSE)
+                tensor_to_f32(p->data, p->type, at, length, y);
             for (int64_t i = 0; p->kind == PACK_BITS && i < length; i++)
                 y[i] = (float)(bit[(at + i) / 8] >> (at + i) % 8 & 1);
         }

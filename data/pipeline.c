@@ -11,6 +11,7 @@
 #include "pipeline.h"
 #include "cache.h"
 #include "store.h"
+#include "watch.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -35,6 +36,10 @@ struct Pipeline {
     PartCensus *census; /* a case each; NULL: no draw wants one */
     SampleId *samples;
     int32_t count;
+    const char **why; /* a case each while opening: why it is left out, or
+                       * NULL; NULL without skip_bad */
+    BadCase *bad;     /* (bads) */
+    int bads;
     Arena mem;            /* facts, used, samples, notes */
     pthread_mutex_t lock; /* guards mem while cases are opened */
 };
@@ -184,6 +189,8 @@ typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
     pthread_mutex_t lock;
+    Watch *watch;
+    int threads;    /* that have begun                            */
     int next, done; /* next case to start; cases finished         */
     int failed;     /* first case, in order, that failed; or count */
     ErrKind kind;
@@ -198,6 +205,56 @@ static bool open_make(void *context, int item, const atomic_bool *stop,
     return open_case(context, item, stop, out);
 }
 
+/* With skip_bad a case that is at fault itself: keep why. */
+static bool may_skip(Pipeline *p, int item)
+{
+    if (!p->why || err_kind() != ERR_DATA) return false;
+    pthread_mutex_lock(&p->lock);
+    p->why[item] = arena_strdup(&p->mem, err_text());
+    pthread_mutex_unlock(&p->lock);
+    return p->why[item] != NULL;
+}
+
+/* Go on without the cases that have a reason in p->why: what is known of the
+ * others moves up, so that the pipeline is as if it had been opened without. */
+static bool leave_out(Pipeline *p)
+{
+    const int count = p->ds->count;
+    int good = 0, first = -1;
+    Dataset *rest = NULL;
+    int *item = mem_alloc((size_t)count * sizeof *item);
+    p->bad = ARENA_NEW(&p->mem, BadCase, count);
+    bool ok = item && p->bad;
+    for (int i = 0; ok && i < count; i++) {
+        const Case *c = &p->ds->cases[i];
+        if (p->why[i]) {
+            if (first < 0) first = i;
+            p->bad[p->bads++] = (BadCase){c->key, c->patient, p->why[i]};
+            continue;
+        }
+        p->facts[good] = p->facts[i], p->used[good] = p->used[i];
+        if (p->census) p->census[good] = p->census[i];
+        if (p->stamp) p->stamp[good] = p->stamp[i];
+        if (p->stamped) p->stamped[good] = p->stamped[i];
+        item[good++] = i;
+    }
+    // those that moved up are no longer behind
+    for (int i = good; ok && p->census && i < count; i++)
+        p->census[i] = (PartCensus){0};
+    if (ok && 2 * p->bads > count)
+        ok = fail_data("skip_bad: %d of %d cases cannot be read, more than "
+                       "half; the first: %s",
+                       p->bads, count, p->why[first]);
+    if (ok && p->bads) {
+        ok = dataset_pick(p->ds, item, good, &rest);
+        if (ok) cache_pick(p->cache, item, good);
+        if (ok) dataset_free(p->ds);
+        if (ok) p->ds = rest;
+    }
+    mem_free(item);
+    return ok;
+}
+
 /* Take cases until there are none or one before the next has failed: which
  * failure is reported does not depend on who was faster. */
 static void *open_some(void *context)
@@ -205,14 +262,18 @@ static void *open_some(void *context)
     Opening *o = context;
     const PipelineOptions *how = o->options;
     pthread_mutex_lock(&o->lock);
+    const int me = o->threads++;
     while (o->next < o->failed) {
         int item = o->next++;
         const Prepared *v;
         pthread_mutex_unlock(&o->lock);
+        watch_at(o->watch, me, o->p->ds->cases[item].key);
         bool ok = cache_get(o->p->cache, item, how->stop, &v);
         if (ok) cache_put(o->p->cache, v);
+        watch_at(o->watch, me, NULL);
         pthread_mutex_lock(&o->lock);
         o->done++;
+        if (!ok) ok = may_skip(o->p, item);
         if (!ok && item < o->failed) {
             o->failed = item;
             o->kind = err_kind();
@@ -229,11 +290,13 @@ static void *open_some(void *context)
  * that what fits is there when training begins. */
 static bool open_cases(Pipeline *p, const PipelineOptions *options)
 {
-    enum { MOST = 64 };
+    enum { MOST = WATCH_MOST };
+    const double patience = options->patience_s > 0 ? options->patience_s : 60;
     pthread_t thread[MOST];
     // failed == count: none has
     Opening o = {.p = p, .options = options, .failed = p->ds->count};
     int started = 0, want = options->threads < MOST ? options->threads : MOST;
+    o.watch = watch_start(patience, options->waiting, options->context);
     pthread_mutex_init(&o.lock, NULL);
     // the caller is one of them; fewer threads than wanted only take longer
     while (started < want - 1 &&
@@ -241,6 +304,7 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
         started++;
     open_some(&o);
     for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    watch_stop(o.watch);
     pthread_mutex_destroy(&o.lock);
     return o.failed == p->ds->count || err_set(o.kind, o.text);
 }
@@ -326,6 +390,8 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     if (part_wants_census(steps))
         TRY(p->census = ARENA_NEW(&p->mem, PartCensus, ds->count));
     TRY(open_store(p, options));
+    if (options->skip_bad)
+        TRY(p->why = ARENA_NEW(&p->mem, const char *, ds->count));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
     bool opened = open_cases(p, options);
     // also when one of them is bad: the others are made once
@@ -337,6 +403,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
         err_set(kind, why);
         goto done;
     }
+    if (p->why) TRY(leave_out(p));
     // from here on a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
@@ -399,6 +466,12 @@ const CaseFacts *pipeline_facts(const Pipeline *p, int item)
     return &p->facts[item];
 }
 
+int pipeline_bad(const Pipeline *p, const BadCase **list)
+{
+    *list = p->bad;
+    return p->bads;
+}
+
 /* extents of a sample of this case */
 static Dims case_dims(const Pipeline *p, int item, int field)
 {
@@ -413,65 +486,6 @@ static Dims case_dims(const Pipeline *p, int item, int field)
 Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
 {
     return case_dims(p, pipeline_id(p, number).item, field);
-}
-
-/* What a number of channels is called, of pictures. */
-static const char *colors_of(int rank, int c)
-{
-    if (rank != 2) return "";
-    return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
-}
-
-/* Cases a and b have other numbers of channels: no step changes that. */
-static bool other_channels(const Pipeline *p, int field, int a, int b)
-{
-    const DatasetField *f = &p->ds->field[field];
-    int left = p->facts[a].channels[field], right = p->facts[b].channels[field];
-    return fail_data("samples differ in channels: %s of %s has %d%s, of %s "
-                     "%d%s (%s, %s); fix: save all files in one way",
-                     f->name, p->ds->cases[a].key, left,
-                     colors_of(f->rank, left), p->ds->cases[b].key, right,
-                     colors_of(f->rank, right),
-                     p->ds->cases[a].field[field].source->path,
-                     p->ds->cases[b].field[field].source->path);
-}
-
-/* Compared with the first sample; cases differ, slices of a case do not.
- * any_w: they may differ in w, of which *out has the largest. */
-static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
-{
-    int first = p->samples[0].item, rank = pipeline_rank(p, field);
-    const Dims want = *out = case_dims(p, first, field);
-    for (int32_t i = 1; i < p->count; i++) {
-        int item = p->samples[i].item;
-        Dims n = case_dims(p, item, field), like = want;
-        if (any_w) like.w = n.w;
-        if (n.w > out->w) out->w = n.w;
-        if (dims_equal(n, like)) continue;
-        char a[DIMS_TEXT], b[DIMS_TEXT];
-        if (n.c != want.c) return other_channels(p, field, first, item);
-        like.w = n.w;
-        return fail_data(
-            "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "
-            "resize step%s%s",
-            p->ds->field[field].name, p->ds->cases[first].key,
-            dims_text(want, rank, a), p->ds->cases[item].key,
-            dims_text(n, rank, b), any_w ? "" : ", or batches of 1",
-            !any_w && dims_equal(n, like)
-                ? ", or batches { bucket = \"length\" }, as only w differs"
-                : "");
-    }
-    return true;
-}
-
-bool pipeline_dims(const Pipeline *p, int field, Dims *out)
-{
-    return common_dims(p, field, false, out);
-}
-
-bool pipeline_dims_but_w(const Pipeline *p, int field, Dims *out)
-{
-    return common_dims(p, field, true, out);
 }
 
 bool pipeline_drawn(const Pipeline *p)

@@ -16,16 +16,22 @@
 typedef struct Pipeline Pipeline;
 
 typedef struct PipelineOptions {
-    int threads;             /* for opening; 0: in the caller               */
-    int64_t cache_bytes;     /* kept prepared volumes; 0: none              */
-    const char *store;       /* file that keeps them from one run to the next
-                              * (store.h); NULL: none */
-    uint64_t seed;           /* of augmentation                             */
+    int threads;         /* for opening; 0: in the caller               */
+    int64_t cache_bytes; /* kept prepared volumes; 0: none              */
+    const char *store;   /* file that keeps them from one run to the next
+                          * (store.h); NULL: none */
+    uint64_t seed;       /* of augmentation                             */
+    bool skip_bad; /* leave out cases that cannot be read or prepared (what
+                    * fails with ERR_DATA) instead of failing: pipeline_bad */
     const atomic_bool *stop; /* raise it to give up opening; may be NULL  */
     /* Called by opening after each case, from any of its threads, one at a
      * time; may be NULL. */
     void (*progress)(void *context, int done, int count);
     void *context;
+    /* Called by opening, from a thread of its own, when a case takes longer
+     * than patience_s (0: 60): see watch.h. May be NULL. */
+    void (*waiting)(void *context, const char *text);
+    double patience_s;
 } PipelineOptions;
 
 /* Prepares all cases; keeps its own view of `ds`, and holds the hook of
@@ -100,6 +106,16 @@ typedef struct CaseFacts {
     const char *notes; /* lines of what the reader said, or ""    */
 } CaseFacts;
 const CaseFacts *pipeline_facts(const Pipeline *p, int item);
+
+/* With skip_bad: the cases that were left out, in the order of the data set
+ * they were in, with the reasons. pipeline_dataset has the others only. More
+ * than half of all is a failure of opening: then it is not some files that are
+ * bad.
+ */
+typedef struct BadCase {
+    const char *key, *patient, *reason;
+} BadCase;
+int pipeline_bad(const Pipeline *p, const BadCase **list);
 
 /* In leaks.c: no volume stands on two sides under two names, and no patient on
  * two sides; sides[i] may be NULL. Disjoint slabs are no leak. */

@@ -1,4 +1,5 @@
-/* report.c -- what was opened, as text (pipeline_report of pipeline.h). */
+/* report.c -- what was opened: as text (pipeline_report of pipeline.h), and
+ * whether all samples are of one size. */
 #include "pipeline.h"
 #include <stdio.h>
 #include <string.h>
@@ -60,15 +61,21 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     }
     grid_ranges(p, grid);
     CacheStats c = pipeline_cache(p);
-    char *cases = dataset_report(ds, mem);
+    const BadCase *bad;
+    char *cases = dataset_report(ds, mem), left[64] = "";
     if (!cases) return NULL;
+    if (pipeline_bad(p, &bad))
+        snprintf(left, sizeof left, "; %d left out, as %s cannot be read",
+                 pipeline_bad(p, &bad),
+                 pipeline_bad(p, &bad) == 1 ? "it" : "they");
     int samples = pipeline_samples(p);
     char *text = arena_printf(
         mem,
-        "%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
+        "%s%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
         "%d sample%s, %s %s; %d of %d volume%s ",
-        cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        samples, samples == 1 ? "" : "s", samples == 1 ? "of" : "the first",
+        cases, left, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
+        share, samples, samples == 1 ? "" : "s",
+        samples == 1 ? "of" : "the first",
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
         c.count, c.count == 1 ? "" : "s");
     if (!text) return NULL;
@@ -79,4 +86,66 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     return arena_printf(mem, "%skept in %.1f MB (all: %.1f MB, budget %.1f MB)",
                         text, (double)c.bytes / 1e6, (double)bytes / 1e6,
                         (double)c.budget / 1e6);
+}
+
+/* What a number of channels is called, of pictures. */
+static const char *colors_of(int rank, int c)
+{
+    if (rank != 2) return "";
+    return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
+}
+
+/* Cases a and b have other numbers of channels: no step changes that. */
+static bool other_channels(const Pipeline *p, int field, int a, int b)
+{
+    const Dataset *ds = pipeline_dataset(p);
+    const DatasetField *f = &ds->field[field];
+    const int left = pipeline_facts(p, a)->channels[field];
+    const int right = pipeline_facts(p, b)->channels[field];
+    return fail_data("samples differ in channels: %s of %s has %d%s, of %s "
+                     "%d%s (%s, %s); fix: save all files in one way",
+                     f->name, ds->cases[a].key, left, colors_of(f->rank, left),
+                     ds->cases[b].key, right, colors_of(f->rank, right),
+                     ds->cases[a].field[field].source->path,
+                     ds->cases[b].field[field].source->path);
+}
+
+/* Compared with the first sample; cases differ, slices of a case do not.
+ * any_w: they may differ in w, of which *out has the largest. */
+static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
+{
+    const Dataset *ds = pipeline_dataset(p);
+    const int rank = pipeline_rank(p, field);
+    const Dims want = *out = pipeline_dims_of(p, 0, field);
+    const int first = pipeline_id(p, 0).item;
+    for (int32_t i = 1; i < pipeline_samples(p); i++) {
+        const int item = pipeline_id(p, i).item;
+        Dims n = pipeline_dims_of(p, i, field), like = want;
+        if (any_w) like.w = n.w;
+        if (n.w > out->w) out->w = n.w;
+        if (dims_equal(n, like)) continue;
+        char a[DIMS_TEXT], b[DIMS_TEXT];
+        if (n.c != want.c) return other_channels(p, field, first, item);
+        like.w = n.w;
+        return fail_data(
+            "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "
+            "resize step%s%s",
+            ds->field[field].name, ds->cases[first].key,
+            dims_text(want, rank, a), ds->cases[item].key,
+            dims_text(n, rank, b), any_w ? "" : ", or batches of 1",
+            !any_w && dims_equal(n, like)
+                ? ", or batches { bucket = \"length\" }, as only w differs"
+                : "");
+    }
+    return true;
+}
+
+bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, false, out);
+}
+
+bool pipeline_dims_but_w(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, true, out);
 }

@@ -388,6 +388,7 @@ static bool open_cases(Fit *fit, const Steps *steps, int at,
             !pipeline_open(ds, &before, options, &fit->p) ||
             !(fit->first = mem_alloc((cases + 1) * sizeof *fit->first)))
             return false;
+        ds = fit->ds = pipeline_dataset(fit->p); // bad ones are left out
         const int32_t samples = pipeline_samples(fit->p);
         for (int32_t i = 0, item = 0; item <= ds->count; item++) {
             while (i < samples && pipeline_id(fit->p, i).item < item) i++;

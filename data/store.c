@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALIGNED = 64, FORMAT = 2, MOST_MAPS = 8, ORDER = 0x01020304 };
+enum { ALIGNED = 64, FORMAT = 3, MOST_MAPS = 8, ORDER = 0x01020304 };
 
 static const char magic[8] = "SEGSTORE";
 

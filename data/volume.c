@@ -379,18 +379,7 @@ bool volume_to_f32(const Volume *v, Volume *out)
     if (!volume_new(out, v->voxels.dim, F32)) return false;
     memcpy(out->affine, v->affine, sizeof v->affine);
     out->unit = v->unit;
-    int64_t count = numel(v->voxels.dim);
-    float *y = out->voxels.data;
-    const void *x = v->voxels.data;
-    switch (v->voxels.type) {
-    case U8:
-        for (int64_t i = 0; i < count; i++) y[i] = ((const uint8_t *)x)[i];
-        break;
-    case I16:
-        for (int64_t i = 0; i < count; i++) y[i] = ((const int16_t *)x)[i];
-        break;
-    default:
-        memcpy(y, x, (size_t)count * sizeof *y);
-    }
+    tensor_to_f32(v->voxels.data, v->voxels.type, 0, numel(v->voxels.dim),
+                  out->voxels.data);
     return true;
 }

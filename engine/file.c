@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +44,29 @@ static char *folder_of(const char *path)
 
 // -- reading ------------------------------------------------------------------
 
+bool file_fails(int error, const char *format, ...)
+{
+    char text[ERR_MAX];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    if (error == EMFILE || error == ENFILE)
+        return fail("%s: %s; fix: a higher limit (ulimit -n), or fewer workers",
+                    text, strerror(error));
+    if (error == ENOMEM) return fail("%s: %s", text, strerror(error));
+    return fail_data("%s: %s", text, strerror(error));
+}
+
 bool file_open(const char *path, int *fd, uint64_t *bytes)
 {
     struct stat st;
     // not blocking, so that a pipe without a writer cannot hold us; NOCTTY, so
     // that a terminal by that name does not become ours
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (f < 0) return fail_data("cannot open %s: %s", path, strerror(errno));
+    if (f < 0) return file_fails(errno, "cannot open %s", path);
     if (fstat(f, &st)) {
-        fail_data("cannot open %s: %s", path, strerror(errno));
+        file_fails(errno, "cannot open %s", path);
     } else if (S_ISDIR(st.st_mode)) {
         fail_data("%s is a folder, not a file", path);
     } else if (!S_ISREG(st.st_mode)) {
@@ -73,8 +88,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, p + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return fail_data("cannot read %s: %s", path, strerror(errno));
+        if (n < 0) return file_fails(errno, "cannot read %s", path);
         if (!n)
             return fail_data("%s ends at byte %llu, %zu bytes wanted at %llu",
                              path, (unsigned long long)(at + done), bytes,

@@ -17,6 +17,11 @@
  * (a pipe would wait for ever). *fd is to be closed; *bytes is the size. */
 bool file_open(const char *path, int *fd, uint64_t *bytes);
 
+/* The reason "TEXT: what the system says of errno `error`", ERR_DATA; but
+ * ERR_FAILURE, with the way out, when not the file is at fault but this process
+ * has too many files open or the system no memory. Always false. */
+bool file_fails(int error, const char *format, ...) ERR_FORMAT(2, 3);
+
 /* Read `bytes` bytes at `at`; a file that ends before is an error. */
 bool file_read_at(int fd, const char *path, uint64_t at, void *out,
                   size_t bytes);

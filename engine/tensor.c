@@ -175,3 +175,36 @@ void tensor_set(const Tensor *t, int64_t i, double v)
     else
         ((double *)t->data)[i] = v;
 }
+
+/* Loops over so many have a length that is known, for vectors. */
+enum { BLOCK = 64 };
+
+static void bytes_to_f32(const uint8_t *restrict x, int64_t n,
+                         float *restrict y)
+{
+    const int64_t whole = n / BLOCK * BLOCK;
+    for (int64_t i = 0; i < whole; i += BLOCK)
+        for (int k = 0; k < BLOCK; k++) y[i + k] = x[i + k];
+    for (int64_t i = whole; i < n; i++) y[i] = x[i];
+}
+
+static void words_to_f32(const int16_t *restrict x, int64_t n,
+                         float *restrict y)
+{
+    const int64_t whole = n / BLOCK * BLOCK;
+    for (int64_t i = 0; i < whole; i += BLOCK)
+        for (int k = 0; k < BLOCK; k++) y[i + k] = x[i + k];
+    for (int64_t i = whole; i < n; i++) y[i] = x[i];
+}
+
+void tensor_to_f32(const void *data, Dtype type, int64_t at, int64_t count,
+                   float *out)
+{
+    CHECK(type == U8 || type == I16 || type == F32);
+    if (type == U8)
+        bytes_to_f32((const uint8_t *)data + at, count, out);
+    else if (type == I16)
+        words_to_f32((const int16_t *)data + at, count, out);
+    else
+        memcpy(out, (const float *)data + at, (size_t)count * sizeof *out);
+}

@@ -105,6 +105,10 @@ void tensor_from_user(const float *user, const Tensor *t);
 void tensor_to_user_f64(const Tensor *t, double *user);
 void tensor_from_user_f64(const double *user, const Tensor *t);
 
+/* out = elements at .. at + count - 1 of a flat U8, I16 or F32 block. */
+void tensor_to_f32(const void *data, Dtype type, int64_t at, int64_t count,
+                   float *out);
+
 /* Element i of a flat F32 or F64 block. */
 double tensor_get(const Tensor *t, int64_t i);
 void tensor_set(const Tensor *t, int64_t i, double v);

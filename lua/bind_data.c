@@ -1,4 +1,4 @@
-/* bind_data.c -- data sets and pipelines as Lua objects.
+/* bind_data.c -- data sets and their steps as Lua objects.
  *
  * Lua describes, C loads: the steps of a pipeline travel as text (steps.def
  * checks every attribute on the recipe's line), files are opened by worker
@@ -278,11 +278,8 @@ static int l_nifti(lua_State *L)
     return 1;
 }
 
-/* ds:cases() -> { {key=, patient=}, ... }: what a case is called, and whose it
- * is; neither may leave the machine */
-static int l_cases(lua_State *L)
+int push_cases(lua_State *L, const Dataset *ds)
 {
-    const Dataset *ds = check_dataset(L, 1);
     lua_createtable(L, ds->count, 0);
     for (int i = 0; i < ds->count; i++) {
         lua_createtable(L, 0, 2);
@@ -293,6 +290,12 @@ static int l_cases(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
+}
+
+/* ds:cases() -> its cases */
+static int l_cases(lua_State *L)
+{
+    return push_cases(L, check_dataset(L, 1));
 }
 
 /* ds:patients() -> how many different patients the cases have */
@@ -335,215 +338,24 @@ static int l_labels(lua_State *L)
     return 1;
 }
 
-/* == pipelines ========================================================= */
-
-typedef struct PipelineBox {
-    Pipeline *p;
-} PipelineBox;
-
-Pipeline *check_pipeline(lua_State *L, int arg)
-{
-    PipelineBox *box = luaL_checkudata(L, arg, "seg.pipeline");
-    if (!box->p) raise_usage(L, "this pipeline is closed");
-    return box->p;
-}
-
-static int pipeline_gc(lua_State *L)
-{
-    PipelineBox *box = luaL_checkudata(L, 1, "seg.pipeline");
-    pipeline_free(box->p);
-    box->p = NULL;
-    return 0;
-}
-
-/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=,
- * functions=}) -> pipeline. Prepares every case once on `threads` threads, so
- * that each fault is found now, and keeps as many as cache_bytes hold; `seed`
- * is that of augmentation; store: a file that keeps them from one run to the
- * next; functions: those that steps name (functions.lua). Raises a case's fault
- * (kind data), or that a signal came. */
-static int l_pipeline(lua_State *L)
-{
-    static const char *const known[] = {"threads", "cache_bytes", "seed",
-                                        "store",   "functions",   NULL};
-    Steps steps;
-    const Dataset *ds = check_dataset(L, 1);
-    check_keys(L, 3, "pipeline", known);
-    PipelineOptions o = {
-        .stop = signal_stopping(),
-        .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
-        .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
-        .store = opt_string(L, 3, "store", NULL),
-        .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
-    PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
-    read_steps(L, 2, 3, &steps);
-    bool ok = pipeline_open(ds, &steps, &o, &box->p);
-    drop_steps(L);
-    return ok ? 1 : raise_error(L);
-}
-
-/* p:store() -> what became of the file of prepared cases, or nil without one */
-static int l_store(lua_State *L)
-{
-    Arena mem = {NULL};
-    char *text = pipeline_store(check_pipeline(L, 1), &mem);
-    lua_pushstring(L, text);
-    arena_release(&mem);
-    return 1;
-}
-
-/* p:cache() -> {kept=, count=, made=, all_bytes=}: prepared volumes in memory,
- * all; how often one was prepared since opening; the bytes of all of them */
-static int l_cache(lua_State *L)
-{
-    Pipeline *p = check_pipeline(L, 1);
-    const CacheStats c = pipeline_cache(p);
-    int64_t all = 0;
-    for (int i = 0; i < c.count; i++) all += pipeline_facts(p, i)->bytes;
-    lua_createtable(L, 0, 4);
-    lua_pushinteger(L, c.kept);
-    lua_setfield(L, -2, "kept");
-    lua_pushinteger(L, c.count);
-    lua_setfield(L, -2, "count");
-    lua_pushinteger(L, c.misses);
-    lua_setfield(L, -2, "made");
-    lua_pushinteger(L, all);
-    lua_setfield(L, -2, "all_bytes");
-    return 1;
-}
-
-/* p:samples() -> how many: slices, patches, or cases */
-static int l_samples(lua_State *L)
-{
-    lua_pushinteger(L, pipeline_samples(check_pipeline(L, 1)));
-    return 1;
-}
-
-/* The place of the field whose name is at `arg`; raises when there is none. */
-static int check_field(lua_State *L, const Pipeline *p, int arg)
-{
-    const char *name = luaL_checkstring(L, arg);
-    int f = dataset_field(pipeline_dataset(p), name);
-    if (f < 0) raise_usage(L, "the data set has no field \"%s\"", name);
-    return f;
-}
-
-/* p:shape("image") -> {c, [d], h, w} common to all samples; raises when they
- * differ, naming two (kind data) */
-static int l_shape(lua_State *L)
-{
-    Pipeline *p = check_pipeline(L, 1);
-    int64_t shape[2 + RANK_MAX];
-    Dims d;
-    int f = check_field(L, p, 2);
-    if (!pipeline_dims(p, f, &d)) return raise_error(L);
-    int axes = dims_to_user(d, pipeline_rank(p, f), shape);
-    lua_createtable(L, axes - 1, 0);
-    for (int i = 1; i < axes; i++) {
-        lua_pushinteger(L, shape[i]);
-        lua_rawseti(L, -2, i);
-    }
-    return 1;
-}
-
-/* p:report() -> what was opened, lines of text; names no patient */
-static int l_report(lua_State *L)
-{
-    Arena mem = {NULL};
-    char *text = pipeline_report(check_pipeline(L, 1), &mem);
-    if (!text) return raise_error(L);
-    lua_pushstring(L, text);
-    arena_release(&mem);
-    return 1;
-}
-
-/* p:item(number) -> case of sample `number`, its slice; both from 1, slice 0
- * for a sample that is none */
-static int l_item(lua_State *L)
-{
-    Pipeline *p = check_pipeline(L, 1);
-    int n = (int)check_int(L, 2, "sample", 1, pipeline_samples(p));
-    SampleId id = pipeline_id(p, n - 1);
-    lua_pushinteger(L, id.item + 1);
-    lua_pushinteger(L, steps_slices(pipeline_steps(p)) ? id.part + 1 : 0);
-    return 2;
-}
-
-/* p:facts(case) -> {slices=, foreground_slices=, depth=, patches=, notes=,
- * key=, patient=, image=}: of the slices used, those with foreground, all that
- * the prepared case has; how many patches it gives, nil without such a step;
- * what was unusual about its files; the hash of the voxels of its image, as 16
- * digits */
-static int l_facts(lua_State *L)
-{
-    Pipeline *p = check_pipeline(L, 1);
-    const Dataset *ds = pipeline_dataset(p);
-    int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
-    const CaseFacts *f = pipeline_facts(p, i);
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
-    lua_createtable(L, 0, 8);
-    lua_pushstring(L, hash);
-    lua_setfield(L, -2, "image");
-    lua_pushinteger(L, f->dim.d);
-    lua_setfield(L, -2, "depth");
-    lua_pushinteger(L, f->slices);
-    lua_setfield(L, -2, "slices");
-    lua_pushinteger(L, f->foreground_slices);
-    lua_setfield(L, -2, "foreground_slices");
-    const DataStep *parts = steps_parts(pipeline_steps(p));
-    if (parts && parts->id == STEP_patches) {
-        lua_pushinteger(L, part_count(pipeline_steps(p), f->dim));
-        lua_setfield(L, -2, "patches");
-    }
-    lua_pushstring(L, f->notes);
-    lua_setfield(L, -2, "notes");
-    lua_pushstring(L, ds->cases[i].key);
-    lua_setfield(L, -2, "key");
-    lua_pushstring(L, ds->cases[i].patient);
-    lua_setfield(L, -2, "patient");
-    return 1;
-}
-
-/* data.leaks{p1, p2, p3}: raises when two sides share a patient or voxels,
- * naming both cases (kind data) */
-static int l_leaks(lua_State *L)
-{
-    const Pipeline *side[8];
-    int n = 0;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    while (n < 8 && lua_rawgeti(L, 1, n + 1) != LUA_TNIL) {
-        side[n++] = check_pipeline(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
-    if (!pipeline_leaks(side, n)) return raise_error(L);
-    return 0;
-}
-
 void bind_data(lua_State *L)
 {
     static const luaL_Reg dataset[] = {
         {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
         {"skipped", l_skipped}, {"labels", l_labels},     {NULL, NULL}};
-    static const luaL_Reg pipeline[] = {
-        {"store", l_store}, {"cache", l_cache},     {"samples", l_samples},
-        {"shape", l_shape}, {"report", l_report},   {"item", l_item},
-        {"facts", l_facts}, {"close", pipeline_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
                                          {"predict_steps", l_predict_steps},
                                          {"open_dicom", l_dicom},
                                          {"open_nifti", l_nifti},
-                                         {"pipeline", l_pipeline},
-                                         {"leaks", l_leaks},
                                          {NULL, NULL}};
     new_type(L, "seg.dataset", dataset, dataset_gc);
-    new_type(L, "seg.pipeline", pipeline, pipeline_gc);
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
     bind_function(L);
     bind_cases(L);
+    bind_pipeline(L);
     bind_split(L);
     bind_statistics(L);
     bind_loader(L);

@@ -27,6 +27,10 @@ int read_names(lua_State *L, int arg, const char *key, const char **name,
  * many results were pushed. */
 int push_values(lua_State *L, const Strangers *found);
 
+/* Push { {key=, patient=}, ... }: what a case is called, and whose it is;
+ * neither may leave the machine. Returns 1. */
+int push_cases(lua_State *L, const Dataset *ds);
+
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);
 

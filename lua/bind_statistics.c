@@ -16,14 +16,15 @@ static int push_steps(lua_State *L, const Steps *steps)
     return 1;
 }
 
-/* data.fit_steps(ds, text, {threads=0, cache_bytes=0, store=, functions=}) ->
+/* data.fit_steps(ds, text, {threads=0, cache_bytes=0, store=, functions=,
+ * skip_bad=}) ->
  * the text with the numbers of its standardize steps, found on the cases of ds;
  * lines of what was found; options as of data.pipeline. Raises a case's fault
  * (kind data), or that a signal came. */
 static int l_fit(lua_State *L)
 {
-    static const char *const known[] = {"threads", "cache_bytes", "store",
-                                        "functions", NULL};
+    static const char *const known[] = {"threads",   "cache_bytes", "store",
+                                        "functions", "skip_bad",    NULL};
     Steps steps;
     Arena mem = {NULL};
     const char *said;
@@ -33,7 +34,8 @@ static int l_fit(lua_State *L)
         .stop = signal_stopping(),
         .threads = (int)opt_int(L, 3, "threads", 0, 0, 1024),
         .cache_bytes = opt_int(L, 3, "cache_bytes", 0, 0, INT64_MAX),
-        .store = opt_string(L, 3, "store", NULL)};
+        .store = opt_string(L, 3, "store", NULL),
+        .skip_bad = opt_bool(L, 3, "skip_bad", false)};
     read_steps(L, 2, 3, &steps);
     const bool ok = statistics_fit(ds, &steps, &o, &mem, &said);
     drop_steps(L);

@@ -55,11 +55,13 @@ static int l_list(lua_State *L)
     if (!*box) return fail_errno(L, path, "list");
     lua_newtable(L);
     struct dirent *e;
-    for (lua_Integer i = 1; (e = readdir(*box));) {
+    for (lua_Integer i = 1; (errno = 0, e = readdir(*box));) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         lua_pushstring(L, e->d_name);
         lua_rawseti(L, -2, i++);
     }
+    // only errno tells a failure from the end
+    if (errno) return fail_errno(L, path, "list");
     closedir(*box);
     *box = NULL;
     lua_getglobal(L, "table");

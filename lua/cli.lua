@@ -297,7 +297,7 @@ end
 -- it, or with `fixed` instead. The exit code.
 local function run_script(args, fixed)
   local script = args[1]
-  local text = util.read_file(script)
+  local text = util.read_file(script, true) -- /dev/stdin too
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
   _G.arg = rest

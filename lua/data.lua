@@ -19,7 +19,7 @@ local new_set = set.new
 local M = { concat = set.concat }
 
 local common = { root = none, image = none, mask = none, labels = none, patient = "auto",
-                 resample = false, resample_mask = false, skip_unmatched = false }
+                 resample = false, resample_mask = false, skip_unmatched = false, skip_bad = false }
 
 local known_rules = { auto = true, folder = true, file = true }
 
@@ -67,10 +67,10 @@ local function source(kind, more, open)
       fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
            tostring(root))
     end
-    o.root = nil
+    local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
+    o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
     check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
                   or "part of the name that * stands for")
-    local where = { kind = kind, root = root, options = o }
     return new_set(where, function()
       -- plan opens nothing and predict brings images of its own, so root =
       -- cfg.data is nil there
@@ -133,10 +133,11 @@ end
 -- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
 -- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
 -- image = path or paths, pose = numbers }, ... }, or a function that returns
--- them and is called when the data is first wanted.
+-- them and is called when the data is first wanted. skip_bad = true, as in every
+-- set of files, leaves out the cases that cannot be read, and names them.
 function M.cases(o)
   o = options("data.cases", o, { fields = none, cases = none, labels = none,
-                                 resample = false, resample_mask = false })
+                                 resample = false, resample_mask = false, skip_bad = false })
   if type(o.cases) ~= "table" and type(o.cases) ~= "function" then
     fail("usage", "data.cases: cases must be a list of cases or a function that returns one, got "
          .. "%s", type(o.cases))
@@ -149,8 +150,8 @@ function M.cases(o)
   local first = o.fields[1] -- the image of a prediction is read as it is
   local options_of = { labels = o.labels, resample = o.resample, form = first.form,
                        assume_spacing = first.assume_spacing, channels = first.channels }
-  return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed },
-                 function()
+  return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed,
+                   skip_bad = o.skip_bad }, function()
     how.cases = o.cases
     if type(how.cases) == "function" then how.cases = how.cases() end
     return core.data.open_list(how)
@@ -192,7 +193,7 @@ end
 function M.csv(o)
   o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
                                patient = none, fields = none, where = none, labels = none,
-                               resample = false, resample_mask = false })
+                               resample = false, resample_mask = false, skip_bad = false })
   if type(o.table) ~= "string" then
     fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
          type(o.table))
@@ -254,7 +255,8 @@ function M.csv(o)
     return list
   end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
-                         resample = o.resample, resample_mask = o.resample_mask }, names)
+                         resample = o.resample, resample_mask = o.resample_mask,
+                         skip_bad = o.skip_bad }, names)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
@@ -262,7 +264,7 @@ end
 function M.nnunet(o)
   o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
                                   patient = none, resample = false, resample_mask = false,
-                                  form = "both", assume_spacing = false })
+                                  form = "both", assume_spacing = false, skip_bad = false })
   local patient = patient_rule("data.nnunet", o.patient)
   local description
   -- labels as files have them, in the order of their numbers
@@ -321,6 +323,7 @@ function M.nnunet(o)
   local options_of = { labels = labels, resample = o.resample, form = o.form,
                        assume_spacing = o.assume_spacing }
   local all = new_set({ kind = "nnunet", root = o.root, options = options_of,
+                        skip_bad = o.skip_bad,
                         ranks = core.data.check_list(how) }, function()
     how.cases, how.labels = cases(), labels()
     return core.data.open_list(how)
@@ -332,12 +335,12 @@ end
 -- the order of data.md), dose (when `dose`) and possible (where there may be
 -- dose), 128 x 128 x 128.
 function M.openkbp(o)
-  o = options("data.openkbp", o, { root = none, dose = true })
+  o = options("data.openkbp", o, { root = none, dose = true, skip_bad = false })
   local fields = { { name = "ct", read = "openkbp_ct" },
                    { name = "structures", kind = "value", read = "openkbp_structures" },
                    { name = "possible", kind = "value", read = "openkbp_possible" },
                    o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
-  return named(M.cases { fields = fields, cases = function()
+  return named(M.cases { fields = fields, skip_bad = o.skip_bad, cases = function()
     local root, list = check_root("data.openkbp", o.root), {}
     for _, name in ipairs(core.sys.list(root)) do
       if name:match("^pt_%d+$") then
@@ -359,11 +362,12 @@ end
 -- A set whose cases `describe` lists below root when they are first wanted.
 local function folder_of(what, known, describe, check)
   M[what] = function(o)
+    known.skip_bad = false
     o = options("data." .. what, o, known)
     if check then check("data." .. what, o) end
     local fields, cases, names = describe(o)
     local all = M.cases {
-      fields = fields, labels = o.labels,
+      fields = fields, labels = o.labels, skip_bad = o.skip_bad,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
     return named(all, names)
   end

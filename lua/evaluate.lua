@@ -101,6 +101,9 @@ function M.open(recipe, set)
   local v = config.ensure()
   local names = set:dataset():fields()
   local pipeline = set:pipeline(opening())
+  for _, bad in ipairs(pipeline:bad()) do
+    show.aside("%s: left out: %s", set.part or "data", bad.reason)
+  end
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
@@ -298,11 +301,12 @@ end
 -- has, and a keyed hash of their names and voxels. -> json
 function M.identify(json, part, d, hash)
   local list = {}
-  for i = 1, #d.set:dataset():cases() do
+  for i = 1, #d.pipeline:cases() do
     local f = d.pipeline:facts(i)
     list[i] = f.key .. "\0" .. f.image
   end
   json.split, json.count, json.data = part, #list, hash(table.concat(list, "\0"))
+  json.left_out = #d.pipeline:bad() -- skip_bad
   return json
 end
 

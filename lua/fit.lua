@@ -47,13 +47,28 @@ local function case_rows(data, hash)
   local rows = {}
   for _, part in ipairs { "train", "valid", "test" } do
     if data[part] then
-      for i, c in ipairs(data[part].set:dataset():cases()) do
+      for i, c in ipairs(data[part].pipeline:cases()) do
         rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part,
                             image = data[part].pipeline:facts(i).image }
       end
     end
   end
   return rows
+end
+
+-- The cases that skip_bad left out: what left_out.csv holds, and how many of each
+-- part, as "train 2, test 1"; nil when there are none.
+local function left_out(data, hash)
+  local rows, counts = {}, {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    local bad = data[part] and data[part].pipeline:bad() or {}
+    if #bad > 0 then counts[#counts + 1] = part .. " " .. #bad end
+    for _, b in ipairs(bad) do
+      rows[#rows + 1] = { case = hash(b.key), key = b.key, patient = b.patient, part = part,
+                          reason = b.reason }
+    end
+  end
+  return rows, rows[1] and table.concat(counts, ", ")
 end
 
 -- State -----------------------------------------------------------------------
@@ -70,7 +85,7 @@ local function metadata(run)
     epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
-    resident = run.resident,
+    resident = run.resident, left_out = run.left_out,
   }
 end
 
@@ -468,7 +483,8 @@ end
 local function final_test(run)
   local part = run.data.test and "test" or run.data.valid and "valid"
   local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
-                    best_epoch = run.state.best_epoch, seed = run.values.seed }
+                    best_epoch = run.state.best_epoch, seed = run.values.seed,
+                    left_out = run.left_out }
   if part then
     local weights = run.state.best and load_best(run) or run.state.epoch
     local d = run.data[part]
@@ -521,9 +537,14 @@ function M.train(r, name, text, resume)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
   local rows = case_rows(run.data, run.hash)
+  local bad
+  bad, run.left_out = left_out(run.data, run.hash)
   if resume then check_cases(run, rows) end
   show.open_log(run.folder .. "/log.txt")
   show.line("run: %s", run.folder)
+  for _, b in ipairs(bad) do
+    show.warn("%s: case %s is left out, left_out.csv says why", b.part, b.case)
+  end
   if resume then
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
     restore(run, core.checkpoint.load(newest, run.session, true))
@@ -533,6 +554,7 @@ function M.train(r, name, text, resume)
     sys.write(run.folder .. "/recipe.lua", text)
   end
   run_folder.write_cases(run.folder, rows)
+  if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
   -- a save that cannot work is found out before the first epoch
   if not resume then save(run, "checkpoint_last") end

@@ -118,8 +118,7 @@ end
 
 -- The first two lines of a file, cut where they are very long.
 local function two_lines(path)
-  local f, why = io.open(path, "rb")
-  if not f then util.fail("data", "%s", why) end
+  local f = util.open_file(path)
   local text = f:read(4096) or ""
   f:close()
   return text:match("^([^\r\n]*)\r?\n?([^\n]*)")

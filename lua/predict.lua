@@ -311,7 +311,7 @@ local function check_cases(rows, d, part, run, hash)
     by_key[row.key], parts[row.part] = parts, true
     if row.part == "train" and row.image then trained[row.image] = parts end
   end
-  local cases, bad, chosen = #d.set:dataset():cases(), {}, 0
+  local cases, bad, chosen = #d.pipeline:cases(), {}, 0
   for i = 1, cases do
     local f = d.pipeline:facts(i)
     local parts = by_key[f.key]

@@ -221,16 +221,29 @@ function M.read_cases(folder)
   return rows
 end
 
--- cases.csv: which case is which, for the eyes of this machine only. `image` is
--- a hash of the image's voxels: what it is under any name.
-function M.write_cases(folder, rows)
-  local lines = { table.concat(case_columns, ",") }
-  for _, r in ipairs(rows) do
-    local function quote(s) return '"' .. s:gsub('"', '""') .. '"' end
-    lines[#lines + 1] = table.concat({ r.case, quote(r.key), quote(r.patient), r.part, r.image },
-                                     ",")
+-- A table for the eyes of this machine only.
+local function write_private(path, columns, rows)
+  local lines = { table.concat(columns, ",") }
+  for _, row in ipairs(rows) do
+    local cells = {}
+    for i, name in ipairs(columns) do
+      local quoted = name == "key" or name == "patient" or name == "reason"
+      cells[i] = quoted and '"' .. row[name]:gsub('"', '""') .. '"' or row[name]
+    end
+    lines[#lines + 1] = table.concat(cells, ",")
   end
-  sys.write(folder .. "/cases.csv", table.concat(lines, "\n") .. "\n", true)
+  sys.write(path, table.concat(lines, "\n") .. "\n", true)
+end
+
+-- cases.csv: which case is which. `image` is a hash of the image's voxels: what it
+-- is under any name.
+function M.write_cases(folder, rows)
+  write_private(folder .. "/cases.csv", case_columns, rows)
+end
+
+-- left_out.csv: the cases that skip_bad left out, and why.
+function M.write_left_out(folder, rows)
+  write_private(folder .. "/left_out.csv", { "case", "key", "patient", "part", "reason" }, rows)
 end
 
 -- metrics.csv: one row an epoch under a stable head -------------------------

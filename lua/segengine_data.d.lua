@@ -16,6 +16,7 @@ local data = {}
 ---@field resample? boolean further channels, onto the grid of the first
 ---@field resample_mask? boolean
 ---@field skip_unmatched? boolean
+---@field skip_bad? boolean leave out cases that cannot be read, and name them
 
 ---@class seg.data.dicom: seg.data.files
 ---@field segments? string|string[] of a SEG or a structure set
@@ -78,12 +79,12 @@ function data.nifti(o) end
 ---@field [string] string|string[]|number|number[]
 
 ---Cases named one by one.
----@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample?: boolean, resample_mask?: boolean }
+---@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample?: boolean, resample_mask?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.cases(o) end
 
 ---A folder of nnU-Net.
----@param o { root: string, patient: string, images?: string, masks?: string|false, resample?: boolean, resample_mask?: boolean, form?: "both"|"sform"|"qform", assume_spacing?: boolean }
+---@param o { root: string, patient: string, images?: string, masks?: string|false, resample?: boolean, resample_mask?: boolean, form?: "both"|"sform"|"qform", assume_spacing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.nnunet(o) end
 
@@ -103,6 +104,7 @@ function data.nnunet(o) end
 ---@field labels? integer[]|"nonzero"
 ---@field resample? boolean
 ---@field resample_mask? boolean
+---@field skip_bad? boolean
 
 ---A table of labels: a row is a case.
 ---@param o seg.data.csv
@@ -110,25 +112,25 @@ function data.nnunet(o) end
 function data.csv(o) end
 
 ---Folders pt_N: ct, structures, possible, dose.
----@param o { root: string, dose?: boolean }
+---@param o { root: string, dose?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.openkbp(o) end
 
----@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean }
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.images(o) end
 
 ---A folder of arrays.
----@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", rank?: integer, axes?: string, length?: boolean }
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", rank?: integer, axes?: string, length?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.npy(o) end
 
 ---pose = yaw, pitch, roll in degrees.
----@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean }
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.biwi(o) end
 

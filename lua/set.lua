@@ -39,10 +39,15 @@ local function once(f)
   end
 end
 
--- A set of `source` = {kind=, root=, options=}; `open` gives the core data set,
+-- A set of `source` = {kind=, root=, options=, skip_bad=}; `open` gives the core data set,
 -- and is called once, when it is first wanted.
 function M.new(source, open)
   open = once(open)
+  source.skip_bad = source.skip_bad or false
+  if type(source.skip_bad) ~= "boolean" then
+    fail("usage", "data.%s: skip_bad must be true or false, got %s", source.kind,
+         tostring(source.skip_bad))
+  end
   return setmetatable({ source = source, open = open, steps = "", batch = {} }, Set)
 end
 
@@ -129,6 +134,9 @@ function M.concat(...)
   for i = 1, sets.n do
     if getmetatable(sets[i]) ~= Set then
       fail("usage", "data.concat: operand %d must be a data set, got %s", i, type(sets[i]))
+    end
+    if sets[i].source.skip_bad ~= sets[1].source.skip_bad then
+      fail("usage", "data.concat: set %d has another skip_bad than the first", i)
     end
   end
   if sets.n == 0 then fail("usage", "data.concat: wanted data sets, got nothing") end
@@ -281,7 +289,7 @@ function Set:fitted(o)
   if self:standardizes() then
     out.steps, said = core.data.fit_steps(self:dataset(), self.steps, {
       threads = o.threads, cache_bytes = o.cache_bytes, store = o.store,
-      functions = functions.of(self.steps) })
+      skip_bad = self.source.skip_bad, functions = functions.of(self.steps) })
   end
   return out, said
 end
@@ -307,7 +315,7 @@ function Set:pipeline(o)
   return with_options(function()
     return core.data.pipeline(ds, self.steps, {
       threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store,
-      functions = functions.of(self.steps) })
+      skip_bad = self.source.skip_bad, functions = functions.of(self.steps) })
   end)
 end
 

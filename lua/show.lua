@@ -39,6 +39,13 @@ function M.warn(fmt, ...)
   M.line("warning: " .. fmt, ...)
 end
 
+-- A line to stderr that names a patient or a path, and so is not for the log.
+function M.aside(fmt, ...)
+  if config.line.flags.quiet then return end
+  erase()
+  core.sys.eprint(string.format(fmt, ...) .. "\n")
+end
+
 -- From now on lines go to this file too, those said before first.
 function M.open_log(path)
   local why

@@ -209,11 +209,21 @@ function M.json(v, indent)
   return "{\n" .. table.concat(rows, ",\n") .. "\n" .. indent .. "}"
 end
 
-function M.read_file(path)
+-- A file to read from. A pipe, which would wait for whoever writes into it, only
+-- where `any` is allowed.
+function M.open_file(path, any)
+  local there = core.sys.stat(path)
+  if there and there.kind == "other" and not any then
+    M.fail("data", "%s is not a regular file", path)
+  end
   local f, why = io.open(path, "rb")
   if not f then M.fail("data", "%s", why) end
-  local text
-  text, why = f:read("a") -- a folder opens, but does not read
+  return f
+end
+
+function M.read_file(path, any)
+  local f = M.open_file(path, any)
+  local text, why = f:read("a") -- a folder opens, but does not read
   f:close()
   if not text then M.fail("data", "%s: %s", path, why) end
   return text

@@ -1,4 +1,5 @@
 /* jitter.c -- tests of random brightness, contrast, saturation and hue. */
+#include "change_inside.h"
 #include "made.h"
 #include "rng.h"
 #include "test.h"
@@ -116,4 +117,53 @@ TEST(jitter_wants_colours)
     EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "values of -0.5 to");
     a.dim[0].c = 1;
     EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "1 channel, wanted 3");
+}
+
+/* The same bits with and without wide vectors, and wherever a pixel stands in a
+ * block of them: all but contrast look at one pixel alone. */
+TEST(jitter_same_bits_however_it_runs)
+{
+    enum { MOST = 200 };
+    static float x[3 * MOST], y[3 * MOST], z[3 * MOST];
+    const Rng r = {.seed = 4, .stream = RNG_TEST};
+    for (int count = 1; count <= MOST; count++) {
+        Steps s = made_steps("jitter hue=0.5 top=255\n");
+        Dims n = {1, 1, 1, count, 3};
+        Change c[MAX_STEPS];
+        REQUIRE(augment_decide(&s, 9, 0, (uint32_t)count, n, c) == 1);
+        for (uint32_t i = 0; i < 3 * MOST; i++)
+            x[i] = floorf(256 * rng_uniform(&r, i % 97 + (uint32_t)count));
+        const Image wide = {y, n, count, 0, 0}, plain = {z, n, count, 0, 0};
+        memcpy(y, x, sizeof x);
+        memcpy(z, x, sizeof x);
+        REQUIRE(jitter_change(&c[0], &wide));
+        jitter_plain(&c[0], &plain);
+        EXPECT(!memcmp(y, z, sizeof y));
+        // what lies behind the image stays
+        EXPECT(!memcmp(y + 3 * count, x + 3 * count,
+                       sizeof *x * 3 * (size_t)(MOST - count)));
+        c[0].number[4 + 1] = 1; // contrast
+        memcpy(z, x, sizeof x);
+        jitter_plain(&c[0], &plain);
+        for (int i = 0; i < count; i++) {
+            const Image one = {y, {1, 1, 1, 1, 3}, 1, 0, 0};
+            memcpy(y, x + 3 * i, 3 * sizeof *x);
+            REQUIRE(jitter_change(&c[0], &one));
+            EXPECT(!memcmp(y, z + 3 * i, 3 * sizeof *x));
+        }
+    }
+}
+
+TEST(jitter_refuses_any_pixel_that_is_no_colour)
+{
+    enum { COUNT = 150 };
+    static float x[3 * COUNT];
+    Steps s = made_steps("jitter\n");
+    Sample a = {.data = {x}, .dim = {{1, 1, 1, COUNT, 3}}, .fields = 1};
+    for (int i = 0; i < 3 * COUNT; i++) {
+        const float bad[] = {NAN, -0.1f, 1.5f};
+        for (int k = 0; k < 3 * COUNT; k++) x[k] = 0.5f;
+        x[i] = bad[i % 3];
+        EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "wanted 0 to top = 1");
+    }
 }

@@ -494,6 +494,30 @@ TEST(loader_names_the_case_that_hangs)
     dataset_free(ds);
 }
 
+/* The same while cases are opened, whoever of the threads is at it. */
+TEST(loader_opening_names_the_case_that_hangs)
+{
+    for (int threads = 0; threads < 3; threads++) {
+        Dataset *ds = odd_dataset();
+        Steps s = made_steps("slices\n");
+        const PipelineOptions options = {.threads = threads,
+                                         .waiting = tell,
+                                         .context = &hang,
+                                         .patience_s = 0.05};
+        const long before = mem_live();
+        Pipeline *p;
+        told = 0;
+        atomic_store(&hang, true);
+        // the second call of `tell` lets the source go on
+        REQUIRE(pipeline_open(ds, &s, &options, &p));
+        EXPECT(told >= 2);
+        EXPECT(strstr(told_text, "waiting for odd_"));
+        pipeline_free(p);
+        EXPECT_INT(mem_live(), before);
+        dataset_free(ds);
+    }
+}
+
 TEST(loader_leaves_a_hung_worker_behind)
 {
     Dataset *ds = odd_dataset();

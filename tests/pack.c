@@ -201,3 +201,44 @@ TEST(pack_check_refuses_damage)
     EXPECT_FAIL(pack_check(&q), "contradicts itself");
     pack_free(&p);
 }
+
+/* The form is decided by one number, wherever it stands. */
+TEST(pack_one_number_decides)
+{
+    static const struct {
+        float other;
+        Dtype type;
+    } odd[] = {{255, U8},    {256, I16},     {-1, I16},     {32767, I16},
+               {32768, F32}, {-32768, I16},  {-32769, F32}, {0.5f, F32},
+               {3e9f, F32},  {INFINITY, F32}};
+    const Dims n = {1, 2, 1, 300, 1};
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
+        for (int at = 0; at < 600; at += k ? 37 : 1) {
+            for (int i = 0; i < 600; i++) x[i] = 2;
+            x[at] = odd[k].other;
+            Pack p = packed(n);
+            EXPECT_INT(p.kind, PACK_DENSE);
+            EXPECT_INT(p.type, odd[k].type);
+            pack_free(&p);
+        }
+    for (int at = 0; at < 600; at++) {
+        for (int i = 0; i < 600; i++) x[i] = (float)(i % 2);
+        x[at] = 2;
+        Pack p = packed(n);
+        EXPECT_INT(p.kind, PACK_DENSE);
+        EXPECT_INT(p.type, U8);
+        pack_free(&p);
+    }
+    // NaN equals nothing, so it is looked at by itself
+    float bad[300], back[300];
+    for (int at = 0; at < 300; at++) {
+        for (int i = 0; i < 300; i++) bad[i] = 1;
+        bad[at] = NAN;
+        Tensor t = {.dim = {1, 1, 1, 300, 1}, .type = F32, .data = bad};
+        Pack p;
+        REQUIRE(pack_make(&t, &p));
+        pack_read(&p, 0, 1, back);
+        EXPECT(isnan(back[at]) && back[(at + 1) % 300] == 1);
+        pack_free(&p);
+    }
+}

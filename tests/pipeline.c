@@ -425,3 +425,34 @@ TEST(pipeline_survives_no_memory)
     }
     dataset_free(ds);
 }
+
+/* The hash of a case is that of its voxels and extents, each of them, in their
+ * order. */
+TEST(pipeline_hash_of_a_case)
+{
+    enum { MOST = 21 };
+    uint64_t seen[400];
+    int count = 0;
+    for (int w = 1; w <= MOST; w++)
+        for (int change = -1; change < w; change++) {
+            DatasetBuilder *b;
+            Dataset *ds;
+            Volume v;
+            REQUIRE(volume_new(&v, (Dims){1, 1, 1, w, 1}, F32));
+            float *x = v.voxels.data;
+            for (int i = 0; i < w; i++) x[i] = (float)(i + 1);
+            if (change >= 0 && change % 2) x[change] += 1;
+            if (change > 0 && change % 2 == 0)
+                x[change] = x[0], x[0] = (float)(change + 1);
+            REQUIRE(dataset_begin(NULL, &b));
+            REQUIRE(dataset_add(b, "k", "p", &v, NULL));
+            REQUIRE(dataset_finish(b, &ds));
+            Pipeline *p = made_pipeline(ds, "");
+            if (change) seen[count++] = pipeline_facts(p, 0)->hash;
+            pipeline_free(p);
+            dataset_free(ds);
+            volume_free(&v);
+        }
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++) EXPECT(seen[i] != seen[k]);
+}

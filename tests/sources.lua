@@ -200,6 +200,18 @@ t.test("JSON is read strictly", function()
   end
 end)
 
+t.test("a pipe in place of a file is refused and not waited for", function()
+  local odd = folder .. "/odd"
+  os.execute(string.format("mkdir -p %s && mkfifo %s/dataset.json %s/labels.csv", odd, odd, odd))
+  t.raises(function() keys(data.nnunet { root = odd, patient = "file" }) end,
+           odd .. "/dataset.json is not a regular file")
+  t.raises(function()
+    keys(data.csv { root = odd, table = "labels.csv", patient = "file",
+                    fields = { { name = "x", read = "npy", rank = 1, column = "path" } } })
+  end, odd .. "/labels.csv is not a regular file")
+  os.execute("rm -r " .. odd)
+end)
+
 t.test("patients of OpenKBP are volumes of four kinds", function()
   local function put(name, text) t.write(folder .. "/pt_7/" .. name .. ".csv", text) end
   os.execute("mkdir -p " .. folder .. "/pt_7")

@@ -134,3 +134,27 @@ TEST(tensor_set_rounds_to_its_type)
     EXPECT(tensor_get(&t, 1) == 1.0 / 3 && d[0] == 0);
     EXPECT_INT(tensor_bytes(&t), 16);
 }
+
+TEST(tensor_to_f32_of_any_length)
+{
+    enum { MOST = 200 };
+    uint8_t u8[MOST];
+    int16_t i16[MOST];
+    float f32[MOST], y[MOST + 1];
+    for (int i = 0; i < MOST; i++) {
+        u8[i] = (uint8_t)(255 - i);
+        i16[i] = (int16_t)(INT16_MIN + 300 * i);
+        f32[i] = 0.1f * (float)i;
+    }
+    for (int at = 0; at < 3; at++)
+        for (int count = 0; at + count <= MOST; count++) {
+            y[count] = -1;
+            tensor_to_f32(u8, U8, at, count, y);
+            for (int i = 0; i < count; i++) EXPECT(y[i] == u8[at + i]);
+            tensor_to_f32(i16, I16, at, count, y);
+            for (int i = 0; i < count; i++) EXPECT(y[i] == i16[at + i]);
+            tensor_to_f32(f32, F32, at, count, y);
+            for (int i = 0; i < count; i++) EXPECT(y[i] == f32[at + i]);
+            EXPECT(y[count] == -1);
+        }
+}

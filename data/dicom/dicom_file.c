@@ -2,9 +2,9 @@
  * within FRONT_BYTES; where it does not, four times as much is read, so a scan
  * of thousands of slices touches a few pages of each. */
 #include "dicom_file.h"
+#include "file.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,8 +21,7 @@ static bool read_up_to(int fd, const char *path, size_t want, DicomFile *f)
         ssize_t n =
             pread(fd, f->bytes + f->have, want - f->have, (off_t)f->have);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return fail_data("%s: cannot read: %s", path, strerror(errno));
+        if (n < 0) return file_fails(errno, "%s: cannot read", path);
         if (!n) return fail_data("%s: file became shorter while read", path);
         f->have += (size_t)n;
     }
@@ -38,7 +37,7 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
     // a pipe or a device must not block the reader
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st)) {
-        fail_data("%s: cannot open: %s", path, strerror(errno));
+        file_fails(errno, "%s: cannot open", path);
         goto done;
     }
     if (!S_ISREG(st.st_mode)) {

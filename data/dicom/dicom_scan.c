@@ -6,6 +6,7 @@
  * is dicom_series.c; nothing here looks at pixels. */
 #include "dicom_file.h"
 #include "dicom_series.h"
+#include "file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +53,7 @@ typedef struct Search {
     Arena *arena;
     List paths;   // of const char *
     List visited; // of Place: folders
+    int passed;   // pipes, sockets, devices
 } Search;
 
 static int compare_names(const void *a, const void *b)
@@ -63,15 +65,14 @@ static int compare_names(const void *a, const void *b)
 static bool list_folder(const char *path, Arena *scratch, List *names)
 {
     DIR *dir = opendir(path);
-    if (!dir)
-        return fail_data("%s: cannot open folder: %s", path, strerror(errno));
+    if (!dir) return file_fails(errno, "%s: cannot open folder", path);
     bool ok = false;
     for (;;) {
         // readdir tells an error from the end by errno alone
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry && errno) {
-            fail_data("%s: cannot read folder: %s", path, strerror(errno));
+            file_fails(errno, "%s: cannot read folder", path);
             goto done;
         }
         if (!entry) break;
@@ -100,10 +101,10 @@ static bool collect(Search *s, const char *path, int depth)
     // a link to nowhere is not a file that somebody put here to be read
     if (stat(path, &st)) {
         if (depth && (errno == ENOENT || errno == ELOOP)) return true;
-        return fail_data("%s: cannot open: %s", path, strerror(errno));
+        return file_fails(errno, "%s: cannot open", path);
     }
     if (!S_ISDIR(st.st_mode)) {
-        if (!S_ISREG(st.st_mode)) return true;
+        if (!S_ISREG(st.st_mode)) return s->passed++, true;
         const char **slot = list_add(&s->paths, sizeof *slot);
         return slot && (*slot = arena_strdup(s->arena, path));
     }
@@ -288,10 +289,14 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     Search s = {.arena = arena};
     Finding found = {0};
     bool ok = false;
-    struct stat st;
+    struct stat st = {.st_mode = 0};
     TRY(out->root = arena_strdup(arena, root));
     TRY(collect(&s, root, 0));
     bool alone = !stat(root, &st) && S_ISREG(st.st_mode);
+    if (!alone && !S_ISDIR(st.st_mode)) {
+        fail_data("%s: neither a file nor a folder", root);
+        goto done;
+    }
     const char **paths = s.paths.items;
     for (size_t i = 0; i < s.paths.count; i++)
         TRY(examine(paths[i], options, alone, arena, &found));
@@ -305,7 +310,8 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                   found.damaged - 1, root);
         goto done;
     }
-    out->not_images = found.not_images, out->not_dicom = found.not_dicom;
+    out->not_images = found.not_images;
+    out->not_dicom = found.not_dicom += s.passed;
     if (!found.headers.count) {
         dicom_fail(root, 0, NULL,
                    "no DICOM image here (%d DICOM files without pixels, %d "

@@ -242,8 +242,17 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
 {
     char unknown[64] = "";
     DIR *dir = opendir(folder);
-    if (!dir) return fail_data("cannot open the folder: %s", strerror(errno));
-    for (const struct dirent *e; (e = readdir(dir));) {
+    if (!dir) return file_fails(errno, "cannot open the folder");
+    for (;;) {
+        // readdir tells an error from the end by errno alone
+        errno = 0;
+        const struct dirent *e = readdir(dir);
+        if (!e && errno) {
+            file_fails(errno, "cannot read the folder");
+            closedir(dir);
+            return false;
+        }
+        if (!e) break;
         const char *dot = strrchr(e->d_name, '.');
         char name[64];
         // hidden files are other systems' notes about these

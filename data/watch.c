@@ -1,0 +1,105 @@
+/* watch.c -- see watch.h. One lock, held for moments only; the telling is done
+ * without it, as a terminal may be slow too. */
+#include "watch.h"
+#include "mem.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+struct Watch {
+    pthread_mutex_t lock;
+    pthread_cond_t stopped;
+    pthread_t thread;
+    bool stop;
+    double patience_s;
+    WatchTell *tell;
+    void *context;
+    struct {
+        const char *name; /* NULL: idle */
+        double since;
+    } at[WATCH_MOST];
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Who has been at one thing for too long; false: nobody. The lock is held. */
+static bool find_slow(const Watch *w, char *text, size_t room)
+{
+    const double now = now_s();
+    int at = 0;
+    for (int i = 0; i < WATCH_MOST; i++) {
+        const double for_s = now - w->at[i].since;
+        if (!w->at[i].name || for_s < w->patience_s) continue;
+        if ((size_t)at + 160 > room) continue;
+        at += snprintf(text + at, room - (size_t)at, "%s %.100s for %.0f s",
+                       at ? "," : "waiting for", w->at[i].name, for_s);
+    }
+    return at > 0;
+}
+
+static void *look(void *context)
+{
+    Watch *w = context;
+    char text[512];
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        const double until = (double)t.tv_nsec * 1e-9 + w->patience_s;
+        t.tv_sec += (time_t)until;
+        t.tv_nsec = (long)((until - (double)(time_t)until) * 1e9);
+        pthread_cond_timedwait(&w->stopped, &w->lock, &t);
+        if (w->stop || !find_slow(w, text, sizeof text)) continue;
+        pthread_mutex_unlock(&w->lock);
+        w->tell(w->context, text);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+Watch *watch_start(double patience_s, WatchTell *tell, void *context)
+{
+    pthread_condattr_t clock;
+    Watch *w = tell ? mem_alloc(sizeof *w) : NULL;
+    if (!w) return NULL;
+    w->patience_s = patience_s, w->tell = tell, w->context = context;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->stopped, &clock);
+    pthread_condattr_destroy(&clock);
+    if (!pthread_create(&w->thread, NULL, look, w)) return w;
+    pthread_cond_destroy(&w->stopped);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w);
+    return NULL;
+}
+
+void watch_at(Watch *w, int thread, const char *name)
+{
+    if (!w) return;
+    CHECK(thread >= 0 && thread < WATCH_MOST);
+    pthread_mutex_lock(&w->lock);
+    w->at[thread].name = name;
+    w->at[thread].since = now_s();
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_stop(Watch *w)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->stopped);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->stopped);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w);
+}
