@@ -320,7 +320,7 @@ end)
 
 t.test("a schedule that climbs again is a note, said once", function()
   local text = says(brain .. " --epochs 3 --steps 1 --t_max 1 --out " .. folder .. "/note", 0,
-                    "note: cosine: t_max 1 is shorter than 3 epochs")
+                    "t_max = 3 (--t_max 3) lets it fall to the end, clamp = true (--clamp)")
   local _, times = text:gsub("climbs again", "")
   t.equal(times, 1, "times")
   t.check(not text:find("warning: cosine", 1, true), text)
