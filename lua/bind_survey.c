@@ -92,7 +92,7 @@ static void push_grid(lua_State *L, const Grid *g)
  * = {{name=, kind=, rank=, fault=, lo=, hi=, mean=, sd=, numbers=, shape=}},
  * size={w,h,d}, spacing=, axes= (nil where it was not loaded), constant=,
  * gaps=, twice=, pair={a,b}, voxels={[class]=n}, foreground=, outside=,
- * marked=, fault=, notes=}, as survey.h says */
+ * marked=, left=, fault=, notes=}, as survey.h says */
 static int l_case(lua_State *L)
 {
     const Survey *s = check_survey(L);
@@ -133,6 +133,7 @@ static int l_case(lua_State *L)
     set_integer(L, "foreground", c->foreground);
     set_integer(L, "outside", c->outside);
     set_integer(L, "marked", c->marked);
+    set_integer(L, "left", c->left);
     set_text(L, "fault", c->fault);
     set_text(L, "notes", c->notes);
     return 1;
