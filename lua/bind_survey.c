@@ -1,8 +1,10 @@
-/* bind_survey.c -- what the files of a data set hold, as Lua tables.
+/* bind_survey.c -- what the files of a data set, and one of prepared cases,
+ * hold, as Lua tables.
  *
  * core.data.survey loads every case once; `segengine doctor data` judges what
  * it found. Numbers of cases and slices count from 1 here. */
 #include "bind_data.h"
+#include "store.h"
 #include "survey.h"
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +175,27 @@ static int l_png(lua_State *L)
     return 1;
 }
 
+/* data.is_store(path) -> whether it is a file of prepared cases */
+static int l_is_store(lua_State *L)
+{
+    lua_pushboolean(L, store_is(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+/* data.store_stats(path) -> {cases=, bytes=, current=}, as store_look says */
+static int l_store_stats(lua_State *L)
+{
+    StoreStats stats;
+    bool current;
+    if (!store_look(luaL_checkstring(L, 1), &stats, &current))
+        return raise_error(L);
+    lua_createtable(L, 0, 3);
+    set_integer(L, "cases", stats.cases);
+    set_integer(L, "bytes", stats.bytes);
+    set_bool(L, "current", current);
+    return 1;
+}
+
 void bind_survey(lua_State *L)
 {
     static const luaL_Reg survey[] = {
@@ -180,8 +203,11 @@ void bind_survey(lua_State *L)
     static const luaL_Reg none[] = {{NULL, NULL}};
     new_type(L, "seg.survey", survey, survey_gc);
     new_type(L, "seg.png", none, png_gc);
+    static const luaL_Reg functions[] = {{"survey", l_survey},
+                                         {"is_store", l_is_store},
+                                         {"store_stats", l_store_stats},
+                                         {NULL, NULL}};
     lua_getfield(L, -1, "data");
-    lua_pushcfunction(L, l_survey);
-    lua_setfield(L, -2, "survey");
+    luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);
 }
