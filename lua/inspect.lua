@@ -148,6 +148,12 @@ local function segmentation(scan, number)
   print(show.table(rows))
 end
 
+-- The line of a recipe below what was found, or why there is none.
+local function propose(paste, why)
+  if paste then print("\n" .. paste) end
+  if not paste and why then print("\nno line of a recipe opens this as it is: " .. why) end
+end
+
 -- One line a series, and the line to paste into a recipe. One series alone is
 -- described instead.
 local function dicom(path, scan, list)
@@ -175,8 +181,7 @@ local function dicom(path, scan, list)
     segmentation(scan, 1)
     return 0
   end
-  local paste = inspect_line.dicom(path, scan, list)
-  if paste then print("\n" .. paste) end
+  propose(inspect_line.dicom(path, scan, list))
   return 0
 end
 
@@ -220,7 +225,8 @@ local function list_files(root, found)
   if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
   local sums = {}
   for _, kind in ipairs(KINDS) do
-    if count[kind] then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
+    local n = count[kind]
+    if n then sums[#sums + 1] = string.format("%d %s file%s", n, kind, n == 1 and "" or "s") end
   end
   print(table.concat(sums, ", "))
 end
@@ -256,8 +262,7 @@ local function folder(path)
   local found = util.files_below(path, kind_of)
   if #found == 0 then return unknown(path) end
   list_files(path, found)
-  local paste = inspect_line.files(path, found, kind_of)
-  if paste then print("\n" .. paste) end
+  propose(inspect_line.files(path, found, kind_of))
   local ok, scan, list = pcall(core.data.scan, path)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))

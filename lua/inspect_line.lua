@@ -5,8 +5,11 @@
 -- opens it, or by `segengine doctor data`.
 
 local core = require "seg.core"
+local columns = require "seg.inspect_columns"
+local paste = require "seg.paste"
 local util = require "seg.util"
 
+local quote, line, first_that_opens = paste.quote, paste.line, paste.first_that_opens
 local M = {}
 
 local MASK_WORDS = { "mask", "seg", "label", "roi", "annotation", "truth", "_gt$", "^gt/" }
@@ -17,25 +20,6 @@ local function named_mask(name)
     if lower:find(word) then return true end
   end
   return false
-end
-
--- A text or a list of them as Lua.
-local function quote(v)
-  if type(v) ~= "table" then
-    return '"' .. v:gsub('[\\"]', "\\%0"):gsub("%c", "?") .. '"'
-  end
-  if #v == 1 then return quote(v[1]) end
-  local list = {}
-  for i, e in ipairs(v) do list[i] = quote(e) end
-  return "{ " .. table.concat(list, ", ") .. " }"
-end
-
--- "data.KIND { root = PATH, a = b, ... }  -- remark" of pairs {key, text of Lua}.
-local function line(kind, path, pairs_of, remark)
-  local list = { "root = " .. quote(path) }
-  for _, p in ipairs(pairs_of) do list[#list + 1] = p[1] .. " = " .. p[2] end
-  return string.format("data.%s { %s }%s", kind, table.concat(list, ", "),
-                       remark and "  -- " .. remark or "")
 end
 
 -- The option labels for a mask of these values, nil where it needs none: 0 and 1,
@@ -89,7 +73,7 @@ local function by_name(list)
 end
 
 local MASKS = { SEG = true, ["structure set"] = true }
-local LOADED = 8 -- most series that are loaded to see whether they are a mask
+local LOADED = 8 -- most series or files that are loaded to see whether they are a mask
 
 -- Any series of a name.
 local function first_of(e)
@@ -144,7 +128,8 @@ local function find_mask(order, scan)
   return mask, mask and values[mask]
 end
 
--- The line for the series of a scan; nil when there is no image among them.
+-- The line for the series of a scan; nil when there is no image among them, or with
+-- why no line opens them.
 function M.dicom(path, scan, list)
   local order = by_name(list)
   local mask, values = find_mask(order, scan)
@@ -187,7 +172,12 @@ function M.dicom(path, scan, list)
     end
   end
   if #lacks > 0 then options[#options + 1] = { "skip_unmatched", "true" } end
-  return line("dicom", path, options, #lacks > 0 and table.concat(lacks, ", ") or nil)
+  local remark = #lacks > 0 and table.concat(lacks, ", ") or nil
+  local tried = { line("dicom", path, options, remark) }
+  -- series of one study on grids of their own are no channels
+  options[1] = { "image", quote(first.name) }
+  if #names > 1 then tried[2] = line("dicom", path, options, remark) end
+  return first_that_opens(tried)
 end
 
 -- Files -----------------------------------------------------------------------
@@ -245,10 +235,12 @@ local function patterns(files)
     local id = same and twice and below[i] or ending[i]
     local g = groups[id]
     if not g then
-      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true }
+      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true,
+            files = {} }
       groups[id], order[#order + 1] = g, g
     end
     g.count, g.one = g.count + 1, g.one and g.folder == below[i]
+    g.files[g.count] = path
   end
   -- each in a folder of its own: names alone would not pair
   local apart = #order > 1
@@ -261,6 +253,24 @@ local function patterns(files)
   return order, folders, apart
 end
 
+-- The label values in files of a pattern: not every mask has every class. nil where
+-- one of them is no mask.
+local function values_of(g, root, read)
+  local seen, list = {}, {}
+  local looked = math.min(LOADED, #g.files)
+  for k = 1, looked do
+    local path = root .. "/" .. g.files[1 + (k - 1) * #g.files // looked]
+    local values = label_values(function() return read(path) end)
+    -- an empty mask is one all the same
+    if not values and k == 1 then return nil end
+    for _, v in ipairs(values or {}) do
+      if not seen[v] then seen[v], list[#list + 1] = true, v end
+    end
+  end
+  table.sort(list)
+  return list
+end
+
 -- Which of the patterns is the mask: by name, else by what is in its files.
 -- -> mask or nil, its values, the patterns of images
 local function mask_and_images(order, root, read)
@@ -270,7 +280,7 @@ local function mask_and_images(order, root, read)
   end
   for _, g in ipairs(order) do
     if (#order == 2 and not mask) or g == mask then
-      local v = label_values(function() return read(root .. "/" .. g.first) end)
+      local v = values_of(g, root, read)
       if v then mask, values = mask or g, v end
     end
   end
@@ -288,21 +298,68 @@ end
 
 local EACH = "if every file is another person"
 
+-- Masks that are called after the image that they belong to, as a_T1w and
+-- a_T1w_brainmask: { { image pattern, mask pattern, files of masks }, ... }. The
+-- masks of several images share an ending, and are told apart by what is before it.
+local function named_pairs(order)
+  local found = {}
+  for _, image in ipairs(order) do
+    for _, mask in ipairs(order) do
+      local own = {}
+      if image ~= mask and image.ending ~= "" and not named_mask(image.pattern)
+         and named_mask(mask.pattern) then
+        local all = mask.ending:sub(1, #image.ending + 1) == image.ending .. "_"
+        for _, path in ipairs(mask.files) do
+          local _, stem = split_path(path)
+          local rest = stem:sub(1, -#mask.ending - 1)
+          if all or rest:sub(-#image.ending) == image.ending then own[#own + 1] = path end
+        end
+        if #own == image.count then
+          found[#found + 1] = { image = image.pattern, files = own,
+                                mask = all and mask.pattern
+                                  or "*" .. image.ending .. mask.ending }
+        end
+      end
+    end
+  end
+  return found
+end
+
+-- A line for each image with a mask of its own; else all images as channels, or
+-- where their grids differ one of them.
 local function nifti(path, files)
   local order, _, apart = patterns(files)
-  local mask, values, images = mask_and_images(order, path, core.data.read_nifti)
-  if #images == 0 then return nil end
-  local options = { { "image", quote(images) } }
-  if mask then options[2] = { "mask", quote(mask.pattern) } end
-  local labels = labels_of(values)
-  if labels then options[#options + 1] = { "labels", labels } end
   -- what patient = "auto" finds by itself
   local known = not apart
   for _, file in ipairs(files) do
     known = known and (file:match("/?sub%-%w+[^/]*$") or file:find("/", 1, true)) and true
   end
-  if not known then options[#options + 1] = { "patient", '"file"' } end
-  return line("nifti", path, options, not known and EACH or nil)
+  local function text(images, mask, values, more)
+    local options = { { "image", quote(images) } }
+    if mask then options[2] = { "mask", quote(mask) } end
+    local labels = labels_of(values)
+    if labels then options[#options + 1] = { "labels", labels } end
+    if not known then options[#options + 1] = { "patient", '"file"' } end
+    for _, option in ipairs(more or {}) do options[#options + 1] = option end
+    return line("nifti", path, options, not known and EACH or nil)
+  end
+  local paired, lines = named_pairs(order), {}
+  for _, p in ipairs(#paired > 1 and paired or {}) do
+    lines[#lines + 1] = first_that_opens {
+      text(p.image, p.mask, values_of({ files = p.files }, path, core.data.read_nifti)) }
+  end
+  if #lines > 0 then return table.concat(lines, "\n") end
+  local mask, values, images = mask_and_images(order, path, core.data.read_nifti)
+  if #images == 0 then return nil end
+  local tried, leave = {}, { { "skip_unmatched", "true" } }
+  local name = mask and mask.pattern
+  tried[1] = text(images, name, values)
+  for _, one in ipairs(#images > 1 and images or {}) do
+    tried[#tried + 1] = text(one, name, values)
+  end
+  if mask then tried[#tried + 1] = text(images, name, values, leave) end
+  for _, one in ipairs(images) do tried[#tried + 1] = text(one) end
+  return first_that_opens(tried)
 end
 
 local function images_line(path, files)
@@ -325,62 +382,17 @@ local function images_line(path, files)
   end
   local folder = mask and several
   options[#options + 1] = { "patient", folder and '"folder"' or '"file"' }
-  return line("images", path, options, folder and "if each folder is another person" or EACH)
-end
-
--- A table beside files whose first row names one of them: the column with the
--- paths, those with numbers. nil: there is none.
-local function find_table(path)
-  for _, name in ipairs(core.sys.list(path)) do
-    local ok, t = false, nil
-    if name:lower():match("%.csv$") then
-      ok, t = pcall(core.data.table_open, path .. "/" .. name, ",")
-    end
-    local column, numbers = nil, {}
-    for _, c in ipairs(ok and t:rows() > 0 and t:columns() or {}) do
-      local first = t:text(1, c.name)
-      if not column and first ~= "" and first:sub(1, 1) ~= "/"
-         and util.exists(path .. "/" .. first) then
-        column = c.name
-      elseif c.numbers == t:rows() then
-        numbers[#numbers + 1] = c.name
-      end
-    end
-    if column then return name, column, numbers end
+  local remark = folder and "if each folder is another person" or EACH
+  local tried = { line("images", path, options, remark) }
+  for i, option in ipairs { { "alpha", '"drop"' }, { "exif", '"apply"' } } do
+    options[#options + 1] = option
+    tried[i + 1] = line("images", path, options, remark)
   end
-end
-
--- Arrays, or images that a table names. `read` and `rank` say how.
-local function table_line(path, read, rank)
-  local name, column, numbers = find_table(path)
-  if not name then return nil end
-  local fields = string.format('{ { name = "image", read = "%s", rank = %d, column = %s }', read,
-                               rank, quote(column))
-  if #numbers > 0 then
-    local list = quote(numbers):gsub("^{ ", ""):gsub(" }$", "")
-    fields = fields .. ', { name = "numbers", kind = "numbers", columns = { ' .. list .. " } }"
-  end
-  return line("csv", path, { { "table", quote(name) }, { "patient", '"file"' },
-                             { "fields", fields .. " }" } }, "if every row is another person")
-end
-
-local function array_rank(file)
-  local ok, list = pcall(core.array.list, file)
-  return ok and math.max(1, math.min(#list[1].shape, 3)) or 1
-end
-
-local function arrays(path, files)
-  local rank = array_rank(path .. "/" .. files[1])
-  local with_table = table_line(path, "npy", rank)
-  if with_table then return with_table end
-  local _, stem = split_path(files[1])
-  return string.format('data.cases { fields = { { name = "x", read = "npy", rank = %d } }, cases = '
-                       .. "{ { key = %s, patient = %s, x = %s } } }  -- and so each file", rank,
-                       quote(stem), quote(stem), quote(path .. "/" .. files[1]))
+  return first_that_opens(tried)
 end
 
 -- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;
--- nil when there is nothing to propose.
+-- nil when there is nothing to propose, or with why no line opens it.
 function M.files(path, found, kind_of)
   local of = {}
   for _, name in ipairs(found) do
@@ -392,9 +404,11 @@ function M.files(path, found, kind_of)
     return line("nnunet", path, { { "patient", '"file"' } }, "if every case is another person")
   end
   if of.NIfTI and #of.NIfTI > 1 then return nifti(path, of.NIfTI) end
-  if of[".npy"] then return arrays(path, of[".npy"]) end
+  if of[".npy"] then return columns.arrays(path, of[".npy"]) end
   if of.image and #of.image > 1 then
-    return table_line(path, "image", 2) or images_line(path, of.image)
+    local with_table, why = columns.table(path, 'name = "image", read = "image", rank = 2')
+    if with_table or why then return with_table, why end
+    return images_line(path, of.image)
   end
 end
 
