@@ -167,7 +167,7 @@ local function dicom(path, scan, list)
   if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local ok, v, notes = pcall(scan.load, scan, 1)
     -- a blank slice at the end of a series is none of its faults
-    local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are [^;]*")
+    local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are %S+")
     if blank then
       print(blank .. ": a slice without content; a data set refuses a series of nothing else")
       return 0
