@@ -26,11 +26,11 @@ local cases = {}
 for i = 1, 6 do
   local at = "FOLDER/"
   cases[i] = { key = "c" .. i, patient = "p" .. i, x = at .. "x" .. i .. ".npy",
-               mask = at .. "y" .. i .. ".npy", digit = ({ 0, 1, 2, 3, 9, 5 })[i] }
+               mask = at .. "y" .. i .. ".npy", digit = DIGIT }
 end
 local all = seg.data.cases { labels = LABELS, cases = cases, fields = {
-  { name = "x", read = "npy", rank = 2 }, { name = "mask", kind = "label", read = "npy", rank = 2 },
-  { name = "digit", kind = "numbers" } } }
+  { name = "x", read = "npy", rank = 2 }, { name = "mask", kind = "LABEL", read = "npy", rank = 2 },
+  NUMBERS } }
 local train, valid, test = all:split { valid = { "p6" }, test = { "p1" },
                                        train = { "p2", "p3", "p4", "p5" } }
 local function prepare(set) return set:normalize {}STEPS end
@@ -44,14 +44,16 @@ seg.recipe { inputs = { INPUTS }, outputs = { out = y, digit = z }, loss = LOSS,
              optim = seg.optim.sgd { lr = 0.01 } }
 ]]
 
-local DEFAULT = { FOLDER = folder, LABELS = "{ 1, 2 }", STEPS = "", AUGMENT = "", CHANNELS = 3,
-                  DIGITS = 10, INPUTS = "x, truth", LOSS = "nn.cross_entropy(y, truth)",
-                  METRICS = "{}" }
+local DEFAULT = { FOLDER = folder, LABELS = "{ 1, 2 }", LABEL = "label", STEPS = "", AUGMENT = "", CHANNELS = 3,
+                  DIGITS = 10, INPUTS = "x, truth", NUMBERS = '{ name = "digit", kind = "numbers" }', LOSS = "nn.cross_entropy(y, truth)",
+                  METRICS = "{}", DIGIT = "({ 0, 1, 2, 3, 9, 5 })[i]" }
 
 local function script(o)
   local text = SCRIPT:gsub("%u%u%u%u+", function(word) return o[word] or DEFAULT[word] end)
   return t.write(folder .. "/r.lua", text)
 end
+
+local NO_NUMBERS = '{ name = "digit", kind = "value", read = "npy", rank = 2 }'
 
 -- Training and doctor both end, with these words in what they say.
 local function refused(o, code, ...)
@@ -128,6 +130,11 @@ t.test("flips that change what is not there", function()
           'flip swaps class 2, but "mask" has classes 0 and 1')
   trains { AUGMENT = flip "negate = { 1 }" }
   refused({ AUGMENT = flip "negate = { 2 }" }, 2, 'flip negates number 2, but "digit" has 1')
+  refused({ AUGMENT = flip "negate = { 1 }", NUMBERS = NO_NUMBERS, DIGIT = 'at .. "x1.npy"' }, 2,
+          "flip negates numbers, but the data set has no field of them")
+  refused({ AUGMENT = flip "swap = { 1, 2 }", NUMBERS = NO_NUMBERS, DIGIT = 'at .. "x1.npy"',
+            LABEL = "value", LOSS = "nn.mse(nn.conv(x, 1, 1), truth)" }, 2,
+          "flip swaps classes, but no field has class numbers")
 end)
 
 t.test("random changes are tried before training", function()
