@@ -314,6 +314,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     pthread_mutex_init(&p->lock, NULL);
     p->holders = 1;
     p->steps = *steps;
+    if (p->steps.hook) p->steps.hook->hold(p->steps.hook);
     p->seed = options->seed;
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
@@ -353,6 +354,7 @@ void pipeline_free(Pipeline *p)
         part_census_free(&p->census[i]);
     cache_free(p->cache);
     store_close(p->store); // behind the volumes that lie in it
+    if (p->steps.hook) p->steps.hook->drop(p->steps.hook);
     dataset_free(p->ds);
     arena_release(&p->mem);
     pthread_mutex_destroy(&p->lock);
@@ -457,7 +459,10 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS])
 {
     SampleId id = pipeline_id(p, number);
-    Sample sample = {.fields = p->ds->fields};
+    Sample sample = {.fields = p->ds->fields,
+                     .ds = p->ds,
+                     .hook = p->steps.hook,
+                     .stop = stop};
     const Prepared *v;
     Box box;
     // may prepare the case again, when it was dropped
@@ -467,6 +472,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         sample.data[f] = out[f];
         sample.dim[f] = case_dims(p, id.item, f);
         sample.kind[f] = p->ds->field[f].kind;
+        sample.rank[f] = pipeline_rank(p, f);
         // in the order of the fields, each into its own memory
         if (out[f]) prepared_sample(v, f, &box, out[f]);
         if (sample.kind[f] != FIELD_LENGTH) continue;
@@ -477,8 +483,13 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
     }
     cache_put(p->cache, v);
     if (!ok) return false;
-    return !augment ||
-           augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample);
+    if (!augment ||
+        augment_sample(&p->steps, p->seed, epoch, (uint32_t)number, &sample))
+        return true;
+    if (steps_parts(&p->steps))
+        within("%s %d", steps_slices(&p->steps) ? "slice" : "patch",
+               id.part + 1);
+    return within("%s", p->ds->cases[id.item].key);
 }
 
 int pipeline_changes(const Pipeline *p, int32_t number, uint32_t epoch,

@@ -28,8 +28,9 @@ typedef struct PipelineOptions {
     void *context;
 } PipelineOptions;
 
-/* Prepares all cases; keeps its own view of `ds`. The reason of a failure
- * begins with the key of the first case (in order) that failed. */
+/* Prepares all cases; keeps its own view of `ds`, and holds the hook of
+ * `steps`. The reason of a failure begins with the key of the first case (in
+ * order) that failed. */
 bool pipeline_open(const Dataset *ds, const Steps *steps,
                    const PipelineOptions *options, Pipeline **out);
 

@@ -194,6 +194,7 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
 typedef struct Making {
     const Dataset *ds;
     int item;
+    const Steps *steps;
     const atomic_bool *stop;
     Volume *field; /* of each field of ds */
 } Making;
@@ -221,6 +222,9 @@ static bool run_fields(Making *m, const DataStep *s)
 {
     Box box = {{0}, {0}};
     const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
+    if (s->id == STEP_change)
+        return hook_volume(m->steps, s, m->ds, m->stop, m->field) ||
+               within("%s: %s", key, step);
     if ((s->id == STEP_fit || s->id == STEP_crop) && !find_box(m, s, &box))
         return within("%s: %s", key, step);
     for (int f = 0; f < m->ds->fields; f++) {
@@ -249,8 +253,9 @@ static bool pad_to_patch(Making *m, const Steps *steps)
 }
 
 /* Axes are turned first, so that h and w mean the same in all steps. */
-static bool run_steps(Making *m, const Steps *steps)
+static bool run_steps(Making *m)
 {
+    const Steps *steps = m->steps;
     const DataStep *slices = steps_slices(steps);
     bool turn = slices && slices->slices.axis != AXIS_STORED;
     for (int f = 0; turn && f < m->ds->fields; f++)
@@ -292,7 +297,8 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const atomic_bool *stop, Volume field[MAX_FIELDS],
                     Prepared *out)
 {
-    Making m = {.ds = ds, .item = item, .stop = stop, .field = field};
+    Making m = {
+        .ds = ds, .item = item, .steps = steps, .stop = stop, .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
     for (int f = 0; f < ds->fields; f++) // found when the steps have run
@@ -302,7 +308,7 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
     out->input = volume_grid(&m.field[0]);
     out->input_unit = m.field[0].unit;
     out->hash = volume_hash(&m.field[0]);
-    TRY(run_steps(&m, steps));
+    TRY(run_steps(&m));
     out->grid = volume_grid(&m.field[0]);
     for (int f = 0; f < ds->fields; f++) {
         Tensor *x = &m.field[f].voxels;

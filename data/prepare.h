@@ -7,6 +7,7 @@
 #define SEG_PREPARE_H
 #include "change.h"
 #include "dataset.h"
+#include "hook.h"
 #include "part.h"
 #include <stdatomic.h>
 
@@ -51,6 +52,11 @@ typedef struct Sample {
     FieldKind kind[MAX_FIELDS];
     int fields;
     int32_t length; /* of w that is the sample's own; 0: all of it */
+    /* What a function of the recipe wants beside these; NULL without one. */
+    const Dataset *ds;
+    Hook *hook;
+    const atomic_bool *stop;
+    int rank[MAX_FIELDS]; /* as recipes count it */
 } Sample;
 
 /* What the SAMPLE steps of `steps` do to sample `number`, an image of extents
@@ -66,7 +72,7 @@ bool augment_on_device(const Steps *steps, const Dataset *ds);
 /* Change a sample as was decided. An image that is constant stays finite.
  * Fails when there is no memory (an affine map works from a copy), and
  * (ERR_DATA) when an image is not what a step is for: jitter wants 3 channels
- * of 0 .. top. */
+ * of 0 .. top; or as the function of a recipe fails. */
 bool change_sample(const Change *c, Sample *s);
 
 /* Both, for all SAMPLE steps. */

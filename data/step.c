@@ -183,7 +183,7 @@ bool steps_augment(const Steps *all)
 
 Steps steps_without_augment(const Steps *all)
 {
-    Steps out = {.count = 0};
+    Steps out = {.count = 0, .hook = all->hook};
     for (int i = 0; i < all->count; i++)
         if (step_info[all->step[i].id].phase != STEP_SAMPLE)
             out.step[out.count++] = all->step[i];
@@ -233,6 +233,12 @@ static bool step_settle(DataStep *s)
     case STEP_select:
         if (s->select.labels_count == 0)
             return fail_usage("select: labels is missing");
+        return true;
+    case STEP_change:
+    case STEP_vary:
+        // both rows begin with it
+        if (s->change.code == 0)
+            return fail_usage("%s: code is missing", step_info[s->id].name);
         return true;
     case STEP_normalize:
         if (s->normalize.clip[0] == s->normalize.clip[1])

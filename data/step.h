@@ -102,6 +102,9 @@ char *step_choice(const StepAttr *attr, double value,
 typedef struct Steps {
     DataStep step[MAX_STEPS];
     int count;
+    struct Hook *hook; /* calls the functions that steps change and vary name
+                        * by number (hook.h); no part of the text. NULL: there
+                        * are none */
 } Steps;
 
 /* Append `s`. Fails (ERR_USAGE) when its phase comes before that of a step

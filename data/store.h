@@ -50,6 +50,7 @@ StoreStats store_stats(Store *s);
 bool store_is(const char *path);
 
 /* Cases and bytes of a store that is only looked at: nothing is begun anew or
- * changed. *current false: another program's, or damaged; it counts no cases. */
+ * changed. *current false: another program's, or damaged; it counts no cases.
+ */
 bool store_look(const char *path, StoreStats *out, bool *current);
 #endif

@@ -32,6 +32,7 @@ typedef enum ChangeKind {
     CHANGE_RICIAN,
     CHANGE_CUTOUT,
     CHANGE_TIMEMASK,
+    CHANGE_FUNCTION, /* of the recipe: data/hook.h */
 } ChangeKind;
 
 enum { MAX_SWAPS = 16, CHANGE_NUMBERS = 12 };

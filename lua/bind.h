@@ -5,7 +5,8 @@
  * but has its metatable, then calls the engine, which never raises, and
  * raises last with nothing in its hands. Bindings do not allocate: whatever
  * must outlive a call lives in a userdata whose __gc and __close release it.
- * No engine code calls back into Lua. */
+ * No engine code calls back into the state of the recipe; functions that run as
+ * data steps have states of their own (sandbox.h). */
 #ifndef SEG_BIND_H
 #define SEG_BIND_H
 #include "graph.h"

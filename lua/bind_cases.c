@@ -40,9 +40,9 @@ static FieldKind read_kind(lua_State *L, int arg)
 /* The field described by the table at `arg`; its strings live as long. */
 static ListField read_field(lua_State *L, int arg)
 {
-    static const char *const known[] = {"name", "kind",           "read",
-                                        "rank", "axes",           "count",
-                                        "form", "assume_spacing", NULL};
+    static const char *const known[] = {
+        "name",  "kind", "read",           "rank",     "axes",
+        "count", "form", "assume_spacing", "channels", NULL};
     luaL_argcheck(L, lua_istable(L, arg), arg, "a field must be a table");
     check_keys(L, arg, "field", known);
     ListField f = {.name = opt_string(L, arg, "name", ""),
@@ -59,6 +59,7 @@ static ListField read_field(lua_State *L, int arg)
     f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
+    f.options.nifti.channels = opt_bool(L, arg, "channels", false);
     return f;
 }
 

@@ -9,6 +9,7 @@
  * one it came from, a pipeline holds its data set, a loader and a prediction
  * their pipeline; all by counting in C, so Lua may drop them in any order. */
 #include "bind_data.h"
+#include "bind_function.h"
 #include "pipeline.h"
 #include <stdio.h>
 #include <string.h>
@@ -264,8 +265,8 @@ static int l_dicom(lua_State *L)
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
-        "image",          "mask", "labels",         "patient", "resample_mask",
-        "skip_unmatched", "form", "assume_spacing", NULL};
+        "image",          "mask", "labels",         "patient",  "resample_mask",
+        "skip_unmatched", "form", "assume_spacing", "channels", NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);
@@ -275,6 +276,7 @@ static int l_nifti(lua_State *L)
     how.patient = read_patient(L, 2);
     how.files.form = read_form(L, 2);
     how.files.assume_spacing = opt_bool(L, 2, "assume_spacing", false);
+    how.files.channels = opt_bool(L, 2, "channels", false);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_nifti(root, &how, box)) return raise_error(L);
     return 1;
@@ -392,18 +394,18 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=}) ->
- * pipeline. Prepares every case once on `threads` threads, so that each fault
- * is found now, and keeps as many as cache_bytes hold; `seed` is that of
- * augmentation; store: a file that keeps them from one run to the next.
- * Raises a case's fault (kind data), or that a signal came. */
+/* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=,
+ * functions=}) -> pipeline. Prepares every case once on `threads` threads, so
+ * that each fault is found now, and keeps as many as cache_bytes hold; `seed`
+ * is that of augmentation; store: a file that keeps them from one run to the
+ * next; functions: those that steps name (functions.lua). Raises a case's fault
+ * (kind data), or that a signal came. */
 static int l_pipeline(lua_State *L)
 {
     static const char *const known[] = {"threads", "cache_bytes", "seed",
-                                        "store", NULL};
+                                        "store",   "functions",   NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
-    const char *text = luaL_checkstring(L, 2);
     check_keys(L, 3, "pipeline", known);
     PipelineOptions o = {
         .stop = signal_stopping(),
@@ -412,9 +414,10 @@ static int l_pipeline(lua_State *L)
         .store = opt_string(L, 3, "store", NULL),
         .seed = (uint64_t)opt_int(L, 3, "seed", 0, 0, INT64_MAX)};
     PipelineBox *box = new_object(L, "seg.pipeline", sizeof *box);
-    if (!steps_parse(text, &steps) || !pipeline_open(ds, &steps, &o, &box->p))
-        return raise_error(L);
-    return 1;
+    read_steps(L, 2, 3, &steps);
+    bool ok = pipeline_open(ds, &steps, &o, &box->p);
+    drop_steps(L);
+    return ok ? 1 : raise_error(L);
 }
 
 /* p:store() -> what became of the file of prepared cases, or nil without one */
@@ -484,8 +487,9 @@ static int l_item(lua_State *L)
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, depth=, patches=, notes=,
- * key=, patient=, image=}: of the slices used, those with foreground, all that
+/* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, patches=,
+ * notes=, key=, patient=, image=}: of the slices used, those with foreground,
+ * the highest class in them; all that
  * the prepared case has; how many patches it gives, nil without such a step;
  * what was unusual about its files; the hash of the voxels of its image, as 16
  * digits */
@@ -506,6 +510,9 @@ static int l_facts(lua_State *L)
     lua_setfield(L, -2, "slices");
     lua_pushinteger(L, f->foreground_slices);
     lua_setfield(L, -2, "foreground_slices");
+    int highest = f->voxels ? MAX_LABELS : 0;
+    while (highest > 0 && !f->voxels[highest]) highest--;
+    set_integer(L, "highest", highest);
     const DataStep *parts = steps_parts(pipeline_steps(p));
     if (parts && parts->id == STEP_patches) {
         lua_pushinteger(L, part_count(pipeline_steps(p), f->dim));
@@ -560,6 +567,7 @@ void bind_data(lua_State *L)
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "data");
+    bind_function(L);
     bind_cases(L);
     bind_split(L);
     bind_loader(L);

@@ -4,6 +4,7 @@
  * core.data.survey loads every case once; `segengine doctor data` judges what
  * it found. Numbers of cases and slices count from 1 here. */
 #include "bind_data.h"
+#include "bind_function.h"
 #include "store.h"
 #include "survey.h"
 #include <stdio.h>
@@ -33,22 +34,23 @@ static int check_case(lua_State *L, const Survey *s)
     return (int)check_int(L, 2, "case", 1, survey_dataset(s)->count) - 1;
 }
 
-/* data.survey(ds, steps, {threads=0}) -> survey: every case loaded and
- * counted, every fault noted. Raises without memory or when a signal came. */
+/* data.survey(ds, steps, {threads=0, functions=}) -> survey: every case loaded
+ * and counted, every fault noted. Raises without memory or when a signal came.
+ */
 static int l_survey(lua_State *L)
 {
-    static const char *const known[] = {"threads", NULL};
+    static const char *const known[] = {"threads", "functions", NULL};
     Steps steps;
     const Dataset *ds = check_dataset(L, 1);
-    const char *text = luaL_checkstring(L, 2);
     check_keys(L, 3, "survey", known);
     const SurveyOptions o = {.stop = signal_stopping(),
                              .threads =
                                  (int)opt_int(L, 3, "threads", 0, 0, 1024)};
     SurveyBox *box = new_object(L, "seg.survey", sizeof *box);
-    if (!steps_parse(text, &steps) || !survey_open(ds, &steps, &o, &box->s))
-        return raise_error(L);
-    return 1;
+    read_steps(L, 2, 3, &steps);
+    bool ok = survey_open(ds, &steps, &o, &box->s);
+    drop_steps(L); // it has run them all
+    return ok ? 1 : raise_error(L);
 }
 
 static void push_field(lua_State *L, const DatasetField *field,

@@ -153,14 +153,26 @@ static int l_labels(lua_State *L)
     return 1;
 }
 
+/* Push extents, spacing, axes and origin, and how many channels if several. */
+static void push_text(lua_State *L, const Volume *v)
+{
+    char text[VOLUME_TEXT];
+    lua_pushstring(L, volume_text(v, text));
+    if (v->voxels.dim.c == 1) return;
+    lua_pushfstring(L, ", %d channels", (int)v->voxels.dim.c);
+    lua_concat(L, 2);
+}
+
 /* == looking at files ================================================== */
 
-/* data.read_nifti(path) -> volume; raises with the file's name (kind data) */
+/* data.read_nifti(path) -> volume, a fourth axis as channels; raises with the
+ * file's name (kind data) */
 static int l_read_nifti(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
-    if (!nifti_read(path, NULL, &box->v, NULL)) return raise_error(L);
+    const NiftiOptions how = {.channels = true};
+    if (!nifti_read(path, &how, &box->v, NULL)) return raise_error(L);
     charge_volume(L, &box->v);
     return 1;
 }
@@ -176,16 +188,16 @@ static int l_read_biwi_depth(lua_State *L)
     return 1;
 }
 
-/* data.nifti_text(path) -> extents, spacing, axes and origin in one line, by
- * the header alone; raises with the file's name (kind data) */
+/* data.nifti_text(path) -> extents, channels if there are several, spacing,
+ * axes and origin in one line, by the header alone; raises with the file's name
+ * (kind data) */
 static int l_nifti_text(lua_State *L)
 {
-    const NiftiOptions options = {.no_voxels = true};
-    char text[VOLUME_TEXT];
+    const NiftiOptions options = {.no_voxels = true, .channels = true};
     Volume v;
     if (!nifti_read(luaL_checkstring(L, 1), &options, &v, NULL))
         return raise_error(L);
-    lua_pushstring(L, volume_text(&v, text));
+    push_text(L, &v);
     return 1;
 }
 
@@ -423,8 +435,7 @@ static int l_count(lua_State *L)
 /* Extents, spacing, axes and origin in one line, as inspect prints them. */
 static int volume_tostring(lua_State *L)
 {
-    char text[VOLUME_TEXT];
-    lua_pushstring(L, volume_text(check_volume(L, 1), text));
+    push_text(L, check_volume(L, 1));
     return 1;
 }
 
@@ -433,11 +444,13 @@ static int volume_tostring(lua_State *L)
  * voxels are read once more, because a header counts only with them. */
 static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
 {
-    const Source *s = ds->cases[item].field[0].source;
-    const char *path = s->path;
+    // it was accepted before, with whatever options
+    const NiftiOptions any = {
+        .form = NIFTI_SFORM, .assume_spacing = true, .channels = true};
+    const char *path = ds->cases[item].field[0].source->path;
     Volume v = {0};
     if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
-    bool ok = nifti_read(path, s->how, &v, h);
+    bool ok = nifti_read(path, &any, &v, h);
     volume_free(&v);
     return ok;
 }

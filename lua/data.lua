@@ -54,8 +54,10 @@ source("dicom", { segments = none, fractions = false, partial = false, dose = no
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star
 -- matches. form = "sform" or "qform" takes one of two that disagree;
--- assume_spacing = true accepts files that do not say where they are.
-source("nifti", { form = "both", assume_spacing = false }, core.data.open_nifti)
+-- assume_spacing = true accepts files that do not say where they are; channels =
+-- true takes the fourth axis of images for channels.
+source("nifti", { form = "both", assume_spacing = false, channels = false },
+       core.data.open_nifti)
 
 -- Made-up heads, written once as files that scanners write and then read like
 -- any others: format "dicom" is FLAIR with a tumour (mask 1: tumour with its

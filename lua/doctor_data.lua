@@ -12,6 +12,7 @@
 local core = require "seg.core"
 local checks = require "seg.doctor_recipe"
 local config = require "seg.config"
+local functions = require "seg.functions"
 local page = require "seg.doctor_page"
 local run_folder = require "seg.run"
 local show = require "seg.show"
@@ -82,7 +83,8 @@ local function look(recipe)
       end
       if ds then
         local started, part = core.sys.clock(), { name = name, set = set, ds = ds, cases = {} }
-        local survey = core.data.survey(ds, set.steps, { threads = core.default_threads() })
+        local survey = core.data.survey(ds, set.steps, { threads = core.default_threads(),
+                                                       functions = functions.of(set.steps) })
         part.survey = survey
         for i = 1, #ds:cases() do
           local case = survey:case(i)

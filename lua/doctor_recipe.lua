@@ -4,6 +4,7 @@
 
 local core = require "seg.core"
 local checks = require "seg.doctor_checks"
+local functions = require "seg.functions"
 local targets = require "seg.targets"
 
 local check, step, some, plural = checks.add, checks.step, checks.some, checks.plural
@@ -171,7 +172,8 @@ local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are changed at r
 local function try_changes(part, case)
   local steps = part.set.steps:gsub(" p=%S+", " p=1")
   local ok, why = pcall(function()
-    local pipeline = core.data.pipeline(core.data.pick(part.ds, { case.number }), steps, {})
+    local pipeline = core.data.pipeline(core.data.pick(part.ds, { case.number }), steps,
+                                        { functions = functions.of(steps) })
     local loader = core.data.loader(pipeline, { batch = 1, augment = true })
     local batches = loader:batches()
     for _ = 1, math.min(batches, SAMPLES) do loader:next() end

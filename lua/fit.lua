@@ -32,7 +32,7 @@ local function open_data(r)
     if r[part] then
       local started = sys.clock()
       local d = evaluate.open(r, r[part])
-      targets.check_empty(r, d)
+      targets.check_samples(r, d)
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 util.duration(sys.clock() - started))

@@ -29,6 +29,7 @@ local data = {}
 ---@class seg.data.nifti: seg.data.files
 ---@field form? "both"|"sform"|"qform"
 ---@field assume_spacing? boolean
+---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
 ---@field format? "dicom"|"nifti"
@@ -56,6 +57,7 @@ function data.nifti(o) end
 ---@field count? integer of kind numbers; 1
 ---@field form? "both"|"sform"|"qform"
 ---@field assume_spacing? boolean
+---@field channels? boolean a fourth axis is channels
 ---@field alpha? "refuse"|"drop" of photographs
 ---@field exif? "refuse"|"apply"|"ignore"
 ---@field trailing? boolean
@@ -198,6 +200,105 @@ function set:clamp(o) end
 ---@return seg.set
 function set:normalize(o) end
 
+---A field of a case or sample, in a function of change or vary.
+---@class seg.case.field
+---@field name string
+---@field kind "image"|"value"|"label"|"numbers"
+---@field c integer
+---@field d integer
+---@field h integer
+---@field w integer
+---@field shape integer[] {c, [d], h, w}
+local field = {}
+
+---@param ... integer (c, d, h, w) from 1, as many as the field has axes
+---@return number
+function field:get(...) end
+
+---@param ... number (c, d, h, w, value)
+---@return seg.case.field
+function field:set(...) end
+
+---@param x number|seg.case.field
+---@param channel? integer|seg.case.field from 1; or where
+---@param where? seg.case.field the voxels in which it is not 0
+---@return seg.case.field
+function field:add(x, channel, where) end
+
+---@param x number|seg.case.field
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return seg.case.field
+function field:mul(x, channel, where) end
+
+---@param x number|seg.case.field
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return seg.case.field
+function field:fill(x, channel, where) end
+
+---@param lo number
+---@param hi number
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return seg.case.field
+function field:clamp(lo, hi, channel, where) end
+
+---@param f fun(v: number): number
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return seg.case.field
+function field:apply(f, channel, where) end
+
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return number
+function field:mean(channel, where) end
+
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return number
+function field:std(channel, where) end
+
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return number
+function field:min(channel, where) end
+
+---@param channel? integer|seg.case.field
+---@param where? seg.case.field
+---@return number
+function field:max(channel, where) end
+
+---Draws of (seed, epoch, sample).
+---@class seg.rng
+local rng = {}
+
+---@param lo? number 0
+---@param hi? number 1
+---@return number
+function rng:uniform(lo, hi) end
+
+---@param mean? number 0
+---@param sd? number 1
+---@return number
+function rng:normal(mean, sd) end
+
+---@param lo integer
+---@param hi integer included
+---@return integer
+function rng:int(lo, hi) end
+
+---@alias seg.case.fields table<string, seg.case.field>
+---@alias seg.constants table<string, number|string|boolean|table>
+---@alias seg.vary fun(sample: seg.case.fields, rng: seg.rng, constants?: seg.constants)
+
+---Whatever f does to every case; f uses nothing from outside itself.
+---@param f fun(case: seg.case.fields, constants?: seg.constants)
+---@param constants? seg.constants
+---@return seg.set
+function set:change(f, constants) end
+
 ---@class seg.set.slices
 ---@field axis? "axial"|"coronal"|"sagittal"|"stored"
 ---@field keep? "all"|"foreground"
@@ -236,6 +337,7 @@ function set:patches(o) end
 ---@field noise? true|{ sigma?: number, p?: number }
 ---@field cutout? true|{ boxes?: integer, size?: number[], p?: number }
 ---@field timemask? true|{ spans?: integer, most?: integer, fill?: "zero"|"mean", p?: number }
+---@field vary? seg.vary|table { f, name = constant, ... }
 
 ---@param o seg.set.augment
 ---@return seg.set

@@ -6,6 +6,7 @@
 -- recipe's line when it is written. Every method gives a new set.
 
 local core = require "seg.core"
+local functions = require "seg.functions"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -181,6 +182,24 @@ for _, row in ipairs(core.data.steps()) do
   end
 end
 
+-- What f does to the fields of every case, once, in the place of this step among
+-- the others. f(case, constants) runs in states of its own: functions.lua.
+function Set:change(f, constants)
+  local out = copy(self)
+  out.steps = core.data.add_step(self.steps, "change", functions.step("change", f, constants))
+  return out
+end
+
+-- vary = f or { f, name = constant, ... } as the attributes of its step.
+local function vary(v)
+  if type(v) ~= "table" then return functions.step("vary", v) end
+  local constants = {}
+  for key, value in pairs(v) do
+    if key ~= 1 then constants[key] = value end
+  end
+  return functions.step("vary", v[1], constants)
+end
+
 -- Random changes of training samples, in the order of steps.def.
 function Set:augment(o)
   if o ~= nil and type(o) ~= "table" then
@@ -194,7 +213,10 @@ function Set:augment(o)
       names[#names + 1] = row.name
       local v = left[row.name]
       left[row.name] = nil
-      if v then out.steps = core.data.add_step(out.steps, row.name, v == true and {} or v) end
+      if v then
+        local attributes = row.name == "vary" and vary(v) or v == true and {} or v
+        out.steps = core.data.add_step(out.steps, row.name, attributes)
+      end
     end
   end
   local unknown = next(left)
@@ -217,7 +239,8 @@ end
 -- The core pipeline of this set: every case prepared once, in threads.
 function Set:pipeline(o)
   return core.data.pipeline(self:dataset(), self.steps, {
-    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store })
+    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store,
+    functions = functions.of(self.steps) })
 end
 
 function Set:loader(pipeline, o)

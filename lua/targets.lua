@@ -48,8 +48,13 @@ local function first(ds, kind)
   end
 end
 
+-- Has this set a function of the recipe among its steps, after which only the
+-- samples say what the classes are?
+local function has_function(set) return ("\n" .. set.steps):find("\nchange ") ~= nil end
+
 -- Classes of a field of class numbers that no output can say.
 local function check_classes(uses, ds, set, name, add)
+  if has_function(set) then return end
   local values, selected = ds:labels(), numbers_of(set.steps, "select", "labels")
   local classes = selected and 1 or #values
   for _, class in ipairs(selected or {}) do
@@ -77,7 +82,8 @@ local function check_classes(uses, ds, set, name, add)
 end
 
 -- Numbers that stand for classes and are none.
-local function check_numbers(uses, ds, field, name, add)
+local function check_numbers(uses, ds, set, field, name, add)
+  if has_function(set) then return end
   for _, use in ipairs(uses) do
     local most, shares = takes(use)
     for i = 1, use.input == name and most and #ds:cases() or 0 do
@@ -110,7 +116,7 @@ local function check_flip(ds, set, add)
       add { found = "flip swaps classes, but no field has class numbers",
             fix = "leave swap out, or a mask" }
       break
-    elseif class > classes then
+    elseif class > classes and not has_function(set) then
       add { found = string.format('flip swaps class %d, but "%s" has classes %s', class, label,
                                   range(classes)),
             fix = "numbers of classes in swap: the place of their value in labels" }
@@ -132,19 +138,27 @@ local function check_flip(ds, set, add)
   end
 end
 
+-- What losses and metrics do with inputs, losses first: they say more. nil without
+-- a loss.
+local function uses_of(recipe)
+  if not recipe.loss then return nil end
+  local list, metrics = {}, {}
+  for _, use in ipairs(core.targets(recipes.roots(recipe))) do
+    table.insert(use.op == "overlap" and metrics or list, use)
+  end
+  return table.move(metrics, 1, #metrics, #list + 1, list)
+end
+
 -- What does not fit: { { found=, fix=, case= (its place, or nil) }, ... }. A
 -- recipe without a loss is that of a prediction and takes no truth.
 function M.faults(recipe, set, ds)
-  local list = {}
-  if not recipe.loss then return list end
-  local uses = core.targets(recipes.roots(recipe))
-  -- a loss says more than a metric
-  table.sort(uses, function(a, b) return a.op ~= "overlap" and b.op == "overlap" end)
+  local list, uses = {}, uses_of(recipe)
+  if not uses then return list end
   local function add(fault) list[#list + 1] = fault end
   for i, kind in ipairs(ds:kinds()) do
     local name = ds:fields()[i]
     if kind == "label" then check_classes(uses, ds, set, name, add) end
-    if kind == "numbers" then check_numbers(uses, ds, i, name, add) end
+    if kind == "numbers" then check_numbers(uses, ds, set, i, name, add) end
   end
   check_flip(ds, set, add)
   return list
@@ -160,23 +174,33 @@ function M.check(recipe, set, ds)
   end
 end
 
--- A truth that is 0 in all samples of an opened set teaches nothing.
-function M.check_empty(recipe, d)
-  local ds, slices = d.set:dataset(), 0
+-- Raises when what was prepared of an opened set teaches nothing, being 0 in all
+-- samples, or has classes that nothing takes, which only a function of the recipe
+-- can have made.
+function M.check_samples(recipe, d)
+  local ds, slices, foreground = d.set:dataset(), 0, 0
   local _, name = first(ds, "label")
-  local used = false
+  local used, most = false, nil
   for _, input in ipairs(recipe.inputs) do used = used or input.name == name end
-  for i = 1, used and #ds:cases() or 0 do
-    local facts = d.pipeline:facts(i)
-    if facts.foreground_slices > 0 then return end
-    slices = slices + facts.slices
+  if not used then return end
+  for _, use in ipairs(uses_of(recipe) or {}) do
+    local highest = use.input == name and use.truths == 1 and not use.ignore and takes(use)
+    most = highest and math.min(most or highest, highest) or most
   end
-  if used then
+  for i = 1, #ds:cases() do
+    local facts = d.pipeline:facts(i)
+    if most and facts.highest > most then
+      util.fail("data", '%s: after the steps "%s" has class %d, but losses and metrics take %s; '
+                .. "fix: a channel for each class, or other steps", facts.key, name, facts.highest,
+                range(most))
+    end
+    slices, foreground = slices + facts.slices, foreground + facts.foreground_slices
+  end
+  if foreground == 0 then
     local selected = numbers_of(d.set.steps, "select", "labels")
-    util.fail("data", 'the %s set: "%s" is 0 everywhere, in all %d slices of %d cases%s; fix: %s',
-              d.set.part or "given", name, slices, #ds:cases(),
-              selected and ", after select took classes " .. table.concat(selected, ", ") or "",
-              "other labels, or another split")
+    util.fail("data", 'the %s set: "%s" is 0 everywhere, in all %d slices of %d cases%s; fix: '
+              .. "other labels, or another split", d.set.part or "given", name, slices, #ds:cases(),
+              selected and ", after select took " .. table.concat(selected, ", ") or "")
   end
 end
 

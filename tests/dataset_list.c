@@ -137,6 +137,7 @@ TEST(list_of_changes_that_stay_on_the_host)
         {"rician\n", "augment has rician"},
         {"cutout\n", "augment has cutout"},
         {"timemask\n", "augment has timemask"},
+        {"vary code=1\n", "augment has vary"},
     };
     Dataset *ds = sequences(), *grid = made_dataset(1, 1, 2, 4, 4);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -34,6 +34,15 @@ local rows = {
   noise = { p = 1, sigma = 0.3 },
   cutout = { p = 1, boxes = 2, size = { 0.1, 0.35 } },
   timemask = { p = 1, spans = 3, most = 12, fill = "mean" },
+  vary = function(sample, rng) -- darker towards one side
+    local x, most = sample.image, rng:uniform(0.3, 1)
+    local low = x:min()
+    for h = 1, x.h do
+      for w = 1, x.w do
+        x:set(1, h, w, low + (x:get(1, h, w) - low) * (1 - most * w / x.w))
+      end
+    end
+  end,
 }
 
 -- Slices of a made-up head with a mask.

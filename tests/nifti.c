@@ -276,6 +276,60 @@ TEST(nifti_axes_of_one)
     volume_free(&v);
 }
 
+/* Channels lie one behind the other in the file, side by side in a volume. */
+TEST(nifti_fourth_axis_as_channels)
+{
+    enum { C = 3 };
+    const NiftiOptions channels = {.channels = true},
+                       text = {.channels = true, .no_voxels = true},
+                       label = {.channels = true, .label = true},
+                       few = {.channels = true, .max_voxels = C * COUNT - 1};
+    for (int version = 1; version <= 2; version++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            Maker m;
+            Volume v, part;
+            NiftiHeader like;
+            make(&m, version, version == 2);
+            const size_t first = m.size - 2 * COUNT;
+            set(&m, &dim, 0, 4), set(&m, &dim, 4, C);
+            set(&m, &slope, 0, scaled ? 0.5 : 1);
+            for (size_t i = 0; i < C * COUNT; i++)
+                put(&m, first + 2 * i, 's', 7 * (double)i);
+            m.size = first + 2 * C * COUNT;
+            EXPECT_FAIL(decode(&m, NULL, &v), "dim[4] is 3: several volumes in "
+                                              "one file, need one; fix: "
+                                              "channels = true when");
+            EXPECT_FAIL(decode(&m, &label, &v), "dim[4] is 3: several volumes");
+            EXPECT_FAIL(decode(&m, &few, &v),
+                        "5 x 4 x 3 voxels of 3 channels, limit 179");
+            REQUIRE(decode(&m, &text, &v));
+            EXPECT(dims_equal(v.voxels.dim, (Dims){1, D, H, W, C}));
+            REQUIRE(decode(&m, &channels, &v));
+            EXPECT(dims_equal(v.voxels.dim, (Dims){1, D, H, W, C}));
+            expect_affine(&v, made_lps, 1e-6);
+            for (int i = 0; i < COUNT; i++)
+                for (int c = 0; c < C; c++)
+                    EXPECT_NEAR(voxel(&v, i * C + c),
+                                7 * (c * COUNT + i) * (scaled ? 0.5 : 1), 0);
+            volume_free(&v);
+            // a result of one channel written the way that its input was
+            char path[600];
+            const NiftiBytes bytes = {m.bytes, m.size, false};
+            snprintf(path, sizeof path, "%s/channels.nii", test_folder());
+            REQUIRE(nifti_decode(&bytes, NULL, &channels, &v, &like));
+            REQUIRE(volume_new(&part, (Dims){1, D, H, W, 1}, U8));
+            memcpy(part.affine, v.affine, sizeof part.affine);
+            REQUIRE(nifti_write(path, &part, &like));
+            volume_free(&v);
+            REQUIRE(nifti_read(path, NULL, &v, NULL));
+            EXPECT(volume_same_grid(&v, &part));
+            volume_free(&v);
+            volume_free(&part);
+            set(&m, &dim, 0, 5), set(&m, &dim, 5, 2);
+            EXPECT_FAIL(decode(&m, &channels, &v), "dim[5] is 2: several");
+        }
+}
+
 TEST(nifti_passes_over_extensions)
 {
     // two extensions of 16 and 32 bytes, then the voxels

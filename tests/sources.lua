@@ -10,6 +10,48 @@ os.execute(("mkdir -p %s/clips %s/nn/imagesTr %s/nn/labelsTr"):gsub("%%s", folde
 
 local keys, first_batch = t.keys, t.first_batch
 
+-- A NIfTI-1 file of int16 with `channels` volumes of w x h x d; voxel i of channel
+-- c (both from 0) is 100 c + i.
+local function write_channels(path, channels, w, h, d)
+  local head = string.pack("<i4c36I2I2I2I2I2I2I2I2", 348, "", 4, w, h, d, channels, 1, 1, 1)
+  head = head .. string.rep("\0", 70 - #head) .. string.pack("<I2I2", 4, 16)
+  head = head .. string.rep("\0", 76 - #head) .. string.pack("<ffffffff", 1, 1, 1, 1, 1, 1, 1, 1)
+    .. string.pack("<ff", 352, 1)
+  head = head .. string.rep("\0", 254 - #head) .. string.pack("<I2", 1)
+  head = head .. string.rep("\0", 280 - #head)
+  for row = 0, 2 do
+    for k = 0, 3 do head = head .. string.pack("<f", k == row and 1 or 0) end
+  end
+  head = head .. string.rep("\0", 344 - #head) .. "n+1\0" .. "\0\0\0\0"
+  local voxels = {}
+  for c = 0, channels - 1 do
+    for i = 0, w * h * d - 1 do voxels[#voxels + 1] = string.pack("<i2", 100 * c + i) end
+  end
+  t.write(path, head .. table.concat(voxels))
+end
+
+t.test("a fourth axis of NIfTI as channels", function()
+  os.execute("mkdir -p " .. folder .. "/four")
+  for i = 1, 2 do write_channels(folder .. "/four/case" .. i .. ".nii", 2, 4, 3, 2) end
+  local function open(channels)
+    return data.nifti { root = folder .. "/four", image = "case*", patient = "file",
+                        channels = channels }
+  end
+  t.raises(function() first_batch(open()) end, "fix: channels = true when they are channels")
+  local image = first_batch(open(true)).image
+  t.equal(table.concat(image.shape, "x"), "1x2x2x3x4")
+  t.equal(image:get(1, 1, 2, 3, 4), 23)
+  t.equal(image:get(1, 2, 2, 3, 4), 123)
+  local cases = {}
+  for i = 1, 2 do
+    cases[i] = { key = "k" .. i, patient = "p" .. i, x = folder .. "/four/case" .. i .. ".nii" }
+  end
+  local x = first_batch(data.cases { fields = { { name = "x", channels = true } },
+                                     cases = cases }).x
+  t.equal(x:get(1, 2, 1, 1, 1), 100)
+  t.says("inspect " .. folder .. "/four/case1.nii", 0, ", 2 channels")
+end)
+
 t.test("a table of labels names cases", function()
   local rows = { "path,speaker,digit,angle a,angle b" }
   for i = 1, 4 do

@@ -96,6 +96,7 @@ static const char every_step[] =
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
+    "change code=281474976710655 with=7\n"
     "slices axis=stored keep=foreground range=0.1,0.9\n"
     "flip axis=hw p=0.5 negate=1,3 swap=2,5,1,4\n"
     "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3 shear=0,0\n"
@@ -111,7 +112,8 @@ static const char every_step[] =
     "rician sigma=0.1\n"
     "cutout boxes=3\n"
     "timemask spans=2 most=7 fill=mean\n"
-    "noise sigma=0.05 p=0.3\n";
+    "noise sigma=0.05 p=0.3\n"
+    "vary code=1\n";
 
 TEST(steps_text_and_back)
 {
@@ -158,6 +160,8 @@ TEST(steps_that_contradict_themselves)
     EXPECT_FAIL(steps_parse("flip swap=1,2,3,1\n", &s), "class 1 twice");
     EXPECT_FAIL(steps_parse("elastic spacing=9\n", &s),
                 "amplitude is up to 4, wanted at most");
+    EXPECT_FAIL(steps_parse("change\n", &s), "change: code is missing");
+    EXPECT_FAIL(steps_parse("vary with=1\n", &s), "vary: code is missing");
     s = made_steps("elastic spacing=5 amplitude=0,2\n");
     EXPECT_INT(s.count, 1);
 }

@@ -44,9 +44,10 @@ seg.recipe { inputs = { INPUTS }, outputs = { out = y, digit = z }, loss = LOSS,
              optim = seg.optim.sgd { lr = 0.01 } }
 ]]
 
-local DEFAULT = { FOLDER = folder, LABELS = "{ 1, 2 }", LABEL = "label", STEPS = "", AUGMENT = "", CHANNELS = 3,
-                  DIGITS = 10, INPUTS = "x, truth", NUMBERS = '{ name = "digit", kind = "numbers" }', LOSS = "nn.cross_entropy(y, truth)",
-                  METRICS = "{}", DIGIT = "({ 0, 1, 2, 3, 9, 5 })[i]" }
+local DEFAULT = { FOLDER = folder, LABELS = "{ 1, 2 }", LABEL = "label", STEPS = "", AUGMENT = "",
+                  CHANNELS = 3, DIGITS = 10, INPUTS = "x, truth",
+                  NUMBERS = '{ name = "digit", kind = "numbers" }',
+                  LOSS = "nn.cross_entropy(y, truth)", METRICS = "{}", DIGIT = "({ 0, 1, 2, 3, 9, 5 })[i]" }
 
 local function script(o)
   local text = SCRIPT:gsub("%u%u%u%u+", function(word) return o[word] or DEFAULT[word] end)
@@ -112,6 +113,17 @@ t.test("a truth that is empty after the steps", function()
           'select takes class 7, but "mask" has classes 0..2')
   refused({ STEPS = ":select { labels = { 3 } }", CHANNELS = 1, LOSS = "nn.bce(y, truth)",
             LABELS = "{ 1, 2, 3 }" }, 3, " is 0 everywhere")
+end)
+
+t.test("a function of the recipe says what the classes are", function()
+  local function change(class)
+    return { STEPS = ":change(function(case) case.mask:fill(" .. class .. ") end)", CHANNELS = 1,
+             LOSS = "nn.bce(y, truth)" }
+  end
+  t.says(script(change(1)) .. " --out " .. folder .. "/runs", 0, "epoch 1/1")
+  t.says(script(change(2)) .. " --out " .. folder .. "/runs", 3,
+         'c2: after the steps "mask" has class 2, but losses and metrics take 0 and 1')
+  t.says(script(change(0)) .. " --out " .. folder .. "/runs", 3, '"mask" is 0 everywhere')
 end)
 
 t.test("a metric that measures nothing has no value, and is never best", function()

@@ -215,6 +215,9 @@ static void decide_step(const DataStep *s, Dims dim, Change *c)
         decide_numbers(c, s->timemask.p, CHANGE_TIMEMASK, s->timemask.spans,
                        s->timemask.most, s->timemask.fill);
         break;
+    case STEP_vary:
+        decide_numbers(c, 1, CHANGE_FUNCTION, s->vary.code, s->vary.with, 0);
+        break;
     default:
         CHECK(s->id == STEP_noise);
         decide(c, s->noise.p, CHANGE_NOISE, (float)s->noise.sigma);

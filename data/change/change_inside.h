@@ -1,7 +1,8 @@
 /* change_inside.h -- the parts of change.c: one file for looking up at other
  * places (warp.c), for intensities (intensity.c, jitter.c, bias.c), for how
- * fine an image is (blur.c), and for what is wiped out (erase.c). Private to
- * them and to their tests and benchmarks. */
+ * fine an image is (blur.c), for what is wiped out (erase.c), and for what a
+ * recipe does by itself (hook.c). Private to them and to their tests and
+ * benchmarks. */
 #ifndef SEG_CHANGE_INSIDE_H
 #define SEG_CHANGE_INSIDE_H
 #include "prepare.h"
@@ -53,6 +54,9 @@ bool jitter_change(const Change *c, const Image *m);
 bool bias_change(const Change *c, const Image *m);
 bool blur_change(const Change *c, const Image *m);
 bool lowres_change(const Change *c, const Image *m);
+
+/* The function of the recipe that a sample varies by: fails as it does. */
+bool hook_sample(const Change *c, Sample *s);
 
 /* Cutout and timemask. */
 void cutout_change(const Change *c, const Image *m);

@@ -218,6 +218,9 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
         (int64_t)n.w * n.h > limit / n.d)
         return fail_data("%d x %d x %d voxels, limit %lld", n.w, n.h, n.d,
                          (long long)limit);
+    if (positions(n) > limit / n.c || (int64_t)n.d * n.c > INT32_MAX)
+        return fail_data("%d x %d x %d voxels of %d channels, limit %lld", n.w,
+                         n.h, n.d, n.c, (long long)limit);
     // below 2^33 voxels of 8 bytes: no overflow
     uint64_t need = (uint64_t)numel(n) * (uint64_t)how->type.bytes;
     if ((uint64_t)h->vox_offset > bound)
@@ -240,6 +243,26 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
     how->keep = !scaled && (u8 || i16);
     *type = how->keep ? (u8 ? U8 : I16) : F32;
+    return true;
+}
+
+/* The channels of a file lie one behind the other, as slices of a volume that
+ * is c times as deep; *v becomes that of n. */
+static bool interleave(Volume *v, Dims n)
+{
+    Volume out;
+    const int64_t count = positions(n);
+    const size_t size = dtype_bytes(v->voxels.type);
+    if (!volume_new(&out, n, v->voxels.type)) return false;
+    const char *from = v->voxels.data;
+    char *to = out.voxels.data;
+    for (int32_t c = 0; c < n.c; c++)
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + ((size_t)i * (size_t)n.c + (size_t)c) * size,
+                   from + ((size_t)c * (size_t)count + (size_t)i) * size, size);
+    memcpy(out.affine, v->affine, sizeof out.affine);
+    volume_free(v);
+    *v = out;
     return true;
 }
 
@@ -267,14 +290,16 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         if (p != rest) memcpy(rest, p, more);
         got += more;
     }
-    if (!nifti_header_parse(room, got, image != NULL, h, &how.type))
+    const bool channels = o->channels && !o->label;
+    if (!nifti_header_parse(room, got, image != NULL, channels, h, &how.type))
         return false;
+    const Dims n = nifti_header_dims(h), file = {1, n.d * n.c, n.h, n.w, 1};
     const NiftiBytes *voxels = image ? image : s->from;
     if (!nifti_header_affine(h, o, affine) ||
         !plan_voxels(h, o, source_bound(voxels), &how, &type))
         return false;
     if (o->no_voxels) {
-        out->voxels.dim = nifti_header_dims(h);
+        out->voxels.dim = n;
         out->voxels.type = type;
         memcpy(out->affine, affine, sizeof affine);
         return true;
@@ -287,9 +312,10 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         return false;
     }
     if (!skip_to_voxels(s, (uint64_t)h->vox_offset, room)) return false;
-    if (!volume_new(out, nifti_header_dims(h), type)) return false;
+    if (!volume_new(out, file, type)) return false;
     memcpy(out->affine, affine, sizeof affine);
     if (!read_voxels(s, &how, out, room)) return false;
+    if (n.c > 1 && !interleave(out, n)) return false;
     if (!o->label) return true;
     if (type == F32 && !pack_labels(out)) return false;
     out->unit = UNIT_LABEL;
@@ -364,8 +390,8 @@ int nifti_files(const char *path, Arena *mem, const char *name[2])
 
 char *nifti_asked(const NiftiOptions *o, Arena *mem)
 {
-    return arena_printf(mem, "nifti %d %d %d", (int)o->form, o->label,
-                        o->assume_spacing);
+    return arena_printf(mem, "nifti %d %d %d %d", (int)o->form, o->label,
+                        o->assume_spacing, o->channels);
 }
 
 /* Whole files are read: they are inflated piece by piece from memory. */
@@ -418,6 +444,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
         return true;
     }
     *h = *like;
+    if (h->dim[0] > 3 && h->dim[4] > 1) h->dim[0] = 3, h->dim[4] = 1;
     if (like->sform <= 0 && like->qform > 0) any.form = NIFTI_QFORM;
     there.voxels.dim = nifti_header_dims(like);
     bool same = nifti_header_affine(like, &any, there.affine) &&

@@ -2,8 +2,9 @@
  *
  * Read are .nii, .nii.gz and pairs .hdr + .img (.hdr.gz + .img.gz; either
  * name may be given), both byte orders, integers of 8 to 64 bits, float32 and
- * float64. Voxels are never reordered; the affine goes from NIfTI's RAS to
- * LPS by negating its first two rows, and back on writing. Nothing is
+ * float64. Voxels are not reordered, but that channels, which a file has one
+ * behind the other, lie side by side in a volume; the affine goes from NIfTI's
+ * RAS to LPS by negating its first two rows, and back on writing. Nothing is
  * guessed: a file that says two things, or nothing, about where its voxels
  * are is refused. Reasons read "PATH: nifti: WHAT; fix: HOW", ERR_DATA. */
 #ifndef SEG_NIFTI_H
@@ -25,8 +26,10 @@ typedef struct NiftiOptions {
     bool no_voxels;      /* extents, type and affine: voxels.data stays NULL */
     bool assume_spacing; /* neither form present: axes run R, A, S with pixdim
                           * as spacing, voxel 0 at the origin */
+    bool channels;       /* a fourth axis is channels, as the Decathlon has
+                          * its sequences; not of class numbers */
     int64_t max_bytes;   /* of the file; 0: 16 GiB */
-    int64_t max_voxels;  /* 0: 2^33 */
+    int64_t max_voxels;  /* times channels; 0: 2^33 */
 } NiftiOptions;
 
 /* What a header says that its volume does not: kept so that a result can be
@@ -54,8 +57,8 @@ int nifti_files(const char *path, Arena *mem, const char *name[2]);
 /* U8 and I16 (and int8, as I16) keep their values when slope is 1 and
  * intercept 0, also slope 0, which means 1; all else becomes F32: slope times
  * value plus intercept. Labels become U8, or I16 beyond 0 .. 255. A fourth axis
- * must have extent 1. Not a number among float voxels passes. `options` and
- * `header` may be NULL. On failure *out is zero. */
+ * must have extent 1, unless it is channels. Not a number among float voxels
+ * passes. `options` and `header` may be NULL. On failure *out is zero. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header);
 
@@ -76,9 +79,9 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
 
 /* Write v (one channel) as .nii or .nii.gz, by the name of `path`, whole or not
  * at all. With `like` (v must be on its grid) version, codes, quaternion,
- * rows, units and extents are its own; else NIfTI-1 in mm, sform and, when
- * the axes are orthogonal, qform with code 1. The type is v's, slope 1. Texts
- * of the input (descrip, aux_file, extensions) may name a patient and are not
- * copied. Equal voxels give equal bytes. */
+ * rows, units and the three extents are its own; else NIfTI-1 in mm, sform and,
+ * when the axes are orthogonal, qform with code 1. The type is v's, slope 1.
+ * Texts of the input (descrip, aux_file, extensions) may name a patient and are
+ * not copied. Equal voxels give equal bytes. */
 bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like);
 #endif

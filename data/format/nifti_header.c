@@ -230,9 +230,9 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     return true;
 }
 
-/* Axes beyond the third must be single: several volumes in one file are
- * several cases, and which one is meant is not for a reader to guess. */
-static bool check_dims(const NiftiHeader *h)
+/* Axes beyond the third must be single: whether several volumes in one file are
+ * channels or times, and which one is meant, is not for a reader to guess. */
+static bool check_dims(const NiftiHeader *h, bool channels)
 {
     if (h->dim[0] < 1 || h->dim[0] > 7)
         return fail_data("dim[0] is %lld, need 1 to 7 axes",
@@ -246,11 +246,12 @@ static bool check_dims(const NiftiHeader *h)
             return fail_data("intent code %d, voxels are a %s; need one "
                              "number a voxel",
                              h->intent, intents[i].name);
-    for (int i = 4; i <= h->dim[0]; i++)
+    for (int i = channels ? 5 : 4; i <= h->dim[0]; i++)
         if (h->dim[i] > 1)
             return fail_data("dim[%d] is %lld: several volumes in one file, "
-                             "need one; fix: split it, for example with "
-                             "nifti_tool -copy_brick_list",
+                             "need one; fix: channels = true when they are "
+                             "channels of an image, else split it, for example "
+                             "with nifti_tool -copy_brick_list",
                              i, (long long)h->dim[i]);
     return true;
 }
@@ -276,7 +277,7 @@ static bool check_type(const NiftiHeader *h, NumberType *type)
 /* All fields become doubles in a table first, so that every check below is
  * on one kind of number. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
-                        NiftiHeader *h, NumberType *type)
+                        bool channels, NiftiHeader *h, NumberType *type)
 {
     Values v = {{0}};
     *h = (NiftiHeader){0};
@@ -288,7 +289,7 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
             v[f][i] = load(bytes + at + (size_t)i * width(t), t, h->big);
     }
     values_set(h, v);
-    if (!check_dims(h) || !check_type(h, type)) return false;
+    if (!check_dims(h, channels) || !check_type(h, type)) return false;
     int least = pair              ? 0
                 : h->version == 1 ? NIFTI1_BYTES + NIFTI_EXTENDER
                                   : NIFTI2_BYTES + NIFTI_EXTENDER;
@@ -309,10 +310,10 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
 
 Dims nifti_header_dims(const NiftiHeader *h)
 {
-    int32_t n[3];
-    for (int i = 0; i < 3; i++)
+    int32_t n[4];
+    for (int i = 0; i < 4; i++)
         n[i] = i < h->dim[0] ? (int32_t)h->dim[i + 1] : 1;
-    return (Dims){1, n[2], n[1], n[0], 1};
+    return (Dims){1, n[2], n[1], n[0], n[3]};
 }
 
 /* Spacing along each axis; an axis with one voxel may leave it at 0. */

@@ -11,12 +11,13 @@ enum {
 };
 
 /* Parse and check all that does not need options: extents, type, offset,
- * numbers that must be finite. `pair`: the voxels lie in a file of their own.
- * `type` is the kind of number that the voxels are. */
+ * numbers that must be finite. `pair`: the voxels lie in a file of their own;
+ * `channels`: there may be a fourth axis. `type` is the kind of number that the
+ * voxels are. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
-                        NiftiHeader *h, NumberType *type);
+                        bool channels, NiftiHeader *h, NumberType *type);
 
-/* Extents of the volume, c = 1. */
+/* Extents of the volume, c that of the fourth axis. */
 Dims nifti_header_dims(const NiftiHeader *h);
 
 /* Affine (w,h,d,1) -> LPS mm by the rule of options. */

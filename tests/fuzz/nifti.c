@@ -1,7 +1,8 @@
 /* nifti.c -- fuzz target: any bytes as a NIfTI file, plain, gzip or a pair.
  *
  * The first byte chooses: bit 0 gzip, bit 1 a pair (split at the size of a
- * header), bits 2 and 3 the form, bit 4 labels, bit 5 assume_spacing. */
+ * header), bits 2 and 3 the form, bit 4 labels, bit 5 assume_spacing, bit 6
+ * channels. */
 #include "nifti.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -18,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     NiftiOptions options = {.form = (NiftiForm)((choice >> 2 & 3) % 3),
                             .label = choice & 16,
                             .assume_spacing = choice & 32,
+                            .channels = choice & 64,
                             .max_voxels = 1 << 22};
     Volume v;
     double p[3], sum = 0;
