@@ -113,7 +113,14 @@ local function find_mask(order, scan)
     return values[e]
   end
   local mask = commonest(named)
-  if mask then return mask, not MASKS[mask.kind] and look(mask) or nil end
+  if mask and MASKS[mask.kind] then
+    local numbers = {}
+    local _, segments = scan:segments(first_of(mask).number)
+    for i, g in ipairs(segments) do numbers[i] = g.number end
+    return mask, numbers
+  elseif mask then
+    return mask, look(mask)
+  end
   local loaded, found = 0, {}
   for _, e in ipairs(order) do
     for _, other in ipairs(order) do
@@ -155,9 +162,9 @@ function M.dicom(path, scan, list)
     if channel then names[#names + 1] = e.name end
   end
   local options, lacks = { { "image", quote(names) } }, {}
+  local labels = mask and labels_of(values)
   if mask then
     options[2] = { "mask", quote(mask.name) }
-    local labels = labels_of(values)
     if labels then options[3] = { "labels", labels } end
   end
   local dose = commonest(doses)
@@ -174,9 +181,14 @@ function M.dicom(path, scan, list)
   if #lacks > 0 then options[#options + 1] = { "skip_unmatched", "true" } end
   local remark = #lacks > 0 and table.concat(lacks, ", ") or nil
   local tried = { line("dicom", path, options, remark) }
-  -- series of one study on grids of their own are no channels
+  -- series of one study on grids of their own are no channels; regions that share
+  -- voxels are no labels
   options[1] = { "image", quote(first.name) }
-  if #names > 1 then tried[2] = line("dicom", path, options, remark) end
+  tried[2] = line("dicom", path, options, remark)
+  if labels and MASKS[mask.kind] then
+    options[3] = { "fractions", "true" }
+    tried[3] = line("dicom", path, options, remark)
+  end
   return first_that_opens(tried)
 end
 

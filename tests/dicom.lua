@@ -66,8 +66,8 @@ t.test("inspect says what each of them is", function()
   t.check(text:find("\na +1 +3\n") and text:find("\nb +2 +2\n"), text)
   inspect("seg-fraction", "FRACTIONAL segmentation, 2 frames\n")
   inspect("labelmap", "LABELMAP segmentation, 2 frames\n")
-  text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", dose = "dose", '
-                .. "resample_dose = true }")
+  text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", '
+                .. 'labels = { 1, 2 }, dose = "dose", resample_dose = true }')
   t.check(text:find("multi%-frame") and text:find("structure set"), text)
 end)
 

@@ -47,7 +47,8 @@ seg.recipe { inputs = { INPUTS }, outputs = { out = y, digit = z }, loss = LOSS,
 local DEFAULT = { FOLDER = folder, LABELS = "{ 1, 2 }", LABEL = "label", STEPS = "", AUGMENT = "",
                   CHANNELS = 3, DIGITS = 10, INPUTS = "x, truth",
                   NUMBERS = '{ name = "digit", kind = "numbers" }',
-                  LOSS = "nn.cross_entropy(y, truth)", METRICS = "{}", DIGIT = "({ 0, 1, 2, 3, 9, 5 })[i]" }
+                  LOSS = "nn.cross_entropy(y, truth)", METRICS = "{}",
+                  DIGIT = "({ 0, 1, 2, 3, 9, 5 })[i]" }
 
 local function script(o)
   local text = SCRIPT:gsub("%u%u%u%u+", function(word) return o[word] or DEFAULT[word] end)
