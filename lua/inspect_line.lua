@@ -102,7 +102,7 @@ local function commonest(list)
 end
 
 -- The mask that is one by its kind or name, else by its voxels: it has the extents
--- of another series, and few whole numbers.
+-- of another series, and few whole numbers. -> it, its values, names of its regions
 local function find_mask(order, scan)
   local named, values = {}, {}
   for _, e in ipairs(order) do
@@ -114,10 +114,11 @@ local function find_mask(order, scan)
   end
   local mask = commonest(named)
   if mask and MASKS[mask.kind] then
-    local numbers = {}
-    local _, segments = scan:segments(first_of(mask).number)
-    for i, g in ipairs(segments) do numbers[i] = g.number end
-    return mask, numbers
+    local numbers, names = {}, {}
+    -- a damaged one is said by the line that does not open
+    local ok, _, segments = pcall(scan.segments, scan, first_of(mask).number)
+    for i, g in ipairs(ok and segments or {}) do numbers[i], names[i] = g.number, g.label end
+    return mask, numbers, names
   elseif mask then
     return mask, look(mask)
   end
@@ -139,7 +140,7 @@ end
 -- why no line opens them.
 function M.dicom(path, scan, list)
   local order = by_name(list)
-  local mask, values = find_mask(order, scan)
+  local mask, values, regions = find_mask(order, scan)
   local images, doses, studies = {}, {}, {}
   for _, e in ipairs(order) do
     local image = e.kind == "image" or e.kind == "multi-frame"
@@ -185,8 +186,9 @@ function M.dicom(path, scan, list)
   -- voxels are no labels
   options[1] = { "image", quote(first.name) }
   tried[2] = line("dicom", path, options, remark)
-  if labels and MASKS[mask.kind] then
-    options[3] = { "fractions", "true" }
+  if labels and regions then
+    options[3] = { "segments", quote(regions) } -- several, as labels are
+    table.insert(options, 4, { "fractions", "true" })
     tried[3] = line("dicom", path, options, remark)
   end
   return first_that_opens(tried)
