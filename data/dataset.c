@@ -4,8 +4,10 @@
  * collects cases from any source and checks their keys, and case_load, which
  * every pipeline and every prediction goes through: it loads a field, makes
  * images F32 and finite and labels class numbers, and brings all onto one
- * grid or says why it cannot. How files are found is in dataset_dicom.c and
- * dataset_nifti.c; what is done with a loaded field is in prepare.c. */
+ * grid (case_grid.h) or says why it cannot. How files are found is in
+ * dataset_dicom.c and dataset_nifti.c; what is done with a loaded field is in
+ * prepare.c. */
+#include "case_grid.h"
 #include "dataset_build.h"
 #include "label.h"
 #include <math.h>
@@ -426,25 +428,6 @@ static bool settle_labels(const DatasetOptions *o, bool ready, bool dicom,
     return true;
 }
 
-/* Bring v to the grid of `like`, or say why it is not there. */
-static bool settle_grid(const DatasetOptions *o, FieldKind kind,
-                        const Volume *like, Volume *v)
-{
-    Volume moved;
-    // its reason names both grids; the way out is added here
-    if (volume_same_grid(like, v)) return true;
-    if (!o->resample_mask)
-        return fail_data("%s; fix: resample_mask = true", err_text());
-    // outside its own field of view a mask is background, a channel 0
-    Grid grid = volume_grid(like);
-    if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
-                         &moved))
-        return false;
-    volume_free(v);
-    *v = moved;
-    return true;
-}
-
 /* out = channels of a and then of b; both F32 on one grid; b is freed.
  * Channels are the fastest axis, so two volumes are interleaved voxel by
  * voxel. `a` is left as it was when memory is short. */
@@ -488,7 +471,7 @@ static bool load_source(const DatasetOptions *o, const Source *s,
     bool ok = kind == FIELD_LABEL
                   ? settle_labels(o, s->labels_ready, dicom, out)
                   : settle_values(out);
-    if (ok && like) ok = settle_grid(o, kind, like, out);
+    if (ok && like) ok = case_grid(o, kind, s->place, like, out);
     if (!ok) {
         volume_free(out);
         return within("%s", s->path);

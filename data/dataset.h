@@ -49,6 +49,13 @@ typedef struct SourceFacts {
     const char *asked;
 } SourceFacts;
 
+/* Where the voxels of a source lie in the patient. */
+typedef enum SourcePlace {
+    PLACE_OWN,   /* the file says it                                       */
+    PLACE_NONE,  /* it cannot: spacing 1 from the origin                   */
+    PLACE_FIRST, /* it cannot; they are those of the first field, by index */
+} SourcePlace;
+
 /* One loadable volume: voxels of any type and any number of channels. */
 typedef struct Source {
     bool (*load)(const struct Source *s, Volume *out, DicomNotes *notes);
@@ -57,6 +64,7 @@ typedef struct Source {
     const void *image; /* DICOM masks: the series of the image           */
     const void *how;   /* options of the reader, shared                  */
     bool labels_ready; /* label i + 1 already stands for labels[i]       */
+    SourcePlace place;
     /* What its voxels depend on, in `mem`; NULL: not known, so that it cannot
      * be kept from one run to the next. */
     bool (*depends)(const struct Source *s, Arena *mem,
@@ -118,7 +126,8 @@ typedef struct DatasetOptions {
     bool nonzero;
     /* A mask (or a further channel) on another grid than the image of its case
      * is brought there, labels by nearest neighbour, instead of being an
-     * error. */
+     * error. One whose voxels are the image's with the axes in another order,
+     * or against it, needs no option: they are moved. */
     bool resample_mask;
     /* Leave out cases that lack a partner instead of failing; dataset->skipped
      * counts them. A double partner is an error all the same. */
@@ -177,7 +186,7 @@ typedef struct DatasetDicom {
 bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out);
 
 /* The series that is the first channel of a case's first field, on whose grid
- * a result is written; NULL when the case does not come from DICOM. */
+ * a result is written; NULL when that is no image in DICOM. */
 const DicomSeries *case_series(const Dataset *ds, int number);
 
 /* ---- from NIfTI -------------------------------------------------------- */

@@ -21,6 +21,7 @@ struct DatasetBuilder {
     DatasetField field[MAX_FIELDS];
     int fields;
     const void *list[MAX_FIELDS]; /* of dataset_list.c: how a field is read */
+    bool has_labels;              /* of dataset_list.c: the user listed them */
     Case *cases;
     int count, room, skipped;
 };

@@ -8,22 +8,15 @@
  * Pixels are not read here: a source holds its series and is loaded when
  * asked for. */
 #include "dataset_build.h"
+#include "dicom_source.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What all sources of one data set share; of fractions, one for each segment.
- */
-typedef struct Reader {
-    DicomOptions files;
-    DicomMaskOptions mask;
-    bool resample_dose;
-} Reader;
-
 typedef struct Search {
     DatasetBuilder *b;
     const DatasetDicom *how;
-    const Reader *reader;
+    const DicomRead *read; /* of fractions, one for each segment */
     DicomIndex index;
     Names nameless; /* without a patient */
     /* studies (or patients) that are not cases: where each of the images, then
@@ -33,62 +26,7 @@ typedef struct Search {
     const char *first;
 } Search;
 
-/* What a series is wanted for, and the kinds that can be it. */
-typedef enum Role { ROLE_IMAGE, ROLE_MASK, ROLE_DOSE } Role;
-
 static const char *const role_names[] = {"image", "mask", "dose"};
-
-static bool may_be(const DicomSeries *s, Role role)
-{
-    bool image = s->kind == DICOM_IMAGE || s->kind == DICOM_MULTI;
-    if (role == ROLE_DOSE) return s->kind == DICOM_DOSE;
-    return role == ROLE_IMAGE ? image : s->kind != DICOM_DOSE;
-}
-
-/* the three ways of Source.load; `how` is the Reader of the store */
-static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
-{
-    const Reader *r = s->how;
-    return dicom_load(s->what, &r->files, out, notes);
-}
-
-static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
-{
-    const Reader *r = s->how;
-    return dicom_load_mask(s->image, s->what, &r->mask, out, notes);
-}
-
-static bool load_dose(const Source *s, Volume *out, DicomNotes *notes)
-{
-    const Reader *r = s->how;
-    return dicom_load_dose(s->what, s->image, r->resample_dose, &r->files, out,
-                           notes);
-}
-
-/* The files of the series and of the image that its slices are paired with,
- * and every option of the readers: labels are those of the data set. */
-static bool depends(const Source *s, Arena *mem, SourceFacts *out)
-{
-    const Reader *r = s->how;
-    const DicomSeries *own = s->what, *image = s->image;
-    const char *text = "dicom";
-    bool alone = own == image;
-    int files = own->count + (alone ? 0 : image->count);
-    const char **file = ARENA_NEW(mem, const char *, files);
-    if (!file) return false;
-    for (int i = 0; i < files; i++)
-        file[i] = i < own->count ? own->paths[i] : image->paths[i - own->count];
-    for (int i = 0; text && i < r->mask.segment_count; i++)
-        text = arena_printf(mem, "%s,%s", text, r->mask.segments[i]);
-    if (text)
-        text =
-            arena_printf(mem, "%s %d %d %d %d %d %d %d", text,
-                         r->files.assume_hu, r->files.resample_tilt,
-                         r->files.assume_implicit_le, r->mask.partial,
-                         s->labels_ready, r->mask.fractions, r->resample_dose);
-    out->file = file, out->files = files, out->asked = text;
-    return text != NULL;
-}
 
 /* The last part of a folder. */
 static const char *last_part(const char *folder)
@@ -140,14 +78,14 @@ static bool in_scope(const DicomSeries *s, const Scope *scope)
  * Names come before folders: the best level that any series reaches counts,
  * and within it there must be one series only. */
 static bool find_series(const Search *q, const Scope *scope, const char *name,
-                        Role role, const DicomSeries **out)
+                        DicomRole role, const DicomSeries **out)
 {
     Names best = {.count = 0};
     int level = 0;
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
-        if (!in_scope(s, scope) || !may_be(s, role)) continue;
+        if (!in_scope(s, scope) || !dicom_may_be(s, role)) continue;
         // without a name, any image that is not the mask
         // a series may suit both names; without a name it must not be the mask
         bool mask = q->how->mask && suits(s, q->how->mask);
@@ -222,7 +160,7 @@ static bool leave_out(Search *q)
 /* The mask or dose of an image, from the narrowest scope that has one. */
 static bool find_partner(const Search *q, int from, int to,
                          const DicomSeries *image, bool only, const char *name,
-                         Role role, const DicomSeries **out)
+                         DicomRole role, const DicomSeries **out)
 {
     const Scope scopes[] = {
         // an image without a frame of reference suits masks that have none
@@ -243,18 +181,19 @@ static int image_count(const DatasetDicom *how)
 }
 
 /* What series `which` is wanted for: images, then the mask, then the dose. */
-static Role role_of(const Search *q, int which)
+static DicomRole role_of(const Search *q, int which)
 {
     int images = image_count(q->how);
-    return which < images ? ROLE_IMAGE : (Role)(ROLE_MASK + (which - images));
+    return which < images ? DICOM_AS_IMAGE
+                          : (DicomRole)(DICOM_AS_MASK + (which - images));
 }
 
 /* Names that are given, in that order; NULL: none is, of an image any. */
 static const char *name_given(const Search *q, int which)
 {
-    Role role = role_of(q, which);
-    if (role == ROLE_DOSE) return q->how->dose;
-    if (role == ROLE_MASK) return q->how->mask;
+    DicomRole role = role_of(q, which);
+    if (role == DICOM_AS_DOSE) return q->how->dose;
+    if (role == DICOM_AS_MASK) return q->how->mask;
     return q->how->images ? q->how->image[which] : NULL;
 }
 
@@ -262,8 +201,6 @@ static const char *name_given(const Search *q, int which)
  * fractions), dose. */
 static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
 {
-    static bool (*const loads[])(const Source *, Volume *, DicomNotes *) = {
-        load_image, load_mask, load_dose};
     const DatasetDicom *how = q->how;
     int images = image_count(how);
     int masks = how->mask ? 1 : 0;
@@ -273,20 +210,13 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
     Source *s = builder_sources(q->b, all);
     if (!s) return false;
     for (int k = 0; k < all; k++) {
-        Role role = k < images           ? ROLE_IMAGE
-                    : k < images + masks ? ROLE_MASK
-                                         : ROLE_DOSE;
-        int which = role == ROLE_IMAGE ? k : images + (role == ROLE_DOSE);
-        const DicomSeries *from = series[which];
-        bool named = from->kind == DICOM_SEG || from->kind == DICOM_STRUCTURE;
-        s[k] = (Source){.load = loads[role],
-                        .depends = depends,
-                        .path = from->folder,
-                        .what = from,
-                        .image = series[0],
-                        .how = &q->reader[role == ROLE_MASK ? k - images : 0],
-                        .labels_ready = named ? how->segment_count > 0
-                                              : how->all.label_count > 0};
+        DicomRole role = k < images           ? DICOM_AS_IMAGE
+                         : k < images + masks ? DICOM_AS_MASK
+                                              : DICOM_AS_DOSE;
+        int which =
+            role == DICOM_AS_IMAGE ? k : images + (role == DICOM_AS_DOSE);
+        const int segment = role == DICOM_AS_MASK ? k - images : 0;
+        s[k] = dicom_source(series[which], series[0], role, &q->read[segment]);
     }
     c->field[field++] = (struct CaseField){s, images};
     if (masks) c->field[field++] = (struct CaseField){s + images, masks};
@@ -307,9 +237,9 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     bool complete = true;
     for (int k = 0; k < images + 2; k++) {
         const char *name = name_given(q, k);
-        Role role = role_of(q, k);
-        if (role != ROLE_IMAGE && !name) continue;
-        if (!(role == ROLE_IMAGE
+        DicomRole role = role_of(q, k);
+        if (role != DICOM_AS_IMAGE && !name) continue;
+        if (!(role == DICOM_AS_IMAGE
                   ? find_series(q, &study, name, role, &series[k])
                   : find_partner(q, from, to, series[0], only, name, role,
                                  &series[k])))
@@ -349,7 +279,7 @@ static bool add_patient(Search *q, int from, int to)
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *image;
         const Scope study = {from, to, q->index.series[i].study_uid, NULL};
-        if (!find_series(q, &study, name, ROLE_IMAGE, &image)) return false;
+        if (!find_series(q, &study, name, DICOM_AS_IMAGE, &image)) return false;
         studies += image != NULL;
     }
     for (int i = from; i < to; i = run_end(&q->index, i, true))
@@ -383,12 +313,12 @@ static bool number_studies(DatasetBuilder *b)
 }
 
 /* The options of the reader in the store: they outlive the caller's. */
-static const Reader *make_reader(DatasetBuilder *b, const DatasetDicom *how)
+static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
 {
     Arena *mem = &b->store->mem;
     // a reader for each segment where each is a channel
     int each = how->fractions && how->segment_count ? how->segment_count : 1;
-    Reader *r = ARENA_NEW(mem, Reader, each);
+    DicomRead *r = ARENA_NEW(mem, DicomRead, each);
     const char **segments = ARENA_NEW(mem, const char *, how->segment_count);
     if (!r || !segments) return NULL;
     for (int i = 0; i < how->segment_count; i++)
@@ -425,10 +355,10 @@ static bool nothing_found(const Search *q)
     const DicomSeries *s = q->index.series;
     for (int k = 0; k < image_count(q->how) + 2; k++) {
         const char *name = name_given(q, k);
-        Role role = role_of(q, k);
-        bool found = !name && (role != ROLE_IMAGE || q->index.count);
+        DicomRole role = role_of(q, k);
+        bool found = !name && (role != DICOM_AS_IMAGE || q->index.count);
         for (int i = 0; i < q->index.count && !found; i++)
-            found = suits(&s[i], name) && may_be(&s[i], role);
+            found = suits(&s[i], name) && dicom_may_be(&s[i], role);
         char text[96];
         snprintf(text, sizeof text, "%s \"%.70s\"", role_names[role],
                  name ? name : "");
@@ -508,17 +438,11 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
         builder_field(q.b, "mask", how->fractions ? FIELD_VALUE : FIELD_LABEL,
                       3);
     if (how->dose) builder_field(q.b, "dose", FIELD_VALUE, 3);
-    TRY(q.reader = make_reader(q.b, how));
+    TRY(q.read = make_read(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     TRY(add_cases(&q));
     ok = true;
 done:
     if (!ok) dataset_drop(q.b);
     return ok && dataset_finish(q.b, out);
-}
-
-const DicomSeries *case_series(const Dataset *ds, int number)
-{
-    const Source *s = ds->cases[number].field[0].source;
-    return s->load == load_image ? s->what : NULL;
 }

@@ -65,7 +65,38 @@ static bool check_field(const ListField *f, const Reader *reader)
     if (reader->rank >= 0 && reader->rank != f->rank)
         return fail_usage("%s: rank %d, %s gives %d", f->name, f->rank,
                           reader->name, reader->rank);
+    if (f->options.same_grid && !reader->placeless)
+        return fail_usage("%s: same_grid is for files that do not say where "
+                          "they lie; those of %s do",
+                          f->name, reader->name);
     return reader_axes(f->options.axes, f->rank) || within("%s", f->name);
+}
+
+/* Options of a field that is DICOM: what the whole data set says of labels,
+ * names of segments in the store, and of a mask how its image is read. */
+static bool settle_dicom(DatasetBuilder *b, FieldHow *how)
+{
+    DatasetOptions *all = &b->store->options;
+    DicomRead *r = &how->options.dicom;
+    const FieldHow *image = b->fields ? b->list[0] : how;
+    const int segments = r->mask.segment_count;
+    const char **name = ARENA_NEW(&b->store->mem, const char *, segments);
+    if (!name) return false;
+    for (int i = 0; i < segments; i++)
+        if (!(name[i] = arena_strdup(&b->store->mem, r->mask.segments[i])))
+            return false;
+    r->mask.segments = segments ? name : NULL;
+    r->mask.image = image->options.dicom.files;
+    r->mask.image.assume_implicit_le |= r->files.assume_implicit_le;
+    r->mask.resample_mask = all->resample_mask;
+    if (b->has_labels)
+        r->mask.labels = all->labels, r->mask.label_count = all->label_count;
+    // segments that are asked for by name become 1, 2, ...
+    for (int i = b->has_labels ? segments : 0; i < segments; i++) {
+        all->labels[i] = i + 1;
+        if (i >= all->label_count) all->label_count = i + 1;
+    }
+    return true;
 }
 
 static bool add_field(DatasetBuilder *b, const ListField *f)
@@ -79,6 +110,8 @@ static bool add_field(DatasetBuilder *b, const ListField *f)
     if (field_on_grid(f->kind) && !(how->how.reader = reader_find(f->reader)))
         return within("%s", f->name);
     if (!check_field(f, how->how.reader)) return false;
+    if (how->how.reader && how->how.reader->find && !settle_dicom(b, how))
+        return false;
     b->list[b->fields] = how;
     builder_field(b, name, f->kind, field_on_grid(f->kind) ? f->rank : 0);
     return true;
@@ -100,6 +133,7 @@ bool dataset_list_begin(const ListField *field, int fields,
                 return fail_usage("two fields are called \"%s\"",
                                   field[i].name);
     if (!dataset_begin(options, out)) return false;
+    (*out)->has_labels = options && options->label_count > 0;
     for (int i = 0; i < fields; i++)
         if (!add_field(*out, &field[i])) {
             dataset_drop(*out);
@@ -152,10 +186,12 @@ static Box *keep_box(DatasetBuilder *b, const double box[4])
     return out;
 }
 
+/* `first` is the first source of the case; NULL: this is. */
 static bool file_sources(DatasetBuilder *b, const FieldHow *f,
-                         const char *const *path, int paths, const double *box,
-                         struct CaseField *out)
+                         const Source *first, const char *const *path,
+                         int paths, const double *box, struct CaseField *out)
 {
+    const Reader *reader = f->how.reader;
     const Box *part = NULL;
     if (box && f->how.rank != 2)
         return fail_usage("a box is of a picture, and its rank is %d",
@@ -164,13 +200,22 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
     Source *s = paths ? builder_sources(b, paths) : NULL;
     if (!paths) return fail_data("no file");
     for (int i = 0; s && i < paths; i++) {
+        if (reader->find) {
+            if (!reader->find(path[i], f->how.kind, first, &f->options.dicom,
+                              &b->store->mem, &s[i]))
+                return false;
+            continue;
+        }
         char *copy = arena_strdup(&b->store->mem, path[i]);
         if (!copy) return false;
-        s[i] = (Source){.load = box ? load_boxed : f->how.reader->load,
-                        .depends = box ? boxed_depends : f->how.reader->depends,
+        s[i] = (Source){.load = box ? load_boxed : reader->load,
+                        .depends = box ? boxed_depends : reader->depends,
                         .what = part,
                         .path = copy,
-                        .how = &f->how};
+                        .how = &f->how,
+                        .place = !reader->placeless     ? PLACE_OWN
+                                 : f->options.same_grid ? PLACE_FIRST
+                                                        : PLACE_NONE};
     }
     *out = (struct CaseField){s, paths};
     return s != NULL;
@@ -191,7 +236,8 @@ bool dataset_list_add(DatasetBuilder *b, const ListCase *c)
         bool ok = f->how.kind == FIELD_LENGTH ||
                   (f->how.kind == FIELD_NUMBER
                        ? number_source(b, f, c->field[i].number, &add.field[i])
-                       : file_sources(b, f, c->field[i].path, c->field[i].paths,
+                       : file_sources(b, f, add.field[0].source,
+                                      c->field[i].path, c->field[i].paths,
                                       c->field[i].box, &add.field[i]));
         if (!ok) return within("%s: %s", c->key, b->field[i].name);
     }

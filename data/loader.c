@@ -8,7 +8,7 @@
  * exist. One lock guards the hand-out; samples are made outside it, each into
  * its own place of the batch. */
 #include "loader.h"
-#include "rng.h"
+#include "order.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@
 #include <time.h>
 
 enum { MAX_WORKERS = 256, DEFAULT_PREFETCH = 2, DEFAULT_PATIENCE_S = 60 };
+static const int64_t default_bytes = (int64_t)256 << 20;
 
 /* A hung worker is left behind after this time. */
 static const double close_s = 0.5;
@@ -37,22 +38,22 @@ typedef struct Worker {
     double since; /* when it began what it does; 0: it waits */
     int32_t item; /* the case it works on                    */
     bool over;    /* has left the loop                       */
+    /* one sample, where it has other extents than its batch; (0) when they
+     * never differ */
+    float *scratch[MAX_FIELDS];
 } Worker;
 
 /* Lives as long as the caller or any worker uses it.
  * All below `lock` is guarded by it; what stands above is constant after
- * loader_open, but for `order`, which only sample_at touches, and the number
+ * loader_open, but for `order`, which only begin_batch touches, and the number
  * of workers, which is what could be started; both with the lock held. */
 struct Loader {
     Pipeline *pipeline;
     LoaderOptions options;
-    int32_t samples, batches; /* of an epoch */
-    Dims dim[MAX_FIELDS];     /* of one sample, the largest */
+    Order order;
     int fields, slots;
+    int64_t bytes; /* of all slots */
     Slot *slot;
-    uint32_t *order; /* of `order_epoch`; unused without shuffle */
-    uint32_t order_epoch;
-    bool order_known;
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready; /* tickets to take; a batch is finished */
@@ -61,8 +62,9 @@ struct Loader {
     int64_t begun, taken; /* batches begun; handed to the caller  */
     bool held, started;   /* the caller holds a slot; workers run */
     atomic_bool stop;
-    int users; /* the caller and workers that still run  */
-    Worker *worker;
+    int users;      /* the caller and workers that still run  */
+    Worker *worker; /* (workers) */
+    int workers;    /* at least one: the caller, where there are none */
     LoaderStats stats;
 };
 
@@ -78,30 +80,14 @@ static double now_s(void)
 
 int32_t loader_batches(const Loader *l)
 {
-    return l->batches;
+    return l->order.batches;
 }
 
 int32_t loader_samples(const Loader *l)
 {
     // drop_last leaves out what does not fill a batch
-    int64_t whole = (int64_t)l->batches * l->options.batch;
-    return whole < l->samples ? (int32_t)whole : l->samples;
-}
-
-/* Sample at `place` of the order of an epoch.
- * The permutation of an epoch is drawn when its first batch is begun.
- * Batches are begun in order, so one permutation at a time is enough. */
-static int32_t sample_at(Loader *l, uint32_t epoch, int32_t place)
-{
-    if (!l->options.shuffle) return place;
-    if (!l->order_known || l->order_epoch != epoch) {
-        const Rng draw = {
-            .seed = l->options.seed, .stream = RNG_SHUFFLE, .epoch = epoch};
-        rng_permutation(&draw, (uint32_t)l->samples, l->order);
-        l->order_epoch = epoch;
-        l->order_known = true;
-    }
-    return (int32_t)l->order[place];
+    int64_t whole = (int64_t)l->order.batches * l->options.batch;
+    return whole < l->order.samples ? (int32_t)whole : l->order.samples;
 }
 
 /* Begin the next batch in its slot, which is free.
@@ -111,18 +97,18 @@ static Slot *begin_batch(Loader *l)
     // free: next_work has counted the batches that are out
     Slot *s = &l->slot[l->begun++ % l->slots];
     int32_t first = l->number * l->options.batch, count = l->options.batch;
-    if (count > l->samples - first) count = l->samples - first;
+    if (count > l->order.samples - first) count = l->order.samples - first;
     s->batch = (Batch){.epoch = l->epoch,
                        .number = l->number,
-                       .last = l->number == l->batches - 1,
+                       .last = l->number == l->order.batches - 1,
                        .count = count,
                        .fields = l->fields,
                        .id = s->id};
     for (int i = 0; i < count; i++)
-        s->id[i] = pipeline_id(l->pipeline, sample_at(l, l->epoch, first + i));
+        s->id[i] = pipeline_id(l->pipeline,
+                               order_sample(&l->order, l->epoch, first + i));
     for (int f = 0; f < l->fields; f++) {
-        // samples of a batch are of one size; batches of one need not be
-        Dims n = pipeline_dims_of(l->pipeline, s->id[0].number, f);
+        Dims n = order_dims(&l->order, s->id, count, f);
         n.n = count;
         s->batch.field[f] =
             (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
@@ -132,7 +118,7 @@ static Slot *begin_batch(Loader *l)
     // count: none has
     s->failed = count;
     s->kind = ERR_NONE;
-    if (++l->number == l->batches) l->number = 0, l->epoch++;
+    if (++l->number == l->order.batches) l->number = 0, l->epoch++;
     return s;
 }
 
@@ -150,14 +136,28 @@ static Slot *next_work(Loader *l)
     return begin_batch(l);
 }
 
-/* Make sample i of a slot; the lock is not held. */
-static bool make_sample(Loader *l, Slot *s, int i)
+/* Make sample i of a slot; the lock is not held. It is made in the extents
+ * that it has, then brought to those of the batch: its bytes depend on no other
+ * sample. */
+static bool make_sample(Loader *l, Worker *me, Slot *s, int i)
 {
-    float *out[MAX_FIELDS] = {NULL};
+    const Dataset *ds = pipeline_dataset(l->pipeline);
+    float *to[MAX_FIELDS], *out[MAX_FIELDS] = {NULL};
+    Dims n[MAX_FIELDS], have[MAX_FIELDS];
+    for (int f = 0; f < l->fields; f++) {
+        n[f] = s->batch.field[f].dim;
+        n[f].n = 1;
+        have[f] = pipeline_dims_of(l->pipeline, s->id[i].number, f);
+        to[f] = s->data[f] + i * numel(n[f]);
+        out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
+    }
+    if (!pipeline_sample(l->pipeline, s->id[i].number, s->batch.epoch,
+                         l->options.augment, &l->stop, out))
+        return false;
     for (int f = 0; f < l->fields; f++)
-        out[f] = s->data[f] + i * numel(l->dim[f]);
-    return pipeline_sample(l->pipeline, s->id[i].number, s->batch.epoch,
-                           l->options.augment, &l->stop, out);
+        if (out[f] != to[f])
+            bucket_place(out[f], have[f], ds->field[f].kind, n[f], to[f]);
+    return true;
 }
 
 /* Note what came of sample i: of several failures the first counts, so the
@@ -185,8 +185,10 @@ static void loader_destroy(Loader *l)
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
     pipeline_free(l->pipeline);
+    order_free(&l->order);
+    for (int i = 0; i < l->workers && l->worker; i++)
+        for (int f = 0; f < MAX_FIELDS; f++) mem_free(l->worker[i].scratch[f]);
     mem_free(l->slot);
-    mem_free(l->order);
     mem_free(l->worker);
     mem_free(l);
 }
@@ -208,7 +210,7 @@ static void *work(void *context)
         me->since = now_s();
         me->item = s->id[i].item;
         pthread_mutex_unlock(&l->lock);
-        bool ok = make_sample(l, s, i);
+        bool ok = make_sample(l, me, s, i);
         pthread_mutex_lock(&l->lock);
         me->since = 0;
         finish_sample(s, i, ok);
@@ -260,11 +262,31 @@ static void wait_ready(Loader *l, double seconds)
 
 /* ---- opening and closing ------------------------------------------------ */
 
-/* prefetch batches ahead and one that the caller holds. All memory of
- * batches is allocated here: a running loader allocates nothing for them. */
+/* Bytes of the largest batch. */
+static bool batch_bytes(const Loader *l, size_t *out)
+{
+    *out = 0;
+    for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
+        size_t bytes;
+        if (!size_mul((size_t)numel(l->order.dim[f]),
+                      (size_t)l->options.batch * sizeof(float), &bytes) ||
+            !size_add(*out, bytes, out))
+            return false;
+    }
+    return true;
+}
+
+/* The batches ahead, as many as fit, and one that the caller holds. All memory
+ * of batches is allocated here: a running loader allocates nothing for them. */
 static bool make_slots(Loader *l)
 {
+    size_t each;
+    if (!batch_bytes(l, &each)) return false;
     l->slots = l->options.prefetch + 1;
+    while (l->slots > 2 && (int64_t)each > l->options.prefetch_bytes / l->slots)
+        l->slots--;
+    if (!l->options.workers) l->slots = 1;
+    l->bytes = (int64_t)each * l->slots;
     l->slot = mem_alloc((size_t)l->slots * sizeof *l->slot);
     if (!l->slot) return false;
     for (int i = 0; i < l->slots; i++) {
@@ -272,7 +294,8 @@ static bool make_slots(Loader *l)
         l->slot[i].id = mem_alloc(n * sizeof(SampleId));
         if (!l->slot[i].id) return false;
         for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
-            if (!size_mul(n, (size_t)numel(l->dim[f]) * sizeof(float), &bytes))
+            if (!size_mul(n, (size_t)numel(l->order.dim[f]) * sizeof(float),
+                          &bytes))
                 return false;
             l->slot[i].data[f] = mem_alloc(bytes);
             if (!l->slot[i].data[f]) return false;
@@ -283,8 +306,6 @@ static bool make_slots(Loader *l)
 
 static bool options_check(const LoaderOptions *o)
 {
-    if (o->batch < 1)
-        return fail_usage("batch is %d, wanted 1 or more", o->batch);
     if (o->workers < 0 || o->workers > MAX_WORKERS)
         return fail_usage("workers is %d, wanted 0 to %d", o->workers,
                           MAX_WORKERS);
@@ -293,27 +314,23 @@ static bool options_check(const LoaderOptions *o)
     return true;
 }
 
-/* What depends on the samples: extents and the number of batches.
- * pipeline_dims fails when extents differ, and names two cases */
-static bool measure(Loader *l)
+/* Bucketed, each has room for one sample beside the batch: it may be longer
+ * than its place there, next to which another worker writes. */
+static bool make_workers(Loader *l)
 {
-    const LoaderOptions *o = &l->options;
-    l->fields = pipeline_dataset(l->pipeline)->fields;
-    for (int f = 0; f < l->fields; f++) {
-        if (o->batch > 1 && !pipeline_dims(l->pipeline, f, &l->dim[f]))
-            return false;
-        // batches of one may differ in size: room for the largest
-        for (int32_t i = 0; o->batch == 1 && i < l->samples; i++) {
-            Dims n = pipeline_dims_of(l->pipeline, i, f);
-            if (!i || numel(n) > numel(l->dim[f])) l->dim[f] = n;
+    l->workers = l->options.workers ? l->options.workers : 1;
+    l->worker = mem_alloc((size_t)l->workers * sizeof *l->worker);
+    if (!l->worker) return false;
+    for (int i = 0; i < l->workers && l->order.bucket && !l->options.ids_only;
+         i++)
+        for (int f = 0; f < l->fields; f++) {
+            size_t bytes;
+            if (!size_mul((size_t)numel(l->order.made[f]), sizeof(float),
+                          &bytes))
+                return false;
+            l->worker[i].scratch[f] = mem_alloc(bytes);
+            if (!l->worker[i].scratch[f]) return false;
         }
-    }
-    l->batches = l->samples / o->batch;
-    if (l->samples % o->batch && !o->drop_last) l->batches++;
-    if (!l->batches)
-        return fail_usage("no batch: %d samples, batch is %d and drop_last is "
-                          "set",
-                          l->samples, o->batch);
     return true;
 }
 
@@ -337,15 +354,14 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     l->options = *options;
     if (options->ids_only) l->options.workers = 0, l->options.prefetch = 1;
     if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
+    if (!l->options.prefetch_bytes) l->options.prefetch_bytes = default_bytes;
     if (!(l->options.patience_s > 0))
         l->options.patience_s = DEFAULT_PATIENCE_S;
-    l->samples = pipeline_samples(p);
     // the caller
     l->users = 1;
-    TRY(measure(l));
-    TRY(l->worker = mem_alloc((size_t)options->workers * sizeof(Worker)));
-    if (options->shuffle)
-        TRY(l->order = mem_alloc((size_t)l->samples * sizeof *l->order));
+    TRY(order_make(&l->order, p, options));
+    l->fields = l->order.fields;
+    TRY(make_workers(l));
     TRY(make_slots(l));
     *out = l;
 done:
@@ -395,9 +411,10 @@ static void release_held(Loader *l)
  * epoch loses nothing that was made ahead. */
 bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
 {
-    if (number < 0 || number > l->batches)
-        return fail_usage("batch %d of an epoch of %d", number, l->batches);
-    if (number == l->batches) number = 0, epoch++;
+    if (number < 0 || number > l->order.batches)
+        return fail_usage("batch %d of an epoch of %d", number,
+                          l->order.batches);
+    if (number == l->order.batches) number = 0, epoch++;
     pthread_mutex_lock(&l->lock);
     release_held(l);
     // begun ahead: the oldest that is not handed out; else the one to be begun
@@ -466,7 +483,7 @@ static void make_batch(Loader *l)
     Slot *s = next_work(l);
     while (s->started < s->batch.count) {
         int i = s->started++;
-        finish_sample(s, i, make_sample(l, s, i));
+        finish_sample(s, i, make_sample(l, l->worker, s, i));
     }
     l->stats.wait_s += now_s() - begin;
 }
@@ -498,6 +515,31 @@ bool loader_next(Loader *l, const Batch **out)
     }
     pthread_mutex_unlock(&l->lock);
     return ok;
+}
+
+int loader_find(const Loader *l, const char *name)
+{
+    return dataset_field(pipeline_dataset(l->pipeline), name);
+}
+
+Tensor loader_field(const Loader *l, int field)
+{
+    CHECK(field >= 0 && field < l->fields);
+    return (Tensor){l->order.dim[field], F32, pipeline_rank(l->pipeline, field),
+                    NULL};
+}
+
+char *loader_report(Loader *l, Arena *mem)
+{
+    pthread_mutex_lock(&l->lock);
+    const char *lengths = order_report(&l->order, l->epoch, mem);
+    pthread_mutex_unlock(&l->lock);
+    const int ahead = l->slots - 1;
+    return !lengths
+               ? NULL
+               : arena_printf(mem, "%d batch%s ahead, %.1f MB%s%s", ahead,
+                              ahead == 1 ? "" : "es", (double)l->bytes / 1e6,
+                              *lengths ? "; " : "", lengths);
 }
 
 LoaderStats loader_stats(const Loader *l)

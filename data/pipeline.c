@@ -140,6 +140,10 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     for (int f = 0; f < v->fields; f++) {
         facts->channels[f] = v->field[f].dim.c;
         facts->bytes += (int64_t)v->field[f].bytes;
+        if (p->ds->field[f].kind != FIELD_LENGTH) continue;
+        float length;
+        pack_read(&v->field[f], 0, 1, &length);
+        facts->length = (int32_t)length;
     }
     pthread_mutex_lock(&p->lock);
     p->stored += found;
@@ -411,23 +415,41 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
     return case_dims(p, pipeline_id(p, number).item, field);
 }
 
-/* compared with the first sample; cases differ, slices of a case do not */
-bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+/* Compared with the first sample; cases differ, slices of a case do not.
+ * any_w: they may differ in w, of which *out has the largest. */
+static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
 {
     int first = p->samples[0].item, rank = pipeline_rank(p, field);
-    *out = case_dims(p, first, field);
+    const Dims want = *out = case_dims(p, first, field);
     for (int32_t i = 1; i < p->count; i++) {
         int item = p->samples[i].item;
-        Dims n = case_dims(p, item, field);
-        if (dims_equal(n, *out)) continue;
+        Dims n = case_dims(p, item, field), like = want;
+        if (any_w) like.w = n.w;
+        if (n.w > out->w) out->w = n.w;
+        if (dims_equal(n, like)) continue;
         char a[DIMS_TEXT], b[DIMS_TEXT];
-        return fail_data("samples differ in size: %s of %s is %s, of %s %s; "
-                         "fix: a fit or resize step, or batches of 1",
-                         p->ds->field[field].name, p->ds->cases[first].key,
-                         dims_text(*out, rank, a), p->ds->cases[item].key,
-                         dims_text(n, rank, b));
+        like.w = n.w;
+        return fail_data(
+            "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "
+            "resize step%s%s",
+            p->ds->field[field].name, p->ds->cases[first].key,
+            dims_text(want, rank, a), p->ds->cases[item].key,
+            dims_text(n, rank, b), any_w ? "" : ", or batches of 1",
+            !any_w && dims_equal(n, like)
+                ? ", or batches { bucket = \"length\" }, as only w differs"
+                : "");
     }
     return true;
+}
+
+bool pipeline_dims(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, false, out);
+}
+
+bool pipeline_dims_but_w(const Pipeline *p, int field, Dims *out)
+{
+    return common_dims(p, field, true, out);
 }
 
 bool pipeline_drawn(const Pipeline *p)

@@ -60,6 +60,8 @@ int pipeline_rank(const Pipeline *p, int field);
  * or resize). */
 Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field);
 bool pipeline_dims(const Pipeline *p, int field, Dims *out);
+/* The same for samples that may differ in w; *out has the largest. */
+bool pipeline_dims_but_w(const Pipeline *p, int field, Dims *out);
 
 /* Do samples differ from epoch to epoch before any SAMPLE step? */
 bool pipeline_drawn(const Pipeline *p);
@@ -93,6 +95,8 @@ typedef struct CaseFacts {
     int64_t *voxels; /* (MAX_LABELS + 1): of each class in the slices used;
                       * NULL without a field of class numbers */
     int32_t slices, foreground_slices; /* used; of them with a label > 0  */
+    int32_t length;    /* of w that is the case's own: the field of that kind;
+                        * 0 without one */
     const char *notes; /* lines of what the reader said, or ""    */
 } CaseFacts;
 const CaseFacts *pipeline_facts(const Pipeline *p, int item);

@@ -9,6 +9,7 @@
 #include "crop.h"
 #include "normalize.h"
 #include "scale.h"
+#include "standardize.h"
 #include <math.h>
 #include <string.h>
 
@@ -217,9 +218,25 @@ static bool find_box(const Making *m, const DataStep *s, Box *out)
     return volume_box_above(&m->field[label], 0, margin, out);
 }
 
+/* A standardize step, on its field. What is to be predicted may lack numbers:
+ * they are the truth, and no image depends on them. */
+static bool run_standardize(Making *m, const DataStep *s)
+{
+    const int f = standardize_field(s, m->ds);
+    const char *key = m->ds->cases[m->item].key;
+    char what[STEP_NAME];
+    if (f < 0)
+        return (int)s->standardize.kind == STANDARDIZE_NUMBERS ||
+               fail_usage("%s: standardize: the data set has no field \"%s\"",
+                          key, standardize_what(s, what));
+    return standardize_volume(s, &m->field[f]) ||
+           within("%s: %s: standardize", key, m->ds->field[f].name);
+}
+
 /* One step on all fields. */
 static bool run_fields(Making *m, const DataStep *s)
 {
+    if (s->id == STEP_standardize) return run_standardize(m, s);
     Box box = {{0}, {0}};
     const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
     if (s->id == STEP_change)

@@ -85,8 +85,9 @@ static bool load_npy(const Source *s, Volume *out, DicomNotes *notes)
 static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const ReaderHow *how = s->how;
-    return source_file(s, arena_printf(mem, "npy %s", how->options->axes), mem,
-                       out);
+    return source_file(
+        s, arena_printf(mem, "npy %s %d", how->options->axes, s->place), mem,
+        out);
 }
 
 /* A photograph of 8 bits has the unit that keeps it so. */
@@ -106,8 +107,9 @@ static bool image_depends(const Source *s, Arena *mem, SourceFacts *out)
     const ReaderHow *how = s->how;
     const ImageOptions *o = &how->options->image;
     return source_file(s,
-                       arena_printf(mem, "image %d %d %d %d", o->drop_alpha,
-                                    o->trailing, (int)o->exif, o->page),
+                       arena_printf(mem, "image %d %d %d %d %d", o->drop_alpha,
+                                    o->trailing, (int)o->exif, o->page,
+                                    s->place),
                        mem, out);
 }
 
@@ -153,13 +155,14 @@ static bool openkbp_depends(const Source *s, Arena *mem, SourceFacts *out)
 }
 
 static const Reader readers[] = {
-    {"nifti", 3, load_nifti, nifti_depends, 0},
-    {"npy", -1, load_npy, npy_depends, 0},
-    {"image", 2, load_image, image_depends, 0},
-    {"openkbp_ct", 3, load_openkbp, openkbp_depends, 0},
-    {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1},
-    {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2},
-    {"openkbp_structures", 3, load_openkbp, openkbp_depends, 3},
+    {"nifti", 3, load_nifti, nifti_depends, 0, false, NULL},
+    {"dicom", 3, NULL, NULL, 0, false, dicom_source_find},
+    {"npy", -1, load_npy, npy_depends, 0, true, NULL},
+    {"image", 2, load_image, image_depends, 0, true, NULL},
+    {"openkbp_ct", 3, load_openkbp, openkbp_depends, 0, false, NULL},
+    {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1, false, NULL},
+    {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2, false, NULL},
+    {"openkbp_structures", 3, load_openkbp, openkbp_depends, 3, false, NULL},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 

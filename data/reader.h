@@ -5,12 +5,18 @@
  * so a voxel is 1 mm. */
 #ifndef SEG_READER_H
 #define SEG_READER_H
-#include "dataset.h"
+#include "dicom_source.h"
 #include "image.h"
 
 typedef struct ReaderOptions {
     NiftiOptions nifti; /* of both label is set by the kind of the field */
     ImageOptions image;
+    /* Labels, resample_mask and (of masks) the options of the image are set
+     * by the data set. */
+    DicomRead dicom;
+    /* Of arrays and photographs: their voxels are those of the first field,
+     * one by one. */
+    bool same_grid;
     /* Of an array: what its axes are, a letter each out of d, h, w and c, in
      * their order in the file ("wc": time, features; "chw"). Axes that are not
      * named have extent 1. "": by rank and axes of the file, channels last:
@@ -24,7 +30,12 @@ typedef struct Reader {
     /* as in Source */
     bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
     bool (*depends)(const Source *s, Arena *mem, SourceFacts *out);
-    int part; /* of several readers that share their functions: which */
+    int part;       /* of several readers that share their functions: which */
+    bool placeless; /* what it reads does not say where it lies */
+    /* NULL: the path says all. Else, when a case is added: *out from what lies
+     * at `path`, for a case whose first source is `first` (NULL: this one). */
+    bool (*find)(const char *path, FieldKind kind, const Source *first,
+                 const DicomRead *how, Arena *mem, Source *out);
 } Reader;
 
 /* The reader of this name; NULL with the names that there are (ERR_USAGE). */

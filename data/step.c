@@ -5,7 +5,7 @@
  * (Lua, printing, parsing). Both number the attributes alike, one after the
  * other in `word`. The text form stands in checkpoints: it must give back the
  * same bits for as long as checkpoints are read. */
-#include "step.h"
+#include "standardize.h"
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
@@ -22,6 +22,8 @@ const StepInfo step_info[STEP_COUNT] = {
 #define R(id, min, max, lo, hi)  {#id, 'R', 2, min, max, {lo, hi}, NULL},
 #define V(id, min, max)          {#id, 'V', 3, min, max, {0, 0}, NULL},
 #define L(id, min, max)          {#id, 'L', 1 + MAX_STEP_LIST, min, max, {0, 0}, NULL},
+#define F(id, min, max)          {#id, 'F', 1 + MAX_STEP_REALS, min, max, {0, 0}, NULL},
+#define T(id)                    {#id, 'T', STEP_NAME_WORDS, 0, 0, {0, 0}, NULL},
 #define COUNT(...) (int)(sizeof((StepAttr[]){__VA_ARGS__}) / sizeof(StepAttr))
 #define STEP(row, phase, acts, attrs) \
     [STEP_##row] = {#row, STEP_##phase, ACTS_##acts, COUNT(attrs), {attrs}},
@@ -39,8 +41,8 @@ StepId step_find(const char *name)
     return (StepId)i;
 }
 
-/* Attributes lie one behind the other in `word`, in the order of the row; V
- * and L have no default and stay 0. */
+/* Attributes lie one behind the other in `word`, in the order of the row; V,
+ * L, F and T have no default and stay 0. */
 DataStep step_default(StepId id)
 {
     DataStep s = {.id = id};
@@ -81,6 +83,10 @@ static bool count_fits(const StepAttr *a, int count)
         return count == 1 || count == 3;
     case 'L':
         return count >= 1 && count <= MAX_STEP_LIST;
+    case 'F':
+        return count >= 1 && count <= MAX_STEP_REALS;
+    case 'T':
+        return false;
     default:
         return count == 1;
     }
@@ -107,6 +113,8 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
                           a->kind == 'R'   ? "{lo, hi}"
                           : a->kind == 'V' ? "one number or {w, h, d}"
                           : a->kind == 'L' ? "1 to 32 numbers"
+                          : a->kind == 'F' ? "1 to 64 numbers"
+                          : a->kind == 'T' ? "a name"
                                            : "one number",
                           count);
     // a choice is stored as its position, so its range follows from the names
@@ -125,7 +133,7 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
                           row, name, value[0], value[1]);
     // a list is preceded by its count
     double *word = s->word + at;
-    if (a->kind == 'L') *word++ = count;
+    if (strchr("LF", a->kind)) *word++ = count;
     for (int i = 0; i < count; i++) word[i] = value[i];
     if (a->kind == 'V' && count == 1) word[1] = word[2] = word[0];
     return true;
@@ -141,12 +149,41 @@ char *step_choice(const StepAttr *attr, double value,
     return text;
 }
 
+char *step_name(const double *word, char text[STEP_NAME])
+{
+    size_t n = 0;
+    for (int i = 0; i < STEP_NAME_WORDS; i++)
+        for (uint64_t w = (uint64_t)word[i]; w; w >>= 8)
+            text[n++] = (char)(w & 255);
+    text[n] = 0;
+    return text;
+}
+
+/* Names stand in a line of words: no blanks, and nothing that ends a value. */
+static bool set_name(const char *row, const StepAttr *a, double *word,
+                     const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const size_t n = strlen(name);
+    if (n == 0 || n >= STEP_NAME || strspn(name, plain) != n)
+        return fail_usage("%s: %s is \"%.60s\", wanted a name of up to %d "
+                          "letters, digits, _ - .",
+                          row, a->name, name, STEP_NAME - 1);
+    for (int i = 0; i < STEP_NAME_WORDS; i++) word[i] = 0;
+    // 6 bytes of 8 bits are exact in a double
+    for (size_t i = n; i-- > 0;)
+        word[i / 6] = word[i / 6] * 256 + (unsigned char)name[i];
+    return true;
+}
+
 bool step_set_choice(DataStep *s, const char *name, const char *choice)
 {
     int at;
     const StepAttr *a = attr_find(s, name, &at);
     if (!a) return false;
     const char *row = step_info[s->id].name;
+    if (a->kind == 'T') return set_name(row, a, s->word + at, choice);
     if (a->kind != 'C')
         return fail_usage("%s: %s is \"%s\", wanted a number", row, name,
                           choice);
@@ -251,6 +288,8 @@ static bool step_settle(DataStep *s)
             s->normalize.clip[1] = 99.5;
         }
         return true;
+    case STEP_standardize:
+        return standardize_settle(s);
     case STEP_flip:
         if ((int)s->flip.swap_count % 2)
             return fail_usage("flip: swap has %d class numbers, wanted pairs "
@@ -300,6 +339,11 @@ bool steps_add(Steps *all, const DataStep *s)
         all->step[0].id == STEP_orient)
         return fail_usage("slices across a plane orient the volume by "
                           "themselves; drop orient or say axis = \"stored\"");
+    for (int i = 0; i < all->count && s->id == STEP_standardize; i++)
+        if (all->step[i].id == s->id &&
+            !memcmp(all->step[i].standardize.field, s->standardize.field,
+                    sizeof s->standardize.field))
+            return fail_usage("a second standardize of the same field");
     DataStep settled = *s;
     if (!step_settle(&settled)) return false;
     all->step[all->count++] = settled;
@@ -340,10 +384,15 @@ static void put_number(Text *t, double v)
 /* name=value; a list prints as many numbers as it has */
 static void put_attr(Text *t, const StepAttr *a, const double *word)
 {
-    char text[STEP_CHOICE_TEXT];
-    int count = a->kind == 'L' ? (int)*word++ : a->words;
-    if (count == 0) return; // an empty list is its default
+    char text[STEP_CHOICE_TEXT], name[STEP_NAME];
+    int count = strchr("LF", a->kind) ? (int)*word++ : a->words;
+    // an empty list is its default, and so is no name
+    if (count == 0 || (a->kind == 'T' && word[0] == 0)) return;
     put(t, " %s=", a->name);
+    if (a->kind == 'T') {
+        put(t, "%s", step_name(word, name));
+        return;
+    }
     if (a->kind == 'C') {
         put(t, "%s", step_choice(a, word[0], text));
         return;
@@ -376,8 +425,8 @@ static void restore_numbers(locale_t plain, locale_t before)
  * digits are fixed. */
 char *steps_print(const Steps *all, Arena *mem)
 {
-    // a line holds at most two lists of 32 numbers of 25 characters
-    enum { LINE = 2048 };
+    // a line holds at most four lists of 64 numbers of 25 characters
+    enum { LINE = 4 * 64 * 25 + 512 };
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale"), NULL;
     // one line a step, and the end
@@ -399,7 +448,7 @@ char *steps_print(const Steps *all, Arena *mem)
  * false with a reason; the caller adds the number of the line */
 static bool parse_attr(DataStep *s, const char *text, size_t length)
 {
-    char name[32], value[1024];
+    char name[32], value[MAX_STEP_REALS * 25];
     const char *equal = memchr(text, '=', length);
     if (!equal)
         return fail_data("\"%.*s\" is not NAME=VALUE", (int)length, text);
@@ -411,17 +460,17 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     int at, count = 0;
     const StepAttr *a = attr_find(s, name, &at);
     if (!a) return false;
-    if (a->kind == 'C') return step_set_choice(s, name, value);
+    if (strchr("CT", a->kind)) return step_set_choice(s, name, value);
     if (a->kind == 'B' && !strcmp(value, "true"))
         return step_set(s, name, &(double){1}, 1);
     if (a->kind == 'B' && !strcmp(value, "false"))
         return step_set(s, name, &(double){0}, 1);
-    double number[MAX_STEP_LIST];
+    double number[MAX_STEP_REALS];
     // strtod stops at the comma; anything else is no number
     for (char *from = value, *end;; from = end + 1) {
-        if (count == MAX_STEP_LIST)
+        if (count == MAX_STEP_REALS)
             return fail_data("%s has more than %d numbers", name,
-                             MAX_STEP_LIST);
+                             MAX_STEP_REALS);
         number[count++] = strtod(from, &end);
         if (end == from || (*end && *end != ','))
             return fail_data("%s: \"%.40s\" is not a number", name, from);

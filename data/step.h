@@ -9,10 +9,13 @@
 #include "mem.h"
 
 enum {
-    MAX_STEPS = 32,     /* steps of a pipeline               */
-    MAX_STEP_ATTR = 7,  /* attributes of a row               */
-    MAX_STEP_LIST = 32, /* numbers of an attribute of kind L */
-    STEP_WORDS = 2 * (1 + MAX_STEP_LIST) + 2, /* of the longest row */
+    MAX_STEPS = 32,      /* steps of a pipeline               */
+    MAX_STEP_ATTR = 8,   /* attributes of a row               */
+    MAX_STEP_LIST = 32,  /* numbers of an attribute of kind L */
+    MAX_STEP_REALS = 64, /* numbers of an attribute of kind F */
+    STEP_NAME = 37,      /* bytes of an attribute of kind T, with its end */
+    STEP_NAME_WORDS = 6, /* six letters in each, as a whole number        */
+    STEP_WORDS = 4 * (1 + MAX_STEP_REALS) + 10, /* of the longest row */
 };
 
 typedef enum StepId {
@@ -35,6 +38,8 @@ enum { CROP_IMAGE, CROP_LABEL };
 enum { AXIS_AXIAL, AXIS_CORONAL, AXIS_SAGITTAL, AXIS_STORED };
 enum { KEEP_ALL, KEEP_FOREGROUND };
 enum { PATCHES_RANDOM, PATCHES_GRID };
+enum { STANDARDIZE_IMAGE, STANDARDIZE_NUMBERS };
+enum { OF_ALL, OF_FOREGROUND };
 enum { FLIP_W, FLIP_H, FLIP_D, FLIP_HW, FLIP_DHW };
 enum { BEYOND_BORDER, BEYOND_WRAP };
 enum { UP_LINEAR, UP_CUBIC };
@@ -53,6 +58,8 @@ typedef struct DataStep {
 #define R(name, min, max, lo, hi)  double name[2];
 #define V(name, min, max)          double name[3];
 #define L(name, min, max)          double name##_count, name[MAX_STEP_LIST];
+#define F(name, min, max)          double name##_count, name[MAX_STEP_REALS];
+#define T(name)                    double name[STEP_NAME_WORDS];
 #define STEP(name, phase, acts, attrs) struct { attrs } name;
 #include "steps.def"
         double word[STEP_WORDS];
@@ -65,7 +72,7 @@ typedef struct StepAttr {
     char kind;           /* the letter of steps.def                       */
     int words;           /* doubles it takes in `word`                    */
     double min, max;     /* of each number                                */
-    double def[2];       /* default; R has two; V and L none (zeros)      */
+    double def[2];       /* default; R has two; V, L, F and T none (zeros) */
     const char *choices; /* "one|two" of C, else NULL                     */
 } StepAttr;
 
@@ -86,17 +93,20 @@ StepId step_find(const char *name);
 DataStep step_default(StepId id);
 
 /* Set attribute `name` to `count` numbers: one for N, I, B and C (a choice by
- * position), two for R, one or three for V, any for L. Fails (ERR_USAGE) with
- * the known names, the range or the count that was wanted. */
+ * position), two for R, one or three for V, any for L and F. Fails (ERR_USAGE)
+ * with the known names, the range or the count that was wanted. */
 bool step_set(DataStep *s, const char *name, const double *value, int count);
 
-/* Set a choice by its name; fails with the known choices. */
+/* Set a choice by its name, or a name; fails with the known choices. */
 bool step_set_choice(DataStep *s, const char *name, const char *choice);
 
 /* "zscore": the name of choice `value` of attribute `attr`, in `text`. */
 enum { STEP_CHOICE_TEXT = 32 };
 char *step_choice(const StepAttr *attr, double value,
                   char text[STEP_CHOICE_TEXT]);
+
+/* The name that an attribute of kind T has, "" for none, in `text`. */
+char *step_name(const double *word, char text[STEP_NAME]);
 
 /* The steps of a pipeline in the order in which they run. */
 typedef struct Steps {

@@ -104,27 +104,35 @@ bool affine_invert(double a[4][4], double out[4][4])
     return true;
 }
 
-/* axis[p] = voxel axis along patient axis p; see volume_axis.
- * All six assignments are tried: the axis nearest to each patient axis by
- * itself could be named twice in an oblique grid. */
-static void assign_axes(const Volume *v, int axis[3])
+/* axis[p] = the voxel axis along direction p, of all three together the best:
+ * cosine[p][a] is that between direction p and axis a.
+ * All six assignments are tried: the axis nearest to each direction by itself
+ * could be named twice in an oblique grid. */
+static void assign(double cosine[3][3], int axis[3])
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     // sum of |cosine|: at most 3, for axes that match exactly
-    double best = -1, edge[3];
-    volume_spacing_mm(v, edge);
+    double best = -1;
     for (int o = 0; o < 6; o++) {
         double sum = 0;
-        for (int p = 0; p < 3; p++) {
-            int a = orders[o][p];
-            if (edge[a] > 0) sum += fabs(v->affine[p][a]) / edge[a];
-        }
+        for (int p = 0; p < 3; p++) sum += fabs(cosine[p][orders[o][p]]);
         // the margin keeps the first of two orders that differ by rounding
         if (sum <= best + 1e-9) continue;
         best = sum;
         memcpy(axis, orders[o], sizeof orders[o]);
     }
+}
+
+/* axis[p] = voxel axis along patient axis p; see volume_axis. */
+static void assign_axes(const Volume *v, int axis[3])
+{
+    double edge[3], cosine[3][3] = {{0}};
+    volume_spacing_mm(v, edge);
+    for (int p = 0; p < 3; p++)
+        for (int a = 0; a < 3; a++)
+            if (edge[a] > 0) cosine[p][a] = v->affine[p][a] / edge[a];
+    assign(cosine, axis);
 }
 
 int volume_axis(const Volume *v, int patient_axis)
@@ -296,6 +304,36 @@ Grid volume_grid_plane(const Volume *v, Plane plane)
         if (sign[a] < 0) first[from[a]] = n[from[a]] - 1;
     }
     return grid_from(v, m, first, from, sign);
+}
+
+/* As volume_grid_plane, with the axes of another volume as the view. */
+Grid volume_grid_along(const Volume *v, const Volume *like)
+{
+    double cosine[3][3] = {{0}}, first[3] = {0, 0, 0}, sign[3], mine[3], its[3];
+    int32_t n[3], m[3];
+    int from[3];
+    volume_extents(v, n);
+    volume_spacing_mm(v, mine);
+    volume_spacing_mm(like, its);
+    for (int p = 0; p < 3; p++)
+        for (int a = 0; a < 3; a++)
+            for (int r = 0; r < 3 && mine[a] > 0 && its[p] > 0; r++)
+                cosine[p][a] +=
+                    like->affine[r][p] / its[p] * v->affine[r][a] / mine[a];
+    assign(cosine, from);
+    for (int p = 0; p < 3; p++) {
+        m[p] = n[from[p]];
+        sign[p] = cosine[p][from[p]] >= 0 ? 1 : -1;
+        if (sign[p] < 0) first[from[p]] = n[from[p]] - 1;
+    }
+    return grid_from(v, m, first, from, sign);
+}
+
+Volume volume_of_grid(const Grid *grid)
+{
+    Volume v = {.voxels = {.dim = {1, grid->d, grid->h, grid->w, 1}}};
+    memcpy(v.affine, grid->affine, sizeof v.affine);
+    return v;
 }
 
 bool volume_to_f32(const Volume *v, Volume *out)

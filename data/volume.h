@@ -109,6 +109,14 @@ typedef enum Plane { AXIAL, CORONAL, SAGITTAL } Plane;
  * onto this grid only moves voxels. */
 Grid volume_grid_plane(const Volume *v, Plane plane);
 
+/* v's own voxels with axes swapped and turned so that each runs as nearly as
+ * that can be along the same axis of `like`. Resampling onto this grid only
+ * moves voxels; volume_same_grid tells whether they are those of `like`. */
+Grid volume_grid_along(const Volume *v, const Volume *like);
+
+/* Extents and affine of a grid, without voxels. */
+Volume volume_of_grid(const Grid *grid);
+
 /* out = v as F32. */
 bool volume_to_f32(const Volume *v, Volume *out);
 #endif

@@ -5,7 +5,7 @@
  * indices count from 1. It is what enters and leaves a network and what .npy
  * files hold. An array owns its numbers: nothing else points at them, so it
  * may be changed and dropped at any time. */
-#include "bind.h"
+#include "bind_data.h"
 #include "rng.h"
 #include <string.h>
 
@@ -208,6 +208,17 @@ static int array_stats(lua_State *L)
     return 3;
 }
 
+/* a:values() -> its different values, least first, when there are few enough to
+ * be labels, else nil */
+static int array_values(lua_State *L)
+{
+    const Array *a = check_array(L, 1);
+    Strangers found = {.count = 0};
+    for (int64_t i = 0; i < a->count && !found.more; i++)
+        strangers_add(&found, (double)a->data[i]);
+    return push_values(L, &found);
+}
+
 /* a.shape, a.count, or a method; another name is an error, and so are the
  * metamethods, which are no methods */
 static int array_index(lua_State *L)
@@ -226,7 +237,7 @@ static int array_index(lua_State *L)
     if (lua_getfield(L, -1, key) != LUA_TNIL && *key != '_') return 1;
     return raise_usage(L,
                        "an array has no field \"%s\" (known: shape, count, "
-                       "get, set, stats, reshape, distance)",
+                       "get, set, stats, values, reshape, distance)",
                        key);
 }
 
@@ -268,6 +279,7 @@ void bind_array(lua_State *L)
     static const luaL_Reg methods[] = {{"get", array_get},
                                        {"set", array_set},
                                        {"stats", array_stats},
+                                       {"values", array_values},
                                        {"reshape", array_reshape},
                                        {"distance", array_distance},
                                        {"__index", array_index},

@@ -37,12 +37,34 @@ static FieldKind read_kind(lua_State *L, int arg)
     return FIELD_IMAGE;
 }
 
-/* The field described by the table at `arg`; its strings live as long. */
-static ListField read_field(lua_State *L, int arg)
+/* Options of a field that is DICOM; the names of segments are in `segment`. */
+static DicomRead read_dicom(lua_State *L, int arg,
+                            const char *segment[MAX_LABELS])
+{
+    return (DicomRead){
+        .files = {.assume_hu = opt_bool(L, arg, "assume_hu", false),
+                  .resample_tilt = opt_bool(L, arg, "resample_tilt", false),
+                  .assume_implicit_le =
+                      opt_bool(L, arg, "assume_implicit_le", false)},
+        .mask = {.segment_count =
+                     read_names(L, arg, "segments", segment, MAX_LABELS),
+                 .segments = segment,
+                 .partial = opt_bool(L, arg, "partial", false)},
+        .resample_dose = opt_bool(L, arg, "resample_dose", false)};
+}
+
+/* The field described by the table at `arg`; its strings live as long, names of
+ * segments lie in `segment`. */
+static ListField read_field(lua_State *L, int arg,
+                            const char *segment[MAX_LABELS])
 {
     static const char *const known[] = {
-        "name",  "kind", "read",           "rank",     "axes",
-        "count", "form", "assume_spacing", "channels", NULL};
+        "name",      "kind",          "read",      "rank",
+        "axes",      "count",         "form",      "assume_spacing",
+        "assume_hu", "resample_tilt", "segments",  "assume_implicit_le",
+        "partial",   "resample_dose", "same_grid", "alpha",
+        "exif",      "trailing",      "page",      "channels",
+        NULL};
     luaL_argcheck(L, lua_istable(L, arg), arg, "a field must be a table");
     check_keys(L, arg, "field", known);
     ListField f = {.name = opt_string(L, arg, "name", ""),
@@ -59,6 +81,8 @@ static ListField read_field(lua_State *L, int arg)
     f.options.image = read_image_options(L, arg);
     f.options.nifti.form = read_form(L, arg);
     f.options.nifti.assume_spacing = opt_bool(L, arg, "assume_spacing", false);
+    f.options.dicom = read_dicom(L, arg, segment);
+    f.options.same_grid = opt_bool(L, arg, "same_grid", false);
     f.options.nifti.channels = opt_bool(L, arg, "channels", false);
     return f;
 }
@@ -158,6 +182,7 @@ static int l_open_list(lua_State *L)
     static const char *const known[] = {"fields", "cases", "labels",
                                         "resample_mask", NULL};
     ListField field[MAX_FIELDS];
+    const char *segment[MAX_FIELDS][MAX_LABELS];
     luaL_checktype(L, 1, LUA_TTABLE);
     check_keys(L, 1, "data.cases", known);
     DatasetOptions options = read_dataset_options(L, 1);
@@ -169,7 +194,7 @@ static int l_open_list(lua_State *L)
     luaL_checkstack(L, 4 * MAX_FIELDS, NULL);
     for (int i = 0; i < fields; i++) {
         lua_rawgeti(L, list, i + 1);
-        field[i] = read_field(L, lua_gettop(L));
+        field[i] = read_field(L, lua_gettop(L), segment[i]);
         lua_pop(L, 1); // the list keeps it
     }
     if (raw_field(L, 1, "cases") != LUA_TTABLE)

@@ -44,7 +44,7 @@ static int l_steps(lua_State *L)
  * does not take it; raises what is none of these. */
 static bool set_attr(lua_State *L, DataStep *s, const char *name)
 {
-    double v[MAX_STEP_LIST];
+    double v[MAX_STEP_REALS];
     int n = 1;
     if (lua_type(L, -1) == LUA_TSTRING)
         return step_set_choice(s, name, lua_tostring(L, -1));
@@ -60,8 +60,8 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
         v[0] = lua_toboolean(L, -1);
     } else if (lua_istable(L, -1)) {
         n = (int)lua_rawlen(L, -1);
-        if (n > MAX_STEP_LIST)
-            return fail_usage("%s: more than %d numbers", name, MAX_STEP_LIST);
+        if (n > MAX_STEP_REALS)
+            return fail_usage("%s: more than %d numbers", name, MAX_STEP_REALS);
         for (int i = 0; i < n; i++) {
             lua_rawgeti(L, -1, i + 1);
             v[i] = check_number(L, lua_gettop(L), name);
@@ -430,6 +430,26 @@ static int l_store(lua_State *L)
     return 1;
 }
 
+/* p:cache() -> {kept=, count=, made=, all_bytes=}: prepared volumes in memory,
+ * all; how often one was prepared since opening; the bytes of all of them */
+static int l_cache(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    const CacheStats c = pipeline_cache(p);
+    int64_t all = 0;
+    for (int i = 0; i < c.count; i++) all += pipeline_facts(p, i)->bytes;
+    lua_createtable(L, 0, 4);
+    lua_pushinteger(L, c.kept);
+    lua_setfield(L, -2, "kept");
+    lua_pushinteger(L, c.count);
+    lua_setfield(L, -2, "count");
+    lua_pushinteger(L, c.misses);
+    lua_setfield(L, -2, "made");
+    lua_pushinteger(L, all);
+    lua_setfield(L, -2, "all_bytes");
+    return 1;
+}
+
 /* p:samples() -> how many: slices, patches, or cases */
 static int l_samples(lua_State *L)
 {
@@ -550,10 +570,9 @@ void bind_data(lua_State *L)
         {"labels", l_labels},   {"kinds", l_kinds},
         {"numbers", l_numbers}, {NULL, NULL}};
     static const luaL_Reg pipeline[] = {
-        {"store", l_store},     {"samples", l_samples},
-        {"shape", l_shape},     {"report", l_report},
-        {"item", l_item},       {"facts", l_facts},
-        {"close", pipeline_gc}, {NULL, NULL}};
+        {"store", l_store}, {"cache", l_cache},     {"samples", l_samples},
+        {"shape", l_shape}, {"report", l_report},   {"item", l_item},
+        {"facts", l_facts}, {"close", pipeline_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
@@ -570,6 +589,7 @@ void bind_data(lua_State *L)
     bind_function(L);
     bind_cases(L);
     bind_split(L);
+    bind_statistics(L);
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);

@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "dataset.h"
 #include "image.h"
+#include "label.h"
 
 /* What each FieldKind is called in Lua. */
 extern const char *const field_kinds[];
@@ -21,6 +22,10 @@ int read_choice(lua_State *L, int arg, const char *key,
  * live as long as the table does. Their number. */
 int read_names(lua_State *L, int arg, const char *key, const char **name,
                int most);
+
+/* The values as a list, or nothing when there were too many to be labels; how
+ * many results were pushed. */
+int push_values(lua_State *L, const Strangers *found);
 
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);

@@ -7,6 +7,7 @@
 #include "bind.h"
 #include "loader.h"
 #include <stdio.h>
+#include <string.h>
 
 typedef struct LoaderBox {
     Loader *l;
@@ -50,30 +51,69 @@ static void say_waiting(void *context, const char *text)
     fprintf(stderr, "segengine: %s\n", text);
 }
 
-/* data.loader(pipeline, {batch=1, workers=0, prefetch=0, shuffle=false,
- * drop_last=false, augment=false, ids=false, seed=0}) -> loader at the start of
- * epoch 0. workers = 0 prepares a batch when it is asked for; prefetch is how
- * many batches lie ahead (0: two). ids: batches name their samples only, and
- * their fields are empty. The pipeline is held. Raises when samples of
- * different extents would share a batch, or there would be none. */
+/* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
+ * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
+ * multiple=1}) -> loader at the start of epoch 0. workers = 0 prepares a batch
+ * when it is asked for; prefetch is how many batches lie ahead (0: two),
+ * prefetch_bytes what the ring takes at most (0: 256 MiB). ids: batches name
+ * their samples only, and their fields are empty. bucket: "length" brings
+ * samples of like length together, in batches as long as the longest, rounded
+ * up to a multiple. The pipeline is held. Raises when samples of different
+ * extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
-    static const char *const known[] = {"batch",   "workers",   "prefetch",
-                                        "shuffle", "drop_last", "augment",
-                                        "ids",     "seed",      NULL};
+    static const char *const known[] = {
+        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
+        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
+    const char *bucket = opt_string(L, 2, "bucket", "");
+    if (strcmp(bucket, "") && strcmp(bucket, "length"))
+        raise_usage(L, "bucket must be \"length\", got \"%s\"", bucket);
     LoaderOptions o = {.batch = (int)opt_int(L, 2, "batch", 1, 1, 1 << 20),
                        .workers = (int)opt_int(L, 2, "workers", 0, 0, 1024),
                        .prefetch = (int)opt_int(L, 2, "prefetch", 0, 0, 1024),
+                       .prefetch_bytes =
+                           opt_int(L, 2, "prefetch_bytes", 0, 0, INT64_MAX),
                        .shuffle = opt_bool(L, 2, "shuffle", false),
                        .drop_last = opt_bool(L, 2, "drop_last", false),
+                       .bucket = *bucket != 0,
+                       .multiple = (int)opt_int(L, 2, "multiple", 1, 1, 65535),
                        .augment = opt_bool(L, 2, "augment", false),
                        .ids_only = opt_bool(L, 2, "ids", false),
                        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
                        .waiting = say_waiting};
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
     if (!loader_open(p, &o, &box->l)) return raise_error(L);
+    return 1;
+}
+
+/* l:shape("image") -> {c, [d], h, w}, the largest that a batch has */
+static int l_shape(lua_State *L)
+{
+    Loader *l = check_loader(L, 1);
+    int64_t shape[2 + RANK_MAX];
+    const char *name = luaL_checkstring(L, 2);
+    const int field = loader_find(l, name);
+    if (field < 0) raise_usage(L, "the data set has no field \"%s\"", name);
+    const Tensor t = loader_field(l, field);
+    const int axes = dims_to_user(t.dim, t.rank, shape);
+    lua_createtable(L, axes - 1, 0);
+    for (int i = 1; i < axes; i++) {
+        lua_pushinteger(L, shape[i]);
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+/* l:report() -> batches ahead and their bytes, what lengths come to: a line */
+static int l_report(lua_State *L)
+{
+    Arena mem = {NULL};
+    const char *text = loader_report(check_loader(L, 1), &mem);
+    if (!text) return raise_error(L);
+    lua_pushstring(L, text);
+    arena_release(&mem);
     return 1;
 }
 
@@ -146,8 +186,9 @@ static int l_stats(lua_State *L)
 void bind_loader(lua_State *L)
 {
     static const luaL_Reg loader[] = {
-        {"batches", l_batches}, {"seek", l_seek},     {"next", l_next},
-        {"stats", l_stats},     {"close", loader_gc}, {NULL, NULL}};
+        {"batches", l_batches}, {"seek", l_seek},   {"next", l_next},
+        {"stats", l_stats},     {"shape", l_shape}, {"report", l_report},
+        {"close", loader_gc},   {NULL, NULL}};
     new_type(L, "seg.loader", loader, loader_gc);
     lua_getfield(L, -1, "data");
     lua_pushcfunction(L, l_loader);

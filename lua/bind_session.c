@@ -9,12 +9,14 @@
 #include "bind.h"
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Handle {
     Session *s;    /* NULL once closed                                       */
     Plan *plan;    /* of the last run: what read() reads; NULL after none and
                     * after one that failed; belongs to the session          */
     Guest *guests; /* others that have memory on its device             */
+    double copy_s; /* spent copying values in, all runs together        */
 } Handle;
 
 Session *check_session(lua_State *L, int arg)
@@ -121,21 +123,14 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
     return n;
 }
 
-/* Choose the plan for these feeds, give it memory, copy the values in.
- * Inputs that the plan does not need are left out: a prediction is fed no
- * truth, but may be. On failure *out may be set, and must not be used. */
-static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
-                    Plan **out)
+/* Copy the values into the plan. Inputs that it does not need are left out: a
+ * prediction is fed no truth, but may be. */
+static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
 {
-    PlanInput input[MAX_FEEDS];
-    for (int i = 0; i < feeds; i++)
-        input[i] = (PlanInput){feed[i].node, feed[i].dim};
-    if (!session_plan(s, train, input, feeds, out) || !session_bind(s, *out))
-        return false;
     const Drawn *drawn = NULL;
     int node[MAX_FEEDS], nodes = 0; // that it is given to
     for (int i = 0; i < feeds; i++) {
-        if (!plan_value(*out, feed[i].node)) continue;
+        if (!plan_value(p, feed[i].node)) continue;
         if (feed[i].drawn) {
             if (drawn && drawn != feed[i].drawn)
                 return fail_usage("inputs of two batches that the device "
@@ -143,14 +138,32 @@ static bool prepare(Session *s, bool train, const Feed *feed, int feeds,
             drawn = feed[i].drawn, node[nodes++] = feed[i].node;
             continue;
         }
-        bool ok =
-            feed[i].user
-                ? session_feed(s, *out, feed[i].node, feed[i].user)
-                : session_feed_tensor(s, *out, feed[i].node, feed[i].memory);
+        bool ok = feed[i].user
+                      ? session_feed(s, p, feed[i].node, feed[i].user)
+                      : session_feed_tensor(s, p, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
     // all of its inputs at once
-    return !drawn || drawn_feed(drawn, *out, node, nodes);
+    return !drawn || drawn_feed(drawn, p, node, nodes);
+}
+
+/* Choose the plan for these feeds, give it memory, copy the values in. On
+ * failure h->plan may be set, and must not be used. */
+static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
+{
+    PlanInput input[MAX_FEEDS];
+    struct timespec from, to;
+    for (int i = 0; i < feeds; i++)
+        input[i] = (PlanInput){feed[i].node, feed[i].dim};
+    if (!session_plan(h->s, train, input, feeds, &h->plan) ||
+        !session_bind(h->s, h->plan))
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    bool ok = copy_in(h->s, h->plan, feed, feeds);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    h->copy_s += (double)(to.tv_sec - from.tv_sec) +
+                 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    return ok;
 }
 
 /* s:forward(inputs, train, keep): runs the network, with dropout and batch
@@ -165,7 +178,7 @@ static int l_forward(lua_State *L)
     bool train = lua_toboolean(L, 3);
     int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
     h->plan = NULL;
-    bool ok = prepare(h->s, train, feed, feeds, &h->plan);
+    bool ok = prepare(h, train, feed, feeds);
     for (int i = 0; ok && i < kept; i++)
         if (!plan_value(h->plan, keep[i])) {
             h->plan = NULL;
@@ -220,8 +233,7 @@ static void queue_part(lua_State *L, Handle *h)
     };
     int feeds = read_feeds(L, 2, feed);
     h->plan = NULL;
-    if (prepare(h->s, true, feed, feeds, &h->plan) &&
-        session_queue(h->s, h->plan, &part))
+    if (prepare(h, true, feed, feeds) && session_queue(h->s, h->plan, &part))
         return;
     h->plan = NULL;
     raise_error(L);
@@ -309,7 +321,7 @@ static int l_blame(lua_State *L)
     if (!lua_isnoneornil(L, 2)) {
         Feed feed[MAX_FEEDS];
         int feeds = read_feeds(L, 2, feed);
-        if (!prepare(h->s, true, feed, feeds, &h->plan)) {
+        if (!prepare(h, true, feed, feeds)) {
             h->plan = NULL;
             return raise_error(L);
         }
@@ -334,7 +346,7 @@ static int l_time(lua_State *L)
     PlanTime *time = lua_newuserdatauv(L, MAX_CALLS * sizeof *time, 0);
     PlanRun run = {.backward = train, .seed_grad = 1};
     h->plan = NULL;
-    if (!prepare(h->s, train, feed, feeds, &h->plan) ||
+    if (!prepare(h, train, feed, feeds) ||
         !plan_time(h->plan, &run, time, MAX_CALLS, &count)) {
         h->plan = NULL;
         return raise_error(L);
@@ -453,7 +465,9 @@ static int l_facts(lua_State *L)
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
-    lua_createtable(L, 0, 9);
+    lua_createtable(L, 0, 10);
+    lua_pushnumber(L, check_handle(L, 1)->copy_s);
+    lua_setfield(L, -2, "copy_s");
     lua_pushstring(L, session_backend(s)->name);
     lua_setfield(L, -2, "device");
     lua_pushstring(L, session_why(s));

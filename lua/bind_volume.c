@@ -6,9 +6,8 @@
  * patient; it owns them. Both are large and invisible to the collector, so
  * they are charged to it, and predict.lua closes them when it is done.
  * What `inspect` looks at files with is here too. */
-#include "bind.h"
+#include "bind_data.h"
 #include "biwi.h"
-#include "label.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -378,6 +377,17 @@ static int l_stats(lua_State *L)
     return 1;
 }
 
+int push_values(lua_State *L, const Strangers *found)
+{
+    if (found->more) return 0;
+    lua_createtable(L, found->count, 0);
+    for (int i = 0; i < found->count; i++) {
+        lua_pushnumber(L, found->value[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* v:values() -> its different values, least first, when there are few enough to
  * be labels (STRANGERS_MAX), else nil */
 static int l_values(lua_State *L)
@@ -391,13 +401,7 @@ static int l_values(lua_State *L)
                               : v->voxels.type == I16
                                   ? ((const int16_t *)v->voxels.data)[i]
                                   : tensor_get(&v->voxels, i));
-    if (found.more) return 0;
-    lua_createtable(L, found.count, 0);
-    for (int i = 0; i < found.count; i++) {
-        lua_pushnumber(L, found.value[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
+    return push_values(L, &found);
 }
 
 /* v:slice(k) -> array (h, w) of slice k from 1, its first channel */
@@ -490,12 +494,15 @@ static int l_write_nifti(lua_State *L)
     return 0;
 }
 
-/* v:write_seg(path, dataset, case, {segment names}) -> true, or false when the
- * case does not come from DICOM. Label k is segment k; patient and study are
- * those of the case's series. */
+/* v:write_seg(path, dataset, case, {segment names}, {fractions=false}) -> true,
+ * or false when the case does not come from DICOM. Label k is segment k;
+ * patient and study are those of the case's series. fractions: the volume is
+ * probabilities, a channel for each name; with one channel more than names the
+ * first is the background and is left out. */
 static int l_write_seg(lua_State *L)
 {
     enum { MAX_SEGMENTS = 255 };
+    static const char *const known[] = {"fractions", NULL};
     Volume *v = check_volume(L, 1);
     const char *path = luaL_checkstring(L, 2), *name[MAX_SEGMENTS];
     const Dataset *ds = check_dataset(L, 3);
@@ -505,10 +512,41 @@ static int l_write_seg(lua_State *L)
         name[n++] = lua_tostring(L, -1);
         lua_pop(L, 1);
     }
+    check_keys(L, 6, "write_seg", known);
+    const bool fractions = opt_bool(L, 6, "fractions", false);
+    const int c = v->voxels.dim.c, first = fractions ? c - n : 0;
+    if (v->voxels.type != (fractions ? F32 : U8))
+        raise_usage(L, fractions ? "fractions are of probabilities, not labels"
+                                 : "segments are made of labels; give "
+                                   "fractions = true for probabilities");
+    if (n < 1 || (fractions && first != 0 && first != 1))
+        raise_usage(L, "%d names of segments for %d channel%s", n, c,
+                    c > 1 ? "s" : "");
     const DicomSeries *series = case_series(ds, item);
     lua_pushboolean(L, series != NULL);
-    if (series && !dicom_write_seg(path, v, name, n, series))
+    if (!series) return 1;
+    if (!(fractions ? dicom_write_fractions(path, v, first, name, n, series)
+                    : dicom_write_seg(path, v, name, n, series)))
         return raise_error(L);
+    return 1;
+}
+
+/* v:channel(k) -> volume of channel k alone, from 1; f32 */
+static int l_channel(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    Dims d = v->voxels.dim;
+    const int c = d.c, k = (int)check_int(L, 2, "channel", 1, c) - 1;
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    d.c = 1;
+    if (v->voxels.type != F32) raise_usage(L, "channels are of probabilities");
+    if (!volume_new(&box->v, d, F32)) return raise_error(L);
+    memcpy(box->v.affine, v->affine, sizeof v->affine);
+    box->v.unit = v->unit;
+    charge_volume(L, &box->v);
+    const float *x = v->voxels.data;
+    float *y = box->v.voxels.data;
+    for (int64_t i = 0; i < numel(d); i++) y[i] = x[i * c + k];
     return 1;
 }
 
@@ -526,6 +564,7 @@ void bind_volume(lua_State *L)
                                       {"values", l_values},
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},
+                                      {"channel", l_channel},
                                       {"close", volume_gc},
                                       {"__tostring", volume_tostring},
                                       {NULL, NULL}};

@@ -32,6 +32,8 @@ M.reserved = {
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
   { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "prepared volumes kept in memory, in MiB",
     free = true },
+  { "prefetch_mb", 256, lo = 0, hi = 1 << 30, free = true,
+    help = "batches made ahead take at most so many MiB; one is always made" },
   { "cache_file", "", free = true,
     help = "keep prepared volumes in this file for the next run; auto: below --out" },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,

@@ -8,6 +8,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local files = require "seg.data_files"
 local images = require "seg.data_images"
 local show = require "seg.show"
 local set = require "seg.set"
@@ -317,38 +318,35 @@ function M.openkbp(o)
   end }, { "LeftParotid", "RightParotid" })
 end
 
--- Photographs -----------------------------------------------------------------
+-- Folders of files ------------------------------------------------------------
 
 -- A set whose cases `describe` lists below root when they are first wanted.
-local function photographs(what, known, describe, check)
+local function folder_of(what, known, describe, check)
   M[what] = function(o)
     o = options("data." .. what, o, known)
-    if check then check(o) end
+    if check then check("data." .. what, o) end
     local fields, cases, names, numbers = describe(o)
-    local photos = M.cases {
+    local all = M.cases {
       fields = fields, labels = o.labels,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
-    return named(photos, names, numbers)
+    return named(all, names, numbers)
   end
 end
 
 -- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
-photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
-                        labels = none, alpha = none, exif = none }, images.images, function(o)
-  if type(o.patient) ~= "string" then
-    fail("usage", 'data.images: patient must be "folder", "file" (each image is another person) or '
-         .. 'a pattern with the patient in brackets, as "^(TCGA_%%w+_%%w+)", got %s',
-         type(o.patient))
-  end
-  if o.classes ~= nil and (type(o.classes) ~= "table" or o.mask) then
-    fail("usage", "data.images: classes must be a list of folders, without a mask")
-  end
-end)
+folder_of("images", { root = none, image = "*", mask = none, classes = none, patient = none,
+                      labels = none, alpha = none, exif = none }, images.images, files.check)
+
+-- The same of arrays: rank and axes as of data.cases; length = true: a field of
+-- the lengths of sequences.
+folder_of("npy", { root = none, image = "*", mask = none, classes = none, patient = none,
+                   labels = none, rank = none, axes = none, length = false }, files.npy,
+          files.check)
 
 -- pose = { yaw, pitch, roll } in degrees.
-photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
-            images.w300lp)
-photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(o)
+folder_of("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
+          images.w300lp)
+folder_of("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(_, o)
   if o.pitch ~= "300wlp" and o.pitch ~= "biwi" then
     fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
   end

@@ -5,6 +5,7 @@
 -- a set of them.
 
 local core = require "seg.core"
+local files = require "seg.data_files"
 local util = require "seg.util"
 
 local fail = util.fail
@@ -17,52 +18,6 @@ function M.is_image(path)
   return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
--- A pattern with * as one of Lua, and whether it speaks of whole paths.
-local function lua_pattern(glob)
-  local p = glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", "([^/]*)")
-  return "^" .. p .. "$", glob:find("/", 1, true) ~= nil
-end
-
--- What the stars of a pattern match in a path, and for names the folder: the
--- key of a case; nil when it does not match.
-local function key_of(path, pattern, whole)
-  local stem = path:gsub("%.%w+$", "")
-  local folder, name = stem:match("^(.*/)([^/]*)$")
-  local parts = table.pack((whole and stem or name or stem):match(pattern))
-  if parts[1] == nil then return nil end
-  return (whole and "" or folder or "") .. table.concat(parts, "_")
-end
-
--- {key = path} of the files that a pattern matches; two of one key are an error.
-local function matches(what, files, glob, but)
-  local pattern, whole = lua_pattern(glob)
-  local found, order = {}, {}
-  for _, path in ipairs(files) do
-    local key = not (but and but[path]) and key_of(path, pattern, whole)
-    if key and found[key] then
-      fail("data", "%s: %s and %s are both the %s of %s", what, found[key], path, glob, key)
-    end
-    if key then found[key], order[#order + 1] = path, key end
-  end
-  return found, order
-end
-
--- How a patient is found: "file", "folder" (the first below root) or a pattern
--- with the patient in brackets, matched with the path below root.
-local function patient_of(rule, key, path)
-  if rule == "file" then return key end
-  local patient = path:match(rule == "folder" and "^([^/]+)/" or rule)
-  if not patient then
-    fail("data", 'data.images: %s: patient = "%s" finds no patient in it', path, rule)
-  end
-  return patient
-end
-
--- The ten first of a list, for a message.
-local function some(list)
-  return table.concat(list, ", ", 1, math.min(#list, 10)) .. (#list > 10 and ", ..." or "")
-end
-
 -- Images with masks of their own, or with the name of their folder as class.
 function M.images(o)
   local fields = { { name = "image", read = "image", rank = 2, alpha = o.alpha, exif = o.exif } }
@@ -72,43 +27,7 @@ function M.images(o)
     fields[2] = { name = "class", kind = "numbers" }
   end
   return fields, function(root)
-    local files = util.files_below(root, M.is_image)
-    local masks, is_mask, cases, lone = {}, {}, {}, {}
-    if o.mask then
-      masks = matches("data.images", files, o.mask)
-      for _, path in pairs(masks) do is_mask[path] = true end
-    end
-    local images, order = matches("data.images", files, o.image, is_mask)
-    local class = {}
-    for i, name in ipairs(o.classes or {}) do class[name] = i - 1 end
-    for _, key in ipairs(order) do
-      local path = images[key]
-      local case = { key = key, patient = patient_of(o.patient, key, path),
-                     image = root .. "/" .. path }
-      if o.mask then
-        if not masks[key] then lone[#lone + 1] = path end
-        case.mask = masks[key] and root .. "/" .. masks[key]
-        masks[key] = nil
-      elseif o.classes then
-        local folder = path:match("([^/]+)/[^/]*$") or ""
-        case.class = class[folder]
-        if not case.class then
-          fail("data", 'data.images: %s lies in "%s", which is none of the classes %s', path,
-               folder, table.concat(o.classes, ", "))
-        end
-      end
-      cases[#cases + 1] = case
-    end
-    for _, path in pairs(masks) do lone[#lone + 1] = path end
-    if #lone > 0 then
-      table.sort(lone)
-      fail("data", "data.images: %d files without a partner (%s, %s): %s", #lone, o.image, o.mask,
-           some(lone))
-    end
-    if #cases == 0 then
-      fail("data", '%s: none of %d images is "%s"', root, #files, o.image)
-    end
-    return cases
+    return files.cases("data.images", root, util.files_below(root, M.is_image), o, "images")
   end, o.classes
 end
 

@@ -179,6 +179,18 @@ check("readers", function(context, add)
   return #context.all > 0 and "no doubts"
 end)
 
+-- Is what a case gives what an input wants? Batches that are bucketed are of any
+-- length up to its w.
+local function fits(set, input, got)
+  local want = input.shape
+  if #got ~= #want - 1 then return false end
+  for i = 1, #got do
+    local shorter = set.batch.bucket and input.rank >= 1 and i == #got and got[i] < want[i + 1]
+    if got[i] ~= want[i + 1] and not shorter then return false end
+  end
+  return true
+end
+
 check("inputs", function(context, add)
   for _, part in ipairs(context.parts) do
     for _, input in ipairs(context.recipe.inputs) do
@@ -186,13 +198,13 @@ check("inputs", function(context, add)
       for _, case in ipairs(part.cases) do
         for _, field in ipairs(case.fields) do
           has = has or field.name == input.name
-          local got = field.name == input.name and field.shape and table.concat(field.shape, "x")
-          if got and got ~= want then
+          local got = field.name == input.name and field.shape
+          if got and not fits(part.set, input, got) then
             other[#other + 1] = case
             if #other == 1 then
               add("error", { case = case, fix = "a fit or resize step, or another input",
                              found = string.format("input %s wants %s, this gives %s", input.name,
-                                                   want, got) })
+                                                   want, table.concat(got, "x")) })
             end
           end
         end

@@ -83,8 +83,10 @@ local function look(recipe)
       end
       if ds then
         local started, part = core.sys.clock(), { name = name, set = set, ds = ds, cases = {} }
-        local survey = core.data.survey(ds, set.steps, { threads = core.default_threads(),
-                                                       functions = functions.of(set.steps) })
+        -- numbers of the training set are found when its cases are known to be good
+        local survey = core.data.survey(ds, core.data.fitted_steps(set.steps),
+                                        { threads = core.default_threads(),
+                                          functions = functions.of(set.steps) })
         part.survey = survey
         for i = 1, #ds:cases() do
           local case = survey:case(i)

@@ -30,8 +30,11 @@ function M.feeds(batch, names, recipe)
   return feeds
 end
 
--- Inputs of the recipe must be fields of the data and have their shape.
-function M.check_inputs(recipe, set, pipeline, names)
+-- Inputs of the recipe must be fields of the data and have their shape. A plan is
+-- made for each length of batches that are bucketed: there w is what the network
+-- says at most.
+function M.check_inputs(recipe, set, pipeline, names, loader)
+  local bucket = set.batch.bucket
   local have = {}
   for _, name in ipairs(names) do have[name] = true end
   for _, input in ipairs(recipe.inputs) do
@@ -39,14 +42,46 @@ function M.check_inputs(recipe, set, pipeline, names)
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
                 set.part or "given", input.name, table.concat(names, ", "))
     end
-    local want, got = input.shape, pipeline:shape(input.name)
+    local want, got = input.shape, (bucket and loader or pipeline):shape(input.name)
     for i = 1, math.max(#got, #want - 1) do
-      if got[i] ~= want[i + 1] then
+      local along_w = bucket and input.rank >= 1 and #got == #want - 1 and i == #got
+      if along_w and got[i] > want[i + 1] then
+        util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d: '
+                  .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = 'start' }",
+                  input.name, want[i + 1], set.part or "given", got[i], want[i + 1])
+      elseif got[i] ~= want[i + 1] and not along_w then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
                   input.name, table.concat(want, "x", 2), set.part or "given",
                   table.concat(got, "x"))
       end
     end
+  end
+end
+
+-- How sets are opened: threads, the cache, the file of prepared cases.
+local function opening()
+  local v = config.ensure()
+  local file = v.cache_file
+  if file == "auto" then
+    core.sys.mkdir(v.out)
+    file = v.out .. "/prepared.cases"
+  end
+  return { threads = math.max(v.workers, 1), seed = v.seed, cache_bytes = v.cache_mb << 20,
+           store = file ~= "" and file or nil }
+end
+
+-- The numbers of standardize steps: found on the train set of a recipe, where it
+-- has none, and given to all of its sets.
+function M.fit_numbers(r)
+  if not r.train:standardizes() then return end
+  local started = core.sys.clock()
+  local train, said = r.train:fitted(opening())
+  r.train = train
+  for line in said:gmatch("[^\n]+") do
+    show.line("train: %s (%s)", line, util.duration(core.sys.clock() - started))
+  end
+  for _, part in ipairs { "valid", "test" } do
+    if r[part] then r[part] = r[part]:fitted_as(r.train) end
   end
 end
 
@@ -56,19 +91,13 @@ function M.open(recipe, set)
   local v = config.ensure()
   local names = set:dataset():fields()
   targets.check(recipe, set, set:dataset()) -- before the work of preparing
-  local file = v.cache_file
-  if file == "auto" then
-    core.sys.mkdir(v.out)
-    file = v.out .. "/prepared.cases"
-  end
-  local pipeline = set:pipeline { threads = math.max(v.workers, 1), seed = v.seed,
-                                  cache_bytes = v.cache_mb << 20,
-                                  store = file ~= "" and file or nil }
+  local pipeline = set:pipeline(opening())
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
-  M.check_inputs(recipe, set, pipeline, names)
-  return { set = set, pipeline = pipeline, names = names,
-           loader = set:loader(pipeline, { workers = v.workers, seed = v.seed }) }
+  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
+                                        prefetch_bytes = v.prefetch_mb << 20 })
+  M.check_inputs(recipe, set, pipeline, names, loader)
+  return { set = set, pipeline = pipeline, names = names, loader = loader }
 end
 
 -- Keep the samples of an opened set on the device of `session` when --resident
@@ -89,11 +118,16 @@ function M.keep(session, recipe, d, train, was)
     if was then changed(false) end
     return false
   end
-  local resident, why, memory = core.data.resident(session, d.pipeline, {
-    nodes = inputs_of(d.names, recipe),
-    batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
-    train = train, augment = d.set.augmented, workers = v.workers,
-    must = v.resident == "on" or was })
+  local resident, why, memory
+  if d.set.batch.bucket then
+    why = "batches of like length are the loader's work"
+  else
+    resident, why, memory = core.data.resident(session, d.pipeline, {
+      nodes = inputs_of(d.names, recipe),
+      batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+      train = train, augment = d.set.augmented, workers = v.workers,
+      must = v.resident == "on" or was })
+  end
   if not resident then
     if v.resident == "on" then
       -- a device that is too small is not a mistake on the command line
@@ -106,6 +140,7 @@ function M.keep(session, recipe, d, train, was)
         .. "memory of the GPU, or give --resident off, which changes the numbers", part, why), true)
     end
     if was then changed(false) end
+    d.refused_memory = memory == "device"
     if cuda then show.line("%s: from the loader: %s", part, why) end
     return false
   end

@@ -49,6 +49,7 @@ local function twin(r, folder)
     fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
   end
   local session = recipes.session(r, "train")
+  evaluate.fit_numbers(r)
   local d = evaluate.open(r, r.train)
   sys.mkdir(folder)
   core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
@@ -89,6 +90,7 @@ end
 
 local function arrays(r, folder)
   sys.mkdir(folder)
+  evaluate.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then export_part(r, part, folder) end
   end

@@ -7,6 +7,7 @@
 -- run that was killed anywhere and resumed ends with the same bytes.
 
 local core = require "seg.core"
+local advice = require "seg.advice"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
 local picture = require "seg.picture"
@@ -28,14 +29,15 @@ local RETRY_S = 5 -- a full disk or a lost server may come back
 -- Pipelines and loaders of the parts that the recipe has.
 local function open_data(r)
   local data, sides, names = {}, {}, nil
+  evaluate.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then
       local started = sys.clock()
       local d = evaluate.open(r, r[part])
       targets.check_samples(r, d)
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
-      show.line("%s: %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
-                util.duration(sys.clock() - started))
+      show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
+                d.loader:report(), util.duration(sys.clock() - started))
     end
   end
   core.data.leaks(sides)
@@ -86,6 +88,7 @@ local function keep_data(run, meta)
       local was = (meta.resident or ""):match(part .. "=(%a+)")
       local kept = evaluate.keep(run.session, run.recipe, d, part == "train",
                                  was and was == "device")
+      d.on_device = kept
       if d.set.augmented then
         made[#made + 1] = part .. "=" .. (kept and "device" or "host")
       end
@@ -278,6 +281,7 @@ local function train_epoch(run, lr)
   local batches, samples = part.loader:batches()
   local label = string.format("epoch %d/%d", s.epoch + 1, r.epochs)
   local started, seen_before = sys.clock(), s.seen
+  run.copied, run.made = run.session:facts().copy_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
   local function limit(under_way)
     return run.values.steps > 0
@@ -316,6 +320,23 @@ local function better(run, value)
   return s.best == nil or (mode == "max" and value > s.best) or (mode == "min" and value < s.best)
 end
 
+-- Once a run, when an epoch waits for its data: what would help.
+local function advise(run, row)
+  local v, d, machine = run.values, run.data.train, sys.machine()
+  local cache = d.pipeline:cache()
+  local text = not run.advised and advice.remedy {
+    seconds = row.seconds, wait = row.wait_s, left = run.recipe.epochs - row.epoch,
+    opening_s = run.opening_s, kept = cache.kept, count = cache.count,
+    all_bytes = cache.all_bytes, made = cache.made - run.made, store = v.cache_file ~= "",
+    workers = v.workers, cores = machine.cores, memory_bytes = machine.memory_bytes,
+    device = run.session:facts().device, resident = v.resident, on_device = d.on_device,
+    refused_memory = d.refused_memory, augmented = d.set.augmented }
+  if text then
+    run.advised = true
+    show.line("note: %s", text)
+  end
+end
+
 -- Validate, log, save; the epoch is over when this returns.
 local function end_epoch(run, lr, started)
   local s, r = run.state, run.recipe
@@ -325,6 +346,7 @@ local function end_epoch(run, lr, started)
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
+  row.copy_s = run.session:facts().copy_s - run.copied
   local watch = 0 / 0 -- nothing is best without a validation set
   if run.data.valid then
     local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
@@ -354,9 +376,11 @@ local function end_epoch(run, lr, started)
                                         samples, util.fixed(row["valid_slice_" .. name]))
     end
   end
-  parts[#parts + 1] = string.format("%s + %s", util.duration(row.seconds),
+  parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
+                                    advice.shares(seconds, row.wait_s, row.copy_s),
                                     util.duration(row.valid_s))
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
+  advise(run, row)
   try(picture.progress, run.folder, run.csv, r)
   return true
 end
@@ -370,7 +394,9 @@ local function csv_columns(r)
     c[#c + 1] = "valid_" .. name
     c[#c + 1] = "valid_slice_" .. name
   end
-  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s" } do c[#c + 1] = name end
+  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
+    c[#c + 1] = name
+  end
   return c
 end
 
@@ -478,6 +504,9 @@ function M.train(r, name, text, resume)
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
+    -- the numbers that the run began with; steps of another kind are refused below
+    local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
+    if same then r.train = train end
     check_same(run, meta)
   end
   check_schedule(r)
@@ -485,7 +514,9 @@ function M.train(r, name, text, resume)
   run.ahead = run.session:facts().ahead
   banner(run, load_weights(run))
   check_disk(run, resume or v.out, resume)
+  local opening = sys.clock()
   run.data, run.names = open_data(r)
+  run.opening_s = sys.clock() - opening
   keep_data(run, meta)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)

@@ -1,5 +1,4 @@
--- inspect_columns.lua -- the line of a recipe for files that a table names, and for
--- arrays.
+-- inspect_columns.lua -- the line of a recipe for files that a table names.
 --
 -- Whose a row is and what is learnt is told by the names of columns. Numbers, counts
 -- and what else a table holds are no targets: they are named and left to the reader.
@@ -10,8 +9,6 @@ local util = require "seg.util"
 
 local quote, line, first_that_opens = paste.quote, paste.line, paste.first_that_opens
 local M = {}
-
-local LISTED = 20 -- arrays whose shapes are compared
 
 -- Columns by what people call them. A patient is what splits keep apart; a target is
 -- what is learnt: class numbers, each a field of its own, and measures together.
@@ -110,43 +107,6 @@ function M.table(path, field, more)
     { "table", quote(t.name) }, { "patient", t.patient and quote(t.patient) or '"file"' },
     { "fields", "{ " .. table.concat(fields, ", ") .. " }" } },
     #remarks > 0 and table.concat(remarks, "; ") or nil) }
-end
-
--- How arrays are read, as text of Lua, and the field of their length where they have
--- one: the first axis of sequences differs from file to file.
-local function array_reading(path, files)
-  local shapes, looked = {}, math.min(#files, LISTED)
-  for k = 1, looked do
-    local ok, list = pcall(core.array.list, path .. "/" .. files[1 + (k - 1) * #files // looked])
-    if ok then shapes[#shapes + 1] = list[1].shape end
-  end
-  local first, varies, same = shapes[1] or { 1 }, {}, true
-  for _, shape in ipairs(shapes) do
-    same = same and #shape == #first
-    for axis = 1, #first do
-      if same and shape[axis] ~= first[axis] then varies[axis] = true end
-    end
-  end
-  local length = '{ name = "length", kind = "length" }'
-  if same and #first == 2 and varies[1] and not varies[2] then
-    return 'read = "npy", rank = 1', length
-  elseif same and #first == 2 and varies[2] and not varies[1] then
-    return 'read = "npy", rank = 1, axes = "cw"', length
-  end
-  local rank = math.max(1, math.min(#first, 3))
-  return 'read = "npy", rank = ' .. rank, rank == 1 and varies[1] and length or nil
-end
-
-function M.arrays(path, files)
-  local read, length = array_reading(path, files)
-  local field = 'name = "x", ' .. read
-  local with_table, why = M.table(path, field, length)
-  if with_table or why then return with_table, why end
-  local stem = util.stem(files[1])
-  return string.format("data.cases { fields = { { %s }%s }, cases = { { key = %s, patient = %s, "
-                       .. "x = %s } } }  -- and so each file", field,
-                       length and ", " .. length or "", quote(stem), quote(stem),
-                       quote(path .. "/" .. files[1]))
 end
 
 return M

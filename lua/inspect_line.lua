@@ -228,8 +228,8 @@ local function endings(stems)
   return of
 end
 
--- Files as patterns: { pattern=, count=, first=path }, by folder where these tell
--- them apart; and the folders.
+-- Files as patterns: { pattern=, count=, first=path, files= }, by folder where these
+-- tell them apart; and the folders.
 local function patterns(files)
   local below, stems = {}, {}
   for i, path in ipairs(files) do below[i], stems[i] = split_path(path) end
@@ -249,8 +249,7 @@ local function patterns(files)
     local id = same and twice and below[i] or ending[i]
     local g = groups[id]
     if not g then
-      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true,
-            files = {} }
+      g = { count = 0, first = path, folder = below[i], ending = ending[i], one = true, files = {} }
       groups[id], order[#order + 1] = g, g
     end
     g.count, g.one = g.count + 1, g.one and g.folder == below[i]
@@ -376,12 +375,15 @@ local function nifti(path, files)
   return first_that_opens(tried)
 end
 
-local function images_line(path, files)
+-- What photographs may need, where they do not open as they are.
+local LENIENT = { { "alpha", '"drop"' }, { "exif", '"apply"' } }
+
+-- The line of files with masks, or in folders that are classes: what `read` gives
+-- of a file says whether it can be a mask. more(images, mask or nil) -> further
+-- options, of two patterns. nil: there is no image among the files.
+local function folder_line(kind, path, files, read, more)
   local order, folders, apart = patterns(files)
-  local mask, values, images = mask_and_images(order, path, function(file)
-    return core.data.read_image(file, { label = true, alpha = "drop", exif = "ignore",
-                                        trailing = true, page = 1 })
-  end)
+  local mask, values, images = mask_and_images(order, path, read)
   if #images == 0 then return nil end
   local names, options = util.sorted_keys(folders), {}
   local several = not apart and #names > 1 and not folders[""]
@@ -394,15 +396,62 @@ local function images_line(path, files)
     for i, name in ipairs(names) do classes[i] = name:match("[^/]+$") end
     options = { { "classes", "{ " .. quote(classes):gsub("^{ ", ""):gsub(" }$", "") .. " }" } }
   end
+  for _, g in ipairs(more and order or {}) do
+    if g.pattern == images[1] then
+      for _, option in ipairs(more(g, mask)) do options[#options + 1] = option end
+    end
+  end
   local folder = mask and several
   options[#options + 1] = { "patient", folder and '"folder"' or '"file"' }
   local remark = folder and "if each folder is another person" or EACH
-  local tried = { line("images", path, options, remark) }
-  for i, option in ipairs { { "alpha", '"drop"' }, { "exif", '"apply"' } } do
+  local tried = { line(kind, path, options, remark) }
+  for i, option in ipairs(kind == "images" and LENIENT or {}) do
     options[#options + 1] = option
-    tried[i + 1] = line("images", path, options, remark)
+    tried[i + 1] = line(kind, path, options, remark)
   end
   return first_that_opens(tried)
+end
+
+local function images_line(path, files)
+  return folder_line("images", path, files, function(file)
+    return core.data.read_image(file, { label = true, alpha = "drop", exif = "ignore",
+                                        trailing = true, page = 1 })
+  end)
+end
+
+local LOOKED_AT = 50 -- most headers of arrays that are compared
+
+local function array_shape(file)
+  local ok, list = pcall(core.array.list, file)
+  return ok and list[1].shape or {}
+end
+
+-- The rank of arrays, and whether they are sequences: tables of two axes of which
+-- only the first differs from file to file are (time, features).
+local function array_rank(path, files)
+  local first = array_shape(path .. "/" .. files[1])
+  local differ = false
+  for i = 2, #first == 2 and math.min(#files, LOOKED_AT) or 1 do
+    local shape = array_shape(path .. "/" .. files[i])
+    if #shape ~= 2 or shape[2] ~= first[2] then return 2, false end
+    differ = differ or shape[1] ~= first[1]
+  end
+  if differ then return 1, true end
+  return math.max(1, math.min(#first, 3)), false
+end
+
+local function arrays(path, files)
+  local table_rank, of_length = array_rank(path, files)
+  local with_table, why = columns.table(path, 'name = "x", read = "npy", rank = ' .. table_rank,
+                                        of_length and '{ name = "length", kind = "length" }')
+  if with_table or why then return with_table, why end
+  return folder_line("npy", path, files, core.array.load, function(image, mask)
+    local rank, sequences = array_rank(path, image.files)
+    -- a mask has no channels
+    local axes = mask and #array_shape(path .. "/" .. mask.first) or 0
+    if axes > 0 and axes < 4 then rank, sequences = axes, sequences and axes == 1 end
+    return { { "rank", tostring(rank) }, sequences and { "length", "true" } or nil }
+  end)
 end
 
 -- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;
@@ -418,7 +467,7 @@ function M.files(path, found, kind_of)
     return line("nnunet", path, { { "patient", '"file"' } }, "if every case is another person")
   end
   if of.NIfTI and #of.NIfTI > 1 then return nifti(path, of.NIfTI) end
-  if of[".npy"] then return columns.arrays(path, of[".npy"]) end
+  if of[".npy"] then return arrays(path, of[".npy"]) end
   if of.image and #of.image > 1 then
     local with_table, why = columns.table(path, 'name = "image", read = "image", rank = 2')
     if with_table or why then return with_table, why end

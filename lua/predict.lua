@@ -72,17 +72,22 @@ local function open_input(path, image, source)
   return data.dicom { root = path, image = image }, "dicom"
 end
 
--- A case's key as a file name that no other case has; keys come from paths and
--- headers, where anything may stand.
-local function file_name(key, used)
+-- A case's key as the beginning of names of files that no other case has; keys
+-- come from paths and headers, where anything may stand.
+local function file_name(key, endings, used)
   local name = key:gsub("[^%w._-]", "_"):gsub("^%.+", "")
   if name == "" then name = "case" end
   local n, try = 1, name
-  while used[try] do
+  local function taken()
+    for _, ending in ipairs(endings) do
+      if used[try .. ending] then return true end
+    end
+  end
+  while taken() do
     n = n + 1
     try = name .. "_" .. n
   end
-  used[try] = true
+  for _, ending in ipairs(endings) do used[try .. ending] = true end
   return try
 end
 
@@ -95,6 +100,34 @@ local function segment_names(r, output, channels)
     list[i] = channels == 1 and output or output .. "_" .. i
   end
   return list
+end
+
+-- What the files of a case end in: labels, and with predict = { fractions = true }
+-- the probabilities of each segment.
+local function file_endings(r, kind, segments)
+  local endings = kind == "dicom" and { ".nii.gz", ".dcm" } or { ".nii.gz" }
+  if not r.predict.fractions then return endings end
+  if kind == "dicom" then
+    endings[#endings + 1] = "_fractions.dcm"
+    return endings
+  end
+  for i = 1, segments do endings[#endings + 1] = "_fraction_" .. i .. ".nii.gz" end
+  return endings
+end
+
+-- The probabilities of a case: one SEG, or a NIfTI for each segment. Of several
+-- channels the first is the background.
+local function write_fractions(volume, base, kind, ds, item, names, channels)
+  if kind == "dicom" then
+    volume:write_seg(base .. "_fractions.dcm", ds, item, names, { fractions = true })
+    return
+  end
+  local first = channels > 1 and 1 or 0
+  for i = 1, channels - first do
+    local one = volume:channel(first + i)
+    one:write_nifti(base .. "_fraction_" .. i .. ".nii.gz", ds, item)
+    one:close()
+  end
 end
 
 -- All samples of one set through the network; `done` gets each finished case.
@@ -148,7 +181,7 @@ end
 local function plan_files(out, cases, endings, inputs)
   local base, used, there, ids = {}, {}, 0, nil
   for i, case in ipairs(cases) do
-    base[i] = out .. "/" .. file_name(case.key, used)
+    base[i] = out .. "/" .. file_name(case.key, endings, used)
     for _, ending in ipairs(endings) do
       local stat = sys.stat(base[i] .. ending)
       if stat then
@@ -204,19 +237,23 @@ local function predict(r, name)
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
          .. "with --data DIR, or name the weights that you mean with --weights FILE", weights)
   end
-  local endings = kind == "dicom" and { ".nii.gz", ".dcm" } or { ".nii.gz" }
+  local node = r.outputs[util.sorted_keys(r.outputs)[1]]
+  local endings = file_endings(r, kind, math.max(node.c - 1, 1))
   local base, there = plan_files(out, cases, endings, { flags["in"], weights })
   sys.mkdir(out)
   -- which slices to learn from was a choice of training
   local steps = core.data.predict_steps(meta.preprocessing)
   predict_set(session, r, set, steps, function(item, prediction, output)
-    local node, volume = r.outputs[output], prediction:restore()
+    local volume, names = prediction:restore(), segment_names(r, output, node.c)
     local labels = volume:labels(r.predict.threshold or 0.5)
     local values = file_labels(meta, node)
     local written = values and labels:relabel(values) or labels
     written:write_nifti(base[item] .. ".nii.gz", ds, item)
     if kind == "dicom" then
-      labels:write_seg(base[item] .. ".dcm", ds, item, segment_names(r, output, node.c))
+      labels:write_seg(base[item] .. ".dcm", ds, item, names)
+    end
+    if r.predict.fractions then
+      write_fractions(volume, base[item], kind, ds, item, names, node.c)
     end
     local voxels, ml = labels:count()
     rows[#rows + 1] = { cases[item].key, voxels, string.format("%.2f", ml),
@@ -309,6 +346,7 @@ local function evaluate_part(r, name)
     show.warn("these weights were trained on real data and are measured on made-up patients; "
               .. "give --data DIR")
   end
+  if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
   local d = evaluate.open(r, set:in_order(v.batch))
   -- the hashes of the run the weights are of, when they lie in one
   local run = run_folder.of(path)

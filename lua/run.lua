@@ -234,8 +234,10 @@ function M.csv(folder, columns, epochs)
   local path = folder .. "/metrics.csv"
   local head, rows = table.concat(columns, ","), {}
   if epochs > 0 and util.exists(path) then
+    local first = true -- the head, of an older program one with fewer columns
     for line in util.read_file(path):gmatch("[^\n]+") do
-      if line ~= head and #rows < epochs then rows[#rows + 1] = line end
+      if not first and #rows < epochs then rows[#rows + 1] = line end
+      first = false
     end
   end
   local csv = setmetatable({ path = path, head = head, rows = rows, columns = columns }, Csv)

@@ -58,6 +58,7 @@ function seg.config(defaults) end
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG
 ---@field threshold? number of a single channel, 0.5
+---@field fractions? boolean write probabilities beside the labels
 
 ---@class seg.recipe.fields
 ---@field inputs seg.node[] named as the fields of the data: "image", "mask"
@@ -368,6 +369,10 @@ function array:set(value, ...) end
 ---@return number largest
 ---@return number mean
 function array:stats() end
+
+---Its different values, least first; nil when there are too many to be labels.
+---@return number[]?
+function array:values() end
 
 ---A copy of other shape with as many elements.
 ---@param shape integer[]

@@ -51,7 +51,7 @@ function data.nifti(o) end
 ---@class seg.data.field
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
----@field read? "nifti"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
+---@field read? "nifti"|"dicom"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
@@ -62,6 +62,13 @@ function data.nifti(o) end
 ---@field exif? "refuse"|"apply"|"ignore"
 ---@field trailing? boolean
 ---@field page? integer of a TIFF
+---@field same_grid? boolean arrays, photographs: voxels are those of the first field, one by one
+---@field assume_hu? boolean of DICOM
+---@field resample_tilt? boolean
+---@field assume_implicit_le? boolean
+---@field segments? string|string[] of a SEG or a structure set
+---@field partial? boolean image slices without a mask slice are background
+---@field resample_dose? boolean bring the dose to the grid of the image
 
 ---A case has key and patient, and under each field's name a path, paths (channels) or numbers.
 ---@class seg.data.case
@@ -108,6 +115,11 @@ function data.openkbp(o) end
 ---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string }
 ---@return seg.set
 function data.images(o) end
+
+---A folder of arrays.
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", rank?: integer, axes?: string, length?: boolean }
+---@return seg.set
+function data.npy(o) end
 
 ---pose = yaw, pitch, roll in degrees.
 ---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number }
@@ -298,6 +310,30 @@ function rng:int(lo, hi) end
 ---@param constants? seg.constants
 ---@return seg.set
 function set:change(f, constants) end
+---@class seg.set.standardize
+---@field field? string the first one
+---@field of? "all"|"foreground"
+---@field clip? number[] percentiles
+---@field mean? number[] given instead of found, with sd; with clip also low and high
+---@field sd? number[]
+---@field low? number[]
+---@field high? number[]
+
+---Mean and sd of the training cases.
+---@param o? seg.set.standardize
+---@return seg.set
+function set:standardize(o) end
+
+---With the numbers of its standardize steps, found on its cases.
+---@param o? { threads?: integer, cache_bytes?: integer, store?: string }
+---@return seg.set
+---@return string said lines of what was found
+function set:fitted(o) end
+
+---With those of another set, or of the steps of a checkpoint.
+---@param other seg.set|string
+---@return seg.set
+function set:fitted_as(other) end
 
 ---@class seg.set.slices
 ---@field axis? "axial"|"coronal"|"sagittal"|"stored"
@@ -343,7 +379,8 @@ function set:patches(o) end
 ---@return seg.set
 function set:augment(o) end
 
----@param o { size?: integer, shuffle?: boolean, drop_last?: boolean }
+---bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple
+---@param o { size?: integer, shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
 ---@return seg.set
 function set:batches(o) end
 

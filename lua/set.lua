@@ -228,9 +228,53 @@ function Set:augment(o)
   return out
 end
 
+-- bucket = "length": samples of like length (along w) share a batch, which is as
+-- long as its longest, rounded up to a multiple of `multiple`.
 function Set:batches(o)
   local out = copy(self)
-  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false })
+  out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false, bucket = none,
+                                      multiple = 1 })
+  local bucket, multiple = out.batch.bucket, out.batch.multiple
+  if bucket ~= nil and bucket ~= "length" then
+    fail("usage", 'batches: bucket must be "length", got %s', tostring(bucket))
+  end
+  if math.type(multiple) ~= "integer" or multiple < 1 then
+    fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
+  end
+  if multiple > 1 and not bucket then
+    fail("usage", 'batches: multiple goes with bucket = "length"')
+  end
+  return out
+end
+
+-- Is there a step whose numbers are those of the training set?
+function Set:standardizes()
+  return ("\n" .. self.steps):find("\nstandardize ", 1, true) ~= nil
+end
+
+-- The same set with the numbers of its standardize steps, found on its cases, and
+-- lines of what was found. The program does this with the train set of a recipe.
+function Set:fitted(o)
+  o = o or {}
+  local out, said = copy(self), ""
+  if self:standardizes() then
+    out.steps, said = core.data.fit_steps(self:dataset(), self.steps, {
+      threads = o.threads, cache_bytes = o.cache_bytes, store = o.store,
+      functions = functions.of(self.steps) })
+  end
+  return out, said
+end
+
+-- The same set with those numbers of another one, or of the steps of a checkpoint.
+function Set:fitted_as(other)
+  local out = copy(self)
+  if self:standardizes() then
+    local steps = getmetatable(other) == Set and other.steps or other
+    if type(steps) ~= "string" then
+      fail("usage", "fitted_as: wanted a data set, got %s", type(other))
+    end
+    out.steps = core.data.take_steps(steps, self.steps)
+  end
   return out
 end
 
@@ -247,14 +291,17 @@ function Set:loader(pipeline, o)
   return core.data.loader(pipeline, {
     batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
     drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-    workers = o.workers, prefetch = o.prefetch, seed = o.seed, ids = o.ids })
+    bucket = self.batch.bucket, multiple = self.batch.multiple,
+    workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
+    ids = o.ids })
 end
 
 -- The same samples as they are, one after the other: neither changed at random
--- nor shuffled.
+-- nor shuffled; by length where they are bucketed.
 function Set:in_order(size)
   local out = copy(self)
-  out.augmented, out.batch = false, { size = size }
+  out.augmented = false
+  out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple }
   return out
 end
 

@@ -258,7 +258,7 @@ TEST(list_says_what_does_not_fit)
         const char *reason;
     } row[] = {
         {{"x", FIELD_IMAGE, 1, "npi", 0, {.axes = ""}},
-         "x: there is no reader \"npi\"; there are nifti, npy, image, "},
+         "x: there is no reader \"npi\"; there are nifti, dicom, npy, image, "},
         {{"x", FIELD_IMAGE, 2, "nifti", 0, {.axes = ""}},
          "x: rank 2, nifti gives 3"},
         {{"x", FIELD_IMAGE, 4, "npy", 0, {.axes = ""}},

@@ -38,12 +38,91 @@ t.test("image, mask and dose are fields on one grid", function()
   t.equal(batch.dose:get(1, 1, 1, 6, 7), 0)
 end)
 
+-- The same files named one by one.
+local function list(fields, more)
+  local case = { key = "a", patient = "p" }
+  for _, field in ipairs(fields) do
+    case[field.name] = folder .. "/" .. (field.file or field.name)
+    field.file, field.read = nil, field.read or "dicom"
+  end
+  local o = { fields = fields, cases = { case } }
+  for k, v in pairs(more or {}) do o[k] = v end
+  return data.cases(o)
+end
+
+t.test("files of DICOM are fields of a list", function()
+  local want = t.first_batch(open():batches { size = 1 })
+  local got = t.first_batch(list {
+    { name = "image", file = "multi" },
+    { name = "mask", file = "structure", kind = "label", segments = { "b", "a" } },
+    { name = "dose", kind = "value", resample_dose = true } }:batches { size = 1 })
+  for _, name in ipairs { "image", "mask", "dose" } do
+    t.equal(table.concat(got[name].shape, "x"), "1x1x3x6x7", name)
+    for d = 1, 3 do
+      for h = 1, 6 do
+        for w = 1, 7 do
+          t.equal(got[name]:get(1, 1, d, h, w), want[name]:get(1, 1, d, h, w), name)
+        end
+      end
+    end
+  end
+  -- a quantity may be an image; a table names files in the same way
+  t.write(folder .. "/t.csv", "file,who\nmulti,a\n")
+  local csv = t.first_batch(data.csv { root = folder, table = "t.csv", patient = "who", fields = {
+    { name = "image", kind = "value", read = "dicom", column = "file" } } }:batches { size = 1 })
+  t.equal(csv.image:get(1, 1, 3, 1, 1), 256 * 2 - 3)
+end)
+
+t.test("a list says what a file of DICOM cannot be", function()
+  local function refuses(fields, part)
+    t.raises(function() t.first_batch(list(fields):batches { size = 1 }) end, part)
+  end
+  refuses({ { name = "image", file = "dose" } }, "no series here can be an image, there is dose")
+  refuses({ { name = "image", file = "multi" }, { name = "dose", kind = "value" } },
+          "fix: resample_dose = true")
+  refuses({ { name = "image", file = "multi" },
+            { name = "mask", file = "structure", kind = "label", segments = "liver" } },
+          '0 regions called "liver", need 1; there are "a", "b"')
+  refuses({ { name = "image", file = "multi" },
+            { name = "mask", file = "structure", kind = "label", same_grid = true } },
+          "mask: same_grid is for files that do not say where they lie")
+  refuses({ { name = "image", file = "multi", rank = 2 } }, "image: rank 2, dicom gives 3")
+end)
+
 t.test("fractions are channels", function()
   local batch = t.first_batch(open { fractions = true }:batches { size = 1 })
   t.equal(table.concat(batch.mask.shape, "x"), "1x2x3x6x7")
   t.equal(batch.mask:get(1, 1, 3, 3, 4), 1)
   t.equal(batch.mask:get(1, 2, 1, 2, 2), 1)
   t.equal(batch.mask:get(1, 2, 3, 3, 4), 0)
+end)
+
+t.test("channels of a prediction become segments", function()
+  local core = require "seg.core"
+  local set = open { mask = false, dose = false, segments = false }
+  local pipeline, ds = set:batches { size = 1 }:pipeline {}, set:dataset()
+  local prediction = core.data.prediction(pipeline, 1, 3)
+  local a = seg.array.zeros { 1, 3, 3, 6, 7 }
+  for c = 1, 3 do a:set(c / 4, 1, c, 2, 3, 4) end
+  prediction:put(1, a, 1)
+  local volume, path = prediction:restore(), folder .. "/out.dcm"
+  local function write(names, o) return volume:write_seg(path, ds, 1, names, o) end
+  -- the first of three is the background
+  t.equal(write({ "a", "b" }, { fractions = true }), true)
+  local text = t.says("inspect " .. path, 0, "FRACTIONAL segmentation, 2 frames\n")
+  t.check(text:find("\na +1 +1\n") and text:find("\nb +2 +1\n"), "%s", text)
+  t.equal(write({ "a", "b", "c" }, { fractions = true }), true)
+  t.says("inspect " .. path, 0, "FRACTIONAL segmentation, 3 frames\n")
+  os.remove(path)
+  t.near(volume:channel(2):slice(2):get(3, 4), 0.5, 0)
+  t.raises(function() write({ "a" }, { fractions = true }) end,
+           "1 names of segments for 3 channels")
+  t.raises(function() write { "a", "b" } end, "segments are made of labels; give fractions = true")
+  t.raises(function() write({ "a" }, { fraction = true }) end, 'did you mean "fractions"')
+  t.raises(function() volume:labels():write_seg(path, ds, 1, { "a" }, { fractions = true }) end,
+           "fractions are of probabilities, not labels")
+  t.raises(function() volume:labels():channel(1) end, "channels are of probabilities")
+  t.raises(function() volume:channel(4) end, "channel")
 end)
 
 t.test("what does not fit is refused on the recipe's line", function()

@@ -5,6 +5,7 @@
     dicom_peer.py show LIST          for each line "FILE OUT": what pydicom
                                      reads of FILE, into OUT
     dicom_peer.py seg FILE           frames, segments and sums of a SEG
+    dicom_peer.py fractions FILE     type and frames of a fractional SEG
 
 A text is: kind, extents w h d, the first three rows of the affine, voxels.
 """
@@ -382,14 +383,18 @@ def show(path, out):
     text(out, "image", numpy.eye(4), v[None])
 
 
-def show_seg(path):
+def show_seg(path, gap):
     ds = pydicom.dcmread(path)
-    print(len(ds.SegmentSequence), ds.NumberOfFrames)
+    if gap:
+        print(ds.SegmentationType, ds.SegmentationFractionalType,
+              ds.MaximumFractionalValue, ds.NumberOfFrames)
+    else:
+        print(len(ds.SegmentSequence), ds.NumberOfFrames)
     bits = ds.pixel_array.reshape(ds.NumberOfFrames, ds.Rows, ds.Columns)
     for frame, group in zip(bits, ds.PerFrameFunctionalGroupsSequence):
         n = group.SegmentIdentificationSequence[0].ReferencedSegmentNumber
         z = group.PlanePositionSequence[0].ImagePositionPatient
-        print(n, "%.6f %.6f %.6f" % tuple(z), "".join(
+        print(n, "%.6f %.6f %.6f" % tuple(z), gap.join(
             "%d" % b for b in frame.ravel()))
 
 
@@ -404,4 +409,4 @@ elif sys.argv[1] == "show":
     for line in open(sys.argv[2]):
         show(*line.rstrip("\n").split("\t"))
 else:
-    show_seg(sys.argv[2])
+    show_seg(sys.argv[2], " " if sys.argv[1] == "fractions" else "")

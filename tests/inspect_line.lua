@@ -159,15 +159,47 @@ t.test("images", function()
 end)
 
 t.test("arrays and OpenKBP", function()
-  local path = make("mkdir -p pats/pt_1; true")
-  for i = 1, 2 do
-    seg.array.save(path .. "/s" .. i .. ".npy", seg.array { shape = { 5, 2 } })
+  local function save(name, shape, of)
+    local a = seg.array { shape = shape }
+    if of then
+      local flat = a:reshape { a.count }
+      for i = 1, a.count do flat:set(of(i), i) end
+      a = flat:reshape(shape)
+    end
+    seg.array.save(name, a)
   end
-  proposes(path, 'data.cases { fields = { { name = "x", read = "npy", rank = 2 } }, cases = '
-           .. '{ { key = "s1", patient = "s1", x = "$ROOT/s1.npy" } } }  -- and so each file', 1)
-  -- sequences: one axis differs, which is that of time
+  local path = make("mkdir -p pats/pt_1; true")
+  for i = 1, 2 do save(path .. "/s" .. i .. ".npy", { 5, 2 }, function(k) return k + i end) end
+  proposes(path, 'data.npy { root = "$ROOT", rank = 2, patient = "file" }'
+           .. "  -- if every file is another person", 2)
+  -- sequences differ in length alone
+  local sequences = make("true")
+  for i = 1, 3 do
+    save(sequences .. "/s" .. i .. ".npy", { 4 + i, 2 }, function(k) return k * i end)
+  end
+  proposes(sequences, 'data.npy { root = "$ROOT", rank = 1, length = true, patient = "file" }'
+           .. "  -- if every file is another person", 3)
+  -- masks, by their name or by what is in them
+  for _, name in ipairs { { "_x", "_mask" }, { "_a", "_b" } } do
+    local pairs_of = make("mkdir p q")
+    for i = 1, 4 do
+      local at = pairs_of .. (i > 2 and "/p/n" or "/q/m") .. i
+      save(at .. name[1] .. ".npy", { 3, 6, 5, 2 }, function(k) return k * i % 97 / 7 end)
+      save(at .. name[2] .. ".npy", { 3, 6, 5 }, function(k) return k % 3 * 2 end)
+    end
+    proposes(pairs_of, 'data.npy { root = "$ROOT", image = "*' .. name[1] .. '", mask = "*'
+             .. name[2] .. '", labels = { 2, 4 }, rank = 3, patient = "folder" }'
+             .. "  -- if each folder is another person", 4)
+  end
+  local classes = make("mkdir cat dog")
+  for i = 1, 4 do
+    save(classes .. (i > 2 and "/cat/" or "/dog/") .. i .. ".npy", { 6, 5 },
+         function(k) return k * i end)
+  end
+  proposes(classes, 'data.npy { root = "$ROOT", classes = { "cat", "dog" }, rank = 2, '
+           .. 'patient = "file" }  -- if every file is another person', 4)
   local rows = { "path,label,Speaker,take,pan_deg,frames" }
-  local function sequences(shape)
+  local function table_of(shape)
     local at = make("true")
     for i = 1, 4 do
       local name = "s" .. i .. ".npy"
@@ -177,11 +209,7 @@ t.test("arrays and OpenKBP", function()
     end
     return at
   end
-  local at = sequences(function(i) return { 9 + i, 4 } end)
-  proposes(at, 'data.cases { fields = { { name = "x", read = "npy", rank = 1 }, { name = "length", '
-           .. 'kind = "length" } }, cases = { { key = "s1", patient = "s1", '
-           .. 'x = "$ROOT/s1.npy" } } }'
-           .. "  -- and so each file", 1)
+  local at = table_of(function(i) return { 9 + i, 4 } end)
   -- a table: whose they are, what is learnt, and what is neither
   t.write(at .. "/labels.csv", table.concat(rows, "\n") .. "\n")
   proposes(at, 'data.csv { root = "$ROOT", table = "labels.csv", patient = "Speaker", fields = { '
@@ -189,10 +217,6 @@ t.test("arrays and OpenKBP", function()
            .. '"numbers", columns = { "label" } }, { name = "numbers", kind = "numbers", columns = '
            .. '{ "pan_deg" } }, { name = "length", kind = "length" } } }  -- left out: take, '
            .. "frames; add what is to be learnt", 4)
-  proposes(sequences(function(i) return { 4, 9 + i } end),
-           'data.cases { fields = { { name = "x", read = "npy", rank = 1, axes = "cw" }, { name = '
-           .. '"length", kind = "length" } }, cases = { { key = "s1", patient = "s1", x = '
-           .. '"$ROOT/s1.npy" } } }  -- and so each file', 1)
   t.write(path .. "/pats/pt_1/ct.csv", ",data\n0,1000.0\n")
   t.write(path .. "/pats/pt_1/dose.csv", ",data\n16514,70.25\n")
   t.write(path .. "/pats/pt_1/possible_dose_mask.csv", ",data\n16513,\n16514,\n")

@@ -226,6 +226,44 @@ TEST(loader_seek_to_what_is_next_keeps_the_ring)
     dataset_free(ds);
 }
 
+/* The ring takes what it may, but one batch is always made ahead. */
+TEST(loader_prefetch_is_bounded_in_bytes)
+{
+    // 4 slices of 8 x 8, image and mask: 2048 bytes a batch
+    static const struct {
+        int prefetch, workers;
+        int64_t bytes;
+        const char *text;
+    } row[] = {{0, 1, 0, "2 batches ahead, 0.0 MB"},
+               {9, 1, 4 * 2048, "3 batches ahead, 0.0 MB"},
+               {9, 1, 4 * 2048 - 1, "2 batches ahead, 0.0 MB"},
+               {9, 2, 1, "1 batch ahead, 0.0 MB"},
+               {1000, 1, 0, "1000 batches ahead, 2.1 MB"},
+               {9, 0, 0, "0 batches ahead, 0.0 MB"}};
+    Dataset *ds = made_dataset(6, 1, 4, 8, 8);
+    Pipeline *p = made_pipeline(ds, recipe);
+    uint64_t want[BATCHES];
+    Arena mem = {NULL};
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        LoaderOptions o = usual;
+        Loader *l;
+        o.prefetch = row[k].prefetch;
+        o.workers = row[k].workers;
+        o.prefetch_bytes = row[k].bytes;
+        REQUIRE(loader_open(p, &o, &l));
+        EXPECT_TEXT(loader_report(l, &mem), row[k].text);
+        for (int i = 0; i < BATCHES; i++) {
+            const Batch *b = next(l);
+            if (!k) want[i] = batch_hash(b);
+            EXPECT(batch_hash(b) == want[i]);
+        }
+        loader_close(l);
+    }
+    arena_release(&mem);
+    pipeline_free(p);
+    dataset_free(ds);
+}
+
 TEST(loader_options_are_checked)
 {
     Dataset *ds = made_dataset(1, 1, 4, 2, 2);

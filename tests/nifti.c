@@ -205,6 +205,43 @@ TEST(nifti_forms)
     volume_free(&v);
 }
 
+/* Axial slices of DICOM are half a turn in RAS, where three float32 of a
+ * quaternion say next to nothing of a small angle: the sform does. */
+TEST(nifti_forms_near_half_a_turn)
+{
+    for (int axis = 0; axis < 3; axis++)
+        for (int i = -60; i <= 60; i++)
+            for (int off = 0; off < 2; off++) {
+                // half a turn and `angle` about the axis, from a to b
+                const double angle = i * 2e-5, turn = angle + off * 3e-3;
+                const int a = (axis + 1) % 3, b = (axis + 2) % 3;
+                const double step = 0.7, s = step * sin(angle),
+                             c = step * cos(angle);
+                Maker m;
+                Volume v;
+                make(&m, 1, false);
+                for (int k = 0; k < 3; k++) {
+                    set(&m, &dim, k + 1, k == a ? COUNT : 1);
+                    set(&m, &pixdim, k + 1, step);
+                    set(&m, &offset, k, 0);
+                    set(&m, &quatern, k, 0);
+                }
+                for (int k = 0; k < 12; k++) set(&m, &srow, k, 0);
+                set(&m, &srow, 5 * axis, step);
+                set(&m, &srow, 5 * a, -c), set(&m, &srow, 5 * b, -c);
+                set(&m, &srow, 4 * a + b, s), set(&m, &srow, 4 * b + a, -s);
+                set(&m, &quatern, axis,
+                    turn > 0 ? -cos(turn / 2) : cos(turn / 2));
+                if (off) {
+                    EXPECT_FAIL(decode(&m, NULL, &v), "sform and qform differ");
+                    continue;
+                }
+                REQUIRE(decode(&m, NULL, &v));
+                EXPECT_NEAR(v.affine[a][b], a < 2 ? -s : s, 1e-9);
+                volume_free(&v);
+            }
+}
+
 TEST(nifti_handedness_and_half_turns)
 {
     // qfac -1, 0 and 1; quaternions without real part

@@ -52,6 +52,69 @@ t.test("DICOM in, SEG and NIfTI out for each patient", function()
   end
 end)
 
+-- The recipe with predict = { fractions = true }, on the weights of the one above.
+local function with_fractions(name, weights, input, out)
+  local text, n = t.read("scripts/" .. name .. ".lua"):gsub("predict = {", "%0 fractions = true,")
+  t.equal(n, 1, "places in the script")
+  local script = t.write(folder .. "/" .. name .. ".lua", text)
+  return run(script .. " predict --preset check --weights " .. folder .. "/runs/" .. weights
+             .. "/001/checkpoint_best.safetensors --in " .. input .. " --out " .. out)
+end
+
+t.test("probabilities are kept beside the labels", function()
+  local seg = require "seg"
+  local out = folder .. "/fractions"
+  local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
+  with_fractions("nfbs_unet", "nfbs_unet", image, out)
+  local stem = t.lines("ls " .. out)[2]:match("^(.*)_fraction_1%.nii%.gz$")
+  t.check(stem, "no fractions: " .. table.concat(t.lines("ls " .. out), " "))
+  t.equal(#t.lines("ls " .. out), 2, "files made")
+  local part = out .. "/" .. stem
+  t.equal(geometry(part .. "_fraction_1.nii.gz"), geometry(image), "grid of the fractions")
+  local said = run("inspect " .. part .. "_fraction_1.nii.gz")
+  t.check(said:find("\nF32,", 1, true), "%s", said)
+  -- labels are where they are above one half
+  local read = require("seg.core").data.read_nifti
+  local labels, p = read(part .. ".nii.gz"), read(part .. "_fraction_1.nii.gz")
+  for k = 1, 8 do
+    local x, y = labels:slice(k), p:slice(k)
+    for h = 1, 32 do
+      for w = 1, 32 do t.equal(x:get(h, w), y:get(h, w) > 0.5 and 1 or 0) end
+    end
+  end
+  -- in DICOM they are a SEG, and the same as a data set reads it
+  local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  local text = with_fractions("brain_unet", "brain_unet", data, out .. "_dicom")
+  t.check(not text:find("replaced"), text)
+  t.equal(#t.lines("ls " .. out .. "_dicom/*_fractions.dcm"), 6, "fractional SEG files")
+  t.equal(#t.lines("ls " .. out .. "_dicom"), 18, "files made")
+  local one = t.lines("ls " .. out .. "_dicom/*_fractions.dcm")[1]
+  text = run("inspect " .. one)
+  t.check(text:find("\nFRACTIONAL segmentation, %d+ frames\n"), text)
+  t.check(text:find("\ntumour  +1  +%d+\n"), text)
+  local both = folder .. "/fractions_set"
+  local patient = one:match("([^/]+)_fractions%.dcm$")
+  os.execute("cp -r " .. data .. " " .. both .. " && cp " .. out .. "_dicom/*_fractions.dcm "
+             .. both)
+  local batch = t.first_batch(seg.data.dicom { root = both, image = "FLAIR", fractions = true,
+                                               mask = "probabilities*" }:batches { size = 1 })
+  local again = read(out .. "_dicom/" .. patient .. ".nii.gz")
+  local depth, size = batch.mask.shape[3], batch.mask.shape[4]
+  for k = 1, depth do
+    local x = again:slice(k)
+    for h = 1, size do
+      for w = 1, size do
+        local v = batch.mask:get(1, 1, k, h, w)
+        if math.abs(v - 0.5) > 1 / 255 then t.equal(x:get(h, w) > 0, v > 0.5) end
+      end
+    end
+  end
+  if #t.lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
+  for _, line in ipairs(t.lines("dciodvfy " .. one .. " 2>&1")) do
+    t.check(not line:match("^Error"), "%s: %s", one, line)
+  end
+end)
+
 t.test("results beside their images change nothing", function()
   local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local both = folder .. "/both"

@@ -138,6 +138,63 @@ t.test("a network is trained on sequences, numbers and lengths", function()
   loader:close()
 end)
 
+t.test("sequences of any length are trained in batches of like length", function()
+  sequences(12)
+  local function script(w, batches)
+    return t.write(folder .. "/bucket.lua", string.format([[
+      local seg = require "seg"
+      local data, nn = seg.data, seg.nn
+      seg.config { batch = 2, epochs = 2, size = 1 }
+      local cases = {}
+      for i = 1, 12 do
+        local name = string.format("s%%02d", i)
+        cases[i] = { key = name, patient = name, x = "%s/" .. name .. ".npy", y = i / 12 }
+      end
+      local set = data.cases { cases = cases, fields = {
+        { name = "x", read = "npy", rank = 1 }, { name = "y", kind = "numbers" },
+        { name = "length", kind = "length" } } }
+      local train, valid = set:split { valid = 4, seed = 1 }
+      local x, y = nn.input("x", { c = 2, w = %d }), nn.input("y", { c = 1 })
+      local out = nn.linear(nn.global_pool(nn.maxpool(nn.relu(nn.conv(x, 4, 3)), 2)), 1)
+      seg.recipe { inputs = { x, y }, outputs = { y = out }, loss = nn.mse(out, y),
+                   train = train:augment { noise = { sigma = 0.1, p = 1 } }:batches { size = 2,
+                     shuffle = true, %s },
+                   valid = valid:batches { size = 2, %s }, optim = seg.optim.adam { lr = 0.01 } }
+    ]], folder, w, batches, batches))
+  end
+  local function train(name, more)
+    local text = t.says(script(20, 'bucket = "length", multiple = 4') .. " --out " .. folder .. "/"
+                        .. name .. more, 0, "batches of samples of like length, w 8 to 16")
+    t.check(text:find("valid: [^\n]*batches of samples of like length"), "%s", text)
+    return t.read(folder .. "/" .. name .. "/bucket/001/checkpoint_last.safetensors")
+  end
+  local whole = train("w0", " --workers 0")
+  t.check(whole == train("w3", " --workers 3"), "other weights with three workers")
+  -- stopped in the middle of an epoch and resumed
+  local same = script(20, 'bucket = "length", multiple = 4')
+  t.says(same .. " --steps 5 --out " .. folder .. "/cut", 0, "stopped after 5 steps")
+  t.says(same .. " --resume " .. folder .. "/cut/bucket/001", 0, "resumed at epoch 2, batch 2")
+  t.check(whole == t.read(folder .. "/cut/bucket/001/checkpoint_last.safetensors"),
+          "other weights after a resume")
+  -- lengths below w fit for the doctor too; one above does not
+  t.says("doctor data " .. same .. " --out " .. folder .. "/well", 0, "0 errors")
+  t.says("doctor data " .. script(15, 'bucket = "length"') .. " --out " .. folder .. "/ill", 3,
+         "input x wants 2x15, this gives 2x16")
+  t.says(script(16, 'bucket = "length", multiple = 10') .. " --out " .. folder .. "/long", 2,
+         'input "x" is at most 16 along w, batches of the train set are up to 20')
+  t.says(script(20, "") .. " --out " .. folder .. "/none", 3,
+         'or batches { bucket = "length" }, as only w differs')
+  t.says(script(20, 'bucket = "length"') .. " --resident on --out " .. folder .. "/gpu", 2,
+         "train cannot be kept: batches of like length are the loader's work")
+  local set = sequences(2)
+  t.raises(function() set:batches { bucket = "width" } end,
+           'batches: bucket must be "length", got width')
+  t.raises(function() set:batches { multiple = 4 } end,
+           'batches: multiple goes with bucket = "length"')
+  t.raises(function() set:batches { bucket = "length", multiple = 0 } end,
+           "batches: multiple must be a whole number >= 1, got 0")
+end)
+
 t.test("inputs of a recipe have the rank of their field", function()
   local function recipe(input)
     local script = t.write(folder .. "/recipe.lua", (([[

@@ -288,6 +288,7 @@ t.test("folders of images with masks or classes", function()
       t.check(b.mask:get(1, 1, y, x) % 1 == 0, "a label between two")
     end
   end
+  t.equal(#images { exif = "ignore", alpha = "drop" }:dataset():cases(), 4)
   -- what a Mac leaves beside them is none
   bmp(base .. "/TCGA_2/._s_3.bmp", 1, 1, disc)
   t.equal(keys(images { image = "*", mask = false, labels = false }):match("%._s"), nil)
@@ -311,6 +312,77 @@ t.test("folders of images with masks or classes", function()
   classes.classes = { "TCGA_2", "TCGA_1" }
   b = first_batch(data.images(classes):batches { size = 2 })
   t.equal(b.class:get(1, 1), 1)
+end)
+
+t.test("folders of arrays with masks, classes or lengths", function()
+  local base = folder .. "/arrays"
+  local function save(name, shape, of)
+    os.execute("mkdir -p '" .. (base .. "/" .. name):match("(.*)/") .. "'")
+    local flat = seg.array.zeros { #shape == 2 and shape[1] * shape[2]
+                                   or shape[1] * shape[2] * shape[3] }
+    for i = 1, flat.count do flat:set(of(i), i) end
+    seg.array.save(base .. "/" .. name .. ".npy", flat:reshape(shape))
+  end
+  for i = 1, 4 do
+    local who = string.format("pair/p%d/s_%d", (i + 1) // 2, i)
+    save(who .. "_x", { 2, 6, 5 }, function(k) return k + 0.25 * i end)
+    save(who .. "_y", { 6, 5 }, function(k) return k % 4 == 0 and 7 or 0 end)
+    save(string.format("class/%s/%d", i > 2 and "cat" or "dog", i), { 6, 5 },
+         function(k) return k * i end)
+    save("word/w" .. i, { 3 + i, 2 }, function(k) return 10 * i + k end)
+  end
+  local function pairs_of(o)
+    local all = { root = base .. "/pair", image = "s_*_x", mask = "s_*_y", labels = { 7 },
+                  axes = "chw", patient = "folder" }
+    for k, v in pairs(o or {}) do all[k] = v or nil end
+    return data.npy(all)
+  end
+  t.equal(keys(pairs_of()), "p1/1/p1 p1/2/p1 p2/3/p2 p2/4/p2")
+  t.equal(keys(pairs_of { patient = "s_(%d)" }), "p1/1/1 p1/2/2 p2/3/3 p2/4/4")
+  local b = first_batch(pairs_of():batches { size = 2 })
+  t.equal(table.concat(b.image.shape, " "), "2 2 6 5")
+  t.equal(table.concat(b.mask.shape, " "), "2 1 6 5")
+  for h = 1, 6 do
+    for w = 1, 5 do
+      local k = 5 * (h - 1) + w
+      t.equal(b.image:get(2, 2, h, w), 30 + k + 0.5)
+      t.equal(b.mask:get(2, 1, h, w), k % 4 == 0 and 1 or 0)
+    end
+  end
+  t.raises(function() data.npy { root = base } end, 'data.npy: patient must be "folder", "file"')
+  t.raises(function() pairs_of { classes = { "a" } } end,
+           "data.npy: classes must be a list of folders, without a mask")
+  t.raises(function() keys(pairs_of { mask = "s_*_z" }) end,
+           "data.npy: 4 files without a partner (s_*_x, s_*_z): p1/s_1_x.npy, p1/s_2_x.npy")
+  t.raises(function() keys(pairs_of { image = "x_*", mask = false }) end,
+           'none of 8 .npy files is "x_*"')
+  t.raises(function() keys(pairs_of { patient = "(%a+)_z" }) end,
+           'data.npy: p1/s_1_x.npy: patient = "(%a+)_z" finds no patient in it')
+  t.raises(function() keys(pairs_of { root = false }) end, "data.npy: root must be a folder")
+  t.raises(function() pairs_of { axes = false, rank = 2 }:pipeline {} end,
+           "s_1_y.npy: the grids differ")
+  t.raises(function() keys(pairs_of { axes = 5 }) end, "axes must be")
+  t.raises(function() keys(pairs_of { axes = "chw", rank = 3 }) end,
+           'image: axes "chw": dhw are needed')
+  t.raises(function() pairs_of { labels = false }:pipeline {} end,
+           "p1/1: mask: " .. base .. "/pair/p1/s_1_y.npy: value 7 in 7 voxels, wanted 0, 1")
+  -- folders are classes, in the order of the list
+  b = first_batch(data.npy { root = base .. "/class", rank = 2, patient = "file",
+                             classes = { "dog", "cat" } }:batches { size = 4 })
+  for i = 1, 4 do -- cat/3, cat/4, dog/1, dog/2
+    t.equal(b.class:get(i, 1), i < 3 and 1 or 0)
+    t.equal(b.image:get(i, 1, 1, 2), 2 * (i < 3 and i + 2 or i - 2))
+  end
+  -- sequences have a length
+  b = first_batch(data.npy { root = base .. "/word", rank = 1, length = true, patient = "^w(%d)" }
+    :fit { w = 7, at = "start" }:batches { size = 4 })
+  for i = 1, 4 do
+    t.equal(b.length:get(i, 1), 3 + i)
+    t.equal(b.image:get(i, 2, 2), 10 * i + 4)
+  end
+  -- rank and numbers of inputs are known before a file is opened
+  t.equal(data.npy { rank = 1, patient = "file" }.source.ranks.image, 1)
+  t.equal(pairs_of().source.ranks.mask, 2)
 end)
 
 t.test("a part of a picture is taken", function()

@@ -97,6 +97,8 @@ static const char every_step[] =
     "clamp range=-100,250.5\n"
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
     "change code=281474976710655 with=7\n"
+    "standardize field=image kind=image of=foreground clip=0.5,99.5 "
+    "mean=1,2.5 sd=3,0.1 low=-4,0 high=5,1e+20\n"
     "slices axis=stored keep=foreground range=0.1,0.9\n"
     "flip axis=hw p=0.5 negate=1,3 swap=2,5,1,4\n"
     "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3 shear=0,0\n"

@@ -240,4 +240,12 @@ bool dicom_write_seg(const char *path, const Volume *mask,
                      const char *const *names, int32_t count,
                      const DicomSeries *source);
 
+/* The same of fractions: SegmentationType FRACTIONAL, of type PROBABILITY, in
+ * bytes of which 255 is 1, so that they come back within 1/510. Segment i + 1,
+ * names[i], is channel first + i of `fractions`, F32 from 0 to 1 (to 1e-4).
+ * Segments may overlap; frames whose bytes are all 0 are left out. */
+bool dicom_write_fractions(const char *path, const Volume *fractions,
+                           int32_t first, const char *const *names,
+                           int32_t count, const DicomSeries *source);
+
 #endif

@@ -1,5 +1,6 @@
-/* dicom_seg_write.c -- a mask as a DICOM segmentation object beside the
- * series it was drawn on: same patient, study, frame of reference and planes.
+/* dicom_seg_write.c -- a mask, or the probabilities it was made of, as a DICOM
+ * segmentation object beside the series it was drawn on: same patient, study,
+ * frame of reference and planes.
  *
  * The file is described module by module as a list of elements, which DCMTK
  * puts into the order of tags. Nothing in it depends on the clock or the
@@ -12,12 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SEGMENTS = 255 };
+// WHOLE is what a byte of a fractional segmentation has for 1
+enum { SEGMENTS = 255, WHOLE = 255 };
 
 // all that the parts of the file are written from
 typedef struct SegWriter {
     Elements list;
-    const Volume *mask;
+    const Volume *mask; // labels (U8), or fractions (F32)
+    bool fractional;
+    int32_t first; // of fractions: the channel of segment 1
     const char *const *names;
     int32_t count;
     const DicomSeries *source;
@@ -116,10 +120,13 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ManufacturerModelName, "segengine");
     elements_put(l, TAG_DeviceSerialNumber, "0");
     elements_put(l, TAG_SoftwareVersions, "segengine");
-    elements_put(l, TAG_SeriesDescription, "segmentation, research use only");
+    elements_put(l, TAG_SeriesDescription, "%s, research use only",
+                 s->fractional ? "probabilities" : "segmentation");
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->series);
+    // behind the series of the study, each kind in a thousand of its own
+    const int32_t number = s->source->number < 1000000 ? s->source->number : 0;
     elements_put(l, TAG_SeriesNumber, "%d",
-                 s->source->number < 1000000 ? s->source->number + 1000 : 1000);
+                 number + (s->fractional ? 2000 : 1000));
     elements_put(l, TAG_InstanceNumber, "1");
     elements_put(l, TAG_ContentLabel, "SEGMENTATION");
     elements_put(l, TAG_ContentDescription, "by segengine, research use only");
@@ -178,7 +185,12 @@ static void put_dimensions(SegWriter *s)
 static void put_segments(SegWriter *s)
 {
     Elements *l = &s->list;
-    elements_put(l, TAG_SegmentationType, "BINARY");
+    elements_put(l, TAG_SegmentationType,
+                 s->fractional ? "FRACTIONAL" : "BINARY");
+    if (s->fractional) {
+        elements_put(l, TAG_SegmentationFractionalType, "PROBABILITY");
+        elements_put(l, TAG_MaximumFractionalValue, "%d", WHOLE);
+    }
     elements_open(l, TAG_SegmentSequence);
     for (int32_t i = 0; i < s->count; i++) {
         // the last row has no name and takes what is left
@@ -197,7 +209,12 @@ static void put_segments(SegWriter *s)
     }
 }
 
-// one bit a voxel, as binary segmentations are stored
+// one bit a voxel, or one byte: what the two kinds of segmentation have
+static int bits_of(const SegWriter *s)
+{
+    return s->fractional ? 8 : 1;
+}
+
 static void put_pixel_module(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -206,9 +223,9 @@ static void put_pixel_module(SegWriter *s)
     elements_put(l, TAG_NumberOfFrames, "%d", s->frames);
     elements_put(l, TAG_Rows, "%d", s->grid->h);
     elements_put(l, TAG_Columns, "%d", s->grid->w);
-    elements_put(l, TAG_BitsAllocated, "1");
-    elements_put(l, TAG_BitsStored, "1");
-    elements_put(l, TAG_HighBit, "0");
+    elements_put(l, TAG_BitsAllocated, "%d", bits_of(s));
+    elements_put(l, TAG_BitsStored, "%d", bits_of(s));
+    elements_put(l, TAG_HighBit, "%d", bits_of(s) - 1);
     elements_put(l, TAG_PixelRepresentation, "0");
     elements_put(l, TAG_LossyImageCompression, "00");
 }
@@ -281,30 +298,63 @@ static void put_frames(SegWriter *s)
     }
 }
 
+// what the file stores of voxel `at` (over all slices) for a segment
+static uint8_t stored_at(const SegWriter *s, int32_t segment, size_t at)
+{
+    if (!s->fractional)
+        return ((const uint8_t *)s->mask->voxels.data)[at] == segment;
+    const float *x = s->mask->voxels.data;
+    float v = x[at * (size_t)s->mask->voxels.dim.c +
+                (size_t)(s->first + segment - 1)];
+    // sums of weights may leave the range by their rounding
+    return (uint8_t)lrintf(WHOLE * fminf(fmaxf(v, 0), 1));
+}
+
+// labels that are named, or fractions that are some
+static bool check_voxels(const SegWriter *s, const char *path)
+{
+    static const float slack = 1e-4f;
+    const size_t n = (size_t)positions(s->mask->voxels.dim);
+    const uint8_t *labels = s->mask->voxels.data;
+    for (size_t i = 0; !s->fractional && i < n; i++)
+        if (labels[i] > s->count)
+            return fail("%s: dicom: label %d, but %d segments are named", path,
+                        labels[i], s->count);
+    const float *x = s->mask->voxels.data;
+    const size_t c = (size_t)s->mask->voxels.dim.c, from = (size_t)s->first;
+    for (size_t i = 0; s->fractional && i < n; i++)
+        for (size_t k = from; k < from + (size_t)s->count; k++)
+            // written so that NaN is refused
+            if (!(x[i * c + k] >= -slack && x[i * c + k] <= 1 + slack))
+                return fail("%s: dicom: a fraction of segment \"%.64s\" is %g, "
+                            "need 0 to 1",
+                            path, s->names[k - from], (double)x[i * c + k]);
+    return true;
+}
+
 // which frames there are: a slice of a segment with a voxel in it, and one
 // empty frame for a segment without any, which the standard wants described
-static bool find_frames(SegWriter *s, const char *path)
+static bool find_frames(SegWriter *s)
 {
     const uint8_t *labels = s->mask->voxels.data;
     size_t plane = (size_t)s->grid->h * (size_t)s->grid->w;
     // every slice of every segment; `there` marks (segment, slice)
-    size_t most = (size_t)s->grid->d * (size_t)s->count;
+    size_t depth = (size_t)s->grid->d, most = depth * (size_t)s->count;
     s->segment = ARENA_NEW(&s->list.arena, int32_t, most);
     s->slice = ARENA_NEW(&s->list.arena, int32_t, most);
     bool *there = ARENA_NEW(&s->list.arena, bool, most);
     if (!s->segment || !s->slice || !there) return false;
-    for (int32_t k = 0; k < s->grid->d; k++)
-        for (size_t i = 0; i < plane; i++) {
-            uint8_t v = labels[(size_t)k * plane + i];
-            if (v > s->count)
-                return fail("%s: dicom: label %d, but %d segments are named",
-                            path, v, s->count);
-            if (v) there[(size_t)(v - 1) * (size_t)s->grid->d + (size_t)k] = 1;
-        }
+    for (size_t i = 0; i < depth * plane; i++) {
+        if (!s->fractional && labels[i])
+            there[(size_t)(labels[i] - 1) * depth + i / plane] = true;
+        for (int32_t n = 0; s->fractional && n < s->count; n++)
+            if (stored_at(s, n + 1, i))
+                there[(size_t)n * depth + i / plane] = true;
+    }
     for (int32_t n = 0; n < s->count; n++) {
         int32_t before = s->frames;
         for (int32_t k = 0; k < s->grid->d; k++)
-            if (there[(size_t)n * (size_t)s->grid->d + (size_t)k]) {
+            if (there[(size_t)n * depth + (size_t)k]) {
                 s->segment[s->frames] = n + 1;
                 s->slice[s->frames++] = k;
             }
@@ -314,21 +364,24 @@ static bool find_frames(SegWriter *s, const char *path)
     return true;
 }
 
-// one bit a voxel, lowest bit first, frames run on without gaps
+// Frames run on without gaps: a byte a voxel, or one bit, lowest first.
 static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
 {
-    const uint8_t *labels = s->mask->voxels.data;
-    size_t plane = (size_t)s->grid->h * (size_t)s->grid->w, bits;
-    // bits, not bytes: eight times as many
-    if (!size_mul(plane, (size_t)s->frames, &bits)) return NULL;
-    *bytes = (bits + 7) / 8;
+    size_t plane = (size_t)s->grid->h * (size_t)s->grid->w, voxels;
+    if (!size_mul(plane, (size_t)s->frames, &voxels)) return NULL;
+    *bytes = s->fractional ? voxels : (voxels + 7) / 8;
     uint8_t *out = arena_alloc(&s->list.arena, *bytes);
     for (int32_t f = 0; out && f < s->frames; f++) {
-        const uint8_t *from = labels + (size_t)s->slice[f] * plane;
+        const size_t from = (size_t)s->slice[f] * plane;
         // a frame begins at the bit where the one before ended
         size_t at = (size_t)f * plane;
-        for (size_t i = 0; i < plane; i++, at++)
-            if (from[i] == s->segment[f]) out[at / 8] |= (uint8_t)(1 << at % 8);
+        for (size_t i = 0; i < plane; i++, at++) {
+            const uint8_t v = stored_at(s, s->segment[f], from + i);
+            if (s->fractional)
+                out[at] = v;
+            else
+                out[at / 8] |= (uint8_t)(v << at % 8);
+        }
     }
     return out;
 }
@@ -336,11 +389,15 @@ static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
 // the UIDs follow from what is in the file
 static void name_file(SegWriter *s)
 {
-    const uint8_t *labels = s->mask->voxels.data;
     int64_t n = positions(s->mask->voxels.dim);
-    // FNV-1a over labels and names
+    // FNV-1a over labels (or the bytes of fractions) and names
     uint64_t h = 0xCBF29CE484222325u;
-    for (int64_t i = 0; i < n; i++) h = (h ^ labels[i]) * 0x100000001B3u;
+    const uint8_t *labels = s->mask->voxels.data;
+    for (int64_t i = 0; !s->fractional && i < n; i++)
+        h = (h ^ labels[i]) * 0x100000001B3u;
+    for (int32_t k = 1; s->fractional && k <= s->count; k++)
+        for (int64_t i = 0; i < n; i++)
+            h = (h ^ stored_at(s, k, (size_t)i)) * 0x100000001B3u;
     for (int32_t i = 0; i < s->count; i++)
         for (const char *p = s->names[i]; *p; p++)
             h = (h ^ (unsigned char)*p) * 0x100000001B3u;
@@ -348,63 +405,83 @@ static void name_file(SegWriter *s)
     char *const uids[] = {s->series, s->instance, s->organization};
     for (int i = 0; i < 3; i++) {
         char key[256];
-        snprintf(key, sizeof key, "seg-%s|%.100s|%016llx|%d", kinds[i],
+        snprintf(key, sizeof key, "%s-%s|%.100s|%016llx|%d",
+                 s->fractional ? "fractions" : "seg", kinds[i],
                  s->source->series_uid, (unsigned long long)h, s->count);
         uid_from(key, uids[i]);
     }
+}
+
+// the file, of what the caller has said in *s
+static bool write_seg(SegWriter *s, const char *path)
+{
+    if (!dicom_ready()) return false;
+    CHECK(s->count >= 1 && s->count <= SEGMENTS);
+    // only where the slices lie is asked of the source
+    const DicomOptions loose = {.assume_hu = true, .resample_tilt = true};
+    Arena scratch = {0};
+    DicomHeader *slices;
+    DicomStack stack;
+    bool ok = false;
+    TRY(load_stack(s->source, &loose, &scratch, &slices, &stack, NULL));
+    // both live until this function returns, as the list does
+    s->slices = slices;
+    s->grid = &stack.grid;
+    // a volume without voxels: only its grid is compared
+    const Volume on = volume_of_grid(&stack.grid);
+    if (!volume_same_grid(&on, s->mask)) {
+        within("%s: dicom: mask is not on the grid of %s", path,
+               s->source->folder);
+        goto done;
+    }
+    TRY(check_voxels(s, path));
+    TRY(find_frames(s));
+    size_t bytes;
+    const uint8_t *pixels = pack_frames(s, &bytes);
+    TRY(pixels);
+    name_file(s);
+    TRY(copy_source(s));
+    put_document(s);
+    put_dimensions(s);
+    put_segments(s);
+    put_pixel_module(s);
+    put_shared(s);
+    put_frames(s);
+    CodecPixels form = {.syntax_uid = dicom_syntax_uid(DICOM_EXPLICIT_LE),
+                        .rows = (uint16_t)stack.grid.h,
+                        .cols = (uint16_t)stack.grid.w,
+                        .allocated = (uint16_t)bits_of(s),
+                        .stored = (uint16_t)bits_of(s),
+                        .frames = s->frames};
+    TRY(elements_write(&s->list, path, &form, pixels, bytes));
+    ok = true;
+done:
+    elements_free(&s->list);
+    arena_release(&scratch);
+    return ok;
 }
 
 bool dicom_write_seg(const char *path, const Volume *mask,
                      const char *const *names, int32_t count,
                      const DicomSeries *source)
 {
-    if (!dicom_ready()) return false;
-    CHECK(mask->voxels.type == U8 && count >= 1 && count <= SEGMENTS);
-    // only where the slices lie is asked of the source
-    const DicomOptions loose = {.assume_hu = true, .resample_tilt = true};
-    Arena scratch = {0};
-    DicomHeader *slices;
-    DicomStack stack;
-    SegWriter s = {.mask = mask,
+    CHECK(mask->voxels.type == U8);
+    SegWriter s = {
+        .mask = mask, .names = names, .count = count, .source = source};
+    return write_seg(&s, path);
+}
+
+bool dicom_write_fractions(const char *path, const Volume *fractions,
+                           int32_t first, const char *const *names,
+                           int32_t count, const DicomSeries *source)
+{
+    CHECK(fractions->voxels.type == F32 && first >= 0 &&
+          first + count <= fractions->voxels.dim.c);
+    SegWriter s = {.mask = fractions,
+                   .fractional = true,
+                   .first = first,
                    .names = names,
                    .count = count,
-                   .source = source,
-                   .grid = &stack.grid};
-    bool ok = false;
-    TRY(load_stack(source, &loose, &scratch, &slices, &stack, NULL));
-    // `stack` and `slices` live until this function returns, as `s` does
-    s.slices = slices;
-    // a volume without voxels: only its grid is compared
-    Volume on = {
-        .voxels = {.dim = {1, stack.grid.d, stack.grid.h, stack.grid.w, 1}}};
-    memcpy(on.affine, stack.grid.affine, sizeof on.affine);
-    if (!volume_same_grid(&on, mask)) {
-        within("%s: dicom: mask is not on the grid of %s", path,
-               source->folder);
-        goto done;
-    }
-    TRY(find_frames(&s, path));
-    size_t bytes;
-    const uint8_t *pixels = pack_frames(&s, &bytes);
-    TRY(pixels);
-    name_file(&s);
-    TRY(copy_source(&s));
-    put_document(&s);
-    put_dimensions(&s);
-    put_segments(&s);
-    put_pixel_module(&s);
-    put_shared(&s);
-    put_frames(&s);
-    CodecPixels form = {.syntax_uid = dicom_syntax_uid(DICOM_EXPLICIT_LE),
-                        .rows = (uint16_t)stack.grid.h,
-                        .cols = (uint16_t)stack.grid.w,
-                        .allocated = 1,
-                        .stored = 1,
-                        .frames = s.frames};
-    TRY(elements_write(&s.list, path, &form, pixels, bytes));
-    ok = true;
-done:
-    elements_free(&s.list);
-    arena_release(&scratch);
-    return ok;
+                   .source = source};
+    return write_seg(&s, path);
 }

@@ -11,6 +11,9 @@
 
 /* How far the two forms may be apart, in parts of the shortest edge. */
 #define FORMS_AGREE 0.01
+/* What float32 leaves unknown of the square of a quaternion's fourth number:
+ * the rounding of three squares, each below 1. */
+#define SQUARE_ROUNDING 4e-7
 /* No voxel is a thousand kilometres away; sums of such numbers stay finite. */
 #define FARTHEST_MM 1e9
 
@@ -330,8 +333,30 @@ static bool spacing_of(const NiftiHeader *h, double spacing[3])
     return true;
 }
 
-/* Method 2 of nifti1.h, in file units and RAS. */
-static bool qform_affine(const NiftiHeader *h, double m[4][4])
+/* The fourth number of the quaternion, a, from the rotation in these columns,
+ * by its largest one: 4 a d = R10 - R01, and so on. */
+static double fourth_of(const NiftiHeader *h, double m[4][4])
+{
+    const double *q = h->quatern;
+    int top = 0;
+    for (int k = 1; k < 3; k++)
+        if (fabs(q[k]) > fabs(q[top])) top = k;
+    const int i = (top + 1) % 3, k = (top + 2) % 3;
+    double turn[2] = {m[k][i], m[i][k]};
+    for (int n = 0; n < 2; n++) {
+        const int column = n ? k : i;
+        turn[n] /= hypot(hypot(m[0][column], m[1][column]), m[2][column]);
+        // the mirror that pixdim[0] stands for
+        if (column == 2 && h->pixdim[0] < 0) turn[n] = -turn[n];
+    }
+    return (turn[0] - turn[1]) / (4 * q[top]);
+}
+
+/* Method 2 of nifti1.h, in file units and RAS. The file has three numbers of
+ * the quaternion, and the fourth is what they leave of 1: of a NIfTI-1 near
+ * half a turn, as axial slices of DICOM are in RAS, mostly rounding. `fourth`,
+ * unless NaN, is taken as far as that rounding allows it. */
+static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
 {
     double b = h->quatern[0], c = h->quatern[1], d = h->quatern[2], s[3];
     // a squared, by the unit length of a quaternion
@@ -344,6 +369,12 @@ static bool qform_affine(const NiftiHeader *h, double m[4][4])
     if (!spacing_of(h, s)) return false;
     // half a turn: what is left of 1 is rounding
     double a = rest < 1e-7 ? 0 : sqrt(rest);
+    if (!isnan(fourth)) {
+        const double high = sqrt(fmax(0, rest + SQUARE_ROUNDING));
+        const double low =
+            rest > SQUARE_ROUNDING ? sqrt(rest - SQUARE_ROUNDING) : -high;
+        a = fmax(low, fmin(fourth, high));
+    }
     double unit = sqrt(a * a + b * b + c * c + d * d);
     a /= unit, b /= unit, c /= unit, d /= unit;
     double turn[3][3] = {
@@ -413,11 +444,15 @@ static bool choose(const NiftiHeader *h, const NiftiOptions *o, double m[4][4])
     bool qform = h->qform > 0 && o->form != NIFTI_SFORM;
     double other[4][4] = {{0}}, edge, s[3];
     if (sform && !sform_affine(h, m)) return false;
-    if (qform && !qform_affine(h, sform ? other : m)) return false;
+    if (qform && !qform_affine(h, NAN, sform ? other : m)) return false;
     // writers that set both mean the same; when not, one was edited
     if (sform && qform) {
         double gap = apart(h, m, other, &edge);
         if (gap <= FORMS_AGREE * edge) return true;
+        double near[4][4] = {{0}};
+        if (h->version == 1 && qform_affine(h, fourth_of(h, m), near) &&
+            apart(h, m, near, &edge) <= FORMS_AGREE * edge)
+            return true;
         char left[160], right[160];
         return fail_data("sform and qform differ by %.3g voxels: sform %s; "
                          "qform %s; fix: say which with form = \"sform\" or "

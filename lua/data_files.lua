@@ -1,0 +1,127 @@
+-- data_files.lua -- cases from folders of files: patterns with *, pairs of image
+-- and mask, folders that are classes, whose a file is.
+
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+-- A pattern with * as one of Lua, and whether it speaks of whole paths.
+local function lua_pattern(glob)
+  local p = glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", "([^/]*)")
+  return "^" .. p .. "$", glob:find("/", 1, true) ~= nil
+end
+
+-- What the stars of a pattern match in a path, and for names the folder: the
+-- key of a case; nil when it does not match.
+local function key_of(path, pattern, whole)
+  local stem = path:gsub("%.%w+$", "")
+  local folder, name = stem:match("^(.*/)([^/]*)$")
+  local parts = table.pack((whole and stem or name or stem):match(pattern))
+  if parts[1] == nil then return nil end
+  return (whole and "" or folder or "") .. table.concat(parts, "_")
+end
+
+-- {key = path} of the files that a pattern matches; two of one key are an error.
+local function matches(what, files, glob, but)
+  local pattern, whole = lua_pattern(glob)
+  local found, order = {}, {}
+  for _, path in ipairs(files) do
+    local key = not (but and but[path]) and key_of(path, pattern, whole)
+    if key and found[key] then
+      fail("data", "%s: %s and %s are both the %s of %s", what, found[key], path, glob, key)
+    end
+    if key then found[key], order[#order + 1] = path, key end
+  end
+  return found, order
+end
+
+-- How a patient is found: "file", "folder" (the first below root) or a pattern
+-- with the patient in brackets, matched with the path below root.
+local function patient_of(what, rule, key, path)
+  if rule == "file" then return key end
+  local patient = path:match(rule == "folder" and "^([^/]+)/" or rule)
+  if not patient then
+    fail("data", '%s: %s: patient = "%s" finds no patient in it', what, path, rule)
+  end
+  return patient
+end
+
+-- The ten first of a list, for a message.
+local function some(list)
+  return table.concat(list, ", ", 1, math.min(#list, 10)) .. (#list > 10 and ", ..." or "")
+end
+
+-- What must be right of the options of such a set before its folder is looked at.
+function M.check(what, o)
+  if type(o.patient) ~= "string" then
+    fail("usage", '%s: patient must be "folder", "file" (each file is another person) or '
+         .. 'a pattern with the patient in brackets, as "^(TCGA_%%w+_%%w+)", got %s', what,
+         type(o.patient))
+  end
+  if o.classes ~= nil and (type(o.classes) ~= "table" or o.mask) then
+    fail("usage", "%s: classes must be a list of folders, without a mask", what)
+  end
+end
+
+-- The cases of `files`, paths below root: those that the pattern o.image matches,
+-- each with the mask of its key (o.mask), or with its folder's place in o.classes,
+-- from 0, as class. `what` and `kind` ("images") stand in errors.
+function M.cases(what, root, files, o, kind)
+  local masks, is_mask, cases, lone = {}, {}, {}, {}
+  if o.mask then
+    masks = matches(what, files, o.mask)
+    for _, path in pairs(masks) do is_mask[path] = true end
+  end
+  local images, order = matches(what, files, o.image, is_mask)
+  local class = {}
+  for i, name in ipairs(o.classes or {}) do class[name] = i - 1 end
+  for _, key in ipairs(order) do
+    local path = images[key]
+    local case = { key = key, patient = patient_of(what, o.patient, key, path),
+                   image = root .. "/" .. path }
+    if o.mask then
+      if not masks[key] then lone[#lone + 1] = path end
+      case.mask = masks[key] and root .. "/" .. masks[key]
+      masks[key] = nil
+    elseif o.classes then
+      local folder = path:match("([^/]+)/[^/]*$") or ""
+      case.class = class[folder]
+      if not case.class then
+        fail("data", '%s: %s lies in "%s", which is none of the classes %s', what, path,
+             folder, table.concat(o.classes, ", "))
+      end
+    end
+    cases[#cases + 1] = case
+  end
+  for _, path in pairs(masks) do lone[#lone + 1] = path end
+  if #lone > 0 then
+    table.sort(lone)
+    fail("data", "%s: %d files without a partner (%s, %s): %s", what, #lone, o.image, o.mask,
+         some(lone))
+  end
+  if #cases == 0 then fail("data", '%s: none of %d %s is "%s"', root, #files, kind, o.image) end
+  return cases
+end
+
+-- Arrays: .npy of one shape or several, masks of class numbers beside them.
+function M.npy(o)
+  -- what is no text is refused when the fields are read
+  local letters = type(o.axes) == "string" and o.axes:gsub("c", "") or ""
+  local rank = o.rank or (letters ~= "" and #letters) or nil
+  local fields = { { name = "image", read = "npy", rank = rank, axes = o.axes } }
+  if o.mask then
+    -- a mask has no channels
+    fields[2] = { name = "mask", kind = "label", read = "npy", rank = rank,
+                  axes = letters ~= "" and letters or nil }
+  elseif o.classes then
+    fields[2] = { name = "class", kind = "numbers" }
+  end
+  if o.length then fields[#fields + 1] = { name = "length", kind = "length" } end
+  local function is_array(path) return path:lower():match("%.npy$") ~= nil end
+  return fields, function(root)
+    return M.cases("data.npy", root, util.files_below(root, is_array), o, ".npy files")
+  end, o.classes
+end
+
+return M
