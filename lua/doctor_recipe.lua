@@ -168,12 +168,14 @@ end)
 
 local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are changed at random
 
--- Samples of one case with every random change drawn; why that fails, or nil.
+-- Samples of one case with every random change drawn; why that fails, or nil. What
+-- standardize finds in training it takes from this case here.
 local function try_changes(part, case)
   local steps = part.set.steps:gsub(" p=%S+", " p=1")
   local ok, why = pcall(function()
-    local pipeline = core.data.pipeline(core.data.pick(part.ds, { case.number }), steps,
-                                        { functions = functions.of(steps) })
+    local ds, how = core.data.pick(part.ds, { case.number }), { functions = functions.of(steps) }
+    if part.set:standardizes() then steps = core.data.fit_steps(ds, steps, how) end
+    local pipeline = core.data.pipeline(ds, steps, how)
     local loader = core.data.loader(pipeline, { batch = 1, augment = true })
     local batches = loader:batches()
     for _ = 1, math.min(batches, SAMPLES) do loader:next() end
