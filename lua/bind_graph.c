@@ -394,20 +394,21 @@ static bool push_target(lua_State *L, const Graph *g, const Node *n)
     if (!(op_info[op].flags & LOSS) && op != OP_overlap) return false;
     const Node *truth = &g->node[n->in[1]];
     if (truth->kind != NODE_INPUT) return false;
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     set_text(L, "op", op_info[op].name);
     set_text(L, "input", truth->name);
     set_integer(L, "channels", g->node[n->in[0]].y.dim.c);
     set_integer(L, "truths", truth->y.dim.c);
+    set_bool(L, "masked", n->in[2] >= 0);
     if (op == OP_cross_entropy)
         set_integer(L, "ignore", n->attr.cross_entropy.ignore);
     return true;
 }
 
-/* targets({root nodes}) -> { {op=, input=, channels=, truths=, ignore=}, ... }:
- * of what these need, every loss and count whose truth is an input as it is
- * fed; channels of its prediction and of that input, and the class number that
- * is not counted */
+/* targets({root nodes}) -> { {op=, input=, channels=, truths=, masked=,
+ * ignore=}, ... }: of what these need, every loss and count whose truth is an
+ * input as it is fed; channels of its prediction and of that input, whether it
+ * has a mask, and the class number that is not counted */
 static int l_targets(lua_State *L)
 {
     int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS), count = 0;

@@ -18,9 +18,9 @@ local CLASSES = { cross_entropy = true, dice_loss = true, bce_dice = true, tvers
                   overlap = true }
 
 -- What a use takes: the highest class, and whether shares between 0 and it are
--- fine as well; nil: any number.
+-- fine as well; nil: any number. What a mask leaves out nobody counts.
 local function takes(use)
-  if not (BINARY[use.op] or CLASSES[use.op]) then return nil end
+  if use.masked or not (BINARY[use.op] or CLASSES[use.op]) then return nil end
   local shares = BINARY[use.op] or (use.op ~= "cross_entropy"
                                     and (use.channels == 1 or use.truths > 1))
   return shares and 1 or use.channels - 1, shares

@@ -92,6 +92,8 @@ t.test("classes that the output has no channel for", function()
             "{ dice = metric.dice(nn.conv(x, 1, 1), truth) }" }, 2, "the metric takes 0 and 1")
   -- the number that is not counted
   trains { CHANNELS = 2, LOSS = "nn.cross_entropy(y, truth, { ignore = 2 })" }
+  -- what a mask leaves out
+  trains { CHANNELS = 1, LOSS = "nn.bce(y, truth, { mask = x * 0 + 1 })" }
   -- regression of class numbers is a choice
   trains { CHANNELS = 1, LOSS = "nn.mse(y, truth)" }
 end)
