@@ -83,6 +83,22 @@ static void clamp(Volume *v, const DataStep *s)
         x[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
+/* By the same two ranges whatever the image holds. */
+static bool scale(Volume *v, const DataStep *s)
+{
+    const double *from = s->scale.from, *to = s->scale.to;
+    const double by = (to[1] - to[0]) / (from[1] - from[0]);
+    float *x = v->voxels.data;
+    for (int64_t i = 0; i < numel(v->voxels.dim); i++) {
+        const double y = to[0] + ((double)x[i] - from[0]) * by;
+        if (!isfinite((float)y))
+            return fail_data("%g becomes %g: the ranges are too far apart",
+                             (double)x[i], y);
+        x[i] = (float)y;
+    }
+    return true;
+}
+
 /* Orientation is exact: NEAREST only moves voxels. */
 static bool orient(Volume *v, FieldKind kind, int plane)
 {
@@ -122,6 +138,9 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
         clamp(v, s);
         v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return true;
+    case STEP_scale:
+        v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
+        return scale(v, s);
     case STEP_normalize:
         v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return normalize_volume(s, v, channel);

@@ -263,6 +263,11 @@ static bool step_settle(DataStep *s)
         if (s->resize.d == 0 && s->resize.h == 0 && s->resize.w == 0)
             return fail_usage("resize: one of d, h, w is wanted");
         return true;
+    case STEP_scale:
+        if (s->scale.from[0] == s->scale.from[1])
+            return fail_usage("scale: from is {%g, %g}, wanted a range",
+                              s->scale.from[0], s->scale.from[1]);
+        return true;
     case STEP_patches:
         if (s->patches.d == 0 && s->patches.h == 0 && s->patches.w == 0)
             return fail_usage("patches: one of d, h, w is wanted");

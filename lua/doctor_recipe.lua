@@ -267,13 +267,20 @@ check("preparation", function(context, add)
   return "all parts alike"
 end)
 
--- No step of a pipeline learns from other cases than its own, so there is
--- nothing that a test part could leak into.
+-- What a step learns of other cases than its own it learns of the training cases,
+-- so there is nothing that a test part could leak into.
 check("normalize", function(context)
-  local how = step(context.recipe.train, "normalize")
-  if not how then return "none" end
-  return string.format("%s, of each %s by itself: nothing is fitted on other cases",
-                       how:match("method=(%S+)"), how:match("per=(%S+)"))
+  local train, said = context.recipe.train, {}
+  local how = step(train, "normalize")
+  if how then
+    said[1] = string.format("%s, of each %s by itself", how:match("method=(%S+)"),
+                            how:match("per=(%S+)"))
+  end
+  if step(train, "scale") then said[#said + 1] = "scale, the same for all" end
+  if step(train, "standardize") then
+    said[#said + 1] = "standardize, with numbers of the training cases alone"
+  end
+  return #said > 0 and table.concat(said, "; ") or "none"
 end)
 
 return checks

@@ -335,6 +335,14 @@ function set:fitted(o) end
 ---@return seg.set
 function set:fitted_as(other) end
 
+---@class seg.set.scale
+---@field from? number[]
+---@field to? number[]
+
+---@param o? seg.set.scale
+---@return seg.set
+function set:scale(o) end
+
 ---@class seg.set.slices
 ---@field axis? "axial"|"coronal"|"sagittal"|"stored"
 ---@field keep? "all"|"foreground"

@@ -95,6 +95,7 @@ static const char every_step[] =
     "resize d=0 h=12 w=8 method=smooth\n"
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
+    "scale from=-100,250.5 to=-1,1\n"
     "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
     "change code=281474976710655 with=7\n"
     "standardize field=image kind=image of=foreground clip=0.5,99.5 "
@@ -355,6 +356,26 @@ TEST(steps_percentiles_are_exact)
         prepared_free(&p);
         volume_free(&v);
     }
+}
+
+TEST(steps_scale_is_the_same_for_all)
+{
+    Volume v = made_image(4, 2, 3, 4, true);
+    float *x = v.voxels.data, y[24];
+    Prepared p = prepared(&v, NULL,
+                          "clamp range=10,30\nscale from=10,30 "
+                          "to=-1,3\n");
+    whole(&p, 0, y);
+    for (int i = 0; i < 24; i++) {
+        const double cut = fmin(fmax((double)x[i], 10), 30);
+        EXPECT(y[i] == (float)(-1 + (cut - 10) / 5));
+    }
+    prepared_free(&p);
+    volume_free(&v);
+    DataStep s = step_default(STEP_scale);
+    Steps all = {.count = 0};
+    REQUIRE(step_set(&s, "from", (double[]){7, 7}, 2));
+    EXPECT_FAIL(steps_add(&all, &s), "scale: from is {7, 7}, wanted a range");
 }
 
 TEST(steps_nonzero_keeps_the_background)
