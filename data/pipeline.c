@@ -415,6 +415,27 @@ Dims pipeline_dims_of(const Pipeline *p, int32_t number, int field)
     return case_dims(p, pipeline_id(p, number).item, field);
 }
 
+/* What a number of channels is called, of pictures. */
+static const char *colors_of(int rank, int c)
+{
+    if (rank != 2) return "";
+    return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
+}
+
+/* Cases a and b have other numbers of channels: no step changes that. */
+static bool other_channels(const Pipeline *p, int field, int a, int b)
+{
+    const DatasetField *f = &p->ds->field[field];
+    int left = p->facts[a].channels[field], right = p->facts[b].channels[field];
+    return fail_data("samples differ in channels: %s of %s has %d%s, of %s "
+                     "%d%s (%s, %s); fix: save all files in one way",
+                     f->name, p->ds->cases[a].key, left,
+                     colors_of(f->rank, left), p->ds->cases[b].key, right,
+                     colors_of(f->rank, right),
+                     p->ds->cases[a].field[field].source->path,
+                     p->ds->cases[b].field[field].source->path);
+}
+
 /* Compared with the first sample; cases differ, slices of a case do not.
  * any_w: they may differ in w, of which *out has the largest. */
 static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
@@ -428,6 +449,7 @@ static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
         if (n.w > out->w) out->w = n.w;
         if (dims_equal(n, like)) continue;
         char a[DIMS_TEXT], b[DIMS_TEXT];
+        if (n.c != want.c) return other_channels(p, field, first, item);
         like.w = n.w;
         return fail_data(
             "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "

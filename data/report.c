@@ -6,10 +6,12 @@
 /* "256" or "192..256". */
 static void range_text(double lo, double hi, char *text, size_t room)
 {
-    if (lo == hi)
-        snprintf(text, room, "%.4g", lo);
-    else
-        snprintf(text, room, "%.4g..%.4g", lo, hi);
+    char high[20];
+    snprintf(text, room, "%.4g", lo);
+    snprintf(high, sizeof high, "%.4g", hi);
+    size_t used = strlen(text);
+    // what differs beyond these digits is said once
+    if (strcmp(text, high)) snprintf(text + used, room - used, "..%s", high);
 }
 
 /* Smallest and largest of the six numbers of the input grids. */
@@ -60,14 +62,21 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     CacheStats c = pipeline_cache(p);
     char *cases = dataset_report(ds, mem);
     if (!cases) return NULL;
-    return arena_printf(
+    int samples = pipeline_samples(p);
+    char *text = arena_printf(
         mem,
         "%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
-        "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
-        "(all: %.1f MB, budget %.1f MB)",
+        "%d sample%s, %s %s; %d of %d volume%s ",
         cases, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], share,
-        pipeline_samples(p),
+        samples, samples == 1 ? "" : "s", samples == 1 ? "of" : "the first",
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
-        c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
-        (double)c.budget / 1e6);
+        c.count, c.count == 1 ? "" : "s");
+    if (!text) return NULL;
+    // what lies in the file of prepared cases takes no memory of its own
+    if (c.kept && !c.bytes)
+        return arena_printf(mem, "%smapped from the file of prepared cases",
+                            text);
+    return arena_printf(mem, "%skept in %.1f MB (all: %.1f MB, budget %.1f MB)",
+                        text, (double)c.bytes / 1e6, (double)bytes / 1e6,
+                        (double)c.budget / 1e6);
 }

@@ -157,7 +157,7 @@ t.test("random changes are tried before training", function()
   local function looks(o, code, part)
     return t.says("doctor data " .. script(o) .. " --out " .. folder .. "/runs", code, part)
   end
-  looks({ AUGMENT = jitter }, 3, "jitter: an image has 1 channels, wanted 3")
+  looks({ AUGMENT = jitter }, 3, "jitter: an image has 1 channel, wanted 3")
   -- also where it is drawn once in a hundred samples
   looks({ AUGMENT = ":augment { jitter = { p = 0.01 } }" }, 3, "1 error")
   local text = looks({ AUGMENT = ":augment { noise = true, flip = true }" }, 0, "0 errors")

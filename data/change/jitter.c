@@ -69,9 +69,9 @@ bool jitter_change(const Change *c, const Image *m)
     float lo = m->x[0], hi = m->x[0];
     bool any = false;
     if (m->n.c != 3)
-        return fail_data("jitter: an image has %d channels, wanted 3: red, "
+        return fail_data("jitter: an image has %d channel%s, wanted 3: red, "
                          "green, blue",
-                         (int)m->n.c);
+                         (int)m->n.c, m->n.c == 1 ? "" : "s");
     for (int64_t i = 0; i < size; i++)
         lo = fminf(lo, m->x[i]), hi = fmaxf(hi, m->x[i]);
     // what interpolation rounds is cut, what is no colour is not guessed at
