@@ -494,3 +494,35 @@ StoreStats store_stats(Store *s)
     pthread_mutex_unlock(&s->lock);
     return stats;
 }
+
+bool store_is(const char *path)
+{
+    char first[sizeof magic];
+    FILE *f = fopen(path, "rb");
+    bool is = f && fread(first, sizeof first, 1, f) == 1 &&
+              memcmp(first, magic, sizeof magic) == 0;
+    if (f) fclose(f);
+    return is;
+}
+
+bool store_look(const char *path, StoreStats *out, bool *current)
+{
+    Header h;
+    uint64_t bytes;
+    Store s = {.path = (char *)path, .fd = -1};
+    bool ok = false;
+    *out = (StoreStats){0};
+    s.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (s.fd < 0) return fail("%s: %s", path, strerror(errno));
+    TRY(read_header(&s, &h, &bytes));
+    TRY(load_index(&s, &h, bytes));
+    *current = h.entry_bytes && s.count == (int64_t)h.entries;
+    out->cases = s.count, out->bytes = (int64_t)bytes;
+    ok = true;
+done:
+    if (s.maps) munmap((void *)s.map[0].data, s.map[0].bytes);
+    mem_free(s.entry);
+    mem_free(s.seen);
+    close(s.fd);
+    return ok;
+}

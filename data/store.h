@@ -45,4 +45,12 @@ typedef struct StoreStats {
     int64_t got, added, damaged; /* since it was opened */
 } StoreStats;
 StoreStats store_stats(Store *s);
+
+/* Is this file a store, by its first bytes? */
+bool store_is(const char *path);
+
+/* Cases and bytes of a store that is only looked at: nothing is begun anew or
+ * changed. *current false: another program's, or damaged; it counts no cases.
+ */
+bool store_look(const char *path, StoreStats *out, bool *current);
 #endif

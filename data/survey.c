@@ -188,6 +188,7 @@ static bool survey_fields(Survey *s, int item, DicomNotes *notes,
     const Dataset *ds = s->ds;
     SurveyCase *c = &s->cases[item];
     const int label = dataset_label(ds);
+    c->left = -1;
     const Volume *first = &field[0];
     bool ok = true;
     for (int f = 0; ok && f < ds->fields; f++) {
@@ -209,6 +210,21 @@ static bool survey_fields(Survey *s, int item, DicomNotes *notes,
         if (kind != FIELD_LABEL) ok = count_slices(v, c);
     }
     return ok;
+}
+
+/* What the steps have left of the truth, of which select may take nothing. */
+static bool count_left(const Pack *label, int64_t *out)
+{
+    const int64_t area = (int64_t)label->dim.h * label->dim.w;
+    float *x = mem_alloc((size_t)area * sizeof *x);
+    if (!x) return false;
+    *out = 0;
+    for (int32_t d = 0; d < label->dim.d; d++) {
+        pack_read(label, d, 1, x);
+        for (int64_t i = 0; i < area; i++) *out += x[i] != 0;
+    }
+    mem_free(x);
+    return true;
 }
 
 /* The middle one of the slices with a class; else the middle one. */
@@ -281,9 +297,10 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
             field_on_grid(field_of->kind) ? part_dims(&s->steps, n) : n;
         c->field[f].rank = part_rank(&s->steps, field_of->rank);
     }
+    const int label = dataset_label(s->ds);
+    bool ok = label < 0 || count_left(&p.field[label], &c->left);
     // a sequence is no picture
-    bool ok =
-        s->ds->field[0].rank < 2 || keep_slice(s, &p, dataset_label(s->ds), c);
+    if (ok && s->ds->field[0].rank >= 2) ok = keep_slice(s, &p, label, c);
     prepared_free(&p);
     return ok;
 }

@@ -42,6 +42,7 @@ typedef struct SurveyCase {
     int64_t voxels[MAX_LABELS + 1];
     int64_t foreground, outside;
     int32_t marked;
+    int64_t left; /* of its voxels after the steps; -1: these did not run */
     const char *fault; /* why the steps fail, though all was loaded; or NULL */
     const char *notes; /* warnings of the readers, a line each; ""       */
     /* A slice as it is after the steps, the middle one of those with a class:

@@ -317,6 +317,40 @@ static int l_fields(lua_State *L)
     return 1;
 }
 
+/* ds:kinds() -> { "image", "label" }, of the fields in the same order */
+static int l_kinds(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    lua_createtable(L, ds->fields, 0);
+    for (int i = 0; i < ds->fields; i++) {
+        lua_pushstring(L, field_kinds[ds->field[i].kind]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* ds:numbers(case, field) -> the numbers of a field of that kind, places from
+ * 1; raises what is wrong with them (kind data) */
+static int l_numbers(lua_State *L)
+{
+    const Dataset *ds = check_dataset(L, 1);
+    const int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
+    const int f = (int)check_int(L, 3, "field", 1, ds->fields) - 1;
+    Volume v;
+    if (ds->field[f].kind != FIELD_NUMBER)
+        raise_usage(L, "%s is no field of numbers", ds->field[f].name);
+    if (!case_load(ds, i, f, NULL, &v, NULL)) return raise_error(L);
+    const int32_t n = v.voxels.dim.c;
+    // room first: nothing between may raise while the volume is held
+    lua_createtable(L, n, 0);
+    for (int32_t k = 0; k < n; k++) {
+        lua_pushnumber(L, (double)((const float *)v.voxels.data)[k]);
+        lua_rawseti(L, -2, k + 1);
+    }
+    volume_free(&v);
+    return 1;
+}
+
 /* ds:skipped() -> cases left out without a partner */
 static int l_skipped(lua_State *L)
 {
@@ -341,8 +375,10 @@ static int l_labels(lua_State *L)
 void bind_data(lua_State *L)
 {
     static const luaL_Reg dataset[] = {
-        {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
-        {"skipped", l_skipped}, {"labels", l_labels},     {NULL, NULL}};
+        {"cases", l_cases},     {"patients", l_patients},
+        {"fields", l_fields},   {"skipped", l_skipped},
+        {"labels", l_labels},   {"kinds", l_kinds},
+        {"numbers", l_numbers}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

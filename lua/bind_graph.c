@@ -390,6 +390,49 @@ static int l_graph_text(lua_State *L)
     return 1;
 }
 
+/* What a loss or a count takes as truth, that is an input as it is fed: pushes
+ * nothing when node `n` is none of these. */
+static bool push_target(lua_State *L, const Graph *g, const Node *n)
+{
+    const Op op = n->attr.op;
+    if (n->kind != NODE_OP) return false;
+    if (!(op_info[op].flags & LOSS) && op != OP_overlap) return false;
+    const Node *truth = &g->node[n->in[1]];
+    if (truth->kind != NODE_INPUT) return false;
+    lua_createtable(L, 0, 6);
+    set_text(L, "op", op_info[op].name);
+    set_text(L, "input", truth->name);
+    set_integer(L, "channels", g->node[n->in[0]].y.dim.c);
+    set_integer(L, "truths", truth->y.dim.c);
+    set_bool(L, "masked", n->in[2] >= 0);
+    if (op == OP_cross_entropy)
+        set_integer(L, "ignore", n->attr.cross_entropy.ignore);
+    return true;
+}
+
+/* targets({root nodes}) -> { {op=, input=, channels=, truths=, masked=,
+ * ignore=}, ... }: of what these need, every loss and count whose truth is an
+ * input as it is fed; channels of its prediction and of that input, whether it
+ * has a mask, and the class number that is not counted */
+static int l_targets(lua_State *L)
+{
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS), count = 0;
+    const Graph *g = check_graph(L);
+    bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    memset(needed, 0, (size_t)g->count + 1);
+    lua_newtable(L);
+    for (int i = 0; i < roots; i++) needed[root[i]] = true;
+    // operands stand before what takes them
+    for (int i = g->count - 1; i >= 0; i--) {
+        const Node *n = &g->node[i];
+        if (!needed[i]) continue;
+        for (int k = 0; n->kind == NODE_OP && k < MAX_IN; k++)
+            if (n->in[k] >= 0) needed[n->in[k]] = true;
+        if (push_target(L, g, n)) lua_rawseti(L, -2, ++count);
+    }
+    return 1;
+}
+
 void bind_graph(lua_State *L)
 {
     static const luaL_Reg graph[] = {{NULL, NULL}};
@@ -399,9 +442,13 @@ void bind_graph(lua_State *L)
         {"__sub", node_sub},       {"__mul", node_mul},
         {"__div", node_div},       {"__unm", node_unm},
         {"__concat", node_concat}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"input", l_input}, {"param", l_param},           {"node_id", node_id},
-        {"ops", l_ops},     {"graph_text", l_graph_text}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", l_input},
+                                         {"param", l_param},
+                                         {"node_id", node_id},
+                                         {"ops", l_ops},
+                                         {"graph_text", l_graph_text},
+                                         {"targets", l_targets},
+                                         {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);
     new_object(L, "seg.graph", sizeof(Graph));

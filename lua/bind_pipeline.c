@@ -178,39 +178,33 @@ static int l_item(lua_State *L)
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, depth=, patches=, notes=,
- * key=, patient=, image=}: of the slices used, those with foreground, all that
- * the prepared case has; how many patches it gives, nil without such a step;
- * what was unusual about its files; the hash of the voxels of its image, as 16
- * digits */
+/* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, patches=,
+ * notes=, key=, patient=, image=}: of the slices used, those with foreground,
+ * the highest class in them; all that the prepared case has; how many patches
+ * it gives, nil without such a step; what was unusual about its files; the hash
+ * of the voxels of its image, as 16 digits */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
     const Dataset *ds = pipeline_dataset(p);
     int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
     const CaseFacts *f = pipeline_facts(p, i);
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
-    lua_createtable(L, 0, 8);
-    lua_pushstring(L, hash);
-    lua_setfield(L, -2, "image");
-    lua_pushinteger(L, f->dim.d);
-    lua_setfield(L, -2, "depth");
-    lua_pushinteger(L, f->slices);
-    lua_setfield(L, -2, "slices");
-    lua_pushinteger(L, f->foreground_slices);
-    lua_setfield(L, -2, "foreground_slices");
     const DataStep *parts = steps_parts(pipeline_steps(p));
-    if (parts && parts->id == STEP_patches) {
-        lua_pushinteger(L, part_count(pipeline_steps(p), f->dim));
-        lua_setfield(L, -2, "patches");
-    }
-    lua_pushstring(L, f->notes);
-    lua_setfield(L, -2, "notes");
-    lua_pushstring(L, ds->cases[i].key);
-    lua_setfield(L, -2, "key");
-    lua_pushstring(L, ds->cases[i].patient);
-    lua_setfield(L, -2, "patient");
+    int highest = f->voxels ? MAX_LABELS : 0;
+    char hash[17];
+    while (highest > 0 && !f->voxels[highest]) highest--;
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
+    lua_createtable(L, 0, 9);
+    set_integer(L, "slices", f->slices);
+    set_integer(L, "foreground_slices", f->foreground_slices);
+    set_integer(L, "highest", highest);
+    set_integer(L, "depth", f->dim.d);
+    if (parts && parts->id == STEP_patches)
+        set_integer(L, "patches", part_count(pipeline_steps(p), f->dim));
+    set_text(L, "notes", f->notes);
+    set_text(L, "key", ds->cases[i].key);
+    set_text(L, "patient", ds->cases[i].patient);
+    set_text(L, "image", hash);
     return 1;
 }
 

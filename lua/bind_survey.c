@@ -1,9 +1,11 @@
-/* bind_survey.c -- what the files of a data set hold, as Lua tables.
+/* bind_survey.c -- what the files of a data set, and one of prepared cases,
+ * hold, as Lua tables.
  *
  * core.data.survey loads every case once; `segengine doctor data` judges what
  * it found. Numbers of cases and slices count from 1 here. */
 #include "bind_data.h"
 #include "bind_function.h"
+#include "store.h"
 #include "survey.h"
 #include <stdio.h>
 #include <string.h>
@@ -94,7 +96,7 @@ static void push_grid(lua_State *L, const Grid *g)
  * = {{name=, kind=, rank=, fault=, lo=, hi=, mean=, sd=, numbers=, shape=}},
  * size={w,h,d}, spacing=, axes= (nil where it was not loaded), constant=,
  * gaps=, twice=, pair={a,b}, voxels={[class]=n}, foreground=, outside=,
- * marked=, fault=, notes=}, as survey.h says */
+ * marked=, left=, fault=, notes=}, as survey.h says */
 static int l_case(lua_State *L)
 {
     const Survey *s = check_survey(L);
@@ -135,6 +137,7 @@ static int l_case(lua_State *L)
     set_integer(L, "foreground", c->foreground);
     set_integer(L, "outside", c->outside);
     set_integer(L, "marked", c->marked);
+    set_integer(L, "left", c->left);
     set_text(L, "fault", c->fault);
     set_text(L, "notes", c->notes);
     return 1;
@@ -174,6 +177,27 @@ static int l_png(lua_State *L)
     return 1;
 }
 
+/* data.is_store(path) -> whether it is a file of prepared cases */
+static int l_is_store(lua_State *L)
+{
+    lua_pushboolean(L, store_is(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+/* data.store_stats(path) -> {cases=, bytes=, current=}, as store_look says */
+static int l_store_stats(lua_State *L)
+{
+    StoreStats stats;
+    bool current;
+    if (!store_look(luaL_checkstring(L, 1), &stats, &current))
+        return raise_error(L);
+    lua_createtable(L, 0, 3);
+    set_integer(L, "cases", stats.cases);
+    set_integer(L, "bytes", stats.bytes);
+    set_bool(L, "current", current);
+    return 1;
+}
+
 void bind_survey(lua_State *L)
 {
     static const luaL_Reg survey[] = {
@@ -181,8 +205,11 @@ void bind_survey(lua_State *L)
     static const luaL_Reg none[] = {{NULL, NULL}};
     new_type(L, "seg.survey", survey, survey_gc);
     new_type(L, "seg.png", none, png_gc);
+    static const luaL_Reg functions[] = {{"survey", l_survey},
+                                         {"is_store", l_is_store},
+                                         {"store_stats", l_store_stats},
+                                         {NULL, NULL}};
     lua_getfield(L, -1, "data");
-    lua_pushcfunction(L, l_survey);
-    lua_setfield(L, -2, "survey");
+    luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);
 }

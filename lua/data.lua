@@ -159,9 +159,10 @@ function M.cases(o)
 end
 
 -- A set with what its columns, channels or classes are called beside its fields, or a
--- function that gives it: by such names `doctor data` tells what has sides.
-local function named(one, names)
-  one.source.names = names
+-- function that gives it: by such names `doctor data` tells what has sides. `numbers`:
+-- of each field of numbers what they are called, in their order.
+local function named(one, names, numbers)
+  one.source.names, one.source.numbers = names, numbers or {}
   return one
 end
 
@@ -205,7 +206,7 @@ function M.csv(o)
   if type(o.fields) ~= "table" then
     fail("usage", "data.csv: fields must be a list of fields, got %s", type(o.fields))
   end
-  local fields, columns, boxes, names = {}, {}, {}, {}
+  local fields, columns, boxes, names, numbers = {}, {}, {}, {}, {}
   for i, field in ipairs(o.fields) do
     if type(field) ~= "table" then
       fail("usage", "data.csv: a field must be a table, got %s", type(field))
@@ -222,7 +223,10 @@ function M.csv(o)
         fields[i][k] = v
       end
     end
-    if fields[i].kind == "numbers" then fields[i].count = #columns[i] end
+    if fields[i].kind == "numbers" then
+      fields[i].count = #columns[i]
+      numbers[fields[i].name or i] = columns[i]
+    end
     if fields[i].kind ~= "length" and #columns[i] == 0 then
       fail("usage", "data.csv: field %s needs column = the column of its %s",
            tostring(fields[i].name or i), fields[i].kind == "numbers" and "numbers" or "files")
@@ -256,7 +260,7 @@ function M.csv(o)
   end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
                          resample = o.resample, resample_mask = o.resample_mask,
-                         skip_bad = o.skip_bad }, names)
+                         skip_bad = o.skip_bad }, names, numbers)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
@@ -365,11 +369,11 @@ local function folder_of(what, known, describe, check)
     known.skip_bad = false
     o = options("data." .. what, o, known)
     if check then check("data." .. what, o) end
-    local fields, cases, names = describe(o)
+    local fields, cases, names, numbers = describe(o)
     local all = M.cases {
       fields = fields, labels = o.labels, skip_bad = o.skip_bad,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
-    return named(all, names)
+    return named(all, names, numbers)
   end
 end
 

@@ -1,7 +1,8 @@
 -- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI.
 --
 -- Each function gives fields, what lists the cases when the data is first wanted,
--- and names of classes or columns; data.lua makes a set of them.
+-- names of classes or columns, and those of each field of numbers; data.lua makes
+-- a set of them.
 
 local core = require "seg.core"
 local files = require "seg.data_files"
@@ -78,7 +79,7 @@ function M.w300lp(o)
     end
     if #cases == 0 then fail("data", "%s: no photograph with a .mat beside it", root) end
     return cases
-  end, ANGLES
+  end, ANGLES, { pose = ANGLES }
 end
 
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
@@ -97,7 +98,7 @@ function M.biwi(o)
     end
     if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
     return cases
-  end, ANGLES
+  end, ANGLES, { pose = ANGLES }
 end
 
 return M

@@ -456,8 +456,28 @@ check("classes", function(context, add)
   return #fine > 0 and some(fine)
 end)
 
+-- Parts in which nothing to learn from is left after the steps.
+local function add_empty_parts(context, add)
+  for _, part in ipairs(context.parts) do
+    local seen, left, before = 0, 0, 0
+    for _, case in ipairs(part.cases) do
+      if case.left >= 0 then
+        seen, left, before = seen + 1, left + case.left, before + case.foreground
+      end
+    end
+    if seen > 0 and seen == #part.cases and left == 0 then
+      local chosen = step(part.set, "select")
+      add("error", { part = part.name, found = before == 0 and "every truth is 0 everywhere"
+                     or "every truth is 0 everywhere after the steps"
+                     .. (chosen and ", select " .. chosen or ""),
+                     fix = "other labels, or another split" })
+    end
+  end
+end
+
 check("empty", function(context, add)
   local masks = 0
+  add_empty_parts(context, add)
   for _, case in ipairs(context.all) do
     if next(case.voxels) ~= nil then
       masks = masks + 1
@@ -501,7 +521,7 @@ end
 
 -- For doctor_recipe.lua, which adds the rest, and for pages.
 checks.add, checks.step, checks.some, checks.plural = check, step, some, plural
-checks.classes_of, checks.class_name = classes_of, class_name
+checks.parts_of, checks.classes_of, checks.class_name = parts_of, classes_of, class_name
 checks.with_grid, checks.each_number = with_grid, each_number
 
 return checks

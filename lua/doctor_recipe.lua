@@ -2,9 +2,13 @@
 -- numbers of cases and at what a recipe does with them: flips, splits, steps.
 -- Gives all checks, those of doctor_checks.lua first.
 
+local core = require "seg.core"
 local checks = require "seg.doctor_checks"
+local functions = require "seg.functions"
+local targets = require "seg.targets"
 
 local check, step, some, plural = checks.add, checks.step, checks.some, checks.plural
+local parts_of = checks.parts_of
 
 -- Numbers ---------------------------------------------------------------------
 
@@ -49,6 +53,21 @@ check("numbers", function(context, add)
 end)
 
 -- The recipe ------------------------------------------------------------------
+
+check("targets", function(context, add)
+  local seen = {}
+  for _, part in ipairs(context.parts) do
+    for _, fault in ipairs(targets.faults(context.recipe, part.set, part.ds)) do
+      -- parts of one split have the same classes
+      if not seen[fault.found] then
+        add("error", { part = part.name, case = part.cases[fault.case], found = fault.found,
+                       fix = fault.fix })
+      end
+      seen[fault.found] = true
+    end
+  end
+  return #context.parts > 0 and "losses and metrics take them"
+end)
 
 local SIDES = { yaw = true, roll = true, pan = true, left = true, right = true, azimuth = true,
                 side = true, laterality = true, lateral = true }
@@ -96,6 +115,29 @@ local function side_axis(context)
   return ({ "w", "h", "d" })[first.axes:find("[LR]")]
 end
 
+-- What keeps the truth of a mirror image right, where a flip can: numbers of the
+-- first field of them change their sign, classes change places.
+local function flip_fix(context, name)
+  local set, ds = context.recipe.train, context.parts[1].ds
+  local fields, numbers, label = ds:fields(), nil, false
+  for i, kind in ipairs(ds:kinds()) do
+    if kind == "numbers" and not numbers then numbers = fields[i] end
+    label = label or kind == "label"
+    if fields[i] == name and kind ~= "numbers" then return "" end
+  end
+  local called = (rawget(set.source, "numbers") or {})[numbers] or { numbers }
+  local negate, known = {}, false
+  for k, what in ipairs(called) do
+    if sided(what) then negate[#negate + 1] = k end
+    known = known or what == name
+  end
+  if known then
+    return string.format("negate = { %s } in the flip, which changes their sign; or ",
+                         table.concat(negate, ", "))
+  end
+  return label and "swap = { a, b } in the flip, with the numbers of the two classes; or " or ""
+end
+
 check("flips", function(context, add)
   local set = context.recipe.train
   local flip, affine = step(set, "flip"), step(set, "affine")
@@ -106,7 +148,8 @@ check("flips", function(context, add)
     for _, name in ipairs(names) do
       if sided(name) and not said[name] then
         said[name] = true
-        add("warning", { part = "train", fix = "leave the flip out, or along another axis",
+        add("warning", { part = "train", fix = flip_fix(context, name)
+                                               .. "leave the flip out, or along another axis",
                          found = string.format('the flip along %s swaps left and right, and "%s" '
                                                .. "stays what it is", axis, name) })
       end
@@ -121,6 +164,57 @@ check("flips", function(context, add)
     end
   end
   return flip and "nothing named after a side is mirrored" or "none"
+end)
+
+local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are changed at random
+
+-- Samples of one case with every random change drawn; why that fails, or nil. What
+-- standardize finds in training it takes from this case here.
+local function try_changes(part, case)
+  local steps = part.set.steps:gsub(" p=%S+", " p=1")
+  local ok, why = pcall(function()
+    local ds, how = core.data.pick(part.ds, { case.number }), { functions = functions.of(steps) }
+    if part.set:standardizes() then steps = core.data.fit_steps(ds, steps, how) end
+    local pipeline = core.data.pipeline(ds, steps, how)
+    local loader = core.data.loader(pipeline, { batch = 1, augment = true })
+    local batches = loader:batches()
+    for _ = 1, math.min(batches, SAMPLES) do loader:next() end
+    loader:close()
+    pipeline:close()
+  end)
+  return not ok and tostring(why) or nil
+end
+
+-- Whether a case was loaded and went through the steps.
+local function is_whole(case)
+  local whole = not case.fault
+  for _, field in ipairs(case.fields) do whole = whole and not field.fault end
+  return whole
+end
+
+check("changes", function(context, add)
+  local fine = {}
+  for _, part in ipairs(context.parts) do
+    local cases = {}
+    for _, case in ipairs(part.set.augmented and part.cases or {}) do
+      if is_whole(case) then cases[#cases + 1] = case end
+    end
+    local tried = math.min(TRIED, #cases)
+    for k = 1, tried do -- spread over all of them
+      local case = cases[1 + (k - 1) * #cases // tried]
+      local why = try_changes(part, case)
+      if why then
+        local said, fix = parts_of(why, case.key)
+        add("error", { case = case, said = said, found = "a random change fails on it",
+                       said_fix = fix, fix = "another change, or other steps before it" })
+        break -- of the others it says the same
+      end
+    end
+    if tried > 0 then
+      fine[#fine + 1] = string.format("%s in %s", plural(tried, "case"), part.name)
+    end
+  end
+  return #fine == 0 and "none" or table.concat(fine, ", ")
 end)
 
 check("splits", function(context, add)

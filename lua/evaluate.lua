@@ -4,6 +4,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local metric = require "seg.metric"
 local show = require "seg.show"
+local targets = require "seg.targets"
 local util = require "seg.util"
 
 local M = {}
@@ -100,6 +101,7 @@ end
 function M.open(recipe, set)
   local v = config.ensure()
   local names = set:dataset():fields()
+  targets.check(recipe, set, set:dataset()) -- before the work of preparing
   local pipeline = set:pipeline(opening())
   for _, bad in ipairs(pipeline:bad()) do
     show.aside("%s: left out: %s", set.part or "data", bad.reason)
@@ -328,9 +330,9 @@ function M.summary(recipe, result, pipeline, hash)
     local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
     local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
     lines[#lines + 1] = string.format(
-      "%s per case %s: mean %.4f, median %.4f%s, n %d%s; per %s %.4f (%s)", name,
-      of == "whole volume" and "(whole volume)" or of, s.mean, s.median, spread, s.n, interval,
-      (M.sample_name(pipeline)), r.slices, m.rule)
+      "%s per case %s: mean %s, median %s%s, n %d%s; per %s %s (%s)", name,
+      of == "whole volume" and "(whole volume)" or of, util.fixed(s.mean), util.fixed(s.median),
+      spread, s.n, interval, (M.sample_name(pipeline)), util.fixed(r.slices), m.rule)
     json.metrics[name] = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
                            high = s.high, per_slice = r.slices, empty = m.rule, of = of }
     for item, v in pairs(r.cases) do

@@ -14,6 +14,7 @@ local picture = require "seg.picture"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
 local show = require "seg.show"
+local targets = require "seg.targets"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -33,6 +34,7 @@ local function open_data(r)
     if r[part] then
       local started = sys.clock()
       local d = evaluate.open(r, r[part])
+      targets.check_samples(r, d)
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 d.loader:report(), util.duration(sys.clock() - started))
@@ -385,8 +387,8 @@ local function end_epoch(run, lr, started)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
       local _, samples = evaluate.sample_name(run.data.valid.pipeline)
-      parts[#parts + 1] = string.format("%s %.4f (%s %.4f)", name, row["valid_" .. name], samples,
-                                        row["valid_slice_" .. name])
+      parts[#parts + 1] = string.format("%s %s (%s %s)", name, util.fixed(row["valid_" .. name]),
+                                        samples, util.fixed(row["valid_slice_" .. name]))
     end
   end
   parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),

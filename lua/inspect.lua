@@ -3,6 +3,7 @@
 local core = require "seg.core"
 local images = require "seg.data_images"
 local inspect_line = require "seg.inspect_line"
+local inspect_run = require "seg.inspect_run"
 local inspect_table = require "seg.inspect_table"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -102,6 +103,15 @@ local function archive(path)
   return code
 end
 
+-- A file of prepared cases, which --cache_file keeps.
+local function store(path)
+  local s = core.data.store_stats(path)
+  print(string.format("prepared cases of --cache_file: %s, %s%s", util.thousands(s.cases),
+                      util.bytes(s.bytes), s.current and "" or " (of another version of segengine, "
+                      .. "or damaged: the next run begins it anew)"))
+  print("they hold images of patients; remove the file when it is not needed")
+end
+
 -- A safetensors file of this program or another. -> exit code
 local function checkpoint(path)
   local list, count = core.checkpoint.tensors(path), 0
@@ -138,6 +148,12 @@ local function segmentation(scan, number)
   print(show.table(rows))
 end
 
+-- The line of a recipe below what was found, or why there is none.
+local function propose(paste, why)
+  if paste then print("\n" .. paste) end
+  if not paste and why then print("\nno line of a recipe opens this as it is: " .. why) end
+end
+
 -- One line a series, and the line to paste into a recipe. One series alone is
 -- described instead.
 local function dicom(path, scan, list)
@@ -149,7 +165,14 @@ local function dicom(path, scan, list)
   print(show.table(rows))
   local alone = #list == 1 and list[1].kind
   if alone == "image" or alone == "multi-frame" or alone == "dose" then
-    local v, notes = scan:load(1)
+    local ok, v, notes = pcall(scan.load, scan, 1)
+    -- a blank slice at the end of a series is none of its faults
+    local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are %S+")
+    if blank then
+      print(blank .. ": a slice without content; a data set refuses a series of nothing else")
+      return 0
+    end
+    if not ok then error(v, 0) end
     volume(v)
     io.stdout:write(notes)
     return 0
@@ -158,8 +181,7 @@ local function dicom(path, scan, list)
     segmentation(scan, 1)
     return 0
   end
-  local paste = inspect_line.dicom(path, scan, list)
-  if paste then print("\n" .. paste) end
+  propose(inspect_line.dicom(path, scan, list))
   return 0
 end
 
@@ -203,18 +225,44 @@ local function list_files(root, found)
   if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
   local sums = {}
   for _, kind in ipairs(KINDS) do
-    if count[kind] then sums[#sums + 1] = count[kind] .. " " .. kind .. " files" end
+    local n = count[kind]
+    if n then sums[#sums + 1] = string.format("%d %s file%s", n, kind, n == 1 and "" or "s") end
   end
   print(table.concat(sums, ", "))
+end
+
+-- How many files of each ending lie below a folder: "12 .txt, 3 without an ending".
+local function endings_text(path)
+  local count, names, all = {}, {}, util.files_below(path, function() return true end)
+  for _, name in ipairs(all) do
+    local ending = name:match("[^/](%.%w+)$") or "without an ending"
+    if not count[ending] then names[#names + 1] = ending end
+    count[ending] = (count[ending] or 0) + 1
+  end
+  table.sort(names, function(a, b) return count[a] == count[b] and a < b or count[a] > count[b] end)
+  local list = {}
+  for i = 1, math.min(#names, 8) do list[i] = count[names[i]] .. " " .. names[i] end
+  if #names > 8 then list[9] = "others" end
+  return #all, table.concat(list, ", ")
+end
+
+-- A folder in which nothing else was found: DICOM has any name.
+local function unknown(path)
+  local ok, scan, list = pcall(core.data.scan, path)
+  if ok then return dicom(path, scan, list) end
+  local files, kinds = endings_text(path)
+  if files == 0 then util.fail("data", "%s: is empty: no file lies in it or below it", path) end
+  if not tostring(scan):find("no DICOM image here (0 DICOM", 1, true) then error(scan, 0) end
+  util.fail("data", "%s: %d files (%s), none of which segengine reads as images or tables (DICOM, "
+            .. "NIfTI, .npy, .npz, .mat, PNG, JPEG, BMP, TIFF, OpenKBP)", path, files, kinds)
 end
 
 -- A folder of images: DICOM by content, the rest by name.
 local function folder(path)
   local found = util.files_below(path, kind_of)
-  if #found == 0 then return dicom(path, core.data.scan(path)) end
+  if #found == 0 then return unknown(path) end
   list_files(path, found)
-  local paste = inspect_line.files(path, found, kind_of)
-  if paste then print("\n" .. paste) end
+  propose(inspect_line.files(path, found, kind_of))
   local ok, scan, list = pcall(core.data.scan, path)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
@@ -222,33 +270,6 @@ local function folder(path)
   elseif not tostring(scan):find("no DICOM", 1, true) then
     print("\nthis folder holds DICOM as well: " .. tostring(scan))
   end
-  return 0
-end
-
--- The folder of a run: whose it is, how far it came, its best epoch, its files.
-local function run(path)
-  local text = util.read_file(path .. "/config.txt")
-  local config = "\n" .. text
-  local meta = {}
-  for _, name in ipairs { "last", "best" } do
-    local ok, got = pcall(core.checkpoint.meta, path .. "/checkpoint_" .. name .. ".safetensors")
-    if ok then for k, v in pairs(got) do meta[k] = meta[k] or v end end
-  end
-  local finished = util.exists(path .. "/summary.json")
-  print(string.format("run of %s, %s", meta.recipe or "a recipe", finished and "finished"
-                      or "not finished: --resume " .. path .. " continues it"))
-  print(string.format("epochs      %s of %s", meta.epoch or "0", config:match("\nepochs = (%d+)")
-                      or "?"))
-  if meta.best and meta.best ~= "" then
-    print(string.format("best        %.6g, epoch %s", tonumber(meta.best) or 0 / 0,
-                        meta.best_epoch or "?"))
-  end
-  local files = {}
-  for _, name in ipairs(core.sys.list(path)) do
-    if name:sub(1, 1) ~= "." then files[#files + 1] = name end
-  end
-  print("files       " .. table.concat(files, ", "))
-  print("\n" .. text:gsub("\n$", ""))
   return 0
 end
 
@@ -281,9 +302,8 @@ function M.command(path)
   if not stat then util.fail("data", "%s: there is no such file or folder", path) end
   if stat.kind == "folder" then
     path = path:gsub("(.)/+$", "%1")
-    local is_run = util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
-    if not is_run and inspect_table.folder(path) then return 0 end
-    return (is_run and run or folder)(path)
+    if inspect_run.folder(path) or inspect_table.folder(path) then return 0 end
+    return folder(path)
   end
   local kind = kind_of(path)
   if kind == "NIfTI" then
@@ -294,6 +314,8 @@ function M.command(path)
     return archive(path)
   elseif path:lower():match("%.safetensors$") then
     return checkpoint(path)
+  elseif core.data.is_store(path) then
+    store(path)
   elseif path:lower():match("_depth%.bin$") then
     volume(core.data.read_biwi_depth(path))
   elseif inspect_table.file(path) then

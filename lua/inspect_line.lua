@@ -5,8 +5,11 @@
 -- opens it, or by `segengine doctor data`.
 
 local core = require "seg.core"
+local columns = require "seg.inspect_columns"
+local paste = require "seg.paste"
 local util = require "seg.util"
 
+local quote, line, first_that_opens = paste.quote, paste.line, paste.first_that_opens
 local M = {}
 
 local MASK_WORDS = { "mask", "seg", "label", "roi", "annotation", "truth", "_gt$", "^gt/" }
@@ -17,25 +20,6 @@ local function named_mask(name)
     if lower:find(word) then return true end
   end
   return false
-end
-
--- A text or a list of them as Lua.
-local function quote(v)
-  if type(v) ~= "table" then
-    return '"' .. v:gsub('[\\"]', "\\%0"):gsub("%c", "?") .. '"'
-  end
-  if #v == 1 then return quote(v[1]) end
-  local list = {}
-  for i, e in ipairs(v) do list[i] = quote(e) end
-  return "{ " .. table.concat(list, ", ") .. " }"
-end
-
--- "data.KIND { root = PATH, a = b, ... }  -- remark" of pairs {key, text of Lua}.
-local function line(kind, path, pairs_of, remark)
-  local list = { "root = " .. quote(path) }
-  for _, p in ipairs(pairs_of) do list[#list + 1] = p[1] .. " = " .. p[2] end
-  return string.format("data.%s { %s }%s", kind, table.concat(list, ", "),
-                       remark and "  -- " .. remark or "")
 end
 
 -- The option labels for a mask of these values, nil where it needs none: 0 and 1,
@@ -89,7 +73,7 @@ local function by_name(list)
 end
 
 local MASKS = { SEG = true, ["structure set"] = true }
-local LOADED = 8 -- most series that are loaded to see whether they are a mask
+local LOADED = 8 -- most series or files that are loaded to see whether they are a mask
 
 -- Any series of a name.
 local function first_of(e)
@@ -118,7 +102,7 @@ local function commonest(list)
 end
 
 -- The mask that is one by its kind or name, else by its voxels: it has the extents
--- of another series, and few whole numbers.
+-- of another series, and few whole numbers. -> it, its values, names of its regions
 local function find_mask(order, scan)
   local named, values = {}, {}
   for _, e in ipairs(order) do
@@ -129,7 +113,15 @@ local function find_mask(order, scan)
     return values[e]
   end
   local mask = commonest(named)
-  if mask then return mask, not MASKS[mask.kind] and look(mask) or nil end
+  if mask and MASKS[mask.kind] then
+    local numbers, names = {}, {}
+    -- a damaged one is said by the line that does not open
+    local ok, _, segments = pcall(scan.segments, scan, first_of(mask).number)
+    for i, g in ipairs(ok and segments or {}) do numbers[i], names[i] = g.number, g.label end
+    return mask, numbers, names
+  elseif mask then
+    return mask, look(mask)
+  end
   local loaded, found = 0, {}
   for _, e in ipairs(order) do
     for _, other in ipairs(order) do
@@ -144,10 +136,11 @@ local function find_mask(order, scan)
   return mask, mask and values[mask]
 end
 
--- The line for the series of a scan; nil when there is no image among them.
+-- The line for the series of a scan; nil when there is no image among them, or with
+-- why no line opens them.
 function M.dicom(path, scan, list)
   local order = by_name(list)
-  local mask, values = find_mask(order, scan)
+  local mask, values, regions = find_mask(order, scan)
   local images, doses, studies = {}, {}, {}
   for _, e in ipairs(order) do
     local image = e.kind == "image" or e.kind == "multi-frame"
@@ -170,9 +163,9 @@ function M.dicom(path, scan, list)
     if channel then names[#names + 1] = e.name end
   end
   local options, lacks = { { "image", quote(names) } }, {}
+  local labels = mask and labels_of(values)
   if mask then
     options[2] = { "mask", quote(mask.name) }
-    local labels = labels_of(values)
     if labels then options[3] = { "labels", labels } end
   end
   local dose = commonest(doses)
@@ -187,7 +180,18 @@ function M.dicom(path, scan, list)
     end
   end
   if #lacks > 0 then options[#options + 1] = { "skip_unmatched", "true" } end
-  return line("dicom", path, options, #lacks > 0 and table.concat(lacks, ", ") or nil)
+  local remark = #lacks > 0 and table.concat(lacks, ", ") or nil
+  local tried = { line("dicom", path, options, remark) }
+  -- series of one study on grids of their own are no channels; regions that share
+  -- voxels are no labels
+  options[1] = { "image", quote(first.name) }
+  tried[2] = line("dicom", path, options, remark)
+  if labels and regions then
+    options[3] = { "segments", quote(regions) } -- several, as labels are
+    table.insert(options, 4, { "fractions", "true" })
+    tried[3] = line("dicom", path, options, remark)
+  end
+  return first_that_opens(tried)
 end
 
 -- Files -----------------------------------------------------------------------
@@ -262,6 +266,24 @@ local function patterns(files)
   return order, folders, apart
 end
 
+-- The label values in files of a pattern: not every mask has every class. nil where
+-- one of them is no mask.
+local function values_of(g, root, read)
+  local seen, list = {}, {}
+  local looked = math.min(LOADED, #g.files)
+  for k = 1, looked do
+    local path = root .. "/" .. g.files[1 + (k - 1) * #g.files // looked]
+    local values = label_values(function() return read(path) end)
+    -- an empty mask is one all the same
+    if not values and k == 1 then return nil end
+    for _, v in ipairs(values or {}) do
+      if not seen[v] then seen[v], list[#list + 1] = true, v end
+    end
+  end
+  table.sort(list)
+  return list
+end
+
 -- Which of the patterns is the mask: by name, else by what is in its files.
 -- -> mask or nil, its values, the patterns of images
 local function mask_and_images(order, root, read)
@@ -271,7 +293,7 @@ local function mask_and_images(order, root, read)
   end
   for _, g in ipairs(order) do
     if (#order == 2 and not mask) or g == mask then
-      local v = label_values(function() return read(root .. "/" .. g.first) end)
+      local v = values_of(g, root, read)
       if v then mask, values = mask or g, v end
     end
   end
@@ -289,22 +311,72 @@ end
 
 local EACH = "if every file is another person"
 
+-- Masks that are called after the image that they belong to, as a_T1w and
+-- a_T1w_brainmask: { { image pattern, mask pattern, files of masks }, ... }. The
+-- masks of several images share an ending, and are told apart by what is before it.
+local function named_pairs(order)
+  local found = {}
+  for _, image in ipairs(order) do
+    for _, mask in ipairs(order) do
+      local own = {}
+      if image ~= mask and image.ending ~= "" and not named_mask(image.pattern)
+         and named_mask(mask.pattern) then
+        local all = mask.ending:sub(1, #image.ending + 1) == image.ending .. "_"
+        for _, path in ipairs(mask.files) do
+          local _, stem = split_path(path)
+          local rest = stem:sub(1, -#mask.ending - 1)
+          if all or rest:sub(-#image.ending) == image.ending then own[#own + 1] = path end
+        end
+        if #own == image.count then
+          found[#found + 1] = { image = image.pattern, files = own,
+                                mask = all and mask.pattern
+                                  or "*" .. image.ending .. mask.ending }
+        end
+      end
+    end
+  end
+  return found
+end
+
+-- A line for each image with a mask of its own; else all images as channels, or
+-- where their grids differ one of them.
 local function nifti(path, files)
   local order, _, apart = patterns(files)
-  local mask, values, images = mask_and_images(order, path, core.data.read_nifti)
-  if #images == 0 then return nil end
-  local options = { { "image", quote(images) } }
-  if mask then options[2] = { "mask", quote(mask.pattern) } end
-  local labels = labels_of(values)
-  if labels then options[#options + 1] = { "labels", labels } end
   -- what patient = "auto" finds by itself
   local known = not apart
   for _, file in ipairs(files) do
     known = known and (file:match("/?sub%-%w+[^/]*$") or file:find("/", 1, true)) and true
   end
-  if not known then options[#options + 1] = { "patient", '"file"' } end
-  return line("nifti", path, options, not known and EACH or nil)
+  local function text(images, mask, values, more)
+    local options = { { "image", quote(images) } }
+    if mask then options[2] = { "mask", quote(mask) } end
+    local labels = labels_of(values)
+    if labels then options[#options + 1] = { "labels", labels } end
+    if not known then options[#options + 1] = { "patient", '"file"' } end
+    for _, option in ipairs(more or {}) do options[#options + 1] = option end
+    return line("nifti", path, options, not known and EACH or nil)
+  end
+  local paired, lines = named_pairs(order), {}
+  for _, p in ipairs(#paired > 1 and paired or {}) do
+    lines[#lines + 1] = first_that_opens {
+      text(p.image, p.mask, values_of({ files = p.files }, path, core.data.read_nifti)) }
+  end
+  if #lines > 0 then return table.concat(lines, "\n") end
+  local mask, values, images = mask_and_images(order, path, core.data.read_nifti)
+  if #images == 0 then return nil end
+  local tried, leave = {}, { { "skip_unmatched", "true" } }
+  local name = mask and mask.pattern
+  tried[1] = text(images, name, values)
+  for _, one in ipairs(#images > 1 and images or {}) do
+    tried[#tried + 1] = text(one, name, values)
+  end
+  if mask then tried[#tried + 1] = text(images, name, values, leave) end
+  for _, one in ipairs(images) do tried[#tried + 1] = text(one) end
+  return first_that_opens(tried)
 end
+
+-- What photographs may need, where they do not open as they are.
+local LENIENT = { { "alpha", '"drop"' }, { "exif", '"apply"' } }
 
 -- The line of files with masks, or in folders that are classes: what `read` gives
 -- of a file says whether it can be a mask. more(images, mask or nil) -> further
@@ -331,7 +403,13 @@ local function folder_line(kind, path, files, read, more)
   end
   local folder = mask and several
   options[#options + 1] = { "patient", folder and '"folder"' or '"file"' }
-  return line(kind, path, options, folder and "if each folder is another person" or EACH)
+  local remark = folder and "if each folder is another person" or EACH
+  local tried = { line(kind, path, options, remark) }
+  for i, option in ipairs(kind == "images" and LENIENT or {}) do
+    options[#options + 1] = option
+    tried[i + 1] = line(kind, path, options, remark)
+  end
+  return first_that_opens(tried)
 end
 
 local function images_line(path, files)
@@ -339,44 +417,6 @@ local function images_line(path, files)
     return core.data.read_image(file, { label = true, alpha = "drop", exif = "ignore",
                                         trailing = true, page = 1 })
   end)
-end
-
--- A table beside files whose first row names one of them: the column with the
--- paths, those with numbers. nil: there is none.
-local function find_table(path)
-  for _, name in ipairs(core.sys.list(path)) do
-    local ok, t = false, nil
-    if name:lower():match("%.csv$") then
-      ok, t = pcall(core.data.table_open, path .. "/" .. name, ",")
-    end
-    local column, numbers = nil, {}
-    for _, c in ipairs(ok and t:rows() > 0 and t:columns() or {}) do
-      local first = t:text(1, c.name)
-      if not column and first ~= "" and first:sub(1, 1) ~= "/"
-         and util.exists(path .. "/" .. first) then
-        column = c.name
-      elseif c.numbers == t:rows() then
-        numbers[#numbers + 1] = c.name
-      end
-    end
-    if column then return name, column, numbers end
-  end
-end
-
--- Arrays, or images that a table names. `read` and `rank` say how; sequences have
--- a length.
-local function table_line(path, read, rank, sequences)
-  local name, column, numbers = find_table(path)
-  if not name then return nil end
-  local fields = string.format('{ { name = "image", read = "%s", rank = %d, column = %s }', read,
-                               rank, quote(column))
-  if #numbers > 0 then
-    local list = quote(numbers):gsub("^{ ", ""):gsub(" }$", "")
-    fields = fields .. ', { name = "numbers", kind = "numbers", columns = { ' .. list .. " } }"
-  end
-  if sequences then fields = fields .. ', { name = "length", kind = "length" }' end
-  return line("csv", path, { { "table", quote(name) }, { "patient", '"file"' },
-                             { "fields", fields .. " }" } }, "if every row is another person")
 end
 
 local LOOKED_AT = 50 -- most headers of arrays that are compared
@@ -401,8 +441,10 @@ local function array_rank(path, files)
 end
 
 local function arrays(path, files)
-  local with_table = table_line(path, "npy", array_rank(path, files))
-  if with_table then return with_table end
+  local table_rank, of_length = array_rank(path, files)
+  local with_table, why = columns.table(path, 'name = "x", read = "npy", rank = ' .. table_rank,
+                                        of_length and '{ name = "length", kind = "length" }')
+  if with_table or why then return with_table, why end
   return folder_line("npy", path, files, core.array.load, function(image, mask)
     local rank, sequences = array_rank(path, image.files)
     -- a mask has no channels
@@ -413,7 +455,7 @@ local function arrays(path, files)
 end
 
 -- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;
--- nil when there is nothing to propose.
+-- nil when there is nothing to propose, or with why no line opens it.
 function M.files(path, found, kind_of)
   local of = {}
   for _, name in ipairs(found) do
@@ -427,7 +469,9 @@ function M.files(path, found, kind_of)
   if of.NIfTI and #of.NIfTI > 1 then return nifti(path, of.NIfTI) end
   if of[".npy"] then return arrays(path, of[".npy"]) end
   if of.image and #of.image > 1 then
-    return table_line(path, "image", 2) or images_line(path, of.image)
+    local with_table, why = columns.table(path, 'name = "image", read = "image", rank = 2')
+    if with_table or why then return with_table, why end
+    return images_line(path, of.image)
   end
 end
 

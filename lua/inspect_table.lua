@@ -150,8 +150,22 @@ function M.folder(path)
   if #found > 0 then
     patients(path, found)
     print("\n" .. inspect_line.openkbp(path))
+    return true
   end
-  return #found > 0
+  -- the challenge's own folder: train-pats, validation-pats, test-pats
+  local lines = {}
+  for _, name in ipairs(core.sys.list(path)) do
+    local below = path .. "/" .. name
+    local stat = core.sys.stat(below)
+    local inside = stat and stat.kind == "folder" and patients_of(below) or {}
+    if #inside > 0 then
+      print(string.format("%s: %d OpenKBP patients, %s .. %s", name, #inside, inside[1],
+                          inside[#inside]))
+      lines[#lines + 1] = inspect_line.openkbp(below)
+    end
+  end
+  if #lines > 0 then print("\n" .. table.concat(lines, "\n")) end
+  return #lines > 0
 end
 
 return M

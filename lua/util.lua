@@ -179,6 +179,11 @@ function M.number(v)
   end
 end
 
+-- A measured value with four digits, "-" where there was nothing to measure.
+function M.fixed(v)
+  return v == v and string.format("%.4f", v) or "-"
+end
+
 local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
 
 local function json_string(s)

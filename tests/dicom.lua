@@ -145,9 +145,17 @@ t.test("inspect says what each of them is", function()
   t.check(text:find("\na +1 +3\n") and text:find("\nb +2 +2\n"), text)
   inspect("seg-fraction", "FRACTIONAL segmentation, 2 frames\n")
   inspect("labelmap", "LABELMAP segmentation, 2 frames\n")
-  text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", dose = "dose", '
-                .. "resample_dose = true }")
+  text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", '
+                .. 'labels = { 1, 2 }, dose = "dose", resample_dose = true }')
   t.check(text:find("multi%-frame") and text:find("structure set"), text)
+  -- regions that share voxels are no labels: b drawn on the plane of a
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  local shared = folder .. "/shared"
+  os.execute("mkdir " .. shared .. " && cp " .. folder .. "/multi " .. folder .. "/structure "
+             .. shared .. " && dcmodify -nb -q -m '(3006,0039)[1].(3006,0040)[0].(3006,0050)="
+             .. "-4.5\\8\\11\\0.5\\7.4\\11\\1.2\\15.8\\11\\-3\\17\\11' " .. shared .. "/structure")
+  t.says("inspect " .. shared, 0, 'image = "multi", mask = "structure", segments = '
+         .. '{ "a", "b" }, fractions = true }')
 end)
 
 remove()

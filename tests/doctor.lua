@@ -367,23 +367,28 @@ end)
 t.test("columns and classes that have sides", function()
   local pose = '{ name = "pose", kind = "numbers" }'
   local script = t.read(poses(pose, "pose = i % 4", ':augment { flip = { axis = "w" } }'))
-  local rows = { "path,who,PAN" }
-  for i = 1, 10 do rows[i + 1] = string.format("p%02d.npy,p%d,%d", i, i, i % 4) end
+  local rows = { "path,who,tilt,PAN" }
+  for i = 1, 10 do rows[i + 1] = string.format("p%02d.npy,p%d,%d,%d", i, i, i % 3, i % 4) end
   t.write(folder .. "/t.csv", table.concat(rows, "\n") .. "\n")
   script = script:gsub("local all = .-local train", function()
     return string.format([[local all = seg.data.csv { root = "%s", table = "t.csv", patient = "who",
       fields = { { name = "x", read = "npy", rank = 2, column = "path" },
-                 { name = "pose", kind = "numbers", columns = { "PAN" } } } }
+                 { name = "pose", kind = "numbers", columns = { "tilt", "PAN" } } } }
 local train]], folder)
-  end)
-  t.says("doctor data " .. t.write(folder .. "/csv.lua", script) .. " --out " .. folder .. "/runs",
-         0, 'swaps left and right, and "PAN" stays')
+  end):gsub('"pose", { c = 1 }', '"pose", { c = 2 }'):gsub(", 1%)\nseg.recipe", ", 2)\nseg.recipe")
+  local said = t.says("doctor data " .. t.write(folder .. "/csv.lua", script) .. " --out "
+                      .. folder .. "/runs", 0, 'swaps left and right, and "PAN" stays')
+  t.check(said:find("fix: negate = { 2 } in the flip", 1, true), said)
   -- outputs and classes by their names
   local root = patients()
   t.says(doctor(root, { parts = PARTS .. '\ntrain = train:augment { flip = { axis = "hw" } }\n'
                         .. "local old = seg.recipe\nseg.recipe = function(o)\n"
                         .. 'o.predict = { names = { "LeftKidney" } }\nreturn old(o) end' }),
          0, 'the flip along w swaps left and right, and "LeftKidney" stays')
+  t.says(doctor(root, { parts = PARTS .. '\ntrain = train:augment { flip = { axis = "hw" } }\n'
+                        .. "local old = seg.recipe\nseg.recipe = function(o)\n"
+                        .. 'o.predict = { names = { "LeftKidney" } }\nreturn old(o) end' }),
+         0, "fix: swap = { a, b } in the flip")
 end)
 
 -- What html.parser and this say of a page: every element closed in order, no

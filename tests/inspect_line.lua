@@ -2,6 +2,7 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
+local core = require "seg.core"
 local folder, remove = t.folder()
 
 local count = 0
@@ -14,23 +15,33 @@ local function make(commands, source)
   return path
 end
 
--- inspect must print this line for the folder ($ROOT), and the line must open so
--- many cases.
+-- The lines that inspect prints for a folder, and their sets.
+local function lines_of(path)
+  local text, lines, sets = t.says("inspect " .. path, 0, "\ndata."), {}, {}
+  for got in text:gmatch("\n(data%.[^\n]*)") do
+    lines[#lines + 1] = got
+    sets[#sets + 1] = assert(load("local data = ... return " .. got))(seg.data)
+  end
+  return lines, sets
+end
+
+-- inspect must print this line, or these, for the folder ($ROOT), and each must open
+-- so many cases.
 local function proposes(path, want, cases)
-  want = want:gsub("$ROOT", path)
-  local text = t.says("inspect " .. path, 0, "\ndata.")
-  local got = text:match("\n(data%.[^\n]*)")
-  t.equal(got, want)
-  local set = assert(load("local data = ... return " .. got))(seg.data)
-  local ds = set:dataset()
-  t.equal(#ds:cases(), cases, "cases")
-  set:pipeline {}:close()
+  want = type(want) == "table" and want or { want }
+  local lines, sets = lines_of(path)
+  t.equal(table.concat(lines, "\n"), (table.concat(want, "\n"):gsub("$ROOT", path)))
+  for _, set in ipairs(sets) do
+    t.equal(#set:dataset():cases(), cases, "cases")
+    set:pipeline {}:close()
+  end
 end
 
 -- Made-up patients in the format; the folder with their files.
-local function phantom(format)
-  local root = folder .. "/" .. format
-  seg.data.phantom { format = format, patients = 3, size = 24, slices = 4, root = root }:dataset()
+local function phantom(format, size)
+  local root = folder .. "/" .. format .. (size or "")
+  seg.data.phantom { format = format, patients = 3, size = size or 24, slices = 4,
+                     root = root }:dataset()
   return t.lines("echo " .. root .. "/*")[1]
 end
 
@@ -63,6 +74,27 @@ t.test("NIfTI", function()
                 .. "> dataset.json", source),
            'data.nnunet { root = "$ROOT", patient = "file" }'
            .. "  -- if every case is another person", 3)
+end)
+
+t.test("NIfTI: images with masks of their own, on grids of their own", function()
+  local source, other = phantom "nifti", phantom("nifti", 16)
+  local function copy(from, as)
+    return "i=0; for f in $(find " .. from .. " -name '*_T1w.nii.gz' | sort); do i=$((i + 1)); "
+      .. "n=$(basename $f _T1w.nii.gz); m=$(dirname $f)/${n}_T1w_brainmask.nii.gz; mkdir -p M$i; "
+      .. "cp $f M$i/sub-M${i}_ses-${i}_" .. as .. ".nii.gz; "
+      .. "cp $m M$i/sub-M${i}_ses-${i}_" .. as .. "_brainmask.nii.gz; done; "
+  end
+  local both = copy(source, "T1w") .. copy(other, "FLAIR")
+  proposes(make(both), {
+    'data.nifti { root = "$ROOT", image = "*_FLAIR", mask = "*_FLAIR_brainmask" }',
+    'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask" }' }, 3)
+  -- one of them has masks: those are on no grid but its own
+  proposes(make(both .. "rm */*_FLAIR_brainmask*"),
+           'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask" }', 3)
+  -- what does not open is not proposed
+  local text = t.says("inspect " .. make(both .. "for f in $(find . -name '*.gz'); do "
+                      .. "head -c 900 $f > x; mv x $f; done"), 0, "no line of a recipe opens this")
+  t.check(not text:find("\ndata.", 1, true), text)
 end)
 
 t.test("DICOM", function()
@@ -108,6 +140,12 @@ t.test("images", function()
                 .. png .. " $p/${p}_${i}_mask.png" .. mask .. "done; done"),
            'data.images { root = "$ROOT", image = "*", mask = "*_mask", labels = { 255 }, '
            .. 'patient = "folder" }  -- if each folder is another person', 4)
+  -- not every mask has every class
+  proposes(make("mkdir images masks; for i in 1 2 3; do " .. png .. " images/$i.png" .. photo
+                .. png .. " masks/$i.png \"128 * (i % 8 > 4) + 127 * ($i > 2 and i > 9)\"; done"),
+           'data.images { root = "$ROOT", image = "images/*", mask = "masks/*", '
+           .. 'labels = { 127, 128, 255 }, patient = "file" }  -- if every file is another person',
+           3)
   proposes(make("for p in cat dog; do mkdir $p; for i in 1 2 3; do " .. png .. " $p/$p$i.png"
                 .. photo .. "done; done"),
            'data.images { root = "$ROOT", classes = { "cat", "dog" }, patient = "file" }'
@@ -160,12 +198,59 @@ t.test("arrays and OpenKBP", function()
   end
   proposes(classes, 'data.npy { root = "$ROOT", classes = { "cat", "dog" }, rank = 2, '
            .. 'patient = "file" }  -- if every file is another person', 4)
+  local rows = { "path,label,Speaker,take,pan_deg,frames" }
+  local function table_of(shape)
+    local at = make("true")
+    for i = 1, 4 do
+      local name = "s" .. i .. ".npy"
+      seg.array.save(at .. "/" .. name, seg.array { shape = shape(i) })
+      rows[i + 1] = string.format("%s,%d,%s,%d,%d,%d", name, i % 3, i < 3 and "ann" or "bo", i,
+                                  5 * i, 9 + i)
+    end
+    return at
+  end
+  local at = table_of(function(i) return { 9 + i, 4 } end)
+  -- a table: whose they are, what is learnt, and what is neither
+  t.write(at .. "/labels.csv", table.concat(rows, "\n") .. "\n")
+  proposes(at, 'data.csv { root = "$ROOT", table = "labels.csv", patient = "Speaker", fields = { '
+           .. '{ name = "x", read = "npy", rank = 1, column = "path" }, { name = "label", kind = '
+           .. '"numbers", columns = { "label" } }, { name = "numbers", kind = "numbers", columns = '
+           .. '{ "pan_deg" } }, { name = "length", kind = "length" } } }  -- left out: take, '
+           .. "frames; add what is to be learnt", 4)
   t.write(path .. "/pats/pt_1/ct.csv", ",data\n0,1000.0\n")
   t.write(path .. "/pats/pt_1/dose.csv", ",data\n16514,70.25\n")
   t.write(path .. "/pats/pt_1/possible_dose_mask.csv", ",data\n16513,\n16514,\n")
   t.write(path .. "/pats/pt_1/voxel_dimensions.csv", "4.0\n4.0\n2.5\n")
   proposes(path .. "/pats", 'data.openkbp { root = "$ROOT" }', 1)
+  -- the folder above, where nothing else lies
+  os.execute("cd " .. path .. " && mkdir kbp && cp -r pats kbp/test-pats && "
+             .. "mv pats kbp/train-pats")
+  proposes(path .. "/kbp", { 'data.openkbp { root = "$ROOT/test-pats" }',
+                             'data.openkbp { root = "$ROOT/train-pats" }' }, 1)
 end)
+
+-- Every line for real data opens, and some cases of it load.
+for _, name in ipairs { "ch2", "dicom-pgbm", "fsdd-logmel", "headpose-prima", "hippocampus-msd",
+                        "japanese-vowels", "lgg-dicom", "provided-data",
+                        "provided-data/train-pats", "skullstrip-ms" } do
+  t.test("real data: " .. name, function()
+    local path = t.lines("pwd")[1] .. "/datasets/" .. name
+    if not t.lines("ls -d " .. path .. " 2>/dev/null")[1] then
+      t.skip("datasets/" .. name .. " is not here")
+    end
+    for i, set in ipairs((select(2, lines_of(path)))) do
+      local ds, some = set:dataset(), {}
+      local all = #ds:cases()
+      for k = 1, math.min(4, all) do some[k] = 1 + (k - 1) * all // math.min(4, all) end
+      local survey = core.data.survey(core.data.pick(ds, some), "", {})
+      for k = 1, #some do
+        for _, field in ipairs(survey:case(k).fields) do
+          t.check(not field.fault, "line %d: %s", i, field.fault)
+        end
+      end
+    end
+  end)
+end
 
 remove()
 t.finish()

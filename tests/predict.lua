@@ -196,7 +196,7 @@ t.test("inspect of folders, runs and segmentations", function()
     .. "; echo x > " .. mixed .. "/a/f2.NII") -- which no recipe would find
   require("seg").array.save(mixed .. "/z.npy", require("seg").array.zeros { 2, 3 })
   text = run("inspect " .. mixed)
-  for _, part in ipairs { "... and 12 more", "31 NIfTI files, 1 .npy files", "a/f1.nii  ",
+  for _, part in ipairs { "... and 12 more", "31 NIfTI files, 1 .npy file", "a/f1.nii  ",
                           "damaged: " .. mixed .. "/a/f1.nii: nifti: ",
                           "this folder holds 12 DICOM series as well:", "FLAIR" } do
     t.check(text:find(part, 1, true), "%s\n%s", part, text)

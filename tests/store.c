@@ -199,6 +199,51 @@ TEST(store_that_is_damaged)
     arena_release(&mem);
 }
 
+/* Looking says how many cases there are and changes nothing, whatever is wrong.
+ */
+TEST(store_is_looked_at)
+{
+    char text[256], store[512], copy[512];
+    char *data, *again;
+    size_t bytes, same;
+    bool current;
+    StoreStats stats;
+    Arena mem = {NULL};
+    snprintf(store, sizeof store, "%s", path_of("looked.cases"));
+    snprintf(copy, sizeof copy, "%s", path_of("looked_copy.cases"));
+    all_cases(0);
+    opened(store, steps_text, 1, text);
+    EXPECT(store_is(store));
+    REQUIRE(store_look(store, &stats, &current));
+    EXPECT(current);
+    EXPECT_INT(stats.cases, CASES);
+    REQUIRE(file_read(store, 1 << 24, &mem, &data, &bytes));
+    EXPECT_INT(stats.bytes, bytes);
+    for (size_t i = 8; i < bytes; i += i < 64 ? 3 : 509) {
+        data[i] = (char)(data[i] ^ 0x41);
+        REQUIRE(file_replace(copy, data, bytes));
+        EXPECT(store_is(copy));
+        REQUIRE(store_look(copy, &stats, &current));
+        EXPECT_INT(stats.cases, current ? CASES : 0);
+        // of the header all bytes are checked
+        if (i < 64) EXPECT(!current);
+        REQUIRE(file_read(copy, 1 << 24, &mem, &again, &same));
+        EXPECT(same == bytes && !memcmp(data, again, bytes));
+        data[i] = (char)(data[i] ^ 0x41);
+    }
+    for (size_t n = 8; n < bytes; n += n < 80 ? 7 : 997) {
+        REQUIRE(file_replace(copy, data, n));
+        REQUIRE(store_look(copy, &stats, &current));
+        EXPECT(!current && stats.cases == 0);
+    }
+    // neither a folder nor another file is one
+    EXPECT(!store_is(test_folder()));
+    EXPECT(!store_is(path_of("store_0.npy")));
+    EXPECT(!store_look(path_of("store_0.npy"), &stats, &current));
+    EXPECT(!store_look(path_of("nowhere"), &stats, &current));
+    arena_release(&mem);
+}
+
 /* What a killed run leaves: cases behind the index that no header names. */
 TEST(store_is_not_half_added_to)
 {

@@ -55,6 +55,7 @@ TEST(survey_counts_and_notes)
         EXPECT_INT(c->foreground, 48);
         EXPECT_INT(c->outside, 48);
         EXPECT_INT(c->marked, 4);
+        EXPECT_INT(c->left, 48);
         EXPECT_NEAR(c->field[0].lo, 0, 0);
         EXPECT_INT(c->field[0].dim.d, 1);
         EXPECT_INT(c->field[0].dim.w, 12);
@@ -77,7 +78,9 @@ TEST(survey_counts_and_notes)
         c = survey_case(s, 3);
         EXPECT(c->field[1].fault && strstr(c->field[1].fault, "wanted 0, 1"));
         EXPECT(!c->fault && !c->field[0].fault && !c->gray);
+        EXPECT_INT(c->left, -1);
         EXPECT_INT(survey_case(s, 4)->foreground, 0);
+        EXPECT_INT(survey_case(s, 4)->left, 0);
         // the middle of slices 2 .. 5 is that of the second half
         REQUIRE(survey_picture(s, 0, &p));
         EXPECT_INT(p.w, 12 * (SURVEY_SIDE / 12));
@@ -90,6 +93,18 @@ TEST(survey_counts_and_notes)
         picture_free(&p);
         survey_free(s);
     }
+    dataset_free(ds);
+}
+
+TEST(survey_counts_what_the_steps_leave)
+{
+    Dataset *ds = made_dataset(1, 1, 4, 6, 6);
+    Steps steps = made_steps("select labels=2\n");
+    Survey *s;
+    REQUIRE(survey_open(ds, &steps, &(SurveyOptions){0}, &s));
+    EXPECT(survey_case(s, 0)->foreground > 0);
+    EXPECT_INT(survey_case(s, 0)->left, 0);
+    survey_free(s);
     dataset_free(ds);
 }
 

@@ -1,0 +1,74 @@
+-- inspect.lua -- what inspect says of folders that hold no images, of runs, of
+-- prepared cases, and of one slice of a series.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local folder, remove = t.folder()
+
+local function phantom(patients)
+  local root = folder .. "/phantom"
+  seg.data.phantom { patients = patients, size = 16, slices = 8, root = root }:dataset()
+  return t.lines("ls -d " .. root .. "/*")[1]
+end
+
+t.test("folders without images say what they hold", function()
+  local empty = folder .. "/empty"
+  os.execute("mkdir -p " .. empty .. "/below")
+  local text = t.says("inspect " .. empty, 3, empty .. ": is empty")
+  t.check(not text:find("DICOM", 1, true), text)
+  t.write(empty .. "/below/notes.txt", "nothing")
+  t.write(empty .. "/below/more.txt", "nothing")
+  t.write(empty .. "/README", "nothing")
+  t.says("inspect " .. empty, 3, "3 files (2 .txt, 1 without an ending), none of which segengine "
+         .. "reads")
+end)
+
+t.test("one blank slice of a series is a fact and no error", function()
+  local root = phantom(1)
+  local blank, slices = 0, t.lines("ls " .. root .. "/*/MASK/*")
+  for _, path in ipairs(slices) do
+    local text = t.says("inspect " .. path, 0, "MASK")
+    if text:find("all 256 voxels are 0: a slice without content", 1, true) then
+      blank = blank + 1
+    end
+  end
+  t.check(blank > 1 and blank < #slices, "%d of %d are blank", blank, #slices)
+end)
+
+t.test("runs and prepared cases", function()
+  local function train(more, code)
+    return t.says("scripts/brain_unet.lua --phantom " .. folder .. "/made --preset check --out "
+                  .. folder .. "/runs --quiet " .. more, code or 0, "")
+  end
+  train("--epochs 2 --cache_file " .. folder .. "/prepared.cases")
+  train("--steps 1")
+  local run = folder .. "/runs/brain_unet/001"
+  local text = t.says("inspect " .. run, 0, "\nepochs      2 of 2\n")
+  local best = text:match("\nbest +dice (%S+), epoch %d\n")
+  t.check(best, text)
+  local mean, n = text:match("\nresult +test dice (%d%.%d+) %(n (%d+)%)[,\n]")
+  t.check(mean, text)
+  t.check(t.read(run .. "/summary.json"):find('"mean": 0%.%d+'), "no summary")
+  t.equal(t.lines("grep -c ',test,' " .. run .. "/cases.csv")[1], n)
+  for _, path in ipairs { folder .. "/runs", folder .. "/runs/brain_unet" } do
+    text = t.says("inspect " .. path, 0, "2 runs; inspect one of them")
+    t.check(text:find("001 +brain_unet +2 of 2 +dice %d.%d+, epoch %d +test dice %d.%d+ "), text)
+    t.check(text:find("dice " .. best .. ", epoch", 1, true), text)
+    t.check(text:find("test dice " .. mean, 1, true), text)
+    t.check(text:find("002 +brain_unet +0 of %d+ +%- +not finished"), text)
+    t.check(not text:find("data.images", 1, true), text)
+  end
+  local cases = tonumber(t.lines("wc -l < " .. run .. "/cases.csv")[1]) - 1
+  text = t.says("inspect " .. folder .. "/prepared.cases", 0,
+                "prepared cases of --cache_file: " .. cases .. ", ")
+  t.check(not text:find("another version", 1, true), text)
+  -- looking changes nothing, also where the next run would begin it anew
+  local bytes = t.read(folder .. "/prepared.cases")
+  local old = bytes:sub(1, 12) .. "\99" .. bytes:sub(14)
+  t.write(folder .. "/prepared.cases", old)
+  t.says("inspect " .. folder .. "/prepared.cases", 0, "of another version of segengine, or dam")
+  t.check(t.read(folder .. "/prepared.cases") == old, "inspect wrote to it")
+end)
+
+remove()
+t.finish()
