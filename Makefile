@@ -178,6 +178,9 @@ soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated) 
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) fuzz RUNS=1000000
 
+coverage:                     ## how much of the parsers the tests reach
+	BUILD=$(BUILD) tests/coverage
+
 install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	install -d $(DEST)$(prefix)/bin $(DEST)$(prefix)/include \
 	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts
@@ -380,7 +383,7 @@ $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib test bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers threaded soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:

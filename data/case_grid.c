@@ -37,31 +37,38 @@ static bool settle_place(const Volume *like, Volume *v)
 }
 
 /* Two grids that are not the same, and the way out. */
-static bool grid_refused(SourcePlace place, const Volume *like, const Volume *v)
+static bool grid_refused(const DatasetField *field, SourcePlace place,
+                         const Volume *like, const Volume *v)
 {
+    static const char *const fix[] = {"resample = true",
+                                      "resample_mask = true"};
     const bool index = place == PLACE_NONE && same_extents(like, v);
     // its reason names both grids as the files have them
     return volume_same_grid(like, v) ||
            fail_data("%s; fix: %s", err_text(),
-                     index ? "same_grid = true in its field when its voxels "
-                             "are those of the first field, one by one"
-                           : "resample_mask = true");
+                     field->rank < 3 ? "files of one size: nothing says where "
+                                       "in one another these lie"
+                     : index ? "same_grid = true in its field when its voxels "
+                               "are those of the first field, one by one"
+                             : fix[field->kind == FIELD_LABEL]);
 }
 
-bool case_grid(const DatasetOptions *o, FieldKind kind, SourcePlace place,
-               const Volume *like, Volume *v)
+bool case_grid(const DatasetOptions *o, const DatasetField *field,
+               SourcePlace place, const Volume *like, Volume *v)
 {
+    const bool mask = field->kind == FIELD_LABEL;
     Volume moved;
     bool same;
     if (place == PLACE_FIRST) return settle_place(like, v);
     if (volume_same_grid(like, v)) return true;
     if (!settle_order(like, v, &same)) return false;
     if (same) return true;
-    if (!o->resample_mask) return grid_refused(place, like, v);
+    // what lies nowhere (a picture) has no place to be brought from
+    if (field->rank < 3 || !(mask ? o->resample_mask : o->resample))
+        return grid_refused(field, place, like, v);
     // outside its own field of view a mask is background, a channel 0
     Grid grid = volume_grid(like);
-    if (!volume_resample(v, &grid, kind == FIELD_LABEL ? NEAREST : LINEAR, 0,
-                         &moved))
+    if (!volume_resample(v, &grid, mask ? NEAREST : LINEAR, 0, &moved))
         return false;
     volume_free(v);
     *v = moved;

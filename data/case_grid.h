@@ -13,6 +13,6 @@
  * round (centres agree as volume_same_grid says); by index, for PLACE_FIRST;
  * else resampled, when the options say so, labels by nearest neighbour. Else
  * ERR_DATA with both grids and the way out, and *v stays as it was. */
-bool case_grid(const DatasetOptions *o, FieldKind kind, SourcePlace place,
-               const Volume *like, Volume *v);
+bool case_grid(const DatasetOptions *o, const DatasetField *field,
+               SourcePlace place, const Volume *like, Volume *v);
 #endif

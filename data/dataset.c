@@ -218,10 +218,11 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
         if (!strcmp(b->cases[i].key, b->cases[i - 1].key) && !again)
             names_add(&twice, b->cases[i].key);
     }
-    bool ok = twice.count
-                  ? fail_data("%d names stand for more than one case: %s",
-                              twice.count, twice.text)
-                  : dataset_view(b->store, NULL, b->count, out);
+    bool ok =
+        twice.count
+            ? fail_data("%d name%s for more than one case: %s", twice.count,
+                        twice.count == 1 ? " stands" : "s stand", twice.text)
+            : dataset_view(b->store, NULL, b->count, out);
     if (ok) {
         Dataset *ds = *out;
         memcpy(ds->field, b->field, sizeof b->field);
@@ -325,109 +326,6 @@ static bool settle_values(Volume *v)
                      (long long)(p / s.w / s.h));
 }
 
-/* Value i of any voxel type.
- * Exact for all types: labels are compared as double. */
-static double value_at(const Volume *v, int64_t i)
-{
-    const void *x = v->voxels.data;
-    switch (v->voxels.type) {
-    case U8:
-        return ((const uint8_t *)x)[i];
-    case I16:
-        return ((const int16_t *)x)[i];
-    default:
-        return (double)((const float *)x)[i];
-    }
-}
-
-/* The class number of a stored value, or -1.
- * `ready`: the reader has already turned labels[i] into i + 1. */
-static int class_of(const DatasetOptions *o, bool ready, double value)
-{
-    if (value == 0) return 0;
-    if (o->nonzero) return isfinite(value) ? 1 : -1;
-    for (int i = 0; i < o->label_count; i++)
-        if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
-    return -1;
-}
-
-/* "0, 1": the values that are accepted. */
-static void labels_text(const DatasetOptions *o, bool ready, char *text,
-                        size_t room)
-{
-    int at = snprintf(text, room, o->nonzero ? "0, all else as 1" : "0");
-    for (int i = 0; !o->nonzero && i < o->label_count; i++) {
-        if ((size_t)at + 20 > room) {
-            snprintf(text + at, room - (size_t)at, ", ...");
-            return;
-        }
-        at += snprintf(text + at, room - (size_t)at, ", %d",
-                       ready ? i + 1 : o->labels[i]);
-    }
-}
-
-/* Values that are no labels: which, how often, and how to say so in a recipe.
- * `dicom`: "nonzero" is not offered where it is refused. */
-static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
-                          const Volume *v)
-{
-    Strangers found = {.count = 0};
-    int64_t n = numel(v->voxels.dim), ones = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = value_at(v, i);
-        ones += x == 1;
-        if (class_of(o, ready, x) < 0) strangers_add(&found, x);
-    }
-    char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
-    labels_text(o, ready, wanted, sizeof wanted);
-    strangers_text(&found, got);
-    // {1} may just stand in for no list at all
-    bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
-    bool listed = !ready && strangers_fix(&found, o->labels,
-                                          stands_in ? 0 : o->label_count, list);
-    bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
-    return fail_data(
-        "%s, wanted %s%s%s%s%s", got, wanted,
-        listed || nonzero ? "; fix: " : "",
-        listed ? "list what is a class, as in " : "", listed ? list : "",
-        !nonzero ? ""
-        : listed ? ", or take every value but 0 with labels = \"nonzero\" "
-                   "(--nonzero where the script has it)"
-                 : "this looks like an image; if all but 0 is the object, "
-                   "labels = \"nonzero\" (--nonzero where the script has it)");
-}
-
-/* v becomes U8 class numbers. */
-static bool settle_labels(const DatasetOptions *o, bool ready, bool dicom,
-                          Volume *v)
-{
-    Volume out;
-    if (v->voxels.dim.c != 1)
-        return fail_data("%d channels, wanted one with class numbers",
-                         v->voxels.dim.c);
-    if (!volume_new(&out, v->voxels.dim, U8)) return false;
-    memcpy(out.affine, v->affine, sizeof out.affine);
-    out.unit = UNIT_LABEL;
-    uint8_t *y = out.voxels.data;
-    int64_t n = numel(v->voxels.dim);
-    // label of `last`; 0 is class 0 whatever the list
-    double last = 0;
-    int label = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double value = value_at(v, i);
-        // masks are long runs of one value
-        if (value != last) label = class_of(o, ready, last = value);
-        if (label < 0) {
-            volume_free(&out);
-            return label_refused(o, ready, dicom, v);
-        }
-        y[i] = (uint8_t)label;
-    }
-    volume_free(v);
-    *v = out;
-    return true;
-}
-
 /* out = channels of a and then of b; both F32 on one grid; b is freed.
  * Channels are the fastest axis, so two volumes are interleaved voxel by
  * voxel. `a` is left as it was when memory is short. */
@@ -454,24 +352,38 @@ static bool join_channels(Volume *a, Volume *b)
     return ok;
 }
 
+/* The reason why a mask was refused, and a question when the image beside it
+ * has as few values as a mask. */
+static void suspect_swap(const Volume *image)
+{
+    int count = values_count(image->voxels.data, numel(image->voxels.dim));
+    if (err_kind() == ERR_DATA && count > 1 && count <= FEW_VALUES)
+        fail_data("%s; the image has %d values: are image and mask swapped?",
+                  err_text(), count);
+}
+
 /* One source, checked and on the grid of `like`.
  * The order matters: labels are checked before they are moved to another
  * grid, so that the count in a message is that of the file. */
 static bool load_source(const DatasetOptions *o, const Source *s,
-                        FieldKind kind, const Volume *like, Volume *out,
-                        DicomNotes *notes)
+                        const DatasetField *field, const Volume *like,
+                        Volume *out, DicomNotes *notes)
 {
+    FieldKind kind = field->kind;
     // loaders name the path themselves
+    bool image_known = kind == FIELD_LABEL && like && like->voxels.type == F32;
     if (!s->load(s, out, notes)) {
         memset(out, 0, sizeof *out);
+        if (image_known) suspect_swap(like);
         return false;
     }
     // only masks from DICOM carry the series they belong to
     bool dicom = s->image != NULL;
     bool ok = kind == FIELD_LABEL
-                  ? settle_labels(o, s->labels_ready, dicom, out)
+                  ? labels_settle(o, s->labels_ready, dicom, out)
                   : settle_values(out);
-    if (ok && like) ok = case_grid(o, kind, s->place, like, out);
+    if (!ok && image_known) suspect_swap(like);
+    if (ok && like) ok = case_grid(o, field, s->place, like, out);
     if (!ok) {
         volume_free(out);
         return within("%s", s->path);
@@ -497,7 +409,8 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
         Volume part;
         // without a given grid, the first channel is the one to agree with
         const Volume *grid = like ? like : i ? out : NULL;
-        bool ok = load_source(o, &f->source[i], kind, grid, &part, notes);
+        bool ok = load_source(o, &f->source[i], &ds->field[field], grid, &part,
+                              notes);
         if (ok && i == 0)
             *out = part;
         else if (ok)

@@ -124,11 +124,14 @@ typedef struct DatasetOptions {
     /* Every value but 0 is class 1 (a brain without its skull as mask, say);
      * NIfTI only. */
     bool nonzero;
-    /* A mask (or a further channel) on another grid than the image of its case
-     * is brought there, labels by nearest neighbour, instead of being an
-     * error. One whose voxels are the image's with the axes in another order,
-     * or against it, needs no option: they are moved. */
+    /* On another grid than the first image of its case lies, and is brought
+     * there instead of being an error: a mask, by nearest neighbour; what else
+     * is read (a further channel, another image), linearly. Pictures lie
+     * nowhere, so theirs are errors all the same. One whose voxels are the
+     * first image's with the axes in another order, or against it, needs no
+     * option: they are moved. */
     bool resample_mask;
+    bool resample;
     /* Leave out cases that lack a partner instead of failing; dataset->skipped
      * counts them. A double partner is an error all the same. */
     bool skip_unmatched;

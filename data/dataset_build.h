@@ -54,6 +54,14 @@ typedef struct Names {
 } Names;
 void names_add(Names *n, const char *name); /* the first ten are kept */
 
+/* v becomes U8 class numbers, or is refused with its values and what to do.
+ * `ready`: the reader has already turned labels[i] into i + 1. `dicom`:
+ * "nonzero" is not offered where it is refused. */
+bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v);
+
+/* "0, 1": the values that are accepted. */
+void labels_text(const DatasetOptions *o, bool ready, char *text, size_t room);
+
 /* The order of two cases: by key, as bytes. */
 int case_order(const void *a, const void *b);
 

@@ -82,6 +82,7 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
 {
     Names best = {.count = 0};
     int level = 0;
+    bool same = true; // all that suit are one series by its UID
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
@@ -93,12 +94,17 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
         if (!now || now < level) continue;
         if (now > level) {
             best = (Names){.count = 0};
-            level = now;
+            level = now, same = true;
         }
+        same =
+            same && (!best.count || !strcmp(s->series_uid, (*out)->series_uid));
         names_add(&best, s->folder);
         *out = s;
     }
     if (best.count < 2) return true;
+    if (same)
+        return fail_data("the same series %s times: %s; fix: move one away",
+                         best.count == 2 ? "two" : "several", best.text);
     return fail_data("%d series are \"%s\" of one study: %s; fix: name the "
                      "series by its description, folder or UID",
                      best.count, name ? name : "the image", best.text);
@@ -396,9 +402,12 @@ static bool not_complete(const Search *q)
                  role_names[role_of(q, k)], name ? name : "any", where->count,
                  where->text, where->count > 3 ? ", ..." : "");
     }
-    return fail_data("%s: %d studies are not complete: %s; %s has: %s; fix: "
-                     "skip_unmatched = true leaves them out",
-                     q->index.root, q->incomplete, text, q->first, q->has.text);
+    bool one = q->incomplete == 1;
+    return fail_data("%s: %d %s not complete: %s; %s has: %s; fix: "
+                     "skip_unmatched = true leaves %s out",
+                     q->index.root, q->incomplete,
+                     one ? "study is" : "studies are", text, q->first,
+                     q->has.text, one ? "it" : "them");
 }
 
 /* Series are sorted by patient, then study: each run is one patient. What is
@@ -410,9 +419,11 @@ static bool add_cases(Search *q)
         if (!add_patient(q, i, to)) return false;
     }
     if (q->nameless.count)
-        return fail_data("%s: %d series have no PatientID: %s; fix: patient = "
+        return fail_data("%s: %d series %s no PatientID: %s; fix: patient = "
                          "\"folder\" if there is a folder for each",
-                         q->index.root, q->nameless.count, q->nameless.text);
+                         q->index.root, q->nameless.count,
+                         q->nameless.count == 1 ? "has" : "have",
+                         q->nameless.text);
     if (!q->b->count) return nothing_found(q);
     if (q->incomplete && !q->how->all.skip_unmatched) return not_complete(q);
     return number_studies(q->b);

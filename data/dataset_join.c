@@ -4,6 +4,7 @@
  * Cases are copied, their sources are not: the new store holds a view of each
  * data set that it was made of, and drops them with its own last view. */
 #include "dataset_build.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,45 @@ static bool begin_like(const Dataset *ds, DatasetBuilder **out)
     return true;
 }
 
+/* "{1, 2}", as a recipe says it; a list that is longer than the room is cut. */
+static void list_text(const DatasetOptions *o, char *text, size_t room)
+{
+    int at = snprintf(text, room, o->nonzero ? "\"nonzero\"" : "{");
+    for (int i = 0; !o->nonzero && i < o->label_count; i++)
+        if ((size_t)at + 16 < room)
+            at += snprintf(text + at, room - (size_t)at, "%s%d", i ? ", " : "",
+                           o->labels[i]);
+    if (!o->nonzero) snprintf(text + at, room - (size_t)at, "}");
+}
+
+/* Options hold for a whole data set, so those of its parts must be the same. */
+static bool options_alike(const DatasetOptions *a, const DatasetOptions *b)
+{
+    char left[256], right[256];
+    const struct {
+        const char *name;
+        bool a, b;
+    } flag[] = {{"resample", a->resample, b->resample},
+                {"resample_mask", a->resample_mask, b->resample_mask},
+                {"skip_unmatched", a->skip_unmatched, b->skip_unmatched}};
+    if (a->nonzero != b->nonzero || a->label_count != b->label_count ||
+        memcmp(a->labels, b->labels,
+               (size_t)a->label_count * sizeof *a->labels)) {
+        list_text(a, left, sizeof left);
+        list_text(b, right, sizeof right);
+        return fail_usage("concat: labels are %s in one data set and %s in "
+                          "another; the class numbers would differ",
+                          left, right);
+    }
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
+        if (flag[i].a != flag[i].b)
+            return fail_usage("concat: %s is %s in one data set and %s in "
+                              "another",
+                              flag[i].name, flag[i].a ? "true" : "false",
+                              flag[i].b ? "true" : "false");
+    return true;
+}
+
 /* Do cases of b go with those of a? */
 static bool alike(const Dataset *a, const Dataset *b)
 {
@@ -75,10 +115,7 @@ static bool alike(const Dataset *a, const Dataset *b)
                               "data set",
                               f->name);
     }
-    return memcmp(&a->store->options, &b->store->options,
-                  sizeof a->store->options) == 0 ||
-           fail_usage("the data sets have other labels, or differ in "
-                      "resample_mask or skip_unmatched");
+    return options_alike(&a->store->options, &b->store->options);
 }
 
 bool dataset_concat(const Dataset *const *ds, int count, Dataset **out)

@@ -264,27 +264,36 @@ typedef struct Plan {
     const NiftiOptions *files; /* in the store */
 } Plan;
 
+/* What has no partner: by the pattern that gives none, for whom. */
+typedef struct Alone {
+    Names lacks[MAX_CHANNELS + 1];
+    int files;
+} Alone;
+
 /* One case, or none (true, b->count unchanged) when a partner is missing. */
 static bool add_case(DatasetBuilder *b, const Plan *plan,
-                     const DatasetNifti *how, const Match *first, Names *alone)
+                     const DatasetNifti *how, const Match *first, Alone *alone)
 {
     Arena *mem = &b->store->mem;
     Source *s = builder_sources(b, plan->patterns);
     Case c = {.key = first->key};
+    bool complete = true;
     if (!s) return false;
     for (int k = 0; k < plan->patterns; k++) {
         const Match *m = match_find(&plan->found[k], first->key);
-        if (!m) {
-            // counted as skipped in any case; add_cases decides whether it
-            // fails
-            names_add(alone, first->key);
-            b->skipped++;
-            return true;
-        }
+        if (!m) names_add(&alone->lacks[k], first->key);
+        complete = complete && m;
+        if (!m) continue;
         s[k] = (Source){.load = k < plan->images ? load_image : load_label,
                         .how = plan->files,
                         .depends = depends,
                         .path = m->file->path};
+    }
+    if (!complete) {
+        // counted as skipped in any case; add_cases decides whether it fails
+        alone->files++;
+        b->skipped++;
+        return true;
     }
     c.patient =
         patient_of(first->file, c.key, plan->pattern[0], how->patient, mem);
@@ -296,13 +305,14 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
 }
 
 /* Partners without a first image. */
-static void find_widows(const Plan *plan, Names *alone, DatasetBuilder *b)
+static void find_widows(const Plan *plan, Alone *alone, DatasetBuilder *b)
 {
     for (int k = 1; k < plan->patterns; k++)
         for (int i = 0; i < plan->found[k].count; i++) {
             const char *key = plan->found[k].at[i].key;
             if (match_find(&plan->found[0], key)) continue;
-            names_add(alone, plan->found[k].at[i].file->name);
+            names_add(&alone->lacks[0], plan->found[k].at[i].file->name);
+            alone->files++;
             b->skipped++;
         }
 }
@@ -316,10 +326,29 @@ static bool nothing_matches(const char *root, const Files *files,
     for (int i = 0; i < files->count && i < SHOWN; i++)
         names_add(&there, files->at[i].name);
     return fail_data(
-        "%s: none of %d NIfTI files is \"%s\"; there %s %s%s; fix: "
-        "a pattern that fits, --%s PATTERN (* is any text)",
-        root, files->count, pattern, files->count > 1 ? "are" : "is",
-        there.text, files->count > SHOWN ? ", ..." : "", option);
+        "%s: none of %d NIfTI file%s is \"%s\"; there %s %s%s; fix: "
+        "a pattern that fits, %s = \"PATTERN\" (* is any text)",
+        root, files->count, files->count > 1 ? "s" : "", pattern,
+        files->count > 1 ? "are" : "is", there.text,
+        files->count > SHOWN ? ", ..." : "", option);
+}
+
+/* What is missing, and for whom: "no mask (*_seg) for sub-1, sub-2". */
+static bool partners_missing(const char *root, const Plan *plan,
+                             const Alone *alone)
+{
+    char text[1024] = "";
+    for (int k = 0; k < plan->patterns; k++) {
+        size_t used = strlen(text);
+        if (!alone->lacks[k].count) continue;
+        snprintf(text + used, sizeof text - used, "%sno %s (%s) for %s",
+                 used ? "; " : "", k < plan->images ? "image" : "mask",
+                 plan->pattern[k], alone->lacks[k].text);
+    }
+    return fail_data("%s: %d file%s without a partner: %s; fix: "
+                     "skip_unmatched = true leaves %s out",
+                     root, alone->files, alone->files == 1 ? "" : "s", text,
+                     alone->files == 1 ? "it" : "them");
 }
 
 /* Cases are made from the matches of the first pattern; partners are looked
@@ -327,7 +356,7 @@ static bool nothing_matches(const char *root, const Files *files,
 static bool add_cases(DatasetBuilder *b, const Files *files,
                       const DatasetNifti *how, Plan *plan)
 {
-    Names alone = {.count = 0};
+    Alone alone = {.files = 0};
     for (int k = 0; k < plan->patterns; k++) {
         if (!match_files(files, plan->pattern[k], plan->pattern, plan->patterns,
                          &b->store->mem, &plan->found[k]))
@@ -341,11 +370,8 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
         if (!add_case(b, plan, how, &plan->found[0].at[i], &alone))
             return false;
     find_widows(plan, &alone, b);
-    if (!alone.count || how->all.skip_unmatched) return true;
-    return fail_data("%s: %d files without a partner (%s, %s): %s; fix: "
-                     "skip_unmatched = true leaves them out",
-                     b->store->root, alone.count, plan->pattern[0],
-                     plan->pattern[plan->patterns - 1], alone.text);
+    if (!alone.files || how->all.skip_unmatched) return true;
+    return partners_missing(b->store->root, plan, &alone);
 }
 
 /* The only case is the file that the user named. */

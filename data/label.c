@@ -29,6 +29,20 @@ void strangers_add(Strangers *s, double value)
     s->value[at] = value;
 }
 
+int values_count(const float *x, int64_t n)
+{
+    float seen[FEW_VALUES];
+    int count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int at = 0;
+        while (at < count && seen[at] != x[i]) at++;
+        if (at < count) continue;
+        if (count == FEW_VALUES) return FEW_VALUES + 1;
+        seen[count++] = x[i];
+    }
+    return count;
+}
+
 /* Append to text; what does not fit is cut off. */
 static void append(char *text, const char *between, double value)
 {
@@ -46,8 +60,9 @@ char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT])
     int shown = s->more ? 5 : s->count;
     for (int i = 0; i < shown; i++) append(text, i ? ", " : "", s->value[i]);
     size_t used = strlen(text);
-    snprintf(text + used, STRANGERS_TEXT - used, "%s in %lld voxels",
-             s->more ? ", ...)" : "", (long long)s->voxels);
+    snprintf(text + used, STRANGERS_TEXT - used, "%s in %lld voxel%s",
+             s->more ? ", ...)" : "", (long long)s->voxels,
+             s->voxels == 1 ? "" : "s");
     return text;
 }
 

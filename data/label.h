@@ -18,6 +18,11 @@ typedef struct Strangers {
 
 void strangers_add(Strangers *s, double value);
 
+/* How many different numbers there are, as far as FEW_VALUES + 1: a mask has
+ * few. */
+enum { FEW_VALUES = 8 };
+int values_count(const float *x, int64_t n);
+
 /* "value 2 in 7 voxels", "values 2, 4 in 9 voxels", "more than 20 values (2, 4,
  * ...) in 99 voxels". */
 enum { STRANGERS_TEXT = 512 };

@@ -60,9 +60,9 @@ static bool measure(Order *o)
     o->batches = o->samples / how->batch;
     if (o->samples % how->batch && !how->drop_last) o->batches++;
     if (!o->batches)
-        return fail_usage("no batch: %d samples, batch is %d and drop_last is "
-                          "set",
-                          o->samples, how->batch);
+        return fail_usage("no batch: %d sample%s, batch is %d and drop_last "
+                          "is set",
+                          o->samples, o->samples == 1 ? "" : "s", how->batch);
     return true;
 }
 

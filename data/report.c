@@ -7,10 +7,12 @@
 /* "256" or "192..256". */
 static void range_text(double lo, double hi, char *text, size_t room)
 {
-    if (lo == hi)
-        snprintf(text, room, "%.4g", lo);
-    else
-        snprintf(text, room, "%.4g..%.4g", lo, hi);
+    char high[20];
+    snprintf(text, room, "%.4g", lo);
+    snprintf(high, sizeof high, "%.4g", hi);
+    size_t used = strlen(text);
+    // what differs beyond these digits is said once
+    if (strcmp(text, high)) snprintf(text + used, room - used, "..%s", high);
 }
 
 /* Smallest and largest of the six numbers of the input grids. */
@@ -65,16 +67,46 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     if (pipeline_bad(p, &bad))
         snprintf(left, sizeof left, "; %d left out, as they cannot be read",
                  pipeline_bad(p, &bad));
-    return arena_printf(
+    int samples = pipeline_samples(p);
+    char *text = arena_printf(
         mem,
         "%s%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
-        "%d samples, the first %s; %d of %d volumes kept in %.1f MB "
-        "(all: %.1f MB, budget %.1f MB)",
+        "%d sample%s, %s %s; %d of %d volume%s ",
         cases, left, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
-        share, pipeline_samples(p),
+        share, samples, samples == 1 ? "" : "s",
+        samples == 1 ? "of" : "the first",
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
-        c.count, (double)c.bytes / 1e6, (double)bytes / 1e6,
-        (double)c.budget / 1e6);
+        c.count, c.count == 1 ? "" : "s");
+    if (!text) return NULL;
+    // what lies in the file of prepared cases takes no memory of its own
+    if (c.kept && !c.bytes)
+        return arena_printf(mem, "%smapped from the file of prepared cases",
+                            text);
+    return arena_printf(mem, "%skept in %.1f MB (all: %.1f MB, budget %.1f MB)",
+                        text, (double)c.bytes / 1e6, (double)bytes / 1e6,
+                        (double)c.budget / 1e6);
+}
+
+/* What a number of channels is called, of pictures. */
+static const char *colors_of(int rank, int c)
+{
+    if (rank != 2) return "";
+    return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
+}
+
+/* Cases a and b have other numbers of channels: no step changes that. */
+static bool other_channels(const Pipeline *p, int field, int a, int b)
+{
+    const Dataset *ds = pipeline_dataset(p);
+    const DatasetField *f = &ds->field[field];
+    int left = pipeline_facts(p, a)->channels[field];
+    int right = pipeline_facts(p, b)->channels[field];
+    return fail_data("samples differ in channels: %s of %s has %d%s, of %s "
+                     "%d%s (%s, %s); fix: save all files in one way",
+                     f->name, ds->cases[a].key, left, colors_of(f->rank, left),
+                     ds->cases[b].key, right, colors_of(f->rank, right),
+                     ds->cases[a].field[field].source->path,
+                     ds->cases[b].field[field].source->path);
 }
 
 /* Compared with the first sample; cases differ, slices of a case do not.
@@ -90,12 +122,14 @@ static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
         if (n.w > out->w) out->w = n.w;
         if (dims_equal(n, like)) continue;
         char a[DIMS_TEXT], b[DIMS_TEXT];
+        const int first = pipeline_id(p, 0).item, item = pipeline_id(p, i).item;
+        if (n.c != want.c) return other_channels(p, field, first, item);
         like.w = n.w;
         return fail_data(
             "samples differ in size: %s of %s is %s, of %s %s; fix: a fit or "
             "resize step%s%s",
-            ds->field[field].name, ds->cases[pipeline_id(p, 0).item].key,
-            dims_text(want, rank, a), ds->cases[pipeline_id(p, i).item].key,
+            ds->field[field].name, ds->cases[first].key,
+            dims_text(want, rank, a), ds->cases[item].key,
             dims_text(n, rank, b), any_w ? "" : ", or batches of 1",
             !any_w && dims_equal(n, like)
                 ? ", or batches { bucket = \"length\" }, as only w differs"

@@ -99,9 +99,11 @@ static bool take_drawn(Patients *p, int count, int part)
         left--;
     }
     if (left)
-        return fail_usage("split: %s wants %d patients, only %d are left of "
+        return fail_usage("split: %s wants %d patient%s, only %d %s left of "
                           "%d",
-                          part_names[part], count, count - left, p->count);
+                          part_names[part], count, count == 1 ? "" : "s",
+                          count - left, count - left == 1 ? "is" : "are",
+                          p->count);
     return true;
 }
 
@@ -150,11 +152,11 @@ static const char *split_fix(const Patients *p, const bool wanted[PARTS])
     if (p->count < wanted[TRAIN_PART] + wanted[VALID_PART] + wanted[TEST_PART])
         return "more patients, or fewer parts";
     return wanted[VALID_PART] && wanted[TEST_PART]
-               ? "whole numbers of patients instead of shares, as --valid 1 "
-                 "--test 1"
+               ? "whole numbers of patients instead of shares, as valid = 1, "
+                 "test = 1"
            : wanted[VALID_PART]
-               ? "a whole number of patients instead of a share, as --valid 1"
-               : "a whole number of patients instead of a share, as --test 1";
+               ? "a whole number of patients instead of a share, as valid = 1"
+               : "a whole number of patients instead of a share, as test = 1";
 }
 
 static void parts_free(Dataset *out[PARTS])
@@ -359,7 +361,7 @@ bool dataset_leaks(const Dataset *const *sides, int count)
         mem_free(list);
     }
     if (!both.count) return true;
-    return fail_data("%d cases belong to patients who stand on two sides of "
-                     "the split: %s; fix: split by patient",
-                     both.count, both.text);
+    return fail_data("%d case%s of patients who stand on two sides of the "
+                     "split: %s; fix: split by patient",
+                     both.count, both.count == 1 ? "" : "s", both.text);
 }

@@ -70,7 +70,8 @@ bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
 {
     const DatasetOptions *o = &ds->store->options;
     const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
-                            o->nonzero, o->resample_mask, MAX_FIELDS};
+                            o->nonzero, o->resample_mask, o->resample,
+                            MAX_FIELDS};
     Arena mem = {NULL};
     Steps prepare = steps_without_augment(steps);
     char *text = steps_print(&prepare, &mem);

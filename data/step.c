@@ -318,6 +318,16 @@ static bool step_settle(DataStep *s)
     }
 }
 
+bool step_meant(const DataStep *s)
+{
+    const double *clip = s->normalize.clip;
+    // a hundredth part of the voxels is what nobody means
+    if (s->id != STEP_normalize || clip[1] > 1) return true;
+    return fail_usage("normalize: clip = {%g, %g} is in per cent; did you mean "
+                      "{%g, %g}?",
+                      clip[0], clip[1], 100 * clip[0], 100 * clip[1]);
+}
+
 /* A copy of *s is settled and appended; nothing is appended on failure. */
 bool steps_add(Steps *all, const DataStep *s)
 {

@@ -117,6 +117,11 @@ typedef struct Steps {
                         * are none */
 } Steps;
 
+/* False (ERR_USAGE) for numbers that are allowed but surely meant otherwise, as
+ * percentiles from 0 to 1: for what a person writes. Steps that are stored with
+ * weights run as they are. */
+bool step_meant(const DataStep *s);
+
 /* Append `s`. Fails (ERR_USAGE) when its phase comes before that of a step
  * already there, when it is a second SLICE step, when a value contradicts
  * another, or when there are too many. Resolves what depends on another

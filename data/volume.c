@@ -172,6 +172,42 @@ char *volume_text(const Volume *v, char text[VOLUME_TEXT])
     return text;
 }
 
+char *volume_differences(const Volume *a, const Volume *b,
+                         char text[VOLUME_DIFFERENCES])
+{
+    static const char *const name[] = {"spacing", "directions", "origin"};
+    double sa[3], sb[3], edge = INFINITY, mm[3] = {0};
+    int32_t n[3], m[3];
+    int largest = 0;
+    volume_spacing_mm(a, sa);
+    volume_spacing_mm(b, sb);
+    volume_extents(a, n);
+    volume_extents(b, m);
+    // how far each of the three moves an end of the grid
+    for (int i = 0; i < 3; i++) {
+        double turned = 0;
+        for (int r = 0; r < 3; r++)
+            turned = hypot(turned,
+                           a->affine[r][i] / sa[i] - b->affine[r][i] / sb[i]);
+        edge = fmin(edge, sa[i]);
+        mm[0] = fmax(mm[0], fabs(sa[i] - sb[i]) * n[i]);
+        mm[1] = fmax(mm[1], turned * sa[i] * n[i]);
+        mm[2] = hypot(mm[2], a->affine[i][3] - b->affine[i][3]);
+    }
+    for (int i = 1; i < 3; i++)
+        if (!(mm[i] <= mm[largest])) largest = i;
+    bool extents = n[0] != m[0] || n[1] != m[1] || n[2] != m[2];
+    snprintf(text, VOLUME_DIFFERENCES, "%s", extents ? "extents" : "");
+    for (int i = 0; i < 3; i++) {
+        size_t used = strlen(text);
+        // where each is small but not their sum, the largest; NaN differs
+        if (!(mm[i] <= SAME_GRID * edge) || (!extents && i == largest))
+            snprintf(text + used, VOLUME_DIFFERENCES - used, "%s%s",
+                     used ? ", " : "", name[i]);
+    }
+    return text;
+}
+
 /* The corners are the outer faces, where a wrong spacing or direction shows
  * most. 1 % of the smallest edge is far below what interpolation would
  * matter for, and above what headers lose by rounding. */
@@ -195,8 +231,10 @@ bool volume_same_grid(const Volume *a, const Volume *b)
     }
     if (same && worst <= SAME_GRID * edge) return true;
     char left[VOLUME_TEXT], right[VOLUME_TEXT], far[64] = "";
+    char what[VOLUME_DIFFERENCES];
     if (same) snprintf(far, sizeof far, " (corners %.3g mm apart)", worst);
-    return fail_data("the grids differ%s: %s and %s", far, volume_text(a, left),
+    return fail_data("the grids differ in %s%s: %s and %s",
+                     volume_differences(a, b, what), far, volume_text(a, left),
                      volume_text(b, right));
 }
 

@@ -39,9 +39,16 @@ void volume_world(const Volume *v, double w, double h, double d,
                   double lps_mm[3]);
 
 /* The same grid: equal extents, and the corners of b lie within 1 % of the
- * smallest voxel edge of those of a; else false with both grids in the
- * reason (ERR_DATA). Channels may differ. */
+ * smallest voxel edge of those of a; else false with what differs and both
+ * grids in the reason (ERR_DATA). Channels may differ. */
 bool volume_same_grid(const Volume *a, const Volume *b);
+
+/* What of two grids that are not the same differs, in text: "extents",
+ * "spacing", "directions" and "origin", each that moves a corner by more than
+ * volume_same_grid allows, with commas between. */
+enum { VOLUME_DIFFERENCES = 40 };
+char *volume_differences(const Volume *a, const Volume *b,
+                         char text[VOLUME_DIFFERENCES]);
 
 /* "256x256x24, 0.9x0.9x3 mm, axial, axes LPS, origin (-12.1 4.0 80.2)": in
  * text; axes as volume_code gives them. Only extents and affine of v are read.

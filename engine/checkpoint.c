@@ -192,9 +192,10 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     StWrite w = {.fill = fill, .ctx = &source};
     // the count is of what was collected, the weights are of what was queued
     if (session_under_way(s))
-        return fail_usage("%s: %d steps are under way: collect them before "
+        return fail_usage("%s: %d step%s under way: collect them before "
                           "saving",
-                          path, session_under_way(s));
+                          path, session_under_way(s),
+                          session_under_way(s) == 1 ? " is" : "s are");
     TRY(entries_make(source.params, full, &mem, &e));
     TRY(pairs_make(m, full, s, &mem, &w));
     TRY(source.user = params_buffer(source.params));

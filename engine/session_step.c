@@ -313,9 +313,9 @@ bool session_scaled(const Session *s)
 bool session_set_state(Session *s, const StepState *state)
 {
     if (s->under_way)
-        return fail_usage("%d steps are under way: collect them before the "
+        return fail_usage("%d step%s under way: collect them before the "
                           "state is set",
-                          s->under_way);
+                          s->under_way, s->under_way == 1 ? " is" : "s are");
     LossScale kept = s->state.scale;
     s->state = *state;
     // a file of a run in another precision may say otherwise, or nothing

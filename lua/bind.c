@@ -193,25 +193,29 @@ const char *opt_string(lua_State *L, int arg, const char *key, const char *def)
     return v;
 }
 
-/* Letters to change, add or drop to turn a into b (Levenshtein), by one row
- * of the table; LONG when one of them is longer than that. */
+static int lesser(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters to change, add or drop, and neighbours to exchange, to turn a into b
+ * (optimal string alignment); LONG when one of them is longer than that. */
 static int distance(const char *a, const char *b)
 {
     enum { LONG = 32 };
-    int row[LONG + 1], n = (int)strlen(b);
-    if (n > LONG || strlen(a) > LONG) return LONG;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
+    // d[i][j]: from the first i letters of a to the first j of b
+    int d[LONG + 1][LONG + 1], m = (int)strlen(a), n = (int)strlen(b);
+    if (n > LONG || m > LONG) return LONG;
+    for (int i = 0; i <= m; i++) d[i][0] = i;
+    for (int j = 0; j <= n; j++) d[0][j] = j;
+    for (int i = 1; i <= m; i++)
         for (int j = 1; j <= n; j++) {
-            int change = diagonal + (a[i - 1] != b[j - 1]);
-            int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = change < best ? change : best;
+            int change = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            d[i][j] = lesser(change, lesser(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = lesser(d[i][j], d[i - 2][j - 2] + 1);
         }
-    }
-    return row[n];
+    return d[m][n];
 }
 
 /* Is `key` in the list? If not, *nearest is the name closest to it. */

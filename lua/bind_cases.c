@@ -31,10 +31,21 @@ static FieldKind read_kind(lua_State *L, int arg)
     for (int i = 0; i <= FIELD_LENGTH; i++)
         if (!strcmp(text, field_kinds[i])) return (FieldKind)i;
     raise_usage(L,
-                "kind must be image, value, label, numbers or length, got "
-                "\"%s\"",
-                text);
+                "field \"%s\": kind must be image, value, label, numbers or "
+                "length, got \"%s\"",
+                opt_string(L, arg, "name", ""), text);
     return FIELD_IMAGE;
+}
+
+/* The rank of a field that does not say it: that of its reader, or as many as
+ * the axes that are named; of other arrays 3. */
+static int usual_rank(lua_State *L, const ListField *f, const char *axes)
+{
+    if (!field_on_grid(f->kind)) return 0;
+    const Reader *reader = reader_find(f->reader);
+    if (!reader) raise_error(L);
+    int rank = (int)strlen(axes) - (strchr(axes, 'c') != NULL);
+    return reader->rank >= 0 ? reader->rank : rank >= 1 ? rank : 3;
 }
 
 /* Options of a field that is DICOM; the names of segments are in `segment`. */
@@ -65,16 +76,18 @@ static ListField read_field(lua_State *L, int arg,
         "partial",   "resample_dose", "same_grid", "alpha",
         "exif",      "trailing",      "page",      "channels",
         NULL};
-    luaL_argcheck(L, lua_istable(L, arg), arg, "a field must be a table");
+    if (!lua_istable(L, arg))
+        raise_usage(L, "a field must be a table, got %s",
+                    luaL_typename(L, arg));
     check_keys(L, arg, "field", known);
     ListField f = {.name = opt_string(L, arg, "name", ""),
                    .kind = read_kind(L, arg),
-                   .rank = (int)opt_int(L, arg, "rank", 3, 0, 3),
                    .reader = opt_string(L, arg, "read", "nifti"),
                    .numbers =
                        (int)opt_int(L, arg, "count", 1, 1, MAX_FEATURES)};
     const char *axes = opt_string(L, arg, "axes", "");
     if (!*f.name) raise_usage(L, "a field needs a name");
+    f.rank = (int)opt_int(L, arg, "rank", usual_rank(L, &f, axes), 0, 3);
     if (strlen(axes) >= sizeof f.options.axes)
         raise_usage(L, "axes \"%s\": too long", axes);
     memcpy(f.options.axes, axes, strlen(axes) + 1);
@@ -132,15 +145,16 @@ static void read_numbers(lua_State *L, const ListField *field, ListCase *c,
 {
     int at = lua_gettop(L), type = lua_type(L, at), n = field->numbers;
     if (type != LUA_TTABLE && !(type == LUA_TNUMBER && n == 1))
-        raise_usage(L, "%s: %s must be %d numbers, got %s", c->key, field->name,
-                    n, luaL_typename(L, at));
+        raise_usage(L, "%s: %s must be %d number%s, got %s", c->key,
+                    field->name, n, n == 1 ? "" : "s", luaL_typename(L, at));
     double *number = lua_newuserdatauv(L, (size_t)n * sizeof *number, 0);
     if (type == LUA_TNUMBER) {
         number[0] = check_number(L, at, field->name);
     } else {
         if ((int)lua_rawlen(L, at) != n)
-            raise_usage(L, "%s: %s has %d numbers, want %d", c->key,
-                        field->name, (int)lua_rawlen(L, at), n);
+            raise_usage(L, "%s: %s has %d number%s, want %d", c->key,
+                        field->name, (int)lua_rawlen(L, at),
+                        lua_rawlen(L, at) == 1 ? "" : "s", n);
         for (int i = 0; i < n; i++) {
             lua_rawgeti(L, at, i + 1);
             number[i] = check_number(L, lua_gettop(L), field->name);
@@ -173,40 +187,85 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
     lua_settop(L, at);
 }
 
-/* data.open_list({fields={ {name=, kind="image", read="nifti", rank=3, axes="",
- * count=1}, ...}, cases={ {key=, patient=, <field>=path|{path, ...}|numbers},
- * ...}, labels=, resample_mask=}) -> data set. kind: image, value, label,
- * numbers (count of them), length. Raises what a table lacks. */
-static int l_open_list(lua_State *L)
-{
-    static const char *const known[] = {"fields", "cases", "labels",
-                                        "resample_mask", NULL};
+/* What a table says of all cases: `field` points into `segment`. */
+typedef struct List {
+    DatasetOptions options;
     ListField field[MAX_FIELDS];
     const char *segment[MAX_FIELDS][MAX_LABELS];
+    int fields;
+} List;
+
+/* The options of the table at 1, and its fields, whose strings live as long. */
+static void read_list(lua_State *L, List *out)
+{
+    static const char *const known[] = {"fields",   "cases",         "labels",
+                                        "resample", "resample_mask", NULL};
     luaL_checktype(L, 1, LUA_TTABLE);
     check_keys(L, 1, "data.cases", known);
-    DatasetOptions options = read_dataset_options(L, 1);
+    out->options = read_dataset_options(L, 1);
     if (raw_field(L, 1, "fields") != LUA_TTABLE)
-        raise_usage(L, "fields must be a list of fields");
+        raise_usage(L, "fields must be a list of fields, got %s",
+                    luaL_typename(L, -1));
     int fields = (int)lua_rawlen(L, -1), list = lua_gettop(L);
     if (fields > MAX_FIELDS)
         raise_usage(L, "%d fields, wanted at most %d", fields, MAX_FIELDS);
     luaL_checkstack(L, 4 * MAX_FIELDS, NULL);
     for (int i = 0; i < fields; i++) {
         lua_rawgeti(L, list, i + 1);
-        field[i] = read_field(L, lua_gettop(L), segment[i]);
+        out->field[i] = read_field(L, lua_gettop(L), out->segment[i]);
         lua_pop(L, 1); // the list keeps it
     }
+    out->fields = fields;
+}
+
+/* data.check_list({fields=, labels=, ...}) -> {name = rank}, {name = true} of
+ * the fields whose rank nothing says. Raises what open_list would of all but
+ * the cases. */
+static int l_check_list(lua_State *L)
+{
+    List all;
+    DatasetBuilder *b;
+    read_list(L, &all);
+    const ListField *field = all.field;
+    int list = lua_gettop(L);
+    if (!dataset_list_begin(field, all.fields, &all.options, &b))
+        return raise_error(L);
+    dataset_drop(b);
+    lua_newtable(L);
+    lua_newtable(L);
+    for (int i = 0; i < all.fields; i++) {
+        bool numbers = !field_on_grid(field[i].kind);
+        lua_pushinteger(L, numbers ? 0 : field[i].rank);
+        lua_setfield(L, -3, field[i].name);
+        lua_rawgeti(L, list, i + 1);
+        bool said = raw_field(L, lua_gettop(L), "rank") != LUA_TNIL;
+        lua_pop(L, 2);
+        if (numbers || said || *field[i].options.axes ||
+            reader_find(field[i].reader)->rank >= 0)
+            continue;
+        set_bool(L, field[i].name, true);
+    }
+    return 2;
+}
+
+/* data.open_list({fields={ {name=, kind="image", read="nifti", rank=, axes="",
+ * count=1}, ...}, cases={ {key=, patient=, <field>=path|{path, ...}|numbers},
+ * ...}, labels=, resample=, resample_mask=}) -> data set. kind: image, value,
+ * label, numbers (count of them), length. Raises what a table lacks. */
+static int l_open_list(lua_State *L)
+{
+    List all;
+    read_list(L, &all);
     if (raw_field(L, 1, "cases") != LUA_TTABLE)
         raise_usage(L, "cases must be a list of cases");
     int cases = lua_gettop(L);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     int result = lua_gettop(L);
     BuilderBox *builder = new_object(L, "seg.cases", sizeof *builder);
-    if (!dataset_list_begin(field, fields, &options, &builder->b))
+    if (!dataset_list_begin(all.field, all.fields, &all.options, &builder->b))
         return raise_error(L);
     for (int i = 1; lua_rawgeti(L, cases, i) != LUA_TNIL; i++) {
-        add_case(L, builder->b, field, fields);
+        add_case(L, builder->b, all.field, all.fields);
         lua_pop(L, 1);
     }
     DatasetBuilder *b = builder->b;
@@ -280,11 +339,10 @@ static int l_rename(lua_State *L)
 
 void bind_cases(lua_State *L)
 {
-    static const luaL_Reg cases[] = {{"open_list", l_open_list},
-                                     {"pick", l_pick},
-                                     {"concat", l_concat},
-                                     {"rename", l_rename},
-                                     {NULL, NULL}};
+    static const luaL_Reg cases[] = {
+        {"open_list", l_open_list}, {"check_list", l_check_list},
+        {"pick", l_pick},           {"concat", l_concat},
+        {"rename", l_rename},       {NULL, NULL}};
     new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, cases, 0);

@@ -48,15 +48,18 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
     int n = 1;
     if (lua_type(L, -1) == LUA_TSTRING)
         return step_set_choice(s, name, lua_tostring(L, -1));
+    const StepAttr *a = step_info[s->id].attr;
+    while (strcmp(a->name, name)) a++; // it is one of them: check_keys
+    if (a->kind == 'C')
+        return fail_usage(
+            "%s: %s is a %s, wanted one of %s", step_info[s->id].name, name,
+            lua_istable(L, -1) ? "list" : luaL_typename(L, -1), a->choices);
     if (lua_isboolean(L, -1)) {
         // a row that has no truth value there would read it as a number
-        for (int i = 0; i < step_info[s->id].attrs; i++) {
-            const StepAttr *a = &step_info[s->id].attr[i];
-            if (!strcmp(a->name, name) && a->kind != 'B')
-                return fail_usage("%s: %s is %s, wanted numbers",
-                                  step_info[s->id].name, name,
-                                  lua_toboolean(L, -1) ? "true" : "false");
-        }
+        if (a->kind != 'B')
+            return fail_usage("%s: %s is %s, wanted numbers",
+                              step_info[s->id].name, name,
+                              lua_toboolean(L, -1) ? "true" : "false");
         v[0] = lua_toboolean(L, -1);
     } else if (lua_istable(L, -1)) {
         n = (int)lua_rawlen(L, -1);
@@ -94,7 +97,7 @@ static int l_add_step(lua_State *L)
             return raise_error(L);
         lua_pop(L, 1);
     }
-    if (!steps_parse(text, &steps) || !steps_add(&steps, &s))
+    if (!step_meant(&s) || !steps_parse(text, &steps) || !steps_add(&steps, &s))
         return raise_error(L);
     char *longer = steps_print(&steps, &mem);
     if (!longer) return raise_error(L);
@@ -174,6 +177,7 @@ int read_names(lua_State *L, int arg, const char *key, const char **name,
 DatasetOptions read_dataset_options(lua_State *L, int arg)
 {
     DatasetOptions o = {
+        .resample = opt_bool(L, arg, "resample", false),
         .resample_mask = opt_bool(L, arg, "resample_mask", false),
         .skip_unmatched = opt_bool(L, arg, "skip_unmatched", false)};
     int type = lua_getfield(L, arg, "labels");
@@ -222,21 +226,11 @@ NiftiForm read_form(lua_State *L, int arg)
  * docs/data.md. Raises what does not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
-    static const char *const known[] = {"image",
-                                        "mask",
-                                        "segments",
-                                        "labels",
-                                        "patient",
-                                        "resample_mask",
-                                        "skip_unmatched",
-                                        "partial",
-                                        "assume_hu",
-                                        "resample_tilt",
-                                        "assume_implicit_le",
-                                        "dose",
-                                        "fractions",
-                                        "resample_dose",
-                                        NULL};
+    static const char *const known[] = {
+        "image",   "mask",      "segments",      "labels",
+        "patient", "resample",  "resample_mask", "skip_unmatched",
+        "partial", "assume_hu", "resample_tilt", "assume_implicit_le",
+        "dose",    "fractions", "resample_dose", NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -265,8 +259,10 @@ static int l_dicom(lua_State *L)
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
-        "image",          "mask", "labels",         "patient",  "resample_mask",
-        "skip_unmatched", "form", "assume_spacing", "channels", NULL};
+        "image",          "mask",     "labels",
+        "patient",        "resample", "resample_mask",
+        "skip_unmatched", "form",     "assume_spacing",
+        "channels",       NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);

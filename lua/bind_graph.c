@@ -188,7 +188,8 @@ static int l_param(lua_State *L)
     return 1;
 }
 
-/* node.n, .c, .d, .h, .w, .rank, .name, .kind, .shape (user order, N first);
+/* node.n, .c, .d, .h, .w, .rank, .name, .kind, .where (the line of the script
+ * that made it), .shape (user order, N first);
  * another field is an error */
 static int node_index(lua_State *L)
 {
@@ -209,6 +210,10 @@ static int node_index(lua_State *L)
         lua_pushstring(L, n->name);
         return 1;
     }
+    if (!strcmp(key, "where")) {
+        lua_pushstring(L, n->where);
+        return 1;
+    }
     if (!strcmp(key, "kind")) {
         lua_pushstring(L, n->kind == NODE_INPUT   ? "input"
                           : n->kind == NODE_PARAM ? "param"
@@ -223,7 +228,7 @@ static int node_index(lua_State *L)
     }
     return raise_usage(L,
                        "a node has no field \"%s\" (known: n, c, d, h, w, "
-                       "rank, shape, name, kind)",
+                       "rank, shape, name, kind, where)",
                        key);
 }
 

@@ -348,36 +348,40 @@ static int l_gpu(lua_State *L)
     return 2;
 }
 
+/* Kinds of errors, as ErrKind from ERR_FAILURE on. */
+static const char *const kinds[] = {"failure", "usage",    "data",
+                                    "device",  "diverged", NULL};
+
 /* sys.raise(kind, text, bare = false): an error of a kind ("failure", "usage",
  * "data", "device", "diverged") with the recipe's line in front, or none when
  * `bare` */
 static int l_raise(lua_State *L)
 {
-    static const char *const names[] = {"failure", "usage",    "data",
-                                        "device",  "diverged", NULL};
-    int kind = luaL_checkoption(L, 1, "failure", names);
+    int kind = luaL_checkoption(L, 1, "failure", kinds);
     err_set((ErrKind)(kind + 1), luaL_checkstring(L, 2));
     return lua_toboolean(L, 3) ? raise_bare(L) : raise_error(L);
+}
+
+/* sys.kind(text) -> the kind of this error, if it was the last that was
+ * raised; else "failure" */
+static int l_kind(lua_State *L)
+{
+    lua_pushstring(L, kinds[raised_kind(luaL_checkstring(L, 1)) - 1]);
+    return 1;
 }
 
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {{"list", l_list},
-                                         {"stat", l_stat},
-                                         {"mkdir", l_mkdir},
-                                         {"make_new", l_make_new},
-                                         {"remove", l_remove},
-                                         {"write", l_write},
-                                         {"clock", l_clock},
-                                         {"sleep", l_sleep},
-                                         {"terminal", l_terminal},
-                                         {"eprint", l_eprint},
-                                         {"machine", l_machine},
-                                         {"disk_free", l_disk_free},
-                                         {"again", l_again},
-                                         {"raise", l_raise},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"list", l_list},         {"stat", l_stat},
+        {"mkdir", l_mkdir},       {"make_new", l_make_new},
+        {"remove", l_remove},     {"write", l_write},
+        {"clock", l_clock},       {"sleep", l_sleep},
+        {"terminal", l_terminal}, {"eprint", l_eprint},
+        {"machine", l_machine},   {"disk_free", l_disk_free},
+        {"again", l_again},       {"raise", l_raise},
+        {"kind", l_kind},         {NULL, NULL}};
     static const luaL_Reg facts[] = {{"random", l_random},
                                      {"keyed_hash", l_keyed_hash},
                                      {"entropy", l_entropy},

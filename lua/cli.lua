@@ -260,6 +260,7 @@ local function prepare_saved(script, command)
   local folder = given.resume and run.resume(given.resume, out, name)
   local trained = (known(commands, command) or {}).weights
   if folder then
+    given.resumed = folder
     given.saved_config = util.read_file(folder .. "/config.txt")
   elseif trained and (command ~= "export" or given.safetensors) then
     local path = run.weights(given.weights, out, name)
@@ -322,8 +323,8 @@ local function run_script(args, fixed)
     end
   end
   local seg, recipes = require "seg", require "seg.recipe"
-  seg.config = with_line(original)
-  seg.recipe = with_line(recipes.recipe)
+  seg.config = util.dotted("seg", "config", seg, with_line(original))
+  seg.recipe = util.dotted("seg", "recipe", seg, with_line(recipes.recipe))
   if help then
     local ok, why_not = pcall(chunk, table.unpack(rest))
     return ok and 0 or why_not == helped and 0 or error(why_not, 0)

@@ -262,9 +262,9 @@ function M.config(defaults)
     given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
-      refuse("--%s %s differs from the run that is resumed (%s); start a new run, or change "
-             .. "only %s", key, o[2] or "", type(saved[key]) == "table" and list_text(saved[key])
-             or tostring(saved[key]), free_keys())
+      refuse("--%s %s differs from the run that is resumed, %s (%s); start a new run, or change "
+             .. "only %s", key, o[2] or "", flags.resumed, type(saved[key]) == "table"
+             and list_text(saved[key]) or tostring(saved[key]), free_keys())
     end
     values[key] = v
   end

@@ -19,7 +19,43 @@ local new_set = set.new
 local M = { concat = set.concat }
 
 local common = { root = none, image = none, mask = none, labels = none, patient = "auto",
-                 resample_mask = false, skip_unmatched = false, skip_bad = false }
+                 resample = false, resample_mask = false, skip_unmatched = false,
+                 skip_bad = false }
+
+local known_rules = { auto = true, folder = true, file = true }
+
+-- Whose a file is, as `patient` of data.nifti and data.dicom says it: by one of the
+-- rules, or by a pattern in what `whose` names of a case, which is checked here.
+local function check_patient(what, rule, whose)
+  if known_rules[rule] or type(rule) == "string" and rule:find("%(") then return end
+  fail("usage", '%s: patient must be "auto", "folder", "file" or a pattern with the patient in '
+       .. 'brackets, which is looked for in the %s, as "^(%%a+_%%d+)", got %s', what, whose,
+       type(rule) == "string" and '"' .. rule .. '"' or tostring(rule))
+end
+
+-- The patient that a pattern finds in a text of a case, or an error.
+local function match_patient(what, rule, text)
+  local patient = text:match(rule)
+  if patient == nil then
+    fail("data", '%s: %s: the pattern "%s" finds no patient in it', what, text, rule)
+  end
+  return tostring(patient)
+end
+
+-- The data set that `open` makes, with the patients that the pattern finds in the
+-- keys of cases (what the stars match), or of DICOM in the PatientID.
+local function open_patients(kind, root, o, open)
+  if known_rules[o.patient] then return open(root, o) end
+  local how, keys, patients = {}, {}, {}
+  for k, v in pairs(o) do how[k] = v end
+  how.patient = kind == "dicom" and "auto" or "file"
+  local ds = open(root, how)
+  for i, case in ipairs(ds:cases()) do
+    keys[i] = case.key
+    patients[i] = match_patient("data." .. kind, o.patient, case.patient)
+  end
+  return core.data.rename(ds, keys, patients)
+end
 
 local function source(kind, more, open)
   local known = {}
@@ -32,8 +68,11 @@ local function source(kind, more, open)
       fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
            tostring(root))
     end
-    local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
+    local skip_bad = o.skip_bad
     o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
+    check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
+                  or "part of the name that * stands for")
+    local where = { kind = kind, root = root, options = o, skip_bad = skip_bad }
     return new_set(where, function()
       -- plan opens nothing and predict brings images of its own, so root =
       -- cfg.data is nil there
@@ -41,7 +80,7 @@ local function source(kind, more, open)
         util.refuse("--data is missing: data.%s has no folder to open (its root is nil); give "
                     .. "--data DIR, or root = DIR in the recipe", kind)
       end
-      return open(root, o)
+      return open_patients(kind, root, o, open)
     end)
   end
 end
@@ -100,24 +139,24 @@ end
 -- set of files, leaves out the cases that cannot be read, and names them.
 function M.cases(o)
   o = options("data.cases", o, { fields = none, cases = none, labels = none,
-                                 resample_mask = false, skip_bad = false })
+                                 resample = false, resample_mask = false, skip_bad = false })
   if type(o.cases) ~= "table" and type(o.cases) ~= "function" then
     fail("usage", "data.cases: cases must be a list of cases or a function that returns one, got "
          .. "%s", type(o.cases))
   end
-  local ranks = {} -- of each field, for the check of a recipe's inputs
-  for _, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
-    if type(field) == "table" and field.name then
-      local nowhere = field.kind == "numbers" or field.kind == "length"
-      ranks[field.name] = nowhere and 0 or field.rank or 3
-    end
-  end
-  return new_set({ kind = "cases", options = { labels = o.labels }, ranks = ranks,
+  local how = { fields = o.fields, labels = o.labels, resample = o.resample,
+                resample_mask = o.resample_mask }
+  -- a mistake in a field is found here, not when files are opened; ranks are for
+  -- the check of a recipe's inputs
+  local ranks, assumed = core.data.check_list(how)
+  local first = o.fields[1] -- the image of a prediction is read as it is
+  local options_of = { labels = o.labels, resample = o.resample, form = first.form,
+                       assume_spacing = first.assume_spacing, channels = first.channels }
+  return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed,
                    skip_bad = o.skip_bad }, function()
-    local list = o.cases
-    if type(list) == "function" then list = list() end
-    return core.data.open_list { fields = o.fields, cases = list, labels = o.labels,
-                                 resample_mask = o.resample_mask }
+    how.cases = o.cases
+    if type(how.cases) == "function" then how.cases = how.cases() end
+    return core.data.open_list(how)
   end)
 end
 
@@ -144,13 +183,7 @@ local function patient_rule(what, rule)
     fail("usage", '%s: patient must be "file" (each case is another person) or a pattern with the '
          .. 'patient in brackets, as "^(%%a+_%%d+)", got %s', what, tostring(rule))
   end
-  return function(key)
-    local patient = key:match(rule)
-    if not patient then
-      fail("data", '%s: %s: the pattern "%s" finds no patient in it', what, key, rule)
-    end
-    return patient
-  end
+  return function(key) return match_patient(what, rule, key) end
 end
 
 -- A table of labels: a row is a case. fields as of data.cases, and of what is
@@ -162,7 +195,7 @@ end
 function M.csv(o)
   o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
                                patient = none, fields = none, where = none, labels = none,
-                               resample_mask = false, skip_bad = false })
+                               resample = false, resample_mask = false, skip_bad = false })
   if type(o.table) ~= "string" then
     fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
          type(o.table))
@@ -224,14 +257,16 @@ function M.csv(o)
     return list
   end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
-                         resample_mask = o.resample_mask, skip_bad = o.skip_bad }, names)
+                         resample = o.resample, resample_mask = o.resample_mask,
+                         skip_bad = o.skip_bad }, names)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
 -- are those of dataset.json; ignore labels and regions are refused.
 function M.nnunet(o)
   o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
-                                  patient = none, skip_bad = false })
+                                  patient = none, resample = false, resample_mask = false,
+                                  form = "both", assume_spacing = false, skip_bad = false })
   local patient = patient_rule("data.nnunet", o.patient)
   local description
   -- labels as files have them, in the order of their numbers
@@ -281,12 +316,18 @@ function M.nnunet(o)
     end
     return list
   end
-  local fields = { { name = "image" }, o.masks and { name = "mask", kind = "label" } or nil }
+  local function field(name, kind)
+    return { name = name, kind = kind, form = o.form, assume_spacing = o.assume_spacing }
+  end
+  local how = { fields = { field("image", "image"), o.masks and field("mask", "label") or nil },
+                resample = o.resample, resample_mask = o.resample_mask }
   local function labels() return describe().labels end
-  local all = new_set({ kind = "nnunet", root = o.root, options = { labels = labels },
-                        skip_bad = o.skip_bad,
-                        ranks = { image = 3, mask = o.masks and 3 or nil } }, function()
-    return core.data.open_list { fields = fields, cases = cases(), labels = labels() }
+  local options_of = { labels = labels, resample = o.resample, form = o.form,
+                       assume_spacing = o.assume_spacing }
+  local all = new_set({ kind = "nnunet", root = o.root, options = options_of,
+                        skip_bad = o.skip_bad, ranks = core.data.check_list(how) }, function()
+    how.cases, how.labels = cases(), labels()
+    return core.data.open_list(how)
   end)
   return named(all, function() return describe().names end)
 end
@@ -321,6 +362,7 @@ end
 
 -- A set whose cases `describe` lists below root when they are first wanted.
 local function folder_of(what, known, describe, check)
+  known.skip_bad = false
   M[what] = function(o)
     o = options("data." .. what, o, known)
     if check then check("data." .. what, o) end
@@ -332,10 +374,15 @@ local function folder_of(what, known, describe, check)
   end
 end
 
+-- The same of pictures, which take the options that messages about them propose.
+local function photographs(what, known, describe, check)
+  for _, key in ipairs { "alpha", "exif", "page", "trailing" } do known[key] = none end
+  folder_of(what, known, describe, check)
+end
+
 -- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
-folder_of("images", { root = none, image = "*", mask = none, classes = none, patient = none,
-                      labels = none, alpha = none, exif = none, skip_bad = false },
-          images.images, files.check)
+photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
+                        labels = none }, images.images, files.check)
 
 -- The same of arrays: rank and axes as of data.cases; length = true: a field of
 -- the lengths of sequences.
@@ -344,10 +391,9 @@ folder_of("npy", { root = none, image = "*", mask = none, classes = none, patien
           files.check)
 
 -- pose = { yaw, pitch, roll } in degrees.
-folder_of("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
-          images.w300lp)
-folder_of("biwi", { root = none, pitch = "300wlp", same = {}, skip_bad = false }, images.biwi,
-          function(_, o)
+photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
+            images.w300lp)
+photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(_, o)
   if o.pitch ~= "300wlp" and o.pitch ~= "biwi" then
     fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
   end

@@ -68,12 +68,19 @@ end
 -- each with the mask of its key (o.mask), or with its folder's place in o.classes,
 -- from 0, as class. `what` and `kind` ("images") stand in errors.
 function M.cases(what, root, files, o, kind)
-  local masks, is_mask, cases, lone = {}, {}, {}, {}
+  local masks, is_mask, cases, lacks_mask, lacks_image = {}, {}, {}, {}, {}
   if o.mask then
     masks = matches(what, files, o.mask)
     for _, path in pairs(masks) do is_mask[path] = true end
   end
   local images, order = matches(what, files, o.image, is_mask)
+  if #files == 0 then fail("data", "%s: no %s", root, kind) end
+  for _, row in ipairs { { o.image, images }, { o.mask, masks } } do
+    if row[1] and next(row[2]) == nil then
+      fail("data", '%s: none of %s is "%s"', root, util.plural(#files, (kind:gsub("s$", ""))),
+           row[1])
+    end
+  end
   local class = {}
   for i, name in ipairs(o.classes or {}) do class[name] = i - 1 end
   for _, key in ipairs(order) do
@@ -81,7 +88,7 @@ function M.cases(what, root, files, o, kind)
     local case = { key = key, patient = patient_of(what, o.patient, key, path),
                    image = root .. "/" .. path }
     if o.mask then
-      if not masks[key] then lone[#lone + 1] = path end
+      if not masks[key] then lacks_mask[#lacks_mask + 1] = path end
       case.mask = masks[key] and root .. "/" .. masks[key]
       masks[key] = nil
     elseif o.classes then
@@ -94,13 +101,18 @@ function M.cases(what, root, files, o, kind)
     end
     cases[#cases + 1] = case
   end
-  for _, path in pairs(masks) do lone[#lone + 1] = path end
-  if #lone > 0 then
-    table.sort(lone)
-    fail("data", "%s: %d files without a partner (%s, %s): %s", what, #lone, o.image, o.mask,
-         some(lone))
+  for _, path in pairs(masks) do lacks_image[#lacks_image + 1] = path end
+  local missing = {}
+  for _, row in ipairs { { "mask", o.mask, lacks_mask }, { "image", o.image, lacks_image } } do
+    table.sort(row[3])
+    if #row[3] > 0 then
+      missing[#missing + 1] = string.format("no %s (%s) for %s", row[1], row[2], some(row[3]))
+    end
   end
-  if #cases == 0 then fail("data", '%s: none of %d %s is "%s"', root, #files, kind, o.image) end
+  if #missing > 0 then
+    fail("data", "%s: %s without a partner: %s", what,
+         util.plural(#lacks_mask + #lacks_image, "file"), table.concat(missing, "; "))
+  end
   return cases
 end
 

@@ -17,11 +17,17 @@ function M.is_image(path)
   return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
+-- A field of pictures, read as the options of data.images say: masks as images.
+local function pictures(name, kind, o)
+  return { name = name, kind = kind, read = "image", alpha = o.alpha, exif = o.exif,
+           page = o.page, trailing = o.trailing }
+end
+
 -- Images with masks of their own, or with the name of their folder as class.
 function M.images(o)
-  local fields = { { name = "image", read = "image", rank = 2, alpha = o.alpha, exif = o.exif } }
+  local fields = { pictures("image", "image", o) }
   if o.mask then
-    fields[2] = { name = "mask", kind = "label", read = "image", rank = 2 }
+    fields[2] = pictures("mask", "label", o)
   elseif o.classes then
     fields[2] = { name = "class", kind = "numbers" }
   end
@@ -30,15 +36,16 @@ function M.images(o)
   end, o.classes
 end
 
-local POSE_FIELDS = { { name = "image", read = "image", rank = 2 },
-                      { name = "pose", kind = "numbers", count = 3 } }
+local function pose_fields(o)
+  return { pictures("image", "image", o), { name = "pose", kind = "numbers", count = 3 } }
+end
 local ANGLES = { "yaw", "pitch", "roll" }
 
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. Pose_Para is pitch, yaw,
 -- roll in radians; the face is cut by its landmarks pt2d, `margin` k of their
 -- extents, as Ruiz et al. (CVPR Workshops 2018) do.
 function M.w300lp(o)
-  return POSE_FIELDS, function(root)
+  return pose_fields(o), function(root)
     local cases = {}
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local stem = path:gsub("%.%w+$", "")
@@ -77,7 +84,7 @@ end
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
 -- patient; `same` = { ["12"] = "07" } says which show one person.
 function M.biwi(o)
-  return POSE_FIELDS, function(root)
+  return pose_fields(o), function(root)
     local cases, sign = {}, o.pitch == "biwi" and -1 or 1
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")

@@ -22,7 +22,7 @@ local function some(list)
   return table.concat(list, ", ", 1, 8) .. " and " .. n - 8 .. " more"
 end
 
-local function plural(n, word) return string.format("%d %s%s", n, word, n == 1 and "" or "s") end
+local plural = util.plural
 
 -- Whether the steps of a set have this one; its attributes as text.
 local function step(set, name)
@@ -45,8 +45,8 @@ local kinds = {
     "mend the file, or leave the case out" },
   { "labels", { ", wanted 0", "values 0 and 255", "declared label" },
     "holds values that are no declared label", "list what is a class in labels" },
-  { "grid", { "resample_mask" }, "lies on another grid than the image",
-    "resample_mask = true, after a look whether they belong together" },
+  { "grid", { "resample_mask", "fix: resample = true" }, "lies on another grid than the image",
+    "resample_mask = true, of channels resample = true, if they belong together" },
   { "constant", { "voxels are ", "voxels of the series are" }, "has one value everywhere",
     "look at the file, or leave the case out" },
   { "files", {}, "cannot be read", "fetch the file again, or leave the case out" },

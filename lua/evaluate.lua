@@ -41,7 +41,19 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
                 set.part or "given", input.name, table.concat(names, ", "))
     end
-    local want, got = input.shape, (bucket and loader or pipeline):shape(input.name)
+    local want, got, part = input.shape, (bucket and loader or pipeline):shape(input.name),
+      set.part or "given"
+    if got[1] ~= want[2] then
+      local source = set.source.kind
+      local names_them = (source == "nifti" or source == "dicom") and input.name == "image"
+        and "image = { ... } names them, and " or ""
+      local line = input.where ~= "" and input.where .. ": " or ""
+      core.sys.raise("usage", string.format(
+        '%sthe network wants %s in "%s", the %s set gives %d: %snn.input("%s", { c = %d }) '
+        .. "takes them as they are; no step changes their number", line,
+        util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
+        true)
+    end
     for i = 1, math.max(#got, #want - 1) do
       local along_w = bucket and input.rank >= 1 and #got == #want - 1 and i == #got
       if along_w and got[i] > want[i + 1] then
@@ -50,8 +62,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
                   input.name, want[i + 1], set.part or "given", got[i], want[i + 1])
       elseif got[i] ~= want[i + 1] and not along_w then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
-                  input.name, table.concat(want, "x", 2), set.part or "given",
-                  table.concat(got, "x"))
+                  input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
       end
     end
   end

@@ -85,7 +85,8 @@ local function export_part(r, part, folder)
     end
   end
   core.array.save(string.format("%s/%s_case.npy", folder, part), cases)
-  show.line("%s/%s_*.npy: %d samples of %d cases", folder, part, samples, last)
+  show.line("%s/%s_*.npy: %s of %s", folder, part, util.plural(samples, "sample"),
+            util.plural(last, "case"))
 end
 
 local function arrays(r, folder)

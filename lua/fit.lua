@@ -157,7 +157,7 @@ local function check_cases(run, rows)
     local _, case = next(gone)
     fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
          .. "it had; start a new run", case and "case " .. case .. " is missing"
-         or string.format("%d cases are new", #rows - found))
+         or util.plural(#rows - found, "case is new", "cases are new"))
   end
 end
 
@@ -424,8 +424,8 @@ local function banner(run, weights)
   show.line("device: %s%s", device, facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
-  show.line("preset %s, seed %d, %d epochs, batch %d, %s %s", config.preset, v.seed, r.epochs,
-            v.batch, r.optim.kind, util.number(r.optim.lr))
+  show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
+            util.plural(r.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if weights then show.line("weights: %s", weights) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
@@ -567,8 +567,8 @@ function M.train(r, name, text, resume)
     if not whole or not end_epoch(run, lr, started) then
       save(run, "checkpoint_last")
       if limit then
-        show.line("stopped after %d steps as told; continue with --resume %s",
-                  run.session:facts().count, run.folder)
+        show.line("stopped after %s as told; continue with --resume %s",
+                  util.plural(run.session:facts().count, "step"), run.folder)
         return 0
       end
       local signal = sys.stopped()

@@ -252,6 +252,27 @@ local function run(path)
   return 0
 end
 
+-- Formats of others that lie in the same folders, by the ends of their names:
+-- what they are, and what makes of them something that is read.
+local foreign = {
+  { "%.mg[hz]$", "an image of FreeSurfer", "mri_convert IN OUT.nii.gz" },
+  { "%.mnc$", "MINC", "mnc2nii, or nibabel.load and nibabel.save as NIfTI" },
+  { "%.par$", "the header of a Philips PAR/REC image", "parrec2nii IN.PAR" },
+  { "%.rec$", "the image of a Philips PAR/REC pair", "parrec2nii IN.PAR" },
+  { "%+%l+%.head$", "the header of an AFNI image", "3dAFNItoNIFTI IN+orig.HEAD" },
+  { "%+%l+%.brik$", "an AFNI image", "3dAFNItoNIFTI IN+orig.HEAD" },
+  { "%+%l+%.brik%.gz$", "an AFNI image", "3dAFNItoNIFTI IN+orig.HEAD" },
+  { "%.nrrd$", "NRRD", "save it as NIfTI in 3D Slicer" },
+  { "%.nhdr$", "NRRD", "save it as NIfTI in 3D Slicer" },
+  { "%.mh[ad]$", "MetaImage", "save it as NIfTI, in ITK-SNAP or with SimpleITK.WriteImage" },
+  { "%.gii$", "GIFTI, a surface and no image", nil },
+  { "%.trk$", "a tractogram and no image", nil },
+  { "%.tck$", "a tractogram and no image", nil },
+  { "%.dcm%.gz$", "a packed file", "gunzip" },
+  { "%.h5$", "HDF5", "save arrays as .npy" },
+  { "%.webp$", "WebP", "convert it to PNG" },
+}
+
 -- inspect: the command. What a file is, is told by its name, of DICOM and images
 -- by its content: DICOM files have any name, and those of images often lie.
 function M.command(path)
@@ -282,6 +303,13 @@ function M.command(path)
   elseif kind == "image" or core.data.image_format(path) then
     show_image(path)
   else
+    for _, row in ipairs(foreign) do
+      local ending, what, fix = table.unpack(row, 1, 3)
+      if path:lower():match(ending) then
+        util.fail("data", "%s: %s, which is not read%s", path, what,
+                  fix and "; fix: " .. fix or "")
+      end
+    end
     util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .npz, .mat, .csv, "
               .. ".safetensors, PNG, JPEG, BMP, TIFF)", path)
   end

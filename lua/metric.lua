@@ -78,12 +78,12 @@ end
 
 for kind in pairs(ratios) do overlap_metric(kind) end
 
-local DRAWS = 2000
+local DRAWS, MOST_FEW = 2000, 4
 
 -- Mean and median of the values of a list (holes are nil: left out). Of two
--- values or more also the standard deviation and a 95 % confidence interval of
--- the mean by 2000 bootstrap draws over cases (Efron 1979), the same for the
--- same values.
+-- values or more also the standard deviation, of MOST_FEW + 1 or more a 95 %
+-- confidence interval of the mean by 2000 bootstrap draws over cases (Efron 1979),
+-- the same for the same values; of fewer it would be far too narrow.
 function M.summary(values)
   local v = {}
   for _, x in ipairs(values) do v[#v + 1] = x end
@@ -93,6 +93,8 @@ function M.summary(values)
   local out = { n = n, mean = mean, median = util.median(v) }
   if n > 1 then
     out.sd = math.sqrt(var / (n - 1))
+  end
+  if n > MOST_FEW then
     local means = {}
     for b = 1, DRAWS do
       local draws, sum = core.random(b, n), 0

@@ -5,6 +5,7 @@
 -- is {name=, rate=function(lr, epoch, epochs)}: the rate of an epoch counted
 -- from 1; it may look at `epoch` only, so a resumed run needs no state.
 
+local config = require "seg.config"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -82,11 +83,13 @@ function M.cosine(o)
     -- a sentence when the rate rises again before the end
     warning = function(lr, epochs)
       if not o.t_max or o.clamp or epochs - 1 <= o.t_max then return nil end
+      -- the options of the command line, where the script has them
+      local function option(key, text) return config.declared[key] and " (" .. text .. ")" or "" end
       return string.format(
         "cosine: t_max %d is shorter than %d epochs, so the rate climbs again from epoch %d "
-        .. "to %.3g at the end; t_max = %d (--t_max %d) lets it fall to the end, clamp = true "
-        .. "(--clamp) keeps it at the floor",
-        o.t_max, epochs, o.t_max + 2, rate(lr, epochs, epochs), epochs, epochs)
+        .. "to %.3g at the end; t_max = %d%s lets it fall to the end, clamp = true%s keeps it at "
+        .. "the floor", o.t_max, epochs, o.t_max + 2, rate(lr, epochs, epochs), epochs,
+        option("t_max", "--t_max " .. epochs), option("clamp", "--clamp"))
     end,
   }
 end

@@ -55,6 +55,18 @@ local function holds(folder, test)
   return false
 end
 
+-- Options of a data set that say how its files are read, by what --in holds.
+local reading = {
+  nifti = { "form", "assume_spacing", "channels", "resample", "skip_unmatched" },
+  dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "resample", "skip_unmatched" },
+}
+
+-- The options of a data set of --in: these, and as training read its files.
+local function read_as(kind, source, o)
+  for _, key in ipairs(reading[kind]) do o[key] = source.options[key] end
+  return o
+end
+
 -- Images to predict: a NIfTI file or a folder with NIfTI files, else DICOM. Of
 -- a folder with both, as it is when results lie beside their images, the
 -- format that the recipe was trained on. -> set, "nifti" or "dicom"
@@ -63,13 +75,14 @@ local function open_input(path, image, source)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end
   local trained = source.kind == "phantom" and source.options.format or source.kind
   if stat.kind == "file" and is_nifti(path) then
-    return data.nifti { root = path, patient = "file" }, "nifti"
+    return data.nifti(read_as("nifti", source, { root = path, patient = "file" })), "nifti"
   end
   if stat.kind == "folder" and holds(path, is_nifti)
     and not (trained == "dicom" and holds(path, core.data.dicom_is_file)) then
-    return data.nifti { root = path, image = image or "*", patient = "file" }, "nifti"
+    return data.nifti(read_as("nifti", source, { root = path, image = image or "*",
+                                                 patient = "file" })), "nifti"
   end
-  return data.dicom { root = path, image = image }, "dicom"
+  return data.dicom(read_as("dicom", source, { root = path, image = image })), "dicom"
 end
 
 -- A case's key as the beginning of names of files that no other case has; keys

@@ -18,6 +18,11 @@ local known = {
   accumulate = 1, frozen = {},
 }
 
+-- What a prediction takes: the images of --in, names of the segments of a SEG,
+-- the probability from which a voxel belongs to the only class, and whether the
+-- output itself is written too.
+local known_predict = { image = none, names = none, threshold = none, fractions = none }
+
 local is_node = util.is_node
 
 -- Outputs have names, under which predict and seg_run know them.
@@ -63,6 +68,35 @@ local wanted = {
   predict = "a table", frozen = "a list of names of layers or parameters",
 }
 
+-- A text, or a list of texts that is not empty.
+local function are_names(v)
+  for _, name in ipairs(type(v) == "table" and v or { v }) do
+    if type(name) ~= "string" then return false end
+  end
+  return type(v) == "string" or type(v) == "table" and #v > 0
+end
+
+local function check_predict(o)
+  o = util.options("seg.recipe: predict", o, known_predict)
+  if o.image ~= nil and not are_names(o.image) then
+    fail("usage", "seg.recipe: predict: image must be a name or a list of names, got %s",
+         tostring(o.image))
+  end
+  if o.names ~= nil and not (type(o.names) == "table" and (#o.names == 0 or are_names(o.names)))
+  then
+    fail("usage", "seg.recipe: predict: names must be a list of names, got %s", tostring(o.names))
+  end
+  if o.fractions ~= nil and type(o.fractions) ~= "boolean" then
+    fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
+         tostring(o.fractions))
+  end
+  if o.threshold ~= nil and not (math.type(o.threshold) and o.threshold > 0 and o.threshold < 1)
+  then
+    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
+         tostring(o.threshold))
+  end
+end
+
 -- What the table above says of each field, and the two numbers.
 local function check_fields(r)
   for _, field in ipairs(util.sorted_keys(checks)) do
@@ -89,12 +123,16 @@ local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
     local set = r[part]
     local steps, ranks = set and rawget(set, "steps"), set and set.source and set.source.ranks
+    local assumed = steps and set.source and set.source.assumed or {}
     local sliced = steps and steps:find("slices", 1, true)
     for _, input in ipairs(steps and r.inputs or {}) do
       local rank = ranks and ranks[input.name] or not ranks and 3
       local shown = rank == 3 and sliced and 2 or rank
       if rank and input.rank ~= shown then
-        local fix = rank ~= 3 and ""
+        local fix = input.rank == 0 and '; numbers of a case are a field with kind = "numbers"'
+          or rank ~= 3 and ""
+          or assumed[input.name] and string.format("; say how many axes its arrays have beside "
+            .. 'channels: rank = %d in field "%s"', input.rank, input.name)
           or sliced and "; leave out :slices"
           or input.rank == 2 and '; add :slices { axis = "axial" } to its steps' or ""
         fail("usage", 'seg.recipe: input "%s" is %d-D, but the %s set gives %s%s', input.name,
@@ -112,6 +150,7 @@ function M.recipe(o)
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end
   check_fields(r)
+  check_predict(r.predict)
   check_outputs(r)
   check_ranks(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then

@@ -135,8 +135,19 @@ function M.load(path, session)
   return meta
 end
 
--- The folder that --resume means: its own path, or `auto`: the newest run that
--- has a checkpoint and is not finished. nil: start anew.
+-- The run that --resume auto means: the newest that has a checkpoint and is not
+-- finished, and of which no newer one is: older ones were given up. nil: none,
+-- which is said when there are runs.
+local function resume_auto(out, recipe)
+  local unfinished = function(f) return not M.finished(f) and core.checkpoint.newest(f) ~= nil end
+  local finished, found = M.newest(out, recipe, M.finished), M.newest(out, recipe, unfinished)
+  local function number(folder) return tonumber(folder:match("%d+$")) end
+  if not found or not finished or number(found) > number(finished) then return found end
+  show.line("--resume auto: a new run: %s is finished; %s, older, is not: --resume %s goes on with "
+            .. "it", finished, found, found)
+end
+
+-- The folder that --resume means: its own path, or `auto`. nil: start anew.
 function M.resume(text, out, recipe)
   if text ~= "auto" then
     if not util.exists(text) then
@@ -151,9 +162,7 @@ function M.resume(text, out, recipe)
     end
     return folder
   end
-  return M.newest(out, recipe, function(folder)
-    return not M.finished(folder) and core.checkpoint.newest(folder) ~= nil
-  end)
+  return resume_auto(out, recipe)
 end
 
 -- A text for a case that says nothing about the patient: the first 10 digits

@@ -27,6 +27,7 @@ local seg = {}
 ---@field shape integer[] (N,C,[D],[H],W)
 ---@field name string
 ---@field kind string
+---@field where string the line of the script that made it
 ---@operator add(seg.node|number): seg.node
 ---@operator sub(seg.node|number): seg.node
 ---@operator mul(seg.node|number): seg.node

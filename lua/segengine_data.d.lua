@@ -12,7 +12,8 @@ local data = {}
 ---@field image? string|string[] several become channels
 ---@field mask? string
 ---@field labels? integer[]|"nonzero" values beside 0; "nonzero" for NIfTI only
----@field patient? "auto"|"folder"|"file"
+---@field patient? "auto"|"folder"|"file"|string a pattern: the patient in brackets
+---@field resample? boolean further channels, onto the grid of the first
 ---@field resample_mask? boolean
 ---@field skip_unmatched? boolean
 ---@field skip_bad? boolean leave out cases that cannot be read, and name them
@@ -53,7 +54,7 @@ function data.nifti(o) end
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
 ---@field read? "nifti"|"dicom"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
----@field rank? integer 3 volume, 2 picture, 1 sequence (along w); 3
+---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); that of the reader or of axes, else 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
 ---@field form? "both"|"sform"|"qform"
@@ -78,12 +79,12 @@ function data.nifti(o) end
 ---@field [string] string|string[]|number|number[]
 
 ---Cases named one by one.
----@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample_mask?: boolean, skip_bad?: boolean }
+---@param o { fields: seg.data.field[], cases: seg.data.case[]|fun(): seg.data.case[], labels?: integer[]|"nonzero", resample?: boolean, resample_mask?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.cases(o) end
 
 ---A folder of nnU-Net.
----@param o { root: string, patient: string, images?: string, masks?: string|false, skip_bad?: boolean }
+---@param o { root: string, patient: string, images?: string, masks?: string|false, resample?: boolean, resample_mask?: boolean, form?: "both"|"sform"|"qform", assume_spacing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.nnunet(o) end
 
@@ -101,6 +102,7 @@ function data.nnunet(o) end
 ---@field separator? string
 ---@field where? fun(row: table): boolean row.NAME is text, row:number(NAME) a number
 ---@field labels? integer[]|"nonzero"
+---@field resample? boolean
 ---@field resample_mask? boolean
 ---@field skip_bad? boolean
 
@@ -114,7 +116,7 @@ function data.csv(o) end
 ---@return seg.set
 function data.openkbp(o) end
 
----@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: string, exif?: string, skip_bad?: boolean }
+---@param o { root: string, image?: string, mask?: string, classes?: string[], patient: string, labels?: integer[]|"nonzero", alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.images(o) end
 
@@ -124,11 +126,11 @@ function data.images(o) end
 function data.npy(o) end
 
 ---pose = yaw, pitch, roll in degrees.
----@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, skip_bad?: boolean }
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, skip_bad?: boolean }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.biwi(o) end
 

@@ -6,6 +6,7 @@
 -- recipe's line when it is written. Every method gives a new set.
 
 local core = require "seg.core"
+local config = require "seg.config"
 local functions = require "seg.functions"
 local util = require "seg.util"
 
@@ -56,9 +57,27 @@ local function copy(set)
   return setmetatable(out, Set)
 end
 
+-- What f() gives. In an error of C, which names fields of a recipe, `key = value`
+-- becomes --key value where the script has a key of that name: what can be given
+-- without changing it.
+local function with_options(f)
+  local ok, result = pcall(f)
+  if ok then return result end
+  local said, fix = tostring(result):match("^(.-; fix: )(.*)$")
+  if not said or type(result) ~= "string" then error(result, 0) end
+  local function option(key, value)
+    return config.declared[key] and "--" .. key .. " " .. value or nil
+  end
+  fix = fix:gsub('([%a_]+) = "([^"%s]+)"', option):gsub("([%a_]+) = (%w+)", option)
+  fix = fix:gsub("(%-%-[%a_]+ %w+), %-%-", "%1 --"):gsub("%(%-%-nonzero where the script has it%)",
+                                       config.declared.nonzero and "(--nonzero)" or "")
+  if said .. fix == result then error(result, 0) end
+  core.sys.raise(core.sys.kind(result), (said .. fix):gsub("%s+$", ""), true)
+end
+
 -- The opened core data set; opened once, shared by all sets made from it.
 function Set:dataset()
-  return self.open()
+  return with_options(self.open)
 end
 
 -- Cases -----------------------------------------------------------------------
@@ -85,7 +104,9 @@ function Set:filter(keep)
     for i, case in ipairs(ds:cases()) do
       if keep(case) then list[#list + 1] = i end
     end
-    if #list == 0 then fail("data", "filter leaves none of %d cases", #ds:cases()) end
+    if #list == 0 then
+      fail("data", "filter leaves none of %s", util.plural(#ds:cases(), "case"))
+    end
     return core.data.pick(ds, list)
   end)
 end
@@ -290,18 +311,23 @@ end
 
 -- The core pipeline of this set: every case prepared once, in threads.
 function Set:pipeline(o)
-  return core.data.pipeline(self:dataset(), self.steps, {
-    threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store,
-    skip_bad = self.source.skip_bad, functions = functions.of(self.steps) })
+  local ds = self:dataset()
+  return with_options(function()
+    return core.data.pipeline(ds, self.steps, {
+      threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store,
+      skip_bad = self.source.skip_bad, functions = functions.of(self.steps) })
+  end)
 end
 
 function Set:loader(pipeline, o)
-  return core.data.loader(pipeline, {
-    batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
-    drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-    bucket = self.batch.bucket, multiple = self.batch.multiple,
-    workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
-    ids = o.ids })
+  return with_options(function()
+    return core.data.loader(pipeline, {
+      batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
+      drop_last = self.batch.drop_last or false, augment = self.augmented or false,
+      bucket = self.batch.bucket, multiple = self.batch.multiple,
+      workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
+      ids = o.ids })
+  end)
 end
 
 -- The same samples as they are, one after the other: neither changed at random
@@ -348,6 +374,19 @@ function Set:origin()
   if type(image) == "table" then image = table.concat(image, ", ") end
   if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end
   return "real data, image " .. image
+end
+
+-- Last, when all methods are there: one that was called with a point has its
+-- options, or nothing, where the set should be.
+for name, f in pairs(Set) do
+  if type(f) == "function" and name ~= "__index" then
+    Set[name] = function(...)
+      if getmetatable((...)) ~= Set then
+        fail("usage", "set.%s { ... }: write a colon, set:%s { ... }", name, name)
+      end
+      return f(...)
+    end
+  end
 end
 
 return M

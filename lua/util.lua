@@ -41,18 +41,20 @@ function M.check_pair(what, x, target, logits)
   end
 end
 
--- Letters to change, add or drop to turn a into b (Levenshtein); `row` holds
--- the distances of a[1..i] to all beginnings of b.
+-- Letters to change, add or drop, and neighbours to exchange, to turn a into b
+-- (optimal string alignment); row[j] is the distance of a[1..i] to b[1..j].
 local function distance(a, b)
-  local row = {}
+  local row, last = {}, nil
   for j = 0, #b do row[j] = j end
   for i = 1, #a do
-    local diagonal = row[0]
-    row[0] = i
+    local before = last
+    last, row = row, { [0] = i }
     for j = 1, #b do
-      local change = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-      diagonal = row[j]
-      row[j] = math.min(row[j] + 1, row[j - 1] + 1, change)
+      local change = last[j - 1] + (a:byte(i) == b:byte(j) and 0 or 1)
+      row[j] = math.min(last[j] + 1, row[j - 1] + 1, change)
+      if before and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        row[j] = math.min(row[j], before[j - 2] + 1)
+      end
     end
   end
   return row[#b]
@@ -87,10 +89,26 @@ function M.suggest(name, names)
   return near and string.format('did you mean "%s"? (%s)', near, known) or known
 end
 
+-- Function `name` of the public table t, which refuses the table itself as its
+-- first argument: that is what a colon in place of a point gives it.
+function M.dotted(what, name, t, f)
+  return function(...)
+    if rawequal((...), t) then
+      M.fail("usage", "%s:%s { ... }: write a dot, %s.%s { ... }", what, name, what, name)
+    end
+    return f(...)
+  end
+end
+
 -- Make reading a name that a public table does not have an error with the names
--- that it has: nn.dice is a misspelling, never nil. What is there is found as
--- fast as before.
+-- that it has: nn.dice is a misspelling, never nil. Our functions are dotted;
+-- those of C check their arguments and name themselves in what they say of them.
 function M.closed(what, t)
+  for name, f in pairs(t) do
+    if type(f) == "function" and debug.getinfo(f, "S").what ~= "C" then
+      t[name] = M.dotted(what, name, t, f)
+    end
+  end
   local meta = getmetatable(t) or {}
   meta.__index = function(_, key)
     M.fail("usage", "%s.%s: there is no such function; %s", what, tostring(key),
@@ -119,6 +137,11 @@ function M.options(what, o, known)
     out[k] = v
   end
   return out
+end
+
+-- "1 file", "2 files", "2 studies".
+function M.plural(n, one, many)
+  return string.format("%d %s", n, n == 1 and one or many or one .. "s")
 end
 
 -- 12345678 -> "12,345,678"

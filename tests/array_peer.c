@@ -80,8 +80,8 @@ static void compare(const char *folder, const char *line, const float *want,
 }
 
 /* All files that a script makes, of which there must be so many. */
-static void agree(const char *script, const char *needs, int files,
-                  Reader *read)
+static void agree(const char *script, const char *needs, const char *by,
+                  int files, Reader *read)
 {
     Arena mem = {0};
     char folder[300], path[400], command[900];
@@ -111,20 +111,21 @@ static void agree(const char *script, const char *needs, int files,
     }
     EXPECT_INT(at * sizeof(float), bytes);
     EXPECT(seen >= files);
+    test_compared(seen, by);
     arena_release(&mem);
 }
 
 TEST(npy_agrees_with_numpy_on_every_kind)
 {
-    agree("npy_peer", "import numpy", 300, by_npy);
+    agree("npy_peer", "import numpy", ".npy of NumPy", 300, by_npy);
 }
 
 TEST(npz_agrees_with_numpy)
 {
-    agree("npz_peer", "import numpy", 200, by_npz);
+    agree("npz_peer", "import numpy", ".npz of NumPy and zipfile", 200, by_npz);
 }
 
 TEST(mat_agrees_with_scipy)
 {
-    agree("mat_peer", "import numpy, scipy.io", 200, by_mat);
+    agree("mat_peer", "import numpy, scipy.io", ".mat of SciPy", 200, by_mat);
 }

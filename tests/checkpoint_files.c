@@ -140,9 +140,9 @@ TEST(checkpoint_loss_scale)
     StepPart part = {true, true, 1, 0.01, 0};
     REQUIRE(session_queue(plain.s, p, &part));
     EXPECT_FAIL(checkpoint_save(path, plain.s, true, NULL),
-                "1 steps are under way: collect them before saving");
+                "1 step is under way: collect them before saving");
     EXPECT_FAIL(session_set_state(plain.s, &(StepState){0, {1, 0}}),
-                "1 steps are under way: collect them");
+                "1 step is under way: collect them");
     net_free(&plain);
     StTensor t = {.name = "w", .axes = 1, .shape = {9}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -50,7 +50,7 @@ TEST(dataset_refuses_names_that_do_not_tell)
     EXPECT(dataset_add(b, "a", "q", &v, NULL));
     EXPECT_FAIL(dataset_add(b, "c", "q", &v, &m), "c: has a mask, unlike");
     EXPECT_FAIL(dataset_finish(b, &ds),
-                "1 names stand for more than one case: a");
+                "1 name stands for more than one case: a");
     EXPECT(!ds);
     // eleven double names: ten are listed
     REQUIRE(dataset_begin(NULL, &b));
@@ -94,10 +94,9 @@ TEST(dataset_label_values)
     // and 1 is then a stranger
     x[0] = 1;
     ds = single(&v, &m, &o);
-    EXPECT_FAIL(
-        case_load(ds, 0, 1, NULL, &out, NULL),
-        "value 1 in 1 voxels, wanted 0, 255; fix: list what is a class, "
-        "as in labels = {255, 1}, or");
+    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
+                "value 1 in 1 voxel, wanted 0, 255; fix: list what is a class, "
+                "as in labels = {255, 1}, or");
     dataset_free(ds);
     // all that is there is said at once
     x[3] = 7, x[4] = 3;
@@ -116,7 +115,7 @@ TEST(dataset_label_values)
         ((float *)m.voxels.data)[4] = odd[k];
         ds = single(&v, &m, NULL);
         EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
-                    k ? "value nan in 1 voxels" : "value 0.5 in 1 voxels");
+                    k ? "value nan in 1 voxel" : "value 0.5 in 1 voxel");
         dataset_free(ds);
         volume_free(&m);
     }
@@ -315,14 +314,14 @@ TEST(split_errors)
     how = (SplitOptions){.part[VALID_PART] = {.share = 0.1}};
     EXPECT_FAIL(dataset_split(ds, &how, part),
                 "valid has no patient (2 in all); fix: a whole number of "
-                "patients instead of a share, as --valid 1");
+                "patients instead of a share, as valid = 1");
     how.part[TEST_PART].count = 1;
     EXPECT_FAIL(dataset_split(ds, &how, part),
                 "(2 in all); fix: more patients, or fewer parts");
     Dataset *three = made_dataset(3, 1, 1, 1, 2);
     EXPECT_FAIL(dataset_split(three, &how, part),
                 "(3 in all); fix: whole numbers of patients instead of shares, "
-                "as --valid 1 --test 1");
+                "as valid = 1, test = 1");
     dataset_free(three);
     how = (SplitOptions){.part[VALID_PART] = {.share = 1.5}};
     EXPECT_FAIL(dataset_split(ds, &how, part), "wanted a share of 0 to 1");

@@ -90,8 +90,9 @@ TEST(files_nifti_named_as_nfbs)
     put_image("nfbs", "C1/sub-C1_T1w.nii.gz", 4);
     put_mask("nfbs", "D1/sub-D1_T1w_brainmask.nii.gz");
     EXPECT_FAIL(dataset_nifti(root, &nfbs, &ds),
-                "2 files without a partner (*_T1w, *_T1w_brainmask): "
-                "C1/sub-C1, D1/sub-D1_T1w_brainmask; fix: skip_unmatched");
+                "2 files without a partner: no image (*_T1w) for "
+                "D1/sub-D1_T1w_brainmask; no mask (*_T1w_brainmask) for "
+                "C1/sub-C1; fix: skip_unmatched = true leaves them out");
     how = nfbs;
     how.all.skip_unmatched = true;
     REQUIRE(dataset_nifti(root, &how, &ds));
@@ -235,7 +236,7 @@ TEST(files_dicom_studies)
     dataset_free(ds);
     // a study without a mask; a name that nothing has
     put_study("dcm", "c", "PAT3", 4, false);
-    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 studies are not complete: "
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 study is not complete: "
                                                   "no mask \"labels\" in 1 (");
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds), " has: FLAIR; fix: ");
     how = flair;
@@ -273,6 +274,36 @@ TEST(files_dicom_studies)
     volume_free(&mask);
 }
 
+TEST(files_dicom_channels_on_other_grids)
+{
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
+    put_study("grids", "p", "PAT1", 1, false);
+    Volume v = made_image(9, 8, 3, 4, true), out;
+    DicomWrite w = {.patient_id = "PAT1",
+                    .description = "T1",
+                    .seed = 1,
+                    .series_number = 3};
+    REQUIRE(dicom_write_series(place("grids", "p/t1"), &v, &w));
+    volume_free(&v);
+    DatasetDicom how = {.image = {"FLAIR", "T1"}, .images = 2};
+    Dataset *ds;
+    // the option of masks is not that of channels
+    how.all.resample_mask = true;
+    REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
+    EXPECT_FAIL(case_load(ds, 0, 0, NULL, &out, NULL),
+                "; fix: resample = true");
+    dataset_free(ds);
+    how.all = (DatasetOptions){.resample = true};
+    REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
+    REQUIRE(case_load(ds, 0, 0, NULL, &out, NULL));
+    EXPECT_INT(out.voxels.dim.c, 2);
+    EXPECT_INT(out.voxels.dim.d, 4);
+    EXPECT_INT(out.voxels.dim.h, 6);
+    EXPECT_INT(out.voxels.dim.w, 5);
+    volume_free(&out);
+    dataset_free(ds);
+}
+
 TEST(files_dicom_ambiguous_names)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");
@@ -296,6 +327,16 @@ TEST(files_dicom_ambiguous_names)
     how.images = 0;
     EXPECT_FAIL(dataset_dicom(place("twice", ""), &how, &ds),
                 "2 series are \"the image\"");
+    // the very same one in two folders is no matter of names
+    v = made_image(9, 4, 6, 5, true);
+    mkdir(place("copied", ""), 0777);
+    REQUIRE(dicom_write_series(place("copied", "a"), &v, &w));
+    REQUIRE(dicom_write_series(place("copied", "b"), &v, &w));
+    volume_free(&v);
+    how = (DatasetDicom){.image = {"flair"}, .images = 1};
+    EXPECT_FAIL(dataset_dicom(place("copied", ""), &how, &ds),
+                "the same series two times: ");
+    EXPECT(strstr(err_text(), "; fix: move one away"));
 }
 
 /* ---- real data ---------------------------------------------------------- */

@@ -373,7 +373,8 @@ TEST(dataset_concat_wants_the_same_fields)
     pair[0] = s, pair[1] = labels;
     EXPECT_FAIL(dataset_concat(pair, 2, &d), "3 fields, another 2");
     pair[0] = a;
-    EXPECT_FAIL(dataset_concat(pair, 2, &d), "have other labels");
+    EXPECT_FAIL(dataset_concat(pair, 2, &d),
+                "concat: labels are {1} in one data set and {2} in another");
     volume_free(&v);
     volume_free(&m);
     dataset_free(a);

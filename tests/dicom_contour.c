@@ -2,6 +2,7 @@
  * on the voxels they were drawn around; what cannot be placed is refused. */
 #include "contour.h"
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -401,12 +402,12 @@ TEST(dicom_contour_oddities_are_noted)
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &point, 1, NULL, 0}},
          2,
          NULL,
-         "region \"b\": 1 contours of type POINT skipped [tag (3006,0042) "
+         "region \"b\": 1 contour of type POINT skipped [tag (3006,0042) "
          "ContourGeometricType]"},
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &open_one, 1, NULL, 0}},
          2,
          NULL,
-         "region \"b\": 1 contours of type OPEN_PLANAR skipped [tag "
+         "region \"b\": 1 contour of type OPEN_PLANAR skipped [tag "
          "(3006,0042) ContourGeometricType]"},
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &open_one, 1, NULL, 0}},
          2,
@@ -416,7 +417,7 @@ TEST(dicom_contour_oddities_are_noted)
         {{{1, "a", &line, 1, NULL, 0}},
          1,
          NULL,
-         "region \"a\": 1 contours of fewer than 3 points skipped [tag "
+         "region \"a\": 1 contour of fewer than 3 points skipped [tag "
          "(3006,0050) ContourData]"},
         {{{1, "a", gap, 2, NULL, 0}},
          1,
@@ -566,5 +567,34 @@ TEST(dicom_contour_in_a_data_set)
     volume_free(&got);
     dataset_free(ds);
     arena_release(&a);
+    clear(&d);
+}
+
+static bool load_damaged(void *ctx)
+{
+    const Desk *d = ctx;
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    DicomSegInfo info;
+    Volume got;
+    bool ok = dicom_scan(d->path, NULL, &a, &index) &&
+              dicom_load_mask(d->image, index.series, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    ok = ok && dicom_seg_info(index.series, &a, &info);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_contour_damaged_anywhere_is_refused)
+{
+    Desk d;
+    set_up(&d, "contour_damage", NULL);
+    const MadeRegion r[] = {{1, "ring", ring, 4, NULL, 0},
+                            {2, "corner", corner, 2, NULL, 0}};
+    make_set(&(MadeSet){&d.v, d.image, r, 2, d.image->series_uid}, d.path);
+    EXPECT(damage_elements(d.path, load_damaged, &d) > 100);
+    damage_memory(load_damaged, &d);
     clear(&d);
 }

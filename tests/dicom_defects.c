@@ -234,6 +234,13 @@ static void segment_outside(KitFile *f, int n)
     f->bytes[fragment(f) + 8 + 4] = 32;
 }
 
+static void segments_meet(KitFile *f, int n)
+{
+    (void)n;
+    size_t data = fragment(f) + 8;
+    memcpy(f->bytes + data + 8, f->bytes + data + 4, 4);
+}
+
 static void segment_short(KitFile *f, int n)
 {
     (void)n;
@@ -307,6 +314,9 @@ static const KitRow rows[] = {
      DICOM_RLE, {0}},
     {27, FILE_LOAD, false, segment_outside,
      "RLE segment 1 offset 32 outside frame [tag (7fe0,0010) PixelData]",
+     DICOM_RLE, {0}},
+    {27, FILE_LOAD, false, segments_meet,
+     "RLE segment 2 offset 64 outside frame [tag (7fe0,0010) PixelData]",
      DICOM_RLE, {0}},
     {28, FILE_LOAD, false, segment_short,
      "RLE segment 1 gives 0 bytes, need 35 [tag (7fe0,0010) PixelData]",

@@ -1,6 +1,7 @@
 /* dicom_dose.c -- RT dose: values in Gy, planes placed by their offsets in both
  * ways of writing them, and the field "dose" of a data set. */
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -293,7 +294,8 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     EXPECT_FAIL(case_load(ds, 0, 1, &image, &dose, NULL),
                 "dose.dcm: dicom: dose grid 7x6x4, 1.5x2x2.5 mm, axial, axes "
                 "LPS, origin (-4.5 7.0 12.0), image grid 7x6x5, 1x2x3 mm, "
-                "axial, axes LPS, origin (-5.0 7.0 11.0); fix: resample_dose = "
+                "axial, axes LPS, origin (-5.0 7.0 11.0); they differ in "
+                "extents, spacing, origin; fix: resample_dose = "
                 "true");
     // resample_mask is for masks
     dataset_free(ds);
@@ -393,4 +395,55 @@ TEST(dicom_dose_of_another_region)
                 "dose and image cover different regions: overlap 0 % [tag "
                 "(0020,0032) ImagePositionPatient]");
     dataset_free(ds);
+}
+
+TEST(dicom_dose_larger_than_the_limit)
+{
+    Arena a = {0};
+    Volume got;
+    char path[600];
+    new_path("dose_large", path);
+    make_dose(&(MadeDose){.allocated = 16}, path);
+    EXPECT_FAIL(dicom_load_dose(kit_series(&a, path), NULL, false,
+                                &(DicomOptions){.max_file_bytes = 500}, &got,
+                                NULL),
+                "dose.dcm: dicom: file larger than limit 500");
+    arena_release(&a);
+}
+
+/* The dose of a folder, on its own grid or on that of the image beside. */
+typedef struct Damaged {
+    const char *folder;
+    bool onto;
+} Damaged;
+
+static bool load_damaged(void *ctx)
+{
+    const Damaged *d = ctx;
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    Volume got;
+    const DicomSeries *dose = NULL, *image = NULL;
+    bool ok = dicom_scan(d->folder, NULL, &a, &index);
+    if (ok) dose = dicom_select(&index, "dose");
+    if (dose) image = dicom_select(&index, "image");
+    ok =
+        ok && dose && image &&
+        dicom_load_dose(dose, d->onto ? image : NULL, true, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_dose_damaged_anywhere_is_refused)
+{
+    char path[600];
+    Damaged d = {write_both("dose_damage", &(MadeDose){.allocated = 16}), true};
+    snprintf(path, sizeof path, "%s/dose.dcm", d.folder);
+    EXPECT(damage_elements(path, load_damaged, &d) > 100);
+    damage_memory(load_damaged, &d);
+    d.onto = false;
+    damage_memory(load_damaged, &d);
 }

@@ -1,6 +1,7 @@
 /* dicom_label.c -- segmentation objects that others write: fractions kept or
  * cut, and label maps. */
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -333,5 +334,52 @@ TEST(dicom_label_bits_are_not_packed_further)
                                 &got, NULL),
                 "BitsAllocated 1 in compressed pixels [tag (0028,0100) "
                 "BitsAllocated]");
+    clear(&d);
+}
+
+/* The labels, or one of them as fractions, of the file of a desk. */
+typedef struct Damaged {
+    const Desk *desk;
+    const char *one; /* NULL: all of them */
+} Damaged;
+
+static bool load_damaged(void *ctx)
+{
+    const Damaged *d = ctx;
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    DicomSegInfo info;
+    Volume got;
+    const DicomMaskOptions o = {.segments = &d->one,
+                                .segment_count = d->one != NULL,
+                                .fractions = d->one != NULL,
+                                .resample_mask = true};
+    bool ok = dicom_scan(d->desk->path, NULL, &a, &index) &&
+              dicom_load_mask(d->desk->image, index.series, d->one ? &o : NULL,
+                              &got, &notes);
+    if (ok) {
+        volume_free(&got);
+        ok = dicom_seg_info(index.series, &a, &info);
+    }
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_label_damaged_anywhere_is_refused)
+{
+    static const MadeSeg kind[] = {
+        {.type = "FRACTIONAL", .most = 100, .segments = 2, .both = true},
+        {.type = "LABELMAP", .segments = 3, .zero = 1, .allocated = 16},
+    };
+    Desk d;
+    set_up(&d, "label_damage");
+    for (int k = 0; k < 2; k++) {
+        Damaged of = {&d, k ? NULL : "part 2"};
+        make_seg(&kind[k], d.image, &d.v, d.path);
+        EXPECT(damage_elements(d.path, load_damaged, &of) > 100);
+        damage_memory(load_damaged, &of);
+    }
     clear(&d);
 }

@@ -123,13 +123,19 @@ void make_out(Make *m)
 void make_begin(Make *m, const char *sop_class, const char *series_uid,
                 const DicomSeries *beside)
 {
+    make_begin_of(m, sop_class, series_uid, beside, 1);
+}
+
+void make_begin_of(Make *m, const char *sop_class, const char *series_uid,
+                   const DicomSeries *beside, int number)
+{
     *m = (Make){.bytes = NULL};
     static const uint8_t preamble[128];
     add(m, preamble, sizeof preamble);
     add(m, "DICM", 4);
     make_text(m, TAG_TransferSyntaxUID, "1.2.840.10008.1.2.1");
     make_text(m, TAG_SOPClassUID, "%s", sop_class);
-    make_text(m, TAG_SOPInstanceUID, "%s.1", series_uid);
+    make_text(m, TAG_SOPInstanceUID, "%s.%d", series_uid, number);
     make_text(m, TAG_PatientID, "%s", beside ? beside->patient_id : "MADE");
     make_text(m, TAG_StudyInstanceUID, "%s",
               beside ? beside->study_uid : "2.25.1");

@@ -15,6 +15,9 @@ typedef struct Make {
  * `beside`, or those of a person of its own. */
 void make_begin(Make *m, const char *sop_class, const char *series_uid,
                 const DicomSeries *beside);
+/* The same of file `number` of a series of several. */
+void make_begin_of(Make *m, const char *sop_class, const char *series_uid,
+                   const DicomSeries *beside, int number);
 void make_put(Make *m, uint32_t tag, const void *value, size_t n);
 void make_text(Make *m, uint32_t tag, const char *fmt, ...) ERR_FORMAT(3, 4);
 void make_u16(Make *m, uint32_t tag, int value);

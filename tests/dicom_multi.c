@@ -2,6 +2,7 @@
  * single files are, in any order of frames; refused where frames are not one
  * stack. */
 #include "dataset.h"
+#include "dicom_damage.h"
 #include "dicom_make.h"
 #include <stdlib.h>
 
@@ -381,4 +382,120 @@ TEST(dicom_multi_without_memory_fails_and_leaks_nothing)
         }
         EXPECT(k > 30 && k < 10000);
     }
+}
+
+static void no_total(KitFile *f)
+{
+    kit_delete(f, TAG_InConcatenationTotalNumber);
+}
+
+static void of_one(KitFile *f)
+{
+    kit_set_u16(f, TAG_InConcatenationTotalNumber, 1);
+}
+
+static void no_uid(KitFile *f)
+{
+    kit_set(f, TAG_ConcatenationUID, "", 0);
+}
+
+static void two_numbers(KitFile *f)
+{
+    kit_set(f, TAG_InConcatenationNumber, "\1\0\1\0", 4);
+}
+
+static void two_totals(KitFile *f)
+{
+    kit_set(f, TAG_InConcatenationTotalNumber, "\1\0\1\0", 4);
+}
+
+TEST(dicom_multi_parts_of_a_concatenation)
+{
+    static const struct {
+        void (*edit)(KitFile *f);
+        const char *text; // NULL: it is all there is
+    } row[] = {
+        {no_total, "part 1 of a concatenation [tag (0020,9161)"},
+        {of_one, NULL},
+        {no_uid, NULL},
+        {two_numbers, "2 values, need 1 [tag (0020,9162)"},
+        {two_totals, "2 values, need 1 [tag (0020,9163)"},
+    };
+    Volume v, got;
+    char path[600];
+    kit_volume(&v, 3, 6, 7, true);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Arena a = {0};
+        KitFile f;
+        write_multi(&(MadeMulti){.v = &v, .concatenation = "2.25.5"},
+                    "multi_parts", path);
+        REQUIRE(kit_read(path, &f));
+        row[i].edit(&f);
+        REQUIRE(kit_save(&f));
+        bool ok = dicom_load(kit_series(&a, path), NULL, &got, NULL);
+        if (row[i].text)
+            EXPECT_FAIL(ok, row[i].text);
+        else
+            REQUIRE(ok);
+        volume_free(&got);
+        arena_release(&a);
+    }
+    volume_free(&v);
+}
+
+TEST(dicom_multi_of_many_stacks)
+{
+    enum { STACKS = 14 };
+    static char name[STACKS][24];
+    const char *stack[STACKS];
+    Volume v, got;
+    Arena a = {0};
+    char path[600];
+    kit_volume(&v, STACKS, 6, 7, true);
+    for (int i = 0; i < STACKS; i++) {
+        snprintf(name[i], sizeof name[i], "stack %d", i % 12);
+        stack[i] = name[i];
+    }
+    write_multi(&(MadeMulti){.v = &v, .stacks = stack}, "multi_many", path);
+    EXPECT_FAIL(dicom_load(kit_series(&a, path), NULL, &got, NULL),
+                " stacks in one file: \"stack 0\", \"stack 1\", ");
+    EXPECT(strstr(err_text(), ", ..."));
+    volume_free(&v);
+    arena_release(&a);
+}
+
+static bool load_damaged(void *ctx)
+{
+    Arena a = {0};
+    DicomIndex index;
+    DicomNotes notes = {0};
+    Volume got;
+    bool ok = dicom_scan(ctx, NULL, &a, &index) &&
+              dicom_load(index.series, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_multi_damaged_anywhere_is_refused)
+{
+    static const char *const stacks[] = {"1", "1", "1", "1", "1"};
+    static const double slopes[] = {1, 1, 2, 1, 1};
+    Volume v;
+    char path[600];
+    kit_volume(&v, 5, 6, 7, true);
+    for (int each = 0; each < 2; each++) {
+        const MadeMulti how = {.v = &v,
+                               .order = turned,
+                               .each = each,
+                               .slope = slopes,
+                               .stacks = stacks,
+                               .times = 1,
+                               .modality = each ? "CT" : "MR"};
+        write_multi(&how, each ? "multi_damage2" : "multi_damage", path);
+        if (each) EXPECT(damage_elements(path, load_damaged, path) > 100);
+        damage_memory(load_damaged, path);
+    }
+    volume_free(&v);
 }

@@ -109,6 +109,7 @@ TEST(dicom_peer_reads_what_pydicom_writes)
     closedir(dir);
     // 198 of its own making, a real dose and a real structure set
     EXPECT_INT(cases, 202);
+    test_compared(cases, "DICOM of pydicom, whole series");
 }
 
 // every file that we write, slice by slice, in Python's eyes
@@ -150,6 +151,7 @@ TEST(dicom_peer_pydicom_reads_our_series)
                      i + 1);
             expect_text(path, &slice, false);
         }
+    test_compared(20 * 3, "DICOM of ours, as pydicom reads it");
     volume_free(&v);
 }
 
@@ -228,6 +230,7 @@ TEST(dicom_peer_gdcm_unpacks_the_same)
         volume_free(&one);
         volume_free(&two);
     }
+    test_compared(8 * 3, "packed DICOM of ours, as gdcm unpacks it");
     volume_free(&v);
     arena_release(&a);
 }
@@ -320,4 +323,5 @@ TEST(dicom_peer_real_files_of_pydicom)
     }
     fclose(f);
     EXPECT(compared >= 10);
+    test_compared(compared, "real files of pydicom");
 }

@@ -1,4 +1,5 @@
 /* dicom_seg.c -- masks: pairing of ordinary series, segmentation objects. */
+#include "dicom_damage.h"
 #include "dicom_kit.h"
 #include "dicom_tag.h"
 #include <stdlib.h>
@@ -516,5 +517,41 @@ TEST(dicom_seg_on_another_grid_is_resampled)
     volume_free(&got);
     volume_free(&want);
     volume_free(&coarse);
+    free_pair(&p);
+}
+
+static bool load_damaged(void *ctx)
+{
+    const Pair *p = ctx;
+    Arena a = {0};
+    DicomIndex image, mask;
+    DicomNotes notes = {0};
+    Volume got;
+    bool ok = dicom_scan(p->image_folder, NULL, &a, &image) &&
+              dicom_scan(p->mask_folder, NULL, &a, &mask) &&
+              dicom_load_mask(image.series, mask.series, NULL, &got, &notes);
+    if (ok) volume_free(&got);
+    dicom_notes_free(&notes);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_mask_damaged_anywhere_is_refused)
+{
+    Pair p;
+    char path[600];
+    // a series, of which both image and mask are damaged, and a SEG
+    DicomWrite how = mask_write();
+    how.shuffle = false, how.references = "image";
+    write_pair(&p, "mask_damage", how);
+    snprintf(path, sizeof path, "%s/IM0002.dcm", p.mask_folder);
+    EXPECT(damage_elements(path, load_damaged, &p) > 100);
+    snprintf(path, sizeof path, "%s/IM0003.dcm", p.image_folder);
+    EXPECT(damage_elements(path, load_damaged, &p) > 100);
+    damage_memory(load_damaged, &p);
+    free_pair(&p);
+    write_seg(&p, "seg_damage", path);
+    EXPECT(damage_elements(path, load_damaged, &p) > 100);
+    damage_memory(load_damaged, &p);
     free_pair(&p);
 }

@@ -1,4 +1,5 @@
 /* dicom_write.c -- what is written comes back, in every transfer syntax. */
+#include "dicom_damage.h"
 #include "dicom_frames.h"
 #include "dicom_kit.h"
 #include "dicom_tag.h"
@@ -156,7 +157,7 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
 #endif
 }
 
-// run one of DCMTK's own tools on every file of a folder
+// run a tool of others on every file of a folder
 static bool convert(const char *tool, const char *from, const char *to, int n)
 {
     for (int i = 1; i <= n; i++) {
@@ -169,32 +170,147 @@ static bool convert(const char *tool, const char *from, const char *to, int n)
     return true;
 }
 
+/* Series of `slices` files, packed again by each of these tools. The files that
+ * were equal. */
+static int packed_by(const char *const *tools, size_t count, const char *name)
+{
+    enum { SLICES = 3 };
+    static const struct {
+        int bits;
+        bool is_signed, monochrome1;
+        double slope, intercept;
+    } kind[] = {{12, false, false, 0, 0},
+                {16, true, false, 2, -900},
+                {16, false, true, 0, 0}};
+    int files = 0;
+    Volume v;
+    kit_volume(&v, SLICES, 16, 12, true);
+    // two slopes need even numbers
+    for (int i = 0; i < SLICES * 16 * 12; i++)
+        ((int16_t *)v.voxels.data)[i] &= ~1;
+    for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
+        char folder[80];
+        DicomWrite how = kit_write();
+        how.bits_stored = kind[k].bits, how.is_signed = kind[k].is_signed;
+        how.monochrome1 = kind[k].monochrome1;
+        how.slope = kind[k].slope, how.intercept = kind[k].intercept;
+        snprintf(folder, sizeof folder, "%s%zu", name, k);
+        const char *plain = kit_folder(folder);
+        REQUIRE(dicom_write_series(plain, &v, &how));
+        for (size_t i = 0; i < count; i++) {
+            Arena a = {0};
+            Volume back;
+            snprintf(folder, sizeof folder, "%s%zu_%zu", name, k, i);
+            const char *packed = kit_folder(folder);
+            EXPECT(convert(tools[i], plain, packed, SLICES));
+            bool ok = dicom_load(kit_series(&a, packed), NULL, &back, NULL);
+            if (!ok) printf("  %s\n", tools[i]);
+            EXPECT(ok);
+            if (ok) expect_same(&v, &back);
+            files += ok * SLICES;
+            volume_free(&back);
+            arena_release(&a);
+        }
+    }
+    volume_free(&v);
+    return files;
+}
+
 TEST(dicom_write_other_writers_are_read)
 {
     static const char *const tools[] = {
         "dcmcrle",        "dcmcjpeg +e1",  "dcmcjpeg +el", "dcmcjpls +el",
         "dcmconv +ti",    "dcmconv +tb",   "dcmconv +td",  "dcmconv -e",
         "dcmconv +te +g", "dcmcjpls +fs 1"};
+    enum { TOOLS = sizeof tools / sizeof *tools };
     if (system("dcmcrle --version >/dev/null 2>&1"))
         SKIP("the tools of DCMTK are not installed");
-    Volume v;
-    kit_volume(&v, 4, 16, 12, true);
-    DicomWrite how = kit_write();
-    const char *plain = kit_folder("tools_plain");
-    REQUIRE(dicom_write_series(plain, &v, &how));
-    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
+    test_compared(packed_by(tools, TOOLS, "dcmtk"), "DICOM of DCMTK's tools");
+}
+
+TEST(dicom_write_lossy_jpeg_is_read_and_noted)
+{
+    // a smooth picture, which comes back to a few of 256 or 4096
+    static const struct {
+        const char *tool, *name;
+        int bits, off;
+    } row[] = {
+        {"dcmcjpeg +eb +q 95 +Ww 128 256", "lossy JPEG baseline", 8, 4},
+        {"dcmcjpeg +ee +q 95 +Ww 2048 4096", "lossy JPEG extended", 12, 24}};
+    if (system("dcmcrle --version >/dev/null 2>&1"))
+        SKIP("the tools of DCMTK are not installed");
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Arena a = {0};
-        Volume back;
+        Volume v, back;
+        DicomNotes notes = {0};
+        DicomWrite how = kit_write();
         char name[64];
-        snprintf(name, sizeof name, "tools%zu", i);
-        const char *folder = kit_folder(name);
-        EXPECT(convert(tools[i], plain, folder, 4));
-        bool ok = dicom_load(kit_series(&a, folder), NULL, &back, NULL);
-        if (!ok) printf("  %s\n", tools[i]);
-        EXPECT(ok);
-        if (ok) expect_same(&v, &back);
+        how.bits_stored = row[r].bits;
+        kit_volume(&v, 2, 24, 16, false);
+        int16_t *p = v.voxels.data;
+        for (int i = 0; i < 2 * 24 * 16; i++)
+            p[i] =
+                (int16_t)((20 + i % 16 * 6 + i / 16 * 2) << row[r].bits >> 8);
+        snprintf(name, sizeof name, "lossy%zu", r);
+        const char *plain = kit_folder(name);
+        REQUIRE(dicom_write_series(plain, &v, &how));
+        snprintf(name, sizeof name, "lossy%zu_packed", r);
+        const char *packed = kit_folder(name);
+        REQUIRE(convert(row[r].tool, plain, packed, 2));
+        REQUIRE(dicom_load(kit_series(&a, packed), NULL, &back, &notes));
+        EXPECT(kit_noted(&notes, row[r].name));
+        REQUIRE(back.voxels.type == I16);
+        int worst = 0, off;
+        for (int i = 0; i < 2 * 24 * 16; i++) {
+            off = abs(((int16_t *)back.voxels.data)[i] - p[i]);
+            if (off > worst) worst = off;
+        }
+        EXPECT(worst <= row[r].off);
+        dicom_notes_free(&notes);
+        volume_free(&v);
         volume_free(&back);
         arena_release(&a);
+    }
+}
+
+TEST(dicom_write_what_gdcm_packs_is_read)
+{
+    static const char *const tools[] = {"gdcmconv --rle", "gdcmconv --jpeg",
+                                        "gdcmconv --jpegls",
+                                        "gdcmconv --implicit"};
+    enum { TOOLS = sizeof tools / sizeof *tools };
+    if (system("command -v gdcmconv >/dev/null"))
+        SKIP("gdcmconv (libgdcm-tools) is not installed");
+    test_compared(packed_by(tools, TOOLS, "gdcm"), "DICOM of gdcm");
+}
+
+static bool load_damaged(void *ctx)
+{
+    Arena a = {0};
+    DicomIndex index;
+    Volume v;
+    bool ok = dicom_scan(ctx, NULL, &a, &index) &&
+              dicom_load(index.series, NULL, &v, NULL);
+    if (ok) volume_free(&v);
+    arena_release(&a);
+    return ok;
+}
+
+TEST(dicom_write_packed_frames_damaged_are_refused)
+{
+    static const DicomSyntax syntaxes[] = {DICOM_RLE, DICOM_JPEG_LOSSLESS};
+    Volume v;
+    kit_volume(&v, 2, 6, 7, false);
+    for (int k = 0; k < 2; k++) {
+        char name[40], path[600];
+        DicomWrite how = kit_write();
+        how.syntax = syntaxes[k];
+        snprintf(name, sizeof name, "packed_damage%d", k);
+        char *folder = (char *)kit_folder(name);
+        REQUIRE(dicom_write_series(folder, &v, &how));
+        snprintf(path, sizeof path, "%s/IM0002.dcm", folder);
+        EXPECT(damage_elements(path, load_damaged, folder) > 100);
+        damage_memory(load_damaged, folder);
     }
     volume_free(&v);
 }

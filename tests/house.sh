@@ -58,6 +58,21 @@ step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
 step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
 step "a hang is a failure" fails 'sleep 60' 1
 step "nothing at all is a failure" fails 'echo 0 passed, 0 failed, 0 skipped'
+# compared LINE STATUS CLOSE: what tests/compared.sh makes of a log of C tests
+compared() {
+    mkdir -p "$tmp/logs"
+    printf '%b\n' "$1" > "$tmp/logs/C_tests"
+    LOGS=$tmp/logs sh tests/compared.sh > "$tmp/out"
+    [ $? -eq "$2" ] && closes "$3"
+}
+step "files compared" compared '  compared 400 files: a\n  compared 300 files: b' 0 \
+    '1 passed, 0 failed, 0 skipped'
+step "too few of them" compared '  compared 400 files: a' 1 \
+    '0 passed, 1 failed, 0 skipped'
+step "for want of a tool" compared \
+    '  compared 9 files: a\nskipped x: python3-x is not installed' 0 \
+    '0 passed, 0 failed, 1 skipped'
+
 # listed ROW: tests/defects.sh must reject a list of defects that has it
 listed() {
     cp tests/defects.csv "$tmp/list.csv"

@@ -110,8 +110,7 @@ TEST(image_bmp_defects)
                    "bmp: file ends inside the header: 17 bytes, need");
     small(2);
     forge_add(&f, "x", 1);
-    EXPECT_REFUSED(&f, NULL,
-                   "bmp: 1 bytes behind the image, which ends at byt");
+    EXPECT_REFUSED(&f, NULL, "bmp: 1 byte behind the image, which ends at byt");
 }
 
 TEST(image_bmp_palette_defects)

@@ -87,7 +87,6 @@ TEST(image_as_pillow_and_opencv_read_them)
         files++, equal += r > 0, unread += r < 0;
     }
     fclose(list);
-    printf("  %d of %d files equal, %d not read by this build\n", equal, files,
-           unread);
+    test_compared(equal, "pictures of Pillow and OpenCV");
     EXPECT(files >= 150 && equal + unread == files);
 }

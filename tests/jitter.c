@@ -116,7 +116,7 @@ TEST(jitter_wants_colours)
     x[5] = -0.5f;
     EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "values of -0.5 to");
     a.dim[0].c = 1;
-    EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "1 channels, wanted 3");
+    EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "1 channel, wanted 3");
 }
 
 /* The same bits with and without wide vectors, and wherever a pixel stands in a

@@ -2,6 +2,27 @@
 #include "rng.h"
 #include "test.h"
 
+void made_affine(int code, double turn, const double mm[3], double out[4][4])
+{
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    double base[4][4] = {{0}}, rotation[4][4] = {{0}};
+    for (int a = 0; a < 3; a++)
+        base[order[code / 8][a]][a] = code >> a & 1 ? -mm[a] : mm[a];
+    base[0][3] = -31.5, base[1][3] = 12.25, base[2][3] = 80.125;
+    base[3][3] = rotation[3][3] = 1;
+    double u[3] = {2 / 7.0, 3 / 7.0, 6 / 7.0}, c = cos(turn), s = sin(turn);
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) rotation[i][k] = u[i] * u[k] * (1 - c);
+    for (int i = 0; i < 3; i++) {
+        int k = (i + 1) % 3, l = (i + 2) % 3;
+        rotation[i][i] += c;
+        rotation[i][k] -= s * u[l];
+        rotation[k][i] += s * u[l];
+    }
+    affine_multiply(rotation, base, out);
+}
+
 Volume made_image(uint32_t seed, int d, int h, int w, bool whole)
 {
     Volume v;

@@ -3,6 +3,12 @@
 #define SEG_MADE_H
 #include "pipeline.h"
 
+/* The grid of axis code 0 .. 47 (an order of the patient axes and three signs),
+ * voxels of mm[0] x mm[1] x mm[2] along w, h, d, turned by `turn` radians about
+ * a direction that is none of the axes. */
+enum { MADE_CODES = 48 };
+void made_affine(int code, double turn, const double mm[3], double out[4][4]);
+
 /* F32 image with values that tell voxels and `seed` apart; whole numbers
  * when `whole`. Spacing 1 x 1 x 2 mm, axial LPS. */
 Volume made_image(uint32_t seed, int d, int h, int w, bool whole);

@@ -254,7 +254,15 @@ TEST(nifti_gzip_defects)
                              : "more bytes than the header declares");
         mem_free(z);
     }
-    EXPECT_FAIL(decode_gz(m.bytes, m.size, &v), "named .gz but not gzip data");
+    EXPECT_FAIL(decode_gz(m.bytes, m.size, &v), "named .gz but not gzip data; "
+                                                "fix: rename it without .gz");
+    // a page of a server that said no, as curl keeps it
+    static const char page[] = "<html>404 not found</html>";
+    EXPECT_FAIL(decode_gz((const uint8_t *)page, sizeof page - 1, &v),
+                "named .gz but neither gzip data nor NIfTI: 26 bytes, the "
+                "first are 3c 68 74 6d; fix: look at what it is");
+    EXPECT_FAIL(decode_gz((const uint8_t *)page, 2, &v),
+                "2 bytes, the first are 3c 68 00 00");
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
     memcpy(m.bytes, z, n);
     m.size = n;

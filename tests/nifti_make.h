@@ -7,7 +7,7 @@
 #define SEG_TEST_NIFTI_MAKE_H
 #include "nifti.h"
 
-enum { W = 5, H = 4, D = 3, COUNT = W * H * D, ROOM = 4096 };
+enum { W = 5, H = 4, D = 3, COUNT = W * H * D, ROOM = 8192 };
 
 /* A file being made; `big` swaps every number that is put. */
 typedef struct Maker {

@@ -291,7 +291,7 @@ static void expect_shown(const Volume *v, char *text, const char *name)
                         r < 2 ? -v->affine[r][c] : v->affine[r][c], 1e-5);
     for (int64_t i = 0; i < numel(n); i++) {
         double want = next_number(&p), got = voxel(v, i);
-        if (got != (double)(float)want)
+        if (isnan(want) ? !isnan(got) : got != (double)(float)want)
             test_failed(__FILE__, __LINE__, "%s: voxel %lld is %g, want %g",
                         name, (long long)i, got, want);
     }
@@ -349,7 +349,9 @@ TEST(nifti_reads_what_nibabel_writes)
     }
     closedir(dir);
     arena_release(&mem);
-    EXPECT_INT(files, 60);
+    // those made, and as many of four real ones as are installed
+    EXPECT(files >= 240 && files <= 244);
+    test_compared(files, "NIfTI of nibabel");
 }
 
 TEST(nifti_write_as_nifti_tool_reads_it)

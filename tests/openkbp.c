@@ -220,6 +220,35 @@ TEST(openkbp_patient)
                 "pt_1: openkbp: no dose.csv in this folder");
 }
 
+TEST(openkbp_files_are_those_that_are_read)
+{
+    char folder[300], path[400];
+    const char *const *file;
+    Arena mem = {0};
+    make_patient(folder, "pt_files");
+    // other systems' notes, and what is no table
+    put(folder, ".ct.csv", "x");
+    put(folder, "readme.txt", "x");
+    put(folder, "noending", "x");
+    EXPECT_INT(openkbp_files(folder, 1u << OPENKBP_CT, &mem, &file), 2);
+    snprintf(path, sizeof path, "%s/ct.csv", folder);
+    EXPECT_TEXT(file[0], path);
+    snprintf(path, sizeof path, "%s/voxel_dimensions.csv", folder);
+    EXPECT_TEXT(file[1], path);
+    // three grids and three structures
+    EXPECT_INT(openkbp_files(folder, OPENKBP_ALL, &mem, &file), 7);
+    // of several that are none, always the same is named
+    put(folder, "Larynz.csv", "x");
+    put(folder, "Brain.csv", "x");
+    put(folder, "Zoo.csv", "x");
+    EXPECT(openkbp_files(folder, OPENKBP_ALL, &mem, &file) == -1);
+    EXPECT(strstr(err_text(), "pt_files: openkbp: Brain.csv is no file of a"));
+    snprintf(path, sizeof path, "%s/absent", test_folder());
+    EXPECT(openkbp_files(path, OPENKBP_ALL, &mem, &file) == -1);
+    EXPECT(strstr(err_text(), "absent: openkbp: cannot open the folder: "));
+    arena_release(&mem);
+}
+
 TEST(openkbp_patient_defects)
 {
     static const struct {
@@ -442,6 +471,7 @@ TEST(openkbp_agrees_with_numpy)
     snprintf(command, sizeof command, PYTHON "tests/openkbp_peer.py %s", path);
     EXPECT(!system(command));
     remove(path);
+    test_compared(count + 1, "OpenKBP patients, as NumPy reads them");
     if (!count) SKIP("one made patient agrees; the 32 real ones are not here");
 }
 

@@ -48,7 +48,7 @@ end)
 t.test("a run that is cut and resumed draws the same patches", function()
   local a, b = folder .. "/a", folder .. "/b"
   t.says(script .. " --out " .. a, 0, "done:")
-  t.says(script .. " --steps 1 --out " .. b, 0, "stopped after 1 steps")
+  t.says(script .. " --steps 1 --out " .. b, 0, "stopped after 1 step")
   t.says(script .. " --workers 2 --resume " .. b .. "/volume/001", 0, "done:")
   local last = "/volume/001/checkpoint_last.safetensors"
   t.check(t.read(a .. last) == t.read(b .. last), "checkpoints differ")

@@ -51,6 +51,11 @@ _Noreturn void test_skip(const char *reason)
     longjmp(out, 1);
 }
 
+void test_compared(int files, const char *peer)
+{
+    printf("  compared %d files: %s\n", files, peer);
+}
+
 void test_near(const char *file, int line, const char *what, double got,
                double want, double tol)
 {

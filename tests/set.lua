@@ -52,7 +52,7 @@ t.test("cases are picked, renamed and joined", function()
   t.raises(function() keys(all:map(function(c) return { key = c.key } end)) end,
            "s01: patient must be a text, got nil")
   t.raises(function() keys(all:map(function() return { key = "a", patient = "p" } end)) end,
-           "1 names stand for more than one case: a")
+           "1 name stands for more than one case: a")
   t.raises(function() keys(data.concat(all, all)) end, "4 names stand for more than one case")
 end)
 

@@ -138,6 +138,13 @@ TEST(steps_text_and_back)
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "normalize method=percentile per=volume clip=0.5,99.5 "
                       "nonzero=false\n");
+    // shares for per cent: refused where they are written, run as they are
+    // where they are stored
+    b = made_steps("normalize clip=0.01,0.99\n");
+    EXPECT_FAIL(step_meant(&b.step[0]), "clip = {0.01, 0.99} is in per cent; "
+                                        "did you mean {1, 99}?");
+    b = made_steps("normalize clip=0,2\n");
+    EXPECT(step_meant(&b.step[0]));
     arena_release(&mem);
 }
 

@@ -55,6 +55,10 @@ const char *test_datasets(void);
     } while (0)
 #define SKIP(reason) test_skip(reason)
 
+/* So many files were equal, number for number, as we and `peer`, which is none
+ * of ours, read or wrote them: a line that tests/compared.sh adds up. */
+void test_compared(int files, const char *peer);
+
 /* |got - want| <= tol; NaN on either side fails. */
 #define EXPECT_NEAR(got, want, tol)                                    \
     test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want), \

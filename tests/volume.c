@@ -5,41 +5,19 @@
  * is read there must be the landmark's position. Four landmarks without any
  * symmetry, on all 48 ways to lay voxel axes along patient axes. */
 #include "crop.h"
+#include "made.h"
 #include "rng.h"
 #include "test.h"
 
-enum { W = 24, H = 20, D = 16, CODES = 48, LANDMARKS = 4 };
+enum { W = 24, H = 20, D = 16, CODES = MADE_CODES, LANDMARKS = 4 };
 static const double spacing[3] = {0.9, 1.25, 2.5};
 static const double landmark[LANDMARKS][3] = {
     {8, 8, 6}, {14, 9, 7}, {10.25, 12, 6.5}, {9, 10, 10.125}};
 
-/* Axis code 0 .. 47: an order of the patient axes and three signs; `turn`
- * radians of rotation about an oblique direction on top. */
-static void set_affine(Volume *v, int code, double turn)
-{
-    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    double base[4][4] = {{0}}, rotation[4][4] = {{0}};
-    for (int a = 0; a < 3; a++)
-        base[order[code / 8][a]][a] = code >> a & 1 ? -spacing[a] : spacing[a];
-    base[0][3] = -31.5, base[1][3] = 12.25, base[2][3] = 80.125;
-    base[3][3] = rotation[3][3] = 1;
-    double u[3] = {2 / 7.0, 3 / 7.0, 6 / 7.0}, c = cos(turn), s = sin(turn);
-    for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 3; k++) rotation[i][k] = u[i] * u[k] * (1 - c);
-    for (int i = 0; i < 3; i++) {
-        int k = (i + 1) % 3, l = (i + 2) % 3;
-        rotation[i][i] += c;
-        rotation[i][k] -= s * u[l];
-        rotation[k][i] += s * u[l];
-    }
-    affine_multiply(rotation, base, v->affine);
-}
-
 static void make(Volume *v, int c, Dtype type, int code, double turn)
 {
     REQUIRE(volume_new(v, (Dims){1, D, H, W, c}, type));
-    set_affine(v, code, turn);
+    made_affine(code, turn, spacing, v->affine);
 }
 
 static void make_phantom(Volume *v, int code, double turn)
@@ -282,7 +260,7 @@ TEST(volume_nearest_keeps_the_label_set)
         grid[0] = volume_grid_at(&v, at);
         grid[1] = volume_grid_resize(&v, 9, 44, 13);
         grid[2] = fitted(&v, 30, 10, 30);
-        set_affine(&v, code, 0.4), grid[3] = plane;
+        made_affine(code, 0.4, spacing, v.affine), grid[3] = plane;
         for (int g = 0; g < 4; g++) {
             REQUIRE(volume_resample(&v, &grid[g], NEAREST, 4, &out));
             EXPECT_INT(out.voxels.type, U8);
@@ -450,7 +428,8 @@ TEST(volume_same_grid_tolerance)
     b.affine[0][3] += 0.0089; // 1 % of 0.9 mm
     EXPECT(volume_same_grid(&a, &b));
     b.affine[0][3] += 0.0002;
-    EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ (corners 0.0091");
+    EXPECT_FAIL(volume_same_grid(&a, &b),
+                "the grids differ in origin (corners 0.0091");
     EXPECT(err_kind() == ERR_DATA);
     b.affine[0][3] = NAN;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");

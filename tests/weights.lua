@@ -168,7 +168,7 @@ seg.recipe { inputs = { x, m }, outputs = { y = y }, loss = loss, frozen = { "lo
   local first = folder .. "/fine_runs/fine/001/checkpoint_last.safetensors"
   local text = says(line .. " --steps 1 --weights " .. folder .. "/fine_runs/fine/001", 0,
                     "weights: " .. first .. " (epoch 3) (the run has no best checkpoint")
-  t.check(text:find("stopped after 1 steps", 1, true), text)
+  t.check(text:find("stopped after 1 step", 1, true), text)
   local meta = core.checkpoint.meta(folder .. "/fine_runs/fine/002/checkpoint_last.safetensors")
   t.equal(meta.epoch, "0")
   -- the first batch of a run of the same seed, and the loss of the weights on it
@@ -284,7 +284,7 @@ t.test("a run by slabs of one subject is resumed and evaluated", function()
   shell("mkdir " .. one .. " && cp " .. folder .. "/phantom/t1-6*/A00001/* " .. one)
   local line = "scripts/nfbs_unet.lua --preset check --slabs --middle 1 --out " .. folder
     .. "/slabs --data " .. one .. " --valid 0.1"
-  says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 steps")
+  says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 step")
   says(line .. " --resume auto --epochs 2", 0, "done:")
   local evaluate = "scripts/nfbs_unet.lua evaluate --out " .. folder .. "/slabs"
   says(evaluate, 0, "evaluate_test.json")

@@ -214,9 +214,9 @@ bool jitter_change(const Change *c, const Image *m)
 {
     bool any = false;
     if (m->n.c != 3)
-        return fail_data("jitter: an image has %d channels, wanted 3: red, "
+        return fail_data("jitter: an image has %d channel%s, wanted 3: red, "
                          "green, blue",
-                         (int)m->n.c);
+                         (int)m->n.c, m->n.c == 1 ? "" : "s");
     if (!check_colors(m, (float)c->number[2 * FOUR])) return false;
     for (int k = 0; k < FOUR; k++)
         any = any || c->number[FOUR + k] != (k == HUE ? 0 : 1);

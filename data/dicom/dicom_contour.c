@@ -346,13 +346,15 @@ static bool note_region(const Structure *s, const Region *r,
     for (int i = CLOSED; i < TYPES; i++)
         if (skipped[i] &&
             !dicom_note(s->notes, true, s->where, TAG_ContourGeometricType,
-                        "region \"%s\": %d contours of type %s skipped",
-                        r->name, skipped[i], types[i]))
+                        "region \"%s\": %d contour%s of type %s skipped",
+                        r->name, skipped[i], skipped[i] == 1 ? "" : "s",
+                        types[i]))
             return false;
-    if (flat && !dicom_note(s->notes, true, s->where, TAG_ContourData,
-                            "region \"%s\": %d contours of fewer than 3 points "
-                            "skipped",
-                            r->name, flat))
+    if (flat &&
+        !dicom_note(s->notes, true, s->where, TAG_ContourData,
+                    "region \"%s\": %d contour%s of fewer than 3 points "
+                    "skipped",
+                    r->name, flat, flat == 1 ? "" : "s"))
         return false;
     if (beyond &&
         !dicom_note(s->notes, true, s->where, TAG_ContourData,

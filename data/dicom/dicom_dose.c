@@ -227,10 +227,9 @@ static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
         goto done;
     }
     if (!resample) {
-        char a[VOLUME_TEXT], b[VOLUME_TEXT];
-        dicom_fail(dose->paths[0], 0, "resample_dose = true",
-                   "dose grid %s, image grid %s", mask_grid_text(&own, a),
-                   mask_grid_text(&g, b));
+        char text[MASK_GRIDS_TEXT];
+        dicom_fail(dose->paths[0], 0, "resample_dose = true", "dose %s",
+                   mask_grids_text(&own, &g, text));
         goto done;
     }
     TRY(volume_resample(v, &g, LINEAR, 0, &moved));

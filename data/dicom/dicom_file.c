@@ -69,8 +69,8 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
                         .limits = &limits};
         result = walk_file(&in, &f->walk);
         want = want > f->size / 4 ? f->size : 4 * want;
-    } while (result == WALK_MORE && f->have < f->size);
-    CHECK(result != WALK_MORE);
+        CHECK(result != WALK_MORE || f->have < f->size);
+    } while (result == WALK_MORE);
 done:
     if (fd >= 0) close(fd);
     return result;

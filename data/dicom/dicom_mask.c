@@ -101,12 +101,19 @@ bool mask_share(const Grid *a, const Grid *b, double *share)
     return true;
 }
 
-char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT])
+char *mask_grids_text(const Grid *own, const Grid *image,
+                      char text[MASK_GRIDS_TEXT])
 {
-    // only extents and affine are printed
-    Volume v = {.voxels = {.dim = {1, g->d, g->h, g->w, 1}}};
-    memcpy(v.affine, g->affine, sizeof v.affine);
-    return volume_text(&v, text);
+    // only extents and affine are looked at
+    Volume a = {.voxels = {.dim = {1, own->d, own->h, own->w, 1}}};
+    Volume b = {.voxels = {.dim = {1, image->d, image->h, image->w, 1}}};
+    char left[VOLUME_TEXT], right[VOLUME_TEXT], what[VOLUME_DIFFERENCES];
+    memcpy(a.affine, own->affine, sizeof a.affine);
+    memcpy(b.affine, image->affine, sizeof b.affine);
+    snprintf(text, MASK_GRIDS_TEXT, "grid %s, image grid %s; they differ in %s",
+             volume_text(&a, left), volume_text(&b, right),
+             volume_differences(&b, &a, what));
+    return text;
 }
 
 bool mask_may_resample(const DicomSeries *mask, const Grid *own,
@@ -120,10 +127,9 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                           "%.0f %%",
                           100 * share);
     if (resample) return true;
-    char a[VOLUME_TEXT], b[VOLUME_TEXT];
-    return dicom_fail(mask->folder, 0, "resample_mask = true",
-                      "mask grid %s, image grid %s", mask_grid_text(own, a),
-                      mask_grid_text(&target->grid, b));
+    char text[MASK_GRIDS_TEXT];
+    return dicom_fail(mask->folder, 0, "resample_mask = true", "mask %s",
+                      mask_grids_text(own, &target->grid, text));
 }
 
 // *mask stays untouched when it fails

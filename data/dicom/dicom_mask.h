@@ -25,8 +25,11 @@ int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);
 #define MASK_LEAST_OVERLAP 0.5
 bool mask_share(const Grid *a, const Grid *b, double *share);
 
-/* A grid in the words of volume_text, for a message that shows two of them. */
-char *mask_grid_text(const Grid *g, char text[VOLUME_TEXT]);
+/* Two grids in the words of volume_text, and what of them differs: "grid ...,
+ * image grid ...; they differ in spacing". */
+enum { MASK_GRIDS_TEXT = 2 * VOLUME_TEXT + VOLUME_DIFFERENCES + 40 };
+char *mask_grids_text(const Grid *own, const Grid *image,
+                      char text[MASK_GRIDS_TEXT]);
 
 /* A mask whose own grid is not the target's: true when it may be resampled,
  * else the reason says row 72, or both grids and the fix. */

@@ -63,6 +63,12 @@ void gunzip_close(Gunzip *g)
     mem_free(g);
 }
 
+/* As much as zlib can be told of at once. */
+static uInt piece(size_t bytes)
+{
+    return bytes > INT_MAX ? INT_MAX : (uInt)bytes;
+}
+
 /* zlib counts in 32 bits: input and output are handed over in pieces. Its own
  * Z_BUF_ERROR means that it could do nothing more with what it has. */
 int gzip_inflate(z_stream *z, size_t *left, void *out, size_t want, size_t *got)
@@ -71,11 +77,11 @@ int gzip_inflate(z_stream *z, size_t *left, void *out, size_t want, size_t *got)
     while (*got < want && r == Z_OK) {
         size_t room = want - *got;
         if (!z->avail_in) {
-            z->avail_in = *left > INT_MAX ? INT_MAX : (uInt)*left;
+            z->avail_in = piece(*left);
             *left -= z->avail_in;
         }
         z->next_out = (uint8_t *)out + *got;
-        z->avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+        z->avail_out = piece(room);
         uInt before = z->avail_out;
         r = inflate(z, Z_NO_FLUSH);
         *got += before - z->avail_out;
@@ -119,23 +125,22 @@ bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got)
     return true;
 }
 
-/* Deflate one piece into what is left of the output. */
-static bool deflate_piece(z_stream *z, const uint8_t *p, size_t bytes,
-                          bool last, const uint8_t *end)
+/* Deflate these bytes into what is left of the output, which is enough. */
+static void deflate_all(z_stream *z, const uint8_t *p, size_t bytes, bool last,
+                        const uint8_t *end)
 {
     int r = Z_OK;
-    if (!bytes && !last) return true; // zlib calls a call without work an error
+    if (!bytes && !last) return; // zlib calls a call without work an error
     do {
         z->next_in = (void *)p; // only read
-        z->avail_in = bytes > INT_MAX ? INT_MAX : (uInt)bytes;
+        z->avail_in = piece(bytes);
         p += z->avail_in, bytes -= z->avail_in;
         do {
-            size_t room = (size_t)(end - z->next_out);
-            z->avail_out = room > INT_MAX ? INT_MAX : (uInt)room;
+            z->avail_out = piece((size_t)(end - z->next_out));
             r = deflate(z, last && !bytes ? Z_FINISH : Z_NO_FLUSH);
         } while (r == Z_OK && !z->avail_out && z->next_out < end);
     } while (r == Z_OK && bytes);
-    return r == (last ? Z_STREAM_END : Z_OK);
+    CHECK(r == (last ? Z_STREAM_END : Z_OK));
 }
 
 /* Two pieces, because a header and voxels lie in different places and a copy
@@ -156,9 +161,9 @@ bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
     TRY(size_add(deflateBound(&z, room), 64, &room));
     TRY(*out = mem_alloc(room));
     z.next_out = *out;
-    ok = deflate_piece(&z, first, first_bytes, false, *out + room) &&
-         deflate_piece(&z, second, second_bytes, true, *out + room);
-    CHECK(ok);
+    deflate_all(&z, first, first_bytes, false, *out + room);
+    deflate_all(&z, second, second_bytes, true, *out + room);
+    ok = true;
     *bytes = (size_t)(z.next_out - *out);
 done:
     deflateEnd(&z);

@@ -23,9 +23,16 @@ typedef struct Source {
     Gunzip *gz;
 } Source;
 
+/* A byte of a file, 0 behind its end. */
+static unsigned byte_at(const NiftiBytes *f, size_t i)
+{
+    return i < f->bytes ? f->data[i] : 0;
+}
+
 /* The name and the first bytes must agree on whether it is gzip: a file that
- * was renamed is usually damaged in another way too. */
-static bool source_open(Source *s, const NiftiBytes *from)
+ * was renamed is usually damaged in another way too. `header`: one begins
+ * there, as it does not in the second file of a pair. */
+static bool source_open(Source *s, const NiftiBytes *from, bool header)
 {
     *s = (Source){.from = from};
     if (!from->bytes) return fail_data("file is empty");
@@ -33,8 +40,14 @@ static bool source_open(Source *s, const NiftiBytes *from)
     if (is && !from->gz)
         return fail_data("gzip data in a file not named .gz; fix: rename it");
     if (!is && from->gz)
-        return fail_data("named .gz but not gzip data; fix: rename it without "
-                         ".gz, or gzip it");
+        return header && !nifti_header_begins(from->data, from->bytes)
+                   ? fail_data("named .gz but neither gzip data nor NIfTI: %zu "
+                               "bytes, the first are %02x %02x %02x %02x; fix: "
+                               "look at what it is, fetch it again",
+                               from->bytes, byte_at(from, 0), byte_at(from, 1),
+                               byte_at(from, 2), byte_at(from, 3))
+                   : fail_data("named .gz but not gzip data; fix: rename it "
+                               "without .gz, or gzip it");
     return !is || gunzip_open(from->data, from->bytes, &s->gz);
 }
 
@@ -307,7 +320,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     if (image) {
         gunzip_close(s->gz);
         s->gz = NULL;
-        if (!source_open(s, image)) return within("image");
+        if (!source_open(s, image, false)) return within("image");
     } else if (!check_extensions(s, h, room)) {
         return false;
     }
@@ -336,7 +349,7 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
     // for whatever is inflated; plain bytes are used where they lie
     uint8_t *room = mem_alloc(PIECE);
     TRY(room);
-    TRY(source_open(&s, file));
+    TRY(source_open(&s, file, true));
     TRY(decode(&s, image, o, room, out, &h));
     if (header) *header = h;
     ok = true;

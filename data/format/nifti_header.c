@@ -192,6 +192,15 @@ static void values_set(NiftiHeader *h, Values v)
     h->sform = (int)*v[SFORM];
 }
 
+bool nifti_header_begins(const uint8_t *p, size_t count)
+{
+    for (int big = 0; big < 2 && count >= NIFTI1_BYTES; big++) {
+        double size = load(p, 'i', big);
+        if (size == NIFTI1_BYTES || size == NIFTI2_BYTES) return true;
+    }
+    return false;
+}
+
 /* Version and byte order, from size and magic. */
 static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
 {

@@ -17,6 +17,10 @@ enum {
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
                         bool channels, NiftiHeader *h, NumberType *type);
 
+/* Could a header begin there: is it long enough, and its first number the size
+ * of one, in either byte order? */
+bool nifti_header_begins(const uint8_t *bytes, size_t count);
+
 /* Extents of the volume, c that of the fourth axis. */
 Dims nifti_header_dims(const NiftiHeader *h);
 

@@ -130,9 +130,9 @@ bool image_trailing(const ImageFile *f, size_t end)
     // a disk or a network may fill up a last block
     while (zeros < f->size && !f->bytes[zeros]) zeros++;
     if (f->options.trailing || zeros == f->size) return true;
-    return fail_data("%zu bytes behind the image, which ends at byte %zu; fix: "
-                     "trailing = true when they are of no use",
-                     f->size - end, end);
+    return fail_data("%zu byte%s behind the image, which ends at byte %zu; "
+                     "fix: trailing = true when they are of no use",
+                     f->size - end, f->size - end == 1 ? "" : "s", end);
 }
 
 bool image_page(const ImageFile *f)

@@ -1,0 +1,106 @@
+/* dataset_label.c -- the values of mask files as class numbers (labels_settle
+ * of dataset_build.h), and what is said of values that nobody declared. */
+#include "dataset_build.h"
+#include "label.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Value i of any voxel type.
+ * Exact for all types: labels are compared as double. */
+static double value_at(const Volume *v, int64_t i)
+{
+    const void *x = v->voxels.data;
+    switch (v->voxels.type) {
+    case U8:
+        return ((const uint8_t *)x)[i];
+    case I16:
+        return ((const int16_t *)x)[i];
+    default:
+        return (double)((const float *)x)[i];
+    }
+}
+
+/* The class number of a stored value, or -1.
+ * `ready`: the reader has already turned labels[i] into i + 1. */
+static int class_of(const DatasetOptions *o, bool ready, double value)
+{
+    if (value == 0) return 0;
+    if (o->nonzero) return isfinite(value) ? 1 : -1;
+    for (int i = 0; i < o->label_count; i++)
+        if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
+    return -1;
+}
+
+void labels_text(const DatasetOptions *o, bool ready, char *text, size_t room)
+{
+    int at = snprintf(text, room, o->nonzero ? "0, all else as 1" : "0");
+    for (int i = 0; !o->nonzero && i < o->label_count; i++) {
+        if ((size_t)at + 20 > room) {
+            snprintf(text + at, room - (size_t)at, ", ...");
+            return;
+        }
+        at += snprintf(text + at, room - (size_t)at, ", %d",
+                       ready ? i + 1 : o->labels[i]);
+    }
+}
+
+/* Values that are no labels: which, how often, and how to say so in a recipe.
+ * `dicom`: "nonzero" is not offered where it is refused. */
+static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
+                          const Volume *v)
+{
+    Strangers found = {.count = 0};
+    int64_t n = numel(v->voxels.dim), ones = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = value_at(v, i);
+        ones += x == 1;
+        if (class_of(o, ready, x) < 0) strangers_add(&found, x);
+    }
+    char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
+    labels_text(o, ready, wanted, sizeof wanted);
+    strangers_text(&found, got);
+    // {1} may just stand in for no list at all
+    bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
+    bool listed = !ready && strangers_fix(&found, o->labels,
+                                          stands_in ? 0 : o->label_count, list);
+    bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
+    return fail_data(
+        "%s, wanted %s%s%s%s%s", got, wanted,
+        listed || nonzero ? "; fix: " : "",
+        listed ? "list what is a class, as in " : "", listed ? list : "",
+        !nonzero ? ""
+        : listed ? ", or take every value but 0 with labels = \"nonzero\" "
+                   "(--nonzero where the script has it)"
+                 : "this looks like an image; if all but 0 is the object, "
+                   "labels = \"nonzero\" (--nonzero where the script has it)");
+}
+
+bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v)
+{
+    Volume out;
+    if (v->voxels.dim.c != 1)
+        return fail_data("%d channels, wanted one with class numbers",
+                         v->voxels.dim.c);
+    if (!volume_new(&out, v->voxels.dim, U8)) return false;
+    memcpy(out.affine, v->affine, sizeof out.affine);
+    out.unit = UNIT_LABEL;
+    uint8_t *y = out.voxels.data;
+    int64_t n = numel(v->voxels.dim);
+    // label of `last`; 0 is class 0 whatever the list
+    double last = 0;
+    int label = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double value = value_at(v, i);
+        // masks are long runs of one value
+        if (value != last) label = class_of(o, ready, last = value);
+        if (label < 0) {
+            volume_free(&out);
+            return label_refused(o, ready, dicom, v);
+        }
+        y[i] = (uint8_t)label;
+    }
+    volume_free(v);
+    *v = out;
+    return true;
+}

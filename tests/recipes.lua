@@ -1,0 +1,60 @@
+-- recipes.lua -- the recipes that docs/recipes.md shows, as a reader would copy
+-- them, on small data of their kind.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+
+local folder, remove = t.folder()
+
+-- The recipe whose first line begins with "-- NAME.lua", trained for one epoch on a
+-- folder of data.
+local function train(name, options)
+  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- " .. name .. "%.lua.-)```")
+  t.check(text, "docs/recipes.md has no %s.lua", name)
+  local path = t.write(folder .. "/" .. name .. ".lua", text)
+  local line = path .. " --epochs 1 --batch 4 --base 4 --out " .. folder .. "/runs " .. options
+  t.says(path .. " plan", 0, "parameters")
+  t.says(line .. " --data " .. folder .. "/" .. name, 0, "done:")
+end
+
+-- An RGB picture of n x n pixels as BMP.
+local function picture(path, n, red)
+  local rows = {}
+  for y = 1, n do rows[y] = string.char(red, y, 100):rep(n) .. ("\0"):rep(-3 * n % 4) end
+  local body = table.concat(rows)
+  t.write(path, "BM" .. string.pack("<I4I2I2I4", 54 + #body, 0, 0, 54)
+          .. string.pack("<I4i4i4I2I2I4I4i4i4I4I4", 40, n, n, 1, 24, 0, #body, 0, 0, 0, 0) .. body)
+end
+
+t.test("classes of pictures", function()
+  for i, name in ipairs { "cat", "dog" } do
+    os.execute("mkdir -p " .. folder .. "/classes/" .. name)
+    for k = 1, 5 do picture(folder .. "/classes/" .. name .. "/" .. k .. ".bmp", 12, 50 * i + k) end
+  end
+  train("classes", "--size 16")
+end)
+
+t.test("numbers of pictures", function()
+  os.execute("mkdir " .. folder .. "/pose")
+  local rows = { "path,person,x,y,width,height,tilt,pan" }
+  for k = 1, 10 do
+    picture(folder .. "/pose/" .. k .. ".bmp", 12, 20 * k)
+    rows[#rows + 1] = string.format("%d.bmp,p%d,-2,1,10,10,%d,%d", k, k // 2, 5 * k, -3 * k)
+  end
+  t.write(folder .. "/pose/labels.csv", table.concat(rows, "\n") .. "\n")
+  train("pose", "--size 16")
+end)
+
+t.test("sequences", function()
+  os.execute("mkdir " .. folder .. "/sequences")
+  local rows = { "path,speaker" }
+  for k = 1, 10 do
+    seg.array.save(string.format("%s/sequences/%d.npy", folder, k), seg.array.zeros { 5 + k, 12 })
+    rows[#rows + 1] = string.format("%d.npy,%d", k, k % 9)
+  end
+  t.write(folder .. "/sequences/labels.csv", table.concat(rows, "\n") .. "\n")
+  train("sequences", "--steps_long 16")
+end)
+
+remove()
+t.finish()
