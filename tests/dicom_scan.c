@@ -61,7 +61,7 @@ TEST(dicom_scan_passes_over_what_is_no_image)
     EXPECT_INT(index.count, 1);
     EXPECT_INT(index.files, 3);
     EXPECT_INT(index.not_images, 1);
-    EXPECT_INT(index.not_dicom, 3);
+    EXPECT_INT(index.not_dicom, 4); // the pipe is one of them
     arena_release(&a);
 }
 
