@@ -29,8 +29,10 @@ function M.skip(reason)
   error(SKIP, 0)
 end
 
+-- fmt alone may be any text: what a program said has its own per cents.
 function M.check(ok, fmt, ...)
-  if not ok then error(fmt and string.format(fmt, ...) or "check failed", 2) end
+  if ok then return end
+  error(select("#", ...) > 0 and string.format(fmt, ...) or fmt or "check failed", 2)
 end
 
 function M.equal(got, want, what)
