@@ -6,21 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Value i of any voxel type.
- * Exact for all types: labels are compared as double. */
-static double value_at(const Volume *v, int64_t i)
-{
-    const void *x = v->voxels.data;
-    switch (v->voxels.type) {
-    case U8:
-        return ((const uint8_t *)x)[i];
-    case I16:
-        return ((const int16_t *)x)[i];
-    default:
-        return (double)((const float *)x)[i];
-    }
-}
-
 /* The class number of a stored value, or -1.
  * `ready`: the reader has already turned labels[i] into i + 1. */
 static int class_of(const DatasetOptions *o, bool ready, double value)
@@ -53,7 +38,7 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     Strangers found = {.count = 0};
     int64_t n = numel(v->voxels.dim), ones = 0;
     for (int64_t i = 0; i < n; i++) {
-        double x = value_at(v, i);
+        double x = volume_value(v, i);
         ones += x == 1;
         if (class_of(o, ready, x) < 0) strangers_add(&found, x);
     }
@@ -91,7 +76,7 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v)
     double last = 0;
     int label = 0;
     for (int64_t i = 0; i < n; i++) {
-        double value = value_at(v, i);
+        double value = volume_value(v, i);
         // masks are long runs of one value
         if (value != last) label = class_of(o, ready, last = value);
         if (label < 0) {

@@ -55,19 +55,6 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
     return out;
 }
 
-static float value_at(const Volume *v, int64_t i)
-{
-    const void *x = v->voxels.data;
-    switch (v->voxels.type) {
-    case U8:
-        return ((const uint8_t *)x)[i];
-    case I16:
-        return ((const int16_t *)x)[i];
-    default:
-        return ((const float *)x)[i];
-    }
-}
-
 /* Elements i .. i+count-1 of the output become `outside`. */
 static void fill(const Job *j, int64_t i, int64_t count)
 {
@@ -302,7 +289,7 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
                 weight *= up ? (double)tap[a].t : 1 - (double)tap[a].t;
                 at += (up ? tap[a].hi : tap[a].lo) * j->stride[a];
             }
-            if (weight > 0) sum += weight * (double)value_at(j->in, at);
+            if (weight > 0) sum += weight * volume_value(j->in, at);
         }
         y[k] = (float)sum;
     }

@@ -48,26 +48,20 @@ static bool take_fault(Survey *s, const char **fault)
 
 /* ---- counting ----------------------------------------------------------- */
 
-static double value_at(const Volume *v, int64_t i)
-{
-    return v->voxels.type == U8 ? ((const uint8_t *)v->voxels.data)[i]
-                                : (double)((const float *)v->voxels.data)[i];
-}
-
 /* Twice over the voxels: the sd of numbers far from 0 keeps its digits. */
 static void count_values(const Volume *v, SurveyField *out)
 {
     const int64_t n = numel(v->voxels.dim);
     double sum = 0, squares = 0;
-    out->lo = out->hi = value_at(v, 0);
+    out->lo = out->hi = volume_value(v, 0);
     for (int64_t i = 0; i < n; i++) {
-        double x = value_at(v, i);
+        double x = volume_value(v, i);
         out->lo = fmin(out->lo, x), out->hi = fmax(out->hi, x);
         sum += x;
     }
     out->mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        double off = value_at(v, i) - out->mean;
+        double off = volume_value(v, i) - out->mean;
         squares += off * off;
     }
     out->sd = sqrt(squares / (double)n);
@@ -79,7 +73,7 @@ static bool keep_numbers(Survey *s, const Volume *v, SurveyField *out)
     out->numbers = (int)(n < SURVEY_NUMBERS ? n : SURVEY_NUMBERS);
     out->number = keep(s, (size_t)out->numbers * sizeof *out->number);
     for (int i = 0; out->number && i < out->numbers; i++)
-        out->number[i] = value_at(v, i);
+        out->number[i] = volume_value(v, i);
     return out->number != NULL;
 }
 

@@ -31,6 +31,20 @@ void volume_free(Volume *v); /* v is zero again */
 /* Extents in the order of indices: w, h, d. */
 void volume_extents(const Volume *v, int32_t n[3]);
 
+/* Number i of any type, exact. */
+static inline double volume_value(const Volume *v, int64_t i)
+{
+    const void *x = v->voxels.data;
+    switch (v->voxels.type) {
+    case U8:
+        return ((const uint8_t *)x)[i];
+    case I16:
+        return ((const int16_t *)x)[i];
+    default:
+        return (double)((const float *)x)[i];
+    }
+}
+
 /* Edge lengths of a voxel along w, h, d in mm. */
 void volume_spacing_mm(const Volume *v, double spacing[3]);
 

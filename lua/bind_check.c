@@ -54,10 +54,8 @@ static int l_precisions(lua_State *L)
     for (int p = 0; p < PRECISION_COUNT; p++) {
         if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
         lua_newtable(L);
-        lua_pushstring(L, precision_name((Precision)p));
-        lua_setfield(L, -2, "name");
-        lua_pushnumber(L, precision_unit((Precision)p));
-        lua_setfield(L, -2, "unit");
+        set_text(L, "name", precision_name((Precision)p));
+        set_number(L, "unit", precision_unit((Precision)p));
         lua_rawseti(L, -2, ++n);
     }
     return 1;
@@ -81,8 +79,7 @@ static int l_suites(lua_State *L)
     lua_newtable(L);
     for (int at = 0; (s = suite_next(&at));) {
         lua_newtable(L);
-        lua_pushstring(L, op_info[s->op].name);
-        lua_setfield(L, -2, "op");
+        set_text(L, "op", op_info[s->op].name);
         if (s->note) lua_pushstring(L, s->note), lua_setfield(L, -2, "note");
         lua_rawseti(L, -2, at);
     }
@@ -135,8 +132,7 @@ static int l_nodes(lua_State *L)
         if (!used[i] || g->node[i].kind != NODE_OP) continue;
         lua_newtable(L);
         lua_pushinteger(L, i), lua_setfield(L, -2, "number");
-        lua_pushstring(L, op_info[g->node[i].attr.op].name);
-        lua_setfield(L, -2, "op");
+        set_text(L, "op", op_info[g->node[i].attr.op].name);
         lua_pushstring(L, g->node[i].name), lua_setfield(L, -2, "name");
         lua_pushstring(L, g->node[i].where), lua_setfield(L, -2, "where");
         lua_rawseti(L, -2, ++n);
@@ -187,6 +183,5 @@ void bind_check(lua_State *L)
     luaL_setfuncs(L, functions, 0);
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];
-    lua_pushstring(L, precision_names(names));
-    lua_setfield(L, -2, "precision_names");
+    set_text(L, "precision_names", precision_names(names));
 }

@@ -158,10 +158,8 @@ static int l_tensors(lua_State *L)
     for (int i = 0; i < f->count; i++) {
         const StTensor *t = &f->tensor[i];
         lua_createtable(L, 0, 3);
-        lua_pushstring(L, t->name);
-        lua_setfield(L, -2, "name");
-        lua_pushstring(L, st_type_name(t->type));
-        lua_setfield(L, -2, "type");
+        set_text(L, "name", t->name);
+        set_text(L, "type", st_type_name(t->type));
         lua_createtable(L, t->axes, 0);
         for (int k = 0; k < t->axes; k++) {
             lua_pushinteger(L, t->shape[k]);

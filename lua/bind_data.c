@@ -24,10 +24,8 @@ static int l_steps(lua_State *L)
     lua_createtable(L, STEP_COUNT, 0);
     for (int i = 0; i < STEP_COUNT; i++) {
         lua_createtable(L, 0, 3);
-        lua_pushstring(L, step_info[i].name);
-        lua_setfield(L, -2, "name");
-        lua_pushstring(L, phase[step_info[i].phase]);
-        lua_setfield(L, -2, "phase");
+        set_text(L, "name", step_info[i].name);
+        set_text(L, "phase", phase[step_info[i].phase]);
         lua_createtable(L, step_info[i].attrs, 0);
         for (int k = 0; k < step_info[i].attrs; k++) {
             lua_pushstring(L, step_info[i].attr[k].name);
@@ -283,10 +281,8 @@ int push_cases(lua_State *L, const Dataset *ds)
     lua_createtable(L, ds->count, 0);
     for (int i = 0; i < ds->count; i++) {
         lua_createtable(L, 0, 2);
-        lua_pushstring(L, ds->cases[i].key);
-        lua_setfield(L, -2, "key");
-        lua_pushstring(L, ds->cases[i].patient);
-        lua_setfield(L, -2, "patient");
+        set_text(L, "key", ds->cases[i].key);
+        set_text(L, "patient", ds->cases[i].patient);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

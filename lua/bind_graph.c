@@ -349,14 +349,10 @@ static int l_ops(lua_State *L)
     for (int i = 0; i < OP_COUNT; i++) {
         const OpInfo *info = &op_info[i];
         lua_createtable(L, 0, 5);
-        lua_pushstring(L, info->name);
-        lua_setfield(L, -2, "name");
-        lua_pushinteger(L, info->in);
-        lua_setfield(L, -2, "operands");
-        lua_pushboolean(L, info->grad);
-        lua_setfield(L, -2, "grad");
-        lua_pushstring(L, bound[info->bound]);
-        lua_setfield(L, -2, "bound");
+        set_text(L, "name", info->name);
+        set_integer(L, "operands", info->in);
+        set_bool(L, "grad", info->grad);
+        set_text(L, "bound", bound[info->bound]);
         lua_createtable(L, info->attrs, 0);
         for (int k = 0; k < info->attrs; k++) {
             const AttrInfo *attr = &info->attr[k];

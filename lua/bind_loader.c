@@ -98,11 +98,7 @@ static int l_shape(lua_State *L)
     if (field < 0) raise_usage(L, "the data set has no field \"%s\"", name);
     const Tensor t = loader_field(l, field);
     const int axes = dims_to_user(t.dim, t.rank, shape);
-    lua_createtable(L, axes - 1, 0);
-    for (int i = 1; i < axes; i++) {
-        lua_pushinteger(L, shape[i]);
-        lua_rawseti(L, -2, i);
-    }
+    push_shape(L, axes - 1, shape + 1);
     return 1;
 }
 
@@ -146,14 +142,10 @@ static int l_next(lua_State *L)
     forget_blocks(L);
     if (!loader_next(l, &b)) return raise_error(L);
     lua_createtable(L, 0, 6);
-    lua_pushinteger(L, b->epoch);
-    lua_setfield(L, -2, "epoch");
-    lua_pushinteger(L, b->number);
-    lua_setfield(L, -2, "number");
-    lua_pushboolean(L, b->last);
-    lua_setfield(L, -2, "last");
-    lua_pushinteger(L, b->count);
-    lua_setfield(L, -2, "count");
+    set_integer(L, "epoch", b->epoch);
+    set_integer(L, "number", b->number);
+    set_bool(L, "last", b->last);
+    set_integer(L, "count", b->count);
     lua_createtable(L, b->count, 0);
     for (int i = 0; i < b->count; i++) {
         lua_pushinteger(L, b->id[i].number + 1);

@@ -90,12 +90,9 @@ static int l_bad(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 3);
-        lua_pushstring(L, bad[i].key);
-        lua_setfield(L, -2, "key");
-        lua_pushstring(L, bad[i].patient);
-        lua_setfield(L, -2, "patient");
-        lua_pushstring(L, bad[i].reason);
-        lua_setfield(L, -2, "reason");
+        set_text(L, "key", bad[i].key);
+        set_text(L, "patient", bad[i].patient);
+        set_text(L, "reason", bad[i].reason);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -110,14 +107,10 @@ static int l_cache(lua_State *L)
     int64_t all = 0;
     for (int i = 0; i < c.count; i++) all += pipeline_facts(p, i)->bytes;
     lua_createtable(L, 0, 4);
-    lua_pushinteger(L, c.kept);
-    lua_setfield(L, -2, "kept");
-    lua_pushinteger(L, c.count);
-    lua_setfield(L, -2, "count");
-    lua_pushinteger(L, c.misses);
-    lua_setfield(L, -2, "made");
-    lua_pushinteger(L, all);
-    lua_setfield(L, -2, "all_bytes");
+    set_integer(L, "kept", c.kept);
+    set_integer(L, "count", c.count);
+    set_integer(L, "made", c.misses);
+    set_integer(L, "all_bytes", all);
     return 1;
 }
 
@@ -147,11 +140,7 @@ static int l_shape(lua_State *L)
     int f = check_field(L, p, 2);
     if (!pipeline_dims(p, f, &d)) return raise_error(L);
     int axes = dims_to_user(d, pipeline_rank(p, f), shape);
-    lua_createtable(L, axes - 1, 0);
-    for (int i = 1; i < axes; i++) {
-        lua_pushinteger(L, shape[i]);
-        lua_rawseti(L, -2, i);
-    }
+    push_shape(L, axes - 1, shape + 1);
     return 1;
 }
 

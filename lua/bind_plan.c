@@ -46,18 +46,12 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     const Node *n = &g->node[r->node];
     char text[DIMS_TEXT];
     lua_createtable(L, 0, 7);
-    lua_pushstring(L, n->name);
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, op_info[n->attr.op].name);
-    lua_setfield(L, -2, "kind");
-    lua_pushstring(L, dims_text(n->y.dim, n->y.rank, text));
-    lua_setfield(L, -2, "shape");
-    lua_pushnumber(L, r->flops);
-    lua_setfield(L, -2, "flops");
-    lua_pushinteger(L, r->params);
-    lua_setfield(L, -2, "params");
-    lua_pushinteger(L, (lua_Integer)r->value_bytes);
-    lua_setfield(L, -2, "value_bytes");
+    set_text(L, "name", n->name);
+    set_text(L, "kind", op_info[n->attr.op].name);
+    set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
+    set_number(L, "flops", r->flops);
+    set_integer(L, "params", r->params);
+    set_integer(L, "value_bytes", (lua_Integer)r->value_bytes);
     lua_pushinteger(
         L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
@@ -138,8 +132,7 @@ static int l_plan(lua_State *L)
         lua_pushinteger(L, fact[i].value);
         lua_setfield(L, -2, fact[i].key);
     }
-    lua_pushnumber(L, plan_flops(plan));
-    lua_setfield(L, -2, "flops");
+    set_number(L, "flops", plan_flops(plan));
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         push_row(L, g, &rows[i]);
@@ -169,22 +162,14 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
 {
     const Node *n = part->node < 0 ? NULL : &g->node[part->node];
     lua_createtable(L, 0, 12);
-    lua_pushstring(L, n ? n->name : "");
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, part->what ? part->what : op_info[n->attr.op].name);
-    lua_setfield(L, -2, "kind");
-    lua_pushboolean(L, part->backward);
-    lua_setfield(L, -2, "backward");
-    lua_pushstring(L, l->name);
-    lua_setfield(L, -2, "launch");
-    lua_pushinteger(L, (lua_Integer)l->shared);
-    lua_setfield(L, -2, "shared");
-    lua_pushinteger(L, (lua_Integer)l->bytes);
-    lua_setfield(L, -2, "copied");
-    lua_pushnumber(L, first ? part->bytes : 0);
-    lua_setfield(L, -2, "bytes");
-    lua_pushnumber(L, first ? part->flops : 0);
-    lua_setfield(L, -2, "flops");
+    set_text(L, "name", n ? n->name : "");
+    set_text(L, "kind", part->what ? part->what : op_info[n->attr.op].name);
+    set_bool(L, "backward", part->backward);
+    set_text(L, "launch", l->name);
+    set_integer(L, "shared", (lua_Integer)l->shared);
+    set_integer(L, "copied", (lua_Integer)l->bytes);
+    set_number(L, "bytes", first ? part->bytes : 0);
+    set_number(L, "flops", first ? part->flops : 0);
     if (!l->block[0]) return;
     push_extents(L, l->grid, "grid");
     push_extents(L, l->block, "block");

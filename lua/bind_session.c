@@ -355,14 +355,11 @@ static int l_time(lua_State *L)
     for (int i = 0; i < count; i++) {
         const Node *n = &check_graph(L)->node[time[i].node];
         lua_createtable(L, 0, 4);
-        lua_pushstring(L, n->name);
-        lua_setfield(L, -2, "name");
-        lua_pushstring(L, time[i].convert ? "copy" : op_info[n->attr.op].name);
-        lua_setfield(L, -2, "kind");
-        lua_pushboolean(L, time[i].backward);
-        lua_setfield(L, -2, "backward");
-        lua_pushnumber(L, time[i].ms);
-        lua_setfield(L, -2, "ms");
+        set_text(L, "name", n->name);
+        set_text(L, "kind",
+                 time[i].convert ? "copy" : op_info[n->attr.op].name);
+        set_bool(L, "backward", time[i].backward);
+        set_number(L, "ms", time[i].ms);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -380,10 +377,8 @@ static int l_params(lua_State *L)
         int64_t shape[2 + RANK_MAX];
         int axes = dims_to_user(p->list[i].dim, p->list[i].rank, shape);
         lua_createtable(L, 0, 3);
-        lua_pushstring(L, p->list[i].name);
-        lua_setfield(L, -2, "name");
-        lua_pushboolean(L, p->list[i].trained);
-        lua_setfield(L, -2, "trained");
+        set_text(L, "name", p->list[i].name);
+        set_bool(L, "trained", p->list[i].trained);
         push_shape(L, axes, shape);
         lua_setfield(L, -2, "shape");
         lua_rawseti(L, -2, i + 1);
@@ -466,12 +461,9 @@ static int l_facts(lua_State *L)
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
     lua_createtable(L, 0, 10);
-    lua_pushnumber(L, check_handle(L, 1)->copy_s);
-    lua_setfield(L, -2, "copy_s");
-    lua_pushstring(L, session_backend(s)->name);
-    lua_setfield(L, -2, "device");
-    lua_pushstring(L, session_why(s));
-    lua_setfield(L, -2, "why");
+    set_number(L, "copy_s", check_handle(L, 1)->copy_s);
+    set_text(L, "device", session_backend(s)->name);
+    set_text(L, "why", session_why(s));
     const struct {
         const char *key;
         int64_t value;

@@ -92,16 +92,13 @@ static int l_stat(lua_State *L)
     char id[48];
     snprintf(id, sizeof id, "%llx:%llx", (unsigned long long)st.st_dev,
              (unsigned long long)st.st_ino);
-    lua_pushstring(L, id);
-    lua_setfield(L, -2, "id");
-    lua_pushstring(L, S_ISREG(st.st_mode)   ? "file"
-                      : S_ISDIR(st.st_mode) ? "folder"
-                                            : "other");
-    lua_setfield(L, -2, "kind");
-    lua_pushinteger(L, (lua_Integer)st.st_size);
-    lua_setfield(L, -2, "size");
-    lua_pushinteger(L, (lua_Integer)st.st_mtime);
-    lua_setfield(L, -2, "mtime");
+    set_text(L, "id", id);
+    set_text(L, "kind",
+             S_ISREG(st.st_mode)   ? "file"
+             : S_ISDIR(st.st_mode) ? "folder"
+                                   : "other");
+    set_integer(L, "size", (lua_Integer)st.st_size);
+    set_integer(L, "mtime", (lua_Integer)st.st_mtime);
     return 1;
 }
 
@@ -257,12 +254,9 @@ static int l_machine(lua_State *L)
     getrusage(RUSAGE_SELF, &use);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     lua_createtable(L, 0, 4);
-    lua_pushinteger(L, sysconf(_SC_NPROCESSORS_ONLN));
-    lua_setfield(L, -2, "cores");
-    lua_pushinteger(L, (lua_Integer)pages * page);
-    lua_setfield(L, -2, "memory_bytes");
-    lua_pushinteger(L, (lua_Integer)use.ru_maxrss * 1024);
-    lua_setfield(L, -2, "rss_bytes");
+    set_integer(L, "cores", sysconf(_SC_NPROCESSORS_ONLN));
+    set_integer(L, "memory_bytes", (lua_Integer)pages * page);
+    set_integer(L, "rss_bytes", (lua_Integer)use.ru_maxrss * 1024);
     push_cpu_features(L);
     lua_setfield(L, -2, "cpu");
     return 1;

@@ -320,22 +320,16 @@ static int l_scan_segments(lua_State *L)
     memcpy(v.affine, info.grid.affine, sizeof v.affine);
     lua_createtable(L, 0, 3);
     if (info.has_grid) {
-        lua_pushstring(L, volume_text(&v, text));
-        lua_setfield(L, -2, "grid");
+        set_text(L, "grid", volume_text(&v, text));
     }
-    lua_pushstring(L, info.type);
-    lua_setfield(L, -2, "type");
-    lua_pushinteger(L, info.frames);
-    lua_setfield(L, -2, "frames");
+    set_text(L, "type", info.type);
+    set_integer(L, "frames", info.frames);
     lua_createtable(L, info.segments, 0);
     for (int k = 0; k < info.segments; k++) {
         lua_createtable(L, 0, 3);
-        lua_pushinteger(L, info.segment[k].number);
-        lua_setfield(L, -2, "number");
-        lua_pushstring(L, info.segment[k].label);
-        lua_setfield(L, -2, "label");
-        lua_pushinteger(L, info.segment[k].frames);
-        lua_setfield(L, -2, "frames");
+        set_integer(L, "number", info.segment[k].number);
+        set_text(L, "label", info.segment[k].label);
+        set_integer(L, "frames", info.segment[k].frames);
         lua_rawseti(L, -2, k + 1);
     }
     return 2;
@@ -370,10 +364,8 @@ static int l_stats(lua_State *L)
         lua_pushnumber(L, fact[i].value);
         lua_setfield(L, -2, fact[i].key);
     }
-    lua_pushinteger(L, n);
-    lua_setfield(L, -2, "voxels");
-    lua_pushstring(L, dtype_name(v->voxels.type));
-    lua_setfield(L, -2, "type");
+    set_integer(L, "voxels", n);
+    set_text(L, "type", dtype_name(v->voxels.type));
     return 1;
 }
 
