@@ -135,13 +135,13 @@ local function check_same(run, meta)
 end
 
 -- The same for the cases: one that changes sides would be tested on what it
--- was trained with.
+-- was trained with, and so would files that change names.
 local function check_cases(run, rows)
   -- by key, then part: slabs of slices put one case into all three
   local was, gone, found = {}, {}, 0
   for _, row in ipairs(run_folder.read_cases(run.folder)) do
     was[row.key] = was[row.key] or {}
-    was[row.key][row.part], gone[row.key] = true, row.case
+    was[row.key][row.part], gone[row.key] = row.image or "", row.case
   end
   for _, row in ipairs(rows) do
     local parts = was[row.key]
@@ -149,6 +149,9 @@ local function check_cases(run, rows)
     if parts and not parts[row.part] then
       fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
            .. "is resumed; start a new run", row.case, row.key, next(parts), row.part)
+    elseif parts and parts[row.part] ~= "" and parts[row.part] ~= row.image then
+      fail("data", "case %s (%s) has another image than when the run began; give its file back, or "
+           .. "start a new run", row.case, row.key)
     end
   end
   if next(was) == nil then return end

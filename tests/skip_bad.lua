@@ -105,6 +105,25 @@ t.test("a run that goes on has the same cases", function()
   f:write(whole)
 end)
 
+t.test("a run that goes on has the same images", function()
+  local resume = recipe "skip_bad = true" .. runs .. " --epochs 4 --resume " .. run
+  local first, other = folder .. "/secret-01.npy", folder .. "/secret-08.npy"
+  local one, eight = t.read(first), t.read(other)
+  local cases, log = t.read(run .. "/cases.csv"), t.read(run .. "/log.txt")
+  local hash = cases:match('\n(%x+),"secret_k1","secret_p1",train,')
+  -- one of train and one of valid under each other's names
+  t.write(first, eight)
+  t.write(other, one)
+  t.says(resume, 3, "case " .. hash .. " (secret_k1) has another image than when the run began")
+  t.equal(t.read(run .. "/cases.csv"), cases)
+  t.equal(t.read(run .. "/log.txt"), log)
+  -- cases.csv of before did not say which image it was
+  t.write(run .. "/cases.csv", (cases:gsub(",%x+\n", "\n"):gsub(",image\n", "\n")))
+  t.says(resume, 0, "resumed at epoch 3")
+  t.write(first, one)
+  t.write(other, eight)
+end)
+
 t.test("more than half is no bad case but bad data", function()
   for _, i in ipairs { 1, 2, 4, 5 } do damage(i) end
   t.says(recipe "skip_bad = true" .. runs, 3, "skip_bad: 5 of 7 cases cannot be read, more than "

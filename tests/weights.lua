@@ -289,6 +289,12 @@ t.test("a run by slabs of one subject is resumed and evaluated", function()
   local evaluate = "scripts/nfbs_unet.lua evaluate --out " .. folder .. "/slabs"
   says(evaluate, 0, "evaluate_test.json")
   says(evaluate .. " --split all", 3, "--split all: 1 of 1 cases were in train")
+  for _, what in ipairs { "T1w", "T1w_brainmask" } do
+    shell("cp " .. folder .. "/phantom/t1-6*/A00002/*_" .. what .. ".nii.gz " .. one .. "/*_"
+          .. what .. ".nii.gz")
+  end
+  says(line .. " --epochs 3 --resume " .. folder .. "/slabs/nfbs_unet/001", 3,
+       "has another image than when the run began")
 end)
 
 t.test("cases.csv holds any name", function()
