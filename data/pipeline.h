@@ -147,7 +147,8 @@ bool prediction_new(const Prepared *like, int channels, Volume *out);
 /* Put the prediction for sample `number` of its case, (d, h, w) of
  * pipeline_dims_of and the prediction's c, in its place. Patches of a grid are
  * blended (part_blend), each once. ERR_USAGE where patches are drawn: they do
- * not cover a case. */
+ * not cover a case. ERR_DIVERGED, naming the case, where a value is not finite:
+ * a threshold would make background of it. */
 bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
                     const float *sample);
 

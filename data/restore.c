@@ -5,6 +5,8 @@
  * there were, one resampling from the prepared grid to the input's undoes
  * them all; where the two grids share voxel centres it only moves values. */
 #include "pipeline.h"
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* the affine comes along, so that the volume knows where it is */
@@ -15,6 +17,20 @@ bool prediction_new(const Prepared *like, int channels, Volume *out)
     if (!volume_new(out, n, F32)) return false;
     memcpy(out->affine, g->affine, sizeof out->affine);
     return true;
+}
+
+/* Is all of a sample finite? NaN is above no threshold and below none: as
+ * labels it would look like a network that found nothing. */
+static bool check_finite(const Pipeline *p, SampleId id, const float *x,
+                         int64_t n)
+{
+    int64_t bad = 0;
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(x[i]);
+    return !bad ||
+           fail_diverged("%s: %" PRId64 " of %" PRId64
+                         " values of the prediction are not finite; look at "
+                         "the image, and at how the weights were trained",
+                         pipeline_dataset(p)->cases[id.item].key, bad, n);
 }
 
 bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
@@ -28,6 +44,9 @@ bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
     if (part_drawn(steps))
         return fail_usage("patches drawn at random do not cover a case; fix: "
                           "patches with at = \"grid\"");
+    Dims given = pipeline_dims_of(p, number, 0);
+    given.c = n.c;
+    if (!check_finite(p, id, sample, numel(given))) return false;
     if (parts && parts->id == STEP_patches)
         return part_blend(steps, id.part, sample, &prediction->voxels);
     // slices and whole volumes are whole planes

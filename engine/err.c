@@ -52,6 +52,7 @@ DEFINE_FAIL(fail, ERR_FAILURE)
 DEFINE_FAIL(fail_usage, ERR_USAGE)
 DEFINE_FAIL(fail_data, ERR_DATA)
 DEFINE_FAIL(fail_device, ERR_DEVICE)
+DEFINE_FAIL(fail_diverged, ERR_DIVERGED)
 
 bool within(const char *fmt, ...)
 {

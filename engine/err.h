@@ -23,7 +23,7 @@ typedef enum ErrKind {
     ERR_USAGE = 2,    /* command line or recipe                         */
     ERR_DATA = 3,     /* a file that is damaged, missing or unsuitable  */
     ERR_DEVICE = 4,   /* a device that is absent or failed              */
-    ERR_DIVERGED = 5, /* the loss is not finite                         */
+    ERR_DIVERGED = 5, /* loss, gradient or prediction is not finite     */
 } ErrKind;
 
 /* Store the reason and its kind; return false. */
@@ -31,6 +31,7 @@ bool fail(const char *fmt, ...) ERR_FORMAT(1, 2);        /* ERR_FAILURE */
 bool fail_usage(const char *fmt, ...) ERR_FORMAT(1, 2);  /* ERR_USAGE   */
 bool fail_data(const char *fmt, ...) ERR_FORMAT(1, 2);   /* ERR_DATA    */
 bool fail_device(const char *fmt, ...) ERR_FORMAT(1, 2); /* ERR_DEVICE  */
+bool fail_diverged(const char *fmt, ...) ERR_FORMAT(1, 2);
 
 /* The same for want of memory, of kind ERR_FAILURE (the host's) or ERR_DEVICE;
  * also keeps the bytes that were wanted (> 0) and there (0: unknown). */

@@ -83,15 +83,17 @@ static int l_prediction(lua_State *L)
     return 1;
 }
 
-/* q:put(number, array (N,C,[D],H,W), n): sample n of a batch of outputs is what
- * the network makes of sample `number` of the pipeline, from 1. Raises when its
- * extents are not that sample's, or it is of another case. */
+/* q:put(number, array (N,C,[D],H,W), n, output): sample n of a batch of outputs
+ * is what the network makes of sample `number` of the pipeline, from 1. Raises
+ * when its extents are not that sample's, it is of another case, or a value is
+ * not finite (kind diverged), then with the name `output`, if given. */
 static int l_put(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);
     int number = (int)check_int(L, 2, "number", 1, pipeline_samples(q->p)) - 1;
     Array *a = check_array(L, 3);
     int n = (int)check_int(L, 4, "sample", 1, a->axes ? a->shape[0] : 1) - 1;
+    const char *output = luaL_optstring(L, 5, NULL);
     Dims want = pipeline_dims_of(q->p, number, 0), got;
     int rank = pipeline_rank(q->p, 0);
     want.c = q->v.voxels.dim.c;
@@ -108,7 +110,10 @@ static int l_put(lua_State *L)
     float *memory = lua_newuserdatauv(L, (size_t)numel(got) * sizeof(float), 0);
     Tensor t = {.dim = got, .type = F32, .rank = rank, .data = memory};
     tensor_from_user(a->data + (int64_t)n * numel(got), &t);
-    if (!prediction_put(&q->v, q->p, number, memory)) return raise_error(L);
+    if (!prediction_put(&q->v, q->p, number, memory)) {
+        if (output) within("output %s", output);
+        return raise_error(L);
+    }
     return 0;
 }
 

@@ -164,7 +164,7 @@ local function predict_set(session, r, set, steps, done)
         if open then done(current, open, output) end
         open, current = core.data.prediction(pipeline, item, node.c), item
       end
-      open:put(number, out, i)
+      open:put(number, out, i, output)
     end
     seen = seen + batch.count
     show.bar("predict", seen, samples, started)

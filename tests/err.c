@@ -16,6 +16,8 @@ TEST(err_kinds)
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!fail_device("g"));
     EXPECT_INT(err_kind(), ERR_DEVICE);
+    EXPECT(!fail_diverged("n"));
+    EXPECT_INT(err_kind(), ERR_DIVERGED);
     // exit codes that scripts rely on
     EXPECT(ERR_FAILURE == 1 && ERR_USAGE == 2 && ERR_DATA == 3 &&
            ERR_DEVICE == 4 && ERR_DIVERGED == 5);

@@ -333,6 +333,36 @@ TEST(prediction_has_the_labels_of_the_files)
     volume_free(&v);
 }
 
+/* What is not a number is no prediction, whatever it would be blended with. */
+TEST(pipeline_prediction_not_finite)
+{
+    const char *const steps[] = {"slices axis=stored\n",
+                                 "patches d=2 h=4 w=4 at=grid overlap=0.5\n"};
+    Dataset *ds = made_dataset(2, 1, 4, 6, 5);
+    for (int k = 0; k < 2; k++) {
+        Pipeline *p = made_pipeline(ds, steps[k]);
+        const int32_t number = pipeline_samples(p) - 1;
+        const Prepared *v;
+        Volume whole;
+        float x[64] = {0};
+        REQUIRE(pipeline_get(p, 1, &v) && prediction_new(v, 2, &whole));
+        REQUIRE(2 * numel(pipeline_dims_of(p, number, 0)) <= 64);
+        EXPECT(prediction_put(&whole, p, number, x));
+        x[0] = NAN;
+        x[2 * numel(pipeline_dims_of(p, number, 0)) - 1] = -INFINITY;
+        EXPECT_FAIL(prediction_put(&whole, p, number, x),
+                    k ? "case_01: 2 of 64 values of the prediction are not "
+                        "finite"
+                      : "case_01: 2 of 60 values of the prediction are not "
+                        "finite");
+        EXPECT_INT(err_kind(), ERR_DIVERGED);
+        volume_free(&whole);
+        pipeline_put(p, v);
+        pipeline_free(p);
+    }
+    dataset_free(ds);
+}
+
 /* The prepared mask as a prediction, restored: the mask again. */
 static void round_trip(const Dataset *ds, const char *steps, double most)
 {

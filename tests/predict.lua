@@ -115,6 +115,53 @@ t.test("probabilities are kept beside the labels", function()
   end
 end)
 
+-- The recipe with outputs of which none is a number.
+t.test("DICOM: what is not finite is no result", function()
+  local text, n = t.read("scripts/brain_unet.lua"):gsub("nn%.sigmoid%(logits%)",
+                                                        "(logits - logits) / (logits - logits)")
+  t.equal(n, 1, "places in the script")
+  text = text:gsub("predict = {", "%0 fractions = true,")
+  local out = folder .. "/nan_dicom"
+  t.says(t.write(folder .. "/nan.lua", text) .. " predict --preset check --weights " .. folder
+         .. "/runs/brain_unet/001 --in " .. t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+         .. " --out " .. out, 5, "output mask: PHANTOM_001: 1024 of 1024 values of the prediction "
+         .. "are not finite")
+  t.equal(#t.lines("ls " .. out), 0, "files made")
+end)
+
+t.test("NIfTI: a case that is not finite ends the prediction, those before it stay", function()
+  local script = t.write(folder .. "/square.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { batch = 3, fractions = false, epochs = 1 }
+local set = seg.data.nifti { root = cfg.data, image = "*_T1w", mask = "*_T1w_brainmask" }
+local train, valid = set:split { valid = 1, seed = 1 }
+local x = nn.input("image", { c = 1, h = 32, w = 32 })
+local m = nn.input("mask", { c = 1, h = 32, w = 32 })
+local y = nn.conv(x, 1, 1)
+seg.recipe { inputs = { x, m }, outputs = { mask = y, a = y * x }, loss = nn.mse(y, m),
+  train = train:slices { axis = "stored" }:batches { size = 3 },
+  valid = valid:slices { axis = "stored" }:batches { size = 3 },
+  optim = seg.optim.sgd { lr = 0 }, predict = { image = "*", fractions = cfg.fractions } }
+]])
+  local data, heads = t.lines("ls -d " .. folder .. "/phantom/t1-*")[1], folder .. "/heads"
+  run(script .. " --data " .. data .. " --out " .. folder .. "/square")
+  local image = t.lines("find " .. data .. " -name '*_T1w.nii.gz' | sort")[1]
+  os.execute("mkdir " .. heads .. " && gunzip -c " .. image .. " > " .. heads .. "/a.nii && cp "
+             .. heads .. "/a.nii " .. heads .. "/c.nii")
+  -- its voxels are numbers, their squares are not: scl_slope, at byte 112
+  local bytes = t.read(heads .. "/a.nii")
+  t.write(heads .. "/b.nii", bytes:sub(1, 112) .. string.pack("<f", 1e30) .. bytes:sub(117))
+  for flag, files in pairs { ["--no-fractions"] = "a.nii.gz",
+                             ["--fractions"] = "a.nii.gz a_fraction_1.nii.gz" } do
+    local out = folder .. "/square" .. flag
+    t.says(script .. " predict " .. (flag == "--fractions" and flag or "") .. " --weights "
+           .. folder .. "/square/square/001 --in " .. heads .. " --out " .. out, 5,
+           "output a: b: ")
+    t.equal(table.concat(t.lines("ls " .. out), " "), files)
+  end
+end)
+
 t.test("results beside their images change nothing", function()
   local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local both = folder .. "/both"
