@@ -8,6 +8,7 @@
  * What `inspect` looks at files with is here too. */
 #include "bind_data.h"
 #include "biwi.h"
+#include "dicom_text.h"
 #include "nifti.h"
 #include "pipeline.h"
 #include <math.h>
@@ -210,6 +211,19 @@ static int l_nifti_is_name(lua_State *L)
 {
     lua_pushboolean(L, nifti_stem(luaL_checkstring(L, 1)) > 0);
     return 1;
+}
+
+/* data.segment_name(name, number) -> true when segment `number` of a SEG may be
+ * called so, or false and why not */
+static int l_segment_name(lua_State *L)
+{
+    size_t bytes;
+    const char *name = luaL_checklstring(L, 1, &bytes);
+    const int32_t number = (int32_t)check_int(L, 2, "number", 1, INT32_MAX);
+    const bool ok = segment_name_check(name, bytes, number);
+    lua_pushboolean(L, ok);
+    lua_pushstring(L, ok ? "" : err_text());
+    return 2;
 }
 
 /* data.dicom_ready() -> true, or false and how to get it */
@@ -506,7 +520,10 @@ static int l_write_seg(lua_State *L)
     int item = (int)check_int(L, 4, "case", 1, ds->count) - 1, n = 0;
     luaL_checktype(L, 5, LUA_TTABLE);
     while (n < MAX_SEGMENTS && lua_rawgeti(L, 5, n + 1) == LUA_TSTRING) {
-        name[n++] = lua_tostring(L, -1);
+        size_t bytes;
+        name[n++] = lua_tolstring(L, -1, &bytes);
+        // a text of Lua may go on behind a zero
+        if (!segment_name_check(name[n - 1], bytes, n)) return raise_error(L);
         lua_pop(L, 1);
     }
     check_keys(L, 6, "write_seg", known);
@@ -572,6 +589,7 @@ void bind_volume(lua_State *L)
                                          {"read_biwi_depth", l_read_biwi_depth},
                                          {"nifti_text", l_nifti_text},
                                          {"nifti_is_name", l_nifti_is_name},
+                                         {"segment_name", l_segment_name},
                                          {"dicom_ready", l_dicom_ready},
                                          {"dicom_is_file", l_dicom_is_file},
                                          {"scan", l_scan},

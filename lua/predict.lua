@@ -104,13 +104,18 @@ local function file_name(key, endings, used)
   return try
 end
 
--- Names of the segments: of the recipe, else numbers.
-local function segment_names(r, output, channels)
+-- Names of the segments: of the recipe, else of its output, with numbers. A name
+-- that no SEG can hold is said before anything is predicted.
+local function segment_names(r, output, channels, kind)
   local names = r.predict.names
   if type(names) == "table" and #names > 0 then return names end
   local list = {}
   for i = 1, channels == 1 and 1 or channels - 1 do
     list[i] = channels == 1 and output or output .. "_" .. i
+    local fits, why = core.data.segment_name(list[i], i)
+    if kind == "dicom" and not fits then
+      fail("usage", "seg.recipe: outputs: %s, or give predict = { names = { ... } }", why)
+    end
   end
   return list
 end
@@ -161,7 +166,7 @@ local function predict_set(session, r, set, steps, done)
     for i, number in ipairs(batch.samples) do
       local item = pipeline:item(number)
       if item ~= current then
-        if open then done(current, open, output) end
+        if open then done(current, open) end
         open, current = core.data.prediction(pipeline, item, node.c), item
       end
       open:put(number, out, i, output)
@@ -170,7 +175,7 @@ local function predict_set(session, r, set, steps, done)
     show.bar("predict", seen, samples, started)
   end
   show.bar_done()
-  if open then done(current, open, output) end
+  if open then done(current, open) end
 end
 
 -- What may not be written to, by id of sys.stat: every file at or below --in,
@@ -250,14 +255,16 @@ local function predict(r, name)
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
          .. "with --data DIR, or name the weights that you mean with --weights FILE", weights)
   end
-  local node = r.outputs[util.sorted_keys(r.outputs)[1]]
+  local output = util.sorted_keys(r.outputs)[1]
+  local node = r.outputs[output]
+  local names = segment_names(r, output, node.c, kind)
   local endings = file_endings(r, kind, math.max(node.c - 1, 1))
   local base, there = plan_files(out, cases, endings, { flags["in"], weights })
   sys.mkdir(out)
   -- which slices to learn from was a choice of training
   local steps = core.data.predict_steps(meta.preprocessing)
-  predict_set(session, r, set, steps, function(item, prediction, output)
-    local volume, names = prediction:restore(), segment_names(r, output, node.c)
+  predict_set(session, r, set, steps, function(item, prediction)
+    local volume = prediction:restore()
     local labels = volume:labels(r.predict.threshold or 0.5)
     local values = file_labels(meta, node)
     local written = values and labels:relabel(values) or labels

@@ -86,6 +86,10 @@ local function check_predict(o)
   then
     fail("usage", "seg.recipe: predict: names must be a list of names, got %s", tostring(o.names))
   end
+  for number, name in ipairs(o.names or {}) do
+    local fits, why = core.data.segment_name(name, number)
+    if not fits then fail("usage", "seg.recipe: predict: names: %s", why) end
+  end
   if o.fractions ~= nil and type(o.fractions) ~= "boolean" then
     fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
          tostring(o.fractions))

@@ -6,6 +6,7 @@
                                      reads of FILE, into OUT
     dicom_peer.py seg FILE           frames, segments and sums of a SEG
     dicom_peer.py fractions FILE     type and frames of a fractional SEG
+    dicom_peer.py names FILE         patient and segments of a SEG, in UTF-8
 
 A text is: kind, extents w h d, the first three rows of the affine, voxels.
 """
@@ -408,5 +409,10 @@ if sys.argv[1] == "make":
 elif sys.argv[1] == "show":
     for line in open(sys.argv[2]):
         show(*line.rstrip("\n").split("\t"))
+elif sys.argv[1] == "names":
+    ds = pydicom.dcmread(sys.argv[2])
+    for name in [ds.PatientName] + [s.SegmentLabel for s in
+                                    ds.SegmentSequence]:
+        sys.stdout.buffer.write(("%s\n" % name).encode("utf-8"))
 else:
     show_seg(sys.argv[2], " " if sys.argv[1] == "fractions" else "")

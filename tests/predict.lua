@@ -162,6 +162,19 @@ seg.recipe { inputs = { x, m }, outputs = { mask = y, a = y * x }, loss = nn.mse
   end
 end)
 
+t.test("an output that cannot name a segment is said before it is predicted", function()
+  local text = t.read("scripts/brain_unet.lua"):gsub("{ mask = nn%.", '{ ["a\\\\b"] = nn.')
+  local n
+  text, n = text:gsub(', names = { "tumour" }', "")
+  t.equal(n, 1, "places in the script")
+  local script = t.write(folder .. "/output.lua", text)
+  local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
+  t.says(script .. " predict --preset check --weights " .. folder
+         .. "/runs/brain_unet/001/checkpoint_best.safetensors --in " .. data .. " --out " .. folder
+         .. "/output", 2, 'outputs: name of segment 1, "a\\b", has a backslash')
+  t.equal(#t.lines("ls -d " .. folder .. "/output 2>/dev/null"), 0, "folders made")
+end)
+
 t.test("results beside their images change nothing", function()
   local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local both = folder .. "/both"

@@ -83,6 +83,20 @@ t.test("options of predict are checked", function()
           { at, "predict = { image = 3 }" })
   refuses(11, "seg.recipe: predict: names must be a list of names, got tumour",
           { at, 'predict = { names = "tumour" }' })
+  -- names of segments that no DICOM SEG can hold
+  for _, row in ipairs {
+    { '"a\\\\b"', '"a\\b", has a backslash, which separates values in DICOM; fix: leave it out' },
+    { '"a\\nb"', '"a\\x0ab", has a control character (code 10)' },
+    { '"a\\0b"', '"a\\x00b", has a control character (code 0)' },
+    { '"\\xff\\xfe"', '"\\xff\\xfe", is not UTF-8 at byte 1' },
+    { '""', '"", is empty, and a segment of DICOM must have one' },
+    { '(" "):rep(3)', '"   ", is blank, and a segment of DICOM must have one' },
+    { '("x"):rep(500)', '..., has 500 characters, at most 64 fit into DICOM; fix: shorten it' },
+  } do
+    local why = row[2]:gsub("^%.%.%.", '"' .. ("x"):rep(40) .. '..."')
+    refuses(11, "seg.recipe: predict: names: name of segment 2, " .. why,
+            { at, 'predict = { names = { "b\u{fc}", ' .. row[1] .. " } }" })
+  end
   refuses(11, "seg.recipe: predict: threshold must be a number between 0 and 1, got 40",
           { at, "predict = { threshold = 40 }" })
   t.says(script { at, 'predict = { image = { "*_T1w", "*_T2w" }, names = { "a" }, '

@@ -9,6 +9,7 @@
 #include "dicom_elements.h"
 #include "dicom_file.h"
 #include "dicom_load.h"
+#include "dicom_text.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct SegWriter {
     int32_t first; // of fractions: the channel of segment 1
     const char *const *names;
     int32_t count;
+    int32_t beyond_ascii; // number of the first segment so named; 0: none
     const DicomSeries *source;
     const DicomHeader *slices;
     const Grid *grid;
@@ -53,10 +55,36 @@ static const struct {
     {"", "85756007", "Tissue", "85756007", "Tissue"},
 };
 
+// A text of the source without its padding, "" when it is absent: as it is
+// where the character set `set` comes along, else in UTF-8, which a segment's
+// name needs.
+static const char *source_text(SegWriter *s, const Walk *w, uint32_t tag,
+                               const char *set)
+{
+    const WalkElement *e = walk_find(w, WALK_ROOT, tag);
+    const char *p = e ? (const char *)w->bytes + e->offset : "";
+    // longer than any of these may be: left empty, not cut in the middle
+    int n = e && e->length < 900 ? (int)e->length : 0;
+    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    if (!s->beyond_ascii) return arena_printf(&s->list.arena, "%.*s", n, p);
+    if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
+    bool known;
+    const char *text = text_as_utf8(&s->list.arena, p, (size_t)n, set, &known);
+    if (!known)
+        dicom_fail(s->slices->path, tag,
+                   "name the segments in ASCII, or convert the series to "
+                   "ISO_IR 192",
+                   "a text in character set \"%.40s\", which cannot be turned "
+                   "into ISO_IR 192 for the name of segment %d",
+                   set, s->beyond_ascii);
+    return text;
+}
+
 // Who and which study, taken over as the source has it, byte for byte: its
-// character set comes along.
+// character set comes along, unless a segment's name needs another.
 // The list is what the patient and study modules want; nothing else of the
-// image travels along. false: the file cannot be read any more.
+// image travels along. false: the file cannot be read any more, or its texts
+// not be turned into that other set.
 static bool copy_source(SegWriter *s)
 {
     static const int tags[] = {
@@ -87,17 +115,22 @@ static bool copy_source(SegWriter *s)
         TAG_StudyID,         TAG_PositionReferenceIndicator};
     DicomFile f;
     bool ok = dicom_file_open(s->slices->path, NULL, true, &f) == WALK_DONE;
+    const char *set = ok ? header_text(&f.walk,
+                                       walk_find(&f.walk, WALK_ROOT,
+                                                 TAG_SpecificCharacterSet),
+                                       &s->list.arena)
+                         : NULL;
+    ok = set != NULL;
     for (size_t i = 0; ok && i < sizeof tags / sizeof *tags; i++) {
-        const WalkElement *e = walk_find(&f.walk, WALK_ROOT, (uint32_t)tags[i]);
-        bool wanted = e != NULL;
+        const uint32_t tag = (uint32_t)tags[i];
+        bool wanted = walk_find(&f.walk, WALK_ROOT, tag) != NULL;
         for (size_t k = 0; k < sizeof always / sizeof *always; k++)
             wanted = wanted || always[k] == tags[i];
+        if (tag == TAG_SpecificCharacterSet && s->beyond_ascii) wanted = true;
         if (!wanted) continue;
-        // longer than any of these may be: left empty, not cut in the middle
-        int n = e && e->length < 900 ? (int)e->length : 0;
-        const char *p = e ? (const char *)f.walk.bytes + e->offset : "";
-        while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
-        elements_put(&s->list, (uint32_t)tags[i], "%.*s", n, p);
+        const char *text = source_text(s, &f.walk, tag, set);
+        ok = text != NULL;
+        if (ok) elements_put(&s->list, tag, "%s", text);
     }
     dicom_file_close(&f);
     return ok;
@@ -200,7 +233,7 @@ static void put_segments(SegWriter *s)
         elements_code(l, TAG_SegmentedPropertyCategoryCodeSequence,
                       codes[c].category, "SCT", codes[c].category_text);
         elements_put(l, TAG_SegmentNumber, "%d", i + 1);
-        elements_put(l, TAG_SegmentLabel, "%.64s", s->names[i]);
+        elements_put(l, TAG_SegmentLabel, "%s", s->names[i]);
         elements_put(l, TAG_SegmentAlgorithmType, "AUTOMATIC");
         elements_put(l, TAG_SegmentAlgorithmName, "segengine");
         elements_code(l, TAG_SegmentedPropertyTypeCodeSequence, codes[c].type,
@@ -310,6 +343,20 @@ static uint8_t stored_at(const SegWriter *s, int32_t segment, size_t at)
     return (uint8_t)lrintf(WHOLE * fminf(fmaxf(v, 0), 1));
 }
 
+// Names as a label holds them. ASCII is the same in every character set; for
+// other letters the file is in UTF-8.
+static bool check_names(SegWriter *s, const char *path)
+{
+    for (int32_t i = s->count; i; i--) {
+        const char *name = s->names[i - 1];
+        if (!text_is_ascii(name, strlen(name))) s->beyond_ascii = i;
+    }
+    for (int32_t i = 0; i < s->count; i++)
+        if (!segment_name_check(s->names[i], strlen(s->names[i]), i + 1))
+            return within("%s: dicom", path);
+    return true;
+}
+
 // labels that are named, or fractions that are some
 static bool check_voxels(const SegWriter *s, const char *path)
 {
@@ -417,6 +464,7 @@ static bool write_seg(SegWriter *s, const char *path)
 {
     if (!dicom_ready()) return false;
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
+    if (!check_names(s, path)) return false;
     // only where the slices lie is asked of the source
     const DicomOptions loose = {.assume_hu = true, .resample_tilt = true};
     Arena scratch = {0};
