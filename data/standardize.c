@@ -64,9 +64,14 @@ bool standardize_volume(const DataStep *s, Volume *v)
         const double scale = 1 / s->standardize.sd[c];
         const double low = cut ? s->standardize.low[c] : -INFINITY;
         const double high = cut ? s->standardize.high[c] : INFINITY;
-        for (int64_t i = c; i < numel(dim); i += n)
-            x[i] =
-                (float)((fmin(fmax((double)x[i], low), high) - mean) * scale);
+        for (int64_t i = c; i < numel(dim); i += n) {
+            const double at = fmin(fmax((double)x[i], low), high);
+            const double y = (at - mean) * scale;
+            if (!isfinite((float)y))
+                return fail_data("%g becomes %g: mean is %g and sd %g", at, y,
+                                 mean, s->standardize.sd[c]);
+            x[i] = (float)y;
+        }
     }
     v->unit = UNIT_NONE;
     return true;

@@ -350,9 +350,9 @@ static bool find_numbers(Fit *fit, DataStep *s, int threads)
         // what rounding leaves of a constant is no deviation
         if (!(sd > 1e-12 * fabs(m.mean)))
             return fail_data("standardize: %s %d of %s is %g in all of the "
-                             "training set, there is nothing to standardize",
-                             fit->p ? "channel" : "number", c + 1, name,
-                             m.mean);
+                             "training set%s, there is nothing to standardize",
+                             fit->p ? "channel" : "number", c + 1, name, m.mean,
+                             cut ? " once it is cut by clip" : "");
         s->standardize.mean[c] = m.mean;
         s->standardize.sd[c] = sd;
         if (cut) s->standardize.low[c] = fit->low[c];

@@ -248,6 +248,25 @@ static int l_check_list(lua_State *L)
     return 2;
 }
 
+/* The list at `list` has nothing behind its first `count` cases, nor by name: a
+ * hole would leave out what follows. */
+static void check_whole(lua_State *L, int list, int count)
+{
+    int all = 0;
+    lua_pushnil(L);
+    while (lua_next(L, list)) {
+        all++;
+        lua_pop(L, 1);
+    }
+    if (all > count)
+        raise_usage(
+            L,
+            "cases: there is no case %d, but %d more stand behind it "
+            "or have a name; fix: a list without holes, as cases[#cases "
+            "+ 1] = case makes it",
+            count + 1, all - count);
+}
+
 /* data.open_list({fields={ {name=, kind="image", read="nifti", rank=, axes="",
  * count=1}, ...}, cases={ {key=, patient=, <field>=path|{path, ...}|numbers},
  * ...}, labels=, resample=, resample_mask=}) -> data set. kind: image, value,
@@ -264,10 +283,13 @@ static int l_open_list(lua_State *L)
     BuilderBox *builder = new_object(L, "seg.cases", sizeof *builder);
     if (!dataset_list_begin(all.field, all.fields, &all.options, &builder->b))
         return raise_error(L);
-    for (int i = 1; lua_rawgeti(L, cases, i) != LUA_TNIL; i++) {
+    int count = 0;
+    while (lua_rawgeti(L, cases, count + 1) != LUA_TNIL) {
         add_case(L, builder->b, all.field, all.fields);
         lua_pop(L, 1);
+        count++;
     }
+    check_whole(L, cases, count);
     DatasetBuilder *b = builder->b;
     builder->b = NULL; // finish frees it whatever happens
     if (!dataset_finish(b, box)) return raise_error(L);

@@ -126,6 +126,15 @@ static int l_prepare_steps(lua_State *L)
     return change_steps(L, steps_without_augment);
 }
 
+/* data.part_rank(text, rank) -> the axes of samples of a field of `rank` */
+static int l_part_rank(lua_State *L)
+{
+    Steps steps;
+    if (!steps_parse(luaL_checkstring(L, 1), &steps)) return raise_error(L);
+    lua_pushinteger(L, part_rank(&steps, (int)check_int(L, 2, "rank", 0, 3)));
+    return 1;
+}
+
 /* data.predict_steps(text) -> that, of every slice: what prediction runs */
 static int l_predict_steps(lua_State *L)
 {
@@ -379,6 +388,7 @@ void bind_data(lua_State *L)
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},
                                          {"predict_steps", l_predict_steps},
+                                         {"part_rank", l_part_rank},
                                          {"open_dicom", l_dicom},
                                          {"open_nifti", l_nifti},
                                          {NULL, NULL}};

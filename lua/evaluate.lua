@@ -109,7 +109,7 @@ function M.open(recipe, set)
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
-                                        prefetch_bytes = v.prefetch_mb << 20 })
+                                        prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
   M.check_inputs(recipe, set, pipeline, names, loader)
   return { set = set, pipeline = pipeline, names = names, loader = loader }
 end

@@ -343,8 +343,12 @@ end
 local function nifti(path, files)
   local order, _, apart = patterns(files)
   -- what patient = "auto" finds by itself
-  local known = not apart
-  for _, file in ipairs(files) do
+  local known, four = not apart, false
+  for i, file in ipairs(files) do
+    if i <= LOADED then
+      local ok, said = pcall(core.data.nifti_text, path .. "/" .. file)
+      four = four or ok and said:find(" channels$") ~= nil
+    end
     known = known and (file:match("/?sub%-%w+[^/]*$") or file:find("/", 1, true)) and true
   end
   local function text(images, mask, values, more)
@@ -352,6 +356,7 @@ local function nifti(path, files)
     if mask then options[2] = { "mask", quote(mask) } end
     local labels = labels_of(values)
     if labels then options[#options + 1] = { "labels", labels } end
+    if four then options[#options + 1] = { "channels", "true" } end
     if not known then options[#options + 1] = { "patient", '"file"' } end
     for _, option in ipairs(more or {}) do options[#options + 1] = option end
     return line("nifti", path, options, not known and EACH or nil)

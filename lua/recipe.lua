@@ -116,27 +116,41 @@ end
 
 local gives = { [0] = "numbers", "sequences", "pictures", "whole volumes" }
 
--- Samples are whole volumes, or slices of them after a slices step, or what the
--- fields of a list of cases are: inputs must have as many axes. Known before
--- anything is opened.
+-- What to do about an input of other axes than the samples of `parts` ("slices",
+-- "patches" or nil) of a field of `rank` have.
+local function rank_fix(input, rank, shown, parts, assumed)
+  if input.rank == 0 then return '; numbers of a case are a field with kind = "numbers"' end
+  if rank ~= 3 then return "" end
+  if assumed then
+    return string.format("; say how many axes its arrays have beside channels: rank = %d in field "
+                         .. '"%s"', input.rank, input.name)
+  end
+  if parts == "slices" then return "; leave out :slices" end
+  if parts == "patches" then
+    return shown == 2 and "; leave out d = 1 of :patches"
+      or input.rank == 2 and "; patches of 2-D have d = 1" or ""
+  end
+  return input.rank == 2 and '; add :slices { axis = "axial" } to its steps' or ""
+end
+
+-- Samples are whole volumes, or slices or patches of them, or what the fields of a
+-- list of cases are: inputs must have as many axes. Known before anything is
+-- opened.
 local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
     local set = r[part]
     local steps, ranks = set and rawget(set, "steps"), set and set.source and set.source.ranks
     local assumed = steps and set.source and set.source.assumed or {}
-    local sliced = steps and steps:find("slices", 1, true)
+    local lines = "\n" .. (steps or "")
+    local parts = lines:find("\nslices ", 1, true) and "slices"
+      or lines:find("\npatches ", 1, true) and "patches"
     for _, input in ipairs(steps and r.inputs or {}) do
       local rank = ranks and ranks[input.name] or not ranks and 3
-      local shown = rank == 3 and sliced and 2 or rank
+      local shown = rank and core.data.part_rank(steps, rank)
       if rank and input.rank ~= shown then
-        local fix = input.rank == 0 and '; numbers of a case are a field with kind = "numbers"'
-          or rank ~= 3 and ""
-          or assumed[input.name] and string.format("; say how many axes its arrays have beside "
-            .. 'channels: rank = %d in field "%s"', input.rank, input.name)
-          or sliced and "; leave out :slices"
-          or input.rank == 2 and '; add :slices { axis = "axial" } to its steps' or ""
         fail("usage", 'seg.recipe: input "%s" is %d-D, but the %s set gives %s%s', input.name,
-             input.rank, part, rank == 3 and sliced and "slices" or gives[rank], fix)
+             input.rank, part, parts == "slices" and rank == 3 and "slices" or gives[shown],
+             rank_fix(input, rank, shown, parts, assumed[input.name]))
       end
     end
   end

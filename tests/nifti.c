@@ -336,7 +336,9 @@ TEST(nifti_fourth_axis_as_channels)
             EXPECT_FAIL(decode(&m, NULL, &v), "dim[4] is 3: several volumes in "
                                               "one file, need one; fix: "
                                               "channels = true when");
-            EXPECT_FAIL(decode(&m, &label, &v), "dim[4] is 3: several volumes");
+            EXPECT_FAIL(decode(&m, &label, &v),
+                        "dim[4] is 3: several volumes in one file, need one; "
+                        "fix: split it");
             EXPECT_FAIL(decode(&m, &few, &v),
                         "5 x 4 x 3 voxels of 3 channels, limit 179");
             REQUIRE(decode(&m, &text, &v));
@@ -363,7 +365,10 @@ TEST(nifti_fourth_axis_as_channels)
             volume_free(&v);
             volume_free(&part);
             set(&m, &dim, 0, 5), set(&m, &dim, 5, 2);
-            EXPECT_FAIL(decode(&m, &channels, &v), "dim[5] is 2: several");
+            EXPECT_FAIL(
+                decode(&m, &channels, &v),
+                "dim[5] is 2: several volumes in one file, need one; fix: "
+                "split it");
         }
 }
 

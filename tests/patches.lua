@@ -54,6 +54,20 @@ t.test("a run that is cut and resumed draws the same patches", function()
   t.check(t.read(a .. last) == t.read(b .. last), "checkpoints differ")
 end)
 
+t.test("patches of a slice's depth are for networks of 2-D", function()
+  local flat = t.write(folder .. "/flat.lua", (t.read(script):gsub("d = 8, h = 16, w = 32, count",
+                                                                  "d = 1, h = 16, w = 32, count")
+    :gsub("d = 8, h = 16, w = 32 }", "h = 16, w = 32 }")))
+  t.says(flat .. " --epochs 1 --out " .. folder .. "/flat", 0, "done:")
+  local deep = t.write(folder .. "/deep.lua", (t.read(script):gsub("d = 8, h = 16, w = 32 }",
+                                                                  "h = 16, w = 32 }")))
+  t.says(deep .. " plan", 2, 'input "image" is 2-D, but the train set gives whole volumes; patches '
+         .. "of 2-D have d = 1")
+  deep = t.write(folder .. "/deep.lua", (t.read(script):gsub("d = 8, h = 16, w = 32, count",
+                                                            "d = 1, h = 16, w = 32, count")))
+  t.says(deep .. " plan", 2, 'is 3-D, but the train set gives pictures; leave out d = 1')
+end)
+
 -- What a network of one voxel's sight makes of patches is what it makes of the
 -- whole, whatever overlaps.
 t.test("patches blend to the whole", function()

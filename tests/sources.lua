@@ -50,6 +50,20 @@ t.test("a fourth axis of NIfTI as channels", function()
                                      cases = cases }).x
   t.equal(x:get(1, 2, 1, 1, 1), 100)
   t.says("inspect " .. folder .. "/four/case1.nii", 0, ", 2 channels")
+  t.says("inspect " .. folder .. "/four", 0, 'image = "*", channels = true')
+end)
+
+t.test("a hole in a list of cases leaves nobody out", function()
+  local function open(cases)
+    return function() keys(data.cases { fields = { { name = "x" } }, cases = cases }) end
+  end
+  local function case(i)
+    return { key = "k" .. i, patient = "p" .. i, x = folder .. "/four/case1.nii" }
+  end
+  t.raises(open { case(1), nil, case(3), case(4) }, "cases: there is no case 2, but 2 more stand "
+           .. "behind it or have a name")
+  t.raises(open { case(1), last = case(2) }, "there is no case 2, but 1 more stand")
+  open { case(1), case(2) } ()
 end)
 
 t.test("a table of labels names cases", function()

@@ -121,5 +121,12 @@ t.test("a function before it changes what is counted", function()
   t.near(mean(set:change(function(case) case.image:add(1000) end)), mean(set) + 1000, 0.01)
 end)
 
+t.test("numbers that make images infinite", function()
+  local set = data.phantom { format = "nifti", patients = 2, size = 16, slices = 4,
+                             root = folder .. "/phantom" }
+  t.raises(function() t.first_batch(set:standardize { mean = { 0 }, sd = { 1e-44 } }) end,
+           ": mean is 0 and sd 1e-44")
+end)
+
 remove()
 t.finish()

@@ -401,7 +401,13 @@ TEST(statistics_that_cannot_be)
                    "standardize: pose has no foreground");
     expect_refused(volumes, "clamp range=3,3\nstandardize\n", ERR_DATA,
                    "standardize: channel 1 of image is 3 in all of the "
-                   "training set");
+                   "training set, there is nothing");
+    // so many zeros that the percentiles are among them
+    expect_refused(volumes,
+                   "clamp range=0,1\nfit d=40 h=40 w=40\nstandardize "
+                   "clip=50,50.0001\n",
+                   ERR_DATA,
+                   "in all of the training set once it is cut by clip");
     expect_refused(volumes, "select labels=7\nstandardize of=foreground\n",
                    ERR_DATA,
                    "standardize: image of the training set has no voxel with a "

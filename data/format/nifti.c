@@ -303,8 +303,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         if (p != rest) memcpy(rest, p, more);
         got += more;
     }
-    const bool channels = o->channels && !o->label;
-    if (!nifti_header_parse(room, got, image != NULL, channels, h, &how.type))
+    if (!nifti_header_parse(room, got, image != NULL, o, h, &how.type))
         return false;
     const Dims n = nifti_header_dims(h), file = {1, n.d * n.c, n.h, n.w, 1};
     const NiftiBytes *voxels = image ? image : s->from;

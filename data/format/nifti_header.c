@@ -244,7 +244,7 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
 
 /* Axes beyond the third must be single: whether several volumes in one file are
  * channels or times, and which one is meant, is not for a reader to guess. */
-static bool check_dims(const NiftiHeader *h, bool channels)
+static bool check_dims(const NiftiHeader *h, const NiftiOptions *o)
 {
     if (h->dim[0] < 1 || h->dim[0] > 7)
         return fail_data("dim[0] is %lld, need 1 to 7 axes",
@@ -258,13 +258,16 @@ static bool check_dims(const NiftiHeader *h, bool channels)
             return fail_data("intent code %d, voxels are a %s; need one "
                              "number a voxel",
                              h->intent, intents[i].name);
-    for (int i = channels ? 5 : 4; i <= h->dim[0]; i++)
+    for (int i = o->channels && !o->label ? 5 : 4; i <= h->dim[0]; i++)
         if (h->dim[i] > 1)
             return fail_data("dim[%d] is %lld: several volumes in one file, "
-                             "need one; fix: channels = true when they are "
-                             "channels of an image, else split it, for example "
-                             "with nifti_tool -copy_brick_list",
-                             i, (long long)h->dim[i]);
+                             "need one; fix: %ssplit it, for example with "
+                             "nifti_tool -copy_brick_list",
+                             i, (long long)h->dim[i],
+                             i > 4 || o->label ? ""
+                                               : "channels = true when they "
+                                                 "are channels of an image, "
+                                                 "else ");
     return true;
 }
 
@@ -289,7 +292,7 @@ static bool check_type(const NiftiHeader *h, NumberType *type)
 /* All fields become doubles in a table first, so that every check below is
  * on one kind of number. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
-                        bool channels, NiftiHeader *h, NumberType *type)
+                        const NiftiOptions *o, NiftiHeader *h, NumberType *type)
 {
     Values v = {{0}};
     *h = (NiftiHeader){0};
@@ -301,7 +304,7 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
             v[f][i] = load(bytes + at + (size_t)i * width(t), t, h->big);
     }
     values_set(h, v);
-    if (!check_dims(h, channels) || !check_type(h, type)) return false;
+    if (!check_dims(h, o) || !check_type(h, type)) return false;
     int least = pair              ? 0
                 : h->version == 1 ? NIFTI1_BYTES + NIFTI_EXTENDER
                                   : NIFTI2_BYTES + NIFTI_EXTENDER;

@@ -10,12 +10,13 @@ enum {
     NIFTI_EXTENDER = 4, /* bytes between header and extensions or voxels */
 };
 
-/* Parse and check all that does not need options: extents, type, offset,
+/* Parse and check all but the space: extents, type, offset,
  * numbers that must be finite. `pair`: the voxels lie in a file of their own;
- * `channels`: there may be a fourth axis. `type` is the kind of number that the
- * voxels are. */
+ * of the options `channels` and `label` decide about a fourth axis. `type` is
+ * the kind of number that the voxels are. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
-                        bool channels, NiftiHeader *h, NumberType *type);
+                        const NiftiOptions *options, NiftiHeader *h,
+                        NumberType *type);
 
 /* Could a header begin there: is it long enough, and its first number the size
  * of one, in either byte order? */
