@@ -63,16 +63,33 @@ local function end_of(list, i)
   end
 end
 
--- Whether two programs without names and lines are one but for the two bytes that
--- say where a function finds its globals: in the text alone it finds them at the
--- top, in the script perhaps by way of a function around it.
-local function same(a, b)
-  if #a ~= #b then return false end
-  local first, last
-  for i = 1, #a do
-    if a:byte(i) ~= b:byte(i) then first, last = first or i, i end
+-- The program of a function without names and lines, and its places that say how
+-- it finds its globals: at the top, or by way of a function around it. These are
+-- the bytes that differ when the same text stands where it finds them otherwise;
+-- nil for a text that does not stand alone. line is that of its first word.
+local function program_of(text, line)
+  local before, dumps = ("\n"):rep(line - 1), {}
+  for i, around in ipairs { "return function", "local _, _ENV = nil, _ENV return function" } do
+    local make = load(before .. around .. text, "=text", "t")
+    if not make then return nil end
+    dumps[i] = string.dump(make(), true)
   end
-  return not first or last - first < 2
+  local places = {}
+  for i = 1, #dumps[1] do
+    if dumps[1]:byte(i) ~= dumps[2]:byte(i) then places[#places + 1] = i end
+  end
+  return dumps[1], places
+end
+
+-- Whether a and b are the same but for the bytes at `places`, which are in order.
+local function same(a, b, places)
+  if #a ~= #b then return false end
+  local from = 1
+  for _, place in ipairs(places) do
+    if a:sub(from, place - 1) ~= b:sub(from, place - 1) then return false end
+    from = place + 1
+  end
+  return a:sub(from) == b:sub(from)
 end
 
 -- The text of f on its lines of the script; raises where it is not found. It is
@@ -81,7 +98,7 @@ end
 local function text_of(what, f, info, where)
   local source = info.source
   if source:sub(1, 1) == "@" then source = util.read_file(source:sub(2)) end
-  local list, program, found = tokens(source), string.dump(f, true), 0
+  local list, program, found, words = tokens(source), string.dump(f, true), 0, nil
   for i, token in ipairs(list) do
     local to = token.text == "function" and end_of(list, i)
     if to and list[to].line == info.lastlinedefined then
@@ -89,16 +106,23 @@ local function text_of(what, f, info, where)
       while list[from].text ~= "(" do from = from + 1 end -- behind a name
       if list[from].line == info.linedefined then
         found = found + 1
-        local make = load(("\n"):rep(info.linedefined - 1) .. "return function"
-                          .. source:sub(list[from].from, list[to].to), "=text", "t")
-        if make and same(program, string.dump(make(), true)) then
-          local words = {}
-          for k = from, to do words[#words + 1] = list[k].text end
-          return table.concat(words, " ")
+        local text = source:sub(list[from].from, list[to].to)
+        local candidate, places = program_of(text, info.linedefined)
+        if candidate and same(program, candidate, places) then
+          local here = {}
+          for k = from, to do here[#here + 1] = list[k].text end
+          here = table.concat(here, " ")
+          -- its steps would have the number of the other
+          if words and words ~= here then
+            fail("usage", "%s: at %s there are two functions that do the same in other words; fix: "
+                 .. "write them on lines of their own", what, where)
+          end
+          words = here
         end
       end
     end
   end
+  if words then return words end
   if found == 0 then
     fail("usage", "%s: the text of the function is not at %s any more; has the file been changed "
          .. "meanwhile?", what, where)

@@ -218,6 +218,9 @@ static int l_call(lua_State *L)
     int arguments = 1;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &functions_key);
     lua_rawgeti(L, 2, 2 * which + 1);
+    // its one upvalue is _ENV; what an earlier call assigned to it is forgotten
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+    if (!lua_setupvalue(L, 3, 1)) lua_pop(L, 1);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &case_key);
     lua_createtable(L, 0, call->fields);
     lua_createtable(L, call->fields, 0);

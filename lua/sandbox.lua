@@ -7,7 +7,75 @@
 -- state: Lua's own depends on where a state lies in memory.
 
 local next, type, error, getmetatable = next, type, error, getmetatable
-local setmetatable, sort, tostring, concat = setmetatable, table.sort, tostring, table.concat
+local setmetatable, sort, concat, raw = setmetatable, table.sort, table.concat, string.format
+local pack, unpack, pcall, gmatch = table.pack, table.unpack, pcall, string.gmatch
+
+-- Kinds of values that Lua's own tostring tells apart by their addresses.
+local placed = { table = true, userdata = true, thread = true }
+placed["function"] = true
+
+-- tostring(v), but of such a value its kind alone.
+local _tostring = tostring
+local function tostring(v)
+  local kind = type(v)
+  return placed[kind] and kind or _tostring(v)
+end
+
+-- string.format with this tostring. %p is refused.
+local function format(text, ...)
+  local list, at = pack(...), 0
+  if type(text) == "string" then
+    for kind in gmatch(text, "%%[-+ #0-9.]*(.)") do
+      if kind == "p" then error("format: %p would give an address, other in every run", 2) end
+      if kind ~= "%" then
+        at = at + 1
+        if kind == "s" and placed[type(list[at])] then list[at] = tostring(list[at]) end
+      end
+    end
+  end
+  local ok, made = pcall(raw, text, unpack(list, 1, list.n))
+  if not ok then error(made, 2) end -- at the line of the function
+  return made
+end
+
+local function less(a, b) return a < b end
+
+-- table.sort; of those that are alike the first stays first. Lua's own asks the
+-- clock where to divide a long table. Runs of `run` are in order, and are merged
+-- two by two from `from` into `to`.
+local function stable(t, before)
+  if type(t) ~= "table" then error("sort: table expected, got " .. type(t), 2) end
+  if before ~= nil and type(before) ~= "function" then
+    error("sort: function expected, got " .. type(before), 2)
+  end
+  local n, first = #t, type(t[1])
+  for i = 1, before and 0 or n > 1 and n or 0 do
+    local kind = type(t[i])
+    if kind ~= first then error("sort: attempt to compare " .. kind .. " with " .. first, 2) end
+    if kind ~= "number" and kind ~= "string" then
+      error("sort: attempt to compare two " .. kind .. " values", 2)
+    end
+  end
+  before = before or less
+  local from, to, run = {}, {}, 1
+  for i = 1, n do from[i] = t[i] end
+  while run < n do
+    for low = 1, n, 2 * run do
+      local i, j = low, low + run
+      local middle, last = j, low + 2 * run
+      for k = low, (last <= n and last - 1 or n) do
+        -- the right one goes first only where it must
+        if i < middle and (j >= last or j > n or not before(from[j], from[i])) then
+          to[k], i = from[i], i + 1
+        else
+          to[k], j = from[j], j + 1
+        end
+      end
+    end
+    from, to, run = to, from, 2 * run
+  end
+  for i = 1, n do t[i] = from[i] end
+end
 
 -- A view of t that cannot be changed, in which a name that is missing is an error
 -- that missing(key) words.
@@ -50,15 +118,19 @@ local function ordered(t)
   end
 end
 
-local env, names = { pairs = ordered }, { "pairs" }
+local own = { string = { format = format }, table = { sort = stable } }
+local env, names = { pairs = ordered, tostring = tostring }, { "pairs", "tostring" }
 for _, name in ipairs { "assert", "error", "ipairs", "pcall", "rawequal", "rawlen", "select",
-                        "tonumber", "tostring", "type" } do
+                        "tonumber", "type" } do
   env[name], names[#names + 1] = _G[name], name
 end
 for _, name in ipairs { "math", "string", "table", "utf8" } do
   local library = {}
   for key, value in next, _G[name] do library[key] = value end
+  for key, value in next, own[name] or {} do library[key] = value end
   library.random, library.randomseed, library.dump = nil, nil, nil
+  -- ("x"):rep and its like are looked up there
+  if name == "string" then getmetatable("").__index = library end
   env[name] = closed(library, function(key)
     if name == "math" and (key == "random" or key == "randomseed") then
       return "math." .. key .. " would give other numbers in every run; fix: rng:uniform(lo, hi), "

@@ -348,9 +348,20 @@ static int l_index(lua_State *L)
 /* == draws ============================================================= */
 
 typedef struct Draws {
+    uint64_t call; // that they belong to
     Rng rng;
     uint64_t next; // index of the next draw
 } Draws;
+
+/* The draws at argument 1, of the call that runs. */
+static Draws *check_draws(lua_State *L)
+{
+    Draws *d = luaL_checkudata(L, 1, draws_type);
+    uint64_t now;
+    sandbox_call(L, &now);
+    if (d->call != now) luaL_error(L, "rng is of another sample");
+    return d;
+}
 
 /* The index of the next draw, of a pair when `pair`. */
 static uint32_t take(lua_State *L, Draws *d, bool pair)
@@ -364,7 +375,7 @@ static uint32_t take(lua_State *L, Draws *d, bool pair)
 /* rng:uniform(lo = 0, hi = 1) -> number in [lo, hi) */
 static int l_uniform(lua_State *L)
 {
-    Draws *d = luaL_checkudata(L, 1, draws_type);
+    Draws *d = check_draws(L);
     const double lo = luaL_optnumber(L, 2, 0), hi = luaL_optnumber(L, 3, 1);
     const double u = (double)rng_uniform(&d->rng, take(L, d, false));
     lua_pushnumber(L, lo + (hi - lo) * u);
@@ -374,7 +385,7 @@ static int l_uniform(lua_State *L)
 /* rng:normal(mean = 0, sd = 1) -> number */
 static int l_normal(lua_State *L)
 {
-    Draws *d = luaL_checkudata(L, 1, draws_type);
+    Draws *d = check_draws(L);
     const double mean = luaL_optnumber(L, 2, 0), sd = luaL_optnumber(L, 3, 1);
     // the other of the pair is dropped: who calls in which order is decided by
     // the script alone
@@ -386,7 +397,7 @@ static int l_normal(lua_State *L)
 /* rng:int(lo, hi) -> lo .. hi, all as likely */
 static int l_int(lua_State *L)
 {
-    Draws *d = luaL_checkudata(L, 1, draws_type);
+    Draws *d = check_draws(L);
     const lua_Integer lo = luaL_checkinteger(L, 2),
                       hi = luaL_checkinteger(L, 3);
     if (lo > hi || (uint64_t)hi - (uint64_t)lo >= UINT32_MAX)
@@ -415,8 +426,9 @@ void sandbox_push_field(lua_State *L, int field)
 void sandbox_push_draws(lua_State *L)
 {
     uint64_t now;
+    const HookCall *call = sandbox_call(L, &now);
     Draws *d = lua_newuserdatauv(L, sizeof *d, 0);
-    *d = (Draws){.rng = *sandbox_call(L, &now)->draw, .next = CHANGE_DRAWS};
+    *d = (Draws){.call = now, .rng = *call->draw, .next = CHANGE_DRAWS};
     luaL_setmetatable(L, draws_type);
 }
 
