@@ -148,6 +148,10 @@ int opt_loss(lua_State *L, int arg);
 
 /* A seg.volume without voxels on the stack, to be filled; then charge it. */
 struct Volume *push_volume(lua_State *L);
+/* Tell the collector how large it is. */
+void charge_volume(lua_State *L, const struct Volume *v);
+/* Push extents, spacing, axes and origin, and how many channels if several. */
+void push_volume_text(lua_State *L, const struct Volume *v);
 
 struct Pipeline *check_pipeline(lua_State *L, int arg);
 const struct Dataset *check_dataset(lua_State *L, int arg);
@@ -170,6 +174,7 @@ void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_look(lua_State *L);
 void bind_image(lua_State *L);
 void bind_table(lua_State *L);
 void bind_survey(lua_State *L);

@@ -403,6 +403,7 @@ void bind_data(lua_State *L)
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
+    bind_look(L);
     bind_image(L);
     bind_table(L);
     bind_survey(L);
