@@ -177,7 +177,7 @@ TEST(dicom_names_that_are_refused)
     };
     Pair p;
     patient = "Anna", set = "ISO_IR 100";
-    open_pair(&p, "refused");
+    open_pair(&p, "text_refused");
     Volume f;
     Dims dim = p.mask.voxels.dim;
     dim.c = 2;

@@ -43,7 +43,7 @@ step "the same bytes again" same whole mixed
 # counts between, before and behind what runs ahead
 for steps in 1 5 9 13; do
     step "$steps steps" train "at$steps" --steps "$steps"
-    step "stopped where told" says "at$steps" "stopped after $steps steps"
+    step "stopped where told" says "at$steps" "stopped after $steps step"
     step "the rest" train "at$steps" --resume "$tmp/at$steps/tiny/001"
     step "the same bytes after $steps" same whole "at$steps"
 done
