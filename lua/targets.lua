@@ -178,8 +178,8 @@ end
 -- samples, or has classes that nothing takes, which only a function of the recipe
 -- can have made.
 function M.check_samples(recipe, d)
-  local ds, slices, foreground = d.set:dataset(), 0, 0
-  local _, name = first(ds, "label")
+  local cases, slices, foreground = #d.pipeline:cases(), 0, 0 -- bad ones are left out
+  local _, name = first(d.set:dataset(), "label")
   local used, most = false, nil
   for _, input in ipairs(recipe.inputs) do used = used or input.name == name end
   if not used then return end
@@ -187,7 +187,7 @@ function M.check_samples(recipe, d)
     local highest = use.input == name and use.truths == 1 and not use.ignore and takes(use)
     most = highest and math.min(most or highest, highest) or most
   end
-  for i = 1, #ds:cases() do
+  for i = 1, cases do
     local facts = d.pipeline:facts(i)
     if most and facts.highest > most then
       util.fail("data", '%s: after the steps "%s" has class %d, but losses and metrics take %s; '
@@ -199,7 +199,7 @@ function M.check_samples(recipe, d)
   if foreground == 0 then
     local selected = numbers_of(d.set.steps, "select", "labels")
     util.fail("data", 'the %s set: "%s" is 0 everywhere, in all %d slices of %d cases%s; fix: '
-              .. "other labels, or another split", d.set.part or "given", name, slices, #ds:cases(),
+              .. "other labels, or another split", d.set.part or "given", name, slices, cases,
               selected and ", after select took " .. table.concat(selected, ", ") or "")
   end
 end

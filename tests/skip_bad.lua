@@ -137,5 +137,26 @@ t.test("sets that are joined have one rule", function()
   t.raises(function() seg.data.concat(one, other) end, "set 2 has another skip_bad")
 end)
 
+t.test("a truth of class numbers with a case left out", function()
+  local source = seg.data.phantom { format = "nifti", patients = 6, size = 16, slices = 4,
+                                    root = folder .. "/heads" }
+  t.equal(#source:dataset():cases(), 6)
+  local root = t.lines("ls -d " .. folder .. "/heads/t1-*")[1]
+  t.write(t.lines("find " .. root .. " -name '*_T1w.nii.gz' | sort")[1], "no image")
+  local script = t.write(folder .. "/heads.lua", (([[
+local seg = require "seg"
+local nn = seg.nn
+local all = seg.data.nifti { root = "ROOT", image = "*_T1w", mask = "*_T1w_brainmask",
+                             skip_bad = true }
+local x = nn.input("image", { c = 1, h = 16, w = 16 })
+local y = nn.input("mask", { c = 1, h = 16, w = 16 })
+local z = nn.conv(x, 1, 3)
+seg.recipe { inputs = { x, y }, outputs = { z = z }, loss = nn.bce_dice(z, y), epochs = 1,
+             train = all:normalize {}:slices {}:batches { size = 4 },
+             optim = seg.optim.sgd { lr = 0.01 } }
+]]):gsub("ROOT", root)))
+  t.says(script .. runs, 0, "; 1 left out, as it cannot be read")
+end)
+
 remove()
 t.finish()
