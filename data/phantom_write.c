@@ -2,6 +2,7 @@
  *
  * The data set is written into FOLDER.tmp.<pid> and renamed: a program that
  * finds FOLDER finds all of it. */
+#include "crew.h"
 #include "dicom.h"
 #include "file.h"
 #include "gzip.h"
@@ -9,14 +10,12 @@
 #include "phantom.h"
 #include <errno.h>
 #include <ftw.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_TEXT = 4096, MAX_THREADS = 64 };
+enum { PATH_TEXT = 4096 };
 
 // the parent is there; a folder that is there already is a fault
 static bool make_folder(const char *path)
@@ -123,17 +122,14 @@ static bool write_nifti(const char *folder, int patient, const Volume *image,
 typedef struct Work {
     const Phantom *how;
     const char *folder;
-    atomic_int next;
-    atomic_bool failed;
-    pthread_mutex_t lock; /* of the reason */
-    ErrKind kind;
-    char reason[ERR_MAX];
 } Work;
 
 // both volumes live only while their files are written
-static bool write_patient(const Work *work, int patient)
+static bool write_patient(void *context, int thread, int patient)
 {
+    const Work *work = context;
     Volume image, mask;
+    (void)thread;
     if (!phantom_make(work->how, patient, &image, &mask)) return false;
     bool ok = work->how->kind == PHANTOM_FLAIR
                   ? write_dicom(work->folder, work->how, patient, &image, &mask)
@@ -141,49 +137,6 @@ static bool write_patient(const Work *work, int patient)
     volume_free(&image);
     volume_free(&mask);
     return ok;
-}
-
-// Takes the next patient until there is none. After a failure all stop; the
-// first reason is kept.
-static void *worker(void *context)
-{
-    Work *work = context;
-    for (;;) {
-        int patient = atomic_fetch_add(&work->next, 1);
-        // also when another thread has failed
-        if (patient >= work->how->patients || atomic_load(&work->failed))
-            return NULL;
-        const atomic_bool *stop = work->how->stop;
-        bool ok = stop && atomic_load(stop) ? fail("stopped")
-                                            : write_patient(work, patient);
-        if (ok) continue;
-        pthread_mutex_lock(&work->lock);
-        if (!atomic_exchange(&work->failed, true)) {
-            work->kind = err_kind();
-            snprintf(work->reason, sizeof work->reason, "%s", err_text());
-        }
-        pthread_mutex_unlock(&work->lock);
-        return NULL;
-    }
-}
-
-// the caller works too, so that no thread needs to start
-static bool write_all(const char *folder, const Phantom *how)
-{
-    Work work = {.how = how, .folder = folder};
-    pthread_t thread[MAX_THREADS];
-    // the caller is one of them
-    int wanted = how->threads < MAX_THREADS ? how->threads : MAX_THREADS;
-    int started = 0;
-    pthread_mutex_init(&work.lock, NULL);
-    // the caller is one of them, so no thread is a must
-    while (started < wanted - 1 &&
-           !pthread_create(&thread[started], NULL, worker, &work))
-        started++;
-    worker(&work);
-    for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
-    pthread_mutex_destroy(&work.lock);
-    return !atomic_load(&work.failed) || err_set(work.kind, work.reason);
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind,
@@ -219,7 +172,9 @@ bool phantom_write(const char *folder, const Phantom *how, bool *made)
         return fail_usage("%.64s...: the name is too long", folder);
     remove_tree(aside);
     if (!file_mkdirs(aside)) return false;
-    bool ok = write_all(aside, how);
+    Work work = {how, aside};
+    bool ok =
+        crew_run(how->patients, how->threads, how->stop, write_patient, &work);
     if (ok && !rename(aside, folder)) {
         if (made) *made = true;
         return true;

@@ -10,6 +10,7 @@
  * it first: the same data gives the same message. */
 #include "pipeline.h"
 #include "cache.h"
+#include "crew.h"
 #include "store.h"
 #include "watch.h"
 #include <math.h>
@@ -188,13 +189,9 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
 typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
-    pthread_mutex_t lock;
     Watch *watch;
-    int threads;    /* that have begun                            */
-    int next, done; /* next case to start; cases finished         */
-    int failed;     /* first case, in order, that failed; or count */
-    ErrKind kind;
-    char text[ERR_MAX];
+    pthread_mutex_t lock; /* of progress    */
+    int done;             /* cases finished */
 } Opening;
 
 /* While opening, the cache makes volumes this way: the first making of each
@@ -255,58 +252,38 @@ static bool leave_out(Pipeline *p)
     return ok;
 }
 
-/* Take cases until there are none or one before the next has failed: which
- * failure is reported does not depend on who was faster. */
-static void *open_some(void *context)
+/* Open one case by way of the cache. */
+static bool open_one(void *context, int thread, int item)
 {
     Opening *o = context;
     const PipelineOptions *how = o->options;
+    const Prepared *v;
+    watch_at(o->watch, thread, o->p->ds->cases[item].key);
+    bool ok = cache_get(o->p->cache, item, how->stop, &v);
+    if (ok) cache_put(o->p->cache, v);
+    watch_at(o->watch, thread, NULL);
+    if (!ok) ok = may_skip(o->p, item);
     pthread_mutex_lock(&o->lock);
-    const int me = o->threads++;
-    while (o->next < o->failed) {
-        int item = o->next++;
-        const Prepared *v;
-        pthread_mutex_unlock(&o->lock);
-        watch_at(o->watch, me, o->p->ds->cases[item].key);
-        bool ok = cache_get(o->p->cache, item, how->stop, &v);
-        if (ok) cache_put(o->p->cache, v);
-        watch_at(o->watch, me, NULL);
-        pthread_mutex_lock(&o->lock);
-        o->done++;
-        if (!ok) ok = may_skip(o->p, item);
-        if (!ok && item < o->failed) {
-            o->failed = item;
-            o->kind = err_kind();
-            snprintf(o->text, sizeof o->text, "%s", err_text());
-        }
-        if (ok && how->progress)
-            how->progress(how->context, o->done, o->p->ds->count);
-    }
+    o->done++;
+    if (ok && how->progress)
+        how->progress(how->context, o->done, o->p->ds->count);
     pthread_mutex_unlock(&o->lock);
-    return NULL;
+    return ok;
 }
 
-/* All cases once, in up to MOST threads. Volumes go through the cache, so
- * that what fits is there when training begins. */
+/* All cases once. Volumes go through the cache, so that what fits is there when
+ * training begins. */
 static bool open_cases(Pipeline *p, const PipelineOptions *options)
 {
-    enum { MOST = WATCH_MOST };
     const double patience = options->patience_s > 0 ? options->patience_s : 60;
-    pthread_t thread[MOST];
-    // failed == count: none has
-    Opening o = {.p = p, .options = options, .failed = p->ds->count};
-    int started = 0, want = options->threads < MOST ? options->threads : MOST;
-    o.watch = watch_start(patience, options->waiting, options->context);
+    Opening o = {.p = p, .options = options};
     pthread_mutex_init(&o.lock, NULL);
-    // the caller is one of them; fewer threads than wanted only take longer
-    while (started < want - 1 &&
-           !pthread_create(&thread[started], NULL, open_some, &o))
-        started++;
-    open_some(&o);
-    for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    o.watch = watch_start(patience, options->waiting, options->context);
+    const bool ok =
+        crew_run(p->ds->count, options->threads, options->stop, open_one, &o);
     watch_stop(o.watch);
     pthread_mutex_destroy(&o.lock);
-    return o.failed == p->ds->count || err_set(o.kind, o.text);
+    return ok;
 }
 
 /* The list of samples from the marks of open_case. */
@@ -325,12 +302,14 @@ static bool list_samples(Pipeline *p)
     if (count > INT32_MAX) return fail_data("more than 2^31 samples");
     p->samples = ARENA_NEW(&p->mem, SampleId, count);
     if (!p->samples) return false;
-    for (int32_t i = 0; i < p->ds->count; i++)
-        for (int32_t k = 0; k < part_count(&p->steps, p->facts[i].dim); k++) {
+    for (int32_t i = 0; i < p->ds->count; i++) {
+        const int32_t parts = part_count(&p->steps, p->facts[i].dim);
+        for (int32_t k = 0; k < parts; k++) {
             if (sliced && !p->used[i][k]) continue;
             p->samples[p->count] = (SampleId){p->count, i, k};
             p->count++;
         }
+    }
     return true;
 }
 

@@ -8,16 +8,15 @@
  * LeVeque, "Algorithms for computing the sample variance", 1983), so nothing
  * depends on who was first. */
 #include "statistics.h"
+#include "crew.h"
 #include "standardize.h"
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
     BINS = 1 << 16,
     RANKS = 4, /* order statistics of a channel: two for either percentile */
-    MOST_THREADS = 64,
 };
 
 /* Of one channel of one case, or of several cases. */
@@ -52,10 +51,9 @@ typedef struct Fit {
     double low[MAX_STEP_REALS], high[MAX_STEP_REALS];
     Moments *moments; /* (cases, channels) */
 
-    pthread_mutex_t lock; /* guards histogram and what follows */
-    int next, failed;     /* as of open_some of pipeline.c     */
-    ErrKind kind;
-    char text[ERR_MAX];
+    uint32_t *counts[CREW_MOST]; /* (rows, BINS) of each thread, zero between
+                                    cases; made by its first case */
+    pthread_mutex_t lock;        /* guards histogram and count    */
 } Fit;
 
 /* ---- the numbers of a case ---------------------------------------------- */
@@ -175,72 +173,44 @@ static Moments case_moments(const Fit *fit, const Values *v, int32_t c)
     return m;
 }
 
-/* counts: (rows, BINS) of this thread, zero before and after. */
-static bool walk_case(Fit *fit, int item, uint32_t *counts)
+static bool walk_case(void *context, int thread, int item)
 {
+    Fit *fit = context;
+    const size_t n = (size_t)fit->rows * BINS;
+    uint32_t **counts = &fit->counts[thread];
     Values v = {NULL, 0};
     if (fit->first && fit->first[item] == fit->first[item + 1]) return true;
+    if (n && !*counts && !(*counts = mem_alloc(n * sizeof **counts)))
+        return false;
     if (!(fit->p ? case_voxels(fit, item, &v) : case_numbers(fit, item, &v)))
         return false;
-    if (!counts) {
+    if (!n) {
         for (int32_t c = 0; c < fit->channels; c++)
             fit->moments[item * fit->channels + c] = case_moments(fit, &v, c);
     } else {
-        const size_t n = (size_t)fit->rows * BINS;
-        count_case(fit, &v, counts);
+        count_case(fit, &v, *counts);
         pthread_mutex_lock(&fit->lock);
-        for (size_t i = 0; i < n; i++) fit->histogram[i] += counts[i];
+        for (size_t i = 0; i < n; i++) fit->histogram[i] += (*counts)[i];
         if (!fit->lower) fit->count += v.n;
         pthread_mutex_unlock(&fit->lock);
-        memset(counts, 0, n * sizeof *counts);
+        memset(*counts, 0, n * sizeof **counts);
     }
     mem_free(v.x);
     return true;
 }
 
-/* ---- all cases ---------------------------------------------------------- */
-
-/* Take cases until there are none, or one before the next has failed. */
-static void *walk_some(void *context)
-{
-    Fit *fit = context;
-    const size_t bytes = (size_t)fit->rows * BINS * sizeof(uint32_t);
-    uint32_t *counts = fit->rows ? mem_alloc(bytes) : NULL;
-    const bool room = counts || !fit->rows;
-    pthread_mutex_lock(&fit->lock);
-    while (fit->next < fit->failed) {
-        const int item = fit->next++;
-        pthread_mutex_unlock(&fit->lock);
-        const bool stopped = fit->stop && atomic_load(fit->stop);
-        if (stopped) fail("stopped");
-        const bool ok = room && !stopped && walk_case(fit, item, counts);
-        pthread_mutex_lock(&fit->lock);
-        if (ok || item >= fit->failed) continue;
-        fit->failed = item;
-        fit->kind = err_kind();
-        snprintf(fit->text, sizeof fit->text, "%s", err_text());
-    }
-    pthread_mutex_unlock(&fit->lock);
-    mem_free(counts);
-    return NULL;
-}
-
 /* One pass over all cases, in up to `threads` threads. */
 static bool walk(Fit *fit, int threads)
 {
-    pthread_t thread[MOST_THREADS];
-    int started = 0;
-    const int want = threads < MOST_THREADS ? threads : MOST_THREADS;
-    fit->next = 0;
-    fit->failed = fit->ds->count;
     pthread_mutex_init(&fit->lock, NULL);
-    while (started < want - 1 &&
-           !pthread_create(&thread[started], NULL, walk_some, fit))
-        started++;
-    walk_some(fit);
-    for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    const bool ok =
+        crew_run(fit->ds->count, threads, fit->stop, walk_case, fit);
+    for (int i = 0; i < CREW_MOST; i++) {
+        mem_free(fit->counts[i]);
+        fit->counts[i] = NULL;
+    }
     pthread_mutex_destroy(&fit->lock);
-    return fit->failed == fit->ds->count || err_set(fit->kind, fit->text);
+    return ok;
 }
 
 /* ---- percentiles -------------------------------------------------------- */

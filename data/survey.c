@@ -5,6 +5,7 @@
  * are counted; what stays of a case is its row, some text and one small
  * picture. */
 #include "survey.h"
+#include "crew.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,11 +17,7 @@ struct Survey {
     const atomic_bool *stop;
     SurveyCase *cases;
     Arena mem;            /* cases, texts, numbers, pictures */
-    pthread_mutex_t lock; /* guards mem, next and the failure */
-    int next;
-    bool failed; /* no memory, or stopped: kind and text say which */
-    ErrKind kind;
-    char text[ERR_MAX];
+    pthread_mutex_t lock; /* guards mem                      */
 };
 
 /* Memory of the survey, from any thread; NULL with a reason. */
@@ -319,8 +316,11 @@ static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
     return true;
 }
 
-static bool survey_one(Survey *s, int item)
+/* False where a machine fails, not a file: no memory, or stopped. */
+static bool survey_one(void *context, int thread, int item)
 {
+    Survey *s = context;
+    (void)thread;
     DicomNotes notes = {.count = 0};
     Volume field[MAX_FIELDS] = {{.voxels = {.data = NULL}}};
     bool whole = true;
@@ -336,48 +336,19 @@ static bool survey_one(Survey *s, int item)
 
 /* ---- all cases ---------------------------------------------------------- */
 
-static void *survey_some(void *context)
-{
-    Survey *s = context;
-    pthread_mutex_lock(&s->lock);
-    while (s->next < s->ds->count && !s->failed) {
-        int item = s->next++;
-        pthread_mutex_unlock(&s->lock);
-        bool ok = s->stop && atomic_load(s->stop) ? fail("stopped")
-                                                  : survey_one(s, item);
-        pthread_mutex_lock(&s->lock);
-        if (ok || s->failed) continue;
-        s->failed = true;
-        s->kind = err_kind();
-        strcpy(s->text, err_text()); // both have room for ERR_MAX
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
 bool survey_open(const Dataset *ds, const Steps *steps,
                  const SurveyOptions *options, Survey **out)
 {
-    enum { MOST = 64 };
-    pthread_t thread[MOST];
-    int started = 0, want = options->threads < MOST ? options->threads : MOST;
     *out = NULL;
     Survey *s = mem_alloc(sizeof *s);
     if (!s) return false;
     pthread_mutex_init(&s->lock, NULL);
     s->steps = steps_without_augment(steps);
     s->stop = options->stop;
-    bool ok = dataset_copy(ds, &s->ds) &&
-              (s->cases = ARENA_NEW(&s->mem, SurveyCase, ds->count));
-    if (ok) {
-        // the caller is one of them; fewer than wanted only take longer
-        while (started < want - 1 &&
-               !pthread_create(&thread[started], NULL, survey_some, s))
-            started++;
-        survey_some(s);
-        for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
-        ok = !s->failed || err_set(s->kind, s->text);
-    }
+    const bool ok =
+        dataset_copy(ds, &s->ds) &&
+        (s->cases = ARENA_NEW(&s->mem, SurveyCase, ds->count)) &&
+        crew_run(ds->count, options->threads, s->stop, survey_one, s);
     if (ok)
         *out = s;
     else

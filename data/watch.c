@@ -17,7 +17,7 @@ struct Watch {
     struct {
         const char *name; /* NULL: idle */
         double since;
-    } at[WATCH_MOST];
+    } at[CREW_MOST];
 };
 
 static double now_s(void)
@@ -32,7 +32,7 @@ static bool find_slow(const Watch *w, char *text, size_t room)
 {
     const double now = now_s();
     int at = 0;
-    for (int i = 0; i < WATCH_MOST; i++) {
+    for (int i = 0; i < CREW_MOST; i++) {
         const double for_s = now - w->at[i].since;
         if (!w->at[i].name || for_s < w->patience_s) continue;
         if ((size_t)at + 160 > room) continue;
@@ -84,7 +84,7 @@ Watch *watch_start(double patience_s, WatchTell *tell, void *context)
 void watch_at(Watch *w, int thread, const char *name)
 {
     if (!w) return;
-    CHECK(thread >= 0 && thread < WATCH_MOST);
+    CHECK(thread >= 0 && thread < CREW_MOST);
     pthread_mutex_lock(&w->lock);
     w->at[thread].name = name;
     w->at[thread].since = now_s();

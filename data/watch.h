@@ -5,11 +5,10 @@
  * again each time that passes. For files on a disk that does not answer. */
 #ifndef SEG_WATCH_H
 #define SEG_WATCH_H
+#include "crew.h"
 #include <stdbool.h>
 
 typedef struct Watch Watch;
-
-enum { WATCH_MOST = 64 }; /* threads that can be watched */
 
 /* Gets "waiting for case_017 for 61 s, case_020 for 60 s", in the watch's own
  * thread. */
@@ -19,8 +18,8 @@ typedef void WatchTell(void *context, const char *text);
  * then is a line. */
 Watch *watch_start(double patience_s, WatchTell *tell, void *context);
 
-/* Thread 0 .. WATCH_MOST - 1 is at `name` from now on (it must stay until the
- * next call), NULL: at nothing. */
+/* Thread 0 .. CREW_MOST - 1 of a crew is at `name` from now on (it must stay
+ * until the next call), NULL: at nothing. */
 void watch_at(Watch *w, int thread, const char *name);
 void watch_stop(Watch *w); /* NULL is fine, here and above */
 #endif
