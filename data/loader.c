@@ -8,12 +8,12 @@
  * exist. One lock guards the hand-out; samples are made outside it, each into
  * its own place of the batch. */
 #include "loader.h"
+#include "clock.h"
 #include "order.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_WORKERS = 256, DEFAULT_PREFETCH = 2, DEFAULT_PATIENCE_S = 60 };
 static const int64_t default_bytes = (int64_t)256 << 20;
@@ -67,14 +67,6 @@ struct Loader {
     int workers;    /* at least one: the caller, where there are none */
     LoaderStats stats;
 };
-
-/* seconds of a clock that is never set back */
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- which samples ------------------------------------------------------ */
 
@@ -207,7 +199,7 @@ static void *work(void *context)
             continue;
         }
         int i = s->started++;
-        me->since = now_s();
+        me->since = clock_s();
         me->item = s->id[i].item;
         pthread_mutex_unlock(&l->lock);
         bool ok = make_sample(l, me, s, i);
@@ -247,17 +239,6 @@ static bool start_workers(Loader *l)
     l->options.workers = n;
     l->started = true;
     return true;
-}
-
-/* Wait for `ready` at most `seconds`; the lock is held. */
-static void wait_ready(Loader *l, double seconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double at = (double)t.tv_nsec * 1e-9 + seconds;
-    t.tv_sec += (time_t)at;
-    t.tv_nsec = (long)((at - (double)(time_t)at) * 1e9);
-    pthread_cond_timedwait(&l->ready, &l->lock, &t);
 }
 
 /* ---- opening and closing ------------------------------------------------ */
@@ -334,21 +315,15 @@ static bool make_workers(Loader *l)
     return true;
 }
 
-/* The condition `ready` waits with timeouts, which must follow the clock of
- * now_s: hence its attribute. */
 bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
 {
-    pthread_condattr_t clock;
     *out = NULL;
     if (!options_check(options)) return false;
     Loader *l = mem_alloc(sizeof *l);
     if (!l) return false;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, &clock);
-    pthread_condattr_destroy(&clock);
+    clock_cond(&l->ready);
     pipeline_hold(p);
     l->pipeline = p;
     l->options = *options;
@@ -375,12 +350,13 @@ void loader_close(Loader *l)
 {
     if (!l) return;
     // one deadline for all workers together
-    double until = now_s() + close_s;
+    double until = clock_s() + close_s;
     atomic_store(&l->stop, true);
     pipeline_wake(l->pipeline);
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->work);
-    while (l->users > 1 && now_s() < until) wait_ready(l, until - now_s());
+    while (l->users > 1 && clock_s() < until)
+        clock_wait(&l->ready, &l->lock, until - clock_s());
     for (int i = 0; i < l->options.workers && l->started; i++) {
         Worker *w = &l->worker[i];
         bool over = w->over;
@@ -428,7 +404,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
         for (int64_t b = l->taken; b < l->begun; b++) {
             Slot *s = &l->slot[b % l->slots];
             s->batch.count = s->started;
-            while (s->done < s->started) wait_ready(l, 1);
+            while (s->done < s->started) clock_wait(&l->ready, &l->lock, 1);
         }
         l->taken = l->begun;
         l->epoch = epoch;
@@ -446,7 +422,7 @@ static void tell_waiting(Loader *l, double waited)
 {
     char text[512];
     int at = snprintf(text, sizeof text, "waiting %.0f s for data", waited);
-    double now = now_s();
+    double now = clock_s();
     for (int i = 0; i < l->options.workers; i++) {
         const Worker *w = &l->worker[i];
         if (w->since == 0 || at > 400) continue;
@@ -464,28 +440,28 @@ static void tell_waiting(Loader *l, double waited)
 /* Wait until the workers have finished a batch; the lock is held. */
 static void wait_batch(Loader *l, const Slot *s)
 {
-    double begin = now_s(), told = begin;
+    double begin = clock_s(), told = begin;
     // not begun yet, or not finished
     while (l->begun <= l->taken || s->done < s->batch.count) {
-        wait_ready(l, l->options.patience_s);
-        double now = now_s();
+        clock_wait(&l->ready, &l->lock, l->options.patience_s);
+        double now = clock_s();
         if (now - told < l->options.patience_s) continue;
         told = now;
         if (l->options.waiting) tell_waiting(l, now - begin);
     }
-    l->stats.wait_s += now_s() - begin;
+    l->stats.wait_s += clock_s() - begin;
 }
 
 /* Make the due batch here. */
 static void make_batch(Loader *l)
 {
-    double begin = now_s();
+    double begin = clock_s();
     Slot *s = next_work(l);
     while (s->started < s->batch.count) {
         int i = s->started++;
         finish_sample(s, i, make_sample(l, l->worker, s, i));
     }
-    l->stats.wait_s += now_s() - begin;
+    l->stats.wait_s += clock_s() - begin;
 }
 
 /* The batch handed out stays in its slot until the next call, which is why

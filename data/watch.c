@@ -1,10 +1,10 @@
 /* watch.c -- see watch.h. One lock, held for moments only; the telling is done
  * without it, as a terminal may be slow too. */
 #include "watch.h"
+#include "clock.h"
 #include "mem.h"
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 struct Watch {
     pthread_mutex_t lock;
@@ -20,17 +20,10 @@ struct Watch {
     } at[CREW_MOST];
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Who has been at one thing for too long; false: nobody. The lock is held. */
 static bool find_slow(const Watch *w, char *text, size_t room)
 {
-    const double now = now_s();
+    const double now = clock_s();
     int at = 0;
     for (int i = 0; i < CREW_MOST; i++) {
         const double for_s = now - w->at[i].since;
@@ -48,12 +41,7 @@ static void *look(void *context)
     char text[512];
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        const double until = (double)t.tv_nsec * 1e-9 + w->patience_s;
-        t.tv_sec += (time_t)until;
-        t.tv_nsec = (long)((until - (double)(time_t)until) * 1e9);
-        pthread_cond_timedwait(&w->stopped, &w->lock, &t);
+        clock_wait(&w->stopped, &w->lock, w->patience_s);
         if (w->stop || !find_slow(w, text, sizeof text)) continue;
         pthread_mutex_unlock(&w->lock);
         w->tell(w->context, text);
@@ -65,15 +53,11 @@ static void *look(void *context)
 
 Watch *watch_start(double patience_s, WatchTell *tell, void *context)
 {
-    pthread_condattr_t clock;
     Watch *w = tell ? mem_alloc(sizeof *w) : NULL;
     if (!w) return NULL;
     w->patience_s = patience_s, w->tell = tell, w->context = context;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->stopped, &clock);
-    pthread_condattr_destroy(&clock);
+    clock_cond(&w->stopped);
     if (!pthread_create(&w->thread, NULL, look, w)) return w;
     pthread_cond_destroy(&w->stopped);
     pthread_mutex_destroy(&w->lock);
@@ -87,7 +71,7 @@ void watch_at(Watch *w, int thread, const char *name)
     CHECK(thread >= 0 && thread < CREW_MOST);
     pthread_mutex_lock(&w->lock);
     w->at[thread].name = name;
-    w->at[thread].since = now_s();
+    w->at[thread].since = clock_s();
     pthread_mutex_unlock(&w->lock);
 }
 

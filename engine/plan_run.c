@@ -5,11 +5,11 @@
  * back: only sync and download tell that they are done, and a failure may
  * come up one call late. All that changes between two runs is p->step, which
  * every call points at, and the bits of `fresh`. */
+#include "clock.h"
 #include "plan_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* Where a buffer is in the pool; NULL for none. */
 static void *address(const Plan *p, int buffer)
@@ -140,15 +140,12 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     if (!prepare(p, run, &calls) || !be->sync(p->dev) || !mark(p, 0))
         return false;
     for (int c = 0; c < calls; c++) {
-        struct timespec a, b;
-        clock_gettime(CLOCK_MONOTONIC, &a);
+        const double from = clock_s();
         if (!run_call(p, c, run) || !mark(p, c + 1)) return false;
-        clock_gettime(CLOCK_MONOTONIC, &b);
+        const double to = clock_s();
         if (c < max)
             out[c] = (PlanTime){p->call[c].node, c >= p->forward,
-                                is_convert(&p->call[c]),
-                                1e3 * (double)(b.tv_sec - a.tv_sec) +
-                                    1e-6 * (double)(b.tv_nsec - a.tv_nsec)};
+                                is_convert(&p->call[c]), 1e3 * (to - from)};
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;

@@ -7,9 +7,9 @@
  *
  * The readers of a description at the end serve bind_plan.c too. */
 #include "bind.h"
+#include "clock.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct Handle {
     Session *s;    /* NULL once closed                                       */
@@ -152,17 +152,14 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
 static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
 {
     PlanInput input[MAX_FEEDS];
-    struct timespec from, to;
     for (int i = 0; i < feeds; i++)
         input[i] = (PlanInput){feed[i].node, feed[i].dim};
     if (!session_plan(h->s, train, input, feeds, &h->plan) ||
         !session_bind(h->s, h->plan))
         return false;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    const double from = clock_s();
     bool ok = copy_in(h->s, h->plan, feed, feeds);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    h->copy_s += (double)(to.tv_sec - from.tv_sec) +
-                 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    h->copy_s += clock_s() - from;
     return ok;
 }
 

@@ -11,10 +11,10 @@
  * note which thread runs. A hook set on every thread beforehand would do as
  * well, but the interpreter pays for a hook with each instruction. */
 #include "bind.h"
+#include "clock.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
@@ -23,7 +23,7 @@ static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 // main thread; workers see `stopping` only.
 static volatile sig_atomic_t stop_signal; // the first one, 0 until it comes
 static volatile sig_atomic_t polled;      // a loop looks at it by itself
-static int64_t stop_ms;                   // when; only for the handler
+static double stop_s;                     // when; only for the handler
 static atomic_bool stopping;              // the same for long work in C
 static lua_State *volatile running;       // the thread that runs Lua code
 
@@ -60,14 +60,7 @@ static void interrupt(lua_State *L)
     lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
 }
 
-enum { ECHO_MS = 100 }; // faster than a person's second Ctrl-C
-
-static int64_t clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static const double ECHO_S = 0.1; // faster than a person's second Ctrl-C
 
 static void on_signal(int number)
 {
@@ -76,13 +69,13 @@ static void on_signal(int number)
     // the second one means it, unless it is the first one twice: timeout(1)
     // signals the program and then its group
     if (stop_signal) {
-        if (clock_ms() - stop_ms < ECHO_MS) return;
+        if (clock_s() - stop_s < ECHO_S) return;
         signal(number, SIG_DFL);
         kill(getpid(), number);
         return;
     }
     stop_signal = number;
-    stop_ms = clock_ms();
+    stop_s = clock_s();
     atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;

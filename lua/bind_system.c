@@ -6,6 +6,7 @@
  * engine functions: nothing here has a state. Paths are bytes, as the system
  * has them. Signals are in bind_signal.c. */
 #include "bind.h"
+#include "clock.h"
 #include "file.h"
 #include "rng.h"
 #include "segengine.h"
@@ -161,9 +162,7 @@ static int l_write(lua_State *L)
 /* sys.clock() -> seconds since some moment, never set back */
 static int l_clock(lua_State *L)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+    lua_pushnumber(L, clock_s());
     return 1;
 }
 

@@ -1,10 +1,10 @@
 /* sandbox.c -- see sandbox.h: making a state, calling in it, ending what does
  * not end. */
 #include "sandbox.h"
+#include "clock.h"
 #include "embed.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     WATCH = 10000, // instructions between two looks at `stop`
@@ -158,13 +158,6 @@ void sandbox_close(Sandbox *s)
 
 /* ---- calling ------------------------------------------------------------- */
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Is the function to be ended? A loader that closes does not wait. After a
  * signal training still ends its step in order, and wants what this function
  * makes; but then one that hangs would keep the program. */
@@ -173,9 +166,9 @@ static bool is_over(Sandbox *s)
     const atomic_bool *stop = s->call->stop;
     if (stop && atomic_load(stop)) return true;
     if (!atomic_load(signal_stopping())) return false;
-    if (s->signal_s == 0) s->signal_s = now_s();
+    if (s->signal_s == 0) s->signal_s = clock_s();
     // the batch is lost with the first sample
-    s->ended = s->ended || now_s() - s->signal_s > PATIENCE_S;
+    s->ended = s->ended || clock_s() - s->signal_s > PATIENCE_S;
     return s->ended;
 }
 

@@ -1,5 +1,6 @@
 /* loader.c -- tests of batches: order, threads, resume, errors, ends. */
 #include "loader.h"
+#include "clock.h"
 #include "dataset_build.h"
 #include "made.h"
 #include "rng.h"
@@ -28,13 +29,6 @@ static const Batch *next(Loader *l)
     const Batch *b;
     REQUIRE(loader_next(l, &b));
     return b;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 enum { BATCHES = 18 }; // three epochs of 6 cases of 4 slices, 4 a batch
@@ -454,9 +448,9 @@ TEST(loader_closes_at_any_moment)
         Loader *l;
         REQUIRE(loader_open(p, &o, &l));
         for (int i = 0; i < k % 4; i++) next(l);
-        double begin = now_s();
+        double begin = clock_s();
         loader_close(l);
-        EXPECT(now_s() - begin < 0.5);
+        EXPECT(clock_s() - begin < 0.5);
     }
     pipeline_free(p);
     dataset_free(ds);
@@ -534,9 +528,9 @@ TEST(loader_leaves_a_hung_worker_behind)
     // gives a slot back, so that the worker begins another sample and hangs
     next(l);
     while (atomic_load(&loads) < 14) pause_ms(1);
-    double begin = now_s();
+    double begin = clock_s();
     loader_close(l);
-    EXPECT(now_s() - begin < 1);
+    EXPECT(clock_s() - begin < 1);
     // it keeps what it uses, and cleans up once it comes back
     EXPECT(mem_live() > before);
     atomic_store(&hang, false);

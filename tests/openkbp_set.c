@@ -4,6 +4,7 @@
  * and sizes with what docs/data.md promises.
  *
  * The four patients of validation-pats; with SEG_SOAK all 32. */
+#include "clock.h"
 #include "dataset_list.h"
 #include "loader.h"
 #include "openkbp.h"
@@ -11,7 +12,6 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PYTHON "/usr/bin/python3 "
@@ -31,13 +31,6 @@ static const ListField fields[FIELDS] = {
      .reader = "openkbp_possible"},
     {.name = "dose", .kind = FIELD_VALUE, .rank = 3, .reader = "openkbp_dose"},
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Memory of this process, in bytes. */
 static double resident(void)
@@ -87,9 +80,9 @@ static Pipeline *opened(const Dataset *ds, const char *store, double *seconds)
         .threads = 2, .cache_bytes = (int64_t)1 << 30, .store = store};
     Steps none;
     Pipeline *p;
-    const double begin = now_s();
+    const double begin = clock_s();
     REQUIRE(steps_parse("", &none) && pipeline_open(ds, &none, &how, &p));
-    *seconds = now_s() - begin;
+    *seconds = clock_s() - begin;
     return p;
 }
 

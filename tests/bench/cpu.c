@@ -8,10 +8,10 @@
  * measured again in every round, in turn with the kernels, so that a busy
  * machine lowers both. Figures are medians of rounds. */
 #include "backend.h"
-#include "clock.h"
 #include "pool.h"
 #include "rng.h"
 #include "simd.h"
+#include "timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

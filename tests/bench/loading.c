@@ -15,11 +15,11 @@
  * back. It has started and loaded all it needs before the first round. In each
  * round all take turns; figures are medians of rounds, ratios medians of the
  * ratios in a round. */
-#include "clock.h"
 #include "dataset_list.h"
 #include "loader.h"
 #include "phantom.h"
 #include "rng.h"
+#include "timing.h"
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>

@@ -7,9 +7,9 @@
  * and, where it is installed, by pandas.read_csv with its fastest parser of
  * numbers; figures are medians of rounds. */
 #include "openkbp.h"
-#include "clock.h"
 #include "file.h"
 #include "rng.h"
+#include "timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

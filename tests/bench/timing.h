@@ -1,6 +1,6 @@
-/* clock.h -- what the speed tables share: a clock, the median of rounds. */
-#ifndef SEG_BENCH_CLOCK_H
-#define SEG_BENCH_CLOCK_H
+/* timing.h -- what the speed tables share: a clock, the median of rounds. */
+#ifndef SEG_BENCH_TIMING_H
+#define SEG_BENCH_TIMING_H
 #include <stdlib.h>
 #include <time.h>
 
