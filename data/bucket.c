@@ -104,15 +104,6 @@ void bucket_order(Bucket *b, const Rng *draw, uint32_t *order)
             order[k * batch + i] = b->member[b->batches[k] * batch + i].number;
 }
 
-/* The smallest value of channel c of n voxels. */
-static float lowest(const float *x, int64_t n, int32_t channels, int32_t c)
-{
-    float low = x[c];
-    for (int64_t i = 1; i < n; i++)
-        if (x[i * channels + c] < low) low = x[i * channels + c];
-    return low;
-}
-
 /* Row by row: w is the last axis but channels. */
 void bucket_place(const float *x, Dims from, FieldKind kind, Dims to,
                   float *out)
@@ -124,8 +115,9 @@ void bucket_place(const float *x, Dims from, FieldKind kind, Dims to,
     for (int64_t r = 0; r < rows; r++)
         memcpy(out + r * room, x + r * have, (size_t)keep * sizeof *out);
     for (int32_t c = 0; keep < room && c < to.c; c++) {
-        const float pad =
-            kind == FIELD_IMAGE ? lowest(x, positions(from), to.c, c) : 0;
+        const float pad = kind == FIELD_IMAGE
+                              ? numbers_lowest(x + c, positions(from), to.c)
+                              : 0;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t i = keep + c; i < room; i += to.c)
                 out[r * room + i] = pad;

@@ -10,11 +10,7 @@ static void fill_background(const Volume *v, Volume *out)
     int64_t m = positions(out->voxels.dim);
     const float *x = v->voxels.data;
     float *y = out->voxels.data;
-    // its first voxel collects them: that of v is as good a start as any
-    memcpy(y, x, (size_t)c * sizeof *x);
-    for (int64_t p = 0; p < n; p++)
-        for (int64_t k = 0; k < c; k++, x++)
-            if (*x < y[k]) y[k] = *x;
+    for (int64_t k = 0; k < c; k++) y[k] = numbers_lowest(x + k, n, c);
     for (int64_t p = 1; p < m; p++) memcpy(y + p * c, y, (size_t)c * sizeof *y);
 }
 
@@ -64,15 +60,6 @@ Box volume_box_fit(const Volume *v, int d, int h, int w, bool start)
         box.n[a] = to;
     }
     return box;
-}
-
-float volume_lowest(const Volume *v)
-{
-    const float *x = v->voxels.data;
-    float lowest = x[0];
-    for (int64_t i = 1; i < numel(v->voxels.dim); i++)
-        lowest = x[i] < lowest ? x[i] : lowest;
-    return lowest;
 }
 
 bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out)

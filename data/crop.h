@@ -21,7 +21,4 @@ Box volume_box_fit(const Volume *v, int d, int h, int w, bool start);
  * `margin` voxels wider on all sides but not beyond v; F32 or U8. False with
  * a reason (ERR_DATA) when there is none. */
 bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out);
-
-/* The smallest value of an F32 volume, all channels. */
-float volume_lowest(const Volume *v);
 #endif

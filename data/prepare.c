@@ -209,10 +209,9 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
     return true;
 }
 
-static void free_fields(const Dataset *ds, Volume field[MAX_FIELDS])
+void fields_free(Volume field[MAX_FIELDS])
 {
-    for (int f = 0; f < ds->fields; f++)
-        if (field[f].voxels.data) volume_free(&field[f]);
+    for (int f = 0; f < MAX_FIELDS; f++) volume_free(&field[f]);
 }
 
 /* The file to name when a step fails: that of the channel, where each channel
@@ -245,7 +244,9 @@ static bool find_box(const Making *m, const DataStep *s, Box *out)
     const int32_t margin = (int32_t)s->crop.margin;
     const int label = dataset_label(m->ds);
     if ((int)s->crop.to == CROP_IMAGE)
-        return volume_box_above(v, volume_lowest(v), margin, out);
+        return volume_box_above(
+            v, numbers_lowest(v->voxels.data, numel(v->voxels.dim), 1), margin,
+            out);
     if (label < 0)
         return fail_usage("to = \"label\", but the data set has no labels");
     return volume_box_above(&m->field[label], 0, margin, out);
@@ -374,7 +375,7 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
     }
     ok = true;
 done:
-    free_fields(ds, field);
+    fields_free(field);
     if (!ok) prepared_free(out);
     return ok;
 }
@@ -386,7 +387,7 @@ bool prepare_case(const Dataset *ds, int item, const Steps *steps,
     memset(out, 0, sizeof *out);
     if (load_fields(ds, item, notes, stop, field))
         return prepare_loaded(ds, item, steps, stop, field, out);
-    free_fields(ds, field);
+    fields_free(field);
     return false;
 }
 

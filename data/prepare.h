@@ -36,6 +36,9 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const atomic_bool *stop, Volume field[MAX_FIELDS],
                     Prepared *out);
 
+/* Free fields, zero where there is none: they are zero again. */
+void fields_free(Volume field[MAX_FIELDS]);
+
 /* Free the voxels; p is zero again. */
 void prepared_free(Prepared *p);
 

@@ -155,9 +155,7 @@ static void count_classes(const Volume *mask, const Volume *image,
     const uint8_t *y = mask->voxels.data;
     const float *x = image ? image->voxels.data : NULL;
     const int32_t c = image ? image->voxels.dim.c : 0;
-    float lowest = x ? x[0] : 0;
-    for (int64_t i = 0; x && i < area * n.d; i++)
-        lowest = x[i * c] < lowest ? x[i * c] : lowest;
+    const float lowest = x ? numbers_lowest(x, area * n.d, c) : 0;
     for (int32_t d = 0; d < n.d; d++) {
         const int64_t before = out->foreground;
         for (int64_t i = d * area; i < (d + 1) * area; i++) {
@@ -329,8 +327,7 @@ static bool survey_one(void *context, int thread, int item)
     dicom_notes_free(&notes);
     // steps would only say again what is missing
     if (ok && whole) return survey_steps(s, item, field);
-    for (int f = 0; f < s->ds->fields; f++)
-        if (field[f].voxels.data) volume_free(&field[f]);
+    fields_free(field);
     return ok;
 }
 

@@ -45,6 +45,16 @@ static inline double volume_value(const Volume *v, int64_t i)
     }
 }
 
+/* The smallest of count >= 1 numbers, every step-th from x: what an image has
+ * where there is nothing, if they are those of a channel. */
+static inline float numbers_lowest(const float *x, int64_t count, int64_t step)
+{
+    float lowest = x[0];
+    for (int64_t i = 1; i < count; i++)
+        lowest = x[i * step] < lowest ? x[i * step] : lowest;
+    return lowest;
+}
+
 /* Edge lengths of a voxel along w, h, d in mm. */
 void volume_spacing_mm(const Volume *v, double spacing[3]);
 

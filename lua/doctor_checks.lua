@@ -25,9 +25,7 @@ end
 local plural = util.plural
 
 -- Whether the steps of a set have this one; its attributes as text.
-local function step(set, name)
-  return ("\n" .. set.steps):match("\n" .. name .. " ([^\n]*)")
-end
+local function step(set, name) return util.step(set.steps, name) end
 
 -- What a reader said, without the key in front, and its advice by itself.
 local function parts_of(text, key)

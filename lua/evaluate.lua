@@ -34,16 +34,15 @@ end
 -- made for each length of batches that are bucketed: there w is what the network
 -- says at most.
 function M.check_inputs(recipe, set, pipeline, names, loader)
-  local bucket = set.batch.bucket
+  local bucket, part = set.batch.bucket, set.part or "given"
   local have = {}
   for _, name in ipairs(names) do have[name] = true end
   for _, input in ipairs(recipe.inputs) do
     if not have[input.name] then
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
-                set.part or "given", input.name, table.concat(names, ", "))
+                part, input.name, table.concat(names, ", "))
     end
-    local want, got, part = input.shape, (bucket and loader or pipeline):shape(input.name),
-      set.part or "given"
+    local want, got = input.shape, (bucket and loader or pipeline):shape(input.name)
     if got[1] ~= want[2] then
       local source = set.source.kind
       local names_them = (source == "nifti" or source == "dicom") and input.name == "image"
@@ -60,7 +59,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
       if along_w and got[i] > want[i + 1] then
         util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d: '
                   .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = 'start' }",
-                  input.name, want[i + 1], set.part or "given", got[i], want[i + 1])
+                  input.name, want[i + 1], part, got[i], want[i + 1])
       elseif got[i] ~= want[i + 1] and not along_w then
         util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
                   input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))

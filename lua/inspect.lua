@@ -226,7 +226,7 @@ local function list_files(root, found)
   local sums = {}
   for _, kind in ipairs(KINDS) do
     local n = count[kind]
-    if n then sums[#sums + 1] = string.format("%d %s file%s", n, kind, n == 1 and "" or "s") end
+    if n then sums[#sums + 1] = util.plural(n, kind .. " file") end
   end
   print(table.concat(sums, ", "))
 end

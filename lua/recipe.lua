@@ -145,9 +145,8 @@ local function check_ranks(r)
     local set = r[part]
     local steps, ranks = set and rawget(set, "steps"), set and set.source and set.source.ranks
     local assumed = steps and set.source and set.source.assumed or {}
-    local lines = "\n" .. (steps or "")
-    local parts = lines:find("\nslices ", 1, true) and "slices"
-      or lines:find("\npatches ", 1, true) and "patches"
+    local parts = steps and (util.step(steps, "slices") and "slices"
+                             or util.step(steps, "patches") and "patches")
     for _, input in ipairs(steps and r.inputs or {}) do
       local rank = ranks and ranks[input.name] or not ranks and 3
       local shown = rank and core.data.part_rank(steps, rank)

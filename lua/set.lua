@@ -278,7 +278,7 @@ end
 
 -- Is there a step whose numbers are those of the training set?
 function Set:standardizes()
-  return ("\n" .. self.steps):find("\nstandardize ", 1, true) ~= nil
+  return util.step(self.steps, "standardize") ~= nil
 end
 
 -- The same set with the numbers of its standardize steps, found on its cases, and

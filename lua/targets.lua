@@ -30,11 +30,9 @@ local function range(most) return most == 1 and "0 and 1" or "0.." .. most end
 
 local function name_of(use) return use.op == "overlap" and "the metric" or use.op end
 
-local function channels(n) return n == 1 and "1 channel" or n .. " channels" end
-
 -- Numbers behind an attribute of a step in the text of steps: { 1, 3 }, or nil.
 local function numbers_of(steps, step, attribute)
-  local line = ("\n" .. steps):match("\n" .. step .. " ([^\n]*)")
+  local line = util.step(steps, step)
   local text = line and (" " .. line):match(" " .. attribute .. "=(%S+)")
   local list = {}
   for number in (text or ""):gmatch("[^,]+") do list[#list + 1] = tonumber(number) end
@@ -50,7 +48,7 @@ end
 
 -- Has this set a function of the recipe among its steps, after which only the
 -- samples say what the classes are?
-local function has_function(set) return ("\n" .. set.steps):find("\nchange ") ~= nil end
+local function has_function(set) return util.step(set.steps, "change") ~= nil end
 
 -- Classes of a field of class numbers that no output can say.
 local function check_classes(uses, ds, set, name, add)
@@ -71,7 +69,7 @@ local function check_classes(uses, ds, set, name, add)
       for i = 1, classes do one[i] = i end
       add { found = string.format('"%s" has classes %s, but %s takes %s: the output has %s', name,
                                   range(classes), name_of(use), range(most),
-                                  channels(use.channels)),
+                                  util.plural(use.channels, "channel")),
             fix = string.format("%d channels with cross_entropy or dice_loss, or %s", classes + 1,
                                 most == 1 and ":select { labels = { " .. table.concat(one, ", ")
                                 .. " } }, which makes one class of them"
@@ -93,7 +91,7 @@ local function check_numbers(uses, ds, set, field, name, add)
           add { case = i, found = string.format('"%s" is %s, but %s takes %s: the output has %s',
                                                 name, util.number(v), name_of(use),
                                                 shares and "0 to 1" or "classes " .. range(most),
-                                                channels(use.channels)),
+                                                util.plural(use.channels, "channel")),
                 fix = not shares and v == v // 1 and v > most
                   and string.format("%d channels or more, one for each class from 0", v // 1 + 1)
                   or "classes from 0 without gaps, or a loss of numbers as mse" }

@@ -144,6 +144,12 @@ function M.plural(n, one, many)
   return string.format("%d %s", n, n == 1 and one or many or one .. "s")
 end
 
+-- The attributes, as text, of a step in the text of the steps of a set, a step
+-- a line; nil where they have it not.
+function M.step(steps, name)
+  return ("\n" .. steps):match("\n" .. name .. " ([^\n]*)")
+end
+
 -- 12345678 -> "12,345,678"
 function M.thousands(n)
   local digits = string.format("%d", n)

@@ -30,12 +30,7 @@ static inline Channel image_channel(const Image *m, int32_t c)
 /* What physics counts intensities from: see steps.def. */
 static inline float channel_air(Channel c)
 {
-    float least = c.x[0];
-    for (int64_t i = 0; i < c.count; i++) {
-        float v = c.x[i * c.step];
-        least = v < least ? v : least;
-    }
-    return least;
+    return numbers_lowest(c.x, c.count, c.step);
 }
 
 /* y = x at the places of an affine or elastic change, which works from a copy:
