@@ -11,7 +11,7 @@
 local core = require "seg.core"
 local check = require "seg.check"
 local config = require "seg.config"
-local evaluate = require "seg.evaluate"
+local opened = require "seg.opened"
 local recipes = require "seg.recipe"
 
 local M = {}
@@ -67,14 +67,14 @@ end
 
 -- The first steps of training on both devices. -> failures
 local function check_steps(r, device, precision)
-  local d = evaluate.open(r, r.train)
+  local d = opened.open(r, r.train)
   local got = recipes.session(r, "train", device, precision)
   local want = recipes.session(r, "train", "ref", "f32")
   local first_loss, all_losses, gradients = bounds(device, precision)
   local failures, worst = 0, 0
   print(string.format("%s against ref: %d training steps of the preset check", device, STEPS))
   for i = 1, STEPS do
-    local feeds = evaluate.feeds(d.loader:next(), d.names, r)
+    local feeds = opened.feeds(d.loader:next(), d.names, r)
     local rate = { lr = r.optim.lr, clip = r.optim.clip_norm }
     local a, b = got:step(feeds, rate), want:step(feeds, rate)
     local off = math.abs(a - b) / math.max(math.abs(b), 1e-30)

@@ -280,9 +280,8 @@ end
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
-  local modules = { evaluate = "predict", check = "check_recipe", doctor = "doctor_data" }
-  local module = modules[command] or command
-  return require("seg." .. module).command(recipe, name, command)
+  local modules = { check = "check_recipe", doctor = "doctor_data" }
+  return require("seg." .. (modules[command] or command)).command(recipe, name)
 end
 
 -- Whether a word of the line is --help or -h.

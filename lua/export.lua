@@ -16,10 +16,10 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
-local evaluate = require "seg.evaluate"
-local predict = require "seg.predict"
+local opened = require "seg.opened"
 local recipes = require "seg.recipe"
 local show = require "seg.show"
+local trained = require "seg.weights"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -29,7 +29,7 @@ local STEPS = 20 -- of a twin when --steps is not given
 
 -- Write the inputs of a batch: <base>_<input>.npy.
 local function save_batch(r, batch, names, base)
-  local feeds = evaluate.feeds(batch, names, r)
+  local feeds = opened.feeds(batch, names, r)
   for _, input in ipairs(r.inputs) do
     core.array.save(string.format("%s_%s.npy", base, input.name), feeds[input.name]:array())
   end
@@ -49,8 +49,8 @@ local function twin(r, folder)
     fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
   end
   local session = recipes.session(r, "train")
-  evaluate.fit_numbers(r)
-  local d = evaluate.open(r, r.train)
+  opened.fit_numbers(r)
+  local d = opened.open(r, r.train)
   sys.mkdir(folder)
   core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
   local rows = { "step,epoch,lr,loss" }
@@ -73,7 +73,7 @@ end
 -- Prepared samples ------------------------------------------------------------
 
 local function export_part(r, part, folder)
-  local d = evaluate.open(r, r[part]:in_order(config.ensure().batch))
+  local d = opened.open(r, r[part]:in_order(config.ensure().batch))
   local batches, samples = d.loader:batches()
   local cases, at, last = core.array.zeros { samples }, 0, 0
   for i = 1, batches do
@@ -91,7 +91,7 @@ end
 
 local function arrays(r, folder)
   sys.mkdir(folder)
-  evaluate.fit_numbers(r)
+  opened.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then export_part(r, part, folder) end
   end
@@ -100,7 +100,7 @@ end
 -- Weights ---------------------------------------------------------------------
 
 local function weights(r, file, name)
-  local session, meta = predict.open_weights(r, name, "evaluate")
+  local session, meta = trained.open(r, name, "evaluate")
   local graph, outputs = recipes.network(r)
   core.checkpoint.save(file, session, false, {
     graph = graph, outputs = outputs, preprocessing = meta.preprocessing, labels = meta.labels,

@@ -1,19 +1,21 @@
 -- fit.lua -- the training loop, meant to be read.
 --
--- Everything that decides the next number lies in the checkpoint: weights,
--- moments, step count, epoch, place in the epoch, the sums of the epoch so
--- far, the best value. The rate is a function of the epoch, the order of the
--- samples and every random change a function of (seed, epoch, sample). So a
--- run that was killed anywhere and resumed ends with the same bytes.
+-- The rate is a function of the epoch, the order of the samples and every random
+-- change a function of (seed, epoch, sample); all else that decides the next number
+-- lies in the checkpoint (state.lua). So a run that was killed anywhere and resumed
+-- ends with the same bytes.
 
 local core = require "seg.core"
 local advice = require "seg.advice"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
+local opened = require "seg.opened"
 local picture = require "seg.picture"
 local recipes = require "seg.recipe"
+local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
+local state = require "seg.state"
 local targets = require "seg.targets"
 local util = require "seg.util"
 
@@ -21,19 +23,17 @@ local sys, fail = core.sys, util.fail
 local M = {}
 
 local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
-local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
-local RETRY_S = 5 -- a full disk or a lost server may come back
 
 -- Data ------------------------------------------------------------------------
 
 -- Pipelines and loaders of the parts that the recipe has.
 local function open_data(r)
   local data, sides, names = {}, {}, nil
-  evaluate.fit_numbers(r)
+  opened.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then
       local started = sys.clock()
-      local d = evaluate.open(r, r[part])
+      local d = opened.open(r, r[part])
       targets.check_samples(r, d)
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
@@ -42,53 +42,6 @@ local function open_data(r)
   end
   core.data.leaks(sides)
   return data, names
-end
-
--- All cases of the run: what cases.csv holds.
-local function case_rows(data, hash)
-  local rows = {}
-  for _, part in ipairs { "train", "valid", "test" } do
-    if data[part] then
-      for i, c in ipairs(data[part].pipeline:cases()) do
-        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part,
-                            image = data[part].pipeline:facts(i).image }
-      end
-    end
-  end
-  return rows
-end
-
--- The cases that skip_bad left out: what left_out.csv holds, and how many of each
--- part, as "train 2, test 1"; nil when there are none.
-local function left_out(data, hash)
-  local rows, counts = {}, {}
-  for _, part in ipairs { "train", "valid", "test" } do
-    local bad = data[part] and data[part].pipeline:bad() or {}
-    if #bad > 0 then counts[#counts + 1] = part .. " " .. #bad end
-    for _, b in ipairs(bad) do
-      rows[#rows + 1] = { case = hash(b.key), key = b.key, patient = b.patient, part = part,
-                          reason = b.reason }
-    end
-  end
-  return rows, rows[1] and table.concat(counts, ", ")
-end
-
--- State -----------------------------------------------------------------------
-
--- What a checkpoint says beside tensors. Nothing of clock, host or path.
-local function metadata(run)
-  local s = run.state
-  local text, outputs = recipes.network(run.recipe)
-  return {
-    recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
-    config = config.print(config.values, config.fixed),
-    preprocessing = run.recipe.train:prepare_steps(),
-    labels = run.recipe.train:labels(), trained_on = run.recipe.train:origin(),
-    epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
-    loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
-    best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
-    resident = run.resident, left_out = run.left_out,
-  }
 end
 
 -- Keep the sets that are read in every epoch on the device, where there is room or
@@ -101,7 +54,7 @@ local function keep_data(run, meta)
     local d = run.data[part]
     if d then
       local was = (meta.resident or ""):match(part .. "=(%a+)")
-      local kept = evaluate.keep(run.session, run.recipe, d, part == "train",
+      local kept = opened.keep(run.session, run.recipe, d, part == "train",
                                  was and was == "device")
       d.on_device = kept
       if d.set.augmented then
@@ -110,108 +63,6 @@ local function keep_data(run, meta)
     end
   end
   run.resident = table.concat(made, " ")
-end
-
--- A run goes on only as what it was: the same network, preparation, numbers and
--- cases. What else the script may have changed is the user's to judge.
-local function check_same(run, meta)
-  local now, start = metadata(run), "start a new run, or give the script back what it had ("
-    .. run.folder .. "/recipe.lua)"
-  if meta.recipe and meta.recipe ~= now.recipe then
-    fail("usage", "%s is a run of %s, not of %s", run.folder, meta.recipe, now.recipe)
-  end
-  local key, was, is = config.differs(meta.config or "")
-  if key then
-    fail("usage", "%s is %s, the run that is resumed has %s; %s", key, is, was, start)
-  end
-  for field, what in pairs { graph = "network", preprocessing = "preparation of the data" } do
-    if meta[field] and meta[field] ~= now[field] then
-      fail("usage", "the %s of this script is not that of the run that is resumed; %s", what, start)
-    end
-  end
-  if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
-    show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)
-  end
-end
-
--- The same for the cases: one that changes sides would be tested on what it
--- was trained with, and so would files that change names.
-local function check_cases(run, rows)
-  -- by key, then part: slabs of slices put one case into all three
-  local was, gone, found = {}, {}, 0
-  for _, row in ipairs(run_folder.read_cases(run.folder)) do
-    was[row.key] = was[row.key] or {}
-    was[row.key][row.part], gone[row.key] = row.image or "", row.case
-  end
-  for _, row in ipairs(rows) do
-    local parts = was[row.key]
-    if parts then found, gone[row.key] = found + 1, nil end
-    if parts and not parts[row.part] then
-      fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
-           .. "is resumed; start a new run", row.case, row.key, next(parts), row.part)
-    elseif parts and parts[row.part] ~= "" and parts[row.part] ~= row.image then
-      fail("data", "case %s (%s) has another image than when the run began; give its file back, or "
-           .. "start a new run", row.case, row.key)
-    end
-  end
-  if next(was) == nil then return end
-  if found == 0 then
-    show.warn("%s/cases.csv names other cases; this run cannot be compared with its data",
-              run.folder)
-  elseif next(gone) or found < #rows then
-    local _, case = next(gone)
-    fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
-         .. "it had; start a new run", case and "case " .. case .. " is missing"
-         or util.plural(#rows - found, "case is new", "cases are new"))
-  end
-end
-
--- The state of the loop, out of a checkpoint's metadata.
-local function restore(run, meta)
-  local s = run.state
-  s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
-  s.seen, s.bad = math.tointeger(tonumber(meta.seen)), math.tointeger(tonumber(meta.bad))
-  s.loss_sum = tonumber(meta.loss_sum) + 0.0
-  s.best, s.best_epoch = tonumber(meta.best), math.tointeger(tonumber(meta.best_epoch))
-  if not (s.epoch and s.batch and s.seen and s.bad and s.best_epoch) then
-    fail("data", "the checkpoint does not say where its training stood; only its weights can "
-         .. "be used")
-  end
-end
-
--- A save that fails leaves the file before it. It is tried once more after a
--- while; then training goes on, and the third loss in a row ends the run.
-local function save(run, name)
-  local path = run.folder .. "/" .. name .. ".safetensors"
-  local function try()
-    return pcall(core.checkpoint.save, path, run.session, true, metadata(run))
-  end
-  local ok, why = try()
-  if not ok and run.saved then
-    show.warn("%s; trying again in %d s", why, RETRY_S)
-    sys.sleep(RETRY_S)
-    ok, why = try()
-  end
-  if ok then
-    run.saved, run.lost = true, 0
-    return
-  end
-  run.lost = run.lost + 1
-  -- the first save shows whether the folder can be written at all
-  if not run.saved or run.lost >= BAD_SAVES then error(why, 0) end
-  show.warn("%s; training goes on, the checkpoint before it is intact", why)
-end
-
--- The numbered checkpoints beyond the newest keep_last go.
-local function save_numbered(run)
-  save(run, string.format("checkpoint_%04d", run.state.epoch))
-  local list = {}
-  for _, name in ipairs(sys.list(run.folder)) do
-    if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
-  end
-  -- by number: of ten thousand epochs and more the names sort otherwise
-  table.sort(list, function(a, b) return tonumber(a:match("%d+")) < tonumber(b:match("%d+")) end)
-  for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
 end
 
 -- Curves and pictures are worth less than the training that they show: what
@@ -229,7 +80,7 @@ local function blame(run, part)
   local session, loader = run.session, run.data.train.loader
   if run.ahead == 0 then return session:blame() end
   loader:seek(run.state.epoch, part.number)
-  local what = session:blame(evaluate.feeds(loader:next(), run.names, run.recipe))
+  local what = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
   loader:seek(run.state.epoch, run.queued)
   return what
 end
@@ -262,7 +113,7 @@ local function queue(run, number, batches, lr)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
   local batch = run.data.train.loader:next()
-  run.session:queue(evaluate.feeds(batch, run.names, r), {
+  run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
@@ -381,15 +232,15 @@ local function end_epoch(run, lr, started)
   local best = better(run, watch)
   if best then s.best, s.best_epoch = watch, s.epoch end
   try(run.csv.add, run.csv, row)
-  if best then save(run, "checkpoint_best") end
-  save(run, "checkpoint_last")
-  if s.epoch % run.values.save_every == 0 then save_numbered(run) end
+  if best then state.save(run, "checkpoint_best") end
+  state.save(run, "checkpoint_last")
+  if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, r.epochs, lr,
                                 row.train_loss) }
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
-      local _, samples = evaluate.sample_name(run.data.valid.pipeline)
+      local _, samples = opened.sample_name(run.data.valid.pipeline)
       parts[#parts + 1] = string.format("%s %s (%s %s)", name, util.fixed(row["valid_" .. name]),
                                         samples, util.fixed(row["valid_slice_" .. name]))
     end
@@ -436,20 +287,6 @@ local function banner(run, weights)
   if warning then show.line("note: %s", warning) end
 end
 
--- Room for the checkpoints of the run in `folder`, before any work is lost for
--- want of it: the best, the last, the numbered, and one that is being written,
--- which is all that a run that is resumed may lack.
-local function check_disk(run, folder, resume)
-  local v = run.values
-  local files = resume and 1 or 3 + math.min(v.keep_last, run.recipe.epochs // v.save_every)
-  local wanted = files * run.session:facts().param_bytes
-  local free = sys.disk_free(folder)
-  if free < wanted then
-    fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
-         folder, util.bytes(free), util.bytes(wanted))
-  end
-end
-
 -- The weights that a new run starts from, when --weights names some; what to say
 -- of them. Moments, step count and epoch begin anew.
 local function load_weights(run)
@@ -471,19 +308,6 @@ local function check_schedule(r)
   end
 end
 
--- The best weights into the session; the epoch they are of. A file that was
--- lost or damaged since costs the best weights, not the run.
-local function load_best(run)
-  local path = run.folder .. "/checkpoint_best.safetensors"
-  local ok, why = core.checkpoint.verify(path)
-  if not ok then
-    show.warn("%s; the last weights are tested instead", why)
-    return run.state.epoch
-  end
-  core.checkpoint.load(path, run.session, false)
-  return run.state.best_epoch
-end
-
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
   local part = run.data.test and "test" or run.data.valid and "valid"
@@ -491,7 +315,7 @@ local function final_test(run)
                     best_epoch = run.state.best_epoch, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
-    local weights = run.state.best and load_best(run) or run.state.epoch
+    local weights = run.state.best and state.load_best(run) or run.state.epoch
     local d = run.data[part]
     local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
     if sys.stopped() then return end
@@ -501,7 +325,7 @@ local function final_test(run)
       show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
       print(text)
       for _, line in ipairs(lines) do print(line) end
-      summary[part] = evaluate.identify(json, part, d, run.hash)
+      summary[part] = opened.identify(json, part, d, run.hash)
       try(picture.overlays, run, d, items, part, result)
     end
   end
@@ -514,8 +338,7 @@ local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 function M.train(r, name, text, resume)
   local v = config.ensure()
   local run = { recipe = r, name = name, text = text, values = v, waited = 0, lost = 0,
-                state = { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0,
-                          best_epoch = 0 } }
+                state = state.new() }
   r.best = r.best or { "loss", "min" }
   local newest, said, meta = nil, nil, {}
   if resume then
@@ -526,13 +349,13 @@ function M.train(r, name, text, resume)
     -- the numbers that the run began with; steps of another kind are refused below
     local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
     if same then r.train = train end
-    check_same(run, meta)
+    resuming.check_same(run, meta)
   end
   check_schedule(r)
   run.session = recipes.session(r, "train")
   run.ahead = run.session:facts().ahead
   banner(run, load_weights(run))
-  check_disk(run, resume or v.out, resume)
+  state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
   run.data, run.names = open_data(r)
   run.opening_s = sys.clock() - opening
@@ -541,10 +364,10 @@ function M.train(r, name, text, resume)
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
-  local rows = case_rows(run.data, run.hash)
+  local rows = resuming.case_rows(run.data, run.hash)
   local bad
-  bad, run.left_out = left_out(run.data, run.hash)
-  if resume then check_cases(run, rows) end
+  bad, run.left_out = resuming.left_out(run.data, run.hash)
+  if resume then resuming.check_cases(run, rows) end
   show.open_log(run.folder .. "/log.txt")
   show.line("run: %s", run.folder)
   for _, b in ipairs(bad) do
@@ -552,7 +375,7 @@ function M.train(r, name, text, resume)
   end
   if resume then
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
-    restore(run, core.checkpoint.load(newest, run.session, true))
+    state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))
@@ -562,7 +385,7 @@ function M.train(r, name, text, resume)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
   -- a save that cannot work is found out before the first epoch
-  if not resume then save(run, "checkpoint_last") end
+  if not resume then state.save(run, "checkpoint_last") end
   sys.catch_signals()
 
   while run.state.epoch < r.epochs do
@@ -570,7 +393,7 @@ function M.train(r, name, text, resume)
     local started = sys.clock()
     local whole, limit = train_epoch(run, lr)
     if not whole or not end_epoch(run, lr, started) then
-      save(run, "checkpoint_last")
+      state.save(run, "checkpoint_last")
       if limit then
         show.line("stopped after %s as told; continue with --resume %s",
                   util.plural(run.session:facts().count, "step"), run.folder)

@@ -1,4 +1,4 @@
--- predict.lua -- trained weights at work: predict and evaluate.
+-- predict.lua -- trained weights at work on images of which nothing is known.
 --
 -- What happens to an image before the network is in the checkpoint, the same
 -- text that training ran, so prediction cannot prepare differently. A result
@@ -7,37 +7,13 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local data = require "seg.data"
-local evaluate = require "seg.evaluate"
-local recipes = require "seg.recipe"
-local run_folder = require "seg.run"
+local opened = require "seg.opened"
 local show = require "seg.show"
 local util = require "seg.util"
+local weights = require "seg.weights"
 
 local sys, fail = core.sys, util.fail
 local M = {}
-
--- The weights that are meant: --weights, else those of the newest run, and what
--- there is to say of them. Where --out means the results, runs are looked for
--- where they are by default.
-local function find_weights(name, purpose)
-  local given = config.line.flags.weights
-  local out = purpose == "predict" and config.runs or config.ensure().out
-  local path, note = run_folder.weights(given, out, name)
-  if not path then
-    fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
-  end
-  return path, note
-end
-
--- A session with these weights, what the file says beside them, and its path.
-function M.open_weights(r, name, purpose)
-  local path, about = find_weights(name, purpose)
-  local session = recipes.session(r, purpose)
-  local meta = run_folder.load(path, session)
-  show.line("weights: %s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
-            meta.trained_on and ", trained on " .. meta.trained_on or "", about)
-  return session, meta, path
-end
 
 local is_nifti = core.data.nifti_is_name
 
@@ -153,7 +129,7 @@ local function predict_set(session, r, set, steps, done)
   local v = config.ensure()
   set.steps = steps
   local image = { inputs = { r.inputs[1] } } -- what a prediction knows
-  local d = evaluate.open(image, set:in_order(v.batch))
+  local d = opened.open(image, set:in_order(v.batch))
   local pipeline, loader = d.pipeline, d.loader
   local output = util.sorted_keys(r.outputs)[1]
   local node, samples = r.outputs[output], pipeline:samples()
@@ -161,7 +137,7 @@ local function predict_set(session, r, set, steps, done)
   local batches = loader:batches()
   for _ = 1, batches do
     local batch = loader:next()
-    session:forward(evaluate.feeds(batch, d.names, image), false)
+    session:forward(opened.feeds(batch, d.names, image), false)
     local out = session:read(node)
     for i, number in ipairs(batch.samples) do
       local item = pipeline:item(number)
@@ -239,11 +215,11 @@ local function is_given(key)
 end
 
 -- predict: a file for every case of --in, and a table of what was found.
-local function predict(r, name)
+function M.command(r, name)
   local flags, out = config.line.flags, config.ensure().out
   if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
   if not is_given("out") then fail("usage", "predict wants --out DIR: where the results go") end
-  local session, meta, weights = M.open_weights(r, name, "predict")
+  local session, meta, path = weights.open(r, name, "predict")
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
@@ -253,13 +229,13 @@ local function predict(r, name)
   if meta.trained_on == util.MADE_UP and not flags.weights
     and not is_phantom(flags["in"], cases) then
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
-         .. "with --data DIR, or name the weights that you mean with --weights FILE", weights)
+         .. "with --data DIR, or name the weights that you mean with --weights FILE", path)
   end
   local output = util.sorted_keys(r.outputs)[1]
   local node = r.outputs[output]
   local names = segment_names(r, output, node.c, kind)
   local endings = file_endings(r, kind, math.max(node.c - 1, 1))
-  local base, there = plan_files(out, cases, endings, { flags["in"], weights })
+  local base, there = plan_files(out, cases, endings, { flags["in"], path })
   sys.mkdir(out)
   -- which slices to learn from was a choice of training
   local steps = core.data.predict_steps(meta.preprocessing)
@@ -290,111 +266,6 @@ local function predict(r, name)
               there == 1 and "was" or "were")
   end
   return 0
-end
-
--- The set that --split names; "all" is every case, unsplit.
-local function find_part(r, part)
-  if part == "all" then
-    local set = r.test or r.valid or r.train
-    return set:unsplit() or fail("usage", "--split all: this recipe does not split one set of "
-                                 .. "cases into parts; give train, valid or test")
-  end
-  if part ~= "valid" and part ~= "test" and part ~= "train" then
-    util.refuse("--split %s: use train, valid, test or all", part)
-  end
-  return r[part] or fail("usage", "the recipe has no %s set", part)
-end
-
--- Whether the cases of `d` are those of `part` in the run that the weights are
--- of, whose cases.csv has `rows`. Cases that were trained on are refused: by
--- name and by their voxels. (A case of slabs is in every part.)
-local function check_cases(rows, d, part, run, hash)
-  local by_key, trained, expected, found = {}, {}, 0, 0
-  for _, row in ipairs(rows) do
-    local parts = by_key[row.key] or { image = row.image }
-    if not by_key[row.key] or part ~= "all" then
-      expected = expected + ((part == "all" or row.part == part) and 1 or 0)
-    end
-    by_key[row.key], parts[row.part] = parts, true
-    if row.part == "train" and row.image then trained[row.image] = parts end
-  end
-  local cases, bad, chosen = #d.pipeline:cases(), {}, 0
-  for i = 1, cases do
-    local f = d.pipeline:facts(i)
-    local parts = by_key[f.key]
-    local source = trained[f.image] or (parts and parts.train and parts)
-    if source and not source[part] then bad[#bad + 1] = hash(f.key) end
-    if parts and (part == "all" or parts[part]) and (parts.image or f.image) == f.image then
-      found = found + 1
-    end
-    if parts and parts.valid and part == "test" and not parts.test then chosen = chosen + 1 end
-  end
-  if part ~= "train" and #bad > 0 then
-    fail("data", "--split %s: %d of %d cases were in train when these weights were made, the first "
-         .. "is %s (%s/cases.csv): the value would be too good; leave out --data and what changes "
-         .. "the split to evaluate on the parts of that run, give a folder without these "
-         .. "patients, or --split train", part, #bad, cases, bad[1], run)
-  end
-  if chosen > 0 then
-    show.warn("%d of %d cases were in valid when these weights were made, which chose the best",
-              chosen, cases)
-  end
-  return found == cases and found == expected
-end
-
--- Where the numbers come from: the config, without paths, as key -> text.
-local function config_table()
-  local out = {}
-  for line in config.print(config.values, config.fixed):gmatch("[^\n]+") do
-    local k, v = line:match("^([%w_]+) = (.*)$")
-    out[k] = v
-  end
-  return out
-end
-
--- evaluate: a part through the network in the order of its cases, nothing
--- changed at random, also of train: what was learned, against what is known.
-local function evaluate_part(r, name)
-  local v, flags, part = config.ensure(), config.line.flags, config.line.flags.split or "test"
-  local set = find_part(r, part)
-  local session, meta, path = M.open_weights(r, name, "evaluate")
-  if flags.saved_data then
-    show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
-  end
-  local real = meta.trained_on and meta.trained_on ~= util.MADE_UP
-  if real and set.source.kind == "phantom" then
-    show.warn("these weights were trained on real data and are measured on made-up patients; "
-              .. "give --data DIR")
-  end
-  if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
-  local d = evaluate.open(r, set:in_order(v.batch))
-  -- the hashes of the run the weights are of, when they lie in one
-  local run = run_folder.of(path)
-  local base = run and run_folder.base(run)
-  local hash = run_folder.hasher(base and util.exists(base .. "/.key") and base
-                                 or v.out .. "/" .. name)
-  local same = run and check_cases(run_folder.read_cases(run), d, part, run, hash)
-  local result = evaluate.run(session, r, d.pipeline, d.loader, d.names, part)
-  local lines, json = evaluate.summary(r, result, d.pipeline, hash)
-  evaluate.identify(json, part, d, hash)
-  json.config, json.epoch = config_table(), meta.epoch
-  if flags.json then
-    print(util.json(json))
-    return 0
-  end
-  print((evaluate.table(r, result, d.pipeline, hash)))
-  for _, line in ipairs(lines) do print(line) end
-  -- beside the weights; results on other cases than the run's keep their own file
-  local file = string.format("%s/evaluate_%s%s.json", path:match("^(.*)/[^/]*$") or ".", part,
-                             same and "" or "_" .. json.data)
-  sys.write(file, util.json(json) .. "\n")
-  show.line("written: %s", file)
-  return 0
-end
-
-function M.command(r, name, command)
-  if command == "predict" then return predict(r, name) end
-  return evaluate_part(r, name)
 end
 
 return M

@@ -313,7 +313,7 @@ local seg = require "seg"
 seg.config { resident = "off" }
 local made = { set = seg.data.nifti { root = "." }, names = {} }
 local session = { facts = function() return { device = "cuda" } end }
-require("seg.evaluate").keep(session, { inputs = {} }, made, true, true)
+require("seg.opened").keep(session, { inputs = {} }, made, true, true)
 ]])
   says(script, 0, "the set: the host makes the batches now, not the device")
 end)

@@ -1,0 +1,199 @@
+-- opened.lua -- a part of the data, opened for a recipe: every case prepared, a
+-- loader over the samples, which the device may make itself.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local show = require "seg.show"
+local targets = require "seg.targets"
+local util = require "seg.util"
+
+local M = {}
+
+-- The inputs of the recipe that are fields of the data, by the place of their
+-- field: a data set may hold more than a network wants.
+local function inputs_of(names, recipe)
+  local nodes = {}
+  for i, name in ipairs(names) do
+    for _, input in ipairs(recipe.inputs) do
+      if input.name == name then nodes[i] = input end
+    end
+  end
+  return nodes
+end
+
+-- The blocks of a batch by the names of the inputs.
+function M.feeds(batch, names, recipe)
+  local feeds = {}
+  for i, input in pairs(inputs_of(names, recipe)) do
+    feeds[input.name] = batch.drawn or batch.fields[i]
+  end
+  return feeds
+end
+
+-- Inputs of the recipe must be fields of the data and have their shape. A plan is
+-- made for each length of batches that are bucketed: there w is what the network
+-- says at most.
+function M.check_inputs(recipe, set, pipeline, names, loader)
+  local bucket, part = set.batch.bucket, set.part or "given"
+  local have = {}
+  for _, name in ipairs(names) do have[name] = true end
+  for _, input in ipairs(recipe.inputs) do
+    if not have[input.name] then
+      util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
+                part, input.name, table.concat(names, ", "))
+    end
+    local want, got = input.shape, (bucket and loader or pipeline):shape(input.name)
+    if got[1] ~= want[2] then
+      local source = set.source.kind
+      local names_them = (source == "nifti" or source == "dicom") and input.name == "image"
+        and "image = { ... } names them, and " or ""
+      local line = input.where ~= "" and input.where .. ": " or ""
+      core.sys.raise("usage", string.format(
+        '%sthe network wants %s in "%s", the %s set gives %d: %snn.input("%s", { c = %d }) '
+        .. "takes them as they are; no step changes their number", line,
+        util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
+        true)
+    end
+    for i = 1, math.max(#got, #want - 1) do
+      local along_w = bucket and input.rank >= 1 and #got == #want - 1 and i == #got
+      if along_w and got[i] > want[i + 1] then
+        util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d: '
+                  .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = 'start' }",
+                  input.name, want[i + 1], part, got[i], want[i + 1])
+      elseif got[i] ~= want[i + 1] and not along_w then
+        util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
+                  input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
+      end
+    end
+  end
+end
+
+-- How sets are opened: threads, the cache, the file of prepared cases.
+local function opening()
+  local v = config.ensure()
+  local file = v.cache_file
+  if file == "auto" then
+    core.sys.mkdir(v.out)
+    file = v.out .. "/prepared.cases"
+  end
+  return { threads = math.max(v.workers, 1), seed = v.seed, cache_bytes = v.cache_mb << 20,
+           store = file ~= "" and file or nil }
+end
+
+-- The numbers of standardize steps: found on the train set of a recipe, where it
+-- has none, and given to all of its sets.
+function M.fit_numbers(r)
+  if not r.train:standardizes() then return end
+  local started = core.sys.clock()
+  local train, said = r.train:fitted(opening())
+  r.train = train
+  for line in said:gmatch("[^\n]+") do
+    show.line("train: %s (%s)", line, util.duration(core.sys.clock() - started))
+  end
+  for _, part in ipairs { "valid", "test" } do
+    if r[part] then r[part] = r[part]:fitted_as(r.train) end
+  end
+end
+
+-- A set opened for a recipe: every case prepared, the names of the fields, and
+-- a loader. -> { set=, pipeline=, names=, loader= }
+function M.open(recipe, set)
+  local v = config.ensure()
+  local names = set:dataset():fields()
+  targets.check(recipe, set, set:dataset()) -- before the work of preparing
+  local pipeline = set:pipeline(opening())
+  for _, bad in ipairs(pipeline:bad()) do
+    show.aside("%s: left out: %s", set.part or "data", bad.reason)
+  end
+  local kept = pipeline:store()
+  if kept then show.line("%s: %s", set.part or "data", kept) end
+  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
+                                        prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
+  M.check_inputs(recipe, set, pipeline, names, loader)
+  return { set = set, pipeline = pipeline, names = names, loader = loader }
+end
+
+-- Keep the samples of an opened set on the device of `session` when --resident
+-- and the room there allow it; `train`: to train with. From then on its loader
+-- gives the same batches, which the device makes. Says which it is; -> true where
+-- the device does. `was`: the same of a run that is resumed, or nil. Random changes
+-- differ by rounding between the two, so what a run began with it keeps to: only
+-- --resident on or off, or another device, overrule that.
+function M.keep(session, recipe, d, train, was)
+  local v, started, part = config.ensure(), core.sys.clock(), d.set.part or "the set"
+  local cuda = session:facts().device == "cuda"
+  local function changed(is)
+    show.warn("%s: %s makes the batches now, not %s: the numbers are not those of an "
+              .. "uninterrupted run", part, is and "the device" or "the host",
+              is and "the host" or "the device")
+  end
+  if v.resident == "off" or (was == false and v.resident == "auto") then
+    if was then changed(false) end
+    return false
+  end
+  local resident, why, memory
+  if d.set.batch.bucket then
+    why = "batches of like length are the loader's work"
+  else
+    resident, why, memory = core.data.resident(session, d.pipeline, {
+      nodes = inputs_of(d.names, recipe),
+      batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+      train = train, augment = d.set.augmented, workers = v.workers,
+      must = v.resident == "on" or was })
+  end
+  if not resident then
+    if v.resident == "on" then
+      -- a device that is too small is not a mistake on the command line
+      core.sys.raise(memory or "usage",
+                     string.format("--resident on: %s cannot be kept: %s", part, why), true)
+    end
+    if was and cuda then
+      core.sys.raise(memory or "usage", string.format(
+        "%s: the device made the batches of the run that is resumed, and cannot now: %s; free "
+        .. "memory of the GPU, or give --resident off, which changes the numbers", part, why), true)
+    end
+    if was then changed(false) end
+    d.refused_memory = memory == "device"
+    if cuda then show.line("%s: from the loader: %s", part, why) end
+    return false
+  end
+  if was == false then changed(true) end
+  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
+  d.loader:close()
+  d.loader = {
+    batches = function() return ids:batches() end,
+    seek = function(_, epoch, batch) return ids:seek(epoch, batch) end,
+    stats = function() return ids:stats() end,
+    next = function()
+      local batch = ids:next()
+      batch.drawn = resident:draw(batch.epoch, batch.samples)
+      return batch
+    end,
+  }
+  show.line("%s: %s of samples on the device (%s)", part, util.bytes(resident:bytes()),
+            util.duration(core.sys.clock() - started))
+  return true
+end
+
+-- What tells this result from one of other cases: the part, how many cases it
+-- has, and a keyed hash of their names and voxels. -> json
+function M.identify(json, part, d, hash)
+  local list = {}
+  for i = 1, #d.pipeline:cases() do
+    local f = d.pipeline:facts(i)
+    list[i] = f.key .. "\0" .. f.image
+  end
+  json.split, json.count, json.data = part, #list, hash(table.concat(list, "\0"))
+  json.left_out = #d.pipeline:bad() -- skip_bad
+  return json
+end
+
+-- What a sample of a pipeline is.
+function M.sample_name(pipeline)
+  if pipeline:facts(1).patches then return "patch", "patches" end
+  local _, slice = pipeline:item(1)
+  if slice > 0 then return "slice", "slices" end
+  return "volume", "volumes"
+end
+
+return M

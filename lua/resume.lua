@@ -1,0 +1,96 @@
+-- resume.lua -- is this the run that it was? Scripts, data and folders change
+-- between two days; what would make other numbers of them is refused.
+
+local config = require "seg.config"
+local run_folder = require "seg.run"
+local show = require "seg.show"
+local state = require "seg.state"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+-- All cases of the run: what cases.csv holds.
+function M.case_rows(data, hash)
+  local rows = {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    if data[part] then
+      for i, c in ipairs(data[part].pipeline:cases()) do
+        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part,
+                            image = data[part].pipeline:facts(i).image }
+      end
+    end
+  end
+  return rows
+end
+
+-- The cases that skip_bad left out: what left_out.csv holds, and how many of each
+-- part, as "train 2, test 1"; nil when there are none.
+function M.left_out(data, hash)
+  local rows, counts = {}, {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    local bad = data[part] and data[part].pipeline:bad() or {}
+    if #bad > 0 then counts[#counts + 1] = part .. " " .. #bad end
+    for _, b in ipairs(bad) do
+      rows[#rows + 1] = { case = hash(b.key), key = b.key, patient = b.patient, part = part,
+                          reason = b.reason }
+    end
+  end
+  return rows, rows[1] and table.concat(counts, ", ")
+end
+
+-- A run goes on only as what it was: the same network, preparation, numbers and
+-- cases. What else the script may have changed is the user's to judge.
+function M.check_same(run, meta)
+  local now, start = state.metadata(run), "start a new run, or give the script back what it had ("
+    .. run.folder .. "/recipe.lua)"
+  if meta.recipe and meta.recipe ~= now.recipe then
+    fail("usage", "%s is a run of %s, not of %s", run.folder, meta.recipe, now.recipe)
+  end
+  local key, was, is = config.differs(meta.config or "")
+  if key then
+    fail("usage", "%s is %s, the run that is resumed has %s; %s", key, is, was, start)
+  end
+  for field, what in pairs { graph = "network", preprocessing = "preparation of the data" } do
+    if meta[field] and meta[field] ~= now[field] then
+      fail("usage", "the %s of this script is not that of the run that is resumed; %s", what, start)
+    end
+  end
+  if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
+    show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)
+  end
+end
+
+-- The same for the cases: one that changes sides would be tested on what it
+-- was trained with, and so would files that change names.
+function M.check_cases(run, rows)
+  -- by key, then part: slabs of slices put one case into all three
+  local was, gone, found = {}, {}, 0
+  for _, row in ipairs(run_folder.read_cases(run.folder)) do
+    was[row.key] = was[row.key] or {}
+    was[row.key][row.part], gone[row.key] = row.image or "", row.case
+  end
+  for _, row in ipairs(rows) do
+    local parts = was[row.key]
+    if parts then found, gone[row.key] = found + 1, nil end
+    if parts and not parts[row.part] then
+      fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
+           .. "is resumed; start a new run", row.case, row.key, next(parts), row.part)
+    elseif parts and parts[row.part] ~= "" and parts[row.part] ~= row.image then
+      fail("data", "case %s (%s) has another image than when the run began; give its file back, or "
+           .. "start a new run", row.case, row.key)
+    end
+  end
+  if next(was) == nil then return end
+  if found == 0 then
+    show.warn("%s/cases.csv names other cases; this run cannot be compared with its data",
+              run.folder)
+  elseif next(gone) or found < #rows then
+    local _, case = next(gone)
+    fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
+         .. "it had; start a new run", case and "case " .. case .. " is missing"
+         or util.plural(#rows - found, "case is new", "cases are new"))
+  end
+end
+
+return M

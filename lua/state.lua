@@ -1,0 +1,116 @@
+-- state.lua -- what of a run is kept: in checkpoints, so that it can go on, and
+-- when a save fails.
+--
+-- Everything that decides the next number lies in the checkpoint: weights,
+-- moments, step count, epoch, place in the epoch, the sums of the epoch so
+-- far, the best value.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local recipes = require "seg.recipe"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
+local RETRY_S = 5 -- a full disk or a lost server may come back
+
+-- Where a run begins.
+function M.new()
+  return { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, best_epoch = 0 }
+end
+
+-- What a checkpoint says beside tensors. Nothing of clock, host or path.
+function M.metadata(run)
+  local s = run.state
+  local text, outputs = recipes.network(run.recipe)
+  return {
+    recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
+    config = config.print(config.values, config.fixed),
+    preprocessing = run.recipe.train:prepare_steps(),
+    labels = run.recipe.train:labels(), trained_on = run.recipe.train:origin(),
+    epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
+    loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
+    best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
+    resident = run.resident, left_out = run.left_out,
+  }
+end
+
+-- The state of the loop, out of a checkpoint's metadata.
+function M.restore(run, meta)
+  local s = run.state
+  s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
+  s.seen, s.bad = math.tointeger(tonumber(meta.seen)), math.tointeger(tonumber(meta.bad))
+  s.loss_sum = tonumber(meta.loss_sum) + 0.0
+  s.best, s.best_epoch = tonumber(meta.best), math.tointeger(tonumber(meta.best_epoch))
+  if not (s.epoch and s.batch and s.seen and s.bad and s.best_epoch) then
+    fail("data", "the checkpoint does not say where its training stood; only its weights can "
+         .. "be used")
+  end
+end
+
+-- A save that fails leaves the file before it. It is tried once more after a
+-- while; then training goes on, and the third loss in a row ends the run.
+function M.save(run, name)
+  local path = run.folder .. "/" .. name .. ".safetensors"
+  local function try()
+    return pcall(core.checkpoint.save, path, run.session, true, M.metadata(run))
+  end
+  local ok, why = try()
+  if not ok and run.saved then
+    show.warn("%s; trying again in %d s", why, RETRY_S)
+    sys.sleep(RETRY_S)
+    ok, why = try()
+  end
+  if ok then
+    run.saved, run.lost = true, 0
+    return
+  end
+  run.lost = run.lost + 1
+  -- the first save shows whether the folder can be written at all
+  if not run.saved or run.lost >= BAD_SAVES then error(why, 0) end
+  show.warn("%s; training goes on, the checkpoint before it is intact", why)
+end
+
+-- The numbered checkpoints beyond the newest keep_last go.
+function M.save_numbered(run)
+  M.save(run, string.format("checkpoint_%04d", run.state.epoch))
+  local list = {}
+  for _, name in ipairs(sys.list(run.folder)) do
+    if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
+  end
+  -- by number: of ten thousand epochs and more the names sort otherwise
+  table.sort(list, function(a, b) return tonumber(a:match("%d+")) < tonumber(b:match("%d+")) end)
+  for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
+end
+
+-- Room for the checkpoints of the run in `folder`, before any work is lost for
+-- want of it: the best, the last, the numbered, and one that is being written,
+-- which is all that a run that is resumed may lack.
+function M.check_disk(run, folder, resume)
+  local v = run.values
+  local files = resume and 1 or 3 + math.min(v.keep_last, run.recipe.epochs // v.save_every)
+  local wanted = files * run.session:facts().param_bytes
+  local free = sys.disk_free(folder)
+  if free < wanted then
+    fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
+         folder, util.bytes(free), util.bytes(wanted))
+  end
+end
+
+-- The best weights into the session; the epoch they are of. A file that was
+-- lost or damaged since costs the best weights, not the run.
+function M.load_best(run)
+  local path = run.folder .. "/checkpoint_best.safetensors"
+  local ok, why = core.checkpoint.verify(path)
+  if not ok then
+    show.warn("%s; the last weights are tested instead", why)
+    return run.state.epoch
+  end
+  core.checkpoint.load(path, run.session, false)
+  return run.state.best_epoch
+end
+
+return M
