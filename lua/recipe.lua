@@ -76,6 +76,7 @@ local function are_names(v)
   return type(v) == "string" or type(v) == "table" and #v > 0
 end
 
+-- seg.recipe { predict = o }: each option is one, and what it may be.
 local function check_predict(o)
   o = util.options("seg.recipe: predict", o, known_predict)
   if o.image ~= nil and not are_names(o.image) then
@@ -100,6 +101,8 @@ local function check_predict(o)
          tostring(o.threshold))
   end
 end
+
+M.check_predict = check_predict
 
 -- What the table above says of each field, and the two numbers.
 local function check_fields(r)
@@ -183,12 +186,13 @@ function M.recipe(o)
   return r
 end
 
--- The outputs in the order of their names.
+-- The outputs in the order of their names, and these.
 local function output_nodes(r)
   local list, names = {}, util.sorted_keys(r.outputs)
   for i, name in ipairs(names) do list[i] = r.outputs[name] end
   return list, names
 end
+M.outputs = output_nodes
 
 -- All nodes whose values are read: outputs, metrics and the loss.
 function M.roots(r)

@@ -404,6 +404,12 @@ function model:load(path, o) end
 ---@param path string
 function model:save(path) end
 
+---The network with its weights as a file of ONNX.
+---@param path string
+---@param o? { probabilities?: boolean, any_size?: boolean }
+---@return { nodes: integer, numbers: integer, bytes: integer, probabilities: integer, opset: integer }
+function model:onnx(path, o) end
+
 ---In evaluation.
 ---@param inputs table<string, seg.array>
 ---@return table<string, seg.array>

@@ -1,5 +1,6 @@
 -- weights.lua -- the trained weights that a command is about.
 
+local bundle = require "seg.bundle"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
@@ -26,7 +27,7 @@ end
 function M.open(r, name, purpose)
   local path, about = find_weights(name, purpose)
   local session = recipes.session(r, purpose)
-  local meta = run_folder.load(path, session)
+  local meta = bundle.fill(run_folder.load(path, session), path)
   show.line("weights: %s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
             meta.trained_on and ", trained on " .. meta.trained_on or "", about)
   return session, meta, path
