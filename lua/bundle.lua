@@ -25,10 +25,11 @@ local VERSION = 1
 -- What there is to say, in this order in the documentation: kind of each entry,
 -- and whether it must be there.
 local entries = {
-  version = { "number", true }, network = { "string", true }, input = { "string", true },
+  version = { "number", true }, network = { "string", true }, inputs = { "table", true },
   output = { "string", true }, read = { "table", true }, prepare = { "table", true },
-  predict = { "table", true }, run = { "table", true }, labels = { "string", false },
-  trained_on = { "string", false }, intended_use = { "string", false },
+  flip = { "table", false }, predict = { "table", true }, run = { "table", true },
+  labels = { "string", false }, trained_on = { "string", false },
+  intended_use = { "string", false },
 }
 
 -- Steps -----------------------------------------------------------------------
@@ -68,8 +69,8 @@ local function rows_of(steps)
 end
 
 -- The text of rows, in the form that the engine prints; raises what it does not
--- know.
-local function steps_of(rows, path)
+-- know. random: they are of augmentation, which that form leaves out.
+local function steps_of(rows, path, random)
   local lines = {}
   for i, row in ipairs(rows) do
     if type(row) ~= "table" or type(row.step) ~= "string" then
@@ -81,8 +82,9 @@ local function steps_of(rows, path)
     end
     lines[i] = table.concat(words, " "):gsub("%c", " ")
   end
-  local ok, text = pcall(core.data.prepare_steps, table.concat(lines, "\n") .. "\n")
-  if ok then return text end
+  local written = table.concat(lines, "\n") .. "\n"
+  local ok, text = pcall(core.data.prepare_steps, written)
+  if ok then return random and written or text end
   fail("data", "%s: bundle: prepare: %s; fix: the version of segengine that wrote it, or a later "
        .. "one", path, (tostring(text):gsub("^.-steps: line", "row")))
 end
@@ -208,13 +210,25 @@ function M.text(r, name, meta)
     fail("usage", "export --bundle: the data set calls a function of the script (change), and a "
          .. "bundle runs without it; fix: steps of the program instead, or predict with the script")
   end
-  local v = config.ensure()
-  local _, names = recipes.outputs(r)
+  local v, inputs, batch = config.ensure(), {}, r.train.batch
+  local nodes, names = recipes.outputs(r)
+  local network = core.graph_text(nodes)
+  for _, input in ipairs(r.inputs) do
+    -- the truth is an input of the recipe too
+    if ("\n" .. network):find("\ninput " .. input.name .. " ", 1, true) then
+      inputs[#inputs + 1] = input.name
+    end
+  end
+  -- what images may be mirrored along, and what that exchanges
+  local flip = util.step(r.train.steps, "flip")
   return util.json {
-    version = VERSION, network = name, input = r.inputs[1].name, output = names[1],
-    read = read_of(r.train.source), prepare = rows_of(steps), predict = plain(r.predict, "predict"),
-    run = { batch = v.batch, precision = v.precision }, labels = meta.labels,
-    trained_on = meta.trained_on, intended_use = "research use only, not a medical device",
+    version = VERSION, network = name, inputs = inputs, output = r.predict.output or names[1],
+    read = read_of(r.train.source), prepare = rows_of(steps),
+    flip = flip and rows_of("flip " .. flip)[1], predict = plain(r.predict, "predict"),
+    run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
+            multiple = batch.multiple },
+    labels = meta.labels, trained_on = meta.trained_on,
+    intended_use = "research use only, not a medical device",
   }
 end
 
@@ -265,7 +279,8 @@ function M.open(path)
          .. "SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle FILE", path)
   end
   local b = decode(meta, path)
-  steps_of(b.prepare, path) -- before anything is opened
+  local steps = steps_of(b.prepare, path) -- before anything is opened
+  local flip = b.flip and steps_of({ b.flip }, path, true) or ""
   config.config { batch = b.run.batch, precision = b.run.precision }
   local parsed, roots, inputs = pcall(core.graph_parse, meta.graph or "")
   if not parsed then fail("data", "%s: bundle: %s", path, roots) end
@@ -274,13 +289,16 @@ function M.open(path)
     i = i + 1
     outputs[name] = roots[i]
   end
-  local input
-  for _, node in ipairs(inputs) do
-    if node.name == b.input then input = node end
+  local by_name, list = {}, {}
+  for _, node in ipairs(inputs) do by_name[node.name] = node end
+  for k, name in ipairs(b.inputs) do
+    list[k] = by_name[name]
+    if not list[k] then
+      fail("data", '%s: bundle: its network has no input "%s"', path, tostring(name))
+    end
   end
-  if not input or not outputs[b.output] or i ~= #roots then
-    fail("data", '%s: bundle: its network has no input "%s" or no output "%s"', path, b.input,
-         b.output)
+  if not list[1] or #list ~= #inputs or not outputs[b.output] or i ~= #roots then
+    fail("data", '%s: bundle: its network has other inputs, or no output "%s"', path, b.output)
   end
   local ok, why = pcall(recipes.check_predict, b.predict)
   if not ok then
@@ -288,8 +306,9 @@ function M.open(path)
          path, (tostring(why):gsub("^.-seg%.recipe: ", "")))
   end
   local source = { kind = b.read.kind, options = b.read.options, made = b.read.made }
-  return { inputs = { input }, outputs = outputs, predict = b.predict, metrics = {},
-           train = { source = source } }, b.network
+  return { inputs = list, outputs = outputs, predict = b.predict, metrics = {},
+           train = { source = source, steps = steps .. flip,
+                     batch = { bucket = b.run.bucket, multiple = b.run.multiple } } }, b.network
 end
 
 return M

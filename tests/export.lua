@@ -140,7 +140,9 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     { "predict: threshold must be a number between 0 and 1", function(_, b)
       b.predict.threshold = 2
     end },
-    { 'no input "picture"', function(_, b) b.input = "picture" end },
+    { 'no input "picture"', function(_, b) b.inputs = { "picture" } end },
+    { "other inputs", function(_, b) b.inputs = {} end },
+    { 'row 1: no step "flop"', function(_, b) b.flip.step = "flop" end },
     { 'no output "picture"', function(_, b) b.output = "picture" end },
     { "no output", function(m) m.outputs = "mask,other" end },
     { "network text", function(m) m.graph = "nonsense" end },
