@@ -440,26 +440,47 @@ static bool push_target(lua_State *L, const Graph *g, const Node *n)
     return true;
 }
 
+/* For each node whether the list of nodes at 1 needs it; in Lua's memory, on
+ * the stack. */
+static const bool *push_needed(lua_State *L)
+{
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
+    const Graph *g = check_graph(L);
+    bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    memset(needed, 0, (size_t)g->count + 1);
+    for (int i = 0; i < roots; i++) needed[root[i]] = true;
+    // operands stand before what takes them
+    for (int i = g->count - 1; i >= 0; i--)
+        for (int k = 0; g->node[i].kind == NODE_OP && k < MAX_IN; k++)
+            if (needed[i] && g->node[i].in[k] >= 0)
+                needed[g->node[i].in[k]] = true;
+    return needed;
+}
+
 /* targets({root nodes}) -> { {op=, input=, channels=, truths=, masked=,
  * ignore=}, ... }: of what these need, every loss and count whose truth is an
  * input as it is fed; channels of its prediction and of that input, whether it
  * has a mask, and the class number that is not counted */
 static int l_targets(lua_State *L)
 {
-    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS), count = 0;
     const Graph *g = check_graph(L);
-    bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
-    memset(needed, 0, (size_t)g->count + 1);
+    const bool *needed = push_needed(L);
     lua_newtable(L);
-    for (int i = 0; i < roots; i++) needed[root[i]] = true;
-    // operands stand before what takes them
-    for (int i = g->count - 1; i >= 0; i--) {
-        const Node *n = &g->node[i];
-        if (!needed[i]) continue;
-        for (int k = 0; n->kind == NODE_OP && k < MAX_IN; k++)
-            if (n->in[k] >= 0) needed[n->in[k]] = true;
-        if (push_target(L, g, n)) lua_rawseti(L, -2, ++count);
-    }
+    for (int i = g->count - 1, count = 0; i >= 0; i--)
+        if (needed[i] && push_target(L, g, &g->node[i]))
+            lua_rawseti(L, -2, ++count);
+    return 1;
+}
+
+/* needed_inputs({nodes}) -> {name = true}: the inputs that these need */
+static int l_needed_inputs(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    const bool *needed = push_needed(L);
+    lua_newtable(L);
+    for (int i = 0; i < g->count; i++)
+        if (needed[i] && g->node[i].kind == NODE_INPUT)
+            set_bool(L, g->node[i].name, true);
     return 1;
 }
 
@@ -472,11 +493,15 @@ void bind_graph(lua_State *L)
         {"__sub", node_sub},       {"__mul", node_mul},
         {"__div", node_div},       {"__unm", node_unm},
         {"__concat", node_concat}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"input", l_input},           {"param", l_param},
-        {"node_id", node_id},         {"ops", l_ops},
-        {"graph_text", l_graph_text}, {"graph_parse", l_graph_parse},
-        {"targets", l_targets},       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", l_input},
+                                         {"param", l_param},
+                                         {"node_id", node_id},
+                                         {"ops", l_ops},
+                                         {"graph_text", l_graph_text},
+                                         {"graph_parse", l_graph_parse},
+                                         {"needed_inputs", l_needed_inputs},
+                                         {"targets", l_targets},
+                                         {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);
     new_object(L, "seg.graph", sizeof(Graph));

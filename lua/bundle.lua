@@ -94,9 +94,9 @@ end
 -- Options that say how files are read, by their names in the recipe; all others
 -- stay here, as some of them are paths and lists of cases.
 local reading = {
-  "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "exif", "form",
-  "format", "key", "kind", "length", "margin", "page", "rank", "read", "resample", "resample_tilt",
-  "separator", "skip_unmatched", "trailing",
+  "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
+  "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank", "read", "resample",
+  "resample_tilt", "separator", "skip_unmatched", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 
@@ -131,6 +131,10 @@ local function read_of(source)
   local read = { kind = source.kind, options = options_of(source.options) }
   if source.made then
     read.made = { kind = source.made.kind, options = options_of(source.made.options) }
+  end
+  for field, names in pairs(source.numbers or {}) do
+    read.numbers = read.numbers or {}
+    read.numbers[field] = harmless(names)
   end
   return read
 end
@@ -270,6 +274,14 @@ function M.fill(meta, path)
   return meta
 end
 
+-- A table of classes with numbers where its names are some: JSON has none.
+local function by_number(each)
+  if type(each) ~= "table" then return each end
+  local out = {}
+  for key, o in pairs(each) do out[math.tointeger(tonumber(key)) or key] = o end
+  return out
+end
+
 -- The network of a bundle with all that predict.lua asks of a recipe. -> recipe, name
 function M.open(path)
   if not util.exists(path) then util.refuse("--bundle %s: there is no such file", path) end
@@ -300,12 +312,14 @@ function M.open(path)
   if not list[1] or #list ~= #inputs or not outputs[b.output] or i ~= #roots then
     fail("data", '%s: bundle: its network has other inputs, or no output "%s"', path, b.output)
   end
+  b.predict.each = by_number(b.predict.each)
   local ok, why = pcall(recipes.check_predict, b.predict)
   if not ok then
     fail("data", "%s: bundle: %s; fix: the version of segengine that wrote it, or a later one",
          path, (tostring(why):gsub("^.-seg%.recipe: ", "")))
   end
-  local source = { kind = b.read.kind, options = b.read.options, made = b.read.made }
+  local source = { kind = b.read.kind, options = b.read.options, made = b.read.made,
+                   numbers = b.read.numbers }
   return { inputs = list, outputs = outputs, predict = b.predict, metrics = {},
            train = { source = source, steps = steps .. flip,
                      batch = { bucket = b.run.bucket, multiple = b.run.multiple } } }, b.network

@@ -18,7 +18,7 @@ local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
     weights = true },
-  { "predict", "segment new images: --weights FILE --in PATH --out DIR",
+  { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
@@ -34,9 +34,14 @@ local flags = {
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
   { "resume", true, "DIR or auto: continue a run", of = "train" },
   { "weights", true,
-    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start",
+    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
+      .. "predict: also several, with commas, or a folder of runs: their mean",
     of = "train evaluate predict export" },
-  { "in", true, "PATH: image or folder to segment", of = "predict" },
+  { "in", true, "PATH: file or folder of new images", of = "predict" },
+  { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
+  { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
+  { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
+  { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
   { "bundle", true, "FILE: export all that a prediction needs, without the script; predict with it",
     of = "export predict" },
@@ -297,7 +302,8 @@ local function prepare_saved(script, command)
     given.resumed = folder
     given.saved_config = util.read_file(folder .. "/config.txt")
   elseif trained and (command ~= "export" or exports_weights()) then
-    local path = run.weights(given.weights, out, name)
+    local place = given.weights and require("seg.weights").places(given.weights)[1]
+    local path = run.weights(place, out, name)
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end
