@@ -38,7 +38,7 @@ end
 
 -- Run f inside scope `name` and return what it returns. Entering one path
 -- twice is an error, unless {share=true}: then the parameters made the first
--- time are used again, in order.
+-- time are used again, in order, those of the scopes inside it too.
 function M.scope(name, f, o)
   o = options("nn.scope", o, { share = false })
   check_name("nn.scope: the name", name)
@@ -47,7 +47,10 @@ function M.scope(name, f, o)
   end
   local path, outer = join(scope.path, name), scope
   local known = scopes[path]
-  if known and not o.share then
+  if scope.replay and not known then
+    fail("usage", 'shared scope "%s": it had no scope "%s" the first time', scope.path, name)
+  end
+  if known and not (o.share or scope.replay) then
     fail("usage", 'nn.scope: "%s" was entered before; give it another name, or '
          .. "{share=true} to use the same parameters again", path)
   end
@@ -151,6 +154,9 @@ local inits = {
   default = function(fan_in) return { init = "uniform", value = 1 / math.sqrt(fan_in) } end,
   kaiming_uniform = function(fan_in) return { init = "uniform", value = math.sqrt(6 / fan_in) } end,
   kaiming_normal = function(fan_in) return { init = "normal", value = math.sqrt(2 / fan_in) } end,
+  kaiming_normal_out = function(_, fan_out)
+    return { init = "normal", value = math.sqrt(2 / fan_out) }
+  end,
   xavier_uniform = function(fan_in, fan_out)
     return { init = "uniform", value = math.sqrt(6 / (fan_in + fan_out)) }
   end,

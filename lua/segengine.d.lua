@@ -2,11 +2,12 @@
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
 -- Never run: for the library of your editor's Lua settings. Data sets are in
--- segengine_data.d.lua. More: docs/recipes.md.
+-- segengine_data.d.lua, networks in segengine_net.d.lua. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
 ---@field nn seg.nn
+---@field net seg.net
 ---@field op table<string, fun(...): seg.node> bare operators, as `segengine ops` lists them
 ---@field data seg.data
 ---@field optim seg.optim
@@ -42,6 +43,7 @@ local seg = {}
 ---| "default"         uniform within 1/sqrt(fan_in), as PyTorch
 ---| "kaiming_uniform"
 ---| "kaiming_normal"
+---| "kaiming_normal_out" the same by what goes out, as torchvision's ResNet
 ---| "xavier_uniform"
 ---| "xavier_normal"
 ---| "zero"

@@ -56,5 +56,12 @@ t.test("sequences", function()
   train("sequences", "--steps_long 16")
 end)
 
+t.test("volumes in patches", function()
+  local set = seg.data.phantom { format = "nifti", patients = 6, size = 20, slices = 12,
+                                 root = folder .. "/volumes" }
+  set:dataset()
+  train("volumes", "--size 8 --levels 2")
+end)
+
 remove()
 t.finish()
