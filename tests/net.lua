@@ -353,6 +353,23 @@ t.test("deep supervision: the weighted sum of losses on thinned-out truths", fun
   end)
 end)
 
+t.test("weights of a deeper network are no weights of this one", function()
+  local path = folder .. "/deep.safetensors"
+  local function model(depth)
+    local x = input { c = 1, h = 16, w = 16 }
+    local y = in_scope(function()
+      return net.resnet(x, { depth = depth, base = 1, out = 2, stem = "small" })
+    end)
+    return seg.model { outputs = { y = y } }, "s" .. count .. "."
+  end
+  local deep, from = model(34)
+  local flat, to = model(18)
+  deep:save(path)
+  t.raises(function()
+    flat:load(path, { rename = function(name) return to .. name:sub(#from + 1) end })
+  end, "does not fit this network: 80 unknown: ")
+end)
+
 -- PyTorch ----------------------------------------------------------------------------
 
 local FILE, ARRAYS = "tests/golden/networks.safetensors", "tests/golden/networks.npz"

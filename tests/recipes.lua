@@ -61,6 +61,13 @@ t.test("volumes in patches", function()
                                  root = folder .. "/volumes" }
   set:dataset()
   train("volumes", "--size 8 --levels 2")
+  -- the coarser result was for the loss alone: the outputs do without its weights
+  local weights = folder .. "/runs/volumes/001"
+  t.says(folder .. "/volumes.lua predict --in " .. folder .. "/volumes --out " .. folder
+         .. "/masks --weights " .. weights, 0, "trained on real data")
+  t.equal(#t.lines("ls " .. folder .. "/masks"), 6, "masks")
+  local opened = seg.open(weights .. "/checkpoint_best.safetensors")
+  t.equal(table.concat(opened:outputs().mask, "x"), "1x1x8x8x8")
 end)
 
 remove()
