@@ -7,13 +7,15 @@
 local block = require "seg.net_block"
 local nn = require "seg.nn"
 local resnet = require "seg.net_resnet"
+local sequence = require "seg.net_sequence"
 local unet = require "seg.net_unet"
 local util = require "seg.util"
 
 local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
-  resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
+  resnet = resnet.resnet, pose_resnet = resnet.pose_resnet, cnn_lstm = sequence.cnn_lstm,
   squeeze_excite = block.squeeze_excite, attention_gate = block.attention_gate,
+  self_attention = block.self_attention,
 }
 
 -- net.mlp(x, {...}) -> (N, out): linear layers with norm, activation and dropout,

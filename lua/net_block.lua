@@ -100,11 +100,12 @@ end
 
 -- Norms and activations by name -------------------------------------------------
 
-local norms = { batch = nn.batch_norm, group = nn.group_norm, instance = nn.instance_norm }
+local norms = { batch = nn.batch_norm, group = nn.group_norm, instance = nn.instance_norm,
+                layer = nn.layer_norm }
 
--- norm: "batch", "group", "instance", "none", or one of them with its options,
--- { "group", groups = 4 }. -> function(x, name of the layer or nil), and whether
--- there is one.
+-- norm: "batch", "group", "instance", "layer", "none", or one of them with its
+-- options, { "group", groups = 4 }. -> function(x, name of the layer or nil), and
+-- whether there is one.
 function M.norm(what, norm)
   local kind, given = norm, {}
   if type(norm) == "table" then
@@ -113,7 +114,7 @@ function M.norm(what, norm)
       if k ~= 1 then given[k] = v end
     end
   end
-  M.choice(what .. ": norm", kind, { "batch", "group", "instance", "none" })
+  M.choice(what .. ": norm", kind, { "batch", "group", "instance", "layer", "none" })
   if kind == "none" then return function(x) return x end, false end
   return function(x, name)
     local o = { name = name }
@@ -178,6 +179,15 @@ function M.attention_gate(x, g, o)
   o = options("net.attention_gate", o, { width = none, name = none })
   return gate(x, { gate = g, width = o.width, name = o.name })
 end
+
+-- Multi-head self-attention of all positions, added to x, on the normed channels of
+-- each (Vaswani et al. 2017, arXiv:1706.03762, with the norm in front). It knows
+-- no positions: what the convolutions before it made of the border must do.
+M.self_attention = M.builder("self_attention", { heads = 4, dropout = 0 }, 1,
+                             function(x, o, what)
+  return x + nn.attention(nn.layer_norm(x), { heads = M.whole(what .. ": heads", o.heads, 1),
+                                              dropout = o.dropout })
+end)
 
 -- s.convs times convolution, norm, activation; with s.residual the sum of that
 -- and x before the last activation (He et al. 2016, arXiv:1512.03385), x through

@@ -32,6 +32,7 @@ local known = {
   residual = false,    -- blocks add what goes in
   squeeze = 0,         -- squeeze and excitation in each block, by this reduction
   gates = false,       -- skips through attention gates
+  heads = 0,           -- self-attention of so many heads behind the bottom
   dropout = 0,         -- of whole channels, after each block
   down = "maxpool",    -- or "conv": the first convolution of a block strides
   up = "upconv",       -- or "linear", "nearest": enlarge, then a convolution of 1
@@ -61,6 +62,7 @@ local function read(x, o, what)
               residual = block.flag(what .. ": residual", o.residual),
               gates = block.flag(what .. ": gates", o.gates),
               squeeze = block.whole(what .. ": squeeze", o.squeeze, 0), dropout = o.dropout,
+              heads = block.whole(what .. ": heads", o.heads, 0),
               down = block.choice(what .. ": down", o.down, { "maxpool", "conv" }),
               up = block.choice(what .. ": up", o.up, { "upconv", "linear", "nearest" }) }
   local normed
@@ -131,7 +133,10 @@ end
 -- Level `level` and all below it; stride: of the step that leads here.
 local function levels(x, s, level, stride)
   local filters = s.features[level]
-  if not filters then return scoped("bottom", x, s.bottom, s, stride) end
+  if not filters then
+    x = scoped("bottom", x, s.bottom, s, stride)
+    return s.heads > 0 and block.self_attention(x, { heads = s.heads, name = "mixer" }) or x
+  end
   local skip = scoped("enc" .. level, x, filters, s, stride)
   local f, low = s.factors[level]
   if s.down == "conv" then

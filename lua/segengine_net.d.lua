@@ -10,7 +10,7 @@
 local net = {}
 
 ---A name, or a list of the name and its options: { "group", groups = 4 }.
----@alias seg.net.norm "batch"|"group"|"instance"|"none"|table
+---@alias seg.net.norm "batch"|"group"|"instance"|"layer"|"none"|table
 
 ---A name, or a list of the name and its number: { "leaky_relu", 0.2 }.
 ---@alias seg.net.act "relu"|"leaky_relu"|"gelu"|"silu"|"tanh"|"sigmoid"|"none"|table
@@ -30,6 +30,7 @@ local net = {}
 ---@field residual? boolean blocks add what goes in
 ---@field squeeze? integer squeeze and excitation in each block, by this reduction
 ---@field gates? boolean skips through attention gates
+---@field heads? integer self-attention of so many heads behind the bottom, 0
 ---@field dropout? number of whole channels, after each block
 ---@field down? "maxpool"|"conv"
 ---@field up? "upconv"|"linear"|"nearest"
@@ -123,6 +124,31 @@ function net.pose_resnet(x, o) end
 ---@return seg.node
 function net.pose_cnn(x, o) end
 
+---@class seg.net.cnn_lstm
+---@field lengths? seg.node one number a sample: the steps that count
+---@field features? integer[] { 64, 128, 256 }
+---@field kernel? integer odd, 3
+---@field pool? integer 2; 1: none
+---@field bias? boolean true
+---@field norm? seg.net.norm "batch"
+---@field act? seg.net.act "relu"
+---@field dropout? number behind each convolution, 0.2
+---@field hidden? integer of the LSTM, 256
+---@field layers? integer 2
+---@field bidirectional? boolean true
+---@field lstm_dropout? number between its layers, 0.3
+---@field project? integer width of the layer at each step, 512
+---@field project_dropout? number 0.3
+---@field out? integer 512
+---@field init? seg.init of the convolutions
+---@field name? string
+
+---One vector for a sequence (C,W).
+---@param x seg.node
+---@param o? seg.net.cnn_lstm
+---@return seg.node
+function net.cnn_lstm(x, o) end
+
 ---@class seg.net.mlp
 ---@field out? integer 1
 ---@field hidden? integer[] {}
@@ -152,5 +178,11 @@ function net.squeeze_excite(x, o) end
 ---@param o? { width?: integer, name?: string }
 ---@return seg.node
 function net.attention_gate(x, gate, o) end
+
+---What all positions make of each other, added to x.
+---@param x seg.node
+---@param o? { heads?: integer, dropout?: number, name?: string } 4, 0
+---@return seg.node
+function net.self_attention(x, o) end
 
 return net

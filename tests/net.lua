@@ -79,6 +79,10 @@ t.test("the generator, ResNets and pose networks too", function()
     t.equal(all, 1208419)
   end)
   in_scope(function()
+    local x = input { c = 1024, w = 500 }
+    t.equal(parameters(x, net.cnn_lstm(x)), 3738944)
+  end)
+  in_scope(function()
     local x = input { c = 512 }
     t.equal(parameters(x, net.mlp(x, { hidden = { 256, 128 }, out = 5 })), 165637)
   end)
@@ -99,6 +103,23 @@ t.test("the table of docs/networks.md is what plan counts", function()
     end)
   end
   t.check(rows >= 15, "docs/networks.md has %d rows", rows)
+end)
+
+t.test("what docs/networks.md shows can be run", function()
+  local blocks = 0
+  for block in t.read("docs/networks.md"):gmatch("```lua\n(.-)```") do
+    blocks = blocks + 1
+    in_scope(function()
+      local env = setmetatable({ seg = seg, net = net, nn = nn }, { __index = _G })
+      env.image, env.truth = input { c = 1, h = 64, w = 64 }, input { c = 1, h = 64, w = 64 }
+      -- names of inputs are not in scopes, and a file of weights is not here
+      block = block:gsub('nn.input%("', '%0block' .. blocks):gsub("m:load[^\n]*", "")
+      local f, why = load(block, "@docs/networks.md", "t", env)
+      t.check(f, why)
+      f()
+    end)
+  end
+  t.check(blocks >= 4, "docs/networks.md has %d blocks", blocks)
 end)
 
 -- The two recipes --------------------------------------------------------------
@@ -220,6 +241,7 @@ t.test("options are checked, and the nearest is named", function()
     t.raises(function() net.unet(nil) end, "must be a node of the network, got nil")
     t.raises(function() net:unet(x) end, "write a dot, net.unet")
     t.raises(function() return net.unett end, 'did you mean "unet"?')
+    t.raises(function() net.cnn_lstm(x) end, "the operand must be a sequence")
     t.raises(function() net.resnet(x, { depth = 20 }) end, "depth must be 18, 34 or 50, got 20")
     t.raises(function() net.pix2pix(x, { levels = 2, smooth = 2 }) end, "smooth must be odd")
     t.raises(function() net.pose_resnet(x, { dropout = 0.3 }) end, "dropout must be four shares")
@@ -262,7 +284,8 @@ end
 
 local function learns(name, axes, build)
   t.test(name .. ": every parameter gets a gradient, on cpu as on ref", function()
-    in_scope(function()
+    -- a name of its own, as initial weights go by names
+    nn.scope("learns." .. name:gsub("[^%w]", "_"), function()
       local x = input(axes)
       local y = build(x)
       local truth = nn.input(x.name .. "t", { c = y.c, d = y.rank > 2 and y.d or nil,
@@ -284,7 +307,7 @@ learns("1-D U-Net", { c = 2, w = 8 }, function(x)
 end)
 learns("residual U-Net with gates and squeezing", { c = 1, h = 8, w = 16 }, function(x)
   return net.unet(x, { features = { 4, 4 }, act = "silu", residual = true, gates = true,
-                       squeeze = 2, norm = { "group", groups = 2 }, up = "linear", down = "conv" })
+                       squeeze = 1, norm = { "group", groups = 2 }, up = "linear", down = "conv" })
 end)
 learns("3-D U-Net with dropout", { c = 1, d = 4, h = 4, w = 8 }, function(x)
   return net.unet(x, { features = { 2 }, act = leaky, norm = "none", dropout = 0.2 })
@@ -305,6 +328,44 @@ learns("pose_resnet", { c = 3, h = 32, w = 32 }, function(x)
 end)
 learns("mlp", { c = 4 }, function(x)
   return net.mlp(x, { hidden = { 5, 4 }, out = 3, act = leaky, dropout = 0.1, late = true })
+end)
+
+learns("cnn_lstm", { c = 3, w = 13 }, function(x)
+  return net.cnn_lstm(x, { features = { 4, 6 }, hidden = 4, project = 6, out = 3, act = leaky,
+                           norm = "layer" })
+end)
+learns("U-Net with self-attention", { c = 1, h = 8, w = 8 }, function(x)
+  return net.unet(x, { features = { 4, 4 }, heads = 2, act = "silu", norm = "layer" })
+end)
+
+t.test("a sequence's vector depends on its own steps only", function()
+  in_scope(function()
+    local x, lengths = input { c = 2, w = 16 }, input { c = 1 }
+    local y = net.cnn_lstm(x, { lengths = lengths, features = { 3, 4 }, hidden = 3, project = 5,
+                                out = 4 })
+    for _, device in ipairs { "ref", "cpu" } do
+      local m = seg.model { outputs = { y = y }, device = device }
+      local function run(values, ends)
+        return m:run({ [x.name] = values,
+                       [lengths.name] = seg.array { shape = { #ends, 1 }, data = ends } }).y
+      end
+      local both = numbers({ 2, 2, 16 }, 5)
+      local alone, padded = seg.array.zeros { 1, 2, 7 }, seg.array.zeros { 1, 2, 12 }
+      for c = 1, 2 do
+        for i = 1, 7 do
+          alone:set(both:get(2, c, i), 1, c, i)
+          padded:set(both:get(2, c, i), 1, c, i)
+        end
+        for i = 8, 12 do padded:set(99, 1, c, i) end
+      end
+      local want = run(both, { 16, 7 })
+      for k = 1, 4 do
+        t.equal(run(alone, { 7 }):get(1, k), want:get(2, k), device .. ": alone")
+        t.equal(run(padded, { 7 }):get(1, k), want:get(2, k), device .. ": padding of 99")
+      end
+      t.check(run(both, { 16, 8 }):get(2, 1) ~= want:get(2, 1), "a longer one is the same")
+    end
+  end)
 end)
 
 t.test("deep supervision: the weighted sum of losses on thinned-out truths", function()
@@ -405,8 +466,23 @@ local cases = {
   pose_cnn = function(x) return net.pose_cnn(x, { features = { 2, 3, 4 }, hidden = 5 }) end,
   pix2pix = function(x) return net.pix2pix(x, { filters = 1, levels = 3, dropout = 0 }) end,
   pix2pix6 = function(x) return net.pix2pix(x, { filters = 1, dropout = 0 }) end,
+  unetheads = function(x)
+    return net.unet(x, { features = { 2, 4 }, heads = 4, act = "silu" })
+  end,
+  cnn_lstm = function(x, lengths)
+    return net.cnn_lstm(x, { lengths = lengths, features = { 4, 5 }, hidden = 4, project = 6,
+                             out = 3, norm = "layer", dropout = 0, lstm_dropout = 0,
+                             project_dropout = 0 })
+  end,
+  cnn_lstm1 = function(x)
+    return net.cnn_lstm(x, { features = { 4, 5 }, hidden = 4, project = 6, out = 3, dropout = 0,
+                             layers = 1, bidirectional = false, project_dropout = 0 })
+  end,
   mlp = function(x) return net.mlp(x, { hidden = { 5, 4 }, out = 3 }) end,
 }
+
+-- Those with sequences of their own lengths.
+local with_lengths = { cnn_lstm = true }
 
 local keys = { [2] = { "c" }, [3] = { "c", "w" }, [4] = { "c", "h", "w" },
                [5] = { "c", "d", "h", "w" } }
@@ -428,14 +504,16 @@ for case, build in pairs(cases) do
     local function array(what) return seg.array.load(ARRAYS, case .. "_" .. what) end
     local x, truth, want = array "x", array "t", array "y"
     local image, target = input_for(case .. "_x", x), input_for(case .. "_t", truth)
-    local y = nn.scope(case, function() return build(image) end)
+    local lengths = with_lengths[case] and nn.input(case .. "_l", { c = 1 })
+    local y = nn.scope(case, function() return build(image, lengths) end)
     t.equal(table.concat(y.shape, "x", 2), table.concat(want.shape, "x", 2), "shape")
-    local feeds = { [image.name] = x, [target.name] = truth }
+    local given, feeds = { [image.name] = x }, { [image.name] = x, [target.name] = truth }
+    if lengths then given[lengths.name], feeds[lengths.name] = array "l", array "l" end
     local numbers_of = array "train"
     for device, limit in pairs { ref = 1e-6, cpu = 1e-4 } do
       local m = seg.model { outputs = { y = y }, device = device }
       m:load(FILE, of(case))
-      local off, power = m:run({ [image.name] = x }).y:distance(want)
+      local off, power = m:run(given).y:distance(want)
       t.check(power > 0 and off <= limit ^ 2 * power, "%s: %.3g off, at most %g", device,
               math.sqrt(off / power), limit)
       local s = seg.step { loss = nn.mse(y, target), optim = optim.sgd { lr = 0 }, device = device }

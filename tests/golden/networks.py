@@ -6,7 +6,8 @@
 writes beside this file
     networks.safetensors   initial weights, CASE.NAME with PyTorch's names
     networks.npz           CASE_x input, CASE_t target, CASE_y evaluation
-                           forward, CASE_train {loss, norm of all gradients}
+                           forward, CASE_train {loss, norm of all gradients},
+                           CASE_l lengths of sequences
 for the cases of CASES, which tests/net.lua builds with the same options. The
 loss is the mean square error of the training forward. Everything is computed
 in float64 from float32 weights and inputs, which both sides hold exactly;
@@ -38,11 +39,19 @@ AVGPOOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
+class LayerNorm(nn.LayerNorm):
+    """Over the channels of each position."""
+
+    def forward(self, x):
+        return super().forward(x.transpose(1, -1)).transpose(1, -1)
+
+
 def norm(o, c):
     rank = o["rank"]
     return {
         "batch": lambda: BATCH[rank](c),
         "instance": lambda: INSTANCE[rank](c, affine=True),
+        "layer": lambda: LayerNorm(c),
         "group": lambda: nn.GroupNorm(o.get("groups", 8), c),
         "none": nn.Identity,
     }[o.get("norm", "batch")]()
@@ -119,6 +128,18 @@ class Gate(nn.Module):
         )
 
 
+class Mixer(nn.Module):
+    def __init__(self, c, heads):
+        super().__init__()
+        self.norm1 = LayerNorm(c)
+        self.attention1 = nn.MultiheadAttention(c, heads, batch_first=True)
+
+    def forward(self, x):
+        y = self.norm1(x).flatten(2).transpose(1, 2)
+        y = self.attention1(y, y, y, need_weights=False)[0]
+        return x + y.transpose(1, 2).reshape(x.shape)
+
+
 class UNet(nn.Module):
     """The result, and with `deep` added to it the means of the coarser ones
     over positions, so that their gradients are looked at too."""
@@ -133,6 +154,8 @@ class UNet(nn.Module):
             setattr(self, f"enc{i}", Block(c, f, o, stride))
             c = f
         self.bottom = Block(c, 2 * c, o, 2 if strided else 1)
+        if o.get("heads"):
+            self.mixer = Mixer(2 * c, o["heads"])
         low = 2 * c
         for i in range(self.depth, 0, -1):
             f = features[i - 1]
@@ -156,6 +179,8 @@ class UNet(nn.Module):
             if self.o.get("down") != "conv":
                 x = MAXPOOL[rank](x, 2)
         x = self.bottom(x)
+        if hasattr(self, "mixer"):
+            x = self.mixer(x)
         for i in range(self.depth, 0, -1):
             skip, low = skips[i - 1], x
             if self.o.get("up") == "linear":
@@ -377,12 +402,53 @@ class Pix2pix(nn.Module):
         )
 
 
+class Cnn(nn.Module):
+    def __init__(self, c, features, normed):
+        super().__init__()
+        self.count = len(features)
+        for i, f in enumerate(features, 1):
+            setattr(self, f"conv{i}", nn.Conv1d(c, f, 3, padding=1))
+            setattr(self, f"norm{i}", norm(dict(rank=1, norm=normed), f))
+            c = f
+
+    def forward(self, x):
+        for i in range(1, self.count + 1):
+            x = getattr(self, f"norm{i}")(getattr(self, f"conv{i}")(x))
+            x = F.max_pool1d(F.relu(x), 2)
+        return x
+
+
+class CnnLstm(nn.Module):
+    """With lengths each sequence is run by itself, cut to its length: what a
+    network that sees padding must equal."""
+
+    def __init__(self, c, features, hidden, layers, both, project, out,
+                 normed="batch"):  # fmt: skip
+        super().__init__()
+        self.cnn = Cnn(c, features, normed)
+        self.lstm1 = nn.LSTM(features[-1], hidden, layers, batch_first=True,
+                             bidirectional=both)  # fmt: skip
+        self.project = nn.Module()
+        self.project.linear1 = nn.Linear(hidden * (1 + both), project)
+        self.project.norm1 = norm(dict(rank=1, norm=normed), project)
+        self.head = nn.Linear(2 * project, out)
+
+    def forward(self, x, lengths=None):
+        if lengths is not None:
+            return torch.cat([self(x[i : i + 1, :, :n])
+                              for i, n in enumerate(lengths)])  # fmt: skip
+        x = self.lstm1(self.cnn(x).transpose(1, 2))[0]
+        x = self.project.linear1(x).transpose(1, 2)
+        x = F.relu(self.project.norm1(x))
+        return self.head(torch.cat((x.amax(2), x.mean(2)), 1))
+
+
 # Cases ----------------------------------------------------------------------------
 
 POSE = dict(base=1, shared=6, face=(5, 7), pose=(4, 3), face_encoder=(4, 3),
             pose_encoder=(3, 2), fusion=4, hidden=3, out=3)  # fmt: skip
 
-# name: (network, shape of the input)
+# name: (network, shape of the input, lengths)
 CASES = {
     "unet1d": (lambda: UNet(rank=1, c=2, features=(4, 5)), (2, 2, 8)),
     "unet2d": (
@@ -408,11 +474,22 @@ CASES = {
     "pose_cnn": (lambda: PoseCnn((2, 3, 4), 5, 3), (2, 3, 20, 18)),
     "pix2pix": (lambda: Pix2pix(3, 2, 1, 3), (2, 2, 8, 8, 16)),
     "pix2pix6": (lambda: Pix2pix(2, 1, 1, 6), (1, 1, 64, 64)),
+    "unetheads": (
+        lambda: UNet(rank=2, c=1, features=(2, 4), heads=4, act=F.silu),
+        (2, 1, 8, 16),
+    ),
+    "cnn_lstm": (
+        lambda: CnnLstm(3, (4, 5), 4, 2, True, 6, 3, "layer"), (3, 3, 19),
+        (19, 4, 11),
+    ),
+    "cnn_lstm1": (
+        lambda: CnnLstm(3, (4, 5), 4, 1, False, 6, 3), (4, 3, 12),
+    ),
     "mlp": (lambda: Mlp(6, (5, 4), 3), (4, 6)),
 }  # fmt: skip
 
 
-def new_net(make, x):
+def new_net(make, feeds):
     """PyTorch's initial weights, norms that scale and shift, running
     statistics of one forward: float32 numbers, held in float64."""
     torch.manual_seed(1)
@@ -422,32 +499,34 @@ def new_net(make, x):
             nn.init.uniform_(layer.weight, 0.5, 1.5)
             nn.init.normal_(layer.bias, 0.0, 0.2)
     with torch.no_grad():
-        net(x.float())
+        net(feeds[0].float(), *feeds[1:])
     return net.double()
 
 
 def main():
     torch.set_num_threads(2)
     rng, weights, arrays = np.random.RandomState(7), {}, {}
-    for name, (make, shape) in CASES.items():
+    for name, (make, shape, *lengths) in CASES.items():
         x = rng.normal(size=shape).astype("<f4")
-        xt = torch.from_numpy(x).double()
-        net = new_net(make, xt)
+        feeds = [torch.from_numpy(x).double(), *lengths]
+        net = new_net(make, feeds)
         for k, v in net.state_dict().items():
             if not k.endswith("num_batches_tracked"):
                 weights[f"{name}.{k}"] = v.numpy().astype("<f4")
         net.eval()
         with torch.no_grad():
-            y = net(xt).numpy()
+            y = net(*feeds).numpy()
         t = rng.normal(size=y.shape).astype("<f4")
         net.train()
-        loss = F.mse_loss(net(xt), torch.from_numpy(t).double())
+        loss = F.mse_loss(net(*feeds), torch.from_numpy(t).double())
         loss.backward()
         norm_sq = sum((p.grad**2).sum() for p in net.parameters())
         arrays.update({f"{name}_x": x, f"{name}_t": t,
                        f"{name}_y": y.astype("<f4"),
                        f"{name}_train": np.array([loss.item(),
                                                   norm_sq.sqrt().item()])})
+        if lengths:
+            arrays[f"{name}_l"] = np.array(lengths[0], "<f4").reshape(-1, 1)
         print(f"{name}: {sum(p.numel() for p in net.parameters())} parameters,"
               f" y {y.shape} {y.mean():.4f} +- {y.std():.4f}, loss {loss:.6f}")
     peer.save_tensors(HERE / "networks.safetensors", weights)
