@@ -49,14 +49,15 @@ function M.check(what, o)
   end
 end
 
--- What a pattern that matches no name may have meant: a name, or what one begins
--- or ends with.
+-- What a pattern that matches no name may have meant: a name, or neighbours of
+-- what points divide it into.
 local function refuse(i, pattern, names)
   local parts, list = {}, {}
   for _, name in ipairs(names) do
-    parts[name] = true
-    for at in name:gmatch("()%.") do
-      parts[name:sub(1, at - 1)], parts[name:sub(at + 1)] = true, true
+    for from in name:gmatch("()[^.]+") do
+      for to in name:gmatch("[^.]()%f[.\0]") do
+        if to > from then parts[name:sub(from, to - 1)] = true end
+      end
     end
   end
   for part in pairs(parts) do list[#list + 1] = part end

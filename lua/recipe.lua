@@ -211,9 +211,12 @@ local function read_phases(r, list)
     for k, v in pairs(util.options("seg.recipe: phases[" .. i .. "]", o, known_phase)) do
       phase[k] = v
     end
-    if i == 1 and o.from or phase.from ~= "last" and phase.from ~= "best" then
-      fail("usage", 'seg.recipe: phases[%d]: from says which weights of the phase before it begins '
-           .. 'with, "last" or "best"; got %s', i, tostring(phase.from))
+    if i == 1 and o.from then
+      fail("usage", "seg.recipe: phases[1]: there is no phase before it; leave from out")
+    end
+    if phase.from ~= "last" and phase.from ~= "best" then
+      fail("usage", "seg.recipe: phases[%d]: from: %s", i,
+           util.suggest(tostring(phase.from), { "best", "last" }))
     end
     if i > 1 and phase.from == "best" and not phases[i - 1].valid then
       fail("usage", 'seg.recipe: phases[%d]: from = "best", but the phase before has no valid set '

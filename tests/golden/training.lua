@@ -17,7 +17,7 @@ local train, valid = cases:split { valid = 2, seed = 1 }
 train = prepare(train)
 if cfg.augment then train = train:augment { flip = true, noise = true } end
 train = train:batches { size = cfg.batch, shuffle = true }
-valid = prepare(valid):batches { size = 5 }
+valid = prepare(valid):batches { size = cfg.batch }
 
 local image = nn.input("image", { c = 1, h = cfg.size, w = cfg.size })
 local truth = nn.input("mask", { c = 1, h = cfg.size, w = cfg.size })
