@@ -162,6 +162,7 @@ void bind_array_file(lua_State *L); /* after bind_array */
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_training(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);

@@ -22,6 +22,7 @@ local commands = {
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
+  { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
   { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR",
     weights = true },
@@ -35,7 +36,9 @@ local flags = {
   { "resume", true, "DIR or auto: continue a run", of = "train" },
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start",
-    of = "train evaluate predict export" },
+    of = "train evaluate predict export lr_range" },
+  { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
+  { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: image or folder to segment", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
   { "safetensors", true, "FILE: where export writes", of = "export" },
@@ -51,7 +54,7 @@ local flags = {
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON", of = "evaluate plan bench doctor" },
+  { "json", false, "results as JSON", of = "evaluate plan bench doctor lr_range" },
 }
 
 local function known(list, name)

@@ -2,7 +2,8 @@
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
 -- Never run: for the library of your editor's Lua settings. Data sets are in
--- segengine_data.d.lua, networks in segengine_net.d.lua. More: docs/recipes.md.
+-- segengine_data.d.lua, networks in segengine_net.d.lua, training in
+-- segengine_training.d.lua. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -77,6 +78,11 @@ function seg.config(defaults) end
 ---@field epochs? integer the config's when left out
 ---@field accumulate? integer batches to an update, 1
 ---@field frozen? string[] names of layers or parameters that keep their weights
+---@field ema? number average of every step that keeps so much of itself; 0: none
+---@field swa? { from?: number, lr?: number } mean over the epochs from this one on
+---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
+---@field init? seg.recipe.init weights to begin with
+---@field phases? seg.recipe.phase[]
 ---@field predict? seg.recipe.predict
 
 ---Declares the recipe; the program then does what the command says.
@@ -315,60 +321,6 @@ function nn.cross_entropy(x, t, o) end
 ---@param o? { mask?: seg.node, threshold?: number }
 ---@return seg.node
 function nn.overlap(x, t, o) end
-
--- Optimisers and schedules ----------------------------------------------------
-
----@class seg.optimiser
----@field kind string
----@field lr number
-
----The rate of an epoch, counted from 1; a function of its arguments only.
----@class seg.schedule
----@field name string
----@field rate fun(lr: number, epoch: integer, epochs: integer): number
-
----@class seg.optim
----@field constant seg.schedule
-local optim = {}
-
----@class seg.optim.adam
----@field lr number
----@field betas? number[] {0.9, 0.999}
----@field beta1? number
----@field beta2? number
----@field eps? number 1e-8
----@field decay? number adamw 0.01, adam 0
----@field clip_norm? number 0: none
-
----Decoupled weight decay.
----@param o seg.optim.adam
----@return seg.optimiser
-function optim.adamw(o) end
-
----Decay is added to the gradient.
----@param o seg.optim.adam
----@return seg.optimiser
-function optim.adam(o) end
-
----@param o { lr: number, momentum?: number, nesterov?: boolean, decay?: number, clip_norm?: number }
----@return seg.optimiser
-function optim.sgd(o) end
-
----@param o? { t_max?: number, floor?: number, warmup?: number, clamp?: boolean }
----@return seg.schedule
-function optim.cosine(o) end
-
----@param o? { every?: integer, gamma?: number, warmup?: number }
----@return seg.schedule
-function optim.step(o) end
-
----@param o? { power?: number, warmup?: number }
----@return seg.schedule
-function optim.poly(o) end
-
----@param epochs number
----@return seg.schedule
-function optim.warmup(epochs) end
 
 -- Metrics ---------------------------------------------------------------------
 
