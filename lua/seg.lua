@@ -74,6 +74,15 @@ function Model:save(path)
     graph = core.graph_text(nodes), outputs = table.concat(names, ",") })
 end
 
+-- The network with its weights as a file of ONNX: { probabilities=, any_size= } as the
+-- options of `export --onnx`. -> {nodes=, numbers=, bytes=, probabilities=, opset=}
+function Model:onnx(path, o)
+  check_text("onnx: the path", path)
+  o = options("onnx", o, { probabilities = false, any_size = false })
+  local names = util.sorted_keys(self.outputs)
+  return core.checkpoint.onnx(path, self.session, names_of(self.outputs), names, o, {})
+end
+
 -- Evaluation plan: {input name = array} -> {output name = array}
 function Model:run(inputs)
   self.session:forward(inputs, false)

@@ -63,6 +63,21 @@ function seg.config(defaults) end
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
 ---@field threshold? number of a single channel, 0.5
 ---@field fractions? boolean write probabilities beside the labels
+---@field output? string which of the outputs; the first by name
+---@field as? "labels"|"values"|"dose"|"numbers"|"classes" what the output means
+---@field overlap? number what windows share of their extents, 0 to 0.9, 0.5
+---@field tta? "flips"|string[] the mean over mirrored images, along the axes of training or these
+---@field keep? "largest"|integer pieces of each class that stay
+---@field min_ml? number pieces of less go
+---@field fill_holes? boolean|"slices" zeros inside a class become the class
+---@field connect? 6|26 over what voxels hang together, 26: faces, edges and corners
+---@field each? table<string|integer, seg.recipe.tidy> other such steps for one class
+
+---@class seg.recipe.tidy
+---@field keep? "largest"|integer
+---@field min_ml? number
+---@field fill_holes? boolean|"slices"
+---@field connect? 6|26
 
 ---@class seg.recipe.fields
 ---@field inputs seg.node[] named as the fields of the data: "image", "mask"
@@ -398,6 +413,12 @@ function model:load(path, o) end
 ---Weights, running statistics and the network.
 ---@param path string
 function model:save(path) end
+
+---The network with its weights as a file of ONNX.
+---@param path string
+---@param o? { probabilities?: boolean, any_size?: boolean }
+---@return { nodes: integer, numbers: integer, bytes: integer, probabilities: integer, opset: integer }
+function model:onnx(path, o) end
 
 ---In evaluation.
 ---@param inputs table<string, seg.array>
