@@ -114,9 +114,9 @@ static const char *rename_by_table(void *ctx, const char *name)
     return to;
 }
 
-/* checkpoint.import(path, session, {name in the file = name here}) ->
+/* checkpoint.import(path, session, {name in the file = name here}, partial) ->
  * metadata. Weights of any safetensors file; tensors that are not in the
- * table stay out, every parameter of the session must come. */
+ * table stay out, every parameter of the session must come unless `partial`. */
 static int l_import(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -126,7 +126,8 @@ static int l_import(lua_State *L)
     luaL_checkstack(L, 8, "names");
     Arena *mem = push_arena(L);
     Names names = {L, 3};
-    if (!checkpoint_import(path, s, rename_by_table, &names, mem, &m))
+    if (!checkpoint_import(path, s, rename_by_table, &names,
+                           lua_toboolean(L, 4), mem, &m))
         return raise_error(L);
     push_meta(L, &m);
     return 1;

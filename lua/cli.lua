@@ -22,6 +22,7 @@ local commands = {
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
+  { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
   { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
     weights = true },
@@ -36,7 +37,9 @@ local flags = {
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
-    of = "train evaluate predict export" },
+    of = "train evaluate predict export lr_range" },
+  { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
+  { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
   { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
   { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
@@ -64,7 +67,7 @@ local flags = {
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON", of = "evaluate plan bench doctor" },
+  { "json", false, "results as JSON", of = "evaluate plan bench doctor lr_range" },
 }
 
 local function known(list, name)

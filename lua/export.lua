@@ -54,16 +54,21 @@ local function twin(r, folder)
   if r.frozen[1] then
     fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
   end
+  if r.optim.groups or r.optim.decay_on ~= "all" then
+    fail("usage", "export --twin: the twin updates all parameters alike; leave groups and decay_on "
+         .. "out")
+  end
   local session = recipes.session(r, "train")
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   sys.mkdir(folder)
   core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
-  local rows = { "step,epoch,lr,loss" }
+  local rows, batches = { "step,epoch,lr,loss" }, (d.loader:batches())
+  local state = r.schedule.start and r.schedule.start()
   for i = 1, steps do
     local batch = d.loader:next()
     local epoch = batch.epoch + 1
-    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
+    local lr = recipes.rate(r, epoch, (i - 1) % batches, batches, state)
     local feeds = save_batch(r, batch, d.names, string.format("%s/step_%04d", folder, i))
     local loss, _, applied = session:step(feeds, { lr = lr, clip = r.optim.clip_norm })
     if not applied then
