@@ -111,7 +111,7 @@ train = train:normalize {}:patches { d = 4, h = 16, w = 16, count = 2 }
   :augment { flip = { axis = "hw" } }
 seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.softmax(y) },
   loss = nn.cross_entropy(y, m), train = train:batches { size = 2 },
-  optim = seg.optim.sgd { lr = 0.3 }, epochs = 3,
+  optim = seg.optim.sgd { lr = 0.3 }, epochs = 3, ema = 0.9,
   predict = { image = "*_T1w", output = "mask", names = { "a", "b" }, keep = 2, overlap = 0.25,
               fill_holes = true, each = { b = { keep = "largest", connect = 6 },
                                           { min_ml = 3, fill_holes = "slices" } } } }
@@ -133,6 +133,30 @@ seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.
   same(by[2], by[4])
   local v = core.data.read_nifti(t.lines("ls " .. by[1] .. "/*.nii.gz")[1]):stats()
   t.check(v.max > 0 and v.nonzero < 1, "nothing was found, or everything")
+  -- the averages are what was given away, and they are not the weights
+  local average = t.write(folder .. "/average.lua", [[
+local core = require "seg.core"
+local roots = core.graph_parse(core.checkpoint.meta(arg[1]).graph)
+local function session()
+  return core.session { roots = roots, device = "cpu", threads = 1, seed = 9 }
+end
+local given, mean, plain, ema, raw = session(), session(), session(), {}, {}
+core.checkpoint.load(arg[1], given, false)
+for _, p in ipairs(core.checkpoint.tensors(arg[2])) do
+  local name = p.name:match("^ema%.(.*)")
+  if name then ema[p.name], raw[name] = name, name end
+end
+core.checkpoint.import(arg[2], mean, ema)
+core.checkpoint.import(arg[2], plain, raw)
+local off, other = 0, 0
+for _, p in ipairs(given:params()) do
+  off = off + given:get(p.name):distance(mean:get(p.name))
+  other = other + given:get(p.name):distance(plain:get(p.name))
+end
+print(off == 0, other > 0)
+]])
+  t.says(average .. " " .. file .. " " .. weights .. "/checkpoint_last.safetensors", 0,
+         "true\ttrue")
   seg.open(file):predict_file(image, folder .. "/volumes.nii.gz")
   shell("cmp " .. by[1] .. "/*.nii.gz " .. folder .. "/volumes.nii.gz")
 end)
