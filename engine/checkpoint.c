@@ -39,7 +39,8 @@ typedef struct Entries {
 /* Prefixes that tell moments from parameters must not begin a parameter. */
 static bool reserved(const char *name)
 {
-    return starts(name, "optim.") || starts(name, "ema.");
+    return starts(name, "optim.") || starts(name, "ema.") ||
+           starts(name, CHECKPOINT_BATCH);
 }
 
 static int by_name(const void *a, const void *b)
@@ -62,7 +63,8 @@ static bool entries_make(const Params *p, bool full, Arena *mem, Entries *e)
         const char *name = p->list[i].name;
         if (reserved(name))
             return fail_usage("parameter %s: names that begin with optim. or "
-                              "ema. are reserved; fix: rename the scope",
+                              "ema. or batch. are reserved; fix: rename the "
+                              "scope",
                               name);
         e->list[e->count++] = (Entry){name, i, -1, -1};
         for (int k = 0; full && p->list[i].trained && k < p->states; k++) {
@@ -119,6 +121,7 @@ typedef struct Source {
     const Params *params;
     const Entries *entries;
     double *user;
+    const Extra *extra; // behind the entries
 } Source;
 
 /* Tensor i for the writer, in the backend's real type; doubles on the way are
@@ -126,6 +129,13 @@ typedef struct Source {
 static bool fill(void *ctx, int i, void *out)
 {
     const Source *s = ctx;
+    if (i >= s->entries->count) {
+        const Extra *x = s->extra + i - s->entries->count;
+        size_t n = sizeof(float);
+        for (int k = 0; k < x->axes; k++) n *= (size_t)x->shape[k];
+        memcpy(out, x->data, n);
+        return true;
+    }
     const Entry *e = s->entries->list + i;
     int64_t count = numel(s->params->list[e->param].dim);
     if (!entry_read(s->params, e, s->user)) return false;
@@ -185,10 +195,17 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
 
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
 {
+    return checkpoint_save_with(path, s, full, m, NULL, 0);
+}
+
+bool checkpoint_save_with(const char *path, Session *s, bool full,
+                          const Meta *m, const Extra *extra, int extras)
+{
     bool ok = false;
     Arena mem = {0};
     Entries e = {0};
-    Source source = {.params = session_params(s), .entries = &e};
+    Source source = {
+        .params = session_params(s), .entries = &e, .extra = extra};
     StWrite w = {.fill = fill, .ctx = &source};
     // the count is of what was collected, the weights are of what was queued
     if (session_under_way(s))
@@ -200,7 +217,7 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     TRY(pairs_make(m, full, s, &mem, &w));
     TRY(source.user = params_buffer(source.params));
     // the place of each and the checksums are the writer's affair
-    StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
+    StTensor *tensor = ARENA_NEW(&mem, StTensor, (int64_t)e.count + extras + 1);
     TRY(tensor);
     for (int i = 0; i < e.count; i++) {
         const Param *p = source.params->list + e.list[i].param;
@@ -208,8 +225,16 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
         tensor[i].type = source.params->be->real == F64 ? ST_F64 : ST_F32;
         tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
     }
+    for (int i = 0; i < extras; i++) {
+        StTensor *t = tensor + e.count + i;
+        CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
+        t->name = extra[i].name;
+        t->type = ST_F32;
+        t->axes = extra[i].axes;
+        memcpy(t->shape, extra[i].shape, sizeof t->shape);
+    }
     w.tensor = tensor;
-    w.count = e.count;
+    w.count = e.count + extras;
     ok = true;
 done:
     // what fails from here on names the path itself
@@ -373,7 +398,7 @@ typedef struct Loading {
 static bool left_out(const char *name, bool full)
 {
     return ends(name, ".num_batches_tracked") || starts(name, "ema.") ||
-           (!full && starts(name, "optim."));
+           starts(name, CHECKPOINT_BATCH) || (!full && starts(name, "optim."));
 }
 
 /* Give each entry its tensor of the file and list the names that no entry has.

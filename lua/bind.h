@@ -162,6 +162,7 @@ void bind_array_file(lua_State *L); /* after bind_array */
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_params(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
@@ -181,6 +182,8 @@ void bind_survey(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
+void bind_hash(lua_State *L);
+void bind_watch(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
 
 /* == signals, in bind_signal.c ========================================= */

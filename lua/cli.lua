@@ -13,7 +13,8 @@ local fail, refuse = util.fail, util.refuse
 
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
--- without --data is not the one for made-up patients.
+-- without --data is not the one for made-up patients. word: the flag that the word
+-- behind the command is the value of.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
@@ -23,6 +24,8 @@ local commands = {
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
   { "check", "every node of this network, and training steps, against the reference" },
+  { "replay", "a step that was not finite, once more: replay FILE", weights = true,
+    word = "weights" },
   { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR",
     weights = true },
 }
@@ -35,7 +38,7 @@ local flags = {
   { "resume", true, "DIR or auto: continue a run", of = "train" },
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start",
-    of = "train evaluate predict export" },
+    of = "train evaluate predict export replay" },
   { "in", true, "PATH: image or folder to segment", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
   { "safetensors", true, "FILE: where export writes", of = "export" },
@@ -210,6 +213,11 @@ local function parse(args, from, fixed)
     local word = args[i]
     local name, value = split_option(word)
     if not name then
+      local takes = command and (known(commands, command) or {}).word
+      if takes and not line.flags[takes] then
+        line.flags[takes] = word
+        goto next_word
+      end
       if command and known(commands, word) then
         refuse("%s and %s: one command at a time", command, word)
       elseif not known(commands, word) or command then
@@ -237,6 +245,7 @@ local function parse(args, from, fixed)
         line.options[#line.options + 1] = { name, value }
       end
     end
+    ::next_word::
     i = i + 1
   end
   line.names = names(flags)

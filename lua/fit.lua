@@ -8,27 +8,29 @@
 local core = require "seg.core"
 local advice = require "seg.advice"
 local config = require "seg.config"
+local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
 local opened = require "seg.opened"
 local picture = require "seg.picture"
 local recipes = require "seg.recipe"
+local record = require "seg.record"
 local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
+local trial = require "seg.trial"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
 local M = {}
-
-local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
 
 -- Data ------------------------------------------------------------------------
 
 -- Pipelines and loaders of the parts that the recipe has.
 local function open_data(r)
   local data, sides, names = {}, {}, nil
+  trial.sets(r)
   opened.fit_numbers(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then
@@ -41,6 +43,7 @@ local function open_data(r)
     end
   end
   core.data.leaks(sides)
+  trial.samples(r, data)
   return data, names
 end
 
@@ -74,39 +77,6 @@ end
 
 -- One epoch -------------------------------------------------------------------
 
--- Where a batch that is not finite goes wrong. A device that runs ahead holds the
--- inputs of a later one by now: the batch is made once more.
-local function blame(run, part)
-  local session, loader = run.session, run.data.train.loader
-  if run.ahead == 0 then return session:blame() end
-  loader:seek(run.state.epoch, part.number)
-  local what = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
-  loader:seek(run.state.epoch, run.queued)
-  return what
-end
-
--- A step gave something that is not finite. It was not applied; the third in a
--- row ends the run, naming where it began and the cases of the last batch.
-local function bad_step(run, part, loss, norm)
-  local s = run.state
-  s.bad = s.bad + 1
-  local what = blame(run, part) or "the gradient"
-  local cases = {}
-  for _, n in ipairs(part.samples) do
-    cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
-      (run.data.train.pipeline:item(n))).key)
-  end
-  local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
-  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s%s; step left out "
-            .. "(cases %s)", s.epoch + 1, part.number + 1, util.number(loss), util.number(norm),
-            what, later, table.concat(cases, " "))
-  if s.bad >= BAD_STEPS then
-    fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
-         .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
-         .. "named above; the last good state is in %s", s.bad, what, run.folder)
-  end
-end
-
 -- Begin batch `number` of the epoch, which has `batches`. -> what to remember of
 -- it until it is collected
 local function queue(run, number, batches, lr)
@@ -118,7 +88,7 @@ local function queue(run, number, batches, lr)
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.count, samples = batch.samples, last = last }
+  return { number = number, count = batch.count, samples = batch.samples, last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`
@@ -136,7 +106,7 @@ local function collect(run, parts, wait)
   if applied then
     s.bad = 0
   elseif part.last and not overflow then
-    bad_step(run, part, loss, norm)
+    diverge.bad_step(run, part, loss, norm)
   end
   s.batch = part.number + 1
   return true
@@ -150,7 +120,8 @@ local function train_epoch(run, lr)
   local batches, samples = part.loader:batches()
   local label = string.format("epoch %d/%d", s.epoch + 1, r.epochs)
   local started, seen_before = sys.clock(), s.seen
-  run.copied, run.made = run.session:facts().copy_s, part.pipeline:cache().made
+  local facts = run.session:facts()
+  run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
   local function limit(under_way)
     return run.values.steps > 0
@@ -215,11 +186,13 @@ local function end_epoch(run, lr, started)
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
-  row.copy_s = run.session:facts().copy_s - run.copied
+  local facts = run.session:facts()
+  row.copy_s, row.update_s = facts.copy_s - run.copied, facts.update_s - run.updated
   local watch = 0 / 0 -- nothing is best without a validation set
   if run.data.valid then
     local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
                                 run.names, "validate")
+    run.result = result
     if sys.stopped() then return false end
     row.valid_loss, watch = result.loss, result.loss
     for name, m in pairs(result.metrics) do
@@ -232,9 +205,12 @@ local function end_epoch(run, lr, started)
   local best = better(run, watch)
   if best then s.best, s.best_epoch = watch, s.epoch end
   try(run.csv.add, run.csv, row)
+  local saving = sys.clock()
   if best then state.save(run, "checkpoint_best") end
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
+  row.save_s = sys.clock() - saving
+  try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, r.epochs, lr,
                                 row.train_loss) }
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
@@ -251,6 +227,7 @@ local function end_epoch(run, lr, started)
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
   try(picture.progress, run.folder, run.csv, r)
+  run.record:epoch(row)
   return true
 end
 
@@ -263,7 +240,8 @@ local function csv_columns(r)
     c[#c + 1] = "valid_" .. name
     c[#c + 1] = "valid_slice_" .. name
   end
-  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
+  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s",
+                          "update_s", "save_s" } do
     c[#c + 1] = name
   end
   return c
@@ -310,12 +288,12 @@ end
 
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
-  local part = run.data.test and "test" or run.data.valid and "valid"
+  local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
                     best_epoch = run.state.best_epoch, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
-    local weights = run.state.best and state.load_best(run) or run.state.epoch
+    weights = run.state.best and state.load_best(run) or run.state.epoch
     local d = run.data[part]
     local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
     if sys.stopped() then return end
@@ -330,15 +308,14 @@ local function final_test(run)
     end
   end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
+  run.record:finish(summary, part, weights)
 end
 
 local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 
--- train: the command. `resume` is a folder or nil. Returns the exit code.
-function M.train(r, name, text, resume)
-  local v = config.ensure()
-  local run = { recipe = r, name = name, text = text, values = v, waited = 0, lost = 0,
-                state = state.new() }
+-- The whole of it, from opening to the test. -> exit code
+local function work(run, resume)
+  local r, v = run.recipe, run.values
   r.best = r.best or { "loss", "min" }
   local newest, said, meta = nil, nil, {}
   if resume then
@@ -361,7 +338,7 @@ function M.train(r, name, text, resume)
   run.opening_s = sys.clock() - opening
   keep_data(run, meta)
   -- a run that cannot begin leaves no folder behind
-  run.folder = resume or run_folder.new(v.out, name)
+  run.folder = resume or run_folder.new(v.out, run.name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
   local rows = resuming.case_rows(run.data, run.hash)
@@ -379,13 +356,14 @@ function M.train(r, name, text, resume)
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))
-    sys.write(run.folder .. "/recipe.lua", text)
+    sys.write(run.folder .. "/recipe.lua", run.text)
   end
   run_folder.write_cases(run.folder, rows)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
   -- a save that cannot work is found out before the first epoch
   if not resume then state.save(run, "checkpoint_last") end
+  run.record = record.open(run)
   sys.catch_signals()
 
   while run.state.epoch < r.epochs do
@@ -415,6 +393,13 @@ function M.train(r, name, text, resume)
   end
   show.line("done: %s", run.folder)
   return 0
+end
+
+-- train: the command. `resume` is a folder or nil. Returns the exit code.
+function M.train(r, name, text, resume)
+  local run = { recipe = r, name = name, text = text, values = config.ensure(), waited = 0,
+                lost = 0, state = state.new() }
+  return record.ended(run, pcall(work, run, resume))
 end
 
 return M

@@ -56,11 +56,14 @@ static int open_core(lua_State *L)
     lua_newtable(L);
     bind_system(L);
     bind_signal(L);
+    bind_hash(L);
+    bind_watch(L);
     bind_array(L);
     bind_array_file(L);
     bind_block(L);
     bind_graph(L);
     bind_session(L);
+    bind_params(L);
     bind_plan(L);
     bind_check(L);
     bind_checkpoint(L);

@@ -471,7 +471,8 @@ TEST(checkpoint_names)
     in_folder(path, "names", "w.safetensors");
     EXPECT_FAIL(checkpoint_save(path, n.session, false, NULL),
                 "w.safetensors: parameter optim.x.weight: names that begin "
-                "with optim. or ema. are reserved; fix: rename the scope");
+                "with optim. or ema. or batch. are reserved; fix: rename "
+                "the scope");
     net_close(&n);
     net_open(&n, "x", 3, "ref", false);
     EXPECT_FAIL(checkpoint_save(path, n.session, false, &(Meta){&shout, 1, ""}),
