@@ -68,6 +68,13 @@ local alone = {
     text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
       .. "                            every operator against the reference",
     words = math.huge, run = function(args) return require("seg.check").command(args) end },
+  compare = {
+    text = "segengine compare RUN RUN ... [--html FILE] [--json]\n"
+      .. "                            what runs have different, and whether it made a difference",
+    words = math.huge, run = function(args) return require("seg.compare").command(args) end },
+  status = {
+    text = "segengine status [RUN]      how a run, or the newest of runs/, stands; --json",
+    words = math.huge, run = function(args) return require("seg.status").command(args) end },
   doctor = {
     text = "segengine doctor            what this machine offers, and what is missing\n"
       .. "segengine doctor data SCRIPT.lua [--key value ...]\n"

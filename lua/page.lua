@@ -41,17 +41,19 @@ function M.picture(bytes, about)
                        M.base64(bytes))
 end
 
--- Colours by what they stand for. The first three words are parts of the data; the
--- others are curves, of which each keeps its colour on every page.
+-- Colours by what they stand for. Train, valid and test are parts of the data; those
+-- with the names of colours are of curves (picture.lua).
 local STYLE = [[
 :root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
   --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;
   --train: #2563c9; --valid: #b26a00; --test: #7a4fb5; --blue: #2563c9; --red: #d0342c;
-  --green: #2c9a4b; --deep: #14532d; --violet: #7a4fb5; --grid: #e3e6ea; }
+  --green: #2c9a4b; --deep: #14532d; --violet: #7a4fb5; --grid: #e3e6ea;
+  --amber: #b26a00; --teal: #0f766e; }
 @media screen and (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #a0a8b3;
   --paper: #15171b; --panel: #1f2329; --line: #363c45; --error: #ff8a80; --warning: #f2b84b;
   --ok: #6fd08c; --train: #7aa7ff; --valid: #f2a65a; --test: #c3a0f5; --blue: #7aa7ff;
-  --red: #ff8a80; --green: #6fd08c; --deep: #b7ebc6; --violet: #c3a0f5; --grid: #2b3038; } }
+  --red: #ff8a80; --green: #6fd08c; --deep: #b7ebc6; --violet: #c3a0f5; --grid: #2b3038;
+  --amber: #f2a65a; --teal: #5ec4b6; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; color: var(--ink);
   background: var(--paper); font: 15px/1.45 system-ui, "Helvetica Neue", Arial, sans-serif; }

@@ -12,7 +12,7 @@ local M = {}
 local BLUE, RED, GREEN, DEEP, VIOLET = 0x2563c9, 0xd0342c, 0x2c9a4b, 0x14532d, 0x7a4fb5
 local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
 M.colors = { blue = BLUE, red = RED, green = GREEN, deep = DEEP, violet = VIOLET, ink = INK,
-             soft = SOFT, grid = GRID, paper = PAPER }
+             soft = SOFT, grid = GRID, paper = PAPER, amber = 0xb26a00, teal = 0x0f766e }
 
 -- Surfaces --------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ local M = {}
 
 local FIRST, LAST = 3, 3 -- epochs whose speed is compared
 local SLOWER = 0.7 -- of the first speed: worth a warning
+local LONG_S = 5 -- epochs that are long enough to be measured
 local REST = 50 -- a report is written again after so many times what it took
 
 local Record = {}
@@ -252,26 +253,32 @@ function Record:epoch(row)
   end
   if self.norms then try(self.norms.add, self.norms, row.epoch, self.run.session) end
   self.watch.say()
-  self:drift()
+  self:watch_speed(row)
   self:report()
 end
 
--- The speed of the last epochs beside that of the first ones of this start, of which
--- the very first warms up: a machine that gets slower is said so, once.
-function Record:drift()
-  local rates, first, last = self.run.csv:column("samples_per_s"), {}, {}
-  for i = self.from + 1, #rates do
-    if #first < FIRST then first[#first + 1] = rates[i] or nil end
+-- The speed of the last epochs beside that of the first ones, as their ratio: medians
+-- of samples a second, as the very first epoch warms up. nil: too few to tell.
+function M.drift(rates)
+  local first, last = {}, {}
+  if #rates < FIRST + LAST then return nil end
+  table.move(rates, 1, FIRST, 1, first)
+  table.move(rates, #rates - LAST + 1, #rates, 1, last)
+  return util.median(last) / util.median(first)
+end
+
+-- A machine that gets slower is said so, once; epochs of a moment say nothing.
+function Record:watch_speed(row)
+  local rates = {}
+  for i, rate in ipairs(self.run.csv:column("samples_per_s")) do
+    -- those of before may be of another machine
+    if i > self.from then rates[#rates + 1] = rate or nil end
   end
-  for i = math.max(self.from + 1, #rates - LAST + 1), #rates do
-    last[#last + 1] = rates[i] or nil
-  end
-  if #rates - self.from < FIRST + LAST then return end
-  self.ratio = util.median(last) / util.median(first)
-  if self.ratio < SLOWER and not self.slow then
+  local ratio = M.drift(rates)
+  if ratio and ratio < SLOWER and row.seconds > LONG_S and not self.slow then
     self.slow = true
     show.warn("training is slower than it was: %.0f %% of the samples a second of the first %d "
-              .. "epochs; another program, a hot processor, or data that moved?", 100 * self.ratio,
+              .. "epochs; another program, a hot processor, or data that moved?", 100 * ratio,
               FIRST)
   end
 end

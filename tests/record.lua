@@ -197,6 +197,12 @@ t.test("norms by layer on request, behind the cut only", function()
   t.near(n.grad, 20 * math.sqrt(5), 1e-4) -- 2 (11 - 1) (1, 2)
 end)
 
+t.test("a run that gets slower", function()
+  local drift = require("seg.record").drift
+  t.equal(drift { 10, 10, 10, 5, 5 }, nil)
+  t.equal(drift { 8, 10, 12, 1, 6, 5, 4 }, 0.5) -- of the first three and the last three
+end)
+
 -- Hooks, a bad step and its replay ---------------------------------------------------
 
 t.test("commands are told, once; one that fails is a warning", function()
