@@ -361,9 +361,9 @@ local function work(run, resume)
   run_folder.write_cases(run.folder, rows)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
+  run.record = record.open(run)
   -- a save that cannot work is found out before the first epoch
   if not resume then state.save(run, "checkpoint_last") end
-  run.record = record.open(run)
   sys.catch_signals()
 
   while run.state.epoch < r.epochs do

@@ -68,6 +68,15 @@ function Manifest:write()
   sys.write(self.path, util.json(self.facts) .. "\n")
 end
 
+-- The hashes of the data, for a checkpoint: which images its weights have seen.
+local function data_text(data)
+  local list = {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    if data[part] then list[#list + 1] = part .. "=" .. data[part].sha256 end
+  end
+  return table.concat(list, " ")
+end
+
 -- Begin, or go on with, the manifest of a run whose data and session are open.
 function M.open(run)
   local v, r, facts = run.values, run.recipe, run.session:facts()
@@ -75,6 +84,7 @@ function M.open(run)
                     sha256 = core.sha256_file("/proc/self/exe") }
   local data = {}
   for part, d in pairs(run.data) do data[part] = part_facts(d) end
+  run.data_sha256 = data_text(data)
   local gpu, name = core.gpu()
   local old = M.read(run.folder)
   local sessions = old and type(old.sessions) == "table" and old.sessions or {}

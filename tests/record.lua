@@ -166,6 +166,10 @@ t.test("a manifest says what made a run, and names no folder", function()
   for _, key in ipairs { "recipe", "network", "data", "preparation", "program", "config" } do
     t.equal(util.json(whole[key]), util.json(cut[key]), key)
   end
+  -- weights say which images they have seen
+  local meta = core.checkpoint.meta(folder .. "/whole/brain_unet/001/checkpoint_best.safetensors")
+  t.equal(meta.data_sha256, string.format("train=%s valid=%s test=%s", whole.data.train.sha256,
+                                          whole.data.valid.sha256, whole.data.test.sha256))
   t.equal(#cut.sessions, 2)
   t.equal(cut.sessions[1].state, "stopped")
   t.equal(cut.sessions[2].state, "finished")
@@ -264,6 +268,26 @@ print(core.tell("sleep 3", "", 0.2))
   t.equal(#t.read(folder .. "/big"), 300000)
   t.check(text:find("\ntrue\nfalse\tended with code 4\nfalse\tended by signal 9\n", 1, true), text)
   t.check(text:find("false\tstill runs after 0 s, and goes on", 1, true), text)
+end)
+
+t.test("a run that hangs runs its command", function()
+  local text = t.read("scripts/brain_unet.lua"):gsub("schedule = [^\n]+", [[
+  schedule = { name = "slow", rate = function(lr, epoch)
+    calls = (calls or 0) + 1
+    -- every rate is asked for once before the first epoch
+    if calls > cfg.epochs and epoch == 2 then require("seg.core").sys.sleep(2.5) end
+    return lr
+  end },]])
+  local script = t.write(folder .. "/slow.lua", text)
+  local line = script .. " --preset check --epochs 3 --phantom " .. folder .. "/phantom --out "
+    .. folder .. "/slow --on_stall 'cat > " .. folder .. "/slow.json' --stall_s "
+  local said = t.says(line .. "1", 0, "warning: no step for 1 s; --on_stall was run")
+  local told = read_json(folder .. "/slow.json")
+  t.equal(told.event .. " " .. told.epoch .. " " .. told.stall_s, "stall 1 1")
+  t.check(said:find("dice per case", 1, true), "the run goes on")
+  os.remove(folder .. "/slow.json")
+  t.says(line .. "60", 0, "dice per case")
+  t.equal(io.open(folder .. "/slow.json"), nil)
 end)
 
 -- Less data on purpose ----------------------------------------------------------------

@@ -95,6 +95,40 @@ seg.recipe { inputs = { x, y }, outputs = { mask = nn.sigmoid(logits) }, loss = 
   if said then t.equal(said, "bad [], open [], 0 images") end
 end)
 
+-- A map that is no mask: image, truth and prediction side by side.
+t.test("samples of a regression", function()
+  local core = require "seg.core"
+  for i = 1, 4 do
+    for _, name in ipairs { "x", "dose" } do
+      local a = core.array.random({ 24, 32 }, i, false)
+      core.array.save(string.format("%s/%s%d.npy", folder, name, i), a)
+    end
+  end
+  t.write(folder .. "/t.csv", "who,x,dose\np1,x1.npy,dose1.npy\np2,x2.npy,dose2.npy\n"
+          .. "p3,x3.npy,dose3.npy\np4,x4.npy,dose4.npy\n")
+  local script = t.write(folder .. "/dose.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { epochs = 2, batch = 1 }
+local set = seg.data.csv { root = "]] .. folder .. [[", table = "t.csv", patient = "who",
+  fields = { { name = "x", read = "npy", rank = 2, column = "x" },
+             { name = "dose", read = "npy", rank = 2, column = "dose" } } }
+local train, valid = set:split { valid = 2, test = 0 }
+local x = nn.input("x", { c = 1, h = 24, w = 32 })
+local dose = nn.input("dose", { c = 1, h = 24, w = 32 })
+local y = nn.conv(x, 1, 3)
+seg.recipe { inputs = { x, dose }, outputs = { dose = y }, loss = nn.mse(y, dose), train = train,
+             valid = valid, optim = seg.optim.sgd { lr = 0.1 }, epochs = cfg.epochs }
+]])
+  t.says(script .. " --quiet --out " .. folder .. "/dose_runs", 0, "")
+  local path = folder .. "/dose_runs/dose/001"
+  local names = core.sys.list(path .. "/samples")
+  t.equal(#names, 4) -- two cases, two epochs
+  local w, h = string.unpack(">I4I4", t.read(path .. "/samples/" .. names[1]), 17)
+  t.equal(w .. " " .. h, 3 * 256 .. " " .. 24 * 8)
+  t.check(t.read(path .. "/report.html"):find("image, truth and prediction of cases", 1, true))
+end)
+
 t.test("names of a recipe cannot break the page", function()
   local evil = '<script>"x"</script>'
   local result = { part = "test", epoch = 1, metrics = { [evil] = { mean = 0.5, n = 2 } },
