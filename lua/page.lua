@@ -66,6 +66,7 @@ th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; } code, pre { font-family: ui-monospace, monospace; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.number { white-space: normal; }
 .error { color: var(--error); } .warning { color: var(--warning); } .ok { color: var(--ok); }
 td.error, td.warning, td.ok { font-weight: 600; }
 .grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); }
@@ -82,7 +83,8 @@ svg { display: block; width: 100%; height: auto; } figure svg text { fill: var(-
 .key.train { background: var(--train); } .key.valid { background: var(--valid); }
 .key.test { background: var(--test); }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
-  figure, tr, .chart { break-inside: avoid; } figure { background: none; } }
+  figure, tr, .chart { break-inside: avoid; } figure { background: none; }
+  .wide { overflow: visible; } th, td { padding: .2rem .4rem; } }
 ]]
 
 -- The beginning of a page; `more` is style of its own.

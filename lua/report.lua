@@ -36,7 +36,7 @@ nav { font-size: .9rem; } nav a { margin-right: 1rem; color: var(--soft); }
   margin-right: .4em; border-radius: 2px; vertical-align: -.05em; }
 .split { display: flex; height: 1.6rem; border-radius: 5px; overflow: hidden; margin: .5rem 0; }
 .split i { display: block; min-width: 1px; }
-.wide td { overflow-wrap: anywhere; } .pictures { display: grid; gap: 1rem;
+.small td { overflow-wrap: anywhere; } .pictures { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); }
 .settings { display: grid; gap: 0 2rem; margin: 0;
   grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); }
@@ -47,11 +47,12 @@ nav { font-size: .9rem; } nav a { margin-right: 1rem; color: var(--soft); }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; line-height: 1.5; tab-size: 2; }
-table { font-size: .92rem; } .small table { font-size: .82rem; }
+table { font-size: .92em; } .small table { font-size: .82em; }
 .dots circle { fill: var(--blue); fill-opacity: .55; } .dots .mean { stroke: var(--ink); }
 .dots .range { fill: var(--blue); fill-opacity: .13; }
 footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
-@media print { nav { display: none; } .card { background: none; } pre { white-space: pre-wrap; }
+@media print { nav { display: none; } .card b { font-size: 1.2rem; }
+  .pictures { grid-template-columns: 1fr 1fr; } .card { background: none; } pre { white-space: pre-wrap; }
   details::details-content { content-visibility: visible; height: auto; } }
 ]]
 
