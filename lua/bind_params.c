@@ -95,9 +95,9 @@ static double norm_of(const double *v, int64_t n, double by)
     return sqrt(sum);
 }
 
-/* s:norms() -> { {name=, value=, grad=}, ... } of the trained parameters in
- * graph order: the norms of each and of its gradient in the last step, without
- * the loss scale. Waits for the device. */
+/* s:param_norms() -> { {name=, value=, grad=}, ... } of the trained parameters
+ * in graph order: the norms of each and of its gradient in the last step,
+ * without the loss scale. Waits for the device. */
 static int l_norms(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -128,7 +128,7 @@ void bind_params(lua_State *L)
     static const luaL_Reg methods[] = {{"params", l_params},
                                        {"get", l_get},
                                        {"set", l_set},
-                                       {"norms", l_norms},
+                                       {"param_norms", l_norms},
                                        {NULL, NULL}};
     new_type(L, "seg.session", methods, NULL);
 }

@@ -44,7 +44,7 @@ end
 -- The first gradient of a parameter that is not finite, from the loss backward;
 -- nil when all are.
 local function bad_gradient(session)
-  local list = session:norms()
+  local list = session:param_norms()
   for i = #list, 1, -1 do
     local norm = list[i].grad
     if norm ~= norm or norm == math.huge then return "the gradient of " .. list[i].name end

@@ -16,7 +16,7 @@ local PATIENCE_S = 60 -- with a command that works
 function M.facts(run, event)
   local s, best = run.state, run.recipe.best
   return { event = event, recipe = run.name, run = run.folder, epoch = s.epoch, batch = s.batch,
-           epochs = run.recipe.epochs, best = s.best, best_epoch = s.best and s.best_epoch,
+           epochs = run.epochs, best = s.best, best_epoch = s.best and s.best_epoch,
            best_of = s.best and best and best[1] or nil }
 end
 

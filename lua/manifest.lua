@@ -95,7 +95,7 @@ function M.open(run)
     state = "running", started = M.time(os.time()), command = M.command(),
     device = facts.device == "cuda" and gpu and name or facts.device, isa = core.isa(),
     threads = facts.threads, workers = v.workers, program = program.sha256,
-    from_epoch = run.state.epoch, from_batch = run.state.batch, epochs = r.epochs }
+    from_epoch = run.state.epoch, from_batch = run.state.batch, epochs = run.epochs }
   return setmetatable({ path = run.folder .. "/manifest.json", facts = {
     format = 1, seed = v.seed, precision = v.precision, preset = config.preset, program = program,
     recipe = { name = run.name, sha256 = core.sha256(run.text) },

@@ -26,7 +26,7 @@ end
 
 -- The rows of an epoch that is over.
 function Norms:add(epoch, session)
-  for _, p in ipairs(session:norms()) do
+  for _, p in ipairs(session:param_norms()) do
     self.rows[#self.rows + 1] = string.format("%d,%s,%s,%s", epoch, p.name, util.number(p.value),
                                               util.number(p.grad))
   end

@@ -375,6 +375,11 @@ function M.curves(csv, recipe)
   return epochs > 0 and M.sheet(panels, "losses, metrics and learning rate by epoch") or nil
 end
 
+-- For other curves: a sheet of each kind by its ending, and what axes need.
+function M.sheets(w, h) return { svg = svg(w, h), png = png(w, h, 1.5) } end
+
+M.ticks, M.tick_text = ticks, tick_text
+
 -- Overlays --------------------------------------------------------------------
 
 -- Places of the worst two, the middle and the best of `items` (worst first).

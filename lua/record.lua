@@ -6,6 +6,7 @@
 -- start lies in the run's folder, so that one that was resumed has a whole report.
 
 local core = require "seg.core"
+local average = require "seg.average"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
 local hooks = require "seg.hooks"
@@ -42,7 +43,7 @@ end
 -- Begin to write down a run whose folder, data, session and metrics.csv are open.
 function M.open(run)
   local rec = setmetatable({ run = run, state = "running", pictures = {}, next_at = 0,
-                             from = run.state.epoch }, Record)
+                             from = run.state.epoch, recipe = run.recipe }, Record)
   rec.manifest = try(manifest.open, run)
   if rec.manifest then try(rec.manifest.write, rec.manifest) end
   rec.events = try(tfevents.open, run.folder, run.state.epoch)
@@ -115,7 +116,7 @@ function Record:facts()
   local train, eval = plans.plan(r, v.batch, true), plans.plan(r, v.batch, false)
   train.batch = v.batch
   return { recipe = run.name, number = run.folder:match("([^/]+)/*$"), text = run.text,
-           epochs = r.epochs, version = core.version, parameters = f.trained,
+           epochs = run.epochs, version = core.version, parameters = f.trained,
            data = data_facts(run), network = train, arena = math.max(train.bytes, eval.bytes),
            param_bytes = train.param_bytes,
            optimiser = string.format("%s, %s", r.optim.kind, util.number(r.optim.lr)),
@@ -197,7 +198,7 @@ function Record:view()
   v.written = "written " .. os.date("!%Y-%m-%d %H:%M UTC")
   v.best = s.best and { name = r.best[1], value = s.best, epoch = s.best_epoch }
   v.result, v.valid = self.result, not self.result and self:validated() or nil
-  v.curves, v.warnings = picture.curves(csv, r), warnings_of(run.folder)
+  v.curves, v.warnings = picture.curves(csv, run.curves or r), warnings_of(run.folder)
   v.program = program_of(self)
   v.time, v.seconds = time_rows(csv)
   local rate = csv:column("samples_per_s")
@@ -241,15 +242,23 @@ function Record:draw_samples(epoch)
   end
 end
 
+-- Another phase has other outputs, data and session.
+function Record:follow_phase(epoch)
+  if self.recipe == self.run.recipe then return end
+  self.recipe, self.fixed = self.run.recipe, nil
+  self.samples = try(samples.open, self.run, epoch)
+end
+
 -- An epoch is over; `row` is its row of metrics.csv.
 function Record:epoch(row)
+  self:follow_phase(row.epoch)
   local numbers = {}
   for _, column in ipairs(self.run.csv.columns) do
     if row[column] and column ~= "epoch" then numbers[tfevents.tag(column)] = row[column] end
   end
   if self.events then try(self.events.scalars, self.events, row.epoch, numbers) end
-  if self.samples and samples.wanted(row.epoch, self.run.recipe.epochs) then
-    try(self.draw_samples, self, row.epoch)
+  if self.samples and samples.wanted(row.epoch, self.run.epochs) then
+    average.with(self.run, function() try(self.draw_samples, self, row.epoch) end)
   end
   if self.norms then try(self.norms.add, self.norms, row.epoch, self.run.session) end
   self.watch.say()

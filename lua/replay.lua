@@ -23,7 +23,7 @@ local LISTED = 8
 local function short(v) return v ~= v and "nan" or string.format("%.4g", v) end
 
 local function print_norms(session)
-  local list, rows = session:norms(), { { "parameter", "norm", "norm of its gradient" } }
+  local list, rows = session:param_norms(), { { "parameter", "norm", "norm of its gradient" } }
   local function size(e) return e.grad ~= e.grad and math.huge or e.grad end
   table.sort(list, function(a, b)
     return size(a) == size(b) and a.name < b.name or size(a) > size(b)

@@ -52,7 +52,8 @@ table { font-size: .92em; } .small table { font-size: .82em; }
 .dots .range { fill: var(--blue); fill-opacity: .13; }
 footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
 @media print { nav { display: none; } .card b { font-size: 1.2rem; }
-  .pictures { grid-template-columns: 1fr 1fr; } .card { background: none; } pre { white-space: pre-wrap; }
+  .pictures { grid-template-columns: 1fr 1fr; } .card { background: none; }
+  pre { white-space: pre-wrap; }
   details::details-content { content-visibility: visible; height: auto; } }
 ]]
 

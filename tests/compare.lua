@@ -37,7 +37,7 @@ t.test("status of a run that works, and of one that was killed", function()
   local script = t.write(folder .. "/live.sh", string.format([[
 %s scripts/brain_unet.lua --preset check --quiet --phantom %s/phantom --epochs 5000 --out %s &
 pid=$!
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+for i in $(seq 120); do
     [ -s %s/brain_unet/001/report.html ] && break
     sleep 0.25
 done

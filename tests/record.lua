@@ -195,7 +195,7 @@ t.test("norms by layer on request, behind the cut only", function()
   s:set("one.weight", "value", seg.array { shape = { 1, 2 }, data = { 3, 4 } })
   s:step({ x = seg.array { shape = { 1, 2 }, data = { 1, 2 } },
            y = seg.array { shape = { 1, 1 }, data = { 1 } } }, { lr = 0 })
-  local n = s:norms()[1]
+  local n = s:param_norms()[1]
   t.equal(n.name, "one.weight")
   t.near(n.value, 5, 1e-6)
   t.near(n.grad, 20 * math.sqrt(5), 1e-4) -- 2 (11 - 1) (1, 2)
@@ -283,7 +283,7 @@ t.test("a run that hangs runs its command", function()
     .. folder .. "/slow --on_stall 'cat > " .. folder .. "/slow.json' --stall_s "
   local said = t.says(line .. "1", 0, "warning: no step for 1 s; --on_stall was run")
   local told = read_json(folder .. "/slow.json")
-  t.equal(told.event .. " " .. told.epoch .. " " .. told.stall_s, "stall 1 1")
+  t.equal(told.event .. " " .. told.recipe .. " " .. told.stall_s, "stall slow 1")
   t.check(said:find("dice per case", 1, true), "the run goes on")
   os.remove(folder .. "/slow.json")
   t.says(line .. "60", 0, "dice per case")
