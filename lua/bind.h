@@ -165,6 +165,7 @@ void bind_spread(lua_State *L);
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_training(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);

@@ -9,6 +9,7 @@
  * one that is absent), then an options table whose keys are the attributes
  * of the row and `name`, the label of the node. */
 #include "bind.h"
+#include "onnx.h"
 #include "op.h"
 #include <stdio.h>
 #include <string.h>
@@ -340,7 +341,8 @@ static const char *short_number(char text[32], double v)
     return text;
 }
 
-/* ops() -> { {name=, operands=, grad=, bound=, attributes={"stride=1", ...}},
+/* ops() -> { {name=, operands=, grad=, onnx=, bound=, attributes={"stride=1",
+ * ...}},
  * ... }, a row of ops.def each, for `segengine ops` */
 static int l_ops(lua_State *L)
 {
@@ -348,10 +350,11 @@ static int l_ops(lua_State *L)
     lua_createtable(L, OP_COUNT, 0);
     for (int i = 0; i < OP_COUNT; i++) {
         const OpInfo *info = &op_info[i];
-        lua_createtable(L, 0, 5);
+        lua_createtable(L, 0, 6);
         set_text(L, "name", info->name);
         set_integer(L, "operands", info->in);
         set_bool(L, "grad", info->grad);
+        set_bool(L, "onnx", onnx_has((Op)i));
         set_text(L, "bound", bound[info->bound]);
         lua_createtable(L, info->attrs, 0);
         for (int k = 0; k < info->attrs; k++) {
@@ -384,6 +387,37 @@ static int l_graph_text(lua_State *L)
     lua_pushstring(L, text);
     arena_rewind(&g->mem, mark);
     return 1;
+}
+
+/* Push a list of nodes. */
+static void push_nodes(lua_State *L, const int *node, int nodes)
+{
+    lua_createtable(L, nodes, 0);
+    for (int i = 0; i < nodes; i++) {
+        push_node(L, node[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* graph_parse(text) -> {root nodes}, {inputs}: the network of a file onto the
+ * tape, on which there must be none yet */
+static int l_graph_parse(lua_State *L)
+{
+    int root[MAX_ROOTS], roots, input[MAX_FEEDS], inputs = 0;
+    const char *text = luaL_checkstring(L, 1);
+    Graph *g = check_graph(L);
+    if (g->count)
+        raise_usage(L, "there is a network already, of %d nodes", g->count);
+    if (!graph_parse(text, g, root, &roots, MAX_ROOTS)) return raise_error(L);
+    for (int i = 0; i < g->count; i++) {
+        if (g->node[i].kind != NODE_INPUT) continue;
+        if (inputs == MAX_FEEDS)
+            raise_usage(L, "more than %d inputs", MAX_FEEDS);
+        input[inputs++] = i;
+    }
+    push_nodes(L, root, roots);
+    push_nodes(L, input, inputs);
+    return 2;
 }
 
 /* What a loss or a count takes as truth, that is an input as it is fed: pushes
@@ -464,8 +498,9 @@ void bind_graph(lua_State *L)
                                          {"node_id", node_id},
                                          {"ops", l_ops},
                                          {"graph_text", l_graph_text},
-                                         {"targets", l_targets},
+                                         {"graph_parse", l_graph_parse},
                                          {"needed_inputs", l_needed_inputs},
+                                         {"targets", l_targets},
                                          {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);

@@ -488,7 +488,8 @@ static int l_facts(lua_State *L)
         {"trained", params_trained(p)},
         {"running", params_running(p)},
         {"param_bytes",
-         (int64_t)params_bytes(p, real, p->grad != NULL, p->states)},
+         (int64_t)params_bytes(p, real, p->grad != NULL, p->states) +
+             (p->average ? p->total * (int64_t)dtype_bytes(real) : 0)},
     };
     for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
         lua_pushinteger(L, fact[i].value);

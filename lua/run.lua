@@ -7,6 +7,7 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local show = require "seg.show"
+local transfer = require "seg.transfer"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -134,6 +135,7 @@ function M.load(path, session)
   local ok, meta, warning = pcall(core.checkpoint.load, path, session, false)
   if not ok then
     if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
+    transfer.explain(path, session)
     sys.raise("data", meta .. misfit(path), true)
   end
   if warning ~= "" then show.warn("%s", warning) end

@@ -1,5 +1,6 @@
 -- weights.lua -- the trained weights that a command is about.
 
+local bundle = require "seg.bundle"
 local core = require "seg.core"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
@@ -44,7 +45,7 @@ end
 local function open(r, given, name, purpose, draws)
   local path, about = find_weights(given, name, purpose)
   local session = recipes.session(r, purpose, nil, nil, draws)
-  local meta = run_folder.load(path, session)
+  local meta = bundle.fill(run_folder.load(path, session), path)
   show.line("weights: %s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
             meta.trained_on and ", trained on " .. meta.trained_on or "", about)
   return session, meta, path
