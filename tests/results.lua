@@ -319,7 +319,7 @@ local train, valid = set:split { valid = 1, seed = 1 }
 local function prepare(s) return s:patches { h = 4, w = 4, at = "grid" } end
 local x = nn.input("image", { c = 1, h = 4, w = 4 })
 local y = nn.input("mask", { c = 1, h = 4, w = 4 })
-local z = nn.conv(nn.dropout(x, cfg.p), 2 + cfg.top, 3)
+local z = nn.conv(nn.dropout(nn.batch_norm(x), cfg.p), 2 + cfg.top, 3)
 seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cross_entropy(z, y),
   train = prepare(train):augment { flip = { axis = "w" } }:batches { size = 2 },
   valid = prepare(valid):batches { size = 2 }, optim = seg.optim.sgd { lr = 1 }, epochs = 1,
@@ -414,6 +414,177 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
   t.says(other .. " predict --weights " .. runs .. "001," .. folder .. "/scaled/several/001 --in "
          .. folder .. "/new.npy --out " .. folder .. "/no", 3, "prepare images otherwise, so their "
          .. "predictions have no mean: ")
+end)
+
+
+-- A patient of OpenKBP: a bright cube, of which a half may have dose.
+local function write_patient(path, from)
+  os.execute("mkdir -p " .. path)
+  local ct, possible, dose = { ",data" }, { ",data" }, { ",data" }
+  for x = from, from + 31 do
+    for y = 32, 63 do
+      for z = 32, 63, 1 do
+        local index = z + 128 * (y + 128 * x)
+        ct[#ct + 1] = index .. ",1000.0"
+        if y < 48 then
+          possible[#possible + 1] = index .. ","
+          dose[#dose + 1] = index .. ",20.0"
+        end
+      end
+    end
+  end
+  local function write(name, rows)
+    t.write(path .. "/" .. name .. ".csv", table.concat(rows, "\n") .. "\n")
+  end
+  write("ct", ct)
+  write("possible_dose_mask", possible)
+  write("dose", dose)
+  t.write(path .. "/voxel_dimensions.csv", ("3.906250000000000000e+00\n"):rep(2)
+          .. "2.500000000000000000e+00\n")
+end
+
+t.test("patients of OpenKBP in, files of the challenge out", function()
+  local script = t.write(folder .. "/kbp.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { workers = 1, batch = 1 }
+local set = seg.data.openkbp { root = cfg.data }
+local train, valid = set:split { valid = 1, seed = 1 }
+local function prepare(s)
+  return s:scale { from = { 0, 1000 } }:resize { d = 32, h = 32, w = 32, method = "linear" }
+end
+local function input(name) return nn.input(name, { c = 1, d = 32, h = 32, w = 32 }) end
+local ct, possible, dose = input "ct", input "possible", input "dose"
+local y = (nn.conv(ct, 1, 1) * 0 + ct * 20) * possible
+seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.mae(y, dose),
+  train = prepare(train):batches { size = 1 }, valid = prepare(valid):batches { size = 1 },
+  optim = seg.optim.sgd { lr = 0 }, epochs = 1 }
+]])
+  for i = 1, 2 do write_patient(folder .. "/kbp/pt_" .. i, 16 + 16 * i) end
+  run(script .. " --data " .. folder .. "/kbp --out " .. folder .. "/runs")
+  local predict = script .. " predict --weights " .. folder .. "/runs/kbp/001 --in " .. folder
+  local text = run(predict .. "/kbp --out " .. folder .. "/submit")
+  t.equal(listed("submit"), "pt_1.csv pt_2.csv")
+  t.check(text:find("pt_1 +0 +%S+ +20 "), "%s", text)
+  -- as a dose of a patient it is read again: 20 where there may be dose, else less
+  os.execute("cp " .. folder .. "/submit/pt_2.csv " .. folder .. "/kbp/pt_2/dose.csv")
+  local batch = t.first_batch(seg.data.openkbp { root = folder .. "/kbp" }
+                              :filter(function(case) return case.key == "pt_2" end)
+                              :batches { size = 1 })
+  t.near(batch.dose:get(1, 1, 48 + 17, 40, 40), 20, 1e-4)
+  t.equal(batch.dose:get(1, 1, 48 + 17, 60, 40), 0)
+  t.equal(batch.dose:get(1, 1, 10, 40, 40), 0)
+  -- one patient by its folder; the truth is not asked for
+  os.execute("rm " .. folder .. "/kbp/pt_1/dose.csv")
+  run(predict .. "/kbp/pt_1 --out " .. folder .. "/single")
+  t.check(bytes("single/pt_1.csv") == bytes("submit/pt_1.csv"), "one patient alone")
+  t.says(predict .. "/png --out " .. folder .. "/no", 3, "it has no ct.csv, and no folder in it is "
+         .. "called pt_N")
+end)
+
+-- Two channels, a file each, as nnU-Net names them; and a table that names pictures.
+t.test("layouts of others", function()
+  local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
+  local mask = image:gsub("_T1w", "_T1w_brainmask")
+  os.execute(("mkdir -p %s/nn/imagesTr %s/nn/labelsTr %s/nn/imagesTs"):gsub("%%s", folder))
+  t.write(folder .. "/nn/dataset.json", '{"channel_names": {"0": "A", "1": "B"}, "labels": '
+          .. '{"background": 0, "brain": 1}, "file_ending": ".nii.gz"}')
+  for _, case in ipairs { "a_1", "b_1", "c_1" } do
+    for c = 0, 1 do
+      os.execute(string.format("cp %s %s/nn/imagesTr/%s_%04d.nii.gz", image, folder, case, c))
+    end
+    os.execute(string.format("cp %s %s/nn/labelsTr/%s.nii.gz", mask, folder, case))
+  end
+  for c = 0, 1 do
+    os.execute(string.format("cp %s %s/nn/imagesTs/new_%04d.nii.gz", image, folder, c))
+  end
+  local script = t.write(folder .. "/nn.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { workers = 1, batch = 4 }
+local set = seg.data.nnunet { root = cfg.data, patient = "^(%a)" }
+local function prepare(s) return s:normalize {}:slices {} end
+local x = nn.input("image", { c = 2, h = 32, w = 32 })
+local y = nn.input("mask", { c = 1, h = 32, w = 32 })
+local z = nn.conv(x, 1, 3)
+seg.recipe { inputs = { x, y }, outputs = { brain = nn.sigmoid(z) }, loss = nn.bce(z, y),
+  train = prepare(set):batches { size = 4 }, optim = seg.optim.sgd { lr = 0.1 }, epochs = 1 }
+]])
+  run(script .. " --data " .. folder .. "/nn --out " .. folder .. "/runs")
+  local predict = script .. " predict --weights " .. folder .. "/runs/nn/001 --in " .. folder
+  run(predict .. "/nn/imagesTs --out " .. folder .. "/nn_out")
+  t.equal(listed("nn_out"), "new.nii.gz")
+  t.says(predict .. "/nn/imagesTs/new_0000.nii.gz --out " .. folder .. "/no", 2, "the network wants "
+         .. "2 channels, which are as many files; give their folder")
+  t.says(predict .. "/nn/labelsTr --out " .. folder .. "/no", 3, "no file is called CASE_0000")
+end)
+
+
+-- Sequences of lengths 3 to 8, in two folders; the classes in the order of the cases.
+t.test("sequences and their classes", function()
+  os.execute(("mkdir -p %s/seq/up %s/seq/down %s/fresh"):gsub("%%s", folder))
+  local function write(path, length, sign)
+    local a = seg.array.zeros { length, 2 }
+    for w = 1, length do
+      a:set(sign * w / 8, w, 1)
+      a:set(length / 8, w, 2)
+    end
+    seg.array.save(folder .. "/" .. path .. ".npy", a)
+  end
+  for i = 3, 8 do
+    write("seq/up/" .. i, i, 1)
+    write("seq/down/" .. i, i, -1)
+    write("fresh/s" .. 9 - i, i, i % 2 == 0 and 1 or -1)
+  end
+  local script = t.write(folder .. "/seq.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local cfg = seg.config { workers = 1, batch = 3, epochs = 30, map = false }
+local set = seg.data.npy { root = cfg.data, classes = { "down", "up" }, rank = 1, patient = "file",
+                           length = true }
+local x = nn.input("image", { c = 2, w = 8 })
+local y = nn.input("class", { c = 1 })
+local z = nn.linear(nn.global_pool(x), 2)
+local out = cfg.map and nn.softmax(nn.conv(x, 2, 1)) or nn.softmax(z)
+seg.recipe { inputs = { x, y }, outputs = { class = out }, loss = nn.cross_entropy(z, y),
+  train = set:batches { size = 3, bucket = "length" }, optim = seg.optim.adamw { lr = 0.1 },
+  epochs = cfg.epochs, predict = { as = cfg.map and "values" or nil } }
+]])
+  run(script .. " --data " .. folder .. "/seq --out " .. folder .. "/runs")
+  run(script .. " predict --weights " .. folder .. "/runs/seq/001 --in " .. folder
+      .. "/fresh --out " .. folder .. "/seq_out")
+  local lines = t.lines("cat " .. folder .. "/seq_out/predictions.csv")
+  t.equal(lines[1], "case,class,p_down,p_up")
+  t.equal(#lines, 7)
+  for i = 1, 6 do
+    local key, class, p, q = lines[i + 1]:match("^(.-),(.-),(.-),(.-)$")
+    t.equal(key, "s" .. i)
+    t.equal(class, (9 - i) % 2 == 0 and "up" or "down")
+    t.near(p + q, 1, 1e-5)
+  end
+  -- a map along the sequence has its own length
+  run(script .. " --map --epochs 1 --data " .. folder .. "/seq --out " .. folder .. "/runs_map")
+  run(script .. " predict --weights " .. folder .. "/runs_map/seq/001 --in " .. folder
+      .. "/fresh --out " .. folder .. "/seq_map")
+  for i = 1, 6 do
+    local shape = seg.array.load(folder .. "/seq_map/s" .. i .. ".npy").shape
+    t.equal(table.concat(shape, "x"), 9 - i .. "x2")
+  end
+end)
+
+t.test("attention draws too", function()
+  local nn = seg.nn
+  local x = nn.input("steps", { c = 4, w = 5 })
+  local y = nn.attention(x, { heads = 1, dropout = 0.5 })
+  local function made(draws, number)
+    local s = core.session { roots = { y }, device = "cpu", draws = draws, seed = 3 }
+    s:draw(number)
+    s:forward({ steps = seg.array.random({ 1, 4, 5 }, 1) }, false)
+    return s:read(y)
+  end
+  t.check(made(true, 0):distance(made(true, 1)) > 1e-6, "draws are the same")
+  t.equal((made(true, 1):distance(made(true, 1))), 0)
+  t.equal((made(false, 0):distance(made(false, 1))), 0)
 end)
 
 remove()
