@@ -514,8 +514,8 @@ seg.recipe { inputs = { x, y }, outputs = { brain = nn.sigmoid(z) }, loss = nn.b
   local predict = script .. " predict --weights " .. folder .. "/runs/nn/001 --in " .. folder
   run(predict .. "/nn/imagesTs --out " .. folder .. "/nn_out")
   t.equal(listed("nn_out"), "new.nii.gz")
-  t.says(predict .. "/nn/imagesTs/new_0000.nii.gz --out " .. folder .. "/no", 2, "the network wants "
-         .. "2 channels, which are as many files; give their folder")
+  t.says(predict .. "/nn/imagesTs/new_0000.nii.gz --out " .. folder .. "/no", 2, "the network "
+         .. "wants 2 channels, which are as many files; give their folder")
   t.says(predict .. "/nn/labelsTr --out " .. folder .. "/no", 3, "no file is called CASE_0000")
 end)
 
