@@ -5,7 +5,6 @@
 #include "npy.h"
 #include "openkbp.h"
 #include "picture.h"
-#include <math.h>
 #include <string.h>
 
 static Volume *check_labels(lua_State *L, const char *what)
@@ -77,11 +76,7 @@ static int l_tidy(lua_State *L)
     if (how.connect != 6 && how.connect != 26)
         raise_usage(L, "connect must be 6 or 26, got %d", how.connect);
     volume_spacing_mm(v, mm);
-    const double voxel = mm[0] * mm[1] * mm[2] / 1000;
-    // a whisker, so that rounding does not take what is exactly as large
-    const double least =
-        ceil(opt_number(L, 2, "min_ml", 0) / voxel * (1 - 1e-12));
-    how.least = least < 1e18 ? (int64_t)least : INT64_MAX;
+    how.least = labels_least(opt_number(L, 2, "min_ml", 0), mm);
     if (lua_getfield(L, 2, "fill_holes") == LUA_TSTRING)
         how.fill_slices = !strcmp(lua_tostring(L, -1), "slices");
     else
