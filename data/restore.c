@@ -19,6 +19,19 @@ bool prediction_new(const Prepared *like, int channels, Volume *out)
     return true;
 }
 
+bool prepared_volume(const Prepared *p, int field, Volume *out)
+{
+    const Grid *g = &p->grid;
+    const Dims n = p->field[field].dim;
+    if (n.d != g->d || n.h != g->h || n.w != g->w)
+        return fail_usage("numbers of a case lie on no grid");
+    if (!volume_new(out, n, F32)) return false;
+    memcpy(out->affine, g->affine, sizeof out->affine);
+    const Box all = {{0, 0, 0}, {n.w, n.h, n.d}};
+    prepared_sample(p, field, &all, out->voxels.data);
+    return true;
+}
+
 /* Is all of a sample finite? NaN is above no threshold and below none: as
  * labels it would look like a network that found nothing. */
 static bool check_finite(const Pipeline *p, SampleId id, const float *x,

@@ -174,6 +174,7 @@ void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_measure(lua_State *L);
 void bind_look(lua_State *L);
 void bind_image(lua_State *L);
 void bind_table(lua_State *L);

@@ -127,6 +127,19 @@ static int l_restore(lua_State *L)
     return 1;
 }
 
+/* q:take() -> volume of the outputs on the prepared grid; q is closed then */
+static int l_take(lua_State *L)
+{
+    Prediction *q = check_prediction(L, 1);
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    box->v = q->v;
+    q->v.voxels.data = NULL;
+    lua_pushcfunction(L, prediction_gc);
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 0);
+    return 1;
+}
+
 /* v:labels(threshold = 0.5) -> volume of class numbers (u8): 1 where the one
  * channel is above the threshold; of several channels the largest, of equals
  * the first, counted from 0 */
@@ -379,6 +392,7 @@ void bind_volume(lua_State *L)
 {
     static const luaL_Reg prediction[] = {{"put", l_put},
                                           {"restore", l_restore},
+                                          {"take", l_take},
                                           {"close", prediction_gc},
                                           {NULL, NULL}};
     static const luaL_Reg volume[] = {{"labels", l_labels},

@@ -8,7 +8,9 @@
 local core = require "seg.core"
 local advice = require "seg.advice"
 local config = require "seg.config"
+local calibrate = require "seg.calibrate"
 local evaluate = require "seg.evaluate"
+local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
 local picture = require "seg.picture"
 local recipes = require "seg.recipe"
@@ -33,7 +35,8 @@ local function open_data(r)
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then
       local started = sys.clock()
-      local d = opened.open(r, r[part])
+      -- a test is of whole cases
+      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part])
       targets.check_samples(r, d)
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
@@ -219,7 +222,7 @@ local function end_epoch(run, lr, started)
   local watch = 0 / 0 -- nothing is best without a validation set
   if run.data.valid then
     local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
-                                run.names, "validate")
+                                run.names, "validate", { metrics = metrics.by_epoch(r) })
     if sys.stopped() then return false end
     row.valid_loss, watch = result.loss, result.loss
     for name, m in pairs(result.metrics) do
@@ -241,8 +244,9 @@ local function end_epoch(run, lr, started)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
       local _, samples = opened.sample_name(run.data.valid.pipeline)
-      parts[#parts + 1] = string.format("%s %s (%s %s)", name, util.fixed(row["valid_" .. name]),
-                                        samples, util.fixed(row["valid_slice_" .. name]))
+      local each = row["valid_slice_" .. name]
+      parts[#parts + 1] = string.format("%s %s%s", name, util.fixed(row["valid_" .. name]),
+        each and string.format(" (%s %s)", samples, util.fixed(each)) or "")
     end
   end
   parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
@@ -259,9 +263,9 @@ end
 -- The head of metrics.csv; the same for every epoch of a recipe.
 local function csv_columns(r)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+  for _, name in ipairs(metrics.by_epoch(r)) do
     c[#c + 1] = "valid_" .. name
-    c[#c + 1] = "valid_slice_" .. name
+    if r.metrics[name].node then c[#c + 1] = "valid_slice_" .. name end
   end
   for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
     c[#c + 1] = name
@@ -308,6 +312,15 @@ local function check_schedule(r)
   end
 end
 
+-- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
+-- weights that were just loaded; and a line about it.
+local function choose_threshold(run)
+  if run.recipe.predict.threshold ~= "valid" then return nil end
+  local file = run.state.best and "checkpoint_best" or "checkpoint_last"
+  return calibrate.keep(run.session, run.recipe, run.data.valid,
+                        run.folder .. "/" .. file .. ".safetensors")
+end
+
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
   local part = run.data.test and "test" or run.data.valid and "valid"
@@ -317,15 +330,21 @@ local function final_test(run)
   if part then
     local weights = run.state.best and state.load_best(run) or run.state.epoch
     local d = run.data[part]
-    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
+    local threshold, said = choose_threshold(run)
+    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
+                                { interval = true, threshold = threshold })
     if sys.stopped() then return end
-    if next(run.recipe.metrics) then
-      local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
-      local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
-      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
-      print(text)
-      for _, line in ipairs(lines) do print(line) end
-      summary[part] = opened.identify(json, part, d, run.hash)
+    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+    local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
+    show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
+    if text then print(text) end
+    if said then print(said) end
+    for _, line in ipairs(lines) do print(line) end
+    json.threshold = threshold
+    summary[part] = opened.identify(json, part, d, run.hash)
+    if text then
+      sys.write(string.format("%s/cases_%s.csv", run.folder, part),
+                evaluate.csv(run.recipe, result, d.pipeline, run.hash))
       try(picture.overlays, run, d, items, part, result)
     end
   end

@@ -235,13 +235,23 @@ function M.command(r, name)
   local node = r.outputs[output]
   local names = segment_names(r, output, node.c, kind)
   local endings = file_endings(r, kind, math.max(node.c - 1, 1))
+  local threshold = r.predict.threshold
+  if threshold == "valid" then
+    threshold = tonumber(meta.threshold)
+    if not threshold then
+      show.warn("these weights have no threshold that was chosen on valid (evaluate --calibrate "
+                .. "does it): 0.5 is used")
+    end
+  elseif not threshold then
+    threshold = tonumber(meta.threshold)
+  end
   local base, there = plan_files(out, cases, endings, { flags["in"], path })
   sys.mkdir(out)
   -- which slices to learn from was a choice of training
   local steps = core.data.predict_steps(meta.preprocessing)
   predict_set(session, r, set, steps, function(item, prediction)
     local volume = prediction:restore()
-    local labels = volume:labels(r.predict.threshold or 0.5)
+    local labels = volume:labels(threshold or 0.5)
     local values = file_labels(meta, node)
     local written = values and labels:relabel(values) or labels
     written:write_nifti(base[item] .. ".nii.gz", ds, item)

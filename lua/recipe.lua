@@ -2,6 +2,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local metrics = require "seg.metric_base"
 local optim = require "seg.optim"
 local util = require "seg.util"
 
@@ -19,8 +20,8 @@ local known = {
 }
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, and whether the
--- output itself is written too.
+-- the probability from which a voxel belongs to the only class ("valid": chosen on
+-- that set at the end of training), and whether the output itself is written too.
 local known_predict = { image = none, names = none, threshold = none, fractions = none }
 
 local is_node = util.is_node
@@ -48,7 +49,8 @@ local checks = {
   schedule = function(v) return type(v.rate) == "function" end,
   metrics = function(v)
     for name, m in pairs(v) do
-      if type(name) ~= "string" or type(m) ~= "table" or not is_node(m.node) then return false end
+      local made = type(m) == "table" and (m.way or is_node(m.node))
+      if type(name) ~= "string" or not made then return false end
     end
     return true
   end,
@@ -94,10 +96,10 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
          tostring(o.fractions))
   end
-  if o.threshold ~= nil and not (math.type(o.threshold) and o.threshold > 0 and o.threshold < 1)
-  then
-    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
-         tostring(o.threshold))
+  local given = math.type(o.threshold) and o.threshold > 0 and o.threshold < 1
+  if o.threshold ~= nil and o.threshold ~= "valid" and not given then
+    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s "
+         .. '(or "valid": chosen on that set)', tostring(o.threshold))
   end
 end
 
@@ -179,6 +181,7 @@ function M.recipe(o)
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
+  metrics.settle(r)
   M.current = r
   return r
 end
@@ -190,10 +193,11 @@ local function output_nodes(r)
   return list, names
 end
 
--- All nodes whose values are read: outputs, metrics and the loss.
-function M.roots(r)
+-- All nodes whose values are read: outputs, metrics and the loss. `purpose` as of
+-- M.session.
+function M.roots(r, purpose)
   local list = output_nodes(r)
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end
+  for _, node in ipairs(metrics.nodes(r, purpose == "evaluate")) do list[#list + 1] = node end
   list[#list + 1] = r.loss
   return list
 end
@@ -211,7 +215,8 @@ function M.session(r, purpose, device, precision)
   local v = config.ensure()
   local predict = purpose == "predict"
   return core.session {
-    roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
+    roots = predict and output_nodes(r) or M.roots(r, purpose),
+    loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
     seed = v.seed,
     optim = purpose == "train" and r.optim or nil,
