@@ -9,7 +9,7 @@
  * which metric makes what of it is in Lua. */
 #include "bind.h"
 #include "measure.h"
-#include "pipeline.h"
+#include "outside.h"
 #include "roc.h"
 #include <math.h>
 
@@ -106,6 +106,16 @@ static int l_confusion(lua_State *L)
     return 1;
 }
 
+/* Of a grid in mm; an axis of one voxel has no length. */
+static double diagonal(Dims n, const double mm[3])
+{
+    const int32_t extent[3] = {n.w, n.h, n.d};
+    double square = 0;
+    for (int a = 0; a < 3; a++)
+        if (extent[a] > 1) square += pow(extent[a] * mm[a], 2);
+    return sqrt(square);
+}
+
 /* measure.surface(m, class, tolerance_mm) -> {predicted=, truth=, diagonal=,
  * hd=, hd95=, hd95_union=, assd=, asd=, within=}: voxels of both, the diagonal
  * of the grid, distances in mm; no distances when either is empty */
@@ -122,9 +132,7 @@ static int l_surface(lua_State *L)
     lua_createtable(L, 0, 9);
     set_integer(L, "predicted", s.voxels[0]);
     set_integer(L, "truth", s.voxels[1]);
-    set_number(
-        L, "diagonal",
-        sqrt(pow(n.w * mm[0], 2) + pow(n.h * mm[1], 2) + pow(n.d * mm[2], 2)));
+    set_number(L, "diagonal", diagonal(n, mm));
     const struct {
         const char *key;
         double value;
@@ -242,6 +250,28 @@ static int l_prepared(lua_State *L)
     return 1;
 }
 
+/* measure.outside(pipeline, case, field) -> nil when the prepared grid holds
+ * the whole input, false when what was cut off is not known, else what of each
+ * class from 1 was, in voxels of the prepared grid; nil too when the field has
+ * no class numbers */
+static int l_outside(lua_State *L)
+{
+    Pipeline *p = check_pipeline(L, 1);
+    const Dataset *ds = pipeline_dataset(p);
+    const int item = (int)check_int(L, 2, "case", 1, ds->count) - 1;
+    const int field = dataset_field(ds, luaL_checkstring(L, 3));
+    double voxels[MAX_LABELS + 1];
+    OutsideKind kind;
+    if (field < 0 || ds->field[field].kind != FIELD_LABEL) return 0;
+    if (!outside_count(p, item, field, &kind, voxels)) return raise_error(L);
+    if (kind == OUTSIDE_NOTHING) return 0;
+    if (kind == OUTSIDE_UNKNOWN)
+        lua_pushboolean(L, false);
+    else
+        push_numbers(L, MAX_LABELS, voxels + 1);
+    return 1;
+}
+
 /* measure.spacing(volume) -> edges of a voxel along w, h, d in mm, volume of a
  * voxel in ml */
 static int l_spacing(lua_State *L)
@@ -256,17 +286,13 @@ static int l_spacing(lua_State *L)
 
 void bind_measure(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"overlap", l_overlap},
-                                         {"confusion", l_confusion},
-                                         {"surface", l_surface},
-                                         {"roc", l_roc},
-                                         {"error", l_error},
-                                         {"dvh", l_dvh},
-                                         {"thresholds", l_thresholds},
-                                         {"area", l_area},
-                                         {"prepared", l_prepared},
-                                         {"spacing", l_spacing},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"overlap", l_overlap},       {"confusion", l_confusion},
+        {"surface", l_surface},       {"roc", l_roc},
+        {"error", l_error},           {"dvh", l_dvh},
+        {"thresholds", l_thresholds}, {"area", l_area},
+        {"prepared", l_prepared},     {"spacing", l_spacing},
+        {"outside", l_outside},       {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "measure");
 }

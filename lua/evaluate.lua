@@ -16,8 +16,6 @@ local weights = require "seg.weights"
 local fail = util.fail
 local M = {}
 
-M.run = pass.run
-
 -- The metric by which cases are told good from bad: what `best` names, else the first;
 -- nil without any.
 function M.main(recipe)
@@ -307,11 +305,13 @@ function M.command(r, name)
                                          rows and { list = rows, run = run, hash = hash })
   local d = opened.open(r, set:in_order(v.batch))
   local same = rows and check_cases(rows, d, part, run, hash)
+  local outside, beyond = pass.outside(r, d.pipeline)
   local result = pass.run(session, r, d.pipeline, d.loader, d.names, part, {
-    interval = true, threshold = threshold })
+    interval = true, threshold = threshold, outside = outside })
   local lines, json = M.summary(r, result, d.pipeline, hash)
   opened.identify(json, part, d, hash)
   json.config, json.epoch, json.threshold = config_table(), meta.epoch, threshold
+  json.beyond = beyond
   if flags.json then
     print(util.json(json))
     return 0
@@ -319,6 +319,7 @@ function M.command(r, name)
   local text, items = M.table(r, result, d.pipeline, hash)
   if text then print(text) end
   if said then print(said) end
+  if beyond then print(beyond) end
   for _, line in ipairs(lines) do print(line) end
   -- beside the weights; results on other cases than the run's keep their own file
   local beside = path:match("^(.*)/[^/]*$") or "."

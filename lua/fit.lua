@@ -12,6 +12,7 @@ local calibrate = require "seg.calibrate"
 local evaluate = require "seg.evaluate"
 local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
+local pass = require "seg.pass"
 local picture = require "seg.picture"
 local recipes = require "seg.recipe"
 local resuming = require "seg.resume"
@@ -221,8 +222,8 @@ local function end_epoch(run, lr, started)
   row.copy_s = run.session:facts().copy_s - run.copied
   local watch = 0 / 0 -- nothing is best without a validation set
   if run.data.valid then
-    local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
-                                run.names, "validate", { metrics = metrics.by_epoch(r) })
+    local result = pass.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
+                            run.names, "validate", { metrics = metrics.by_epoch(r) })
     if sys.stopped() then return false end
     row.valid_loss, watch = result.loss, result.loss
     for name, m in pairs(result.metrics) do
@@ -331,16 +332,18 @@ local function final_test(run)
     local weights = run.state.best and state.load_best(run) or run.state.epoch
     local d = run.data[part]
     local threshold, said = choose_threshold(run)
-    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
-                                { interval = true, threshold = threshold })
+    local outside, beyond = pass.outside(run.recipe, d.pipeline)
+    local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
+                            { interval = true, threshold = threshold, outside = outside })
     if sys.stopped() then return end
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
     if text then print(text) end
     if said then print(said) end
+    if beyond then print(beyond) end
     for _, line in ipairs(lines) do print(line) end
-    json.threshold = threshold
+    json.threshold, json.beyond = threshold, beyond
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then
       sys.write(string.format("%s/cases_%s.csv", run.folder, part),

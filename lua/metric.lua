@@ -44,14 +44,21 @@ local function overlap_node(logits, target, o)
   return nodes[key]
 end
 
--- How many voxels count: all of something that is 1 everywhere are predicted.
+-- How many voxels of one channel count: of what is 1 everywhere all are predicted.
 local function area_node(target, o)
   local key = "area " .. core.node_id(target) .. " " .. (o.mask and core.node_id(o.mask) or -1)
   if not nodes[key] then
-    local one = target.c > 1 and nn.slice(target, { c = { 1, 1 } }) or target
-    nodes[key] = core.op.overlap(one * 0 + 1, one, o.mask, { threshold = 0.5 })
+    nodes[key] = core.op.overlap(target * 0 + 1, target, o.mask, { threshold = 0.5 })
   end
   return nodes[key]
+end
+
+-- How many voxels count: of several classes each is predicted as one of them.
+local function voxels(sums, all)
+  if #sums == 3 then return all end
+  local sum = 0
+  for k = 2, #sums, 3 do sum = sum + sums[k] end
+  return sum
 end
 
 -- What metrics of counts have in common. all: wants the number of voxels.
@@ -60,7 +67,7 @@ local function counted(kind, logits, target, o, all)
   return {
     kind = kind, way = "counts", better = "max", when = o.when, names = o.names, unit = "",
     word = "class", logits = logits, target = target, mask = o.mask, threshold = o.threshold,
-    fixed = o.fixed, node = node, area = all and area_node(target, o) or nil,
+    fixed = o.fixed, node = node, area = all and logits.c == 1 and area_node(target, o) or nil,
     classes = logits.c > 1 and logits.c - 1 or 1,
   }
 end
@@ -80,6 +87,7 @@ local function overlap_metric(kind)
       or base.empty_rules[o.empty]
     -- `sums`: counts of all classes of one case or one slice
     function m.value(sums, all)
+      all = voxels(sums, all)
       return base.mean_of(first, #sums // 3 - 1, function(k)
         local both, p, t = sums[3 * k + 1], sums[3 * k + 2], sums[3 * k + 3]
         if p + t > 0 or kind == "specificity" then return ratios[kind](both, p, t, all) end
@@ -104,6 +112,7 @@ function M.accuracy(logits, target, o)
   local m = counted("accuracy", logits, target, o, true)
   m.rule, m.classes = "of all voxels", 1
   function m.value(sums, all)
+    all = voxels(sums, all)
     if not (all > 0) then return nil end
     local right = 0
     for k = 0, #sums // 3 - 1 do right = right + sums[3 * k + 1] end

@@ -108,25 +108,12 @@ local function number_sample(user, item, values, i)
   if record then user.records[#user.records + 1] = { item = item, record = record } end
 end
 
--- What was left out of the prepared grid of a case is missed, by the counts of each
--- class; outside = voxels of the prepared grid that it would fill.
-local function with_missed(sums, outside)
-  if not outside then return sums end
-  local out = table.move(sums, 1, #sums, 1, {})
-  for k = 0, #out // 3 - 1 do
-    -- of one channel class 1 is its only one
-    out[3 * k + 3] = out[3 * k + 3] + (outside[#out == 3 and 1 or k] or 0)
-  end
-  return out
-end
-
 -- A case that was put together.
-local function measure_case(users, case, outside)
+local function measure_case(users, case)
   for _, user in ipairs(users) do
     local v, list, record
     if user.way == "stitched" then
-      local sums, all = case:overlap(user.m)
-      v, list = user.m.value(with_missed(sums, outside), all)
+      v, list = user.m.value(case:overlap(user.m))
     elseif user.way == "volume" then
       v, list, record = user.m.measure(case)
     end
@@ -142,7 +129,7 @@ local function settle(user, outside)
   for item, case in pairs(user.cases) do
     if user.way == "counts" then
       user.values[item], user.lists[item] =
-        user.m.value(with_missed(case, outside and outside[item]), case.all)
+        user.m.value(stitch.with_missed(case, case.all, outside and outside[item]))
     else
       user.values[item] = case.n > 0 and case.sum / case.n or nil
       user.lists[item] = {}
@@ -213,11 +200,38 @@ local function result_of(user, recipe, pipeline, interval)
   return r
 end
 
+-- What of the truth lies beyond the prepared grids, cut off by fit and crop, so that no
+-- sample has it: { [item] = { voxels of class 1, ... } }, and what to say of it, nil
+-- where nothing is. Of sets that use some of the slices it is not looked for.
+function M.outside(recipe, pipeline)
+  local field, out, cases, unknown, voxels = nil, {}, 0, 0, 0
+  for _, m in pairs(recipe.metrics) do
+    field = field or m.logits and m.target.kind == "input" and m.target.rank > 0 and m.target.name
+  end
+  for item = 1, field and #pipeline:cases() or 0 do
+    local f = pipeline:facts(item)
+    if f.slices ~= f.depth then return {} end
+    local found = core.measure.outside(pipeline, item, field)
+    if found == false then unknown = unknown + 1 end
+    local sum = 0
+    for _, n in ipairs(found or {}) do sum = sum + n end
+    if sum > 0 then out[item], cases, voxels = found, cases + 1, voxels + sum end
+  end
+  if unknown > 0 then
+    return out, string.format(
+      "the prepared grid is smaller than the image in %s; what of the truth lies outside is not "
+      .. "known, as a function changes it, and not counted", util.plural(unknown, "case"))
+  end
+  return out, cases > 0 and string.format(
+    "truth beyond the prepared grid (fit, crop): %.0f voxels in %s, counted as missed; distances "
+    .. "and curves are of the grid", voxels, util.plural(cases, "case")) or nil
+end
+
 -- Run every sample of `loader` once, or until a signal: the mean loss, and what each
 -- metric gives. o: metrics: the names of those that are measured, else all; interval:
 -- also that of values that are no means; threshold: in place of that of metrics that
 -- give none; each(case): called with every case, put together from `nodes`; outside:
--- truth beyond the prepared grids, { [item] = { voxels of class 1, ... } }.
+-- what M.outside gives.
 --   -> { loss=, seen=, metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
 --        classes = { {name=, cases=, mean=}, ... }, matrix= } } }
 function M.run(session, recipe, pipeline, loader, names, label, o)
@@ -227,8 +241,9 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
   local loss, seen, waiting = 0, 0, {}
 
   local function finish(case)
+    case.outside = o.outside and o.outside[case.item]
     local ok, why = pcall(function()
-      measure_case(users, case, o.outside and o.outside[case.item])
+      measure_case(users, case)
       if o.each then o.each(case) end
     end)
     case:close()

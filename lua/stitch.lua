@@ -15,7 +15,7 @@ local M = {}
 
 -- item: its place; parts: { [node id] = prediction }; volumes, made of them when they
 -- are wanted; used: of each slice whether the set has it, nil when it has all;
--- threshold: in place of that of metrics that give none.
+-- threshold: in place of that of metrics that give none; outside: as pass.outside.
 local Case = {}
 Case.__index = Case
 
@@ -46,9 +46,27 @@ function Case:once(what, m, make)
   return table.unpack(self.made[key])
 end
 
--- measure.overlap of a metric.
+-- Counts (both, predicted, true of each class) and the voxels that count, with what was
+-- cut off the prepared grid as missed: outside = what of each class from 1, or nil. Of
+-- several classes it is taken for background.
+function M.with_missed(sums, all, outside)
+  if not outside then return sums, all end
+  local out = table.move(sums, 1, #sums, 1, {})
+  for k = 0, #out // 3 - 1 do
+    -- of one channel class 1 is its only one
+    local missed = outside[#out == 3 and 1 or k] or 0
+    out[3 * k + 3], all = out[3 * k + 3] + missed, all + missed
+    if #out > 3 then out[2] = out[2] + missed end
+  end
+  return out, all
+end
+
+-- measure.overlap of a metric, with what was cut off; how many voxels.
 function Case:overlap(m)
-  return self:once("overlap", m, function() return measure.overlap(self:measured(m)) end)
+  return self:once("overlap", m, function()
+    local sums, all = measure.overlap(self:measured(m))
+    return M.with_missed(sums, all, self.outside)
+  end)
 end
 
 -- measure.surface of a metric: of a class from 1.

@@ -12,17 +12,20 @@ local script = t.write(folder .. "/seen.lua", [[
 local seg = require "seg"
 local nn, metric = seg.nn, seg.metric
 local cfg = seg.config { kind = "slices", draw = "grid", valid_draw = "grid", best = "dice",
-                         up = "max", threshold = 0.5, epochs = 2, range = 1.0, workers = 1 }
+                         up = "max", threshold = 0.5, epochs = 2, range = 1.0, workers = 1,
+                         cut = 0 }
 local cases = seg.data.phantom { format = "nifti", patients = 8, size = 24, slices = 20, seed = 2,
                                  root = "]] .. folder .. [[/p" }
 local train, valid, test = cases:split { valid = 2, test = 5, seed = 1 }
 local function prepare(set, draw)
   set = set:normalize {}
+  if cfg.cut > 0 then set = set:fit { h = cfg.cut, w = cfg.cut } end
   if cfg.kind == "slices" then return set:slices { range = { 0, cfg.range } } end
   if cfg.kind == "whole" then return set end
   return set:patches { d = 8, h = 16, w = 24, count = 2, at = draw }
 end
-local n = { c = 1, h = 24, w = 24 }
+local edge = cfg.cut > 0 and cfg.cut or 24
+local n = { c = 1, h = edge, w = edge }
 if cfg.kind == "whole" then n.d = 20 elseif cfg.kind == "patches" then n.d, n.h = 8, 16 end
 local x, y = nn.input("image", n), nn.input("mask", n)
 local z = nn.linear(x, 1)
@@ -102,50 +105,46 @@ local function percentile(sorted, q)
   return a + (at - low) * (b - a)
 end
 
-local whole
-
-t.test("what is measured is what predict writes", function()
-  local text = t.says(script .. " --out " .. folder .. "/runs", 0, "done:")
-  t.check(text:find("hd95 %[mm%] per case %(whole volume%): mean"), "%s", text)
-  t.check(text:find("loss 0%.%d+, mean of 100 slices"), "%s", text)
-  -- surfaces are for the end: they cost something
-  t.check(not text:match("epoch 1/2 [^\n]*"):find("hd95", 1, true), "%s", text)
-  whole = evaluate ""
-  local truths = t.lines("find " .. folder .. "/p -name '*_brainmask.nii.gz' | sort")
-  t.says(script .. " predict --weights " .. run .. " --in "
-         .. folder .. "/p --out " .. folder .. "/out", 0, "nii.gz")
+-- What `predict` writes into a folder against the truth, voxel by voxel: the metrics of
+-- each case. flat: but for distances.
+local function measured_files(out, flat)
   local found = {}
-  for _, path in ipairs(truths) do
+  for _, path in ipairs(t.lines("find " .. folder .. "/p -name '*_brainmask.nii.gz' | sort")) do
     local key = path:match("([^/]+)_T1w_brainmask")
-    local written = t.lines("ls " .. folder .. "/out/*" .. key .. "*.nii.gz")[1]
+    local written = t.lines("ls " .. out .. "/*" .. key .. "*.nii.gz")[1]
     local p, q = core.data.read_nifti(written), core.data.read_nifti(path)
     local mm, ml = core.measure.spacing(p)
     local n = { d = 20, h = 24, w = 24 }
     local a, sa, na = surface_of(p, n)
     local b, sb, nb = surface_of(q, n)
-    local both = 0
+    local both, N = 0, 20 * 24 * 24
     for i in pairs(a) do both = both + (b[i] and 1 or 0) end
-    local ab, ba = distances(sa, sb, mm), distances(sb, sa, mm)
-    local all, sum, near = {}, 0, 0
-    for _, list in ipairs { ab, ba } do
-      for _, v in ipairs(list) do
-        all[#all + 1], sum, near = v, sum + v, near + (v <= 5 and 1 or 0)
-      end
-    end
-    table.sort(all)
-    local N = 20 * 24 * 24
-    found[#found + 1] = {
+    local f = {
       dice = 2 * both / (na + nb), iou = both / (na + nb - both), precision = both / na,
-      sensitivity = both / nb, specificity = (N - na - nb + both) / (N - nb),
-      accuracy = (N - na - nb + 2 * both) / N, matrix = (N - na - nb + 2 * both) / N,
-      hd95 = math.max(percentile(ab, 95), percentile(ba, 95)), union = percentile(all, 95),
-      hd = all[#all], assd = sum / #all, close = near / #all, ml = (na - nb) * ml,
-      percent = 100 * math.abs(na - nb) / nb,
-    }
+      sensitivity = both / nb, ml = (na - nb) * ml, percent = 100 * math.abs(na - nb) / nb }
+    found[#found + 1] = f
+    if not flat then
+      local ab, ba = distances(sa, sb, mm), distances(sb, sa, mm)
+      local all, sum, near = {}, 0, 0
+      for _, list in ipairs { ab, ba } do
+        for _, v in ipairs(list) do
+          all[#all + 1], sum, near = v, sum + v, near + (v <= 5 and 1 or 0)
+        end
+      end
+      table.sort(all)
+      f.specificity, f.accuracy = (N - na - nb + both) / (N - nb), (N - na - nb + 2 * both) / N
+      f.matrix, f.union, f.hd = f.accuracy, percentile(all, 95), all[#all]
+      f.hd95 = math.max(percentile(ab, 95), percentile(ba, 95))
+      f.assd, f.close = sum / #all, near / #all
+    end
   end
-  -- every case of the test is one of those files, in all that is measured
+  return found
+end
+
+-- Every case is one of those files, in all that is measured of them.
+local function expect_files(result, found)
   local cases = 0
-  for _, case in pairs(whole.cases) do
+  for _, case in pairs(result.cases) do
     local same
     for _, f in ipairs(found) do
       if math.abs(f.dice - case.dice) < 1e-12 then same = f end
@@ -155,6 +154,38 @@ t.test("what is measured is what predict writes", function()
     cases = cases + 1
   end
   t.equal(cases, 5, "cases")
+end
+
+local function predict(out, more)
+  t.says(script .. " predict --weights " .. run .. " --in " .. folder .. "/p --out " .. folder
+         .. out .. " " .. more, 0, "nii.gz")
+  return folder .. out
+end
+
+local whole
+
+t.test("what is measured is what predict writes", function()
+  local text = t.says(script .. " --out " .. folder .. "/runs", 0, "done:")
+  t.check(text:find("hd95 %[mm%] per case %(whole volume%): mean"), "%s", text)
+  t.check(text:find("loss 0%.%d+, mean of 100 slices"), "%s", text)
+  -- surfaces are for the end: they cost something
+  t.check(not text:match("epoch 1/2 [^\n]*"):find("hd95", 1, true), "%s", text)
+  whole = evaluate ""
+  expect_files(whole, measured_files(predict("/out", "")))
+end)
+
+t.test("truth that the steps cut off is missed", function()
+  local c = folder .. "/cut"
+  local text = t.says(script .. " --cut 12 --out " .. c, 0, "done:")
+  t.check(text:find("truth beyond the prepared grid %(fit, crop%): %d+ voxels in 5 cases, counted"),
+          "%s", text)
+  local whole_run = run
+  run = c .. "/seen/001"
+  local cut, found = evaluate "--cut 12", measured_files(predict("/out_cut", "--cut 12"), true)
+  expect_files(cut, found)
+  expect_files(evaluate "--cut 12 --kind whole", found)
+  run = whole_run
+  t.check(not t.says(script .. " evaluate --weights " .. run, 0, "dice"):find("beyond", 1, true))
 end)
 
 t.test("slices, patches and whole volumes agree", function()
@@ -264,6 +295,133 @@ t.test("a run that is cut and resumed measures the same", function()
   for _, file in ipairs { "checkpoint_last.safetensors", "checkpoint_best.safetensors" } do
     t.check(t.read(c .. "/seen/001/" .. file) == t.read(run .. "/" .. file), "%s differs", file)
   end
+end)
+
+-- Classes --------------------------------------------------------------------------
+
+seg.config { device = "cpu" }
+
+-- One pass over a set through nodes that have no weights, in this program.
+local function measure(recipe, set)
+  recipe.predict, recipe.train, recipe.outputs = recipe.predict or {}, set, recipe.outputs or {}
+  require("seg.metric_base").settle(recipe)
+  local session = require("seg.recipe").session(recipe, "evaluate")
+  local d = require("seg.opened").open(recipe, set)
+  local result = require("seg.pass").run(session, recipe, d.pipeline, d.loader, d.names, "x",
+                                         { interval = true })
+  local lines, json = require("seg.evaluate").summary(recipe, result, d.pipeline, tostring)
+  return result, table.concat(lines, "\n"), json
+end
+
+-- Pictures of 8 x 6 whose value is the class that is predicted, and their truth: by rule
+-- of the case, row and column.
+local function classes_of(case, h, w)
+  local p = (h + 2 * w + case) % 3
+  local truth = h < 4 and p or (h * case + w) % 3
+  if case == 2 and truth == 2 then truth = 1 end -- no class 2 in the truth
+  if case == 3 then return p > 0 and 1 or 0, truth > 0 and 1 or 0 end -- nowhere
+  return p, truth
+end
+
+t.test("values by class, and what is empty on one side", function()
+  local where = folder .. "/classes"
+  os.execute("mkdir -p " .. where)
+  local want, right, all = {}, 0, 0
+  for case = 1, 4 do
+    local x, y, n = seg.array.zeros { 8, 6 }, seg.array.zeros { 8, 6 }, {}
+    for h = 1, 8 do
+      for w = 1, 6 do
+        local p, q = classes_of(case, h, w)
+        x:set(p, h, w)
+        y:set(q, h, w)
+        for k = 0, 2 do
+          local c = n[k] or { 0, 0, 0 }
+          n[k] = { c[1] + (p == k and q == k and 1 or 0), c[2] + (p == k and 1 or 0),
+                   c[3] + (q == k and 1 or 0) }
+        end
+        right, all = right + (p == q and 1 or 0), all + 1
+      end
+    end
+    want[case] = n
+    seg.array.save(where .. "/c" .. case .. "_x.npy", x)
+    seg.array.save(where .. "/c" .. case .. "_y.npy", y)
+  end
+  local set = seg.data.npy { root = where, image = "*_x", mask = "*_y", labels = { 1, 2 }, rank = 2,
+                             patient = "file" }
+  local n = { c = 1, h = 8, w = 6 }
+  local x, y = nn.input("image", n), nn.input("mask", n)
+  local z = (x * -1 + 0.5) .. x * 0 .. (x - 1.5)
+  local result, text, json = measure({
+    inputs = { x, y }, loss = nn.cross_entropy(z, y), predict = { names = { "liver", "tumour" } },
+    metrics = { dice = metric.dice(z, y), one = metric.dice(z, y, { empty = "one" }),
+                far = metric.hd95(z, y), skip = metric.hd95(z, y, { missing = "skip" }),
+                zero = metric.hd95(z, y, { empty = "one" }), matrix = metric.confusion(z, y),
+                right = metric.accuracy(z, y), ml = metric.volume_error(z, y) } }, set)
+  local r = result.metrics
+  for case = 1, 4 do
+    local function dice(k)
+      local c = want[case][k]
+      return c[2] + c[3] > 0 and 2 * c[1] / (c[2] + c[3]) or nil
+    end
+    t.equal(r.dice.classes[1].cases[case], dice(1))
+    t.equal(r.dice.classes[2].cases[case], dice(2))
+    local mean = dice(2) and (dice(1) + dice(2)) / 2 or dice(1)
+    t.near(r.dice.cases[case], mean, 1e-15)
+    t.near(r.one.cases[case], (dice(1) + (dice(2) or 1)) / 2, 1e-15)
+    local ml = 0
+    for k = 1, 2 do ml = ml + math.abs(want[case][k][2] - want[case][k][3]) / 2000 end
+    t.near(r.ml.cases[case], ml, 1e-15)
+  end
+  t.equal(#r.dice.classes[2].list, 3, "cases with class 2")
+  -- class 2 is nowhere in case 3, and in case 2 in the prediction alone
+  t.near(r.far.classes[2].cases[2], 10, 1e-12, "the diagonal")
+  t.equal(r.skip.classes[2].cases[2], nil)
+  t.equal(r.far.classes[2].cases[3], nil)
+  t.equal(r.zero.classes[2].cases[3], 0)
+  t.near(r.matrix.mean, right / all, 1e-15)
+  t.near(r.right.mean, right / all, 1e-15)
+  local sum = 0
+  for _, row in ipairs(r.matrix.matrix) do sum = sum + row[1] + row[2] + row[3] end
+  t.equal(sum, all)
+  t.check(text:find("by class: liver 0%.%d+ %(n 4%), tumour 0%.%d+ %(n 3%)"), "%s", text)
+  t.check(text:find("background  liver  tumour"), "%s", text)
+  t.equal(json.metrics.dice.classes.tumour.n, 3)
+  t.check(text:find("one side empty: the diagonal of the grid", 1, true), "%s", text)
+end)
+
+t.test("classes and numbers of pictures", function()
+  local where, cases = folder .. "/pictures", {}
+  os.execute("mkdir -p " .. where)
+  for i = 1, 10 do
+    local a = seg.array { shape = { 2, 2 }, data = { i, i, i, i } }
+    seg.array.save(where .. "/" .. i .. ".npy", a)
+    cases[i] = { key = "c" .. i, patient = "p" .. (i + 1) // 2, photo = where .. "/" .. i .. ".npy",
+                 class = { i > 4 and 1 or 0 }, pose = { 2 * i, -i, 0 } }
+  end
+  local set = seg.data.cases { cases = cases, fields = {
+    { name = "photo", read = "npy", rank = 2 }, { name = "class", kind = "numbers", count = 1 },
+    { name = "pose", kind = "numbers", count = 3 } } }:fitted()
+  set = set:standardize { field = "pose", mean = { 1, 2, 3 }, sd = { 4, 5, 6 } }
+  local x = nn.input("photo", { c = 1, h = 2, w = 2 })
+  local class, pose = nn.input("class", { c = 1 }), nn.input("pose", { c = 3 })
+  local m = nn.global_pool(x)
+  local z = (m * 0 + 6.5) .. m -- the second from 7 on
+  local result, text = measure({
+    inputs = { x, class, pose }, loss = nn.cross_entropy(z, class),
+    metrics = { right = metric.accuracy(z, class), matrix = metric.confusion(z, class),
+                auc = metric.auc(z, class),
+                mae = metric.mae(pose + 1, pose, { names = { "yaw", "pitch", "roll" } }),
+                angle = metric.geodesic(pose + 1, pose) } }, set)
+  local r = result.metrics
+  t.near(r.right.mean, 0.8, 1e-15)
+  t.equal(table.concat(r.matrix.matrix[2], " "), "2 4")
+  t.near(r.auc.mean, 1, 0)
+  t.check(r.auc.low == 1, "the interval of the area: %s", tostring(r.auc.low))
+  -- off by one standard deviation each, in degrees
+  t.near(r.mae.mean, 5, 1e-5)
+  t.near(r.mae.classes[3].mean, 6, 1e-5)
+  t.check(text:find("by class: yaw 4.0000 (n 10), pitch 5.0000", 1, true), "%s", text)
+  t.check(r.angle.mean > 5 and r.angle.mean < 9, "%g degrees", r.angle.mean)
 end)
 
 -- Metrics of made-up numbers -------------------------------------------------------
