@@ -194,6 +194,22 @@ bool measure_dvh(const Measured *m, int channel, Dvh *out)
     return ok;
 }
 
+void measure_reliability(const Measured *m, int64_t yes[MEASURE_BINS],
+                         int64_t no[MEASURE_BINS])
+{
+    for (int b = 0; b < MEASURE_BINS; b++) yes[b] = no[b] = 0;
+    for (int64_t i = 0; i < voxels_of(m); i++) {
+        if (!is_used(m, i)) continue;
+        const Voxel v = voxel_at(m, i);
+        if (!counts(m, &v, 0)) continue;
+        // 0 and 1 are as far as it goes
+        const double p = (double)v.p[0], z = log(p / (1 - p)) / MEASURE_BIN;
+        const double half = MEASURE_BINS / 2;
+        const int b = (int)(fmax(-half, fmin(floor(z), half - 1)) + half);
+        (is_true(m, &v, 0) ? yes : no)[b]++;
+    }
+}
+
 /* How many of the thresholds j / steps, 0 < j < steps, p is above. */
 static int thresholds_below(double p, int steps)
 {

@@ -51,6 +51,14 @@ void measure_error(const Measured *m, double *sum, int64_t *n);
  * is 0. ERR_FAILURE without memory. */
 bool measure_dvh(const Measured *m, int channel, Dvh *out);
 
+/* How sure the one channel is, and how often rightly: a voxel of probability p
+ * belongs to bin floor(log(p / (1 - p)) / MEASURE_BIN) + MEASURE_BINS / 2, cut
+ * to the first and last; yes[b] of those in bin b are true, no[b] are not. */
+enum { MEASURE_BINS = 1600 };
+#define MEASURE_BIN 0.02
+void measure_reliability(const Measured *m, int64_t yes[MEASURE_BINS],
+                         int64_t no[MEASURE_BINS]);
+
 /* What the one channel gives at thresholds j / steps, 0 < j < steps:
  * both[j], predicted[j]; and *truth voxels are true. Each has `steps`
  * elements. */

@@ -204,6 +204,24 @@ static int l_thresholds(lua_State *L)
     return 3;
 }
 
+/* measure.reliability(m) -> {true ones by bin}, {others}, {logit in the middle
+ * of each bin}: measure_reliability */
+static int l_reliability(lua_State *L)
+{
+    int64_t yes[MEASURE_BINS], no[MEASURE_BINS];
+    const Measured m = read_measured(L);
+    if (channels(&m) != 1) raise_usage(L, "reliability is of one channel");
+    measure_reliability(&m, yes, no);
+    push_counts(L, MEASURE_BINS, yes);
+    push_counts(L, MEASURE_BINS, no);
+    lua_createtable(L, MEASURE_BINS, 0);
+    for (int b = 0; b < MEASURE_BINS; b++) {
+        lua_pushnumber(L, (b - MEASURE_BINS / 2 + 0.5) * MEASURE_BIN);
+        lua_rawseti(L, -2, b + 1);
+    }
+    return 3;
+}
+
 /* measure.area({score, ...}, {true, false, ...}) -> area under the ROC curve;
  * nil when all are true or none is */
 static int l_area(lua_State *L)
@@ -286,13 +304,19 @@ static int l_spacing(lua_State *L)
 
 void bind_measure(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"overlap", l_overlap},       {"confusion", l_confusion},
-        {"surface", l_surface},       {"roc", l_roc},
-        {"error", l_error},           {"dvh", l_dvh},
-        {"thresholds", l_thresholds}, {"area", l_area},
-        {"prepared", l_prepared},     {"spacing", l_spacing},
-        {"outside", l_outside},       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"overlap", l_overlap},
+                                         {"confusion", l_confusion},
+                                         {"surface", l_surface},
+                                         {"roc", l_roc},
+                                         {"error", l_error},
+                                         {"dvh", l_dvh},
+                                         {"thresholds", l_thresholds},
+                                         {"area", l_area},
+                                         {"reliability", l_reliability},
+                                         {"prepared", l_prepared},
+                                         {"spacing", l_spacing},
+                                         {"outside", l_outside},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "measure");
 }

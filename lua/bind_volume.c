@@ -369,6 +369,23 @@ static int l_write_seg(lua_State *L)
     return 1;
 }
 
+/* v:temper(temperature) -> v itself, of one channel: every probability p
+ * becomes that of its logit divided by the temperature, 1 / (1 + ((1 - p) /
+ * p)^(1/T)) */
+static int l_temper(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    const double t = check_number(L, 2, "temperature");
+    if (v->voxels.type != F32 || v->voxels.dim.c != 1 || !(t > 0))
+        raise_usage(L, "a temperature above 0 is for probabilities of one "
+                       "class");
+    float *p = v->voxels.data;
+    for (int64_t i = 0, n = numel(v->voxels.dim); i < n; i++)
+        p[i] = (float)(1 / (1 + pow((1 - (double)p[i]) / (double)p[i], 1 / t)));
+    lua_settop(L, 1);
+    return 1;
+}
+
 /* v:channel(k) -> volume of channel k alone, from 1; f32 */
 static int l_channel(lua_State *L)
 {
@@ -404,6 +421,7 @@ void bind_volume(lua_State *L)
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},
                                       {"channel", l_channel},
+                                      {"temper", l_temper},
                                       {"close", volume_gc},
                                       {"__tostring", volume_tostring},
                                       {NULL, NULL}};

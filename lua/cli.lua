@@ -38,7 +38,7 @@ local flags = {
     of = "train evaluate predict export" },
   { "in", true, "PATH: image or folder to segment", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
-  { "calibrate", false, "choose the threshold on valid and keep it in the weights",
+  { "calibrate", false, "choose threshold and temperature on valid, keep them in the weights",
     of = "evaluate" },
   { "pictures", true, "N: draw the N worst cases (0)", of = "evaluate" },
   { "safetensors", true, "FILE: where export writes", of = "export" },

@@ -118,15 +118,15 @@ local function statistics(r)
   return metric.summary(r.list, r.owners)
 end
 
--- The values by class in a line, nil where there are none.
-local function class_line(r)
+-- The values by class (number, structure) in a line, nil where there are none.
+local function class_line(r, m)
   local parts = {}
   for _, class in ipairs(r.classes) do
     local n = #class.list > 0 and string.format(" (n %d)", #class.list) or ""
     local shown = n ~= "" or class.mean == class.mean -- else it has none of its own
     parts[#parts + 1] = shown and class.name .. " " .. util.fixed(class.mean) .. n or nil
   end
-  return #parts > 0 and "  by class: " .. table.concat(parts, ", ") or nil
+  return #parts > 0 and "  by " .. (m.word or "class") .. ": " .. table.concat(parts, ", ") or nil
 end
 
 -- A confusion matrix as lines: a row for each true class.
@@ -150,9 +150,11 @@ local function metric_line(name, m, r, s, of, pipeline)
   local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
   local each = r.slices and string.format("; per %s %s", (opened.sample_name(pipeline)),
                                           util.fixed(r.slices)) or ""
-  return string.format("%s%s per case %s: mean %s, median %s%s, n %d%s%s (%s)", name, unit,
-                       of == "whole volume" and "(whole volume)" or of, util.fixed(s.mean),
-                       util.fixed(s.median), spread, s.n, interval, each, m.rule)
+  -- numbers of a sample are of no volume
+  local what = m.way == "numbers" and "" or of == "whole volume" and " (whole volume)" or " " .. of
+  return string.format("%s%s per case%s: mean %s, median %s%s, n %d%s%s (%s)", name, unit, what,
+                       util.fixed(s.mean), util.fixed(s.median), spread, s.n, interval, each,
+                       m.rule)
 end
 
 -- A result as lines for people, one a metric, and as a table for summary.json.
@@ -165,7 +167,7 @@ function M.summary(recipe, result, pipeline, hash)
     local r, m = result.metrics[name], recipe.metrics[name]
     local s = statistics(r)
     lines[#lines + 1] = metric_line(name, m, r, s, of, pipeline)
-    lines[#lines + 1] = class_line(r)
+    lines[#lines + 1] = class_line(r, m)
     if r.matrix then lines[#lines + 1] = matrix_lines(r) end
     local out = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
                   high = s.high, per_slice = r.slices, empty = m.rule, of = of, kind = m.kind,
@@ -248,18 +250,21 @@ local function config_table()
   return out
 end
 
--- The threshold that --calibrate finds on valid, or that the weights have for a recipe
--- that wants it, and a line about it; nil: metrics use their own.
+-- The threshold that was chosen on valid and stands in the weights, or that --calibrate
+-- chooses now; and what to say. nil: the recipe has its own, or metrics do.
 local function find_threshold(r, session, meta, path, rows)
+  local own = r.predict.threshold and r.predict.threshold ~= "valid"
   if config.line.flags.calibrate then
     calibrate.check(r)
     local valid = r.valid:on_grid()
     if meta.preprocessing then valid = valid:fitted_as(meta.preprocessing) end
     local d = opened.open(r, valid:in_order(config.ensure().batch))
     if rows then check_cases(rows.list, d, "valid", rows.run, rows.hash) end
-    return calibrate.keep(session, r, d, path)
+    local threshold, said = calibrate.keep(session, r, d, path)
+    if own then said = said .. string.format("\nthe recipe says %g", r.predict.threshold) end
+    return not own and threshold or nil, said
   end
-  local kept = r.predict.threshold == "valid" and tonumber(meta.threshold)
+  local kept = not own and tonumber(meta.threshold) or nil
   return kept, kept and string.format("threshold %g, chosen on valid", kept)
 end
 

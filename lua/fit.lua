@@ -314,12 +314,12 @@ local function check_schedule(r)
 end
 
 -- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
--- weights that were just loaded; and a line about it.
+-- weights that were just loaded, as is a temperature; and what to say of it.
 local function choose_threshold(run)
-  if run.recipe.predict.threshold ~= "valid" then return nil end
+  if not calibrate.wanted(run.recipe) then return nil end
   local file = run.state.best and "checkpoint_best" or "checkpoint_last"
   return calibrate.keep(run.session, run.recipe, run.data.valid,
-                        run.folder .. "/" .. file .. ".safetensors")
+                        run.folder .. "/" .. file .. ".safetensors", true)
 end
 
 -- Test set with the best weights: table, summary.json, pictures.

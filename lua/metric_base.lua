@@ -143,7 +143,8 @@ end
 -- command, where cases may have to be put together for any of them.
 function M.nodes(r, evaluate)
   local list = {}
-  local whole = evaluate or r.predict.threshold == "valid" or has_patches(r.valid)
+  local whole = evaluate or r.predict.threshold == "valid" or r.predict.temperature == "valid"
+    or has_patches(r.valid)
     or has_patches(r.test)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     local m = r.metrics[name]

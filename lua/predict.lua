@@ -214,6 +214,18 @@ local function is_given(key)
   return false
 end
 
+-- What the recipe says of a threshold or a temperature; "valid", or where it says nothing,
+-- what was chosen on that set, which stands in the weights.
+local function calibrated(r, meta, what, otherwise)
+  local said, kept = r.predict[what], tonumber(meta[what])
+  if said and said ~= "valid" then return said end
+  if said and not kept then
+    show.warn("these weights have no %s that was chosen on valid (evaluate --calibrate does it): "
+              .. "%g is used", what, otherwise)
+  end
+  return kept or otherwise
+end
+
 -- predict: a file for every case of --in, and a table of what was found.
 function M.command(r, name)
   local flags, out = config.line.flags, config.ensure().out
@@ -235,23 +247,15 @@ function M.command(r, name)
   local node = r.outputs[output]
   local names = segment_names(r, output, node.c, kind)
   local endings = file_endings(r, kind, math.max(node.c - 1, 1))
-  local threshold = r.predict.threshold
-  if threshold == "valid" then
-    threshold = tonumber(meta.threshold)
-    if not threshold then
-      show.warn("these weights have no threshold that was chosen on valid (evaluate --calibrate "
-                .. "does it): 0.5 is used")
-    end
-  elseif not threshold then
-    threshold = tonumber(meta.threshold)
-  end
+  local threshold = calibrated(r, meta, "threshold", 0.5)
+  local temperature = calibrated(r, meta, "temperature", 1)
   local base, there = plan_files(out, cases, endings, { flags["in"], path })
   sys.mkdir(out)
   -- which slices to learn from was a choice of training
   local steps = core.data.predict_steps(meta.preprocessing)
   predict_set(session, r, set, steps, function(item, prediction)
     local volume = prediction:restore()
-    local labels = volume:labels(threshold or 0.5)
+    local labels = volume:labels(threshold)
     local values = file_labels(meta, node)
     local written = values and labels:relabel(values) or labels
     written:write_nifti(base[item] .. ".nii.gz", ds, item)
@@ -259,6 +263,7 @@ function M.command(r, name)
       labels:write_seg(base[item] .. ".dcm", ds, item, names)
     end
     if r.predict.fractions then
+      if temperature and node.c == 1 then volume:temper(temperature) end
       write_fractions(volume, base[item], kind, ds, item, names, node.c)
     end
     local voxels, ml = labels:count()

@@ -20,9 +20,11 @@ local known = {
 }
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class ("valid": chosen on
--- that set at the end of training), and whether the output itself is written too.
-local known_predict = { image = none, names = none, threshold = none, fractions = none }
+-- the probability from which a voxel belongs to the only class, what logits are divided
+-- by in the output (each "valid": chosen on that set at the end of training), and
+-- whether the output itself is written too.
+local known_predict = { image = none, names = none, threshold = none, temperature = none,
+                        fractions = none }
 
 local is_node = util.is_node
 
@@ -96,10 +98,12 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
          tostring(o.fractions))
   end
-  local given = math.type(o.threshold) and o.threshold > 0 and o.threshold < 1
-  if o.threshold ~= nil and o.threshold ~= "valid" and not given then
-    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s "
-         .. '(or "valid": chosen on that set)', tostring(o.threshold))
+  for what, most in pairs { threshold = 1, temperature = math.huge } do
+    local v = o[what]
+    if v ~= nil and v ~= "valid" and not (math.type(v) and v > 0 and v < most) then
+      fail("usage", "seg.recipe: predict: %s must be a number %s, got %s (or \"valid\": chosen on "
+           .. "that set)", what, most == 1 and "between 0 and 1" or "above 0", tostring(v))
+    end
   end
 end
 

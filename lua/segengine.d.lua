@@ -58,7 +58,8 @@ function seg.config(defaults) end
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
----@field threshold? number of a single channel, 0.5
+---@field threshold? number|"valid" of a single channel, 0.5; "valid": chosen on that set
+---@field temperature? number|"valid" logits of a single channel are divided by it
 ---@field fractions? boolean write probabilities beside the labels
 
 ---@class seg.recipe.fields

@@ -420,8 +420,52 @@ t.test("classes and numbers of pictures", function()
   -- off by one standard deviation each, in degrees
   t.near(r.mae.mean, 5, 1e-5)
   t.near(r.mae.classes[3].mean, 6, 1e-5)
-  t.check(text:find("by class: yaw 4.0000 (n 10), pitch 5.0000", 1, true), "%s", text)
+  t.check(text:find("by number: yaw 4.0000 (n 10), pitch 5.0000", 1, true), "%s", text)
   t.check(r.angle.mean > 5 and r.angle.mean < 9, "%g degrees", r.angle.mean)
+end)
+
+t.test("a temperature makes probabilities honest", function()
+  local where = folder .. "/sure"
+  os.execute("mkdir -p " .. where)
+  -- of 16 voxels of a kind so many are true; the network triples the logit of that
+  local share, n = { 2, 5, 12, 15 }, 16
+  local x, y = seg.array.zeros { 4, n }, seg.array.zeros { 4, n }
+  for k = 1, 4 do
+    for i = 1, n do
+      x:set(3 * math.log(share[k] / (n - share[k])), k, i)
+      y:set(i <= share[k] and 1 or 0, k, i)
+    end
+  end
+  seg.array.save(where .. "/c1_x.npy", x)
+  seg.array.save(where .. "/c1_y.npy", y)
+  local calibrate = require "seg.calibrate"
+  local logits = nn.input("image2", { c = 1, h = 4, w = n })
+  local truth = nn.input("mask2", { c = 1, h = 4, w = n })
+  local set = seg.data.cases { cases = { { key = "a", patient = "a", image2 = where .. "/c1_x.npy",
+                                     mask2 = where .. "/c1_y.npy" } },
+                         fields = { { name = "image2", read = "npy", rank = 2 },
+                                    { name = "mask2", kind = "label", read = "npy", rank = 2 } } }
+  local r = { inputs = { logits, truth }, outputs = {}, predict = {}, train = set, valid = set,
+              loss = nn.bce(logits * 1, truth),
+              metrics = { dice = metric.dice(logits * 1, truth) } }
+  require("seg.metric_base").settle(r)
+  local session = require("seg.recipe").session(r, "evaluate")
+  local found = calibrate.find(session, r, require("seg.opened").open(r, set))
+  t.near(tonumber(found.temperature), 3, 0.02, "temperature")
+  -- the same of a volume: its odds to the power of 1/3
+  local d = require("seg.opened").open(r, set)
+  local p = core.data.prediction(d.pipeline, 1, 1)
+  p:put(1, seg.array { shape = { 1, 1, 4, n }, data = (function()
+    local list = {}
+    for i = 1, 4 * n do list[i] = i / (4 * n + 1) end
+    return list
+  end)() }, 1)
+  local v = p:take():temper(3)
+  for i = 1, 4 * n do
+    local q = i / (4 * n + 1)
+    local want = 1 / (1 + math.exp(-math.log(q / (1 - q)) / 3))
+    t.near(v:slice(1):get((i - 1) // n + 1, (i - 1) % n + 1), want, 1e-6)
+  end
 end)
 
 -- Metrics of made-up numbers -------------------------------------------------------
