@@ -76,6 +76,10 @@ local alone = {
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
     words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+  measure = {
+    text = "segengine measure FOUND TRUTH [--json]\n"
+      .. "                            two NIfTI files of labels: Dice, distances, volumes",
+    words = math.huge, run = function(args) return require("seg.measure").command(args) end },
   ops = {
     text = "segengine ops               the operator table",
     words = 0, run = function() return require("seg.doctor").ops() end },

@@ -151,9 +151,12 @@ local function metric_line(name, m, r, s, of, pipeline)
   local each = r.slices and string.format("; per %s %s", (opened.sample_name(pipeline)),
                                           util.fixed(r.slices)) or ""
   -- numbers of a sample are of no volume
-  local what = m.way == "numbers" and "" or of == "whole volume" and " (whole volume)" or " " .. of
-  return string.format("%s%s per case%s: mean %s, median %s%s, n %d%s%s (%s)", name, unit, what,
-                       util.fixed(s.mean), util.fixed(s.median), spread, s.n, interval, each,
+  local flat = m.way == "numbers" or (m.logits and m.logits.rank == 0)
+  local what = flat and "" or of == "whole volume" and " (whole volume)" or " " .. of
+  local left = #pipeline:cases() - s.n
+  local out = left > 0 and string.format(" (%d left out)", left) or ""
+  return string.format("%s%s per case%s: mean %s, median %s%s, n %d%s%s%s (%s)", name, unit, what,
+                       util.fixed(s.mean), util.fixed(s.median), spread, s.n, out, interval, each,
                        m.rule)
 end
 

@@ -6,6 +6,7 @@ local seg = require "seg"
 local core = require "seg.core"
 local folder, remove = t.folder()
 local nn, metric = seg.nn, seg.metric
+seg.config { device = "cpu" }
 
 -- A network of one voxel's sight, whose two weights fit samples of any rank.
 local script = t.write(folder .. "/seen.lua", [[
@@ -188,6 +189,32 @@ t.test("truth that the steps cut off is missed", function()
   t.check(not t.says(script .. " evaluate --weights " .. run, 0, "dice"):find("beyond", 1, true))
 end)
 
+t.test("files of labels, whatever made them", function()
+  local truth = t.lines("find " .. folder .. "/p -name '*_brainmask.nii.gz' | sort")[1]
+  local found = t.lines("ls " .. folder .. "/out/*" .. truth:match("([^/]+)_T1w_brainmask")
+                        .. "*.nii.gz")[1]
+  local _, text = t.program("measure --json " .. found .. " " .. truth)
+  local r = require("seg.json").decode(text, "json")["1"]
+  local same
+  for _, f in ipairs(measured_files(folder .. "/out")) do
+    if math.abs(f.dice - r.dice) < 1e-12 then same = f end
+  end
+  t.near(r.hd95_mm, same.hd95, 1e-9)
+  t.near(r.assd_mm, same.assd, 1e-9)
+  t.near(r.found_ml - r.true_ml, same.ml, 1e-9)
+  t.near(r.sensitivity, same.sensitivity, 1e-12)
+  t.says("measure " .. truth .. " " .. truth, 0, "1.0000")
+  t.says("measure " .. truth, 2, "measure wants two NIfTI files")
+  t.says("measure " .. truth .. " " .. truth .. " " .. truth, 2, "measure wants two NIfTI files")
+  local image = truth:gsub("_brainmask", "")
+  t.says("measure " .. image .. " " .. truth, 3, "too many different values")
+  local other = seg.data.phantom { format = "nifti", patients = 1, size = 16, slices = 8, seed = 3,
+                                   root = folder .. "/q" }
+  other:dataset()
+  t.says("measure " .. t.lines("find " .. folder .. "/q -name '*_brainmask.nii.gz'")[1] .. " "
+         .. truth, 3, "lie on different grids")
+end)
+
 t.test("slices, patches and whole volumes agree", function()
   for _, kind in ipairs { "whole", "patches" } do
     local other = evaluate("--kind " .. kind)
@@ -244,6 +271,11 @@ t.test("the threshold that serves best, on valid, goes with the weights", functi
   t.near(kept, tonumber(at), 1e-12)
   t.check(tonumber(best) >= tonumber(before), "%s < %s", best, before)
   t.check((core.checkpoint.verify(path)), "the checkpoint is damaged")
+  -- the note costs nothing of what was there: a run could go on from it
+  local util, last = require "seg.util", (path:gsub("_best", "_last"))
+  t.equal(util.json(core.checkpoint.tensors(path)), util.json(core.checkpoint.tensors(last)))
+  t.equal(core.checkpoint.meta(path).contents, "full")
+  t.equal(core.checkpoint.meta(path).temperature, nil, "a temperature that nobody wanted")
   -- no other threshold does better on valid
   for _, threshold in ipairs { kept - 0.03, kept + 0.03, 0.5 } do
     local v = string.format("%.2f", threshold)
@@ -298,8 +330,6 @@ t.test("a run that is cut and resumed measures the same", function()
 end)
 
 -- Classes --------------------------------------------------------------------------
-
-seg.config { device = "cpu" }
 
 -- One pass over a set through nodes that have no weights, in this program.
 local function measure(recipe, set)
