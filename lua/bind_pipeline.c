@@ -179,11 +179,11 @@ static int l_item(lua_State *L)
 }
 
 /* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, patches=,
- * drawn=, notes=, key=, patient=, image=}: of the slices used, those with
- * foreground, the highest class in them; all that the prepared case has; how
- * many patches it gives, nil without such a step, and whether they are drawn;
- * what was unusual about its files; the hash of the voxels of its image, as 16
- * digits */
+ * drawn=, notes=, key=, patient=, image=, bytes=}: of the slices used, those
+ * with foreground, the highest class in them; all that the prepared case has;
+ * how many patches it gives, nil without such a step, and whether they are
+ * drawn; what was unusual about its files; the hash of the voxels of its image,
+ * as 16 digits; bytes of the prepared volumes */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -200,6 +200,7 @@ static int l_facts(lua_State *L)
     set_integer(L, "foreground_slices", f->foreground_slices);
     set_integer(L, "highest", highest);
     set_integer(L, "depth", f->dim.d);
+    set_integer(L, "bytes", f->bytes);
     if (parts && parts->id == STEP_patches)
         set_integer(L, "patches", part_count(pipeline_steps(p), f->dim));
     set_bool(L, "drawn", pipeline_drawn(p));

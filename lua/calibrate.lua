@@ -5,6 +5,7 @@
 local core = require "seg.core"
 local base = require "seg.metric_base"
 local pass = require "seg.pass"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
@@ -35,6 +36,19 @@ function M.check(recipe)
   end
   return calibrated(recipe) or util.fail("usage", "a threshold is chosen by the mean Dice on "
     .. "valid: give the recipe a metric of one class, as metric.dice(logits, truth)")
+end
+
+-- What a prediction needs of the options `predict` as numbers: those that say "valid", or
+-- nothing, become what was chosen on that set, which stands in the weights.
+function M.settle(predict, meta)
+  for what, otherwise in pairs { threshold = 0.5, temperature = 1 } do
+    local kept = tonumber(meta[what])
+    if predict[what] == "valid" and not kept then
+      show.warn("these weights have no %s that was chosen on valid (evaluate --calibrate does it): "
+                .. "%g is used", what, otherwise)
+    end
+    if predict[what] == "valid" or predict[what] == nil then predict[what] = kept end
+  end
 end
 
 -- Thresholds --------------------------------------------------------------------

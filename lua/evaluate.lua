@@ -14,7 +14,7 @@ local util = require "seg.util"
 local weights = require "seg.weights"
 
 local fail = util.fail
-local M = {}
+local M = { run = pass.run }
 
 -- The metric by which cases are told good from bad: what `best` names, else the first;
 -- nil without any.

@@ -1,8 +1,8 @@
 -- stitch.lua -- what a network makes of the slices or patches of a case, put together
 -- on its prepared grid, in the order in which batches come.
 --
--- It is what `predict` does: slices stand where they are, patches are blended
--- (part_blend), a value that is not finite is an error. The truth is not put
+-- It is what `predict` does (mosaic.h): slices stand where they are, patches are blended,
+-- a value that is not finite is an error. The truth is not put
 -- together when it is an input: it lies in the prepared case.
 
 local core = require "seg.core"
@@ -25,7 +25,7 @@ function Case:volume(node)
   local id = core.node_id(node)
   if not self.volumes[id] then
     self.volumes[id] = node.kind == "input"
-      and measure.prepared(self.pipeline, self.item, node.name) or self.parts[id]:take()
+      and measure.prepared(self.pipeline, self.item, node.name) or (self.parts[id]:restore())
   end
   return self.volumes[id]
 end
@@ -139,7 +139,8 @@ function Stitcher:begin(item)
   local case = setmetatable({ item = item, pipeline = self.pipeline, parts = {}, volumes = {},
                               made = {}, seen = {}, slices = 0, threshold = self.threshold }, Case)
   for _, node in ipairs(self.nodes) do
-    case.parts[core.node_id(node)] = core.data.prediction(self.pipeline, item, node.c)
+    case.parts[core.node_id(node)] = core.data.prediction(self.pipeline, item, node.c,
+                                                          { grid = "prepared" })
   end
   self.open[item] = case
   return case
@@ -158,6 +159,11 @@ end
 function Stitcher:put(number, values, i)
   local item, slice = self.pipeline:item(number)
   local case = self.open[item] or self:begin(item)
+  if case.last and number < case.last then
+    util.fail("usage", "a shuffled set cannot be measured as whole cases; leave shuffle out of "
+              .. ":batches for valid and test")
+  end
+  case.last = number
   for k, node in ipairs(self.nodes) do
     case.parts[core.node_id(node)]:put(number, values[k], i, self.names[k])
   end

@@ -484,13 +484,13 @@ t.test("a temperature makes probabilities honest", function()
   t.near(tonumber(found.temperature), 3, 0.02, "temperature")
   -- the same of a volume: its odds to the power of 1/3
   local d = require("seg.opened").open(r, set)
-  local p = core.data.prediction(d.pipeline, 1, 1)
+  local p = core.data.prediction(d.pipeline, 1, 1, { grid = "prepared" })
   p:put(1, seg.array { shape = { 1, 1, 4, n }, data = (function()
     local list = {}
     for i = 1, 4 * n do list[i] = i / (4 * n + 1) end
     return list
   end)() }, 1)
-  local v = p:take():temper(3)
+  local v = (p:restore()):temper(3)
   for i = 1, 4 * n do
     local q = i / (4 * n + 1)
     local want = 1 / (1 + math.exp(-math.log(q / (1 - q)) / 3))
