@@ -64,6 +64,11 @@ bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
 /* Metadata only, header verified; for inspect and resume. */
 bool checkpoint_meta(const char *path, Arena *mem, Meta *m);
 
+/* Put these pairs into the metadata of a file, in place of those of the same
+ * keys; all else stays as it is, to the byte. Verified, and replaced as a save
+ * does it: whole or not at all. */
+bool checkpoint_note(const char *path, const Meta *m);
+
 /* Header and every tensor verified: true when the file can be loaded. */
 bool checkpoint_verify(const char *path);
 

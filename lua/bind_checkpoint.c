@@ -106,6 +106,17 @@ static int l_save(lua_State *L)
     return 0;
 }
 
+/* checkpoint.note(path, {key = text}): these texts into the metadata of a file,
+ * whose tensors stay as they are */
+static int l_note(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    const char *path = luaL_checkstring(L, 1);
+    Meta m = read_meta(L, 2, pair);
+    if (!checkpoint_note(path, &m)) return raise_error(L);
+    return 0;
+}
+
 /* checkpoint.load(path, session, full) -> metadata, what a user should know
  * about the file ("" mostly). Raises, and leaves the session as it was, when
  * names or shapes are not those of the session or a checksum is wrong; `full`
@@ -339,7 +350,8 @@ void bind_checkpoint(lua_State *L)
         {"save", l_save},     {"load", l_load},       {"import", l_import},
         {"meta", l_meta},     {"verify", l_verify},   {"newest", l_newest},
         {"lock", l_lock},     {"tensors", l_tensors}, {"batch", l_batch},
-        {"holder", l_holder}, {"onnx", l_onnx},       {NULL, NULL}};
+        {"holder", l_holder}, {"onnx", l_onnx},       {"note", l_note},
+        {NULL, NULL}};
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);
     new_type(L, "seg.lock", lock, lock_gc);

@@ -49,6 +49,9 @@ local flags = {
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
   { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
+  { "calibrate", false, "choose threshold and temperature on valid, keep them in the weights",
+    of = "evaluate" },
+  { "pictures", true, "N: draw the N worst cases (0)", of = "evaluate" },
   { "bundle", true, "FILE: export all that a prediction needs, without the script; predict with it",
     of = "export predict" },
   { "onnx", true, "FILE: export the network and its weights for onnxruntime, OpenCV, ...",
@@ -101,6 +104,10 @@ local alone = {
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
     words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+  measure = {
+    text = "segengine measure FOUND TRUTH [--json]\n"
+      .. "                            two NIfTI files of labels: Dice, distances, volumes",
+    words = math.huge, run = function(args) return require("seg.measure").command(args) end },
   predict = {
     text = "segengine predict --bundle FILE --in PATH --out DIR\n"
       .. "                            new images, by a network that export --bundle wrote",

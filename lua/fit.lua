@@ -8,10 +8,13 @@
 local core = require "seg.core"
 local advice = require "seg.advice"
 local average = require "seg.average"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
+local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
+local pass = require "seg.pass"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
 local recipes = require "seg.recipe"
@@ -177,7 +180,8 @@ local function end_epoch(run, started)
   if run.data.valid then
     local d = run.data.valid
     local result = average.with(run, function()
-      return evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
+      return pass.run(run.session, r, d.pipeline, d.loader, run.names, "validate",
+                      { metrics = metrics.by_epoch(r) })
     end)
     if sys.stopped() then return false end
     run.result = result
@@ -207,8 +211,9 @@ local function end_epoch(run, started)
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
       local _, samples = opened.sample_name(run.data.valid.pipeline)
-      parts[#parts + 1] = string.format("%s %s (%s %s)", name, util.fixed(row["valid_" .. name]),
-                                        samples, util.fixed(row["valid_slice_" .. name]))
+      local each = row["valid_slice_" .. name]
+      parts[#parts + 1] = string.format("%s %s%s", name, util.fixed(row["valid_" .. name]),
+        each and string.format(" (%s %s)", samples, util.fixed(each)) or "")
     end
   end
   parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
@@ -227,9 +232,10 @@ end
 -- The head of metrics.csv; the same for every epoch of a run.
 local function csv_columns(phases)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
-  for _, name in ipairs(util.sorted_keys(all_metrics(phases))) do
+  local all = all_metrics(phases)
+  for _, name in ipairs(metrics.by_epoch { metrics = all }) do
     c[#c + 1] = "valid_" .. name
-    c[#c + 1] = "valid_slice_" .. name
+    if all[name].node then c[#c + 1] = "valid_slice_" .. name end
   end
   for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s",
                           "update_s", "save_s" } do
@@ -271,6 +277,15 @@ local function check_schedule(r)
   end
 end
 
+-- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
+-- weights that were just loaded, as is a temperature; and what to say of it.
+local function choose_threshold(run)
+  if not calibrate.wanted(run.recipe) then return nil end
+  local file = run.state.best and "checkpoint_best" or "checkpoint_last"
+  return calibrate.keep(run.session, run.recipe, run.data.valid,
+                        run.folder .. "/" .. file .. ".safetensors", true)
+end
+
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
@@ -286,15 +301,23 @@ local function final_test(run)
     elseif run.recipe.ema > 0 then
       run.session:swap()
     end
-    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
+    local threshold, said = choose_threshold(run)
+    local outside, beyond = pass.outside(run.recipe, d.pipeline)
+    local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
+                            { interval = true, threshold = threshold, outside = outside })
     if sys.stopped() then return end
-    if next(run.recipe.metrics) then
-      local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
-      local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
-      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
-      print(text)
-      for _, line in ipairs(lines) do print(line) end
-      summary[part] = opened.identify(json, part, d, run.hash)
+    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+    local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
+    show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
+    if text then print(text) end
+    if said then print(said) end
+    if beyond then print(beyond) end
+    for _, line in ipairs(lines) do print(line) end
+    json.threshold, json.beyond = threshold, beyond
+    summary[part] = opened.identify(json, part, d, run.hash)
+    if text then
+      sys.write(string.format("%s/cases_%s.csv", run.folder, part),
+                evaluate.csv(run.recipe, result, d.pipeline, run.hash))
       try(picture.overlays, run, d, items, part, result)
     end
   end

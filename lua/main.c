@@ -75,6 +75,7 @@ static int open_core(lua_State *L)
     bind_model(L);
     bind_data(L);
     bind_picture(L);
+    bind_measure(L);
     return 1;
 }
 

@@ -34,7 +34,8 @@ local function open_sets(r)
   for _, part in ipairs(parts) do
     if r[part] then
       local started = sys.clock()
-      local d = opened.open(r, r[part])
+      -- a test is of whole cases
+      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part])
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 d.loader:report(), util.duration(sys.clock() - started))

@@ -382,10 +382,15 @@ M.ticks, M.tick_text = ticks, tick_text
 
 -- Overlays --------------------------------------------------------------------
 
--- Places of the worst two, the middle and the best of `items` (worst first).
-local function choose(items)
-  local list, seen = {}, {}
-  for _, at in ipairs { 1, 2, (#items + 1) // 2, #items } do
+-- Places of the worst two, the middle and the best of `items` (worst first), or of the
+-- `count` worst.
+local function choose(items, count)
+  local list, seen, places = {}, {}, { 1, 2, (#items + 1) // 2, #items }
+  if count then
+    places = {}
+    for at = 1, count do places[at] = at end
+  end
+  for _, at in ipairs(places) do
     local item = items[at]
     if item and not seen[item] then list[#list + 1], seen[item] = item, true end
   end
@@ -501,9 +506,9 @@ end
 
 -- One PNG a case in run.folder/overlays: image | truth | prediction for the
 -- slice with the largest true area, of the worst two, the middle and the best
--- of `items` (places of cases, worst first). `d` has the pipeline; `result` of
--- evaluate.run may be left out.
-function M.overlays(run, d, items, part, result)
+-- of `items` (places of cases, worst first), or of the `count` worst. `d` has the
+-- pipeline; `result` of evaluate.run may be left out.
+function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
   if not field or field == 1 or not name or #items == 0 then
@@ -511,7 +516,7 @@ function M.overlays(run, d, items, part, result)
     return
   end
   local node, pipeline = r.outputs[name], d.pipeline
-  local list, wanted = choose(items)
+  local list, wanted = choose(items, count)
   local loader = core.data.loader(pipeline, { batch = 1 })
   local found = M.find_samples(loader, pipeline, wanted, field)
   core.sys.mkdir(run.folder .. "/overlays")

@@ -5,6 +5,7 @@
 -- lies on the input's own grid.
 
 local core = require "seg.core"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local incoming = require "seg.incoming"
 local recipes = require "seg.recipe"
@@ -165,6 +166,7 @@ function M.command(r, name)
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
+  calibrate.settle(r.predict, meta)
   local output = r.predict.output or util.sorted_keys(r.outputs)[1]
   local node = r.outputs[output]
   local inputs = needed(r, node, output)

@@ -245,7 +245,10 @@ function M.maps(r, w)
     local case = w.cases[place]
     tidy.run(labels, steps, case.key)
     local file = write_labels(w, labels, place)
-    if o.fractions then write_fractions(w, values, place) end
+    if o.fractions then
+      if o.temperature and c == 1 and w.draws == 0 then values:temper(o.temperature) end
+      write_fractions(w, values, place)
+    end
     if variance then write_draws(w, values, variance, entropy, place) end
     local voxels, ml = labels:count()
     w.rows[#w.rows + 1] = { case.key, voxels, string.format("%.2f", ml), file }

@@ -344,6 +344,15 @@ function Set:in_order(size)
   return out
 end
 
+-- The same set with patches from a grid that covers every case, as `predict` takes
+-- them, whatever was drawn to learn from.
+function Set:on_grid()
+  if not util.step(self.steps, "patches") then return self end
+  local out = copy(self)
+  out.steps = core.data.predict_steps(self.steps)
+  return out
+end
+
 -- All cases of what was split into this part and others, or nil when nothing
 -- was.
 function Set:unsplit()

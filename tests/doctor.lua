@@ -296,6 +296,9 @@ t.test("steps that fail, samples that do not fit, parts prepared in other ways",
                   .. "test = all:filter(function(c) return c.key == 'sub-01' end):resize { h = 12, "
                   .. "w = 16 }:normalize { method = 'minmax' }:slices {}" }
   text = finds(root, other, 0, "warning", "preparation", "is changed at random")
+  other.parts = PARTS .. "\ntest = all:filter(function(c) return c.key == 'sub-01' end)"
+    .. ":crop { to = 'label' }:fit { h = 12, w = 16 }:normalize {}:slices {}"
+  finds(root, other, 0, "warning", "preparation", "is cropped to its truth")
   t.check(text:find("method=minmax", 1, true) and text:find("in train \"normalize method=zscore", 1,
                                                             true), text)
 end)
