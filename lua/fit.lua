@@ -378,7 +378,7 @@ function M.train(r, name, text, resume)
     resuming.check_same(run, meta)
   end
   phase.enter(run)
-  banner(run, not resume and phase.load_weights(run))
+  banner(run, phase.start_weights(run, resume ~= nil))
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
   phase.open_data(run)
