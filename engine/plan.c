@@ -26,10 +26,12 @@ void plan_free(Plan *p)
 }
 
 /* How many operands of a row, from the first, get gradients: of a loss only the
- * prediction, so a target that is itself computed is taken as given. */
+ * prediction, so a target that is itself computed is taken as given; lengths
+ * are, too. */
 static int differentiable(const OpInfo *info)
 {
-    return !info->grad ? 0 : info->flags & LOSS ? 1 : info->in;
+    if (!info->grad || info->flags & LOSS) return info->grad;
+    return info->in - !!(info->flags & LENGTHS);
 }
 
 /* == extents =========================================================== */
@@ -72,7 +74,7 @@ static bool infer_op(Plan *p, int i)
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");
     // a row that changes nothing in evaluation is not run there
-    if ((info->flags & TRAIN) && !p->spec.train)
+    if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
         p->node[i].same = p->node[n->in[0]].same;
     return true;
 }
@@ -150,7 +152,8 @@ static Call call_of(Plan *p, int i)
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
-              .train = p->spec.train,
+              .train = p->spec.train ||
+                       (p->spec.draws && (info_of(p, i)->flags & TRAIN)),
               .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
               .y = &p->node[i].x};

@@ -35,24 +35,29 @@ static void extend(Plan *p, int buffer, int at)
     if (at > b->last) b->last = at;
 }
 
+/* Does call c read the value of node v? A forward call reads its operands,
+ * unless it has a copy; a backward call those that its row keeps, and the
+ * result of its own node where it keeps that. What makes a copy reads what it
+ * copies. */
+static bool reads(const Plan *p, int c, int v)
+{
+    const Call *call = &p->call[c];
+    const Tensor *x = &p->node[v].x;
+    const OpInfo *info = is_convert(call) ? NULL : &op_info[call->attr->op];
+    bool back = info && c >= p->forward;
+    for (int k = 0; k < MAX_IN; k++)
+        if (call->x[k] == x && !call->half[k] && (!back || op_keeps(info, k)))
+            return true;
+    return back && call->y == x && (info->keep & KEEP_Y);
+}
+
 /* Last call that reads the value of node v, not counting call `but`; -1 when
- * none does. A forward call reads its operands, unless it has a copy; a
- * backward call those that its row keeps (KEEP_X), and that of its own node
- * where it keeps the result. What makes a copy reads what it copies. */
+ * none does. */
 static int last_use(const Plan *p, int v, int but)
 {
     int last = -1;
-    for (int c = 0; c < p->calls; c++) {
-        const Call *call = &p->call[c];
-        int keep = is_convert(call) ? KEEP_X : op_info[call->attr->op].keep;
-        bool back = c >= p->forward, reads = false;
-        for (int k = 0; k < MAX_IN; k++)
-            reads |= call->x[k] == &p->node[v].x && !call->half[k];
-        reads = back ? (reads && (keep & KEEP_X)) ||
-                           (call->y == &p->node[v].x && (keep & KEEP_Y))
-                     : reads;
-        if (reads && c != but) last = c;
-    }
+    for (int c = 0; c < p->calls; c++)
+        if (c != but && reads(p, c, v)) last = c;
     return last;
 }
 

@@ -156,6 +156,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .roots = s->spec.roots,
                      .loss = train && s->trains ? s->spec.loss : -1,
                      .train = train,
+                     .draws = s->spec.draws,
                      .input = input,
                      .inputs = inputs};
     Plan *p;

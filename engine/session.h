@@ -23,6 +23,8 @@ typedef struct SessionSpec {
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
+    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
+                    * the count of session_state                        */
     bool rehearse; /* on a device that is not there: parameters are not drawn,
                     * and session_rehearse is all it can */
 } SessionSpec;

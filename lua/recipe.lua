@@ -4,6 +4,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local group = require "seg.group"
 local optim = require "seg.optim"
+local tidy = require "seg.tidy"
 local transfer = require "seg.transfer"
 local util = require "seg.util"
 local watch = require "seg.watch"
@@ -30,9 +31,16 @@ for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", 
 end
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, and whether the
--- output itself is written too.
-local known_predict = { image = none, names = none, threshold = none, fractions = none }
+-- the probability from which a voxel belongs to the only class, whether the
+-- output itself is written too, which output and what it means, how much windows
+-- share, flips that are averaged over, and steps behind it: of all classes
+-- (tidy.lua), and in `each` of one.
+local known_predict = { image = none, names = none, threshold = none, fractions = none,
+                        as = none, output = none, overlap = none, tta = none, each = none }
+for key, default in pairs(tidy.known) do known_predict[key] = default end
+
+-- What an output of predict may mean: results.lua.
+local meanings = { labels = true, values = true, dose = true, numbers = true, classes = true }
 
 local is_node = util.is_node
 
@@ -87,6 +95,7 @@ local function are_names(v)
   return type(v) == "string" or type(v) == "table" and #v > 0
 end
 
+-- seg.recipe { predict = o }: each option is one, and what it may be.
 local function check_predict(o)
   o = util.options("seg.recipe: predict", o, known_predict)
   if o.image ~= nil and not are_names(o.image) then
@@ -110,7 +119,32 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
          tostring(o.threshold))
   end
+  if o.as ~= nil and not meanings[o.as] then
+    fail("usage", "seg.recipe: predict: as is %s; %s", tostring(o.as),
+         util.suggest(tostring(o.as), util.sorted_keys(meanings)))
+  end
+  if o.overlap ~= nil and not (math.type(o.overlap) and o.overlap >= 0 and o.overlap <= 0.9) then
+    fail("usage", "seg.recipe: predict: overlap must be a number from 0 to 0.9, got %s",
+         tostring(o.overlap))
+  end
+  if o.tta ~= nil and not are_names(o.tta) then
+    fail("usage", 'seg.recipe: predict: tta must be "flips" or a list of axes, got %s',
+         tostring(o.tta))
+  end
+  tidy.check("seg.recipe: predict", o)
+  tidy.check_each(o.each)
 end
+
+-- The output that predict is about.
+local function check_output(r)
+  local name = r.predict.output
+  if name ~= nil and not r.outputs[name] then
+    fail("usage", 'seg.recipe: predict: output = "%s" is none; %s', tostring(name),
+         util.suggest(tostring(name), util.sorted_keys(r.outputs)))
+  end
+end
+
+M.check_predict = check_predict
 
 -- What the table above says of each field, and the two numbers.
 local function check_fields(r)
@@ -179,6 +213,7 @@ local function check(r)
   check_fields(r)
   check_predict(r.predict)
   check_outputs(r)
+  check_output(r)
   check_ranks(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
     fail("usage", "seg.recipe: loss must be a loss node (one number)")
@@ -255,12 +290,14 @@ function M.rate(r, epoch, number, batches, state)
     state = state })
 end
 
--- The outputs in the order of their names.
+-- The outputs in the order of their names, and these.
 local function output_nodes(r)
   local list, names = {}, util.sorted_keys(r.outputs)
   for i, name in ipairs(names) do list[i] = r.outputs[name] end
   return list, names
 end
+M.outputs = output_nodes
+
 
 -- All nodes whose values are read: outputs, metrics and the loss.
 function M.roots(r)
@@ -278,14 +315,15 @@ end
 
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
--- no truth. `device` and `precision`: others than --device and --precision.
-function M.session(r, purpose, device, precision)
+-- no truth. `device` and `precision`: others than --device and --precision;
+-- `draws`: dropout in evaluation too.
+function M.session(r, purpose, device, precision, draws)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
-    seed = v.seed,
+    seed = v.seed, draws = draws or false,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil }
   if purpose == "train" then group.apply(session, r.optim) end

@@ -58,6 +58,11 @@ local function weights_in(folder)
   if util.exists(last) then return last, " (the run has no best checkpoint: this is its last)" end
 end
 
+-- Is this the folder of a run that has weights?
+function M.has_weights(folder)
+  return weights_in((folder:gsub("(.)/+$", "%1"))) ~= nil
+end
+
 -- The weights that are meant by `given`: a file, or the folder of a run. nil:
 -- those of the newest finished run of this recipe, of an unfinished one when
 -- none is. -> a file or nil, what there is to say of them

@@ -5,6 +5,7 @@ local config = require "seg.config"
 local data = require "seg.data"
 local group = require "seg.group"
 local metric = require "seg.metric"
+local net = require "seg.net"
 local nn = require "seg.nn"
 local optim = require "seg.optim"
 local recipe = require "seg.recipe"
@@ -14,7 +15,7 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
-  nn = nn, op = core.op, data = data, optim = optim, metric = metric,
+  nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
   config = config.config, recipe = recipe.recipe, array = core.array, version = core.version,
 }
 
@@ -71,6 +72,15 @@ function Model:save(path)
   for i, name in ipairs(names) do nodes[i] = self.outputs[name] end
   core.checkpoint.save(path, self.session, false, {
     graph = core.graph_text(nodes), outputs = table.concat(names, ",") })
+end
+
+-- The network with its weights as a file of ONNX: { probabilities=, any_size= } as the
+-- options of `export --onnx`. -> {nodes=, numbers=, bytes=, probabilities=, opset=}
+function Model:onnx(path, o)
+  check_text("onnx: the path", path)
+  o = options("onnx", o, { probabilities = false, any_size = false })
+  local names = util.sorted_keys(self.outputs)
+  return core.checkpoint.onnx(path, self.session, names_of(self.outputs), names, o, {})
 end
 
 -- Evaluation plan: {input name = array} -> {output name = array}
@@ -165,8 +175,8 @@ function Step:resume(path)
 end
 
 -- Last, when every name is there.
-for name, t in pairs { nn = nn, ["seg.op"] = core.op, data = data, optim = optim, metric = metric,
-                       seg = seg, ["seg.array"] = core.array } do
+for name, t in pairs { nn = nn, net = net, ["seg.op"] = core.op, data = data, optim = optim,
+                       metric = metric, seg = seg, ["seg.array"] = core.array } do
   util.closed(name, t)
 end
 
