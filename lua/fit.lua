@@ -402,6 +402,7 @@ function M.train(r, name, text, resume)
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
     state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
+    resuming.say_epochs(run)
     phase.put_aside(run)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))

@@ -342,6 +342,10 @@ end)
 t.test("a run goes on only with the average that it had", function()
   local run = trained("ema", "--epochs 1")
   t.says("tests/golden/training.lua --variant ema --epochs 2 --resume " .. run .. places, 0, "done")
+  run = trained("groups", "--epochs 2")
+  t.says("tests/golden/training.lua --variant groups --epochs 3 --resume " .. run .. places, 0,
+         "note: 3 epochs, the run began with 2; schedule cosine goes by the new number")
+  run = trained("ema", "--epochs 1")
   local script = t.write(folder .. "/training.lua", (text:gsub("ema = { ema = 0.9 }",
                                                                "ema = { ema = 0.5 }")))
   t.says(script .. " --variant ema --epochs 3 --resume " .. run .. places, 2,
