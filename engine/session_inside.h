@@ -57,7 +57,7 @@ struct Session {
     Stretch *stretch;  /* (stretches) that are updated; NULL before
                         * the first step                              */
     int stretches;
-    Group group[MAX_GROUPS]; /* that the stretches are of */
+    OptimGroup group[MAX_GROUPS]; /* that the stretches are of */
     int groups;
     double ema;    /* share that the average of every step keeps; 0:
                     * steps are not averaged                      */

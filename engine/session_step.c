@@ -19,8 +19,8 @@
  * when that would be one more than there may be. */
 static int group_of(Session *s, const Param *a)
 {
-    Group g = {a->rate,
-               a->decay < 0 ? optim_hyper(&s->optim, "decay") : a->decay};
+    OptimGroup g = {a->rate,
+                    a->decay < 0 ? optim_hyper(&s->optim, "decay") : a->decay};
     if (!a->decayed) g.decay = 0;
     for (int i = 0; i < s->groups; i++)
         if (s->group[i].rate == g.rate && s->group[i].decay == g.decay)
@@ -82,7 +82,7 @@ static bool update(Session *s, double lr, double grad_scale)
     int64_t t = s->state.count + 1 - s->state.start;
     for (int i = 0; i < s->stretches; i++) {
         const Stretch *a = &s->stretch[i];
-        const Group *group = &s->group[a->group];
+        const OptimGroup *group = &s->group[a->group];
         size_t skip = (size_t)a->from * real;
         Update u = {.optim = &s->optim,
                     .value = (char *)q->value + skip,

@@ -376,7 +376,7 @@ local function work(run, resume)
     resuming.check_same(run, meta)
   end
   phase.enter(run)
-  banner(run, not resume and phase.load_weights(run))
+  banner(run, phase.start_weights(run, resume ~= nil))
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
   phase.open_data(run)
@@ -400,6 +400,7 @@ local function work(run, resume)
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
     state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
+    resuming.say_epochs(run)
     phase.put_aside(run)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))

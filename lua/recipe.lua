@@ -25,8 +25,9 @@ local known = {
 
 -- What a phase may have of its own; the rest is the recipe's.
 local known_phase = { name = none, from = "last" }
-for _, field in ipairs { "loss", "train", "valid", "test", "optim", "schedule", "metrics", "best",
-                         "epochs", "accumulate", "frozen", "ema", "swa", "stop", "init" } do
+for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
+                         "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
+                         "swa", "stop", "init" } do
   known_phase[field] = none
 end
 
@@ -241,7 +242,7 @@ local function check(r)
 end
 
 -- The phases of recipe `r`: whole recipes, each with the fields of the phase in
--- place of the recipe's.
+-- place of the recipe's; false stands for one that the recipe has and the phase not.
 local function read_phases(r, list)
   if type(list) ~= "table" or #list == 0 then
     fail("usage", "seg.recipe: phases must be a list of tables, got %s", type(list))
@@ -251,7 +252,7 @@ local function read_phases(r, list)
     local phase = {}
     for k, v in pairs(r) do phase[k] = v end
     for k, v in pairs(util.options("seg.recipe: phases[" .. i .. "]", o, known_phase)) do
-      phase[k] = v
+      if v then phase[k] = v else phase[k] = nil end
     end
     if i == 1 and o.from then
       fail("usage", "seg.recipe: phases[1]: there is no phase before it; leave from out")

@@ -131,11 +131,11 @@ function M.save_numbered(run)
 end
 
 -- Room for the checkpoints of the run in `folder`, before any work is lost for
--- want of it: the best, the last, the numbered, and one that is being written,
+-- want of it: the best of each phase, the last, the numbered, and one that is being written,
 -- which is all that a run that is resumed may lack.
 function M.check_disk(run, folder, resume)
   local v = run.values
-  local files = resume and 1 or 3 + math.min(v.keep_last, run.epochs // v.save_every)
+  local files = resume and 1 or 2 + #run.phases + math.min(v.keep_last, run.epochs // v.save_every)
   local wanted = files * run.session:facts().param_bytes
   local free = sys.disk_free(folder)
   if free < wanted then
