@@ -74,7 +74,7 @@ static bool infer_op(Plan *p, int i)
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");
     // a row that changes nothing in evaluation is not run there
-    if ((info->flags & TRAIN) && !p->spec.train)
+    if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
         p->node[i].same = p->node[n->in[0]].same;
     return true;
 }
@@ -152,7 +152,8 @@ static Call call_of(Plan *p, int i)
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
-              .train = p->spec.train,
+              .train = p->spec.train ||
+                       (p->spec.draws && (info_of(p, i)->flags & TRAIN)),
               .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
               .y = &p->node[i].x};

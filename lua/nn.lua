@@ -9,6 +9,8 @@
 -- option `name`. Names of tensors are PyTorch's.
 
 local core = require "seg.core"
+local losses = require "seg.nn_loss"
+local sequences = require "seg.nn_sequence"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail
@@ -38,7 +40,7 @@ end
 
 -- Run f inside scope `name` and return what it returns. Entering one path
 -- twice is an error, unless {share=true}: then the parameters made the first
--- time are used again, in order.
+-- time are used again, in order, those of the scopes inside it too.
 function M.scope(name, f, o)
   o = options("nn.scope", o, { share = false })
   check_name("nn.scope: the name", name)
@@ -47,7 +49,10 @@ function M.scope(name, f, o)
   end
   local path, outer = join(scope.path, name), scope
   local known = scopes[path]
-  if known and not o.share then
+  if scope.replay and not known then
+    fail("usage", 'shared scope "%s": it had no scope "%s" the first time', scope.path, name)
+  end
+  if known and not (o.share or scope.replay) then
     fail("usage", 'nn.scope: "%s" was entered before; give it another name, or '
          .. "{share=true} to use the same parameters again", path)
   end
@@ -151,6 +156,9 @@ local inits = {
   default = function(fan_in) return { init = "uniform", value = 1 / math.sqrt(fan_in) } end,
   kaiming_uniform = function(fan_in) return { init = "uniform", value = math.sqrt(6 / fan_in) } end,
   kaiming_normal = function(fan_in) return { init = "normal", value = math.sqrt(2 / fan_in) } end,
+  kaiming_normal_out = function(_, fan_out)
+    return { init = "normal", value = math.sqrt(2 / fan_out) }
+  end,
   xavier_uniform = function(fan_in, fan_out)
     return { init = "uniform", value = math.sqrt(6 / (fan_in + fan_out)) }
   end,
@@ -392,67 +400,10 @@ end
 M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
--- Sequences, and what has true lengths ----------------------------------------
-
 local made = { layer = layer, param = param, init_of = init_of, positive = positive,
                dropout = M.dropout }
-for name, f in pairs(require("seg.sequence")(made)) do M[name] = f end
-
--- Losses ----------------------------------------------------------------------
-
--- Options that dice-like losses share, as attributes of their rows.
-local function overlap_options(what, o)
-  local per = { batch = 0, sample = 1 }
-  local empty = { count = 0, skip = 1 }
-  if per[o.per] == nil then
-    fail("usage", '%s: per must be "batch" or "sample", got "%s"', what, tostring(o.per))
-  end
-  if empty[o.empty] == nil then
-    fail("usage", '%s: empty must be "count" or "skip", got "%s"', what, tostring(o.empty))
-  end
-  return { per_sample = per[o.per], eps = o.eps, skip_empty = empty[o.empty],
-           background = o.background and 1 or 0 }
-end
-
-local overlap_known = { per = "batch", eps = 1, empty = "count", background = false }
-
--- Each loss: its row, its own options with defaults, whether it takes logits,
--- and whether it has the options of an overlap.
-local losses = {
-  bce = { row = "bce", own = { pos_weight = 1 }, logits = true },
-  dice_loss = { row = "dice_loss", own = {}, logits = true, overlap = true },
-  bce_dice = { row = "bce_dice", own = { bce = 1, dice = 1, pos_weight = 1 }, logits = true,
-               overlap = true },
-  cross_entropy = { row = "cross_entropy", own = { ignore = -100 }, logits = true },
-  focal = { row = "focal", own = { gamma = 2, alpha = -1 }, logits = true },
-  tversky = { row = "tversky", own = { alpha = 0.5, beta = 0.5 }, logits = true, overlap = true },
-  mae = { row = "mae", own = {} },
-  mse = { row = "mse", own = {} },
-  huber = { row = "huber", own = { delta = 1 } },
-}
-
-for name, loss in pairs(losses) do
-  local known = { mask = none, weight = none }
-  for k, v in pairs(loss.own) do known[k] = v end
-  if loss.overlap then
-    for k, v in pairs(overlap_known) do known[k] = v end
-  end
-  M[name] = function(x, target, o)
-    o = options("nn." .. name, o, known)
-    util.check_pair("nn." .. name, x, target, loss.logits)
-    local attrs = loss.overlap and overlap_options("nn." .. name, o) or {}
-    for k in pairs(loss.own) do attrs[k] = o[k] end
-    attrs.name = layer(name)
-    return op[loss.row](x, target, o.mask, o.weight, attrs)
-  end
-end
-
--- Counts (both, predicted, true) of each class a sample: what metrics add up.
-function M.overlap(x, target, o)
-  o = options("nn.overlap", o, { mask = none, threshold = 0.5 })
-  util.check_pair("nn.overlap", x, target, true)
-  return op.overlap(x, target, o.mask, { threshold = o.threshold })
-end
+for name, f in pairs(sequences(made)) do M[name] = f end
+for name, loss in pairs(losses(layer)) do M[name] = loss end
 
 -- Every layer and loss begins with a node; anything else (a nil of a
 -- misspelt variable, mostly) is said here, at the recipe's line.

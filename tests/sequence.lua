@@ -196,6 +196,28 @@ t.test("lengths behind pools and convolutions", function()
   end
 end)
 
+t.test("lengths behind several pools and convolutions", function()
+  local n, x = nn.input("first", { c = 1 }), nn.input("all", { c = 1, w = 64 })
+  local chain = { { 2 }, { 3, { stride = 1, pad = 1 } }, { 2 }, { 3, { stride = 2, pad = 1 } },
+                  { 3 } }
+  local after, ones = n, {}
+  for i, one in ipairs(chain) do
+    after = nn.length_after(after, one[1], one[2])
+    ones["y" .. i] = nn.mask_length(x * 0 + 1, after)
+  end
+  local m = seg.model { outputs = ones, device = "cpu" }
+  for length = 1, 64 do
+    local out = m:run { first = numbers { length }, all = seg.array.zeros { 1, 1, 64 } }
+    local want = length
+    for i, one in ipairs(chain) do
+      local o, got = one[2] or {}, 0
+      want = math.max((want + 2 * (o.pad or 0) - one[1]) // (o.stride or one[1]) + 1, 0)
+      each(out["y" .. i], out["y" .. i], function(v) got = got + v end)
+      t.equal(got, want, string.format("length %d behind %d", length, i))
+    end
+  end
+end)
+
 t.test("dropout of weights and between layers is of training only", function()
   local x = nn.input("dx", { c = 4, w = 9 })
   local y = nn.attention(nn.lstm(x, 4, { layers = 2, dropout = 0.5 }), { dropout = 0.5 })

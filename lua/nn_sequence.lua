@@ -1,4 +1,4 @@
--- sequence.lua -- layers over sequences of true lengths, and attention: a part of
+-- nn_sequence.lua -- layers over sequences of true lengths, and attention: a part of
 -- nn.lua, which gives what parameters and names are made with.
 
 local core = require "seg.core"
@@ -63,15 +63,18 @@ function M.mask_length(x, lengths)
 end
 
 -- Lengths behind a pool or convolution along w: floor((length + 2 pad - span) /
--- stride) + 1, span = dilation (kernel - 1) + 1.
+-- stride) + 1, span = dilation (kernel - 1) + 1. Not that whole number, but one
+-- that counts as many positions, also behind several of them, up to 500 steps
+-- that become one.
 function M.length_after(lengths, kernel, o)
   o = options("nn.length_after", o, { stride = none, pad = 0, dilation = 1 })
   kernel = made.positive("nn.length_after: kernel", kernel)
   local stride = made.positive("nn.length_after: stride", o.stride or kernel)
   local span = made.positive("nn.length_after: dilation", o.dilation) * (kernel - 1) + 1
-  -- p counts where p stride < length + 2 pad - span + 1; both sides are whole,
-  -- so half of one less is the same, and safe from rounding
-  return op.scale(lengths, { mul = 1 / stride, add = (2 * o.pad - span + 0.5) / stride })
+  -- p counts where p stride < length + 2 pad - span + 1. Both sides are whole, so a
+  -- little less is the same, and safe from rounding; the next of these divides
+  -- what is left of one, so it must be little indeed
+  return op.scale(lengths, { mul = 1 / stride, add = (2 * o.pad - span + 1 - 1 / 1024) / stride })
 end
 
 -- LSTM over the steps of a sequence: (N, hidden, W), twice the channels when
