@@ -33,8 +33,8 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
  * training needs: those that the network in the file, of the outputs, has not.
  * Averages, ema.*: with `full` the session's, else the weights themselves, as
  * they are what the run measured. The session is set wholly or not at all,
- * unless the device or memory fails on the way. *m, without the checksums, lives
- * in `mem`; m->note tells of a file without. */
+ * unless the device or memory fails on the way. *m, without the checksums,
+ * lives in `mem`; m->note tells of a file without. */
 bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
                      Meta *m);
 
