@@ -163,6 +163,21 @@ static int l_write_openkbp(lua_State *L)
     return 0;
 }
 
+/* v:write_dose(path, dataset, case): the first channel, Gy, as an RT dose of
+ * the case's series, which is DICOM (dicom.h) */
+static int l_write_dose(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const char *path = luaL_checkstring(L, 2);
+    const Dataset *ds = check_dataset(L, 3);
+    const int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
+    const DicomSeries *series = case_series(ds, item);
+    if (v->voxels.type != F32) raise_usage(L, "labels are no dose");
+    if (!series) raise_usage(L, "the case does not come from DICOM");
+    if (!dicom_write_dose(path, v, 0, series)) return raise_error(L);
+    return 0;
+}
+
 /* data.load_image(dataset, case) -> volume of the first field of a case as its
  * files have it; raises what reading it met */
 static int l_load_image(lua_State *L)
@@ -185,6 +200,7 @@ void bind_result(lua_State *L)
                                        {"write_png", l_write_png},
                                        {"write_npy", l_write_npy},
                                        {"write_openkbp", l_write_openkbp},
+                                       {"write_dose", l_write_dose},
                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"load_image", l_load_image},
                                          {NULL, NULL}};
