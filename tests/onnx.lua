@@ -420,6 +420,34 @@ t.test("sequences of other lengths than declared", function()
   end
 end)
 
+t.test("networks ready to use", function()
+  local net = seg.net
+  local small = { features = { 4, 8 }, norm = "instance", act = "leaky_relu" }
+  local made = {
+    unet_2d = { 2, function(x) return net.unet(x, small) end, { 8, 12 } },
+    unet_3d = { 3, function(x)
+      return net.unet(x, { features = { 8, 16 }, residual = true, squeeze = 2, gates = true,
+                           heads = 2, down = "conv", up = "linear", norm = "group", out = 3 })
+    end, { 4, 8, 12 } },
+    unet_1d = { 1, function(x) return net.unet(x, { features = { 4 }, deep = 0 }) end },
+    odd = { 2, function(x) return net.unet(x, { features = { 4, 8 }, pad = true }) end, { 9, 11 } },
+    pix2pix_3d = { 3, function(x) return net.pix2pix(x, { filters = 4, levels = 3 }) end,
+                   { 8, 16, 8 } },
+    resnet_2d = { 2, function(x) return net.resnet(x, { base = 4, out = 3 }) end, { 40, 48 } },
+    pose_cnn_2d = { 2, function(x) return net.pose_cnn(x, { features = { 4, 8 } }) end,
+                    { 32, 24 } },
+    cnn_lstm = { 1, function(x)
+      return net.cnn_lstm(x, { features = { 4, 6 }, hidden = 5, project = 7, out = 3,
+                               lengths = length_of(x) })
+    end, { 24 } },
+    mlp = { 0, function(x) return net.mlp(x, { hidden = { 8, 8 }, out = 3 }) end },
+  }
+  for name, row in pairs(made) do
+    local x = input(row[1], 6, row[3])
+    nn.scope(name, function() give(name, model_of(x, { y = (row[2](x)) }), x, "y") end)
+  end
+end)
+
 -- The recipes of scripts/, trained for a moment; what seg.open gives of the same
 -- weights is what the file must give.
 local function recipe(name, size)
