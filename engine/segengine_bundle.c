@@ -263,17 +263,38 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
     return true;
 }
 
-/* The table of `each` that means class i + 1: under its name, its number, or in
- * its place of a list. */
-static const JsonValue *each_of(const JsonValue *each, const char *name, int i)
+/* The table of `each` that means class i + 1: under its name, which is the
+ * output's where segments have none, its number, or in its place of a list. */
+static const JsonValue *each_of(const JsonValue *each, const Bundle *b, int i)
 {
-    char number[16];
-    snprintf(number, sizeof number, "%d", i + 1);
-    const JsonValue *v = json_get(each, name);
-    if (!v) v = json_get(each, number);
+    char text[ERR_MAX / 8];
+    const JsonValue *v = NULL;
+    if (i < b->segments) v = json_get(each, b->segment[i]);
+    if (!v && !b->segments && i == 0) v = json_get(each, b->output);
+    snprintf(text, sizeof text, "%.200s_%d", b->output, i + 1);
+    if (!v && !b->segments) v = json_get(each, text);
+    snprintf(text, sizeof text, "%d", i + 1);
+    if (!v) v = json_get(each, text);
     if (v || !each || each->kind != JSON_LIST) return v;
     for (v = each->first; v && i > 0; i--) v = v->next;
     return v;
+}
+
+/* Classes are as many as there are names of segments; without, as the network
+ * has, which is known later. */
+static bool read_classes(const JsonValue *p, Bundle *b)
+{
+    const JsonValue *each = json_get(p, "each");
+    int left = 0;
+    for (const JsonValue *v = each ? each->first : NULL; v; v = v->next) left++;
+    b->tidies = b->segments ? b->segments : MAX_SEGMENTS;
+    for (int i = 0; i < b->tidies; i++) {
+        const JsonValue *own = each_of(each, b, i);
+        left -= own != NULL;
+        if (!read_tidy(own, p, i + 1, &b->tidy[i])) return false;
+    }
+    return !left || fail_data("bundle: predict: each has a class that is none "
+                              "of the output's");
 }
 
 static bool read_predict(const JsonValue *p, Bundle *b)
@@ -297,15 +318,7 @@ static bool read_predict(const JsonValue *p, Bundle *b)
         b->cannot = "its output is no class numbers";
     if (json_get(p, "tta"))
         b->cannot = "it takes the mean over mirrored images (tta)";
-    // classes are as many as there are names of segments, or one: what has more
-    // is named by the network, which is known later
-    b->tidies = b->segments ? b->segments : MAX_SEGMENTS;
-    for (int i = 0; i < b->tidies; i++)
-        if (!read_tidy(each_of(json_get(p, "each"),
-                               i < b->segments ? b->segment[i] : "", i),
-                       p, i + 1, &b->tidy[i]))
-            return false;
-    return true;
+    return read_classes(p, b);
 }
 
 /* "1,2,4" */

@@ -293,6 +293,12 @@ t.test("mistakes of a caller in C", function()
     { "other inputs, or no output", function(_, b) b.inputs = { "image", "image" } end },
     { "keep, fill_holes or connect of class 1", function(_, b) b.predict.keep = "smallest" end },
     { 'each: it has "size"', function(_, b) b.predict.each = { brain = { size = 3 } } end },
+    { "each has a class that is none", function(_, b)
+      b.predict.each = { skull = { keep = 1 } }
+    end },
+    { "each has a class that is none", function(_, b)
+      b.predict.names, b.predict.each = nil, { mask = { keep = 1 }, mask_300 = { keep = 1 } }
+    end },
     { 'precision is "f7"', function(_, b) b.run.precision = "f7" end },
     { "batch is 0", function(_, b) b.run.batch = 0 end },
     { 'labels are "x"', function(_, b) b.labels = "1,x" end },
