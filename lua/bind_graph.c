@@ -254,6 +254,18 @@ static int node_id(lua_State *L)
     return 1;
 }
 
+/* operand(node, k = 1) -> operand number k of an operator; nil where there is
+ * none */
+static int l_operand(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    const Node *n = &g->node[check_node(L, 1)];
+    const int k = (int)luaL_optinteger(L, 2, 1);
+    if (n->kind != NODE_OP || k < 1 || k > MAX_IN || n->in[k - 1] < 0) return 0;
+    push_node(L, n->in[k - 1]);
+    return 1;
+}
+
 /* a == b: the same node of the tape */
 static int node_equal(lua_State *L)
 {
@@ -522,6 +534,7 @@ void bind_graph(lua_State *L)
     static const luaL_Reg functions[] = {{"input", l_input},
                                          {"param", l_param},
                                          {"node_id", node_id},
+                                         {"operand", l_operand},
                                          {"ops", l_ops},
                                          {"graph_text", l_graph_text},
                                          {"graph_parse", l_graph_parse},

@@ -27,10 +27,13 @@ end
 function M.plan(r, batch, train, change)
   change = change or {}
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
-  return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     precision = v.precision, threads = v.threads,
-                     optim = train and (change.optim or r.optim) or nil,
-                     frozen = train and r.frozen or nil }
+  local plan = core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
+                           device = v.device, precision = v.precision, threads = v.threads,
+                           optim = train and (change.optim or r.optim) or nil,
+                           frozen = train and r.frozen or nil }
+  -- an average is as large as the weights
+  if train and (r.ema > 0 or r.swa) then plan.param_bytes = plan.param_bytes + plan.weight_bytes end
+  return plan
 end
 
 -- The table of layers; arithmetic is a sample's, memory the batch's.
@@ -136,8 +139,9 @@ function M.command(r)
                         util.thousands(p[2].bytes), util.bytes(p[2].bytes),
                         util.bytes(p[2].naive_bytes), p[2].calls))
   end
-  print(string.format("weights      %s bytes with gradients and optimiser state",
-                      util.thousands(train.param_bytes)))
+  print(string.format("weights      %s bytes with gradients and optimiser state%s",
+                      util.thousands(train.param_bytes),
+                      (r.ema > 0 or r.swa) and ", and their average" or ""))
   return 0
 end
 

@@ -43,6 +43,17 @@ function M.left_out(sets, hash)
   return rows, rows[1] and table.concat(counts, ", ")
 end
 
+-- A run may go on for more epochs than it began with; a schedule that spans all of
+-- them then has other rates from here on.
+function M.say_epochs(run)
+  local was = util.read_file(run.folder .. "/config.txt"):match("\nepochs = (%d+)\n")
+  local is, name = config.values.epochs, run.recipe.schedule.name
+  if was and tonumber(was) ~= is and name ~= "constant" then
+    show.line("note: %d epochs, the run began with %s; schedule %s goes by the new number", is, was,
+              name)
+  end
+end
+
 -- The phase that the run of a checkpoint was in: its recipe, and where it began.
 function M.find_phase(run, meta)
   local s = run.state

@@ -63,6 +63,10 @@ step "f16, rest" train scaled --precision f16 --resume "$tmp/scaled/tiny/001"
 step "the same bytes of f16" same half scaled
 step "f32 has none" not holds whole loss_scale
 
+# averages, parts and phases, cut in bf16 and f16
+step "cuts in halves" env PROGRAM="$program" SEG_TEST_DEVICE=cuda \
+    sh tests/resume_training.sh
+
 # what runs ahead is collected first
 interrupted() {
     "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
