@@ -12,15 +12,27 @@ local M = {}
 
 local ROUNDS = 5
 
--- Values that keep every operator busy: uniform numbers, and 0 or 1 where the
--- input is a target.
+-- `batch` times the number v, (N,1).
+local function constant(batch, v)
+  local list = {}
+  for i = 1, batch do list[i] = v end
+  return core.array { shape = { batch, 1 }, data = list }
+end
+
+-- Values that keep every operator busy: uniform numbers, 0 or 1 where the
+-- input is a target, and all steps where it is a length.
 local function random_feeds(r, batch)
-  local feeds = {}
+  local feeds, steps = {}, 1
+  local lengths = core.length_inputs { r.loss }
   for i, input in ipairs(r.inputs) do
     local shape = input.shape
     shape[1] = batch
-    feeds[input.name] = core.array.random(shape, i, i > 1)
+    steps = math.max(steps, input.w)
+    if not lengths[input.name] then
+      feeds[input.name] = core.array.random(shape, i, i > 1)
+    end
   end
+  for name in pairs(lengths) do feeds[name] = constant(batch, steps) end
   return feeds
 end
 

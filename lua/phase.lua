@@ -16,6 +16,7 @@ local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
 local transfer = require "seg.transfer"
+local trial = require "seg.trial"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -28,17 +29,20 @@ local parts = { "train", "valid", "test" }
 -- Pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
+  trial.sets(r)
   opened.fit_numbers(r)
   for _, part in ipairs(parts) do
     if r[part] then
       local started = sys.clock()
-      local d = opened.open(r, r[part])
+      -- a test is of whole cases
+      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part])
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 d.loader:report(), util.duration(sys.clock() - started))
     end
   end
   core.data.leaks(sides)
+  trial.samples(r, data)
   return { data = data, names = names }
 end
 

@@ -131,7 +131,7 @@ function M.command(r)
   print(string.format("parameters   %s trained + %s running statistics = %s",
                       util.thousands(train.trained), util.thousands(train.running),
                       util.thousands(train.trained + train.running)))
-  print(string.format("arithmetic   %.2f GFLOP forward a sample (convolutions and linear layers)",
+  print(string.format("arithmetic   %.2f GFLOP forward a sample (matrix products)",
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do

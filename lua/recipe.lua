@@ -3,6 +3,7 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local group = require "seg.group"
+local metrics = require "seg.metric_base"
 local optim = require "seg.optim"
 local tidy = require "seg.tidy"
 local transfer = require "seg.transfer"
@@ -31,12 +32,14 @@ for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", 
 end
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, whether the
+-- the probability from which a voxel belongs to the only class, what its logits are
+-- divided by (each "valid": chosen on that set when training ends), whether the
 -- output itself is written too, which output and what it means, how much windows
 -- share, flips that are averaged over, and steps behind it: of all classes
 -- (tidy.lua), and in `each` of one.
-local known_predict = { image = none, names = none, threshold = none, fractions = none,
-                        as = none, output = none, overlap = none, tta = none, each = none }
+local known_predict = { image = none, names = none, threshold = none, temperature = none,
+                        fractions = none, as = none, output = none, overlap = none, tta = none,
+                        each = none }
 for key, default in pairs(tidy.known) do known_predict[key] = default end
 
 -- What an output of predict may mean: results.lua.
@@ -67,7 +70,8 @@ local checks = {
   schedule = function(v) return type(v.rate) == "function" end,
   metrics = function(v)
     for name, m in pairs(v) do
-      if type(name) ~= "string" or type(m) ~= "table" or not is_node(m.node) then return false end
+      local made = type(m) == "table" and (m.way or is_node(m.node))
+      if type(name) ~= "string" or not made then return false end
     end
     return true
   end,
@@ -114,10 +118,12 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
          tostring(o.fractions))
   end
-  if o.threshold ~= nil and not (math.type(o.threshold) and o.threshold > 0 and o.threshold < 1)
-  then
-    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
-         tostring(o.threshold))
+  for what, most in pairs { threshold = 1, temperature = math.huge } do
+    local v = o[what]
+    if v ~= nil and v ~= "valid" and not (math.type(v) and v > 0 and v < most) then
+      fail("usage", "seg.recipe: predict: %s must be a number %s, got %s (or \"valid\": chosen on "
+           .. "that set)", what, most == 1 and "between 0 and 1" or "above 0", tostring(v))
+    end
   end
   if o.as ~= nil and not meanings[o.as] then
     fail("usage", "seg.recipe: predict: as is %s; %s", tostring(o.as),
@@ -224,6 +230,7 @@ local function check(r)
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
+  metrics.settle(r)
   if r.schedule.monitor then
     r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
   end
@@ -298,11 +305,11 @@ local function output_nodes(r)
 end
 M.outputs = output_nodes
 
-
--- All nodes whose values are read: outputs, metrics and the loss.
-function M.roots(r)
+-- All nodes whose values are read: outputs, metrics and the loss. `purpose` as of
+-- M.session.
+function M.roots(r, purpose)
   local list = output_nodes(r)
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end
+  for _, node in ipairs(metrics.nodes(r, purpose == "evaluate")) do list[#list + 1] = node end
   list[#list + 1] = r.loss
   return list
 end
@@ -321,7 +328,8 @@ function M.session(r, purpose, device, precision, draws)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
-    roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
+    roots = predict and output_nodes(r) or M.roots(r, purpose),
+    loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
     seed = v.seed, draws = draws or false,
     optim = purpose == "train" and r.optim or nil,

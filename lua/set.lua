@@ -331,7 +331,7 @@ function Set:loader(pipeline, o)
       drop_last = self.batch.drop_last or false, augment = self.augmented or false,
       bucket = self.batch.bucket, multiple = self.batch.multiple,
       workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
-      ids = o.ids })
+      ids = o.ids, only = o.only })
   end)
 end
 
@@ -341,6 +341,15 @@ function Set:in_order(size)
   local out = copy(self)
   out.augmented = false
   out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple }
+  return out
+end
+
+-- The same set with patches from a grid that covers every case, as `predict` takes
+-- them, whatever was drawn to learn from.
+function Set:on_grid()
+  if not util.step(self.steps, "patches") then return self end
+  local out = copy(self)
+  out.steps = core.data.predict_steps(self.steps)
   return out
 end
 
