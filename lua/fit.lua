@@ -410,8 +410,11 @@ local function work(run, resume)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
   run.record = record.open(run)
-  -- a save that cannot work is found out before the first epoch
-  if not resume then state.save(run, "checkpoint_last") end
+  -- a save that cannot work is found out before the first epoch; and who was killed
+  -- between the best and the last of an epoch has only the best of it
+  if not newest or not newest:find("checkpoint_last", 1, true) then
+    state.save(run, "checkpoint_last")
+  end
   sys.catch_signals()
 
   repeat

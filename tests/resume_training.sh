@@ -101,6 +101,17 @@ killed() {
     done
 }
 
+# killed between the best and the last checkpoint of the last epoch: the best is
+# gone on from, and the last is that of the last epoch all the same
+between() {
+    rm -rf "$runs/cut"
+    train cut plain --save_every 3 || return 1
+    folder=$runs/cut/training/001
+    rm "$folder/summary.json"
+    mv "$folder/checkpoint_0003.safetensors" "$folder/checkpoint_last.safetensors"
+    train cut plain --resume "$folder" && same whole_plain cut
+}
+
 want=14 times=1
 [ -z "${SEG_SOAK:-}" ] || want=60 times=20
 if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
@@ -108,6 +119,7 @@ if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
     [ -n "${SEG_SOAK:-}" ] || want=2 times=0
 fi
 [ "$times" -eq 0 ] || in_f32
+[ "$times" -eq 0 ] || step "killed between two saves" between
 step "$pairs pairs of cuts" test "$pairs" -ge "$want"
 k=0
 while [ "$k" -lt "$times" ]; do
