@@ -25,6 +25,27 @@ static bool open_device(Session *s)
     return s->opened;
 }
 
+/* What the parameters take on the device, with gradients and moments where the
+ * session trains. */
+static size_t weights(const Session *s)
+{
+    int states = s->trains ? optim_info[s->spec.optim->kind].states : 0;
+    return params_bytes(&s->params, s->be->real, s->trains, states);
+}
+
+/* Do `bytes` of arena fit beside the rest of what the limit is for? */
+static bool within_limit(const Session *s, size_t bytes)
+{
+    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    if (!limit || (rest <= limit && bytes <= limit - rest)) return true;
+    // a device with memory of its own, or this machine's
+    return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE,
+                       bytes ? bytes : rest, rest < limit ? limit - rest : 0,
+                       "no memory: the arena wants %zu bytes beside %zu of "
+                       "weights and samples; --vram gives %zu for both",
+                       bytes, rest, limit);
+}
+
 bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
@@ -49,6 +70,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
+    TRY(within_limit(s, 0));
     TRY(spec->rehearse
             ? params_room(&s->params, s->be, s->dev)
             : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
@@ -139,7 +161,9 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .loss = train && s->trains ? s->spec.loss : -1,
                      .train = train,
                      .input = input,
-                     .inputs = inputs};
+                     .inputs = inputs,
+                     .budget = s->budget,
+                     .least = s->least};
     Plan *p;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
@@ -156,6 +180,7 @@ bool session_bind(Session *s, Plan *p)
 {
     size_t bytes = plan_bytes(p);
     if (bytes > s->pool_bytes || !s->pool) {
+        if (!within_limit(s, bytes)) return false;
         for (int i = 0; i < MAX_PLANS; i++) drop_tapes(s, &s->slot[i]);
         // first back, then new: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
@@ -169,6 +194,27 @@ bool session_bind(Session *s, Plan *p)
     }
     plan_bind(p, s->pool, s->dev);
     return true;
+}
+
+void session_budget(Session *s, size_t bytes, bool least)
+{
+    s->budget = bytes;
+    s->least = least;
+}
+
+bool session_room(Session *s, size_t *bytes, size_t *left)
+{
+    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    *left = !limit ? SIZE_MAX : rest < limit ? limit - rest : 0;
+    *bytes = s->be->room ? 0 : mem_room("");
+    if (s->be->room && !s->be->room(s->dev, bytes)) return false;
+    if (*bytes < SIZE_MAX - s->pool_bytes) *bytes += s->pool_bytes;
+    return true;
+}
+
+void session_lend(Session *s, int64_t bytes)
+{
+    s->lent = (size_t)((int64_t)s->lent + bytes);
 }
 
 // feeding and reading pass a copy on the host in memory order and real type

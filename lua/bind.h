@@ -70,6 +70,9 @@ int raw_field(lua_State *L, int arg, const char *key);
 void push_shape(lua_State *L, int axes, const int64_t *shape);
 void push_numbers(lua_State *L, int count, const double *v);
 
+/* Push a number of bytes; nil for one that nobody knows, SIZE_MAX. */
+void push_bytes(lua_State *L, size_t bytes);
+
 /* Field `key` of the table on top of the stack; a text that is NULL is nil. */
 void set_number(lua_State *L, const char *key, double v);
 void set_integer(lua_State *L, const char *key, int64_t v);
@@ -162,6 +165,7 @@ void bind_array_file(lua_State *L); /* after bind_array */
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_memory(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);

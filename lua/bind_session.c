@@ -528,9 +528,9 @@ int opt_loss(lua_State *L, int arg)
     return loss;
 }
 
-const char *const session_keys[] = {"roots",     "loss",  "device", "threads",
-                                    "seed",      "optim", "inputs", "frozen",
-                                    "precision", NULL};
+const char *const session_keys[] = {
+    "roots",  "loss",      "device", "threads", "seed",  "optim", "inputs",
+    "frozen", "precision", "limit",  "budget",  "least", NULL};
 
 /* The name in field "precision"; f32 when absent. Whether a device has it is
  * the device's to say. */
@@ -543,8 +543,9 @@ Precision opt_precision(lua_State *L, int arg)
 }
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}} -> session with parameters drawn from
- * the seed. Without `optim` it has neither gradients nor moments. */
+ * precision="f32", frozen={name, ...}, limit=0} -> session with parameters
+ * drawn from the seed. Without `optim` it has neither gradients nor moments.
+ * limit: bytes on the device, see SessionSpec. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -557,6 +558,7 @@ static int l_session(lua_State *L)
                         .precision = opt_precision(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
+    spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);

@@ -7,10 +7,12 @@
 
 local core = require "seg.core"
 local advice = require "seg.advice"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
 local opened = require "seg.opened"
 local picture = require "seg.picture"
+local plans = require "seg.plan"
 local recipes = require "seg.recipe"
 local resuming = require "seg.resume"
 local run_folder = require "seg.run"
@@ -283,6 +285,8 @@ local function banner(run, weights)
   show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
             util.plural(r.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if weights then show.line("weights: %s", weights) end
+  local told = budget.told(plans.plan(r, v.batch, true, { session = run.session }))
+  if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
 end

@@ -61,6 +61,7 @@ static int open_core(lua_State *L)
     bind_block(L);
     bind_graph(L);
     bind_session(L);
+    bind_memory(L);
     bind_plan(L);
     bind_check(L);
     bind_checkpoint(L);

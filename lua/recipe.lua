@@ -1,6 +1,7 @@
 -- recipe.lua -- what a script declares: network, data, loss, optimiser.
 
 local core = require "seg.core"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local optim = require "seg.optim"
 local util = require "seg.util"
@@ -210,12 +211,14 @@ end
 function M.session(r, purpose, device, precision)
   local v = config.ensure()
   local predict = purpose == "predict"
-  return core.session {
+  local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
     seed = v.seed,
     optim = purpose == "train" and r.optim or nil,
-    frozen = purpose == "train" and r.frozen or nil }
+    frozen = purpose == "train" and r.frozen or nil, limit = budget.limit() }
+  if purpose == "train" then budget.give(session) end
+  return session
 end
 
 return M
