@@ -89,6 +89,25 @@ typedef struct PoolRow {
     int64_t step, cols, channels;
 } PoolRow;
 
+/* A step of an LSTM of one sample: z and b (or NULL) are four gates i, f, g, o
+ * of `units` numbers each; `sum`, likewise, what the weights make of the step
+ * before, or NULL at the first, which has no cell either. gates: i, f, g, o
+ * behind their sigmoid or tanh, may be sum's memory; next may be cell's. */
+typedef struct LstmStep {
+    const float *z, *bias, *sum, *cell;
+    float *gates, *next, *y;
+    int64_t units;
+} LstmStep;
+
+/* Back through a step: gates as LstmStep leaves them become the gradient of
+ * what was behind them; dh (NULL: 0) is what the step after gives back beside
+ * dy, and so is dc, which becomes what this one gives to the one before. */
+typedef struct LstmSlope {
+    const float *dy, *dh, *cell, *last; /* last: c of the step before, NULL */
+    float *dc, *gates;
+    int64_t units;
+} LstmSlope;
+
 /* The list of kernels: result, name, arguments. Declarations, the table and
  * its rows are made from it, so a new kernel is a line here and a function
  * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
@@ -135,6 +154,19 @@ typedef struct PoolRow {
     K(void, bce_slope,                                                         \
       (const float *x, const float *t, int64_t n, float weight, float factor,  \
        float *dx, bool add))                                                   \
+    K(void, lstm_step, (const LstmStep *s))                                    \
+    K(void, lstm_slope, (const LstmSlope *s))                                  \
+    /* s = exp(scale s - most) of n scores, most the largest so far; sum of    \
+     * these added to sum; returns what older sums were multiplied by */       \
+    K(float, attend_row,                                                       \
+      (float *s, int64_t n, float scale, float *most, float *sum))             \
+    /* s = a = exp(scale s - log), da = scale a (da - mean); log and mean of   \
+     * element i stand at i * step */                                          \
+    K(void, attend_slope,                                                      \
+      (float *s, float *da, int64_t n, float scale, const float *log,          \
+       const float *mean, int64_t step))                                       \
+    /* y = x * factor; may be x's memory */                                    \
+    K(void, times, (const float *x, int64_t n, float factor, float *y))        \
     /* multiply-adds only; returns the floating-point operations of a round */ \
     K(double, peak, (int64_t rounds))                                          \
     /* y[i] = sum of x[r*ldx + i] over r < rows, in order; i < n; or added */  \

@@ -82,23 +82,29 @@ __global__ void __launch_bounds__(BLOCK) bias_total_kernel(const Bias p)
 }
 
 /* All rows are one set: a bias is shared by the samples. */
-Walk bias_walk(const Call *c)
+Walk bias_walk(Dims s)
 {
-    Dims s = c->y->dim;
     return walk_of(1, rows(s), s.c, pack_of(s.c));
 }
 
-/* Queue db (+)= the sum of dy. */
-bool bias_gradient(const Call *c)
+} // namespace
+
+size_t corr_bias_bytes(Dims dy)
 {
-    Bias p = {values(c->dy), values(c->dx[2]), (double *)c->scratch,
-              bias_walk(c), is_fresh(c, 2)};
-    LAUNCH_V(pack_of(c->y->dim.c), bias_kernel, p.walk.blocks, c, p);
+    return walk_bytes(bias_walk(dy), 1, 1);
+}
+
+bool corr_bias(const Call *c, const float *dy, Dims s, float *db, bool fresh)
+{
+    Bias p = {dy, db, (double *)c->scratch, bias_walk(s), fresh};
+    LAUNCH_V(pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
     if (!gpu_launched("bias, parts")) return false;
-    LAUNCH(bias_total_kernel, (unsigned)c->y->dim.c,
-           sum_threads(p.walk.parts.by), 0, gpu_stream(c->dev), p);
+    LAUNCH(bias_total_kernel, (unsigned)s.c, sum_threads(p.walk.parts.by), 0,
+           gpu_stream(c->dev), p);
     return gpu_launched("bias");
 }
+
+namespace {
 
 /* Backward: parts of dw, and parts of db. */
 Space conv_space(const Call *c)
@@ -108,8 +114,8 @@ Space conv_space(const Call *c)
     // one after the other in the same bytes
     if (c->dx[1]) s.bwd = corr_weights_bytes(&r);
     if (c->dx[2])
-        s.bwd = (size_t)most((int64_t)s.bwd,
-                             (int64_t)walk_bytes(bias_walk(c), 1, 1));
+        s.bwd =
+            (size_t)most((int64_t)s.bwd, (int64_t)corr_bias_bytes(c->y->dim));
     return s;
 }
 
@@ -136,7 +142,8 @@ bool conv_bwd(const Call *c)
     if (dw && !corr_weights(&r, up ? dy : x, up ? x : dy, dw, is_fresh(c, 1),
                             c->scratch))
         return false;
-    return !c->dx[2] || bias_gradient(c);
+    return !c->dx[2] || corr_bias(c, values(c->dy), c->y->dim, values(c->dx[2]),
+                                  is_fresh(c, 2));
 }
 
 } // namespace

@@ -39,6 +39,10 @@ bool corr_spread(const Corr *r, const void *grid, const void *w,
 bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
                   bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
+/* db[c] = the sum of dy, of extents s, over its rows; conv.cu. c->scratch:
+ * corr_bias_bytes. */
+bool corr_bias(const Call *c, const float *dy, Dims s, float *db, bool fresh);
+size_t corr_bias_bytes(Dims s);
 
 /* The walk of a block over an axis that all its results are sums over: from ..
  * to-1 in chunks of BK. fetch(at) takes the chunk at `at` into registers,

@@ -14,6 +14,9 @@
 struct CUstream_st *gpu_stream(void *dev);
 /* Calls of this thread that name no stream are for this device from here on. */
 bool gpu_use(void *dev);
+/* Its multiprocessors, which is how many blocks can wait for each other; 64,
+ * the most that are asked for, of a device that is not there. */
+int gpu_processors(void *dev);
 /* On the device: what changes between two runs of a plan (see op.h). */
 Step *gpu_step(void *dev);
 /* Memory of the device itself, for what has no Call, of at least `bytes`;

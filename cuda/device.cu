@@ -234,6 +234,15 @@ bool gpu_rehearses(void *dev)
     return ((Gpu *)dev)->next != NULL;
 }
 
+int gpu_processors(void *dev)
+{
+    Gpu *g = (Gpu *)dev;
+    int count = 0;
+    if (g->next) return 64;
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, g->number);
+    return count;
+}
+
 // a thread of a program has one current device, whatever it has open: who is
 // about to allocate, copy or begin a run says which
 bool gpu_use(void *dev)

@@ -1,4 +1,5 @@
-/* global_pool.cu -- mean or largest element over all positions, y[n,c].
+/* global_pool.cu -- mean or largest element over all positions, y[n,c], or over
+ * those of a sample that count (own_kernel: sequences, so short).
  *
  * A sample is cut into lines: the shortest runs of its P C floats that hold
  * whole rows and whole packs (1, 2 or 4 rows). The threads of a block stand
@@ -14,6 +15,7 @@
  * largest is added, only the winners are touched.
  *
  * Bound by memory; floor 4 bytes per element of x both ways, 8 to add. */
+#include "length.cuh"
 #include "pack.cuh"
 
 namespace {
@@ -266,10 +268,67 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+__device__ __forceinline__ void one(Sum *s, float v, int)
+{
+    s->v = (double)v;
+}
+
+__device__ __forceinline__ void one(Peak *s, float v, int at)
+{
+    s->v = v, s->at = at;
+}
+
+enum { OWN_WIDE = 32, OWN_DEEP = BLOCK / OWN_WIDE };
+
+/* Positions below a sample's length: a block has OWN_WIDE channels of one
+ * sample, a row of threads every OWN_DEEP-th position, so that the order does
+ * not depend on how many there are beyond. */
+template <class State>
+__global__ void __launch_bounds__(BLOCK)
+    own_kernel(const __grid_constant__ Fold p, const float *lengths, int tiles)
+{
+    SMEM(State, part, [OWN_DEEP][OWN_WIDE]);
+    const int x = (int)threadIdx.x % OWN_WIDE, y = (int)threadIdx.x / OWN_WIDE;
+    const int64_t n = blockIdx.x / (unsigned)tiles;
+    const int c = (int)(blockIdx.x % (unsigned)tiles) * OWN_WIDE + x;
+    const int count = own_count(lengths, n, p.positions);
+    State all;
+    none(&all);
+    const float *from = p.x + n * p.positions * p.channels + c;
+    for (int i = y; c < p.channels && i < count; i += OWN_DEEP) {
+        State next;
+        one(&next, from[(int64_t)i * p.channels], i);
+        all = join(all, next);
+    }
+    part[y][x] = all;
+    __syncthreads();
+    if (y || c >= p.channels) return;
+    for (int i = 1; i < OWN_DEEP; i++) all = join(all, part[i][x]);
+    Fold own = p;
+    own.positions = max(count, 1);
+    finish(own, n * p.channels + c, all);
+    if (!count) p.y[n * p.channels + c] = 0;
+}
+
+template <class State> bool own(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    const int64_t tiles = ceil_div(s.c, OWN_WIDE);
+    Fold p = {};
+    if (!countable(c, s.n * tiles)) return false;
+    p.x = values(c->x[0]), p.y = values(c->y);
+    p.where = (int *)c->saved;
+    p.n = s.n, p.channels = s.c, p.positions = (int)positions(s);
+    LAUNCH((own_kernel<State>), (unsigned)(s.n * tiles), BLOCK, 0,
+           gpu_stream(c->dev), p, values(c->x[1]), (int)tiles);
+    return gpu_launched(op_info[c->attr->op].name);
+}
+
 template <template <int> class Lanes, class State> bool fold(const Call *c)
 {
     const Dims s = c->x[0]->dim;
     if (!countable(c, rows(s))) return false;
+    if (c->x[1]) return own<State>(c);
     Fold p = {};
     p.x = values(c->x[0]), p.y = values(c->y);
     p.where = (int *)c->saved, p.parts = c->scratch;
@@ -306,6 +365,7 @@ size_t parts_bytes(const Call *c)
 struct Back {
     const float *dy;
     const int *where; // NULL: mean
+    const float *lengths;
     float *dx;
     Packs packs; // of dx
     Divisor positions;
@@ -314,7 +374,7 @@ struct Back {
     bool fresh;
 };
 
-/* dx[n,p,c] = dy[n,c] / P, or all of it where the largest was. */
+/* dx[n,p,c] = dy[n,c] / how many count, or all of it where the largest was. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK)
     back_kernel(const __grid_constant__ Back p)
@@ -326,22 +386,28 @@ __global__ void __launch_bounds__(BLOCK)
         const int at = (int)split(&n, p.positions);
         const int64_t from = (int64_t)n * p.channels + c * V;
         Pack<V> x = load<V>(p.dy + from);
+        float share = p.share;
+        if (p.lengths) {
+            const int count = own_count(p.lengths, n, (int)p.positions.by);
+            share = at < count ? 1.0f / (float)count : 0;
+        }
         for (int k = 0; k < V; k++)
             if (p.where)
                 x.v[k] = p.where[from + k] == at ? x.v[k] : 0;
             else
-                x.v[k] *= p.share;
+                x.v[k] = share == 0 ? 0 : x.v[k] * share;
         put_pack<V>(p.dx + i * V, x, p.fresh);
     }
 }
 
-/* Adding to the winners alone. */
+/* Adding to the winners alone; a sample of length 0 has none. */
 __global__ void __launch_bounds__(BLOCK)
     winners_kernel(const __grid_constant__ Back p, int64_t count)
 {
     EACH(i, count)
     {
         const int64_t n = i / p.channels;
+        if (p.where[i] < 0) continue;
         const int64_t row = n * p.positions.by + p.where[i];
         put(&p.dx[row * p.channels + (i - n * p.channels)], p.dy[i], false);
     }
@@ -355,6 +421,7 @@ bool back(const Call *c, const int *where)
     if (!countable(c, rows(s))) return false;
     Back p = {};
     p.dy = values(c->dy), p.where = where, p.dx = values(c->dx[0]);
+    p.lengths = values(c->x[1]);
     p.packs = packs_of(s, v);
     p.positions = divisor(positions(s));
     p.channels = s.c;

@@ -345,6 +345,19 @@ static void words_list(Words *w, const char *name)
     if (w->count++ < LISTED) words_add(w, name);
 }
 
+/* A parameter that the file's own network, which is that of the outputs, does
+ * not need: only the loss did, as the coarser results of deep supervision.
+ * `name` is the file's, of weights or of an average of them. */
+static bool for_training(const Safetensors *f, const char *name)
+{
+    char line[ST_NAME + 16];
+    const char *network = meta_get(&f->meta, "graph");
+    if (!network || starts(name, "optim.")) return false;
+    if (starts(name, "ema.")) name += strlen("ema.");
+    snprintf(line, sizeof line, "\nparam %s ", name);
+    return !strstr(network, line);
+}
+
 /* "(3,2,3,3)", as PyTorch prints a shape. */
 static void words_shape(Words *w, const int64_t *shape, int axes)
 {
@@ -389,6 +402,7 @@ static bool match_names(Loading *l, bool full, RenameFn *rename, void *ctx)
         // the list was sorted by entries_make
         Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
                            (size_t)l->entries.count, sizeof *e, by_name);
+        if (!e && for_training(&l->file, in_file)) continue;
         if (!e)
             words_list(&l->unknown, name);
         else if (e->from >= 0)

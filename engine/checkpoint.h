@@ -28,9 +28,11 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
  * moments and count when `full`; a file without them is then an error).
  * Names and shapes must match exactly, else the reason lists what is missing,
  * unknown and of another shape (the first 3 each). Left out on reading: moments
- * unless `full`, ema.*, and PyTorch's *.num_batches_tracked. The session is
- * set wholly or not at all, unless the device or memory fails on the way. *m,
- * without the checksums, lives in `mem`; m->note tells of a file without. */
+ * unless `full`, ema.*, PyTorch's *.num_batches_tracked, and parameters that
+ * only training needs: those that the network in the file, of the outputs, has
+ * not. The session is set wholly or not at all, unless the device or memory
+ * fails on the way. *m, without the checksums, lives in `mem`; m->note tells of
+ * a file without. */
 bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
                      Meta *m);
 

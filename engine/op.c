@@ -141,6 +141,9 @@ Window op_window(const Attr *a, const Tensor *w)
                         .hi = READ_HI(avgpool),
                         .dil = {1, 1, 1},
                         .groups = 1};
+    case OP_lstm: // one tap: the result of the step before
+        return (Window){{1, 1, 1}, {1, 1, 1}, {0, 0, a->lstm.reverse ? -1 : 1},
+                        {0},       {1, 1, 1}, 1};
     default: // linear: a window of one
         return (Window){{1, 1, 1}, {1, 1, 1}, {0}, {0}, {1, 1, 1}, 1};
     }
@@ -157,6 +160,10 @@ double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
         return 2.0 * (double)numel(y->dim) * taps * w.c;
     case OP_upconv: // each operand spreads over its window and co
         return 2.0 * (double)numel(x[0].dim) * taps * w.c;
+    case OP_lstm: // four gates a unit, each a sum over all units
+        return 2.0 * (double)numel(x[0].dim) * w.c;
+    case OP_attention: // two products of all positions by all positions
+        return 4.0 * (double)numel(y->dim) * (double)positions(y->dim);
     default:
         return 0;
     }

@@ -9,8 +9,8 @@
 
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
 /* Columns `keep` and `flags` of ops.def, which says what each bit means. */
-enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4 };
-enum { INPLACE = 1, INPLACE_GRAD = 2, TRAIN = 4, LOSS = 8 };
+enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4, KEEP_W = 8 };
+enum { INPLACE = 1, INPLACE_GRAD = 2, TRAIN = 4, LOSS = 8, LENGTHS = 16 };
 
 typedef enum Op {
 #define OP(name, ...) OP_##name,
@@ -63,6 +63,12 @@ typedef struct OpInfo {
 
 extern const OpInfo op_info[OP_COUNT];
 
+/* Does the backward run read operand k? */
+static inline bool op_keeps(const OpInfo *info, int k)
+{
+    return info->keep & (k ? KEEP_X | KEEP_W : KEEP_X);
+}
+
 /* Row by name; OP_COUNT when there is none. */
 Op op_find(const char *name);
 /* An Attr of row `op` with its defaults. */
@@ -76,12 +82,14 @@ bool op_attrs_valid(const Attr *a);
  * holds for all of them: operand 0 is there, the bytes can be addressed, the
  * axes of the rank can show all extents. ERR_USAGE with the reason. */
 bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
-/* Multiply-adds x 2 of one forward run (convolutions and linear; 0 for the
- * rest), given the operands' and the result's extents. */
+/* Multiply-adds x 2 of one forward run (convolutions, linear, lstm and
+ * attention, all steps and positions; 0 for the rest), given the operands' and
+ * the result's extents. */
 double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y);
 
 /* The window of conv, upconv (k from w, dil from the row), maxpool, avgpool
- * (dil 1): axes d, h, w in this order. */
+ * (dil 1), and of lstm, whose weights meet the step before: axes d, h, w in
+ * this order. */
 typedef struct Window {
     int k[3], s[3], lo[3], hi[3], dil[3];
     int groups;
@@ -120,7 +128,7 @@ typedef struct Call {
     unsigned fresh;
     Precision precision; /* of products; f32 for rows that have none */
     const Tensor *half[MAX_IN], *half_dy;
-    void *saved;   /* written by fwd, read by bwd; Space.saved bytes    */
+    void *saved;   /* written by fwd, for bwd; Space.saved bytes, or NULL */
     void *scratch; /* garbage at entry; Space.fwd or Space.bwd bytes    */
 } Call;
 

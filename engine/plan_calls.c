@@ -123,9 +123,10 @@ static void bring(Plan *p, int v)
 static void bring_operands(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
-    const int keep = info_of(p, i)->keep;
-    for (int k = 0; k < MAX_IN && (keep & KEEP_X); k++) {
-        if (n->in[k] < 0) continue;
+    const OpInfo *info = info_of(p, i);
+    const int keep = info->keep;
+    for (int k = 0; k < MAX_IN; k++) {
+        if (n->in[k] < 0 || !op_keeps(info, k)) continue;
         int v = p->node[n->in[k]].same;
         p->node[v].read = true;
         bring(p, v);

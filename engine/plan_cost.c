@@ -97,14 +97,14 @@ static bool needs(const Call *c, int k)
 static LaunchPart backward(const Plan *p, int c, unsigned fresh)
 {
     const Call *call = &p->call[c];
-    const int keep = info_of(p, call->node)->keep;
+    const OpInfo *info = info_of(p, call->node);
     LaunchPart cost = {.node = call->node, .backward = true};
     cost.bytes = gradients(call, fresh) +
                  size_of(call->half_dy ? call->half_dy : call->dy);
-    for (int k = 0; k < MAX_IN && (keep & KEEP_X); k++)
-        if (needs(call, k)) cost.bytes += operand(call, k);
-    if (keep & KEEP_Y) cost.bytes += size_of(call->y);
-    if (keep & KEEP_S) cost.bytes += saved_of(p, c);
+    for (int k = 0; k < MAX_IN; k++)
+        if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
+    if (info->keep & KEEP_Y) cost.bytes += size_of(call->y);
+    if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
     cost.flops = (call->dx[0] != NULL) + (call->dx[1] != NULL);
     return cost;
 }

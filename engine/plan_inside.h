@@ -84,10 +84,12 @@ static inline bool is_convert(const Call *c)
 }
 
 /* How many operands of a row, from the first, get gradients: of a loss only the
- * prediction, so a target that is itself computed is taken as given. */
+ * prediction, so a target that is itself computed is taken as given; lengths
+ * are, too. */
 static inline int differentiable(const OpInfo *info)
 {
-    return !info->grad ? 0 : info->flags & LOSS ? 1 : info->in;
+    if (!info->grad || info->flags & LOSS) return info->grad;
+    return info->in - !!(info->flags & LENGTHS);
 }
 
 /* Is call c of the backward run of its node? Others compute values, those of

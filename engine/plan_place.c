@@ -44,26 +44,26 @@ static void note_read(const Plan *p, Making *m, int c)
 
 /* Which calls read each making first and last. A call that computes a value
  * reads its operands, unless it has a copy; a backward call those that its row
- * keeps (KEEP_X), and the result of its own node where it keeps that. What
- * makes a copy reads what it copies. */
+ * keeps, and the result of its own node where it keeps that. What makes a copy
+ * reads what it copies. */
 static void find_reads(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
         const Call *call = &p->call[c];
         const Node *n = node_of(p, call->node);
-        int keep = is_convert(call) ? KEEP_X : op_info[call->attr->op].keep;
+        const OpInfo *info = is_convert(call) ? NULL : info_of(p, call->node);
         bool back = is_backward(call);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
             int v = is_convert(call) ? call->node : p->node[n->in[k]].same;
             Making *m = making_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
-            if (!m || (back && !(keep & KEEP_X))) continue;
+            if (!m || (back && !op_keeps(info, k))) continue;
             *(call->half[k] ? &m->half_last : &m->last) = c;
             note_read(p, m, c);
         }
         if (call->half_dy) p->node[call->node].half_grad_last = c;
-        if (!back || !(keep & KEEP_Y)) continue;
+        if (!back || !(info->keep & KEEP_Y)) continue;
         Making *m = making_of(p, call->node, call->y);
         m->last = c;
         note_read(p, m, c);

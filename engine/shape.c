@@ -7,6 +7,7 @@
  * impossible network fails on the recipe's line before a file is opened, and
  * again when a plan fixes the batch. Operands beyond a row's `in` never
  * arrive here. */
+#include "attend.h"
 #include "op.h"
 #include <limits.h>
 #include <stdio.h>
@@ -159,13 +160,72 @@ SHAPE(pool)
     return slide(op, &g, x[0].dim, &y->dim);
 }
 
+/* How many positions of each sample count: one number a sample, or absent. */
+static bool counts(const char *op, const Tensor *x, const Tensor *lengths)
+{
+    char text[DIMS_TEXT];
+    Dims want = {x->dim.n, 1, 1, 1, 1};
+    if (!present(lengths) || dims_equal(lengths->dim, want)) return true;
+    return fail_usage("%s: lengths must be one number a sample, (N,1), got "
+                      "(N,C,...) of shape %s",
+                      op, dims_text(lengths->dim, lengths->rank, text));
+}
+
 /* (N,C,...) to (N,C). */
 SHAPE(global)
 {
-    (void)a;
+    if (!counts(op_info[a->op].name, &x[0], &x[1])) return false;
     y->dim = (Dims){x[0].dim.n, 1, 1, 1, x[0].dim.c};
     y->rank = 0;
     return true;
+}
+
+/* As it is, and the lengths must be there. */
+SHAPE(lengths)
+{
+    const char *op = op_info[a->op].name;
+    y->dim = x[0].dim;
+    return present(&x[1]) ? counts(op, &x[0], &x[1])
+                          : fail_usage("%s: the lengths are missing", op);
+}
+
+/* z (N,1,1,W,4H), w (4H,1,1,1,H), b (4H) or absent. */
+SHAPE(lstm)
+{
+    (void)a;
+    Dims in = x[0].dim, w = x[1].dim;
+    if (in.d != 1 || in.h != 1)
+        return fail_usage("lstm: wants one axis of steps, got %dx%dx%d as d x "
+                          "h x w",
+                          in.d, in.h, in.w);
+    if (in.c % 4 || w.n != in.c || w.c != in.c / 4 || w.d != 1 || w.h != 1 ||
+        w.w != 1)
+        return fail_usage("lstm: %d channels of four gates do not fit a weight "
+                          "of %d by %d",
+                          in.c, w.n, w.c);
+    y->dim = in;
+    y->dim.c = w.c;
+    return vector_of("lstm", "bias", &x[2], in.c) &&
+           counts("lstm", &x[0], &x[3]);
+}
+
+/* x (N,...,3E) to (N,...,E). */
+SHAPE(attention)
+{
+    Dims in = x[0].dim;
+    int heads = a->attention.heads;
+    if (!at_least("attention", "heads", heads, 1)) return false;
+    if (positions(in) > ATTEND_MOST)
+        return fail_usage("attention: %lld positions, at most %d look at each "
+                          "other",
+                          (long long)positions(in), (int)ATTEND_MOST);
+    if (in.c % 3 || in.c / 3 % heads)
+        return fail_usage("attention: %d channels of q, k and v do not divide "
+                          "into %d heads",
+                          in.c, heads);
+    y->dim = in;
+    y->dim.c = in.c / 3;
+    return counts("attention", &x[0], &x[1]);
 }
 
 /* Each spatial extent times its factor. */

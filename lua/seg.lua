@@ -4,6 +4,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local data = require "seg.data"
 local metric = require "seg.metric"
+local net = require "seg.net"
 local nn = require "seg.nn"
 local optim = require "seg.optim"
 local recipe = require "seg.recipe"
@@ -12,7 +13,7 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
-  nn = nn, op = core.op, data = data, optim = optim, metric = metric,
+  nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
   config = config.config, recipe = recipe.recipe, array = core.array, version = core.version,
 }
 
@@ -171,8 +172,8 @@ function Step:resume(path)
 end
 
 -- Last, when every name is there.
-for name, t in pairs { nn = nn, ["seg.op"] = core.op, data = data, optim = optim, metric = metric,
-                       seg = seg, ["seg.array"] = core.array } do
+for name, t in pairs { nn = nn, net = net, ["seg.op"] = core.op, data = data, optim = optim,
+                       metric = metric, seg = seg, ["seg.array"] = core.array } do
   util.closed(name, t)
 end
 

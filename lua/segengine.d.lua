@@ -2,11 +2,12 @@
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
 -- Never run: for the library of your editor's Lua settings. Data sets are in
--- segengine_data.d.lua. More: docs/recipes.md.
+-- segengine_data.d.lua, networks in segengine_net.d.lua. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
 ---@field nn seg.nn
+---@field net seg.net
 ---@field op table<string, fun(...): seg.node> bare operators, as `segengine ops` lists them
 ---@field data seg.data
 ---@field optim seg.optim
@@ -42,6 +43,7 @@ local seg = {}
 ---| "default"         uniform within 1/sqrt(fan_in), as PyTorch
 ---| "kaiming_uniform"
 ---| "kaiming_normal"
+---| "kaiming_normal_out" the same by what goes out, as torchvision's ResNet
 ---| "xavier_uniform"
 ---| "xavier_normal"
 ---| "zero"
@@ -172,11 +174,52 @@ function nn.maxpool(x, kernel, o) end
 ---@return seg.node
 function nn.avgpool(x, kernel, o) end
 
----Over all positions; the result has rank 0.
+---Over all positions or those within lengths; the result has rank 0.
 ---@param x seg.node
----@param o? { mode?: "mean"|"max" }
+---@param o? { mode?: "mean"|"max"|"last"|"ends", lengths?: seg.node }
 ---@return seg.node
 function nn.global_pool(x, o) end
+
+---@class seg.nn.lstm
+---@field layers? integer 1
+---@field bidirectional? boolean false; twice the channels, forward first
+---@field dropout? number between layers, 0
+---@field lengths? seg.node one number a sample: nn.input("length", { c = 1 })
+---@field bias? boolean true
+---@field name? string
+
+---Over the steps of a sequence (C,W); 0 beyond the lengths.
+---@param x seg.node
+---@param hidden integer
+---@param o? seg.nn.lstm
+---@return seg.node
+function nn.lstm(x, hidden, o) end
+
+---@class seg.nn.attention
+---@field heads? integer 1
+---@field lengths? seg.node of a sequence (C,W)
+---@field dropout? number of the weights, 0
+---@field bias? boolean true
+---@field name? string
+
+---Multi-head self-attention of all positions; 0 beyond the lengths.
+---@param x seg.node
+---@param o? seg.nn.attention
+---@return seg.node
+function nn.attention(x, o) end
+
+---x, but 0 beyond the lengths.
+---@param x seg.node
+---@param lengths seg.node
+---@return seg.node
+function nn.mask_length(x, lengths) end
+
+---Lengths behind a pool or convolution along w.
+---@param lengths seg.node
+---@param kernel integer
+---@param o? { stride?: integer, pad?: integer, dilation?: integer } stride: the kernel
+---@return seg.node
+function nn.length_after(lengths, kernel, o) end
 
 ---@param x seg.node
 ---@param factor seg.extent

@@ -88,6 +88,23 @@ t.test("a shared scope uses its parameters again", function()
   t.raises(function() nn.scope("twin", twin) end, 'nn.scope: "twin" was entered before')
 end)
 
+t.test("a shared scope shares the scopes inside it", function()
+  local x = input { c = 2, w = 6 }
+  local function deep(inner)
+    return nn.scope("outer", function()
+      local y = nn.scope(inner, function() return nn.conv(x, 2, 3) end)
+      return nn.conv(y, 1, 1)
+    end, { share = true })
+  end
+  local m = seg.model { outputs = { a = deep "inner", b = deep "inner" } }
+  local names = {}
+  for name in pairs(m:parameters()) do names[#names + 1] = name end
+  table.sort(names)
+  t.equal(table.concat(names, " "), "outer.conv1.bias outer.conv1.weight outer.inner.conv1.bias "
+          .. "outer.inner.conv1.weight")
+  t.raises(function() deep "other" end, 'shared scope "outer": it had no scope "other" the first')
+end)
+
 t.test("arithmetic of nodes", function()
   local x = input { c = 1, w = 3 }
   local y = (2 * x + 1) / 4 - x * x + (3 - x)

@@ -134,17 +134,21 @@ TEST(jitter_same_bits_however_it_runs)
         for (uint32_t i = 0; i < 3 * MOST; i++)
             x[i] = floorf(256 * rng_uniform(&r, i % 97 + (uint32_t)count));
         const Image wide = {y, n, count, 0, 0}, plain = {z, n, count, 0, 0};
-        memcpy(y, x, sizeof x);
         memcpy(z, x, sizeof x);
+        REQUIRE(jitter_by(4, &c[0], &plain));
+        for (int floats = 8; floats <= 16; floats += 8) {
+            memcpy(y, x, sizeof x);
+            EXPECT(!jitter_by(floats, &c[0], &wide) || !memcmp(y, z, sizeof y));
+        }
+        memcpy(y, x, sizeof x);
         REQUIRE(jitter_change(&c[0], &wide));
-        jitter_plain(&c[0], &plain);
         EXPECT(!memcmp(y, z, sizeof y));
         // what lies behind the image stays
         EXPECT(!memcmp(y + 3 * count, x + 3 * count,
                        sizeof *x * 3 * (size_t)(MOST - count)));
         c[0].number[4 + 1] = 1; // contrast
         memcpy(z, x, sizeof x);
-        jitter_plain(&c[0], &plain);
+        REQUIRE(jitter_by(4, &c[0], &plain));
         for (int i = 0; i < count; i++) {
             const Image one = {y, {1, 1, 1, 1, 3}, 1, 0, 0};
             memcpy(y, x + 3 * i, 3 * sizeof *x);

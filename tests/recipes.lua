@@ -56,5 +56,19 @@ t.test("sequences", function()
   train("sequences", "--steps_long 16")
 end)
 
+t.test("volumes in patches", function()
+  local set = seg.data.phantom { format = "nifti", patients = 6, size = 20, slices = 12,
+                                 root = folder .. "/volumes" }
+  set:dataset()
+  train("volumes", "--size 8 --levels 2")
+  -- the coarser result was for the loss alone: the outputs do without its weights
+  local weights = folder .. "/runs/volumes/001"
+  t.says(folder .. "/volumes.lua predict --in " .. folder .. "/volumes --out " .. folder
+         .. "/masks --weights " .. weights, 0, "trained on real data")
+  t.equal(#t.lines("ls " .. folder .. "/masks"), 6, "masks")
+  local opened = seg.open(weights .. "/checkpoint_best.safetensors")
+  t.equal(table.concat(opened:outputs().mask, "x"), "1x1x8x8x8")
+end)
+
 remove()
 t.finish()

@@ -25,11 +25,11 @@ static bool dropped(const Work *w, const Node *n)
            (op_info[n->attr.op].flags & TRAIN);
 }
 
-/* Operands with a gradient: all, of a loss the first. */
+/* Operands with a gradient: all but lengths, of a loss the first. */
 static int slopes(const OpInfo *info)
 {
     if (!info->grad) return 0;
-    return info->flags & LOSS ? 1 : info->in;
+    return info->flags & LOSS ? 1 : info->in - !!(info->flags & LENGTHS);
 }
 
 static bool leaf(Work *w, int i, const void *const *input)

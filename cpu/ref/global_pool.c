@@ -1,12 +1,20 @@
-/* global_pool.c -- mean or largest element over all positions.
+/* global_pool.c -- mean or largest element over all positions that count.
  *
- * y[n,c] over x[n,p,c]. The position that was largest (int64, the first of
+ * y[n,c] over x[n,p,c], p below the sample's length, 0 where that is none. The
+ * position that was largest (int64, the first of
  * equal ones; a NaN wins, the last at that) is saved for the backward run.
  * One item a sample and block of channels, each summing in the order of
  * positions: no partial sums, and no more threads than there are items. */
+#include "length.h"
 #include "plain.h"
 
 enum { BLOCK = 64 }; // channels of a task, summed on the stack
+
+/* Positions of sample n that count. */
+static int64_t own(const Call *c, int64_t n)
+{
+    return length_of(c->x[1], n, positions(c->x[0]->dim));
+}
 
 /* Item i is a block of channels of one sample; returns its first element in
  * a row of x, sets the sample and the number of channels. */
@@ -26,7 +34,7 @@ static void run_blocks(const Call *c, RangeFn *fn)
               fn, (void *)c);
 }
 
-/* Forward: y = sum / P. */
+/* Forward: y = sum / how many. */
 static void mean_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -34,12 +42,13 @@ static void mean_blocks(void *ctx, int64_t from, int64_t to)
     for (int64_t i = from; i < to; i++) {
         int64_t n, nc, c0 = block_of(s, i, &n, &nc);
         double sum[BLOCK] = {0};
-        for (int64_t p = 0; p < positions(s); p++)
+        int64_t count = own(c, n);
+        for (int64_t p = 0; p < count; p++)
             axpy(sum, 1, values(c->x[0]) + (n * positions(s) + p) * s.c + c0,
                  nc);
         for (int64_t k = 0; k < nc; k++)
             values(c->y)[n * s.c + c0 + k] =
-                (real)(sum[k] / (double)positions(s));
+                (real)(sum[k] / (double)most(1, count));
     }
 }
 
@@ -53,8 +62,10 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
         const real *x = values(c->x[0]) + n * positions(s) * s.c + c0;
         real *y = values(c->y) + n * s.c + c0;
         int64_t *where = (int64_t *)c->saved + n * s.c + c0;
-        for (int64_t k = 0; k < nc; k++) y[k] = x[k], where[k] = 0;
-        for (int64_t p = 1; p < positions(s); p++) {
+        int64_t count = own(c, n);
+        for (int64_t k = 0; k < nc; k++)
+            y[k] = count ? x[k] : 0, where[k] = count ? 0 : -1;
+        for (int64_t p = 1; p < count; p++) {
             // without branches, for vectors; v != v is NaN
             for (int64_t k = 0; k < nc; k++) {
                 real v = x[p * s.c + k];
@@ -71,12 +82,13 @@ static void mean_back(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Dims s = c->x[0]->dim;
-    double share = 1 / (double)positions(s);
     for (int64_t i = from; i < to; i++) {
-        const real *dy = values(c->dy) + i / positions(s) * s.c;
+        int64_t n = i / positions(s), count = own(c, n);
+        double share = i % positions(s) < count ? 1 / (double)count : 0;
+        const real *dy = values(c->dy) + n * s.c;
         real *dx = values(c->dx[0]) + i * s.c;
         for (int64_t k = 0; k < s.c; k++)
-            put(&dx[k], dy[k] * share, is_fresh(c, 0));
+            put(&dx[k], share ? dy[k] * share : 0, is_fresh(c, 0));
     }
 }
 

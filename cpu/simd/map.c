@@ -1,4 +1,4 @@
-/* map.c -- kernels that treat every element alone: copy, sum, relu.
+/* map.c -- kernels that treat every element alone: copy, sum, times, relu.
  *
  * An element's result does not depend on where a block begins, so any cut
  * into tasks gives the same bits. Results may be in an operand's memory: a
@@ -55,6 +55,14 @@ void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y);
 void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y)
 {
 #define VALUE(load) load(a + i) + load(b + i)
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(times)(const float *x, int64_t n, float factor, float *y);
+void ISA_NAME(times)(const float *x, int64_t n, float factor, float *y)
+{
+#define VALUE(load) load(x + i) * v_set(factor)
     MAP(y, n, false, VALUE);
 #undef VALUE
 }

@@ -44,9 +44,10 @@ void intensity_change(const Change *c, const Image *m);
 /* False with a reason (ERR_DATA) when the image is none of 3 channels of
  * 0 .. top. */
 bool jitter_change(const Change *c, const Image *m);
-/* What it does to an image of 3 channels, without the wider vectors that this
- * processor may have: the same bits. */
-void jitter_plain(const Change *c, const Image *m);
+/* What it does to an image of 3 channels, by vectors of so many floats, 4, 8 or
+ * 16: the same bits. False, and nothing is done, where the processor has none.
+ */
+bool jitter_by(int floats, const Change *c, const Image *m);
 
 /* False when there is no memory. */
 bool bias_change(const Change *c, const Image *m);

@@ -7,9 +7,9 @@
  * Pixels are taken out in blocks, a color an array, and every loop over a block
  * has a fixed length and no branch, so that the compiler makes vector code of
  * it: 14 ms for 224 x 224 pixels one by one in doubles became 0.5, and 0.2 with
- * AVX2, for which the same functions are compiled again. No sum but that of the
- * gray values takes in a neighbour, and that one has a fixed order: the bits
- * are the same whatever the vectors. */
+ * AVX2, for which the same functions are compiled again, as for AVX-512. No sum
+ * but that of the gray values takes in a neighbour, and that one has a fixed
+ * order: the bits are the same whatever the vectors. */
 #include "change_inside.h"
 #include <math.h>
 #include <string.h>
@@ -34,7 +34,10 @@ EACH void take(Block *b, const float *x, int n, float top)
     float all[3 * BLOCK];
     if (n < BLOCK) memset(all, 0, sizeof all);
     memcpy(all, x, (size_t)n * 3 * sizeof *x);
-    for (int i = 0; i < 3 * BLOCK; i++) all[i] = cut(all[i] / top);
+    // what a first run left behind counts in shares already
+    if (top != 1)
+        for (int i = 0; i < 3 * BLOCK; i++) all[i] /= top;
+    for (int i = 0; i < 3 * BLOCK; i++) all[i] = cut(all[i]);
     for (int i = 0; i < BLOCK; i++) {
         b->c[0][i] = all[3 * i];
         b->c[1][i] = all[3 * i + 1];
@@ -171,18 +174,38 @@ EACH void change_all(const Change *c, const Image *m)
     }
 }
 
-void jitter_plain(const Change *c, const Image *m)
-{
-    change_all(c, m);
-}
-
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void by_avx2(const Change *c,
                                                     const Image *m)
 {
     change_all(c, m);
 }
+
+__attribute__((target("avx512f,prefer-vector-width=512"))) static void
+by_avx512(const Change *c, const Image *m)
+{
+    change_all(c, m);
+}
 #endif
+
+bool jitter_by(int floats, const Change *c, const Image *m)
+{
+#if defined(__x86_64__)
+    if (floats == 16) {
+        if (!__builtin_cpu_supports("avx512f")) return false;
+        by_avx512(c, m);
+        return true;
+    }
+    if (floats == 8) {
+        if (!__builtin_cpu_supports("avx2")) return false;
+        by_avx2(c, m);
+        return true;
+    }
+#endif
+    if (floats > 4) return false;
+    change_all(c, m);
+    return true;
+}
 
 /* How many of n values are outside of least .. most, or NaN. */
 static int strangers(const float *x, int n, float least, float most)
@@ -222,12 +245,5 @@ bool jitter_change(const Change *c, const Image *m)
         any = any || c->number[FOUR + k] != (k == HUE ? 0 : 1);
     // so that not a bit changes
     if (!any) return true;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
-        by_avx2(c, m);
-        return true;
-    }
-#endif
-    jitter_plain(c, m);
-    return true;
+    return jitter_by(16, c, m) || jitter_by(8, c, m) || jitter_by(4, c, m);
 }

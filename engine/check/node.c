@@ -30,8 +30,13 @@ bool node_case(const Graph *g, int node, OpCase *out)
         if (out->fill[i].kind == FILL_DISTINCT)
             out->fill[i] = (Fill){FILL_NORMAL, 0, 0};
     }
+    // lengths up to those of this network
+    const OpInfo *info = &op_info[n->attr.op];
+    if (info->flags & LENGTHS)
+        out->fill[info->in - 1] =
+            (Fill){FILL_CLASS, 1, (double)positions(out->x[0])};
     // class numbers up to those of this network
-    if (op_info[n->attr.op].flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
+    if (info->flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
         out->fill[1] = (Fill){FILL_CLASS, 0, out->x[0].c - 1};
     return true;
 }

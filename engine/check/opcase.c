@@ -186,7 +186,10 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
         for (int k = 0; k <= MAX_IN; k++) {
             const double *from = k < MAX_IN ? in->x[k] : in->dy;
             int64_t n = k < MAX_IN ? in->count[k] : in->results;
-            if (!from || (exact && k < MAX_IN)) continue;
+            // lengths are no factors
+            bool lengths = op_info[c->attr.op].flags & LENGTHS &&
+                           k == op_info[c->attr.op].in - 1;
+            if (!from || ((exact || lengths) && k < MAX_IN)) continue;
             double *to = ARENA_NEW(mem, double, n);
             if (!to) return false;
             for (int64_t i = 0; i < n; i++) to[i] = pass ? 1 : fabs(from[i]);

@@ -372,7 +372,7 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
     c.scratch = r->b[SCRATCH].t.data;
     // what is not kept may have been overwritten by then
     for (int i = 0; i < info->in; i++)
-        if (c.x[i] && !(info->keep & KEEP_X) &&
+        if (c.x[i] && !op_keeps(info, i) &&
             !buffer_write(r, X0 + i, NULL, NOTHING))
             return false;
     const double *y = !(info->keep & KEEP_Y) ? NULL : how.y ? how.y : out->y;
@@ -395,7 +395,7 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
         int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
         if (c.dx[i] && !read_values(r, from, &out->dx[i])) return within("bwd");
         // batch norm's running statistics are as fwd left them
-        if (c.x[i] && info->keep & KEEP_X && !(r->copied >> i & 1) &&
+        if (c.x[i] && op_keeps(info, i) && !(r->copied >> i & 1) &&
             !unchanged(r, X0 + i, out->x[i]))
             return within("bwd");
     }

@@ -73,7 +73,7 @@ typedef struct OpSuite {
 
 /* The tables end with a row whose draw is NULL. */
 extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
-    suites_norm[], suites_pool[];
+    suites_norm[], suites_pool[], suites_sequence[];
 
 /* Extents on and beside the boundaries of kernels: tiles, parts of sums, what
  * a block has. See suite_edges.c. */

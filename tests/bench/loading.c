@@ -239,9 +239,8 @@ static double our_seconds(const struct Row *row, Pipeline *p, int workers)
     Loader *l;
     const Batch *b;
     may(loader_open(p, &how, &l));
-    // where samples are mere copies, the first touch of their memory counts
-    for (int i = 0; row->epochs > 1 && i < PREFETCH * loader_batches(l); i++)
-        may(loader_next(l, &b));
+    // training touches the memory of its batches for the first time once a run
+    for (int i = 0; i <= PREFETCH; i++) may(loader_next(l, &b));
     may(loader_seek(l, 99, 0)); // nothing is made ahead
     double begin = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < row->epochs * loader_batches(l); i++)

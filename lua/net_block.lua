@@ -1,0 +1,228 @@
+-- net_block.lua -- what the networks of seg.net are built of: norms and
+-- activations by name, blocks of convolutions, layers that weigh channels and
+-- positions; and how a builder checks what it is given.
+--
+-- A block names nothing by the network it stands in: a scope around it does.
+
+local nn = require "seg.nn"
+local util = require "seg.util"
+
+local options, none, fail = util.options, util.none, util.fail
+local M = {}
+
+-- Checks ----------------------------------------------------------------------
+
+-- A whole number >= least; returned as an integer.
+function M.whole(what, v, least)
+  if math.type(v) == nil or math.tointeger(v) == nil or v < least then
+    fail("usage", "%s must be a whole number >= %d, got %s", what, least, tostring(v))
+  end
+  return math.tointeger(v)
+end
+
+function M.flag(what, v)
+  if type(v) ~= "boolean" then
+    fail("usage", "%s must be true or false, got %s", what, tostring(v))
+  end
+  return v
+end
+
+-- One of a list of names.
+function M.choice(what, v, names)
+  for _, name in ipairs(names) do
+    if v == name then return v end
+  end
+  fail("usage", '%s "%s" is not known; %s', what, tostring(v), util.suggest(v, names))
+end
+
+-- A list of whole numbers >= 1 that is not empty, or with `empty` may be.
+function M.widths(what, v, empty)
+  if type(v) ~= "table" or #v == 0 and not (empty and next(v) == nil) then
+    fail("usage", "%s must be a list of widths as {32, 64, 128}, got %s", what,
+         type(v) == "table" and "an empty one" or tostring(v))
+  end
+  local list = {}
+  for i, width in ipairs(v) do
+    list[i] = M.whole(string.format("%s: width %d", what, i), width, 1)
+  end
+  return list
+end
+
+-- The axes that x has, in order: "d", "h", "w" or the last of them.
+function M.axes(x)
+  return ({ [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[x.rank]
+end
+
+-- A whole number for every axis of x, from one for all or a list.
+function M.per_axis(what, v, x, least)
+  local list, axes = {}, M.axes(x)
+  if type(v) == "table" and #v ~= #axes then
+    fail("usage", "%s must be a number or a list of %d, one for each of %s, got %d numbers", what,
+         #axes, table.concat(axes, ", "), #v)
+  end
+  for i in ipairs(axes) do
+    list[i] = M.whole(what, type(v) == "table" and v[i] or v, least)
+  end
+  return list
+end
+
+-- The extent of an axis of x must be a multiple of `need`, as `why` says; else an
+-- error with the nearest that are, and with `also` another way out.
+function M.divisible(what, x, axis, need, why, also)
+  local size = x[axis]
+  local over = size % need
+  if over == 0 then return end
+  local below = size > need and string.format("%d or ", size - over) or ""
+  fail("usage", "%s: %s = %d is no multiple of %d, as %s needs; fix: %s%d (resize, fit or patches "
+       .. "of the data)%s", what, axis, size, need, why, below, size - over + need, also or "")
+end
+
+-- A function net.NAME(x, o) of build(x, o, "net.NAME"): x must be a node of at
+-- least `rank` axes, o has the options `known`; with {name=} all parameters lie
+-- in a scope of that name, so that a recipe may have two of a kind.
+function M.builder(name, known, rank, build)
+  local what = "net." .. name
+  known.name = none
+  return function(x, o)
+    if not util.is_node(x) then
+      fail("usage", "%s: the operand must be a node of the network, got %s", what,
+           x == nil and "nil" or type(x))
+    end
+    if x.rank < rank then
+      fail("usage", "%s: the operand has no axes beside channels; give nn.input {c,w}, {c,h,w} or "
+           .. "{c,d,h,w}", what)
+    end
+    o = options(what, o, known)
+    if o.name == nil then return build(x, o, what) end
+    return nn.scope(o.name, function() return build(x, o, what) end)
+  end
+end
+
+-- Norms and activations by name -------------------------------------------------
+
+local norms = { batch = nn.batch_norm, group = nn.group_norm, instance = nn.instance_norm,
+                layer = nn.layer_norm }
+
+-- norm: "batch", "group", "instance", "layer", "none", or one of them with its
+-- options, { "group", groups = 4 }. -> function(x, name of the layer or nil), and
+-- whether there is one.
+function M.norm(what, norm)
+  local kind, given = norm, {}
+  if type(norm) == "table" then
+    kind = norm[1]
+    for k, v in pairs(norm) do
+      if k ~= 1 then given[k] = v end
+    end
+  end
+  M.choice(what .. ": norm", kind, { "batch", "group", "instance", "layer", "none" })
+  if kind == "none" then return function(x) return x end, false end
+  return function(x, name)
+    local o = { name = name }
+    for k, v in pairs(given) do o[k] = v end
+    return norms[kind](x, o)
+  end, true
+end
+
+local acts = { "gelu", "leaky_relu", "none", "relu", "sigmoid", "silu", "tanh" }
+
+-- act: a name of `acts`, or { "leaky_relu", 0.2 }. -> function(x)
+function M.act(what, act)
+  local kind, value = act, nil
+  if type(act) == "table" then kind, value = act[1], act[2] end
+  M.choice(what .. ": act", kind, acts)
+  if kind == "none" then return function(x) return x end end
+  return function(x) return nn[kind](x, value) end
+end
+
+-- Blocks ------------------------------------------------------------------------
+
+-- Squeeze and excitation (Hu et al. 2018, arXiv:1709.01507): the means of all
+-- channels go through two linear layers, the first of c / reduction channels, and
+-- a sigmoid gives the factor of each channel.
+M.squeeze_excite = M.builder("squeeze_excite", { reduction = 16 }, 1, function(x, o, what)
+  local few = math.max(1, x.c // M.whole(what .. ": reduction", o.reduction, 1))
+  local s = nn.relu(nn.linear(nn.global_pool(x), few))
+  return x * nn.sigmoid(nn.linear(s, x.c))
+end)
+
+-- How much larger the extents of x are than those of `low`, a list.
+function M.factors_between(what, x, low)
+  local list = {}
+  for i, axis in ipairs(M.axes(x)) do
+    if x.rank ~= low.rank or x[axis] % low[axis] ~= 0 then
+      fail("usage", "%s: the extents %s are no whole multiples of %s", what,
+           table.concat(x.shape, "x"), table.concat(low.shape, "x"))
+    end
+    list[i] = x[axis] // low[axis]
+  end
+  return list
+end
+
+-- Additive attention gate (Oktay et al. 2018, arXiv:1804.03999, eq. 1 and 2): a
+-- skip x is multiplied by a map from 0 to 1, upsample(sigmoid(psi(relu(Wx x +
+-- Wg g)))), that is found on the grid of the coarser g. Wx has no bias and the
+-- stride between the grids; `width` channels between, half of x's by default.
+local gate = M.builder("attention_gate", { gate = none, width = none }, 1, function(x, o, what)
+  local f = M.factors_between(what, x, o.gate)
+  local width = M.whole(what .. ": width", o.width or math.max(1, x.c // 2), 1)
+  local a = nn.conv(x, width, f, { stride = f, pad = 0, bias = false, name = "skip" })
+  a = nn.relu(a + nn.conv(o.gate, width, 1, { name = "gate" }))
+  a = nn.sigmoid(nn.conv(a, 1, 1, { name = "psi" }))
+  return x * nn.upsample(a, f, { mode = "linear" })
+end)
+
+function M.attention_gate(x, g, o)
+  if not util.is_node(g) then
+    fail("usage", "net.attention_gate: the second operand must be the node of the coarser grid, "
+         .. "got %s", type(g))
+  end
+  o = options("net.attention_gate", o, { width = none, name = none })
+  return gate(x, { gate = g, width = o.width, name = o.name })
+end
+
+-- Multi-head self-attention of all positions, added to x, on the normed channels of
+-- each (Vaswani et al. 2017, arXiv:1706.03762, with the norm in front). It knows
+-- no positions: what the convolutions before it made of the border must do.
+M.self_attention = M.builder("self_attention", { heads = 4, dropout = 0 }, 1,
+                             function(x, o, what)
+  return x + nn.attention(nn.layer_norm(x), { heads = M.whole(what .. ": heads", o.heads, 1),
+                                              dropout = o.dropout })
+end)
+
+-- s.convs times convolution, norm, activation; with s.residual the sum of that
+-- and x before the last activation (He et al. 2016, arXiv:1512.03385), x through
+-- a convolution of 1 where channels or extents differ. `stride` is that of the
+-- first convolution. s: { convs, kernel, bias, norm, act, init, residual, squeeze,
+-- dropout }, norm and act as functions.
+function M.convs(x, filters, s, stride)
+  local y = x
+  for i = 1, s.convs do
+    y = s.norm(nn.conv(y, filters, s.kernel, { bias = s.bias, init = s.init,
+                                              stride = i == 1 and stride or 1 }))
+    if i < s.convs or not s.residual then y = s.act(y) end
+  end
+  if s.squeeze > 0 then y = M.squeeze_excite(y, { reduction = s.squeeze, name = "squeeze" }) end
+  if s.residual then
+    local short = x
+    if x.c ~= filters or y.w ~= x.w or y.h ~= x.h or y.d ~= x.d then
+      short = nn.conv(x, filters, 1, { bias = s.bias, init = s.init, stride = stride or 1,
+                                      name = "short" })
+      short = s.norm(short, "short_norm")
+    end
+    y = s.act(y + short)
+  end
+  return nn.spatial_dropout(y, s.dropout)
+end
+
+-- Linear layers of these widths, each with norm, activation and dropout; `late`
+-- puts the activation before the norm. s: { norm, act, dropout, late }.
+function M.linears(x, widths, s)
+  for _, width in ipairs(widths) do
+    x = nn.linear(x, width)
+    if s.late then x = s.norm(s.act(x)) else x = s.act(s.norm(x)) end
+    x = nn.dropout(x, s.dropout)
+  end
+  return x
+end
+
+return M

@@ -1,0 +1,61 @@
+-- net_sequence.lua -- seg.net.cnn_lstm: one vector for a sequence.
+--
+-- Convolutions shorten the sequence, a recurrent network reads it both ways, a
+-- linear layer at each step and the largest and the mean of all steps make a
+-- vector of it. With `lengths` nothing depends on what stands behind the end of a
+-- sequence, nor on how long the others of its batch are: positions that do not
+-- count are 0 wherever a convolution could see them, and are left out by the LSTM
+-- and the means. Batch norm is the exception, in training: its statistics are of
+-- all positions; "layer" has none.
+
+local block = require "seg.net_block"
+local nn = require "seg.nn"
+local util = require "seg.util"
+
+local none = util.none
+local M = {}
+
+-- 0 where a step does not count.
+local function cut(x, lengths)
+  return lengths and nn.mask_length(x, lengths) or x
+end
+
+-- net.cnn_lstm(x, {...}) of a sequence (C,W) -> (N, out). lengths: a node with one
+-- number a sample, the steps of it that count.
+M.cnn_lstm = block.builder("cnn_lstm", {
+  lengths = none, features = { 64, 128, 256 }, kernel = 3, pool = 2, bias = true,
+  norm = "batch", act = "relu", dropout = 0.2, hidden = 256, layers = 2, bidirectional = true,
+  lstm_dropout = 0.3, project = 512, project_dropout = 0.3, out = 512, init = none,
+}, 1, function(x, o, what)
+  if x.rank ~= 1 then
+    util.fail("usage", "%s: the operand must be a sequence, nn.input(name, { c =, w = }); this has "
+              .. "rank %d", what, x.rank)
+  end
+  local norm, act = block.norm(what, o.norm), block.act(what, o.act)
+  local pool = block.whole(what .. ": pool", o.pool, 1)
+  local kernel = block.whole(what .. ": kernel", o.kernel, 1)
+  if kernel % 2 == 0 then util.fail("usage", "%s: kernel must be odd, got %d", what, kernel) end
+  local lengths = o.lengths
+  x = cut(x, lengths)
+  x = nn.scope("cnn", function()
+    local y = x
+    for _, filters in ipairs(block.widths(what .. ": features", o.features)) do
+      y = act(norm(nn.conv(y, filters, kernel, { bias = o.bias, init = o.init })))
+      if pool > 1 then
+        y, lengths = nn.maxpool(y, pool), lengths and nn.length_after(lengths, pool)
+      end
+      y = nn.dropout(cut(y, lengths), o.dropout)
+    end
+    return y
+  end)
+  x = nn.lstm(x, o.hidden, { layers = o.layers, bidirectional = o.bidirectional,
+                             dropout = o.lstm_dropout, lengths = lengths })
+  x = nn.scope("project", function()
+    return block.linears(x, { o.project }, { norm = norm, act = act, dropout = o.project_dropout })
+  end)
+  x = nn.global_pool(x, { mode = "max", lengths = lengths })
+    .. nn.global_pool(x, { lengths = lengths })
+  return nn.linear(x, block.whole(what .. ": out", o.out, 1), { name = "head" })
+end)
+
+return M

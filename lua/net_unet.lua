@@ -1,0 +1,205 @@
+-- net_unet.lua -- seg.net.unet, and what deep supervision needs.
+--
+-- Ronneberger et al. 2015 (arXiv:1505.04597), in 3-D Cicek et al. 2016
+-- (arXiv:1606.06650), with padded convolutions, so that the result has the
+-- extents of the input. Scopes are those of the recipes: enc1, up1, dec1, ...
+-- from the finest grid to the coarsest, bottom, head; so the networks of
+-- scripts/brain_unet.lua and scripts/nfbs_unet.lua are calls of this one, with
+-- the same names and bytes.
+
+local block = require "seg.net_block"
+local nn = require "seg.nn"
+local util = require "seg.util"
+
+local none, fail = util.none, util.fail
+local M = {}
+
+-- Options -----------------------------------------------------------------------
+
+local known = {
+  out = 1,             -- channels of the result: logits
+  features = none,     -- channels of each level, the finest first; else
+  base = 32,           -- base, 2 base, 4 base, ...
+  levels = 4,          -- of so many levels
+  bottom = none,       -- channels below the last level, twice its own
+  factors = 2,         -- between grids: one for all, or a list of one for each
+                       -- level, each a number or one an axis
+  convs = 2,           -- convolutions a block
+  kernel = 3,          -- odd; or one an axis
+  bias = none,         -- of these convolutions: only where there is no norm
+  norm = "batch",
+  act = "relu",
+  residual = false,    -- blocks add what goes in
+  squeeze = 0,         -- squeeze and excitation in each block, by this reduction
+  gates = false,       -- skips through attention gates
+  heads = 0,           -- self-attention of so many heads behind the bottom
+  dropout = 0,         -- of whole channels, after each block
+  down = "maxpool",    -- or "conv": the first convolution of a block strides
+  up = "upconv",       -- or "linear", "nearest": enlarge, then a convolution of 1
+  deep = 0,            -- results of coarser levels beside the finest
+  pad = false,         -- extents that do not divide: zeros at the far end, cut off again
+  init = none,
+}
+
+-- The factors of every level, a list an axis.
+local function read_factors(what, o, x, levels)
+  local list = {}
+  if type(o.factors) == "table" and #o.factors ~= levels then
+    fail("usage", "%s: factors has %s for %s", what, util.plural(#o.factors, "entry", "entries"),
+         util.plural(levels, "level"))
+  end
+  for i = 1, levels do
+    local v = type(o.factors) == "table" and o.factors[i] or o.factors
+    list[i] = block.per_axis(string.format("%s: factors of level %d", what, i), v, x, 1)
+  end
+  return list
+end
+
+-- The options as what the network is made with.
+local function read(x, o, what)
+  local s = { out = block.whole(what .. ": out", o.out, 1), init = o.init,
+              convs = block.whole(what .. ": convs", o.convs, 1),
+              residual = block.flag(what .. ": residual", o.residual),
+              gates = block.flag(what .. ": gates", o.gates),
+              squeeze = block.whole(what .. ": squeeze", o.squeeze, 0), dropout = o.dropout,
+              heads = block.whole(what .. ": heads", o.heads, 0),
+              down = block.choice(what .. ": down", o.down, { "maxpool", "conv" }),
+              up = block.choice(what .. ": up", o.up, { "upconv", "linear", "nearest" }) }
+  local normed
+  s.norm, normed = block.norm(what, o.norm)
+  s.act = block.act(what, o.act)
+  s.kernel = block.per_axis(what .. ": kernel", o.kernel, x, 1)
+  for _, k in ipairs(s.kernel) do
+    if k % 2 == 0 then fail("usage", "%s: kernel must be odd, got %d", what, k) end
+  end
+  if o.bias == nil then s.bias = not normed else s.bias = block.flag(what .. ": bias", o.bias) end
+  if o.features then
+    s.features = block.widths(what .. ": features", o.features)
+  else
+    s.features = {}
+    local base = block.whole(what .. ": base", o.base, 1)
+    for i = 1, block.whole(what .. ": levels", o.levels, 1) do s.features[i] = base << (i - 1) end
+  end
+  s.bottom = block.whole(what .. ": bottom", o.bottom or 2 * s.features[#s.features], 1)
+  s.factors = read_factors(what, o, x, #s.features)
+  s.deep = block.whole(what .. ": deep", o.deep, 0)
+  if s.deep >= #s.features then
+    fail("usage", "%s: deep = %d, but of %s at most %d have a coarser result", what, s.deep,
+         util.plural(#s.features, "level"), #s.features - 1)
+  end
+  s.decoded = {}
+  return s
+end
+
+-- Extents -----------------------------------------------------------------------
+
+-- The border that makes x divisible by all factors, and the box that undoes it;
+-- nil where it is. Without `pad`, extents that do not divide are an error.
+local function fit(x, s, o, what)
+  local border, box, cut = {}, {}, false
+  for i, axis in ipairs(block.axes(x)) do
+    local need, size = 1, x[axis]
+    for _, f in ipairs(s.factors) do need = need * f[i] end
+    if not o.pad then
+      block.divisible(what, x, axis, need, "a network of " .. util.plural(#s.factors, "level"),
+                      ", or pad = true")
+    end
+    local over = size % need
+    if over ~= 0 then border[axis], cut = { 0, need - over }, true end
+    box[axis] = { 1, size }
+  end
+  if cut and s.deep > 0 then
+    fail("usage", "%s: deep = %d needs extents that divide, which pad = true does not give the "
+         .. "coarser results", what, s.deep)
+  end
+  if cut then return border, box end
+end
+
+-- The network -------------------------------------------------------------------
+
+local function scoped(name, x, filters, s, stride)
+  return nn.scope(name, function() return block.convs(x, filters, s, stride) end)
+end
+
+-- From the coarser grid to the finer one, in `filters` channels.
+local function enlarge(x, filters, s, level)
+  local f, name = s.factors[level], "up" .. level
+  if s.up == "upconv" then
+    return nn.upconv(x, filters, f, { stride = f, pad = 0, init = s.init, name = name })
+  end
+  return nn.conv(nn.upsample(x, f, { mode = s.up }), filters, 1, { init = s.init, name = name })
+end
+
+-- Level `level` and all below it; stride: of the step that leads here.
+local function levels(x, s, level, stride)
+  local filters = s.features[level]
+  if not filters then
+    x = scoped("bottom", x, s.bottom, s, stride)
+    return s.heads > 0 and block.self_attention(x, { heads = s.heads, name = "mixer" }) or x
+  end
+  local skip = scoped("enc" .. level, x, filters, s, stride)
+  local f, low = s.factors[level]
+  if s.down == "conv" then
+    low = levels(skip, s, level + 1, f)
+  else
+    low = levels(nn.maxpool(skip, f), s, level + 1)
+  end
+  local up = enlarge(low, filters, s, level)
+  if s.gates then skip = block.attention_gate(skip, low, { name = "gate" .. level }) end
+  s.decoded[level] = scoped("dec" .. level, up .. skip, filters, s)
+  return s.decoded[level]
+end
+
+-- net.unet(x, {...}) -> logits of x's extents, and with deep = n also a list of
+-- those of the next n coarser levels.
+M.unet = block.builder("unet", known, 1, function(x, o, what)
+  block.flag(what .. ": pad", o.pad)
+  local s = read(x, o, what)
+  local border, box = fit(x, s, o, what)
+  local y = levels(border and nn.pad(x, border) or x, s, 1)
+  local logits, deep = nn.conv(y, s.out, 1, { init = s.init, name = "head" }), {}
+  for i = 1, s.deep do
+    deep[i] = nn.conv(s.decoded[i + 1], s.out, 1, { init = s.init, name = "head" .. i + 1 })
+  end
+  if box then logits = nn.slice(logits, box) end
+  if s.deep > 0 then return logits, deep end
+  return logits
+end)
+
+-- Deep supervision --------------------------------------------------------------
+
+-- The weighted sum of loss(x, target) over the result and the coarser ones, the
+-- target thinned out to their grids: every second position, every fourth, ...
+-- so that class numbers stay class numbers. Weights 1, 1/2, 1/4, ... divided by
+-- their sum (Isensee et al. 2021, nnU-Net) unless `weights` gives them.
+function M.deep_loss(logits, deep, target, loss, o)
+  o = util.options("net.deep_loss", o, { weights = none })
+  if not util.is_node(logits) or type(deep) ~= "table" or not util.is_node(target)
+    or type(loss) ~= "function" then
+    fail("usage", "net.deep_loss(logits, deep, target, loss): both results of net.unet with deep = "
+         .. "n, the truth, and a function as nn.bce_dice; got %s, %s, %s, %s", type(logits),
+         type(deep), type(target), type(loss))
+  end
+  local sum, scale, weights = nil, 0, {}
+  for i = 1, #deep + 1 do
+    weights[i] = o.weights and o.weights[i] or not o.weights and 0.5 ^ (i - 1)
+    if math.type(weights[i]) == nil or not (weights[i] >= 0) then
+      fail("usage", "net.deep_loss: weights must be a list of %d numbers >= 0", #deep + 1)
+    end
+    scale = scale + weights[i]
+  end
+  if o.weights then scale = 1 end
+  for i, w in ipairs(weights) do
+    local x, truth = logits, target
+    if i > 1 then
+      x = deep[i - 1]
+      local f = block.factors_between("net.deep_loss", target, x)
+      truth = nn.avgpool(target, 1, { stride = f }) -- windows of one voxel: a copy
+    end
+    local term = loss(x, truth) * (w / scale)
+    sum = sum and sum + term or term
+  end
+  return sum
+end
+
+return M
