@@ -191,14 +191,15 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
 }
 
 /* One step of the session that `spec` describes, into r. */
-static bool rehearse_step(lua_State *L, const SessionSpec *spec,
+static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
                           const PlanInput *input, int inputs, LaunchLog *r)
 {
     Session *s = NULL;
     Plan *p;
-    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s)) &&
-              session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
-              session_rehearse(s, p, r);
+    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s));
+    if (ok) session_budget(s, budget, true);
+    ok = ok && session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
+         session_rehearse(s, p, r);
     session_close(s);
     return ok;
 }
@@ -226,7 +227,8 @@ static int l_launches(lua_State *L)
     int inputs = read_input_dims(L, 1, input);
     if (!read_optim(L, 1, &optim) || spec.loss < 0)
         return raise_usage(L, "launches: no loss or no optimiser");
-    if (!rehearse_step(L, &spec, input, inputs, &r)) {
+    size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
+    if (!rehearse_step(L, &spec, budget, input, inputs, &r)) {
         launch_log_free(&r);
         return raise_error(L);
     }

@@ -285,7 +285,7 @@ local function banner(run, weights)
   show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
             util.plural(r.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if weights then show.line("weights: %s", weights) end
-  local told = budget.told(plans.plan(r, v.batch, true, { session = run.session }))
+  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
   if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end

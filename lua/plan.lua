@@ -68,9 +68,10 @@ end
 -- there (of a call: at its first launch); and the sums.
 local function launches(r, gpu)
   local v = config.ensure()
+  local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
   local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
-                               precision = v.precision }
+                               precision = v.precision, budget = bytes }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
   for _, l in ipairs(list) do
     -- the source's spelling, without the arguments of a template

@@ -137,6 +137,29 @@ t.test("batch auto: the largest that fits", function()
   t.check(none:find("evaluation, batch 1, takes", 1, true), none)
 end)
 
+t.test("batch auto in a script", function()
+  local path = t.write(folder .. "/own.lua", [[
+    local seg = require "seg"
+    local nn = seg.nn
+    local cfg = seg.config { batch = "auto", recompute = "1M", vram = "2 MiB",
+                             presets = { demo = {}, full = {}, bad = { batch = 0 } } }
+    local image = nn.input("image", { c = 1, h = 16, w = 16 })
+    local truth = nn.input("mask", { c = 1, h = 16, w = 16 })
+    local set = seg.data.phantom { patients = 4, size = 16, slices = 2 }
+    local logits = nn.conv(nn.relu(nn.conv(image, 8, 3)), 1, 1)
+    seg.recipe { inputs = { image, truth }, outputs = { mask = logits },
+                 loss = nn.bce(logits, truth), optim = seg.optim.sgd { lr = 0.1 },
+                 train = set:slices { axis = "axial" }:batches { size = cfg.batch } }
+    print("batch is " .. cfg.batch)
+  ]])
+  local text = t.says(path .. " plan", 0, "batch is auto\n")
+  t.check(text:find("\nbatch        %d+\n"), text)
+  local run = path .. " --epochs 1 --phantom " .. folder .. "/tiny --out " .. folder .. "/own"
+  t.says(run, 0, "batch: 8, all samples of the training set")
+  t.says(run .. " --batch 3", 0, ", batch 3, sgd")
+  t.says(run .. " --preset bad", 2, "batch must be from 1 to 1048576, got 0")
+end)
+
 t.test("a run keeps the batch that was found", function()
   local weights = planned("", "train", "param_bytes")
   local room = " --vram " .. weights + planned("--recompute off --batch 6", "train", "bytes")
