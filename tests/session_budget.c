@@ -57,10 +57,12 @@ static void recurrent(Net *n)
 
 /* Four steps, of which two have two parts; all that they leave. */
 static void *trained(Net *n, void (*make)(Net *), const char *device,
-                     Arena *mem, size_t budget, size_t *bytes, size_t *pool)
+                     Precision precision, Arena *mem, size_t budget,
+                     size_t *bytes, size_t *pool)
 {
     Optim o = adam();
     make(n);
+    n->precision = precision;
     net_open(n, device, 2, &o);
     session_budget(n->s, budget, true);
     for (int i = 0; i < 4; i++) {
@@ -81,24 +83,31 @@ static void *trained(Net *n, void (*make)(Net *), const char *device,
     return state;
 }
 
+/* Without a budget, in the least memory, and half the way to it. */
+static void compare(void (*make)(Net *), const char *device, Precision p)
+{
+    Net n;
+    Arena mem = {NULL};
+    size_t bytes, all, within, least;
+    void *want = trained(&n, make, device, p, &mem, 0, &bytes, &all);
+    void *got = trained(&n, make, device, p, &mem, 1, &bytes, &least);
+    EXPECT(least < all * 19 / 20);
+    EXPECT(!memcmp(got, want, bytes));
+    size_t budget = (all + least) / 2;
+    got = trained(&n, make, device, p, &mem, budget, &bytes, &within);
+    EXPECT(within <= budget && within >= least);
+    EXPECT(!memcmp(got, want, bytes));
+    arena_release(&mem);
+}
+
 TEST(session_budget_leaves_all_bytes)
 {
-    static void (*const makes[])(Net *) = {deep, recurrent};
-    for (size_t i = 0; i < 4; i++) {
-        Net n;
-        Arena mem = {NULL};
-        size_t bytes, all, within, least;
-        const char *device = given_device(i % 2);
-        void (*make)(Net *) = makes[i / 2];
-        void *want = trained(&n, make, device, &mem, 0, &bytes, &all);
-        void *got = trained(&n, make, device, &mem, 1, &bytes, &least);
-        EXPECT(least < all * 19 / 20);
-        EXPECT(!memcmp(got, want, bytes));
-        size_t budget = (all + least) / 2;
-        got = trained(&n, make, device, &mem, budget, &bytes, &within);
-        EXPECT(within <= budget && within >= least);
-        EXPECT(!memcmp(got, want, bytes));
-        arena_release(&mem);
+    for (size_t i = 0; i < 2; i++) {
+        compare(deep, given_device(i), PRECISION_f32);
+        compare(recurrent, given_device(i), PRECISION_f32);
+        // where there is one, with copies in 16 bits
+        if (given_backend(i)->precisions >> PRECISION_bf16 & 1)
+            compare(deep, given_device(i), PRECISION_bf16);
     }
 }
 
