@@ -105,6 +105,7 @@ const Backend backend_ref = {
     .open = ref_open,
     HOST,
     .update = ref_update,
+    .blend = ref_blend,
     .sum_squares = ref_sum_squares,
 #define OP(name, in, shape, grad, keep, sp, ...)       \
     .fwd[OP_##name] = ref_##name##_fwd,                \
@@ -124,6 +125,7 @@ const Backend backend_cpu = {
     .open = cpu_open,
     HOST,
     .update = plain_update,
+    .blend = plain_blend,
     .sum_squares = plain_sum_squares,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
     .fwd[OP_##name] = ROW_##row(name##_fwd),                        \

@@ -19,9 +19,11 @@
 #include "ops.def"
 #undef KERNEL_SET
 
-/* Backend.update and Backend.sum_squares; `dev` is a Pool or NULL. */
+/* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. */
 bool ref_update(void *dev, const Update *u);
 bool plain_update(void *dev, const Update *u);
+bool ref_blend(void *dev, void *y, const void *x, int64_t count, double by);
+bool plain_blend(void *dev, void *y, const void *x, int64_t count, double by);
 bool ref_sum_squares(void *dev, const void *x, int64_t count, double *out);
 bool plain_sum_squares(void *dev, const void *x, int64_t count, double *out);
 #endif

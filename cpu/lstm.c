@@ -130,22 +130,22 @@ static void begin(Lstm *m)
 }
 
 /* A group of samples, and how many of them have a step number s. */
-typedef struct Group {
+typedef struct Samples {
     const int32_t *sample;
     int64_t size, active;
     float *state, *sum, *carry; // rows a sample: x and y of the product; c
-} Group;
+} Samples;
 
 /* sum = state times the weights, of the first `rows` samples of a group. */
-static void multiply(const Lstm *m, const Group *g, int64_t rows)
+static void multiply(const Lstm *m, const Samples *g, int64_t rows)
 {
     PanelRows r = {g->state, g->sum, m->in, m->out, rows, false};
     panel_multiply(m->simd, m->panels, m->in, m->out, &r);
 }
 
-static Group group_of(const Lstm *m, int64_t task, int thread)
+static Samples group_of(const Lstm *m, int64_t task, int thread)
 {
-    Group g = {.sample = m->order + task * m->group};
+    Samples g = {.sample = m->order + task * m->group};
     g.size = least(m->group, m->n - task * m->group);
     g.state = m->private + thread * m->own;
     g.sum = g.state + m->group * m->in;
@@ -153,7 +153,7 @@ static Group group_of(const Lstm *m, int64_t task, int thread)
     return g;
 }
 
-static void set_active(const Lstm *m, Group *g, int64_t s)
+static void set_active(const Lstm *m, Samples *g, int64_t s)
 {
     g->active = 0;
     while (g->active < g->size && count_of(m, g->sample[g->active]) > s)
@@ -168,7 +168,7 @@ static int64_t row_of(const Lstm *m, int64_t n, int64_t s)
 }
 
 /* Step s of sample number i of the group. */
-static void step(const Lstm *m, const Group *g, int64_t i, int64_t s)
+static void step(const Lstm *m, const Samples *g, int64_t i, int64_t s)
 {
     const Call *c = m->c;
     int64_t h = m->units, row = row_of(m, g->sample[i], s);
@@ -187,7 +187,7 @@ static void step(const Lstm *m, const Group *g, int64_t i, int64_t s)
 }
 
 /* Rows of a (n, steps, width) that do not count become 0. */
-static void clear(const Lstm *m, const Group *g, float *all, int64_t width)
+static void clear(const Lstm *m, const Samples *g, float *all, int64_t width)
 {
     for (int64_t i = 0; i < g->size; i++) {
         int64_t n = g->sample[i], count = count_of(m, n);
@@ -199,7 +199,7 @@ static void clear(const Lstm *m, const Group *g, float *all, int64_t width)
 static void forward(void *ctx, int64_t task, int thread)
 {
     const Lstm *m = ctx;
-    Group g = group_of(m, task, thread);
+    Samples g = group_of(m, task, thread);
     set_active(m, &g, 0);
     for (int64_t s = 0; g.active; set_active(m, &g, ++s)) {
         if (s) multiply(m, &g, g.active);
@@ -217,7 +217,7 @@ bool cpu_lstm_fwd(const Call *c)
 }
 
 /* Back through step s of sample number i; `later`: it has a step after it. */
-static void slope(const Lstm *m, const Group *g, int64_t i, int64_t s,
+static void slope(const Lstm *m, const Samples *g, int64_t i, int64_t s,
                   bool later)
 {
     int64_t h = m->units, n = g->sample[i], row = row_of(m, n, s);
@@ -237,7 +237,7 @@ static void slope(const Lstm *m, const Group *g, int64_t i, int64_t s,
 static void backward(void *ctx, int64_t task, int thread)
 {
     const Lstm *m = ctx;
-    Group g = group_of(m, task, thread);
+    Samples g = group_of(m, task, thread);
     for (int64_t s = m->steps - 1; s >= 0; s--) {
         int64_t later = g.active; // those that had a step after this one
         set_active(m, &g, s);

@@ -29,6 +29,7 @@ const Backend backend_cuda = {
     .sync = gpu_sync,
     .begin = gpu_begin,
     .update = cuda_update,
+    .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -48,6 +48,7 @@ bool gpu_elapsed(void *dev, int i, double *ms);
 /* ... trainer.cu, and optim.cu. */
 extern const Trainer cuda_trainer;
 bool cuda_update(void *dev, const Update *u);
+bool cuda_blend(void *dev, void *y, const void *x, int64_t count, double by);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 
 /* ... conv.cu and convert.cu. */

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(BLOCK)
         if (!s) continue;
         Factors f;
         for (int k = 0; k < FACTOR_COUNT; k++)
-            f.of[k] = d->factors[s->decayed][k];
+            f.of[k] = d->factors[s->group][k];
         if (at + V <= s->to)
             update_at<Kind, V>(j, f, at);
         else
@@ -156,6 +156,17 @@ bool update_kind(void *dev, OptimKind kind, const Job &j, const Stretch *list,
 {
     return kind == OPTIM_sgd ? update<Sgd>(dev, j, list, stretches, d)
                              : update<Adam>(dev, j, list, stretches, d);
+}
+
+// -- an average over steps ---------------------------------------------------
+
+// as a difference: equal numbers stay equal to the last bit
+__global__ void __launch_bounds__(BLOCK)
+    blend_kernel(float *y, const float *x, int64_t count, const Decision *d)
+{
+    if (!d->applied) return;
+    const float by = d->blend;
+    EACH(i, count) y[i] = plus(y[i], times(by, plus(x[i], -y[i])));
 }
 
 // -- sum of squares ----------------------------------------------------------
@@ -247,6 +258,25 @@ bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
     j.m = (float *)spec->state[0], j.v = (float *)spec->state[1];
     j.count = spec->trained;
     return update_kind(dev, spec->optim.kind, j, list, spec->stretches, d);
+}
+
+bool blend_queue(void *dev, float *y, const float *x, int64_t count,
+                 const Decision *d)
+{
+    LAUNCH(blend_kernel, blocks_for(count), BLOCK, 0, gpu_stream(dev), y, x,
+           count, d);
+    return gpu_launched("average");
+}
+
+extern "C" bool cuda_blend(void *dev, void *y, const void *x, int64_t count,
+                           double by)
+{
+    if (count == 0) return true;
+    Decision d = {};
+    d.applied = 1, d.blend = (float)by;
+    Decision *there = (Decision *)gpu_scratch(dev, sizeof d);
+    return there && gpu_upload(dev, there, &d, sizeof d) &&
+           blend_queue(dev, (float *)y, (const float *)x, count, there);
 }
 
 extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,

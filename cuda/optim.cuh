@@ -7,7 +7,8 @@
 /* Of one step, on the device. */
 struct Decision {
     int32_t applied;
-    float factors[2][FACTOR_COUNT]; /* rounded: without, with weight decay */
+    float blend; /* see blend_queue; of a step that is applied */
+    float factors[MAX_GROUPS][FACTOR_COUNT]; /* rounded, by group */
 };
 
 enum { SQUARES = 1 + 512 };
@@ -20,4 +21,8 @@ bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room);
  * as spec says) and d are on the device. */
 bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
                       const Decision *d);
+/* Queue y[i] += d->blend (x[i] - y[i]) for `count` floats, if `d` says so; d is
+ * on the device. */
+bool blend_queue(void *dev, float *y, const float *x, int64_t count,
+                 const Decision *d);
 #endif

@@ -5,8 +5,9 @@
  * copy of its own in the order of the calls; between the two only kernels
  * run, which depend on addresses alone and can be recorded. A step beyond its
  * plan is six launches and one copy: begin; squares of the gradients, in two;
- * the decision, one thread; the update of all parameters; running statistics
- * put back. Bound by the update's 28 bytes a parameter (adam).
+ * the decision, one block; the update of all parameters; running statistics
+ * put back. An average is one launch more. Bound by the update's 28 bytes a
+ * parameter (adam), and 12 of the average.
  *
  * Results have places in turn, one more than may wait. */
 #include "device.cuh"
@@ -23,14 +24,25 @@ struct Control {
     StepState state;
     double squares[SQUARES]; // of the gradients; the sum comes first
     int32_t finite;          // so were the losses of this step's parts
+    double grad_scale; // what gradients are multiplied by, of an applied step
     Decision decision;
     StepResult result;
+};
+
+/* What a decision follows; the same for every step. */
+struct Rules {
+    OptimRule optim;
+    double ema;
+    bool scaled;
+    int groups;
+    Group group[MAX_GROUPS];
 };
 
 } // namespace
 
 struct TrainerCuda {
-    TrainerSpec spec; // its stretches are those below
+    TrainerSpec spec; // its stretches are those below, its groups in rules
+    Rules rules;
     Control *control; // these are on the device
     Stretch *stretch;
     float *before;            // running statistics at the start of the step
@@ -74,14 +86,14 @@ __global__ void note_kernel(Control *k, const float *loss)
     note(k, loss);
 }
 
-struct Rules {
-    OptimRule optim;
-    double decay;
-    bool scaled;
-};
+/* The number of the optimiser's update, from 1. */
+__device__ __forceinline__ int64_t update(const Control *k)
+{
+    return k->state.count - k->state.start;
+}
 
-/* As decide() of session_step.c. */
-__global__ void decide_kernel(Control *k, const float *loss, const Rules rules)
+/* As decide() of session_step.c: a thread. */
+__device__ void decide(Control *k, const float *loss, const Rules &rules)
 {
     note(k, loss);
     const double by = k->state.scale.by;
@@ -93,17 +105,26 @@ __global__ void decide_kernel(Control *k, const float *loss, const Rules rules)
     k->result.overflow = k->finite && k->state.scale.by < by;
     k->decision.applied = applied;
     if (applied) {
-        const double scale = clip_factor(norm, k->order.clip_norm) / by;
+        k->grad_scale = clip_factor(norm, k->order.clip_norm) / by;
         k->state.count++;
-        for (int decayed = 0; decayed < 2; decayed++) {
-            double exact[FACTOR_COUNT];
-            rule_factors(&rules.optim, k->state.count, k->order.lr,
-                         decayed ? rules.decay : 0, scale, exact);
-            for (int i = 0; i < FACTOR_COUNT; i++)
-                k->decision.factors[decayed][i] = (float)exact[i];
-        }
+        k->decision.blend = (float)(1 - average_keeps(rules.ema, update(k)));
     }
     k->result.state = k->state;
+}
+
+/* The decision of one thread, then the factors of each group by a thread. */
+__global__ void __launch_bounds__(MAX_GROUPS)
+    decide_kernel(Control *k, const float *loss, const Rules rules)
+{
+    const int i = (int)threadIdx.x;
+    if (i == 0) decide(k, loss, rules);
+    __syncthreads();
+    if (!k->decision.applied || i >= rules.groups) return;
+    double exact[FACTOR_COUNT];
+    rule_factors(&rules.optim, update(k), k->order.lr * rules.group[i].rate,
+                 rules.group[i].decay, k->grad_scale, exact);
+    for (int f = 0; f < FACTOR_COUNT; f++)
+        k->decision.factors[i][f] = (float)exact[f];
 }
 
 // -- running statistics ------------------------------------------------------
@@ -142,6 +163,11 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     const size_t running = (size_t)spec->running_count * sizeof *t->before;
     t->spec = *spec;
     t->spec.stretch = NULL;
+    t->spec.group = NULL;
+    t->rules.optim = optim_rule(&spec->optim);
+    t->rules.ema = spec->ema, t->rules.scaled = spec->scaled;
+    t->rules.groups = spec->groups;
+    for (int i = 0; i < spec->groups; i++) t->rules.group[i] = spec->group[i];
     TRY(gpu_alloc(dev, sizeof *t->control, (void **)&t->control));
     TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
     TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
@@ -199,12 +225,14 @@ bool end(void *dev, void *trainer, const void *loss, bool last)
     if (!sum_squares_queue(dev, (const float *)spec->grad, spec->trained,
                            k->squares))
         return false;
-    const Rules rules = {optim_rule(&spec->optim),
-                         optim_hyper(&spec->optim, "decay"), spec->scaled};
-    LAUNCH(decide_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss,
-           rules);
+    LAUNCH(decide_kernel, 1, MAX_GROUPS, 0, gpu_stream(dev), k,
+           (const float *)loss, t->rules);
     if (!gpu_launched("decision of a step") ||
         !update_all_queue(dev, spec, t->stretch, &k->decision))
+        return false;
+    if (spec->average &&
+        !blend_queue(dev, (float *)spec->average, (const float *)spec->value,
+                     spec->averaged, &k->decision))
         return false;
     if (!spec->running_count) return true;
     LAUNCH(put_back_kernel, blocks_for(spec->running_count), BLOCK, 0,

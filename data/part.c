@@ -229,14 +229,13 @@ static void axis_weights(const DataStep *s, int32_t n, int32_t patch,
     }
 }
 
-bool part_blend(const Steps *steps, int32_t part, const float *sample,
-                Tensor *prediction)
+bool part_blend(const Steps *steps, Dims n, int32_t part, const float *sample,
+                int32_t first, float *planes)
 {
     const DataStep *s = steps_parts(steps);
-    const Dims n = prediction->dim;
     const int32_t all[3] = {n.w, n.h, n.d};
     const Box box = part_box(steps, n, part);
-    CHECK(s && s->id == STEP_patches && prediction->type == F32);
+    CHECK(s && s->id == STEP_patches && box.from[2] >= first);
     size_t room = 0;
     for (int a = 0; a < 3; a++) room += (size_t)box.n[a];
     float *w = mem_alloc(room * sizeof *w);
@@ -248,8 +247,9 @@ bool part_blend(const Steps *steps, int32_t part, const float *sample,
         for (int32_t h = 0; h < box.n[1]; h++) {
             const float dh = axis[2][d] * axis[1][h];
             const int64_t row =
-                ((int64_t)(box.from[2] + d) * n.h + box.from[1] + h) * n.w;
-            float *y = (float *)prediction->data + (row + box.from[0]) * n.c;
+                ((int64_t)(box.from[2] - first + d) * n.h + box.from[1] + h) *
+                n.w;
+            float *y = planes + (row + box.from[0]) * n.c;
             for (int32_t x = 0; x < box.n[0]; x++)
                 for (int32_t c = 0; c < n.c; c++)
                     *y++ += dh * axis[0][x] * *sample++;

@@ -44,12 +44,13 @@ void part_census_free(PartCensus *c); /* c is zero again */
 bool part_draw(const Steps *steps, Dims n, const PartCensus *census,
                const Pack *label, const Rng *draw, Box *out);
 
-/* prediction += sample (d, h, w, c) in the box of part `part` of a grid of
- * patches, weighted along each axis by g(x) / sum of g(x) over the patches that
- * have the voxel, g a normal curve about the middle of the patch whose standard
+/* planes += sample (d, h, w, c) in the box of part `part` of a grid of patches,
+ * weighted along each axis by g(x) / sum of g(x) over the patches that have the
+ * voxel, g a normal curve about the middle of the patch whose standard
  * deviation is 1/8 of its extent, as nnU-Net weighs them: all parts together
- * make a mean. prediction: F32, zero before the first part. Fails without
- * memory. */
-bool part_blend(const Steps *steps, int32_t part, const float *sample,
-                Tensor *prediction);
+ * make a mean. n: extents and channels of the whole, of which planes (F32)
+ * begins with slice `first` and has those of the box; zero before the first
+ * part. Fails without memory. */
+bool part_blend(const Steps *steps, Dims n, int32_t part, const float *sample,
+                int32_t first, float *planes);
 #endif

@@ -138,31 +138,4 @@ CacheStats pipeline_cache(Pipeline *p);
  * failure. NULL without one, or without memory. */
 char *pipeline_store(const Pipeline *p, Arena *mem);
 
-/* ---- from a prediction back to the input ------------------------------- */
-
-/* A prediction of one case on its prepared grid: voxels F32 (probabilities,
- * c channels) zeroed, affine of the prepared image. */
-bool prediction_new(const Prepared *like, int channels, Volume *out);
-
-/* Put the prediction for sample `number` of its case, (d, h, w) of
- * pipeline_dims_of and the prediction's c, in its place. Patches of a grid are
- * blended (part_blend), each once. ERR_USAGE where patches are drawn: they do
- * not cover a case. ERR_DIVERGED, naming the case, where a value is not finite:
- * a threshold would make background of it. */
-bool prediction_put(Volume *prediction, const Pipeline *p, int32_t number,
-                    const float *sample);
-
-/* out = `prediction` (F32: linear; U8 or I16 labels: nearest) on the grid of
- * the input as it was loaded; 0 where the prepared grid does not reach.
- * Undoes slices, fit, resize, resample and orient. */
-bool prediction_restore(const Volume *prediction, const Prepared *like,
-                        Volume *out);
-
-/* out = `classes` (U8, from 0) with the values that a file has for them: class
- * i becomes label[i - 1]; 0, and a class beyond `count`, stay. U8 when all
- * values fit, else I16, else F32, which is exact up to 2^24: a larger one is an
- * error. */
-bool prediction_relabel(const Volume *classes, const int32_t *label, int count,
-                        Volume *out);
-
 #endif

@@ -6,7 +6,7 @@
  * grids), the positions along each axis are worked out once into a table of
  * taps and a line of output needs at most four blended source lines. Other
  * grids are sampled voxel by voxel in double. */
-#include "volume.h"
+#include "resample.h"
 #include <math.h>
 #include <string.h>
 
@@ -29,8 +29,11 @@ typedef struct Job {
     float outside;
     double map[4][4];  /* output index -> source index      */
     int64_t stride[3]; /* elements per step of in's w, h, d */
-    int32_t in_n[3], out_n[3];
-    int from[3]; /* source axis of output axis w, h, d: separable only */
+    int32_t in_n[3];   /* of the whole source               */
+    int32_t in_first;  /* slice of it that `in` begins with */
+    Box box;           /* of the grid that `out` is         */
+    int32_t out_n[3];  /* of the whole grid                 */
+    int from[3];       /* source axis of output axis w, h, d: separable only */
 } Job;
 
 /* The two source indices around a position and the share of the second.
@@ -52,6 +55,15 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
         out.t = t < SAME_PLACE ? 0 : (float)t;
     }
     out.hi = out.t > 0 ? out.lo + 1 : out.lo;
+    return out;
+}
+
+/* Output index i along source axis s: its place on the whole source, as an
+ * index into what of it is in memory. */
+static Tap tap_of(const Job *j, int s, double at)
+{
+    Tap out = tap_at(at, j->in_n[s], j->how);
+    if (s == 2 && out.lo >= 0) out.lo -= j->in_first, out.hi -= j->in_first;
     return out;
 }
 
@@ -148,7 +160,7 @@ static void interpolate(const Job *j, const Tap *taps, const float *line,
 {
     int64_t c = j->in->voxels.dim.c;
     float *y = (float *)j->out->voxels.data + at;
-    for (int32_t i = 0; i < j->out_n[0]; i++, y += c) {
+    for (int32_t i = 0; i < j->box.n[0]; i++, y += c) {
         Tap p = taps[i];
         for (int64_t k = 0; k < c; k++) {
             if (p.lo < 0) {
@@ -168,7 +180,7 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
     int64_t c = j->in->voxels.dim.c, step = j->stride[j->from[0]];
     const char *x = j->in->voxels.data;
     char *y = j->out->voxels.data;
-    for (int32_t i = 0; i < j->out_n[0]; i++, to += c) {
+    for (int32_t i = 0; i < j->box.n[0]; i++, to += c) {
         if (taps[i].lo < 0) {
             fill(j, to, c);
             continue;
@@ -196,18 +208,18 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
  * blended. */
 static void resample_lines(const Job *j, Tap *const taps[3], float *line)
 {
-    int64_t c = j->in->voxels.dim.c, to = 0, length = j->out_n[0] * c;
+    int64_t c = j->in->voxels.dim.c, to = 0, length = j->box.n[0] * c;
     // taps need not rise: an axis may be mirrored
     int64_t lo = INT64_MAX, hi = -1;
-    for (int32_t i = 0; i < j->out_n[0]; i++) {
+    for (int32_t i = 0; i < j->box.n[0]; i++) {
         if (taps[0][i].lo < 0) continue;
         lo = taps[0][i].lo < lo ? taps[0][i].lo : lo;
         hi = taps[0][i].lo > hi ? taps[0][i].lo : hi;
         lo = taps[0][i].hi < lo ? taps[0][i].hi : lo;
         hi = taps[0][i].hi > hi ? taps[0][i].hi : hi;
     }
-    for (int32_t d = 0; d < j->out_n[2]; d++)
-        for (int32_t h = 0; h < j->out_n[1]; h++, to += length) {
+    for (int32_t d = 0; d < j->box.n[2]; d++)
+        for (int32_t h = 0; h < j->box.n[1]; h++, to += length) {
             Tap p = taps[2][d], q = taps[1][h];
             if (p.lo < 0 || q.lo < 0 || hi < 0) {
                 fill(j, to, length);
@@ -243,11 +255,11 @@ static bool resample_separable(const Job *j)
     bool ok = false;
     for (int a = 0; a < 3; a++) {
         int s = j->from[a];
-        TRY(size_mul((size_t)j->out_n[a], sizeof(Tap), &bytes));
+        TRY(size_mul((size_t)j->box.n[a], sizeof(Tap), &bytes));
         TRY(taps[a] = mem_alloc(bytes));
-        for (int32_t i = 0; i < j->out_n[a]; i++)
-            taps[a][i] =
-                tap_at(j->map[s][a] * i + j->map[s][3], j->in_n[s], j->how);
+        for (int32_t i = 0; i < j->box.n[a]; i++)
+            taps[a][i] = tap_of(
+                j, s, j->map[s][a] * (j->box.from[a] + i) + j->map[s][3]);
     }
     TRY(size_mul((size_t)j->in_n[j->from[0]], (size_t)j->in->voxels.dim.c,
                  &count));
@@ -299,48 +311,91 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
 static void resample_points(const Job *j)
 {
     int64_t to = 0, c = j->in->voxels.dim.c;
-    for (int32_t d = 0; d < j->out_n[2]; d++)
-        for (int32_t h = 0; h < j->out_n[1]; h++)
-            for (int32_t w = 0; w < j->out_n[0]; w++, to += c) {
+    for (int32_t d = 0; d < j->box.n[2]; d++)
+        for (int32_t h = 0; h < j->box.n[1]; h++)
+            for (int32_t w = 0; w < j->box.n[0]; w++, to += c) {
                 Tap tap[3];
                 for (int s = 0; s < 3; s++) {
                     const double *m = j->map[s];
-                    double at = m[0] * w + m[1] * h + m[2] * d + m[3];
-                    tap[s] = tap_at(at, j->in_n[s], j->how);
+                    double at = m[0] * (j->box.from[0] + w) +
+                                m[1] * (j->box.from[1] + h) +
+                                m[2] * (j->box.from[2] + d) + m[3];
+                    tap[s] = tap_of(j, s, at);
                 }
                 sample(j, tap, to);
             }
 }
 
-/* The source index of each output index is one matrix, M = inverse(v) *
- * grid; both ways of sampling work from it. */
+/* The source index of each output index is one matrix, M = inverse(source) *
+ * target; all ways of sampling work from it. Only the source must be
+ * invertible. n: extents of the whole source. */
+static bool job_begin(Job *j, Dims n, const Grid *source, const Grid *target)
+{
+    Grid from = *source, to = *target;
+    double inverse[4][4];
+    // elements, not bytes
+    j->stride[0] = n.c;
+    j->stride[1] = j->stride[0] * n.w;
+    j->stride[2] = j->stride[1] * n.h;
+    j->in_n[0] = n.w, j->in_n[1] = n.h, j->in_n[2] = n.d;
+    j->out_n[0] = to.w, j->out_n[1] = to.h, j->out_n[2] = to.d;
+    if (!affine_invert(from.affine, inverse)) return false;
+    affine_multiply(inverse, to.affine, j->map);
+    return true;
+}
+
+static bool job_run(Job *j)
+{
+    if (separable(j)) return resample_separable(j);
+    resample_points(j);
+    return true;
+}
+
 bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
                      float outside, Volume *out)
 {
     Dims n = v->voxels.dim, m = {1, grid->d, grid->h, grid->w, n.c};
     Job j = {.in = v, .out = out, .how = how, .outside = outside};
-    // elements, not bytes
-    j.stride[0] = n.c;
-    j.stride[1] = j.stride[0] * n.w;
-    j.stride[2] = j.stride[1] * n.h;
-    j.in_n[0] = n.w, j.in_n[1] = n.h, j.in_n[2] = n.d;
-    j.out_n[0] = m.w, j.out_n[1] = m.h, j.out_n[2] = m.d;
     CHECK(v != out && (v->unit != UNIT_LABEL || how == NEAREST));
     memset(out, 0, sizeof *out);
-    Grid from = volume_grid(v), to = *grid;
-    // only v must be invertible; the target may be anything
-    double inverse[4][4];
-    if (!affine_invert(from.affine, inverse)) return within("resample");
-    affine_multiply(inverse, to.affine, j.map);
-    if (!volume_new(out, m, how == NEAREST ? v->voxels.type : F32))
+    Grid from = volume_grid(v);
+    if (!job_begin(&j, n, &from, grid) ||
+        !volume_new(out, m, how == NEAREST ? v->voxels.type : F32))
         return within("resample");
-    memcpy(out->affine, to.affine, sizeof out->affine);
+    j.box = (Box){{0, 0, 0}, {m.w, m.h, m.d}};
+    memcpy(out->affine, grid->affine, sizeof out->affine);
     out->unit = v->unit;
-    if (!separable(&j)) {
-        resample_points(&j);
-        return true;
-    }
-    if (resample_separable(&j)) return true;
+    if (job_run(&j)) return true;
     volume_free(out);
     return within("resample");
+}
+
+/* ---- of a source that is there in part ----------------------------------- */
+
+bool resample_box(const Slices *from, const Grid *grid, const Box *box,
+                  float *out)
+{
+    const Dims n = {1, from->grid.d, from->grid.h, from->grid.w,
+                    from->channels};
+    Volume v = {.voxels = {n, F32, RANK_MAX, (void *)(uintptr_t)from->data}};
+    Volume y = {.voxels = {n, F32, RANK_MAX, out}};
+    Job j = {.in = &v, .out = &y, .how = LINEAR, .in_first = from->first};
+    j.box = *box;
+    return (job_begin(&j, n, &from->grid, grid) && job_run(&j)) ||
+           within("resample");
+}
+
+bool resample_reach(const Grid *source, const Grid *grid, int *axis,
+                    int32_t *last)
+{
+    const Dims n = {1, source->d, source->h, source->w, 1};
+    Job j = {.how = LINEAR};
+    if (!job_begin(&j, n, source, grid)) return within("resample");
+    *axis = -1;
+    if (!separable(&j)) return true;
+    for (int a = 0; a < 3; a++)
+        if (j.from[a] == 2) *axis = a;
+    for (int32_t i = 0; i < j.out_n[*axis]; i++)
+        last[i] = tap_at(j.map[2][*axis] * i + j.map[2][3], n.d, LINEAR).hi;
+    return true;
 }

@@ -48,6 +48,8 @@ typedef struct Backend {
      * is NULL. */
     KernelFn *convert;
     bool (*update)(void *dev, const Update *u);
+    /* y[i] += by (x[i] - y[i]) for `count` reals; queued. */
+    bool (*blend)(void *dev, void *y, const void *x, int64_t count, double by);
     /* out = sum of x[i]^2 over `count` reals, summed in double in an order
      * that depends on count only. */
     bool (*sum_squares)(void *dev, const void *x, int64_t count, double *out);

@@ -16,17 +16,23 @@
 enum { LISTED = 3 }; // names of each kind that a reason lists
 
 // keys that this file writes; a caller's pairs of these names are left out
-static const char *const own_keys[] = {"format", "contents", "steps",
+static const char *const own_keys[] = {"format",     "contents",
+                                       "steps",      "steps_start",
                                        "loss_scale", "loss_scale_steps"};
 
 // of moment k of a parameter; the names are those of optim.def's formulas
 static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
+// of averages: over steps, and over epochs
+static const char ema_prefix[] = "ema.", swa_prefix[] = "swa.";
 
-/* One tensor of a file: a parameter's values or one of its moments. */
+/* One tensor of a file: a parameter's values, one of its moments, or their
+ * average. */
 typedef struct Entry {
     const char *name;
-    int param, state; // number in params; moment, -1: the values
-    int from;         // number in the file, -1: not there
+    int param; // number in params
+    ParamBlock block;
+    int state; // which moment
+    int from;  // number in the file, -1: not there
 } Entry;
 
 typedef struct Entries {
@@ -36,10 +42,12 @@ typedef struct Entries {
 
 // -- the list -----------------------------------------------------------------
 
-/* Prefixes that tell moments from parameters must not begin a parameter. */
+/* Prefixes that tell moments and averages from parameters must not begin a
+ * parameter. */
 static bool reserved(const char *name)
 {
-    return starts(name, "optim.") || starts(name, "ema.");
+    return starts(name, "optim.") || starts(name, ema_prefix) ||
+           starts(name, swa_prefix);
 }
 
 static int by_name(const void *a, const void *b)
@@ -47,29 +55,45 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const Entry *)a)->name, ((const Entry *)b)->name);
 }
 
-/* What a file of this session has, sorted by name; with moments when `full`.
- * Texts and list live in `mem`. */
-static bool entries_make(const Params *p, bool full, Arena *mem, Entries *e)
+/* One entry more, called `prefix` and the parameter's name. */
+static bool entries_add(Entries *e, Arena *mem, const char *prefix,
+                        const char *name, Entry entry)
 {
+    entry.name = *prefix ? arena_printf(mem, "%s%s", prefix, name) : name;
+    entry.from = -1;
+    e->list[e->count++] = entry;
+    return entry.name != NULL;
+}
+
+/* What a file of this session has, sorted by name; with moments and average
+ * when `full`. Texts and list live in `mem`. */
+static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
+{
+    const Params *p = session_params((Session *)s);
+    const char *average = session_has_ema(s) ? ema_prefix : swa_prefix;
     if (full && !p->states)
         return fail_usage("a network that is not trained has no optimiser "
                           "state");
-    int kinds = full ? 1 + p->states : 1;
+    int kinds = full ? 2 + p->states : 1;
     e->count = 0;
     e->list = ARENA_NEW(mem, Entry, (int64_t)p->count * kinds + 1);
     if (!e->list) return false;
     for (int i = 0; i < p->count; i++) {
         const char *name = p->list[i].name;
         if (reserved(name))
-            return fail_usage("parameter %s: names that begin with optim. or "
-                              "ema. are reserved; fix: rename the scope",
+            return fail_usage("parameter %s: names that begin with optim., "
+                              "ema. or swa. are reserved; fix: rename the "
+                              "scope",
                               name);
-        e->list[e->count++] = (Entry){name, i, -1, -1};
-        for (int k = 0; full && p->list[i].trained && k < p->states; k++) {
-            char *text = arena_printf(mem, "%s%s", state_prefix[k], name);
-            if (!text) return false;
-            e->list[e->count++] = (Entry){text, i, k, -1};
-        }
+        Entry one = {.param = i, .block = PARAM_VALUE};
+        if (!entries_add(e, mem, "", name, one)) return false;
+        one.block = PARAM_AVERAGE;
+        if (full && p->average && !entries_add(e, mem, average, name, one))
+            return false;
+        one.block = PARAM_STATE;
+        for (; full && p->list[i].trained && one.state < p->states; one.state++)
+            if (!entries_add(e, mem, state_prefix[one.state], name, one))
+                return false;
     }
     qsort(e->list, (size_t)e->count, sizeof *e->list, by_name);
     return true;
@@ -78,22 +102,20 @@ static bool entries_make(const Params *p, bool full, Arena *mem, Entries *e)
 /* One entry out of the session, in user order. */
 static bool entry_read(const Params *p, const Entry *e, double *user)
 {
-    ParamBlock block = e->state < 0 ? PARAM_VALUE : PARAM_STATE;
-    return params_read(p, e->param, block, e->state < 0 ? 0 : e->state, user);
+    return params_read(p, e->param, e->block, e->state, user);
 }
 
 /* One entry into the session. */
 static bool entry_write(const Params *p, const Entry *e, const double *user)
 {
-    ParamBlock block = e->state < 0 ? PARAM_VALUE : PARAM_STATE;
-    return params_write(p, e->param, block, e->state < 0 ? 0 : e->state, user);
+    return params_write(p, e->param, e->block, e->state, user);
 }
 
 /* Values must be finite: weights that are not would be found out much later, in
  * a prediction. A moment may overflow in a sound run (v is a square). */
 static bool entry_finite(const Entry *e, const double *user, int64_t count)
 {
-    for (int64_t i = 0; e->state < 0 && i < count; i++)
+    for (int64_t i = 0; e->block != PARAM_STATE && i < count; i++)
         if (!isfinite(user[i]))
             return fail_data("%s is not finite (%g at element %lld)", e->name,
                              user[i], (long long)i);
@@ -156,16 +178,19 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
     const struct {
         const char *key;
         int64_t value;
-    } number[] = {{"steps", state.count},
-                  {"loss_scale", (int64_t)state.scale.by},
-                  {"loss_scale_steps", state.scale.good}};
+        bool there;
+    } number[] = {
+        {"steps", state.count, true},
+        {"steps_start", state.start, full && state.start},
+        {"loss_scale", (int64_t)state.scale.by, full && session_scaled(s)},
+        {"loss_scale_steps", state.scale.good, full && session_scaled(s)}};
     enum { NUMBERS = sizeof number / sizeof *number };
     MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
     if (!pair) return false;
     pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
     pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
-    bool scaled = full && session_scaled(s);
-    for (int i = 0; i < (scaled ? NUMBERS : 1); i++) {
+    for (int i = 0; i < NUMBERS; i++) {
+        if (!number[i].there) continue;
         char *text = arena_printf(mem, "%lld", (long long)number[i].value);
         if (!text) return false;
         pair[w->pairs++] = (MetaPair){number[i].key, text};
@@ -196,7 +221,7 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
                           "saving",
                           path, session_under_way(s),
                           session_under_way(s) == 1 ? " is" : "s are");
-    TRY(entries_make(source.params, full, &mem, &e));
+    TRY(entries_make(s, full, &mem, &e));
     TRY(pairs_make(m, full, s, &mem, &w));
     TRY(source.user = params_buffer(source.params));
     // the place of each and the checksums are the writer's affair
@@ -286,7 +311,13 @@ static bool state_of(const Meta *m, const char *path, StepState *out)
 {
     int64_t by = number_of(m, "loss_scale");
     int64_t good = number_of(m, "loss_scale_steps");
-    *out = (StepState){steps_of(m), {0, 0}};
+    int64_t start = number_of(m, "steps_start");
+    *out = (StepState){.count = steps_of(m), .start = start < 0 ? 0 : start};
+    if (out->start > out->count && out->count >= 0)
+        return fail_data("%s: checkpoint: its moments begin at step %lld, "
+                         "behind its %lld steps; fix: load its weights "
+                         "instead",
+                         path, (long long)start, (long long)out->count);
     if (!meta_get(m, "loss_scale")) return true;
     if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
         good >= LOSS_SCALE_GROWTH)
@@ -371,33 +402,63 @@ static void words_shape(Words *w, const int64_t *shape, int axes)
     words_add(w, ")");
 }
 
+/* What a load is to bring. */
+typedef struct Wanted {
+    bool full, partial; // with moments; what the file has not stays
+    RenameFn *rename;   // NULL: the names are ours
+    void *ctx;
+} Wanted;
+
 /* One load on its way; in the heap, as its texts are large. */
 typedef struct Loading {
+    Wanted wanted;
     const char *path;
     Safetensors file;
     const Params *params;
     Entries entries;
     double *user;
+    bool ema;                       // the averages of the file are its weights
     Words missing, unknown, shapes; // by kind of what does not fit
 } Loading;
 
-/* Tensors of a file that are none of this load's business. PyTorch counts the
- * batches of each batch norm; nothing here reads that. */
-static bool left_out(const char *name, bool full)
+/* Tensors of a file that are none of this load's business. */
+static bool left_out(const Loading *l, const char *name)
 {
-    return ends(name, ".num_batches_tracked") || starts(name, "ema.") ||
-           (!full && starts(name, "optim."));
+    bool average = starts(name, ema_prefix) || starts(name, swa_prefix);
+    return (average && !(l->wanted.full && l->params->average)) ||
+           (starts(name, "optim.") && !l->wanted.full);
+}
+
+/* Weights alone are the averages over steps where a file has them: what the
+ * run measured. Of such a file only these are taken, by their names without
+ * the prefix. */
+static bool has_ema(const Safetensors *f)
+{
+    for (int i = 0; i < f->count; i++)
+        if (starts(f->tensor[i].name, ema_prefix)) return true;
+    return false;
+}
+
+/* The name in the network that tensor `in_file` has; NULL: it is left out.
+ * PyTorch counts the batches of each batch norm; nothing here reads that. */
+static const char *wanted_name(const Loading *l, const char *in_file)
+{
+    if (ends(in_file, ".num_batches_tracked")) return NULL;
+    if (l->wanted.rename) return l->wanted.rename(l->wanted.ctx, in_file);
+    if (l->ema)
+        return starts(in_file, ema_prefix) ? in_file + strlen(ema_prefix)
+                                           : NULL;
+    return left_out(l, in_file) ? NULL : in_file;
 }
 
 /* Give each entry its tensor of the file and list the names that no entry has.
  * False only when two names become one; names that do not fit are reported
  * together with the shapes. */
-static bool match_names(Loading *l, bool full, RenameFn *rename, void *ctx)
+static bool match_names(Loading *l)
 {
     for (int i = 0; i < l->file.count; i++) {
         const char *in_file = l->file.tensor[i].name;
-        if (left_out(in_file, full)) continue;
-        const char *name = rename ? rename(ctx, in_file) : in_file;
+        const char *name = wanted_name(l, in_file);
         if (!name) continue;
         // the list was sorted by entries_make
         Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
@@ -422,7 +483,7 @@ static bool match_shapes(Loading *l)
         const Entry *e = l->entries.list + i;
         const Param *p = l->params->list + e->param;
         if (e->from < 0) {
-            words_list(&l->missing, e->name);
+            if (!l->wanted.partial) words_list(&l->missing, e->name);
             continue;
         }
         const StTensor *t = l->file.tensor + e->from;
@@ -465,6 +526,7 @@ static bool walk(const Loading *l, bool set)
     for (int i = 0; i < l->entries.count; i++) {
         const Entry *e = l->entries.list + i;
         int64_t count = numel(l->params->list[e->param].dim);
+        if (e->from < 0) continue; // of a partial load
         if (!safetensors_read_f64(&l->file, e->from, l->user)) return false;
         if (!entry_finite(e, l->user, count))
             return within("%s: checkpoint", l->path);
@@ -473,19 +535,20 @@ static bool walk(const Loading *l, bool set)
     return true;
 }
 
-/* All loads: `rename` NULL means that the names are ours. */
-static bool load(const char *path, Session *s, bool full, RenameFn *rename,
-                 void *ctx, Arena *mem, Meta *m)
+static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
+                 Meta *m)
 {
-    bool ok = false;
+    bool ok = false, full = wanted.full;
     Arena own = {0}; // `mem` is the caller's and gets the metadata only
     Loading *l = mem_alloc(sizeof *l);
     if (!l) return false;
     // zeroed memory: `file` is closed, `user` NULL, whatever fails below
+    l->wanted = wanted;
     l->path = path;
     l->params = session_params(s);
-    TRY(entries_make(l->params, full, &own, &l->entries));
+    TRY(entries_make(s, full, &own, &l->entries));
     TRY(checkpoint_open(path, &l->file));
+    l->ema = !full && has_ema(&l->file);
     TRY(meta_copy(&l->file, mem, m));
     StepState state;
     TRY(!full || state_of(m, path, &state));
@@ -495,7 +558,7 @@ static bool load(const char *path, Session *s, bool full, RenameFn *rename,
                   path);
         goto done;
     }
-    TRY(match_names(l, full, rename, ctx));
+    TRY(match_names(l));
     TRY(match_shapes(l));
     TRY(l->user = params_buffer(l->params));
     // all that could be wrong is found before the first parameter changes
@@ -515,11 +578,12 @@ done:
 bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
                      Meta *m)
 {
-    return load(path, s, full, NULL, NULL, mem, m);
+    return load(path, s, (Wanted){.full = full}, mem, m);
 }
 
 bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
-                       void *ctx, Arena *mem, Meta *m)
+                       void *ctx, bool partial, Arena *mem, Meta *m)
 {
-    return load(path, s, false, rename, ctx, mem, m);
+    Wanted wanted = {.partial = partial, .rename = rename, .ctx = ctx};
+    return load(path, s, wanted, mem, m);
 }

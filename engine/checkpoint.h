@@ -4,7 +4,8 @@
  * tensors, names sorted, header padded with spaces so that data starts at a
  * multiple of 64. Tensors are in user order and of the backend's real type:
  * parameters under their names, then optim.m.<name> and optim.v.<name>, the
- * moments. Everything else is text in __metadata__: CRC32C of each tensor and
+ * moments, and ema.<name> or swa.<name>, averages over steps or epochs.
+ * Everything else is text in __metadata__: CRC32C of each tensor and
  * of the header (see safetensors.h), `format`, `contents`, `steps`, and the
  * caller's pairs. Nothing in it depends on clock, host, path or threads. */
 #ifndef SEG_CHECKPOINT_H
@@ -28,11 +29,12 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
  * moments and count when `full`; a file without them is then an error).
  * Names and shapes must match exactly, else the reason lists what is missing,
  * unknown and of another shape (the first 3 each). Left out on reading: moments
- * unless `full`, ema.*, PyTorch's *.num_batches_tracked, and parameters that
- * only training needs: those that the network in the file, of the outputs, has
- * not. The session is set wholly or not at all, unless the device or memory
- * fails on the way. *m, without the checksums, lives in `mem`; m->note tells of
- * a file without. */
+ * unless `full`, PyTorch's *.num_batches_tracked, and parameters that only
+ * training needs: those that the network in the file, of the outputs, has not.
+ * Averages, ema.*: with `full` the session's, else the weights themselves, as
+ * they are what the run measured. The session is set wholly or not at all,
+ * unless the device or memory fails on the way. *m, without the checksums,
+ * lives in `mem`; m->note tells of a file without. */
 bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
                      Meta *m);
 
@@ -40,9 +42,11 @@ bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
  * text must live until the next call only. */
 typedef const char *RenameFn(void *ctx, const char *name);
 
-/* Weights only, each name of the file passed through `rename` first. */
+/* Weights only, each name of the file passed through `rename` first, those of
+ * moments and averages too (but PyTorch's counts). `partial`: parameters that
+ * none is renamed to keep their values. */
 bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
-                       void *ctx, Arena *mem, Meta *m);
+                       void *ctx, bool partial, Arena *mem, Meta *m);
 
 /* Metadata only, header verified; for inspect and resume. */
 bool checkpoint_meta(const char *path, Arena *mem, Meta *m);

@@ -46,6 +46,13 @@ bool optim_valid(const Optim *o);
 /* Value of hyperparameter `name`, which the row must have. */
 double optim_hyper(const Optim *o, const char *name);
 
+/* How one group of parameters is updated: at so many times the step's rate, and
+ * with this decay. A network that decays all alike has one. */
+typedef struct Group {
+    double rate, decay;
+} Group;
+enum { MAX_GROUPS = 64 };
+
 /* One update of `count` consecutive elements of the real type. */
 typedef struct Update {
     const Optim *optim;
@@ -66,7 +73,9 @@ typedef struct Update {
  *           p = SHRINK p + RATE m / (sqrt(v) / ROOT + EPS)
  *
  * so that t and the moments' bias are in RATE and ROOT, and adamw differs
- * from adam in SHRINK and DECAY alone. */
+ * from adam in SHRINK and DECAY alone. radam is adam with a RATE that takes
+ * its variance into account and EPS / ROOT for EPS; as long as that variance
+ * is not known ROOT is infinite and EPS 1, so that m is divided by 1. */
 typedef enum Factor {
     FACTOR_SCALE,
     FACTOR_DECAY,
@@ -94,6 +103,22 @@ typedef struct OptimRule {
 } OptimRule;
 OptimRule optim_rule(const Optim *o);
 
+/* radam's share of the factors, from those of adam: how sure v is after t
+ * steps, measured as the length of a simple average that is as sure. */
+EVERYWHERE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
+{
+    double n = 2 / (1 - beta2) - 1, left = pow(beta2, (double)t);
+    double rho = n - 2 * (double)t * left / (1 - left);
+    if (rho > 5) {
+        out[FACTOR_RATE] *=
+            sqrt((rho - 4) * (rho - 2) * n / ((n - 4) * (n - 2) * rho));
+        out[FACTOR_EPS] /= out[FACTOR_ROOT];
+    } else {
+        out[FACTOR_ROOT] = INFINITY;
+        out[FACTOR_EPS] = 1;
+    }
+}
+
 /* The factors of step t (from 1); the other arguments as in Update. Also for
  * a device that decides a step by itself. */
 EVERYWHERE void rule_factors(const OptimRule *r, int64_t t, double lr,
@@ -115,6 +140,7 @@ EVERYWHERE void rule_factors(const OptimRule *r, int64_t t, double lr,
     out[FACTOR_EPS] = r->eps;
     out[FACTOR_ROOT] = sqrt(1 - pow(r->beta2, (double)t));
     out[FACTOR_RATE] = -lr / (1 - pow(r->beta1, (double)t));
+    if (r->kind == OPTIM_radam) rectify(r->beta2, t, out);
     // decoupled: adamw shrinks the parameter, not its gradient's share
     if (r->kind == OPTIM_adamw)
         out[FACTOR_SHRINK] = 1 - lr * decay, out[FACTOR_DECAY] = 0;

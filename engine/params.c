@@ -6,6 +6,7 @@
  * the norm see flat memory and know nothing about single parameters. */
 #include "params.h"
 #include "rng.h"
+#include <math.h>
 #include <string.h>
 
 /* total += elements, rounded up to PARAM_ALIGN; values, gradients and moments
@@ -37,7 +38,9 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
                                           .dim = n->y.dim,
                                           .rank = n->y.rank,
                                           .trained = n->trained,
-                                          .decayed = n->decayed};
+                                          .decayed = n->decayed,
+                                          .rate = 1,
+                                          .decay = -1};
     }
     // pass 0: trained, pass 1: the rest. Trained parameters first, so that
     // gradients need no gap for the rest
@@ -106,6 +109,21 @@ bool params_freeze(Params *p, const char *name)
            fail_usage("frozen: no trained parameter is called \"%s\" or "
                       "begins with \"%s.\"",
                       name, name);
+}
+
+bool params_group(Params *p, const char *name, double rate, double decay)
+{
+    int i = params_find(p, name);
+    if (i < 0 || !p->list[i].trained)
+        return fail_usage("groups: no trained parameter is called \"%s\"",
+                          name);
+    if (!(rate >= 0 && rate < INFINITY) || !(decay < INFINITY))
+        return fail_usage("groups: %s: its rate is %g and its decay %g, want "
+                          "numbers of 0 or more",
+                          name, rate, decay);
+    p->list[i].rate = rate;
+    p->list[i].decay = decay;
+    return true;
 }
 
 /* Values of one parameter at the start: element i of user order is draw i of
@@ -178,10 +196,38 @@ bool params_train(Params *p, int states)
     return true;
 }
 
+bool params_average(Params *p)
+{
+    size_t bytes = (size_t)p->total * dtype_bytes(p->be->real);
+    if (!p->average && !p->be->alloc(p->dev, bytes, &p->average))
+        return within("the average of the weights");
+    return p->be->copy(p->dev, p->average, p->value, bytes);
+}
+
+// piece by piece: a third copy of all weights might not fit
+bool params_swap(Params *p)
+{
+    enum { PIECE = 1 << 20 };
+    size_t bytes = (size_t)p->total * dtype_bytes(p->be->real);
+    void *room;
+    if (!p->be->alloc(p->dev, PIECE, &room)) return false;
+    bool ok = true;
+    for (size_t at = 0; ok && at < bytes; at += PIECE) {
+        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        char *a = (char *)p->value + at, *b = (char *)p->average + at;
+        ok = p->be->copy(p->dev, room, a, n) && p->be->copy(p->dev, a, b, n) &&
+             p->be->copy(p->dev, b, room, n);
+    }
+    ok = p->be->sync(p->dev) && ok; // the room is in use until then
+    p->be->release(p->dev, room);
+    return ok;
+}
+
 void params_free(Params *p)
 {
     if (p->be) {
         p->be->release(p->dev, p->value);
+        p->be->release(p->dev, p->average);
         p->be->release(p->dev, p->grad);
         for (int i = 0; i < MAX_STATES; i++)
             p->be->release(p->dev, p->state[i]);
@@ -194,11 +240,13 @@ Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
 {
     const Param *q = &p->list[i];
     // NULL: params_open or params_train has not run, a broken promise
-    char *base = block == PARAM_VALUE  ? p->value
-                 : block == PARAM_GRAD ? p->grad
-                                       : p->state[state];
-    // running statistics have a value and nothing else
-    CHECK(base && (block == PARAM_VALUE || q->trained));
+    char *base = block == PARAM_VALUE     ? p->value
+                 : block == PARAM_AVERAGE ? p->average
+                 : block == PARAM_GRAD    ? p->grad
+                                          : p->state[state];
+    // running statistics have a value, and perhaps an average
+    CHECK(base &&
+          (block == PARAM_VALUE || block == PARAM_AVERAGE || q->trained));
     return (Tensor){.dim = q->dim,
                     .type = p->be->real,
                     .rank = q->rank,

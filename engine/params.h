@@ -19,6 +19,8 @@ typedef struct Param {
     int rank;     /* as users see it; RANK_VECTOR for biases */
     bool trained; /* has room for a gradient; false: running statistics   */
     bool decayed; /* weight decay applies                                  */
+    double rate;  /* times the rate of a step, see params_group            */
+    double decay; /* below 0: the optimiser's                              */
     bool frozen;  /* keeps its value for this session, see params_freeze   */
     int64_t at;   /* first element in the blocks, a multiple of PARAM_ALIGN */
 } Param;
@@ -35,7 +37,8 @@ typedef struct Params {
     void *value;             /* (total) reals, device                       */
     void *grad;              /* (trained); NULL until params_train          */
     void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
-    int states; /* how many of state[] there are: the optimiser's row */
+    int states;    /* how many of state[] there are: the optimiser's row */
+    void *average; /* (total) averages over steps or epochs; NULL: none */
 } Params;
 
 /* The list only, nothing allocated on a device: for planning. */
@@ -44,12 +47,21 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots);
  * is below enc1, get neither gradient nor update. Before a plan is built: a
  * plan computes what was wanted then. ERR_USAGE when there is none. */
 bool params_freeze(Params *p, const char *name);
+/* From now on parameter `name` is updated at so many times the rate of a step
+ * and with this decay (below 0: the optimiser's). Before the first step.
+ * ERR_USAGE when there is none, or a number is not finite or a rate below 0. */
+bool params_group(Params *p, const char *name, double rate, double decay);
 /* Memory for the values, zero. */
 bool params_room(Params *p, const Backend *be, void *dev);
 /* The same, and initialised from (seed, name): independent of the backend up
  * to rounding, of the order and of the other parameters. */
 bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
                  uint64_t seed);
+/* Memory for an average of all values, equal to them now. */
+bool params_average(Params *p);
+/* Exchange values and average: what is evaluated, saved and trained on is then
+ * the other. */
+bool params_swap(Params *p);
 /* Memory for gradients and `states` moment blocks, zero. */
 bool params_train(Params *p, int states);
 void params_free(Params *p);
@@ -58,13 +70,19 @@ void params_free(Params *p);
  * without gaps. */
 int64_t params_trained(const Params *p);
 int64_t params_running(const Params *p);
-/* Bytes of value + grad + state blocks for reals of `real`. */
+/* Bytes of value + grad + state blocks for reals of `real`; an average is as
+ * many again as the values. */
 size_t params_bytes(const Params *p, Dtype real, bool train, int states);
 
 int params_find(const Params *p, const char *name); /* or -1 */
 
 /* The block of a kind as a tensor of parameter i (device memory). */
-typedef enum ParamBlock { PARAM_VALUE, PARAM_GRAD, PARAM_STATE } ParamBlock;
+typedef enum ParamBlock {
+    PARAM_VALUE,
+    PARAM_GRAD,
+    PARAM_STATE,
+    PARAM_AVERAGE
+} ParamBlock;
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state);
 
 /* Copy one parameter's block to or from user order; `user` has numel

@@ -61,7 +61,7 @@ static bool infer_op(Plan *p, int i)
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");
     // a row that changes nothing in evaluation is not run there
-    if ((info->flags & TRAIN) && !p->spec.train)
+    if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
         p->node[i].same = p->node[n->in[0]].same;
     return true;
 }

@@ -28,6 +28,9 @@ typedef struct PlanSpec {
     int roots;
     int loss;   /* root of the gradients; -1: none   */
     bool train; /* dropout on, batch statistics      */
+    bool draws; /* in evaluation: dropout on all the same, to see how much
+                 * predictions differ (Gal and Ghahramani, "Dropout as a
+                 * Bayesian approximation", ICML 2016)         */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all

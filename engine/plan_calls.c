@@ -23,7 +23,8 @@ static Call call_of(Plan *p, int i)
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
-              .train = p->spec.train,
+              .train = p->spec.train ||
+                       (p->spec.draws && (info_of(p, i)->flags & TRAIN)),
               .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
               .y = &p->node[i].first.x};

@@ -12,6 +12,7 @@
  * shorter than what it stands for), so texts are decoded into one buffer of
  * the header's size. */
 #include "safetensors_header.h"
+#include "json.h"
 #include "utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,172 +51,52 @@ bool header_name_check(const char *what, const char *name)
 // -- the header ---------------------------------------------------------------
 
 typedef struct Parser {
-    const char *start, *p, *end;  // the header, length in front included
-    char *text;                   // room for the next decoded text
+    JsonReader json;              // the header, length in front included
     const char *crc;              // digits of the header's checksum, or NULL
     Safetensors *f;               // what is collected
     int tensors_room, pairs_room; // elements that f's arrays have room for
 } Parser;
 
-/* A reason with the place in the file. */
-static bool wrong(const Parser *r, const char *what)
-{
-    return fail_data("header: %s at byte %zu", what, (size_t)(r->p - r->start));
-}
-
-// strchr would find the zero at the end of its list, hence the first test
-static void skip_space(Parser *r)
-{
-    while (r->p < r->end && *r->p && strchr(" \t\r\n", *r->p)) r->p++;
-}
-
-/* True and past it when the next character is c. */
-static bool next_is(Parser *r, char c)
-{
-    skip_space(r);
-    if (r->p == r->end || *r->p != c) return false;
-    r->p++;
-    return true;
-}
-
-/* The next character is c, or there is a reason. */
-static bool expect(Parser *r, char c)
-{
-    char what[] = "expected ' '";
-    what[10] = c; // between the quotes
-    return next_is(r, c) || wrong(r, what);
-}
-
-/* Between the members of an object or a list: past a comma (*more) or past the
- * `close` that ends it (not). */
-static bool more_members(Parser *r, char close, bool *more)
-{
-    *more = !next_is(r, close);
-    return !*more || expect(r, ',');
-}
-
-/* Four hex digits of a \u escape, of either case. */
-static bool parse_hex(Parser *r, uint32_t *code)
-{
-    static const char digits[] = "0123456789abcdefABCDEF";
-    *code = 0;
-    for (int i = 0; i < 4; i++, r->p++) {
-        const char *at = r->p < r->end && *r->p ? strchr(digits, *r->p) : NULL;
-        if (!at) return wrong(r, "expected a hex digit");
-        uint32_t v = (uint32_t)(at - digits); // 16..21: A..F
-        *code = *code << 4 | (v < 16 ? v : v - 6);
-    }
-    return true;
-}
-
-/* What follows a backslash, as UTF-8 at *out, which moves behind it. */
-static bool parse_escape(Parser *r, char **out)
-{
-    // pairs: what is written, what it means
-    static const char plain[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
-    uint32_t c, low;
-    for (const char *e = plain; *e; e += 2)
-        if (r->p < r->end && *r->p == *e) {
-            *(*out)++ = e[1];
-            r->p++;
-            return true;
-        }
-    if (r->p == r->end || *r->p != 'u') return wrong(r, "unknown escape");
-    r->p++;
-    if (!parse_hex(r, &c)) return false;
-    if (c >= 0xd800 && c < 0xdc00) {
-        // a character beyond 0xffff takes two escapes
-        bool pair = r->end - r->p >= 2 && r->p[0] == '\\' && r->p[1] == 'u';
-        if (!pair) return wrong(r, "half of a surrogate pair");
-        r->p += 2;
-        if (!parse_hex(r, &low)) return false;
-        if (low < 0xdc00 || low > 0xdfff)
-            return wrong(r, "half of a surrogate pair");
-        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-    } else if (c >= 0xdc00 && c < 0xe000) {
-        return wrong(r, "half of a surrogate pair");
-    }
-    // texts end with a zero: one inside would hide what follows
-    if (!c) return wrong(r, "zero character in text");
-    // the first byte has as many ones as there are bytes, the others 10xxxxxx
-    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        (*out)[i] = (char)(0x80 | (c & 0x3f));
-    (*out)[0] = (char)(n == 1 ? c : (0xf00u >> n & 0xf0) | c);
-    *out += n;
-    return true;
-}
-
-/* A text in quotes, decoded into r->text; *text is it, with a 0 behind it in
- * the place of its quotes. */
-static bool parse_text(Parser *r, const char **text)
-{
-    uint32_t code;
-    if (!expect(r, '"')) return false;
-    char *out = r->text;
-    *text = out;
-    for (;;) {
-        if (r->p == r->end) return wrong(r, "text without an end");
-        if (*r->p == '"') break;
-        if ((unsigned char)*r->p < 0x20)
-            return wrong(r, "control character in text");
-        if (*r->p == '\\') {
-            r->p++;
-            if (!parse_escape(r, &out)) return false;
-            continue;
-        }
-        int n = utf8_length(r->p, r->end, &code);
-        if (!n) return wrong(r, "text is not UTF-8");
-        memmove(out, r->p, (size_t)n);
-        out += n;
-        r->p += n;
-    }
-    r->p++;
-    *out++ = 0;
-    r->text = out;
-    return true;
-}
-
 /* An integer from 0 to 2^63-1, written without sign, point or exponent. */
-static bool parse_integer(Parser *r, int64_t *out)
+static bool parse_integer(JsonReader *r, int64_t *out)
 {
-    skip_space(r);
+    json_space(r);
     const char *first = r->p;
     *out = 0;
     for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
         if (__builtin_mul_overflow(*out, 10, out) ||
             __builtin_add_overflow(*out, *r->p - '0', out))
-            return wrong(r, "number over 2^63-1");
-    if (r->p == first) return wrong(r, "expected a number, 0 or more");
+            return json_wrong(r, "number over 2^63-1");
+    if (r->p == first) return json_wrong(r, "expected a number, 0 or more");
     // JSON knows no 007: two writings of one number are one too many
     if (*first == '0' && r->p > first + 1)
-        return wrong(r, "number with a leading zero");
+        return json_wrong(r, "number with a leading zero");
     return true;
 }
 
 /* "[1, 2, 3]" of at most `room` numbers; *count = room + 1 when more. */
-static bool parse_list(Parser *r, int64_t *list, int room, int *count)
+static bool parse_list(JsonReader *r, int64_t *list, int room, int *count)
 {
     int64_t extra;
     bool more;
     *count = 0;
-    if (!expect(r, '[')) return false;
-    if (next_is(r, ']')) return true;
+    if (!json_expect(r, '[')) return false;
+    if (json_next(r, ']')) return true;
     do {
         // what is too much is still parsed, for the better reason
         bool fits = *count < room;
         if (!parse_integer(r, fits ? list + *count : &extra)) return false;
         if (*count <= room) ++*count;
-        if (!more_members(r, ']', &more)) return false;
+        if (!json_more(r, ']', &more)) return false;
     } while (more);
     return true;
 }
 
 /* The element type by its name. */
-static bool parse_type(Parser *r, StTensor *t)
+static bool parse_type(JsonReader *r, StTensor *t)
 {
     const char *name;
-    if (!parse_text(r, &name)) return false;
+    if (!json_text(r, &name)) return false;
     for (int i = 0; i < ST_TYPE_COUNT; i++)
         if (!strcmp(name, st_type_name((StType)i))) {
             t->type = (StType)i;
@@ -228,17 +109,17 @@ static bool parse_type(Parser *r, StTensor *t)
 
 /* {"dtype": text, "shape": [...], "data_offsets": [begin, end]}, the fields in
  * any order, each once. t->name is set before. */
-static bool parse_tensor(Parser *r, StTensor *t)
+static bool parse_tensor(JsonReader *r, StTensor *t)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     enum { TYPE, SHAPE, OFFSETS, KEYS };
     bool seen[KEYS] = {false};
     int64_t place[2] = {0};
     int count;
-    if (!expect(r, '{')) return false;
-    for (bool more = !next_is(r, '}'); more;) {
+    if (!json_expect(r, '{')) return false;
+    for (bool more = !json_next(r, '}'); more;) {
         const char *key;
-        if (!parse_text(r, &key)) return false;
+        if (!json_text(r, &key)) return false;
         int k = 0;
         while (k < KEYS && strcmp(key, keys[k])) k++;
         if (k == KEYS)
@@ -247,7 +128,7 @@ static bool parse_tensor(Parser *r, StTensor *t)
         if (seen[k])
             return fail_data("tensor \"%s\" has \"%s\" twice", t->name, key);
         seen[k] = true;
-        if (!expect(r, ':')) return false;
+        if (!json_expect(r, ':')) return false;
         if (k == TYPE && !parse_type(r, t)) return false;
         if (k == SHAPE && !parse_list(r, t->shape, ST_AXES, &t->axes))
             return false;
@@ -259,7 +140,7 @@ static bool parse_tensor(Parser *r, StTensor *t)
             return fail_data("data_offsets of tensor \"%s\" are not two "
                              "numbers",
                              t->name);
-        if (!more_members(r, '}', &more)) return false;
+        if (!json_more(r, '}', &more)) return false;
     }
     // only now all parts are there to be compared with each other
     for (int k = 0; k < KEYS; k++)
@@ -292,31 +173,32 @@ static void *grown(Arena *mem, void *array, int count, int *room, size_t size)
 /* {"key": "text", ...} into f->meta. */
 static bool parse_metadata(Parser *r)
 {
+    JsonReader *j = &r->json;
     Safetensors *f = r->f;
-    if (!expect(r, '{')) return false;
-    for (bool more = !next_is(r, '}'); more;) {
+    if (!json_expect(j, '{')) return false;
+    for (bool more = !json_next(j, '}'); more;) {
         if (f->meta.count == ST_ENTRIES)
             return fail_data("more than %d pairs of metadata", ST_ENTRIES);
         f->meta.pair = grown(&f->mem, f->meta.pair, f->meta.count,
                              &r->pairs_room, sizeof *f->meta.pair);
         if (!f->meta.pair) return false;
         MetaPair *pair = f->meta.pair + f->meta.count++;
-        if (!parse_text(r, &pair->key)) return false;
+        if (!json_text(j, &pair->key)) return false;
         if (!header_name_check("metadata key", pair->key)) return false;
-        if (!expect(r, ':')) return false;
-        skip_space(r);
-        const char *raw = r->p;
-        if (r->p < r->end && *r->p != '"')
+        if (!json_expect(j, ':')) return false;
+        json_space(j);
+        const char *raw = j->p;
+        if (j->p < j->end && *j->p != '"')
             return fail_data("metadata \"%s\" is not text", pair->key);
-        if (!parse_text(r, &pair->value)) return false;
+        if (!json_text(j, &pair->value)) return false;
         if (!strcmp(pair->key, HEADER_CRC)) {
             // its digits are zeroed in place, so they must stand as they are
-            if (r->p - raw != HEADER_DIGITS + 2)
+            if (j->p - raw != HEADER_DIGITS + 2)
                 return fail_data("metadata \"%s\" is not %d hex digits",
                                  HEADER_CRC, HEADER_DIGITS);
             r->crc = raw + 1;
         }
-        if (!more_members(r, '}', &more)) return false;
+        if (!json_more(j, '}', &more)) return false;
     }
     return true;
 }
@@ -325,14 +207,15 @@ static bool parse_metadata(Parser *r)
  * the padding, anything else there is an error. */
 static bool parse_header(Parser *r)
 {
+    JsonReader *j = &r->json;
     Safetensors *f = r->f;
     bool seen_metadata = false;
     // no space is allowed in front of the first brace
-    if (r->p == r->end || *r->p != '{') return wrong(r, "expected '{'");
-    r->p++;
-    for (bool more = !next_is(r, '}'); more;) {
+    if (j->p == j->end || *j->p != '{') return json_wrong(j, "expected '{'");
+    j->p++;
+    for (bool more = !json_next(j, '}'); more;) {
         const char *name;
-        if (!parse_text(r, &name) || !expect(r, ':')) return false;
+        if (!json_text(j, &name) || !json_expect(j, ':')) return false;
         if (!strcmp(name, HEADER_METADATA)) {
             if (seen_metadata)
                 return fail_data("%s appears twice", HEADER_METADATA);
@@ -347,23 +230,26 @@ static bool parse_header(Parser *r)
             if (!f->tensor) return false;
             StTensor *t = f->tensor + f->count++;
             *t = (StTensor){.name = name};
-            if (!parse_tensor(r, t)) return false;
+            if (!parse_tensor(j, t)) return false;
         }
-        if (!more_members(r, '}', &more)) return false;
+        if (!json_more(j, '}', &more)) return false;
     }
-    while (r->p < r->end && *r->p == ' ') r->p++;
-    return r->p == r->end || wrong(r, "something after the last '}'");
+    while (j->p < j->end && *j->p == ' ') j->p++;
+    return j->p == j->end || json_wrong(j, "something after the last '}'");
 }
 
 bool header_parse(const char *head, size_t bytes, Safetensors *f,
                   const char **crc)
 {
-    Parser r = {.start = head, .end = head + bytes, .f = f};
-    r.p = head + HEADER_LENGTH;
+    Parser r = {.json = {.start = head,
+                         .p = head + HEADER_LENGTH,
+                         .end = head + bytes,
+                         .what = "header"},
+                .f = f};
     // a decoded text with its end is never longer than with its quotes, so all
     // of them fit
-    r.text = arena_alloc(&f->mem, bytes);
-    if (!r.text || !parse_header(&r)) return false;
+    r.json.text = arena_alloc(&f->mem, bytes);
+    if (!r.json.text || !parse_header(&r)) return false;
     *crc = r.crc;
     return true;
 }

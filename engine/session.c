@@ -46,6 +46,22 @@ static bool within_limit(const Session *s, size_t bytes)
                        bytes, rest, limit);
 }
 
+/* A parameter that the loss does not depend on, as those of an output that is
+ * trained another time, is not updated: without a gradient it would decay. */
+static bool freeze_unreached(Session *s)
+{
+    const Graph *g = s->spec.graph;
+    bool *used = mem_alloc((size_t)g->count + 1);
+    if (!used) return false;
+    graph_ancestors(g, &s->spec.loss, 1, used);
+    for (int i = 0; i < s->params.count; i++) {
+        Param *p = &s->params.list[i];
+        if (p->trained && !used[p->node]) p->frozen = true;
+    }
+    mem_free(used);
+    return true;
+}
+
 bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
@@ -77,6 +93,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     if (s->trains) {
         s->optim = *spec->optim;
         s->spec.optim = &s->optim;
+        TRY(freeze_unreached(s));
         TRY(params_train(&s->params, optim_info[s->optim.kind].states));
     }
     s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
@@ -108,6 +125,7 @@ void session_close(Session *s)
         s->be->close(s->dev);
     }
     mem_free(s->stretch);
+    mem_free(s->norms);
     mem_free(s->before);
     mem_free(s->root);
     mem_free(s);
@@ -160,6 +178,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .roots = s->spec.roots,
                      .loss = train && s->trains ? s->spec.loss : -1,
                      .train = train,
+                     .draws = s->spec.draws,
                      .input = input,
                      .inputs = inputs,
                      .budget = s->budget,

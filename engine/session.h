@@ -26,6 +26,8 @@ typedef struct SessionSpec {
     size_t limit;  /* bytes that the network may take on the device: weights
                     * with gradients and moments, arena, kept samples; 0:
                     * what it has */
+    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
+                    * the count of session_state                        */
     bool rehearse; /* on a device that is not there: parameters are not drawn,
                     * and session_rehearse is all it can */
 } SessionSpec;
@@ -100,6 +102,26 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
 /* Of a session with `rehearse`: what a training step of one part on p
  * launches, into `log`, which the caller frees, also after a failure. */
 bool session_rehearse(Session *s, Plan *p, LaunchLog *log);
+
+/* From now on every update is followed by one of an average of all values,
+ * running statistics too, that keeps average_keeps(ema) of itself (0 < ema <
+ * 1); 0: there is one that session_average adds to. It begins with the values
+ * as they are. Before the first step. */
+bool session_ema(Session *s, double ema);
+bool session_has_ema(const Session *s); /* that of every step */
+/* average += (values - average) / (count + 1): the mean of what was given so
+ * far, `count` times. */
+bool session_average(Session *s, int64_t count);
+/* Exchange values and average; see params_swap. Nothing may be under way. */
+bool session_swap(Session *s);
+
+/* The running statistics of batch norms anew, as means over batches: begin,
+ * then after each session_run in training mode add, then end. In between they
+ * are not to be read. A norm of momentum 0 keeps what it has. As PyTorch's
+ * update_bn. */
+bool session_norms_begin(Session *s);
+bool session_norms_add(Session *s);
+bool session_norms_end(Session *s);
 
 Params *session_params(Session *s);
 const Backend *session_backend(const Session *s);

@@ -42,8 +42,11 @@ struct Session {
     bool least;        /* what comes nearest to it, when it cannot be */
     size_t lent;       /* bytes that guests hold on dev               */
     void *before;      /* running statistics at the start of a step   */
-    Journal *journal;  /* values that session_keep puts aside         */
-    int part;          /* of this step, from 0: see step_here         */
+    double *norms;     /* sums of statistics that are taken anew, and
+                        * of how many batches; NULL: none are         */
+    int64_t norms_batches;
+    Journal *journal; /* values that session_keep puts aside         */
+    int part;         /* of this step, from 0: see step_here         */
 
     /* the training step */
     StepState state;   /* over all runs of a network                  */
@@ -55,6 +58,10 @@ struct Session {
     Stretch *stretch;  /* (stretches) that are updated; NULL before
                         * the first step                              */
     int stretches;
+    Group group[MAX_GROUPS]; /* that the stretches are of */
+    int groups;
+    double ema;    /* share that the average of every step keeps; 0:
+                    * steps are not averaged                      */
     void *trainer; /* of the device; NULL before the first step   */
 };
 

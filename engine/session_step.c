@@ -14,12 +14,32 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Parameters that are updated, as stretches of the block: neighbours that
- * decay alike are one. The gaps between them are updated too, and stay 0 as
- * their gradient and value are. Room for one a parameter; the count. */
-static int find_stretches(const Params *q, Stretch *out)
+/* The number of the group that parameter `a` is updated with; -1 with a reason
+ * when that would be one more than there may be. */
+static int group_of(Session *s, const Param *a)
 {
-    int count = 0;
+    Group g = {a->rate,
+               a->decay < 0 ? optim_hyper(&s->optim, "decay") : a->decay};
+    if (!a->decayed) g.decay = 0;
+    for (int i = 0; i < s->groups; i++)
+        if (s->group[i].rate == g.rate && s->group[i].decay == g.decay)
+            return i;
+    if (s->groups == MAX_GROUPS) {
+        fail_usage("groups: parameter %s is the first of group %d; at most %d "
+                   "different rates and decays are possible",
+                   a->name, MAX_GROUPS + 1, MAX_GROUPS);
+        return -1;
+    }
+    s->group[s->groups] = g;
+    return s->groups++;
+}
+
+/* Parameters that are updated, as stretches of the block: neighbours of one
+ * group are one. The gaps between them are updated too, and stay 0 as their
+ * gradient and value are. There is room for one a parameter. */
+static bool find_stretches(Session *s)
+{
+    const Params *q = &s->params;
     Stretch *end = NULL; // that the next parameter may continue
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
@@ -29,47 +49,55 @@ static int find_stretches(const Params *q, Stretch *out)
             end = NULL;
             continue;
         }
-        if (!end || end->decayed != a->decayed)
-            *(end = &out[count++]) = (Stretch){a->at, 0, a->decayed};
+        int group = group_of(s, a);
+        if (group < 0) return false;
+        if (!end || end->group != group)
+            *(end = &s->stretch[s->stretches++]) = (Stretch){a->at, 0, group};
     }
     if (end) end->to = q->trained;
-    return count;
+    return true;
 }
 
-/* With the first step: until then parameters may be frozen. */
+/* With the first step: until then parameters may be frozen, and grouped. */
 static bool keep_stretches(Session *s)
 {
     if (s->stretch) return true;
     s->stretch = mem_alloc(((size_t)s->params.count + 1) * sizeof *s->stretch);
-    if (s->stretch) s->stretches = find_stretches(&s->params, s->stretch);
-    return s->stretch != NULL;
+    if (!s->stretch) return false;
+    s->stretches = s->groups = 0;
+    if (find_stretches(s)) return true;
+    mem_free(s->stretch);
+    s->stretch = NULL;
+    return false;
 }
 
 /* == the session decides =============================================== */
 
-/* Update all trained parameters and count the step. */
+/* Update all trained parameters, then the average; count the step. */
 static bool update(Session *s, double lr, double grad_scale)
 {
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
-    double decay = optim_hyper(&s->optim, "decay");
+    int64_t t = s->state.count + 1 - s->state.start;
     for (int i = 0; i < s->stretches; i++) {
         const Stretch *a = &s->stretch[i];
+        const Group *group = &s->group[a->group];
         size_t skip = (size_t)a->from * real;
         Update u = {.optim = &s->optim,
                     .value = (char *)q->value + skip,
                     .grad = (char *)q->grad + skip,
                     .count = a->to - a->from,
-                    .step = s->state.count + 1,
-                    .lr = lr,
-                    .decay = a->decayed ? decay : 0,
+                    .step = t,
+                    .lr = lr * group->rate,
+                    .decay = group->decay,
                     .grad_scale = grad_scale};
         if (q->states > 0) u.m = (char *)q->state[0] + skip;
         if (q->states > 1) u.v = (char *)q->state[1] + skip;
         if (!s->be->update(s->dev, &u)) return false;
     }
     s->state.count++;
-    return true;
+    return s->ema == 0 || s->be->blend(s->dev, q->average, q->value, q->total,
+                                       1 - average_keeps(s->ema, t));
 }
 
 /* The value of the loss after a run, from the device. */
@@ -138,7 +166,12 @@ static bool open_trainer(Session *s)
                         .running = (char *)q->value + (size_t)q->trained * real,
                         .running_count = q->total - q->trained,
                         .stretch = s->stretch,
-                        .stretches = s->stretches};
+                        .stretches = s->stretches,
+                        .group = s->group,
+                        .groups = s->groups,
+                        .average = s->ema == 0 ? NULL : q->average,
+                        .averaged = q->total,
+                        .ema = s->ema};
     if (!s->be->trainer->open(s->dev, &spec, &s->trainer)) return false;
     if (s->be->trainer->set(s->dev, s->trainer, &s->state)) return true;
     // one that does not know where the step stands is none
@@ -149,7 +182,7 @@ static bool open_trainer(Session *s)
 
 /* The least that the end of a step moves: gradients are read for the norm;
  * of what is updated values and moments are read and written, gradients
- * read. */
+ * read; an average is read and written, all values read for it. */
 static double update_bytes(const Session *s)
 {
     const Params *q = &s->params;
@@ -158,7 +191,8 @@ static double update_bytes(const Session *s)
         if (q->list[i].trained && !q->list[i].frozen)
             elements += (double)numel(q->list[i].dim);
     double passes = 1 + 2 * (1 + q->states);
-    return ((double)q->trained + passes * elements) *
+    double average = s->ema == 0 ? 0 : 3 * (double)q->total;
+    return ((double)q->trained + passes * elements + average) *
            (double)dtype_bytes(s->be->real);
 }
 

@@ -17,11 +17,11 @@
 /* How many reports may wait to be collected. */
 enum { TRAINER_AHEAD = 8 };
 
-/* Neighbours of the trained block, elements [from, to), that are updated: all
- * with weight decay or all without. What lies between two is frozen. */
+/* Neighbours of the trained block, elements [from, to), that are updated as one
+ * group. What lies between two is frozen. */
 typedef struct Stretch {
     int64_t from, to; /* multiples of PARAM_ALIGN; `to` may be the end */
-    bool decayed;
+    int group;        /* number in the list of groups */
 } Stretch;
 
 typedef struct TrainerSpec {
@@ -34,6 +34,14 @@ typedef struct TrainerSpec {
     int64_t running_count;
     const Stretch *stretch; /* in order; may go after open */
     int stretches;
+    const Group *group; /* at most MAX_GROUPS; may go after open */
+    int groups;
+    /* An average over steps, of values and running statistics in one piece:
+     * after each update e += (1 - d) (x - e), d by average_keeps. NULL: none.
+     */
+    void *average;
+    int64_t averaged; /* elements; they are those at `value`     */
+    double ema;
 } TrainerSpec;
 
 /* What the host decides for one part. */
@@ -48,6 +56,8 @@ typedef struct StepOrder {
 typedef struct StepState {
     int64_t count; /* updates so far */
     LossScale scale;
+    int64_t start; /* the count at which moments and average were new: update
+                    * t of the optimiser is number count - start */
 } StepState;
 
 /* What one part did, and with the last part the whole step. */
@@ -69,6 +79,15 @@ EVERYWHERE double clip_factor(double norm, double clip_norm)
 {
     double factor = clip_norm / (norm + 1e-6);
     return clip_norm > 0 && factor < 1 ? factor : 1;
+}
+
+/* What an average over steps keeps of itself at update t (from 1): `ema`, but
+ * less at first, when it is still made of the start: TensorFlow's rule
+ * min(ema, (1 + t) / (10 + t)). */
+EVERYWHERE double average_keeps(double ema, int64_t t)
+{
+    double warm = (1 + (double)t) / (10 + (double)t);
+    return warm < ema ? warm : ema;
 }
 
 /* Functions of a backend; false with the reason. A trainer is for one

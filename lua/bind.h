@@ -151,6 +151,8 @@ int opt_loss(lua_State *L, int arg);
 
 /* A seg.volume without voxels on the stack, to be filled; then charge it. */
 struct Volume *push_volume(lua_State *L);
+/* The seg.volume at `arg`, which is not closed. */
+struct Volume *check_volume(lua_State *L, int arg);
 /* Tell the collector how large it is. */
 void charge_volume(lua_State *L, const struct Volume *v);
 /* Push extents, spacing, axes and origin, and how many channels if several. */
@@ -162,10 +164,12 @@ const struct Dataset *check_dataset(lua_State *L, int arg);
 /* Each adds its functions to the table on top of the stack. */
 void bind_array(lua_State *L);
 void bind_array_file(lua_State *L); /* after bind_array */
+void bind_spread(lua_State *L);
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
 void bind_memory(lua_State *L); /* after bind_session */
+void bind_training(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
@@ -178,6 +182,8 @@ void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_result(lua_State *L); /* after bind_volume */
+void bind_prediction(lua_State *L);
 void bind_look(lua_State *L);
 void bind_image(lua_State *L);
 void bind_table(lua_State *L);

@@ -1,4 +1,5 @@
-/* bind_checkpoint.c -- checkpoints, run folders and their lock for Lua.
+/* bind_checkpoint.c -- checkpoints, files for others, run folders and their
+ * lock for Lua.
  *
  * Metadata is a table of strings on both sides; what the keys mean is decided
  * in fit.lua and export.lua. What a call needs while it runs (strings of a
@@ -8,7 +9,9 @@
 #include "bind.h"
 #include "checkpoint.h"
 #include "file.h"
+#include "onnx.h"
 #include "safetensors.h"
+#include "segengine.h"
 #include <string.h>
 
 enum { MAX_PAIRS = 64 };
@@ -111,9 +114,9 @@ static const char *rename_by_table(void *ctx, const char *name)
     return to;
 }
 
-/* checkpoint.import(path, session, {name in the file = name here}) ->
+/* checkpoint.import(path, session, {name in the file = name here}, partial) ->
  * metadata. Weights of any safetensors file; tensors that are not in the
- * table stay out, every parameter of the session must come. */
+ * table stay out, every parameter of the session must come unless `partial`. */
 static int l_import(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -123,7 +126,8 @@ static int l_import(lua_State *L)
     luaL_checkstack(L, 8, "names");
     Arena *mem = push_arena(L);
     Names names = {L, 3};
-    if (!checkpoint_import(path, s, rename_by_table, &names, mem, &m))
+    if (!checkpoint_import(path, s, rename_by_table, &names,
+                           lua_toboolean(L, 4), mem, &m))
         return raise_error(L);
     push_meta(L, &m);
     return 1;
@@ -138,6 +142,48 @@ static int l_meta(lua_State *L)
     Arena *mem = push_arena(L);
     if (!checkpoint_meta(path, mem, &m)) return raise_error(L);
     push_meta(L, &m);
+    return 1;
+}
+
+/* checkpoint.onnx(path, session, {node, ...}, {name, ...},
+ * {probabilities=false, any_size=false}, {key = text}) -> {nodes=, numbers=,
+ * bytes=, probabilities=, opset=}: the network of these outputs, with the
+ * session's weights, as a file of ONNX (onnx.h) that says the pairs of itself.
+ * Raises what has no form there. */
+static int l_onnx(lua_State *L)
+{
+    static const char *const known[] = {"probabilities", "any_size", NULL};
+    MetaPair pair[MAX_PAIRS];
+    OnnxFacts facts;
+    int node[MAX_ROOTS];
+    const char *name[MAX_ROOTS];
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    const int nodes = check_nodes(L, 3, node, MAX_ROOTS);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    for (int i = 0; i < nodes; i++) {
+        if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING)
+            raise_usage(L, "%d outputs want as many names", nodes);
+        name[i] = lua_tostring(L, -1); // the table keeps it alive
+        lua_pop(L, 1);
+    }
+    check_keys(L, 5, "onnx", known);
+    const Meta m = read_meta(L, 6, pair);
+    const OnnxOptions how = {.probabilities =
+                                 opt_bool(L, 5, "probabilities", false),
+                             .any_size = opt_bool(L, 5, "any_size", false),
+                             .version = SEG_VERSION,
+                             .pair = m.pair,
+                             .pairs = m.count};
+    if (!onnx_save(path, check_graph(L), session_params(s), node, name, nodes,
+                   &how, &facts))
+        return raise_error(L);
+    lua_createtable(L, 0, 5);
+    set_integer(L, "nodes", facts.nodes);
+    set_integer(L, "numbers", facts.numbers);
+    set_integer(L, "bytes", (int64_t)facts.bytes);
+    set_integer(L, "probabilities", facts.probabilities);
+    set_integer(L, "opset", ONNX_OPSET);
     return 1;
 }
 
@@ -225,7 +271,8 @@ void bind_checkpoint(lua_State *L)
     static const luaL_Reg functions[] = {
         {"save", l_save}, {"load", l_load},       {"import", l_import},
         {"meta", l_meta}, {"verify", l_verify},   {"newest", l_newest},
-        {"lock", l_lock}, {"tensors", l_tensors}, {NULL, NULL}};
+        {"lock", l_lock}, {"tensors", l_tensors}, {"onnx", l_onnx},
+        {NULL, NULL}};
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);
     new_type(L, "seg.lock", lock, lock_gc);

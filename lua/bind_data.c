@@ -105,14 +105,18 @@ static int l_add_step(lua_State *L)
     return 1;
 }
 
-/* Push the text at 1 as `change` makes of its steps. */
-static int change_steps(lua_State *L, Steps change(const Steps *all))
+/* The text at 1 as steps. */
+static Steps check_steps(lua_State *L)
 {
     Steps steps;
+    if (!steps_parse(luaL_checkstring(L, 1), &steps)) raise_error(L);
+    return steps;
+}
+
+static int push_steps(lua_State *L, const Steps *steps)
+{
     Arena mem = {NULL};
-    if (!steps_parse(luaL_checkstring(L, 1), &steps)) return raise_error(L);
-    steps = change(&steps);
-    char *text = steps_print(&steps, &mem);
+    char *text = steps_print(steps, &mem);
     if (!text) return raise_error(L);
     lua_pushstring(L, text);
     arena_release(&mem);
@@ -123,7 +127,8 @@ static int change_steps(lua_State *L, Steps change(const Steps *all))
  * checkpoints */
 static int l_prepare_steps(lua_State *L)
 {
-    return change_steps(L, steps_without_augment);
+    const Steps all = check_steps(L), some = steps_without_augment(&all);
+    return push_steps(L, &some);
 }
 
 /* data.part_rank(text, rank) -> the axes of samples of a field of `rank` */
@@ -135,10 +140,20 @@ static int l_part_rank(lua_State *L)
     return 1;
 }
 
-/* data.predict_steps(text) -> that, of every slice: what prediction runs */
+/* data.predict_steps(text, overlap) -> that, of every slice, and patches from a
+ * grid: what prediction runs; the patches share `overlap` of their extents,
+ * nil: as much as the text says */
 static int l_predict_steps(lua_State *L)
 {
-    return change_steps(L, steps_for_prediction);
+    double overlap = luaL_optnumber(L, 2, 0);
+    if (!(overlap >= 0 && overlap <= 0.9))
+        raise_usage(L, "overlap is %g, wanted 0 to 0.9", overlap);
+    const Steps all = check_steps(L);
+    Steps out = steps_for_prediction(&all);
+    for (int i = 0; i < out.count && !lua_isnoneornil(L, 2); i++)
+        if (out.step[i].id == STEP_patches)
+            out.step[i].patches.overlap = overlap;
+    return push_steps(L, &out);
 }
 
 /* == data sets ========================================================= */
@@ -403,6 +418,8 @@ void bind_data(lua_State *L)
     bind_loader(L);
     bind_resident(L);
     bind_volume(L);
+    bind_result(L);
+    bind_prediction(L);
     bind_look(L);
     bind_image(L);
     bind_table(L);

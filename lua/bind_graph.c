@@ -9,6 +9,7 @@
  * one that is absent), then an options table whose keys are the attributes
  * of the row and `name`, the label of the node. */
 #include "bind.h"
+#include "onnx.h"
 #include "op.h"
 #include <stdio.h>
 #include <string.h>
@@ -340,7 +341,8 @@ static const char *short_number(char text[32], double v)
     return text;
 }
 
-/* ops() -> { {name=, operands=, grad=, bound=, attributes={"stride=1", ...}},
+/* ops() -> { {name=, operands=, grad=, onnx=, bound=, attributes={"stride=1",
+ * ...}},
  * ... }, a row of ops.def each, for `segengine ops` */
 static int l_ops(lua_State *L)
 {
@@ -348,10 +350,11 @@ static int l_ops(lua_State *L)
     lua_createtable(L, OP_COUNT, 0);
     for (int i = 0; i < OP_COUNT; i++) {
         const OpInfo *info = &op_info[i];
-        lua_createtable(L, 0, 5);
+        lua_createtable(L, 0, 6);
         set_text(L, "name", info->name);
         set_integer(L, "operands", info->in);
         set_bool(L, "grad", info->grad);
+        set_bool(L, "onnx", onnx_has((Op)i));
         set_text(L, "bound", bound[info->bound]);
         lua_createtable(L, info->attrs, 0);
         for (int k = 0; k < info->attrs; k++) {
@@ -386,6 +389,37 @@ static int l_graph_text(lua_State *L)
     return 1;
 }
 
+/* Push a list of nodes. */
+static void push_nodes(lua_State *L, const int *node, int nodes)
+{
+    lua_createtable(L, nodes, 0);
+    for (int i = 0; i < nodes; i++) {
+        push_node(L, node[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* graph_parse(text) -> {root nodes}, {inputs}: the network of a file onto the
+ * tape, on which there must be none yet */
+static int l_graph_parse(lua_State *L)
+{
+    int root[MAX_ROOTS], roots, input[MAX_FEEDS], inputs = 0;
+    const char *text = luaL_checkstring(L, 1);
+    Graph *g = check_graph(L);
+    if (g->count)
+        raise_usage(L, "there is a network already, of %d nodes", g->count);
+    if (!graph_parse(text, g, root, &roots, MAX_ROOTS)) return raise_error(L);
+    for (int i = 0; i < g->count; i++) {
+        if (g->node[i].kind != NODE_INPUT) continue;
+        if (inputs == MAX_FEEDS)
+            raise_usage(L, "more than %d inputs", MAX_FEEDS);
+        input[inputs++] = i;
+    }
+    push_nodes(L, root, roots);
+    push_nodes(L, input, inputs);
+    return 2;
+}
+
 /* What a loss or a count takes as truth, that is an input as it is fed: pushes
  * nothing when node `n` is none of these. */
 static bool push_target(lua_State *L, const Graph *g, const Node *n)
@@ -406,26 +440,47 @@ static bool push_target(lua_State *L, const Graph *g, const Node *n)
     return true;
 }
 
+/* For each node whether the list of nodes at 1 needs it; in Lua's memory, on
+ * the stack. */
+static const bool *push_needed(lua_State *L)
+{
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
+    const Graph *g = check_graph(L);
+    bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    memset(needed, 0, (size_t)g->count + 1);
+    for (int i = 0; i < roots; i++) needed[root[i]] = true;
+    // operands stand before what takes them
+    for (int i = g->count - 1; i >= 0; i--)
+        for (int k = 0; g->node[i].kind == NODE_OP && k < MAX_IN; k++)
+            if (needed[i] && g->node[i].in[k] >= 0)
+                needed[g->node[i].in[k]] = true;
+    return needed;
+}
+
 /* targets({root nodes}) -> { {op=, input=, channels=, truths=, masked=,
  * ignore=}, ... }: of what these need, every loss and count whose truth is an
  * input as it is fed; channels of its prediction and of that input, whether it
  * has a mask, and the class number that is not counted */
 static int l_targets(lua_State *L)
 {
-    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS), count = 0;
     const Graph *g = check_graph(L);
-    bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
-    memset(needed, 0, (size_t)g->count + 1);
+    const bool *needed = push_needed(L);
     lua_newtable(L);
-    for (int i = 0; i < roots; i++) needed[root[i]] = true;
-    // operands stand before what takes them
-    for (int i = g->count - 1; i >= 0; i--) {
-        const Node *n = &g->node[i];
-        if (!needed[i]) continue;
-        for (int k = 0; n->kind == NODE_OP && k < MAX_IN; k++)
-            if (n->in[k] >= 0) needed[n->in[k]] = true;
-        if (push_target(L, g, n)) lua_rawseti(L, -2, ++count);
-    }
+    for (int i = g->count - 1, count = 0; i >= 0; i--)
+        if (needed[i] && push_target(L, g, &g->node[i]))
+            lua_rawseti(L, -2, ++count);
+    return 1;
+}
+
+/* needed_inputs({nodes}) -> {name = true}: the inputs that these need */
+static int l_needed_inputs(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    const bool *needed = push_needed(L);
+    lua_newtable(L);
+    for (int i = 0; i < g->count; i++)
+        if (needed[i] && g->node[i].kind == NODE_INPUT)
+            set_bool(L, g->node[i].name, true);
     return 1;
 }
 
@@ -443,6 +498,8 @@ void bind_graph(lua_State *L)
                                          {"node_id", node_id},
                                          {"ops", l_ops},
                                          {"graph_text", l_graph_text},
+                                         {"graph_parse", l_graph_parse},
+                                         {"needed_inputs", l_needed_inputs},
                                          {"targets", l_targets},
                                          {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);

@@ -168,10 +168,11 @@ static int l_item(lua_State *L)
 }
 
 /* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, patches=,
- * notes=, key=, patient=, image=}: of the slices used, those with foreground,
- * the highest class in them; all that the prepared case has; how many patches
- * it gives, nil without such a step; what was unusual about its files; the hash
- * of the voxels of its image, as 16 digits */
+ * notes=, key=, patient=, image=, bytes=}: of the slices used, those with
+ * foreground, the highest class in them; all that the prepared case has; how
+ * many patches it gives, nil without such a step; what was unusual about its
+ * files; the hash of the voxels of its image, as 16 digits; bytes of the
+ * prepared volumes */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -183,11 +184,12 @@ static int l_facts(lua_State *L)
     char hash[17];
     while (highest > 0 && !f->voxels[highest]) highest--;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
-    lua_createtable(L, 0, 9);
+    lua_createtable(L, 0, 10);
     set_integer(L, "slices", f->slices);
     set_integer(L, "foreground_slices", f->foreground_slices);
     set_integer(L, "highest", highest);
     set_integer(L, "depth", f->dim.d);
+    set_integer(L, "bytes", f->bytes);
     if (parts && parts->id == STEP_patches)
         set_integer(L, "patches", part_count(pipeline_steps(p), f->dim));
     set_text(L, "notes", f->notes);

@@ -291,8 +291,9 @@ static int l_step(lua_State *L)
     return push_result(L, h, true);
 }
 
-/* s:read(node) -> array of that root in the last run; raises when the node is
- * no root, or there was no run */
+/* s:read(node, into = nil) -> array of that root in the last run, which is
+ * `into` when that is an array of its shape; raises when the node is no root,
+ * or there was no run */
 static int l_read(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -303,8 +304,12 @@ static int l_read(lua_State *L)
         raise_usage(L, "node \"%s\" is not an output of the last run",
                     check_graph(L)->node[node].name);
     int axes = dims_to_user(t->dim, t->rank, shape);
-    Array *a = push_array(L, axes, shape);
+    Array *a = lua_isnoneornil(L, 3) ? NULL : check_array(L, 3);
+    bool fits = a && a->axes == axes;
+    for (int i = 0; fits && i < axes; i++) fits = a->shape[i] == shape[i];
+    if (!fits) a = push_array(L, axes, shape);
     if (!session_read(h->s, h->plan, node, a->data)) return raise_error(L);
+    if (fits) lua_pushvalue(L, 3);
     return 1;
 }
 
@@ -360,6 +365,17 @@ static int l_time(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
+}
+
+/* s:draw(number): what dropout draws in the next runs is that of draw `number`,
+ * from 0, of this seed */
+static int l_draw(lua_State *L)
+{
+    Session *s = check_session(L, 1);
+    StepState state = session_state(s);
+    state.count = check_int(L, 2, "number", 0, UINT32_MAX);
+    if (!session_set_state(s, &state)) return raise_error(L);
+    return 0;
 }
 
 /* == parameters ======================================================== */
@@ -472,7 +488,8 @@ static int l_facts(lua_State *L)
         {"trained", params_trained(p)},
         {"running", params_running(p)},
         {"param_bytes",
-         (int64_t)params_bytes(p, real, p->grad != NULL, p->states)},
+         (int64_t)params_bytes(p, real, p->grad != NULL, p->states) +
+             (p->average ? p->total * (int64_t)dtype_bytes(real) : 0)},
     };
     for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
         lua_pushinteger(L, fact[i].value);
@@ -529,8 +546,8 @@ int opt_loss(lua_State *L, int arg)
 }
 
 const char *const session_keys[] = {
-    "roots",  "loss",      "device", "threads", "seed",  "optim", "inputs",
-    "frozen", "precision", "limit",  "budget",  "least", NULL};
+    "roots",  "loss",      "device", "threads", "seed",   "optim", "inputs",
+    "frozen", "precision", "draws",  "limit",   "budget", "least", NULL};
 
 /* The name in field "precision"; f32 when absent. Whether a device has it is
  * the device's to say. */
@@ -543,9 +560,10 @@ Precision opt_precision(lua_State *L, int arg)
 }
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}, limit=0} -> session with parameters
- * drawn from the seed. Without `optim` it has neither gradients nor moments.
- * limit: bytes on the device, see SessionSpec. */
+ * precision="f32", frozen={name, ...}, draws=false, limit=0} -> session with
+ * parameters drawn from the seed. draws: dropout in evaluation too. Without
+ * `optim` it has neither gradients nor moments. limit: bytes on the device, see
+ * SessionSpec. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -559,6 +577,7 @@ static int l_session(lua_State *L)
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
+    spec.draws = opt_bool(L, 1, "draws", false);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);
@@ -574,7 +593,7 @@ void bind_session(lua_State *L)
         {"collect", l_collect}, {"read", l_read}, {"kept", l_kept},
         {"blame", l_blame},     {"time", l_time}, {"params", l_params},
         {"get", l_get},         {"set", l_set},   {"facts", l_facts},
-        {"close", session_gc},  {NULL, NULL}};
+        {"close", session_gc},  {"draw", l_draw}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);

@@ -244,18 +244,31 @@ static void push_cpu_features(lua_State *L)
     luaL_pushresult(&b);
 }
 
-/* sys.machine() -> {cores=, memory_bytes=, cpu=, rss_bytes=}: all cores that
- * are switched on, all memory, and the most memory that this program had at
- * any time */
+/* Bytes of memory that this program has now; 0 where the system does not say.
+ */
+static int64_t bytes_now(long page)
+{
+    long long all = 0, here = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%lld %lld", &all, &here) != 2) here = 0;
+    fclose(f);
+    return here * page;
+}
+
+/* sys.machine() -> {cores=, memory_bytes=, cpu=, rss_bytes=, now_bytes=}: all
+ * cores that are switched on, all memory, and the memory that this program had
+ * when it had most, and has now */
 static int l_machine(lua_State *L)
 {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     set_integer(L, "cores", sysconf(_SC_NPROCESSORS_ONLN));
     set_integer(L, "memory_bytes", (lua_Integer)pages * page);
     set_integer(L, "rss_bytes", (lua_Integer)use.ru_maxrss * 1024);
+    set_integer(L, "now_bytes", bytes_now(page));
     push_cpu_features(L);
     lua_setfield(L, -2, "cpu");
     return 1;

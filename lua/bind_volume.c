@@ -1,46 +1,18 @@
-/* bind_volume.c -- predictions and volumes as Lua objects.
- *
- * A prediction collects the network's outputs of one case, slice by slice, on
- * the prepared grid; restore() brings it to the grid of the input, where it
- * is written as NIfTI or DICOM SEG. A volume is voxels with their place in the
- * patient; it owns them. Both are large and invisible to the collector, so
+/* bind_volume.c -- volumes as Lua objects: voxels with their place in the
+ * patient, which they own. They are large and invisible to the collector, so
  * they are charged to it, and predict.lua closes them when it is done. */
 #include "bind_data.h"
 #include "dicom_text.h"
 #include "nifti.h"
-#include "pipeline.h"
+#include "relabel.h"
 #include <math.h>
 #include <string.h>
-
-typedef struct Prediction {
-    Pipeline *p;          /* held: it may be closed in Lua before this is */
-    const Prepared *like; /* the case; held in the cache until the end    */
-    Volume v;             /* outputs so far, on the grid of `like`        */
-} Prediction;
 
 typedef struct VolumeBox {
     Volume v; /* no voxels: made, but not filled, or closed */
 } VolumeBox;
 
-static Prediction *check_prediction(lua_State *L, int arg)
-{
-    Prediction *q = luaL_checkudata(L, arg, "seg.prediction");
-    if (!q->p) raise_usage(L, "this prediction is closed");
-    return q;
-}
-
-/* Also q:close(). */
-static int prediction_gc(lua_State *L)
-{
-    Prediction *q = luaL_checkudata(L, 1, "seg.prediction");
-    if (q->like) pipeline_put(q->p, q->like);
-    pipeline_free(q->p);
-    volume_free(&q->v);
-    *q = (Prediction){NULL, NULL, q->v}; // volume_free has zeroed v
-    return 0;
-}
-
-static Volume *check_volume(lua_State *L, int arg)
+Volume *check_volume(lua_State *L, int arg)
 {
     Volume *v = &((VolumeBox *)luaL_checkudata(L, arg, "seg.volume"))->v;
     if (!v->voxels.data) raise_usage(L, "this volume is closed");
@@ -62,69 +34,6 @@ Volume *push_volume(lua_State *L)
 void charge_volume(lua_State *L, const Volume *v)
 {
     charge_memory(L, tensor_bytes(&v->voxels));
-}
-
-/* data.prediction(pipeline, case, channels) -> prediction of zeros for case
- * number `case` (from 1); raises what preparing that case met */
-static int l_prediction(lua_State *L)
-{
-    Pipeline *p = check_pipeline(L, 1);
-    int cases = pipeline_dataset(p)->count;
-    int item = (int)check_int(L, 2, "case", 1, cases) - 1;
-    int channels = (int)check_int(L, 3, "channels", 1, 4096);
-    Prediction *q = new_object(L, "seg.prediction", sizeof *q);
-    pipeline_hold(p);
-    q->p = p;
-    if (!pipeline_get(p, item, &q->like) ||
-        !prediction_new(q->like, channels, &q->v))
-        return raise_error(L);
-    charge_volume(L, &q->v);
-    return 1;
-}
-
-/* q:put(number, array (N,C,[D],H,W), n, output): sample n of a batch of outputs
- * is what the network makes of sample `number` of the pipeline, from 1. Raises
- * when its extents are not that sample's, it is of another case, or a value is
- * not finite (kind diverged), then with the name `output`, if given. */
-static int l_put(lua_State *L)
-{
-    Prediction *q = check_prediction(L, 1);
-    int number = (int)check_int(L, 2, "number", 1, pipeline_samples(q->p)) - 1;
-    Array *a = check_array(L, 3);
-    int n = (int)check_int(L, 4, "sample", 1, a->axes ? a->shape[0] : 1) - 1;
-    const char *output = luaL_optstring(L, 5, NULL);
-    Dims want = pipeline_dims_of(q->p, number, 0), got;
-    int rank = pipeline_rank(q->p, 0);
-    want.c = q->v.voxels.dim.c;
-    if (pipeline_id(q->p, number).item != q->like->item)
-        raise_usage(L, "sample %d is of another case", number + 1);
-    if (!dims_from_user(a->shape, a->axes, rank, &got))
-        raise_usage(L, "a prediction of %d axes, wanted %d", a->axes, 2 + rank);
-    got.n = 1;
-    if (!dims_equal(want, got)) {
-        char w[DIMS_TEXT], g[DIMS_TEXT];
-        raise_usage(L, "a prediction of shape %s does not fit %s",
-                    dims_text(got, rank, g), dims_text(want, rank, w));
-    }
-    float *memory = lua_newuserdatauv(L, (size_t)numel(got) * sizeof(float), 0);
-    Tensor t = {.dim = got, .type = F32, .rank = rank, .data = memory};
-    tensor_from_user(a->data + (int64_t)n * numel(got), &t);
-    if (!prediction_put(&q->v, q->p, number, memory)) {
-        if (output) within("output %s", output);
-        return raise_error(L);
-    }
-    return 0;
-}
-
-/* q:restore() -> volume of the outputs (probabilities, f32) on the grid of the
- * input: resize, fit, resample and orient undone */
-static int l_restore(lua_State *L)
-{
-    Prediction *q = check_prediction(L, 1);
-    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
-    if (!prediction_restore(&q->v, q->like, &box->v)) return raise_error(L);
-    charge_volume(L, &box->v);
-    return 1;
 }
 
 /* v:labels(threshold = 0.5) -> volume of class numbers (u8): 1 where the one
@@ -226,19 +135,21 @@ static int l_values(lua_State *L)
     return push_values(L, &found);
 }
 
-/* v:slice(k) -> array (h, w) of slice k from 1, its first channel */
+/* v:slice(k, class) -> array (h, w) of slice k from 1, its first channel; with
+ * a class 1 where it is that, else 0 */
 static int l_slice(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
     Dims d = v->voxels.dim;
     int64_t k = check_int(L, 2, "slice", 1, d.d) - 1;
+    const bool one = !lua_isnoneornil(L, 3);
+    const double class = one ? check_number(L, 3, "class") : 0;
     int64_t shape[2] = {d.h, d.w}, size = (int64_t)d.h * d.w;
-    Volume f = {0};
     Array *a = push_array(L, 2, shape);
-    if (!volume_to_f32(v, &f)) return raise_error(L);
-    const float *from = (const float *)f.voxels.data + k * size * d.c;
-    for (int64_t i = 0; i < size; i++) a->data[i] = from[i * d.c];
-    volume_free(&f);
+    for (int64_t i = 0; i < size; i++) {
+        const double x = volume_value(v, (k * size + i) * d.c);
+        a->data[i] = one ? x == class : (float)x;
+    }
     return 1;
 }
 
@@ -266,13 +177,14 @@ static int volume_tostring(lua_State *L)
 }
 
 /* The NIfTI header of the file that `item` of `ds` was read from, if it was
- * one: a result is written the way its input was. False is no failure. The
- * voxels are read once more, because a header counts only with them. */
+ * one: a result is written the way its input was. False is no failure. */
 static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
 {
     // it was accepted before, with whatever options
-    const NiftiOptions any = {
-        .form = NIFTI_SFORM, .assume_spacing = true, .channels = true};
+    const NiftiOptions any = {.form = NIFTI_SFORM,
+                              .assume_spacing = true,
+                              .channels = true,
+                              .no_voxels = true};
     const char *path = ds->cases[item].field[0].source->path;
     Volume v = {0};
     if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
@@ -296,7 +208,7 @@ static int l_relabel(lua_State *L)
     }
     if (v->voxels.type != U8) raise_usage(L, "relabel is for labels");
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
-    if (!prediction_relabel(v, label, n, &box->v)) return raise_error(L);
+    if (!volume_relabel(v, label, n, &box->v)) return raise_error(L);
     charge_volume(L, &box->v);
     return 1;
 }
@@ -356,14 +268,17 @@ static int l_write_seg(lua_State *L)
     return 1;
 }
 
-/* v:channel(k) -> volume of channel k alone, from 1; f32 */
+/* v:channel(k, count = 1) -> volume of channels k .. k + count - 1 alone, from
+ * 1; f32 */
 static int l_channel(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
     Dims d = v->voxels.dim;
     const int c = d.c, k = (int)check_int(L, 2, "channel", 1, c) - 1;
+    const int n =
+        lua_isnoneornil(L, 3) ? 1 : (int)check_int(L, 3, "count", 1, c - k);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
-    d.c = 1;
+    d.c = n;
     if (v->voxels.type != F32) raise_usage(L, "channels are of probabilities");
     if (!volume_new(&box->v, d, F32)) return raise_error(L);
     memcpy(box->v.affine, v->affine, sizeof v->affine);
@@ -371,16 +286,13 @@ static int l_channel(lua_State *L)
     charge_volume(L, &box->v);
     const float *x = v->voxels.data;
     float *y = box->v.voxels.data;
-    for (int64_t i = 0; i < numel(d); i++) y[i] = x[i * c + k];
+    for (int64_t i = 0; i < positions(d); i++)
+        memcpy(y + i * n, x + i * c + k, (size_t)n * sizeof *y);
     return 1;
 }
 
 void bind_volume(lua_State *L)
 {
-    static const luaL_Reg prediction[] = {{"put", l_put},
-                                          {"restore", l_restore},
-                                          {"close", prediction_gc},
-                                          {NULL, NULL}};
     static const luaL_Reg volume[] = {{"labels", l_labels},
                                       {"relabel", l_relabel},
                                       {"count", l_count},
@@ -393,11 +305,5 @@ void bind_volume(lua_State *L)
                                       {"close", volume_gc},
                                       {"__tostring", volume_tostring},
                                       {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"prediction", l_prediction},
-                                         {NULL, NULL}};
-    new_type(L, "seg.prediction", prediction, prediction_gc);
     new_type(L, "seg.volume", volume, volume_gc);
-    lua_getfield(L, -1, "data");
-    luaL_setfuncs(L, functions, 0);
-    lua_pop(L, 1);
 }

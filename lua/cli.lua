@@ -18,12 +18,13 @@ local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
     weights = true },
-  { "predict", "segment new images: --weights FILE --in PATH --out DIR",
+  { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
   { "bench", "measured time per layer and step", no_data = true },
+  { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
-  { "export", "write for others: --safetensors FILE, --twin DIR or --arrays DIR",
+  { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
     weights = true },
 }
 
@@ -34,11 +35,26 @@ local flags = {
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
   { "resume", true, "DIR or auto: continue a run", of = "train" },
   { "weights", true,
-    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start",
-    of = "train evaluate predict export" },
-  { "in", true, "PATH: image or folder to segment", of = "predict" },
+    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
+      .. "predict: also several, with commas, or a folder of runs: their mean",
+    of = "train evaluate predict export lr_range" },
+  { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
+  { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
+  { "in", true, "PATH: file or folder of new images", of = "predict" },
+  { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
+  { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
+  { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
+  { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
-  { "safetensors", true, "FILE: where export writes", of = "export" },
+  { "bundle", true, "FILE: export all that a prediction needs, without the script; predict with it",
+    of = "export predict" },
+  { "onnx", true, "FILE: export the network and its weights for onnxruntime, OpenCV, ...",
+    of = "export" },
+  { "probabilities", false, "export --onnx: outputs end in a sigmoid or softmax", of = "export" },
+  { "any_size", false, "export --onnx: images may have other extents than the recipe's",
+    of = "export" },
+  { "safetensors", true, "FILE: export the weights, for programs that read safetensors",
+    of = "export" },
   { "twin", true, "DIR: export initial weights, batches and losses for another framework",
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
@@ -51,12 +67,14 @@ local flags = {
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON", of = "evaluate plan bench doctor" },
+  { "json", false, "results as JSON", of = "evaluate plan bench doctor lr_range" },
 }
 
 local function known(list, name)
   for _, e in ipairs(list) do if e[1] == name then return e end end
 end
+
+local predict_bundle -- below, as it reads the line
 
 -- Commands that need no script: how each is called, how many words may follow,
 -- and what it does with all of them. -> exit code
@@ -73,6 +91,10 @@ local alone = {
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
     words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+  predict = {
+    text = "segengine predict --bundle FILE --in PATH --out DIR\n"
+      .. "                            new images, by a network that export --bundle wrote",
+    words = math.huge, run = function(args) return predict_bundle(args) end },
   ops = {
     text = "segengine ops               the operator table",
     words = 0, run = function() return require("seg.doctor").ops() end },
@@ -181,6 +203,12 @@ local function split_option(word)
   return name, value
 end
 
+-- Does what export is asked for hold trained weights?
+local function exports_weights()
+  local given = config.line.flags
+  return given.safetensors or given.onnx or given.bundle
+end
+
 -- A flag that this command would pass over is refused: whoever gave it meant
 -- something by it.
 local function check_flags(command)
@@ -195,8 +223,9 @@ local function check_flags(command)
     refuse("--resume and --weights: a run that is resumed goes on from its own weights; leave out "
            .. "one of them")
   end
-  if command == "export" and given.weights and not given.safetensors then
-    refuse("--weights: export writes trained weights with --safetensors FILE only")
+  if command == "export" and given.weights and not exports_weights() then
+    refuse("--weights: export writes trained weights with --bundle, --onnx or --safetensors FILE "
+           .. "only")
   end
 end
 
@@ -247,6 +276,19 @@ local function parse(args, from, fixed)
   return command
 end
 
+-- segengine predict: a network that brings along what a script says. -> exit code
+function predict_bundle(args)
+  parse(args, 2, "predict")
+  local given = config.line.flags
+  if not given.bundle then
+    fail("usage", "predict is a command of a recipe: segengine SCRIPT.lua predict; without one it "
+         .. "wants a bundle: segengine predict --bundle FILE --in PATH --out DIR")
+  end
+  if given.weights then refuse("--weights: a bundle has its own; leave one of them out") end
+  given.weights = given.bundle
+  return require("seg.predict").command(require("seg.bundle").open(given.bundle))
+end
+
 -- What seg.config needs to know before the script calls it: the numbers of a
 -- run that is resumed, or of the weights that are used, so that the network is
 -- the one that was trained. Returns the folder to resume.
@@ -262,8 +304,9 @@ local function prepare_saved(script, command)
   if folder then
     given.resumed = folder
     given.saved_config = util.read_file(folder .. "/config.txt")
-  elseif trained and (command ~= "export" or given.safetensors) then
-    local path = run.weights(given.weights, out, name)
+  elseif trained and (command ~= "export" or exports_weights()) then
+    local place = given.weights and require("seg.weights").places(given.weights)[1]
+    local path = run.weights(place, out, name)
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end
@@ -317,6 +360,10 @@ local function run_script(args, fixed)
       end
       if not command then
         command = parse(args, 2, fixed)
+        if command == "predict" and config.line.flags.bundle then
+          refuse("--bundle: it has its own network and needs no script: segengine predict "
+                 .. "--bundle FILE --in PATH --out DIR")
+        end
         resume = prepare_saved(script, command)
       end
       return f(...)

@@ -151,7 +151,7 @@ function M.cases(o)
   local options_of = { labels = o.labels, resample = o.resample, form = first.form,
                        assume_spacing = first.assume_spacing, channels = first.channels }
   return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed,
-                   skip_bad = o.skip_bad }, function()
+                   skip_bad = o.skip_bad, made = { kind = "cases", options = o } }, function()
     how.cases = o.cases
     if type(how.cases) == "function" then how.cases = how.cases() end
     return core.data.open_list(how)
@@ -160,9 +160,11 @@ end
 
 -- A set with what its columns, channels or classes are called beside its fields, or a
 -- function that gives it: by such names `doctor data` tells what has sides. `numbers`:
--- of each field of numbers what they are called, in their order.
-local function named(one, names, numbers)
+-- of each field of numbers what they are called, in their order. kind, options: by
+-- what function of this file it was made, so that new files are read alike.
+local function named(one, kind, made_of, names, numbers)
   one.source.names, one.source.numbers = names, numbers or {}
+  one.source.made = { kind = kind, options = made_of }
   return one
 end
 
@@ -260,7 +262,7 @@ function M.csv(o)
   end
   return named(M.cases { fields = fields, cases = cases, labels = o.labels,
                          resample = o.resample, resample_mask = o.resample_mask,
-                         skip_bad = o.skip_bad }, names, numbers)
+                         skip_bad = o.skip_bad }, "csv", o, names, numbers)
 end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
@@ -332,7 +334,7 @@ function M.nnunet(o)
     how.cases, how.labels = cases(), labels()
     return core.data.open_list(how)
   end)
-  return named(all, function() return describe().names end)
+  return named(all, "nnunet", o, function() return describe().names end)
 end
 
 -- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
@@ -358,7 +360,7 @@ function M.openkbp(o)
            root)
     end
     return list
-  end }, { "LeftParotid", "RightParotid" })
+  end }, "openkbp", o, { "LeftParotid", "RightParotid" })
 end
 
 -- Folders of files ------------------------------------------------------------
@@ -373,7 +375,7 @@ local function folder_of(what, known, describe, check)
     local all = M.cases {
       fields = fields, labels = o.labels, skip_bad = o.skip_bad,
       cases = function() return cases(check_root("data." .. what, o.root)) end }
-    return named(all, names, numbers)
+    return named(all, what, o, names, numbers)
   end
 end
 

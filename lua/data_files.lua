@@ -22,6 +22,12 @@ local function key_of(path, pattern, whole)
   return (whole and "" or folder or "") .. table.concat(parts, "_")
 end
 
+-- Does a pattern match this path below the root?
+function M.matches_pattern(path, glob)
+  local pattern, whole = lua_pattern(glob)
+  return key_of(path, pattern, whole) ~= nil
+end
+
 -- {key = path} of the files that a pattern matches; two of one key are an error.
 local function matches(what, files, glob, but)
   local pattern, whole = lua_pattern(glob)

@@ -42,9 +42,25 @@ local function pose_fields(o)
 end
 local ANGLES = { "yaw", "pitch", "roll" }
 
+-- The part of a photograph that shows the face, by its landmarks pt2d in a .mat:
+-- `margin` k of their extents, as Ruiz et al. (CVPR Workshops 2018) do.
+--   -> { x, y, width, height }
+function M.face_box(mat, k)
+  local points = core.array.load(mat, "pt2d")
+  local lo, hi = {}, {}
+  for axis = 1, 2 do
+    for i = 1, points.shape[2] do
+      local v = points:get(axis, i)
+      lo[axis] = math.min(lo[axis] or v, v)
+      hi[axis] = math.max(hi[axis] or v, v)
+    end
+  end
+  local w, h = hi[1] - lo[1], hi[2] - lo[2]
+  return { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h, w * (1 + 1.2 * k), h * (1 + 2.6 * k) }
+end
+
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. Pose_Para is pitch, yaw,
--- roll in radians; the face is cut by its landmarks pt2d, `margin` k of their
--- extents, as Ruiz et al. (CVPR Workshops 2018) do.
+-- roll in radians.
 function M.w300lp(o)
   return pose_fields(o), function(root)
     local cases = {}
@@ -53,27 +69,15 @@ function M.w300lp(o)
       local mat = root .. "/" .. stem .. ".mat"
       if (o.flips or not path:find("_Flip/", 1, true)) and core.sys.stat(mat) then
         local pose = core.array.load(mat, "Pose_Para"):reshape { 7 }
-        local points = core.array.load(mat, "pt2d")
         local angle = {} -- yaw, pitch, roll in degrees
         for i, from in ipairs { 2, 1, 3 } do angle[i] = math.deg(pose:get(from)) end
-        local lo, hi = {}, {}
-        for axis = 1, 2 do
-          for i = 1, points.shape[2] do
-            local v = points:get(axis, i)
-            lo[axis] = math.min(lo[axis] or v, v)
-            hi[axis] = math.max(hi[axis] or v, v)
-          end
-        end
-        local w, h, k = hi[1] - lo[1], hi[2] - lo[2], o.margin
         local far = math.max(math.abs(angle[1]), math.abs(angle[2]), math.abs(angle[3]))
         if far <= o.most_degrees then
           -- several views were made of one photograph: NAME_0, NAME_1, ...
           local who = stem:gsub("_Flip/", "/"):gsub("_%d+$", "")
           cases[#cases + 1] = {
             key = stem, patient = who, pose = angle,
-            image = { root .. "/" .. path,
-                      box = { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h,
-                              w * (1 + 1.2 * k), h * (1 + 2.6 * k) } } }
+            image = { root .. "/" .. path, box = M.face_box(mat, o.margin) } }
         end
       end
     end

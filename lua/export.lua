@@ -3,6 +3,10 @@
 --   export --safetensors FILE [--weights FILE]
 --       trained weights and running statistics, the graph, and the steps that
 --       prepare an image; nothing of the optimiser, nothing of the patients.
+--   export --onnx FILE [--weights FILE] [--probabilities] [--any_size]
+--       the network with its trained weights for other runtimes: docs/export.md.
+--   export --bundle FILE [--weights FILE]
+--       weights, network, and how images are prepared: predict --bundle runs it.
 --   export --twin DIR --steps N
 --       init.safetensors, the first N batches of the training loader in order
 --       (step_0001_<input>.npy, ...) and loss.csv with rate and loss of each of
@@ -14,10 +18,12 @@
 --
 -- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
 
+local bundle = require "seg.bundle"
 local core = require "seg.core"
 local config = require "seg.config"
 local opened = require "seg.opened"
 local recipes = require "seg.recipe"
+local run_folder = require "seg.run"
 local show = require "seg.show"
 local trained = require "seg.weights"
 local util = require "seg.util"
@@ -48,16 +54,21 @@ local function twin(r, folder)
   if r.frozen[1] then
     fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
   end
+  if r.optim.groups or r.optim.decay_on ~= "all" then
+    fail("usage", "export --twin: the twin updates all parameters alike; leave groups and decay_on "
+         .. "out")
+  end
   local session = recipes.session(r, "train")
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   sys.mkdir(folder)
   core.checkpoint.save(folder .. "/init.safetensors", session, false, {})
-  local rows = { "step,epoch,lr,loss" }
+  local rows, batches = { "step,epoch,lr,loss" }, (d.loader:batches())
+  local state = r.schedule.start and r.schedule.start()
   for i = 1, steps do
     local batch = d.loader:next()
     local epoch = batch.epoch + 1
-    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
+    local lr = recipes.rate(r, epoch, (i - 1) % batches, batches, state)
     local feeds = save_batch(r, batch, d.names, string.format("%s/step_%04d", folder, i))
     local loss, _, applied = session:step(feeds, { lr = lr, clip = r.optim.clip_norm })
     if not applied then
@@ -109,18 +120,85 @@ local function weights(r, file, name)
             util.thousands(session:facts().trained))
 end
 
+-- ONNX ------------------------------------------------------------------------
+
+-- A shape as text, "image (batch,1,256,256)".
+local function shape_text(name, node, free)
+  local shape = node.shape
+  for i = 1, #shape do
+    shape[i] = i == 1 and "batch" or i > 2 and free and "any" or string.format("%d", shape[i])
+  end
+  return string.format("%s (%s)", name, table.concat(shape, ","))
+end
+
+local function onnx(r, file, name)
+  local flags = config.line.flags
+  local session, meta = trained.open(r, name, "evaluate")
+  local nodes, names = recipes.outputs(r)
+  local segments = type(r.predict.names) == "table" and table.concat(r.predict.names, ",") or ""
+  local facts = core.checkpoint.onnx(file, session, nodes, names, {
+    probabilities = flags.probabilities, any_size = flags.any_size }, {
+    preprocessing = meta.preprocessing, labels = meta.labels, trained_on = meta.trained_on,
+    segments = segments ~= "" and segments or nil, recipe = name,
+    intended_use = "research use only, not a medical device" })
+  local out = {}
+  for i, node in ipairs(nodes) do out[i] = shape_text(names[i], node, flags.any_size) end
+  show.line("%s: ONNX, opset %d: %s, %s numbers (%s); output %s", file, facts.opset,
+            util.plural(facts.nodes, "node"), util.thousands(facts.numbers),
+            util.bytes(facts.bytes), table.concat(out, ", "))
+  if flags.probabilities and facts.probabilities == 0 then
+    show.line("--probabilities: the outputs end in a sigmoid or softmax as they are")
+  end
+end
+
+-- Bundles ---------------------------------------------------------------------
+
+-- What the cases of the run that the weights lie in are called.
+local function case_names(path)
+  local home, names = run_folder.of(path), {}
+  for _, row in ipairs(home and run_folder.read_cases(home) or {}) do
+    names[row.key], names[row.patient] = true, true
+  end
+  names[""] = nil
+  return names
+end
+
+local function make_bundle(r, file, name)
+  local session, meta, path = trained.open(r, name, "evaluate")
+  local graph, outputs = recipes.network(r)
+  local names = case_names(path)
+  local text, left_out = bundle.clean(meta.recipe_text or "", names)
+  core.checkpoint.save(file, session, false, {
+    graph = graph, outputs = outputs, bundle = bundle.text(r, name, meta), recipe_text = text,
+    config = meta.config and bundle.clean_config(meta.config, names) })
+  show.line("%s: %s parameters and running statistics, and how images are prepared; run it with "
+            .. "segengine predict --bundle %s --in PATH --out DIR", file,
+            util.thousands(session:facts().trained), file)
+  if left_out > 0 then
+    show.line("its copy of the script is without %s that may name a person, a day or a place",
+              util.plural(left_out, "word"))
+  end
+end
+
 -- export: the command.
 function M.command(r, name)
   local flags = config.line.flags
   local done = false
-  for flag, f in pairs { safetensors = weights, twin = twin, arrays = arrays } do
-    if flags[flag] then
-      f(r, flags[flag], name)
+  for _, key in ipairs { "probabilities", "any_size" } do
+    if flags[key] and not flags.onnx then
+      util.refuse("--%s goes with --onnx FILE; leave it out, or give that", key)
+    end
+  end
+  for _, kind in ipairs { { "safetensors", weights }, { "onnx", onnx }, { "bundle", make_bundle },
+                          { "twin", twin }, { "arrays", arrays } } do
+    if flags[kind[1]] then
+      kind[2](r, flags[kind[1]], name)
       done = true
     end
   end
   if not done then
-    fail("usage", "export wants --safetensors FILE, --twin DIR or --arrays DIR")
+    fail("usage", "export wants --bundle FILE, --onnx FILE, --safetensors FILE, --twin DIR or "
+         .. "--arrays DIR")
   end
   return 0
 end

@@ -1,16 +1,18 @@
 -- fit.lua -- the training loop, meant to be read.
 --
--- The rate is a function of the epoch, the order of the samples and every random
--- change a function of (seed, epoch, sample); all else that decides the next number
--- lies in the checkpoint (state.lua). So a run that was killed anywhere and resumed
--- ends with the same bytes.
+-- The rate is a function of the place in the run, the order of the samples and every
+-- random change a function of (seed, epoch, sample); all else that decides the next
+-- number lies in the checkpoint (state.lua). So a run that was killed anywhere and
+-- resumed ends with the same bytes.
 
 local core = require "seg.core"
 local advice = require "seg.advice"
+local average = require "seg.average"
 local budget = require "seg.budget"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
 local opened = require "seg.opened"
+local phase = require "seg.phase"
 local picture = require "seg.picture"
 local plans = require "seg.plan"
 local recipes = require "seg.recipe"
@@ -18,54 +20,13 @@ local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
-local targets = require "seg.targets"
 local util = require "seg.util"
+local watch = require "seg.watch"
 
 local sys, fail = core.sys, util.fail
 local M = {}
 
 local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
-
--- Data ------------------------------------------------------------------------
-
--- Pipelines and loaders of the parts that the recipe has.
-local function open_data(r)
-  local data, sides, names = {}, {}, nil
-  opened.fit_numbers(r)
-  for _, part in ipairs { "train", "valid", "test" } do
-    if r[part] then
-      local started = sys.clock()
-      local d = opened.open(r, r[part])
-      targets.check_samples(r, d)
-      data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
-      show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
-                d.loader:report(), util.duration(sys.clock() - started))
-    end
-  end
-  core.data.leaks(sides)
-  return data, names
-end
-
--- Keep the sets that are read in every epoch on the device, where there is room or
--- the run that is resumed had them there; that of the end is read once, which is
--- what it costs to bring it there. Who makes the batches that are changed at random
--- decides their last bits and is noted.
-local function keep_data(run, meta)
-  local made = {}
-  for _, part in ipairs { "train", "valid" } do
-    local d = run.data[part]
-    if d then
-      local was = (meta.resident or ""):match(part .. "=(%a+)")
-      local kept = opened.keep(run.session, run.recipe, d, part == "train",
-                                 was and was == "device")
-      d.on_device = kept
-      if d.set.augmented then
-        made[#made + 1] = part .. "=" .. (kept and "device" or "host")
-      end
-    end
-  end
-  run.resident = table.concat(made, " ")
-end
 
 -- Curves and pictures are worth less than the training that they show: what
 -- goes wrong with them is said, and the run goes on.
@@ -109,14 +70,20 @@ local function bad_step(run, part, loss, norm)
   end
 end
 
+-- The rate of the update that batch `number` of the epoch's `batches` is part of.
+local function rate(run, number, batches)
+  local s = run.state
+  return recipes.rate(run.recipe, s.epoch - s.first + 1, number, batches, s.schedule)
+end
+
 -- Begin batch `number` of the epoch, which has `batches`. -> what to remember of
 -- it until it is collected
-local function queue(run, number, batches, lr)
+local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
   local batch = run.data.train.loader:next()
   run.session:queue(opened.feeds(batch, run.names, r), {
-    lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
+    lr = rate(run, number, batches), clip = r.optim.clip_norm, first = group == 0, last = last,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
@@ -147,10 +114,10 @@ end
 -- Train from the state's place to the end of its epoch. A device that queues is
 -- kept a few batches ahead of what is known of them. False: told to stop, at the
 -- end of a step.
-local function train_epoch(run, lr)
+local function train_epoch(run)
   local s, r, part = run.state, run.recipe, run.data.train
   local batches, samples = part.loader:batches()
-  local label = string.format("epoch %d/%d", s.epoch + 1, r.epochs)
+  local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
   run.copied, run.made = run.session:facts().copy_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
@@ -164,7 +131,7 @@ local function train_epoch(run, lr)
     local between = #parts == 0 or parts[#parts].last
     local stop = between and #parts > 0 and (sys.stopped() or limit(steps))
     if run.queued < batches and not stop then
-      parts[#parts + 1] = queue(run, run.queued, batches, lr)
+      parts[#parts + 1] = queue(run, run.queued, batches)
       if parts[#parts].last then steps = steps + 1 end
     end
     while #parts > 0 do
@@ -184,11 +151,11 @@ local function train_epoch(run, lr)
   return true
 end
 
--- Is this value of what `best` names the best so far? NaN never is.
-local function better(run, value)
-  local s, mode = run.state, run.recipe.best[2]
-  if value ~= value then return false end
-  return s.best == nil or (mode == "max" and value > s.best) or (mode == "min" and value < s.best)
+-- The metrics of all phases, by name.
+local function all_metrics(phases)
+  local all = {}
+  for _, r in ipairs(phases) do for name, m in pairs(r.metrics) do all[name] = m end end
+  return all
 end
 
 -- Once a run, when an epoch waits for its data: what would help.
@@ -196,7 +163,7 @@ local function advise(run, row)
   local v, d, machine = run.values, run.data.train, sys.machine()
   local cache = d.pipeline:cache()
   local text = not run.advised and advice.remedy {
-    seconds = row.seconds, wait = row.wait_s, left = run.recipe.epochs - row.epoch,
+    seconds = row.seconds, wait = row.wait_s, left = run.epochs - row.epoch,
     opening_s = run.opening_s, kept = cache.kept, count = cache.count,
     all_bytes = cache.all_bytes, made = cache.made - run.made, store = v.cache_file ~= "",
     workers = v.workers, cores = machine.cores, memory_bytes = machine.memory_bytes,
@@ -208,36 +175,62 @@ local function advise(run, row)
   end
 end
 
--- Validate, log, save; the epoch is over when this returns.
-local function end_epoch(run, lr, started)
+-- What the epoch that is over has decided for the next: what is averaged, what the
+-- schedule remembers, whether the phase ends early.
+local function look_back(run, values)
   local s, r = run.state, run.recipe
+  local epoch = s.epoch - s.first
+  average.epoch(run, epoch)
+  if r.schedule.observe then
+    local w = r.schedule_watch
+    r.schedule.observe(s.schedule, values[w.name], w.mode, r.optim.lr)
+  end
+  if r.stop and watch.stop(s, r.stop, values) and epoch < r.epochs then
+    s.ended = true
+    show.line("%s has not become better for %s: the %s ends after epoch %d", r.stop.watch.name,
+              util.plural(r.stop.patience, "epoch"), run.phases[2] and "phase" or "training",
+              s.epoch)
+  end
+end
+
+-- Validate, log, save; the epoch is over when this returns.
+local function end_epoch(run, started)
+  local s, r = run.state, run.recipe
+  local batches = run.data.train.loader:batches()
+  local lr = rate(run, batches - 1, batches)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
-                train_loss = s.loss_sum / math.max(s.seen, 1) }
+                train_loss = s.loss_sum / math.max(s.seen, 1),
+                phase = run.phases[2] and s.phase }
   local seconds = sys.clock() - started
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
   row.copy_s = run.session:facts().copy_s - run.copied
-  local watch = 0 / 0 -- nothing is best without a validation set
+  local values = { train_loss = row.train_loss }
   if run.data.valid then
-    local result = evaluate.run(run.session, r, run.data.valid.pipeline, run.data.valid.loader,
-                                run.names, "validate")
+    local d = run.data.valid
+    local result = average.with(run, function()
+      return evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
+    end)
     if sys.stopped() then return false end
-    row.valid_loss, watch = result.loss, result.loss
+    row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
       row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
+      values[name] = m.mean
     end
-    if r.best[1] ~= "loss" then watch = result.metrics[r.best[1]].mean end
   end
   row.valid_s = sys.clock() - started - seconds
   s.epoch, s.batch, s.seen, s.loss_sum = s.epoch + 1, 0, 0, 0.0
-  local best = better(run, watch)
-  if best then s.best, s.best_epoch = watch, s.epoch end
+  -- nothing is best without a validation set
+  local value = values[r.best[1]] or 0 / 0
+  local best = watch.better(value, s.best, r.best[2])
+  if best then s.best, s.best_epoch = value, s.epoch end
+  look_back(run, values)
   try(run.csv.add, run.csv, row)
   if best then state.save(run, "checkpoint_best") end
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
-  local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, r.epochs, lr,
+  local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
                                 row.train_loss) }
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
@@ -252,22 +245,24 @@ local function end_epoch(run, lr, started)
                                     util.duration(row.valid_s))
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
-  try(picture.progress, run.folder, run.csv, r)
+  try(picture.progress, run.folder, run.csv,
+      { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs })
   return true
 end
 
 -- The run ---------------------------------------------------------------------
 
--- The head of metrics.csv; the same for every epoch of a recipe.
-local function csv_columns(r)
+-- The head of metrics.csv; the same for every epoch of a run.
+local function csv_columns(phases)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+  for _, name in ipairs(util.sorted_keys(all_metrics(phases))) do
     c[#c + 1] = "valid_" .. name
     c[#c + 1] = "valid_slice_" .. name
   end
   for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
     c[#c + 1] = name
   end
+  if phases[2] then c[#c + 1] = "phase" end
   return c
 end
 
@@ -283,7 +278,8 @@ local function banner(run, weights)
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
-            util.plural(r.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
+            util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
+  if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
   local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
   if told then show.line("recompute: %s", told) end
@@ -291,20 +287,12 @@ local function banner(run, weights)
   if warning then show.line("note: %s", warning) end
 end
 
--- The weights that a new run starts from, when --weights names some; what to say
--- of them. Moments, step count and epoch begin anew.
-local function load_weights(run)
-  local given = config.line.flags.weights
-  if not given then return nil end
-  local path, note = run_folder.weights(given)
-  local meta = run_folder.load(path, run.session)
-  return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
-end
-
--- Every rate of the run is a number, before the first epoch.
+-- Every rate of a phase is a number, before the first epoch; how many updates an
+-- epoch has is not known yet.
 local function check_schedule(r)
   for epoch = 1, r.epochs do
-    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs)
+    local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs, {
+      step = epoch, steps = r.epochs, state = r.schedule.start and r.schedule.start() })
     if math.type(lr) == nil or not (lr >= 0 and lr < math.huge) then
       fail("usage", "schedule %s: the rate of epoch %d is %s, wanted a number >= 0",
            tostring(r.schedule.name), epoch, tostring(lr))
@@ -315,12 +303,17 @@ end
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
   local part = run.data.test and "test" or run.data.valid and "valid"
-  local summary = { recipe = run.name, epochs = run.state.epoch, best = run.state.best,
-                    best_epoch = run.state.best_epoch, seed = run.values.seed,
+  local s = run.state
+  local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
+                    stopped_early = s.ended or nil, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
-    local weights = run.state.best and state.load_best(run) or run.state.epoch
-    local d = run.data[part]
+    local weights, d = s.epoch, run.data[part]
+    if s.best then
+      weights = state.load_best(run)
+    elseif run.recipe.ema > 0 then
+      run.session:swap()
+    end
     local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
     if sys.stopped() then return end
     if next(run.recipe.metrics) then
@@ -338,39 +331,71 @@ end
 
 local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 
+-- The epochs of the phase that are left, and its average; the exit code when it was
+-- told to stop.
+local function train_phase(run)
+  local s = run.state
+  while not s.ended and s.epoch - s.first < run.recipe.epochs do
+    local started = sys.clock()
+    local whole, limit = train_epoch(run)
+    if not whole or not end_epoch(run, started) then
+      state.save(run, "checkpoint_last")
+      if limit then
+        show.line("stopped after %s as told; continue with --resume %s",
+                  util.plural(run.session:facts().count, "step"), run.folder)
+        return 0
+      end
+      local signal = sys.stopped()
+      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
+                signal_names[signal] or "signal", s.epoch + 1, s.batch + 1, run.folder)
+      return 128 + signal
+    end
+  end
+  if average.finish(run) then return nil end
+  show.line("the average is not done; --resume %s makes it up", run.folder)
+  return 128 + sys.stopped()
+end
+
 -- train: the command. `resume` is a folder or nil. Returns the exit code.
 function M.train(r, name, text, resume)
   local v = config.ensure()
-  local run = { recipe = r, name = name, text = text, values = v, waited = 0, lost = 0,
-                state = state.new() }
-  r.best = r.best or { "loss", "min" }
+  local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text, values = v,
+                waited = 0, lost = 0, state = state.new() }
+  for _, p in ipairs(run.phases) do
+    p.best = p.best or { "loss", "min" }
+    check_schedule(p)
+  end
   local newest, said, meta = nil, nil, {}
   if resume then
     run.lock, run.folder = core.checkpoint.lock(resume), resume
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
+    resuming.find_phase(run, meta)
+    r = run.recipe
     -- the numbers that the run began with; steps of another kind are refused below
     local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
-    if same then r.train = train end
+    local was = r.train
+    for _, p in ipairs(run.phases) do
+      if same and rawequal(p.train, was) then p.train = train end
+    end
     resuming.check_same(run, meta)
   end
-  check_schedule(r)
-  run.session = recipes.session(r, "train")
-  run.ahead = run.session:facts().ahead
-  banner(run, load_weights(run))
+  phase.enter(run)
+  banner(run, not resume and phase.load_weights(run))
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
-  run.data, run.names = open_data(r)
+  phase.open_data(run)
   run.opening_s = sys.clock() - opening
-  keep_data(run, meta)
+  phase.begin(run, meta)
   -- a run that cannot begin leaves no folder behind
   run.folder = resume or run_folder.new(v.out, name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
-  local rows = resuming.case_rows(run.data, run.hash)
+  local sets = phase.sets(run)
+  local rows = resuming.case_rows(sets, run.hash)
   local bad
-  bad, run.left_out = resuming.left_out(run.data, run.hash)
+  bad, run.left_out = resuming.left_out(sets, run.hash)
   if resume then resuming.check_cases(run, rows) end
   show.open_log(run.folder .. "/log.txt")
   show.line("run: %s", run.folder)
@@ -381,35 +406,22 @@ function M.train(r, name, text, resume)
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
     state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
+    phase.put_aside(run)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))
     sys.write(run.folder .. "/recipe.lua", text)
   end
   run_folder.write_cases(run.folder, rows)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
-  run.csv = run_folder.csv(run.folder, csv_columns(r), run.state.epoch)
+  run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
   -- a save that cannot work is found out before the first epoch
   if not resume then state.save(run, "checkpoint_last") end
   sys.catch_signals()
 
-  while run.state.epoch < r.epochs do
-    local lr = r.schedule.rate(r.optim.lr, run.state.epoch + 1, r.epochs)
-    local started = sys.clock()
-    local whole, limit = train_epoch(run, lr)
-    if not whole or not end_epoch(run, lr, started) then
-      state.save(run, "checkpoint_last")
-      if limit then
-        show.line("stopped after %s as told; continue with --resume %s",
-                  util.plural(run.session:facts().count, "step"), run.folder)
-        return 0
-      end
-      local signal = sys.stopped()
-      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
-                signal_names[signal] or "signal", run.state.epoch + 1, run.state.batch + 1,
-                run.folder)
-      return 128 + signal
-    end
-  end
+  repeat
+    local code = train_phase(run)
+    if code then return code end
+  until not phase.next(run)
   final_test(run)
   local signal = sys.stopped()
   if signal then

@@ -7,6 +7,9 @@
 #include "embed.h"
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,10 +61,12 @@ static int open_core(lua_State *L)
     bind_signal(L);
     bind_array(L);
     bind_array_file(L);
+    bind_spread(L);
     bind_block(L);
     bind_graph(L);
     bind_session(L);
     bind_memory(L);
+    bind_training(L);
     bind_plan(L);
     bind_check(L);
     bind_checkpoint(L);
@@ -166,8 +171,20 @@ static bool stdout_is_pipe(void)
     return fstat(1, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
+/* Blocks from this size on come from the system and go back to it. Left alone,
+ * glibc keeps larger ones too, and up to 2.37 an aligned block leaves a hole
+ * behind that the next of its size does not fit into: a program that reads one
+ * result after the other would grow without end. */
+static void settle_heap(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    settle_heap();
     hold_standard_files();
     lua_State *L = luaL_newstate();
     if (!L) {

@@ -96,10 +96,22 @@ function M.fit_numbers(r)
   end
 end
 
+-- The loader that makes the batches of a set on the host.
+local function loader_of(set, pipeline)
+  local v = config.ensure()
+  return set:loader(pipeline, { workers = v.workers, seed = v.seed,
+                                prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
+end
+
+-- An opened set whose samples lay on the device of a session that is closed: the
+-- loader makes its batches again.
+function M.renew(d)
+  if d.on_device then d.loader, d.on_device = loader_of(d.set, d.pipeline), false end
+end
+
 -- A set opened for a recipe: every case prepared, the names of the fields, and
 -- a loader. -> { set=, pipeline=, names=, loader= }
 function M.open(recipe, set)
-  local v = config.ensure()
   local names = set:dataset():fields()
   targets.check(recipe, set, set:dataset()) -- before the work of preparing
   local pipeline = set:pipeline(opening())
@@ -109,8 +121,7 @@ function M.open(recipe, set)
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   batches.settle(recipe, set, pipeline:samples())
-  local loader = set:loader(pipeline, { workers = v.workers, seed = v.seed,
-                                        prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
+  local loader = loader_of(set, pipeline)
   M.check_inputs(recipe, set, pipeline, names, loader)
   return { set = set, pipeline = pipeline, names = names, loader = loader }
 end

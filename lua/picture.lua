@@ -324,6 +324,11 @@ function M.progress(folder, csv, recipe)
   end
 end
 
+-- For other curves: a sheet of each kind by its ending, and what axes need.
+function M.sheets(w, h) return { svg = svg(w, h), png = png(w, h, 1.5) } end
+
+M.ticks, M.tick_text = ticks, tick_text
+
 -- Overlays --------------------------------------------------------------------
 
 -- Places of the worst two, the middle and the best of `items` (worst first).

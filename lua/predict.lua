@@ -6,79 +6,16 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
-local data = require "seg.data"
-local opened = require "seg.opened"
+local incoming = require "seg.incoming"
+local recipes = require "seg.recipe"
+local results = require "seg.results"
 local show = require "seg.show"
 local util = require "seg.util"
 local weights = require "seg.weights"
+local windows = require "seg.windows"
 
 local sys, fail = core.sys, util.fail
 local M = {}
-
-local is_nifti = core.data.nifti_is_name
-
--- Whether a file that `test` accepts lies in a folder or below it.
-local function holds(folder, test)
-  for _, name in ipairs(sys.list(folder)) do
-    local path = folder .. "/" .. name
-    local stat = sys.stat(path)
-    if stat and stat.kind == "folder" then
-      if holds(path, test) then return true end
-    elseif test(path) then
-      return true
-    end
-  end
-  return false
-end
-
--- Options of a data set that say how its files are read, by what --in holds.
-local reading = {
-  nifti = { "form", "assume_spacing", "channels", "resample", "skip_unmatched" },
-  dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "resample", "skip_unmatched" },
-}
-
--- The options of a data set of --in: these, and as training read its files.
-local function read_as(kind, source, o)
-  for _, key in ipairs(reading[kind]) do o[key] = source.options[key] end
-  return o
-end
-
--- Images to predict: a NIfTI file or a folder with NIfTI files, else DICOM. Of
--- a folder with both, as it is when results lie beside their images, the
--- format that the recipe was trained on. -> set, "nifti" or "dicom"
-local function open_input(path, image, source)
-  local stat = sys.stat(path)
-  if not stat then fail("data", "--in %s: there is no such file or folder", path) end
-  local trained = source.kind == "phantom" and source.options.format or source.kind
-  if stat.kind == "file" and is_nifti(path) then
-    return data.nifti(read_as("nifti", source, { root = path, patient = "file" })), "nifti"
-  end
-  if stat.kind == "folder" and holds(path, is_nifti)
-    and not (trained == "dicom" and holds(path, core.data.dicom_is_file)) then
-    return data.nifti(read_as("nifti", source, { root = path, image = image or "*",
-                                                 patient = "file" })), "nifti"
-  end
-  return data.dicom(read_as("dicom", source, { root = path, image = image })), "dicom"
-end
-
--- A case's key as the beginning of names of files that no other case has; keys
--- come from paths and headers, where anything may stand.
-local function file_name(key, endings, used)
-  local name = key:gsub("[^%w._-]", "_"):gsub("^%.+", "")
-  if name == "" then name = "case" end
-  local n, try = 1, name
-  local function taken()
-    for _, ending in ipairs(endings) do
-      if used[try .. ending] then return true end
-    end
-  end
-  while taken() do
-    n = n + 1
-    try = name .. "_" .. n
-  end
-  for _, ending in ipairs(endings) do used[try .. ending] = true end
-  return try
-end
 
 -- Names of the segments: of the recipe, else of its output, with numbers. A name
 -- that no SEG can hold is said before anything is predicted.
@@ -94,101 +31,6 @@ local function segment_names(r, output, channels, kind)
     end
   end
   return list
-end
-
--- What the files of a case end in: labels, and with predict = { fractions = true }
--- the probabilities of each segment.
-local function file_endings(r, kind, segments)
-  local endings = kind == "dicom" and { ".nii.gz", ".dcm" } or { ".nii.gz" }
-  if not r.predict.fractions then return endings end
-  if kind == "dicom" then
-    endings[#endings + 1] = "_fractions.dcm"
-    return endings
-  end
-  for i = 1, segments do endings[#endings + 1] = "_fraction_" .. i .. ".nii.gz" end
-  return endings
-end
-
--- The probabilities of a case: one SEG, or a NIfTI for each segment. Of several
--- channels the first is the background.
-local function write_fractions(volume, base, kind, ds, item, names, channels)
-  if kind == "dicom" then
-    volume:write_seg(base .. "_fractions.dcm", ds, item, names, { fractions = true })
-    return
-  end
-  local first = channels > 1 and 1 or 0
-  for i = 1, channels - first do
-    local one = volume:channel(first + i)
-    one:write_nifti(base .. "_fraction_" .. i .. ".nii.gz", ds, item)
-    one:close()
-  end
-end
-
--- All samples of one set through the network; `done` gets each finished case.
-local function predict_set(session, r, set, steps, done)
-  local v = config.ensure()
-  set.steps = steps
-  local image = { inputs = { r.inputs[1] } } -- what a prediction knows
-  local d = opened.open(image, set:in_order(v.batch))
-  local pipeline, loader = d.pipeline, d.loader
-  local output = util.sorted_keys(r.outputs)[1]
-  local node, samples = r.outputs[output], pipeline:samples()
-  local open, current, started, seen = nil, nil, sys.clock(), 0
-  local batches = loader:batches()
-  for _ = 1, batches do
-    local batch = loader:next()
-    session:forward(opened.feeds(batch, d.names, image), false)
-    local out = session:read(node)
-    for i, number in ipairs(batch.samples) do
-      local item = pipeline:item(number)
-      if item ~= current then
-        if open then done(current, open) end
-        open, current = core.data.prediction(pipeline, item, node.c), item
-      end
-      open:put(number, out, i, output)
-    end
-    seen = seen + batch.count
-    show.bar("predict", seen, samples, started)
-  end
-  show.bar_done()
-  if open then done(current, open) end
-end
-
--- What may not be written to, by id of sys.stat: every file at or below --in,
--- and the weights, whatever the path or link that leads there.
-local function protected(paths)
-  local ids = {}
-  local function add(path)
-    local stat = sys.stat(path)
-    if not stat or ids[stat.id] then return end -- a link may lead back
-    ids[stat.id] = path
-    if stat.kind ~= "folder" then return end
-    for _, name in ipairs(sys.list(path)) do add(path .. "/" .. name) end
-  end
-  for _, path in ipairs(paths) do add(path) end
-  return ids
-end
-
--- Where the results of each case go, the path without its ending, and how many
--- of the files are there already. Refuses to write an input, before anything is
--- predicted.
-local function plan_files(out, cases, endings, inputs)
-  local base, used, there, ids = {}, {}, 0, nil
-  for i, case in ipairs(cases) do
-    base[i] = out .. "/" .. file_name(case.key, endings, used)
-    for _, ending in ipairs(endings) do
-      local stat = sys.stat(base[i] .. ending)
-      if stat then
-        ids = ids or protected(inputs)
-        if ids[stat.id] then
-          util.refuse("--out %s: the result would be written over %s, which is an input (%s); give "
-                      .. "another folder", out, ids[stat.id], base[i] .. ending)
-        end
-        there = there + 1
-      end
-    end
-  end
-  return base, there
 end
 
 -- Whether these images are of data.phantom: patients called PHANTOM, or a folder
@@ -214,57 +56,148 @@ local function is_given(key)
   return false
 end
 
+-- A flag as a number within lo .. hi, nil when it is not given.
+local function number_flag(name, lo, hi, whole)
+  local text = config.line.flags[name]
+  if not text then return nil end
+  local v = tonumber(text)
+  if not v or v < lo or v > hi or whole and not math.tointeger(v) then
+    util.refuse('--%s wants a %snumber from %g to %g, got "%s"', name, whole and "whole " or "", lo,
+                hi, text)
+  end
+  return whole and math.tointeger(v) or v
+end
+
+-- An attribute of a step in the text of steps as a list, {} without it.
+local function attribute(line, key)
+  local list = {}
+  for v in ((" " .. line):match(" " .. key .. "=(%S+)") or ""):gmatch("[^,]+") do
+    list[#list + 1] = tonumber(v) or v
+  end
+  return list
+end
+
+-- The ways in which images are mirrored, each a text of axes, "" first; and what of
+-- the outputs changes with an odd number of them, as in training. "flips" are those
+-- that training drew.
+local function mirrors(r, node, rank)
+  local asked = config.line.flags.tta or r.predict.tta
+  local flip = util.step(r.train.steps, "flip")
+  local axes, all = {}, { [1] = "w", [2] = "wh", [3] = "whd" }
+  if not asked then return { "" }, {}, {} end
+  if asked == "flips" then
+    if not flip then
+      fail("usage", "tta: training has no flip, so nobody knows along which axes one is harmless: "
+           .. "name them, --tta w,h")
+    end
+    for axis in (attribute(flip, "axis")[1] or "w"):gmatch(".") do axes[#axes + 1] = axis end
+  else
+    local list = type(asked) == "table" and asked or { asked }
+    for axis in table.concat(list, ","):gmatch("[^,]+") do
+      if not (all[rank] or ""):find(axis, 1, true) or #axis ~= 1 then
+        util.refuse('tta: "%s" is no axis of the images; use flips, or of %s with commas', axis,
+                    (all[rank] or "none"):gsub("(.)(.)", "%1, %2"))
+      end
+      axes[#axes + 1] = axis
+    end
+  end
+  local list = { "" }
+  for _, axis in ipairs(axes) do
+    for i = 1, #list do list[#list + 1] = list[i] .. axis end
+  end
+  local swap, negate = attribute(flip or "", "swap"), attribute(flip or "", "negate")
+  if node.rank > 0 then negate = {} end
+  if negate[1] == 0 then
+    for c = 1, node.c do negate[c] = c end
+  end
+  -- classes count from 0
+  for i, class in ipairs(swap) do swap[i] = class + (node.c > 1 and 1 or 0) end
+  return list, swap, negate
+end
+
+-- The inputs of the recipe that its output needs; a prediction knows no truth.
+local function needed(r, node, output)
+  local names, list = core.needed_inputs { node }, {}
+  for _, input in ipairs(r.inputs) do
+    if names[input.name] then list[#list + 1] = input end
+  end
+  if not list[1] then fail("usage", "output %s needs no input of the recipe", output) end
+  return list
+end
+
+-- What of a data set of new files must be there for these inputs; a length counts
+-- with its image.
+local function wanted(inputs)
+  local out = {}
+  for _, input in ipairs(inputs) do out[input.name] = input end
+  return out
+end
+
+-- The set of --in with the steps of the weights.
+local function open_set(r, inputs, meta, draws)
+  local flags, v = config.line.flags, config.ensure()
+  local set, kind = incoming.open(flags["in"], r, wanted(inputs))
+  local overlap = number_flag("overlap", 0, 0.9) or r.predict.overlap
+  -- which slices to learn from was a choice of training
+  set.steps = core.data.predict_steps(meta.preprocessing, overlap)
+  set.batch = { bucket = r.train.batch.bucket, multiple = r.train.batch.multiple }
+  -- a batch of draws is one sample, so that its draws depend on nothing else
+  return set:in_order(draws > 0 and 1 or v.batch), kind
+end
+
+-- The table of what was found, and how many files of before are gone.
+local function finish(w, out, there)
+  if w.finish then w.finish(out .. "/predictions.csv") end
+  print(show.table(w.rows))
+  if there > 0 then
+    show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
+              there == 1 and "was" or "were")
+  end
+end
+
 -- predict: a file for every case of --in, and a table of what was found.
 function M.command(r, name)
   local flags, out = config.line.flags, config.ensure().out
   if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
   if not is_given("out") then fail("usage", "predict wants --out DIR: where the results go") end
-  local session, meta, path = weights.open(r, name, "predict")
+  local draws = number_flag("mc", 1, 10000, true) or 0
+  local members, meta, paths = weights.members(r, name, "predict", draws > 0)
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
-  local set, kind = open_input(flags["in"], r.predict.image, r.train.source)
-  local ds, rows = set:dataset(), { { "case", "voxels", "ml", "file" } }
+  local output = r.predict.output or util.sorted_keys(r.outputs)[1]
+  local node = r.outputs[output]
+  local inputs = needed(r, node, output)
+  local set, kind = open_set(r, inputs, meta, draws)
+  local ds = set:dataset()
   local cases = ds:cases()
   if meta.trained_on == util.MADE_UP and not flags.weights
     and not is_phantom(flags["in"], cases) then
     fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
-         .. "with --data DIR, or name the weights that you mean with --weights FILE", path)
+         .. "with --data DIR, or name the weights that you mean with --weights FILE", paths[1])
   end
-  local output = util.sorted_keys(r.outputs)[1]
-  local node = r.outputs[output]
-  local names = segment_names(r, output, node.c, kind)
-  local endings = file_endings(r, kind, math.max(node.c - 1, 1))
-  local base, there = plan_files(out, cases, endings, { flags["in"], path })
+  local w = { ds = ds, cases = cases, kind = kind, output = output, node = node, draws = draws,
+              as = results.meaning(r, node), overlays = flags.overlays or false,
+              rank = set.source.ranks and set.source.ranks[inputs[1].name] or 3,
+              names = segment_names(r, output, node.c, kind), values = file_labels(meta, node) }
+  local of_case = node.rank == 0
+  if of_case and w.overlays then
+    util.refuse("--overlays: numbers of a case have no picture; leave it out")
+  end
+  local list = { flags["in"] }
+  table.move(paths, 1, #paths, 2, list)
+  w.endings = of_case and {} or results.endings(w, r)
+  local base, there = results.plan_files(out, cases, w.endings, list,
+                                         of_case and { "predictions.csv" } or {})
+  w.base = base
   sys.mkdir(out)
-  -- which slices to learn from was a choice of training
-  local steps = core.data.predict_steps(meta.preprocessing)
-  predict_set(session, r, set, steps, function(item, prediction)
-    local volume = prediction:restore()
-    local labels = volume:labels(r.predict.threshold or 0.5)
-    local values = file_labels(meta, node)
-    local written = values and labels:relabel(values) or labels
-    written:write_nifti(base[item] .. ".nii.gz", ds, item)
-    if kind == "dicom" then
-      labels:write_seg(base[item] .. ".dcm", ds, item, names)
-    end
-    if r.predict.fractions then
-      write_fractions(volume, base[item], kind, ds, item, names, node.c)
-    end
-    local voxels, ml = labels:count()
-    rows[#rows + 1] = { cases[item].key, voxels, string.format("%.2f", ml),
-                        base[item] .. ".nii.gz" }
-    -- a volume may be a gigabyte, and the next one is on its way
-    prediction:close()
-    volume:close()
-    written:close()
-    labels:close()
-  end)
-  print(show.table(rows))
-  if there > 0 then
-    show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
-              there == 1 and "was" or "were")
-  end
+  local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)
+  local flips, swap, negate = mirrors(r, node, inputs[1].rank)
+  windows.run({ members = members, node = node, output = output, inputs = inputs,
+                roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
+                draws = draws, variances = draws == 0 and "" or of_case and "each" or "mean" },
+              set, each)
+  finish(w, out, there)
   return 0
 end
 

@@ -3,8 +3,12 @@
 local core = require "seg.core"
 local budget = require "seg.budget"
 local config = require "seg.config"
+local group = require "seg.group"
 local optim = require "seg.optim"
+local tidy = require "seg.tidy"
+local transfer = require "seg.transfer"
 local util = require "seg.util"
+local watch = require "seg.watch"
 
 local none, fail = util.none, util.fail
 local M = {}
@@ -16,13 +20,27 @@ M.current = nil
 local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
-  accumulate = 1, frozen = {},
+  accumulate = 1, frozen = {}, ema = 0, swa = none, stop = none, init = none, phases = none,
 }
 
+-- What a phase may have of its own; the rest is the recipe's.
+local known_phase = { name = none, from = "last" }
+for _, field in ipairs { "loss", "train", "valid", "test", "optim", "schedule", "metrics", "best",
+                         "epochs", "accumulate", "frozen", "ema", "swa", "stop", "init" } do
+  known_phase[field] = none
+end
+
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, and whether the
--- output itself is written too.
-local known_predict = { image = none, names = none, threshold = none, fractions = none }
+-- the probability from which a voxel belongs to the only class, whether the
+-- output itself is written too, which output and what it means, how much windows
+-- share, flips that are averaged over, and steps behind it: of all classes
+-- (tidy.lua), and in `each` of one.
+local known_predict = { image = none, names = none, threshold = none, fractions = none,
+                        as = none, output = none, overlap = none, tta = none, each = none }
+for key, default in pairs(tidy.known) do known_predict[key] = default end
+
+-- What an output of predict may mean: results.lua.
+local meanings = { labels = true, values = true, dose = true, numbers = true, classes = true }
 
 local is_node = util.is_node
 
@@ -77,6 +95,7 @@ local function are_names(v)
   return type(v) == "string" or type(v) == "table" and #v > 0
 end
 
+-- seg.recipe { predict = o }: each option is one, and what it may be.
 local function check_predict(o)
   o = util.options("seg.recipe: predict", o, known_predict)
   if o.image ~= nil and not are_names(o.image) then
@@ -100,7 +119,32 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
          tostring(o.threshold))
   end
+  if o.as ~= nil and not meanings[o.as] then
+    fail("usage", "seg.recipe: predict: as is %s; %s", tostring(o.as),
+         util.suggest(tostring(o.as), util.sorted_keys(meanings)))
+  end
+  if o.overlap ~= nil and not (math.type(o.overlap) and o.overlap >= 0 and o.overlap <= 0.9) then
+    fail("usage", "seg.recipe: predict: overlap must be a number from 0 to 0.9, got %s",
+         tostring(o.overlap))
+  end
+  if o.tta ~= nil and not are_names(o.tta) then
+    fail("usage", 'seg.recipe: predict: tta must be "flips" or a list of axes, got %s',
+         tostring(o.tta))
+  end
+  tidy.check("seg.recipe: predict", o)
+  tidy.check_each(o.each)
 end
+
+-- The output that predict is about.
+local function check_output(r)
+  local name = r.predict.output
+  if name ~= nil and not r.outputs[name] then
+    fail("usage", 'seg.recipe: predict: output = "%s" is none; %s', tostring(name),
+         util.suggest(tostring(name), util.sorted_keys(r.outputs)))
+  end
+end
+
+M.check_predict = check_predict
 
 -- What the table above says of each field, and the two numbers.
 local function check_fields(r)
@@ -160,16 +204,16 @@ local function check_ranks(r)
   end
 end
 
--- seg.recipe{...}: declares; the program then does what the command says.
-function M.recipe(o)
-  if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
-  local r = util.options("seg.recipe", o, known)
+-- A recipe, or what one phase makes of it: complete, and all of it what it should
+-- be.
+local function check(r)
   for _, field in ipairs { "inputs", "outputs", "loss", "train", "optim" } do
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end
   check_fields(r)
   check_predict(r.predict)
   check_outputs(r)
+  check_output(r)
   check_ranks(r)
   if not is_node(r.loss) or r.loss.rank ~= -2 then
     fail("usage", "seg.recipe: loss must be a loss node (one number)")
@@ -180,16 +224,80 @@ function M.recipe(o)
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
+  if r.schedule.monitor then
+    r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
+  end
+  if r.stop then r.stop = watch.check_stop(r) end
+  transfer.check(r.init)
+  -- average.lua needs to evaluate, which needs us
+  require("seg.average").check(r)
+  return r
+end
+
+-- The phases of recipe `r`: whole recipes, each with the fields of the phase in
+-- place of the recipe's.
+local function read_phases(r, list)
+  if type(list) ~= "table" or #list == 0 then
+    fail("usage", "seg.recipe: phases must be a list of tables, got %s", type(list))
+  end
+  local phases = {}
+  for i, o in ipairs(list) do
+    local phase = {}
+    for k, v in pairs(r) do phase[k] = v end
+    for k, v in pairs(util.options("seg.recipe: phases[" .. i .. "]", o, known_phase)) do
+      phase[k] = v
+    end
+    if i == 1 and o.from then
+      fail("usage", "seg.recipe: phases[1]: there is no phase before it; leave from out")
+    end
+    if phase.from ~= "last" and phase.from ~= "best" then
+      fail("usage", "seg.recipe: phases[%d]: from: %s", i,
+           util.suggest(tostring(phase.from), { "best", "last" }))
+    end
+    if i > 1 and phase.from == "best" and not phases[i - 1].valid then
+      fail("usage", 'seg.recipe: phases[%d]: from = "best", but the phase before has no valid set '
+           .. "to tell the best by", i)
+    end
+    -- weights of a file are for the start, unless the phase names its own
+    if i > 1 then phase.init = o.init end
+    phases[i] = check(phase)
+  end
+  return phases
+end
+
+-- seg.recipe{...}: declares; the program then does what the command says. What is
+-- not training is about the last phase.
+function M.recipe(o)
+  if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
+  local r = util.options("seg.recipe", o, known)
+  local list = r.phases
+  r.phases = nil
+  local phases = list and read_phases(r, list) or { check(r) }
+  r = phases[#phases]
+  r.phases = phases
   M.current = r
   return r
 end
 
--- The outputs in the order of their names.
+-- The rate of the update that batch `number` (from 0) of the `batches` of an epoch
+-- (from 1) is part of. It follows from the place alone, so that a step that was left
+-- out delays nothing, and from what the schedule remembers.
+function M.rate(r, epoch, number, batches, state)
+  local each = math.ceil(batches / r.accumulate)
+  if r.swa and r.swa.lr and epoch >= r.swa.from then return r.swa.lr end
+  return r.schedule.rate(r.optim.lr, epoch, r.epochs, {
+    step = (epoch - 1) * each + number // r.accumulate + 1, steps = r.epochs * each,
+    state = state })
+end
+
+-- The outputs in the order of their names, and these.
 local function output_nodes(r)
   local list, names = {}, util.sorted_keys(r.outputs)
   for i, name in ipairs(names) do list[i] = r.outputs[name] end
   return list, names
 end
+M.outputs = output_nodes
+
 
 -- All nodes whose values are read: outputs, metrics and the loss.
 function M.roots(r)
@@ -207,17 +315,19 @@ end
 
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
--- no truth. `device` and `precision`: others than --device and --precision.
-function M.session(r, purpose, device, precision)
+-- no truth. `device` and `precision`: others than --device and --precision;
+-- `draws`: dropout in evaluation too.
+function M.session(r, purpose, device, precision, draws)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
-    seed = v.seed,
+    seed = v.seed, draws = draws or false,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit() }
   if purpose == "train" then budget.give(session) end
+  if purpose == "train" then group.apply(session, r.optim) end
   return session
 end
 

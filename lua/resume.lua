@@ -10,15 +10,19 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- All cases of the run: what cases.csv holds.
-function M.case_rows(data, hash)
-  local rows = {}
-  for _, part in ipairs { "train", "valid", "test" } do
-    if data[part] then
-      for i, c in ipairs(data[part].pipeline:cases()) do
-        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = part,
-                            image = data[part].pipeline:facts(i).image }
+-- All cases of the run, of `sets` = { {part=, d=}, ... }: what cases.csv holds. A
+-- case that several phases have in one part has one row.
+function M.case_rows(sets, hash)
+  local rows, seen = {}, {}
+  for _, set in ipairs(sets) do
+    local pipeline = set.d.pipeline
+    for i, c in ipairs(pipeline:cases()) do
+      local id = set.part .. " " .. c.key
+      if not seen[id] then
+        rows[#rows + 1] = { case = hash(c.key), key = c.key, patient = c.patient, part = set.part,
+                            image = pipeline:facts(i).image }
       end
+      seen[id] = true
     end
   end
   return rows
@@ -26,17 +30,30 @@ end
 
 -- The cases that skip_bad left out: what left_out.csv holds, and how many of each
 -- part, as "train 2, test 1"; nil when there are none.
-function M.left_out(data, hash)
+function M.left_out(sets, hash)
   local rows, counts = {}, {}
-  for _, part in ipairs { "train", "valid", "test" } do
-    local bad = data[part] and data[part].pipeline:bad() or {}
-    if #bad > 0 then counts[#counts + 1] = part .. " " .. #bad end
+  for _, set in ipairs(sets) do
+    local bad = set.d.pipeline:bad()
+    if #bad > 0 then counts[#counts + 1] = set.part .. " " .. #bad end
     for _, b in ipairs(bad) do
-      rows[#rows + 1] = { case = hash(b.key), key = b.key, patient = b.patient, part = part,
+      rows[#rows + 1] = { case = hash(b.key), key = b.key, patient = b.patient, part = set.part,
                           reason = b.reason }
     end
   end
   return rows, rows[1] and table.concat(counts, ", ")
+end
+
+-- The phase that the run of a checkpoint was in: its recipe, and where it began.
+function M.find_phase(run, meta)
+  local s = run.state
+  s.phase, s.first = math.tointeger(tonumber(meta.phase or 1)),
+                     math.tointeger(tonumber(meta.first or 0))
+  run.recipe = s.phase and run.phases[s.phase]
+  if not run.recipe or (meta.phase ~= nil) ~= (#run.phases > 1) then
+    fail("usage", "%s is in phase %s, and this script has %s; start a new run, or give the script "
+         .. "back what it had (%s/recipe.lua)", run.folder, meta.phase or "1 of 1",
+         util.plural(#run.phases, "phase"), run.folder)
+  end
 end
 
 -- A run goes on only as what it was: the same network, preparation, numbers and
@@ -55,6 +72,11 @@ function M.check_same(run, meta)
     if meta[field] and meta[field] ~= now[field] then
       fail("usage", "the %s of this script is not that of the run that is resumed; %s", what, start)
     end
+  end
+  local was_average, is_average = meta.average or "none", now.average or "none"
+  if was_average ~= is_average then
+    fail("usage", "the average of the weights is %s (ema, swa of seg.recipe), the run that is "
+         .. "resumed has %s; %s", is_average, was_average, start)
   end
   if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
     show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)

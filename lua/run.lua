@@ -7,6 +7,7 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local show = require "seg.show"
+local transfer = require "seg.transfer"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -55,6 +56,11 @@ local function weights_in(folder)
   local last = folder .. "/checkpoint_last.safetensors"
   if util.exists(best) then return best, "" end
   if util.exists(last) then return last, " (the run has no best checkpoint: this is its last)" end
+end
+
+-- Is this the folder of a run that has weights?
+function M.has_weights(folder)
+  return weights_in((folder:gsub("(.)/+$", "%1"))) ~= nil
 end
 
 -- The weights that are meant by `given`: a file, or the folder of a run. nil:
@@ -129,6 +135,7 @@ function M.load(path, session)
   local ok, meta, warning = pcall(core.checkpoint.load, path, session, false)
   if not ok then
     if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
+    transfer.explain(path, session)
     sys.raise("data", meta .. misfit(path), true)
   end
   if warning ~= "" then show.warn("%s", warning) end

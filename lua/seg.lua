@@ -3,11 +3,13 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local data = require "seg.data"
+local group = require "seg.group"
 local metric = require "seg.metric"
 local net = require "seg.net"
 local nn = require "seg.nn"
 local optim = require "seg.optim"
 local recipe = require "seg.recipe"
+local transfer = require "seg.transfer"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -46,7 +48,7 @@ local function load_weights(self, path, o)
   o = options("load", o, { rename = none })
   if not o.rename then return core.checkpoint.load(path, self.session, false) end
   local map = {}
-  for _, t in ipairs(core.checkpoint.tensors(path)) do map[t.name] = o.rename(t.name) end
+  for _, t in ipairs(transfer.sources(path)) do map[t.from] = o.rename(t.name) end
   return core.checkpoint.import(path, self.session, map)
 end
 
@@ -70,6 +72,15 @@ function Model:save(path)
   for i, name in ipairs(names) do nodes[i] = self.outputs[name] end
   core.checkpoint.save(path, self.session, false, {
     graph = core.graph_text(nodes), outputs = table.concat(names, ",") })
+end
+
+-- The network with its weights as a file of ONNX: { probabilities=, any_size= } as the
+-- options of `export --onnx`. -> {nodes=, numbers=, bytes=, probabilities=, opset=}
+function Model:onnx(path, o)
+  check_text("onnx: the path", path)
+  o = options("onnx", o, { probabilities = false, any_size = false })
+  local names = util.sorted_keys(self.outputs)
+  return core.checkpoint.onnx(path, self.session, names_of(self.outputs), names, o, {})
 end
 
 -- Evaluation plan: {input name = array} -> {output name = array}
@@ -131,6 +142,7 @@ function seg.step(o)
     end
     session:budget(bytes)
   end
+  group.apply(session, o.optim)
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
   return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },
                       Step)

@@ -2,7 +2,8 @@
 -- segengine.d.lua -- the Lua API for editors (LuaCATS annotations).
 --
 -- Never run: for the library of your editor's Lua settings. Data sets are in
--- segengine_data.d.lua, networks in segengine_net.d.lua. More: docs/recipes.md.
+-- segengine_data.d.lua, networks in segengine_net.d.lua, training in
+-- segengine_training.d.lua. More: docs/recipes.md.
 -- luacheck: ignore 212 241 631
 
 ---@class seg
@@ -62,6 +63,21 @@ function seg.config(defaults) end
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
 ---@field threshold? number of a single channel, 0.5
 ---@field fractions? boolean write probabilities beside the labels
+---@field output? string which of the outputs; the first by name
+---@field as? "labels"|"values"|"dose"|"numbers"|"classes" what the output means
+---@field overlap? number what windows share of their extents, 0 to 0.9, 0.5
+---@field tta? "flips"|string[] the mean over mirrored images, along the axes of training or these
+---@field keep? "largest"|integer pieces of each class that stay
+---@field min_ml? number pieces of less go
+---@field fill_holes? boolean|"slices" zeros inside a class become the class
+---@field connect? 6|26 over what voxels hang together, 26: faces, edges and corners
+---@field each? table<string|integer, seg.recipe.tidy> other such steps for one class
+
+---@class seg.recipe.tidy
+---@field keep? "largest"|integer
+---@field min_ml? number
+---@field fill_holes? boolean|"slices"
+---@field connect? 6|26
 
 ---@class seg.recipe.fields
 ---@field inputs seg.node[] named as the fields of the data: "image", "mask"
@@ -77,6 +93,11 @@ function seg.config(defaults) end
 ---@field epochs? integer the config's when left out
 ---@field accumulate? integer batches to an update, 1
 ---@field frozen? string[] names of layers or parameters that keep their weights
+---@field ema? number average of every step that keeps so much of itself; 0: none
+---@field swa? { from?: number, lr?: number } mean over the epochs from this one on
+---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
+---@field init? seg.recipe.init weights to begin with
+---@field phases? seg.recipe.phase[]
 ---@field predict? seg.recipe.predict
 
 ---Declares the recipe; the program then does what the command says.
@@ -316,60 +337,6 @@ function nn.cross_entropy(x, t, o) end
 ---@return seg.node
 function nn.overlap(x, t, o) end
 
--- Optimisers and schedules ----------------------------------------------------
-
----@class seg.optimiser
----@field kind string
----@field lr number
-
----The rate of an epoch, counted from 1; a function of its arguments only.
----@class seg.schedule
----@field name string
----@field rate fun(lr: number, epoch: integer, epochs: integer): number
-
----@class seg.optim
----@field constant seg.schedule
-local optim = {}
-
----@class seg.optim.adam
----@field lr number
----@field betas? number[] {0.9, 0.999}
----@field beta1? number
----@field beta2? number
----@field eps? number 1e-8
----@field decay? number adamw 0.01, adam 0
----@field clip_norm? number 0: none
-
----Decoupled weight decay.
----@param o seg.optim.adam
----@return seg.optimiser
-function optim.adamw(o) end
-
----Decay is added to the gradient.
----@param o seg.optim.adam
----@return seg.optimiser
-function optim.adam(o) end
-
----@param o { lr: number, momentum?: number, nesterov?: boolean, decay?: number, clip_norm?: number }
----@return seg.optimiser
-function optim.sgd(o) end
-
----@param o? { t_max?: number, floor?: number, warmup?: number, clamp?: boolean }
----@return seg.schedule
-function optim.cosine(o) end
-
----@param o? { every?: integer, gamma?: number, warmup?: number }
----@return seg.schedule
-function optim.step(o) end
-
----@param o? { power?: number, warmup?: number }
----@return seg.schedule
-function optim.poly(o) end
-
----@param epochs number
----@return seg.schedule
-function optim.warmup(epochs) end
-
 -- Metrics ---------------------------------------------------------------------
 
 ---@class seg.metric.one
@@ -446,6 +413,12 @@ function model:load(path, o) end
 ---Weights, running statistics and the network.
 ---@param path string
 function model:save(path) end
+
+---The network with its weights as a file of ONNX.
+---@param path string
+---@param o? { probabilities?: boolean, any_size?: boolean }
+---@return { nodes: integer, numbers: integer, bytes: integer, probabilities: integer, opset: integer }
+function model:onnx(path, o) end
 
 ---In evaluation.
 ---@param inputs table<string, seg.array>

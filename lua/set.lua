@@ -111,6 +111,11 @@ function Set:filter(keep)
   end)
 end
 
+-- The cases at these places, which go up.
+function Set:pick(list)
+  return derived(self, function(ds) return core.data.pick(ds, list) end)
+end
+
 -- The same cases under the key and patient that change(case) returns, a table
 -- like the one that it gets: where names of files do not say whose they are.
 function Set:map(change)

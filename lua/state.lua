@@ -2,8 +2,8 @@
 -- when a save fails.
 --
 -- Everything that decides the next number lies in the checkpoint: weights,
--- moments, step count, epoch, place in the epoch, the sums of the epoch so
--- far, the best value.
+-- moments, averages, step count, phase, epoch, place in the epoch, the sums of the
+-- epoch so far, the best value, what plateau and stop have seen.
 
 local core = require "seg.core"
 local config = require "seg.config"
@@ -17,9 +17,38 @@ local M = {}
 local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
 local RETRY_S = 5 -- a full disk or a lost server may come back
 
--- Where a run begins.
+-- Where a run begins: in its first phase, of which epoch `first` was the last
+-- before. epoch counts over all phases.
 function M.new()
-  return { epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, best_epoch = 0 }
+  local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0 }
+  M.begin_phase(s)
+  return s
+end
+
+-- What begins anew with a phase: swa counts the epochs that were averaged, schedule
+-- is what its schedule remembers, ended says that `stop` has ended the phase.
+function M.begin_phase(s)
+  s.first, s.best, s.best_epoch, s.stop_best, s.stop_wait = s.epoch, nil, 0, nil, 0
+  s.swa, s.schedule, s.ended = 0, nil, false
+end
+
+-- {bad = 1, best = 0.5} as "bad=1 best=0.5", and back.
+local function print_table(t)
+  local out = {}
+  for i, k in ipairs(util.sorted_keys(t)) do out[i] = k .. "=" .. util.number(t[k]) end
+  return table.concat(out, " ")
+end
+
+local function read_table(text)
+  local t = {}
+  for k, v in text:gmatch("(%S+)=(%S+)") do t[k] = tonumber(v) end
+  return t
+end
+
+-- What is averaged, nil where nothing is: it must not change on the way.
+local function average_text(r)
+  if r.ema > 0 then return "ema " .. util.number(r.ema) end
+  return r.swa and "swa" or nil
 end
 
 -- What a checkpoint says beside tensors. Nothing of clock, host or path.
@@ -35,6 +64,12 @@ function M.metadata(run)
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
     resident = run.resident, left_out = run.left_out,
+    phase = run.phases[2] and tostring(s.phase), first = run.phases[2] and tostring(s.first),
+    stop = run.recipe.stop and string.format("%d %s", s.stop_wait,
+                                             s.stop_best and util.number(s.stop_best) or "-"),
+    ended = s.ended and "1" or nil, swa = run.recipe.swa and tostring(s.swa),
+    schedule = s.schedule and print_table(s.schedule),
+    average = average_text(run.recipe),
   }
 end
 
@@ -49,14 +84,23 @@ function M.restore(run, meta)
     fail("data", "the checkpoint does not say where its training stood; only its weights can "
          .. "be used")
   end
+  s.phase, s.first = math.tointeger(tonumber(meta.phase or 1)),
+                     math.tointeger(tonumber(meta.first or 0))
+  if meta.stop then
+    local wait, best = meta.stop:match("^(%d+) (%S+)$")
+    s.stop_wait, s.stop_best = math.tointeger(tonumber(wait)), tonumber(best)
+  end
+  s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
+  if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end
 
--- A save that fails leaves the file before it. It is tried once more after a
+-- A save into the run's folder, of all that training needs or of the weights alone.
+-- One that fails leaves the file before it. It is tried once more after a
 -- while; then training goes on, and the third loss in a row ends the run.
-function M.save(run, name)
+function M.save(run, name, weights)
   local path = run.folder .. "/" .. name .. ".safetensors"
   local function try()
-    return pcall(core.checkpoint.save, path, run.session, true, M.metadata(run))
+    return pcall(core.checkpoint.save, path, run.session, not weights, M.metadata(run))
   end
   local ok, why = try()
   if not ok and run.saved then
@@ -91,7 +135,7 @@ end
 -- which is all that a run that is resumed may lack.
 function M.check_disk(run, folder, resume)
   local v = run.values
-  local files = resume and 1 or 3 + math.min(v.keep_last, run.recipe.epochs // v.save_every)
+  local files = resume and 1 or 3 + math.min(v.keep_last, run.epochs // v.save_every)
   local wanted = files * run.session:facts().param_bytes
   local free = sys.disk_free(folder)
   if free < wanted then

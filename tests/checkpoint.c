@@ -360,7 +360,7 @@ TEST(checkpoint_import)
                              &(StWrite){t, 7, NULL, 0, fill_ones, t}));
     net_open(&n, "enc.conv1", 3, "cpu", true);
     Params *p = session_params(n.session);
-    REQUIRE(checkpoint_import(path, n.session, to_ours, NULL, &mem, &m));
+    REQUIRE(checkpoint_import(path, n.session, to_ours, NULL, false, &mem, &m));
     double x[54];
     REQUIRE(
         params_read(p, params_find(p, "norm1.running_var"), PARAM_VALUE, 0, x));
@@ -369,8 +369,9 @@ TEST(checkpoint_import)
                 "5 missing: enc.conv1.weight, norm1.bias, norm1.running_mean, "
                 "...; 6 unknown: 0.weight, 1.bias, 1.running_mean, ...");
     int ctx = 1;
-    EXPECT_FAIL(checkpoint_import(path, n.session, to_ours, &ctx, &mem, &m),
-                "1.bias and extra are both renamed to norm1.bias");
+    EXPECT_FAIL(
+        checkpoint_import(path, n.session, to_ours, &ctx, false, &mem, &m),
+        "1.bias and extra are both renamed to norm1.bias");
     // a run cannot go on from it
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "no optimiser state");
@@ -471,7 +472,7 @@ TEST(checkpoint_names)
     in_folder(path, "names", "w.safetensors");
     EXPECT_FAIL(checkpoint_save(path, n.session, false, NULL),
                 "w.safetensors: parameter optim.x.weight: names that begin "
-                "with optim. or ema. are reserved; fix: rename the scope");
+                "with optim., ema. or swa. are reserved; fix: rename");
     net_close(&n);
     net_open(&n, "x", 3, "ref", false);
     EXPECT_FAIL(checkpoint_save(path, n.session, false, &(Meta){&shout, 1, ""}),

@@ -110,9 +110,9 @@ TEST(checkpoint_loss_scale)
     in_folder(path, "scale", "checkpoint_good.safetensors");
     static const LossScale kept[] = {{1 << 20, 1999}, {1, 3}, {1, 0}};
     for (int i = 0; i < 3; i++) {
-        REQUIRE(session_set_state(n.s, &(StepState){40 + i, kept[i]}));
+        REQUIRE(session_set_state(n.s, &(StepState){40 + i, kept[i], 0}));
         REQUIRE(checkpoint_save(path, n.s, true, NULL));
-        REQUIRE(session_set_state(n.s, &(StepState){7, {8, 8}}));
+        REQUIRE(session_set_state(n.s, &(StepState){7, {8, 8}, 0}));
         REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
         StepState got = session_state(n.s);
         EXPECT_INT(got.count, 40 + i);
@@ -130,7 +130,7 @@ TEST(checkpoint_loss_scale)
     EXPECT(net_step(&plain, 2, 1, 0.01, 1).applied);
     in_folder(path, "scale", "checkpoint_plain.safetensors");
     REQUIRE(checkpoint_save(path, plain.s, true, NULL));
-    REQUIRE(session_set_state(n.s, &(StepState){42, {4096, 5}}));
+    REQUIRE(session_set_state(n.s, &(StepState){42, {4096, 5}, 0}));
     REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
     EXPECT_INT(session_state(n.s).count, 1);
     EXPECT_NEAR(session_state(n.s).scale.by, 4096, 0);
@@ -141,7 +141,7 @@ TEST(checkpoint_loss_scale)
     REQUIRE(session_queue(plain.s, p, &part));
     EXPECT_FAIL(checkpoint_save(path, plain.s, true, NULL),
                 "1 step is under way: collect them before saving");
-    EXPECT_FAIL(session_set_state(plain.s, &(StepState){0, {1, 0}}),
+    EXPECT_FAIL(session_set_state(plain.s, &(StepState){0, {1, 0}, 0}),
                 "1 step is under way: collect them");
     net_free(&plain);
     StTensor t = {.name = "w", .axes = 1, .shape = {9}};

@@ -2,6 +2,7 @@
 #include "file.h"
 #include "loader.h"
 #include "made.h"
+#include "mosaic.h"
 #include "nifti.h"
 #include "split.h"
 #include "test.h"
@@ -443,32 +444,32 @@ TEST(files_real_skullstrip)
                                     "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 231);
     // the mask, there and back
-    const Prepared *v;
-    Volume whole, back, mask;
-    REQUIRE(pipeline_get(p, 0, &v));
-    REQUIRE(prediction_new(v, 1, &whole));
+    const MosaicOptions o = {.channels = 1, .values = true};
+    Mosaic *m;
+    MosaicResult back;
+    Volume mask;
+    REQUIRE(mosaic_new(p, 0, &o, &m));
     Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
     float *out[MAX_FIELDS] = {NULL, x};
-    for (int32_t d = 0; d < whole.voxels.dim.d; d++) {
+    for (int32_t d = 0; d < pipeline_facts(p, 0)->dim.d; d++) {
         REQUIRE(pipeline_sample(p, d, 0, false, NULL, out));
-        REQUIRE(prediction_put(&whole, p, d, x));
+        REQUIRE(mosaic_put(m, d, x));
     }
-    REQUIRE(prediction_restore(&whole, v, &back));
+    REQUIRE(mosaic_finish(m, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));
-    EXPECT(volume_same_grid(&mask, &back));
+    EXPECT(volume_same_grid(&mask, &back.values));
     int64_t both = 0, sum = 0;
     for (int64_t i = 0; i < numel(mask.voxels.dim); i++) {
         bool a = ((uint8_t *)mask.voxels.data)[i];
-        bool b = ((float *)back.voxels.data)[i] > 0.5f;
+        bool b = ((float *)back.values.voxels.data)[i] > 0.5f;
         both += a && b, sum += a + b;
     }
     EXPECT(2.0 * (double)both / (double)sum > 0.985);
     mem_free(x);
-    volume_free(&whole);
-    volume_free(&back);
+    mosaic_free(m);
+    mosaic_result_free(&back);
     volume_free(&mask);
-    pipeline_put(p, v);
     pipeline_free(p);
     dataset_free(ds);
 }

@@ -14,9 +14,9 @@ step "the help has options" test -s "$tmp/help.options"
 step "options" diff "$tmp/help.options" "$tmp/page.options"
 
 # "  train   text" below the first line of usage; "segengine doctor   text"
-sed -n 's/^  \([a-z]\{1,\}\)  .*/\1/p; s/^segengine \([a-z]\{1,\}\)  *.*/\1/p' \
+sed -n 's/^  \([a-z_]\{1,\}\)  .*/\1/p; s/^segengine \([a-z]\{1,\}\)  *.*/\1/p' \
     "$tmp/help" | sort -u > "$tmp/help.commands"
-sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' $page | sort -u > "$tmp/page.commands"
+sed -n 's/^\.It Cm \([a-z_]*\).*/\1/p' $page | sort -u > "$tmp/page.commands"
 step "the help has commands" test -s "$tmp/help.commands"
 step "commands" diff "$tmp/help.commands" "$tmp/page.commands"
 

@@ -122,6 +122,33 @@ t.test("what docs/networks.md shows can be run", function()
   t.check(blocks >= 4, "docs/networks.md has %d blocks", blocks)
 end)
 
+-- The operators of this kind as "what is before it: attributes", in order.
+local function behind(node, kind)
+  local list, before = {}, ""
+  for line in core.graph_text({ node }):gmatch("[^\n]+") do
+    local row, name, attributes = line:match("^(%S+) (%S+) %S+ ?(.*)$")
+    if row == kind then list[#list + 1] = before .. ": " .. attributes end
+    if row ~= "param" then before = name ~= "-" and name or row end
+  end
+  return table.concat(list, ", ")
+end
+
+t.test("dropout and norms as the originals have them", function()
+  local y = net.pix2pix(input { c = 1, h = 64, w = 64 }, { filters = 1, name = "d" })
+  t.equal(behind(y, "spatial_dropout"), "d.x4b.norm1: p=0.200000003, d.x2b.norm1: p=0.200000003")
+  local keras = " eps=0.00100000005 momentum=0.00999999978"
+  t.equal(select(2, core.graph_text({ y }):gsub(keras, "")), 10)
+  y = net.pose_resnet(input { c = 3, h = 32, w = 32 }, { base = 1, name = "p" })
+  local places = { "shared 0.3", "face 0.2", "pose 0.2", "face_encoder 0.1", "face_encoder 0.1",
+                   "pose_encoder 0.1", "pose_encoder 0.1", "fusion 0.1", "relu 0.05" }
+  local found = behind(y, "dropout"):gsub("p%.([%w_]+)%.norm%d: p=", "%1 ")
+  local function short(p) return string.format("%g", p) end
+  t.equal(found:gsub("relu: p=", "relu "):gsub("%d%.%d+", short), table.concat(places, ", "))
+  y = net.cnn_lstm(input { c = 2, w = 16 }, { name = "q" })
+  found = behind(y, "dropout"):gsub("%d%.%d+", short)
+  t.equal(found, "maxpool: p=0.2, maxpool: p=0.2, maxpool: p=0.2, concat: p=0.3, relu: p=0.3")
+end)
+
 -- The two recipes --------------------------------------------------------------
 
 -- The network that a script prints: the text of its graph, and with a path also

@@ -1,5 +1,6 @@
 /* part.c -- patches: where they lie, what is drawn, and back to a whole. */
 #include "made.h"
+#include "mosaic.h"
 #include "test.h"
 #include <math.h>
 #include <string.h>
@@ -165,19 +166,20 @@ TEST(part_blend_is_a_mean)
     for (size_t r = 0; r < sizeof text / sizeof *text; r++) {
         const Steps s = made_steps(text[r]);
         static float sum[6 * 7 * 8], one[6 * 7 * 8];
-        Tensor t = {.dim = extents(6, 7, 8), .type = F32, .data = sum};
+        const Dims n = extents(6, 7, 8);
         memset(sum, 0, sizeof sum);
         for (int i = 0; i < 6 * 7 * 8; i++) one[i] = 1;
-        for (int32_t k = 0; k < part_count(&s, t.dim); k++)
-            REQUIRE(part_blend(&s, k, one, &t));
+        for (int32_t k = 0; k < part_count(&s, n); k++)
+            REQUIRE(part_blend(&s, n, k, one, 0, sum));
         for (int i = 0; i < 6 * 7 * 8; i++) EXPECT_NEAR(sum[i], 1, 1e-5);
     }
     // two patches of 8 over 12 voxels: where both have one, by its distance
     const Steps s = made_steps("patches w=8 at=grid\n");
     float line[12] = {0}, first[8] = {1, 1, 1, 1, 1, 1, 1, 1}, second[8] = {0};
-    Tensor t = {.dim = extents(1, 1, 12), .type = F32, .data = line};
-    EXPECT_INT(part_count(&s, t.dim), 2);
-    REQUIRE(part_blend(&s, 0, first, &t) && part_blend(&s, 1, second, &t));
+    const Dims n = extents(1, 1, 12);
+    EXPECT_INT(part_count(&s, n), 2);
+    REQUIRE(part_blend(&s, n, 0, first, 0, line) &&
+            part_blend(&s, n, 1, second, 0, line));
     for (int i = 0; i < 12; i++) {
         double a = exp(-0.5 * (i - 3.5) * (i - 3.5));
         double b = exp(-0.5 * (i - 7.5) * (i - 7.5));
@@ -211,14 +213,11 @@ TEST(part_samples_of_a_pipeline)
             REQUIRE(pipeline_sample(p, 7, epoch, false, NULL, only));
             differ += memcmp(again, first[kept], sizeof again) != 0;
         }
-        Volume prediction;
-        const Prepared *v;
-        REQUIRE(pipeline_get(p, 1, &v) && prediction_new(v, 1, &prediction));
-        EXPECT_FAIL(prediction_put(&prediction, p, 7, mask),
+        const MosaicOptions o = {.channels = 1, .values = true};
+        Mosaic *m;
+        EXPECT_FAIL(mosaic_new(p, 1, &o, &m),
                     "patches drawn at random do not cover a case; fix: patches "
                     "with at = \"grid\"");
-        volume_free(&prediction);
-        pipeline_put(p, v);
         pipeline_free(p);
     }
     EXPECT(!memcmp(first[0], first[1], sizeof *first));

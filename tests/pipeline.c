@@ -1,6 +1,8 @@
 /* pipeline.c -- tests of pipelines: samples, cache, leaks, and the way back. */
 #include "pipeline.h"
 #include "made.h"
+#include "mosaic.h"
+#include "relabel.h"
 #include "rng.h"
 #include "split.h"
 #include "test.h"
@@ -305,7 +307,7 @@ static void relabels(const int32_t label[2], Dtype type)
     Volume v, out;
     REQUIRE(volume_new(&v, (Dims){1, 1, 1, 4, 1}, U8));
     for (int i = 0; i < 4; i++) ((uint8_t *)v.voxels.data)[i] = (uint8_t)i;
-    REQUIRE(prediction_relabel(&v, label, 2, &out));
+    REQUIRE(volume_relabel(&v, label, 2, &out));
     EXPECT_INT(out.voxels.type, type);
     for (int i = 0; i < 4; i++) {
         // no label for class 3: it keeps its number
@@ -328,7 +330,7 @@ TEST(prediction_has_the_labels_of_the_files)
     relabels((int32_t[]){-1, 40000}, F32);
     Volume v, out = {0};
     REQUIRE(volume_new(&v, (Dims){1, 1, 1, 4, 1}, U8));
-    EXPECT_FAIL(prediction_relabel(&v, (int32_t[]){1, 1 << 25}, 2, &out),
+    EXPECT_FAIL(volume_relabel(&v, (int32_t[]){1, 1 << 25}, 2, &out),
                 "label 33554432: a value beyond 2^24");
     volume_free(&v);
 }
@@ -342,22 +344,21 @@ TEST(pipeline_prediction_not_finite)
     for (int k = 0; k < 2; k++) {
         Pipeline *p = made_pipeline(ds, steps[k]);
         const int32_t number = pipeline_samples(p) - 1;
-        const Prepared *v;
-        Volume whole;
+        const MosaicOptions o = {.channels = 2, .classes = 2, .labels = true};
+        Mosaic *m;
         float x[64] = {0};
-        REQUIRE(pipeline_get(p, 1, &v) && prediction_new(v, 2, &whole));
+        REQUIRE(mosaic_new(p, 1, &o, &m));
         REQUIRE(2 * numel(pipeline_dims_of(p, number, 0)) <= 64);
-        EXPECT(prediction_put(&whole, p, number, x));
+        EXPECT(mosaic_put(m, number - 1, x));
         x[0] = NAN;
         x[2 * numel(pipeline_dims_of(p, number, 0)) - 1] = -INFINITY;
-        EXPECT_FAIL(prediction_put(&whole, p, number, x),
+        EXPECT_FAIL(mosaic_put(m, number, x),
                     k ? "case_01: 2 of 64 values of the prediction are not "
                         "finite"
                       : "case_01: 2 of 60 values of the prediction are not "
                         "finite");
         EXPECT_INT(err_kind(), ERR_DIVERGED);
-        volume_free(&whole);
-        pipeline_put(p, v);
+        mosaic_free(m);
         pipeline_free(p);
     }
     dataset_free(ds);
@@ -367,31 +368,31 @@ TEST(pipeline_prediction_not_finite)
 static void round_trip(const Dataset *ds, const char *steps, double most)
 {
     Pipeline *p = made_pipeline(ds, steps);
-    const Prepared *v;
-    Volume whole, back, mask;
-    REQUIRE(pipeline_get(p, 0, &v));
-    REQUIRE(prediction_new(v, 1, &whole));
+    const MosaicOptions o = {.channels = 1, .values = true};
+    Mosaic *m;
+    MosaicResult back;
+    Volume mask;
+    REQUIRE(mosaic_new(p, 0, &o, &m));
     Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
     float *out[MAX_FIELDS] = {NULL, x};
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         REQUIRE(pipeline_sample(p, i, 0, false, NULL, out));
-        REQUIRE(prediction_put(&whole, p, i, x));
+        REQUIRE(mosaic_put(m, i, x));
     }
-    REQUIRE(prediction_restore(&whole, v, &back));
+    REQUIRE(mosaic_finish(m, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));
-    REQUIRE(volume_same_grid(&mask, &back));
-    EXPECT(!memcmp(mask.affine, back.affine, sizeof mask.affine));
+    REQUIRE(volume_same_grid(&mask, &back.values));
+    EXPECT(!memcmp(mask.affine, back.values.affine, sizeof mask.affine));
     const uint8_t *want = mask.voxels.data;
-    const float *got = back.voxels.data;
+    const float *got = back.values.voxels.data;
     int64_t count = numel(mask.voxels.dim), wrong = 0;
     for (int64_t i = 0; i < count; i++) wrong += (got[i] > 0.5f) != want[i];
     EXPECT((double)wrong <= most * (double)count);
     mem_free(x);
-    volume_free(&whole);
-    volume_free(&back);
+    mosaic_free(m);
+    mosaic_result_free(&back);
     volume_free(&mask);
-    pipeline_put(p, v);
     pipeline_free(p);
 }
 

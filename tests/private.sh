@@ -6,7 +6,7 @@
 # evaluation and prediction no file of the run may contain it, but for
 # cases.csv (mode 600, the table from hash to case) and config.txt (the
 # folder, so that the run can be repeated). A DICOM result carries the patient
-# of its image; a NIfTI result does not.
+# of its image; a NIfTI result does not, and nor do exported files.
 cd "$(dirname "$0")/.." || exit 1
 . tests/steps
 command -v dcmodify > /dev/null || skip "dcmodify (package dcmtk) is missing"
@@ -61,6 +61,32 @@ nifti() {
     true
 }
 step "the NIfTI does not" nifti
+
+# What is made for others of a script that names somebody: recipes are texts of
+# people, who write down what they want.
+marked=$tmp/marked
+mkdir -p "$marked"
+{
+    sed '/^local cfg/,$d' scripts/brain_unet.lua
+    echo "-- MARKERID2, seen 19990909, in $data/x"
+    echo "local mine = { '$data', \"MARKERID1\", \"/scans/MARKERHOSPITAL\" }"
+    echo "assert(#mine == 3)"
+    sed -n '/^local cfg/,$p' scripts/brain_unet.lua
+} > "$marked/brain_unet.lua"
+marked_seg() {
+    "$PROGRAM" "$marked/brain_unet.lua" "$@" --out "$tmp/marked_runs"
+}
+for_others() {
+    for kind in bundle onnx safetensors; do
+        marked_seg export "--$kind" "$marked/for_others.$kind" || return 1
+    done
+}
+step "a script that names somebody" marked_seg --preset check --data "$data" --steps 1
+step "files for others" for_others
+step "name nobody" test -s "$marked/for_others.bundle" -a \
+    -z "$(marked "$marked"/for_others.*)"
+step "and the bundle has the rest of the script" \
+    grep -qa 'U-Net, 4 levels' "$marked/for_others.bundle"
 
 doctor() {
     "$PROGRAM" doctor data scripts/brain_unet.lua --preset check --data "$data" \

@@ -240,7 +240,7 @@ TEST(session_parts_draw_apart)
         for (int k = 0; k < i; k++) EXPECT(memcmp(drawn[i], drawn[k], N * 4));
     }
     // the same numbers again for the same place in a run
-    REQUIRE(session_set_state(n.s, &(StepState){0, {1, 0}}));
+    REQUIRE(session_set_state(n.s, &(StepState){0, {1, 0}, 0}));
     for (int i = 0; i < 4; i++) {
         float again[N];
         REQUIRE(session_part(

@@ -147,10 +147,10 @@ TEST(session_state_is_set_and_kept)
     net_small(&other);
     net_open(&n, given_device(1), 1, &o);
     net_open(&other, given_device(1), 1, &o);
-    StepState far = {1000, {1, 0}};
+    StepState far = {1000, {1, 0}, 0};
     // before the first step, and after one of another count
     REQUIRE(session_set_state(n.s, &far));
-    StepState two = {2, {4096, 7}};
+    StepState two = {2, {4096, 7}, 0};
     REQUIRE(session_set_state(other.s, &two));
     EXPECT_NEAR(session_state(other.s).scale.by, 1, 0); // it has none
     REQUIRE(session_set_state(other.s, &far));
@@ -160,7 +160,7 @@ TEST(session_state_is_set_and_kept)
     EXPECT_INT(b.state.count, 1001);
     same_state(&n, &other);
     // between two steps, on a device that has decided one already
-    REQUIRE(session_set_state(n.s, &(StepState){7, {1, 0}}));
+    REQUIRE(session_set_state(n.s, &(StepState){7, {1, 0}, 0}));
     EXPECT_INT(net_step(&n, 2, 2, 0.01, 1).state.count, 8);
     net_free(&n);
     net_free(&other);
@@ -214,7 +214,7 @@ TEST(session_scales_the_loss)
         EXPECT_NEAR(session_state(scaled.s).scale.by, LOSS_SCALE_FIRST, 0);
         // in float a gradient overflows, in double the sum of its squares
         double by = session_backend(plain.s)->real == F64 ? 0x1p520 : 0x1p127;
-        REQUIRE(session_set_state(scaled.s, &(StepState){0, {by, 5}}));
+        REQUIRE(session_set_state(scaled.s, &(StepState){0, {by, 5}, 0}));
         Plan *p = net_plan(&scaled, true, 2);
         net_feed(&scaled, p, 1);
         float far[2 * 8 * 8];

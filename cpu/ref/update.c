@@ -86,6 +86,32 @@ bool KERNEL(update)(void *dev, const Update *u)
     return true;
 }
 
+// -- an average over steps ------------------------------------------------
+
+typedef struct BlendJob {
+    real *y;
+    const real *x;
+    int64_t count;
+    real by;
+} BlendJob;
+
+static void blend_task(void *ctx, int64_t task, int thread)
+{
+    const BlendJob *j = ctx;
+    int64_t from = task * TASK_COST;
+    int64_t to = least(from + TASK_COST, j->count);
+    (void)thread;
+    // as a difference: equal numbers stay equal to the last bit
+    for (int64_t i = from; i < to; i++) j->y[i] += j->by * (j->x[i] - j->y[i]);
+}
+
+bool KERNEL(blend)(void *dev, void *y, const void *x, int64_t count, double by)
+{
+    BlendJob j = {y, x, count, (real)by};
+    pool_run(dev, ceil_div(count, TASK_COST), blend_task, &j);
+    return true;
+}
+
 // -- sum of squares ----------------------------------------------------------
 
 /* At most so many partial sums, cut by `count` alone: any number of threads

@@ -402,16 +402,19 @@ bool npy_read(const char *path, NpyArray *out)
 /* The length of the literal is below 2^16, as version 1 wants. Its end is
  * padded with spaces and closed by a newline, as numpy does, so that the
  * numbers begin at a multiple of ALIGN. */
-bool npy_write(const char *path, int axes, const int64_t *shape,
-               const float *data)
+bool npy_write_numbers(const char *path, Dtype type, int axes,
+                       const int64_t *shape, const void *data)
 {
+    static const char *const descr[DTYPE_COUNT] = {
+        [U8] = "|u1", [I16] = "<i2", [F32] = "<f4"};
     // eight extents of twenty characters and the rest stay below 256
     char literal[320];
     size_t count = 1, bytes, all;
     int n;
-    CHECK(axes >= 0 && axes <= NPY_AXES);
+    CHECK(axes >= 0 && axes <= NPY_AXES && descr[type]);
     n = snprintf(literal, sizeof literal,
-                 "{'descr': '<f4', 'fortran_order': False, 'shape': (");
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                 descr[type]);
     for (int a = 0; a < axes; a++) {
         CHECK(shape[a] >= 1);
         if (!size_mul(count, (size_t)shape[a], &count)) return false;
@@ -424,7 +427,8 @@ bool npy_write(const char *path, int axes, const int64_t *shape,
     size_t before = MAGIC + 4;
     size_t begin = (before + (size_t)n + 1 + ALIGN - 1) / ALIGN * ALIGN;
     size_t length = begin - before;
-    if (!size_mul(count, sizeof *data, &bytes) || !size_add(begin, bytes, &all))
+    if (!size_mul(count, dtype_bytes(type), &bytes) ||
+        !size_add(begin, bytes, &all))
         return false;
     uint8_t *file = mem_alloc(all);
     if (!file) return false;
@@ -438,4 +442,10 @@ bool npy_write(const char *path, int axes, const int64_t *shape,
     bool ok = file_replace(path, file, all);
     mem_free(file);
     return ok || within("%s: npy", path);
+}
+
+bool npy_write(const char *path, int axes, const int64_t *shape,
+               const float *data)
+{
+    return npy_write_numbers(path, F32, axes, shape, data);
 }

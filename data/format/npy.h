@@ -9,6 +9,7 @@
 #define SEG_NPY_H
 #include "map.h"
 #include "number.h"
+#include "tensor.h"
 
 enum { NPY_AXES = 8 };
 
@@ -40,8 +41,11 @@ bool npy_read(const char *path, NpyArray *out);
 bool npy_decode(const uint8_t *bytes, size_t size, int64_t max_elements,
                 NpyArray *out);
 
-/* Write F32 in C order, version 1, numbers from a multiple of 64 on, as
- * numpy.save does; whole or not at all. axes <= NPY_AXES, extents >= 1. */
+/* Write U8, I16 or F32 in C order, version 1, numbers from a multiple of 64 on,
+ * as numpy.save does; whole or not at all. axes <= NPY_AXES, extents >= 1. */
+bool npy_write_numbers(const char *path, Dtype type, int axes,
+                       const int64_t *shape, const void *data);
+/* The same of F32. */
 bool npy_write(const char *path, int axes, const int64_t *shape,
                const float *data);
 

@@ -294,19 +294,21 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     return true;
 }
 
-// Bytes of a PNG in stb's memory; NULL with a reason.
-static unsigned char *encode(const Picture *p, int *bytes)
+// Bytes of a PNG in stb's memory, of `channels` bytes a pixel; NULL with a
+// reason.
+static unsigned char *encode(const uint8_t *pixels, int w, int h, int channels,
+                             int *bytes)
 {
     unsigned char *png =
-        stbi_write_png_to_mem(p->rgb, 3 * p->w, p->w, p->h, 3, bytes);
-    if (!png) fail("no memory for a picture of %d x %d", p->w, p->h);
+        stbi_write_png_to_mem(pixels, channels * w, w, h, channels, bytes);
+    if (!png) fail("no memory for a picture of %d x %d", w, h);
     return png;
 }
 
 bool picture_png(const Picture *p, void **png, size_t *bytes)
 {
     int n = 0;
-    const unsigned char *made = encode(p, &n);
+    const unsigned char *made = encode(p->rgb, p->w, p->h, 3, &n);
     *png = made ? mem_alloc((size_t)n) : NULL;
     *bytes = (size_t)n;
     if (*png) memcpy(*png, made, *bytes);
@@ -315,11 +317,26 @@ bool picture_png(const Picture *p, void **png, size_t *bytes)
 }
 
 // The PNG is complete in memory before the file is touched.
-bool picture_save(const Picture *p, const char *path)
+static bool save(const uint8_t *pixels, int w, int h, int channels,
+                 const char *path)
 {
     int bytes = 0;
-    const unsigned char *png = encode(p, &bytes);
+    const unsigned char *png = encode(pixels, w, h, channels, &bytes);
     bool ok = png ? file_replace(path, png, (size_t)bytes) : within("%s", path);
     arena_release(&stb_memory);
     return ok;
+}
+
+bool picture_save(const Picture *p, const char *path)
+{
+    return save(p->rgb, p->w, p->h, 3, path);
+}
+
+bool grey_save(const uint8_t *pixels, int w, int h, const char *path)
+{
+    if (w < 1 || h < 1 || w > PICTURE_SIDE || h > PICTURE_SIDE)
+        return fail_usage("%s: a PNG has 1 to %d pixels along a side, got "
+                          "%d x %d",
+                          path, PICTURE_SIDE, w, h);
+    return save(pixels, w, h, 1, path);
 }

@@ -56,4 +56,8 @@ bool picture_png(const Picture *p, void **png, size_t *bytes);
 
 /* Write as PNG, whole or not at all. */
 bool picture_save(const Picture *p, const char *path);
+
+/* h rows of w bytes as a PNG of 8 bits of grey, the same way; at most
+ * PICTURE_SIDE along a side. */
+bool grey_save(const uint8_t *pixels, int w, int h, const char *path);
 #endif

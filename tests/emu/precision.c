@@ -152,7 +152,7 @@ static void overflow(Net *n)
     size_t bytes;
     LossScale was = session_state(n->s).scale;
     EXPECT_NEAR(was.by, LOSS_SCALE_FIRST, 0);
-    REQUIRE(session_set_state(n->s, &(StepState){0, {0x1p40, 9}}));
+    REQUIRE(session_set_state(n->s, &(StepState){0, {0x1p40, 9}, 0}));
     const void *before = net_state(n, &mem, &bytes);
     for (uint32_t i = 0; i < 3; i++) {
         StepResult r = net_step(n, 2, i, 0.05, 1);
@@ -162,7 +162,7 @@ static void overflow(Net *n)
         const void *after = net_state(n, &mem, &bytes);
         EXPECT(!memcmp(before, after, bytes));
     }
-    REQUIRE(session_set_state(n->s, &(StepState){0, was}));
+    REQUIRE(session_set_state(n->s, &(StepState){0, was, 0}));
     arena_release(&mem);
 }
 

@@ -262,50 +262,5 @@ static const double golden_tanh_grad[16] = {
     0.020771503925207394,
 };
 
-static const float golden_adamw[6] = {
-    -1.65914416F,
-    -0.954018176F,
-    -0.503584921F,
-    0.553553402F,
-    0.930106282F,
-    -1.81558013F,
-};
-
-static const float golden_adam[6] = {
-    -1.55070007F,
-    -0.82886374F,
-    -0.441018313F,
-    0.482361168F,
-    0.834138632F,
-    -1.59497595F,
-};
-
-static const float golden_sgd[6] = {
-    -1.25925827F,
-    -0.773717999F,
-    -0.365950853F,
-    0.368352145F,
-    0.727623582F,
-    -1.43600857F,
-};
-
-static const float golden_nesterov[6] = {
-    -1.19246912F,
-    -0.745099962F,
-    -0.361620903F,
-    0.346682817F,
-    0.693942189F,
-    -1.36838949F,
-};
-
-static const float golden_descent[6] = {
-    -1.95898438F,
-    -1.1796875F,
-    -0.400390625F,
-    0.44140625F,
-    1.22070312F,
-    -1.9375F,
-};
-
 // clang-format on
 #endif

@@ -4,10 +4,8 @@
     python3 tests/golden/ops_golden.py > tests/golden/ops_golden.h
 
 Only needed to make the header again; the tests read the header. Losses and
-gelu are computed in float64, the optimisers in float32, one tensor at a time
-(foreach=False), as a user without options gets them. Inputs are closed
-formulas of the index that float32 holds exactly, so the tests make them
-themselves. Made with PyTorch 1.13.
+gelu are computed in float64. Inputs are closed formulas of the index that
+float32 holds exactly, so the tests make them themselves. Made with PyTorch 1.13.
 """
 
 import torch
@@ -78,32 +76,9 @@ def activations():
         emit(f"golden_{name}_grad", x.grad)
 
 
-def optimisers():
-    # 6 parameters, 10 updates; gradient i of update t is a formula
-    rows = [
-        ("adamw", torch.optim.AdamW, dict(weight_decay=0.125)),
-        ("adam", torch.optim.Adam, dict(weight_decay=0.125)),
-        ("sgd", torch.optim.SGD, dict(momentum=0.875, weight_decay=0.125)),
-        (
-            "nesterov",
-            torch.optim.SGD,
-            dict(momentum=0.875, weight_decay=0.125, nesterov=True),
-        ),
-        ("descent", torch.optim.SGD, dict()),
-    ]
-    for name, cls, options in rows:
-        p = torch.nn.Parameter(spread(6, 13, 16).float())
-        optim = cls([p], lr=0.0625, foreach=False, **options)
-        for t in range(1, 11):
-            p.grad = spread(60, 29, 64)[6 * (t - 1) : 6 * t].float()
-            optim.step()
-        emit(f"golden_{name}", p.detach(), "float")
-
-
 print("/* ops_golden.h -- numbers of PyTorch, made by ops_golden.py. */")
 print("#ifndef SEG_OPS_GOLDEN_H\n#define SEG_OPS_GOLDEN_H")
 print("// clang-format off\n")
 losses()
 activations()
-optimisers()
 print("// clang-format on\n#endif")

@@ -1,0 +1,109 @@
+-- average.lua -- weights that are means of those of many steps or epochs.
+--
+--   ema = 0.999         after every update: average <- d average + (1 - d) weights,
+--                       d = min(ema, (1 + t) / (10 + t)) at update t
+--   swa = { from = 15 } the mean of the weights after each epoch from this one on
+--
+-- With ema the averages are what is validated, tested and taken for prediction;
+-- training goes on with the weights. Both include the running statistics of norms.
+-- Those of an swa are of no use, and are taken anew over the training set before it
+-- is validated, once, at the end.
+
+local core = require "seg.core"
+local evaluate = require "seg.evaluate"
+local opened = require "seg.opened"
+local show = require "seg.show"
+local state = require "seg.state"
+local util = require "seg.util"
+local watch = require "seg.watch"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+-- The fields ema and swa of a recipe; `from` becomes the number of an epoch.
+function M.check(r)
+  if math.type(r.ema) == nil or not (r.ema >= 0 and r.ema < 1) then
+    fail("usage", "seg.recipe: ema must be a number from 0 (none) to below 1, got %s",
+         tostring(r.ema))
+  end
+  if r.swa == nil then return end
+  local o = util.options("seg.recipe: swa", r.swa, { from = 0.75, lr = util.none })
+  if r.ema > 0 then
+    fail("usage", "seg.recipe: ema and swa both average the weights; give one of them")
+  end
+  if math.type(o.from) == nil or not (o.from > 0 and o.from <= r.epochs)
+    or o.from >= 1 and o.from % 1 ~= 0 then
+    fail("usage", "seg.recipe: swa: from must be a share below 1 of the epochs, or the number of "
+         .. "one of %d, got %s", r.epochs, tostring(o.from))
+  end
+  if o.lr ~= nil and (math.type(o.lr) == nil or not (o.lr >= 0 and o.lr < math.huge)) then
+    fail("usage", "seg.recipe: swa: lr must be a number >= 0, got %s", tostring(o.lr))
+  end
+  if o.from < 1 then o.from = math.floor(o.from * r.epochs) + 1 end
+  r.swa = o
+end
+
+-- The session gets an average that begins with its weights of now.
+function M.open(run)
+  local r = run.recipe
+  if r.ema > 0 or r.swa then run.session:ema(r.ema) end
+end
+
+-- The result of f() with the weights that count.
+function M.with(run, f)
+  if run.recipe.ema == 0 then return f() end
+  run.session:swap()
+  local result = f()
+  run.session:swap()
+  return result
+end
+
+-- Epoch `epoch` of the phase is over, and its weights go into the mean.
+function M.epoch(run, epoch)
+  local s, swa = run.state, run.recipe.swa
+  if not swa or epoch < swa.from then return end
+  run.session:average(s.swa)
+  s.swa = s.swa + 1
+end
+
+-- Statistics of norms anew, from the batches of an epoch; false: told to stop.
+local function norms(run)
+  local loader, any = run.data.train.loader, false
+  for _, p in ipairs(run.session:params()) do any = any or not p.trained end
+  if not any then return true end
+  run.session:norms("begin")
+  loader:seek(run.state.epoch, 0)
+  for _ = 1, (loader:batches()) do
+    run.session:forward(opened.feeds(loader:next(), run.names, run.recipe), true)
+    run.session:norms("add")
+    if sys.stopped() then return false end
+  end
+  run.session:norms("end")
+  return true
+end
+
+-- The end of a phase with swa: its mean becomes the weights, is validated, and is
+-- the best when it is better than all epochs or nothing is validated. Written as
+-- swa.safetensors. A run that is killed here does it again. False: told to stop.
+function M.finish(run)
+  local s, r = run.state, run.recipe
+  if not r.swa or s.swa == 0 then return true end
+  run.session:swap()
+  if not norms(run) then return false end
+  local best, text = true, ""
+  if run.data.valid then
+    local d = run.data.valid
+    local result = evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
+    if sys.stopped() then return false end
+    local value = r.best[1] == "loss" and result.loss or result.metrics[r.best[1]].mean
+    best = watch.better(value, s.best, r.best[2])
+    text = string.format(", valid %s %s", r.best[1], util.fixed(value))
+    if best then s.best, s.best_epoch = value, s.epoch end
+  end
+  show.line("swa: mean of %s%s%s", util.plural(s.swa, "epoch"), text, best and "  best" or "")
+  state.save(run, "swa", true)
+  if best then state.save(run, "checkpoint_best", true) end
+  return true
+end
+
+return M

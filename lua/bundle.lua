@@ -1,0 +1,328 @@
+-- bundle.lua -- a trained network with all that a prediction needs, in one file.
+--
+-- A bundle is a file of weights (safetensors) whose metadata has, beside the tape
+-- of the outputs (`graph`), a text of JSON under `bundle`: how files are read, the
+-- steps that prepare an image, what is done with a result, each a row. Nothing in
+-- it is a program: `recipe_text`, for people, is never run. docs/export.md has the
+-- rows. What they name and this program does not know is an error, never passed
+-- over; so is another version.
+--
+-- It leaves the house, so nothing in it names a patient, a date or a place on the
+-- disk: only what is listed below is taken from the recipe's data set, and its
+-- text loses them.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local json = require "seg.json"
+local recipes = require "seg.recipe"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+local VERSION = 1
+
+-- What there is to say, in this order in the documentation: kind of each entry,
+-- and whether it must be there.
+local entries = {
+  version = { "number", true }, network = { "string", true }, inputs = { "table", true },
+  output = { "string", true }, read = { "table", true }, prepare = { "table", true },
+  flip = { "table", false }, predict = { "table", true }, run = { "table", true },
+  labels = { "string", false }, trained_on = { "string", false },
+  intended_use = { "string", false },
+}
+
+-- Steps -----------------------------------------------------------------------
+
+-- A word of a step as JSON: a truth value, a number or a list of numbers where
+-- that reads back as the same word, else a text.
+local function value_of(word)
+  if word == "true" or word == "false" then return word == "true" end
+  local list = {}
+  for part in (word .. ","):gmatch("([^,]*),") do
+    local number = tonumber(part)
+    if not number or util.number(number) ~= part then return word end
+    list[#list + 1] = number
+  end
+  return #list == 1 and list[1] or list
+end
+
+local function word_of(value)
+  if type(value) == "table" then
+    local words = {}
+    for i, v in ipairs(value) do words[i] = word_of(v) end
+    return table.concat(words, ",")
+  end
+  return type(value) == "number" and util.number(value) or tostring(value)
+end
+
+-- The steps of a text as rows: { step = "resize", h = 256, w = 256, ... }.
+local function rows_of(steps)
+  local rows = {}
+  for line in steps:gmatch("[^\n]+") do
+    local name, rest = line:match("^(%l[%w_]*)(.*)$")
+    local row = { step = name }
+    for key, word in rest:gmatch("([%w_]+)=(%S+)") do row[key] = value_of(word) end
+    rows[#rows + 1] = row
+  end
+  return rows
+end
+
+-- The text of rows, in the form that the engine prints; raises what it does not
+-- know. random: they are of augmentation, which that form leaves out.
+local function steps_of(rows, path, random)
+  local lines = {}
+  for i, row in ipairs(rows) do
+    if type(row) ~= "table" or type(row.step) ~= "string" then
+      fail("data", "%s: bundle: prepare: row %d has no step", path, i)
+    end
+    local words = { row.step }
+    for _, key in ipairs(util.sorted_keys(row)) do
+      if key ~= "step" then words[#words + 1] = key .. "=" .. word_of(row[key]) end
+    end
+    lines[i] = table.concat(words, " "):gsub("%c", " ")
+  end
+  local written = table.concat(lines, "\n") .. "\n"
+  local ok, text = pcall(core.data.prepare_steps, written)
+  if ok then return random and written or text end
+  fail("data", "%s: bundle: prepare: %s; fix: the version of segengine that wrote it, or a later "
+       .. "one", path, (tostring(text):gsub("^.-steps: line", "row")))
+end
+
+-- What is taken of a data set -------------------------------------------------
+
+-- Options that say how files are read, by their names in the recipe; all others
+-- stay here, as some of them are paths and lists of cases.
+local reading = {
+  "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
+  "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank", "read", "resample",
+  "resample_tilt", "separator", "skip_unmatched", "trailing",
+}
+local nested = { "fields" } -- lists of tables of the same, each with a name
+
+-- A value that says nothing of whose the images are, or nil. A pattern is what is
+-- asked for, and may go; a UID and a path may not.
+local function harmless(v)
+  if type(v) == "number" or type(v) == "boolean" then return v end
+  if type(v) == "string" and not v:match("^[%d. ]+$") and not v:match("^[~/\\]")
+    and not v:match("^%a:[/\\]") then
+    return v
+  end
+  if type(v) ~= "table" then return nil end
+  local list = {}
+  for _, one in ipairs(v) do list[#list + 1] = harmless(one) end
+  return #list == #v and #list > 0 and list or nil
+end
+
+local function options_of(o)
+  local out = {}
+  for _, key in ipairs(reading) do out[key] = harmless(o[key]) end
+  for _, key in ipairs(nested) do
+    for i, field in ipairs(type(o[key]) == "table" and o[key] or {}) do
+      out[key] = out[key] or {}
+      out[key][i] = options_of(field)
+      out[key][i].name = field.name
+    end
+  end
+  return out
+end
+
+local function read_of(source)
+  local read = { kind = source.kind, options = options_of(source.options) }
+  if source.made then
+    read.made = { kind = source.made.kind, options = options_of(source.made.options) }
+  end
+  for field, names in pairs(source.numbers or {}) do
+    read.numbers = read.numbers or {}
+    read.numbers[field] = harmless(names)
+  end
+  return read
+end
+
+-- A copy of v, or an error that names what JSON cannot hold.
+local function plain(v, what)
+  local kind = type(v)
+  if kind == "function" or kind == "userdata" or kind == "thread" then
+    fail("usage", "export --bundle: %s is a %s; a bundle runs without the script and holds texts, "
+         .. "numbers, truth values and tables of these only", what, kind)
+  end
+  if kind ~= "table" then return v end
+  local out = {}
+  for key, one in pairs(v) do out[key] = plain(one, what .. "." .. tostring(key)) end
+  return out
+end
+
+-- What in the text of a recipe may say where something is, whose or from when.
+local telling = {
+  -- absolute, below home, or below here; a division has no blank in front
+  { "%f[^%s\"'=(%[]~?%.?%.?/[%w_.][^%s\"'%])]*", "path" },
+  { "%f[%w]%a:\\[^%s\"']*", "path" },
+  { "%f[%d]%d+%.%d+%.%d+%.%d+[%d.]*", "UID" },
+  { "%f[%w][12][90]%d%d%-?[01]%d%-?[0-3]%d%f[%W]", "date" },
+}
+
+-- The text of a recipe without `names`, of cases and patients, and without what the
+-- table lists. -> text, how many were left out
+function M.clean(text, names)
+  local count = 0
+  local function hide(what)
+    count = count + 1
+    return "(" .. what .. " left out)"
+  end
+  for _, quote in ipairs { '"', "'" } do
+    text = text:gsub(quote .. "([^" .. quote .. "\n]*)" .. quote, function(body)
+      local what = names[body] and "case"
+        -- a pattern of names is no path of this machine
+        or body:find("/", 1, true) and not body:find("*", 1, true) and "path"
+      return what and quote .. hide(what) .. quote
+    end)
+  end
+  for _, kind in ipairs(telling) do
+    text = text:gsub(kind[1], function() return hide(kind[2]) end)
+  end
+  for _, name in ipairs(util.sorted_keys(names)) do
+    -- shorter ones are words and numbers of any text
+    if #name >= 4 then
+      text = text:gsub("%f[%w]" .. name:gsub("%W", "%%%0") .. "%f[%W]",
+                       function() return hide("case") end)
+    end
+  end
+  return text, count
+end
+
+-- The lines of a config that lose nothing so.
+function M.clean_config(text, names)
+  local lines = {}
+  for line in text:gmatch("[^\n]+") do
+    local key, value = line:match("^([%w_]+) = (.*)$")
+    -- a text of a config stands without quotes
+    local _, count = M.clean('"' .. (value or "") .. '" ' .. line, names)
+    if key and count == 0 then lines[#lines + 1] = line end
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+-- Writing ---------------------------------------------------------------------
+
+-- The text under `bundle` of recipe r with what its weights say (`meta`).
+function M.text(r, name, meta)
+  local steps = meta.preprocessing
+  if not steps then
+    fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
+  end
+  if ("\n" .. steps):find("\nchange ", 1, true) then
+    fail("usage", "export --bundle: the data set calls a function of the script (change), and a "
+         .. "bundle runs without it; fix: steps of the program instead, or predict with the script")
+  end
+  local v, inputs, batch = config.ensure(), {}, r.train.batch
+  local nodes, names = recipes.outputs(r)
+  local network = core.graph_text(nodes)
+  for _, input in ipairs(r.inputs) do
+    -- the truth is an input of the recipe too
+    if ("\n" .. network):find("\ninput " .. input.name .. " ", 1, true) then
+      inputs[#inputs + 1] = input.name
+    end
+  end
+  -- what images may be mirrored along, and what that exchanges
+  local flip = util.step(r.train.steps, "flip")
+  return util.json {
+    version = VERSION, network = name, inputs = inputs, output = r.predict.output or names[1],
+    read = read_of(r.train.source), prepare = rows_of(steps),
+    flip = flip and rows_of("flip " .. flip)[1], predict = plain(r.predict, "predict"),
+    run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
+            multiple = batch.multiple },
+    labels = meta.labels, trained_on = meta.trained_on,
+    intended_use = "research use only, not a medical device",
+  }
+end
+
+-- Reading ---------------------------------------------------------------------
+
+-- The rows of the metadata of a file.
+local function decode(meta, path)
+  local b = json.decode(meta.bundle, path .. ": bundle")
+  if type(b) ~= "table" or b.version == nil then
+    fail("data", "%s: bundle: it does not say its version", path)
+  end
+  if b.version ~= VERSION then
+    fail("data", "%s: bundle: its version is %s, this program (%s) reads version %d; fix: the "
+         .. "version of segengine that wrote it, or a later one", path, word_of(b.version),
+         core.version, VERSION)
+  end
+  for _, key in ipairs(util.sorted_keys(b)) do
+    if not entries[key] then
+      fail("data", '%s: bundle: it has rows "%s", which this program (%s) does not know; fix: the '
+           .. "version of segengine that wrote it, or a later one", path, key, core.version)
+    end
+  end
+  for _, key in ipairs(util.sorted_keys(entries)) do
+    local kind, must = entries[key][1], entries[key][2]
+    if (b[key] ~= nil or must) and type(b[key]) ~= kind then
+      fail("data", '%s: bundle: %s is %s, want a %s', path, key,
+           b[key] == nil and "missing" or "a " .. type(b[key]), kind)
+    end
+  end
+  return b
+end
+
+-- What a bundle says, as the metadata of weights that a script predicts with.
+function M.fill(meta, path)
+  if not meta.bundle then return meta end
+  local b = decode(meta, path)
+  meta.preprocessing, meta.labels = steps_of(b.prepare, path), b.labels
+  meta.trained_on = b.trained_on
+  return meta
+end
+
+-- A table of classes with numbers where its names are some: JSON has none.
+local function by_number(each)
+  if type(each) ~= "table" then return each end
+  local out = {}
+  for key, o in pairs(each) do out[math.tointeger(tonumber(key)) or key] = o end
+  return out
+end
+
+-- The network of a bundle with all that predict.lua asks of a recipe. -> recipe, name
+function M.open(path)
+  if not util.exists(path) then util.refuse("--bundle %s: there is no such file", path) end
+  local meta = core.checkpoint.meta(path)
+  if not meta.bundle then
+    fail("data", "%s: holds weights, but is no bundle; fix: predict with its script, as segengine "
+         .. "SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle FILE", path)
+  end
+  local b = decode(meta, path)
+  local steps = steps_of(b.prepare, path) -- before anything is opened
+  local flip = b.flip and steps_of({ b.flip }, path, true) or ""
+  config.config { batch = b.run.batch, precision = b.run.precision }
+  local parsed, roots, inputs = pcall(core.graph_parse, meta.graph or "")
+  if not parsed then fail("data", "%s: bundle: %s", path, roots) end
+  local outputs, i = {}, 0
+  for name in (meta.outputs or ""):gmatch("[^,]+") do
+    i = i + 1
+    outputs[name] = roots[i]
+  end
+  local by_name, list = {}, {}
+  for _, node in ipairs(inputs) do by_name[node.name] = node end
+  for k, name in ipairs(b.inputs) do
+    list[k] = by_name[name]
+    if not list[k] then
+      fail("data", '%s: bundle: its network has no input "%s"', path, tostring(name))
+    end
+  end
+  if not list[1] or #list ~= #inputs or not outputs[b.output] or i ~= #roots then
+    fail("data", '%s: bundle: its network has other inputs, or no output "%s"', path, b.output)
+  end
+  b.predict.each = by_number(b.predict.each)
+  local ok, why = pcall(recipes.check_predict, b.predict)
+  if not ok then
+    fail("data", "%s: bundle: %s; fix: the version of segengine that wrote it, or a later one",
+         path, (tostring(why):gsub("^.-seg%.recipe: ", "")))
+  end
+  local source = { kind = b.read.kind, options = b.read.options, made = b.read.made,
+                   numbers = b.read.numbers }
+  return { inputs = list, outputs = outputs, predict = b.predict, metrics = {},
+           train = { source = source, steps = steps .. flip,
+                     batch = { bucket = b.run.bucket, multiple = b.run.multiple } } }, b.network
+end
+
+return M

@@ -1,0 +1,67 @@
+-- overlay.lua -- what was found, drawn into the image: a PNG a case.
+
+local core = require "seg.core"
+
+local M = {}
+
+local COLORS = { 0xff4b3e, 0x35e06a, 0x4ea1ff, 0xffd23e, 0xc77dff, 0x3ee0d0, 0xff8fc7, 0xb0e03e }
+local MOST, COLUMNS, SIDE = 9, 3, 320 -- slices of a volume, beside each other, pixels
+
+local function color_of(class) return COLORS[(class - 1) % #COLORS + 1] end
+
+-- Slices to show of a volume of d: of those that have something, evenly, first and
+-- last left out; of an empty one from all.
+local function choose(labels, d)
+  if d == 1 then return { 1 } end
+  local low, high = labels:reach()
+  if not low then low, high = 1, d end
+  local count, list = math.min(MOST, high - low + 1), {}
+  for i = 1, count do
+    list[i] = low + math.floor((i - 0.5) * (high - low + 1) / count)
+  end
+  return list
+end
+
+-- A PNG of the image of a case with the outlines of its classes, or of a map of
+-- numbers with the lines at 20, 50 and 80 % of its highest value.
+function M.write(path, ds, place, found, names)
+  local image = core.data.load_image(ds, place)
+  local d, h, w = image:extents()
+  local is_labels = found:is_labels()
+  local list = choose(found, d)
+  local zoom = math.max(1, math.min(64, (SIDE + w // 2) // w))
+  local columns = math.min(COLUMNS, #list)
+  local rows, gap, head, foot = (#list + columns - 1) // columns, 8, 22, 30
+  local pw, ph = w * zoom, h * zoom
+  local p = core.picture.canvas(columns * (pw + gap) + gap, rows * (ph + gap + head) + foot,
+                                0x16181c)
+  local top = not is_labels and found:stats().max or 0
+  for i, k in ipairs(list) do
+    local x = gap + (i - 1) % columns * (pw + gap)
+    local y = head + (i - 1) // columns * (ph + gap + head)
+    local slice = image:slice(k)
+    local lo, hi = core.picture.window(slice, 1, 0.01, 0.995)
+    if d > 1 then p:text(x, y - 14, 1.4, 0xd7dbe0, string.format("slice %d of %d", k, d)) end
+    p:gray(x, y, zoom, slice, 1, lo, hi)
+    local width = math.max(1.2, zoom * 0.5)
+    if is_labels then
+      for class = 1, #names do
+        p:contour(x, y, zoom, found:slice(k, class), 1, 0.5, width, color_of(class))
+      end
+    elseif top > 0 then
+      for level, share in ipairs { 0.2, 0.5, 0.8 } do
+        p:contour(x, y, zoom, found:slice(k), 1, share * top, width, COLORS[4 - level])
+      end
+    end
+  end
+  local at, y = gap, rows * (ph + gap + head) + 10
+  for class = 1, is_labels and #names or 0 do
+    p:text(at, y, 1.4, color_of(class), names[class])
+    at = at + core.picture.text_width(1.4, names[class] .. "   ")
+  end
+  p:save(path)
+  p:close()
+  image:close()
+end
+
+return M

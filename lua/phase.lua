@@ -1,0 +1,209 @@
+-- phase.lua -- the stretches of a run: each has loss, data, optimiser and schedule of
+-- its own, and begins with the weights that the one before leaves, by name.
+--
+-- A recipe without phases is a run of one. The session is the phase's: another loss
+-- needs other parameters and begins with moments of zero. Steps and epochs are
+-- counted over all phases, so that one metrics.csv and one row of checkpoints tell
+-- the whole run.
+
+local core = require "seg.core"
+local average = require "seg.average"
+local config = require "seg.config"
+local opened = require "seg.opened"
+local recipes = require "seg.recipe"
+local run_folder = require "seg.run"
+local show = require "seg.show"
+local state = require "seg.state"
+local targets = require "seg.targets"
+local transfer = require "seg.transfer"
+local util = require "seg.util"
+
+local sys = core.sys
+local M = {}
+
+local parts = { "train", "valid", "test" }
+
+-- Data ------------------------------------------------------------------------
+
+-- Pipelines and loaders of the parts that a phase has.
+local function open_sets(r)
+  local data, sides, names = {}, {}, nil
+  opened.fit_numbers(r)
+  for _, part in ipairs(parts) do
+    if r[part] then
+      local started = sys.clock()
+      local d = opened.open(r, r[part])
+      data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
+      show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
+                d.loader:report(), util.duration(sys.clock() - started))
+    end
+  end
+  core.data.leaks(sides)
+  return { data = data, names = names }
+end
+
+-- Opens the data of every phase, before the first: what is wrong with that of the
+-- last is not found out after days. Phases with the same sets share them.
+function M.open_data(run)
+  local declared = {}
+  run.opened = {}
+  for k, r in ipairs(run.phases) do
+    declared[k] = { train = r.train, valid = r.valid, test = r.test }
+    for j = 1, k - 1 do
+      local same = true
+      for _, part in ipairs(parts) do
+        same = same and rawequal(declared[j][part], declared[k][part])
+      end
+      if same then
+        run.opened[k] = run.opened[j]
+        -- with the numbers that were found for them
+        for _, part in ipairs(parts) do r[part] = run.phases[j][part] end
+        break
+      end
+    end
+    run.opened[k] = run.opened[k] or open_sets(r)
+    for _, part in ipairs(parts) do
+      if run.opened[k].data[part] then targets.check_samples(r, run.opened[k].data[part]) end
+    end
+  end
+end
+
+-- The opened parts of all phases, each once: { {part=, d=}, ... }.
+function M.sets(run)
+  local list, seen = {}, {}
+  for _, o in ipairs(run.opened) do
+    for _, part in ipairs(parts) do
+      local d = o.data[part]
+      if d and not seen[d] then
+        seen[d] = true
+        list[#list + 1] = { part = part, d = d }
+      end
+    end
+  end
+  return list
+end
+
+-- Keep the sets that are read in every epoch on the device, where there is room or
+-- the run that is resumed had them there; that of the end is read once, which is
+-- what it costs to bring it there. Who makes the batches that are changed at random
+-- decides their last bits and is noted.
+local function keep_data(run, meta)
+  local made = {}
+  for _, part in ipairs { "train", "valid" } do
+    local d = run.data[part]
+    if d then
+      local was = (meta.resident or ""):match(part .. "=(%a+)")
+      opened.renew(d) -- that of another phase lay on a session that is closed
+      d.on_device = opened.keep(run.session, run.recipe, d, part == "train",
+                                was and was == "device")
+      if d.set.augmented then
+        made[#made + 1] = part .. "=" .. (d.on_device and "device" or "host")
+      end
+    end
+  end
+  run.resident = table.concat(made, " ")
+end
+
+-- The phase that runs ---------------------------------------------------------
+
+-- The epochs of the run when every phase that is left lasts as long as it may.
+local function epochs_of(run)
+  local count = run.state.first
+  for k = run.state.phase, #run.phases do count = count + run.phases[k].epochs end
+  return count
+end
+
+-- Opens the session of the phase that the state says.
+function M.enter(run)
+  local s = run.state
+  local r = run.phases[s.phase]
+  run.recipe, run.epochs = r, epochs_of(run)
+  run.session = recipes.session(r, "train")
+  run.ahead = run.session:facts().ahead
+end
+
+-- What a phase begins with beyond its session, when that has its weights: averages,
+-- what the schedule remembers, its data. `meta`: of the run that is resumed, or {}.
+function M.begin(run, meta)
+  local o = run.opened[run.state.phase]
+  run.data, run.names = o.data, o.names
+  average.open(run)
+  run.state.schedule = run.recipe.schedule.start and run.recipe.schedule.start()
+  keep_data(run, meta)
+end
+
+-- The weights that a new phase starts from, where --weights or init name some; what
+-- to say of them, or nil. Moments, step count and epoch begin anew.
+function M.load_weights(run)
+  local given, init = config.line.flags.weights, run.recipe.init
+  if run.state.phase > 1 then given = nil end
+  if init then
+    local o = { weights = given and run_folder.weights(given) or init.weights, match = init.match,
+                rename = init.rename }
+    return string.format("%s: %s", o.weights,
+                         util.plural(transfer.load(run.session, o), "tensor"))
+  end
+  if not given then return nil end
+  local path, note = run_folder.weights(given)
+  local meta = run_folder.load(path, run.session)
+  return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
+end
+
+-- The best weights of a phase that is over keep their file, under another name, so
+-- that they are not taken for those of the next.
+function M.put_aside(run)
+  local path = run.folder .. "/checkpoint_best.safetensors"
+  if not util.exists(path) then return end
+  local ok, meta = pcall(core.checkpoint.meta, path)
+  local number = ok and math.tointeger(tonumber(meta.phase or 1)) or run.state.phase
+  if number < run.state.phase then
+    os.rename(path, string.format("%s/phase%d_best.safetensors", run.folder, number))
+  end
+end
+
+local function describe(run)
+  local s, r = run.state, run.recipe
+  show.line("phase %d of %d%s: %s from epoch %d, %s %s", s.phase, #run.phases,
+            r.name and " (" .. r.name .. ")" or "", util.plural(r.epochs, "epoch"), s.first + 1,
+            r.optim.kind, util.number(r.optim.lr))
+end
+
+-- From one phase to the next, its first checkpoint written; false: there is none.
+function M.next(run)
+  local s, old, kept = run.state, run.session, {}
+  local after = run.phases[s.phase + 1]
+  if not after then return false end
+  if after.from == "best" and s.best then
+    state.load_best(run)
+  elseif run.recipe.ema > 0 then
+    old:swap()
+  end
+  for _, p in ipairs(old:params()) do kept[p.name] = old:get(p.name) end
+  local count = old:facts().count
+  old:close()
+  s.phase = s.phase + 1
+  state.begin_phase(s)
+  M.enter(run)
+  local handed, new = 0, 0
+  for _, p in ipairs(run.session:params()) do
+    if kept[p.name] then
+      run.session:set(p.name, "value", kept[p.name])
+      handed = handed + 1
+    else
+      new = new + 1
+    end
+  end
+  run.session:begin_at(count)
+  describe(run)
+  show.line("weights: %s of the phase before, %d new", util.plural(handed, "tensor"), new)
+  local more = M.load_weights(run)
+  if more then show.line("weights: %s", more) end
+  M.begin(run, {})
+  state.save(run, "checkpoint_last")
+  M.put_aside(run)
+  return true
+end
+
+M.describe = describe
+
+return M

@@ -1,0 +1,402 @@
+-- results.lua -- what becomes of a prediction: files of the kind that went in, and
+-- the table of what was found.
+--
+-- What an output means is one of
+--   labels   class numbers, made of the probabilities of classes
+--   values   the numbers of the output, a map of any unit
+--   dose     the same in Gy
+--   numbers  numbers of the case, as angles
+--   classes  the probabilities of classes of the whole case
+
+local core = require "seg.core"
+local overlay = require "seg.overlay"
+local tidy = require "seg.tidy"
+local util = require "seg.util"
+
+local sys, fail = core.sys, util.fail
+local M = {}
+
+M.meanings = { "labels", "values", "dose", "numbers", "classes" }
+
+-- What the output means: predict = { as = } says it, else its shape and the data.
+function M.meaning(r, node)
+  local made = r.train.source.made or {}
+  local as = r.predict.as
+  if not as and node.rank == 0 then
+    as = made.options and made.options.classes and "classes" or "numbers"
+  elseif not as then
+    as = made.kind == "openkbp" and "dose" or "labels"
+  end
+  local of_case = as == "numbers" or as == "classes"
+  if of_case ~= (node.rank == 0) then
+    fail("usage", 'seg.recipe: predict: as = "%s" is for outputs %s, this one is %s', as,
+         of_case and "of a case, without h and w" or "with h and w",
+         node.rank == 0 and "numbers of a case" or node.rank .. "-D")
+  end
+  return as
+end
+
+-- Names of files --------------------------------------------------------------
+
+-- A case's key as the beginning of names of files that no other case has; keys
+-- come from paths and headers, where anything may stand.
+local function file_name(key, endings, used)
+  local name = key:gsub("[^%w._-]", "_"):gsub("^%.+", "")
+  if name == "" then name = "case" end
+  local n, try = 1, name
+  local function taken()
+    for _, ending in ipairs(endings) do
+      if used[try .. ending] then return true end
+    end
+  end
+  while taken() do
+    n = n + 1
+    try = name .. "_" .. n
+  end
+  for _, ending in ipairs(endings) do used[try .. ending] = true end
+  return try
+end
+
+-- What may not be written to, by id of sys.stat: every file at or below --in,
+-- and the weights, whatever the path or link that leads there.
+local function protected(paths)
+  local ids = {}
+  local function add(path)
+    local stat = sys.stat(path)
+    if not stat or ids[stat.id] then return end -- a link may lead back
+    ids[stat.id] = path
+    if stat.kind ~= "folder" then return end
+    for _, name in ipairs(sys.list(path)) do add(path .. "/" .. name) end
+  end
+  for _, path in ipairs(paths) do add(path) end
+  return ids
+end
+
+-- Where the results of each case go, the path without its ending, and how many
+-- of the files are there already. Refuses to write an input, before anything is
+-- predicted. `more`: files that are no case's.
+function M.plan_files(out, cases, endings, inputs, more)
+  local base, used, there, ids = {}, {}, 0, nil
+  local function check(path)
+    local stat = sys.stat(path)
+    if not stat then return end
+    ids = ids or protected(inputs)
+    if ids[stat.id] then
+      util.refuse("--out %s: the result would be written over %s, which is an input (%s); give "
+                  .. "another folder", out, ids[stat.id], path)
+    end
+    there = there + 1
+  end
+  for i, case in ipairs(cases) do
+    base[i] = out .. "/" .. file_name(case.key, endings, used)
+    for _, ending in ipairs(endings) do check(base[i] .. ending) end
+  end
+  for _, name in ipairs(more) do check(out .. "/" .. name) end
+  return base, there
+end
+
+-- Maps ---------------------------------------------------------------------------
+
+-- Are maps of float numbers of this kind of input arrays? Else they are NIfTI.
+local function as_arrays(kind) return kind == "images" or kind == "npy" end
+
+-- The endings of a map of `channels` float channels that is called `suffix`.
+local function map_endings(kind, suffix, channels)
+  if as_arrays(kind) then return { suffix .. ".npy" } end
+  if channels == 1 then return { suffix .. ".nii.gz" } end
+  local list = {}
+  for i = 1, channels do list[i] = string.format("%s_%d.nii.gz", suffix, i) end
+  return list
+end
+
+-- A volume of floats into such files.
+local function write_map(w, volume, place, suffix)
+  local base, channels = w.base[place], volume:channels()
+  local endings = map_endings(w.kind, suffix, channels)
+  if as_arrays(w.kind) then
+    volume:write_npy(base .. endings[1], w.rank)
+    return
+  end
+  for i = 1, channels do
+    local one = channels == 1 and volume or volume:channel(i)
+    one:write_nifti(base .. endings[i], w.ds, place)
+    if one ~= volume then one:close() end
+  end
+end
+
+-- The probabilities of a case: one SEG, or a map for each segment. Of several
+-- channels the first is the background, which nobody asks for.
+local function write_fractions(w, volume, place)
+  local c = volume:channels()
+  if w.kind == "dicom" then
+    volume:write_seg(w.base[place] .. "_fractions.dcm", w.ds, place, w.names, { fractions = true })
+    return
+  end
+  local segments = c > 1 and volume:channel(2, c - 1) or volume
+  if as_arrays(w.kind) then
+    write_map(w, segments, place, "_fractions")
+  else
+    for i = 1, segments:channels() do
+      local one = segments:channel(i)
+      one:write_nifti(string.format("%s_fraction_%d.nii.gz", w.base[place], i), w.ds, place)
+      one:close()
+    end
+  end
+  if segments ~= volume then segments:close() end
+end
+
+-- The class numbers of a case, in the format of its input.
+local function write_labels(w, labels, place)
+  local written = w.values and labels:relabel(w.values) or labels
+  local path = w.base[place] .. w.endings[1]
+  if w.kind == "images" then
+    written:write_png(path)
+  elseif w.kind == "npy" then
+    written:write_npy(path, w.rank)
+  else
+    written:write_nifti(path, w.ds, place)
+  end
+  if written ~= labels then written:close() end
+  if w.kind == "dicom" then labels:write_seg(w.base[place] .. ".dcm", w.ds, place, w.names) end
+  return path
+end
+
+-- The numbers of a map: for OpenKBP a dose is the challenge's file, for DICOM an
+-- RT dose lies beside the NIfTI.
+local function write_values(w, volume, place)
+  if w.as == "dose" and w.kind == "openkbp" then
+    local path = w.base[place] .. ".csv"
+    volume:write_openkbp(path)
+    return path
+  end
+  write_map(w, volume, place, "")
+  if w.as == "dose" and w.kind == "dicom" then
+    volume:write_dose(w.base[place] .. ".dcm", w.ds, place)
+  end
+  return w.base[place] .. map_endings(w.kind, "", volume:channels())[1]
+end
+
+-- What the files of a case end in; the first is what the table names.
+function M.endings(w, r)
+  local list, c = {}, w.node.c
+  local function add(endings) table.move(endings, 1, #endings, #list + 1, list) end
+  if w.as == "labels" then
+    add { w.kind == "images" and ".png" or w.kind == "npy" and ".npy" or ".nii.gz" }
+    if w.kind == "dicom" then add { ".dcm" } end
+    if r.predict.fractions and w.kind == "dicom" then
+      add { "_fractions.dcm" }
+    elseif r.predict.fractions and as_arrays(w.kind) then
+      add { "_fractions.npy" }
+    elseif r.predict.fractions then
+      for i = 1, math.max(c - 1, 1) do add { "_fraction_" .. i .. ".nii.gz" } end
+    end
+  else
+    add(w.as == "dose" and w.kind == "openkbp" and { ".csv" } or map_endings(w.kind, "", c))
+    if w.as == "dose" and w.kind == "dicom" then add { ".dcm" } end
+  end
+  if w.draws > 0 then
+    if w.as == "labels" then
+      add(map_endings(w.kind, "_mean", c))
+      add(map_endings(w.kind, "_entropy", 1))
+    end
+    add(map_endings(w.kind, "_variance", 1))
+  end
+  if w.overlays then add { "_overlay.png" } end
+  return list
+end
+
+-- What Monte-Carlo dropout adds: the mean and its entropy of what has classes, and
+-- how much the draws differ.
+local function write_draws(w, mean, variance, entropy, place)
+  if entropy then
+    write_map(w, mean, place, "_mean")
+    write_map(w, entropy, place, "_entropy")
+  end
+  write_map(w, variance, place, "_variance")
+end
+
+-- Where results of maps go, as windows.run wants it: open, done and writing, and
+-- `rows`, a table of what was found. w: { ds =, cases =, base =, kind = of --in, as =,
+-- names = of segments, values = the files' own class numbers or nil, draws = of
+-- Monte-Carlo dropout or 0, overlays =, rank = of an array, node = }.
+function M.maps(r, w)
+  local c, labels_wanted, o = w.node.c, w.as == "labels", r.predict
+  local values_wanted = not labels_wanted or o.fractions or w.draws > 0
+  local steps = labels_wanted and tidy.steps(r, w.names) or {}
+  w.rows = { labels_wanted and { "case", "voxels", "ml", "file" }
+             or { "case", "lowest", "mean", "highest", "file" } }
+
+  function w.open(pipeline, item)
+    return core.data.prediction(pipeline, item, c + (w.draws > 0 and 1 or 0), {
+      classes = labels_wanted and c or 0, threshold = o.threshold or 0.5,
+      labels = labels_wanted, values = values_wanted, entropy = labels_wanted and w.draws > 0 })
+  end
+
+  -- Bytes that files take on their way, of a case with so many voxels: one is in
+  -- memory as a whole, and what it is made of may be a copy.
+  function w.writing(voxels)
+    local bytes = voxels * (w.values and 2 or 1)
+    if values_wanted then bytes = math.max(bytes, 4 * voxels * (c + 2)) end
+    return bytes + (w.overlays and 6 * voxels or 0)
+  end
+
+  -- Labels with what of the values was wanted beside them.
+  local function done_labels(place, labels, values, variance, entropy)
+    local case = w.cases[place]
+    tidy.run(labels, steps, case.key)
+    local file = write_labels(w, labels, place)
+    if o.fractions then write_fractions(w, values, place) end
+    if variance then write_draws(w, values, variance, entropy, place) end
+    local voxels, ml = labels:count()
+    w.rows[#w.rows + 1] = { case.key, voxels, string.format("%.2f", ml), file }
+  end
+
+  local function done_values(place, values, variance)
+    local file, s = write_values(w, values, place), values:stats()
+    if variance then write_draws(w, nil, variance, nil, place) end
+    w.rows[#w.rows + 1] = { w.cases[place].key, string.format("%.4g", s.min),
+                            string.format("%.4g", s.mean), string.format("%.4g", s.max), file }
+  end
+
+  function w.done(place, sink)
+    local values, labels, entropy = sink:restore()
+    local variance
+    sink:close()
+    if values and w.draws > 0 then
+      local all = values
+      values, variance = all:channel(1, c), all:channel(c + 1)
+      all:close()
+    end
+    if labels then
+      done_labels(place, labels, values, variance, entropy)
+    else
+      done_values(place, values, variance)
+    end
+    if w.overlays then
+      overlay.write(w.base[place] .. "_overlay.png", w.ds, place, labels or values, w.names)
+    end
+    -- a volume may be a gigabyte, and the next one is on its way
+    for _, v in ipairs { values or false, labels or false, entropy or false, variance or false } do
+      if v then v:close() end
+    end
+  end
+  return w
+end
+
+-- Numbers of cases -----------------------------------------------------------------
+
+-- mean and sd of the standardize step of a field in the text of steps.
+local function standardized(steps, field)
+  for line in steps:gmatch("standardize ([^\n]*)") do
+    if (" " .. line .. " "):find(" field=" .. field .. " ", 1, true) then
+      local function list(key)
+        local out = {}
+        for n in ((" " .. line):match(" " .. key .. "=(%S+)") or ""):gmatch("[^,]+") do
+          out[#out + 1] = tonumber(n)
+        end
+        return out
+      end
+      return list("mean"), list("sd")
+    end
+  end
+end
+
+-- The field of numbers whose truth the output is for: the one of its name, else
+-- the only one of as many numbers.
+local function target_of(r, output, node)
+  local numbers, found = r.train.source.numbers or {}, nil
+  if numbers[output] and #numbers[output] == node.c then return output, numbers[output] end
+  for field, names in pairs(numbers) do
+    if #names == node.c then
+      if found then return nil end
+      found = field
+    end
+  end
+  return found, found and numbers[found]
+end
+
+-- Names of the columns of an output of a case, and what undoes the standardisation
+-- of its truth (nil: nothing): mean, sd of each, and what to say of it.
+local function columns_of(r, output, node, as, steps)
+  local names, given = {}, r.predict.names
+  local made = r.train.source.made or {}
+  local field, known = target_of(r, output, node)
+  if as == "classes" then known = made.options and made.options.classes end
+  for i = 1, node.c do
+    names[i] = given and given[i] or known and known[i]
+      or node.c == 1 and output or string.format("%s_%d", output, i)
+  end
+  local mean, sd
+  if as == "numbers" and field then mean, sd = standardized(steps, field) end
+  if mean and #mean ~= node.c then mean, sd = nil, nil end
+  return names, mean, sd, field
+end
+
+local function csv_cell(text)
+  return text:find('[",\n\r]') and '"' .. text:gsub('"', '""') .. '"' or text
+end
+
+-- Where numbers of cases go: predictions.csv, a row a case. Of several samples of a
+-- case it is their mean. steps: the text of the preparation.
+function M.numbers(r, w, steps)
+  local node, classes = w.node, w.as == "classes"
+  local names, mean, sd, field = columns_of(r, w.output, node, w.as, steps)
+  local head, probable = { "case" }, node.kind == "softmax" or node.kind == "sigmoid"
+  if mean then
+    require("seg.show").line('%s: the standardisation of "%s" is undone', w.output, field)
+  end
+  if classes then head[2] = "class" end
+  for i, name in ipairs(names) do
+    head[#head + 1] = classes and (probable and "p_" or "score_") .. name or name
+    if w.draws > 0 then head[#head + 1] = "sd_" .. names[i] end
+  end
+  w.rows = { head }
+
+  function w.open()
+    local sink = { sum = {}, n = 0 }
+    -- w.width numbers of a sample: those of the output, and variances behind
+    function sink:put(_, out, i)
+      self.n = self.n + 1
+      for c = 1, out.shape[2] do self.sum[c] = (self.sum[c] or 0) + out:get(i, c) end
+    end
+    return sink
+  end
+
+  function w.done(place, sink)
+    local row, best = { w.cases[place].key }, 1
+    for c = 1, node.c do
+      local v, variance = sink.sum[c] / sink.n, (sink.sum[node.c + c] or 0) / sink.n
+      if sink.sum[c] > sink.sum[best] then best = c end
+      if mean then v, variance = v * sd[c] + mean[c], variance * sd[c] ^ 2 end
+      if v ~= v or v == math.huge or v == -math.huge then
+        fail("diverged", "output %s: %s: the prediction is not finite; look at the image, and at "
+             .. "how the weights were trained", w.output, row[1])
+      end
+      row[#row + 1] = string.format("%.6g", v)
+      if w.draws > 0 then row[#row + 1] = string.format("%.6g", math.sqrt(variance)) end
+    end
+    if classes then
+      if node.c == 1 then
+        local is = sink.sum[1] / sink.n > (r.predict.threshold or 0.5)
+        best = is and names[1] or "not " .. names[1]
+      else
+        best = names[best]
+      end
+      table.insert(row, 2, best)
+    end
+    w.rows[#w.rows + 1] = row
+  end
+
+  function w.finish(path)
+    local lines = {}
+    for i, row in ipairs(w.rows) do
+      local cells = {}
+      for k, cell in ipairs(row) do cells[k] = csv_cell(cell) end
+      lines[i] = table.concat(cells, ",")
+    end
+    sys.write(path, table.concat(lines, "\n") .. "\n")
+  end
+  return w
+end
+
+return M

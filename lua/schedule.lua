@@ -1,0 +1,264 @@
+-- schedule.lua -- the learning rate over a run.
+--
+-- A schedule is {name=, rate=function(lr, epoch, epochs, at)}: lr is that of the
+-- optimiser, epoch counts from 1, at = {step=, steps=, state=} has the place in
+-- updates, from 1 and of the whole run (of its phase). The rate is asked for every
+-- update; without `at` for an epoch as a whole. All but plateau are functions of the
+-- place alone, so a run that is resumed needs nothing of them; what plateau has seen
+-- is in at.state, which observe() changes and the checkpoint keeps.
+--
+-- Formulas and counts are PyTorch's (torch.optim.lr_scheduler), stepped once an
+-- epoch, onecycle and warm-ups once an update; tests/golden/optim_golden.py.
+
+local config = require "seg.config"
+local util = require "seg.util"
+
+local options, none, fail = util.options, util.none, util.fail
+local M = {}
+
+-- Options of a schedule: numbers >= `least`, as the formula needs them.
+local function numbers(what, o, least)
+  for _, key in ipairs(util.sorted_keys(least)) do
+    local v = o[key]
+    if v ~= nil and (math.type(v) == nil or not (v >= least[key] and v < math.huge)) then
+      fail("usage", "optim.%s: %s must be a number >= %s, got %s", what, key, least[key],
+           tostring(v))
+    end
+  end
+  return o
+end
+
+-- Option `key` is one of these words.
+local function word(what, o, key, words)
+  for _, w in ipairs(words) do if o[key] == w then return end end
+  fail("usage", "optim.%s: %s: %s", what, key, util.suggest(tostring(o[key]), words))
+end
+
+-- Where the run is, from 0, and how long it is, in what `by` counts.
+local function place(by, epoch, epochs, at)
+  if by == "step" and at then return at.step - 1, at.steps end
+  return epoch - 1, epochs
+end
+
+-- Linear over the first `warmup` epochs (updates, by = "step") up to what follows:
+-- update i of n has i / n of it. As LinearLR with start_factor 1 / n.
+local function warm(rate, warmup, by)
+  if warmup == 0 then return rate end
+  return function(lr, epoch, epochs, at)
+    local share = epoch / warmup
+    if at then share = at.step / (by == "step" and warmup or warmup * at.steps / epochs) end
+    return rate(lr, epoch, epochs, at) * math.min(share, 1)
+  end
+end
+
+-- A schedule of rate(lr, i, n): i from 0 of n, in epochs or updates as `by` says.
+local function schedule(name, o, rate)
+  word(name, o, "by", { "epoch", "step" })
+  local function by_place(lr, epoch, epochs, at)
+    return rate(lr, place(o.by, epoch, epochs, at))
+  end
+  return { name = name, rate = warm(by_place, o.warmup, o.by) }
+end
+
+-- floor + (lr - floor) (1 + cos(pi i / t_max)) / 2, as CosineAnnealingLR. t_max
+-- defaults to all. Past t_max the formula climbs again (which trains on at a
+-- rising rate: clamp = true stays at the floor).
+function M.cosine(o)
+  o = options("optim.cosine", o, { t_max = none, floor = 0, warmup = 0, clamp = false,
+                                   by = "epoch" })
+  numbers("cosine", o, { t_max = 1, floor = 0, warmup = 0 })
+  local s = schedule("cosine", o, function(lr, i, n)
+    local t_max = o.t_max or n
+    if o.clamp and i > t_max then i = t_max end
+    return o.floor + (lr - o.floor) * (1 + math.cos(math.pi * i / t_max)) / 2
+  end)
+  -- a sentence when the rate rises again before the end
+  function s.warning(lr, epochs)
+    if not o.t_max or o.clamp or o.by == "step" or epochs - 1 <= o.t_max then return nil end
+    -- the options of the command line, where the script has them
+    local function option(key, text) return config.declared[key] and " (" .. text .. ")" or "" end
+    return string.format(
+      "cosine: t_max %d is shorter than %d epochs, so the rate climbs again from epoch %d "
+      .. "to %.3g at the end; t_max = %d%s lets it fall to the end, clamp = true%s keeps it at "
+      .. "the floor", o.t_max, epochs, o.t_max + 2, s.rate(lr, epochs, epochs), epochs,
+      option("t_max", "--t_max " .. epochs), option("clamp", "--clamp"))
+  end
+  return s
+end
+
+-- lr * gamma^floor(i / every), as StepLR; `at`: gamma at each of these, as
+-- MultiStepLR.
+function M.step(o)
+  o = options("optim.step", o, { every = 30, at = none, gamma = 0.1, warmup = 0, by = "epoch" })
+  numbers("step", o, { every = 1, gamma = 0, warmup = 0 })
+  if o.at ~= nil and (type(o.at) ~= "table" or #o.at == 0) then
+    fail("usage", "optim.step: at must be a list of numbers, got %s", tostring(o.at))
+  end
+  return schedule("step", o, function(lr, i)
+    local times = i // o.every
+    if o.at then
+      times = 0
+      for _, from in ipairs(o.at) do times = times + (i >= from and 1 or 0) end
+    end
+    return lr * o.gamma ^ times
+  end)
+end
+
+-- lr * gamma^i, as ExponentialLR.
+function M.exponential(o)
+  o = options("optim.exponential", o, { gamma = 0.95, warmup = 0, by = "epoch" })
+  numbers("exponential", o, { gamma = 0, warmup = 0 })
+  return schedule("exponential", o, function(lr, i) return lr * o.gamma ^ i end)
+end
+
+-- lr * (1 - i / n)^power, as PolynomialLR over the whole run.
+function M.poly(o)
+  o = options("optim.poly", o, { power = 0.9, warmup = 0, by = "epoch" })
+  numbers("poly", o, { power = 0, warmup = 0 })
+  return schedule("poly", o, function(lr, i, n) return lr * math.max(1 - i / n, 0) ^ o.power end)
+end
+
+-- The same rate throughout, after a warm-up of so many epochs, or updates with
+-- { by = "step" }.
+function M.warmup(count, o)
+  o = options("optim.warmup", o, { by = "epoch" })
+  numbers("warmup", { count = count or false }, { count = 0 })
+  o.warmup = count
+  return schedule("warmup", o, function(lr) return lr end)
+end
+
+-- Up from lr / div to lr over `rise` of all updates, then down to lr / div /
+-- final_div, each as half a cosine or linear: OneCycleLR without its momentum.
+-- three_phase: down to where it began in as many updates as up, then to the end.
+function M.onecycle(o)
+  o = options("optim.onecycle", o, { rise = 0.3, div = 25, final_div = 1e4, anneal = "cosine",
+                                     three_phase = false })
+  numbers("onecycle", o, { rise = 0, div = 1, final_div = 1 })
+  word("onecycle", o, "anneal", { "cosine", "linear" })
+  if o.rise > (o.three_phase and 0.5 or 1) then
+    fail("usage", "optim.onecycle: rise must be at most %s, got %s",
+         o.three_phase and "0.5 with three_phase" or "1", tostring(o.rise))
+  end
+  local function between(from, to, share)
+    if o.anneal == "linear" then return from + (to - from) * share end
+    return to + (from - to) / 2 * (1 + math.cos(math.pi * share))
+  end
+  return { name = "onecycle", rate = function(lr, epoch, epochs, at)
+    local i, n = place("step", epoch, epochs, at)
+    local top = o.rise * n - 1 -- the place where the rate is highest
+    local low = lr / o.div
+    local legs = { { top, lr }, { n - 1, low / o.final_div } }
+    if o.three_phase then table.insert(legs, 2, { 2 * top, low }) end
+    local from, rate = 0, low
+    for k, leg in ipairs(legs) do
+      if i <= leg[1] or k == #legs then
+        local share = leg[1] > from and (i - from) / (leg[1] - from) or 1
+        return between(rate, leg[2], math.min(share, 1))
+      end
+      from, rate = leg[1], leg[2]
+    end
+  end }
+end
+
+-- The rate falls by `factor`, down to `floor`, when what `monitor` names has not
+-- become better for more than `patience` epochs; then `cooldown` epochs do not
+-- count. Better: by the share `threshold` of the best (relative), or by as much. As
+-- ReduceLROnPlateau. monitor and mode default to what `best` of the recipe says.
+function M.plateau(o)
+  o = options("optim.plateau", o, { factor = 0.1, patience = 10, threshold = 1e-4,
+                                    relative = true, cooldown = 0, floor = 0, warmup = 0,
+                                    monitor = none, mode = none, by = "epoch" })
+  numbers("plateau", o, { factor = 0, patience = 0, threshold = 0, cooldown = 0, floor = 0,
+                          warmup = 0 })
+  if o.factor >= 1 then
+    fail("usage", "optim.plateau: factor must be below 1, got %s", tostring(o.factor))
+  end
+  if o.mode ~= nil then word("plateau", o, "mode", { "min", "max" }) end
+  return {
+    name = "plateau", monitor = { o.monitor, o.mode },
+    rate = warm(function(lr, _, _, at) return at and at.state and at.state.lr or lr end, o.warmup,
+                o.by),
+    start = function() return { bad = 0, cooldown = 0 } end,
+    -- after an epoch: `value` by `mode`, and the optimiser's rate
+    observe = function(state, value, mode, lr)
+      local margin = o.threshold * (o.relative and (state.best or 0) or 1)
+      local better = state.best == nil
+        or (mode == "max" and value > state.best + margin)
+        or (mode == "min" and value < state.best - margin)
+      if better and value == value then
+        state.best, state.bad = value, 0
+      else
+        state.bad = state.bad + 1
+      end
+      if state.cooldown > 0 then state.cooldown, state.bad = state.cooldown - 1, 0 end
+      if state.bad <= o.patience then return end
+      local rate = state.lr or lr
+      local lower = math.max(rate * o.factor, o.floor)
+      -- PyTorch's eps: a change that is none is not made
+      if rate - lower > 1e-8 then state.lr = lower end
+      state.cooldown, state.bad = o.cooldown, 0
+    end,
+  }
+end
+
+-- A schedule as it stands in a list, not one that remembers.
+local function part(what, s)
+  if type(s) ~= "table" or type(s.rate) ~= "function" then
+    fail("usage", "optim.%s: every part must be a schedule, got %s", what, type(s))
+  end
+  if s.observe then
+    fail("usage", "optim.%s: plateau goes by what it has seen, not by the epoch, and cannot be a "
+         .. "part; give it warmup = N instead", what)
+  end
+  return s
+end
+
+-- One schedule after another: { { epochs = 5, a }, { epochs = 10, b }, c }. Each
+-- counts from its own first epoch, and is as long as said; the last as long as is
+-- left. As SequentialLR.
+function M.chain(list)
+  local parts = {}
+  for i, entry in ipairs(type(list) == "table" and list or {}) do
+    local last = i == #list
+    local s = part("chain", entry.rate and entry or entry[1])
+    local long = entry.epochs
+    if last and long ~= nil or not last and (math.type(long) ~= "integer" or long < 1) then
+      fail("usage", "optim.chain: part %d: %s", i,
+           last and "the last part lasts to the end; leave epochs out"
+           or "say how long it lasts: { epochs = 5, schedule }")
+    end
+    parts[i] = { s = s, epochs = long }
+  end
+  if #parts == 0 then fail("usage", "optim.chain: a list of schedules is missing") end
+  return { name = "chain", rate = function(lr, epoch, epochs, at)
+    local each = at and at.steps / epochs -- updates an epoch
+    local before = 0
+    for i, p in ipairs(parts) do
+      local long = p.epochs or math.max(epochs - before, 1)
+      if i == #parts or epoch <= before + long then
+        return p.s.rate(lr, epoch - before, long, at
+                        and { step = at.step - before * each, steps = long * each })
+      end
+      before = before + long
+    end
+  end }
+end
+
+-- Several at once: lr times the share that each takes of it. As ChainedScheduler.
+function M.product(list)
+  if type(list) ~= "table" or #list == 0 then
+    fail("usage", "optim.product: a list of schedules is missing")
+  end
+  for _, s in ipairs(list) do part("product", s) end
+  return { name = "product", rate = function(lr, epoch, epochs, at)
+    local rate = lr
+    for _, s in ipairs(list) do
+      rate = lr > 0 and rate * (s.rate(lr, epoch, epochs, at) / lr) or 0
+    end
+    return rate
+  end }
+end
+
+M.constant = { name = "constant", rate = function(lr) return lr end }
+
+return M

@@ -1,0 +1,171 @@
+---@meta
+-- segengine_training.d.lua -- optimisers, schedules, phases, for editors: see
+-- segengine.d.lua.
+-- luacheck: ignore 212 241 631
+
+---@class seg.optimiser
+---@field kind string
+---@field lr number
+
+---What a schedule may go by beside the epoch: updates from 1 and of the whole run,
+---and what it remembers.
+---@class seg.schedule.place
+---@field step integer
+---@field steps integer
+---@field state? table<string, number>
+
+---The rate of an update. A function of its arguments only.
+---@class seg.schedule
+---@field name string
+---@field rate fun(lr: number, epoch: integer, epochs: integer, at?: seg.schedule.place): number
+
+---@class seg.optim
+---@field constant seg.schedule
+local optim = {}
+
+---Parameters that are updated differently; the first that matches counts.
+---@class seg.optim.group
+---@field match string Lua pattern on names of parameters
+---@field lr_scale? number|fun(...: string): number times the rate; of the captures
+---@field decay? number
+
+---@class seg.optim.common
+---@field lr number
+---@field decay? number
+---@field clip_norm? number 0: none
+---@field groups? seg.optim.group[]
+---@field decay_on? "all"|"weights" weights: not biases and norms
+
+---@class seg.optim.adam: seg.optim.common
+---@field betas? number[] {0.9, 0.999}
+---@field beta1? number
+---@field beta2? number
+---@field eps? number 1e-8
+
+---@class seg.optim.sgd: seg.optim.common
+---@field momentum? number
+---@field nesterov? boolean
+
+---Decoupled weight decay, 0.01.
+---@param o seg.optim.adam
+---@return seg.optimiser
+function optim.adamw(o) end
+
+---Decay is added to the gradient.
+---@param o seg.optim.adam
+---@return seg.optimiser
+function optim.adam(o) end
+
+---Adam whose rate is held back while its variance is not known yet.
+---@param o seg.optim.adam
+---@return seg.optimiser
+function optim.radam(o) end
+
+---@param o seg.optim.sgd
+---@return seg.optimiser
+function optim.sgd(o) end
+
+---@class seg.optim.timing
+---@field warmup? number linear rise over so many epochs, or updates
+---@field by? "epoch"|"step" what is counted
+
+---@class seg.optim.cosine: seg.optim.timing
+---@field t_max? number
+---@field floor? number
+---@field clamp? boolean
+
+---@class seg.optim.step: seg.optim.timing
+---@field every? number
+---@field at? number[] instead of every
+---@field gamma? number
+
+---@class seg.optim.exponential: seg.optim.timing
+---@field gamma? number
+
+---@class seg.optim.poly: seg.optim.timing
+---@field power? number
+
+---@class seg.optim.onecycle
+---@field rise? number share of the updates, 0.3
+---@field div? number 25
+---@field final_div? number 1e4
+---@field anneal? "cosine"|"linear"
+---@field three_phase? boolean
+
+---@class seg.optim.plateau
+---@field factor? number 0.1
+---@field patience? integer epochs, 10
+---@field threshold? number 1e-4
+---@field relative? boolean a share of the best, true
+---@field cooldown? integer
+---@field floor? number
+---@field warmup? number
+---@field monitor? string a metric, "loss" or "train_loss"
+---@field mode? "max"|"min"
+
+---@param o? seg.optim.cosine
+---@return seg.schedule
+function optim.cosine(o) end
+
+---@param o? seg.optim.step
+---@return seg.schedule
+function optim.step(o) end
+
+---@param o? seg.optim.exponential
+---@return seg.schedule
+function optim.exponential(o) end
+
+---@param o? seg.optim.poly
+---@return seg.schedule
+function optim.poly(o) end
+
+---@param count number
+---@param o? { by?: "epoch"|"step" }
+---@return seg.schedule
+function optim.warmup(count, o) end
+
+---@param o? seg.optim.onecycle
+---@return seg.schedule
+function optim.onecycle(o) end
+
+---@param o? seg.optim.plateau
+---@return seg.schedule
+function optim.plateau(o) end
+
+---One after another: { epochs = 5, schedule }, and the last one alone.
+---@param list (seg.schedule|{ epochs: integer, [1]: seg.schedule })[]
+---@return seg.schedule
+function optim.chain(list) end
+
+---Times each other.
+---@param list seg.schedule[]
+---@return seg.schedule
+function optim.product(list) end
+
+---Weights of a safetensors file.
+---@class seg.recipe.init
+---@field weights? string the file; --weights wins
+---@field match? string Lua pattern on names here: only these
+---@field rename? string[][]|fun(name: string): string? pairs of pattern and replacement
+
+---What a phase has of its own; the rest is the recipe's.
+---@class seg.recipe.phase
+---@field name? string
+---@field from? "last"|"best" which weights of the phase before
+---@field loss? seg.node
+---@field train? seg.set
+---@field valid? seg.set
+---@field test? seg.set
+---@field optim? seg.optimiser
+---@field schedule? seg.schedule
+---@field metrics? table<string, seg.metric.one>
+---@field best? { [1]: string, [2]: "max"|"min" }
+---@field epochs? integer
+---@field accumulate? integer
+---@field frozen? string[]
+---@field ema? number
+---@field swa? { from?: number, lr?: number }
+---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
+---@field init? seg.recipe.init
+
+return optim

@@ -1,0 +1,76 @@
+-- watch.lua -- what a run goes by: one value of each epoch, whether it is better
+-- than the best, and for how long it has not been.
+--
+-- Values have names: "loss" (of valid), "train_loss", and those of the metrics.
+
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+local none = util.none
+
+-- The value called `name` and its mode, for `what` ("stop", "plateau"); both
+-- default to what `best` of recipe `r` has. A metric may be better when it is
+-- larger or smaller, so of another than the best the mode must be said.
+function M.find(what, r, name, mode)
+  local best = r.best or { "loss", "min" }
+  name = name or best[1]
+  if name ~= "loss" and name ~= "train_loss" and not r.metrics[name] then
+    local names = util.sorted_keys(r.metrics)
+    names[#names + 1], names[#names + 2] = "loss", "train_loss"
+    fail("usage", 'seg.recipe: %s: monitor = "%s" is no metric; %s', what, tostring(name),
+         util.suggest(name, names))
+  end
+  if name ~= "train_loss" and not r.valid then
+    fail("usage", 'seg.recipe: %s goes by "%s" of the valid set, and there is none; give '
+         .. 'monitor = "train_loss", or a valid set', what, name)
+  end
+  mode = mode or (name == best[1] and best[2]) or (name:match("loss$") and "min")
+  if not mode then
+    fail("usage", 'seg.recipe: %s: is a larger "%s" better? give mode = "max" or "min"', what, name)
+  end
+  return { name = name, mode = mode }
+end
+
+-- `stop` of a recipe: { patience = 10, min_delta = 0, monitor =, mode = }, with what
+-- it watches filled in.
+function M.check_stop(r)
+  local o = util.options("seg.recipe: stop", r.stop, { patience = 10, min_delta = 0,
+                                                       monitor = none, mode = none })
+  if math.type(o.patience) ~= "integer" or o.patience < 1 then
+    fail("usage", "seg.recipe: stop: patience must be a whole number >= 1, got %s",
+         tostring(o.patience))
+  end
+  if not math.type(o.min_delta) or not (o.min_delta >= 0 and o.min_delta < math.huge) then
+    fail("usage", "seg.recipe: stop: min_delta must be a number >= 0, got %s",
+         tostring(o.min_delta))
+  end
+  if o.mode ~= nil and o.mode ~= "min" and o.mode ~= "max" then
+    fail("usage", "seg.recipe: stop: mode: %s", util.suggest(tostring(o.mode), { "max", "min" }))
+  end
+  o.watch = M.find("stop", r, o.monitor, o.mode)
+  return o
+end
+
+-- Is `value` better than `best` (nil: there is none) by more than `delta`? NaN
+-- never is.
+function M.better(value, best, mode, delta)
+  if value ~= value then return false end
+  return best == nil or (mode == "max" and value > best + (delta or 0))
+    or (mode == "min" and value < best - (delta or 0))
+end
+
+-- One epoch more, with these values by name: is it time to end? `s` remembers in
+-- stop_best and stop_wait.
+function M.stop(s, stop, values)
+  local value = values[stop.watch.name]
+  if M.better(value, s.stop_best, stop.watch.mode, stop.min_delta) then
+    s.stop_best, s.stop_wait = value, 0
+  else
+    s.stop_wait = s.stop_wait + 1
+  end
+  return s.stop_wait >= stop.patience
+end
+
+return M

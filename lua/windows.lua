@@ -1,0 +1,229 @@
+-- windows.lua -- trained networks over the samples of new cases: whole images,
+-- slices or windows, in batches, one case after the other.
+--
+-- Memory does not grow with the number of cases, and with the size of a volume
+-- only by its input and its result: a volume is opened alone, and what the network
+-- makes of its windows is finished slice by slice (data/mosaic.h).
+
+local core = require "seg.core"
+local config = require "seg.config"
+local opened = require "seg.opened"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local spread = core.spread
+local M = {}
+
+-- Cases that are opened together: volumes one by one, and of what is small many,
+-- so that batches are full.
+local TOGETHER = 256
+
+-- What the heap of Lua, stacks of threads and small blocks may grow by.
+local SMALL = 2 << 20
+
+-- One network on one batch: an array (N,C,...), good until the next call.
+local function run_once(work, session, feeds)
+  session:forward(feeds, false)
+  work.out = session:read(work.node, work.out)
+  return work.out
+end
+
+-- The feeds of a batch mirrored along `axes`; numbers of a case stay.
+local function mirrored(work, feeds, axes)
+  if axes == "" then return feeds end
+  local out = {}
+  for _, input in ipairs(work.inputs) do
+    local v = feeds[input.name]
+    if input.rank > 0 then
+      v = v:array()
+      spread.mirror(v, axes)
+    end
+    out[input.name] = v
+  end
+  return out
+end
+
+-- The outputs of mirrored images as those of the images as they are: mirrored back,
+-- and what tells left from right exchanged, as training did.
+local function undo(work, out, axes)
+  if axes == "" then return end
+  if work.node.rank > 0 then spread.mirror(out, axes) end
+  if #axes % 2 == 0 then return end
+  for i = 1, #work.swap, 2 do spread.exchange(out, work.swap[i], work.swap[i + 1]) end
+  for _, channel in ipairs(work.negate) do spread.negate(out, channel) end
+end
+
+-- What the networks make of a batch: of one and nothing else its output, else the
+-- mean over networks, mirrored images and draws, and behind it their variance where
+-- it is wanted. `first`: a draw of dropout that no other batch of the case has.
+-- Good until the next call.
+local function forward(work, feeds, first)
+  local draws = math.max(work.draws, 1)
+  if #work.members * #work.flips * draws == 1 and work.draws == 0 then
+    return run_once(work, work.members[1], feeds)
+  end
+  work.spread = work.spread or spread.new()
+  work.spread:clear()
+  for _, axes in ipairs(work.flips) do
+    local image = mirrored(work, feeds, axes)
+    for _, session in ipairs(work.members) do
+      for k = 0, draws - 1 do
+        if work.draws > 0 then session:draw((first + k) & 0xffffffff) end
+        local out = run_once(work, session, image)
+        undo(work, out, axes)
+        work.spread:add(out)
+      end
+    end
+  end
+  work.mean = work.spread:result(work.variances, work.mean)
+  return work.mean
+end
+
+-- Arrays of the size of a batch of outputs that this takes: what is read, and on its
+-- way; sums in double, and the mean.
+local function arrays(work)
+  local alone = #work.members * #work.flips == 1 and work.draws == 0
+  return alone and 2 or work.draws > 0 and 8 or 7
+end
+
+-- The memory plan ---------------------------------------------------------------
+
+-- Bytes of a batch of the inputs, with its shape by name.
+local function batch_of(work, d, batch)
+  local bytes, shapes = 0, {}
+  for _, input in ipairs(work.inputs) do
+    local shape, count = d.loader:shape(input.name), batch
+    for _, n in ipairs(shape) do count = count * n end
+    bytes = bytes + 4 * count
+    shapes[input.name] = { batch, table.unpack(shape) }
+  end
+  return bytes, shapes
+end
+
+-- What a case takes before its first window runs, by part, in bytes. before: what
+-- the program had then; sink: where results go, which has asked for its memory;
+-- writing: what that takes beside the results, when all else is given back.
+function M.plan(work, d, item, before, sink, writing)
+  local v, facts = config.ensure(), work.members[1]:facts()
+  local batch = math.min(v.batch, (select(2, d.loader:batches())))
+  local ring, shapes = batch_of(work, d, batch)
+  local plan = core.plan { roots = work.roots, inputs = shapes, device = v.device,
+                           threads = v.threads, precision = v.precision }
+  local out = 4 * work.node.c
+  for _, n in ipairs(shapes[work.inputs[1].name]) do out = out * n end
+  local members = #work.members
+  local p = { batch = batch, device = facts.device, weights = plan.weight_bytes * members,
+              activations = plan.bytes * members, input = d.pipeline:facts(item).bytes,
+              -- two batches lie ahead where there are workers, one is at hand
+              windows = ring * (v.workers > 0 and 3 or 1) + out * arrays(work),
+              reading = core.sys.machine().rss_bytes, writing = writing }
+  p.slab, p.results = sink:bytes()
+  local host = p.device == "cuda" and 0 or p.activations
+  before = before + SMALL
+  p.total = math.max(p.reading, before + host + p.results + math.max(p.slab + p.windows, writing))
+  p.program = before - p.input - (p.device == "cuda" and 0 or p.weights)
+  return p
+end
+
+-- The plan in two lines.
+local function say_plan(name, p, windows)
+  local b = util.bytes
+  show.aside("%s: %s, batch %d%s", name, windows, p.batch,
+             p.device == "cuda" and string.format("; on the GPU weights %s, activations %s",
+                                                  b(p.weights), b(p.activations)) or "")
+  local here = p.device == "cuda" and ""
+    or string.format("weights %s, activations %s, ", b(p.weights), b(p.activations))
+  show.aside("memory: %sslab %s, input %s, windows %s, results %s, writing %s, program %s; reading "
+             .. "took %s; at most %s (%d bytes)", here, b(p.slab), b(p.input), b(p.windows),
+             b(p.results), b(p.writing), b(math.max(p.program, 0)), b(p.reading), b(p.total),
+             p.total)
+end
+
+-- "294 windows of 96x128x128 (CxDxHxW 1x...)", as the samples of a case are.
+local function windows_text(d, work)
+  local count = select(2, d.loader:batches())
+  local shape = d.loader:shape(work.inputs[1].name)
+  local one, many = opened.sample_name(d.pipeline)
+  if one == "patch" then one, many = "window", "windows" end
+  return string.format("%s of %s", util.plural(count, one, many), table.concat(shape, "x", 2))
+end
+
+-- Running ------------------------------------------------------------------------
+
+-- The first draw of a sample: by its number in its case, so that a case alone has
+-- the same as one among others.
+local function draw_of(work, pipeline, number)
+  if work.draws == 0 then return 0 end
+  local item, first = pipeline:item(number), number
+  if work.item ~= item or work.first > number then
+    while first > 1 and pipeline:item(first - 1) == item do first = first - 1 end
+    work.item, work.first = item, first
+  end
+  return (number - work.first) * work.draws
+end
+
+-- The cases at the places of `list` in the set, opened together. -> bytes planned,
+-- 0 without a plan
+local function run_group(work, set, list, each)
+  local most = 0
+  local d = opened.open({ inputs = work.inputs }, set:pick(list))
+  local pipeline, loader = d.pipeline, d.loader
+  local single, cases = #list == 1, pipeline:cases()
+  local batches, samples = loader:batches()
+  local sink, current, seen, started = nil, nil, 0, core.sys.clock()
+  for _ = 1, batches do
+    local batch = loader:next()
+    local feeds = opened.feeds(batch, d.names, { inputs = work.inputs })
+    if single and not sink then
+      -- before anything runs: what it will take
+      local before = core.sys.machine().now_bytes
+      sink, current = each.open(pipeline, 1), 1
+      if sink.bytes then
+        local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes())))
+        say_plan(cases[1].key, p, windows_text(d, work))
+        most = math.max(most, p.total)
+      end
+    end
+    local out = forward(work, feeds, draw_of(work, pipeline, batch.samples[1]))
+    for i, number in ipairs(batch.samples) do
+      local item = pipeline:item(number)
+      if item ~= current then
+        if sink then each.done(list[current], sink) end
+        sink, current = each.open(pipeline, item), item
+      end
+      sink:put(number, out, i, work.output)
+    end
+    seen = seen + batch.count
+    show.bar("predict", seen, samples, started)
+  end
+  show.bar_done()
+  loader:close()
+  pipeline:close()
+  if sink then each.done(list[current], sink) end
+  return most
+end
+
+-- All cases of a set, some at a time. work = { members = {session, ...}, node =,
+-- output = its name, inputs = {nodes}, roots = all outputs, flips = {axes, ...} with
+-- "" first, swap =, negate = channels, draws = of dropout or 0, variances = what of
+-- them is behind the mean, as spread.result has it }. each.open(pipeline, item) makes
+-- what takes the results of a case, a prediction or what has put(); each.done(place,
+-- sink) has them all, in the order of the cases; each.writing(voxels) -> bytes.
+function M.run(work, set, each)
+  local count, rank = #set:dataset():cases(), set.source.ranks
+  local volumes = not rank or rank[work.inputs[1].name] == 3
+  local together, first, most = volumes and 1 or TOGETHER, 1, 0
+  while first <= count do
+    local list = {}
+    for i = first, math.min(first + together - 1, count) do list[#list + 1] = i end
+    most = math.max(most, run_group(work, set, list, each))
+    first = first + #list
+  end
+  local took = core.sys.machine().rss_bytes
+  if most > 0 then
+    show.line("memory: took at most %s (%d bytes) of %s planned", util.bytes(took), took,
+              util.bytes(most))
+  end
+end
+
+return M

@@ -1,0 +1,110 @@
+#!/bin/sh
+# resume_training.sh -- the same bytes however a run is cut, with everything that
+# training remembers: averages, plateau, early stopping, phases, parts of steps.
+#
+# For each variant of tests/golden/training.lua one whole run is the measure; others
+# are stopped after some steps, in the middle of an epoch, at its end, in the middle of
+# an accumulated step and between two phases, and resumed with other threads.
+# Checkpoints must be equal to the byte. SEG_SOAK=1 cuts after every step; a GPU
+# (SEG_TEST_DEVICE=cuda) adds bf16 and f16.
+cd "$(dirname "$0")/.." || exit 1
+. tests/steps
+
+runs=$tmp/runs
+run() {
+    out=$1 variant=$2
+    shift 2
+    # in the background this subshell becomes the program, so that a signal to it
+    # arrives
+    exec "$PROGRAM" tests/golden/training.lua --variant "$variant" --quiet \
+        --device "${SEG_TEST_DEVICE:-cpu}" --phantom "$tmp/phantom" \
+        --out "$runs/$out" "$@"
+}
+train() {
+    (run "$@")
+}
+# every file of weights of a run that ended, one after the other
+weights() {
+    cat "$runs/$1"/training/001/*.safetensors
+}
+# the cells of metrics.csv that are no times
+rows() {
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) skip[i] = $i ~ /seconds|_s$/ }
+             { for (i = 1; i <= NF; i++) if (!skip[i]) printf "%s,", $i
+               print "" }' "$runs/$1/training/001/metrics.csv"
+}
+same() {
+    weights "$1" > "$tmp/a" && weights "$2" > "$tmp/b" &&
+        cmp "$tmp/a" "$tmp/b" && rows "$1" > "$tmp/a" &&
+        rows "$2" > "$tmp/b" && cmp "$tmp/a" "$tmp/b"
+}
+# cut VARIANT STEPS [OPTION ...]: stopped after so many steps, then resumed
+cut() {
+    variant=$1 steps=$2
+    shift 2
+    rm -rf "$runs/cut"
+    train cut "$variant" --steps "$steps" --threads 1 --workers 0 "$@" &&
+        test ! -e "$runs/cut/training/001/summary.json" &&
+        train cut "$variant" --resume auto --steps 0 --threads 2 --workers 3 &&
+        same "whole_$variant$*" cut
+}
+
+pairs=0
+# try VARIANT CUTS SOAK_CUTS [OPTION ...]
+try() {
+    variant=$1 cuts=$2 all=$3
+    shift 3
+    [ -z "${SEG_SOAK:-}" ] || cuts=$all
+    step "$variant $*: a whole run" train "whole_$variant$*" "$variant" "$@"
+    for at in $cuts; do
+        step "$variant $*: cut after $at steps" cut "$variant" "$at" "$@"
+        pairs=$((pairs + 1))
+    done
+}
+
+# 20 samples in batches of 4: 5 steps an epoch
+try plain "" "1 2 3 4 5 6 7 8 9 10 13 17 19"
+try ema "3 5" "1 2 3 4 5 6 7 8 9 10 15 19"
+try ema_parts "2 3" "1 2 3 4 5 6 7 8 9 10 11"
+try plateau "7 10" "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15"
+try swa "11 15 18" "1 5 9 10 11 12 13 14 15 16 17 18 19"
+try groups "4" "1 2 3 4 5 6 7 8 9 15"
+try phases "4 10 13 15" "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 22 24"
+if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
+    try ema "3" "1 4 5 8 10" --precision bf16
+    try ema_parts "2" "1 4 5 8" --precision f16
+    try phases "13" "4 10 15" --precision f16
+fi
+want=12
+[ -z "${SEG_SOAK:-}" ] || want=60
+step "$pairs pairs of cuts" test "$pairs" -ge "$want"
+
+# killed at random moments, and stopped by a signal, in every variant
+killed() {
+    for variant in ema_parts plateau swa phases; do
+        rm -rf "$runs/kill"
+        for attempt in 1 2 3; do
+            run kill "$variant" --resume auto --workers 1 &
+            pid=$!
+            sleep "$(awk -v s="$attempt$1" \
+                'BEGIN { srand(s); printf "%.3f", 0.05 + 0.3 * rand() }')"
+            kill -"$2" "$pid" 2> /dev/null
+            wait "$pid" 2> /dev/null
+        done
+        train kill "$variant" --resume auto || return 1
+        for done in "$runs"/kill/training/*/summary.json; do
+            weights "whole_$variant" > "$tmp/a"
+            cat "${done%/*}"/*.safetensors > "$tmp/b"
+            cmp "$tmp/a" "$tmp/b" || return 1
+        done
+    done
+}
+times=1
+[ -z "${SEG_SOAK:-}" ] || times=20
+k=0
+while [ "$k" -lt "$times" ]; do
+    k=$((k + 1))
+    step "killed, round $k" killed "$k" KILL
+    step "told to stop, round $k" killed "$k" TERM
+done
+finish
