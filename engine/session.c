@@ -25,12 +25,20 @@ static bool open_device(Session *s)
     return s->opened;
 }
 
+/* The bytes of an average of all weights. */
+static size_t average(const Session *s)
+{
+    return (size_t)s->params.total * dtype_bytes(s->be->real);
+}
+
 /* What the parameters take on the device, with gradients and moments where the
- * session trains. */
+ * session trains, and an average that there is or will be. */
 static size_t weights(const Session *s)
 {
     int states = s->trains ? optim_info[s->spec.optim->kind].states : 0;
-    return params_bytes(&s->params, s->be->real, s->trains, states);
+    bool averages = s->spec.averages || s->params.average;
+    return params_bytes(&s->params, s->be->real, s->trains, states) +
+           (averages ? average(s) : 0);
 }
 
 /* Do `bytes` of arena fit beside the rest of what the limit is for? */
@@ -228,6 +236,8 @@ bool session_room(Session *s, size_t *bytes, size_t *left)
     *bytes = s->be->room ? 0 : mem_room("");
     if (s->be->room && !s->be->room(s->dev, bytes)) return false;
     if (*bytes < SIZE_MAX - s->pool_bytes) *bytes += s->pool_bytes;
+    if (s->spec.averages && !s->params.average && *bytes < SIZE_MAX)
+        *bytes -= average(s) < *bytes ? average(s) : *bytes;
     return true;
 }
 

@@ -26,6 +26,7 @@ typedef struct SessionSpec {
     size_t limit;  /* bytes that the network may take on the device: weights
                     * with gradients and moments, arena, kept samples; 0:
                     * what it has */
+    bool averages; /* weights will be averaged: the memory counts from now on */
     bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
                     * the count of session_state                        */
     bool rehearse; /* on a device that is not there: parameters are not drawn,

@@ -140,7 +140,7 @@ Guest **session_guests(lua_State *L, int arg);
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
 /* What core.session and core.plan are told about a network, in a table at
- * `arg`; bind_session.c says more of each. */
+ * `arg`; bind_description.c says more of each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds

@@ -59,16 +59,16 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, optim=, budget=0, least=false} -> {bytes=, naive_bytes=,
- * peak_values=, peak_gradients=, peak_workspace=, flops=, calls=, trained=,
- * running=, param_bytes=, weight_bytes=, gradient_bytes=, kept_bytes=,
- * again_values=, again_dropped=, again_calls=, again_flops=, again_moved=,
- * rows={...}}; opens and allocates nothing on a
- * device. With a loss and an optimiser it is the plan of a training step.
- * weight_bytes and gradient_bytes are the blocks that a session asks for: one
- * of all weights and running statistics, one of their gradients, which is that
- * of a moment too; param_bytes is the sum of all. budget and least are those of
- * PlanSpec, kept_bytes and again_* what they did: see PlanAgain. */
+ * precision=, optim=, budget=0, least=false, average=false} -> {bytes=,
+ * naive_bytes=, peak_values=, peak_gradients=, peak_workspace=, flops=, calls=,
+ * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
+ * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
+ * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. weight_bytes and
+ * gradient_bytes are the blocks that a session asks for: one of all weights and
+ * running statistics, one of their gradients, which is that of a moment too;
+ * param_bytes is the sum of all. budget and least are those of PlanSpec,
+ * kept_bytes and again_* what they did: see PlanAgain. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -86,6 +86,7 @@ static int l_plan(lua_State *L)
     int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
     bool least = opt_bool(L, 1, "least", false);
+    bool average = opt_bool(L, 1, "average", false);
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
@@ -116,6 +117,8 @@ static int l_plan(lua_State *L)
     int count = plan_rows(plan, &rows);
     PlanPeak peak = plan_peak(plan);
     size_t weights = params_bytes(&params, be->real, false, 0);
+    size_t averaged =
+        average ? (size_t)params.total * dtype_bytes(be->real) : 0;
     PlanAgain again = plan_again(plan);
     lua_createtable(L, 0, 20);
     const struct {
@@ -131,8 +134,9 @@ static int l_plan(lua_State *L)
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
         {"param_bytes",
-         (int64_t)params_bytes(&params, be->real, train,
-                               train ? optim_info[optim.kind].states : 0)},
+         (int64_t)(averaged +
+                   params_bytes(&params, be->real, train,
+                                train ? optim_info[optim.kind].states : 0))},
         {"weight_bytes", (int64_t)weights},
         {"kept_bytes", (int64_t)again.kept_bytes},
         {"again_values", again.values},

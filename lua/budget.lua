@@ -49,10 +49,10 @@ function M.arena(device, weights, session)
   local how = config.ensure().recompute
   if how == "off" then return nil end
   if how ~= "auto" then return util.bytes_of(how), false end
-  local left = M.limit() and math.max(M.limit() - weights, 1)
-  local free
+  local free, left
   if session then
-    free = M.share(device, (session:room()))
+    free, left = session:room()
+    free, left = M.share(device, free), left and math.max(left, 1)
   else
     free = M.whole(device)
     free = free and math.max(free - weights, 1)

@@ -35,7 +35,8 @@ function M.plan(r, batch, train, change)
     return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
                        device = v.device, precision = change.precision or v.precision,
                        threads = v.threads, optim = train and (change.optim or r.optim) or nil,
-                       frozen = train and r.frozen or nil, budget = bytes, least = near }
+                       frozen = train and r.frozen or nil, budget = bytes, least = near,
+                       average = train and recipes.averages(r) }
   end
   local how = change.recompute
   if how == "least" then return planned(1, true) end

@@ -172,6 +172,16 @@ TEST(session_limit)
         REQUIRE(session_room(n.s, &room, &left));
         // the arena that is there counts as free
         EXPECT_INT(left, plan_bytes(p));
+        const size_t all = (size_t)q->total * dtype_bytes(F32) * (i ? 1 : 2);
+        session_close(n.s);
+        // an average that is to come counts, and does when it is there
+        spec.averages = true;
+        REQUIRE(session_open(&spec, &n.s));
+        REQUIRE(session_room(n.s, &room, &left));
+        EXPECT_INT(left, spec.limit - weights - all);
+        REQUIRE(session_ema(n.s, 0.9));
+        REQUIRE(session_room(n.s, &room, &left));
+        EXPECT_INT(left, spec.limit - weights - all);
         net_free(&n);
     }
 }
