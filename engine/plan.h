@@ -107,10 +107,21 @@ bool plan_run(Plan *p, const PlanRun *run);
 /* The gradient of the loss, which a run with backward starts from. */
 const Tensor *plan_loss_grad(const Plan *p);
 
+/* What is in a value that is not finite. */
+typedef struct Blame {
+    int64_t count, nan, inf; /* elements; those not a number, infinite  */
+    int64_t sample;          /* the first of the batch that has some; -1:
+                              * the value is of no sample                */
+    double lo, hi;           /* of the finite ones; lo > hi: none        */
+    double from_lo, from_hi; /* of its first operand, where it is known  */
+} Blame;
+
 /* After a run that gave something not finite: the first call of the forward
- * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)"; runs
- * forward again, call by call. Text "" when all results are finite. */
-bool plan_blame(Plan *p, const Step *step, char *text, size_t room);
+ * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)", and what
+ * is in it (`more` may be NULL); runs forward again, call by call. Text "" when
+ * all results are finite. */
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room,
+                Blame *more);
 
 /* Per-node rows in forward order; returns how many. */
 int plan_rows(const Plan *p, const PlanRow **rows);

@@ -24,7 +24,7 @@ static Call call_of(Plan *p, int i)
               .threads = p->spec.threads,
               .node = i,
               .train = p->spec.train ||
-                       (p->spec.draws && (info_of(p, i)->flags & TRAIN)),
+                       (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
               .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
               .y = &p->node[i].first.x};

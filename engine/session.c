@@ -343,12 +343,12 @@ bool restore_running(Session *s)
 }
 
 // runs forward again in training mode, which moves running statistics
-bool session_blame(Session *s, Plan *p, char *text, size_t room)
+bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more)
 {
     s->part = 0;
     Step step = step_here(s);
     if (!keep_running(s)) return false;
-    bool ok = plan_blame(p, &step, text, room);
+    bool ok = plan_blame(p, &step, text, room, more);
     return restore_running(s) && ok;
 }
 

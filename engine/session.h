@@ -70,7 +70,7 @@ bool session_keep(Session *s, Plan *p, const int *node, int nodes);
 Journal *session_journal(Session *s);
 /* plan_blame for the step at hand, as its first part, with the parameters as
  * they are behind all that is queued; running statistics stay as they were. */
-bool session_blame(Session *s, Plan *p, char *text, size_t room);
+bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more);
 
 /* One batch of a training step: forward and backward; after the last part
  * clip, and update with rate lr. Gradients of `parts` batches are averaged
@@ -139,4 +139,7 @@ double session_grad_scale(const Session *s);
 bool session_scaled(const Session *s);
 bool session_set_state(Session *s, const StepState *state);
 size_t session_pool_bytes(const Session *s);
+/* Seconds spent on gradient norms and updates so far; 0 where a device does
+ * both by itself, behind the host's back. */
+double session_update_s(const Session *s);
 #endif

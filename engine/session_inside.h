@@ -54,6 +54,8 @@ struct Session {
     bool finite;       /* so were the losses of all its parts so far  */
     StepResult result; /* of a part that has run and waits to be
                         * collected, where there is no trainer        */
+    double update_s;   /* looking at gradients and updating, all steps;
+                        * where the session decides, else 0           */
     int under_way;     /* parts that were not collected               */
     Stretch *stretch;  /* (stretches) that are updated; NULL before
                         * the first step                              */

@@ -10,6 +10,7 @@
  * itself: the two halves of this file. The first time such a backend runs a
  * plan it waits after each call, as a fault of a device that only queues has
  * no name; from the second time on a part is recorded and played. */
+#include "clock.h"
 #include "session_inside.h"
 #include <math.h>
 #include <stdio.h>
@@ -145,7 +146,9 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
         return false;
     // an infinite loss may have a finite gradient, which a later part hides
     s->finite = (part->first || s->finite) && isfinite(out->loss);
+    const double from = clock_s();
     if (part->last && !decide(s, part, out)) return false;
+    s->update_s += clock_s() - from;
     out->state = s->state;
     return true;
 }
@@ -332,6 +335,11 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
 double session_grad_scale(const Session *s)
 {
     return s->grad_scale;
+}
+
+double session_update_s(const Session *s)
+{
+    return s->update_s;
 }
 
 StepState session_state(const Session *s)

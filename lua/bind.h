@@ -168,7 +168,8 @@ void bind_spread(lua_State *L);
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
-void bind_memory(lua_State *L); /* after bind_session */
+void bind_memory(lua_State *L);   /* after bind_session */
+void bind_params(lua_State *L);   /* after bind_session */
 void bind_training(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
@@ -191,6 +192,8 @@ void bind_survey(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
+void bind_hash(lua_State *L);
+void bind_watch(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
 
 /* == signals, in bind_signal.c ========================================= */

@@ -176,23 +176,6 @@ static int volume_tostring(lua_State *L)
     return 1;
 }
 
-/* The NIfTI header of the file that `item` of `ds` was read from, if it was
- * one: a result is written the way its input was. False is no failure. */
-static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
-{
-    // it was accepted before, with whatever options
-    const NiftiOptions any = {.form = NIFTI_SFORM,
-                              .assume_spacing = true,
-                              .channels = true,
-                              .no_voxels = true};
-    const char *path = ds->cases[item].field[0].source->path;
-    Volume v = {0};
-    if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
-    bool ok = nifti_read(path, &any, &v, h);
-    volume_free(&v);
-    return ok;
-}
-
 /* v:relabel{values} -> volume in which class i has values[i], as the files of
  * the truth had it; raises a value that no voxel can hold (kind data) */
 static int l_relabel(lua_State *L)
@@ -223,7 +206,7 @@ static int l_write_nifti(lua_State *L)
     const Dataset *ds = check_dataset(L, 3);
     int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
     NiftiHeader h;
-    bool like = header_of(ds, item, &h);
+    bool like = case_nifti_header(ds, item, &h);
     if (!nifti_write(path, v, like ? &h : NULL)) return raise_error(L);
     return 0;
 }

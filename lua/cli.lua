@@ -13,7 +13,8 @@ local fail, refuse = util.fail, util.refuse
 
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
--- without --data is not the one for made-up patients.
+-- without --data is not the one for made-up patients. word: the flag that the word
+-- behind the command is the value of.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
@@ -24,6 +25,8 @@ local commands = {
   { "bench", "measured time per layer and step", no_data = true },
   { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
+  { "replay", "a step that was not finite, once more: replay FILE", weights = true,
+    word = "weights" },
   { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
     weights = true },
 }
@@ -37,7 +40,7 @@ local flags = {
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
-    of = "train evaluate predict export lr_range" },
+    of = "train evaluate predict export lr_range replay" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
@@ -83,6 +86,13 @@ local alone = {
     text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
       .. "                            every operator against the reference",
     words = math.huge, run = function(args) return require("seg.check").command(args) end },
+  compare = {
+    text = "segengine compare RUN RUN ... [--html FILE] [--json]\n"
+      .. "                            what runs have different, and whether it made a difference",
+    words = math.huge, run = function(args) return require("seg.compare").command(args) end },
+  status = {
+    text = "segengine status [RUN]      how a run, or the newest of runs/, stands; --json",
+    words = math.huge, run = function(args) return require("seg.status").command(args) end },
   doctor = {
     text = "segengine doctor            what this machine offers, and what is missing\n"
       .. "segengine doctor data SCRIPT.lua [--key value ...]\n"
@@ -239,6 +249,11 @@ local function parse(args, from, fixed)
     local word = args[i]
     local name, value = split_option(word)
     if not name then
+      local takes = command and (known(commands, command) or {}).word
+      if takes and not line.flags[takes] then
+        line.flags[takes] = word
+        goto next_word
+      end
       if command and known(commands, word) then
         refuse("%s and %s: one command at a time", command, word)
       elseif not known(commands, word) or command then
@@ -266,6 +281,7 @@ local function parse(args, from, fixed)
         line.options[#line.options + 1] = { name, value }
       end
     end
+    ::next_word::
     i = i + 1
   end
   line.names = names(flags)

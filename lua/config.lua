@@ -38,6 +38,15 @@ M.reserved = {
     help = "batches made ahead take at most so many MiB; one is always made" },
   { "cache_file", "", free = true,
     help = "keep prepared volumes in this file for the next run; auto: below --out" },
+  { "overfit", 0, lo = 0, hi = 1 << 20,
+    help = "train on so many samples and validate on them, to see that it can; 0: all" },
+  { "quick", false, help = "5 epochs of a few cases: does everything work?" },
+  { "grad_norms", false, help = "norms of weights and gradients in grad_norms.csv, each epoch",
+    free = true },
+  { "on_finish", "", help = "COMMAND told, as JSON on its stdin, how a run ended", free = true },
+  { "on_nan", "", help = "COMMAND told of the first step that is not finite", free = true },
+  { "on_stall", "", help = "COMMAND told when no step ends for --stall_s seconds", free = true },
+  { "stall_s", 600, lo = 1, help = "seconds without a step until --on_stall", free = true },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
   { "recompute", "auto", among = { off = true, auto = true }, bytes = true, free = true,
@@ -51,6 +60,8 @@ M.reserved = {
 -- numbers. options: list of {key, text}, text nil for a key that stands alone;
 -- flags: preset, resume, weights, ... by name; names: of all flags, for hints.
 M.line = { options = {}, flags = {}, names = {} }
+
+local QUICK_EPOCHS = 5
 
 -- The resolved values, the name of their preset, all presets of the recipe by
 -- name, and the keys that it has.
@@ -292,6 +303,7 @@ function M.config(defaults)
     values[key] = v
   end
   check_reserved(values, given)
+  if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
   M.values = values
   return setmetatable({}, {
     __index = function(_, k)

@@ -212,16 +212,6 @@ local function check_cases(rows, d, part, run, hash)
   return found == cases and found == expected
 end
 
--- Where the numbers come from: the config, without paths, as key -> text.
-local function config_table()
-  local out = {}
-  for line in config.print(config.values, config.fixed):gmatch("[^\n]+") do
-    local k, v = line:match("^([%w_]+) = (.*)$")
-    out[k] = v
-  end
-  return out
-end
-
 -- evaluate: a part through the network in the order of its cases, nothing
 -- changed at random, also of train: what was learned, against what is known.
 function M.command(r, name)
@@ -247,7 +237,9 @@ function M.command(r, name)
   local result = M.run(session, r, d.pipeline, d.loader, d.names, part)
   local lines, json = M.summary(r, result, d.pipeline, hash)
   opened.identify(json, part, d, hash)
-  json.config, json.epoch = config_table(), meta.epoch
+  -- where the numbers come from: the config, without paths
+  json.config = run_folder.values(config.print(config.values, config.fixed))
+  json.epoch = meta.epoch
   if flags.json then
     print(util.json(json))
     return 0

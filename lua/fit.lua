@@ -10,12 +10,14 @@ local advice = require "seg.advice"
 local average = require "seg.average"
 local budget = require "seg.budget"
 local config = require "seg.config"
+local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
 local opened = require "seg.opened"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
 local plans = require "seg.plan"
 local recipes = require "seg.recipe"
+local record = require "seg.record"
 local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
@@ -26,8 +28,6 @@ local watch = require "seg.watch"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
-
 -- Curves and pictures are worth less than the training that they show: what
 -- goes wrong with them is said, and the run goes on.
 local function try(f, ...)
@@ -36,39 +36,6 @@ local function try(f, ...)
 end
 
 -- One epoch -------------------------------------------------------------------
-
--- Where a batch that is not finite goes wrong. A device that runs ahead holds the
--- inputs of a later one by now: the batch is made once more.
-local function blame(run, part)
-  local session, loader = run.session, run.data.train.loader
-  if run.ahead == 0 then return session:blame() end
-  loader:seek(run.state.epoch, part.number)
-  local what = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
-  loader:seek(run.state.epoch, run.queued)
-  return what
-end
-
--- A step gave something that is not finite. It was not applied; the third in a
--- row ends the run, naming where it began and the cases of the last batch.
-local function bad_step(run, part, loss, norm)
-  local s = run.state
-  s.bad = s.bad + 1
-  local what = blame(run, part) or "the gradient"
-  local cases = {}
-  for _, n in ipairs(part.samples) do
-    cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
-      (run.data.train.pipeline:item(n))).key)
-  end
-  local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
-  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s%s; step left out "
-            .. "(cases %s)", s.epoch + 1, part.number + 1, util.number(loss), util.number(norm),
-            what, later, table.concat(cases, " "))
-  if s.bad >= BAD_STEPS then
-    fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
-         .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
-         .. "named above; the last good state is in %s", s.bad, what, run.folder)
-  end
-end
 
 -- The rate of the update that batch `number` of the epoch's `batches` is part of.
 local function rate(run, number, batches)
@@ -81,13 +48,13 @@ end
 local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
-  local batch = run.data.train.loader:next()
+  local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
   run.session:queue(opened.feeds(batch, run.names, r), {
-    lr = rate(run, number, batches), clip = r.optim.clip_norm, first = group == 0, last = last,
+    lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.count, samples = batch.samples, last = last }
+  return { number = number, count = batch.count, samples = batch.samples, last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`
@@ -105,7 +72,7 @@ local function collect(run, parts, wait)
   if applied then
     s.bad = 0
   elseif part.last and not overflow then
-    bad_step(run, part, loss, norm)
+    diverge.bad_step(run, part, loss, norm)
   end
   s.batch = part.number + 1
   return true
@@ -119,7 +86,8 @@ local function train_epoch(run)
   local batches, samples = part.loader:batches()
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
-  run.copied, run.made = run.session:facts().copy_s, part.pipeline:cache().made
+  local facts = run.session:facts()
+  run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
   local function limit(under_way)
     return run.values.steps > 0
@@ -205,7 +173,8 @@ local function end_epoch(run, started)
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
-  row.copy_s = run.session:facts().copy_s - run.copied
+  local facts = run.session:facts()
+  row.copy_s, row.update_s = facts.copy_s - run.copied, facts.update_s - run.updated
   local values = { train_loss = row.train_loss }
   if run.data.valid then
     local d = run.data.valid
@@ -213,6 +182,7 @@ local function end_epoch(run, started)
       return evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
     end)
     if sys.stopped() then return false end
+    run.result = result
     row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
       row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
@@ -227,9 +197,12 @@ local function end_epoch(run, started)
   if best then s.best, s.best_epoch = value, s.epoch end
   look_back(run, values)
   try(run.csv.add, run.csv, row)
+  local saving = sys.clock()
   if best then state.save(run, "checkpoint_best") end
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
+  row.save_s = sys.clock() - saving
+  try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
                                 row.train_loss) }
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
@@ -245,8 +218,9 @@ local function end_epoch(run, started)
                                     util.duration(row.valid_s))
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
-  try(picture.progress, run.folder, run.csv,
-      { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs })
+  run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
+  try(picture.progress, run.folder, run.csv, run.curves)
+  run.record:epoch(row)
   return true
 end
 
@@ -259,7 +233,8 @@ local function csv_columns(phases)
     c[#c + 1] = "valid_" .. name
     c[#c + 1] = "valid_slice_" .. name
   end
-  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
+  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s",
+                          "update_s", "save_s" } do
     c[#c + 1] = name
   end
   if phases[2] then c[#c + 1] = "phase" end
@@ -302,13 +277,14 @@ end
 
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
-  local part = run.data.test and "test" or run.data.valid and "valid"
+  local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
   local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
-    local weights, d = s.epoch, run.data[part]
+    local d = run.data[part]
+    weights = s.epoch
     if s.best then
       weights = state.load_best(run)
     elseif run.recipe.ema > 0 then
@@ -327,6 +303,7 @@ local function final_test(run)
     end
   end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
+  run.record:finish(summary, part, weights)
 end
 
 local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
@@ -356,11 +333,9 @@ local function train_phase(run)
   return 128 + sys.stopped()
 end
 
--- train: the command. `resume` is a folder or nil. Returns the exit code.
-function M.train(r, name, text, resume)
-  local v = config.ensure()
-  local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text, values = v,
-                waited = 0, lost = 0, state = state.new() }
+-- The whole of it, from opening to the test. -> exit code
+local function work(run, resume)
+  local v = run.values
   for _, p in ipairs(run.phases) do
     p.best = p.best or { "loss", "min" }
     check_schedule(p)
@@ -372,7 +347,7 @@ function M.train(r, name, text, resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
     resuming.find_phase(run, meta)
-    r = run.recipe
+    local r = run.recipe
     -- the numbers that the run began with; steps of another kind are refused below
     local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
     local was = r.train
@@ -389,7 +364,7 @@ function M.train(r, name, text, resume)
   run.opening_s = sys.clock() - opening
   phase.begin(run, meta)
   -- a run that cannot begin leaves no folder behind
-  run.folder = resume or run_folder.new(v.out, name)
+  run.folder = resume or run_folder.new(v.out, run.name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
   local sets = phase.sets(run)
@@ -409,11 +384,12 @@ function M.train(r, name, text, resume)
     phase.put_aside(run)
   else
     sys.write(run.folder .. "/config.txt", config.print(v))
-    sys.write(run.folder .. "/recipe.lua", text)
+    sys.write(run.folder .. "/recipe.lua", run.text)
   end
   run_folder.write_cases(run.folder, rows)
   if bad[1] then run_folder.write_left_out(run.folder, bad) end
   run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
+  run.record = record.open(run)
   -- a save that cannot work is found out before the first epoch
   if not resume then state.save(run, "checkpoint_last") end
   sys.catch_signals()
@@ -431,6 +407,13 @@ function M.train(r, name, text, resume)
   end
   show.line("done: %s", run.folder)
   return 0
+end
+
+-- train: the command. `resume` is a folder or nil. Returns the exit code.
+function M.train(r, name, text, resume)
+  local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
+                values = config.ensure(), waited = 0, lost = 0, state = state.new() }
+  return record.ended(run, pcall(work, run, resume))
 end
 
 return M

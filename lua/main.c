@@ -59,6 +59,8 @@ static int open_core(lua_State *L)
     lua_newtable(L);
     bind_system(L);
     bind_signal(L);
+    bind_hash(L);
+    bind_watch(L);
     bind_array(L);
     bind_array_file(L);
     bind_spread(L);
@@ -66,6 +68,7 @@ static int open_core(lua_State *L)
     bind_graph(L);
     bind_session(L);
     bind_memory(L);
+    bind_params(L);
     bind_training(L);
     bind_plan(L);
     bind_check(L);

@@ -147,6 +147,8 @@ function M.keep(session, recipe, d, train, was)
   local resident, why, memory
   if d.set.batch.bucket then
     why = "batches of like length are the loader's work"
+  elseif d.cut then
+    why = "only some of its samples are used (--overfit)"
   else
     resident, why, memory = core.data.resident(session, d.pipeline, {
       nodes = inputs_of(d.names, recipe),

@@ -16,6 +16,7 @@ local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
 local transfer = require "seg.transfer"
+local trial = require "seg.trial"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -28,6 +29,7 @@ local parts = { "train", "valid", "test" }
 -- Pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
+  trial.sets(r)
   opened.fit_numbers(r)
   for _, part in ipairs(parts) do
     if r[part] then
@@ -39,6 +41,7 @@ local function open_sets(r)
     end
   end
   core.data.leaks(sides)
+  trial.samples(r, data)
   return { data = data, names = names }
 end
 

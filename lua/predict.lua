@@ -192,6 +192,10 @@ function M.command(r, name)
   w.base = base
   sys.mkdir(out)
   local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)
+  local text = recipes.network(r)
+  if draws > 0 and not (text:find("dropout", 1, true) or text:find("attention", 1, true)) then
+    show.warn("--mc: the network has no dropout, so all draws are the same")
+  end
   local flips, swap, negate = mirrors(r, node, inputs[1].rank)
   windows.run({ members = members, node = node, output = output, inputs = inputs,
                 roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,

@@ -448,6 +448,11 @@ function seg.open(path, o) end
 ---@return table<string, seg.array>
 function opened:run(inputs) end
 
+---Of a bundle: class numbers of an image file into another file.
+---@param input string
+---@param output string
+function opened:predict_file(input, output) end
+
 ---Shapes for one sample by name.
 ---@return table<string, integer[]>
 function opened:inputs() end

@@ -209,7 +209,6 @@ TEST(embed_model_of_wrong_files)
         {NULL, "same,same", "two outputs are called \"same\""},
         {"nonsense", "a", "network text begins with \"nonsense\""},
         {HEAD "input x 1 1 1 1 2 0 0 0\n", "a", "no root"},
-        {HEAD "input x 1 1 1 1 2 0 0 0\nrelu - 0\nroot 1\n", "a", "p1.weight"},
         {HEAD "param p1.weight 1 1 1 1 2 -1 1 0\nroot 0\n", "a", "p1.weight"},
         // rank and extents that do not agree would overrun a caller's array
         {HEAD "input x 1 1 1 1 1 0 0 0\nparam w 1 1 64 64 1 -1 1 0\n"
