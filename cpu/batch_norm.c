@@ -112,8 +112,10 @@ static void measure(const Norm *m)
                   (double)rows_of(m, b) * off * off;
         }
         double var = m2 / n;
-        running[i] = (float)((1 - step) * running[i] + step * mean);
-        spread[i] = (float)((1 - step) * spread[i] + step * unbias * var);
+        if (!c->again) {
+            running[i] = (float)((1 - step) * running[i] + step * mean);
+            spread[i] = (float)((1 - step) * spread[i] + step * unbias * var);
+        }
         m->mean[i] = saved[i] = mean;
         m->rstd[i] = saved[m->channels + i] =
             1 / sqrt(var + (double)c->attr->batch_norm.eps);

@@ -128,6 +128,8 @@ typedef struct Call {
     int threads; /* of dev; known before it is opened             */
     int node;    /* number in its graph: the op of a draw         */
     bool train;
+    bool again; /* fwd ran in this step before and runs once more, for what it
+                 * makes: state that a run moves stays as it is now */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh;

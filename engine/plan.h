@@ -33,6 +33,12 @@ typedef struct PlanSpec {
                  * Bayesian approximation", ICML 2016)         */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
+    /* Of a plan with a loss: bytes that its pool may have. Where keeping all
+     * values for backward calls takes more, some are dropped and computed again
+     * by the same calls: the same bits of every root and gradient for more
+     * arithmetic. 0: none. least: what comes nearest, where it cannot be. */
+    size_t budget;
+    bool least;
 } PlanSpec;
 
 /* A row of the printed plan: one forward call, for the whole batch; half:
@@ -43,12 +49,14 @@ typedef struct PlanRow {
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
     size_t half_bytes;
     int64_t params; /* elements that it reads */
+    bool again;     /* computed once more on the way back */
 } PlanRow;
 
 typedef struct Plan Plan;
 
-/* ERR_USAGE when an input is missing, its extents do not fit the network or
- * the backend lacks the precision; *out is set on success only. */
+/* ERR_USAGE when an input is missing, its extents do not fit the network, the
+ * backend lacks the precision or the budget is too small; *out is set on
+ * success only. */
 bool plan_build(const PlanSpec *spec, Plan **out);
 void plan_free(Plan *p);
 
@@ -61,6 +69,16 @@ typedef struct PlanPeak {
     size_t workspace; /* what kernels keep or want beside */
 } PlanPeak;
 PlanPeak plan_peak(const Plan *p);
+/* What the budget cost: calls that run again, their FLOPs and the bytes that
+ * they move at least, of one training step. All 0 but `values` and kept_bytes
+ * where nothing is dropped. */
+typedef struct PlanAgain {
+    int values, dropped; /* that backward calls read; of these, made again */
+    int calls;
+    double flops, moved;
+    size_t kept_bytes; /* of the pool, had nothing been dropped */
+} PlanAgain;
+PlanAgain plan_again(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);

@@ -17,6 +17,12 @@ static void *address(const Plan *p, int buffer)
     return buffer < 0 ? NULL : p->pool + p->buffer[buffer].at;
 }
 
+static void bind_making(const Plan *p, Making *m)
+{
+    m->x.data = address(p, m->value);
+    m->half.data = address(p, m->half_value);
+}
+
 void plan_bind(Plan *p, void *pool, void *dev)
 {
     const Params *params = p->spec.params;
@@ -24,12 +30,12 @@ void plan_bind(Plan *p, void *pool, void *dev)
     p->dev = dev;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        q->x.data = address(p, q->value);
+        bind_making(p, &q->first);
+        bind_making(p, &q->again);
         q->dx.data = address(p, q->grad);
-        q->half_x.data = address(p, q->half_value);
         q->half_dx.data = address(p, q->half_grad);
         if (q->param < 0) continue;
-        q->x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         // without params_train there is nowhere to put it: then nothing runs
         // backward either
         if (q->wants && params->grad)
@@ -48,7 +54,7 @@ const Tensor *plan_value(const Plan *p, int node)
     const PlanNode *q = &p->node[p->node[node].same];
     // any other value may have been written over by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
-    return p->node[node].used && kept ? &q->x : NULL;
+    return p->node[node].used && kept ? &q->first.x : NULL;
 }
 
 /* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
@@ -74,15 +80,18 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     char text[ERR_MAX / 4];
     if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
     if (run->accumulate) call->fresh &= ~p->param_bits[c];
-    KernelFn *kernel = is_convert(call) ? be->convert
-                       : c < p->forward ? be->fwd[call->attr->op]
-                                        : be->bwd[call->attr->op];
+    KernelFn *kernel = is_convert(call)    ? be->convert
+                       : is_backward(call) ? be->bwd[call->attr->op]
+                                           : be->fwd[call->attr->op];
     bool ok = kernel(call);
     if (run->careful) ok = ok && be->sync(p->dev);
     call->fresh = fresh;
     if (ok) return true;
     describe(p, c, text, sizeof text);
-    return within("%s%s", text, c < p->forward ? "" : ", backward");
+    return within("%s%s", text,
+                  c < p->forward ? ""
+                  : call->again  ? ", computed again"
+                                 : ", backward");
 }
 
 /* What all calls of a run see. */
@@ -235,10 +244,10 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
         int node = p->spec.input[i].node;
         const PlanNode *q = &p->node[node];
         if (!q->used) continue;
-        ok = look_at(p, &q->x, &look[node]);
+        ok = look_at(p, &q->first.x, &look[node]);
         if (!ok || look[node].first < 0) continue;
         snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
-        tell(&q->x, true, &look[node], NULL, more);
+        tell(&q->first.x, true, &look[node], NULL, more);
     }
     ok = ok && (*text || blame_calls(p, step, look, text, room, more));
     mem_free(look);

@@ -23,6 +23,10 @@ typedef struct SessionSpec {
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
+    size_t limit;  /* bytes that the network may take on the device: weights
+                    * with gradients and moments, arena, kept samples; 0:
+                    * what it has */
+    bool averages; /* weights will be averaged: the memory counts from now on */
     bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
                     * the count of session_state                        */
     bool rehearse; /* on a device that is not there: parameters are not drawn,
@@ -37,6 +41,16 @@ void session_close(Session *s);
  * have been asked for since: ask again instead of keeping it. */
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                   Plan **out);
+/* Plans of training steps that are made from now on take so many bytes at most:
+ * see PlanSpec.budget and .least. 0: any. */
+void session_budget(Session *s, size_t bytes, bool least);
+/* Bytes for arena and kept samples: that the device has free, and that the
+ * limit leaves; SIZE_MAX: nobody knows, or no limit. An arena that is there
+ * already counts as free. */
+bool session_room(Session *s, size_t *bytes, size_t *left);
+/* Others hold so many bytes more on the device, or less: they count towards the
+ * limit. */
+void session_lend(Session *s, int64_t bytes);
 /* Make room for the largest plan so far and point `p` at it. Other plans that
  * were bound before must be bound again: the pool may have moved, and what
  * they left in it is lost. */

@@ -38,6 +38,9 @@ struct Session {
     int64_t clock;     /* counts what was asked for: the age of slots */
     void *pool;        /* on dev, shared by all plans                 */
     size_t pool_bytes; /* 0 when there is none yet                    */
+    size_t budget;     /* of training plans; 0: none                  */
+    bool least;        /* what comes nearest to it, when it cannot be */
+    size_t lent;       /* bytes that guests hold on dev               */
     void *before;      /* running statistics at the start of a step   */
     double *norms;     /* sums of statistics that are taken anew, and
                         * of how many batches; NULL: none are         */

@@ -3,9 +3,7 @@
  * Inputs arrive as a table name -> seg.array or seg.block; the extents of
  * the values choose the plan, which the session makes once and keeps. What a
  * step does is decided in Lua: rate, clipping, accumulation. Values that come
- * out are copies in user order; nothing in Lua points into a plan.
- *
- * The readers of a description at the end serve bind_plan.c too. */
+ * out are copies in user order; nothing in Lua points into a plan. */
 #include "bind.h"
 #include "clock.h"
 #include <stdio.h>
@@ -435,69 +433,11 @@ static int l_facts(lua_State *L)
 
 /* == making ============================================================ */
 
-int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
-{
-    if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
-        raise_usage(L, "roots must be a list of nodes");
-    int n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
-    lua_pop(L, 1);
-    return n;
-}
-
-/* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The
- * keys lr and clip_norm belong to the loop, not to the row. */
-bool read_optim(lua_State *L, int arg, Optim *o)
-{
-    if (lua_getfield(L, arg, "optim") == LUA_TNIL) {
-        lua_pop(L, 1);
-        return false;
-    }
-    int t = lua_gettop(L);
-    const char *kind = opt_string(L, t, "kind", "adamw");
-    OptimKind k = optim_find(kind);
-    if (k == OPTIM_COUNT) raise_usage(L, "optimiser \"%s\" is not known", kind);
-    *o = optim_default(k);
-    for (int i = 0; i < optim_info[k].hypers; i++)
-        o->hyper[i] =
-            opt_number(L, t, optim_info[k].hyper[i].name, o->hyper[i]);
-    lua_pop(L, 1);
-    return true;
-}
-
-/* The node in field "loss", which must be one number; -1 when absent. */
-int opt_loss(lua_State *L, int arg)
-{
-    lua_getfield(L, arg, "loss");
-    int loss = opt_node(L, lua_gettop(L));
-    lua_pop(L, 1);
-    const Graph *g = check_graph(L);
-    if (loss >= 0 && g->node[loss].y.rank != RANK_SCALAR) {
-        char text[DIMS_TEXT];
-        const Tensor *y = &g->node[loss].y;
-        raise_usage(L, "the loss must be one number, got a node of shape %s",
-                    dims_text(y->dim, y->rank, text));
-    }
-    return loss;
-}
-
-const char *const session_keys[] = {"roots",     "loss",  "device", "threads",
-                                    "seed",      "optim", "inputs", "frozen",
-                                    "precision", "draws", NULL};
-
-/* The name in field "precision"; f32 when absent. Whether a device has it is
- * the device's to say. */
-Precision opt_precision(lua_State *L, int arg)
-{
-    Precision p;
-    if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
-        raise_error(L);
-    return p;
-}
-
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}, draws=false} -> session with parameters
- * drawn from the seed. draws: dropout in evaluation too. Without `optim` it has
- * neither gradients nor moments. */
+ * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false}
+ * -> session with parameters drawn from the seed. draws: dropout in evaluation
+ * too. Without `optim` it has neither gradients nor moments. limit, average:
+ * bytes on the device and whether weights will be averaged, see SessionSpec. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -510,7 +450,9 @@ static int l_session(lua_State *L)
                         .precision = opt_precision(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
+    spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
+    spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);

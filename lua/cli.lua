@@ -345,6 +345,7 @@ end
 -- The command of a recipe that the script has declared; the exit code.
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
+  if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
   local modules = { check = "check_recipe", doctor = "doctor_data" }
   return require("seg." .. (modules[command] or command)).command(recipe, name)

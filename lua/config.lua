@@ -13,7 +13,8 @@ local M = {}
 
 -- Keys that every recipe has: default and help. `type` where the default is
 -- nil. free: may differ when a run is resumed, and stays out of checkpoints
--- (paths must). lo, hi: the numbers it may be; among: the words.
+-- (paths must). lo, hi: the numbers it may be; among: the words; auto: it may be
+-- "auto", for the program to find; bytes: an amount of memory, or one of the words.
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
@@ -26,7 +27,8 @@ M.reserved = {
     help = "loader threads; any number gives the same batches" },
   { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
   { "epochs", 1, lo = 1, help = "passes over the training set", free = true },
-  { "batch", 1, lo = 1, hi = 1 << 20, help = "samples a step" },
+  { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
+    help = "samples a step; auto: as many as memory holds" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
   { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
@@ -47,6 +49,11 @@ M.reserved = {
   { "stall_s", 600, lo = 1, help = "seconds without a step until --on_stall", free = true },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
+  { "recompute", "auto", among = { off = true, auto = true }, bytes = true, free = true,
+    help = "compute values of a step twice to save memory: off, auto when it is short, or to "
+      .. "keep within an amount, as 2G" },
+  { "vram", "", among = { [""] = true }, bytes = true, free = true,
+    help = "memory that the network may take on the device, as 15G; empty: what is free" },
 }
 
 -- What the command line gave; cli.lua fills it when the script asks for its
@@ -68,6 +75,14 @@ function M.is_reserved(key)
   return false
 end
 
+-- May key be left to the program, as "auto"?
+function M.may_be_auto(key)
+  for _, r in ipairs(M.reserved) do
+    if r[1] == key then return r.auto or false end
+  end
+  return false
+end
+
 local function kind_of(key, default)
   for _, r in ipairs(M.reserved) do
     if r[1] == key and r.type then return r.type end
@@ -79,6 +94,7 @@ end
 -- cannot be is a mistake on the command line, or in the file that `from` names.
 local function convert(key, text, default, from)
   local kind = kind_of(key, default)
+  if text == "auto" and M.may_be_auto(key) then return text end
   local function wrong(fmt, ...) refuse((from or "") .. fmt, ...) end
   if text == nil then
     if kind == "boolean" then return true end
@@ -171,14 +187,19 @@ local function check_reserved(values, given)
       if given[key] then refuse("--" .. key .. fmt, ...) end
       fail("usage", "seg.config: " .. key .. fmt, ...)
     end
-    if v ~= nil and (math.type(v) or type(v)) ~= kind then
+    local auto = r.auto and v == "auto"
+    if not auto and v ~= nil and (math.type(v) or type(v)) ~= kind then
       wrong(" must be %s, got %s", kind == "integer" and "a whole number" or "a text", tostring(v))
     end
-    if r.lo and (v < r.lo or v > (r.hi or math.maxinteger)) then
+    if r.lo and not auto and (v < r.lo or v > (r.hi or math.maxinteger)) then
       wrong(" must be %s, got %d", r.hi and string.format("from %d to %d", r.lo, r.hi)
             or "at least " .. r.lo, v)
     end
-    if r.among and not r.among[v] then
+    if r.bytes and not r.among[v] and not util.bytes_of(v) then
+      local words = table.concat(util.sorted_keys(r.among), ", ")
+      wrong(' is "%s", wanted %san amount of memory, as 512M, 1.5G or 2 GiB', v,
+            words ~= "" and words .. " or " or "")
+    elseif r.among and not r.bytes and not r.among[v] then
       wrong(' is "%s", wanted one of %s', v, table.concat(util.sorted_keys(r.among), ", "))
     end
     if v == "" and (key == "data" or key == "out") then wrong(" is empty; give it a folder") end
@@ -272,6 +293,8 @@ function M.config(defaults)
     if not M.declared[key] then refuse_unknown(key) end
     given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
+    -- what was found when the run began holds for all of it
+    if flags.resume and v == "auto" and M.may_be_auto(key) then v = saved[key] or v end
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       refuse("--%s %s differs from the run that is resumed, %s (%s); start a new run, or change "
              .. "only %s", key, o[2] or "", flags.resumed, type(saved[key]) == "table"

@@ -8,6 +8,7 @@
 local core = require "seg.core"
 local advice = require "seg.advice"
 local average = require "seg.average"
+local budget = require "seg.budget"
 local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
@@ -17,6 +18,7 @@ local opened = require "seg.opened"
 local pass = require "seg.pass"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
+local plans = require "seg.plan"
 local recipes = require "seg.recipe"
 local record = require "seg.record"
 local resuming = require "seg.resume"
@@ -260,6 +262,8 @@ local function banner(run, weights)
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
+  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
+  if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
 end

@@ -67,6 +67,7 @@ static int open_core(lua_State *L)
     bind_block(L);
     bind_graph(L);
     bind_session(L);
+    bind_memory(L);
     bind_params(L);
     bind_training(L);
     bind_plan(L);

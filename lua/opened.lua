@@ -1,6 +1,7 @@
 -- opened.lua -- a part of the data, opened for a recipe: every case prepared, a
 -- loader over the samples, which the device may make itself.
 
+local batches = require "seg.batch"
 local core = require "seg.core"
 local config = require "seg.config"
 local show = require "seg.show"
@@ -119,6 +120,7 @@ function M.open(recipe, set)
   end
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
+  batches.settle(recipe, set, pipeline:samples())
   local loader = loader_of(set, pipeline)
   M.check_inputs(recipe, set, pipeline, names, loader)
   return { set = set, pipeline = pipeline, names = names, loader = loader }
@@ -150,7 +152,7 @@ function M.keep(session, recipe, d, train, was)
   else
     resident, why, memory = core.data.resident(session, d.pipeline, {
       nodes = inputs_of(d.names, recipe),
-      batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+      batch = math.min(d.set:batch_size(), (select(2, d.loader:batches()))),
       train = train, augment = d.set.augmented, workers = v.workers,
       must = v.resident == "on" or was })
   end

@@ -1,6 +1,7 @@
 -- recipe.lua -- what a script declares: network, data, loss, optimiser.
 
 local core = require "seg.core"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local group = require "seg.group"
 local metrics = require "seg.metric_base"
@@ -320,6 +321,11 @@ function M.network(r)
   return core.graph_text(nodes), table.concat(names, ",")
 end
 
+-- Does training keep an average of the weights beside them?
+function M.averages(r)
+  return r.ema > 0 or r.swa ~= nil
+end
+
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
 -- no truth. `device` and `precision`: others than --device and --precision;
@@ -333,7 +339,9 @@ function M.session(r, purpose, device, precision, draws)
     device = device or v.device, precision = precision or v.precision, threads = v.threads,
     seed = v.seed, draws = draws or false,
     optim = purpose == "train" and r.optim or nil,
-    frozen = purpose == "train" and r.frozen or nil }
+    frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
+    average = purpose == "train" and M.averages(r) }
+  if purpose == "train" then budget.give(session) end
   if purpose == "train" then group.apply(session, r.optim) end
   return session
 end

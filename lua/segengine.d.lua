@@ -519,6 +519,7 @@ local step = {}
 ---@field clip_norm? number 0: the optimiser's
 ---@field device? string
 ---@field precision? string "f32", "tf32", "bf16", "f16"
+---@field recompute? string|integer bytes of the arena, "2G": values computed twice for it
 ---@field threads? integer
 ---@field seed? integer
 

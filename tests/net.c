@@ -184,6 +184,7 @@ void net_open(Net *n, const char *device, int threads, const Optim *optim)
                         .threads = threads,
                         .seed = 11,
                         .optim = optim,
+                        .precision = n->precision,
                         .scaled = n->scaled};
     REQUIRE(session_open(&spec, &n->s));
 }
