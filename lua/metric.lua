@@ -162,6 +162,11 @@ end
 -- nil: fewer than five of them, where it would be far too narrow. A draw that f says
 -- nothing of is passed over.
 function M.interval(n, owners, f)
+  if math.type(n) ~= "integer" or (owners ~= nil and type(owners) ~= "table")
+    or type(f) ~= "function" then
+    util.fail("usage", "metric.interval: wants how many, a list of owners or nil, and a function, "
+              .. "got %s, %s, %s", type(n), type(owners), type(f))
+  end
   local units, values = group(n, owners), {}
   if #units <= MOST_FEW then return nil end
   for b = 1, DRAWS do
