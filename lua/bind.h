@@ -196,6 +196,7 @@ void bind_system(lua_State *L);
 void bind_hash(lua_State *L);
 void bind_watch(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
+void bind_child(lua_State *L);  /* after bind_system */
 
 /* == signals, in bind_signal.c ========================================= */
 

@@ -283,11 +283,15 @@ static int l_disk_free(lua_State *L)
     return 1;
 }
 
-/* core.random(seed, count) -> list of numbers in [0, 1), the same for the same
- * seed */
+/* core.random(seed, count, sample = 0, op = 0) -> list of numbers in [0, 1),
+ * the same for the same seed, sample and op */
 static int l_random(lua_State *L)
 {
     Rng r = {.seed = (uint64_t)luaL_checkinteger(L, 1), .stream = RNG_USER};
+    if (!lua_isnoneornil(L, 3))
+        r.sample = (uint32_t)check_int(L, 3, "sample", 0, UINT32_MAX);
+    if (!lua_isnoneornil(L, 4))
+        r.op = (uint16_t)check_int(L, 4, "op", 0, UINT16_MAX);
     lua_Integer n = check_int(L, 2, "count", 0, 1 << 24);
     lua_createtable(L, (int)n, 0);
     for (lua_Integer i = 0; i < n; i++) {

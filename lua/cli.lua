@@ -14,9 +14,15 @@ local fail, refuse = util.fail, util.refuse
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
 -- without --data is not the one for made-up patients. word: the flag that the word
--- behind the command is the value of.
+-- behind the command is the value of. series: it starts several runs, processes of their own.
 local commands = {
   { "train", "train the network (the command when none is given)" },
+  { "folds", "cross-validation: a run for each fold of the recipe's kfold, and all together",
+    series = true },
+  { "repeat", "the same run with several seeds, and how far their results spread",
+    series = true },
+  { "search", "try values of what the recipe's seg.search names, and say which are best",
+    series = true },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
     weights = true },
   { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
@@ -36,11 +42,14 @@ local commands = {
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
-  { "resume", true, "DIR or auto: continue a run", of = "train" },
+  { "resume", true, "DIR or auto: continue a run", of = "train folds repeat search" },
+  { "run", true, "DIR: the folder of the new run, instead of the next number", of = "train" },
+  { "seeds", true, "N, or a list with commas: the seeds of repeat (5)", of = "repeat" },
+  { "trials", true, "N: how many values search tries, instead of the recipe's", of = "search" },
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
-    of = "train evaluate predict export lr_range replay" },
+    of = "train evaluate predict export lr_range replay folds repeat search" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
@@ -73,7 +82,8 @@ local flags = {
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "quiet", false, "results only" },
-  { "json", false, "results as JSON", of = "evaluate plan bench doctor lr_range" },
+  { "json", false, "results as JSON",
+    of = "evaluate plan bench doctor lr_range folds repeat search" },
 }
 
 local function known(list, name)
@@ -112,6 +122,10 @@ local alone = {
     text = "segengine predict --bundle FILE --in PATH --out DIR\n"
       .. "                            new images, by a network that export --bundle wrote",
     words = math.huge, run = function(args) return predict_bundle(args) end },
+  search = {
+    text = "segengine search SCRIPT.lua [--key value ...]\n"
+      .. "                            the same as segengine SCRIPT.lua search",
+    words = math.huge, script = "search" },
   ops = {
     text = "segengine ops               the operator table",
     words = 0, run = function() return require("seg.doctor").ops() end },
@@ -322,8 +336,10 @@ local function prepare_saved(script, command)
     if o[1] == "out" and command ~= "predict" then out = o[2] or out end
     has_data = has_data or o[1] == "data" or o[1] == "phantom"
   end
+  local row = known(commands, command) or {}
+  if row.series then return require("seg.series").resume(command, out, name) end
   local folder = given.resume and run.resume(given.resume, out, name)
-  local trained = (known(commands, command) or {}).weights
+  local trained = row.weights
   if folder then
     given.resumed = folder
     given.saved_config = util.read_file(folder .. "/config.txt")
@@ -345,9 +361,12 @@ end
 -- The command of a recipe that the script has declared; the exit code.
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
-  if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
+  local several = (known(commands, command) or {}).series
+  if config.ensure().batch == "auto" and not several then
+    require("seg.batch").choose(recipe, command)
+  end
   if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
-  local modules = { check = "check_recipe", doctor = "doctor_data" }
+  local modules = { check = "check_recipe", doctor = "doctor_data", ["repeat"] = "repeats" }
   return require("seg." .. (modules[command] or command)).command(recipe, name)
 end
 
@@ -364,6 +383,7 @@ end
 local function run_script(args, fixed)
   local script = args[1]
   local text = util.read_file(script, true) -- /dev/stdin too
+  config.line.script = script
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
   _G.arg = rest
@@ -439,6 +459,10 @@ return function(args)
   if alone[first] and help then
     print(alone[first].text)
     return 0
+  end
+  if alone[first] and alone[first].script then
+    if not args[2] then fail("usage", "%s wants a SCRIPT.lua", first) end
+    return run_script({ table.unpack(args, 2) }, alone[first].script)
   end
   local command = alone[first] or (about[first] and { words = 0, run = about[first] })
   if command then

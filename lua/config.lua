@@ -30,6 +30,8 @@ M.reserved = {
   { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
     help = "samples a step; auto: as many as memory holds" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
+  { "until_epoch", 0, lo = 0, help = "stop when so many epochs are done; 0: never", free = true },
+  { "fold", 0, lo = 0, help = "the fold of kfold that validates; 0: the one that the script says" },
   { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
   { "cache_mb", 4096, lo = 0, hi = 1 << 30, help = "prepared volumes kept in memory, in MiB",
@@ -88,6 +90,11 @@ local function kind_of(key, default)
     if r[1] == key and r.type then return r.type end
   end
   return math.type(default) or type(default)
+end
+
+-- What the value of a key of this config is: "integer", "float", "boolean", ...
+function M.kind(key)
+  return kind_of(key, M.values[key])
 end
 
 -- Text as a value of the default's kind, nil as the value of a switch. What it
@@ -165,13 +172,13 @@ function M.fixed(key)
   return true
 end
 
--- The config of a run that is resumed. A limit of steps was meant for the
--- call that gave it.
+-- The config of a run that is resumed. A limit of steps or epochs was meant for
+-- the call that gave it.
 local function read_saved(text, values)
   local saved = {}
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
-    if k and M.declared[k] and k ~= "steps" then
+    if k and M.declared[k] and k ~= "steps" and k ~= "until_epoch" then
       saved[k] = convert(k, v, values[k], "config.txt of the run: ")
     end
   end

@@ -335,7 +335,13 @@ local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 -- told to stop.
 local function train_phase(run)
   local s = run.state
+  local told = run.values.until_epoch
   while not s.ended and s.epoch - s.first < run.recipe.epochs do
+    -- before an epoch: a run that had them already does no more
+    if told > 0 and s.epoch >= told then
+      show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
+      return 0
+    end
     local started = sys.clock()
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
@@ -387,7 +393,8 @@ local function work(run, resume)
   run.opening_s = sys.clock() - opening
   phase.begin(run, meta)
   -- a run that cannot begin leaves no folder behind
-  run.folder = resume or run_folder.new(v.out, run.name)
+  run.folder = resume or run_folder.given(config.line.flags.run)
+    or run_folder.new(v.out, run.name)
   run.lock = run.lock or core.checkpoint.lock(run.folder)
   run.hash = run_folder.hasher(run_folder.base(run.folder))
   local sets = phase.sets(run)

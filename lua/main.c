@@ -59,6 +59,7 @@ static int open_core(lua_State *L)
     lua_newtable(L);
     bind_system(L);
     bind_signal(L);
+    bind_child(L);
     bind_hash(L);
     bind_watch(L);
     bind_array(L);

@@ -34,6 +34,18 @@ function M.new(out, recipe)
   return string.format("%s/%03d", base, n)
 end
 
+-- The folder of a new run that was named; one without a checkpoint, of a run that was
+-- killed before it had any, is as good as new. nil: none was.
+function M.given(folder)
+  if not folder then return nil end
+  folder = folder:gsub("(.)/+$", "%1")
+  if util.exists(folder) and core.checkpoint.newest(folder) then
+    util.refuse("--run %s: a run is there; --resume %s goes on with it", folder, folder)
+  end
+  sys.mkdir(folder)
+  return folder
+end
+
 -- A run is over when its test is: summary.json is written last.
 function M.finished(folder)
   return util.exists(folder .. "/summary.json")

@@ -17,7 +17,7 @@ function M.is_run(path)
 end
 
 -- The runs below a folder, by their paths below it: runs/NAME has them as NNN, runs
--- as NAME/NNN.
+-- as NAME/NNN; those of a series lie one deeper.
 function M.below(path)
   local found = {}
   local function walk(folder, below, depth)
@@ -27,7 +27,7 @@ function M.below(path)
       if stat and stat.kind == "folder" then
         if M.is_run(full) then
           found[#found + 1] = below .. name
-        elseif depth < 2 then
+        elseif depth < 3 then
           walk(full, below .. name .. "/", depth + 1)
         end
       end

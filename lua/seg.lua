@@ -9,6 +9,7 @@ local net = require "seg.net"
 local nn = require "seg.nn"
 local optim = require "seg.optim"
 local recipe = require "seg.recipe"
+local search = require "seg.search"
 local transfer = require "seg.transfer"
 local util = require "seg.util"
 
@@ -16,7 +17,8 @@ local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
   nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
-  config = config.config, recipe = recipe.recipe, array = core.array, version = core.version,
+  config = config.config, recipe = recipe.recipe, search = search.search, array = core.array,
+  version = core.version,
 }
 
 -- The numerical face: for tests, notebooks and comparison with others ---------

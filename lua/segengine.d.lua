@@ -105,6 +105,11 @@ function seg.config(defaults) end
 ---@param fields seg.recipe.fields
 function seg.recipe(fields) end
 
+---What `segengine SCRIPT.lua search` tries; with an objective the search itself.
+---@param o seg.search.options
+---@return seg.search.found? found with an objective
+function seg.search(o) end
+
 -- Layers ----------------------------------------------------------------------
 
 ---@class seg.nn

@@ -164,8 +164,8 @@ function set:split(o) end
 ---@return seg.set test
 function set:slabs(o) end
 
----Fold number `fold` of k, by patient.
----@param o { k?: integer, fold?: integer, seed?: integer }
+---Fold number `fold` of k, by patient, or by what `group` names; --fold takes another.
+---@param o { k?: integer, fold?: integer, seed?: integer, group?: "patient"|fun(case: { key: string, patient: string }): string }
 ---@return seg.set train
 ---@return seg.set valid
 function set:kfold(o) end

@@ -170,4 +170,24 @@ function optim.product(list) end
 ---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
 ---@field init? seg.recipe.init
 
+---Key of the config -> { lo, hi }, { lo, hi, log = true }, { lo, hi, step = 8 }, three values or
+---more, or { list = { ... } }.
+---@class seg.search.options
+---@field space table<string, table>
+---@field trials? integer 20
+---@field method? "tpe"|"random"|"halving"
+---@field metric? { [1]: string, [2]: "max"|"min" } of valid; else best of the recipe
+---@field seed? integer that of the config
+---@field startup? integer 10 random trials before tpe begins
+---@field eta? integer 3; halving: one of so many goes on
+---@field least? integer 1; halving: epochs of the first round
+---@field objective? fun(values: table): number search a function, now
+---@field study? string with an objective: the file that keeps the trials
+
+---@class seg.search.found
+---@field values? table nil: no trial had a value
+---@field value? number
+---@field trial? integer
+---@field trials table[] trial, state, value, values (texts), reason
+
 return optim

@@ -14,8 +14,8 @@ local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
 -- `part` is train, valid or test once it is split; `augmented` once it is to be
--- changed at random; `whole` opens what was split.
-local Set = { part = false, augmented = false, whole = false }
+-- changed at random; `whole` opens what was split; `folds`: into so many.
+local Set = { part = false, augmented = false, whole = false, folds = false }
 
 function Set.__index(_, key)
   local v = Set[key]
@@ -180,10 +180,48 @@ function Set:split(o)
   return parts(self, three, function(ds) return core.data.split(ds, o) end)
 end
 
+-- Who belongs together: a copy of the data set in which patients are called as `group`
+-- calls them. Patients of one name stay together, so no group parts a patient.
+local function grouped(ds, group)
+  local keys, names, of = {}, {}, {}
+  for i, case in ipairs(ds:cases()) do
+    local name = group(case)
+    if type(name) ~= "string" then
+      fail("usage", "kfold: group must return a text for a case, got %s", type(name))
+    end
+    if (of[case.patient] or name) ~= name then
+      fail("usage", 'kfold: group puts a patient into two groups, "%s" and "%s"', of[case.patient],
+           name)
+    end
+    keys[i], names[i], of[case.patient] = case.key, name, name
+  end
+  return core.data.rename(ds, keys, names)
+end
+
+-- The fold `fold` of k of a data set: train, valid.
+local function fold_of(ds, o, fold)
+  if type(o.group) ~= "function" then return core.data.fold(ds, o.seed, o.k, fold) end
+  local out, number = {}, {}
+  for i, case in ipairs(ds:cases()) do number[case.key] = i end
+  for part, side in ipairs(table.pack(core.data.fold(grouped(ds, o.group), o.seed, o.k, fold))) do
+    local list = {}
+    for i, case in ipairs(side:cases()) do list[i] = number[case.key] end
+    table.sort(list)
+    out[part] = core.data.pick(ds, list)
+  end
+  return table.unpack(out)
+end
+
 -- Cross-validation by patient: fold number `fold` of k is valid, the rest train.
 -- The same seed gives the same folds, which share no patient and leave none out.
+-- --fold N takes another one. group: "patient", or a function of a case that names
+-- what stays together, as a hospital.
 function Set:kfold(o)
-  o = options("kfold", o, { k = 5, fold = 1, seed = 0 })
+  o = options("kfold", o, { k = 5, fold = 1, seed = 0, group = "patient" })
+  if o.group ~= "patient" and type(o.group) ~= "function" then
+    fail("usage", 'kfold: group must be "patient" or a function of a case, got %s',
+         tostring(o.group))
+  end
   for _, key in ipairs { "k", "fold", "seed" } do
     if math.type(o[key]) ~= "integer" then
       fail("usage", "kfold: %s must be a whole number, got %s", key, tostring(o[key]))
@@ -192,9 +230,13 @@ function Set:kfold(o)
   if o.k < 2 or o.fold < 1 or o.fold > o.k then
     fail("usage", "kfold: fold %d of %d, wanted 1 to k of 2 or more", o.fold, o.k)
   end
-  return parts(self, { "train", "valid" }, function(ds)
-    return core.data.fold(ds, o.seed, o.k, o.fold)
+  local train, valid = parts(self, { "train", "valid" }, function(ds)
+    local fold = config.values and config.values.fold or 0
+    if fold > o.k then util.refuse("--fold %d: kfold has k = %d folds", fold, o.k) end
+    return fold_of(ds, o, fold > 0 and fold or o.fold)
   end)
+  train.folds, valid.folds = o.k, o.k
+  return train, valid
 end
 
 -- For one subject: valid and test get slices between two fractions of each

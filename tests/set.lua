@@ -74,6 +74,26 @@ t.test("folds share no patient and leave none out", function()
   t.raises(function() all:kfold { k = 3, fold = 4 } end, "kfold: fold 4 of 3")
   t.raises(function() all:kfold { k = 1 } end, "kfold: fold 1 of 1")
   t.raises(function() all:kfold { k = 2.5 } end, "kfold: k must be a whole number")
+  -- what belongs together stays so: patients of two houses
+  local houses = {}
+  for fold = 1, 2 do
+    local train, valid = all:kfold { k = 2, fold = fold, group = function(case)
+      return case.patient:byte(-1) % 2 == 0 and "even" or "odd"
+    end }
+    t.equal(#train:dataset():cases() + #valid:dataset():cases(), 9)
+    for _, case in ipairs(valid:dataset():cases()) do
+      local house = case.patient:byte(-1) % 2
+      t.check((houses[house] or fold) == fold, "a house is in two folds")
+      houses[house] = fold
+    end
+  end
+  t.check(houses[0] ~= houses[1], "two houses are in one fold")
+  t.raises(function()
+    local n = 0
+    keys(all:kfold { k = 2, group = function() n = n + 1 return "g" .. n end })
+  end, "group puts a patient into two groups")
+  t.raises(function() keys(all:kfold { group = function() end }) end, "must return a text")
+  t.raises(function() all:kfold { group = "site" } end, 'group must be "patient" or a function')
   local _, valid = all:kfold { k = 6, fold = 6 }
   t.raises(function() valid:dataset() end, "fix: fewer folds")
 end)
