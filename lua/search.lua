@@ -282,7 +282,7 @@ function M.command(r, name)
                   value = t.value, epoch = t.epoch, values = t.values }
   end
   return series.finish(s, { kind = "search", recipe = name, method = o.method,
-                            metric = { o.metric[1], o.metric[2] }, seed = o.seed, command = line,
+                            metric = { o.metric[1], o.metric[2] }, seed = o.seed,
                             best = { trial = best.trial, run = best.run, value = best.value,
                                      values = best.values }, trials = trials })
 end

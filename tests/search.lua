@@ -84,6 +84,7 @@ t.test("a search of a recipe", function()
   t.check(failed, "no trial failed; the test says nothing of those")
   local summary = json.decode(t.read(base .. "/summary.json"), "")
   t.equal(summary.best.trial, best.trial)
+  t.check(not t.read(base .. "/summary.json"):find(folder, 1, true), "the summary has a path")
   -- the line to paste does what the trial did
   local command = said:match("\nsegengine ([^\n]* %-%-lr=[^\n]*)\n")
   t.says(command .. " --out=" .. folder .. "/pasted", 0, "done")

@@ -30,6 +30,7 @@ export BUILD LIMIT PYTHON JOBS NVCC
 program=$BUILD/segengine
 recipes=
 for file in scripts/*.lua; do
+    grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
 parts="build program plan primitives check$recipes sanitizer train rates bench"
