@@ -262,7 +262,7 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
 
 # The one thing that knows an MPI; the program opens it when a launcher has
 # started it.
-$(MPI_MODULE): engine/mpi/module.c engine/ranks_module.h
+$(MPI_MODULE): engine/mpi/ranks.c engine/ranks_module.h
 	$(call SHOW,link)$(MPICC) -std=c11 -Iengine $(WARN) $(CWARN) -O2 -g \
 	  -fPIC -fvisibility=hidden -shared -o $@ $<
 

@@ -166,6 +166,7 @@ void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
 void bind_training(lua_State *L); /* after bind_session */
+void bind_ranks(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
@@ -188,6 +189,16 @@ void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
+
+/* == ranks, in bind_ranks.c ============================================ */
+
+/* The rank that this program is; NULL while it is alone. */
+struct Ranks *own_ranks(void);
+/* The program ends with this code and reason: tell the other ranks. False when
+ * nobody has said it to the user, who should know. */
+bool ranks_say(int code, const char *text);
+/* The program ends in order. */
+void ranks_end(void);
 
 /* == signals, in bind_signal.c ========================================= */
 

@@ -547,7 +547,8 @@ int opt_loss(lua_State *L, int arg)
 
 const char *const session_keys[] = {"roots",     "loss",  "device", "threads",
                                     "seed",      "optim", "inputs", "frozen",
-                                    "precision", "draws", NULL};
+                                    "precision", "draws", "ranks",
+                                    "own_norms", NULL};
 
 /* The name in field "precision"; f32 when absent. Whether a device has it is
  * the device's to say. */
@@ -560,8 +561,10 @@ Precision opt_precision(lua_State *L, int arg)
 }
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}, draws=false} -> session with parameters
- * drawn from the seed. draws: dropout in evaluation too. Without `optim` it has
+ * precision="f32", frozen={name, ...}, draws=false, ranks=false,
+ * own_norms=false} -> session with parameters drawn from the seed. draws: dropout
+ * in evaluation too. ranks: trained by all ranks that there are, each with its
+ * share of a batch (see share). Without `optim` it has
  * neither gradients nor moments. */
 static int l_session(lua_State *L)
 {
@@ -576,6 +579,8 @@ static int l_session(lua_State *L)
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
+    if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
+    spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);

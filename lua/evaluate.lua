@@ -5,6 +5,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local metric = require "seg.metric"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -27,10 +28,10 @@ local function values_of(session, recipe, loader, names, nodes, label)
   local started, seen, list = core.sys.clock(), 0, {}
   session:kept() -- what a pass that failed has left
   loader:seek(0, 0)
-  for b = 1, batches do
+  for b = 1, ranks.part(batches) do
     local batch = loader:next()
     session:forward(opened.feeds(batch, names, recipe), false, nodes)
-    list[b] = { count = batch.count, samples = batch.samples, values = {} }
+    list[b] = { number = batch.number, count = batch.count, samples = batch.samples, values = {} }
     seen = seen + batch.count
     show.bar(label, seen, samples, started)
     if core.sys.stopped() then break end
@@ -40,6 +41,7 @@ local function values_of(session, recipe, loader, names, nodes, label)
     local b, k = (i - 1) // #nodes + 1, (i - 1) % #nodes + 1
     list[b].values[k] = v
   end
+  if ranks.count > 1 then return ranks.whole(list) end
   return list, seen
 end
 

@@ -10,6 +10,7 @@ local core = require "seg.core"
 local average = require "seg.average"
 local config = require "seg.config"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
 local show = require "seg.show"
@@ -32,7 +33,8 @@ local function open_sets(r)
   for _, part in ipairs(parts) do
     if r[part] then
       local started = sys.clock()
-      local d = opened.open(r, r[part])
+      local d = opened.open(r, r[part], part == "train")
+      if part == "train" then ranks.check_batch(r[part].batch.size or 1) end
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 d.loader:report(), util.duration(sys.clock() - started))

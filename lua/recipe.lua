@@ -6,6 +6,7 @@ local group = require "seg.group"
 local optim = require "seg.optim"
 local tidy = require "seg.tidy"
 local transfer = require "seg.transfer"
+local ranks = require "seg.ranks"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
@@ -321,8 +322,9 @@ function M.session(r, purpose, device, precision, draws)
   local predict = purpose == "predict"
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
-    device = device or v.device, precision = precision or v.precision, threads = v.threads,
-    seed = v.seed, draws = draws or false,
+    device = device or v.device, precision = precision or v.precision,
+    threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
+    ranks = purpose == "train" and ranks.count > 1, own_norms = not v.sync_norm,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil }
   if purpose == "train" then group.apply(session, r.optim) end

@@ -2,6 +2,7 @@
 -- between two days; what would make other numbers of them is refused.
 
 local config = require "seg.config"
+local ranks = require "seg.ranks"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
@@ -77,6 +78,22 @@ function M.check_same(run, meta)
   if was_average ~= is_average then
     fail("usage", "the average of the weights is %s (ema, swa of seg.recipe), the run that is "
          .. "resumed has %s; %s", is_average, was_average, start)
+  end
+  local was_ranks, is_ranks = meta.ranks or "1", ranks.text() or "1"
+  if was_ranks ~= is_ranks then
+    local function say(text)
+      return (text:gsub(" own_norms", " with norms of their own"))
+    end
+    if not config.line.flags.other_ranks then
+      local count, own = was_ranks:match("^(%d+)(.*)$")
+      util.refuse("the run that is resumed had ranks %s, this has %s: sums over ranks are taken in "
+                  .. "another order, so its numbers would have other last bits than those of an "
+                  .. "uninterrupted run; --ranks %s%s, or --other_ranks to go on all the same",
+                  say(was_ranks), say(is_ranks), count, own ~= "" and " --sync_norm false"
+                  or " --sync_norm true")
+    end
+    show.warn("ranks were %s and are %s: the numbers are not those of an uninterrupted run",
+              say(was_ranks), say(is_ranks))
   end
   if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
     show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)

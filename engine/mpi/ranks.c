@@ -1,4 +1,4 @@
-/* module.c -- segengine-mpi.so: ranks.h over the MPI that it is compiled with.
+/* ranks.c -- segengine-mpi.so: ranks.h over the MPI that it is compiled with.
  *
  * Functions of MPI-1 and MPI-2 only, so any MPI does. An error of MPI comes
  * back as a reason instead of ending the program. What one rank sends in one
