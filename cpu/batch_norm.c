@@ -112,7 +112,7 @@ static bool measure(Norm *m)
 {
     const Call *c = m->c;
     double step = c->attr->batch_norm.momentum;
-    bool moves = !is_idle(c) || c->step->share.norms;
+    bool moves = !c->again && (!is_idle(c) || c->step->share.norms);
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
     // the pool's context is not const, but no task writes to it

@@ -14,6 +14,7 @@
  * few fences a job; the gain is that the proof above is the whole proof. */
 #define _GNU_SOURCE // sched_getaffinity
 #include "pool.h"
+#include "cgroup.h"
 #include "mem.h"
 #include <pthread.h>
 #include <sched.h>
@@ -221,87 +222,29 @@ void pool_close(Pool *p)
     mem_free(p);
 }
 
-/* First line of a file; false when it cannot be read. */
-static bool first_line(const char *path, char *text, int size)
-{
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    bool ok = fgets(text, size, f) != NULL;
-    fclose(f);
-    return ok;
-}
-
-enum { PATH_BYTES = 1024 }; // longer names are passed over: no quota
-
 /* Cores of one group's folder: version 2 keeps "quota period" in one file
  * ("max" for none), version 1 two numbers in two files (-1 for none). Both
- * are microseconds: of processor time, in each period. 0: no quota, or none
- * that can be read. */
-static int folder_quota(const char *folder)
+ * are microseconds: of processor time, in each period. */
+static int64_t folder_quota(const char *folder)
 {
-    char path[PATH_BYTES + 32], text[128];
+    char text[128];
     long long quota = 0, period = 0;
-    snprintf(path, sizeof path, "%s/cpu.max", folder);
-    if (first_line(path, text, sizeof text)) {
-        if (sscanf(text, "%lld %lld", &quota, &period) != 2) return 0;
-    } else {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-        if (!first_line(path, text, sizeof text) ||
-            sscanf(text, "%lld", &quota) != 1)
-            return 0;
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-        if (!first_line(path, text, sizeof text) ||
-            sscanf(text, "%lld", &period) != 1)
-            return 0;
+    if (cgroup_line(folder, "cpu.max", text, sizeof text)) {
+        if (sscanf(text, "%lld %lld", &quota, &period) != 2) return -1;
+    } else if (!cgroup_line(folder, "cpu.cfs_quota_us", text, sizeof text) ||
+               sscanf(text, "%lld", &quota) != 1 ||
+               !cgroup_line(folder, "cpu.cfs_period_us", text, sizeof text) ||
+               sscanf(text, "%lld", &period) != 1) {
+        return -1;
     }
-    if (quota <= 0 || period <= 0) return 0;
     // rounded up: a quota of 2.5 cores feeds three threads best
-    long long cores = (quota - 1) / period + 1;
-    return cores > POOL_MAX ? POOL_MAX : (int)cores;
-}
-
-/* The least quota of a group and of those it lies in. A container often
- * sees its own group as the root, hence the walk ends at `base` itself. */
-static int least_quota(const char *base, const char *group)
-{
-    char folder[PATH_BYTES];
-    int n = snprintf(folder, sizeof folder, "%s%s", base, group), least = 0;
-    if (n < 0 || n >= (int)sizeof folder) return 0;
-    for (;;) {
-        int q = folder_quota(folder);
-        if (q && (!least || q < least)) least = q;
-        if (strlen(folder) <= strlen(base)) return least;
-        *strrchr(folder, '/') = 0;
-    }
+    return quota <= 0 || period <= 0 ? -1 : (quota - 1) / period + 1;
 }
 
 int pool_quota(const char *root)
 {
-    char path[PATH_BYTES], line[PATH_BYTES], base[PATH_BYTES];
-    int least = 0;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "r");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f)) {
-        // "number:controllers:/group"; version 2 has no controllers
-        line[strcspn(line, "\n")] = 0;
-        // version 1 has a line for each hierarchy; the one with `cpu` counts
-        char *names = strchr(line, ':');
-        char *group = names ? strchr(names + 1, ':') : NULL;
-        if (!group) continue;
-        *group++ = 0, names++;
-        if (*group != '/') continue;
-        if (*names && strcmp(names, "cpu") && strncmp(names, "cpu,", 4) &&
-            !strstr(names, ",cpu"))
-            continue;
-        int n = snprintf(base, sizeof base, "%.512s/sys/fs/cgroup%s%.64s", root,
-                         *names ? "/" : "", names);
-        if (n < 0 || n >= (int)sizeof base) continue;
-        int q = least_quota(base, strcmp(group, "/") ? group : "");
-        if (q && (!least || q < least)) least = q;
-    }
-    fclose(f);
-    return least;
+    int64_t cores = cgroup_least(root, "cpu", folder_quota);
+    return cores < 0 ? 0 : cores > POOL_MAX ? POOL_MAX : (int)cores;
 }
 
 /* Cores that the scheduler may put this process on. */

@@ -306,7 +306,8 @@ Norm norm_of(const Call *c)
         p.sets = 1, p.rows = rows(s);
         p.eps = a->batch_norm.eps, p.momentum = a->batch_norm.momentum;
         p.given = !c->train;
-        p.running = values(c->x[3]), p.spread = values(c->x[4]);
+        if (p.given || !c->again) // else they have moved in this step
+            p.running = values(c->x[3]), p.spread = values(c->x[4]);
         break;
     case OP_instance_norm:
         p.eps = a->instance_norm.eps;

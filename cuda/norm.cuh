@@ -25,7 +25,7 @@ struct Norm {
     const float *x, *dy, *gamma, *beta;
     float *out;              // y or dx[0]
     bool fresh;              // of dx[0]
-    float *running, *spread; // mean and variance; batch_norm only
+    float *running, *spread; // mean and variance; batch_norm, or NULL
     Stat *stat;              // (sets, groups): saved
     double *parts;           // of sums, (sets, parts, 2, C)
     double *total;           // bwd: their totals, (sets, 2, C)

@@ -35,7 +35,7 @@ struct Rules {
     double ema;
     bool scaled;
     int groups;
-    Group group[MAX_GROUPS];
+    OptimGroup group[MAX_GROUPS];
 };
 
 } // namespace

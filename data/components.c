@@ -5,6 +5,7 @@
  * its first one, so numbers follow the order of memory whatever was joined
  * when. */
 #include "components.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct Job {
@@ -244,4 +245,12 @@ bool labels_tidy(uint8_t *x, const int32_t n[3], const Tidy *how,
     for (int32_t d = 0; how->fill_slices && d < n[2]; d++)
         if (!fill_holes(x + d * plane, flat, how, done)) return false;
     return !how->fill || fill_holes(x, n, how, done);
+}
+
+int64_t labels_least(double ml, const double mm[3])
+{
+    const double voxel = mm[0] * mm[1] * mm[2] / 1000;
+    // a whisker, so that rounding does not take what is exactly as large
+    const double least = ceil(ml / voxel * (1 - 1e-12));
+    return least < 1e18 ? (int64_t)least : INT64_MAX;
 }

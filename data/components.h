@@ -52,6 +52,9 @@ typedef struct TidyDone {
     int64_t pieces, pieces_gone, voxels_gone, voxels_filled;
 } TidyDone;
 
+/* The fewest voxels, of edges mm along w, h, d, that make up `ml`: a piece of
+ * exactly as much stays. */
+int64_t labels_least(double ml, const double mm[3]);
 /* x in place. Fails as components_find. */
 bool labels_tidy(uint8_t *x, const int32_t n[3], const Tidy *how,
                  TidyDone *done);

@@ -192,6 +192,11 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out);
  * a result is written; NULL when that is no image in DICOM. */
 const DicomSeries *case_series(const Dataset *ds, int number);
 
+/* The header of the NIfTI file that the first field of a case was read from,
+ * with its voxels unread: a result is written the way its input was. False, and
+ * no failure, when it was none. */
+bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out);
+
 /* ---- from NIfTI -------------------------------------------------------- */
 
 typedef struct DatasetNifti {

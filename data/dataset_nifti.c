@@ -437,3 +437,18 @@ done:
     if (!ok) dataset_drop(b);
     return ok && dataset_finish(b, out);
 }
+
+bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out)
+{
+    // it was accepted before, with whatever options
+    const NiftiOptions any = {.form = NIFTI_SFORM,
+                              .assume_spacing = true,
+                              .channels = true,
+                              .no_voxels = true};
+    const char *path = ds->cases[number].field[0].source->path;
+    Volume v = {0};
+    if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
+    bool ok = nifti_read(path, &any, &v, out);
+    volume_free(&v);
+    return ok;
+}

@@ -34,6 +34,10 @@ typedef struct LoaderOptions {
     bool augment;  /* run the SAMPLE steps: training only              */
     bool ids_only; /* name the samples, make none: their data is NULL,
                     * and neither workers nor prefetch count            */
+    /* These samples alone, `only_count` of them, instead of all; NULL: all.
+     * Not with bucket. Not kept: copied by loader_open. */
+    const int32_t *only;
+    int32_t only_count;
     uint64_t seed; /* of the order                                     */
     /* One of `ranks` processes that divide the work; 0 and 1: there is one.
      * It makes its share of every batch (ranks_share), or with whole_batches

@@ -1,5 +1,6 @@
 /* order.c -- see order.h. */
 #include "order.h"
+#include <string.h>
 
 /* The w of a batch whose longest sample has so many. */
 static int32_t round_up(const Order *o, int32_t w)
@@ -43,7 +44,7 @@ static bool measure(Order *o)
     const LoaderOptions *how = &o->options;
     Pipeline *p = o->pipeline;
     o->fields = pipeline_dataset(p)->fields;
-    o->samples = pipeline_samples(p);
+    o->samples = how->only ? how->only_count : pipeline_samples(p);
     for (int f = 0; f < o->fields; f++) {
         Dims *most = &o->dim[f];
         if (how->bucket ? !pipeline_dims_but_w(p, f, most)
@@ -66,6 +67,24 @@ static bool measure(Order *o)
     return true;
 }
 
+/* A copy of the list of samples, whose numbers are checked. */
+static bool take_only(Order *o)
+{
+    const LoaderOptions *how = &o->options;
+    const int32_t all = pipeline_samples(o->pipeline);
+    if (!how->only) return true;
+    if (how->bucket) return fail_usage("a list of samples goes with no bucket");
+    if (how->only_count < 1) return fail_usage("a list of no samples");
+    for (int32_t i = 0; i < how->only_count; i++)
+        if (how->only[i] < 0 || how->only[i] >= all)
+            return fail_usage("sample %d of a list: there are %d", how->only[i],
+                              all);
+    const size_t bytes = (size_t)how->only_count * sizeof *o->only;
+    o->only = mem_alloc(bytes);
+    if (o->only) memcpy(o->only, how->only, bytes);
+    return o->only;
+}
+
 bool order_make(Order *o, Pipeline *p, const LoaderOptions *options)
 {
     *o = (Order){.pipeline = p, .options = *options};
@@ -78,7 +97,7 @@ bool order_make(Order *o, Pipeline *p, const LoaderOptions *options)
         return fail_usage("multiple is %d, but batches are not bucketed",
                           options->multiple);
     if (!options->multiple) o->options.multiple = 1;
-    if (!measure(o)) return false;
+    if (!take_only(o) || !measure(o)) return false;
     if (options->shuffle || options->bucket)
         o->number = mem_alloc((size_t)o->samples * sizeof *o->number);
     return o->number || !(options->shuffle || options->bucket);
@@ -88,13 +107,14 @@ void order_free(Order *o)
 {
     bucket_free(o->bucket);
     mem_free(o->number);
+    mem_free(o->only);
     *o = (Order){.pipeline = NULL};
 }
 
 int32_t order_sample(Order *o, uint32_t epoch, int32_t place)
 {
     CHECK(place >= 0 && place < o->samples);
-    if (!o->number) return place;
+    if (!o->number) return o->only ? o->only[place] : place;
     if (!o->known || o->epoch != epoch) {
         const Rng draw = {
             .seed = o->options.seed, .stream = RNG_SHUFFLE, .epoch = epoch};
@@ -106,7 +126,8 @@ int32_t order_sample(Order *o, uint32_t epoch, int32_t place)
         o->epoch = epoch;
         o->known = true;
     }
-    return (int32_t)o->number[place];
+    const int32_t number = (int32_t)o->number[place];
+    return o->only ? o->only[number] : number;
 }
 
 /* Samples of a batch are of one size, though batches of one may differ;

@@ -18,6 +18,7 @@ typedef struct Order {
     int32_t most_w;        /* no batch is padded beyond it            */
     Bucket *bucket;        /* NULL: samples are taken as they come    */
     uint32_t *number;      /* (samples) of `epoch`; NULL: 0, 1, 2, ... */
+    int32_t *only;         /* (samples) that `number` counts; NULL: all */
     uint32_t epoch;
     bool known; /* `number` is that of `epoch` */
 } Order;

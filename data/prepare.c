@@ -410,3 +410,16 @@ void prepared_sample(const Prepared *p, int field, const Box *box, float *out)
     else
         pack_read(x, 0, x->dim.d, out);
 }
+
+bool prepared_volume(const Prepared *p, int field, Volume *out)
+{
+    const Grid *g = &p->grid;
+    const Dims n = p->field[field].dim;
+    if (n.d != g->d || n.h != g->h || n.w != g->w)
+        return fail_usage("numbers of a case lie on no grid");
+    if (!volume_new(out, n, F32)) return false;
+    memcpy(out->affine, g->affine, sizeof out->affine);
+    const Box all = {{0, 0, 0}, {n.w, n.h, n.d}};
+    prepared_sample(p, field, &all, out->voxels.data);
+    return true;
+}

@@ -46,6 +46,10 @@ void prepared_free(Prepared *p);
  * of a field that does not lie on the grid. */
 void prepared_sample(const Prepared *p, int field, const Box *box, float *out);
 
+/* out = field `field` as F32 on the grid of the case. ERR_USAGE for one that
+ * does not lie there. */
+bool prepared_volume(const Prepared *p, int field, Volume *out);
+
 /* ---- the SAMPLE steps -------------------------------------------------- */
 
 /* The fields of one sample, changed in place. */

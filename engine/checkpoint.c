@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED = 3 }; // names of each kind that a reason lists
-
 // keys that this file writes; a caller's pairs of these names are left out
 static const char *const own_keys[] = {"format",     "contents",
                                        "steps",      "steps_start",
@@ -47,7 +45,7 @@ typedef struct Entries {
 static bool reserved(const char *name)
 {
     return starts(name, "optim.") || starts(name, ema_prefix) ||
-           starts(name, swa_prefix);
+           starts(name, swa_prefix) || starts(name, CHECKPOINT_BATCH);
 }
 
 static int by_name(const void *a, const void *b)
@@ -82,8 +80,8 @@ static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
         const char *name = p->list[i].name;
         if (reserved(name))
             return fail_usage("parameter %s: names that begin with optim., "
-                              "ema. or swa. are reserved; fix: rename the "
-                              "scope",
+                              "ema., swa. or batch. are reserved; fix: rename "
+                              "the scope",
                               name);
         Entry one = {.param = i, .block = PARAM_VALUE};
         if (!entries_add(e, mem, "", name, one)) return false;
@@ -141,6 +139,7 @@ typedef struct Source {
     const Params *params;
     const Entries *entries;
     double *user;
+    const Extra *extra; // behind the entries
 } Source;
 
 /* Tensor i for the writer, in the backend's real type; doubles on the way are
@@ -148,6 +147,13 @@ typedef struct Source {
 static bool fill(void *ctx, int i, void *out)
 {
     const Source *s = ctx;
+    if (i >= s->entries->count) {
+        const Extra *x = s->extra + i - s->entries->count;
+        size_t n = sizeof(float);
+        for (int k = 0; k < x->axes; k++) n *= (size_t)x->shape[k];
+        memcpy(out, x->data, n);
+        return true;
+    }
     const Entry *e = s->entries->list + i;
     int64_t count = numel(s->params->list[e->param].dim);
     if (!entry_read(s->params, e, s->user)) return false;
@@ -210,10 +216,17 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
 
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
 {
+    return checkpoint_save_with(path, s, full, m, NULL, 0);
+}
+
+bool checkpoint_save_with(const char *path, Session *s, bool full,
+                          const Meta *m, const Extra *extra, int extras)
+{
     bool ok = false;
     Arena mem = {0};
     Entries e = {0};
-    Source source = {.params = session_params(s), .entries = &e};
+    Source source = {
+        .params = session_params(s), .entries = &e, .extra = extra};
     StWrite w = {.fill = fill, .ctx = &source};
     // the count is of what was collected, the weights are of what was queued
     if (session_under_way(s))
@@ -225,7 +238,7 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
     TRY(pairs_make(m, full, s, &mem, &w));
     TRY(source.user = params_buffer(source.params));
     // the place of each and the checksums are the writer's affair
-    StTensor *tensor = ARENA_NEW(&mem, StTensor, e.count + 1);
+    StTensor *tensor = ARENA_NEW(&mem, StTensor, (int64_t)e.count + extras + 1);
     TRY(tensor);
     for (int i = 0; i < e.count; i++) {
         const Param *p = source.params->list + e.list[i].param;
@@ -233,8 +246,16 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
         tensor[i].type = source.params->be->real == F64 ? ST_F64 : ST_F32;
         tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
     }
+    for (int i = 0; i < extras; i++) {
+        StTensor *t = tensor + e.count + i;
+        CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
+        t->name = extra[i].name;
+        t->type = ST_F32;
+        t->axes = extra[i].axes;
+        memcpy(t->shape, extra[i].shape, sizeof t->shape);
+    }
     w.tensor = tensor;
-    w.count = e.count;
+    w.count = e.count + extras;
     ok = true;
 done:
     // what fails from here on names the path itself
@@ -350,32 +371,6 @@ bool checkpoint_verify(const char *path)
 
 // -- loading ------------------------------------------------------------------
 
-/* A sentence part that is built piece by piece; what does not fit is cut. */
-typedef struct Words {
-    char text[ERR_MAX];
-    size_t used;
-    int count; // of the things listed
-} Words;
-
-/* Append; what does not fit is cut. */
-static void words_add(Words *w, const char *text)
-{
-    size_t n = strlen(text), left = sizeof w->text - 1 - w->used;
-    if (n > left) n = left;
-    memcpy(w->text + w->used, text, n);
-    w->used += n;
-    w->text[w->used] = 0;
-}
-
-/* "name" or, behind the first, ", name"; after LISTED names one ", ..." and
- * then nothing, but `count` goes on. */
-static void words_list(Words *w, const char *name)
-{
-    if (w->count && w->count < LISTED) words_add(w, ", ");
-    if (w->count == LISTED) words_add(w, ", ...");
-    if (w->count++ < LISTED) words_add(w, name);
-}
-
 /* A parameter that the file's own network, which is that of the outputs, does
  * not need: only the loss did, as the coarser results of deep supervision.
  * `name` is the file's, of weights or of an average of them. */
@@ -387,19 +382,6 @@ static bool for_training(const Safetensors *f, const char *name)
     if (starts(name, "ema.")) name += strlen("ema.");
     snprintf(line, sizeof line, "\nparam %s ", name);
     return !strstr(network, line);
-}
-
-/* "(3,2,3,3)", as PyTorch prints a shape. */
-static void words_shape(Words *w, const int64_t *shape, int axes)
-{
-    char number[32];
-    words_add(w, "(");
-    for (int i = 0; i < axes; i++) {
-        snprintf(number, sizeof number, "%s%lld", i ? "," : "",
-                 (long long)shape[i]);
-        words_add(w, number);
-    }
-    words_add(w, ")");
 }
 
 /* What a load is to bring. */
@@ -425,6 +407,7 @@ typedef struct Loading {
 static bool left_out(const Loading *l, const char *name)
 {
     bool average = starts(name, ema_prefix) || starts(name, swa_prefix);
+    if (starts(name, CHECKPOINT_BATCH)) return true;
     return (average && !(l->wanted.full && l->params->average)) ||
            (starts(name, "optim.") && !l->wanted.full);
 }

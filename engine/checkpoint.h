@@ -25,6 +25,19 @@
  * keys that are ours are left out, so a Meta that was loaded may be given. */
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
 
+/* Numbers that lie beside the parameters in a file: those of a batch, of which
+ * any may be what is not finite. Names begin with CHECKPOINT_BATCH; loading
+ * passes them over. */
+#define CHECKPOINT_BATCH "batch."
+typedef struct Extra {
+    const char *name;
+    int axes;
+    int64_t shape[ST_AXES];
+    const float *data;
+} Extra;
+bool checkpoint_save_with(const char *path, Session *s, bool full,
+                          const Meta *m, const Extra *extra, int extras);
+
 /* Read and verify the whole file, then set the session's parameters (and
  * moments and count when `full`; a file without them is then an error).
  * Names and shapes must match exactly, else the reason lists what is missing,
@@ -50,6 +63,11 @@ bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
 
 /* Metadata only, header verified; for inspect and resume. */
 bool checkpoint_meta(const char *path, Arena *mem, Meta *m);
+
+/* Put these pairs into the metadata of a file, in place of those of the same
+ * keys; all else stays as it is, to the byte. Verified, and replaced as a save
+ * does it: whole or not at all. */
+bool checkpoint_note(const char *path, const Meta *m);
 
 /* Header and every tensor verified: true when the file can be loaded. */
 bool checkpoint_verify(const char *path);

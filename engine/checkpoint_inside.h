@@ -1,5 +1,6 @@
-/* checkpoint_inside.h -- what the two parts of checkpoints share:
- * checkpoint.c saves and loads one, checkpoint_newest.c chooses among many. */
+/* checkpoint_inside.h -- what the parts of checkpoints share: checkpoint.c
+ * saves and loads one, checkpoint_newest.c chooses among many,
+ * checkpoint_words.c lists what does not fit. */
 #ifndef SEG_CHECKPOINT_INSIDE_H
 #define SEG_CHECKPOINT_INSIDE_H
 #include "checkpoint.h"
@@ -15,6 +16,19 @@ static inline bool ends(const char *text, const char *with)
     size_t n = strlen(text), m = strlen(with);
     return n >= m && !strcmp(text + n - m, with);
 }
+
+enum { LISTED = 3 }; /* names of each kind that a reason lists */
+
+/* A sentence part that is built piece by piece; what does not fit is cut. */
+typedef struct Words {
+    char text[ERR_MAX];
+    size_t used;
+    int count; /* of the things listed */
+} Words;
+
+void words_add(Words *w, const char *text);
+void words_list(Words *w, const char *name);
+void words_shape(Words *w, const int64_t *shape, int axes);
 
 /* Has moments, so that a run can go on from it. */
 bool is_full(const Meta *m);

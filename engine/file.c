@@ -505,6 +505,22 @@ bool file_lock(const char *folder, FileLock *l)
     return l->held;
 }
 
+bool file_locked(const char *folder, long *pid)
+{
+    *pid = 0;
+    char *path = text_join(folder, "/", ".lock");
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    mem_free(path);
+    if (fd < 0) return false;
+    // shared: two that only ask do not see each other
+    bool held = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+    char text[32] = "";
+    if (held && pread(fd, text, sizeof text - 1, 0) > 0)
+        *pid = strtol(text, NULL, 10);
+    close(fd);
+    return held;
+}
+
 void file_unlock(FileLock *l)
 {
     if (l->held) close(l->fd);

@@ -84,4 +84,7 @@ typedef struct FileLock {
 } FileLock;
 bool file_lock(const char *folder, FileLock *l);
 void file_unlock(FileLock *l); /* fine when it is not held */
+/* Does another process hold the folder's lock? *pid: its number, 0 when it is
+ * not known. Nothing is made or kept; a moment later it may be otherwise. */
+bool file_locked(const char *folder, long *pid);
 #endif

@@ -24,6 +24,11 @@ void *mem_realloc(void *p, size_t bytes);
 void mem_free(void *p);             /* NULL is fine */
 char *mem_strdup(const char *text); /* to be freed with mem_free */
 
+/* Bytes that this process may still take without swapping or being killed; not
+ * a promise, as others take some too. SIZE_MAX where the system does not say.
+ * root is "" but in tests: files are read below it. */
+size_t mem_room(const char *root);
+
 /* Tests: let `after` requests pass, then fail one (or every further one when
  * `from_then_on`). after < 0 switches it off. */
 void mem_fail_after(long after, bool from_then_on);

@@ -203,6 +203,32 @@ static const char *param_operand(Onnx *o, int node, int rank)
     return name;
 }
 
+const char *onnx_gates(Onnx *o, int i, int k)
+{
+    const int x = o->g->node[i].in[k];
+    const Node *n = &o->g->node[x];
+    if (n->kind != NODE_PARAM) {
+        fail_usage("lstm: its weights are computed, and ONNX wants them as "
+                   "they are; fix: parameters");
+        return "";
+    }
+    const char *name = kept(o, arena_printf(&o->mem, "%s/gates", n->name));
+    for (int t = 0; t < o->tensors; t++)
+        if (!strcmp(o->tensor[t].name, name)) return name;
+    OnnxTensor *t = tensor_new(o, name);
+    if (!t) return "";
+    t->param = params_find(o->params, n->name);
+    CHECK(t->param >= 0);
+    t->gates = true;
+    int64_t shape[2 + RANK_MAX];
+    const int axes = dims_to_user(n->y.dim, n->y.rank, shape);
+    CHECK(axes < 2 + RANK_MAX); // (4H) or (4H,C)
+    memcpy(t->shape + 1, shape, (size_t)axes * sizeof *shape);
+    t->shape[0] = 1;
+    t->axes = 1 + axes;
+    return name;
+}
+
 const char *onnx_operand(Onnx *o, int i, int k, int rank)
 {
     const int x = o->g->node[i].in[k], from = onnx_shown(&o->g->node[x]);
@@ -270,6 +296,8 @@ static bool put_nodes(Onnx *o, const bool *used, const int *root,
     for (int i = 0; i < o->g->count; i++) {
         const Node *n = &o->g->node[i];
         if (!used[i] || n->kind == NODE_PARAM) continue;
+        o->inside[i] = onnx_folded(o, used, root, roots, i);
+        if (o->inside[i]) continue;
         if (n->kind == NODE_INPUT) {
             o->value[i] = n->name;
         } else if (onnx_identity((Op)n->attr.op)) {
@@ -390,7 +418,8 @@ bool onnx_save(const char *path, const Graph *g, const Params *p,
     *facts = (OnnxFacts){0, 0, 0, 0};
     bool *used = mem_alloc((size_t)g->count + 1);
     o.value = mem_alloc(((size_t)g->count + 1) * sizeof *o.value);
-    TRY(used && o.value);
+    o.inside = mem_alloc((size_t)g->count + 1);
+    TRY(used && o.value && o.inside);
     graph_ancestors(g, root, roots, used);
     TRY(check_names(g, used, root, name, roots));
     TRY(!options->any_size || check_any_size(g, used, &o.mem));
@@ -405,6 +434,7 @@ done:
     proto_free(&o.node);
     mem_free(o.tensor);
     mem_free(o.value);
+    mem_free(o.inside);
     mem_free(used);
     arena_release(&o.mem);
     return ok;

@@ -109,6 +109,19 @@ static bool param_floats(const Params *p, int i, double *user, float *out)
     return true;
 }
 
+/* The gates i f g o of an LSTM, four equal blocks, as i o f g. `room` has room
+ * for a copy. */
+static void order_gates(float *v, int64_t count, double *room)
+{
+    static const int from[4] = {0, 3, 1, 2};
+    const size_t block = (size_t)count / 4;
+    float *copy = (float *)room;
+    memcpy(copy, v, (size_t)count * sizeof *v);
+    for (int i = 0; i < 4; i++)
+        memcpy(v + (size_t)i * block, copy + (size_t)from[i] * block,
+               block * sizeof *v);
+}
+
 static bool write_tensors(Onnx *o, Sink *s)
 {
     bool ok = false;
@@ -128,6 +141,7 @@ static bool write_tensors(Onnx *o, Sink *s)
         TRY(!head.failed);
         if (t->param >= 0) {
             TRY(param_floats(o->params, t->param, user, values));
+            if (t->gates) order_gates(values, tensor_count(t), user);
             data = values;
         }
         TRY(sink_write(s, head.at, head.used));

@@ -42,6 +42,7 @@ typedef struct OnnxTensor {
     int64_t shape[2 + RANK_MAX];
     bool whole;       /* int64 instead of f32                     */
     int param;        /* place in the parameters; -1: see `data`  */
+    bool gates;       /* of `param`: blocks i f g o become i o f g */
     const void *data; /* as many as the shape says                */
 } OnnxTensor;
 
@@ -55,6 +56,7 @@ typedef struct Onnx {
     OnnxTensor *tensor; /* owned */
     int tensors, room;
     const char **value; /* by node of g: what its value is called */
+    bool *inside;       /* by node of g: it is written as a part of its user */
     bool failed;
 } Onnx;
 
@@ -74,6 +76,11 @@ const char *onnx_scalar(Onnx *o, const char *name, float v);
  * only parameters and what is computed of them are, are (1,C) but where an
  * operator wants (C). */
 int onnx_shown(const Node *n);
+
+/* Operand k of node i, a parameter of four gates, in the order of ONNX and with
+ * an axis of one in front, as its LSTM wants it; "" with a reason when it is no
+ * parameter. */
+const char *onnx_gates(Onnx *o, int i, int k);
 
 /* The value of operand k of node i as an array with `rank` spatial axes, or of
  * RANK_VECTOR; its name. Axes that are added or left out have extent 1. */
@@ -97,6 +104,15 @@ const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
 /* In onnx_node.c: operator node i, whose value is to be called `out`. False
  * with the reason when ONNX has no form for it. */
 bool onnx_operator(Onnx *o, int i, const char *out);
+/* In onnx_sequence.c: rows of sequences and attention, of the table of
+ * onnx_node.c; onnx_folded: node i is a linear layer of nothing but LSTMs,
+ * which take it in. */
+bool onnx_length(Onnx *o, int i, const char *out);
+bool onnx_lstm(Onnx *o, int i, const char *out);
+bool onnx_attention(Onnx *o, int i, const char *out);
+bool onnx_folded(const Onnx *o, const bool *used, const int *root, int roots,
+                 int i);
+
 /* In onnx_file.c: what the Onnx holds, and `tail`, more fields of the graph, as
  * a file; its size and numbers into `facts`. */
 bool onnx_write(const char *path, Onnx *o, const Proto *tail,

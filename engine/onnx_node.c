@@ -177,6 +177,7 @@ static bool form_pool(Onnx *o, int i, const char *out)
 static bool form_global(Onnx *o, int i, const char *out)
 {
     const bool mean = node_of(o, i)->attr.op == OP_global_avgpool;
+    if (has(o, i, 1)) return onnx_length(o, i, out);
     const int rank = window_rank(o, i);
     const char *wide =
         onnx_op(o, mean ? "GlobalAveragePool" : "GlobalMaxPool",
@@ -481,6 +482,10 @@ static Form *const form[OP_COUNT] = {
     [OP_instance_norm] = form_instance_norm,
     [OP_group_norm] = form_group_norm,
     [OP_layer_norm] = form_layer_norm,
+    [OP_last_step] = onnx_length,
+    [OP_mask_length] = onnx_length,
+    [OP_lstm] = onnx_lstm,
+    [OP_attention] = onnx_attention,
     [OP_add] = form_plain,
     [OP_sub] = form_plain,
     [OP_mul] = form_plain,

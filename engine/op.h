@@ -10,7 +10,14 @@
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
 /* Columns `keep` and `flags` of ops.def, which says what each bit means. */
 enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4, KEEP_W = 8 };
-enum { INPLACE = 1, INPLACE_GRAD = 2, TRAIN = 4, LOSS = 8, LENGTHS = 16 };
+enum {
+    INPLACE = 1,
+    INPLACE_GRAD = 2,
+    TRAIN = 4,
+    LOSS = 8,
+    LENGTHS = 16,
+    RANDOM = 32
+};
 
 typedef enum Op {
 #define OP(name, ...) OP_##name,
@@ -133,6 +140,8 @@ typedef struct Call {
     int threads; /* of dev; known before it is opened             */
     int node;    /* number in its graph: the op of a draw         */
     bool train;
+    bool again; /* fwd ran in this step before and runs once more, for what it
+                 * makes: state that a run moves stays as it is now */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh;

@@ -48,9 +48,9 @@ double optim_hyper(const Optim *o, const char *name);
 
 /* How one group of parameters is updated: at so many times the step's rate, and
  * with this decay. A network that decays all alike has one. */
-typedef struct Group {
+typedef struct OptimGroup {
     double rate, decay;
-} Group;
+} OptimGroup;
 enum { MAX_GROUPS = 64 };
 
 /* One update of `count` consecutive elements of the real type. */

@@ -34,6 +34,12 @@ typedef struct PlanSpec {
                   * Bayesian approximation", ICML 2016)         */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
+    /* Of a plan with a loss: bytes that its pool may have. Where keeping all
+     * values for backward calls takes more, some are dropped and computed again
+     * by the same calls: the same bits of every root and gradient for more
+     * arithmetic. 0: none. least: what comes nearest, where it cannot be. */
+    size_t budget;
+    bool least;
 } PlanSpec;
 
 /* A row of the printed plan: one forward call, for the whole batch; half:
@@ -44,12 +50,14 @@ typedef struct PlanRow {
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
     size_t half_bytes;
     int64_t params; /* elements that it reads */
+    bool again;     /* computed once more on the way back */
 } PlanRow;
 
 typedef struct Plan Plan;
 
-/* ERR_USAGE when an input is missing, its extents do not fit the network or
- * the backend lacks the precision; *out is set on success only. */
+/* ERR_USAGE when an input is missing, its extents do not fit the network, the
+ * backend lacks the precision or the budget is too small; *out is set on
+ * success only. */
 bool plan_build(const PlanSpec *spec, Plan **out);
 void plan_free(Plan *p);
 
@@ -62,6 +70,16 @@ typedef struct PlanPeak {
     size_t workspace; /* what kernels keep or want beside */
 } PlanPeak;
 PlanPeak plan_peak(const Plan *p);
+/* What the budget cost: calls that run again, their FLOPs and the bytes that
+ * they move at least, of one training step. All 0 but `values` and kept_bytes
+ * where nothing is dropped. */
+typedef struct PlanAgain {
+    int values, dropped; /* that backward calls read; of these, made again */
+    int calls;
+    double flops, moved;
+    size_t kept_bytes; /* of the pool, had nothing been dropped */
+} PlanAgain;
+PlanAgain plan_again(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
@@ -91,10 +109,21 @@ bool plan_trains(const Plan *p); /* spec.train */
 /* The gradient of the loss, which a run with backward starts from. */
 const Tensor *plan_loss_grad(const Plan *p);
 
+/* What is in a value that is not finite. */
+typedef struct Blame {
+    int64_t count, nan, inf; /* elements; those not a number, infinite  */
+    int64_t sample;          /* the first of the batch that has some; -1:
+                              * the value is of no sample                */
+    double lo, hi;           /* of the finite ones; lo > hi: none        */
+    double from_lo, from_hi; /* of its first operand, where it is known  */
+} Blame;
+
 /* After a run that gave something not finite: the first call of the forward
- * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)"; runs
- * forward again, call by call. Text "" when all results are finite. */
-bool plan_blame(Plan *p, const Step *step, char *text, size_t room);
+ * run whose result is not, as "conv (enc1.conv1, scripts/x.lua:12)", and what
+ * is in it (`more` may be NULL); runs forward again, call by call. Text "" when
+ * all results are finite. */
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room,
+                Blame *more);
 
 /* Per-node rows in forward order; returns how many. */
 int plan_rows(const Plan *p, const PlanRow **rows);

@@ -39,8 +39,11 @@ PlanPeak plan_peak(const Plan *p)
     memset(purpose, 'w', (size_t)p->buffers);
     for (int i = 0; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
-        if (q->value >= 0) purpose[q->value] = 'v';
-        if (q->half_value >= 0) purpose[q->half_value] = 'v';
+        for (int k = 0; k < 2; k++) {
+            const Making *m = k ? &q->again : &q->first;
+            if (m->value >= 0) purpose[m->value] = 'v';
+            if (m->half_value >= 0) purpose[m->half_value] = 'v';
+        }
         if (q->grad >= 0) purpose[q->grad] = 'g';
         if (q->half_grad >= 0) purpose[q->half_grad] = 'g';
     }
@@ -123,7 +126,7 @@ LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
     }
     cost.bytes += size_of(call->y) + saved_of(p, c);
     cost.flops = op_flops(call->attr, x, call->y);
-    if (c < p->forward) return cost;
+    if (!is_backward(call)) return cost;
     LaunchPart back = backward(p, c, fresh);
     back.flops *= cost.flops;
     return back;

@@ -1,26 +1,42 @@
-/* plan_inside.h -- what the parts of a plan share: plan.c makes the
- * calls, plan_place.c gives their memory places, plan_run.c runs them,
- * plan_cost.c counts what they cost. */
+/* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
+ * who wants a gradient, plan_calls.c makes the calls, plan_place.c gives their
+ * memory places, plan_recompute.c drops values to be made again where that is
+ * too much, plan_run.c runs the calls, plan_cost.c counts what they cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
 #include "launch_log.h"
 #include "place.h"
 #include "plan.h"
 
+/* One making of a value: in the forward run, or once more on the way back. */
+typedef struct Making {
+    int call;              /* that makes it; -1: none                     */
+    int early, late;       /* last call of the forward run and first of the
+                            * backward one that read it or its copy, -1   */
+    int last, half_last;   /* call that reads it last, and its copy; -1   */
+    int value, half_value; /* buffers, -1 where there are none            */
+    Tensor x;              /* what calls point at                         */
+    Tensor half; /* its copy in 16 bits, of type F32 until a call makes it */
+} Making;
+
 /* What a plan knows of each node of the graph, by the node's number. */
 typedef struct PlanNode {
-    bool used;    /* an ancestor of a root; all else is -1 or 0 */
-    bool wants;   /* a gradient of its value is wanted           */
-    int same;     /* node whose value this one shows (else self) */
-    int fwd, bwd; /* its calls, -1 where it has none             */
-    int value;    /* buffers, -1 where there are none            */
-    int grad;
-    int param;    /* number in params, -1                        */
-    Attr attr;    /* a copy: the graph may grow and move         */
-    Tensor x, dx; /* what calls point at                         */
-    /* their copies in 16 bits, of type F32 until a call makes them */
-    Tensor half_x, half_dx;
-    int half_value, half_grad; /* buffers of the copies, -1 */
+    bool used;        /* an ancestor of a root; all else is -1 or 0 */
+    bool wants;       /* a gradient of its value is wanted          */
+    bool dropped;     /* not kept for backward calls: made again    */
+    bool read;        /* by a backward call                         */
+    bool saves_again; /* what its kernel saved is not kept either, though
+                       * no backward call reads its value          */
+    int same;         /* node whose value this one shows (else self) */
+    int bwd;          /* its backward call, -1 */
+    int param;        /* number in params, -1  */
+    Attr attr;        /* a copy: the graph may grow and move */
+    Making first;     /* in the forward run; of inputs and parameters, what
+                       * the caller gives; its extents hold for all of these */
+    Making again;     /* in the backward run                     */
+    Tensor dx;        /* its gradient, and the copy in 16 bits   */
+    Tensor half_dx;   /* of type F32 until a call makes it       */
+    int grad, half_grad, half_grad_last; /* as of a Making     */
 } PlanNode;
 
 /* Lives in its own arena, which plan_free must therefore copy out first. All
@@ -33,11 +49,13 @@ struct Plan {
     int nodes;            /* of the graph when it was planned; it may grow */
     Call *call;           /* in the order of running */
     unsigned *param_bits; /* per call: bits of dx that are parameters' */
+    bool *mark, *reached; /* (nodes) of plan_calls_make                   */
     int *saved, *scratch; /* per call: buffers, -1                     */
     int calls, forward;   /* forward calls come first                  */
     Buffer *buffer;       /* owned, from mem_alloc: the only array that grows */
     int buffers, room;
-    size_t bytes; /* of the pool                                    */
+    size_t bytes;      /* of the pool                                    */
+    size_t kept_bytes; /* the same with nothing dropped              */
     PlanRow *row;
     int rows;
     Step step;  /* of the run at hand: every call points here     */
@@ -65,12 +83,43 @@ static inline bool is_convert(const Call *c)
     return !c->attr;
 }
 
+/* How many operands of a row, from the first, get gradients: of a loss only the
+ * prediction, so a target that is itself computed is taken as given; lengths
+ * are, too. */
+static inline int differentiable(const OpInfo *info)
+{
+    if (!info->grad || info->flags & LOSS) return info->grad;
+    return info->in - !!(info->flags & LENGTHS);
+}
+
+/* Is call c of the backward run of its node? Others compute values, those of
+ * Plan.forward and later for the second time, or copies. */
+static inline bool is_backward(const Call *c)
+{
+    return c->dy != NULL;
+}
+
 /* Does the value of node v stay readable after a run? v shows itself. */
 bool plan_keeps(const Plan *p, int v);
 
 /* The least that call c can cost; does it add to gradients of parameters? */
 LaunchPart plan_cost(const Plan *p, int c, bool accumulate);
 
-/* Buffers for the values, gradients and spaces of all calls, with offsets. */
+/* Which making of node v tensor x is; NULL: none of them, but its gradient. */
+static inline Making *making_of(Plan *p, int v, const Tensor *x)
+{
+    PlanNode *q = &p->node[v];
+    return x == &q->first.x ? &q->first : x == &q->again.x ? &q->again : NULL;
+}
+
+/* All calls anew: each value that is dropped and read on the way back is made
+ * again before the first that reads it. */
+void plan_calls_make(Plan *p);
+/* Buffers with lifetimes for the values, gradients and spaces of all calls;
+ * then their offsets, and Plan.bytes. */
+bool plan_lifetimes(Plan *p);
 bool plan_place(Plan *p);
+/* Drop values until Plan.bytes is within the budget of the spec. ERR_USAGE when
+ * that cannot be, with the least that can. */
+bool plan_recompute(Plan *p);
 #endif

@@ -35,30 +35,39 @@ static void extend(Plan *p, int buffer, int at)
     if (at > b->last) b->last = at;
 }
 
-/* Does call c read the value of node v? A forward call reads its operands,
- * unless it has a copy; a backward call those that its row keeps, and the
- * result of its own node where it keeps that. What makes a copy reads what it
- * copies. */
-static bool reads(const Plan *p, int c, int v)
+/* Call c, of the forward run or not, reads a making or its copy. */
+static void note_read(const Plan *p, Making *m, int c)
 {
-    const Call *call = &p->call[c];
-    const Tensor *x = &p->node[v].x;
-    const OpInfo *info = is_convert(call) ? NULL : &op_info[call->attr->op];
-    bool back = info && c >= p->forward;
-    for (int k = 0; k < MAX_IN; k++)
-        if (call->x[k] == x && !call->half[k] && (!back || op_keeps(info, k)))
-            return true;
-    return back && call->y == x && (info->keep & KEEP_Y);
+    if (c < p->forward) m->early = c;
+    if (c >= p->forward && m->late < 0) m->late = c;
 }
 
-/* Last call that reads the value of node v, not counting call `but`; -1 when
- * none does. */
-static int last_use(const Plan *p, int v, int but)
+/* Which calls read each making first and last. A call that computes a value
+ * reads its operands, unless it has a copy; a backward call those that its row
+ * keeps, and the result of its own node where it keeps that. What makes a copy
+ * reads what it copies. */
+static void find_reads(Plan *p)
 {
-    int last = -1;
-    for (int c = 0; c < p->calls; c++)
-        if (c != but && reads(p, c, v)) last = c;
-    return last;
+    for (int c = 0; c < p->calls; c++) {
+        const Call *call = &p->call[c];
+        const Node *n = node_of(p, call->node);
+        const OpInfo *info = is_convert(call) ? NULL : info_of(p, call->node);
+        bool back = is_backward(call);
+        for (int k = 0; k < MAX_IN; k++) {
+            if (!call->x[k]) continue;
+            int v = is_convert(call) ? call->node : p->node[n->in[k]].same;
+            Making *m = making_of(p, v, call->x[k]);
+            // a copy of a gradient, or an operand that has only extents
+            if (!m || (back && !op_keeps(info, k))) continue;
+            *(call->half[k] ? &m->half_last : &m->last) = c;
+            note_read(p, m, c);
+        }
+        if (call->half_dy) p->node[call->node].half_grad_last = c;
+        if (!back || !(info->keep & KEEP_Y)) continue;
+        Making *m = making_of(p, call->node, call->y);
+        m->last = c;
+        note_read(p, m, c);
+    }
 }
 
 // a root may be a node that is dropped in evaluation: then what it shows is
@@ -70,42 +79,51 @@ bool plan_keeps(const Plan *p, int v)
     return v == p->spec.loss;
 }
 
-/* May call c write its result over the value of operand 0? Its row must allow
- * it, and nobody may want the old value: not the caller (inputs, roots), not a
- * later call, not a backward one. */
-static bool inplace(const Plan *p, int c)
+/* The making of operand 0 that call c may write its result over, or NULL. Its
+ * row must allow it, and nobody may want the old value: not the caller (inputs,
+ * roots), not a later call, not a backward one. */
+static const Making *inplace(Plan *p, int c)
 {
-    const Node *n = node_of(p, p->call[c].node);
+    const Call *call = &p->call[c];
+    const Node *n = node_of(p, call->node);
     int v = p->node[n->in[0]].same;
-    return (op_info[n->attr.op].flags & INPLACE) &&
-           node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
-           dims_equal(p->node[v].x.dim, p->call[c].y->dim) &&
-           last_use(p, v, c) < c;
+    const Making *m = making_of(p, v, call->x[0]);
+    bool over = (op_info[n->attr.op].flags & INPLACE) &&
+                node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
+                dims_equal(m->x.dim, call->y->dim) && m->last <= c;
+    return over ? m : NULL;
 }
 
-/* Buffers of inputs and results, each from the call that makes it to the last
- * that reads it. Values of parameters lie in blocks of their own. */
+/* The buffer of a making of node i, from the call that makes it to the last
+ * that reads it. */
+static bool place_value(Plan *p, int i, Making *m)
+{
+    bool given = node_of(p, i)->kind == NODE_INPUT;
+    const Making *under = given ? NULL : inplace(p, m->call);
+    // operands come first on the tape, so that one has its buffer already
+    m->value = under ? under->value
+                     : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
+    if (m->value < 0) return false;
+    if (m->last >= 0) extend(p, m->value, m->last);
+    // inputs outlive the run, so that it can be repeated
+    if (m == &p->node[i].first && (given || plan_keeps(p, i))) {
+        extend(p, m->value, p->calls);
+        if (given) extend(p, m->value, -1);
+    }
+    return true;
+}
+
+/* Buffers of inputs and results. Values of parameters lie in blocks of their
+ * own. */
 static bool place_values(Plan *p)
 {
-    int end = p->calls;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         if (!q->used || q->same != i || node_of(p, i)->kind == NODE_PARAM)
             continue;
-        if (q->fwd >= 0 && inplace(p, q->fwd)) {
-            // operands come first on the tape: it has its buffer already
-            q->value = p->node[p->node[node_of(p, i)->in[0]].same].value;
-        } else {
-            q->value = buffer_new(p, tensor_bytes(&q->x), q->fwd, q->fwd);
-            if (q->value < 0) return false;
-        }
-        int last = last_use(p, i, -1);
-        if (last >= 0) extend(p, q->value, last);
-        // inputs outlive the run, so that it can be repeated
-        if (node_of(p, i)->kind == NODE_INPUT || plan_keeps(p, i)) {
-            extend(p, q->value, end);
-            if (q->fwd < 0) extend(p, q->value, -1);
-        }
+        if (!place_value(p, i, &q->first) ||
+            (q->again.call >= 0 && !place_value(p, i, &q->again)))
+            return false;
     }
     return true;
 }
@@ -123,7 +141,7 @@ static bool place_gradients(Plan *p)
         const Call *call = &p->call[c];
         const Node *n = node_of(p, call->node);
         int dy = p->node[call->node].grad;
-        if (is_convert(call)) continue; // right before the call that reads dy
+        if (!is_backward(call)) continue;
         extend(p, dy, c);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->dx[k]) continue;
@@ -145,59 +163,67 @@ static bool place_gradients(Plan *p)
     return true;
 }
 
-/* Buffers of the copies. Every call is looked at for who reads them: those of
- * values by forward and backward calls, those of gradients by the next call. */
+/* Buffers of the copies: from the call that makes one to the last that reads
+ * it. */
 static bool place_copies(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
         const Call *call = &p->call[c];
         if (!is_convert(call)) continue;
         PlanNode *q = &p->node[call->node];
+        Making *m = making_of(p, call->node, call->x[0]);
         int b = buffer_new(p, tensor_bytes(call->y), c, c);
         if (b < 0) return false;
-        *(call->y == &q->half_x ? &q->half_value : &q->half_grad) = b;
-        for (int r = c + 1; r < p->calls; r++) {
-            const Call *reader = &p->call[r];
-            bool reads = reader->half_dy == call->y;
-            for (int k = 0; k < MAX_IN; k++)
-                reads |= reader->half[k] == call->y;
-            if (reads) extend(p, b, r);
-        }
+        *(m ? &m->half_value : &q->half_grad) = b;
+        extend(p, b, m ? m->half_last : q->half_grad_last);
     }
     return true;
 }
 
+/* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
+static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
+{
+    if (bytes) *buffer = buffer_new(p, bytes, first, last);
+    return !bytes || *buffer >= 0;
+}
+
 /* What each node's kernels want beside their operands: saved bytes live from
- * the forward call to the backward one, scratch for its own call only. The
- * backend is asked with the backward call where there is one, as only that
- * shows which gradients are wanted. */
+ * the last forward call of the node to its backward call, scratch for its own
+ * call only. The backend is asked with the backward call where there is one, as
+ * only that shows which gradients are wanted. */
 static bool place_spaces(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
-        PlanNode *q = &p->node[i];
-        if (q->fwd < 0) continue;
+        const PlanNode *q = &p->node[i];
+        const int first = q->first.call, again = q->again.call, bwd = q->bwd;
+        if (first < 0) continue;
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
-        Space s = space(&p->call[q->bwd >= 0 ? q->bwd : q->fwd]);
-        if (s.saved) {
-            int b =
-                buffer_new(p, s.saved, q->fwd, q->bwd >= 0 ? q->bwd : q->fwd);
-            if (b < 0) return false;
-            p->saved[q->fwd] = b;
-            if (q->bwd >= 0) p->saved[q->bwd] = b;
-        }
-        if (s.fwd &&
-            (p->scratch[q->fwd] = buffer_new(p, s.fwd, q->fwd, q->fwd)) < 0)
+        Space s = space(&p->call[bwd >= 0 ? bwd : first]);
+        int from = again >= 0 ? again : first, to = bwd >= 0 ? bwd : from;
+        if (!place_space(p, s.saved, from, to, &p->saved[from]) ||
+            !place_space(p, s.fwd, first, first, &p->scratch[first]))
             return false;
-        if (q->bwd >= 0 && s.bwd &&
-            (p->scratch[q->bwd] = buffer_new(p, s.bwd, q->bwd, q->bwd)) < 0)
+        p->saved[to] = p->saved[from];
+        if (bwd >= 0 && !place_space(p, s.bwd, bwd, bwd, &p->scratch[bwd]))
+            return false;
+        if (again >= 0 &&
+            (!place_space(p, s.saved, first, first, &p->saved[first]) ||
+             !place_space(p, s.fwd, again, again, &p->scratch[again])))
             return false;
     }
     return true;
+}
+
+bool plan_lifetimes(Plan *p)
+{
+    p->buffers = 0;
+    find_reads(p);
+    return place_values(p) && place_gradients(p) && place_copies(p) &&
+           place_spaces(p);
 }
 
 bool plan_place(Plan *p)
 {
-    return place_values(p) && place_gradients(p) && place_copies(p) &&
-           place_spaces(p) && place_buffers(p->buffer, p->buffers, &p->bytes);
+    return place_buffers(p->buffer, p->buffers, &p->bytes);
 }

@@ -17,6 +17,12 @@ static void *address(const Plan *p, int buffer)
     return buffer < 0 ? NULL : p->pool + p->buffer[buffer].at;
 }
 
+static void bind_making(const Plan *p, Making *m)
+{
+    m->x.data = address(p, m->value);
+    m->half.data = address(p, m->half_value);
+}
+
 void plan_bind(Plan *p, void *pool, void *dev)
 {
     const Params *params = p->spec.params;
@@ -24,12 +30,12 @@ void plan_bind(Plan *p, void *pool, void *dev)
     p->dev = dev;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        q->x.data = address(p, q->value);
+        bind_making(p, &q->first);
+        bind_making(p, &q->again);
         q->dx.data = address(p, q->grad);
-        q->half_x.data = address(p, q->half_value);
         q->half_dx.data = address(p, q->half_grad);
         if (q->param < 0) continue;
-        q->x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         // without params_train there is nowhere to put it: then nothing runs
         // backward either
         if (q->wants && params->grad)
@@ -48,7 +54,7 @@ const Tensor *plan_value(const Plan *p, int node)
     const PlanNode *q = &p->node[p->node[node].same];
     // any other value may have been written over by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
-    return p->node[node].used && kept ? &q->x : NULL;
+    return p->node[node].used && kept ? &q->first.x : NULL;
 }
 
 /* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
@@ -74,15 +80,18 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     char text[ERR_MAX / 4];
     if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
     if (run->accumulate) call->fresh &= ~p->param_bits[c];
-    KernelFn *kernel = is_convert(call) ? be->convert
-                       : c < p->forward ? be->fwd[call->attr->op]
-                                        : be->bwd[call->attr->op];
+    KernelFn *kernel = is_convert(call)    ? be->convert
+                       : is_backward(call) ? be->bwd[call->attr->op]
+                                           : be->fwd[call->attr->op];
     bool ok = kernel(call);
     if (run->careful) ok = ok && be->sync(p->dev);
     call->fresh = fresh;
     if (ok) return true;
     describe(p, c, text, sizeof text);
-    return within("%s%s", text, c < p->forward ? "" : ", backward");
+    return within("%s%s", text,
+                  c < p->forward ? ""
+                  : call->again  ? ", computed again"
+                                 : ", backward");
 }
 
 /* What all calls of a run see. */
@@ -159,45 +168,93 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     return true;
 }
 
-/* Is every element of t, in device memory, finite? */
-static bool finite_value(Plan *p, const Tensor *t, bool *finite)
+/* What is in a value: `first` of those that are not finite, or -1. */
+typedef struct Look {
+    int64_t nan, inf, first;
+    double lo, hi; // of the finite ones; lo > hi when there are none
+} Look;
+
+static bool look_at(Plan *p, const Tensor *t, Look *out)
 {
     Tensor host = *t;
     host.data = mem_alloc(tensor_bytes(t));
     bool ok = host.data &&
               p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
-    *finite = true;
-    for (int64_t i = 0; ok && *finite && i < numel(t->dim); i++)
-        *finite = isfinite(tensor_get(&host, i));
+    *out = (Look){.first = -1, .lo = INFINITY, .hi = -INFINITY};
+    for (int64_t i = 0; ok && i < numel(t->dim); i++) {
+        double v = tensor_get(&host, i);
+        if (isfinite(v)) {
+            out->lo = fmin(out->lo, v), out->hi = fmax(out->hi, v);
+            continue;
+        }
+        isnan(v) ? out->nan++ : out->inf++;
+        if (out->first < 0) out->first = i;
+    }
     mem_free(host.data);
     return ok;
 }
 
-bool plan_blame(Plan *p, const Step *step, char *text, size_t room)
+/* What is told of a value that is not finite; `from` may be NULL. */
+static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
+                 Blame *out)
 {
-    *text = 0;
-    if (!begin(p, step)) return false;
-    // a bad image would otherwise be blamed on the first layer
-    for (int i = 0; i < p->spec.inputs; i++) {
-        const PlanNode *q = &p->node[p->spec.input[i].node];
-        bool finite = true;
-        if (!q->used) continue;
-        if (!finite_value(p, &q->x, &finite)) return false;
-        if (finite) continue;
-        snprintf(text, room, "input \"%s\"",
-                 node_of(p, p->spec.input[i].node)->name);
-        return true;
-    }
+    if (!out) return;
+    int64_t count = numel(t->dim), each = count / t->dim.n;
+    *out = (Blame){.count = count,
+                   .nan = l->nan,
+                   .inf = l->inf,
+                   .sample =
+                       batched && t->rank != RANK_SCALAR ? l->first / each : -1,
+                   .lo = l->lo,
+                   .hi = l->hi,
+                   .from_lo = from ? from->lo : INFINITY,
+                   .from_hi = from ? from->hi : -INFINITY};
+}
+
+/* The calls one after the other, until one gives what is not finite. look: of
+ * each node, filled on the way. */
+static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
+                        size_t room, Blame *more)
+{
     for (int c = 0; c < p->forward; c++) {
+        const Call *call = &p->call[c];
         // looked at before the next call, which may write over it
-        bool finite = true;
-        if (!run_call(p, c, &(PlanRun){.step = *step}) ||
-            (!is_convert(&p->call[c]) &&
-             !finite_value(p, p->call[c].y, &finite)))
-            return false;
-        if (finite) continue;
+        if (!run_call(p, c, &(PlanRun){.step = *step})) return false;
+        if (is_convert(call)) continue;
+        Look *l = &look[call->node];
+        if (!look_at(p, call->y, l)) return false;
+        if (l->first < 0) continue;
+        const Node *n = node_of(p, call->node);
+        bool known = n->in[0] >= 0 && look[n->in[0]].first == -1 &&
+                     look[n->in[0]].lo <= look[n->in[0]].hi;
         describe(p, c, text, room);
+        tell(call->y, n->batched, l, known ? &look[n->in[0]] : NULL, more);
         return true;
     }
     return true;
+}
+
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
+{
+    size_t bytes;
+    *text = 0;
+    if (!begin(p, step) || !size_mul((size_t)p->nodes, sizeof(Look), &bytes))
+        return false;
+    Look *look = mem_alloc(bytes);
+    bool ok = look;
+    // what is never looked at, as a value inside a fused row, has no range
+    for (int i = 0; ok && i < p->nodes; i++) look[i] = (Look){.lo = 1, .hi = 0};
+    // a bad image would otherwise be blamed on the first layer
+    for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
+        int node = p->spec.input[i].node;
+        const PlanNode *q = &p->node[node];
+        if (!q->used) continue;
+        ok = look_at(p, &q->first.x, &look[node]);
+        if (!ok || look[node].first < 0) continue;
+        snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
+        tell(&q->first.x, true, &look[node], NULL, more);
+    }
+    ok = ok && (*text || blame_calls(p, step, look, text, room, more));
+    mem_free(look);
+    return ok;
 }

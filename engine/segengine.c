@@ -6,21 +6,9 @@
  * Whatever the caller hands in is checked here and becomes a reason; a CHECK
  * further down would end somebody else's program. Plans are made per input
  * shape and kept by the session, so calls of one shape plan once. */
-#include "segengine.h"
 #include "checkpoint.h"
+#include "segengine_inside.h"
 #include <string.h>
-
-// more of either than this is no network that was ever trained here
-enum { MAX_OUTPUTS = 64, MAX_INPUTS = 16 };
-
-struct seg_model {
-    Arena mem; /* names of outputs, metadata */
-    Graph graph;
-    Session *session;
-    int input[MAX_INPUTS], inputs;    /* nodes, in the order of the graph */
-    int output[MAX_OUTPUTS], outputs; /* nodes, in the order of the names */
-    const char *output_name[MAX_OUTPUTS];
-};
 
 const char *seg_error(void)
 {
@@ -52,6 +40,42 @@ static bool name_outputs(seg_model *m, const char *names)
     return true;
 }
 
+/* The session, in the precision of a bundle: in f32 where the device has it
+ * not, which is nearer to what was trained. */
+static bool open_session(seg_model *m, const char *device, int threads)
+{
+    SessionSpec spec = {.graph = &m->graph,
+                        .root = m->output,
+                        .roots = m->outputs,
+                        .loss = -1,
+                        .device = device ? device : "auto",
+                        .threads = threads};
+    spec.precision = m->bundle ? m->bundle->precision : PRECISION_f32;
+    if (session_open(&spec, &m->session)) return true;
+    if (spec.precision == PRECISION_f32) return false;
+    spec.precision = PRECISION_f32;
+    return session_open(&spec, &m->session);
+}
+
+/* The names of a bundle are those of the network. */
+static bool bundle_fits(const seg_model *m)
+{
+    const Bundle *b = m->bundle;
+    bool output = false;
+    for (int i = 0; i < m->outputs; i++)
+        output |= !strcmp(m->output_name[i], b->output);
+    for (int i = 0; i < b->inputs; i++) {
+        int node = graph_find(&m->graph, b->input[i]);
+        if (node < 0 || m->graph.node[node].kind != NODE_INPUT)
+            return fail_data("bundle: its network has no input \"%.60s\"",
+                             b->input[i]);
+    }
+    return (output && b->inputs == m->inputs) ||
+           fail_data("bundle: its network has other inputs, or no output "
+                     "\"%.60s\"",
+                     b->output);
+}
+
 /* Fill in a zeroed model; what a failure leaves is freed by seg_close. The
  * header is read twice, once for the network and once with the weights. */
 static bool open_model(seg_model *m, const char *path, const char *device,
@@ -74,13 +98,10 @@ static bool open_model(seg_model *m, const char *path, const char *device,
             return fail_data("%s: more than %d inputs", path, MAX_INPUTS);
         m->input[m->inputs++] = i;
     }
-    SessionSpec spec = {.graph = &m->graph,
-                        .root = m->output,
-                        .roots = m->outputs,
-                        .loss = -1,
-                        .device = device ? device : "auto",
-                        .threads = threads};
-    if (!session_open(&spec, &m->session)) return within("%s", path);
+    const char *rows = meta_get(&meta, "bundle");
+    if ((rows && !(bundle_read(rows, &m->mem, &m->bundle) && bundle_fits(m))) ||
+        !open_session(m, device, threads))
+        return within("%s", path);
     return checkpoint_load(path, m->session, false, &m->mem, &meta);
 }
 

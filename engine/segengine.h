@@ -14,6 +14,10 @@
  *     seg_run(m, &in, 1, &out, 1);   // fills out.data
  *     seg_close(m);
  *
+ * or, of a bundle, from file to file:
+ *
+ *     seg_predict_file(m, "head.nii.gz", "head_mask.nii.gz");
+ *
  * A model is used by one thread at a time; several models may run in several
  * threads. Research use only, not a medical device. */
 #ifndef SEGENGINE_H
@@ -44,7 +48,9 @@ typedef struct seg_tensor {
     float *data;
 } seg_tensor;
 
-/* `path`: a checkpoint of a training run, or weights saved by seg.model.
+/* `path`: a bundle (segengine SCRIPT.lua export --bundle), a checkpoint of a
+ * training run, or weights saved by seg.model. A bundle of another version, or
+ * with rows that this library does not know, is refused.
  * `device`: "cpu", "ref", "cuda", "cuda:N" or "auto". `threads` 0: as many as
  * there are cores, less one when more than four. NULL on failure. */
 SEG_API seg_model *seg_open(const char *path, const char *device, int threads);
@@ -61,6 +67,14 @@ SEG_API int seg_outputs(const seg_model *m, seg_tensor *out, int max);
  * it is not NULL (room for all elements). 0 on success, else -1. */
 SEG_API int seg_run(seg_model *m, const seg_tensor *in, int inputs,
                     seg_tensor *out, int outputs);
+
+/* Of a bundle: the class numbers of the image `in` (a NIfTI file, or a folder
+ * with one image in DICOM or NIfTI) into the file `out`, on the image's own
+ * grid: .nii or .nii.gz, or .dcm, a DICOM SEG of an image in DICOM. The image
+ * is prepared as in training; the bytes are those of `segengine predict
+ * --bundle`. Written whole or not at all, never over an input. 0 on success,
+ * else -1. */
+SEG_API int seg_predict_file(seg_model *m, const char *in, const char *out);
 
 /* Why the last call of this thread failed: one line, never NULL. */
 SEG_API const char *seg_error(void);

@@ -30,6 +30,35 @@ static bool open_device(Session *s)
     return s->opened;
 }
 
+/* The bytes of an average of all weights. */
+static size_t average(const Session *s)
+{
+    return (size_t)s->params.total * dtype_bytes(s->be->real);
+}
+
+/* What the parameters take on the device, with gradients and moments where the
+ * session trains, and an average that there is or will be. */
+static size_t weights(const Session *s)
+{
+    int states = s->trains ? optim_info[s->spec.optim->kind].states : 0;
+    bool averages = s->spec.averages || s->params.average;
+    return params_bytes(&s->params, s->be->real, s->trains, states) +
+           (averages ? average(s) : 0);
+}
+
+/* Do `bytes` of arena fit beside the rest of what the limit is for? */
+static bool within_limit(const Session *s, size_t bytes)
+{
+    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    if (!limit || (rest <= limit && bytes <= limit - rest)) return true;
+    // a device with memory of its own, or this machine's
+    return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE,
+                       bytes ? bytes : rest, rest < limit ? limit - rest : 0,
+                       "no memory: the arena wants %zu bytes beside %zu of "
+                       "weights and samples; --vram gives %zu for both",
+                       bytes, rest, limit);
+}
+
 /* A parameter that the loss does not depend on, as those of an output that is
  * trained another time, is not updated: without a gradient it would decay. */
 static bool freeze_unreached(Session *s)
@@ -71,6 +100,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
+    TRY(within_limit(s, 0));
     TRY(spec->rehearse
             ? params_room(&s->params, s->be, s->dev)
             : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
@@ -165,7 +195,9 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .draws = s->spec.draws,
                      .shared = s->spec.ranks && !s->spec.own_norms,
                      .input = input,
-                     .inputs = inputs};
+                     .inputs = inputs,
+                     .budget = s->budget,
+                     .least = s->least};
     Plan *p;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
@@ -182,6 +214,7 @@ bool session_bind(Session *s, Plan *p)
 {
     size_t bytes = plan_bytes(p);
     if (bytes > s->pool_bytes || !s->pool) {
+        if (!within_limit(s, bytes)) return false;
         for (int i = 0; i < MAX_PLANS; i++) drop_tapes(s, &s->slot[i]);
         // first back, then new: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
@@ -195,6 +228,29 @@ bool session_bind(Session *s, Plan *p)
     }
     plan_bind(p, s->pool, s->dev);
     return true;
+}
+
+void session_budget(Session *s, size_t bytes, bool least)
+{
+    s->budget = bytes;
+    s->least = least;
+}
+
+bool session_room(Session *s, size_t *bytes, size_t *left)
+{
+    const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
+    *left = !limit ? SIZE_MAX : rest < limit ? limit - rest : 0;
+    *bytes = s->be->room ? 0 : mem_room("");
+    if (s->be->room && !s->be->room(s->dev, bytes)) return false;
+    if (*bytes < SIZE_MAX - s->pool_bytes) *bytes += s->pool_bytes;
+    if (s->spec.averages && !s->params.average && *bytes < SIZE_MAX)
+        *bytes -= average(s) < *bytes ? average(s) : *bytes;
+    return true;
+}
+
+void session_lend(Session *s, int64_t bytes)
+{
+    s->lent = (size_t)((int64_t)s->lent + bytes);
 }
 
 // feeding and reading pass a copy on the host in memory order and real type
@@ -309,7 +365,7 @@ bool restore_running(Session *s)
 }
 
 // runs forward again in training mode, which moves running statistics
-bool session_blame(Session *s, Plan *p, char *text, size_t room)
+bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more)
 {
     s->part = 0;
     Step step = step_here(s);
@@ -317,7 +373,7 @@ bool session_blame(Session *s, Plan *p, char *text, size_t room)
     step.share.ranks = NULL;
     step.share.norms = false;
     if (!keep_running(s)) return false;
-    bool ok = plan_blame(p, &step, text, room);
+    bool ok = plan_blame(p, &step, text, room, more);
     return restore_running(s) && ok;
 }
 

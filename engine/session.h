@@ -23,15 +23,19 @@ typedef struct SessionSpec {
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
-    bool scaled;    /* gradients start from a loss scale; f16 always does */
-    Ranks *ranks;   /* that train this network together, each with its share of
-                     * every batch; NULL: alone. All open the same session */
+    bool scaled;   /* gradients start from a loss scale; f16 always does */
+    size_t limit;  /* bytes that the network may take on the device: weights
+                    * with gradients and moments, arena, kept samples; 0:
+                    * what it has */
+    bool averages; /* weights will be averaged: the memory counts from now on */
+    Ranks *ranks;  /* that train this network together, each with its share of
+                    * every batch; NULL: alone. All open the same session */
     bool own_norms; /* batch norm of a rank goes by its share alone; running
                      * statistics are averaged after each step           */
-    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
-                     * the count of session_state                        */
-    bool rehearse;  /* on a device that is not there: parameters are not drawn,
-                     * and session_rehearse is all it can */
+    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
+                    * the count of session_state                        */
+    bool rehearse; /* on a device that is not there: parameters are not drawn,
+                    * and session_rehearse is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -42,6 +46,16 @@ void session_close(Session *s);
  * have been asked for since: ask again instead of keeping it. */
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                   Plan **out);
+/* Plans of training steps that are made from now on take so many bytes at most:
+ * see PlanSpec.budget and .least. 0: any. */
+void session_budget(Session *s, size_t bytes, bool least);
+/* Bytes for arena and kept samples: that the device has free, and that the
+ * limit leaves; SIZE_MAX: nobody knows, or no limit. An arena that is there
+ * already counts as free. */
+bool session_room(Session *s, size_t *bytes, size_t *left);
+/* Others hold so many bytes more on the device, or less: they count towards the
+ * limit. */
+void session_lend(Session *s, int64_t bytes);
 /* Make room for the largest plan so far and point `p` at it. Other plans that
  * were bound before must be bound again: the pool may have moved, and what
  * they left in it is lost. */
@@ -67,7 +81,7 @@ bool session_keep(Session *s, Plan *p, const int *node, int nodes);
 Journal *session_journal(Session *s);
 /* plan_blame for the step at hand, as its first part, with the parameters as
  * they are behind all that is queued; running statistics stay as they were. */
-bool session_blame(Session *s, Plan *p, char *text, size_t room);
+bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more);
 
 /* One batch of a training step: forward and backward; after the last part
  * clip, and update with rate lr. Gradients of `parts` batches are averaged
@@ -136,4 +150,7 @@ double session_grad_scale(const Session *s);
 bool session_scaled(const Session *s);
 bool session_set_state(Session *s, const StepState *state);
 size_t session_pool_bytes(const Session *s);
+/* Seconds spent on gradient norms and updates so far; 0 where a device does
+ * both by itself, behind the host's back. */
+double session_update_s(const Session *s);
 #endif

@@ -38,6 +38,9 @@ struct Session {
     int64_t clock;     /* counts what was asked for: the age of slots */
     void *pool;        /* on dev, shared by all plans                 */
     size_t pool_bytes; /* 0 when there is none yet                    */
+    size_t budget;     /* of training plans; 0: none                  */
+    bool least;        /* what comes nearest to it, when it cannot be */
+    size_t lent;       /* bytes that guests hold on dev               */
     void *before;      /* running statistics at the start of a step   */
     double *norms;     /* sums of statistics that are taken anew, and
                         * of how many batches; NULL: none are         */
@@ -52,11 +55,13 @@ struct Session {
     bool finite;       /* so were the losses of all its parts so far  */
     StepResult result; /* of a part that has run and waits to be
                         * collected, where there is no trainer        */
+    double update_s;   /* looking at gradients and updating, all steps;
+                        * where the session decides, else 0           */
     int under_way;     /* parts that were not collected               */
     Stretch *stretch;  /* (stretches) that are updated; NULL before
                         * the first step                              */
     int stretches;
-    Group group[MAX_GROUPS]; /* that the stretches are of */
+    OptimGroup group[MAX_GROUPS]; /* that the stretches are of */
     int groups;
     double ema;    /* share that the average of every step keeps; 0:
                     * steps are not averaged                      */

@@ -10,6 +10,7 @@
  * itself: the two halves of this file. The first time such a backend runs a
  * plan it waits after each call, as a fault of a device that only queues has
  * no name; from the second time on a part is recorded and played. */
+#include "clock.h"
 #include "session_inside.h"
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@
  * when that would be one more than there may be. */
 static int group_of(Session *s, const Param *a)
 {
-    Group g = {a->rate,
-               a->decay < 0 ? optim_hyper(&s->optim, "decay") : a->decay};
+    OptimGroup g = {a->rate,
+                    a->decay < 0 ? optim_hyper(&s->optim, "decay") : a->decay};
     if (!a->decayed) g.decay = 0;
     for (int i = 0; i < s->groups; i++)
         if (s->group[i].rate == g.rate && s->group[i].decay == g.decay)
@@ -81,7 +82,7 @@ static bool update(Session *s, double lr, double grad_scale)
     int64_t t = s->state.count + 1 - s->state.start;
     for (int i = 0; i < s->stretches; i++) {
         const Stretch *a = &s->stretch[i];
-        const Group *group = &s->group[a->group];
+        const OptimGroup *group = &s->group[a->group];
         size_t skip = (size_t)a->from * real;
         Update u = {.optim = &s->optim,
                     .value = (char *)q->value + skip,
@@ -169,7 +170,9 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
         return false;
     // an infinite loss may have a finite gradient, which a later part hides
     s->finite = (part->first || s->finite) && isfinite(out->loss);
+    const double from = clock_s();
     if (part->last && !(join_ranks(s) && decide(s, part, out))) return false;
+    s->update_s += clock_s() - from;
     out->state = s->state;
     return true;
 }
@@ -356,6 +359,11 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
 double session_grad_scale(const Session *s)
 {
     return s->grad_scale;
+}
+
+double session_update_s(const Session *s)
+{
+    return s->update_s;
 }
 
 StepState session_state(const Session *s)

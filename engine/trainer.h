@@ -34,7 +34,7 @@ typedef struct TrainerSpec {
     int64_t running_count;
     const Stretch *stretch; /* in order; may go after open */
     int stretches;
-    const Group *group; /* at most MAX_GROUPS; may go after open */
+    const OptimGroup *group; /* at most MAX_GROUPS; may go after open */
     int groups;
     /* An average over steps, of values and running statistics in one piece:
      * after each update e += (1 - d) (x - e), d by average_keeps. NULL: none.

@@ -89,7 +89,11 @@ end
 -- swa.safetensors. A run that is killed here does it again. False: told to stop.
 function M.finish(run)
   local s, r = run.state, run.recipe
-  if not r.swa or s.swa == 0 then return true end
+  if not r.swa then return true end
+  if s.swa == 0 then
+    show.warn("swa: training ended before epoch %d, from which on weights are averaged", r.swa.from)
+    return true
+  end
   run.session:swap()
   if not norms(run) then return false end
   local best, text = true, ""

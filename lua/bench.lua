@@ -2,6 +2,7 @@
 -- on random data, medians of rounds.
 
 local core = require "seg.core"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local plans = require "seg.plan"
@@ -12,15 +13,27 @@ local M = {}
 
 local ROUNDS = 5
 
--- Values that keep every operator busy: uniform numbers, and 0 or 1 where the
--- input is a target.
+-- `batch` times the number v, (N,1).
+local function constant(batch, v)
+  local list = {}
+  for i = 1, batch do list[i] = v end
+  return core.array { shape = { batch, 1 }, data = list }
+end
+
+-- Values that keep every operator busy: uniform numbers, 0 or 1 where the
+-- input is a target, and all steps where it is a length.
 local function random_feeds(r, batch)
-  local feeds = {}
+  local feeds, steps = {}, 1
+  local lengths = core.length_inputs { r.loss }
   for i, input in ipairs(r.inputs) do
     local shape = input.shape
     shape[1] = batch
-    feeds[input.name] = core.array.random(shape, i, i > 1)
+    steps = math.max(steps, input.w)
+    if not lengths[input.name] then
+      feeds[input.name] = core.array.random(shape, i, i > 1)
+    end
   end
+  for name in pairs(lengths) do feeds[name] = constant(batch, steps) end
   return feeds
 end
 
@@ -44,7 +57,6 @@ end
 -- 0 keeps the weights from running away over the rounds.
 local function step_ms(session, feeds)
   local all = {}
-  session:step(feeds, { lr = 0 })
   for i = 1, ROUNDS do
     local started = core.sys.clock()
     session:step(feeds, { lr = 0 })
@@ -53,14 +65,29 @@ local function step_ms(session, feeds)
   return util.median(all)
 end
 
+-- A session of the recipe that has done one step, and the bytes that this took on
+-- its device, as the device or the system counts them: weights, their gradients and
+-- moments, and the arena.
+local function open(r, feeds)
+  local rss = core.sys.machine().rss_bytes
+  local session = recipes.session(r, "train")
+  local room = (session:room())
+  session:step(feeds, { lr = 0 })
+  local facts = session:facts()
+  if facts.device ~= "cuda" then return session, core.sys.machine().rss_bytes - rss end
+  -- the arena that is there counts as free
+  return session, room - ((session:room()) - facts.pool_bytes) + facts.param_bytes
+end
+
 -- bench: the command. Forward and backward of one layer are one row; its
 -- GFLOP/s count three passes of the forward arithmetic: forward, backward to
 -- the data, backward to the weights. The first layer has no backward to the
 -- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
-  local session, plan = recipes.session(r, "train"), plans.plan(r, v.batch, true)
   local feeds, flops = random_feeds(r, v.batch), {}
+  local session, measured = open(r, feeds)
+  local plan = plans.plan(r, v.batch, true, { session = session })
   for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
   local calls, layers, order = measure(session, feeds), {}, {}
   for _, c in ipairs(calls) do
@@ -83,15 +110,20 @@ function M.command(r)
   end
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
-  local ms = step_ms(session, feeds)
+  local ms, planned = step_ms(session, feeds), plan.bytes + plan.param_bytes
   if config.line.flags.json then
     print(util.json { batch = v.batch, step_ms = ms, forward_ms = sums[1], backward_ms = sums[2],
-                      threads = session:facts().threads })
+                      threads = session:facts().threads, planned_bytes = planned,
+                      measured_bytes = measured })
     return 0
   end
   print(show.table(rows))
   print(string.format("training step, batch %d, %d threads: %.1f ms (median of %d), %.2f samples/s",
                       v.batch, session:facts().threads, ms, ROUNDS, 1e3 * v.batch / ms))
+  print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
+                      util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
+  local told = budget.told(plan)
+  if told then print("recompute: " .. told) end
   return 0
 end
 

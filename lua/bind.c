@@ -298,6 +298,14 @@ void set_number(lua_State *L, const char *key, double v)
     lua_setfield(L, -2, key);
 }
 
+void push_bytes(lua_State *L, size_t bytes)
+{
+    if (bytes > INT64_MAX)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, (lua_Integer)bytes);
+}
+
 void set_integer(lua_State *L, const char *key, int64_t v)
 {
     lua_pushinteger(L, v);

@@ -70,6 +70,9 @@ int raw_field(lua_State *L, int arg, const char *key);
 void push_shape(lua_State *L, int axes, const int64_t *shape);
 void push_numbers(lua_State *L, int count, const double *v);
 
+/* Push a number of bytes; nil for one that nobody knows, SIZE_MAX. */
+void push_bytes(lua_State *L, size_t bytes);
+
 /* Field `key` of the table on top of the stack; a text that is NULL is nil. */
 void set_number(lua_State *L, const char *key, double v);
 void set_integer(lua_State *L, const char *key, int64_t v);
@@ -137,7 +140,7 @@ Guest **session_guests(lua_State *L, int arg);
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
 /* What core.session and core.plan are told about a network, in a table at
- * `arg`; bind_session.c says more of each. */
+ * `arg`; bind_description.c says more of each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
@@ -165,6 +168,8 @@ void bind_spread(lua_State *L);
 void bind_block(lua_State *L);
 void bind_graph(lua_State *L);
 void bind_session(lua_State *L);
+void bind_memory(lua_State *L);   /* after bind_session */
+void bind_params(lua_State *L);   /* after bind_session */
 void bind_training(lua_State *L); /* after bind_session */
 void bind_ranks(lua_State *L); /* after bind_session */
 void bind_plan(lua_State *L);
@@ -179,6 +184,7 @@ void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
+void bind_measure(lua_State *L);
 void bind_result(lua_State *L); /* after bind_volume */
 void bind_prediction(lua_State *L);
 void bind_look(lua_State *L);
@@ -188,6 +194,8 @@ void bind_survey(lua_State *L);
 void bind_phantom(lua_State *L);
 void bind_picture(lua_State *L);
 void bind_system(lua_State *L);
+void bind_hash(lua_State *L);
+void bind_watch(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
 
 /* == ranks, in bind_ranks.c ============================================ */

@@ -64,17 +64,56 @@ static void push_meta(lua_State *L, const Meta *m)
     }
 }
 
-/* checkpoint.save(path, session, full, {key = text}): weights and running
- * statistics, and moments and step count when `full`. Written aside, flushed,
- * read back, renamed: when it raises, the file before is intact. */
+/* The table at `arg`, name -> array, as what lies beside the parameters; the
+ * count. Leaves the names in the file on the stack. */
+static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
+{
+    int n = 0;
+    if (lua_isnoneornil(L, arg)) return 0;
+    luaL_checkstack(L, MAX_FEEDS + 4, "arrays");
+    lua_pushnil(L);
+    while (next_input(L, arg)) {
+        if (n == MAX_FEEDS) raise_usage(L, "more than %d arrays", MAX_FEEDS);
+        Array *a = check_array(L, lua_gettop(L));
+        if (a->axes > ST_AXES) raise_usage(L, "more than %d axes", ST_AXES);
+        Extra *x = &extra[n++];
+        *x = (Extra){.axes = a->axes, .data = a->data};
+        memcpy(x->shape, a->shape, (size_t)a->axes * sizeof *x->shape);
+        // below the key that the next turn needs
+        x->name =
+            lua_pushfstring(L, CHECKPOINT_BATCH "%s", lua_tostring(L, -2));
+        lua_replace(L, -2);
+        lua_insert(L, -2);
+    }
+    return n;
+}
+
+/* checkpoint.save(path, session, full, {key = text}, {name = array}): weights
+ * and running statistics, and moments and step count when `full`; arrays beside
+ * them as batch.<name>. Written aside, flushed, read back, renamed: when it
+ * raises, the file before is intact. */
 static int l_save(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
+    Extra extra[MAX_FEEDS];
     const char *path = luaL_checkstring(L, 1);
     Session *s = check_session(L, 2);
     bool full = lua_toboolean(L, 3);
     Meta m = read_meta(L, 4, pair);
-    if (!checkpoint_save(path, s, full, &m)) return raise_error(L);
+    int extras = read_extra(L, 5, extra);
+    if (!checkpoint_save_with(path, s, full, &m, extra, extras))
+        return raise_error(L);
+    return 0;
+}
+
+/* checkpoint.note(path, {key = text}): these texts into the metadata of a file,
+ * whose tensors stay as they are */
+static int l_note(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    const char *path = luaL_checkstring(L, 1);
+    Meta m = read_meta(L, 2, pair);
+    if (!checkpoint_note(path, &m)) return raise_error(L);
     return 0;
 }
 
@@ -217,6 +256,35 @@ static int l_tensors(lua_State *L)
     return 1;
 }
 
+/* Tensor i of f as an array on the stack. */
+static void push_tensor(lua_State *L, const Safetensors *f, int i)
+{
+    const StTensor *t = &f->tensor[i];
+    size_t n = safetensors_count(f, i);
+    Array *a = push_array(L, t->axes, t->shape);
+    double *user = lua_newuserdatauv(L, (n + 1) * sizeof *user, 0);
+    if (!safetensors_read_f64(f, i, user)) raise_error(L);
+    for (size_t k = 0; k < n; k++) a->data[k] = (float)user[k];
+    lua_pop(L, 1);
+}
+
+/* checkpoint.batch(path) -> {name = array}: what lies beside the parameters */
+static int l_batch(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
+    if (!safetensors_open(path, f)) return raise_error(L);
+    lua_newtable(L);
+    for (int i = 0; i < f->count; i++) {
+        const char *name = f->tensor[i].name;
+        const size_t n = strlen(CHECKPOINT_BATCH);
+        if (strncmp(name, CHECKPOINT_BATCH, n)) continue;
+        push_tensor(L, f, i);
+        lua_setfield(L, -2, name + n);
+    }
+    return 1;
+}
+
 /* checkpoint.verify(path) -> true, or false and the reason; reads it all */
 static int l_verify(lua_State *L)
 {
@@ -264,14 +332,25 @@ static int l_lock(lua_State *L)
     return 1;
 }
 
+/* checkpoint.holder(folder) -> the number of the process that has its lock, 0
+ * when that is not known; nil when nobody has it */
+static int l_holder(lua_State *L)
+{
+    long pid;
+    if (!file_locked(luaL_checkstring(L, 1), &pid)) return 0;
+    lua_pushinteger(L, pid);
+    return 1;
+}
+
 void bind_checkpoint(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
     static const luaL_Reg lock[] = {{"close", lock_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"save", l_save}, {"load", l_load},       {"import", l_import},
-        {"meta", l_meta}, {"verify", l_verify},   {"newest", l_newest},
-        {"lock", l_lock}, {"tensors", l_tensors}, {"onnx", l_onnx},
+        {"save", l_save},     {"load", l_load},       {"import", l_import},
+        {"meta", l_meta},     {"verify", l_verify},   {"newest", l_newest},
+        {"lock", l_lock},     {"tensors", l_tensors}, {"batch", l_batch},
+        {"holder", l_holder}, {"onnx", l_onnx},       {"note", l_note},
         {NULL, NULL}};
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);

@@ -254,6 +254,18 @@ static int node_id(lua_State *L)
     return 1;
 }
 
+/* operand(node, k = 1) -> operand number k of an operator; nil where there is
+ * none */
+static int l_operand(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    const Node *n = &g->node[check_node(L, 1)];
+    const int k = (int)luaL_optinteger(L, 2, 1);
+    if (n->kind != NODE_OP || k < 1 || k > MAX_IN || n->in[k - 1] < 0) return 0;
+    push_node(L, n->in[k - 1]);
+    return 1;
+}
+
 /* a == b: the same node of the tape */
 static int node_equal(lua_State *L)
 {
@@ -484,6 +496,32 @@ static int l_needed_inputs(lua_State *L)
     return 1;
 }
 
+/* length_inputs({root nodes}) -> { name = true, ... }: the inputs that lengths
+ * of what these need are, or are made of */
+static int l_length_inputs(lua_State *L)
+{
+    enum { NEEDED = 1, LENGTH = 2 };
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
+    const Graph *g = check_graph(L);
+    char *mark = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    memset(mark, 0, (size_t)g->count + 1);
+    lua_newtable(L);
+    for (int i = 0; i < roots; i++) mark[root[i]] = NEEDED;
+    for (int i = g->count - 1; i >= 0; i--) {
+        const Node *n = &g->node[i];
+        if (mark[i] & LENGTH && n->kind == NODE_INPUT)
+            set_bool(L, n->name, true);
+        if (!mark[i] || n->kind != NODE_OP) continue;
+        const OpInfo *info = &op_info[n->attr.op];
+        for (int k = 0; k < info->in; k++) {
+            bool length = info->flags & LENGTHS && k == info->in - 1;
+            if (n->in[k] >= 0)
+                mark[n->in[k]] |= mark[i] | (length ? LENGTH : 0);
+        }
+    }
+    return 1;
+}
+
 void bind_graph(lua_State *L)
 {
     static const luaL_Reg graph[] = {{NULL, NULL}};
@@ -496,11 +534,13 @@ void bind_graph(lua_State *L)
     static const luaL_Reg functions[] = {{"input", l_input},
                                          {"param", l_param},
                                          {"node_id", node_id},
+                                         {"operand", l_operand},
                                          {"ops", l_ops},
                                          {"graph_text", l_graph_text},
                                          {"graph_parse", l_graph_parse},
                                          {"needed_inputs", l_needed_inputs},
                                          {"targets", l_targets},
+                                         {"length_inputs", l_length_inputs},
                                          {NULL, NULL}};
     new_type(L, "seg.graph", graph, graph_gc);
     new_type(L, "seg.node", node, NULL);

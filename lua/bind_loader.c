@@ -51,6 +51,23 @@ static void say_waiting(void *context, const char *text)
     fprintf(stderr, "segengine: %s\n", text);
 }
 
+/* The list "only" of the options at `arg`, counted from 0, in a userdata on the
+ * stack; NULL when there is none. */
+static int32_t *read_only(lua_State *L, int arg, int32_t *count)
+{
+    if (lua_getfield(L, arg, "only") == LUA_TNIL) return NULL;
+    luaL_checktype(L, -1, LUA_TTABLE);
+    const int list = lua_gettop(L);
+    *count = (int32_t)lua_rawlen(L, list);
+    int32_t *out = lua_newuserdatauv(L, ((size_t)*count + 1) * sizeof *out, 0);
+    for (int32_t i = 0; i < *count; i++) {
+        lua_rawgeti(L, list, i + 1);
+        out[i] = (int32_t)check_int(L, lua_gettop(L), "only", 1, INT32_MAX) - 1;
+        lua_pop(L, 1);
+    }
+    return out;
+}
+
 /* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
  * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
  * multiple=1, rank=0, ranks=1, whole=false}) -> loader at the start of epoch 0. workers = 0 prepares a batch
@@ -58,15 +75,17 @@ static void say_waiting(void *context, const char *text)
  * prefetch_bytes what the ring takes at most (0: 256 MiB). ids: batches name
  * their samples only, and their fields are empty. bucket: "length" brings
  * samples of like length together, in batches as long as the longest, rounded
- * up to a multiple. rank, ranks: only this one's share of each batch, or with
- * `whole` of the batches. The pipeline is held. Raises when samples of different
+ * up to a multiple. only: numbers of samples from 1, instead of all. rank, ranks:
+ * only this one's share of each batch, or with `whole` of the batches. The
+ * pipeline is held. Raises when samples of different
  * extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
-        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "rank",
-        "ranks", "whole",   NULL};
+        "batch",          "workers", "prefetch", "shuffle", "drop_last",
+        "augment",        "ids",     "seed",     "bucket",  "multiple",
+        "prefetch_bytes", "only",    "rank",  "ranks",
+        "whole",          NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -88,6 +107,7 @@ static int l_loader(lua_State *L)
                        .ranks = (int)opt_int(L, 2, "ranks", 1, 1, INT32_MAX),
                        .whole_batches = opt_bool(L, 2, "whole", false),
                        .waiting = say_waiting};
+    o.only = read_only(L, 2, &o.only_count);
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
     if (!loader_open(p, &o, &box->l)) return raise_error(L);
     return 1;

@@ -101,11 +101,21 @@ static int l_run(lua_State *L)
     return 1;
 }
 
+/* m:predict_file(in, out): of a bundle, class numbers of an image file into
+ * another file; raises what is wrong with them */
+static int l_predict_file(lua_State *L)
+{
+    seg_model *m = check_model(L, 1);
+    const char *in = luaL_checkstring(L, 2), *out = luaL_checkstring(L, 3);
+    return seg_predict_file(m, in, out) ? raise_error(L) : 0;
+}
+
 void bind_model(lua_State *L)
 {
     static const luaL_Reg model[] = {{"inputs", l_inputs},
                                      {"outputs", l_outputs},
                                      {"run", l_run},
+                                     {"predict_file", l_predict_file},
                                      {NULL, NULL}};
     new_type(L, "seg.opened", model, model_gc);
     lua_pushcfunction(L, l_open);

@@ -114,6 +114,17 @@ static int l_cache(lua_State *L)
     return 1;
 }
 
+/* p:steps() -> its steps as text, with the numbers that were found */
+static int l_steps(lua_State *L)
+{
+    Arena mem = {NULL};
+    char *text = steps_print(pipeline_steps(check_pipeline(L, 1)), &mem);
+    if (!text) return raise_error(L);
+    lua_pushstring(L, text);
+    arena_release(&mem);
+    return 1;
+}
+
 /* p:samples() -> how many: slices, patches, or cases */
 static int l_samples(lua_State *L)
 {
@@ -168,11 +179,11 @@ static int l_item(lua_State *L)
 }
 
 /* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, patches=,
- * notes=, key=, patient=, image=, bytes=}: of the slices used, those with
- * foreground, the highest class in them; all that the prepared case has; how
- * many patches it gives, nil without such a step; what was unusual about its
- * files; the hash of the voxels of its image, as 16 digits; bytes of the
- * prepared volumes */
+ * drawn=, notes=, key=, patient=, image=, bytes=}: of the slices used, those
+ * with foreground, the highest class in them; all that the prepared case has;
+ * how many patches it gives, nil without such a step, and whether they are
+ * drawn; what was unusual about its files; the hash of the voxels of its image,
+ * as 16 digits; bytes of the prepared volumes */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -192,6 +203,7 @@ static int l_facts(lua_State *L)
     set_integer(L, "bytes", f->bytes);
     if (parts && parts->id == STEP_patches)
         set_integer(L, "patches", part_count(pipeline_steps(p), f->dim));
+    set_bool(L, "drawn", pipeline_drawn(p));
     set_text(L, "notes", f->notes);
     set_text(L, "key", ds->cases[i].key);
     set_text(L, "patient", ds->cases[i].patient);
@@ -216,17 +228,11 @@ static int l_leaks(lua_State *L)
 
 void bind_pipeline(lua_State *L)
 {
-    static const luaL_Reg pipeline[] = {{"store", l_store},
-                                        {"cache", l_cache},
-                                        {"samples", l_samples},
-                                        {"shape", l_shape},
-                                        {"report", l_report},
-                                        {"item", l_item},
-                                        {"facts", l_facts},
-                                        {"close", pipeline_gc},
-                                        {"bad", l_bad},
-                                        {"cases", l_opened_cases},
-                                        {NULL, NULL}};
+    static const luaL_Reg pipeline[] = {
+        {"store", l_store}, {"cache", l_cache},        {"samples", l_samples},
+        {"steps", l_steps}, {"shape", l_shape},        {"report", l_report},
+        {"item", l_item},   {"facts", l_facts},        {"close", pipeline_gc},
+        {"bad", l_bad},     {"cases", l_opened_cases}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
         {"pipeline", l_pipeline}, {"leaks", l_leaks}, {NULL, NULL}};
     new_type(L, "seg.pipeline", pipeline, pipeline_gc);

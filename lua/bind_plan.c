@@ -45,26 +45,30 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 {
     const Node *n = &g->node[r->node];
     char text[DIMS_TEXT];
-    lua_createtable(L, 0, 7);
+    lua_createtable(L, 0, 8);
     set_text(L, "name", n->name);
     set_text(L, "kind", op_info[n->attr.op].name);
     set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
     set_number(L, "flops", r->flops);
     set_integer(L, "params", r->params);
     set_integer(L, "value_bytes", (lua_Integer)r->value_bytes);
+    set_bool(L, "again", r->again);
     lua_pushinteger(
         L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, optim=} -> {bytes=, naive_bytes=, peak_values=, peak_gradients=,
- * peak_workspace=, flops=, calls=, trained=, running=, param_bytes=,
- * weight_bytes=, gradient_bytes=, rows={...}}; opens and allocates nothing on a
- * device. With a loss and an optimiser it is the plan of a training step.
- * weight_bytes and gradient_bytes are the blocks that a session asks for: one
- * of all weights and running statistics, one of their gradients, which is that
- * of a moment too; param_bytes is the sum of all. */
+ * precision=, optim=, budget=0, least=false, average=false} -> {bytes=,
+ * naive_bytes=, peak_values=, peak_gradients=, peak_workspace=, flops=, calls=,
+ * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
+ * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
+ * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. weight_bytes and
+ * gradient_bytes are the blocks that a session asks for: one of all weights and
+ * running statistics, one of their gradients, which is that of a moment too;
+ * param_bytes is the sum of all. budget and least are those of PlanSpec,
+ * kept_bytes and again_* what they did: see PlanAgain. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -80,6 +84,9 @@ static int l_plan(lua_State *L)
     int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
     bool train = read_optim(L, 1, &optim) && loss >= 0;
     int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
+    size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
+    bool least = opt_bool(L, 1, "least", false);
+    bool average = opt_bool(L, 1, "average", false);
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
@@ -97,7 +104,9 @@ static int l_plan(lua_State *L)
                      .loss = train ? loss : -1,
                      .train = train,
                      .input = input,
-                     .inputs = inputs};
+                     .inputs = inputs,
+                     .budget = budget,
+                     .least = least};
     ok = ok && plan_build(&spec, &plan);
     if (!ok) {
         params_free(&params);
@@ -108,7 +117,10 @@ static int l_plan(lua_State *L)
     int count = plan_rows(plan, &rows);
     PlanPeak peak = plan_peak(plan);
     size_t weights = params_bytes(&params, be->real, false, 0);
-    lua_createtable(L, 0, 13);
+    size_t averaged =
+        average ? (size_t)params.total * dtype_bytes(be->real) : 0;
+    PlanAgain again = plan_again(plan);
+    lua_createtable(L, 0, 20);
     const struct {
         const char *key;
         int64_t value;
@@ -122,9 +134,14 @@ static int l_plan(lua_State *L)
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
         {"param_bytes",
-         (int64_t)params_bytes(&params, be->real, train,
-                               train ? optim_info[optim.kind].states : 0)},
+         (int64_t)(averaged +
+                   params_bytes(&params, be->real, train,
+                                train ? optim_info[optim.kind].states : 0))},
         {"weight_bytes", (int64_t)weights},
+        {"kept_bytes", (int64_t)again.kept_bytes},
+        {"again_values", again.values},
+        {"again_dropped", again.dropped},
+        {"again_calls", again.calls},
         {"gradient_bytes",
          (int64_t)(params_bytes(&params, be->real, train, 0) - weights)},
     };
@@ -133,6 +150,8 @@ static int l_plan(lua_State *L)
         lua_setfield(L, -2, fact[i].key);
     }
     set_number(L, "flops", plan_flops(plan));
+    set_number(L, "again_flops", again.flops);
+    set_number(L, "again_moved", again.moved);
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         push_row(L, g, &rows[i]);
@@ -176,14 +195,15 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
 }
 
 /* One step of the session that `spec` describes, into r. */
-static bool rehearse_step(lua_State *L, const SessionSpec *spec,
+static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
                           const PlanInput *input, int inputs, LaunchLog *r)
 {
     Session *s = NULL;
     Plan *p;
-    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s)) &&
-              session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
-              session_rehearse(s, p, r);
+    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s));
+    if (ok) session_budget(s, budget, true);
+    ok = ok && session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
+         session_rehearse(s, p, r);
     session_close(s);
     return ok;
 }
@@ -211,7 +231,8 @@ static int l_launches(lua_State *L)
     int inputs = read_input_dims(L, 1, input);
     if (!read_optim(L, 1, &optim) || spec.loss < 0)
         return raise_usage(L, "launches: no loss or no optimiser");
-    if (!rehearse_step(L, &spec, input, inputs, &r)) {
+    size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
+    if (!rehearse_step(L, &spec, budget, input, inputs, &r)) {
         launch_log_free(&r);
         return raise_error(L);
     }

@@ -91,8 +91,18 @@ static int l_bytes(lua_State *L)
     return 3;
 }
 
+/* The first want.w positions of a sequence (C,W) into memory order: batches of
+ * like length are as long as the longest. */
+static void cut_sequence(const float *user, Dims got, Dims want, float *out)
+{
+    for (int32_t w = 0; w < want.w; w++)
+        for (int32_t c = 0; c < want.c; c++)
+            out[(int64_t)w * want.c + c] = user[(int64_t)c * got.w + w];
+}
+
 /* q:put(number, array (N,C,[D],H,W), n, output): sample n of a batch of outputs
- * is what the network makes of sample `number` of the pipeline, from 1. Raises
+ * is what the network makes of sample `number` of the pipeline, from 1; of a
+ * sequence what is behind its own end is left out. Raises
  * when its extents are not that sample's, it is of another case or not behind
  * the one before, or a value is not finite (kind diverged), then with the name
  * `output`, if given. */
@@ -114,13 +124,18 @@ static int l_put(lua_State *L)
         raise_usage(L, "a prediction of %d axes, wanted %d", a->axes,
                     2 + q->rank);
     got.n = 1;
-    if (!dims_equal(want, got)) {
+    const float *from = a->data + (int64_t)n * numel(got);
+    const bool longer = q->rank == 1 && got.w > want.w && got.c == want.c;
+    if (!dims_equal(want, got) && !longer) {
         char w[DIMS_TEXT], g[DIMS_TEXT];
         raise_usage(L, "a prediction of shape %s does not fit %s",
                     dims_text(got, q->rank, g), dims_text(want, q->rank, w));
     }
     Tensor t = {.dim = got, .type = F32, .rank = q->rank, .data = q->sample};
-    tensor_from_user(a->data + (int64_t)n * numel(got), &t);
+    if (longer)
+        cut_sequence(from, got, want, q->sample);
+    else
+        tensor_from_user(from, &t);
     if (!mosaic_put(q->m, number, q->sample)) {
         if (output) within("output %s", output);
         return raise_error(L);

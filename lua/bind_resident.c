@@ -12,7 +12,7 @@
 typedef struct ResidentBox {
     Guest guest; /* of the session; first, see box_close */
     Resident *r; /* NULL once it or the session is closed */
-    const Session *s;
+    Session *s;
     Pipeline *p; /* held */
     bool augment;
     size_t bytes; /* of its samples on the device           */
@@ -33,6 +33,7 @@ struct Drawn {
 static void box_close(Guest *g)
 {
     ResidentBox *box = (ResidentBox *)g;
+    if (box->r) session_lend(box->s, -(int64_t)box->bytes);
     resident_close(box->r);
     box->r = NULL, box->s = NULL;
 }
@@ -195,14 +196,18 @@ static int l_resident(lua_State *L)
     if (!suits) return push_why_not(L);
     const Backend *be = session_backend(s);
     void *dev = session_device(s);
-    size_t room = SIZE_MAX;
-    if (!bind_plan_of(s, box, &w) || (be->room && !be->room(dev, &room)))
+    size_t room = SIZE_MAX, left = SIZE_MAX;
+    if (!bind_plan_of(s, box, &w) || !session_room(s, &room, &left))
         return raise_error(L);
+    if (left < room) room = left;
+    // the arena is there, and counts as free
+    if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
     if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
                        &box->r))
         return err_wanted(&room) ? push_why_not(L) : raise_error(L);
     box->s = s, box->guest.close = box_close;
+    session_lend(s, (int64_t)box->bytes);
     guest_enter(&box->guest, session_guests(L, 1));
     if (!fill(box, &w)) return raise_error(L);
     return 1;

@@ -5,7 +5,6 @@
 #include "npy.h"
 #include "openkbp.h"
 #include "picture.h"
-#include <math.h>
 #include <string.h>
 
 static Volume *check_labels(lua_State *L, const char *what)
@@ -77,11 +76,7 @@ static int l_tidy(lua_State *L)
     if (how.connect != 6 && how.connect != 26)
         raise_usage(L, "connect must be 6 or 26, got %d", how.connect);
     volume_spacing_mm(v, mm);
-    const double voxel = mm[0] * mm[1] * mm[2] / 1000;
-    // a whisker, so that rounding does not take what is exactly as large
-    const double least =
-        ceil(opt_number(L, 2, "min_ml", 0) / voxel * (1 - 1e-12));
-    how.least = least < 1e18 ? (int64_t)least : INT64_MAX;
+    how.least = labels_least(opt_number(L, 2, "min_ml", 0), mm);
     if (lua_getfield(L, 2, "fill_holes") == LUA_TSTRING)
         how.fill_slices = !strcmp(lua_tostring(L, -1), "slices");
     else
@@ -168,6 +163,21 @@ static int l_write_openkbp(lua_State *L)
     return 0;
 }
 
+/* v:write_dose(path, dataset, case): the first channel, Gy, as an RT dose of
+ * the case's series, which is DICOM (dicom.h) */
+static int l_write_dose(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const char *path = luaL_checkstring(L, 2);
+    const Dataset *ds = check_dataset(L, 3);
+    const int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
+    const DicomSeries *series = case_series(ds, item);
+    if (v->voxels.type != F32) raise_usage(L, "labels are no dose");
+    if (!series) raise_usage(L, "the case does not come from DICOM");
+    if (!dicom_write_dose(path, v, 0, series)) return raise_error(L);
+    return 0;
+}
+
 /* data.load_image(dataset, case) -> volume of the first field of a case as its
  * files have it; raises what reading it met */
 static int l_load_image(lua_State *L)
@@ -190,6 +200,7 @@ void bind_result(lua_State *L)
                                        {"write_png", l_write_png},
                                        {"write_npy", l_write_npy},
                                        {"write_openkbp", l_write_openkbp},
+                                       {"write_dose", l_write_dose},
                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"load_image", l_load_image},
                                          {NULL, NULL}};

@@ -3,9 +3,7 @@
  * Inputs arrive as a table name -> seg.array or seg.block; the extents of
  * the values choose the plan, which the session makes once and keeps. What a
  * step does is decided in Lua: rate, clipping, accumulation. Values that come
- * out are copies in user order; nothing in Lua points into a plan.
- *
- * The readers of a description at the end serve bind_plan.c too. */
+ * out are copies in user order; nothing in Lua points into a plan. */
 #include "bind.h"
 #include "clock.h"
 #include <stdio.h>
@@ -314,12 +312,15 @@ static int l_read(lua_State *L)
 }
 
 /* s:blame(inputs) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
- * is not finite when the network trains on these; on what the last run had when
- * none are given. nil when all are finite, or nothing ran. Changes nothing. */
+ * is not finite when the network trains on these, and what is in it: {count=,
+ * nan=, inf=, sample=, lo=, hi=, from_lo=, from_hi=} as Blame has them, sample
+ * from 1; on what the last run had when none are given. nil when all are
+ * finite, or nothing ran. Changes nothing. */
 static int l_blame(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
     char text[ERR_MAX / 4];
+    Blame more;
     if (!lua_isnoneornil(L, 2)) {
         Feed feed[MAX_FEEDS];
         int feeds = read_feeds(L, 2, feed);
@@ -329,10 +330,24 @@ static int l_blame(lua_State *L)
         }
     }
     if (!h->plan) return 0;
-    if (!session_blame(h->s, h->plan, text, sizeof text)) return raise_error(L);
+    if (!session_blame(h->s, h->plan, text, sizeof text, &more))
+        return raise_error(L);
     if (!*text) return 0;
     lua_pushstring(L, text);
-    return 1;
+    lua_createtable(L, 0, 8);
+    set_integer(L, "count", more.count);
+    set_integer(L, "nan", more.nan);
+    set_integer(L, "inf", more.inf);
+    if (more.sample >= 0) set_integer(L, "sample", more.sample + 1);
+    if (more.lo <= more.hi) {
+        set_number(L, "lo", more.lo);
+        set_number(L, "hi", more.hi);
+    }
+    if (more.from_lo <= more.from_hi) {
+        set_number(L, "from_lo", more.from_lo);
+        set_number(L, "from_hi", more.from_hi);
+    }
+    return 2;
 }
 
 /* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
@@ -378,103 +393,21 @@ static int l_draw(lua_State *L)
     return 0;
 }
 
-/* == parameters ======================================================== */
-
-/* s:params() -> { {name=, shape=, trained=}, ... } in graph order; running
- * statistics are parameters that are not trained */
-static int l_params(lua_State *L)
-{
-    const Params *p = session_params(check_session(L, 1));
-    lua_createtable(L, p->count, 0);
-    for (int i = 0; i < p->count; i++) {
-        int64_t shape[2 + RANK_MAX];
-        int axes = dims_to_user(p->list[i].dim, p->list[i].rank, shape);
-        lua_createtable(L, 0, 3);
-        set_text(L, "name", p->list[i].name);
-        set_bool(L, "trained", p->list[i].trained);
-        push_shape(L, axes, shape);
-        lua_setfield(L, -2, "shape");
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-/* One tensor of a parameter: its value, its gradient, or one of the moments
- * that the optimiser keeps. */
-typedef struct Piece {
-    Params *p;
-    int i;     /* place in the list       */
-    int state; /* which moment: m 0, v 1  */
-    ParamBlock block;
-} Piece;
-
-/* From a session, a name and a kind ("value", "grad", "m", "v") at arguments 1
- * to 3; raises when this session has no such tensor. */
-static Piece check_piece(lua_State *L)
-{
-    static const char *const kinds[] = {"value", "grad", "m", "v", NULL};
-    Session *s = check_session(L, 1);
-    Piece q = {.p = session_params(s)};
-    const char *name = luaL_checkstring(L, 2);
-    int kind = luaL_checkoption(L, 3, "value", kinds);
-    q.i = params_find(q.p, name);
-    q.block = kind == 0 ? PARAM_VALUE : kind == 1 ? PARAM_GRAD : PARAM_STATE;
-    q.state = kind > 2;
-    if (q.i < 0) raise_usage(L, "the network has no parameter \"%s\"", name);
-    if (kind && (!q.p->list[q.i].trained || !q.p->grad))
-        raise_usage(L, "parameter \"%s\" is not trained here", name);
-    if (kind >= 2 && q.state >= q.p->states)
-        raise_usage(L, "this optimiser keeps no \"%s\"", kinds[kind]);
-    return q;
-}
-
-/* s:get(name, kind = "value") -> array in user order; gradients without the
- * loss scale */
-static int l_get(lua_State *L)
-{
-    Piece q = check_piece(L);
-    const Param *a = &q.p->list[q.i];
-    int64_t shape[2 + RANK_MAX], n = numel(a->dim);
-    int axes = dims_to_user(a->dim, a->rank, shape);
-    double *user = lua_newuserdatauv(L, (size_t)n * sizeof *user, 0);
-    Array *out = push_array(L, axes, shape);
-    if (!params_read(q.p, q.i, q.block, q.state, user)) return raise_error(L);
-    double by =
-        q.block == PARAM_GRAD ? session_grad_scale(check_session(L, 1)) : 1;
-    for (int64_t i = 0; i < n; i++) out->data[i] = (float)(user[i] / by);
-    return 1;
-}
-
-/* s:set(name, kind, array): as many numbers as the parameter has, in user
- * order; the array's own shape does not count */
-static int l_set(lua_State *L)
-{
-    Piece q = check_piece(L);
-    Array *a = check_array(L, 4);
-    int64_t n = numel(q.p->list[q.i].dim);
-    if (a->count != n)
-        raise_usage(L, "parameter \"%s\" has %lld elements, the array %lld",
-                    q.p->list[q.i].name, (long long)n, (long long)a->count);
-    double *user = lua_newuserdatauv(L, (size_t)n * sizeof *user, 0);
-    for (int64_t i = 0; i < n; i++) user[i] = (double)a->data[i];
-    if (!params_write(q.p, q.i, q.block, q.state, user)) return raise_error(L);
-    return 0;
-}
-
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=}: `why` says why there is no GPU ("" when one was not
- * asked for), `count` the updates so far (of what was collected), `ahead` how
- * many steps are worth having under way, `pool_bytes` what plans share,
- * `param_bytes` parameters with gradients and moments */
+ * running=, param_bytes=, copy_s=, update_s=}: `why` says why there is no GPU
+ * ("" when one was not asked for), `count` the updates so far (of what was
+ * collected), `ahead` how many steps are worth having under way, `pool_bytes`
+ * what plans share, `param_bytes` parameters with gradients and moments */
 static int l_facts(lua_State *L)
 {
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
-    lua_createtable(L, 0, 10);
+    lua_createtable(L, 0, 11);
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
+    set_number(L, "update_s", session_update_s(s));
     set_text(L, "device", session_backend(s)->name);
     set_text(L, "why", session_why(s));
     const struct {
@@ -500,72 +433,14 @@ static int l_facts(lua_State *L)
 
 /* == making ============================================================ */
 
-int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
-{
-    if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
-        raise_usage(L, "roots must be a list of nodes");
-    int n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
-    lua_pop(L, 1);
-    return n;
-}
-
-/* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The
- * keys lr and clip_norm belong to the loop, not to the row. */
-bool read_optim(lua_State *L, int arg, Optim *o)
-{
-    if (lua_getfield(L, arg, "optim") == LUA_TNIL) {
-        lua_pop(L, 1);
-        return false;
-    }
-    int t = lua_gettop(L);
-    const char *kind = opt_string(L, t, "kind", "adamw");
-    OptimKind k = optim_find(kind);
-    if (k == OPTIM_COUNT) raise_usage(L, "optimiser \"%s\" is not known", kind);
-    *o = optim_default(k);
-    for (int i = 0; i < optim_info[k].hypers; i++)
-        o->hyper[i] =
-            opt_number(L, t, optim_info[k].hyper[i].name, o->hyper[i]);
-    lua_pop(L, 1);
-    return true;
-}
-
-/* The node in field "loss", which must be one number; -1 when absent. */
-int opt_loss(lua_State *L, int arg)
-{
-    lua_getfield(L, arg, "loss");
-    int loss = opt_node(L, lua_gettop(L));
-    lua_pop(L, 1);
-    const Graph *g = check_graph(L);
-    if (loss >= 0 && g->node[loss].y.rank != RANK_SCALAR) {
-        char text[DIMS_TEXT];
-        const Tensor *y = &g->node[loss].y;
-        raise_usage(L, "the loss must be one number, got a node of shape %s",
-                    dims_text(y->dim, y->rank, text));
-    }
-    return loss;
-}
-
-const char *const session_keys[] = {"roots",     "loss",  "device", "threads",
-                                    "seed",      "optim", "inputs", "frozen",
-                                    "precision", "draws", "ranks",
-                                    "own_norms", NULL};
-
-/* The name in field "precision"; f32 when absent. Whether a device has it is
- * the device's to say. */
-Precision opt_precision(lua_State *L, int arg)
-{
-    Precision p;
-    if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
-        raise_error(L);
-    return p;
-}
-
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}, draws=false, ranks=false,
- * own_norms=false} -> session with parameters drawn from the seed. draws: dropout
- * in evaluation too. ranks: trained by all ranks that there are, each with its
- * share of a batch (see share). Without `optim` it has
- * neither gradients nor moments. */
+ * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
+ * ranks=false, own_norms=false}
+ * -> session with parameters drawn from the seed. draws: dropout in evaluation
+ * too. Without `optim` it has neither gradients nor moments. limit, average:
+ * bytes on the device and whether weights will be averaged, see SessionSpec.
+ * ranks: trained by all ranks that there are, each with its share of a batch
+ * (see share). */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -578,9 +453,11 @@ static int l_session(lua_State *L)
                         .precision = opt_precision(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
+    spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
+    spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);
@@ -594,8 +471,7 @@ void bind_session(lua_State *L)
     static const luaL_Reg methods[] = {
         {"forward", l_forward}, {"step", l_step}, {"queue", l_queue},
         {"collect", l_collect}, {"read", l_read}, {"kept", l_kept},
-        {"blame", l_blame},     {"time", l_time}, {"params", l_params},
-        {"get", l_get},         {"set", l_set},   {"facts", l_facts},
+        {"blame", l_blame},     {"time", l_time}, {"facts", l_facts},
         {"close", session_gc},  {"draw", l_draw}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);

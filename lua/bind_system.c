@@ -11,7 +11,6 @@
 #include "rng.h"
 #include "segengine.h"
 #include "simd.h"
-#include "siphash.h"
 #include <dirent.h>
 #include <errno.h>
 #include <spawn.h>
@@ -308,21 +307,6 @@ static int l_entropy(lua_State *L)
     return 1;
 }
 
-/* core.keyed_hash(16 bytes of secret, text) -> 16 hex digits: SipHash, so that
- * nobody without the secret can try names until one fits */
-static int l_keyed_hash(lua_State *L)
-{
-    size_t n, bytes;
-    const char *secret = luaL_checklstring(L, 1, &n);
-    const char *text = luaL_checklstring(L, 2, &bytes);
-    char hex[17];
-    luaL_argcheck(L, n == 16, 1, "16 bytes");
-    uint64_t h = siphash((const uint8_t *)secret, text, bytes);
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)h);
-    lua_pushstring(L, hex);
-    return 1;
-}
-
 /* core.isa() -> name of the vector kernels in use; raises (kind usage) when
  * SEG_ISA asks for some that are not there */
 static int l_isa(lua_State *L)
@@ -388,13 +372,10 @@ void bind_system(lua_State *L)
         {"machine", l_machine},   {"disk_free", l_disk_free},
         {"again", l_again},       {"raise", l_raise},
         {"kind", l_kind},         {NULL, NULL}};
-    static const luaL_Reg facts[] = {{"random", l_random},
-                                     {"keyed_hash", l_keyed_hash},
-                                     {"entropy", l_entropy},
-                                     {"isa", l_isa},
-                                     {"default_threads", l_default_threads},
-                                     {"gpu", l_gpu},
-                                     {NULL, NULL}};
+    static const luaL_Reg facts[] = {
+        {"random", l_random}, {"entropy", l_entropy},
+        {"isa", l_isa},       {"default_threads", l_default_threads},
+        {"gpu", l_gpu},       {NULL, NULL}};
     new_type(L, "seg.dir", none, dir_gc);
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);

@@ -176,23 +176,6 @@ static int volume_tostring(lua_State *L)
     return 1;
 }
 
-/* The NIfTI header of the file that `item` of `ds` was read from, if it was
- * one: a result is written the way its input was. False is no failure. */
-static bool header_of(const Dataset *ds, int item, NiftiHeader *h)
-{
-    // it was accepted before, with whatever options
-    const NiftiOptions any = {.form = NIFTI_SFORM,
-                              .assume_spacing = true,
-                              .channels = true,
-                              .no_voxels = true};
-    const char *path = ds->cases[item].field[0].source->path;
-    Volume v = {0};
-    if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
-    bool ok = nifti_read(path, &any, &v, h);
-    volume_free(&v);
-    return ok;
-}
-
 /* v:relabel{values} -> volume in which class i has values[i], as the files of
  * the truth had it; raises a value that no voxel can hold (kind data) */
 static int l_relabel(lua_State *L)
@@ -223,7 +206,7 @@ static int l_write_nifti(lua_State *L)
     const Dataset *ds = check_dataset(L, 3);
     int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
     NiftiHeader h;
-    bool like = header_of(ds, item, &h);
+    bool like = case_nifti_header(ds, item, &h);
     if (!nifti_write(path, v, like ? &h : NULL)) return raise_error(L);
     return 0;
 }
@@ -268,6 +251,51 @@ static int l_write_seg(lua_State *L)
     return 1;
 }
 
+/* v:equal(value) -> volume (f32): 1 where the first channel is that, else 0 */
+static int l_equal(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    const double value = check_number(L, 2, "value");
+    Dims d = v->voxels.dim;
+    const int c = d.c;
+    d.c = 1;
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!volume_new(&box->v, d, F32)) return raise_error(L);
+    memcpy(box->v.affine, v->affine, sizeof v->affine);
+    charge_volume(L, &box->v);
+    float *y = box->v.voxels.data;
+    for (int64_t i = 0, n = numel(d); i < n; i++)
+        y[i] = volume_value(v, i * c) == value;
+    return 1;
+}
+
+/* v:same_grid(other) -> true, or false and what differs */
+static int l_same_grid(lua_State *L)
+{
+    const Volume *a = check_volume(L, 1), *b = check_volume(L, 2);
+    const bool same = volume_same_grid(a, b);
+    lua_pushboolean(L, same);
+    lua_pushstring(L, same ? "" : err_text());
+    return 2;
+}
+
+/* v:temper(temperature) -> v itself, of one channel: every probability p
+ * becomes that of its logit divided by the temperature, 1 / (1 + ((1 - p) /
+ * p)^(1/T)) */
+static int l_temper(lua_State *L)
+{
+    Volume *v = check_volume(L, 1);
+    const double t = check_number(L, 2, "temperature");
+    if (v->voxels.type != F32 || v->voxels.dim.c != 1 || !(t > 0))
+        raise_usage(L, "a temperature above 0 is for probabilities of one "
+                       "class");
+    float *p = v->voxels.data;
+    for (int64_t i = 0, n = numel(v->voxels.dim); i < n; i++)
+        p[i] = (float)(1 / (1 + pow((1 - (double)p[i]) / (double)p[i], 1 / t)));
+    lua_settop(L, 1);
+    return 1;
+}
+
 /* v:channel(k, count = 1) -> volume of channels k .. k + count - 1 alone, from
  * 1; f32 */
 static int l_channel(lua_State *L)
@@ -302,6 +330,9 @@ void bind_volume(lua_State *L)
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},
                                       {"channel", l_channel},
+                                      {"temper", l_temper},
+                                      {"equal", l_equal},
+                                      {"same_grid", l_same_grid},
                                       {"close", volume_gc},
                                       {"__tostring", volume_tostring},
                                       {NULL, NULL}};

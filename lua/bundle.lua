@@ -12,6 +12,7 @@
 -- text loses them.
 
 local core = require "seg.core"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local json = require "seg.json"
 local recipes = require "seg.recipe"
@@ -223,6 +224,7 @@ function M.text(r, name, meta)
       inputs[#inputs + 1] = input.name
     end
   end
+  calibrate.settle(r.predict, meta)
   -- what images may be mirrored along, and what that exchanges
   local flip = util.step(r.train.steps, "flip")
   return util.json {

@@ -11,30 +11,12 @@
 
 local core = require "seg.core"
 local util = require "seg.util"
+local words = require "seg.words"
 
 local M = {}
 
 local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
                 precision = core.precision_names, json = false }
-
--- { device=, op=, precision=, json= } of the words behind `check`.
-local function parse(args)
-  local out, i = {}, 2
-  while args[i] do
-    local name, value = args[i]:match("^%-%-([%w_]+)=?(.*)$")
-    if not name or known[name] == nil then
-      util.refuse('check takes --device D, --op NAME, --precision NAME and --json, got "%s"; %s',
-                  args[i], util.suggest(name or args[i], util.sorted_keys(known)))
-    end
-    if known[name] then
-      if value == "" then i = i + 1 value = args[i] end
-      if not value then util.refuse("--%s wants a value: %s", name, known[name]) end
-    end
-    out[name] = known[name] and value or true
-    i = i + 1
-  end
-  return out
-end
 
 -- The numbers of the suites of one operator, or of all.
 local function suites_of(op)
@@ -65,7 +47,7 @@ end
 
 -- args: "check" and its options; the exit code.
 function M.command(args)
-  local o = parse(args)
+  local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
   local name, why = core.device(o.device or "auto")
   local precisions = core.precisions(name, o.precision)
   local list, failures, cases, rows = suites_of(o.op), 0, 0, {}

@@ -15,7 +15,8 @@ local whole_line -- the arguments of this program
 
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
--- without --data is not the one for made-up patients.
+-- without --data is not the one for made-up patients. word: the flag that the word
+-- behind the command is the value of.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
@@ -26,6 +27,8 @@ local commands = {
   { "bench", "measured time per layer and step", no_data = true },
   { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
+  { "replay", "a step that was not finite, once more: replay FILE", weights = true,
+    word = "weights" },
   { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
     weights = true },
 }
@@ -39,7 +42,7 @@ local flags = {
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
-    of = "train evaluate predict export lr_range" },
+    of = "train evaluate predict export lr_range replay" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
@@ -48,6 +51,9 @@ local flags = {
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
   { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
+  { "calibrate", false, "choose threshold and temperature on valid, keep them in the weights",
+    of = "evaluate" },
+  { "pictures", true, "N: draw the N worst cases (0)", of = "evaluate" },
   { "bundle", true, "FILE: export all that a prediction needs, without the script; predict with it",
     of = "export predict" },
   { "onnx", true, "FILE: export the network and its weights for onnxruntime, OpenCV, ...",
@@ -87,6 +93,13 @@ local alone = {
     text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
       .. "                            every operator against the reference",
     words = math.huge, run = function(args) return require("seg.check").command(args) end },
+  compare = {
+    text = "segengine compare RUN RUN ... [--html FILE] [--json]\n"
+      .. "                            what runs have different, and whether it made a difference",
+    words = math.huge, run = function(args) return require("seg.compare").command(args) end },
+  status = {
+    text = "segengine status [RUN]      how a run, or the newest of runs/, stands; --json",
+    words = math.huge, run = function(args) return require("seg.status").command(args) end },
   doctor = {
     text = "segengine doctor            what this machine offers, and what is missing\n"
       .. "segengine doctor data SCRIPT.lua [--key value ...]\n"
@@ -95,6 +108,10 @@ local alone = {
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
     words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+  measure = {
+    text = "segengine measure FOUND TRUTH [--json]\n"
+      .. "                            two NIfTI files of labels: Dice, distances, volumes",
+    words = math.huge, run = function(args) return require("seg.measure").command(args) end },
   predict = {
     text = "segengine predict --bundle FILE --in PATH --out DIR\n"
       .. "                            new images, by a network that export --bundle wrote",
@@ -243,6 +260,11 @@ local function parse(args, from, fixed)
     local word = args[i]
     local name, value = split_option(word)
     if not name then
+      local takes = command and (known(commands, command) or {}).word
+      if takes and not line.flags[takes] then
+        line.flags[takes] = word
+        goto next_word
+      end
       if command and known(commands, word) then
         refuse("%s and %s: one command at a time", command, word)
       elseif not known(commands, word) or command then
@@ -270,6 +292,7 @@ local function parse(args, from, fixed)
         line.options[#line.options + 1] = { name, value }
       end
     end
+    ::next_word::
     i = i + 1
   end
   line.names = names(flags)
@@ -328,9 +351,11 @@ local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   if command == "train" then
     return ranks.run(whole_line, function()
+      if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
       return require("seg.fit").train(recipe, name, text, resume)
     end)
   end
+  if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
   local modules = { check = "check_recipe", doctor = "doctor_data" }
   return require("seg." .. (modules[command] or command)).command(recipe, name)
 end

@@ -13,7 +13,8 @@ local M = {}
 
 -- Keys that every recipe has: default and help. `type` where the default is
 -- nil. free: may differ when a run is resumed, and stays out of checkpoints
--- (paths must). lo, hi: the numbers it may be; among: the words.
+-- (paths must). lo, hi: the numbers it may be; among: the words; auto: it may be
+-- "auto", for the program to find; bytes: an amount of memory, or one of the words.
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
@@ -30,7 +31,8 @@ M.reserved = {
     help = "ranks: batch norm over the whole batch; false: over the share of a rank" },
   { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
   { "epochs", 1, lo = 1, help = "passes over the training set", free = true },
-  { "batch", 1, lo = 1, hi = 1 << 20, help = "samples a step" },
+  { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
+    help = "samples a step; auto: as many as memory holds" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
   { "save_every", 10, lo = 1, help = "epochs between numbered checkpoints", free = true },
   { "keep_last", 5, lo = 0, help = "numbered checkpoints that are kept", free = true },
@@ -40,14 +42,30 @@ M.reserved = {
     help = "batches made ahead take at most so many MiB; one is always made" },
   { "cache_file", "", free = true,
     help = "keep prepared volumes in this file for the next run; auto: below --out" },
+  { "overfit", 0, lo = 0, hi = 1 << 20,
+    help = "train on so many samples and validate on them, to see that it can; 0: all" },
+  { "quick", false, help = "5 epochs of a few cases: does everything work?" },
+  { "grad_norms", false, help = "norms of weights and gradients in grad_norms.csv, each epoch",
+    free = true },
+  { "on_finish", "", help = "COMMAND told, as JSON on its stdin, how a run ended", free = true },
+  { "on_nan", "", help = "COMMAND told of the first step that is not finite", free = true },
+  { "on_stall", "", help = "COMMAND told when no step ends for --stall_s seconds", free = true },
+  { "stall_s", 600, lo = 1, help = "seconds without a step until --on_stall", free = true },
   { "resident", "auto", among = { on = true, off = true, auto = true }, free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
+  { "recompute", "auto", among = { off = true, auto = true }, bytes = true, free = true,
+    help = "compute values of a step twice to save memory: off, auto when it is short, or to "
+      .. "keep within an amount, as 2G" },
+  { "vram", "", among = { [""] = true }, bytes = true, free = true,
+    help = "memory that the network may take on the device, as 15G; empty: what is free" },
 }
 
 -- What the command line gave; cli.lua fills it when the script asks for its
 -- numbers. options: list of {key, text}, text nil for a key that stands alone;
 -- flags: preset, resume, weights, ... by name; names: of all flags, for hints.
 M.line = { options = {}, flags = {}, names = {} }
+
+local QUICK_EPOCHS = 5
 
 -- The resolved values, the name of their preset, all presets of the recipe by
 -- name, and the keys that it has.
@@ -57,6 +75,14 @@ M.values, M.preset, M.presets, M.declared = nil, nil, {}, {}
 function M.is_reserved(key)
   for _, r in ipairs(M.reserved) do
     if r[1] == key then return true end
+  end
+  return false
+end
+
+-- May key be left to the program, as "auto"?
+function M.may_be_auto(key)
+  for _, r in ipairs(M.reserved) do
+    if r[1] == key then return r.auto or false end
   end
   return false
 end
@@ -72,6 +98,7 @@ end
 -- cannot be is a mistake on the command line, or in the file that `from` names.
 local function convert(key, text, default, from)
   local kind = kind_of(key, default)
+  if text == "auto" and M.may_be_auto(key) then return text end
   local function wrong(fmt, ...) refuse((from or "") .. fmt, ...) end
   if text == nil then
     if kind == "boolean" then return true end
@@ -164,14 +191,19 @@ local function check_reserved(values, given)
       if given[key] then refuse("--" .. key .. fmt, ...) end
       fail("usage", "seg.config: " .. key .. fmt, ...)
     end
-    if v ~= nil and (math.type(v) or type(v)) ~= kind then
+    local auto = r.auto and v == "auto"
+    if not auto and v ~= nil and (math.type(v) or type(v)) ~= kind then
       wrong(" must be %s, got %s", kind == "integer" and "a whole number" or "a text", tostring(v))
     end
-    if r.lo and (v < r.lo or v > (r.hi or math.maxinteger)) then
+    if r.lo and not auto and (v < r.lo or v > (r.hi or math.maxinteger)) then
       wrong(" must be %s, got %d", r.hi and string.format("from %d to %d", r.lo, r.hi)
             or "at least " .. r.lo, v)
     end
-    if r.among and not r.among[v] then
+    if r.bytes and not r.among[v] and not util.bytes_of(v) then
+      local words = table.concat(util.sorted_keys(r.among), ", ")
+      wrong(' is "%s", wanted %san amount of memory, as 512M, 1.5G or 2 GiB', v,
+            words ~= "" and words .. " or " or "")
+    elseif r.among and not r.bytes and not r.among[v] then
       wrong(' is "%s", wanted one of %s', v, table.concat(util.sorted_keys(r.among), ", "))
     end
     if v == "" and (key == "data" or key == "out") then wrong(" is empty; give it a folder") end
@@ -265,6 +297,8 @@ function M.config(defaults)
     if not M.declared[key] then refuse_unknown(key) end
     given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
+    -- what was found when the run began holds for all of it
+    if flags.resume and v == "auto" and M.may_be_auto(key) then v = saved[key] or v end
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       refuse("--%s %s differs from the run that is resumed, %s (%s); start a new run, or change "
              .. "only %s", key, o[2] or "", flags.resumed, type(saved[key]) == "table"
@@ -273,6 +307,7 @@ function M.config(defaults)
     values[key] = v
   end
   check_reserved(values, given)
+  if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
   M.values = values
   return setmetatable({}, {
     __index = function(_, k)

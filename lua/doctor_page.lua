@@ -1,71 +1,16 @@
 -- doctor_page.lua -- the report of `segengine doctor data` as one HTML file.
 --
--- Nothing is fetched and nothing runs: styles and pictures are inside, and a
--- policy in the head forbids the rest. Light and dark follow the reader's
--- settings; every colour is a variable.
+-- What all pages share is in page.lua; here are the charts and the cases.
 
 local checks = require "seg.doctor_checks"
+local page = require "seg.page"
 local util = require "seg.util"
 
 local M = {}
 
 local PICTURES = 200 -- most pictures on a page; those with findings first
 
-local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;",
-                  ["'"] = "&#39;" }
-
--- Text of a page; control characters have no place there.
-local function text(v)
-  return (tostring(v):gsub("[&<>\"']", escapes):gsub("%c", " "))
-end
-
-local ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
--- Bytes in base64 (RFC 4648): three become four letters.
-local function base64(bytes)
-  local letter, out = {}, {}
-  for i = 0, 63 do letter[i] = ALPHABET:sub(i + 1, i + 1) end
-  for i = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(i, i + 2)
-    local n = a << 16 | (b or 0) << 8 | (c or 0)
-    out[#out + 1] = letter[n >> 18] .. letter[n >> 12 & 63] .. (b and letter[n >> 6 & 63] or "=")
-      .. (c and letter[n & 63] or "=")
-  end
-  return table.concat(out)
-end
-
-local STYLE = [[
-:root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
-  --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;
-  --train: #2563c9; --valid: #b26a00; --test: #7a4fb5; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #a0a8b3; --paper: #15171b;
-  --panel: #1f2329; --line: #363c45; --error: #ff8a80; --warning: #f2b84b; --ok: #6fd08c;
-  --train: #7aa7ff; --valid: #f2a65a; --test: #c3a0f5; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; color: var(--ink);
-  background: var(--paper); font: 15px/1.45 system-ui, "Helvetica Neue", Arial, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .25rem 0; } .soft { color: var(--soft); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
-  border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; } code { font-family: ui-monospace, monospace; }
-.error { color: var(--error); } .warning { color: var(--warning); } .ok { color: var(--ok); }
-td.error, td.warning, td.ok { font-weight: 600; }
-.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); }
-.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); }
-figure { margin: 0; padding: .5rem; background: var(--panel); border: 1px solid var(--line);
-  border-radius: 6px; } figure.ok, figure.error, figure.warning { color: inherit; }
-figure.error { border-color: var(--error); } figure.warning { border-color: var(--warning); }
-figure img { display: block; width: 100%; image-rendering: auto; background: #000; }
-figcaption { font-size: .85rem; margin-top: .35rem; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
-.train { fill: var(--train); } .valid { fill: var(--valid); } .test { fill: var(--test); }
-.axis { stroke: var(--line); } .key { display: inline-block; width: .8em; height: .8em; }
-.key.train { background: var(--train); } .key.valid { background: var(--valid); }
-.key.test { background: var(--test); }
-]]
+local text = page.text
 
 -- Charts ----------------------------------------------------------------------
 
@@ -146,16 +91,13 @@ local function class_table(context)
   for _, part in ipairs(context.parts) do
     local list, all = checks.classes_of(part)
     for _, c in ipairs(all > 0 and list or {}) do
-      rows[#rows + 1] = string.format(
-        "<tr><td>%s</td><td>%s</td><td>%s</td><td>%.3g %%</td><td>%d of %d</td></tr>", part.name,
-        text(checks.class_name(c)), util.thousands(c.voxels), 100 * c.voxels / all, c.cases,
-        #part.cases)
+      rows[#rows + 1] = { part.name, checks.class_name(c), util.thousands(c.voxels),
+                          string.format("%.3g %%", 100 * c.voxels / all),
+                          string.format("%d of %d", c.cases, #part.cases) }
     end
   end
   if #rows == 0 then return "" end
-  return '<h2>Classes</h2><div class="wide"><table><thead><tr><th>part</th><th>class</th><th>voxels'
-    .. "</th><th>share</th><th>cases</th></tr></thead><tbody>" .. table.concat(rows, "\n")
-    .. "</tbody></table></div>"
+  return "<h2>Classes</h2>" .. page.table({ "part", "class", "voxels", "share", "cases" }, rows)
 end
 
 -- Cases -----------------------------------------------------------------------
@@ -170,9 +112,8 @@ local function case_figure(case, e, picture)
   for _, row in ipairs(case.rows) do
     lines[#lines + 1] = string.format('<span class="%s">%s</span>', row.level, row.check)
   end
-  local image = picture and string.format(
-    '<img alt="a slice of case %s, its truth outlined" src="data:image/png;base64,%s">',
-    text(e.case), base64(picture)) or ""
+  local image = picture and page.picture(picture, "a slice of case " .. e.case
+                                         .. ", its truth outlined") or ""
   return string.format('<figure class="%s">%s<figcaption>%s</figcaption></figure>', e.level, image,
                        table.concat(lines, "<br>"))
 end
@@ -193,11 +134,10 @@ local function pictured(context, r)
   return chosen
 end
 
-local function row_html(row)
-  return string.format('<tr><td class="%s">%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td>'
-                       .. "<td>%s</td></tr>", row.level, row.level, row.check, row.part or "",
-                       row.case and "<code>" .. text(row.case) .. "</code>" or "", text(row.found),
-                       row.level ~= "ok" and text(row.fix or "") or "")
+local function row_cells(row)
+  return { { html = row.level, class = row.level }, row.check, row.part or "",
+           { html = row.case and "<code>" .. text(row.case) .. "</code>" or "" }, row.found,
+           row.level ~= "ok" and row.fix or "" }
 end
 
 -- The page of a report `r` (doctor_data.lua) and what it was made from.
@@ -206,11 +146,7 @@ function M.html(r, context)
   local function add(fmt, ...)
     out[#out + 1] = select("#", ...) > 0 and string.format(fmt, ...) or fmt
   end
-  add('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">')
-  add([[<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; ]]
-      .. [[style-src 'unsafe-inline'">]])
-  add('<meta name="viewport" content="width=device-width, initial-scale=1">')
-  add("<title>Data of %s</title>\n<style>\n%s</style>\n</head>\n<body>", text(r.script), STYLE)
+  out[1] = page.open("Data of " .. r.script)
   add("<h1>Data of %s</h1>", text(r.script))
   add('<p><span class="%s">%d error%s</span>, <span class="%s">%d warning%s</span></p>',
       r.errors > 0 and "error" or "ok", r.errors, r.errors == 1 and "" or "s",
@@ -221,10 +157,10 @@ function M.html(r, context)
   end
   add('<p class="soft">Pictures are of patients: this file belongs where their data is. Research '
       .. "use only, not a medical device. segengine " .. text(r.program) .. "</p>")
-  add('<h2>Checks</h2>\n<div class="wide"><table><thead><tr><th></th><th>check</th><th>part</th>'
-      .. "<th>case</th><th>found</th><th>what to do</th></tr></thead><tbody>")
-  for _, row in ipairs(r.rows) do out[#out + 1] = row_html(row) end
-  add("</tbody></table></div>")
+  local checked = {}
+  for i, row in ipairs(r.rows) do checked[i] = row_cells(row) end
+  out[#out + 1] = "<h2>Checks</h2>\n" .. page.table({ "", "check", "part", "case", "found",
+                                                     "what to do" }, checked)
   out[#out + 1] = class_table(context)
   local list, order = series(context)
   local charts = {}
@@ -245,7 +181,7 @@ function M.html(r, context)
     add('<p class="soft">%d cases have no picture here; those with findings have one first.</p>',
         #r.cases - PICTURES)
   end
-  add("</body>\n</html>\n")
+  out[#out + 1] = page.close()
   return table.concat(out, "\n")
 end
 

@@ -259,6 +259,11 @@ check("preparation", function(context, add)
       add("warning", { part = name, fix = "prepare all parts by one function",
                        found = string.format('"%s", in train "%s"', a, b) })
     end
+    if set and (step(set, "crop") or ""):find("to=label", 1, true) then
+      add("warning", { part = name, fix = 'crop { to = "image" } there, or patches',
+                       found = "is cropped to its truth, which a new image does not have: the "
+                               .. "result says too much" })
+    end
     if set and set.augmented then
       add("warning", { part = name, fix = "augment train alone",
                        found = "is changed at random: its result is that of no file" })

@@ -2,129 +2,103 @@
 -- epoch of training, at its end, and as a command of its own.
 
 local core = require "seg.core"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local metric = require "seg.metric"
 local opened = require "seg.opened"
-local ranks = require "seg.ranks"
+local pass = require "seg.pass"
+local picture = require "seg.picture"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local util = require "seg.util"
 local weights = require "seg.weights"
 
 local fail = util.fail
-local M = {}
+local M = { run = pass.run }
 
--- sums[k] += counts[from, k], k = 1 .. n
-local function add(sums, counts, from, n)
-  for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
-end
-
--- Every sample of `loader` once, or until a signal: the batches, and of each the
--- values of `nodes`. These are read together at the end, so that nothing waits for
--- a device before.
---   -> { { count=, samples=, values = { array, ... } }, ... }
-local function values_of(session, recipe, loader, names, nodes, label)
-  local batches, samples = loader:batches()
-  local started, seen, list = core.sys.clock(), 0, {}
-  session:kept() -- what a pass that failed has left
-  loader:seek(0, 0)
-  for b = 1, ranks.part(batches) do
-    local batch = loader:next()
-    session:forward(opened.feeds(batch, names, recipe), false, nodes)
-    list[b] = { number = batch.number, count = batch.count, samples = batch.samples, values = {} }
-    seen = seen + batch.count
-    show.bar(label, seen, samples, started)
-    if core.sys.stopped() then break end
-  end
-  local kept = session:kept()
-  for i, v in ipairs(kept) do
-    local b, k = (i - 1) // #nodes + 1, (i - 1) % #nodes + 1
-    list[b].values[k] = v
-  end
-  if ranks.count > 1 then return ranks.whole(list) end
-  return list, seen
-end
-
--- Run every sample of `loader` once, or until a signal: the mean loss, and for
--- each metric its value by case (of all its slices in the set) and the mean over
--- slices.
---   -> { loss=, metrics = { dice = { cases = {[item]=v}, mean=, slices= } } }
-function M.run(session, recipe, pipeline, loader, names, label)
-  -- metrics of one node share its counts: node id -> node, sums by case, users
-  local by_node, result, loss = {}, { metrics = {} }, 0
-  local nodes = { recipe.loss }
-  for name, m in pairs(recipe.metrics) do
-    local id = core.node_id(m.node)
-    if not by_node[id] then
-      nodes[#nodes + 1] = m.node
-      by_node[id] = { place = #nodes, cases = {}, users = {} }
-    end
-    by_node[id].users[name] = { m = m, sum = 0, n = 0 }
-  end
-  local batches, seen = values_of(session, recipe, loader, names, nodes, label)
-  for _, batch in ipairs(batches) do
-    loss = loss + batch.values[1]:get() * batch.count
-    for _, entry in pairs(by_node) do
-      local counts = batch.values[entry.place]
-      local width = counts.shape[2]
-      for i, number in ipairs(batch.samples) do
-        local item = pipeline:item(number)
-        entry.cases[item] = entry.cases[item] or {}
-        add(entry.cases[item], counts, i, width)
-        local slice = {}
-        add(slice, counts, i, width)
-        for _, user in pairs(entry.users) do
-          local v = user.m.value(slice)
-          if v then user.sum, user.n = user.sum + v, user.n + 1 end
-        end
-      end
-    end
-  end
-  show.bar_done()
-  result.loss = loss / math.max(seen, 1)
-  for _, entry in pairs(by_node) do
-    for name, user in pairs(entry.users) do
-      local values, list = {}, {}
-      for item, sums in pairs(entry.cases) do values[item] = user.m.value(sums) end
-      for _, item in ipairs(util.sorted_keys(values)) do list[#list + 1] = values[item] end
-      result.metrics[name] = { cases = values, mean = util.mean(list), list = list,
-                               slices = user.n > 0 and user.sum / user.n or 0 / 0 }
-    end
-  end
-  return result
-end
-
--- The per-case table of a result, worst first by what `best` names, else by the
--- first metric; cases appear as hashes. -> text, numbers of the cases in order
-function M.table(recipe, result, pipeline, hash)
+-- The metric by which cases are told good from bad: what `best` names, else the first;
+-- nil without any.
+function M.main(recipe)
   local names = util.sorted_keys(recipe.metrics)
-  local main = recipe.best and recipe.metrics[recipe.best[1]] and recipe.best[1] or names[1]
-  local items, seen = {}, {}
+  local best = recipe.best and recipe.best[1]
+  return recipe.metrics[best] and best or names[1]
+end
+
+-- The places of the cases that have a value of anything, worst first by the main
+-- metric, then by their order.
+local function worst_first(recipe, result, names)
+  local items, seen, main = {}, {}, M.main(recipe)
   for _, name in ipairs(names) do
     for item in pairs(result.metrics[name].cases) do
       if not seen[item] then items[#items + 1], seen[item] = item, true end
     end
   end
+  if not main then return items end
+  local down = (recipe.metrics[main].better or "max") == "min"
+  local values = result.metrics[main] and result.metrics[main].cases or {}
   -- a case that has no value stands before the worst
-  local function key(item) return result.metrics[main].cases[item] or -1 end
+  local function key(item)
+    return values[item] and (down and -values[item] or values[item]) or -math.huge
+  end
   table.sort(items, function(a, b) return key(a) == key(b) and a < b or key(a) < key(b) end)
-  local rows = { { "case", table.unpack(names) } }
+  return items
+end
+
+-- The names of the metrics that were measured.
+local function measured(result) return util.sorted_keys(result.metrics) end
+
+-- The per-case table of a result, worst first; cases appear as hashes.
+--   -> text (nil: there is nothing by case), places of the cases in order
+function M.table(recipe, result, pipeline, hash)
+  local names = measured(result)
+  local items, by_case = worst_first(recipe, result, names), { "case" }
+  for _, name in ipairs(names) do
+    if next(result.metrics[name].cases) then by_case[#by_case + 1] = name end
+  end
+  local rows = { by_case }
   for _, item in ipairs(items) do
     local row = { hash(pipeline:facts(item).key) }
-    for _, name in ipairs(names) do
-      local v = result.metrics[name].cases[item]
-      row[#row + 1] = v and string.format("%.4f", v) or "-"
+    for i = 2, #by_case do
+      local v = result.metrics[by_case[i]].cases[item]
+      row[i] = v and string.format("%.4f", v) or "-"
     end
     rows[#rows + 1] = row
   end
-  return show.table(rows), items
+  return #items > 0 and show.table(rows) or nil, items
+end
+
+-- The same with a column for each class, as CSV; in the order of the table.
+function M.csv(recipe, result, pipeline, hash)
+  local columns, names = {}, measured(result)
+  for _, name in ipairs(names) do
+    local r = result.metrics[name]
+    if next(r.cases) then columns[#columns + 1] = { name, r.cases } end
+    for _, class in ipairs(r.classes) do
+      if next(class.cases) then
+        columns[#columns + 1] = { name .. "_" .. class.name:gsub('[^%w_.-]', "_"), class.cases }
+      end
+    end
+  end
+  local head = { "case" }
+  for _, c in ipairs(columns) do head[#head + 1] = c[1] end
+  local lines = { table.concat(head, ",") }
+  for _, item in ipairs(worst_first(recipe, result, names)) do
+    local cells = { hash(pipeline:facts(item).key) }
+    for _, c in ipairs(columns) do
+      local v = c[2][item]
+      cells[#cells + 1] = v and util.number(v) or ""
+    end
+    lines[#lines + 1] = table.concat(cells, ",")
+  end
+  return table.concat(lines, "\n") .. "\n"
 end
 
 -- Of what a value by case is: the volume, or the slices or patches of it that
--- the set has. Patches may share voxels, which then count more than once.
+-- the set has. Patches that are drawn may share voxels, which then count more than
+-- once.
 local function extent(result, pipeline)
   local used, depth, each, seen = 0, 0, nil, {}
-  if pipeline:facts(1).patches then return "of its patches, not of the volume" end
+  if pipeline:facts(1).drawn then return "of its patches, not of the volume" end
   for _, m in pairs(result.metrics) do
     for item in pairs(m.cases) do seen[item] = true end
   end
@@ -138,21 +112,76 @@ local function extent(result, pipeline)
   return each or string.format("of the slices used (%d of %d in all cases)", used, depth)
 end
 
+-- Mean, spread and interval of a metric, and of its classes.
+local function statistics(r)
+  if r.total then return { mean = r.mean, n = r.n, low = r.low, high = r.high } end
+  return metric.summary(r.list, r.owners)
+end
+
+-- The values by class (number, structure) in a line, nil where there are none.
+local function class_line(r, m)
+  local parts = {}
+  for _, class in ipairs(r.classes) do
+    local n = #class.list > 0 and string.format(" (n %d)", #class.list) or ""
+    local shown = n ~= "" or class.mean == class.mean -- else it has none of its own
+    parts[#parts + 1] = shown and class.name .. " " .. util.fixed(class.mean) .. n or nil
+  end
+  return #parts > 0 and "  by " .. (m.word or "class") .. ": " .. table.concat(parts, ", ") or nil
+end
+
+-- A confusion matrix as lines: a row for each true class.
+local function matrix_lines(r)
+  local rows = { { "true \\ taken for", table.unpack(r.names) } }
+  for t, counts in ipairs(r.matrix) do rows[t + 1] = { r.names[t], table.unpack(counts) } end
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do row[i] = tostring(cell) end
+  end
+  return show.table(rows)
+end
+
+-- One metric in a line.
+local function metric_line(name, m, r, s, of, pipeline)
+  local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
+  local unit = m.unit and m.unit ~= "" and string.format(" [%s]", m.unit) or ""
+  if r.total then
+    return string.format("%s%s of all cases: %s, n %d%s (%s)", name, unit, util.fixed(s.mean), s.n,
+                         interval, m.rule)
+  end
+  local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
+  local each = r.slices and string.format("; per %s %s", (opened.sample_name(pipeline)),
+                                          util.fixed(r.slices)) or ""
+  -- numbers of a sample are of no volume
+  local flat = m.way == "numbers" or (m.logits and m.logits.rank == 0)
+  local what = flat and "" or of == "whole volume" and " (whole volume)" or " " .. of
+  local left = #pipeline:cases() - s.n
+  local out = left > 0 and string.format(" (%d left out)", left) or ""
+  return string.format("%s%s per case%s: mean %s, median %s%s, n %d%s%s%s (%s)", name, unit, what,
+                       util.fixed(s.mean), util.fixed(s.median), spread, s.n, out, interval, each,
+                       m.rule)
+end
+
 -- A result as lines for people, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
-  local lines, json = {}, { loss = result.loss, metrics = {}, cases = {} }
+  local json = { loss = result.loss, metrics = {}, cases = {} }
   local of = extent(result, pipeline)
-  for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
+  local lines = { string.format("loss %s, mean of %d %s", util.fixed(result.loss), result.seen,
+                                (select(2, opened.sample_name(pipeline)))) }
+  for _, name in ipairs(measured(result)) do
     local r, m = result.metrics[name], recipe.metrics[name]
-    local s = metric.summary(r.list)
-    local interval = s.low and string.format(", 95 %% interval %.4f .. %.4f", s.low, s.high) or ""
-    local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
-    lines[#lines + 1] = string.format(
-      "%s per case %s: mean %s, median %s%s, n %d%s; per %s %s (%s)", name,
-      of == "whole volume" and "(whole volume)" or of, util.fixed(s.mean), util.fixed(s.median),
-      spread, s.n, interval, (opened.sample_name(pipeline)), util.fixed(r.slices), m.rule)
-    json.metrics[name] = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
-                           high = s.high, per_slice = r.slices, empty = m.rule, of = of }
+    local s = statistics(r)
+    lines[#lines + 1] = metric_line(name, m, r, s, of, pipeline)
+    lines[#lines + 1] = class_line(r, m)
+    if r.matrix then lines[#lines + 1] = matrix_lines(r) end
+    local out = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
+                  high = s.high, per_slice = r.slices, empty = m.rule, of = of, kind = m.kind,
+                  better = m.better, unit = m.unit, matrix = r.matrix }
+    for _, class in ipairs(r.classes) do
+      out.classes = out.classes or {}
+      local c = #class.list > 0 and metric.summary(class.list, class.owners) or { n = 0 }
+      c.mean = class.mean
+      out.classes[class.name] = c
+    end
+    json.metrics[name] = out
     for item, v in pairs(r.cases) do
       local case = hash(pipeline:facts(item).key)
       json.cases[case] = json.cases[case] or {}
@@ -214,21 +243,46 @@ local function check_cases(rows, d, part, run, hash)
   return found == cases and found == expected
 end
 
--- Where the numbers come from: the config, without paths, as key -> text.
-local function config_table()
-  local out = {}
-  for line in config.print(config.values, config.fixed):gmatch("[^\n]+") do
-    local k, v = line:match("^([%w_]+) = (.*)$")
-    out[k] = v
+-- The threshold that was chosen on valid and stands in the weights, or that --calibrate
+-- chooses now; and what to say. nil: the recipe has its own, or metrics do.
+local function find_threshold(r, session, meta, path, rows)
+  local own = r.predict.threshold and r.predict.threshold ~= "valid"
+  if config.line.flags.calibrate then
+    calibrate.check(r)
+    local valid = r.valid:on_grid()
+    if meta.preprocessing then valid = valid:fitted_as(meta.preprocessing) end
+    local d = opened.open(r, valid:in_order(config.ensure().batch))
+    if rows then check_cases(rows.list, d, "valid", rows.run, rows.hash) end
+    local threshold, said = calibrate.keep(session, r, d, path)
+    if own then said = said .. string.format("\nthe recipe says %g", r.predict.threshold) end
+    return not own and threshold or nil, said
   end
-  return out
+  local kept = not own and tonumber(meta.threshold) or nil
+  return kept, kept and string.format("threshold %g, chosen on valid", kept)
+end
+
+-- Pictures of the `count` worst cases in a folder beside the weights.
+local function draw_worst(r, session, d, items, part, result, folder, hash, count)
+  picture.overlays({ folder = folder, recipe = r, session = session, names = d.names, hash = hash },
+                   d, items, part, result, count)
+  show.line("written: %s/overlays", folder)
+end
+
+-- The number of --pictures, 0 without it.
+local function picture_count()
+  local given = config.line.flags.pictures
+  local count = math.tointeger(tonumber(given or 0))
+  if not count or count < 0 then
+    util.refuse("--pictures wants how many of the worst cases are drawn, got %s", given)
+  end
+  return count
 end
 
 -- evaluate: a part through the network in the order of its cases, nothing
 -- changed at random, also of train: what was learned, against what is known.
 function M.command(r, name)
   local v, flags, part = config.ensure(), config.line.flags, config.line.flags.split or "test"
-  local set = find_part(r, part)
+  local set, pictures = find_part(r, part):on_grid(), picture_count()
   local session, meta, path = weights.open(r, name, "evaluate")
   if flags.saved_data then
     show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
@@ -239,28 +293,45 @@ function M.command(r, name)
               .. "give --data DIR")
   end
   if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
-  local d = opened.open(r, set:in_order(v.batch))
   -- the hashes of the run the weights are of, when they lie in one
   local run = run_folder.of(path)
-  local base = run and run_folder.base(run)
-  local hash = run_folder.hasher(base and util.exists(base .. "/.key") and base
+  local folder = run and run_folder.base(run)
+  local hash = run_folder.hasher(folder and util.exists(folder .. "/.key") and folder
                                  or v.out .. "/" .. name)
-  local same = run and check_cases(run_folder.read_cases(run), d, part, run, hash)
-  local result = M.run(session, r, d.pipeline, d.loader, d.names, part)
+  local rows = run and run_folder.read_cases(run)
+  local threshold, said = find_threshold(r, session, meta, path,
+                                         rows and { list = rows, run = run, hash = hash })
+  local d = opened.open(r, set:in_order(v.batch))
+  local same = rows and check_cases(rows, d, part, run, hash)
+  local outside, beyond = pass.outside(r, d.pipeline)
+  local result = pass.run(session, r, d.pipeline, d.loader, d.names, part, {
+    interval = true, threshold = threshold, outside = outside })
   local lines, json = M.summary(r, result, d.pipeline, hash)
   opened.identify(json, part, d, hash)
-  json.config, json.epoch = config_table(), meta.epoch
+  -- where the numbers come from: the config, without paths
+  json.config = run_folder.values(config.print(config.values, config.fixed))
+  json.epoch, json.threshold, json.beyond = meta.epoch, threshold, beyond
   if flags.json then
     print(util.json(json))
     return 0
   end
-  print((M.table(r, result, d.pipeline, hash)))
+  local text, items = M.table(r, result, d.pipeline, hash)
+  if text then print(text) end
+  if said then print(said) end
+  if beyond then print(beyond) end
   for _, line in ipairs(lines) do print(line) end
   -- beside the weights; results on other cases than the run's keep their own file
-  local file = string.format("%s/evaluate_%s%s.json", path:match("^(.*)/[^/]*$") or ".", part,
-                             same and "" or "_" .. json.data)
-  core.sys.write(file, util.json(json) .. "\n")
-  show.line("written: %s", file)
+  local beside = path:match("^(.*)/[^/]*$") or "."
+  local file = string.format("%s/evaluate_%s%s", beside, part, same and "" or "_" .. json.data)
+  core.sys.write(file .. ".json", util.json(json) .. "\n")
+  show.line("written: %s.json", file)
+  if text then
+    core.sys.write(file .. ".csv", M.csv(r, result, d.pipeline, hash))
+    show.line("written: %s.csv", file)
+  end
+  if pictures > 0 then
+    draw_worst(r, session, d, items, part, result, beside, hash, pictures)
+  end
   return 0
 end
 

@@ -8,12 +8,20 @@
 local core = require "seg.core"
 local advice = require "seg.advice"
 local average = require "seg.average"
+local budget = require "seg.budget"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
+local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
+local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
+local pass = require "seg.pass"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
+local plans = require "seg.plan"
+local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
+local record = require "seg.record"
 local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
@@ -24,49 +32,15 @@ local watch = require "seg.watch"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
-
 -- Curves and pictures are worth less than the training that they show: what
 -- goes wrong with them is said, and the run goes on.
 local function try(f, ...)
+  if not ranks.writes() then return end
   local ok, why = pcall(f, ...)
   if not ok then show.warn("%s", why) end
 end
 
 -- One epoch -------------------------------------------------------------------
-
--- Where a batch that is not finite goes wrong. A device that runs ahead holds the
--- inputs of a later one by now: the batch is made once more.
-local function blame(run, part)
-  local session, loader = run.session, run.data.train.loader
-  if run.ahead == 0 then return session:blame() end
-  loader:seek(run.state.epoch, part.number)
-  local what = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
-  loader:seek(run.state.epoch, run.queued)
-  return what
-end
-
--- A step gave something that is not finite. It was not applied; the third in a
--- row ends the run, naming where it began and the cases of the last batch.
-local function bad_step(run, part, loss, norm)
-  local s = run.state
-  s.bad = s.bad + 1
-  local what = blame(run, part) or "the gradient"
-  local cases = {}
-  for _, n in ipairs(part.samples) do
-    cases[#cases + 1] = run.hash(run.data.train.pipeline:facts(
-      (run.data.train.pipeline:item(n))).key)
-  end
-  local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
-  show.warn("epoch %d, batch %d: loss %s, gradient norm %s; first not finite: %s%s; step left out "
-            .. "(cases %s)", s.epoch + 1, part.number + 1, util.number(loss), util.number(norm),
-            what, later, table.concat(cases, " "))
-  if s.bad >= BAD_STEPS then
-    fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
-         .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
-         .. "named above; the last good state is in %s", s.bad, what, run.folder)
-  end
-end
 
 -- The rate of the update that batch `number` of the epoch's `batches` is part of.
 local function rate(run, number, batches)
@@ -79,13 +53,14 @@ end
 local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
-  local batch = run.data.train.loader:next()
+  local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
+  run.session:share(batch.first, batch.idle)
   run.session:queue(opened.feeds(batch, run.names, r), {
-    lr = rate(run, number, batches), clip = r.optim.clip_norm, first = group == 0, last = last,
+    lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.count, samples = batch.samples, last = last }
+  return { number = number, count = batch.whole or batch.count, samples = batch.samples, last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`
@@ -103,7 +78,7 @@ local function collect(run, parts, wait)
   if applied then
     s.bad = 0
   elseif part.last and not overflow then
-    bad_step(run, part, loss, norm)
+    diverge.bad_step(run, part, loss, norm)
   end
   s.batch = part.number + 1
   return true
@@ -117,7 +92,9 @@ local function train_epoch(run)
   local batches, samples = part.loader:batches()
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
-  run.copied, run.made = run.session:facts().copy_s, part.pipeline:cache().made
+  local facts = run.session:facts()
+  run.spent = ranks.spent()
+  run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
   local function limit(under_way)
     return run.values.steps > 0
@@ -127,7 +104,7 @@ local function train_epoch(run)
   run.queued = s.batch
   while s.batch < batches do
     local between = #parts == 0 or parts[#parts].last
-    local stop = between and #parts > 0 and (sys.stopped() or limit(steps))
+    local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
     if run.queued < batches and not stop then
       parts[#parts + 1] = queue(run, run.queued, batches)
       if parts[#parts].last then steps = steps + 1 end
@@ -140,7 +117,7 @@ local function train_epoch(run)
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
-    if #parts == 0 and ended and (sys.stopped() or limit(0)) then
+    if #parts == 0 and ended and (ranks.stopped() or limit(0)) then
       show.bar_done()
       return false, limit(0)
     end
@@ -200,17 +177,21 @@ local function end_epoch(run, started)
                 train_loss = s.loss_sum / math.max(s.seen, 1),
                 phase = run.phases[2] and s.phase }
   local seconds = sys.clock() - started
+  local alone = 1 - (ranks.spent() - run.spent) / seconds
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
-  row.copy_s = run.session:facts().copy_s - run.copied
+  local facts = run.session:facts()
+  row.copy_s, row.update_s = facts.copy_s - run.copied, facts.update_s - run.updated
   local values = { train_loss = row.train_loss }
   if run.data.valid then
     local d = run.data.valid
     local result = average.with(run, function()
-      return evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
+      return pass.run(run.session, r, d.pipeline, d.loader, run.names, "validate",
+                      { metrics = metrics.by_epoch(r) })
     end)
-    if sys.stopped() then return false end
+    if ranks.stopped() then return false end
+    run.result = result
     row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
       row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
@@ -224,27 +205,37 @@ local function end_epoch(run, started)
   local best = watch.better(value, s.best, r.best[2])
   if best then s.best, s.best_epoch = value, s.epoch end
   look_back(run, values)
+  ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
+             "machines that compute differently cannot train together; SEG_ISA makes them alike")
   try(run.csv.add, run.csv, row)
+  local saving = sys.clock()
   if best then state.save(run, "checkpoint_best") end
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
+  row.save_s = sys.clock() - saving
+  try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
                                 row.train_loss) }
   if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
       local _, samples = opened.sample_name(run.data.valid.pipeline)
-      parts[#parts + 1] = string.format("%s %s (%s %s)", name, util.fixed(row["valid_" .. name]),
-                                        samples, util.fixed(row["valid_slice_" .. name]))
+      local each = row["valid_slice_" .. name]
+      parts[#parts + 1] = string.format("%s %s%s", name, util.fixed(row["valid_" .. name]),
+        each and string.format(" (%s %s)", samples, util.fixed(each)) or "")
     end
   end
   parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
                                     advice.shares(seconds, row.wait_s, row.copy_s),
                                     util.duration(row.valid_s))
+  if ranks.count > 1 then
+    parts[#parts + 1] = string.format("%d ranks, efficiency %.0f %%", ranks.count, 100 * alone)
+  end
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
-  try(picture.progress, run.folder, run.csv,
-      { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs })
+  run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
+  try(picture.progress, run.folder, run.csv, run.curves)
+  run.record:epoch(row)
   return true
 end
 
@@ -253,11 +244,13 @@ end
 -- The head of metrics.csv; the same for every epoch of a run.
 local function csv_columns(phases)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
-  for _, name in ipairs(util.sorted_keys(all_metrics(phases))) do
+  local all = all_metrics(phases)
+  for _, name in ipairs(metrics.by_epoch { metrics = all }) do
     c[#c + 1] = "valid_" .. name
-    c[#c + 1] = "valid_slice_" .. name
+    if all[name].node then c[#c + 1] = "valid_slice_" .. name end
   end
-  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s" } do
+  for _, name in ipairs { "seconds", "valid_s", "wait_s", "samples_per_s", "copy_s",
+                          "update_s", "save_s" } do
     c[#c + 1] = name
   end
   if phases[2] then c[#c + 1] = "phase" end
@@ -279,8 +272,14 @@ local function banner(run, weights)
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
+  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
+  if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
+  if ranks.count > 1 then
+    show.line("ranks: %d by %s, batch norm over %s", ranks.count, ranks.via,
+              v.sync_norm and "the whole batch" or "the share of each")
+  end
 end
 
 -- Every rate of a phase is a number, before the first epoch; how many updates an
@@ -296,33 +295,54 @@ local function check_schedule(r)
   end
 end
 
+-- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
+-- weights that were just loaded, as is a temperature; and what to say of it.
+local function choose_threshold(run)
+  if not calibrate.wanted(run.recipe) then return nil end
+  local file = run.state.best and "checkpoint_best" or "checkpoint_last"
+  return calibrate.keep(run.session, run.recipe, run.data.valid,
+                        run.folder .. "/" .. file .. ".safetensors", true)
+end
+
 -- Test set with the best weights: table, summary.json, pictures.
 local function final_test(run)
-  local part = run.data.test and "test" or run.data.valid and "valid"
+  local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
   local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
                     left_out = run.left_out }
   if part then
-    local weights, d = s.epoch, run.data[part]
+    local d = run.data[part]
+    weights = s.epoch
     if s.best then
       weights = state.load_best(run)
     elseif run.recipe.ema > 0 then
       run.session:swap()
     end
-    local result = evaluate.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part)
-    if sys.stopped() then return end
-    if next(run.recipe.metrics) then
-      local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
-      local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
-      show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
-      print(text)
-      for _, line in ipairs(lines) do print(line) end
-      summary[part] = opened.identify(json, part, d, run.hash)
+    local threshold, said = choose_threshold(run)
+    local outside, beyond = pass.outside(run.recipe, d.pipeline)
+    local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
+                            { interval = true, threshold = threshold, outside = outside })
+    if ranks.stopped() then return end
+    if not ranks.writes() then return end -- what follows is for people
+    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+    local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
+    show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
+    if text then print(text) end
+    if said then print(said) end
+    if beyond then print(beyond) end
+    for _, line in ipairs(lines) do print(line) end
+    json.threshold, json.beyond = threshold, beyond
+    summary[part] = opened.identify(json, part, d, run.hash)
+    if text then
+      sys.write(string.format("%s/cases_%s.csv", run.folder, part),
+                evaluate.csv(run.recipe, result, d.pipeline, run.hash))
       try(picture.overlays, run, d, items, part, result)
     end
   end
+  if not ranks.writes() then return end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
+  run.record:finish(summary, part, weights)
 end
 
 local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
@@ -341,7 +361,7 @@ local function train_phase(run)
                   util.plural(run.session:facts().count, "step"), run.folder)
         return 0
       end
-      local signal = sys.stopped()
+      local signal = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
                 signal_names[signal] or "signal", s.epoch + 1, s.batch + 1, run.folder)
       return 128 + signal
@@ -349,26 +369,39 @@ local function train_phase(run)
   end
   if average.finish(run) then return nil end
   show.line("the average is not done; --resume %s makes it up", run.folder)
-  return 128 + sys.stopped()
+  return 128 + ranks.stopped()
 end
 
--- train: the command. `resume` is a folder or nil. Returns the exit code.
-function M.train(r, name, text, resume)
-  local v = config.ensure()
-  local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text, values = v,
-                waited = 0, lost = 0, state = state.new() }
+-- The run's folder and what lies in it, but for what training writes; nothing where
+-- another rank does that. A number of the run: the folder of rank 0 is everybody's.
+local function open_folder(run, resume)
+  if ranks.writes() then
+    run.folder = resume or run_folder.new(run.values.out, run.name)
+    run.lock = run.lock or core.checkpoint.lock(run.folder)
+  end
+  run.folder = ranks.of_first(run.folder or "")
+  -- the key of its hashes is made by whoever looks first
+  ranks.in_turn(function() run.hash = run_folder.hasher(run_folder.base(run.folder)) end)
+end
+
+-- In the place of an object whose methods only write.
+local mute = setmetatable({}, { __index = function() return function() end end })
+
+-- The whole of it, from opening to the test. -> exit code
+local function work(run, resume)
+  local v = run.values
   for _, p in ipairs(run.phases) do
     p.best = p.best or { "loss", "min" }
     check_schedule(p)
   end
   local newest, said, meta = nil, nil, {}
   if resume then
-    run.lock, run.folder = core.checkpoint.lock(resume), resume
+    run.lock, run.folder = ranks.writes() and core.checkpoint.lock(resume), resume
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
     resuming.find_phase(run, meta)
-    r = run.recipe
+    local r = run.recipe
     -- the numbers that the run began with; steps of another kind are refused below
     local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
     local was = r.train
@@ -378,22 +411,23 @@ function M.train(r, name, text, resume)
     resuming.check_same(run, meta)
   end
   phase.enter(run)
-  banner(run, not resume and phase.load_weights(run))
+  banner(run, phase.start_weights(run, resume ~= nil))
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
-  phase.open_data(run)
+  -- files that are made on the way are there for the others then
+  local made = v.cache_file ~= "" or not v.data
+  if made then ranks.in_turn(function() phase.open_data(run) end) else phase.open_data(run) end
   run.opening_s = sys.clock() - opening
   phase.begin(run, meta)
   -- a run that cannot begin leaves no folder behind
-  run.folder = resume or run_folder.new(v.out, name)
-  run.lock = run.lock or core.checkpoint.lock(run.folder)
-  run.hash = run_folder.hasher(run_folder.base(run.folder))
+  open_folder(run, resume)
   local sets = phase.sets(run)
   local rows = resuming.case_rows(sets, run.hash)
   local bad
   bad, run.left_out = resuming.left_out(sets, run.hash)
   if resume then resuming.check_cases(run, rows) end
-  show.open_log(run.folder .. "/log.txt")
+  resuming.same_everywhere(run, rows)
+  if ranks.writes() then show.open_log(run.folder .. "/log.txt") end
   show.line("run: %s", run.folder)
   for _, b in ipairs(bad) do
     show.warn("%s: case %s is left out, left_out.csv says why", b.part, b.case)
@@ -402,16 +436,24 @@ function M.train(r, name, text, resume)
     if said ~= "" then show.warn("%s", (said:gsub("\n+$", ""))) end
     state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
-    phase.put_aside(run)
-  else
+    resuming.say_epochs(run)
+    try(phase.put_aside, run)
+  elseif ranks.writes() then
     sys.write(run.folder .. "/config.txt", config.print(v))
-    sys.write(run.folder .. "/recipe.lua", text)
+    sys.write(run.folder .. "/recipe.lua", run.text)
   end
-  run_folder.write_cases(run.folder, rows)
-  if bad[1] then run_folder.write_left_out(run.folder, bad) end
-  run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
-  -- a save that cannot work is found out before the first epoch
-  if not resume then state.save(run, "checkpoint_last") end
+  run.csv, run.record = mute, mute
+  if ranks.writes() then
+    run_folder.write_cases(run.folder, rows)
+    if bad[1] then run_folder.write_left_out(run.folder, bad) end
+    run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
+    run.record = record.open(run)
+  end
+  -- a save that cannot work is found out before the first epoch; and who was killed
+  -- between the best and the last of an epoch has only the best of it
+  if not newest or not newest:find("checkpoint_last", 1, true) then
+    state.save(run, "checkpoint_last")
+  end
   sys.catch_signals()
 
   repeat
@@ -419,7 +461,7 @@ function M.train(r, name, text, resume)
     if code then return code end
   until not phase.next(run)
   final_test(run)
-  local signal = sys.stopped()
+  local signal = ranks.stopped()
   if signal then
     show.line("%s: training is done, the test is not; --resume %s makes it up",
               signal_names[signal] or "signal", run.folder)
@@ -427,6 +469,14 @@ function M.train(r, name, text, resume)
   end
   show.line("done: %s", run.folder)
   return 0
+end
+
+-- train: the command. `resume` is a folder or nil. Returns the exit code.
+function M.train(r, name, text, resume)
+  local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
+                values = config.ensure(), waited = 0, lost = 0, state = state.new() }
+  if not ranks.writes() then return work(run, resume) end
+  return record.ended(run, pcall(work, run, resume))
 end
 
 return M

@@ -154,7 +154,7 @@ function M.command(r, name)
   local from, to = rate_of("from", FROM), rate_of("to", TO)
   if from >= to then util.refuse("--from %g --to %g: the rate must rise", from, to) end
   local session = recipes.session(r, "train")
-  local said = phase.load_weights { state = { phase = 1 }, recipe = r, session = session }
+  local said = phase.start_weights { state = { phase = 1 }, recipe = r, session = session }
   if said then show.line("weights: %s", said) end
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)

@@ -59,12 +59,16 @@ static int open_core(lua_State *L)
     lua_newtable(L);
     bind_system(L);
     bind_signal(L);
+    bind_hash(L);
+    bind_watch(L);
     bind_array(L);
     bind_array_file(L);
     bind_spread(L);
     bind_block(L);
     bind_graph(L);
     bind_session(L);
+    bind_memory(L);
+    bind_params(L);
     bind_training(L);
     bind_ranks(L);
     bind_plan(L);
@@ -73,6 +77,7 @@ static int open_core(lua_State *L)
     bind_model(L);
     bind_data(L);
     bind_picture(L);
+    bind_measure(L);
     return 1;
 }
 

@@ -11,13 +11,15 @@ local util = require "seg.util"
 
 local M = {}
 
-local REMEDIES = 3
-
 -- All bytes that a plan and its parameters take.
 local function need(plan) return plan.bytes + plan.param_bytes end
 
--- The plan of the recipe with changes, nil where the network cannot be so.
+-- The plan of the recipe with changes, nil where the network cannot be so. Where
+-- `auto` computes values twice when memory is short, every plan is the least.
 local function replan(r, batch, train, change)
+  change = change or {}
+  local how = config.values.recompute
+  change.recompute = change.recompute or train and how == "auto" and "least" or nil
   local ok, plan = pcall(plans.plan, r, batch, train, change)
   return ok and plan or nil
 end
@@ -35,6 +37,27 @@ local function smaller_batch(r, train, now, short)
   local keep = train and string.format(" (accumulate = %d in seg.recipe keeps the step)", times)
     or ""
   return { string.format("--batch %d%s", batch, keep), need(now) - need(plan) }
+end
+
+-- Values computed again on the way back: what that can free at most. Not where it
+-- is done already.
+local function computed_again(r, train, now)
+  if not train or config.values.recompute == "auto" then return nil end
+  local plan = replan(r, config.values.batch, true, { recompute = "least" })
+  local frees = plan and need(now) - need(plan) or 0
+  return frees > 0 and { string.format(
+    "--recompute auto (up to %.0f %% of a forward run more)",
+    100 * plan.again_flops / math.max(plan.flops, 1)), frees } or nil
+end
+
+-- Convolutions in 16 bits, where the device has them: their operands are kept as
+-- copies of half the size.
+local function half_precision(r, train, now)
+  local v = config.values
+  if v.precision ~= "f32" and v.precision ~= "tf32" then return nil end
+  local plan = replan(r, v.batch, train, { precision = "bf16" })
+  local frees = plan and need(now) - need(plan) or 0
+  return frees > 0 and { "--precision bf16", frees } or nil
 end
 
 -- The key of the recipe that is the size of its images: a number of its config
@@ -92,13 +115,14 @@ end
 function M.lines(r, o)
   local v = config.values
   local train = o.command ~= "evaluate" and o.command ~= "predict"
-  local now = plans.plan(r, v.batch, train)
+  local now = replan(r, v.batch, train) or plans.plan(r, v.batch, train, { recompute = "off" })
   local out = {}
   local function row(text, bytes, what)
     out[#out + 1] = string.format("  %-34s %10s%s", text, util.bytes(bytes), what or "")
   end
-  out[1] = string.format("%s, batch %d, takes at its fullest", train and "training" or "evaluation",
-                         v.batch)
+  out[1] = string.format("%s, batch %d%s, takes at its fullest", train and "training"
+                         or "evaluation", v.batch,
+                         now.again_calls > 0 and ", values computed again" or "")
   row("values", now.peak_values)
   row("gradients of values", now.peak_gradients)
   row("workspace of kernels", now.peak_workspace)
@@ -110,16 +134,16 @@ function M.lines(r, o)
     out[#out + 1] = "  samples kept there (--resident) and places for uploads come on top"
   end
   local list = {}
-  local function add(remedy)
-    if remedy and #list < REMEDIES then list[#list + 1] = remedy end
-  end
+  local function add(remedy) list[#list + 1] = remedy end
   local short = shortage(now, o)
   add(smaller_batch(r, train, now, short))
+  add(computed_again(r, train, now))
+  add(half_precision(r, train, now))
   add(smaller_images(r, train, now, short))
   add(fewer_moments(r, train, now))
   if o.device then
     add { "--device cpu: the memory of the machine", need(now), elsewhere = true }
-  elseif v.cache_mb > 0 then
+  elseif v.cache_mb > 0 and v.vram == "" then
     add { "--cache_mb 0: volumes are read again", v.cache_mb << 20, " at most" }
   end
   out[#out + 1] = "what would take less"

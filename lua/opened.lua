@@ -1,6 +1,7 @@
 -- opened.lua -- a part of the data, opened for a recipe: every case prepared, a
 -- loader over the samples, which the device may make itself.
 
+local batches = require "seg.batch"
 local core = require "seg.core"
 local config = require "seg.config"
 local ranks = require "seg.ranks"
@@ -122,6 +123,7 @@ function M.open(recipe, set, train)
   end
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
+  batches.settle(recipe, set, pipeline:samples())
   local loader = loader_of(set, pipeline, train)
   M.check_inputs(recipe, set, pipeline, names, loader)
   return { set = set, pipeline = pipeline, names = names, loader = loader, train = train }
@@ -148,10 +150,12 @@ function M.keep(session, recipe, d, train, was)
   local resident, why, memory
   if d.set.batch.bucket then
     why = "batches of like length are the loader's work"
+  elseif d.cut then
+    why = "only some of its samples are used (--overfit)"
   else
     resident, why, memory = core.data.resident(session, d.pipeline, {
       nodes = inputs_of(d.names, recipe),
-      batch = math.min(d.set.batch.size or 1, (select(2, d.loader:batches()))),
+      batch = math.min(d.set:batch_size(), (select(2, d.loader:batches()))),
       train = train, augment = d.set.augmented, workers = v.workers,
       must = v.resident == "on" or was })
   end

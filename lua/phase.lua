@@ -17,6 +17,7 @@ local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
 local transfer = require "seg.transfer"
+local trial = require "seg.trial"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -29,11 +30,14 @@ local parts = { "train", "valid", "test" }
 -- Pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
+  trial.sets(r)
   opened.fit_numbers(r)
   for _, part in ipairs(parts) do
     if r[part] then
       local started = sys.clock()
-      local d = opened.open(r, r[part], part == "train")
+      -- a test is of whole cases
+      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part],
+                            part == "train")
       if part == "train" then ranks.check_batch(r[part].batch.size or 1) end
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
@@ -41,6 +45,7 @@ local function open_sets(r)
     end
   end
   core.data.leaks(sides)
+  trial.samples(r, data)
   return { data = data, names = names }
 end
 
@@ -124,19 +129,18 @@ function M.enter(run)
   run.ahead = run.session:facts().ahead
 end
 
--- What a phase begins with beyond its session, when that has its weights: averages,
--- what the schedule remembers, its data. `meta`: of the run that is resumed, or {}.
+-- What a phase begins with beyond its session and weights: what the schedule
+-- remembers, its data. `meta`: of the run that is resumed, or {}.
 function M.begin(run, meta)
   local o = run.opened[run.state.phase]
   run.data, run.names = o.data, o.names
-  average.open(run)
   run.state.schedule = run.recipe.schedule.start and run.recipe.schedule.start()
   keep_data(run, meta)
 end
 
--- The weights that a new phase starts from, where --weights or init name some; what
--- to say of them, or nil. Moments, step count and epoch begin anew.
-function M.load_weights(run)
+-- Weights of a file, where --weights or init name one; what to say of them, or nil.
+-- Moments, step count and epoch begin anew.
+local function load_weights(run)
   local given, init = config.line.flags.weights, run.recipe.init
   if run.state.phase > 1 then given = nil end
   if init then
@@ -149,6 +153,14 @@ function M.load_weights(run)
   local path, note = run_folder.weights(given)
   local meta = run_folder.load(path, run.session)
   return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
+end
+
+-- The weights that a new phase starts from are its session's now, and so is their
+-- average; -> what to say of them, or nil. A run that is resumed has its own.
+function M.start_weights(run, resumed)
+  local said = not resumed and load_weights(run) or nil
+  average.open(run)
+  return said
 end
 
 -- The best weights of a phase that is over keep their file, under another name, so
@@ -198,11 +210,11 @@ function M.next(run)
   run.session:begin_at(count)
   describe(run)
   show.line("weights: %s of the phase before, %d new", util.plural(handed, "tensor"), new)
-  local more = M.load_weights(run)
+  local more = M.start_weights(run)
   if more then show.line("weights: %s", more) end
   M.begin(run, {})
   state.save(run, "checkpoint_last")
-  M.put_aside(run)
+  if ranks.writes() then M.put_aside(run) end
   return true
 end
 

@@ -9,8 +9,10 @@ local util = require "seg.util"
 
 local M = {}
 
-local BLUE, RED, GREEN, VIOLET = 0x2563c9, 0xd0342c, 0x2c9a4b, 0x7a4fb5
+local BLUE, RED, GREEN, DEEP, VIOLET = 0x2563c9, 0xd0342c, 0x2c9a4b, 0x14532d, 0x7a4fb5
 local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
+M.colors = { blue = BLUE, red = RED, green = GREEN, deep = DEEP, violet = VIOLET, ink = INK,
+             soft = SOFT, grid = GRID, paper = PAPER, amber = 0xb26a00, teal = 0x0f766e }
 
 -- Surfaces --------------------------------------------------------------------
 
@@ -20,9 +22,25 @@ local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
 local Svg = {}
 Svg.__index = Svg
 
+-- The variable of a page's style that is this colour there, by day and by night.
+local variable = {}
+for name, color in pairs(M.colors) do variable[color] = "var(--" .. name .. ")" end
+
+local function hex(color) return string.format("#%06x", color) end
+
+-- A sheet of w x h inside a page, in its colours and on its paper.
+local function inner_svg(w, h, about)
+  local s = setmetatable({ out = {}, paint = function(color)
+    return variable[color] or hex(color)
+  end }, Svg)
+  s:add('<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s" '
+        .. 'font-family="Helvetica,Arial,sans-serif">', w, h, about)
+  return s
+end
+
 -- A white sheet of w x h.
 local function svg(w, h)
-  local s = setmetatable({ out = {} }, Svg)
+  local s = setmetatable({ out = {}, paint = hex }, Svg)
   s:add('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
         .. 'font-family="Helvetica,Arial,sans-serif">', w, h, w, h)
   s:rect(0, 0, w, h, PAPER)
@@ -35,30 +53,36 @@ function Svg:add(fmt, ...)
 end
 
 function Svg:rect(x, y, w, h, color)
-  self:add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="#%06x"/>', x, y, w, h, color)
+  self:add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>', x, y, w, h,
+           self.paint(color))
 end
 
 function Svg:dot(x, y, radius, color)
-  self:add('<circle cx="%.2f" cy="%.2f" r="%.2f" fill="#%06x"/>', x, y, radius, color)
+  self:add('<circle cx="%.2f" cy="%.2f" r="%.2f" fill="%s"/>', x, y, radius, self.paint(color))
 end
 
 function Svg:line(points, width, color, dash)
   local at = {}
   for i, p in ipairs(points) do at[i] = string.format("%.2f,%.2f", p[1], p[2]) end
-  self:add('<polyline points="%s" fill="none" stroke="#%06x" stroke-width="%.2f"%s '
-           .. 'stroke-linejoin="round" stroke-linecap="round"/>', table.concat(at, " "), color,
-           width, dash and string.format(' stroke-dasharray="0.1 %.1f"', dash) or "")
+  self:add('<polyline points="%s" fill="none" stroke="%s" stroke-width="%.2f"%s '
+           .. 'stroke-linejoin="round" stroke-linecap="round"/>', table.concat(at, " "),
+           self.paint(color), width,
+           dash and string.format(' stroke-dasharray="0.1 %.1f"', dash) or "")
 end
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }
 
 function Svg:text(x, y, size, color, text, anchor)
-  self:add('<text x="%.1f" y="%.1f" font-size="%.1f" fill="#%06x" text-anchor="%s">%s</text>',
-           x, y, size, color, anchor or "start", (text:gsub("[&<>]", escapes)))
+  self:add('<text x="%.1f" y="%.1f" font-size="%.1f" fill="%s" text-anchor="%s">%s</text>',
+           x, y, size, self.paint(color), anchor or "start", (text:gsub("[&<>]", escapes)))
+end
+
+function Svg:source()
+  return table.concat(self.out, "\n") .. "\n</svg>\n"
 end
 
 function Svg:save(path)
-  core.sys.write(path, table.concat(self.out, "\n") .. "\n</svg>\n")
+  core.sys.write(path, self:source())
 end
 
 local Png = {}
@@ -293,7 +317,7 @@ local function panels_of(csv, recipe)
         best = best_epoch(recipe, name, values, epochs),
         curves = { { name = "by case", values = values, color = GREEN },
                    { name = "mean of " .. AVERAGE, values = moving_average(values, epochs, AVERAGE),
-                     color = 0x14532d, width = 2.4, dash = 6 } } }
+                     color = DEEP, width = 2.4, dash = 6 } } }
     end
   end
   list[#list + 1] = { title = "learning rate", height = 90, zero = true,
@@ -302,26 +326,53 @@ local function panels_of(csv, recipe)
   return list, epochs
 end
 
+local GAP = 44 -- between panels
+
+-- The panels one below the other from `top` on, and how high a sheet of them is.
+local function draw_panels(s, panels, top)
+  for i, panel in ipairs(panels) do
+    draw_panel(s, panel, top, i == #panels)
+    top = top + panel.height + GAP
+  end
+end
+
+local function height_of(panels, top)
+  local height = top + 14
+  for _, panel in ipairs(panels) do height = height + panel.height + GAP end
+  return height
+end
+
 -- Rewrites folder/progress.svg and folder/progress.png: losses, each metric,
 -- learning rate by epoch. `csv` has column(name) -> numbers or false by epoch.
 function M.progress(folder, csv, recipe)
   local panels, epochs = panels_of(csv, recipe)
   if epochs == 0 then return end
-  local GAP, TOP = 44, 74
-  local height = TOP + 14
-  for _, panel in ipairs(panels) do height = height + panel.height + GAP end
+  local TOP = 74
+  local height = height_of(panels, TOP)
   local title = folder:match("([^/]+/[^/]+)/*$") or folder
   for ending, s in pairs { svg = svg(WIDTH, height), png = png(WIDTH, height, 1.5) } do
     s:text(LEFT, 28, 17, INK, title)
     s:text(WIDTH - RIGHT, 28, 13, SOFT,
            string.format("epoch %d of %d", epochs, recipe.epochs or epochs), "end")
-    local top = TOP
-    for i, panel in ipairs(panels) do
-      draw_panel(s, panel, top, i == #panels)
-      top = top + panel.height + GAP
-    end
+    draw_panels(s, panels, TOP)
     s:save(folder .. "/progress." .. ending)
   end
+end
+
+-- Panels as an SVG inside a page, whose colours it takes. panel: {title=, height=,
+-- epochs=, curves = { {name=, values = { number or false by epoch }, color=,
+-- width=, dash=}, ... }, zero = true where the axis begins at 0, best = epoch}.
+function M.sheet(panels, about)
+  local TOP = 26
+  local s = inner_svg(WIDTH, height_of(panels, TOP), about)
+  draw_panels(s, panels, TOP)
+  return s:source()
+end
+
+-- The curves of M.progress, for a page; nil before the first epoch.
+function M.curves(csv, recipe)
+  local panels, epochs = panels_of(csv, recipe)
+  return epochs > 0 and M.sheet(panels, "losses, metrics and learning rate by epoch") or nil
 end
 
 -- For other curves: a sheet of each kind by its ending, and what axes need.
@@ -331,10 +382,15 @@ M.ticks, M.tick_text = ticks, tick_text
 
 -- Overlays --------------------------------------------------------------------
 
--- Places of the worst two, the middle and the best of `items` (worst first).
-local function choose(items)
-  local list, seen = {}, {}
-  for _, at in ipairs { 1, 2, (#items + 1) // 2, #items } do
+-- Places of the worst two, the middle and the best of `items` (worst first), or of the
+-- `count` worst.
+local function choose(items, count)
+  local list, seen, places = {}, {}, { 1, 2, (#items + 1) // 2, #items }
+  if count then
+    places = {}
+    for at = 1, count do places[at] = at end
+  end
+  for _, at in ipairs(places) do
     local item = items[at]
     if item and not seen[item] then list[#list + 1], seen[item] = item, true end
   end
@@ -352,8 +408,9 @@ local function largest_plane(mask, planes)
   return best, most
 end
 
--- The sample of each wanted case that shows most: {item = {number=, slices=}}.
-local function find_samples(loader, pipeline, wanted, field)
+-- The sample of each wanted case that shows most: {item = {number=, plane=, planes=,
+-- slice=, slices=}}; `field` is the place of the truth.
+function M.find_samples(loader, pipeline, wanted, field)
   local found = {}
   for number = 1, pipeline:samples() do
     local item, slice = pipeline:item(number)
@@ -386,7 +443,7 @@ end
 
 -- Plane `k` of an output (1,C,[D],H,W) as one map: the probability, or 1 where
 -- a class other than the first (the background) is largest.
-local function foreground(out, k, planes)
+function M.foreground(out, k, planes)
   local shape = out.shape
   local classes, h, w = shape[2], shape[#shape - 1], shape[#shape]
   if classes == 1 then return out, k end
@@ -449,9 +506,9 @@ end
 
 -- One PNG a case in run.folder/overlays: image | truth | prediction for the
 -- slice with the largest true area, of the worst two, the middle and the best
--- of `items` (places of cases, worst first). `d` has the pipeline; `result` of
--- evaluate.run may be left out.
-function M.overlays(run, d, items, part, result)
+-- of `items` (places of cases, worst first), or of the `count` worst. `d` has the
+-- pipeline; `result` of evaluate.run may be left out.
+function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
   if not field or field == 1 or not name or #items == 0 then
@@ -459,9 +516,9 @@ function M.overlays(run, d, items, part, result)
     return
   end
   local node, pipeline = r.outputs[name], d.pipeline
-  local list, wanted = choose(items)
+  local list, wanted = choose(items, count)
   local loader = core.data.loader(pipeline, { batch = 1 })
-  local found = find_samples(loader, pipeline, wanted, field)
+  local found = M.find_samples(loader, pipeline, wanted, field)
   core.sys.mkdir(run.folder .. "/overlays")
   for _, item in ipairs(list) do
     local f = found[item]
@@ -478,7 +535,7 @@ function M.overlays(run, d, items, part, result)
         show.line("no overlays: output %s is not a map of the image's size", name)
         break
       end
-      local map, plane = foreground(out, f.plane, f.planes)
+      local map, plane = M.foreground(out, f.plane, f.planes)
       local a, b, both = core.picture.overlap(truth, f.plane, map, plane)
       local hash = run.hash(pipeline:facts(item).key)
       draw_overlay(string.format("%s/overlays/%s_%s.png", run.folder, part, hash),

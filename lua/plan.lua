@@ -2,6 +2,7 @@
 -- exact, before anything is opened.
 
 local core = require "seg.core"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local gpus = require "seg.gpus"
@@ -23,25 +24,41 @@ local function extents(r, batch, scale)
 end
 
 -- The plan of one step of this recipe: training, or evaluation. change: another
--- `scale` of the images, another `optim`.
+-- `scale` of the images, `optim` or `precision`; recompute: "off"; "given": within
+-- the bytes of --recompute, where those are given, and not for `auto`; "least": in
+-- as little memory as can be; else what --recompute says, `auto` beside what is
+-- free now, or what `session` has.
 function M.plan(r, batch, train, change)
   change = change or {}
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
-  return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs, device = v.device,
-                     precision = v.precision, threads = v.threads,
-                     optim = train and (change.optim or r.optim) or nil,
-                     frozen = train and r.frozen or nil }
+  local function planned(bytes, near)
+    return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
+                       device = v.device, precision = change.precision or v.precision,
+                       threads = v.threads, optim = train and (change.optim or r.optim) or nil,
+                       frozen = train and r.frozen or nil, budget = bytes, least = near,
+                       average = train and recipes.averages(r) }
+  end
+  local how = change.recompute
+  if how == "least" then return planned(1, true) end
+  if not train or how == "off" or (how == "given" and v.recompute == "auto") then
+    return planned()
+  end
+  local plan = planned()
+  local bytes, near = budget.arena(v.device, plan.param_bytes, change.session)
+  return bytes and bytes < plan.bytes and planned(bytes, near) or plan
 end
 
 -- The table of layers; arithmetic is a sample's, memory the batch's.
 local function rows_text(plan, batch)
   local rows = { { "layer", "kind", "shape", "parameters", "MFLOP", "value", "extra" } }
+  if plan.again_calls > 0 then rows[1][8] = "again" end
   for _, row in ipairs(plan.rows) do
     rows[#rows + 1] = {
       row.name ~= "" and row.name or "-", row.kind, row.shape,
       row.params > 0 and util.thousands(row.params) or "",
       row.flops > 0 and string.format("%.1f", row.flops / batch / 1e6) or "",
-      util.bytes(row.value_bytes), row.extra_bytes > 0 and util.bytes(row.extra_bytes) or "" }
+      util.bytes(row.value_bytes), row.extra_bytes > 0 and util.bytes(row.extra_bytes) or "",
+      row.again and "again" or nil }
   end
   return show.table(rows)
 end
@@ -52,9 +69,10 @@ end
 -- there (of a call: at its first launch); and the sums.
 local function launches(r, gpu)
   local v = config.ensure()
+  local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
   local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
-                               precision = v.precision }
+                               precision = v.precision, budget = bytes }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
   for _, l in ipairs(list) do
     -- the source's spelling, without the arguments of a template
@@ -128,7 +146,7 @@ function M.command(r)
   print(string.format("parameters   %s trained + %s running statistics = %s",
                       util.thousands(train.trained), util.thousands(train.running),
                       util.thousands(train.trained + train.running)))
-  print(string.format("arithmetic   %.2f GFLOP forward a sample (convolutions and linear layers)",
+  print(string.format("arithmetic   %.2f GFLOP forward a sample (matrix products)",
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do
@@ -136,8 +154,16 @@ function M.command(r)
                         util.thousands(p[2].bytes), util.bytes(p[2].bytes),
                         util.bytes(p[2].naive_bytes), p[2].calls))
   end
-  print(string.format("weights      %s bytes with gradients and optimiser state",
-                      util.thousands(train.param_bytes)))
+  local told = budget.told(train)
+  if told then print("recompute    " .. told) end
+  print(string.format("weights      %s bytes with gradients and optimiser state%s",
+                      util.thousands(train.param_bytes),
+                      recipes.averages(r) and ", and their average" or ""))
+  local limit, all = budget.limit(), math.max(train.bytes, eval.bytes) + train.param_bytes
+  if limit then
+    print(string.format("vram         %s for arena and weights, %s given%s", util.bytes(all),
+                        util.bytes(limit), all > limit and ": not enough" or ""))
+  end
   return 0
 end
 

@@ -5,6 +5,7 @@
 -- lies on the input's own grid.
 
 local core = require "seg.core"
+local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local incoming = require "seg.incoming"
 local recipes = require "seg.recipe"
@@ -165,6 +166,7 @@ function M.command(r, name)
   if not meta.preprocessing then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
   end
+  calibrate.settle(r.predict, meta)
   local output = r.predict.output or util.sorted_keys(r.outputs)[1]
   local node = r.outputs[output]
   local inputs = needed(r, node, output)
@@ -192,6 +194,10 @@ function M.command(r, name)
   w.base = base
   sys.mkdir(out)
   local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)
+  local text = recipes.network(r)
+  if draws > 0 and not (text:find("dropout", 1, true) or text:find("attention", 1, true)) then
+    show.warn("--mc: the network has no dropout, so all draws are the same")
+  end
   local flips, swap, negate = mirrors(r, node, inputs[1].rank)
   windows.run({ members = members, node = node, output = output, inputs = inputs,
                 roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,

@@ -16,11 +16,6 @@ local M = { rank = 0, count = 1 }
 -- Does this rank write files and print? Alone it does.
 function M.writes() return M.rank == 0 end
 
--- f() at rank 0; what try(f, ...) is called with elsewhere does nothing.
-function M.only_first(f, ...)
-  if M.rank == 0 then return f(...) end
-end
-
 -- The text of every rank, by its number from 1. Of all ranks at once, as all below.
 function M.gather(text)
   if M.count == 1 then return { text } end
@@ -72,43 +67,50 @@ function M.threads(threads)
   return math.max(core.sys.machine().cores // here, 1)
 end
 
--- How many of so many batches this rank makes: every count-th, and of fewer batches
--- than ranks some make the same (data/loader.h).
-function M.part(batches)
+-- A pass over so many batches that are divided: in how many rounds, and in how many of
+-- these this rank makes one (whole_batches of data/loader.h). Of fewer batches than
+-- ranks some make the same.
+function M.rounds(batches)
   local n = math.min(M.count, batches)
-  return n == 0 and 0 or (batches - 1 - M.rank % n) // n + 1
+  if n == 0 then return 0, 0 end
+  return (batches + n - 1) // n, (batches - 1 - M.rank % n) // n + 1
 end
 
--- The batches of all ranks in their order, each with its arrays, and the number of
--- samples; `list`: those of this one, { number=, count=, samples=, values= }.
+-- A batch as text, and back.
+local function pack(b)
+  local out = { string.pack("<i8i8i8i8", b.number, b.count, #b.values, #b.samples) }
+  for _, n in ipairs(b.samples) do out[#out + 1] = string.pack("<i8", n) end
+  for _, v in ipairs(b.values) do out[#out + 1] = string.pack("<s8", core.ranks.pack(v)) end
+  return table.concat(out)
+end
+
+local function unpack(text, at)
+  local b, values, samples, packed = { samples = {}, values = {} }, nil, nil, nil
+  b.number, b.count, values, samples, at = string.unpack("<i8i8i8i8", text, at)
+  for i = 1, samples do b.samples[i], at = string.unpack("<i8", text, at) end
+  for i = 1, values do
+    packed, at = string.unpack("<s8", text, at)
+    b.values[i] = core.ranks.unpack(packed)
+  end
+  return b, at
+end
+
+-- The batches that the ranks have made, in their order, each once; `list`: those of
+-- this one, { { number=, count=, samples = {...}, values = {array, ...} }, ... }.
 function M.whole(list)
-  local own = {}
-  for i, b in ipairs(list) do
-    local samples = { #b.samples, table.unpack(b.samples) }
-    local text = { string.pack("<i8i8i8", b.number, b.count, #b.values),
-                   string.pack("<" .. ("i8"):rep(#samples), table.unpack(samples)) }
-    for _, v in ipairs(b.values) do
-      text[#text + 1] = string.pack("<s8", core.ranks.pack(v))
-    end
-    own[i] = table.concat(text)
-  end
-  local all, seen = {}, 0
+  if M.count == 1 then return list end
+  local own, all, seen = {}, {}, {}
+  for i, b in ipairs(list) do own[i] = pack(b) end
   for _, text in ipairs(M.gather(table.concat(own))) do
-    local at = 1
+    local at, b = 1, nil
     while at <= #text do
-      local b, values, samples = { samples = {}, values = {} }, 0, 0
-      b.number, b.count, values, samples, at = string.unpack("<i8i8i8i8", text, at)
-      for i = 1, samples do b.samples[i], at = string.unpack("<i8", text, at) end
-      for i = 1, values do
-        local packed
-        packed, at = string.unpack("<s8", text, at)
-        b.values[i] = core.ranks.unpack(packed)
-      end
-      if not all[b.number + 1] then seen = seen + b.count end
-      all[b.number + 1] = b
+      b, at = unpack(text, at)
+      if not seen[b.number] then all[#all + 1] = b end
+      seen[b.number] = true
     end
   end
-  return all, seen
+  table.sort(all, function(a, b) return a.number < b.number end)
+  return all
 end
 
 -- What of a run depends on the ranks, for checkpoints; nil alone.
@@ -123,6 +125,12 @@ function M.check_batch(size)
     util.refuse("--batch %d: %d ranks share a batch, so each would have less than a sample; "
                 .. "--batch %d or more, or fewer ranks", size, M.count, M.count)
   end
+end
+
+-- May values of a step be computed twice? A batch norm over all ranks would meet the
+-- others once more, who may have chosen otherwise for their share.
+function M.may_recompute()
+  return M.count == 1 or not config.values.sync_norm
 end
 
 -- Seconds that this rank has spent on the others so far.
@@ -141,6 +149,9 @@ function M.run(args, f)
   local rank, count, via = core.ranks.open()
   if not rank then
     if v.ranks == 1 then return f() end
+    if v.batch == "auto" then
+      util.refuse("--batch auto: ranks may find different numbers; give one for all ranks together")
+    end
     core.sys.catch_signals() -- they are passed on
     return core.ranks.start(v.ranks, args)
   end

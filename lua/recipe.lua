@@ -1,8 +1,10 @@
 -- recipe.lua -- what a script declares: network, data, loss, optimiser.
 
 local core = require "seg.core"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local group = require "seg.group"
+local metrics = require "seg.metric_base"
 local optim = require "seg.optim"
 local tidy = require "seg.tidy"
 local transfer = require "seg.transfer"
@@ -25,18 +27,21 @@ local known = {
 
 -- What a phase may have of its own; the rest is the recipe's.
 local known_phase = { name = none, from = "last" }
-for _, field in ipairs { "loss", "train", "valid", "test", "optim", "schedule", "metrics", "best",
-                         "epochs", "accumulate", "frozen", "ema", "swa", "stop", "init" } do
+for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
+                         "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
+                         "swa", "stop", "init" } do
   known_phase[field] = none
 end
 
 -- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, whether the
+-- the probability from which a voxel belongs to the only class, what its logits are
+-- divided by (each "valid": chosen on that set when training ends), whether the
 -- output itself is written too, which output and what it means, how much windows
 -- share, flips that are averaged over, and steps behind it: of all classes
 -- (tidy.lua), and in `each` of one.
-local known_predict = { image = none, names = none, threshold = none, fractions = none,
-                        as = none, output = none, overlap = none, tta = none, each = none }
+local known_predict = { image = none, names = none, threshold = none, temperature = none,
+                        fractions = none, as = none, output = none, overlap = none, tta = none,
+                        each = none }
 for key, default in pairs(tidy.known) do known_predict[key] = default end
 
 -- What an output of predict may mean: results.lua.
@@ -67,7 +72,8 @@ local checks = {
   schedule = function(v) return type(v.rate) == "function" end,
   metrics = function(v)
     for name, m in pairs(v) do
-      if type(name) ~= "string" or type(m) ~= "table" or not is_node(m.node) then return false end
+      local made = type(m) == "table" and (m.way or is_node(m.node))
+      if type(name) ~= "string" or not made then return false end
     end
     return true
   end,
@@ -114,10 +120,12 @@ local function check_predict(o)
     fail("usage", "seg.recipe: predict: fractions must be true or false, got %s",
          tostring(o.fractions))
   end
-  if o.threshold ~= nil and not (math.type(o.threshold) and o.threshold > 0 and o.threshold < 1)
-  then
-    fail("usage", "seg.recipe: predict: threshold must be a number between 0 and 1, got %s",
-         tostring(o.threshold))
+  for what, most in pairs { threshold = 1, temperature = math.huge } do
+    local v = o[what]
+    if v ~= nil and v ~= "valid" and not (math.type(v) and v > 0 and v < most) then
+      fail("usage", "seg.recipe: predict: %s must be a number %s, got %s (or \"valid\": chosen on "
+           .. "that set)", what, most == 1 and "between 0 and 1" or "above 0", tostring(v))
+    end
   end
   if o.as ~= nil and not meanings[o.as] then
     fail("usage", "seg.recipe: predict: as is %s; %s", tostring(o.as),
@@ -224,6 +232,7 @@ local function check(r)
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
+  metrics.settle(r)
   if r.schedule.monitor then
     r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
   end
@@ -235,7 +244,7 @@ local function check(r)
 end
 
 -- The phases of recipe `r`: whole recipes, each with the fields of the phase in
--- place of the recipe's.
+-- place of the recipe's; false stands for one that the recipe has and the phase not.
 local function read_phases(r, list)
   if type(list) ~= "table" or #list == 0 then
     fail("usage", "seg.recipe: phases must be a list of tables, got %s", type(list))
@@ -245,7 +254,7 @@ local function read_phases(r, list)
     local phase = {}
     for k, v in pairs(r) do phase[k] = v end
     for k, v in pairs(util.options("seg.recipe: phases[" .. i .. "]", o, known_phase)) do
-      phase[k] = v
+      if v then phase[k] = v else phase[k] = nil end
     end
     if i == 1 and o.from then
       fail("usage", "seg.recipe: phases[1]: there is no phase before it; leave from out")
@@ -298,11 +307,11 @@ local function output_nodes(r)
 end
 M.outputs = output_nodes
 
-
--- All nodes whose values are read: outputs, metrics and the loss.
-function M.roots(r)
+-- All nodes whose values are read: outputs, metrics and the loss. `purpose` as of
+-- M.session.
+function M.roots(r, purpose)
   local list = output_nodes(r)
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do list[#list + 1] = r.metrics[name].node end
+  for _, node in ipairs(metrics.nodes(r, purpose == "evaluate")) do list[#list + 1] = node end
   list[#list + 1] = r.loss
   return list
 end
@@ -313,6 +322,11 @@ function M.network(r)
   return core.graph_text(nodes), table.concat(names, ",")
 end
 
+-- Does training keep an average of the weights beside them?
+function M.averages(r)
+  return r.ema > 0 or r.swa ~= nil
+end
+
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
 -- no truth. `device` and `precision`: others than --device and --precision;
@@ -321,12 +335,15 @@ function M.session(r, purpose, device, precision, draws)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
-    roots = predict and output_nodes(r) or M.roots(r), loss = not predict and r.loss or nil,
-    device = device or v.device, precision = precision or v.precision,
-    threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
+    roots = predict and output_nodes(r) or M.roots(r, purpose),
+    loss = not predict and r.loss or nil,
+    device = device or v.device, precision = precision or v.precision, threads = ranks.threads(v.threads),
+    seed = v.seed, draws = draws or false,
     ranks = purpose == "train" and ranks.count > 1, own_norms = not v.sync_norm,
     optim = purpose == "train" and r.optim or nil,
-    frozen = purpose == "train" and r.frozen or nil }
+    frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
+    average = purpose == "train" and M.averages(r) }
+  if purpose == "train" then budget.give(session) end
   if purpose == "train" then group.apply(session, r.optim) end
   return session
 end

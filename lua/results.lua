@@ -245,7 +245,10 @@ function M.maps(r, w)
     local case = w.cases[place]
     tidy.run(labels, steps, case.key)
     local file = write_labels(w, labels, place)
-    if o.fractions then write_fractions(w, values, place) end
+    if o.fractions then
+      if o.temperature and c == 1 and w.draws == 0 then values:temper(o.temperature) end
+      write_fractions(w, values, place)
+    end
     if variance then write_draws(w, values, variance, entropy, place) end
     local voxels, ml = labels:count()
     w.rows[#w.rows + 1] = { case.key, voxels, string.format("%.2f", ml), file }
@@ -351,6 +354,7 @@ function M.numbers(r, w, steps)
     if w.draws > 0 then head[#head + 1] = "sd_" .. names[i] end
   end
   w.rows = { head }
+  local found = {}
 
   function w.open()
     local sink = { sum = {}, n = 0 }
@@ -384,11 +388,13 @@ function M.numbers(r, w, steps)
       end
       table.insert(row, 2, best)
     end
-    w.rows[#w.rows + 1] = row
+    found[place] = row
   end
 
+  -- sequences of like length come together, the table is in the order of the cases
   function w.finish(path)
     local lines = {}
+    for place = 1, #w.cases do w.rows[place + 1] = found[place] end
     for i, row in ipairs(w.rows) do
       local cells = {}
       for k, cell in ipairs(row) do cells[k] = csv_cell(cell) end

@@ -1,6 +1,7 @@
 -- resume.lua -- is this the run that it was? Scripts, data and folders change
 -- between two days; what would make other numbers of them is refused.
 
+local core = require "seg.core"
 local config = require "seg.config"
 local ranks = require "seg.ranks"
 local run_folder = require "seg.run"
@@ -42,6 +43,17 @@ function M.left_out(sets, hash)
     end
   end
   return rows, rows[1] and table.concat(counts, ", ")
+end
+
+-- A run may go on for more epochs than it began with; a schedule that spans all of
+-- them then has other rates from here on.
+function M.say_epochs(run)
+  local was = util.read_file(run.folder .. "/config.txt"):match("\nepochs = (%d+)\n")
+  local is, name = config.values.epochs, run.recipe.schedule.name
+  if was and tonumber(was) ~= is and name ~= "constant" then
+    show.line("note: %d epochs, the run began with %s; schedule %s goes by the new number", is, was,
+              name)
+  end
 end
 
 -- The phase that the run of a checkpoint was in: its recipe, and where it began.
@@ -97,6 +109,25 @@ function M.check_same(run, meta)
   end
   if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
     show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)
+  end
+end
+
+-- Do all ranks train the same network, with the same numbers and cases, from the same
+-- weights? They read their own files, perhaps on machines of their own.
+function M.same_everywhere(run, rows)
+  if ranks.count == 1 then return end
+  local now, cases = state.metadata(run), {}
+  for i, row in ipairs(rows) do
+    cases[i] = table.concat({ row.part, row.key, row.patient, row.image or "" }, "\0")
+  end
+  for _, e in ipairs {
+    { "another program", core.version .. core.build, "install one version on all machines" },
+    { "other numbers", now.config, "give all ranks the same command line" },
+    { "another network", now.graph, "give all ranks the same script" },
+    { "other preparation of the data", now.preprocessing, "give all ranks the same script" },
+    { "other cases", run.hash(table.concat(cases, "\1")), "give all ranks the same data" },
+    { "other weights", tostring(run.session:digest()), "give all ranks the same --weights" } } do
+    ranks.same(table.unpack(e))
   end
 end
 

@@ -253,6 +253,16 @@ function M.write_left_out(folder, rows)
   write_private(folder .. "/left_out.csv", { "case", "key", "patient", "part", "reason" }, rows)
 end
 
+-- The lines "key = value" of a config.txt as a table of texts.
+function M.values(text)
+  local out = {}
+  for line in text:gmatch("[^\n]+") do
+    local k, v = line:match("^([%w_]+) = (.*)$")
+    if k then out[k] = v end
+  end
+  return out
+end
+
 -- metrics.csv: one row an epoch under a stable head -------------------------
 
 local Csv = {}
@@ -280,14 +290,25 @@ function Csv:write()
             .. (#self.rows > 0 and "\n" or ""))
 end
 
--- One epoch more; `values` by column, nil for an empty cell.
-function Csv:add(values)
+-- The cells of a row; `values` by column, nil for an empty cell.
+local function row_text(self, values)
   local cells = {}
   for i, name in ipairs(self.columns) do
     local v = values[name]
     cells[i] = v == nil and "" or util.number(v)
   end
-  self.rows[#self.rows + 1] = table.concat(cells, ",")
+  return table.concat(cells, ",")
+end
+
+-- One epoch more.
+function Csv:add(values)
+  self.rows[#self.rows + 1] = row_text(self, values)
+  self:write()
+end
+
+-- The row of the last epoch again, with what is known only now.
+function Csv:amend(values)
+  self.rows[#self.rows] = row_text(self, values)
   self:write()
 end
 

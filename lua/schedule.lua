@@ -91,7 +91,9 @@ end
 function M.step(o)
   o = options("optim.step", o, { every = 30, at = none, gamma = 0.1, warmup = 0, by = "epoch" })
   numbers("step", o, { every = 1, gamma = 0, warmup = 0 })
-  if o.at ~= nil and (type(o.at) ~= "table" or #o.at == 0) then
+  local good = o.at == nil or type(o.at) == "table" and #o.at > 0
+  for _, v in ipairs(good and o.at or {}) do good = good and math.type(v) ~= nil end
+  if not good then
     fail("usage", "optim.step: at must be a list of numbers, got %s", tostring(o.at))
   end
   return schedule("step", o, function(lr, i)
@@ -220,6 +222,7 @@ function M.chain(list)
   local parts = {}
   for i, entry in ipairs(type(list) == "table" and list or {}) do
     local last = i == #list
+    if type(entry) ~= "table" then part("chain", entry) end
     local s = part("chain", entry.rate and entry or entry[1])
     local long = entry.epochs
     if last and long ~= nil or not last and (math.type(long) ~= "integer" or long < 1) then

@@ -117,11 +117,12 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
                set = Model.set }
 Step.__index = Step
 
--- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, seed=}
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, seed=,
+-- recompute=}; recompute: what the arena may take, as "2G"; more is computed twice
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
-                               seed = 0 })
+                               seed = 0, recompute = none })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
@@ -133,6 +134,14 @@ function seg.step(o)
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  precision = o.precision, threads = o.threads, seed = o.seed,
                                  optim = o.optim, frozen = o.frozen }
+  if o.recompute ~= nil then
+    local bytes = util.bytes_of(o.recompute)
+    if not bytes then
+      fail("usage", 'seg.step: recompute must be an amount of memory, as "2G", got %s',
+           tostring(o.recompute))
+    end
+    session:budget(bytes)
+  end
   group.apply(session, o.optim)
   local clip = o.clip_norm > 0 and o.clip_norm or o.optim.clip_norm
   return setmetatable({ session = session, outputs = o.outputs, lr = o.optim.lr, clip = clip },

@@ -61,7 +61,8 @@ function seg.config(defaults) end
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
----@field threshold? number of a single channel, 0.5
+---@field threshold? number|"valid" of a single channel, 0.5; "valid": chosen on that set
+---@field temperature? number|"valid" logits of a single channel are divided by it
 ---@field fractions? boolean write probabilities beside the labels
 ---@field output? string which of the outputs; the first by name
 ---@field as? "labels"|"values"|"dose"|"numbers"|"classes" what the output means
@@ -341,23 +342,68 @@ function nn.overlap(x, t, o) end
 
 ---@class seg.metric.one
 ---@field kind string
----@field node seg.node
----@field rule string
----@field value fun(sums: number[]): number?
+---@field way? "counts"|"volume"|"numbers" how it is measured; metric.lua says more
+---@field better? "max"|"min"
+---@field unit? string
+---@field when? "epoch"|"end"
+---@field node? seg.node of counts
+---@field rule string printed with every value
+---@field value? fun(sums: number[], voxels: number?): number?, number[]? of counts
 
----@class seg.metric.options
+---@class seg.metric.any
+---@field when? "epoch"|"end" after every epoch too, or on the test set and by evaluate only
+---@field names? string[] of the classes or numbers
+
+---@class seg.metric.options: seg.metric.any
 ---@field threshold? number 0.5
----@field empty? "skip"|"one"
----@field mask? seg.node
+---@field mask? seg.node voxels where it is 0 do not count
+---@field empty? "skip"|"one" a class that neither truth nor prediction has
 
----@alias seg.metric.make fun(logits: seg.node, target: seg.node, o?: seg.metric.options): seg.metric.one
+---@class seg.metric.surface: seg.metric.options
+---@field missing? "diagonal"|"skip" a class that only one of them has
+---@field both? "max"|"union" of hd95: the larger direction, or percentile of both together
+---@field tolerance? number of surface_dice: mm (1)
+
+---@class seg.metric.volume: seg.metric.options
+---@field unit? "ml"|"%"
+---@field signed? boolean predicted less true
+
+---@class seg.metric.numbers: seg.metric.any
+---@field mask? seg.node
+---@field scale? number both are multiplied by it
+---@field unit? string printed
+
+---@class seg.metric.dvh: seg.metric.numbers
+---@field structures seg.node a channel of 0 and 1 for each
+---@field targets? integer[] channels that are to be irradiated
+
+---@class seg.metric.rotation: seg.metric.any
+---@field form? "euler"|"matrix"|"6d"|"quaternion" of the output
+---@field truth? "euler"|"matrix"|"6d"|"quaternion" of the target; that of the output
+
+---@alias seg.metric.make fun(x: seg.node, t: seg.node, o?: seg.metric.options): seg.metric.one
+---@alias seg.metric.far fun(x: seg.node, t: seg.node, o?: seg.metric.surface): seg.metric.one
 
 ---@class seg.metric
 ---@field dice seg.metric.make
 ---@field iou seg.metric.make
 ---@field sensitivity seg.metric.make
+---@field specificity seg.metric.make
 ---@field precision seg.metric.make
----@field summary fun(values: number[]): table mean, median, sd, n, and low, high of the mean
+---@field accuracy seg.metric.make
+---@field confusion seg.metric.make
+---@field auc seg.metric.make
+---@field hd95 seg.metric.far
+---@field hd seg.metric.far
+---@field assd seg.metric.far
+---@field surface_dice seg.metric.far
+---@field volume_error fun(x: seg.node, t: seg.node, o?: seg.metric.volume): seg.metric.one
+---@field mae fun(x: seg.node, t: seg.node, o?: seg.metric.numbers): seg.metric.one
+---@field dose_score fun(x: seg.node, t: seg.node, o: seg.metric.numbers): seg.metric.one
+---@field dvh_score fun(x: seg.node, t: seg.node, o: seg.metric.dvh): seg.metric.one
+---@field geodesic fun(x: seg.node, t: seg.node, o?: seg.metric.rotation): seg.metric.one
+---@field summary fun(values: number[], owners?: string[]): table mean, median, sd, n, low, high
+---@field interval fun(n: integer, owners?: string[], f: fun(places: integer[]): number?): number?
 
 -- The numerical face ----------------------------------------------------------
 
@@ -448,6 +494,11 @@ function seg.open(path, o) end
 ---@return table<string, seg.array>
 function opened:run(inputs) end
 
+---Of a bundle: class numbers of an image file into another file.
+---@param input string
+---@param output string
+function opened:predict_file(input, output) end
+
 ---Shapes for one sample by name.
 ---@return table<string, integer[]>
 function opened:inputs() end
@@ -468,6 +519,7 @@ local step = {}
 ---@field clip_norm? number 0: the optimiser's
 ---@field device? string
 ---@field precision? string "f32", "tf32", "bf16", "f16"
+---@field recompute? string|integer bytes of the arena, "2G": values computed twice for it
 ---@field threads? integer
 ---@field seed? integer
 

@@ -392,7 +392,7 @@ function set:patches(o) end
 function set:augment(o) end
 
 ---bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple
----@param o { size?: integer, shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
+---@param o { size?: integer|"auto", shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
 ---@return seg.set
 function set:batches(o) end
 

@@ -152,10 +152,12 @@ function optim.product(list) end
 ---@class seg.recipe.phase
 ---@field name? string
 ---@field from? "last"|"best" which weights of the phase before
+---@field inputs? seg.node[]
+---@field outputs? table<string, seg.node>
 ---@field loss? seg.node
 ---@field train? seg.set
----@field valid? seg.set
----@field test? seg.set
+---@field valid? seg.set|false false: none, whatever the recipe has
+---@field test? seg.set|false
 ---@field optim? seg.optimiser
 ---@field schedule? seg.schedule
 ---@field metrics? table<string, seg.metric.one>

@@ -262,7 +262,8 @@ function Set:augment(o)
   return out
 end
 
--- bucket = "length": samples of like length (along w) share a batch, which is as
+-- size = "auto": the batch of the config, which the program finds where that is
+-- "auto". bucket = "length": samples of like length (along w) share a batch, which is as
 -- long as its longest, rounded up to a multiple of `multiple`.
 function Set:batches(o)
   local out = copy(self)
@@ -271,6 +272,9 @@ function Set:batches(o)
   local bucket, multiple = out.batch.bucket, out.batch.multiple
   if bucket ~= nil and bucket ~= "length" then
     fail("usage", 'batches: bucket must be "length", got %s', tostring(bucket))
+  end
+  if type(out.batch.size) == "string" and out.batch.size ~= "auto" then
+    fail("usage", 'batches: size must be a whole number or "auto", got "%s"', out.batch.size)
   end
   if math.type(multiple) ~= "integer" or multiple < 1 then
     fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
@@ -324,14 +328,20 @@ function Set:pipeline(o)
   end)
 end
 
+-- Samples of a batch.
+function Set:batch_size()
+  local size = self.batch.size or 1
+  return size == "auto" and config.ensure().batch or size
+end
+
 function Set:loader(pipeline, o)
   return with_options(function()
     return core.data.loader(pipeline, {
-      batch = self.batch.size or 1, shuffle = self.batch.shuffle or false,
+      batch = self:batch_size(), shuffle = self.batch.shuffle or false,
       drop_last = self.batch.drop_last or false, augment = self.augmented or false,
       bucket = self.batch.bucket, multiple = self.batch.multiple,
       workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
-      ids = o.ids, rank = o.rank, ranks = o.ranks, whole = o.whole })
+      ids = o.ids, only = o.only, rank = o.rank, ranks = o.ranks, whole = o.whole })
   end)
 end
 
@@ -341,6 +351,15 @@ function Set:in_order(size)
   local out = copy(self)
   out.augmented = false
   out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple }
+  return out
+end
+
+-- The same set with patches from a grid that covers every case, as `predict` takes
+-- them, whatever was drawn to learn from.
+function Set:on_grid()
+  if not util.step(self.steps, "patches") then return self end
+  local out = copy(self)
+  out.steps = core.data.predict_steps(self.steps)
   return out
 end
 

@@ -64,7 +64,7 @@ function M.metadata(run)
     epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
-    resident = run.resident, left_out = run.left_out,
+    resident = run.resident, left_out = run.left_out, data_sha256 = run.data_sha256,
     phase = run.phases[2] and tostring(s.phase), first = run.phases[2] and tostring(s.first),
     stop = run.recipe.stop and string.format("%d %s", s.stop_wait,
                                              s.stop_best and util.number(s.stop_best) or "-"),
@@ -135,11 +135,11 @@ function M.save_numbered(run)
 end
 
 -- Room for the checkpoints of the run in `folder`, before any work is lost for
--- want of it: the best, the last, the numbered, and one that is being written,
+-- want of it: the best of each phase, the last, the numbered, and one that is being written,
 -- which is all that a run that is resumed may lack.
 function M.check_disk(run, folder, resume)
   local v = run.values
-  local files = resume and 1 or 3 + math.min(v.keep_last, run.epochs // v.save_every)
+  local files = resume and 1 or 2 + #run.phases + math.min(v.keep_last, run.epochs // v.save_every)
   local wanted = files * run.session:facts().param_bytes
   local free = sys.disk_free(folder)
   if free < wanted then

@@ -165,6 +165,19 @@ function M.bytes(n)
   return i == 1 and string.format("%d B", n) or string.format("%.1f %s", n, unit[i])
 end
 
+-- The number of bytes of a text: 512M, 1.5G, "2 GiB" (binary units), 15GB
+-- (decimal), or a plain number; nil for any other.
+function M.bytes_of(text)
+  local number, unit = tostring(text):match("^%s*([%d.]+)%s*(%a*)%s*$")
+  local letter, rest = (unit or ""):upper():match("^([KMGT]?)(I?B?)$")
+  local power = letter and ({ [""] = 0, K = 1, M = 2, G = 3, T = 4 })[letter]
+  if not tonumber(number) or not power or (power == 0 and rest == "IB") or rest == "I" then
+    return nil
+  end
+  local bytes = tonumber(number) * (rest == "B" and 1000 or 1024) ^ power
+  return bytes >= 1 and bytes < 2 ^ 62 and math.floor(bytes) or nil
+end
+
 -- Seconds for people: "4.2 s", "3 min 05 s", "2 h 10 min".
 function M.duration(s)
   if s < 59.95 then return string.format("%.1f s", s) end

@@ -125,8 +125,10 @@ function M.plan(work, d, item, before, sink, writing)
   return p
 end
 
--- The plan in two lines.
-local function say_plan(name, p, windows)
+-- The plan in two lines, of a case that is not as the one before.
+local function say_plan(work, name, p, windows)
+  if work.said == windows then return end
+  work.said = windows
   local b = util.bytes
   show.aside("%s: %s, batch %d%s", name, windows, p.batch,
              p.device == "cuda" and string.format("; on the GPU weights %s, activations %s",
@@ -139,7 +141,7 @@ local function say_plan(name, p, windows)
              p.total)
 end
 
--- "294 windows of 96x128x128 (CxDxHxW 1x...)", as the samples of a case are.
+-- "294 windows of 96x128x128": the samples of a case.
 local function windows_text(d, work)
   local count = select(2, d.loader:batches())
   local shape = d.loader:shape(work.inputs[1].name)
@@ -180,7 +182,7 @@ local function run_group(work, set, list, each)
       sink, current = each.open(pipeline, 1), 1
       if sink.bytes then
         local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes())))
-        say_plan(cases[1].key, p, windows_text(d, work))
+        say_plan(work, cases[1].key, p, windows_text(d, work))
         most = math.max(most, p.total)
       end
     end

@@ -472,7 +472,7 @@ TEST(checkpoint_names)
     in_folder(path, "names", "w.safetensors");
     EXPECT_FAIL(checkpoint_save(path, n.session, false, NULL),
                 "w.safetensors: parameter optim.x.weight: names that begin "
-                "with optim., ema. or swa. are reserved; fix: rename");
+                "with optim., ema., swa. or batch. are reserved; fix: rename");
     net_close(&n);
     net_open(&n, "x", 3, "ref", false);
     EXPECT_FAIL(checkpoint_save(path, n.session, false, &(Meta){&shout, 1, ""}),

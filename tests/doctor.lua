@@ -296,6 +296,9 @@ t.test("steps that fail, samples that do not fit, parts prepared in other ways",
                   .. "test = all:filter(function(c) return c.key == 'sub-01' end):resize { h = 12, "
                   .. "w = 16 }:normalize { method = 'minmax' }:slices {}" }
   text = finds(root, other, 0, "warning", "preparation", "is changed at random")
+  other.parts = PARTS .. "\ntest = all:filter(function(c) return c.key == 'sub-01' end)"
+    .. ":crop { to = 'label' }:fit { h = 12, w = 16 }:normalize {}:slices {}"
+  finds(root, other, 0, "warning", "preparation", "is cropped to its truth")
   t.check(text:find("method=minmax", 1, true) and text:find("in train \"normalize method=zscore", 1,
                                                             true), text)
 end)
@@ -391,31 +394,6 @@ local train]], folder)
          0, "fix: swap = { a, b } in the flip")
 end)
 
--- What html.parser and this say of a page: every element closed in order, no
--- address of another place.
-local PARSER = [[
-import sys, html.parser
-VOID = {"meta", "img", "br"}
-class P(html.parser.HTMLParser):
-    stack, images, bad = [], 0, []
-    def handle_starttag(self, tag, attrs):
-        if tag == "img": self.images += 1
-        for name, value in attrs:
-            if name in ("src", "href") and not value.startswith("data:image/png;base64,"):
-                self.bad.append("%s=%s" % (name, value))
-            if name.startswith("on"): self.bad.append(name)
-        if tag not in VOID: self.stack.append(tag)
-    def handle_startendtag(self, tag, attrs): pass
-    def handle_endtag(self, tag):
-        if not self.stack or self.stack.pop() != tag: self.bad.append("</%s>" % tag)
-text = open(sys.argv[1], encoding="utf-8").read()
-p = P()
-p.feed(text)
-p.close()
-if "url(" in text or "@import" in text or "<script" in text: p.bad.append("loads or runs")
-print("bad %s, open %s, %d images" % (p.bad[:3], p.stack, p.images))
-]]
-
 t.test("page and JSON name nobody", function()
   local root = patients(function(_, mask, path)
     t.write(path(2, "img"), t.read(path(2, "img")):sub(1, 900))
@@ -443,8 +421,7 @@ t.test("page and JSON name nobody", function()
     t.equal(t.lines("python3 -c 'import json,sys; d = json.load(open(sys.argv[1])); "
                     .. "print(d[\"errors\"], len(d[\"cases\"]), d[\"rows\"][0][\"level\"])' "
                     .. json)[1], "4 9 error")
-    t.write(folder .. "/parser.py", PARSER)
-    t.equal(t.lines("python3 " .. folder .. "/parser.py " .. html)[1], "bad [], open [], 7 images")
+    t.equal(t.lines("python3 tests/page.py " .. html)[1], "bad [], open [], 7 images")
   end
   -- unless they are asked for
   t.says(doctor(root, nil, "--names --html " .. html), 3, "sub-MARKER02")

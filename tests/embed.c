@@ -1,11 +1,12 @@
 /* embed.c -- a program of somebody else that runs a trained network.
  *
- *     embed WEIGHTS
+ *     embed WEIGHTS [BUNDLE IN OUT]
  *
  * tests/install.sh compiles it against the installed copy, as C with the
  * shared library and as C++ with the static one; it uses nothing but the
  * public header. It opens a weights file that training wrote, runs it on one
- * made-up sample per input, and tries what a caller gets wrong. */
+ * made-up sample per input, and tries what a caller gets wrong; with more
+ * arguments a bundle predicts the image IN to the file OUT. */
 #include <segengine.h>
 
 #include <math.h>
@@ -80,9 +81,25 @@ static void run_twice(seg_model *m)
     for (int i = 0; i < inputs; i++) free(in[i].data);
 }
 
+/* A bundle from file to file. */
+static void predict(const char *bundle, const char *in, const char *out)
+{
+    seg_model *m = seg_open(bundle, "cpu", 1);
+    expect(m != NULL, "open the bundle");
+    if (!m) return;
+    expect(seg_predict_file(m, in, "no/such/folder.nii") == -1, "no folder");
+    expect(strstr(seg_error(), "no/such") != NULL, "and it is named");
+    expect(seg_predict_file(m, "nothing", out) == -1, "no image");
+    expect(!seg_predict_file(m, in, out), "predict");
+    // the same model once more, and as arrays
+    expect(!seg_predict_file(m, in, out), "predict again");
+    run_twice(m);
+    seg_close(m);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2) return 2;
+    if (argc != 2 && argc != 5) return 2;
     expect(!strcmp(seg_version(), SEG_VERSION), "header and library agree");
     seg_close(NULL);
     expect(!seg_open("no/such/file", "cpu", 1), "a missing file is an error");
@@ -92,6 +109,12 @@ int main(int argc, char **argv)
     seg_model *m = seg_open(argv[1], "cpu", 1);
     expect(m != NULL, "open the weights");
     if (m) run_twice(m);
+    if (m && argc == 5) {
+        expect(seg_predict_file(m, argv[3], argv[4]) == -1, "weights alone");
+        expect(seg_predict_file(NULL, argv[3], argv[4]) == -1, "no model");
+        expect(seg_predict_file(m, NULL, argv[4]) == -1, "no path");
+        predict(argv[2], argv[3], argv[4]);
+    }
     seg_close(m);
     printf("%d failures\n", failures);
     return failures != 0;

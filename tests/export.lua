@@ -85,12 +85,102 @@ seg.recipe { inputs = { x, m }, outputs = { mask = nn.sigmoid(y) }, loss = nn.bc
   t.equal(same(folder .. "/own1", folder .. "/own2"), 12)
   local meta = core.checkpoint.meta(folder .. "/own.safetensors")
   local b = json.decode(meta.bundle, "bundle")
+  local one = t.lines("ls -d " .. images .. "/*/FLAIR")[1]
+  seg.open(folder .. "/own.safetensors"):predict_file(one, folder .. "/own.dcm")
+  local by = t.lines("ls " .. folder .. "/own2/*_001.dcm")
+  shell("cmp " .. by[1] .. " " .. folder .. "/own.dcm")
   t.equal(b.prepare[1].step, "resample")
   t.equal(b.prepare[1].spacing_mm[3], 0)
   t.equal(b.prepare[3].range[2], 900.5)
   t.equal(b.predict.threshold, 0.25)
   t.equal(bundle.fill(meta, "x").preprocessing,
           core.checkpoint.meta(weights .. "/checkpoint_last.safetensors").preprocessing)
+end)
+
+t.test("windows of volumes, several classes, pieces and holes", function()
+  local script = t.write(folder .. "/volumes.lua", [[
+local seg = require "seg"
+local nn = seg.nn
+local x = nn.input("image", { c = 1, d = 4, h = 16, w = 16 })
+local m = nn.input("mask", { c = 1, d = 4, h = 16, w = 16 })
+local y = nn.conv(nn.relu(nn.conv(x, 4, 3)), 3, 3)
+local cases = seg.data.phantom { format = "nifti", patients = 4, size = 32, slices = 8,
+                                 root = "]] .. folder .. [[/volumes" }
+local train = cases:split { test = 1, seed = 1 }
+train = train:normalize {}:patches { d = 4, h = 16, w = 16, count = 2 }
+  :augment { flip = { axis = "hw" } }
+seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.softmax(y) },
+  loss = nn.cross_entropy(y, m), train = train:batches { size = 2 },
+  optim = seg.optim.sgd { lr = 0.3 }, epochs = 3, ema = 0.9,
+  predict = { image = "*_T1w", output = "mask", names = { "a", "b" }, keep = 2, overlap = 0.25,
+              fill_holes = true, each = { b = { keep = "largest", connect = 6 },
+                                          { min_ml = 3, fill_holes = "slices" } } } }
+]])
+  t.says(script .. " --out " .. folder .. "/volume_runs", 0, "done:")
+  local weights, file = folder .. "/volume_runs/volumes/001", folder .. "/volumes.safetensors"
+  t.says(script .. " export --bundle " .. file .. " --weights " .. weights, 0, "segengine predict")
+  local image = t.lines("find " .. folder .. "/volumes -name '*_T1w.nii.gz' | sort")[1]
+  local by = {}
+  for i, line in ipairs { script .. " predict --weights " .. weights,
+                          "predict --bundle " .. file } do
+    for k, more in ipairs { "", " --tta flips" } do
+      local out = folder .. "/volumes" .. i .. k
+      t.says(line .. " --in " .. image .. " --out " .. out .. more, 0, "nii.gz")
+      by[#by + 1] = out
+    end
+  end
+  same(by[1], by[3])
+  same(by[2], by[4])
+  local v = core.data.read_nifti(t.lines("ls " .. by[1] .. "/*.nii.gz")[1]):stats()
+  t.check(v.max > 0 and v.nonzero < 1, "nothing was found, or everything")
+  -- the averages are what was given away, and they are not the weights
+  local average = t.write(folder .. "/average.lua", [[
+local core = require "seg.core"
+local roots = core.graph_parse(core.checkpoint.meta(arg[1]).graph)
+local function session()
+  return core.session { roots = roots, device = "cpu", threads = 1, seed = 9 }
+end
+local given, mean, plain, ema, raw = session(), session(), session(), {}, {}
+core.checkpoint.load(arg[1], given, false)
+for _, p in ipairs(core.checkpoint.tensors(arg[2])) do
+  local name = p.name:match("^ema%.(.*)")
+  if name then ema[p.name], raw[name] = name, name end
+end
+core.checkpoint.import(arg[2], mean, ema)
+core.checkpoint.import(arg[2], plain, raw)
+local off, other = 0, 0
+for _, p in ipairs(given:params()) do
+  off = off + given:get(p.name):distance(mean:get(p.name))
+  other = other + given:get(p.name):distance(plain:get(p.name))
+end
+print(off == 0, other > 0)
+]])
+  t.says(average .. " " .. file .. " " .. weights .. "/checkpoint_last.safetensors", 0,
+         "true\ttrue")
+  seg.open(file):predict_file(image, folder .. "/volumes.nii.gz")
+  shell("cmp " .. by[1] .. "/*.nii.gz " .. folder .. "/volumes.nii.gz")
+end)
+
+t.test("from C, without Lua: the same bytes", function()
+  local nifti = t.lines("find " .. folder .. "/nfbs_unet -name '*_T1w.nii.gz' | sort")[1]
+  local dicom = t.lines("ls -d " .. folder .. "/brain_unet/*/*")[1]
+  local out = folder .. "/c"
+  shell("mkdir " .. out)
+  local m = seg.open(brain.file, { threads = 1 })
+  m:predict_file(dicom, out .. "/a.nii.gz")
+  m:predict_file(dicom, out .. "/a.dcm")
+  m:predict_file(nifti, out .. "/b.nii.gz")
+  seg.open(head.file, { threads = 2 }):predict_file(nifti, out .. "/c.nii.gz")
+  for i, case in ipairs {
+    { brain, dicom, "*.nii.gz", "a.nii.gz" }, { brain, dicom, "*.dcm", "a.dcm" },
+    { brain, nifti, "*.nii.gz", "b.nii.gz" }, { head, nifti, "*.nii.gz", "c.nii.gz" } } do
+    local by_program = folder .. "/program" .. i
+    t.says("predict --bundle " .. case[1].file .. " --in " .. case[2] .. " --out " .. by_program, 0,
+           "nii.gz")
+    local made = t.lines("ls " .. by_program .. "/" .. case[3])
+    t.equal(#made, 1)
+    shell("cmp " .. made[1] .. " " .. out .. "/" .. case[4])
+  end
 end)
 
 t.test("a bundle is weights too", function()
@@ -103,8 +193,6 @@ end)
 
 -- A copy of the bundle with other metadata: change(meta, rows) -> text under bundle.
 local function altered(name, change)
-  local x = seg.open(head.file) -- opens: the file is whole
-  t.check(x, "open")
   local meta = core.checkpoint.meta(head.file)
   local rows = json.decode(meta.bundle, "bundle")
   local text = change(meta, rows)
@@ -115,40 +203,44 @@ local function altered(name, change)
 end
 
 t.test("what is wrong with a bundle is said before anything is predicted", function()
-  local recipes = require "seg.recipe"
+  local image = t.lines("find " .. folder .. "/nfbs_unet -name '*_T1w.nii.gz' | sort")[1]
   local meta = core.checkpoint.meta(head.file)
   local roots = core.graph_parse(meta.graph)
   head.session = core.session { roots = roots, device = "cpu", threads = 1, seed = 1 }
-  t.check(recipes, "recipes")
   t.raises(function() core.graph_parse(meta.graph) end, "there is a network already")
+  -- what the program says, how, and what C says where its words are others
   for i, case in ipairs {
     { "its version is 2, this program (", function(_, b) b.version = 2 end },
     { "its version is old", function(_, b) b.version = "old" end },
     { "it does not say its version", function(_, b) b.version = nil end },
     { "it does not say its version", function() return "[]" end },
-    { "json: line 1", function() return "{" end },
-    { 'it has rows "crop", which this program', function(_, b) b.crop = {} end },
-    { "prepare is missing, want a table", function(_, b) b.prepare = nil end },
-    { "predict is a string, want a table", function(_, b) b.predict = "x" end },
+    { "json: line 1", function() return "{" end, "bundle: expected '\"'" },
+    { 'it has rows "crop", which this program', function(_, b) b.crop = {} end,
+      'it has "crop", which this program' },
+    { "prepare is missing, want a table", function(_, b) b.prepare = nil end,
+      "prepare is missing" },
+    { "predict is a string, want a table", function(_, b) b.predict = "x" end,
+      "predict is a text, want a table" },
     { 'prepare: row 2: no step "shear"; fix: the version of segengine', function(_, b)
       b.prepare[2].step = "shear"
     end },
     { "prepare: row 1: resize has no", function(_, b) b.prepare[1].bend = 3 end },
     { "prepare: row 2 has no step", function(_, b) b.prepare[2] = { h = 3 } end },
     { "prepare: row 2 has no step", function(_, b) b.prepare[2] = "resize" end },
-    { 'predict: unknown option "shrink"', function(_, b) b.predict.shrink = { 1 } end },
+    { 'predict: unknown option "shrink"', function(_, b) b.predict.shrink = { 1 } end,
+      'predict: it has "shrink"' },
     { "predict: threshold must be a number between 0 and 1", function(_, b)
       b.predict.threshold = 2
-    end },
+    end, "threshold is 2, want a number between 0 and 1" },
     { 'no input "picture"', function(_, b) b.inputs = { "picture" } end },
-    { "other inputs", function(_, b) b.inputs = {} end },
-    { 'row 1: no step "flop"', function(_, b) b.flip.step = "flop" end },
+    { "other inputs", function(_, b) b.inputs = {} end, "inputs is" },
+    { 'row 1: no step "flop"', function(_, b) b.flip = { step = "flop" } end, "flip" },
     { 'no output "picture"', function(_, b) b.output = "picture" end },
-    { "no output", function(m) m.outputs = "mask,other" end },
+    { "no output", function(m) m.outputs = "mask,other" end, "1 outputs, but the names" },
     { "network text", function(m) m.graph = "nonsense" end },
     { "holds weights, but is no bundle; fix: predict with its script", function()
       return false
-    end },
+    end, "holds weights alone" },
   } do
     local path = altered("bad" .. i, case[2])
     local out = folder .. "/bad" .. i
@@ -156,6 +248,10 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
                         .. out, 3, case[1])
     t.check(text:find(path, 1, true), "the file is not named: " .. text)
     t.check(not util.exists(out), "predicted all the same")
+    -- and so it is from C
+    local ok, why = pcall(function() seg.open(path):predict_file(image, out .. ".nii.gz") end)
+    t.check(not ok and why:find(case[3] or case[1], 1, true),
+            case[1] .. " from C: " .. tostring(why))
   end
   -- one bit of the weights, one of the rows
   local bytes = t.read(head.file)
@@ -165,6 +261,49 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     t.says("predict --bundle " .. path .. " --in " .. folder .. "/nfbs_unet --out " .. folder
            .. "/bit", 3, path)
   end
+end)
+
+t.test("mistakes of a caller in C", function()
+  local images = t.lines("find " .. folder .. "/nfbs_unet -name '*_T1w.nii.gz' | sort")
+  local image, out = images[1], folder .. "/caller.nii.gz"
+  local function wrong(file, input, output, part)
+    local ok, why = pcall(function() seg.open(file):predict_file(input, output) end)
+    t.check(not ok and why:find(part, 1, true), part .. ": " .. tostring(why))
+    t.check(not util.exists(out), "a file all the same")
+  end
+  wrong(head.weights .. "/checkpoint_last.safetensors", image, out, "holds weights alone")
+  wrong(head.file, folder .. "/nothing", out, "there is no such file or folder")
+  wrong(head.file, image, folder .. "/x.png", "a result ends in .nii, .nii.gz or")
+  wrong(head.file, image, folder .. "/x.dcm", "a DICOM SEG is of an image in DICOM")
+  wrong(head.file, folder .. "/nfbs_unet", out, "holds 6 images, want one")
+  wrong(head.file, folder .. "/volumes.lua", out, folder)
+  wrong(head.file, image, folder .. "/no/such/folder.nii.gz", "no/such")
+  local copy = folder .. "/copied"
+  shell("mkdir -p " .. copy .. " && cp " .. image .. " " .. copy .. "/a_T1w.nii.gz && ln -s "
+        .. "a_T1w.nii.gz " .. copy .. "/b.nii.gz")
+  local before = t.read(copy .. "/a_T1w.nii.gz")
+  for _, input in ipairs { copy, copy .. "/a_T1w.nii.gz" } do
+    wrong(head.file, input, copy .. "/b.nii.gz", "would be written over an input")
+  end
+  t.equal(t.read(copy .. "/a_T1w.nii.gz"), before, "the input")
+  for i, case in ipairs {
+    { "mean over mirrored images", function(_, b) b.predict.tta = "flips" end },
+    { "is no class numbers", function(_, b) b.predict.as = "values" end },
+    { "neither NIfTI nor DICOM", function(_, b) b.read.made = { kind = "npy", options = {} } end },
+    { "other inputs, or no output", function(_, b) b.inputs = { "image", "image" } end },
+    { "keep, fill_holes or connect of class 1", function(_, b) b.predict.keep = "smallest" end },
+    { 'each: it has "size"', function(_, b) b.predict.each = { brain = { size = 3 } } end },
+    { "each has a class that is none", function(_, b)
+      b.predict.each = { skull = { keep = 1 } }
+    end },
+    { "each has a class that is none", function(_, b)
+      b.predict.names, b.predict.each = nil, { mask = { keep = 1 }, mask_300 = { keep = 1 } }
+    end },
+    { 'precision is "f7"', function(_, b) b.run.precision = "f7" end },
+    { "batch is 0", function(_, b) b.run.batch = 0 end },
+    { 'labels are "x"', function(_, b) b.labels = "1,x" end },
+    { 'form is "third"', function(_, b) b.read.options.form = "third" end },
+  } do wrong(altered("caller" .. i, case[2]), image, out, case[1]) end
 end)
 
 t.test("mistakes on the command line", function()

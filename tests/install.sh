@@ -49,8 +49,18 @@ own=vendor/prefix/usr/lib/$(gcc -print-multiarch) # empty unless unpacked
 step train "$PROGRAM" scripts/brain_unet.lua train --preset check \
     --out "$tmp/runs" --quiet
 weights=$(find "$tmp/runs" -name checkpoint_last.safetensors | head -n 1)
-step "embed, C" "$tmp/c" "$weights"
-step "embed, C++" "$tmp/cxx" "$weights"
+# and a bundle from file to file, as the program does it
+step bundle "$PROGRAM" scripts/brain_unet.lua export --weights "$weights" \
+    --bundle "$tmp/bundle.safetensors"
+image=$(find "$tmp/runs" -type d -name FLAIR | sort | head -n 1)
+step predict "$PROGRAM" predict --bundle "$tmp/bundle.safetensors" \
+    --in "$image" --out "$tmp/predicted"
+same() {
+    "$tmp/$1" "$weights" "$tmp/bundle.safetensors" "$image" "$tmp/$1.nii.gz" &&
+        cmp "$tmp"/predicted/*.nii.gz "$tmp/$1.nii.gz"
+}
+step "embed, C" same c
+step "embed, C++" same cxx
 
 # Starting takes less than 20 ms; the best of some, for the sake of a busy
 # machine.

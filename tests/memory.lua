@@ -12,7 +12,8 @@ end
 
 t.test("an arena that the machine has not got", function()
   if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
-  local code, text = t.program("scripts/brain_unet.lua --preset demo --batch 256 --phantom "
+  local code, text = t.program("scripts/brain_unet.lua --preset demo --batch 256 "
+                               .. "--recompute off --phantom "
                                .. folder .. "/phantom --out " .. folder .. "/runs",
                                "ulimit -v 3000000; ")
   t.equal(code, 1, text)
@@ -27,13 +28,15 @@ t.test("an arena that the machine has not got", function()
   t.check(text:find("%-%-batch 128 %(accumulate = 2 in seg.recipe keeps the step%)%s+frees"), text)
   t.check(text:find("%-%-size 48%s+frees"), text)
   t.check(text:find("optim.sgd in the recipe, for adamw%s+frees 7.4 MiB"), text)
+  t.check(text:find("%-%-recompute auto %(up to %d+ %% of a forward run more%)%s+frees 1%.%d GiB"),
+          text)
 end)
 
 t.test("the same for a GPU: each remedy is a plan", function()
   local recipe = t.write(folder .. "/recipe.lua", [[
     local seg = require "seg"
     local nn, config = seg.nn, require "seg.config"
-    local cfg = seg.config { size = 64, batch = 12, presets = { demo = {} } }
+    local cfg = seg.config { size = 64, batch = 12, recompute = "off", presets = { demo = {} } }
     local image = nn.input("image", { c = 1, h = cfg.size, w = cfg.size })
     local truth = nn.input("mask", { c = 1, h = cfg.size, w = cfg.size })
     local x = nn.maxpool(nn.relu(nn.conv(image, 8, 3)), 4)
@@ -69,14 +72,19 @@ t.test("the same for a GPU: each remedy is a plan", function()
     local weights = plans.plan(r, 12, true).weight_bytes
     say { wanted = weights, room = need(3, true), device = true, command = "train" }
     print("--")
-    config.values.batch = 1
+    print("least " .. now - need(12, true, { recompute = "least" }))
+    print("--")
+    config.values.recompute = "auto"
+    say { wanted = now, room = 0, device = true, command = "train" }
+    print("--")
+    config.values.batch, config.values.recompute = 1, "off"
     say { wanted = now, room = 0, device = false, command = "train" }
     os.exit(0)
   ]])
   local text = t.says(recipe, 0, "training, batch 12, takes at its fullest")
   local util = require "seg.util"
-  local train, fits, predict, none, late, first, one =
-    text:match("^" .. ("(.-)\n%-%-\n"):rep(6) .. "(.*)$")
+  local train, fits, predict, none, late, first, least, auto, one =
+    text:match("^" .. ("(.-)\n%-%-\n"):rep(8) .. "(.*)$")
   local said = { ["batch 6"] = "batch 6 %(accumulate = 6 .-%)", ["size 48"] = "size 48" }
   for what, key in pairs(said) do
     local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
@@ -97,8 +105,11 @@ t.test("the same for a GPU: each remedy is a plan", function()
   t.check(predict:find("--device cpu: the memory of the machine", 1, true), predict)
   t.check(not predict:find("optim.sgd", 1, true), predict)
   t.check(not one:find("--batch", 1, true) and one:find("--cache_mb 0", 1, true), one)
-  local _, remedies = one:gsub("frees", "")
-  t.equal(remedies, 3, one)
+  local frees = util.bytes(tonumber(least:match("least (%d+)")))
+  t.check(train:find("--recompute auto (up to ", 1, true) and
+          train:find("of a forward run more%)%s+frees " .. frees), train)
+  t.check(not auto:find("--recompute", 1, true), "it is done already: " .. auto)
+  t.check(auto:find("batch 12, values computed again, takes", 1, true), auto)
 end)
 
 t.test("without a recipe there is nothing to plan", function()

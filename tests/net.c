@@ -184,6 +184,7 @@ void net_open(Net *n, const char *device, int threads, const Optim *optim)
                         .threads = threads,
                         .seed = 11,
                         .optim = optim,
+                        .precision = n->precision,
                         .scaled = n->scaled};
     REQUIRE(session_open(&spec, &n->s));
 }
@@ -291,7 +292,7 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_feed(s, p, n->input[1], mask));
     // once call by call, once recorded, once played
     for (int i = 0; i < 3; i++) TRY(session_step(s, p, 0.01, 1, &r));
-    TRY(session_blame(s, p, text, sizeof text));
+    TRY(session_blame(s, p, text, sizeof text, NULL));
     in[0].dim.n = in[1].dim.n = 1;
     TRY(session_plan(s, false, in, inputs, &p) && session_bind(s, p));
     TRY(session_feed(s, p, n->input[0], pixels));

@@ -11,9 +11,10 @@
 typedef struct Net {
     Graph g;
     int layers;
-    bool bias;   /* of the convolutions that follow                   */
-    bool scaled; /* its session has a loss scale                     */
-    Session *s;  /* NULL until net_open                               */
+    bool bias;           /* of the convolutions that follow                   */
+    bool scaled;         /* its session has a loss scale                     */
+    Precision precision; /* of its session                           */
+    Session *s;          /* NULL until net_open                               */
     int input[8], inputs;
     int root[8], roots;
     int loss; /* -1: none                                          */

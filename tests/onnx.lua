@@ -16,7 +16,7 @@ local PYTHON = os.getenv("SEG_PYTHON") or "/usr/bin/python3"
 
 local axes = { [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } }
 local extents = { [0] = {}, { 10 }, { 8, 10 }, { 6, 8, 10 } }
-local inputs = 0
+local inputs, params = 0, 0
 
 -- An input of this rank; no two extents are alike.
 local function input(rank, c, size)
@@ -34,8 +34,14 @@ local function each(rank, a, b, c)
 end
 
 local function free(shape, value)
-  return core.param("free" .. inputs, shape, #shape - 2 < 0 and -1 or #shape - 2,
+  params = params + 1
+  return core.param("free" .. params, shape, #shape - 2 < 0 and -1 or #shape - 2,
                     { init = "normal", value = value or 1 })
+end
+
+-- How many steps of x count: from none to more than there are, as its numbers say.
+local function length_of(x)
+  return nn.flatten(op.slice(x, { w = 1, c = 1 })) * 9 + 4
 end
 
 -- name -> f(x, rank), x with 6 channels; `from`, `to`: ranks that have it; `cv`: what
@@ -139,6 +145,32 @@ local forms = {
   gelu = { function(x) return nn.gelu(x) end },
   silu = { cv = true, function(x) return nn.silu(x) end },
   softmax = { cv = true, function(x) return nn.softmax(x) end },
+  mask_length = { from = 1, to = 1, function(x) return nn.mask_length(x, length_of(x)) end },
+  mean_of_length = { from = 1, to = 1, function(x) return op.global_avgpool(x, length_of(x)) end },
+  most_of_length = { from = 1, to = 1, function(x)
+    return op.global_maxpool(x - 3, length_of(x))
+  end },
+  last_of_length = { from = 1, to = 1, function(x) return op.last_step(x, length_of(x)) end },
+  last_step = { function(x) return op.last_step(x) end },
+  lstm = { from = 1, to = 1, function(x) return nn.lstm(x, 5) end },
+  lstm_both_ways = { from = 1, to = 1, function(x)
+    return nn.lstm(x, 3, { layers = 2, bidirectional = true, bias = false })
+  end },
+  lstm_of_length = { from = 1, to = 1, function(x)
+    return nn.lstm(x, 5, { layers = 2, bidirectional = true, lengths = length_of(x) })
+  end },
+  lstm_alone = { from = 1, to = 1, function(x)
+    local z = nn.tanh(nn.conv(x, 8, 1))
+    return op.lstm(z, free { 8, 2 }, free { 8 }, { reverse = true })
+  end },
+  lstm_shares = { from = 1, to = 1, function(x)
+    local z = nn.linear(x, 8)
+    return op.lstm(z, free { 8, 2 }) .. z
+  end },
+  attention = { function(x) return nn.attention(x, { heads = 2 }) end },
+  attention_of_length = { from = 1, to = 1, function(x)
+    return nn.attention(x, { heads = 3, lengths = length_of(x) })
+  end },
   dropout = { function(x) return nn.spatial_dropout(nn.dropout(x, 0.3), 0.2) end },
 }
 
@@ -363,6 +395,56 @@ t.test("images of other extents", function()
       give(string.format("any_%s_%dd", name, rank), m, x, "y",
            { any_size = true, shape = { 2, table.unpack(other[rank]) } })
     end
+  end
+end)
+
+t.test("sequences of other lengths than declared", function()
+  for name, f in pairs {
+    lstm = function(x)
+      return nn.lstm(x, 4, { bidirectional = true, lengths = length_of(x) })
+    end,
+    last = function(x) return op.last_step(x, length_of(x)) end,
+    mean = function(x) return op.global_avgpool(x, length_of(x)) end,
+    most = function(x) return op.global_maxpool(x, length_of(x)) end,
+    end_of = function(x) return op.last_step(x) end,
+    attention = function(x) return nn.attention(x, { heads = 3, lengths = length_of(x) }) end,
+  } do
+    local x = input(1, 6)
+    give("any_" .. name, model_of(x, { y = f(x) }), x, "y", { any_size = true, shape = { 6, 23 } })
+  end
+  for rank = 2, 3 do
+    local x = input(rank, 4)
+    local shape = rank == 2 and { 4, 3, 5 } or { 4, 2, 3, 5 }
+    local m = model_of(x, { y = nn.attention(x, { heads = 2 }) })
+    give("any_attention_" .. rank .. "d", m, x, "y", { any_size = true, shape = shape })
+  end
+end)
+
+t.test("networks ready to use", function()
+  local net = seg.net
+  local small = { features = { 4, 8 }, norm = "instance", act = "leaky_relu" }
+  local made = {
+    unet_2d = { 2, function(x) return net.unet(x, small) end, { 8, 12 } },
+    unet_3d = { 3, function(x)
+      return net.unet(x, { features = { 8, 16 }, residual = true, squeeze = 2, gates = true,
+                           heads = 2, down = "conv", up = "linear", norm = "group", out = 3 })
+    end, { 4, 8, 12 } },
+    unet_1d = { 1, function(x) return net.unet(x, { features = { 4 }, deep = 0 }) end },
+    odd = { 2, function(x) return net.unet(x, { features = { 4, 8 }, pad = true }) end, { 9, 11 } },
+    pix2pix_3d = { 3, function(x) return net.pix2pix(x, { filters = 4, levels = 3 }) end,
+                   { 8, 16, 8 } },
+    resnet_2d = { 2, function(x) return net.resnet(x, { base = 4, out = 3 }) end, { 40, 48 } },
+    pose_cnn_2d = { 2, function(x) return net.pose_cnn(x, { features = { 4, 8 } }) end,
+                    { 32, 24 } },
+    cnn_lstm = { 1, function(x)
+      return net.cnn_lstm(x, { features = { 4, 6 }, hidden = 5, project = 7, out = 3,
+                               lengths = length_of(x) })
+    end, { 24 } },
+    mlp = { 0, function(x) return net.mlp(x, { hidden = { 8, 8 }, out = 3 }) end },
+  }
+  for name, row in pairs(made) do
+    local x = input(row[1], 6, row[3])
+    nn.scope(name, function() give(name, model_of(x, { y = (row[2](x)) }), x, "y") end)
   end
 end)
 

@@ -428,30 +428,44 @@ TEST(plan_blames)
     n.root[n.roots++] = net_op(&n, OP_sigmoid, out, -1, -1);
     rig_open(&r, &n, &backend_cpu, 1, 2);
     rig_plan(&r, true);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "div (ratio, net.lua:12)"); // 0 / 0
     // the whole text, or what there is room for
-    REQUIRE(plan_blame(r.plan, &rig_step, text, 9));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, 9, NULL));
     EXPECT_TEXT(text, "div (rat");
+    // what is in it: the norm's relu is 0 or more, so 0 / 0 is NaN
+    Blame more;
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    EXPECT(more.nan > 0 && more.inf == 0 && more.nan < more.count);
+    EXPECT(more.lo == 1 && more.hi == 1);
+    EXPECT(more.from_lo == 0 && more.from_hi > 0);
     // an infinite weight: earlier
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     double keep = tensor_get(&w, 3);
     tensor_set(&w, 3, INFINITY);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (n"));
     tensor_set(&w, 3, keep);
     // an input: before all
     Tensor v = *plan_value(r.plan, x);
     tensor_set(&v, 5, NAN);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
     EXPECT_TEXT(text, "input \"x\"");
+    EXPECT_INT(more.nan, 1);
+    EXPECT_INT(more.sample, 0);
+    // the same in the second sample
+    tensor_set(&v, 5, 0);
+    tensor_set(&v, numel(v.dim) - 1, -INFINITY);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    EXPECT_INT(more.inf, 1);
+    EXPECT_INT(more.sample, 1);
     rig_close(&r);
     net_free(&n);
     // nobody
     net_small(&n);
     rig_open(&r, &n, &backend_cpu, 1, 1);
     rig_plan(&r, true);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
     rig_close(&r);
     net_free(&n);

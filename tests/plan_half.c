@@ -108,12 +108,12 @@ TEST(plan_half_times_and_blames)
     EXPECT_INT(copies, 9);
     EXPECT_INT(late, 4);
     char text[200];
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
     // what is infinite behind a copy is blamed on the layer, not on the copy
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     tensor_set(&w, 0, 3.4e38);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text));
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (") == text);
     rig_close(&r);
     net_free(&n);

@@ -6,6 +6,7 @@
  * starts as NaN, so a value that is read before it is written shows, and is
  * as large as plan_bytes says, with a canary behind it. */
 #include "half.h"
+#include "plan_inside.h"
 #include "rig.h"
 #include "rng.h"
 #include "unshared.h"
@@ -187,16 +188,36 @@ static void same_bytes(const char *what, uint32_t c, const void *got,
         test_failed(__FILE__, __LINE__, "network %u: %s differ", c, what);
 }
 
-/* One plan in one mode against the run without; twice, since inputs outlive a
- * run. Returns how much the plan saved. */
-static double compare(Rig *r, uint32_t c, bool train)
+/* Drop every so-manieth value that backward calls read, whatever that frees or
+ * costs; how many. */
+static int drop_some(Rig *r, uint32_t c, uint32_t every)
+{
+    Plan *p = r->plan;
+    Rng g = {.seed = 11, .stream = RNG_TEST, .sample = c};
+    int count = 0;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (!q->used || q->same != i || q->first.call < 0 || plan_keeps(p, i))
+            continue;
+        q->dropped = !q->read || rng_below(&g, (uint32_t)i, every) == 0;
+        q->saves_again = !q->read && rng_below(&g, (uint32_t)i, every) == 1;
+        count += q->read && q->dropped;
+    }
+    plan_calls_make(p);
+    REQUIRE(plan_lifetimes(p) && plan_place(p));
+    rig_pool(r);
+    return count;
+}
+
+/* The plan of the rig against the run without; twice, since inputs outlive a
+ * run. */
+static void compare_planned(Rig *r, uint32_t c)
 {
     size_t real = dtype_bytes(r->be->real);
     size_t all = (size_t)r->params.total * real;
     size_t trained = (size_t)r->params.trained * real;
     const void *input[8];
     Unshared u;
-    rig_plan(r, train);
     Arena mem = {NULL};
     void *start = arena_alloc(&mem, all);
     REQUIRE(start);
@@ -221,12 +242,53 @@ static double compare(Rig *r, uint32_t c, bool train)
     memcpy(r->params.value, start, all);
     arena_release(&u.mem);
     arena_release(&mem);
+}
+
+/* A plan in one mode. Returns how much it saved. */
+static double compare(Rig *r, uint32_t c, bool train)
+{
+    rig_plan(r, train);
+    compare_planned(r, c);
     return (double)plan_bytes(r->plan) / (double)plan_naive_bytes(r->plan);
+}
+
+/* The same with values that are made again: the bits of the first time, and
+ * running statistics move once. How many they are. */
+static int with_dropped(Rig *r, uint32_t c)
+{
+    int count = 0;
+    for (uint32_t every = 1; every < 4; every++) {
+        rig_plan(r, true);
+        count += drop_some(r, c, every);
+        compare_planned(r, c);
+    }
+    return count;
+}
+
+/* The same within budgets: in the least memory there is, and half the way to
+ * it. */
+static void within_budgets(Rig *r, uint32_t c)
+{
+    rig_plan(r, true);
+    size_t all = plan_bytes(r->plan);
+    r->spec.budget = 1;
+    r->spec.least = true;
+    compare(r, c, true);
+    size_t least = plan_bytes(r->plan);
+    EXPECT(least <= all && plan_again(r->plan).kept_bytes == all);
+    r->spec.least = false;
+    for (int half = 0; half < 2; half++) {
+        r->spec.budget = least + (half ? (all - least) / 2 : 0);
+        compare(r, c, true);
+        EXPECT(plan_bytes(r->plan) <= r->spec.budget);
+    }
+    r->spec.budget = 0;
 }
 
 static void against_unshared(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
+    int again = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         Rig r;
@@ -235,6 +297,8 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
+        again += with_dropped(&r, c);
+        within_budgets(&r, c);
         compare(&r, c, false);
         r.spec.loss = -1;
         memset(r.params.grad, 0,
@@ -245,6 +309,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
         net_free(&n);
     }
     EXPECT(share / cases < 0.8); // else nothing was shared
+    EXPECT(again > 2 * (int)cases);
 }
 
 TEST(plan_equals_no_plan_on_ref)

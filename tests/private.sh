@@ -48,6 +48,12 @@ only() {
 }
 step "the marker is where it should be" test -n "$(marked "$run/cases.csv")"
 step "and nowhere else in the run" only '/(cases\.csv|config\.txt)$'
+step "there is a report, a manifest, TensorBoard's events" sh -c \
+    "test -s '$run/report.html' -a -s '$run/manifest.json' && ls '$run'/tensorboard/*tfevents*"
+folder_free() {
+    ! grep -la "$tmp" "$run/report.html" "$run/manifest.json" "$run"/tensorboard/*
+}
+step "which name no folder" folder_free
 step "config.txt holds the folder only" sh -c \
     "! grep -aE 'MARKER(NAME|ID|HOSPITAL)|19990909' '$run/config.txt'"
 step "cases.csv is for its owner" test "$(stat -c %a "$run/cases.csv")" = 600

@@ -64,12 +64,17 @@ void rig_fill(Rig *r)
 void rig_plan(Rig *r, bool train)
 {
     plan_free(r->plan);
-    mem_free(r->base);
     r->plan = NULL;
-    r->base = NULL;
     r->spec.train = train;
     REQUIRE(plan_build(&r->spec, &r->plan));
+    rig_pool(r);
+}
+
+void rig_pool(Rig *r)
+{
     size_t bytes = plan_bytes(r->plan);
+    mem_free(r->base);
+    r->base = NULL;
     REQUIRE(r->base = mem_alloc(bytes + PAD));
     r->pool = r->base;
     memset(r->pool, NOTHING, bytes);

@@ -19,6 +19,7 @@ typedef struct Rig {
  * `n`, batch `count`. Values of batch norm are moved away from 1 and 0. */
 void rig_open(Rig *r, Net *n, const Backend *be, int threads, int count);
 void rig_plan(Rig *r, bool train); /* build, pool of NaN, bind, fill */
+void rig_pool(Rig *r);             /* the same without building       */
 void rig_fill(Rig *r);             /* the inputs                      */
 void rig_close(Rig *r);
 

@@ -296,4 +296,15 @@ t.test("sequences of several lengths are learned from files", function()
   loader:close()
 end)
 
+-- The bench command feeds these with all steps.
+t.test("inputs that are lengths are known", function()
+  local core = require "seg.core"
+  local found = core.length_inputs { full_loss, nn.mask_length(
+    nn.input("ly", { c = 1, w = 9 }), nn.length_after(nn.input("made", { c = 1 }), 2)) }
+  local names = {}
+  for n in pairs(found) do names[#names + 1] = n end
+  table.sort(names)
+  t.equal(table.concat(names, " "), "made n")
+end)
+
 t.finish()

@@ -367,20 +367,20 @@ TEST(session_blames)
         Plan *p = net_plan(&n, true, 2);
         net_feed(&n, p, 1);
         void *before = net_state(&n, &mem, &bytes);
-        REQUIRE(session_blame(n.s, p, text, sizeof text));
+        REQUIRE(session_blame(n.s, p, text, sizeof text, NULL));
         EXPECT_TEXT(text, "");
         EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
         int failed = 0;
         for (long k = 0; k < 8; k++) {
             mem_fail_after(k, false);
-            bool ok = session_blame(n.s, p, text, sizeof text);
+            bool ok = session_blame(n.s, p, text, sizeof text, NULL);
             mem_fail_after(-1, false);
             failed += !ok;
             EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
         }
         EXPECT_INT(failed, 8);
         poke(&n, p, n.input[0], 0, NAN);
-        REQUIRE(session_blame(n.s, p, text, sizeof text));
+        REQUIRE(session_blame(n.s, p, text, sizeof text, NULL));
         EXPECT_TEXT(text, "input \"image\"");
         net_free(&n);
     }

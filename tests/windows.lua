@@ -42,7 +42,7 @@ end
 local script = t.write(folder .. "/body.lua", [[
 local seg = require "seg"
 local nn = seg.nn
-local cfg = seg.config { workers = 1, batch = 2 }
+local cfg = seg.config { workers = 1, batch = 2, fractions = false }
 local cases = seg.data.phantom { format = "nifti", patients = 3, size = 64, slices = 40, seed = 2,
                                  root = "]] .. folder .. [[/p" }
 local train, valid = cases:split { valid = 1, seed = 1 }
@@ -54,7 +54,8 @@ local y = nn.input("mask", { c = 1, d = 24, h = 64, w = 64 })
 local z = nn.conv(nn.relu(nn.conv(x, 4, 3)), 5, 1)
 seg.recipe { inputs = { x, y }, outputs = { organs = nn.softmax(z) },
   loss = nn.cross_entropy(z, y), train = prepare(train):batches { size = 2 },
-  valid = prepare(valid):batches { size = 2 }, optim = seg.optim.adamw { lr = 1e-2 }, epochs = 1 }
+  valid = prepare(valid):batches { size = 2 }, optim = seg.optim.adamw { lr = 1e-2 }, epochs = 1,
+  predict = { fractions = cfg.fractions, overlap = 0.25 } }
 ]])
 
 local image = folder .. "/volume.nii"
@@ -66,15 +67,21 @@ local function predict(name, more)
   return t.read(folder .. "/" .. name .. "/volume.nii.gz"), text
 end
 
-local first
+-- What was planned and what it took, in bytes.
+local function memory(text)
+  return tonumber(text:match("at most [^(]*%((%d+) bytes%)")),
+         tonumber(text:match("took at most [^(]*%((%d+) bytes%)"))
+end
+
+local first, first_planned
 
 t.test("inside the planned memory", function()
   t.says(script .. runs, 0, "done:")
   write_volume(image)
   local text
   first, text = predict("a", "--batch 1 --threads 1 --workers 0")
-  local planned = tonumber(text:match("at most [^(]*%((%d+) bytes%)"))
-  local took = tonumber(text:match("took at most [^(]*%((%d+) bytes%)"))
+  local planned, took = memory(text)
+  first_planned = planned
   local reading = text:match("reading took ([%d.]+ %a+)")
   if soak then print(text) end
   t.check(planned and took, "%s", text)
@@ -88,7 +95,7 @@ t.test("inside the planned memory", function()
   t.check(took < scores + 4 * W * H * D, "took %d, scores of the volume are %d", took, scores)
   local count = 1
   for _, e in ipairs { { W, 64 }, { H, 64 }, { D, 24 } } do
-    count = count * (1 + math.ceil((e[1] - e[2]) / (e[2] / 2)))
+    count = count * (1 + math.ceil((e[1] - e[2]) / (e[2] * 0.75)))
   end
   t.check(text:find(count .. " windows of 24x64x64, batch 1", 1, true), "%s", text)
 end)
@@ -97,11 +104,24 @@ t.test("the same bytes for any batch, thread and worker", function()
   t.check(predict("b", "--batch 3 --threads 2 --workers 2") == first, "batch 3")
   if soak then return end
   t.check(predict("c", "--batch 8 --threads 1 --workers 1") == first, "batch 8")
-  local other, text = predict("d", "--overlap 0.25")
-  t.check(other ~= first, "overlap 0.25 makes no difference")
-  t.check(text:find("63 windows", 1, true), "%s", text)
+  local other, text = predict("d", "--overlap 0.5")
+  t.check(other ~= first, "overlap 0.5 makes no difference")
+  t.check(text:find("144 windows", 1, true), "%s", text)
   t.says(script .. " predict --weights " .. folder .. "/runs/body/001 --in " .. image .. " --out "
          .. folder .. "/e --overlap 1", 2, '--overlap wants a number from 0 to 0.9, got "1"')
+end)
+
+t.test("what is asked for beside the labels is planned too", function()
+  if soak then return end
+  for _, more in ipairs { "--fractions", "--tta w --overlap 0", "--mc 2 --overlap 0" } do
+    local _, text = predict("m", more .. " --batch 1")
+    local planned, took = memory(text)
+    t.check(took <= planned, "%s: took %d of %d planned", more, took, planned)
+    if more == "--fractions" then
+      t.check(planned > first_planned + 4 * 5 * W * H * D, "planned %d, labels alone %d", planned,
+              first_planned)
+    end
+  end
 end)
 
 remove()

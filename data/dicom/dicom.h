@@ -250,4 +250,15 @@ bool dicom_write_fractions(const char *path, const Volume *fractions,
                            int32_t first, const char *const *names,
                            int32_t count, const DicomSeries *source);
 
+/* `path` = one RT dose in Gy of the channel `c` of `dose` (F32), on its own
+ * grid, in the frame of reference of `source`, whose patient and study elements
+ * it copies: 16 bits of the highest value, so that values come back within
+ * 1/131070 of it; what is below 0 is 0. The standard wants a dose to name the
+ * plan that it is of: DoseSummationType is PLAN, of a plan that nobody has, and
+ * DoseComment says that it is a prediction. Fails (ERR_DATA) on a grid whose
+ * slices are sheared, and on a value that is not finite. The same arguments
+ * give the same bytes. */
+bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
+                      const DicomSeries *source);
+
 #endif

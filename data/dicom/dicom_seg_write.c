@@ -9,6 +9,7 @@
 #include "dicom_elements.h"
 #include "dicom_file.h"
 #include "dicom_load.h"
+#include "dicom_patient.h"
 #include "dicom_text.h"
 #include <math.h>
 #include <stdio.h>
@@ -54,87 +55,6 @@ static const struct {
      "Hippocampus"},
     {"", "85756007", "Tissue", "85756007", "Tissue"},
 };
-
-// A text of the source without its padding, "" when it is absent: as it is
-// where the character set `set` comes along, else in UTF-8, which a segment's
-// name needs.
-static const char *source_text(SegWriter *s, const Walk *w, uint32_t tag,
-                               const char *set)
-{
-    const WalkElement *e = walk_find(w, WALK_ROOT, tag);
-    const char *p = e ? (const char *)w->bytes + e->offset : "";
-    // longer than any of these may be: left empty, not cut in the middle
-    int n = e && e->length < 900 ? (int)e->length : 0;
-    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
-    if (!s->beyond_ascii) return arena_printf(&s->list.arena, "%.*s", n, p);
-    if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
-    bool known;
-    const char *text = text_as_utf8(&s->list.arena, p, (size_t)n, set, &known);
-    if (!known)
-        dicom_fail(s->slices->path, tag,
-                   "name the segments in ASCII, or convert the series to "
-                   "ISO_IR 192",
-                   "a text in character set \"%.40s\", which cannot be turned "
-                   "into ISO_IR 192 for the name of segment %d",
-                   set, s->beyond_ascii);
-    return text;
-}
-
-// Who and which study, taken over as the source has it, byte for byte: its
-// character set comes along, unless a segment's name needs another.
-// The list is what the patient and study modules want; nothing else of the
-// image travels along. false: the file cannot be read any more, or its texts
-// not be turned into that other set.
-static bool copy_source(SegWriter *s)
-{
-    static const int tags[] = {
-        TAG_SpecificCharacterSet,
-        TAG_StudyDate,
-        TAG_StudyTime,
-        TAG_AccessionNumber,
-        TAG_ReferringPhysicianName,
-        TAG_StudyDescription,
-        TAG_PatientName,
-        TAG_PatientID,
-        TAG_PatientBirthDate,
-        TAG_PatientSex,
-        TAG_PatientAge,
-        TAG_PatientIdentityRemoved,
-        TAG_DeidentificationMethod,
-        TAG_StudyInstanceUID,
-        TAG_StudyID,
-        TAG_FrameOfReferenceUID,
-        TAG_PositionReferenceIndicator,
-    };
-    // type 2: present even when the source does not know them
-    static const int always[] = {
-        TAG_StudyDate,       TAG_StudyTime,
-        TAG_AccessionNumber, TAG_PatientName,
-        TAG_PatientID,       TAG_ReferringPhysicianName,
-        TAG_PatientSex,      TAG_PatientBirthDate,
-        TAG_StudyID,         TAG_PositionReferenceIndicator};
-    DicomFile f;
-    bool ok = dicom_file_open(s->slices->path, NULL, true, &f) == WALK_DONE;
-    const char *set = ok ? header_text(&f.walk,
-                                       walk_find(&f.walk, WALK_ROOT,
-                                                 TAG_SpecificCharacterSet),
-                                       &s->list.arena)
-                         : NULL;
-    ok = set != NULL;
-    for (size_t i = 0; ok && i < sizeof tags / sizeof *tags; i++) {
-        const uint32_t tag = (uint32_t)tags[i];
-        bool wanted = walk_find(&f.walk, WALK_ROOT, tag) != NULL;
-        for (size_t k = 0; k < sizeof always / sizeof *always; k++)
-            wanted = wanted || always[k] == tags[i];
-        if (tag == TAG_SpecificCharacterSet && s->beyond_ascii) wanted = true;
-        if (!wanted) continue;
-        const char *text = source_text(s, &f.walk, tag, set);
-        ok = text != NULL;
-        if (ok) elements_put(&s->list, tag, "%s", text);
-    }
-    dicom_file_close(&f);
-    return ok;
-}
 
 // who made it, and which series it belongs to: the general modules of a
 // segmentation, and the list of all slices of the source
@@ -488,7 +408,7 @@ static bool write_seg(SegWriter *s, const char *path)
     const uint8_t *pixels = pack_frames(s, &bytes);
     TRY(pixels);
     name_file(s);
-    TRY(copy_source(s));
+    TRY(patient_copy(&s->list, s->slices->path, s->beyond_ascii));
     put_document(s);
     put_dimensions(s);
     put_segments(s);

@@ -39,6 +39,7 @@
     X(0x0008, 0x0104, LO, LO, CodeMeaning)                           \
     X(0x0008, 0x1030, LO, LO, StudyDescription)                      \
     X(0x0008, 0x103E, LO, LO, SeriesDescription)                     \
+    X(0x0008, 0x1070, PN, PN, OperatorsName)                         \
     X(0x0008, 0x1090, LO, LO, ManufacturerModelName)                 \
     X(0x0008, 0x1115, SQ, SQ, ReferencedSeriesSequence)              \
     X(0x0008, 0x1140, SQ, SQ, ReferencedImageSequence)               \
@@ -135,6 +136,7 @@
     X(0x0070, 0x0084, PN, PN, ContentCreatorName)                    \
     X(0x3004, 0x0002, CS, CS, DoseUnits)                             \
     X(0x3004, 0x0004, CS, CS, DoseType)                              \
+    X(0x3004, 0x0006, LO, LO, DoseComment)                           \
     X(0x3004, 0x000A, CS, CS, DoseSummationType)                     \
     X(0x3004, 0x000C, DS, UN, GridFrameOffsetVector)                 \
     X(0x3004, 0x000E, DS, DS, DoseGridScaling)                       \
@@ -153,6 +155,7 @@
     X(0x3006, 0x0046, IS, IS, NumberOfContourPoints)                 \
     X(0x3006, 0x0050, DS, UN, ContourData)                           \
     X(0x3006, 0x0084, IS, IS, ReferencedROINumber)                   \
+    X(0x300C, 0x0002, SQ, SQ, ReferencedRTPlanSequence)              \
     X(0x5200, 0x9229, SQ, SQ, SharedFunctionalGroupsSequence)        \
     X(0x5200, 0x9230, SQ, SQ, PerFrameFunctionalGroupsSequence)      \
     X(0x7FE0, 0x0010, OW, OB, PixelData)
@@ -207,6 +210,7 @@ const char *dicom_class_name(const char *uid);
 #define CLASS_SEG       "1.2.840.10008.5.1.4.1.1.66.4"
 #define CLASS_LABELMAP  "1.2.840.10008.5.1.4.1.1.66.7"
 #define CLASS_STRUCTURE "1.2.840.10008.5.1.4.1.1.481.3"
+#define CLASS_PLAN      "1.2.840.10008.5.1.4.1.1.481.5"
 #define CLASS_DOSE      "1.2.840.10008.5.1.4.1.1.481.2"
 #define CLASS_DIR       "1.2.840.10008.1.3.10"
 

@@ -105,11 +105,11 @@ const OpSuite suites_sequence[] = {
      .op = OP_lstm,
      .draw = draw_wide_lstm,
      .wrt = 7,
-     .cases = 16},
+     .cases = 9},
     {.note = "blocks",
      .op = OP_attention,
      .draw = draw_long_attention,
      .wrt = 1,
-     .cases = 20},
+     .cases = 10},
     {.draw = NULL},
 };

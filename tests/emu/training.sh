@@ -54,6 +54,16 @@ step "of them five steps" train some --accumulate 3 --steps 5
 step "the rest of them" train some --accumulate 3 --resume "$tmp/some/tiny/001"
 step "the same bytes of parts" same parts some
 
+# less memory: some values are made twice, and no samples are kept there
+step "values computed twice" train twice --recompute 30K
+step "are told" says twice "^recompute: "
+step "the same bytes from less memory" same whole twice
+step "a bound on all" train bound --vram 50K
+step "keeps no samples" says bound "train: from the loader"
+step "the same bytes within it" same whole bound
+step "batch auto" train found --batch auto --vram 1M --epochs 1
+step "is found" says found "^batch: 96, all samples of the training set"
+
 # the loss scale goes on where it was
 step "f16" train half --precision f16
 step "has a scale" holds half '"loss_scale":"65536"'
@@ -62,6 +72,10 @@ step "f16, part" train scaled --precision f16 --steps 7
 step "f16, rest" train scaled --precision f16 --resume "$tmp/scaled/tiny/001"
 step "the same bytes of f16" same half scaled
 step "f32 has none" not holds whole loss_scale
+
+# averages, parts and phases, cut in bf16 and f16
+step "cuts in halves" env PROGRAM="$program" SEG_TEST_DEVICE=cuda \
+    sh tests/resume_training.sh
 
 # what runs ahead is collected first
 interrupted() {

@@ -51,7 +51,9 @@ local variants = {
   supervised = { loss = (loss + 0.5 * nn.bce_dice(restored, truth)) / 1.5 },
   phases = {
     phases = {
-      { name = "encoder", epochs = 2, loss = nn.mse(restored, image), metrics = {} },
+      { name = "encoder", epochs = 6, loss = nn.mse(restored, image), metrics = {},
+        inputs = { image }, outputs = { image = restored }, test = false,
+        stop = { patience = 1, min_delta = 1e3 } }, -- which ends it after two
       { name = "head", epochs = 1, frozen = { "enc" }, optim = optim.sgd { lr = cfg.lr },
         from = "best" },
       { name = "all", epochs = 2, ema = 0.8, schedule = optim.onecycle {} },

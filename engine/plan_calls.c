@@ -1,0 +1,208 @@
+/* plan_calls.c -- the calls of a plan, in the order of running.
+ *
+ * Forward calls first, in the order of the nodes, then backward calls in
+ * reverse. Where the backend multiplies in 16 bits, what such a call reads is
+ * copied by a call of its own right before the first that wants it: a value
+ * that several read, weights too, once a run.
+ *
+ * A value that is dropped is not kept for backward calls. Before the first of
+ * them that reads it, its forward call runs once more, and before that those
+ * of its operands that are gone too, back to what is kept: the same kernels on
+ * the same numbers, so the same bits. What is made again is there until the
+ * last backward call that reads it; nothing is made three times. A value that
+ * no backward call reads counts as dropped, as its memory is used again. */
+#include "plan_inside.h"
+
+/* == one call ========================================================== */
+
+/* The call of node i, without gradients. */
+static Call call_of(Plan *p, int i)
+{
+    const Node *n = node_of(p, i);
+    Call c = {.attr = &p->node[i].attr,
+              .step = &p->step,
+              .threads = p->spec.threads,
+              .node = i,
+              .train = p->spec.train ||
+                       (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
+              .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
+                                                         : PRECISION_f32,
+              .y = &p->node[i].first.x};
+    for (int k = 0; k < MAX_IN; k++)
+        if (n->in[k] >= 0) c.x[k] = &p->node[p->node[n->in[k]].same].first.x;
+    return c;
+}
+
+/* Append c; the array has room. */
+static void append(Plan *p, const Call *c)
+{
+    p->call[p->calls] = *c;
+    p->saved[p->calls] = p->scratch[p->calls] = -1;
+    p->param_bits[p->calls] = 0;
+    p->calls++;
+}
+
+/* The copy `to` of `from`, which are of node i; unless there is one, a call
+ * that makes it is appended. */
+static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
+{
+    if (to->type != F32) return to;
+    to->type = precision_copy(p->spec.precision);
+    append(p, &(Call){.step = &p->step,
+                      .threads = p->spec.threads,
+                      .node = i,
+                      .train = p->spec.train,
+                      .x = {from},
+                      .y = to});
+    return to;
+}
+
+/* What a call on the way back reads of node v. */
+static Making *late_making(Plan *p, int v)
+{
+    PlanNode *q = &p->node[v];
+    return q->again.call >= 0 ? &q->again : &q->first;
+}
+
+/* Append c of node i behind the copies that it wants; late: on the way back.
+ * Its number. */
+static int emit(Plan *p, int i, Call c, bool late)
+{
+    const Node *n = node_of(p, i);
+    bool copies = precision_copy(c.precision) != F32;
+    unsigned wants = copies ? p->spec.be->half(&c) : 0;
+    for (int k = 0; k < MAX_IN; k++) {
+        if (n->in[k] < 0) continue;
+        int v = p->node[n->in[k]].same;
+        Making *m = late ? late_making(p, v) : &p->node[v].first;
+        c.x[k] = &m->x;
+        if (wants >> k & 1) c.half[k] = copy_of(p, v, &m->x, &m->half);
+    }
+    PlanNode *q = &p->node[i];
+    if (wants & HALF_DY) c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
+    append(p, &c);
+    return p->calls - 1;
+}
+
+/* == the way back ====================================================== */
+
+/* Is node v gone by now, and to be made again by whoever reads it? */
+static bool is_gone(const Plan *p, int v)
+{
+    return p->node[v].dropped && p->node[v].again.call < 0;
+}
+
+/* Node v is there for a backward call; if it is gone, it is made again, with
+ * all that this takes. Operands have smaller numbers: those that are wanted are
+ * found going down, and made going up. */
+static void bring(Plan *p, int v)
+{
+    int wanted = 1, low = v;
+    if (!is_gone(p, v)) return;
+    p->mark[v] = true;
+    for (int i = v; wanted > 0; i--) {
+        const Node *n = node_of(p, i);
+        if (!p->mark[i]) continue;
+        low = i, wanted--;
+        for (int k = 0; k < MAX_IN; k++) {
+            int u = n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
+            if (u < 0 || !is_gone(p, u) || p->mark[u]) continue;
+            p->mark[u] = true, wanted++;
+        }
+    }
+    for (int i = low; i <= v; i++) {
+        if (!p->mark[i]) continue;
+        Call c = call_of(p, i);
+        c.again = true;
+        c.y = &p->node[i].again.x;
+        p->mark[i] = false;
+        p->node[i].again.call = emit(p, i, c, true);
+    }
+}
+
+/* What the backward call of node i reads beside dy is there. */
+static void bring_operands(Plan *p, int i)
+{
+    const Node *n = node_of(p, i);
+    const OpInfo *info = info_of(p, i);
+    const int keep = info->keep;
+    for (int k = 0; k < MAX_IN; k++) {
+        if (n->in[k] < 0 || !op_keeps(info, k)) continue;
+        int v = p->node[n->in[k]].same;
+        p->node[v].read = true;
+        bring(p, v);
+    }
+    if (keep & KEEP_Y) p->node[i].read = true;
+    if ((keep & KEEP_Y) || p->node[i].saves_again) bring(p, i);
+}
+
+/* The backward call of node i, which a gradient has reached; it reaches its
+ * operands. */
+static void emit_backward(Plan *p, int i)
+{
+    const Node *n = node_of(p, i);
+    PlanNode *q = &p->node[i];
+    bring_operands(p, i);
+    Call c = call_of(p, i);
+    unsigned bits = 0;
+    c.dy = &q->dx;
+    c.y = &late_making(p, i)->x;
+    for (int k = 0; k < differentiable(info_of(p, i)); k++) {
+        if (n->in[k] < 0) continue;
+        int v = p->node[n->in[k]].same;
+        if (!p->node[v].wants) continue;
+        // who comes first in this order stores, the others add; the
+        // same operand twice in one call is stored once
+        if (!p->reached[v]) c.fresh |= 1u << k;
+        // parameters outlive the run, so these may be told to add instead
+        if (p->node[v].param >= 0) bits |= 1u << k;
+        c.dx[k] = &p->node[v].dx;
+        p->reached[v] = true;
+    }
+    q->bwd = emit(p, i, c, true);
+    p->param_bits[q->bwd] = bits;
+}
+
+/* == all of them ======================================================= */
+
+/* A making that no call knows. */
+static void clear(Making *m, Tensor x)
+{
+    *m = (Making){.call = -1,
+                  .early = -1,
+                  .late = -1,
+                  .last = -1,
+                  .half_last = -1,
+                  .value = -1,
+                  .half_value = -1,
+                  .x = x,
+                  .half = x};
+}
+
+void plan_calls_make(Plan *p)
+{
+    const Graph *g = p->spec.graph;
+    p->calls = 0;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        clear(&q->first, q->first.x);
+        clear(&q->again, q->first.x);
+        q->dx = q->half_dx = q->first.x;
+        q->bwd = q->grad = q->half_grad = q->half_grad_last = -1;
+        p->reached[i] = false;
+    }
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        // the tape's order is an order to run in
+        if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
+        q->first.call = emit(p, i, call_of(p, i), false);
+    }
+    p->forward = p->calls;
+    if (p->spec.loss < 0) return;
+    // reached: some call before has stored a gradient of this value. Who reads
+    // a value has a larger number: all of them come before it here
+    p->reached[p->spec.loss] = true;
+    for (int i = p->spec.loss; i >= 0; i--)
+        if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
+            emit_backward(p, i);
+}

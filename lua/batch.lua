@@ -1,0 +1,110 @@
+-- batch.lua -- batch = "auto": as many samples a step as memory holds.
+--
+-- The plan says to the byte what a batch takes, so nothing is tried: batches are
+-- planned until the largest is found whose arena and weights fit. A run keeps the
+-- number that it found in its config, and when it is resumed it does not look
+-- again.
+
+local core = require "seg.core"
+local budget = require "seg.budget"
+local config = require "seg.config"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+local MOST = 1 << 20 -- as the config allows
+
+-- Was the batch of this program found here?
+local found = false
+
+-- Bytes that the commands take with so many samples a step; nil and why where the
+-- network cannot have so many. A training run is evaluated in the same arena. What
+-- `auto` would compute twice is not: a smaller batch takes less time.
+local function need(r, batch, train, change)
+  local plans = require "seg.plan"
+  local ok, plan = pcall(plans.plan, r, batch, train, change or { recompute = "given" })
+  if not ok then return nil, plan end
+  local bytes = plan.bytes
+  if train then
+    local fine, eval = pcall(plans.plan, r, batch, false)
+    if not fine then return nil, eval end
+    bytes = math.max(bytes, eval.bytes)
+  end
+  return bytes + plan.param_bytes
+end
+
+-- The largest batch that takes at most `room` bytes, and what that is; nil and what
+-- 1 takes, or why that is no batch. What fits is doubled until it does not, then
+-- the interval between is halved.
+local function largest(r, room, train)
+  local fits, bytes, why
+  local function try(batch)
+    local now, reason = need(r, batch, train)
+    if now and now <= room then
+      fits, bytes = batch, now
+      return true
+    end
+    why = why or now or reason
+    return false
+  end
+  -- of one sample there may be no variance, so 2 is tried as well
+  if not try(1) and (type(why) == "number" or not try(2)) then return nil, why end
+  local over = MOST + 1
+  while fits < MOST do
+    local next = fits * 2
+    if not try(next) then
+      over = next
+      break
+    end
+  end
+  while over - fits > 1 do
+    local middle = (fits + over) // 2
+    if not try(middle) then over = middle end
+  end
+  return fits, bytes
+end
+
+-- Commands that run training steps.
+local trains = { train = true, bench = true, plan = true, check = true, export = true }
+
+-- Put a number in the place of "auto". Says which, or that not even one sample fits
+-- and what would take less.
+function M.choose(r, command)
+  local v, train = config.ensure(), trains[command] or false
+  local device = v.device == "auto" and core.device("auto") or v.device
+  local room = budget.whole(device, command ~= "plan")
+  if not room then
+    util.refuse("--batch auto: plan opens no device, so say what it has: --vram 80G, or give a "
+                .. "number")
+  end
+  local batch, bytes = largest(r, room, train)
+  if not batch and train and v.recompute == "auto" then
+    local least = need(r, 1, true, { recompute = "least" })
+    if least and least <= room then batch = 1 end
+    bytes = least or bytes
+  end
+  if not batch and type(bytes) == "string" then error(bytes, 0) end
+  if not batch then
+    v.batch = 1
+    local lines = require("seg.memory").lines(r, { wanted = bytes, room = room, command = command,
+                                                   device = device:match("^cuda") ~= nil })
+    core.sys.eprint(table.concat(lines, "\n") .. "\n")
+    core.sys.raise(device:match("^cuda") and "device" or "failure", string.format(
+      "--batch auto: a batch of 1 takes %s, and %s may be used", util.bytes(bytes),
+      util.bytes(room)), true)
+  end
+  v.batch, found = batch, true
+  show.line("batch: %d, the most that fits: %s of %s %s", batch, util.bytes(bytes),
+            util.bytes(room), budget.limit() == room and "(--vram)" or "that may be used")
+end
+
+-- A set of the recipe has been opened: no batch is larger than the training set.
+function M.settle(r, set, samples)
+  local v = config.ensure()
+  if not found or set ~= r.train or samples >= v.batch then return end
+  v.batch = math.max(samples, 1)
+  show.line("batch: %d, all samples of the training set", v.batch)
+end
+
+return M

@@ -1,0 +1,87 @@
+-- budget.lua -- how much memory a network may take, and when a step computes
+-- values twice to stay within it.
+--
+-- vram      bytes on the device for weights, arena and kept samples; else what is
+--           free
+-- recompute off; bytes: of the arena of a training step; auto: what is free when
+--           the network is opened
+--
+-- What is computed twice has the same bits, so neither changes a number.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local ranks = require "seg.ranks"
+local util = require "seg.util"
+
+local M = {}
+
+-- Of what is free: the rest is for uploads, of a GPU; of this machine for batches
+-- made ahead, volumes that are kept, and other programs.
+local SHARE = { device = 0.95, host = 0.8 }
+
+local function on_gpu(device) return device:match("^cuda") ~= nil end
+
+-- The bytes of --vram, or nil.
+function M.limit()
+  return util.bytes_of(config.ensure().vram)
+end
+
+-- A part of `free` bytes on a device, nil of nil.
+function M.share(device, free)
+  return free and math.floor(free * (on_gpu(device) and SHARE.device or SHARE.host))
+end
+
+-- The smaller of two numbers of which either may be missing.
+local function least(a, b)
+  return a and b and math.min(a, b) or a or b
+end
+
+-- Bytes that a network, weights and arena, may have on `device`; nil where nobody
+-- knows. opens: a GPU may be opened to ask it.
+function M.whole(device, opens)
+  local asked = opens or not on_gpu(device)
+  return least(M.limit(), asked and M.share(device, core.room(device)) or nil)
+end
+
+-- Bytes that the arena of a training step may have beside `weights` bytes, and
+-- whether they may be passed where less cannot be; nil: any. session: opened
+-- already, else nothing is opened.
+function M.arena(device, weights, session)
+  local how = config.ensure().recompute
+  if how == "off" then return nil end
+  if not ranks.may_recompute() then
+    if how == "auto" then return nil end
+    util.refuse("--recompute %s: ranks whose batch norms go over the whole batch compute nothing "
+                .. "twice; --recompute off, or --sync_norm false", how)
+  end
+  if how ~= "auto" then return util.bytes_of(how), false end
+  local free, left
+  if session then
+    free, left = session:room()
+    free, left = M.share(device, free), left and math.max(left, 1)
+  else
+    free = M.whole(device)
+    free = free and math.max(free - weights, 1)
+  end
+  return least(left, free), true
+end
+
+-- A session that trains keeps to it from now on.
+function M.give(session)
+  local facts = session:facts()
+  local bytes, near = M.arena(facts.device, facts.param_bytes, session)
+  if bytes then session:budget(bytes, near) end
+end
+
+-- One line on what a plan computes twice, nil when nothing.
+function M.told(plan)
+  if plan.again_dropped == 0 and plan.again_calls == 0 then return nil end
+  return string.format(
+    "%d of %d values that backward reads are computed again: %.2f GFLOP (%.0f %% of a forward "
+    .. "run) and %s moved more a step, arena %s for %s", plan.again_dropped, plan.again_values,
+    plan.again_flops / 1e9, 100 * plan.again_flops / math.max(plan.flops, 1),
+    util.bytes(math.floor(plan.again_moved)), util.bytes(plan.bytes),
+    util.bytes(plan.kept_bytes))
+end
+
+return M

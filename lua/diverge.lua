@@ -1,0 +1,133 @@
+-- diverge.lua -- what is done about a step that gave something not finite.
+--
+-- It was not applied: weights, moments and running statistics are what they were.
+-- Who is to blame is looked for at once, layer by layer; what is needed to do the
+-- step again is kept in a file, replay.safetensors, for `replay`; and the third such
+-- step in a row ends the run.
+
+local core = require "seg.core"
+local hooks = require "seg.hooks"
+local opened = require "seg.opened"
+local ranks = require "seg.ranks"
+local show = require "seg.show"
+local state = require "seg.state"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
+
+-- The cases of a batch as hashes, in the order of its samples.
+local function cases_of(run, part)
+  local pipeline, list = run.data.train.pipeline, {}
+  for i, n in ipairs(part.samples) do
+    list[i] = run.hash(pipeline:facts((pipeline:item(n))).key)
+  end
+  return list
+end
+
+-- "3 of 4096 values, 2 NaN and 1 infinite; the others -1.5 .. 3e+38; made from
+-- -2 .. 9e+37" of what session:blame found.
+function M.ranges(found)
+  local kinds = {}
+  if found.nan > 0 then kinds[1] = found.nan .. " NaN" end
+  if found.inf > 0 then kinds[#kinds + 1] = found.inf .. " infinite" end
+  local text = string.format("%s of %s values", table.concat(kinds, " and "),
+                             util.thousands(found.count))
+  if found.lo then text = string.format("%s; the others %.4g .. %.4g", text, found.lo, found.hi) end
+  if found.from_lo then
+    text = string.format("%s; made from %.4g .. %.4g", text, found.from_lo, found.from_hi)
+  end
+  return text
+end
+
+-- The first gradient of a parameter that is not finite, from the loss backward;
+-- nil when all are.
+local function bad_gradient(session)
+  local list = session:param_norms()
+  for i = #list, 1, -1 do
+    local norm = list[i].grad
+    if norm ~= norm or norm == math.huge then return "the gradient of " .. list[i].name end
+  end
+end
+
+-- Where a batch that is not finite goes wrong: text, and what is in the value. A
+-- device that runs ahead holds the inputs of a later one by now: the batch is made
+-- once more.
+local function blame(run, part)
+  local session, loader = run.session, run.data.train.loader
+  if run.ahead == 0 then return session:blame() end
+  loader:seek(run.state.epoch, part.number)
+  local what, found = session:blame(opened.feeds(loader:next(), run.names, run.recipe))
+  loader:seek(run.state.epoch, run.queued)
+  return what, found
+end
+
+-- Everything that decides the step, in one file: a checkpoint of the state before
+-- it, and the batch, which the session still has.
+local function save_replay(run, part, facts)
+  local arrays, meta = {}, state.metadata(run)
+  for _, input in ipairs(run.recipe.inputs) do arrays[input.name] = run.session:read(input) end
+  for key, value in pairs(facts) do meta["replay." .. key] = tostring(value) end
+  meta["replay.cases"] = table.concat(cases_of(run, part), " ")
+  local path = run.folder .. "/replay.safetensors"
+  core.checkpoint.save(path, run.session, true, meta, arrays)
+  return path
+end
+
+-- Of all ranks: what the first has found that found something, and the cases of all.
+-- Absent: nil.
+local function first_rank(what, ranges, case, cases)
+  if ranks.count == 1 then return what, ranges, case, cases end
+  local all = {}
+  local texts = ranks.gather(string.pack("<s4s4s4s4", what or "", ranges or "", case or "", cases))
+  for k = #texts, 1, -1 do
+    local w, r, c, list = string.unpack("<s4s4s4s4", texts[k])
+    if w ~= "" then what, ranges, case = w, r ~= "" and r or nil, c ~= "" and c or nil end
+    table.insert(all, 1, list)
+  end
+  return what, ranges, case, table.concat(all, " ")
+end
+
+-- A step gave a loss or a gradient norm that is not finite. `part` is what fit.lua
+-- remembers of its last batch: number, samples, lr.
+function M.bad_step(run, part, loss, norm)
+  local s = run.state
+  s.bad = s.bad + 1
+  local what, found = blame(run, part)
+  local case = found and found.sample and cases_of(run, part)[found.sample]
+  local list, ranges = table.concat(cases_of(run, part), " "), found and M.ranges(found)
+  what, ranges, case, list = first_rank(what, ranges, case, list)
+  what = what or (run.ahead == 0 and bad_gradient(run.session)) or "the gradient"
+  local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
+  local where = string.format("epoch %d, batch %d", s.epoch + 1, part.number + 1)
+  show.warn("%s: loss %s, gradient norm %s; first not finite: %s%s%s; step left out (cases %s)",
+            where, util.number(loss), util.number(norm), what, later,
+            ranges and ", " .. ranges .. (case and ", in case " .. case or "") or "", list)
+  local facts = { epoch = s.epoch + 1, batch = part.number + 1, loss = util.number(loss),
+                  grad_norm = util.number(norm), first = what, case = case or "", lr =
+                  util.number(part.lr), clip = util.number(run.recipe.optim.clip_norm or 0),
+                  ranges = ranges or "" }
+  -- of several in a row the first is the one to look at; on a device that runs
+  -- ahead its weights are gone
+  if s.bad == 1 and run.ahead == 0 and ranks.count == 1 then
+    local ok, said = pcall(save_replay, run, part, facts)
+    if ok then
+      show.line("%s: to do it again: replay %s", where, said)
+    else
+      show.warn("no replay file: %s", said)
+    end
+  end
+  run.record:bad_step(string.format("%s: %s is not finite", where, what))
+  local told = hooks.facts(run, "nan")
+  for key, value in pairs(facts) do told[key] = value end
+  if ranks.writes() then hooks.tell(run, "on_nan", told) end
+  if s.bad >= BAD_STEPS then
+    fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
+         .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
+         .. "named above; the last good state is in %s", s.bad, what, run.folder)
+  end
+end
+
+return M

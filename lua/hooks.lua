@@ -1,0 +1,54 @@
+-- hooks.lua -- commands of the user's that are told what happens to a run.
+--
+-- on_finish, on_nan and on_stall are commands for a shell. Each runs at most once
+-- a start, with the facts as JSON on its standard input; what it prints goes to
+-- stderr. One that fails or takes long is a warning and never ends a run.
+
+local core = require "seg.core"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+local PATIENCE_S = 60 -- with a command that works
+
+-- What every command is told of a run: where it stands.
+function M.facts(run, event)
+  local s, best = run.state, run.recipe.best
+  return { event = event, recipe = run.name, run = run.folder, epoch = s.epoch, batch = s.batch,
+           epochs = run.epochs, best = s.best, best_epoch = s.best and s.best_epoch,
+           best_of = s.best and best and best[1] or nil }
+end
+
+-- Run the command of `key` and tell it these facts, where the run has one.
+function M.tell(run, key, facts)
+  local command = run.values[key]
+  run.told = run.told or {}
+  if command == "" or run.told[key] then return end
+  run.told[key] = true
+  local ok, why = core.tell(command, util.json(facts) .. "\n", PATIENCE_S)
+  if not ok then show.warn("--%s: the command %s", key, why) end
+end
+
+-- Watch over the progress of a run: its command on_stall is run when no batch comes
+-- for stall_s seconds. -> { say = f(): what it will be told, from now on; close = f }
+function M.watch(run)
+  local v = run.values
+  if v.on_stall == "" then return { say = function() end, close = function() end } end
+  local watch = core.watch(v.stall_s, v.on_stall)
+  show.on_progress = function() watch:beat() end
+  return {
+    say = function()
+      local facts, idle = M.facts(run, "stall"), watch:fired()
+      facts.stall_s = v.stall_s
+      if idle then show.warn("no step for %.0f s; --on_stall was run", idle) end
+      watch:beat(util.json(facts) .. "\n")
+    end,
+    close = function()
+      show.on_progress = nil
+      watch:close()
+    end,
+  }
+end
+
+return M

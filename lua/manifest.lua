@@ -1,0 +1,115 @@
+-- manifest.lua -- manifest.json of a run: what made it, and how each start of it ended.
+--
+-- Two runs with the same hashes of recipe, network, preparation and data, the same
+-- config and the same program have the same weights to the last bit on the same kind
+-- of device. The hashes are SHA-256 and need nothing of this program to be checked:
+-- that of the recipe is what `sha256sum recipe.lua` prints. Paths, names and the
+-- reasons of errors, which may hold both, stay out.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local recipes = require "seg.recipe"
+local run_folder = require "seg.run"
+local util = require "seg.util"
+
+local sys = core.sys
+local M = {}
+
+-- Seconds since 1970 as UTC, in the form of ISO 8601.
+function M.time(seconds)
+  return os.date("!%Y-%m-%dT%H:%M:%SZ", seconds)
+end
+
+-- Keys and flags whose values name files or are commands.
+local private = { data = true, out = true, phantom = true, cache_file = true, resume = true,
+                  weights = true, on_finish = true, on_nan = true, on_stall = true }
+
+-- The words of the command line behind the script; what may be a path is PATH.
+function M.command()
+  local line, words = config.line, { config.line.command }
+  local function add(key, v)
+    words[#words + 1] = "--" .. key
+    if v == true or v == nil then return end
+    local text = tostring(v)
+    words[#words + 1] = (private[key] and text ~= "auto" or text:find("[/\\]")) and "PATH" or text
+  end
+  for _, name in ipairs(line.names) do
+    if line.flags[name] then add(name, line.flags[name]) end
+  end
+  for _, o in ipairs(line.options) do add(o[1], o[2]) end
+  return words
+end
+
+-- What a part of the data is. Its hash is of the voxels of all images and of the
+-- names of nobody: the same files give it on any machine, in any folder.
+local function part_facts(d)
+  local images, patients, count = {}, {}, 0
+  for i, case in ipairs(d.pipeline:cases()) do
+    images[i] = d.pipeline:facts(i).image
+    if not patients[case.patient] then patients[case.patient], count = true, count + 1 end
+  end
+  table.sort(images)
+  return { cases = #images, patients = count, samples = d.pipeline:samples(),
+           sha256 = core.sha256(table.concat(images, "\n")) }
+end
+
+-- The manifest of a run's folder; nil where it has none that can be read.
+function M.read(folder)
+  local path = folder .. "/manifest.json"
+  if not util.exists(path) then return nil end
+  local ok, v = pcall(function() return require("seg.json").decode(util.read_file(path), path) end)
+  return ok and type(v) == "table" and v or nil
+end
+
+local Manifest = {}
+Manifest.__index = Manifest
+
+function Manifest:write()
+  sys.write(self.path, util.json(self.facts) .. "\n")
+end
+
+-- The hashes of the data, for a checkpoint: which images its weights have seen.
+local function data_text(data)
+  local list = {}
+  for _, part in ipairs { "train", "valid", "test" } do
+    if data[part] then list[#list + 1] = part .. "=" .. data[part].sha256 end
+  end
+  return table.concat(list, " ")
+end
+
+-- Begin, or go on with, the manifest of a run whose data and session are open.
+function M.open(run)
+  local v, r, facts = run.values, run.recipe, run.session:facts()
+  local program = { version = core.version, build = core.build,
+                    sha256 = core.sha256_file("/proc/self/exe") }
+  local data = {}
+  for part, d in pairs(run.data) do data[part] = part_facts(d) end
+  run.data_sha256 = data_text(data)
+  local gpu, name = core.gpu()
+  local old = M.read(run.folder)
+  local sessions = old and type(old.sessions) == "table" and old.sessions or {}
+  for _, s in ipairs(sessions) do
+    if s.state == "running" then s.state = "killed" end
+  end
+  sessions[#sessions + 1] = {
+    state = "running", started = M.time(os.time()), command = M.command(),
+    device = facts.device == "cuda" and gpu and name or facts.device, isa = core.isa(),
+    threads = facts.threads, workers = v.workers, program = program.sha256,
+    from_epoch = run.state.epoch, from_batch = run.state.batch, epochs = run.epochs }
+  return setmetatable({ path = run.folder .. "/manifest.json", facts = {
+    format = 1, seed = v.seed, precision = v.precision, preset = config.preset, program = program,
+    recipe = { name = run.name, sha256 = core.sha256(run.text) },
+    network = { sha256 = core.sha256((recipes.network(r))), parameters = facts.trained,
+                running = facts.running },
+    preparation = core.sha256(r.train:prepare_steps()), data = data, origin = r.train:origin(),
+    config = run_folder.values(config.print(v, config.fixed)), sessions = sessions } }, Manifest)
+end
+
+-- How this start of the run ended: "finished", "stopped", "diverged" or "failed".
+function Manifest:ended(state, epoch)
+  local s = self.facts.sessions[#self.facts.sessions]
+  s.state, s.ended, s.to_epoch = state, M.time(os.time()), epoch
+  self:write()
+end
+
+return M

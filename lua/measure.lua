@@ -1,0 +1,80 @@
+-- measure.lua -- `segengine measure FOUND TRUTH`: two NIfTI files of labels, of whatever
+-- made them, compared label by label on their common grid.
+
+local core = require "seg.core"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+local COLUMNS = { "dice", "iou", "sensitivity", "precision", "hd95_mm", "assd_mm", "found_ml",
+                  "true_ml" }
+
+-- A file of labels; more than one channel is refused.
+local function read(path)
+  local v = core.data.read_nifti(path)
+  local values = v:values()
+  if not values then
+    util.fail("data", "%s: has too many different values to be labels; give a file of labels", path)
+  end
+  return v, values
+end
+
+-- All values but 0 of both lists, in order.
+local function labels_of(a, b)
+  local list, seen = {}, { [0] = true }
+  for _, values in ipairs { a, b } do
+    for _, v in ipairs(values) do
+      if not seen[v] then list[#list + 1], seen[v] = v, true end
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+-- One label: nil where it says nothing, as distances of what one side does not have.
+local function measure_label(found, truth, value)
+  local m = { prediction = found:equal(value), truth = truth:equal(value) }
+  local sums = core.measure.overlap(m)
+  local s = core.measure.surface(m, 1)
+  local _, ml = core.measure.spacing(m.prediction)
+  local both, p, t = sums[1], sums[2], sums[3]
+  m.prediction:close()
+  m.truth:close()
+  return { dice = 2 * both / (p + t), iou = both / (p + t - both),
+           sensitivity = t > 0 and both / t or nil, precision = p > 0 and both / p or nil,
+           hd95_mm = s.hd95, assd_mm = s.assd, found_ml = p * ml, true_ml = t * ml }
+end
+
+-- measure FOUND TRUTH [--json]: a row for every label that either has.
+function M.command(args)
+  local paths, as_json = {}, false
+  for i = 2, #args do
+    if args[i] == "--json" then as_json = true else paths[#paths + 1] = args[i] end
+  end
+  local found_path, truth_path = paths[1], paths[2]
+  if #paths ~= 2 or found_path:match("^%-%-") or truth_path:match("^%-%-") then
+    util.refuse("measure wants two NIfTI files of labels, what was found and the truth, and may "
+                .. "have --json; got %s", #paths > 0 and table.concat(paths, " ") or "nothing")
+  end
+  local found, a = read(found_path)
+  local truth, b = read(truth_path)
+  local same, why = found:same_grid(truth)
+  if not same then
+    util.fail("data", "%s and %s lie on different grids: %s; bring one to the grid of the other",
+              found_path, truth_path, why)
+  end
+  local rows, json = { { "label", table.unpack(COLUMNS) } }, {}
+  for _, value in ipairs(labels_of(a, b)) do
+    local r, row = measure_label(found, truth, value), { string.format("%g", value) }
+    for i, name in ipairs(COLUMNS) do
+      row[i + 1] = r[name] and string.format("%.4f", r[name]) or "-"
+    end
+    rows[#rows + 1], json[row[1]] = row, r
+  end
+  if #rows == 1 then util.fail("data", "%s and %s: both are empty", found_path, truth_path) end
+  print(as_json and util.json(json) or show.table(rows))
+  return 0
+end
+
+return M

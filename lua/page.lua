@@ -1,0 +1,134 @@
+-- page.lua -- what the HTML pages of this program share: form, tables, pictures.
+--
+-- A page is one file. Nothing is fetched and nothing runs: styles and pictures
+-- are inside, and a policy in its head forbids the rest. Light and dark follow
+-- the reader's settings; every colour is a variable. On paper it is light.
+
+local M = {}
+
+local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;",
+                  ["'"] = "&#39;" }
+
+-- Text of a page; control characters have no place there.
+function M.text(v)
+  return (tostring(v):gsub("[&<>\"']", escapes):gsub("%c", " "))
+end
+
+-- The same where line breaks stay, as in <pre>.
+function M.lines(v)
+  return (tostring(v):gsub("[&<>\"']", escapes):gsub("\r\n?", "\n"):gsub("[^%C\n\t]", " "))
+end
+
+local ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+local letter = {}
+for i = 0, 63 do letter[i] = ALPHABET:sub(i + 1, i + 1) end
+
+-- Bytes in base64 (RFC 4648): three become four letters.
+function M.base64(bytes)
+  local out = {}
+  for i = 1, #bytes, 3 do
+    local a, b, c = bytes:byte(i, i + 2)
+    local n = a << 16 | (b or 0) << 8 | (c or 0)
+    out[#out + 1] = letter[n >> 18] .. letter[n >> 12 & 63] .. (b and letter[n >> 6 & 63] or "=")
+      .. (c and letter[n & 63] or "=")
+  end
+  return table.concat(out)
+end
+
+-- A PNG of these bytes; `about` is what somebody hears who cannot see it.
+function M.picture(bytes, about)
+  return string.format('<img alt="%s" src="data:image/png;base64,%s">', M.text(about),
+                       M.base64(bytes))
+end
+
+-- Colours by what they stand for. Train, valid and test are parts of the data; those
+-- with the names of colours are of curves (picture.lua).
+local STYLE = [[
+:root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
+  --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;
+  --train: #2563c9; --valid: #b26a00; --test: #7a4fb5; --blue: #2563c9; --red: #d0342c;
+  --green: #2c9a4b; --deep: #14532d; --violet: #7a4fb5; --grid: #e3e6ea;
+  --amber: #b26a00; --teal: #0f766e; }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #a0a8b3;
+  --paper: #15171b; --panel: #1f2329; --line: #363c45; --error: #ff8a80; --warning: #f2b84b;
+  --ok: #6fd08c; --train: #7aa7ff; --valid: #f2a65a; --test: #c3a0f5; --blue: #7aa7ff;
+  --red: #ff8a80; --green: #6fd08c; --deep: #b7ebc6; --violet: #c3a0f5; --grid: #2b3038;
+  --amber: #f2a65a; --teal: #5ec4b6; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; color: var(--ink);
+  background: var(--paper); font: 15px/1.45 system-ui, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+h3 { font-size: .95rem; margin: 1rem 0 .35rem; }
+p { margin: .25rem 0; } .soft { color: var(--soft); } a { color: inherit; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } code, pre { font-family: ui-monospace, monospace; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.number { white-space: normal; }
+.error { color: var(--error); } .warning { color: var(--warning); } .ok { color: var(--ok); }
+td.error, td.warning, td.ok { font-weight: 600; }
+.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); }
+.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); }
+figure { margin: 0; padding: .5rem; background: var(--panel); border: 1px solid var(--line);
+  border-radius: 6px; } figure.ok, figure.error, figure.warning { color: inherit; }
+figure.error { border-color: var(--error); } figure.warning { border-color: var(--warning); }
+figure img { display: block; width: 100%; image-rendering: auto; background: #000; }
+figcaption { font-size: .85rem; margin-top: .35rem; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; } figure svg text { fill: var(--soft);
+  font-size: 11px; }
+.train { fill: var(--train); } .valid { fill: var(--valid); } .test { fill: var(--test); }
+.axis { stroke: var(--line); } .key { display: inline-block; width: .8em; height: .8em; }
+.key.train { background: var(--train); } .key.valid { background: var(--valid); }
+.key.test { background: var(--test); }
+@media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
+  figure, tr, .chart { break-inside: avoid; } figure { background: none; }
+  .wide { overflow: visible; } th, td { padding: .2rem .4rem; } }
+]]
+
+-- The beginning of a page; `more` is style of its own.
+function M.open(title, more)
+  return table.concat({
+    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+    [[<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; ]]
+      .. [[style-src 'unsafe-inline'">]],
+    '<meta name="viewport" content="width=device-width, initial-scale=1">',
+    "<title>" .. M.text(title) .. "</title>\n<style>\n" .. STYLE .. (more or "")
+      .. "</style>\n</head>\n<body>" }, "\n")
+end
+
+function M.close()
+  return "</body>\n</html>\n"
+end
+
+-- A cell: text, or { html = } as it is; `class` may be "" for none.
+local function cell(tag, v, class)
+  local inside = type(v) == "table" and v.html or M.text(v)
+  class = type(v) == "table" and v.class or class
+  return string.format("<%s%s>%s</%s>", tag,
+                       class and class ~= "" and ' class="' .. class .. '"' or "", inside, tag)
+end
+
+-- A table that may be wider than the page. head: texts; rows: lists of cells, a
+-- text or { html =, class = }; numbers: from this column on they are numbers, which
+-- stand to the right (default: none).
+function M.table(head, rows, numbers)
+  local out = { '<div class="wide"><table><thead><tr>' }
+  local function line(tag, cells)
+    for i, v in ipairs(cells) do
+      out[#out + 1] = cell(tag, v, numbers and i >= numbers and "number")
+    end
+  end
+  line("th", head)
+  out[#out + 1] = "</tr></thead><tbody>\n"
+  for _, row in ipairs(rows) do
+    out[#out + 1] = "<tr>"
+    line("td", row)
+    out[#out + 1] = "</tr>\n"
+  end
+  out[#out + 1] = "</tbody></table></div>"
+  return table.concat(out)
+end
+
+return M

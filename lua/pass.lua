@@ -1,0 +1,309 @@
+-- pass.lua -- one pass over a part of the data in the evaluation plan: the loss, and
+-- what each metric says of every case.
+
+local core = require "seg.core"
+local base = require "seg.metric_base"
+local metric = require "seg.metric"
+local opened = require "seg.opened"
+local ranks = require "seg.ranks"
+local show = require "seg.show"
+local stitch = require "seg.stitch"
+local util = require "seg.util"
+
+local M = {}
+
+-- What is read of a pass: the nodes by their place, each once.
+local Nodes = {}
+Nodes.__index = Nodes
+
+function Nodes:add(node)
+  local id = core.node_id(node)
+  if not self.place[id] then
+    self.list[#self.list + 1] = node
+    self.place[id] = #self.list
+  end
+  return self.place[id]
+end
+
+-- How each metric that is due is measured on this pipeline, o as of run. Of patches
+-- that were drawn what is counted is that of the patches; nothing else can be said of
+-- the case.
+--   -> { { name=, m=, way=, node=, area=, read= (places of nodes) }, ... }, nodes,
+--      nodes that cases are put together from, nil when none is
+local function plan(recipe, pipeline, o)
+  local nodes = setmetatable({ list = {}, place = {} }, Nodes)
+  local users, whole, seen, stitched = {}, {}, {}, o.each ~= nil
+  local facts = pipeline:facts(1)
+  local function want(list)
+    for _, node in ipairs(list) do
+      local id = core.node_id(node)
+      if not seen[id] then whole[#whole + 1], seen[id] = node, true end
+      nodes:add(node)
+    end
+  end
+  nodes:add(recipe.loss)
+  want(o.nodes or {})
+  for _, name in ipairs(o.metrics or util.sorted_keys(recipe.metrics)) do
+    local m = recipe.metrics[name]
+    local user = { name = name, m = m, way = m.way or "counts", cases = {}, values = {},
+                   lists = {}, records = {}, sum = 0, n = 0 }
+    users[#users + 1] = user
+    user.node = user.way == "counts" and nodes:add(m.node) or nil
+    user.area = m.area and nodes:add(m.area)
+    if user.way == "counts" and m.output and not facts.drawn
+      and (facts.patches or (o.threshold and not m.fixed)) then
+      user.way = "stitched"
+    end
+    -- what the device counts knows no other threshold
+    user.by_slice = user.node and not (o.threshold and not m.fixed)
+    if user.way == "numbers" then
+      user.read = {}
+      for i, node in ipairs(m.read) do user.read[i] = nodes:add(node) end
+      user.undo = stitch.undo(pipeline, m.target)
+    elseif user.way ~= "counts" and not facts.drawn then
+      want(base.of_case(m))
+      stitched = true
+    end
+  end
+  return users, nodes, stitched and whole or nil
+end
+
+-- sums[k] += counts[from, k], k = 1 .. n
+local function add(sums, counts, from, n)
+  for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
+end
+
+-- The counts of one sample: of its case, and a value by itself.
+local function count_sample(user, item, values, i)
+  local counts, area = values[user.node], user.area and values[user.area]
+  local width, slice = counts.shape[2], {}
+  add(slice, counts, i, width)
+  local all = area and area:get(i, 2) or nil
+  local v = user.m.value(slice, all)
+  if v then user.sum, user.n = user.sum + v, user.n + 1 end
+  if user.way == "stitched" then return end -- of the case as a whole
+  local case = user.cases[item] or { all = 0 }
+  user.cases[item] = case
+  add(case, counts, i, width)
+  case.all = case.all + (all or 0)
+end
+
+-- Row i of an array (N,K) as a list.
+local function row_of(array, i)
+  local out = {}
+  for k = 1, array.shape[2] or 1 do out[k] = array:get(i, k) end
+  return out
+end
+
+-- A sample that is a few numbers; a case of several has their mean.
+local function number_sample(user, item, values, i)
+  local rows = {}
+  for k, place in ipairs(user.read) do rows[k] = row_of(values[place], i) end
+  local v, list, record = user.m.sample(rows, user.undo)
+  local case = user.cases[item] or { sum = 0, n = 0, list = {}, counts = {} }
+  user.cases[item] = case
+  if v then case.sum, case.n = case.sum + v, case.n + 1 end
+  for k, x in pairs(list or {}) do
+    case.list[k], case.counts[k] = (case.list[k] or 0) + x, (case.counts[k] or 0) + 1
+  end
+  if record then user.records[#user.records + 1] = { item = item, record = record } end
+end
+
+-- A case that was put together.
+local function measure_case(users, case)
+  for _, user in ipairs(users) do
+    local v, list, record
+    if user.way == "stitched" then
+      v, list = user.m.value(case:overlap(user.m))
+    elseif user.way == "volume" then
+      v, list, record = user.m.measure(case)
+    end
+    if user.way == "stitched" or user.way == "volume" then
+      user.values[case.item], user.lists[case.item] = v, list
+      if record then user.records[#user.records + 1] = { item = case.item, record = record } end
+    end
+  end
+end
+
+-- The values of the cases, once all samples were seen.
+local function settle(user, outside)
+  for item, case in pairs(user.cases) do
+    if user.way == "counts" then
+      user.values[item], user.lists[item] =
+        user.m.value(stitch.with_missed(case, case.all, outside and outside[item]))
+    else
+      user.values[item] = case.n > 0 and case.sum / case.n or nil
+      user.lists[item] = {}
+      for k, x in pairs(case.list) do user.lists[item][k] = x / case.counts[k] end
+    end
+  end
+  table.sort(user.records, function(a, b) return a.item < b.item end)
+end
+
+-- The records of metrics that have one value of all cases.
+local function bare(records, places)
+  local list = {}
+  for i = 1, places and #places or #records do
+    list[i] = records[places and places[i] or i].record
+  end
+  return list
+end
+
+-- Whole numbers that are keys, in their order.
+local function places_of(t)
+  local list = {}
+  for k in pairs(t) do list[#list + 1] = k end
+  table.sort(list)
+  return list
+end
+
+-- Values of cases in their order, and whose they are.
+local function ordered(values, pipeline)
+  local list, owners = {}, {}
+  for _, item in ipairs(places_of(values)) do
+    list[#list + 1], owners[#owners + 1] = values[item], pipeline:facts(item).patient
+  end
+  return list, owners
+end
+
+-- What a metric gives: values by case, their mean or the one value of all, the mean
+-- over slices; by class the same.
+local function result_of(user, recipe, pipeline, interval)
+  local m = user.m
+  local list, owners = ordered(user.values, pipeline)
+  local r = { cases = user.values, list = list, owners = owners, mean = util.mean(list),
+              slices = user.by_slice and (user.n > 0 and user.sum / user.n or 0 / 0) or nil,
+              lists = user.lists, classes = {} }
+  if m.total then
+    local value, extra = m.total(bare(user.records))
+    r.mean, r.matrix, r.total = value or 0 / 0, extra and extra.matrix, true
+    r.class_totals, r.n = extra and extra.classes or {}, #user.records
+    if interval then
+      local of = {}
+      for i, e in ipairs(user.records) do of[i] = pipeline:facts(e.item).patient end
+      r.low, r.high = metric.interval(#of, of, function(places)
+        return (m.total(bare(user.records, places)))
+      end)
+    end
+  end
+  if (m.classes or 1) < 2 and not r.matrix then return r end
+  local count = r.matrix and #r.matrix or m.classes
+  local names = base.class_names(recipe, m, count, recipe.train, r.matrix and 0 or 1)
+  r.names = names
+  for k = 1, m.total and next(r.class_totals) and count or m.classes or 0 do
+    local values = {}
+    for item, by_class in pairs(user.lists) do values[item] = by_class[k] end
+    local class = { name = names[k], cases = values }
+    class.list, class.owners = ordered(values, pipeline)
+    class.mean = r.class_totals and r.class_totals[k] or util.mean(class.list)
+    r.classes[k] = class
+  end
+  return r
+end
+
+-- What of the truth lies beyond the prepared grids, cut off by fit and crop, so that no
+-- sample has it: { [item] = { voxels of class 1, ... } }, and what to say of it, nil
+-- where nothing is. Of sets that use some of the slices it is not looked for.
+function M.outside(recipe, pipeline)
+  local field, out, cases, unknown, voxels = nil, {}, 0, 0, 0
+  for _, m in pairs(recipe.metrics) do
+    field = field or m.logits and m.target.kind == "input" and m.target.rank > 0 and m.target.name
+  end
+  for item = 1, field and #pipeline:cases() or 0 do
+    local f = pipeline:facts(item)
+    if f.slices ~= f.depth then return {} end
+    local found = core.measure.outside(pipeline, item, field)
+    if found == false then unknown = unknown + 1 end
+    local sum = 0
+    for _, n in ipairs(found or {}) do sum = sum + n end
+    if sum > 0 then out[item], cases, voxels = found, cases + 1, voxels + sum end
+  end
+  if unknown > 0 then
+    return out, string.format(
+      "the prepared grid is smaller than the image in %s; what of the truth lies outside is not "
+      .. "known, as a function changes it, and not counted", util.plural(unknown, "case"))
+  end
+  return out, cases > 0 and string.format(
+    "truth beyond the prepared grid (fit, crop): %.0f voxels in %s, counted as missed; distances "
+    .. "and curves are of the grid", voxels, util.plural(cases, "case")) or nil
+end
+
+-- Run every sample of `loader` once, or until a signal: the mean loss, and what each
+-- metric gives. o: metrics: the names of those that are measured, else all; interval:
+-- also that of values that are no means; threshold: in place of that of metrics that
+-- give none; each(case): called with every case, put together from `nodes`; outside:
+-- what M.outside gives.
+--   -> { loss=, seen=, metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
+--        classes = { {name=, cases=, mean=}, ... }, matrix= } } }
+function M.run(session, recipe, pipeline, loader, names, label, o)
+  o = o or {}
+  local users, nodes, whole = plan(recipe, pipeline, o)
+  local stitcher = whole and stitch.new(pipeline, whole, o.threshold)
+  local loss, seen, begun, waiting = 0, 0, 0, {}
+
+  local function finish(case)
+    case.outside = o.outside and o.outside[case.item]
+    local ok, why = pcall(function()
+      measure_case(users, case)
+      if o.each then o.each(case) end
+    end)
+    case:close()
+    if not ok then error(why, 0) end
+  end
+  local function take(batch, values)
+    loss, seen = loss + values[1]:get() * batch.count, seen + batch.count
+    local parts = {}
+    for k, node in ipairs(whole or {}) do parts[k] = values[nodes.place[core.node_id(node)]] end
+    for i, number in ipairs(batch.samples) do
+      local item = pipeline:item(number)
+      for _, user in ipairs(users) do
+        if user.node then count_sample(user, item, values, i) end
+        if user.read then number_sample(user, item, values, i) end
+      end
+      local case = stitcher and stitcher:put(number, parts, i)
+      if case then finish(case) end
+    end
+  end
+  -- The values that the device has put aside. These are read together at the end, so
+  -- that nothing waits for it before; of whole cases after each batch, as they are large.
+  local function collect()
+    local kept = session:kept()
+    for b, batch in ipairs(waiting) do
+      batch.values = table.move(kept, (b - 1) * #nodes.list + 1, b * #nodes.list, 1, {})
+    end
+    for _, batch in ipairs(ranks.whole(waiting)) do take(batch, batch.values) end
+    waiting = {}
+  end
+
+  local batches, samples = loader:batches()
+  local rounds, own = ranks.rounds(batches)
+  local started = core.sys.clock()
+  session:kept() -- what a pass that failed has left
+  loader:seek(0, 0)
+  for round = 1, rounds do
+    if round <= own then
+      local batch = loader:next()
+      session:forward(opened.feeds(batch, names, recipe), false, nodes.list)
+      waiting[#waiting + 1] = { number = batch.number, count = batch.count,
+                                samples = batch.samples }
+      begun = begun + batch.count
+      show.bar(label, begun, samples, started)
+    end
+    if stitcher or ranks.count > 1 then collect() end
+    if ranks.stopped() then break end
+  end
+  collect()
+  show.bar_done()
+  if stitcher and not ranks.stopped() then
+    for _, case in ipairs(stitcher:rest()) do finish(case) end
+  end
+  if stitcher then stitcher:close() end
+  local result = { loss = loss / math.max(seen, 1), seen = seen, metrics = {} }
+  for _, user in ipairs(users) do
+    settle(user, o.outside)
+    result.metrics[user.name] = result_of(user, recipe, pipeline, o.interval)
+  end
+  return result
+end
+
+return M

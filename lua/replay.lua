@@ -1,0 +1,71 @@
+-- replay.lua -- the replay command: a step that was not finite, once more.
+--
+--   segengine SCRIPT.lua replay runs/X/001/replay.safetensors [--device ref]
+--
+-- The file has the state before the step and its batch (diverge.lua). On the same
+-- device the same happens, to the last bit; on another, or with other numbers of the
+-- recipe, one sees whether it still does.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local diverge = require "seg.diverge"
+local recipes = require "seg.recipe"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local M = {}
+
+-- Norms of the parameters whose gradient is not finite, or else of those with the
+-- largest, so many.
+local LISTED = 8
+
+-- Four digits; a NaN has no sign.
+local function short(v) return v ~= v and "nan" or string.format("%.4g", v) end
+
+local function print_norms(session)
+  local list, rows = session:param_norms(), { { "parameter", "norm", "norm of its gradient" } }
+  local function size(e) return e.grad ~= e.grad and math.huge or e.grad end
+  table.sort(list, function(a, b)
+    return size(a) == size(b) and a.name < b.name or size(a) > size(b)
+  end)
+  for i = 1, math.min(LISTED, #list) do
+    rows[#rows + 1] = { list[i].name, short(list[i].value), short(list[i].grad) }
+  end
+  print(show.table(rows))
+end
+
+-- replay: the command. Exit code 0 when the step is not finite again, 1 when it is
+-- finite now.
+function M.command(r)
+  local path = config.line.flags.weights
+  if not path then util.refuse("replay wants FILE, a run's replay.safetensors") end
+  local session = recipes.session(r, "train")
+  local meta = core.checkpoint.load(path, session, true)
+  if not meta["replay.epoch"] then
+    util.fail("data", "%s: this is no replay file; a run writes replay.safetensors when a step is "
+              .. "not finite", path)
+  end
+  local loss, norm, applied = session:step(core.checkpoint.batch(path), {
+    lr = tonumber(meta["replay.lr"]), clip = tonumber(meta["replay.clip"]) })
+  print(string.format("epoch %s, batch %s, on %s", meta["replay.epoch"], meta["replay.batch"],
+                      session:facts().device))
+  print(show.table {
+    { "", "then", "now" }, { "loss", meta["replay.loss"], util.number(loss) },
+    { "gradient norm", meta["replay.grad_norm"], util.number(norm) } })
+  if applied then
+    print("the step is finite here: then it was not")
+  else
+    local what, found = session:blame()
+    local cases = {}
+    for case in meta["replay.cases"]:gmatch("%S+") do cases[#cases + 1] = case end
+    print("first not finite: " .. (what or "a gradient"))
+    if found then
+      print("  " .. diverge.ranges(found))
+      if found.sample then print("  in case " .. (cases[found.sample] or "?")) end
+    end
+  end
+  print_norms(session)
+  return applied and 1 or 0
+end
+
+return M

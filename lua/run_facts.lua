@@ -1,0 +1,162 @@
+-- run_facts.lua -- a run as its folder tells it: for who looks from outside, while it
+-- runs or later. Reads files only; what is missing or damaged is simply not told.
+
+local core = require "seg.core"
+local json = require "seg.json"
+local manifest = require "seg.manifest"
+local run_folder = require "seg.run"
+local util = require "seg.util"
+
+local M = {}
+
+local RECENT = 5 -- epochs that say how long the next will take
+
+-- Is this the folder of a run?
+function M.is_run(path)
+  return util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
+end
+
+-- The runs below a folder, by their paths below it: runs/NAME has them as NNN, runs
+-- as NAME/NNN.
+function M.below(path)
+  local found = {}
+  local function walk(folder, below, depth)
+    for _, name in ipairs(core.sys.list(folder)) do
+      local full = folder .. "/" .. name
+      local stat = name:sub(1, 1) ~= "." and core.sys.stat(full)
+      if stat and stat.kind == "folder" then
+        if M.is_run(full) then
+          found[#found + 1] = below .. name
+        elseif depth < 2 then
+          walk(full, below .. name .. "/", depth + 1)
+        end
+      end
+    end
+  end
+  walk(path, "", 1)
+  table.sort(found)
+  return found
+end
+
+-- The rows of metrics.csv as tables of text, and the names of the columns; none where
+-- it is missing or cut.
+function M.metrics(path)
+  local file, names, rows = path .. "/metrics.csv", nil, {}
+  for line in (util.exists(file) and util.read_file(file) or ""):gmatch("[^\r\n]+") do
+    local row, i = {}, 0
+    for cell in (line .. ","):gmatch("([^,]*),") do
+      i = i + 1
+      row[names and names[i] or i] = cell
+    end
+    if names then rows[#rows + 1] = row else names = row end
+  end
+  return rows, names or {}
+end
+
+-- summary.json, or an empty table.
+function M.summary(path)
+  local file = path .. "/summary.json"
+  local ok, v = pcall(function() return json.decode(util.read_file(file), file) end)
+  return ok and type(v) == "table" and v or {}
+end
+
+-- What `best` was measured by: the column of the validation that has this value in
+-- the best epoch. A metric that equals the loss is the one that was asked for.
+local function best_name(rows, names, best, epoch)
+  local found
+  for _, row in ipairs(rows) do
+    for _, name in ipairs(row.epoch == epoch and names or {}) do
+      local what, v = name:match("^valid_(.*)"), tonumber(row[name])
+      -- the file has fewer digits than the checkpoint
+      if what and v and math.abs(v - best) <= 1e-5 * math.abs(best)
+         and (not found or found == "loss") then
+        found = what
+      end
+    end
+  end
+  return found
+end
+
+-- How the run stands: "running" while a process holds its lock, else how its last
+-- start ended; a start that never said so was killed.
+local function state_of(path, m)
+  local pid = core.checkpoint.holder(path)
+  if pid then return "running", pid end
+  local last = m and type(m.sessions) == "table" and m.sessions[#m.sessions]
+  if not last then return run_folder.finished(path) and "finished" or "stopped" end
+  return last.state == "running" and "killed" or last.state
+end
+
+-- Seconds that are left at the pace of the last epochs, or nil.
+local function left_of(f, path)
+  local pace, n = 0, 0
+  for i = math.max(1, #f.rows - RECENT + 1), #f.rows do
+    local row = f.rows[i]
+    pace = pace + (tonumber(row.seconds) or 0) + (tonumber(row.valid_s) or 0)
+      + (tonumber(row.save_s) or 0)
+    n = n + 1
+  end
+  if n == 0 then return nil end
+  f.epoch_s = pace / n
+  local stat = core.sys.stat(path .. "/metrics.csv")
+  local since = stat and math.max(0, os.time() - stat.mtime) or 0
+  return math.max(0, f.epoch_s * (f.epochs - f.epoch) - math.min(since, f.epoch_s))
+end
+
+-- Everything of the run in a folder:
+--   path, name ("brain_unet/001"), recipe, config (key -> text), text (the recipe),
+--   rows, columns (metrics.csv), summary, manifest, state, pid, epoch, epochs, loss,
+--   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated
+function M.read(path)
+  path = path:gsub("(.)/+$", "%1")
+  local meta = {}
+  for _, name in ipairs { "last", "best" } do
+    local ok, got = pcall(core.checkpoint.meta, path .. "/checkpoint_" .. name .. ".safetensors")
+    if ok then for k, v in pairs(got) do meta[k] = meta[k] or v end end
+  end
+  local f = { path = path, recipe = meta.recipe, config = run_folder.values(
+                util.read_file(path .. "/config.txt")), summary = M.summary(path),
+              text = util.read_file(path .. "/recipe.lua"), manifest = manifest.read(path) }
+  f.rows, f.columns = M.metrics(path)
+  local m = f.manifest
+  f.recipe = f.recipe or m and m.recipe and m.recipe.name or "a recipe"
+  f.name = f.recipe .. "/" .. path:match("([^/]+)$")
+  f.state, f.pid = state_of(path, m)
+  local last = m and m.sessions and m.sessions[#m.sessions] or {}
+  f.epoch = math.tointeger(tonumber(meta.epoch)) or #f.rows
+  f.epochs = last.epochs or math.tointeger(tonumber(f.config.epochs)) or f.epoch
+  local row = f.rows[#f.rows] or {}
+  f.loss, f.valid_loss = tonumber(row.train_loss), tonumber(row.valid_loss)
+  local best = tonumber(meta.best or "")
+  if best then
+    f.best = { name = best_name(f.rows, f.columns, best, meta.best_epoch), value = best,
+               epoch = math.tointeger(tonumber(meta.best_epoch)) }
+  end
+  f.left_s = left_of(f, path)
+  local newest = 0
+  for _, name in ipairs { "log.txt", "metrics.csv", "checkpoint_last.safetensors" } do
+    local stat = core.sys.stat(path .. "/" .. name)
+    newest = math.max(newest, stat and stat.mtime or 0)
+  end
+  f.updated = newest
+  return f
+end
+
+-- "dice 0.9123, epoch 7", or nil.
+function M.best_text(f)
+  local best = f.best
+  return best and string.format("%s%s, epoch %s", best.name and best.name .. " " or "",
+                                util.fixed(best.value), best.epoch or "?")
+end
+
+-- The part that was measured at the end: "test", else "valid"; nil without one.
+function M.result(f)
+  for _, part in ipairs { "test", "valid" } do
+    local of = f.summary[part]
+    if type(of) == "table" and type(of.metrics) == "table" and next(of.metrics) then
+      return part, of
+    end
+  end
+end
+
+return M

@@ -1,0 +1,95 @@
+-- status.lua -- segengine status: how a run stands, from its files alone.
+--
+--   segengine status [RUN | FOLDER OF RUNS] [--json]
+--
+-- Opens nothing that the run needs and may be asked as often as one likes, from
+-- another machine too where the folder is shared.
+
+local core = require "seg.core"
+local run_facts = require "seg.run_facts"
+local util = require "seg.util"
+local words = require "seg.words"
+
+local M = {}
+
+-- The run that is meant: this one, or the one below this folder that wrote last.
+local function find(path)
+  if not util.exists(path) then
+    util.refuse("status: there is no folder %s; give that of a run, or of runs", path)
+  end
+  if run_facts.is_run(path) then return path end
+  local newest, at
+  for _, name in ipairs(core.sys.stat(path).kind == "folder" and run_facts.below(path) or {}) do
+    local log = core.sys.stat(path .. "/" .. name .. "/log.txt")
+    local when = log and log.mtime or 0
+    if not at or when > at or (when == at and name > newest) then newest, at = name, when end
+  end
+  if not newest then
+    util.refuse("status: no run in %s; give the folder of a run, or of runs", path)
+  end
+  return path .. "/" .. newest
+end
+
+-- What `--json` prints.
+local function facts_of(f)
+  local part, of = run_facts.result(f)
+  local result
+  for name, m in pairs(of and of.metrics or {}) do
+    result = result or { part = part }
+    result[name] = m.mean
+  end
+  return { run = f.path, recipe = f.recipe, state = f.state, pid = f.pid, epoch = f.epoch,
+           epochs = f.epochs, loss = f.loss, valid_loss = f.valid_loss,
+           best = f.best and f.best.value, best_of = f.best and f.best.name,
+           best_epoch = f.best and f.best.epoch, result = result,
+           epoch_s = f.epoch_s, left_s = f.state == "running" and f.left_s or nil,
+           updated = f.updated }
+end
+
+local advice = { stopped = "--resume %s goes on with it", killed = "--resume %s goes on with it",
+                 failed = "log.txt there says more; --resume %s goes on with it",
+                 diverged = "log.txt and report.html there say where; replay.safetensors does it "
+                   .. "again" }
+
+local function lines_of(f)
+  local out = {}
+  local function add(label, fmt, ...)
+    out[#out + 1] = string.format("%-10s " .. fmt, label, ...)
+  end
+  add("run", "%s", f.path)
+  add("state", "%s%s", f.state, f.pid and f.pid > 0 and ", process " .. f.pid or "")
+  add("epoch", "%d of %d", f.epoch, f.epochs)
+  if f.loss then
+    add("loss", "%s%s", util.fixed(f.loss), f.valid_loss and ", valid " .. util.fixed(f.valid_loss)
+        or "")
+  end
+  if f.best then add("best", "%s", run_facts.best_text(f)) end
+  if f.epoch_s then add("pace", "%s an epoch", util.duration(f.epoch_s)) end
+  if f.state == "running" and f.left_s and f.epoch < f.epochs then
+    add("ends", "in about %s", util.duration(f.left_s))
+  end
+  local part, of = run_facts.result(f)
+  for _, name in ipairs(part and f.state == "finished" and util.sorted_keys(of.metrics) or {}) do
+    local m = of.metrics[name]
+    add(part, "%s %s%s, n %s", name, util.fixed(tonumber(m.mean) or 0 / 0),
+        m.low and string.format(" (%.4f .. %.4f)", m.low, m.high) or "", m.n or "?")
+  end
+  add("written", "%s ago", util.duration(math.max(0, os.time() - f.updated)))
+  if advice[f.state] then add("next", advice[f.state], f.path) end
+  return out
+end
+
+-- args: "status" and its words; the exit code.
+function M.command(args)
+  local o, given = words.parse(args, { json = false }, "a RUN and --json", true)
+  if #given > 1 then util.refuse('status takes one RUN, got "%s" as well', given[2]) end
+  local f = run_facts.read(find(given[1] or "runs"))
+  if o.json then
+    print(util.json(facts_of(f)))
+  else
+    for _, line in ipairs(lines_of(f)) do print(line) end
+  end
+  return 0
+end
+
+return M
