@@ -41,9 +41,9 @@ enum {
 };
 
 static const double beat_s = 0.2;
-static const double silent_s = 6; // of a rank: taken for dead
-static const double leave_s = 3;  // to notice that another has ended
-static const double kill_s = 8;   // of one that does not end
+static const double silent_s = 5; // of a rank: taken for dead
+static const double leave_s = 2;  // to notice that another has ended
+static const double kill_s = 4;   // of one that does not end by itself
 
 typedef struct Seat {
     _Alignas(LINE) atomic_uint_fast64_t reached; // meetings
