@@ -32,10 +32,10 @@ typedef struct SessionSpec {
                     * every batch; NULL: alone. All open the same session */
     bool own_norms; /* batch norm of a rank goes by its share alone; running
                      * statistics are averaged after each step           */
-    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
-                    * the count of session_state                        */
-    bool rehearse; /* on a device that is not there: parameters are not drawn,
-                    * and session_rehearse is all it can */
+    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
+                     * the count of session_state                        */
+    bool rehearse;  /* on a device that is not there: parameters are not drawn,
+                     * and session_rehearse is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);

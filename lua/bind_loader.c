@@ -70,22 +70,21 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
 
 /* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
  * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
- * multiple=1, rank=0, ranks=1, whole=false}) -> loader at the start of epoch 0. workers = 0 prepares a batch
- * when it is asked for; prefetch is how many batches lie ahead (0: two),
- * prefetch_bytes what the ring takes at most (0: 256 MiB). ids: batches name
- * their samples only, and their fields are empty. bucket: "length" brings
- * samples of like length together, in batches as long as the longest, rounded
- * up to a multiple. only: numbers of samples from 1, instead of all. rank, ranks:
- * only this one's share of each batch, or with `whole` of the batches. The
- * pipeline is held. Raises when samples of different
- * extents would share a batch, or there would be none. */
+ * multiple=1, rank=0, ranks=1, whole=false}) -> loader at the start of epoch 0.
+ * workers = 0 prepares a batch when it is asked for; prefetch is how many
+ * batches lie ahead (0: two), prefetch_bytes what the ring takes at most (0:
+ * 256 MiB). ids: batches name their samples only, and their fields are empty.
+ * bucket: "length" brings samples of like length together, in batches as long
+ * as the longest, rounded up to a multiple. only: numbers of samples from 1,
+ * instead of all. rank, ranks: only this one's share of each batch, or with
+ * `whole` of the batches. The pipeline is held. Raises when samples of
+ * different extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch",          "workers", "prefetch", "shuffle", "drop_last",
-        "augment",        "ids",     "seed",     "bucket",  "multiple",
-        "prefetch_bytes", "only",    "rank",  "ranks",
-        "whole",          NULL};
+        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
+        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "only",
+        "rank",  "ranks",   "whole",    NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -156,12 +155,13 @@ static int l_seek(lua_State *L)
     return 0;
 }
 
-/* l:next() -> {epoch=, number=, last=, count=, whole=, first=, idle=, samples={number, ...},
- * fields={block, ...}}: epoch and number of the batch count from 0, the
- * samples' numbers from 1; one block for each field of the data set, in its
- * order, valid until the next call. Of a loader that makes a share of each, count
- * is that of the share, whole that of the batch, first its place there from 0;
- * idle: nothing was left, the one sample here is another's. Raises what a worker met (kind data). */
+/* l:next() -> {epoch=, number=, last=, count=, whole=, first=, idle=,
+ * samples={number, ...}, fields={block, ...}}: epoch and number of the batch
+ * count from 0, the samples' numbers from 1; one block for each field of the
+ * data set, in its order, valid until the next call. Of a loader that makes a
+ * share of each, count is that of the share, whole that of the batch, first its
+ * place there from 0; idle: nothing was left, the one sample here is another's.
+ * Raises what a worker met (kind data). */
 static int l_next(lua_State *L)
 {
     Loader *l = check_loader(L, 1);

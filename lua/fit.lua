@@ -60,7 +60,8 @@ local function queue(run, number, batches)
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.whole or batch.count, samples = batch.samples, last = last, lr = lr }
+  return { number = number, count = batch.whole or batch.count, samples = batch.samples,
+           last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`

@@ -85,12 +85,13 @@ local function pack(b)
 end
 
 local function unpack(text, at)
-  local b, values, samples, packed = { samples = {}, values = {} }, nil, nil, nil
-  b.number, b.count, values, samples, at = string.unpack("<i8i8i8i8", text, at)
+  local number, count, values, samples, next_at = string.unpack("<i8i8i8i8", text, at)
+  local b = { number = number, count = count, samples = {}, values = {} }
+  at = next_at
   for i = 1, samples do b.samples[i], at = string.unpack("<i8", text, at) end
   for i = 1, values do
-    packed, at = string.unpack("<s8", text, at)
-    b.values[i] = core.ranks.unpack(packed)
+    b.values[i], at = string.unpack("<s8", text, at)
+    b.values[i] = core.ranks.unpack(b.values[i])
   end
   return b, at
 end
@@ -102,8 +103,9 @@ function M.whole(list)
   local own, all, seen = {}, {}, {}
   for i, b in ipairs(list) do own[i] = pack(b) end
   for _, text in ipairs(M.gather(table.concat(own))) do
-    local at, b = 1, nil
+    local at = 1
     while at <= #text do
+      local b
       b, at = unpack(text, at)
       if not seen[b.number] then all[#all + 1] = b end
       seen[b.number] = true

@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 run() {
     name=$1
     shift
+    # shellcheck disable=SC2086  # words
     timeout 60 "$@" tests/golden/training.lua --phantom "$tmp/phantom" --workers 1 \
         --variant plateau --epochs 3 --out "$tmp/$name" $options \
         > "$tmp/$name.log" 2>&1
@@ -37,7 +38,7 @@ said() { grep -q -- "$2" "$tmp/$1.log" || { cat "$tmp/$1.log"; return 1; }; }
 
 step "one process" train one
 for n in 2 4; do
-    step "$n ranks" train "r$n" --ranks $n
+    step "$n ranks" train "r$n" --ranks "$n"
     step "$n ranks: the losses of one process" near one "r$n"
     step "$n ranks: efficiency is printed" said "r$n" "$n ranks, efficiency [0-9-]* %"
 done
@@ -81,19 +82,19 @@ ends() {
         grep -q "^epoch" "$tmp/dies$signal.log" && break
         sleep 0.5
     done
-    ranks=$(pgrep -P $pid)
+    ranks=$(pgrep -P "$pid")
     # shellcheck disable=SC2086  # one word a process
     set -- $ranks
     begun=$(date +%s)
     kill -"$signal" "$2"
-    wait $pid
+    wait "$pid"
     code=$?
     took=$(($(date +%s) - begun))
     for p in "$@"; do
         kill -0 "$p" 2> /dev/null && { echo "rank $p is left"; kill -9 "$p"; return 1; }
     done
-    [ $took -le 10 ] || { echo "took $took s"; return 1; }
-    if [ "$signal" = TERM ]; then [ $code -eq 143 ]; else [ $code -eq 1 ]; fi
+    [ "$took" -le 10 ] || { echo "took $took s"; return 1; }
+    if [ "$signal" = TERM ]; then [ "$code" -eq 143 ]; else [ "$code" -eq 1 ]; fi
 }
 step "a rank is killed" ends KILL
 step "a rank is killed: which, and by what" said diesKILL "segengine: rank 1: killed by signal 9"
@@ -114,15 +115,15 @@ over=
 mpirun --version 2>&1 | grep -q "Open MPI" && over=--oversubscribe
 if [ -z "$had" ]; then
     options="--device cpu"
-    run none mpirun $over -n 2 "$PROGRAM"
+    run none mpirun ${over:+"$over"} -n 2 "$PROGRAM"
     step "no module: what to do" said none "fix: make mpi"
     step "make mpi" "$MAKE" BUILD="$BUILD" mpi
 fi
 options="--device cpu"
-step "mpirun, 2 ranks" run mpi2 mpirun $over -n 2 "$PROGRAM"
+step "mpirun, 2 ranks" run mpi2 mpirun ${over:+"$over"} -n 2 "$PROGRAM"
 step "mpirun: the bytes of --ranks" same r2 mpi2
 options="--device cpu --batch 1"
-run mpibad mpirun $over -n 2 "$PROGRAM"
+run mpibad mpirun ${over:+"$over"} -n 2 "$PROGRAM"
 step "mpirun: an error names its rank" said mpibad "segengine: rank [01]: --batch 1: 2 ranks"
 [ -n "$had" ] || rm -f "$mpi"
 finish
