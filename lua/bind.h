@@ -171,7 +171,7 @@ void bind_session(lua_State *L);
 void bind_memory(lua_State *L);   /* after bind_session */
 void bind_params(lua_State *L);   /* after bind_session */
 void bind_training(lua_State *L); /* after bind_session */
-void bind_ranks(lua_State *L); /* after bind_session */
+void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);

@@ -196,12 +196,12 @@ end
 local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
     local set = r[part]
-    local steps, known = set and rawget(set, "steps"), set and set.source and set.source.ranks
+    local steps, ranked = set and rawget(set, "steps"), set and set.source and set.source.ranks
     local assumed = steps and set.source and set.source.assumed or {}
     local parts = steps and (util.step(steps, "slices") and "slices"
                              or util.step(steps, "patches") and "patches")
     for _, input in ipairs(steps and r.inputs or {}) do
-      local rank = known and known[input.name] or not known and 3
+      local rank = ranked and ranked[input.name] or not ranked and 3
       local shown = rank and core.data.part_rank(steps, rank)
       if rank and input.rank ~= shown then
         fail("usage", 'seg.recipe: input "%s" is %d-D, but the %s set gives %s%s', input.name,
