@@ -25,6 +25,8 @@ GPUS_ALL := 80 86 89 90 100 120
 RUNS    ?= 100000
 # the Python with PyTorch that peers and golden tests use, when it is there
 PYTHON  ?= /usr/bin/python3
+# the compiler of the MPI at hand, for `make mpi`
+MPICC   ?= mpicc
 # == end of settings; nothing below needs editing =============================
 
 # Packages that were fetched without root lie in a prefix of our own.
@@ -82,6 +84,8 @@ BENCHES := $(BENCH:%.c=$(BUILD)/%)
 GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
+# beside the program, which looks for it there
+MPI_MODULE := $(dir $(PROGRAM))segengine-mpi.so
 
 # -- flags --------------------------------------------------------------------
 # No contraction: a*b+c rounds twice wherever it is written in C, so that the
@@ -144,6 +148,8 @@ data:                         ## fetch the real head of the second recipe
 layers:                       ## who may include whom
 	tests/layers
 
+mpi: $(MPI_MODULE)            ## segengine-mpi.so, for mpirun and srun (needs mpicc)
+
 lint:                         ## luacheck, luac, clang-format: report only
 	tests/lint
 
@@ -185,6 +191,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	install -d $(DEST)$(prefix)/bin $(DEST)$(prefix)/include \
 	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts
 	install $(PROGRAM) $(DEST)$(prefix)/bin/segengine
+	$(if $(wildcard $(MPI_MODULE)),install $(MPI_MODULE) $(DEST)$(libdir))
 	install -m 644 engine/segengine.h $(DEST)$(prefix)/include
 	install -m 644 $(BUILD)/libsegengine.a $(DEST)$(libdir)
 	install $(BUILD)/libsegengine.so $(DEST)$(libdir)/libsegengine.so.0
@@ -206,6 +213,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 uninstall:                    ## remove what install put in place
 	rm -f $(DEST)$(prefix)/bin/segengine \
 	  $(DEST)$(prefix)/include/segengine.h $(DEST)$(libdir)/libsegengine.* \
+	  $(DEST)$(libdir)/segengine-mpi.so \
 	  $(DEST)$(libdir)/pkgconfig/segengine.pc $(DEST)$(man1)/segengine.1
 	rm -rf $(DEST)$(share)
 
@@ -218,7 +226,7 @@ dist: $(DIST)                 ## a tar that needs nothing but glibc
 	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
 
 clean:                        ## remove what make made
-	rm -rf $(BUILD) $(PROGRAM)
+	rm -rf $(BUILD) $(PROGRAM) $(MPI_MODULE)
 
 help:                         ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
@@ -251,6 +259,12 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
     $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
     $(filter-out $(BUILD)/cuda/% $(CUDA_KNOWN:%=$(BUILD)/%),$(LUA_OBJ) $(LIB_OBJ))
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
+
+# The one thing that knows an MPI; the program opens it when a launcher has
+# started it.
+$(MPI_MODULE): engine/mpi/ranks.c engine/ranks_module.h
+	$(call SHOW,link)$(MPICC) -std=c11 -Iengine $(WARN) $(CWARN) -O2 -g \
+	  -fPIC -fvisibility=hidden -shared -o $@ $<
 
 # Tests in C take what they use from an archive, so one links without all;
 # lua/ is tested by the program itself.
@@ -383,7 +397,7 @@ $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
         fuzz fuzzers threaded soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:

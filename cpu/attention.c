@@ -113,8 +113,8 @@ static Part part_of(const Attention *m, int64_t task)
     p.k = p.q + m->width, p.v = p.k + m->width;
     p.out = p.n * m->positions * m->width + p.head * m->depth;
     p.line = (p.n * m->heads + p.head) * m->positions;
-    p.rng = attend_rng(c->step->seed, c->step->count, c->node, p.n,
-                       (int)m->heads, (int)p.head);
+    p.rng = attend_rng(c->step->seed, c->step->count, c->node,
+                       sample_number(c, p.n), (int)m->heads, (int)p.head);
     return p;
 }
 

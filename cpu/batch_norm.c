@@ -36,12 +36,15 @@ typedef struct Norm {
     int64_t block, blocks;  // rows of a block; how many
     double *first, *second; // (blocks, C) each: mean, m2; or sums of bwd
     double *mean, *rstd;    // (C)
+    double *sums;           // (2C + 1): of all blocks, and rows
+    double all;             // rows at all ranks
     float *table[TABLES];   // (C) each: what `affine` points to
     BnAffine affine;
 } Norm;
 
 /* Extents, and the layout of scratch: first, second (blocks, C), mean, rstd
- * (C) in double, then TABLES float tables (C); see cpu_batch_norm_space. */
+ * (C), sums (2C + 1) in double, then TABLES float tables (C); see
+ * cpu_batch_norm_space. */
 static Norm norm_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
@@ -55,7 +58,9 @@ static Norm norm_of(const Call *c)
     m.second = m.first + m.blocks * m.channels;
     m.mean = m.second + m.blocks * m.channels;
     m.rstd = m.mean + m.channels;
-    float *table = (float *)(m.rstd + m.channels);
+    m.sums = m.rstd + m.channels;
+    m.all = (double)m.rows;
+    float *table = (float *)(m.sums + 2 * m.channels + 1);
     for (int i = 0; i < TABLES; i++) m.table[i] = table + i * m.channels;
     m.affine =
         (BnAffine){m.table[0], m.table[1], m.table[2], m.table[3], m.table[4]};
@@ -65,7 +70,8 @@ static Norm norm_of(const Call *c)
 Space cpu_batch_norm_space(const Call *c)
 {
     Norm m = norm_of(c);
-    size_t wide = (size_t)((2 * m.blocks + 2) * m.channels) * sizeof(double);
+    size_t wide =
+        (size_t)((2 * m.blocks + 4) * m.channels + 1) * sizeof(double);
     size_t tables = (size_t)(TABLES * m.channels) * sizeof(float);
     return (Space){.saved = (size_t)(2 * m.channels) * sizeof(double),
                    .fwd = wide + tables,
@@ -89,37 +95,60 @@ static void stats_task(void *ctx, int64_t task, int thread)
                       m->second + task * m->channels);
 }
 
-/* mean and rstd of the operand; the running statistics move. */
-static void measure(const Norm *m)
+/* m->sums, `count` of them, of all ranks, and m->all their rows, where the
+ * statistics are to be those of all. */
+static bool all_ranks(Norm *m, int64_t count)
+{
+    if (!m->c->train || !m->c->step->share.norms) return true;
+    m->sums[count] = (double)m->rows;
+    if (!sum_ranks(m->c, m->sums, count + 1)) return false;
+    m->all = m->sums[count];
+    return true;
+}
+
+/* mean and rstd of the operand; the running statistics move, but not those of
+ * an idle rank that is on its own. */
+static bool measure(Norm *m)
 {
     const Call *c = m->c;
-    double n = (double)m->rows, step = c->attr->batch_norm.momentum;
-    // of a single value there is no unbiased variance
-    double unbias = n > 1 ? n / (n - 1) : 1;
+    double step = c->attr->batch_norm.momentum;
+    bool moves = !c->again && (!is_idle(c) || c->step->share.norms);
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
     // the pool's context is not const, but no task writes to it
-    pool_run(c->dev, m->blocks, stats_task, (void *)m);
+    pool_run(c->dev, m->blocks, stats_task, m);
+    // one pass for the mean, one for squares about it, over blocks
     for (int64_t i = 0; i < m->channels; i++) {
-        // one pass for the mean, one for squares about it, over blocks
-        double mean = 0, m2 = 0;
+        double mean = 0;
         for (int64_t b = 0; b < m->blocks; b++)
             mean += (double)rows_of(m, b) * m->first[b * m->channels + i];
-        mean /= n;
+        m->sums[i] = mean;
+    }
+    if (!all_ranks(m, m->channels)) return false;
+    for (int64_t i = 0; i < m->channels; i++) {
+        double mean = m->sums[i] / m->all, m2 = 0;
         for (int64_t b = 0; b < m->blocks; b++) {
             double off = m->first[b * m->channels + i] - mean;
             m2 += m->second[b * m->channels + i] +
                   (double)rows_of(m, b) * off * off;
         }
-        double var = m2 / n;
-        if (!c->again) {
+        m->mean[i] = mean;
+        m->sums[i] = m2;
+    }
+    if (!all_ranks(m, m->channels)) return false;
+    // of a single value there is no unbiased variance
+    double n = m->all, unbias = n > 1 ? n / (n - 1) : 1;
+    for (int64_t i = 0; i < m->channels; i++) {
+        double mean = m->mean[i], var = m->sums[i] / n;
+        if (moves) {
             running[i] = (float)((1 - step) * running[i] + step * mean);
             spread[i] = (float)((1 - step) * spread[i] + step * unbias * var);
         }
-        m->mean[i] = saved[i] = mean;
+        saved[i] = mean;
         m->rstd[i] = saved[m->channels + i] =
             1 / sqrt(var + (double)c->attr->batch_norm.eps);
     }
+    return true;
 }
 
 /* mean and rstd from the running statistics, or as the forward run left
@@ -162,10 +191,10 @@ static void apply_task(void *ctx, int64_t task, int thread)
 bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
-    if (c->train)
-        measure(&m);
-    else
+    if (!c->train)
         recall(&m);
+    else if (!measure(&m))
+        return false;
     split_means(&m);
     const float *gamma = c->x[1] ? c->x[1]->data : NULL;
     const float *beta = c->x[2] ? c->x[2]->data : NULL;
@@ -214,21 +243,29 @@ bool cpu_batch_norm_bwd(const Call *c)
             sum += m.first[b * m.channels + i];
             dot += m.second[b * m.channels + i];
         }
-        dot *= m.rstd[i];                      // now the sum of dy z
-        const double total[3] = {0, dot, sum}; // of dx[1] gamma, dx[2] beta
+        m.sums[i] = sum;
+        m.sums[m.channels + i] = dot *= m.rstd[i]; // now the sum of dy z
+        // of dx[1] gamma, dx[2] beta; of this rank's rows, as gradients of
+        // parameters are added up later
+        const double total[3] = {0, dot, sum};
         for (int k = 1; k <= 2; k++) {
             if (!c->dx[k]) continue;
             float *at = (float *)c->dx[k]->data + i;
             *at = (float)(c->fresh >> k & 1 ? total[k] : *at + total[k]);
         }
+    }
+    if (!all_ranks(&m, 2 * m.channels)) return false;
+    for (int64_t i = 0; i < m.channels; i++) {
+        double sum = m.sums[i], dot = m.sums[m.channels + i];
         // dx = dy scale + (x - mean) tilt + shift: the formula of the header
         // with z written out; in evaluation the last two are 0
         double scale = m.rstd[i] * (gamma ? gamma[i] : 1);
-        double share = scale / (double)m.rows;
+        double share = scale / m.all;
         m.table[2][i] = (float)scale;
         // 0 is said and not computed: a sum that is not finite stays outside
-        m.table[3][i] = c->train ? (float)(-share * sum) : 0;
-        m.table[4][i] = c->train ? (float)(-share * dot * m.rstd[i]) : 0;
+        bool shares = c->train && !is_idle(c);
+        m.table[3][i] = shares ? (float)(-share * sum) : 0;
+        m.table[4][i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
     }
     if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
     return true;

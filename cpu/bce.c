@@ -20,7 +20,8 @@ Space cpu_bce_space(const Call *c)
 {
     if (!is_fast(c)) return plain_bce_space(c);
     int64_t blocks = ceil_div(numel(c->x[0]->dim), BLOCK);
-    return (Space){.fwd = (size_t)blocks * sizeof(double)};
+    return (Space){.fwd = (size_t)blocks * sizeof(double),
+                   .bwd = sizeof(double)};
 }
 
 /* Sum of one block, to its own place in scratch: added up in order below. */
@@ -39,14 +40,16 @@ bool cpu_bce_fwd(const Call *c)
     double all = 0;
     for (int64_t i = 0; i < ceil_div(count, BLOCK); i++)
         all += ((const double *)c->scratch)[i];
-    *floats(c->y, 0) = (float)(all / (double)count);
+    double sum[2] = {all, (double)count};
+    if (!sum_ranks(c, sum, 2)) return false;
+    *floats(c->y, 0) = (float)(sum[0] / sum[1]);
     return true;
 }
 
-/* dx = dy / count times the slope of each element. */
+/* dx = dy / count, which is in scratch, times the slope of each element. */
 static void slope_block(const Call *c, int64_t from, int64_t count)
 {
-    float factor = *floats(c->dy, 0) / (float)numel(c->x[0]->dim);
+    float factor = *(const float *)c->scratch;
     simd()->bce_slope(floats(c->x[0], from), floats(c->x[1], from), count,
                       c->attr->bce.pos_weight, factor, floats(c->dx[0], from),
                       !(c->fresh & 1));
@@ -57,6 +60,10 @@ bool cpu_bce_bwd(const Call *c)
     if (!is_fast(c)) return plain_bce_bwd(c);
     // a target is a constant to the planner: nobody may want its gradient
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
-    if (c->dx[0]) blocks_run(c, numel(c->x[0]->dim), slope_block);
+    if (!c->dx[0]) return true;
+    double count = (double)numel(c->x[0]->dim);
+    if (!sum_ranks(c, &count, 1)) return false;
+    *(float *)c->scratch = *floats(c->dy, 0) / (float)count;
+    blocks_run(c, numel(c->x[0]->dim), slope_block);
     return true;
 }

@@ -9,6 +9,7 @@
 #define SEG_KERNELS_H
 #include "op.h"
 #include "optim.h"
+#include "ranks.h"
 
 /* The declarations of one row in one family. */
 #define KERNEL_SET(family, name)                           \
@@ -18,6 +19,28 @@
     KERNEL_SET(ref, name) KERNEL_SET(plain, name) KERNEL_SET(cpu, name)
 #include "ops.def"
 #undef KERNEL_SET
+
+/* v[i] = its sum over the ranks that share the batch of this call; what an idle
+ * one has counts nothing. Alone: as it is. */
+static inline bool sum_ranks(const Call *c, double *v, int64_t count)
+{
+    const Share *s = c->step ? &c->step->share : NULL;
+    if (!s || !s->ranks) return true;
+    for (int64_t i = 0; i < count && s->idle; i++) v[i] = 0;
+    return ranks_sum(s->ranks, v, count);
+}
+
+/* Is what this call is fed only there to keep step with the other ranks? */
+static inline bool is_idle(const Call *c)
+{
+    return c->step && c->step->share.idle;
+}
+
+/* Number in the whole batch of sample n of this call. */
+static inline int64_t sample_number(const Call *c, int64_t n)
+{
+    return c->step->share.first + n;
+}
 
 /* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. */
 bool ref_update(void *dev, const Update *u);

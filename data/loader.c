@@ -10,6 +10,7 @@
 #include "loader.h"
 #include "clock.h"
 #include "order.h"
+#include "ranks.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -82,10 +83,40 @@ int32_t loader_samples(const Loader *l)
     return whole < l->order.samples ? (int32_t)whole : l->order.samples;
 }
 
-/* Begin the next batch in its slot, which is free.
- * Also advances the place of the next batch, over the end of an epoch. */
+/* To the next batch, over the end of an epoch. */
+static void advance(const Loader *l, uint32_t *epoch, int32_t *number)
+{
+    if (++*number == l->order.batches) *number = 0, ++*epoch;
+}
+
+/* From a batch that others make, to the next that this rank makes. */
+static void skip_others(const Loader *l, uint32_t *epoch, int32_t *number)
+{
+    const LoaderOptions *o = &l->options;
+    while (o->whole_batches && *number % o->ranks != o->rank)
+        advance(l, epoch, number);
+}
+
+/* This rank's part of a batch that is whole in the slot: its own samples move
+ * to the front. One for which none is left makes one of another's, as it has to
+ * keep step. */
+static void take_share(const Loader *l, Slot *s)
+{
+    const LoaderOptions *o = &l->options;
+    Batch *b = &s->batch;
+    b->whole = b->count;
+    if (o->ranks < 2 || o->whole_batches) return;
+    b->count = ranks_share(b->whole, o->rank, o->ranks, &b->first);
+    b->idle = b->count == 0;
+    if (b->idle) b->count = 1;
+    if (b->first == b->whole) b->first--;
+    memmove(s->id, s->id + b->first, (size_t)b->count * sizeof *s->id);
+}
+
+/* Begin the next batch in its slot, which is free. */
 static Slot *begin_batch(Loader *l)
 {
+    skip_others(l, &l->epoch, &l->number);
     // free: next_work has counted the batches that are out
     Slot *s = &l->slot[l->begun++ % l->slots];
     int32_t first = l->number * l->options.batch, count = l->options.batch;
@@ -101,16 +132,18 @@ static Slot *begin_batch(Loader *l)
                                order_sample(&l->order, l->epoch, first + i));
     for (int f = 0; f < l->fields; f++) {
         Dims n = order_dims(&l->order, s->id, count, f);
-        n.n = count;
         s->batch.field[f] =
             (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
     }
+    take_share(l, s);
+    count = s->batch.count;
+    for (int f = 0; f < l->fields; f++) s->batch.field[f].dim.n = count;
     // there is nothing to make when only the names are wanted
     s->started = s->done = l->options.ids_only ? count : 0;
     // count: none has
     s->failed = count;
     s->kind = ERR_NONE;
-    if (++l->number == l->order.batches) l->number = 0, l->epoch++;
+    advance(l, &l->epoch, &l->number);
     return s;
 }
 
@@ -243,6 +276,13 @@ static bool start_workers(Loader *l)
 
 /* ---- opening and closing ------------------------------------------------ */
 
+/* Samples that this rank makes of a batch, at most. */
+static int most_samples(const LoaderOptions *o)
+{
+    if (o->ranks < 2 || o->whole_batches) return o->batch;
+    return (o->batch + o->ranks - 1) / o->ranks;
+}
+
 /* Bytes of the largest batch. */
 static bool batch_bytes(const Loader *l, size_t *out)
 {
@@ -250,7 +290,8 @@ static bool batch_bytes(const Loader *l, size_t *out)
     for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
         size_t bytes;
         if (!size_mul((size_t)numel(l->order.dim[f]),
-                      (size_t)l->options.batch * sizeof(float), &bytes) ||
+                      (size_t)most_samples(&l->options) * sizeof(float),
+                      &bytes) ||
             !size_add(*out, bytes, out))
             return false;
     }
@@ -271,8 +312,9 @@ static bool make_slots(Loader *l)
     l->slot = mem_alloc((size_t)l->slots * sizeof *l->slot);
     if (!l->slot) return false;
     for (int i = 0; i < l->slots; i++) {
-        size_t n = (size_t)l->options.batch, bytes;
-        l->slot[i].id = mem_alloc(n * sizeof(SampleId));
+        size_t n = (size_t)most_samples(&l->options), bytes;
+        // the names of all, of which a share is made
+        l->slot[i].id = mem_alloc((size_t)l->options.batch * sizeof(SampleId));
         if (!l->slot[i].id) return false;
         for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
             if (!size_mul(n, (size_t)numel(l->order.dim[f]) * sizeof(float),
@@ -292,6 +334,8 @@ static bool options_check(const LoaderOptions *o)
                           MAX_WORKERS);
     if (o->prefetch < 0 || o->prefetch > 1024)
         return fail_usage("prefetch is %d, wanted 0 to 1024", o->prefetch);
+    if (o->ranks < 0 || o->rank < 0 || (o->ranks && o->rank >= o->ranks))
+        return fail_usage("rank %d of %d: there is none", o->rank, o->ranks);
     return true;
 }
 
@@ -327,6 +371,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     pipeline_hold(p);
     l->pipeline = p;
     l->options = *options;
+    if (!options->ranks) l->options.ranks = 1;
     if (options->ids_only) l->options.workers = 0, l->options.prefetch = 1;
     if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
     if (!l->options.prefetch_bytes) l->options.prefetch_bytes = default_bytes;
@@ -335,6 +380,11 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     // the caller
     l->users = 1;
     TRY(order_make(&l->order, p, options));
+    // more ranks than batches: some make the same
+    if (l->options.whole_batches && l->order.batches < l->options.ranks) {
+        l->options.ranks = l->order.batches;
+        l->options.rank %= l->options.ranks;
+    }
     l->fields = l->order.fields;
     TRY(make_workers(l));
     TRY(make_slots(l));
@@ -391,6 +441,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
         return fail_usage("batch %d of an epoch of %d", number,
                           l->order.batches);
     if (number == l->order.batches) number = 0, epoch++;
+    skip_others(l, &epoch, &number);
     pthread_mutex_lock(&l->lock);
     release_held(l);
     // begun ahead: the oldest that is not handed out; else the one to be begun

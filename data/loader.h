@@ -39,6 +39,13 @@ typedef struct LoaderOptions {
     const int32_t *only;
     int32_t only_count;
     uint64_t seed; /* of the order                                     */
+    /* One of `ranks` processes that divide the work; 0 and 1: there is one.
+     * It makes its share of every batch (ranks_share), or with whole_batches
+     * all of those whose number in the epoch is `rank` modulo `ranks`, and
+     * comes by the others in seeking only. Extents are those of whole batches.
+     */
+    int rank, ranks;
+    bool whole_batches;
     /* Called in the caller's thread after it has waited `patience_s` (0: 60)
      * for a batch, and again each time that passes: "waiting 60 s for data:
      * worker 1 has been at case_017 for 61 s". May be NULL. */
@@ -54,6 +61,10 @@ typedef struct Batch {
     int32_t number; /* in its epoch, from 0                  */
     bool last;      /* of its epoch                          */
     int count;      /* samples; fewer than `batch` at an end */
+    int whole;      /* those of all ranks together           */
+    int first;      /* number among them of the first here   */
+    bool idle;      /* none was left for this rank: the one here is
+                     * another's                             */
     int fields;
     Tensor field[MAX_FIELDS]; /* F32, n = count; as the dataset's; its w that
                                * of this batch when bucketed; the data

@@ -103,11 +103,23 @@ typedef struct Window {
 } Window;
 Window op_window(const Attr *a, const Tensor *w);
 
-/* What changes between two runs of the same plan: with the node's number all
- * that a random draw depends on. */
+/* The part of a batch that a run is fed, where several processes (ranks.h)
+ * work on one batch: a kernel whose result depends on other samples sums over
+ * all ranks. All zero: the batch is whole. */
+typedef struct Share {
+    struct Ranks *ranks; /* NULL: nobody else has a part                   */
+    int64_t first;       /* number of its first sample in the batch        */
+    bool idle;           /* no sample was left for this rank: it runs with one
+                          * of another's, which must not count             */
+    bool norms;          /* batch norm takes its statistics over all ranks */
+} Share;
+
+/* What changes between two runs of the same plan: with the node's number and
+ * that of a sample in the whole batch all that a random draw depends on. */
 typedef struct Step {
     uint64_t seed;
     int64_t count; /* optimiser steps so far */
+    Share share;
 } Step;
 
 /* The bit of dy beside those of operands, see Backend.half. */

@@ -55,7 +55,7 @@ static bool infer_op(Plan *p, int i)
     if (!op_shape(&n->attr, x, y))
         return *n->where ? within("%s", n->where) : false;
     // the unbiased variance divides by n - 1
-    if (n->attr.op == OP_batch_norm && p->spec.train &&
+    if (n->attr.op == OP_batch_norm && p->spec.train && !p->spec.shared &&
         x[0].dim.n * positions(x[0].dim) == 1)
         return fail_usage("%s%sbatch_norm: one value a channel has no "
                           "variance; train with a batch of 2 or more",

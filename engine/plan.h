@@ -26,11 +26,12 @@ typedef struct PlanSpec {
     Precision precision; /* of convolutions; one that `be` has */
     const int *root;     /* nodes whose values stay readable  */
     int roots;
-    int loss;   /* root of the gradients; -1: none   */
-    bool train; /* dropout on, batch statistics      */
-    bool draws; /* in evaluation: dropout on all the same, to see how much
-                 * predictions differ (Gal and Ghahramani, "Dropout as a
-                 * Bayesian approximation", ICML 2016)         */
+    int loss;    /* root of the gradients; -1: none   */
+    bool train;  /* dropout on, batch statistics      */
+    bool shared; /* the batch is a rank's share, batch norm goes by all of it */
+    bool draws;  /* in evaluation: dropout on all the same, to see how much
+                  * predictions differ (Gal and Ghahramani, "Dropout as a
+                  * Bayesian approximation", ICML 2016)         */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
@@ -104,6 +105,7 @@ typedef struct PlanRun {
 
 /* A failing call is named with its node and recipe line. */
 bool plan_run(Plan *p, const PlanRun *run);
+bool plan_trains(const Plan *p); /* spec.train */
 /* The gradient of the loss, which a run with backward starts from. */
 const Tensor *plan_loss_grad(const Plan *p);
 

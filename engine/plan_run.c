@@ -112,6 +112,11 @@ static bool seed_root(Plan *p, double value)
     return p->spec.be->upload(p->dev, t->data, from, dtype_bytes(t->type));
 }
 
+bool plan_trains(const Plan *p)
+{
+    return p->spec.train;
+}
+
 const Tensor *plan_loss_grad(const Plan *p)
 {
     return &p->node[p->spec.loss].dx;

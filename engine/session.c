@@ -15,6 +15,11 @@ static bool open_device(Session *s)
     if (!backend_find(text, &s->be, &number, s->why) ||
         !backend_takes(s->be, s->spec.precision))
         return false;
+    // a device that decides by itself cannot wait for other processes
+    if (s->spec.ranks && s->be->trainer)
+        return fail_usage("device \"%s\": several ranks train on the CPU only "
+                          "(--device cpu)",
+                          text);
     s->threads = s->be->threads(s->spec.threads);
     if (!s->spec.rehearse)
         s->opened = s->be->open(number, s->threads, &s->dev);
@@ -83,6 +88,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->trains = spec->optim && spec->loss >= 0;
     s->careful = getenv("SEG_CAREFUL") != NULL;
     if (spec->precision == PRECISION_f16) s->spec.scaled = true;
+    session_share(s, 0, false);
     s->state.scale.by = s->spec.scaled ? LOSS_SCALE_FIRST : 1;
     s->grad_scale = 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
@@ -187,6 +193,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .loss = train && s->trains ? s->spec.loss : -1,
                      .train = train,
                      .draws = s->spec.draws,
+                     .shared = s->spec.ranks && !s->spec.own_norms,
                      .input = input,
                      .inputs = inputs,
                      .budget = s->budget,
@@ -292,10 +299,26 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     return ok;
 }
 
-bool session_run(Session *s, Plan *p)
+void session_share(Session *s, int64_t first, bool idle)
+{
+    s->share = (Share){.ranks = s->spec.ranks,
+                       .first = first,
+                       .idle = idle,
+                       .norms = s->spec.ranks && !s->spec.own_norms};
+}
+
+/* A run forward; evaluation is of what it is fed alone. */
+static PlanRun forward_run(Session *s, const Plan *p)
 {
     s->part = 0;
     PlanRun run = {.step = step_here(s), .careful = s->careful};
+    if (!plan_trains(p)) run.step.share = (Share){0};
+    return run;
+}
+
+bool session_run(Session *s, Plan *p)
+{
+    PlanRun run = forward_run(s, p);
     return plan_run(p, &run) && s->be->sync(s->dev);
 }
 
@@ -303,8 +326,7 @@ bool session_run(Session *s, Plan *p)
 // queued in order
 bool session_keep(Session *s, Plan *p, const int *node, int nodes)
 {
-    s->part = 0;
-    PlanRun run = {.step = step_here(s), .careful = s->careful};
+    PlanRun run = forward_run(s, p);
     if (!plan_run(p, &run)) return false;
     for (int i = 0; i < nodes; i++) {
         const Tensor *t = plan_value(p, node[i]);
@@ -347,6 +369,9 @@ bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more)
 {
     s->part = 0;
     Step step = step_here(s);
+    // ranks may find it at different calls: each looks for itself
+    step.share.ranks = NULL;
+    step.share.norms = false;
     if (!keep_running(s)) return false;
     bool ok = plan_blame(p, &step, text, room, more);
     return restore_running(s) && ok;

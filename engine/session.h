@@ -9,6 +9,7 @@
 #include "journal.h"
 #include "launch_log.h"
 #include "plan.h"
+#include "ranks.h"
 
 typedef struct Session Session;
 
@@ -27,10 +28,14 @@ typedef struct SessionSpec {
                     * with gradients and moments, arena, kept samples; 0:
                     * what it has */
     bool averages; /* weights will be averaged: the memory counts from now on */
-    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
-                    * the count of session_state                        */
-    bool rehearse; /* on a device that is not there: parameters are not drawn,
-                    * and session_rehearse is all it can */
+    Ranks *ranks;  /* that train this network together, each with its share of
+                    * every batch; NULL: alone. All open the same session */
+    bool own_norms; /* batch norm of a rank goes by its share alone; running
+                     * statistics are averaged after each step           */
+    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
+                     * the count of session_state                        */
+    bool rehearse;  /* on a device that is not there: parameters are not drawn,
+                     * and session_rehearse is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -61,6 +66,12 @@ bool session_bind(Session *s, Plan *p);
 bool session_feed(Session *s, Plan *p, int node, const float *user);
 bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from);
 bool session_read(Session *s, Plan *p, int node, float *user);
+
+/* What is run in training mode from now on is this share of a batch: `first` is
+ * the number of its first sample there; `idle`: see Share. Sums go over all
+ * ranks of the session, losses too, so each rank sees the loss of the whole
+ * batch. */
+void session_share(Session *s, int64_t first, bool idle);
 
 /* Forward only. */
 bool session_run(Session *s, Plan *p);

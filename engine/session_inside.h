@@ -47,6 +47,7 @@ struct Session {
     int64_t norms_batches;
     Journal *journal; /* values that session_keep puts aside         */
     int part;         /* of this step, from 0: see step_here         */
+    Share share;      /* of the batch that is run in training mode   */
 
     /* the training step */
     StepState state;   /* over all runs of a network                  */
@@ -73,7 +74,7 @@ struct Session {
 static inline Step step_here(const Session *s)
 {
     uint64_t key = (uint64_t)s->part * 0x9E3779B97F4A7C15u;
-    return (Step){s->spec.seed ^ key, s->state.count};
+    return (Step){s->spec.seed ^ key, s->state.count, s->share};
 }
 
 /* Copy the running statistics to the host, in case a step is undone; and put

@@ -113,6 +113,28 @@ static bool read_loss(Session *s, Plan *p, double *loss)
     return true;
 }
 
+/* Gradients of all ranks, added up: each has those of its share, of a loss that
+ * is of the whole batch. Running statistics are the same everywhere, or become
+ * the mean of what each rank has found. */
+static bool join_ranks(Session *s)
+{
+    const Params *q = &s->params;
+    Ranks *r = s->spec.ranks;
+    Dtype real = s->be->real;
+    int64_t count = q->total - q->trained;
+    if (!r) return true;
+    if (!ranks_sum_values(r, q->grad, real, q->trained)) return false;
+    if (!s->spec.own_norms) return true;
+    char *at = (char *)q->value + (size_t)q->trained * dtype_bytes(real);
+    if (!ranks_sum_values(r, at, real, count)) return false;
+    for (int64_t i = 0; i < count; i++)
+        if (real == F64)
+            ((double *)at)[i] /= r->count;
+        else
+            ((float *)at)[i] /= (float)r->count;
+    return true;
+}
+
 /* Look at the gradients after the last part; update or put back. */
 static bool decide(Session *s, const StepPart *part, StepResult *out)
 {
@@ -137,7 +159,9 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     PlanRun run = {.step = step_here(s),
                    .backward = true,
                    .accumulate = !part->first,
-                   .seed_grad = s->state.scale.by / part->parts};
+                   // of an idle rank nothing comes
+                   .seed_grad =
+                       s->share.idle ? 0 : s->state.scale.by / part->parts};
     *out = (StepResult){0};
     s->grad_scale = s->state.scale.by;
     if (part->first && !keep_running(s)) return false;
@@ -147,7 +171,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     // an infinite loss may have a finite gradient, which a later part hides
     s->finite = (part->first || s->finite) && isfinite(out->loss);
     const double from = clock_s();
-    if (part->last && !decide(s, part, out)) return false;
+    if (part->last && !(join_ranks(s) && decide(s, part, out))) return false;
     s->update_s += clock_s() - from;
     out->state = s->state;
     return true;

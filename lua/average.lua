@@ -9,15 +9,15 @@
 -- Those of an swa are of no use, and are taken anew over the training set before it
 -- is validated, once, at the end.
 
-local core = require "seg.core"
 local evaluate = require "seg.evaluate"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local show = require "seg.show"
 local state = require "seg.state"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
-local sys, fail = core.sys, util.fail
+local fail = util.fail
 local M = {}
 
 -- The fields ema and swa of a recipe; `from` becomes the number of an epoch.
@@ -74,9 +74,11 @@ local function norms(run)
   run.session:norms("begin")
   loader:seek(run.state.epoch, 0)
   for _ = 1, (loader:batches()) do
-    run.session:forward(opened.feeds(loader:next(), run.names, run.recipe), true)
+    local batch = loader:next()
+    run.session:share(batch.first, batch.idle)
+    run.session:forward(opened.feeds(batch, run.names, run.recipe), true)
     run.session:norms("add")
-    if sys.stopped() then return false end
+    if ranks.stopped() then return false end
   end
   run.session:norms("end")
   return true
@@ -98,7 +100,7 @@ function M.finish(run)
   if run.data.valid then
     local d = run.data.valid
     local result = evaluate.run(run.session, r, d.pipeline, d.loader, run.names, "validate")
-    if sys.stopped() then return false end
+    if ranks.stopped() then return false end
     local value = r.best[1] == "loss" and result.loss or result.metrics[r.best[1]].mean
     best = watch.better(value, s.best, r.best[2])
     text = string.format(", valid %s %s", r.best[1], util.fixed(value))

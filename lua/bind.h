@@ -171,6 +171,7 @@ void bind_session(lua_State *L);
 void bind_memory(lua_State *L);   /* after bind_session */
 void bind_params(lua_State *L);   /* after bind_session */
 void bind_training(lua_State *L); /* after bind_session */
+void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
@@ -197,6 +198,16 @@ void bind_hash(lua_State *L);
 void bind_watch(lua_State *L);
 void bind_signal(lua_State *L); /* after bind_system */
 void bind_child(lua_State *L);  /* after bind_system */
+
+/* == ranks, in bind_ranks.c ============================================ */
+
+/* The rank that this program is; NULL while it is alone. */
+struct Ranks *own_ranks(void);
+/* The program ends with this code and reason: tell the other ranks. False when
+ * nobody has said it to the user, who should know. */
+bool ranks_say(int code, const char *text);
+/* The program ends in order. */
+void ranks_end(void);
 
 /* == signals, in bind_signal.c ========================================= */
 

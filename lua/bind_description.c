@@ -2,10 +2,10 @@
  * of, as the options of a Lua table say. Each reads the table at `arg`. */
 #include "bind.h"
 
-const char *const session_keys[] = {"roots",     "loss",    "device", "threads",
-                                    "seed",      "optim",   "inputs", "frozen",
-                                    "precision", "draws",   "limit",  "budget",
-                                    "least",     "average", NULL};
+const char *const session_keys[] = {
+    "roots",  "loss",    "device",    "threads",   "seed",  "optim",
+    "inputs", "frozen",  "precision", "draws",     "limit", "budget",
+    "least",  "average", "ranks",     "own_norms", NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])

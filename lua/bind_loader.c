@@ -70,20 +70,21 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
 
 /* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
  * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
- * multiple=1}) -> loader at the start of epoch 0. workers = 0 prepares a batch
- * when it is asked for; prefetch is how many batches lie ahead (0: two),
- * prefetch_bytes what the ring takes at most (0: 256 MiB). ids: batches name
- * their samples only, and their fields are empty. bucket: "length" brings
- * samples of like length together, in batches as long as the longest, rounded
- * up to a multiple. only: numbers of samples from 1, instead of all. The
- * pipeline is held. Raises when samples of different
- * extents would share a batch, or there would be none. */
+ * multiple=1, rank=0, ranks=1, whole=false}) -> loader at the start of epoch 0.
+ * workers = 0 prepares a batch when it is asked for; prefetch is how many
+ * batches lie ahead (0: two), prefetch_bytes what the ring takes at most (0:
+ * 256 MiB). ids: batches name their samples only, and their fields are empty.
+ * bucket: "length" brings samples of like length together, in batches as long
+ * as the longest, rounded up to a multiple. only: numbers of samples from 1,
+ * instead of all. rank, ranks: only this one's share of each batch, or with
+ * `whole` of the batches. The pipeline is held. Raises when samples of
+ * different extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch",          "workers", "prefetch", "shuffle", "drop_last",
-        "augment",        "ids",     "seed",     "bucket",  "multiple",
-        "prefetch_bytes", "only",    NULL};
+        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
+        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "only",
+        "rank",  "ranks",   "whole",    NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -101,6 +102,9 @@ static int l_loader(lua_State *L)
                        .augment = opt_bool(L, 2, "augment", false),
                        .ids_only = opt_bool(L, 2, "ids", false),
                        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
+                       .rank = (int)opt_int(L, 2, "rank", 0, 0, INT32_MAX),
+                       .ranks = (int)opt_int(L, 2, "ranks", 1, 1, INT32_MAX),
+                       .whole_batches = opt_bool(L, 2, "whole", false),
                        .waiting = say_waiting};
     o.only = read_only(L, 2, &o.only_count);
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
@@ -151,17 +155,23 @@ static int l_seek(lua_State *L)
     return 0;
 }
 
-/* l:next() -> {epoch=, number=, last=, count=, samples={number, ...},
- * fields={block, ...}}: epoch and number of the batch count from 0, the
- * samples' numbers from 1; one block for each field of the data set, in its
- * order, valid until the next call. Raises what a worker met (kind data). */
+/* l:next() -> {epoch=, number=, last=, count=, whole=, first=, idle=,
+ * samples={number, ...}, fields={block, ...}}: epoch and number of the batch
+ * count from 0, the samples' numbers from 1; one block for each field of the
+ * data set, in its order, valid until the next call. Of a loader that makes a
+ * share of each, count is that of the share, whole that of the batch, first its
+ * place there from 0; idle: nothing was left, the one sample here is another's.
+ * Raises what a worker met (kind data). */
 static int l_next(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
     const Batch *b;
     forget_blocks(L);
     if (!loader_next(l, &b)) return raise_error(L);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 9);
+    set_integer(L, "whole", b->whole);
+    set_integer(L, "first", b->first);
+    set_bool(L, "idle", b->idle);
     set_integer(L, "epoch", b->epoch);
     set_integer(L, "number", b->number);
     set_bool(L, "last", b->last);

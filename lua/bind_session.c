@@ -434,10 +434,13 @@ static int l_facts(lua_State *L)
 /* == making ============================================================ */
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
- * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false}
+ * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
+ * ranks=false, own_norms=false}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
- * bytes on the device and whether weights will be averaged, see SessionSpec. */
+ * bytes on the device and whether weights will be averaged, see SessionSpec.
+ * ranks: trained by all ranks that there are, each with its share of a batch
+ * (see share). */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -452,6 +455,8 @@ static int l_session(lua_State *L)
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
+    if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
+    spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);
     if (read_optim(L, 1, &optim)) spec.optim = &optim;

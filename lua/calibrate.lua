@@ -5,6 +5,7 @@
 local core = require "seg.core"
 local base = require "seg.metric_base"
 local pass = require "seg.pass"
+local ranks = require "seg.ranks"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -200,7 +201,7 @@ function M.keep(session, recipe, d, path, wants)
       kept[what], said[#said + 1] = found[what], lines[what]
     end
   end
-  core.checkpoint.note(path, kept)
+  if ranks.writes() then core.checkpoint.note(path, kept) end
   return tonumber(kept.threshold), table.concat(said, "\n")
 end
 

@@ -7,9 +7,11 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local gpus = require "seg.gpus"
+local ranks = require "seg.ranks"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
+local whole_line -- the arguments of this program
 
 -- Commands of a recipe: what they do. weights: their numbers are those that the
 -- weights were trained with. no_data: they open none, so the preset
@@ -81,6 +83,8 @@ local flags = {
     of = "doctor" },
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
+  { "other_ranks", false, "train --resume: with other ranks than the run had, so other last bits",
+    of = "train" },
   { "quiet", false, "results only" },
   { "json", false, "results as JSON",
     of = "evaluate plan bench doctor lr_range folds repeat search" },
@@ -361,11 +365,16 @@ end
 -- The command of a recipe that the script has declared; the exit code.
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
+  if command == "train" then
+    return ranks.run(whole_line, function()
+      if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
+      return require("seg.fit").train(recipe, name, text, resume)
+    end)
+  end
   local several = (known(commands, command) or {}).series
   if config.ensure().batch == "auto" and not several then
     require("seg.batch").choose(recipe, command)
   end
-  if command == "train" then return require("seg.fit").train(recipe, name, text, resume) end
   local modules = { check = "check_recipe", doctor = "doctor_data", ["repeat"] = "repeats" }
   return require("seg." .. (modules[command] or command)).command(recipe, name)
 end
@@ -444,6 +453,7 @@ local about = { help = print_usage, ["--help"] = print_usage, ["-h"] = print_usa
 
 return function(args)
   local first = args[1]
+  whole_line = args
   if not first then
     io.stderr:write(usage(), "\n")
     return 2

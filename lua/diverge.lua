@@ -8,6 +8,7 @@
 local core = require "seg.core"
 local hooks = require "seg.hooks"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local show = require "seg.show"
 local state = require "seg.state"
 local util = require "seg.util"
@@ -75,6 +76,20 @@ local function save_replay(run, part, facts)
   return path
 end
 
+-- Of all ranks: what the first has found that found something, and the cases of all.
+-- Absent: nil.
+local function first_rank(what, ranges, case, cases)
+  if ranks.count == 1 then return what, ranges, case, cases end
+  local all = {}
+  local texts = ranks.gather(string.pack("<s4s4s4s4", what or "", ranges or "", case or "", cases))
+  for k = #texts, 1, -1 do
+    local w, r, c, list = string.unpack("<s4s4s4s4", texts[k])
+    if w ~= "" then what, ranges, case = w, r ~= "" and r or nil, c ~= "" and c or nil end
+    table.insert(all, 1, list)
+  end
+  return what, ranges, case, table.concat(all, " ")
+end
+
 -- A step gave a loss or a gradient norm that is not finite. `part` is what fit.lua
 -- remembers of its last batch: number, samples, lr.
 function M.bad_step(run, part, loss, norm)
@@ -82,20 +97,21 @@ function M.bad_step(run, part, loss, norm)
   s.bad = s.bad + 1
   local what, found = blame(run, part)
   local case = found and found.sample and cases_of(run, part)[found.sample]
+  local list, ranges = table.concat(cases_of(run, part), " "), found and M.ranges(found)
+  what, ranges, case, list = first_rank(what, ranges, case, list)
   what = what or (run.ahead == 0 and bad_gradient(run.session)) or "the gradient"
   local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""
   local where = string.format("epoch %d, batch %d", s.epoch + 1, part.number + 1)
   show.warn("%s: loss %s, gradient norm %s; first not finite: %s%s%s; step left out (cases %s)",
             where, util.number(loss), util.number(norm), what, later,
-            found and ", " .. M.ranges(found) .. (case and ", in case " .. case or "") or "",
-            table.concat(cases_of(run, part), " "))
+            ranges and ", " .. ranges .. (case and ", in case " .. case or "") or "", list)
   local facts = { epoch = s.epoch + 1, batch = part.number + 1, loss = util.number(loss),
                   grad_norm = util.number(norm), first = what, case = case or "", lr =
                   util.number(part.lr), clip = util.number(run.recipe.optim.clip_norm or 0),
-                  ranges = found and M.ranges(found) or "" }
+                  ranges = ranges or "" }
   -- of several in a row the first is the one to look at; on a device that runs
   -- ahead its weights are gone
-  if s.bad == 1 and run.ahead == 0 then
+  if s.bad == 1 and run.ahead == 0 and ranks.count == 1 then
     local ok, said = pcall(save_replay, run, part, facts)
     if ok then
       show.line("%s: to do it again: replay %s", where, said)
@@ -106,7 +122,7 @@ function M.bad_step(run, part, loss, norm)
   run.record:bad_step(string.format("%s: %s is not finite", where, what))
   local told = hooks.facts(run, "nan")
   for key, value in pairs(facts) do told[key] = value end
-  hooks.tell(run, "on_nan", told)
+  if ranks.writes() then hooks.tell(run, "on_nan", told) end
   if s.bad >= BAD_STEPS then
     fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
          .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "

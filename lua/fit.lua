@@ -19,6 +19,7 @@ local pass = require "seg.pass"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
 local plans = require "seg.plan"
+local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
 local record = require "seg.record"
 local resuming = require "seg.resume"
@@ -34,6 +35,7 @@ local M = {}
 -- Curves and pictures are worth less than the training that they show: what
 -- goes wrong with them is said, and the run goes on.
 local function try(f, ...)
+  if not ranks.writes() then return end
   local ok, why = pcall(f, ...)
   if not ok then show.warn("%s", why) end
 end
@@ -52,12 +54,14 @@ local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
   local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
+  run.session:share(batch.first, batch.idle)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.count, samples = batch.samples, last = last, lr = lr }
+  return { number = number, count = batch.whole or batch.count, samples = batch.samples,
+           last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`
@@ -90,6 +94,7 @@ local function train_epoch(run)
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
   local facts = run.session:facts()
+  run.spent = ranks.spent()
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
   local function limit(under_way)
@@ -100,7 +105,7 @@ local function train_epoch(run)
   run.queued = s.batch
   while s.batch < batches do
     local between = #parts == 0 or parts[#parts].last
-    local stop = between and #parts > 0 and (sys.stopped() or limit(steps))
+    local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
     if run.queued < batches and not stop then
       parts[#parts + 1] = queue(run, run.queued, batches)
       if parts[#parts].last then steps = steps + 1 end
@@ -113,7 +118,7 @@ local function train_epoch(run)
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
-    if #parts == 0 and ended and (sys.stopped() or limit(0)) then
+    if #parts == 0 and ended and (ranks.stopped() or limit(0)) then
       show.bar_done()
       return false, limit(0)
     end
@@ -173,6 +178,7 @@ local function end_epoch(run, started)
                 train_loss = s.loss_sum / math.max(s.seen, 1),
                 phase = run.phases[2] and s.phase }
   local seconds = sys.clock() - started
+  local alone = 1 - (ranks.spent() - run.spent) / seconds
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
   row.wait_s, run.waited = waited - run.waited, waited
@@ -185,7 +191,7 @@ local function end_epoch(run, started)
       return pass.run(run.session, r, d.pipeline, d.loader, run.names, "validate",
                       { metrics = metrics.by_epoch(r) })
     end)
-    if sys.stopped() then return false end
+    if ranks.stopped() then return false end
     run.result = result
     row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
@@ -200,6 +206,8 @@ local function end_epoch(run, started)
   local best = watch.better(value, s.best, r.best[2])
   if best then s.best, s.best_epoch = value, s.epoch end
   look_back(run, values)
+  ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
+             "machines that compute differently cannot train together; SEG_ISA makes them alike")
   try(run.csv.add, run.csv, row)
   local saving = sys.clock()
   if best then state.save(run, "checkpoint_best") end
@@ -221,6 +229,9 @@ local function end_epoch(run, started)
   parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
                                     advice.shares(seconds, row.wait_s, row.copy_s),
                                     util.duration(row.valid_s))
+  if ranks.count > 1 then
+    parts[#parts + 1] = string.format("%d ranks, efficiency %.0f %%", ranks.count, 100 * alone)
+  end
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
   run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
@@ -266,6 +277,10 @@ local function banner(run, weights)
   if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
+  if ranks.count > 1 then
+    show.line("ranks: %d by %s, batch norm over %s", ranks.count, ranks.via,
+              v.sync_norm and "the whole batch" or "the share of each")
+  end
 end
 
 -- Every rate of a phase is a number, before the first epoch; how many updates an
@@ -309,7 +324,8 @@ local function final_test(run)
     local outside, beyond = pass.outside(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
                             { interval = true, threshold = threshold, outside = outside })
-    if sys.stopped() then return end
+    if ranks.stopped() then return end
+    if not ranks.writes() then return end -- what follows is for people
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
@@ -325,6 +341,7 @@ local function final_test(run)
       try(picture.overlays, run, d, items, part, result)
     end
   end
+  if not ranks.writes() then return end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
   run.record:finish(summary, part, weights)
 end
@@ -351,7 +368,7 @@ local function train_phase(run)
                   util.plural(run.session:facts().count, "step"), run.folder)
         return 0
       end
-      local signal = sys.stopped()
+      local signal = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
                 signal_names[signal] or "signal", s.epoch + 1, s.batch + 1, run.folder)
       return 128 + signal
@@ -359,8 +376,24 @@ local function train_phase(run)
   end
   if average.finish(run) then return nil end
   show.line("the average is not done; --resume %s makes it up", run.folder)
-  return 128 + sys.stopped()
+  return 128 + ranks.stopped()
 end
+
+-- The run's folder and what lies in it, but for what training writes; nothing where
+-- another rank does that. A number of the run: the folder of rank 0 is everybody's.
+local function open_folder(run, resume)
+  if ranks.writes() then
+    run.folder = resume or run_folder.given(config.line.flags.run)
+      or run_folder.new(run.values.out, run.name)
+    run.lock = run.lock or core.checkpoint.lock(run.folder)
+  end
+  run.folder = ranks.of_first(run.folder or "")
+  -- the key of its hashes is made by whoever looks first
+  ranks.in_turn(function() run.hash = run_folder.hasher(run_folder.base(run.folder)) end)
+end
+
+-- In the place of an object whose methods only write.
+local mute = setmetatable({}, { __index = function() return function() end end })
 
 -- The whole of it, from opening to the test. -> exit code
 local function work(run, resume)
@@ -371,7 +404,7 @@ local function work(run, resume)
   end
   local newest, said, meta = nil, nil, {}
   if resume then
-    run.lock, run.folder = core.checkpoint.lock(resume), resume
+    run.lock, run.folder = ranks.writes() and core.checkpoint.lock(resume), resume
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
     meta = core.checkpoint.meta(newest)
@@ -389,20 +422,20 @@ local function work(run, resume)
   banner(run, phase.start_weights(run, resume ~= nil))
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
-  phase.open_data(run)
+  -- files that are made on the way are there for the others then
+  local made = v.cache_file ~= "" or not v.data
+  if made then ranks.in_turn(function() phase.open_data(run) end) else phase.open_data(run) end
   run.opening_s = sys.clock() - opening
   phase.begin(run, meta)
   -- a run that cannot begin leaves no folder behind
-  run.folder = resume or run_folder.given(config.line.flags.run)
-    or run_folder.new(v.out, run.name)
-  run.lock = run.lock or core.checkpoint.lock(run.folder)
-  run.hash = run_folder.hasher(run_folder.base(run.folder))
+  open_folder(run, resume)
   local sets = phase.sets(run)
   local rows = resuming.case_rows(sets, run.hash)
   local bad
   bad, run.left_out = resuming.left_out(sets, run.hash)
   if resume then resuming.check_cases(run, rows) end
-  show.open_log(run.folder .. "/log.txt")
+  resuming.same_everywhere(run, rows)
+  if ranks.writes() then show.open_log(run.folder .. "/log.txt") end
   show.line("run: %s", run.folder)
   for _, b in ipairs(bad) do
     show.warn("%s: case %s is left out, left_out.csv says why", b.part, b.case)
@@ -412,15 +445,18 @@ local function work(run, resume)
     state.restore(run, core.checkpoint.load(newest, run.session, true))
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
     resuming.say_epochs(run)
-    phase.put_aside(run)
-  else
+    try(phase.put_aside, run)
+  elseif ranks.writes() then
     sys.write(run.folder .. "/config.txt", config.print(v))
     sys.write(run.folder .. "/recipe.lua", run.text)
   end
-  run_folder.write_cases(run.folder, rows)
-  if bad[1] then run_folder.write_left_out(run.folder, bad) end
-  run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
-  run.record = record.open(run)
+  run.csv, run.record = mute, mute
+  if ranks.writes() then
+    run_folder.write_cases(run.folder, rows)
+    if bad[1] then run_folder.write_left_out(run.folder, bad) end
+    run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
+    run.record = record.open(run)
+  end
   -- a save that cannot work is found out before the first epoch; and who was killed
   -- between the best and the last of an epoch has only the best of it
   if not newest or not newest:find("checkpoint_last", 1, true) then
@@ -433,7 +469,7 @@ local function work(run, resume)
     if code then return code end
   until not phase.next(run)
   final_test(run)
-  local signal = sys.stopped()
+  local signal = ranks.stopped()
   if signal then
     show.line("%s: training is done, the test is not; --resume %s makes it up",
               signal_names[signal] or "signal", run.folder)
@@ -447,6 +483,7 @@ end
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
                 values = config.ensure(), waited = 0, lost = 0, state = state.new() }
+  if not ranks.writes() then return work(run, resume) end
   return record.ended(run, pcall(work, run, resume))
 end
 

@@ -71,6 +71,7 @@ static int open_core(lua_State *L)
     bind_memory(L);
     bind_params(L);
     bind_training(L);
+    bind_ranks(L);
     bind_plan(L);
     bind_check(L);
     bind_checkpoint(L);
@@ -151,9 +152,11 @@ static void explain_memory(lua_State *L, size_t wanted, size_t room,
 static int report(lua_State *L)
 {
     const char *text = lua_tostring(L, -1);
-    fprintf(stderr, "segengine: %s\n",
-            text ? text : "the script failed without a message");
     int code = (int)raised_kind(text);
+    if (!text) text = "the script failed without a message";
+    // of several processes one says it, and what would help only one alone
+    if (ranks_say(code, text)) return code;
+    fprintf(stderr, "segengine: %s\n", text);
     size_t room, wanted = raised_wanted(text, &room);
     if (wanted) explain_memory(L, wanted, room, code == ERR_DEVICE);
     return code;
@@ -207,6 +210,7 @@ int main(int argc, char **argv)
     } else {
         code = (int)lua_tointeger(L, -1);
     }
+    ranks_end();
     signal_quit();
     lua_close(L);
     // results that did not reach a full disk are a failure too

@@ -4,6 +4,7 @@
 local batches = require "seg.batch"
 local core = require "seg.core"
 local config = require "seg.config"
+local ranks = require "seg.ranks"
 local show = require "seg.show"
 local targets = require "seg.targets"
 local util = require "seg.util"
@@ -96,22 +97,24 @@ function M.fit_numbers(r)
   end
 end
 
--- The loader that makes the batches of a set on the host.
-local function loader_of(set, pipeline)
+-- The loader that makes the batches of a set on the host. Of several processes each
+-- makes its share: of every batch of a set to train with, of the batches of others.
+local function loader_of(set, pipeline, train)
   local v = config.ensure()
   return set:loader(pipeline, { workers = v.workers, seed = v.seed,
+                                rank = ranks.rank, ranks = ranks.count, whole = not train,
                                 prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
 end
 
 -- An opened set whose samples lay on the device of a session that is closed: the
 -- loader makes its batches again.
 function M.renew(d)
-  if d.on_device then d.loader, d.on_device = loader_of(d.set, d.pipeline), false end
+  if d.on_device then d.loader, d.on_device = loader_of(d.set, d.pipeline, d.train), false end
 end
 
 -- A set opened for a recipe: every case prepared, the names of the fields, and
--- a loader. -> { set=, pipeline=, names=, loader= }
-function M.open(recipe, set)
+-- a loader; `train`: to train with. -> { set=, pipeline=, names=, loader=, train= }
+function M.open(recipe, set, train)
   local names = set:dataset():fields()
   targets.check(recipe, set, set:dataset()) -- before the work of preparing
   local pipeline = set:pipeline(opening())
@@ -121,9 +124,9 @@ function M.open(recipe, set)
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   batches.settle(recipe, set, pipeline:samples())
-  local loader = loader_of(set, pipeline)
+  local loader = loader_of(set, pipeline, train)
   M.check_inputs(recipe, set, pipeline, names, loader)
-  return { set = set, pipeline = pipeline, names = names, loader = loader }
+  return { set = set, pipeline = pipeline, names = names, loader = loader, train = train }
 end
 
 -- Keep the samples of an opened set on the device of `session` when --resident

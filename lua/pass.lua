@@ -5,6 +5,7 @@ local core = require "seg.core"
 local base = require "seg.metric_base"
 local metric = require "seg.metric"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local show = require "seg.show"
 local stitch = require "seg.stitch"
 local util = require "seg.util"
@@ -238,7 +239,7 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
   o = o or {}
   local users, nodes, whole = plan(recipe, pipeline, o)
   local stitcher = whole and stitch.new(pipeline, whole, o.threshold)
-  local loss, seen, waiting = 0, 0, {}
+  local loss, seen, begun, waiting = 0, 0, 0, {}
 
   local function finish(case)
     case.outside = o.outside and o.outside[case.item]
@@ -250,7 +251,7 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     if not ok then error(why, 0) end
   end
   local function take(batch, values)
-    loss = loss + values[1]:get() * batch.count
+    loss, seen = loss + values[1]:get() * batch.count, seen + batch.count
     local parts = {}
     for k, node in ipairs(whole or {}) do parts[k] = values[nodes.place[core.node_id(node)]] end
     for i, number in ipairs(batch.samples) do
@@ -268,27 +269,32 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
   local function collect()
     local kept = session:kept()
     for b, batch in ipairs(waiting) do
-      take(batch, table.move(kept, (b - 1) * #nodes.list + 1, b * #nodes.list, 1, {}))
+      batch.values = table.move(kept, (b - 1) * #nodes.list + 1, b * #nodes.list, 1, {})
     end
+    for _, batch in ipairs(ranks.whole(waiting)) do take(batch, batch.values) end
     waiting = {}
   end
 
   local batches, samples = loader:batches()
+  local rounds, own = ranks.rounds(batches)
   local started = core.sys.clock()
   session:kept() -- what a pass that failed has left
   loader:seek(0, 0)
-  for _ = 1, batches do
-    local batch = loader:next()
-    session:forward(opened.feeds(batch, names, recipe), false, nodes.list)
-    waiting[#waiting + 1] = { count = batch.count, samples = batch.samples }
-    seen = seen + batch.count
-    show.bar(label, seen, samples, started)
-    if stitcher then collect() end
-    if core.sys.stopped() then break end
+  for round = 1, rounds do
+    if round <= own then
+      local batch = loader:next()
+      session:forward(opened.feeds(batch, names, recipe), false, nodes.list)
+      waiting[#waiting + 1] = { number = batch.number, count = batch.count,
+                                samples = batch.samples }
+      begun = begun + batch.count
+      show.bar(label, begun, samples, started)
+    end
+    if stitcher or ranks.count > 1 then collect() end
+    if ranks.stopped() then break end
   end
   collect()
   show.bar_done()
-  if stitcher and not core.sys.stopped() then
+  if stitcher and not ranks.stopped() then
     for _, case in ipairs(stitcher:rest()) do finish(case) end
   end
   if stitcher then stitcher:close() end

@@ -10,6 +10,7 @@ local core = require "seg.core"
 local average = require "seg.average"
 local config = require "seg.config"
 local opened = require "seg.opened"
+local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
 local show = require "seg.show"
@@ -35,7 +36,9 @@ local function open_sets(r)
     if r[part] then
       local started = sys.clock()
       -- a test is of whole cases
-      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part])
+      local d = opened.open(r, part == "test" and r.test:on_grid() or r[part],
+                            part == "train")
+      if part == "train" then ranks.check_batch(r[part].batch.size or 1) end
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
       show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
                 d.loader:report(), util.duration(sys.clock() - started))
@@ -211,7 +214,7 @@ function M.next(run)
   if more then show.line("weights: %s", more) end
   M.begin(run, {})
   state.save(run, "checkpoint_last")
-  M.put_aside(run)
+  if ranks.writes() then M.put_aside(run) end
   return true
 end
 

@@ -8,6 +8,7 @@ local metrics = require "seg.metric_base"
 local optim = require "seg.optim"
 local tidy = require "seg.tidy"
 local transfer = require "seg.transfer"
+local ranks = require "seg.ranks"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
@@ -195,12 +196,12 @@ end
 local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
     local set = r[part]
-    local steps, ranks = set and rawget(set, "steps"), set and set.source and set.source.ranks
+    local steps, ranked = set and rawget(set, "steps"), set and set.source and set.source.ranks
     local assumed = steps and set.source and set.source.assumed or {}
     local parts = steps and (util.step(steps, "slices") and "slices"
                              or util.step(steps, "patches") and "patches")
     for _, input in ipairs(steps and r.inputs or {}) do
-      local rank = ranks and ranks[input.name] or not ranks and 3
+      local rank = ranked and ranked[input.name] or not ranked and 3
       local shown = rank and core.data.part_rank(steps, rank)
       if rank and input.rank ~= shown then
         fail("usage", 'seg.recipe: input "%s" is %d-D, but the %s set gives %s%s', input.name,
@@ -336,8 +337,9 @@ function M.session(r, purpose, device, precision, draws)
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
     loss = not predict and r.loss or nil,
-    device = device or v.device, precision = precision or v.precision, threads = v.threads,
-    seed = v.seed, draws = draws or false,
+    device = device or v.device, precision = precision or v.precision,
+    threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
+    ranks = purpose == "train" and ranks.count > 1, own_norms = not v.sync_norm,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

@@ -1,7 +1,9 @@
 -- resume.lua -- is this the run that it was? Scripts, data and folders change
 -- between two days; what would make other numbers of them is refused.
 
+local core = require "seg.core"
 local config = require "seg.config"
+local ranks = require "seg.ranks"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
@@ -89,8 +91,43 @@ function M.check_same(run, meta)
     fail("usage", "the average of the weights is %s (ema, swa of seg.recipe), the run that is "
          .. "resumed has %s; %s", is_average, was_average, start)
   end
+  local was_ranks, is_ranks = meta.ranks or "1", ranks.text() or "1"
+  if was_ranks ~= is_ranks then
+    local function say(text)
+      return (text:gsub(" own_norms", " with norms of their own"))
+    end
+    if not config.line.flags.other_ranks then
+      local count, own = was_ranks:match("^(%d+)(.*)$")
+      util.refuse("the run that is resumed had ranks %s, this has %s: sums over ranks are taken in "
+                  .. "another order, so its numbers would have other last bits than those of an "
+                  .. "uninterrupted run; --ranks %s%s, or --other_ranks to go on all the same",
+                  say(was_ranks), say(is_ranks), count, own ~= "" and " --sync_norm false"
+                  or " --sync_norm true")
+    end
+    show.warn("ranks were %s and are %s: the numbers are not those of an uninterrupted run",
+              say(was_ranks), say(is_ranks))
+  end
   if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
     show.warn("the script has changed since the run began; it had %s/recipe.lua", run.folder)
+  end
+end
+
+-- Do all ranks train the same network, with the same numbers and cases, from the same
+-- weights? They read their own files, perhaps on machines of their own.
+function M.same_everywhere(run, rows)
+  if ranks.count == 1 then return end
+  local now, cases = state.metadata(run), {}
+  for i, row in ipairs(rows) do
+    cases[i] = table.concat({ row.part, row.key, row.patient, row.image or "" }, "\0")
+  end
+  for _, e in ipairs {
+    { "another program", core.version .. core.build, "install one version on all machines" },
+    { "other numbers", now.config, "give all ranks the same command line" },
+    { "another network", now.graph, "give all ranks the same script" },
+    { "other preparation of the data", now.preprocessing, "give all ranks the same script" },
+    { "other cases", run.hash(table.concat(cases, "\1")), "give all ranks the same data" },
+    { "other weights", tostring(run.session:digest()), "give all ranks the same --weights" } } do
+    ranks.same(table.unpack(e))
   end
 end
 

@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -69,7 +70,7 @@ function M.metadata(run)
                                              s.stop_best and util.number(s.stop_best) or "-"),
     ended = s.ended and "1" or nil, swa = run.recipe.swa and tostring(s.swa),
     schedule = s.schedule and print_table(s.schedule),
-    average = average_text(run.recipe),
+    average = average_text(run.recipe), ranks = ranks.text(),
   }
 end
 
@@ -96,8 +97,10 @@ end
 
 -- A save into the run's folder, of all that training needs or of the weights alone.
 -- One that fails leaves the file before it. It is tried once more after a
--- while; then training goes on, and the third loss in a row ends the run.
+-- while; then training goes on, and the third loss in a row ends the run. Of several
+-- processes, which have the same, the first writes.
 function M.save(run, name, weights)
+  if not ranks.writes() then return end
   local path = run.folder .. "/" .. name .. ".safetensors"
   local function try()
     return pcall(core.checkpoint.save, path, run.session, not weights, M.metadata(run))
@@ -120,6 +123,7 @@ end
 
 -- The numbered checkpoints beyond the newest keep_last go.
 function M.save_numbered(run)
+  if not ranks.writes() then return end
   M.save(run, string.format("checkpoint_%04d", run.state.epoch))
   local list = {}
   for _, name in ipairs(sys.list(run.folder)) do
@@ -147,6 +151,7 @@ end
 -- The best weights into the session; the epoch they are of. A file that was
 -- lost or damaged since costs the best weights, not the run.
 function M.load_best(run)
+  ranks.barrier() -- the first has written it
   local path = run.folder .. "/checkpoint_best.safetensors"
   local ok, why = core.checkpoint.verify(path)
   if not ok then

@@ -44,8 +44,8 @@ static Head head_of(const Call *c, int64_t i)
     h.p = c->attr->attention.p;
     h.drops = c->train && h.p > 0;
     h.factor = h.p < 1 ? 1 / (1 - (double)h.p) : 0;
-    h.rng = attend_rng(c->step->seed, c->step->count, c->node, h.n, heads,
-                       (int)h.head);
+    h.rng = attend_rng(c->step->seed, c->step->count, c->node,
+                       sample_number(c, h.n), heads, (int)h.head);
     return h;
 }
 

@@ -116,8 +116,10 @@ bool KERNEL(cross_entropy_fwd)(const Call *c)
     Job j = job_of(c);
     double *sum =
         sum_run(c, 1, rows(j.views.x), 2, value_chunk, &j, c->scratch);
+    bool bad = isnan(sum[0]); // here, not at another rank
+    if (!sum_ranks(c, sum, 2)) return false;
     put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
-    return !isnan(sum[0]) || check_classes(&j);
+    return !bad || check_classes(&j);
 }
 
 /* dx = m q / M dy (softmax(x) - [is the true class]). */
@@ -148,6 +150,7 @@ bool KERNEL(cross_entropy_bwd)(const Call *c)
     Job j = job_of(c);
     int64_t n = rows(j.views.x);
     double total = *sum_run(c, 1, n, 1, count_chunk, &j, c->scratch);
+    if (!sum_ranks(c, &total, 1)) return false;
     j.factor = total != 0 ? dy / total : 0;
     range_run(c, n, 8 * (int64_t)j.views.x.c, gradient_rows, &j);
     return true;

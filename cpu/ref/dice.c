@@ -172,15 +172,13 @@ static double score(const Region *g, const double *sum, Coef *slope)
     return top / bottom;
 }
 
-/* 1 - mean score; coef (groups,C) becomes dL/dI, dL/dP. `groups` is the
- * number of samples, or 1 when sums are over the batch. Classes that do not
- * count (background; empty ones when skipped) have coefficients 0, and where
- * none counts the loss is 0. */
-static double overlap_loss(const Region *g, const double *sums, int64_t groups,
-                           Dims x, Coef *coef)
+/* total[0] += scores, total[1] += how many; coef (groups,C) becomes their
+ * slopes by I and P. `groups` is the number of samples, or 1 when sums are over
+ * the batch. Classes that do not count (background; empty ones when skipped)
+ * have coefficients 0. */
+static void overlap_scores(const Region *g, const double *sums, int64_t groups,
+                           Dims x, Coef *coef, double total[2])
 {
-    int64_t count = 0;
-    double total = 0;
     int first = x.c > 1 && !g->background; // class 0 is the background
     for (int64_t k = 0; k < groups; k++) {
         for (int i = 0; i < x.c; i++) {
@@ -188,15 +186,21 @@ static double overlap_loss(const Region *g, const double *sums, int64_t groups,
             Coef *to = &coef[k * x.c + i];
             *to = (Coef){0};
             if (i < first || (g->skip_empty && sum[SUM_T] == 0)) continue;
-            total += score(g, sum, to);
-            count++;
+            total[0] += score(g, sum, to);
+            total[1]++;
         }
     }
-    if (!count) return 0;
-    double share = -g->dice / (double)count;
-    for (int64_t k = 0; k < groups * x.c; k++)
-        coef[k].a *= share, coef[k].b *= share;
-    return g->dice * (1 - total / (double)count);
+}
+
+/* 1 - mean score, the slopes of `count` scores made those of it; 0 where none
+ * counts. */
+static double overlap_loss(const Region *g, const double total[2], Coef *coef,
+                           int64_t count)
+{
+    if (total[1] == 0) return 0;
+    double share = -g->dice / total[1];
+    for (int64_t k = 0; k < count; k++) coef[k].a *= share, coef[k].b *= share;
+    return g->dice * (1 - total[0] / total[1]);
 }
 
 /* Saved: Coef (N,C), then the factor of bce. */
@@ -219,7 +223,7 @@ static bool region_fwd(const Call *c)
     double *sums =
         sum_run(c, x.n, positions(x), width, sums_chunk, &j, c->scratch);
     // cross entropy and its mask are over the batch in any case
-    double bce = 0, mask = 0;
+    double bce = 0, mask = 0, total[4] = {0};
     for (int64_t n = 0; n < x.n; n++) {
         bce += sums[n * width + width - 2];
         mask += sums[n * width + width - 1];
@@ -228,9 +232,17 @@ static bool region_fwd(const Call *c)
         groups = 1; // samples are added up into the first one's sums
         for (int64_t n = 1; n < x.n; n++)
             for (int64_t i = 0; i < width; i++) sums[i] += sums[n * width + i];
+        if (!sum_ranks(c, sums, width)) return false;
+        bce = sums[width - 2], mask = sums[width - 1];
     }
     Coef *coef = c->saved;
-    double y = overlap_loss(&j.region, sums, groups, x, coef);
+    overlap_scores(&j.region, sums, groups, x, coef, total);
+    if (j.region.per_sample) { // else they are of all ranks already
+        total[2] = bce, total[3] = mask;
+        if (!sum_ranks(c, total, 4)) return false;
+        bce = total[2], mask = total[3];
+    }
+    double y = overlap_loss(&j.region, total, coef, groups * x.c);
     for (int64_t n = groups; n < x.n; n++)
         memcpy(coef + n * x.c, coef, (size_t)x.c * sizeof *coef);
     double factor = mask != 0 ? j.region.bce / mask : 0;

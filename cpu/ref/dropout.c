@@ -30,7 +30,7 @@ static void draw(const Job *j, int64_t item, double factor[DRAWS])
              .stream = RNG_DROPOUT,
              .op = (uint16_t)j->c->node,
              .epoch = (uint32_t)j->c->step->count,
-             .sample = (uint32_t)(item / j->blocks)};
+             .sample = (uint32_t)sample_number(j->c, item / j->blocks)};
     uint32_t word[DRAWS];
     rng_block(&r, (uint32_t)(item % j->blocks), word);
     for (int i = 0; i < DRAWS; i++)

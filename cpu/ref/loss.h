@@ -104,14 +104,15 @@ static inline void mean_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     }
 }
 
-/* y = sum m q l / M, and 0 where nothing counts. */
+/* Over all ranks: y = sum m q l / M, and 0 where nothing counts. */
 static inline bool mean_fwd(const Call *c, ElementFn *value)
 {
     MeanJob j = {.c = c, .fn = value, .views = loss_views(c)};
     // M is out of scratch before the next sum goes in
-    double total = mask_sum(c, c->scratch);
-    double *sum = sum_run(c, 1, rows(j.views.x), 1, mean_chunk, &j, c->scratch);
-    put(values(c->y), total != 0 ? *sum / total : 0, true);
+    double sum[2] = {0, mask_sum(c, c->scratch)};
+    *sum = *sum_run(c, 1, rows(j.views.x), 1, mean_chunk, &j, c->scratch);
+    if (!sum_ranks(c, sum, 2)) return false;
+    put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
     return true;
 }
 
@@ -141,6 +142,7 @@ static inline bool mean_bwd(const Call *c, ElementFn *slope)
     if (!c->dx[0]) return true;
     MeanJob j = {.c = c, .fn = slope, .views = loss_views(c)};
     double total = mask_sum(c, c->scratch);
+    if (!sum_ranks(c, &total, 1)) return false;
     j.factor = total != 0 ? dy / total : 0;
     range_run(c, rows(j.views.x), 8 * (int64_t)j.views.x.c, mean_rows, &j);
     return true;

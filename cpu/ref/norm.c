@@ -27,6 +27,7 @@
 typedef struct Norm {
     const Call *c;
     int64_t sets, rows, groups, channels; // rows: of a set
+    double all;                           // rows of a set at all ranks
     double eps;
     bool given;          // statistics come from outside (evaluation)
     double *mean, *rstd; // (sets, channels)
@@ -59,6 +60,7 @@ static Norm norm_of(const Call *c)
         m.sets = rows(s), m.rows = 1, m.groups = 1;
         m.eps = a->layer_norm.eps;
     }
+    m.all = (double)m.rows;
     m.mean = c->scratch;
     if (!m.mean) return m; // only extents are known yet
     m.rstd = m.mean + m.sets * m.channels;
@@ -73,8 +75,10 @@ static Space space_of(const Call *c)
     size_t stats = (size_t)(2 * m.sets * m.channels) * sizeof(double);
     Space s = {
         .saved = (size_t)(2 * m.sets * m.groups) * sizeof(real),
-        .fwd = stats + sum_bytes(m.sets, m.rows, m.channels),
-        .bwd = stats + sum_bytes(m.sets, m.rows, 2 * m.channels),
+        // one sum more for all_ranks
+        .fwd = stats + sum_bytes(m.sets, m.rows, m.channels) + sizeof(double),
+        .bwd =
+            stats + sum_bytes(m.sets, m.rows, 2 * m.channels) + sizeof(double),
     };
     return s;
 }
@@ -87,6 +91,20 @@ static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
 }
 
 // -- statistics --------------------------------------------------------------
+
+/* Sums of this rank's rows become those of all ranks, and m->all the rows of
+ * all, where a batch norm takes its statistics over all. sums: room for one
+ * more behind `count`. */
+static bool all_ranks(Norm *m, double *sums, int64_t count)
+{
+    const Call *c = m->c;
+    if (call_op(c) != OP_batch_norm || m->given || !c->step->share.norms)
+        return true;
+    sums[count] = (double)m->rows;
+    if (!sum_ranks(c, sums, count + 1)) return false;
+    m->all = sums[count];
+    return true;
+}
 
 /* SumFn: x. */
 static void add_values(void *ctx, int64_t set, int64_t from, int64_t to,
@@ -119,7 +137,7 @@ static void group_means(const Norm *m, double *v, int64_t stride)
     for (int64_t i = 0; i < m->sets * m->groups; i++) {
         double *g = v + i / m->groups * stride + i % m->groups * per, sum = 0;
         for (int64_t c = 0; c < per; c++) sum += g[c];
-        for (int64_t c = 0; c < per; c++) g[c] = sum / (double)(per * m->rows);
+        for (int64_t c = 0; c < per; c++) g[c] = sum / ((double)per * m->all);
     }
 }
 
@@ -127,7 +145,9 @@ static void group_means(const Norm *m, double *v, int64_t stride)
 static void move_running(const Norm *m, const double *var)
 {
     const Call *c = m->c;
-    double step = c->attr->batch_norm.momentum, n = (double)m->rows;
+    double step = c->attr->batch_norm.momentum, n = m->all;
+    // of its own rows alone an idle rank knows nothing
+    if (is_idle(c) && !c->step->share.norms) return;
     // of a single value there is no unbiased variance
     double unbias = n > 1 ? n / (n - 1) : 1;
     real *mean = values(c->x[3]), *spread = values(c->x[4]);
@@ -138,17 +158,18 @@ static void move_running(const Norm *m, const double *var)
 }
 
 /* mean and rstd of the operand, kept in `saved` too. */
-static void measure(const Norm *m)
+static bool measure(Norm *m)
 {
     const Call *c = m->c;
     // per: channels of a group, which share their statistics
     int64_t all = m->sets * m->channels, per = m->channels / m->groups;
-    const double *sums = sum_run(c, m->sets, m->rows, m->channels, add_values,
-                                 (void *)m, m->sums);
+    double *sums =
+        sum_run(c, m->sets, m->rows, m->channels, add_values, m, m->sums);
+    if (!all_ranks(m, sums, m->channels)) return false;
     memcpy(m->mean, sums, (size_t)all * sizeof *sums);
     group_means(m, m->mean, m->channels);
-    sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, (void *)m,
-                   m->sums);
+    sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, m, m->sums);
+    if (!all_ranks(m, sums, m->channels)) return false;
     // rstd holds the variance for a while
     memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
     group_means(m, m->rstd, m->channels);
@@ -160,6 +181,7 @@ static void measure(const Norm *m)
         mean[i] = (real)m->mean[i * per];
         rstd[i] = (real)m->rstd[i * per];
     }
+    return true;
 }
 
 /* mean and rstd from `saved`, spread out to channels again: they were rounded
@@ -210,8 +232,8 @@ static bool norm_fwd(const Call *c)
     Norm m = norm_of(c);
     if (m.given)
         adopt(&m);
-    else
-        measure(&m);
+    else if (!measure(&m))
+        return false;
     range_run(c, m.sets * m.rows, m.channels, fwd_rows, &m);
     return true;
 }
@@ -284,13 +306,15 @@ static bool norm_bwd(const Call *c)
         recall(&m);
     m.share =
         sum_run(c, m.sets, m.rows, 2 * m.channels, add_gradients, &m, m.sums);
+    // of this rank's rows: gradients of parameters are added up later
     put_affine(&m, m.share);
+    if (!all_ranks(&m, m.share, 2 * m.channels)) return false;
     if (!c->dx[0]) return true;
     const real *gamma = values(c->x[1]);
     // given statistics are constants and share nothing; 0 is said and not
     // computed, so that a sum that is not finite stays outside
     for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)
-        if (m.given)
+        if (m.given || is_idle(c))
             m.share[i] = 0;
         else if (gamma)
             m.share[i] *= gamma[i % m.channels];

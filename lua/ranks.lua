@@ -1,0 +1,171 @@
+-- ranks.lua -- this process among those that train together.
+--
+-- --ranks N starts this program N times on this machine; mpirun and srun start it
+-- on many. All run the same script and the same loop on their shares of the data,
+-- and meet in every step. Rank 0 writes and prints. What they decide by, a signal
+-- for one, they have to agree on first: a rank that goes another way than the
+-- others would wait for them for ever.
+
+local core = require "seg.core"
+local config = require "seg.config"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = { rank = 0, count = 1 }
+
+-- Does this rank write files and print? Alone it does.
+function M.writes() return M.rank == 0 end
+
+-- The text of every rank, by its number from 1. Of all ranks at once, as all below.
+function M.gather(text)
+  if M.count == 1 then return { text } end
+  return core.ranks.gather(text)
+end
+
+-- Of what rank 0 has, everybody's.
+function M.of_first(text) return M.gather(text)[1] end
+
+function M.barrier() M.gather("") end
+
+-- Rank 0 goes first, as what it makes is there for the others then.
+function M.in_turn(f)
+  if M.rank == 0 then f() end
+  M.barrier()
+  if M.rank > 0 then f() end
+end
+
+-- The signal that told one of the ranks to stop, nil when none was; the same answer
+-- at all of them, unlike sys.stopped.
+function M.stopped()
+  if M.count == 1 then return core.sys.stopped() end
+  if not M.signal then
+    for _, text in ipairs(M.gather(tostring(core.sys.stopped() or ""))) do
+      M.signal = M.signal or math.tointeger(tonumber(text))
+    end
+  end
+  return M.signal
+end
+
+-- `what` must be the same at all ranks: they would train on in silence, each its own
+-- network. `text` goes to all, so that of something large is its hash.
+function M.same(what, text, advice)
+  for k, other in ipairs(M.gather(text)) do
+    if other ~= text then
+      fail("failure", "rank %d has %s than rank %d: %s", k - 1, what, M.rank, advice)
+    end
+  end
+end
+
+-- Compute threads of a session where the config says `threads`: the ranks of a
+-- machine share its cores.
+function M.threads(threads)
+  local here = M.count
+  if M.via == "MPI" then
+    here = tonumber(os.getenv("OMPI_COMM_WORLD_LOCAL_SIZE") or os.getenv("MPI_LOCALNRANKS")) or 1
+  end
+  if threads > 0 or here == 1 then return threads end
+  return math.max(core.sys.machine().cores // here, 1)
+end
+
+-- A pass over so many batches that are divided: in how many rounds, and in how many of
+-- these this rank makes one (whole_batches of data/loader.h). Of fewer batches than
+-- ranks some make the same.
+function M.rounds(batches)
+  local n = math.min(M.count, batches)
+  if n == 0 then return 0, 0 end
+  return (batches + n - 1) // n, (batches - 1 - M.rank % n) // n + 1
+end
+
+-- A batch as text, and back.
+local function pack(b)
+  local out = { string.pack("<i8i8i8i8", b.number, b.count, #b.values, #b.samples) }
+  for _, n in ipairs(b.samples) do out[#out + 1] = string.pack("<i8", n) end
+  for _, v in ipairs(b.values) do out[#out + 1] = string.pack("<s8", core.ranks.pack(v)) end
+  return table.concat(out)
+end
+
+local function unpack(text, at)
+  local number, count, values, samples, next_at = string.unpack("<i8i8i8i8", text, at)
+  local b = { number = number, count = count, samples = {}, values = {} }
+  at = next_at
+  for i = 1, samples do b.samples[i], at = string.unpack("<i8", text, at) end
+  for i = 1, values do
+    b.values[i], at = string.unpack("<s8", text, at)
+    b.values[i] = core.ranks.unpack(b.values[i])
+  end
+  return b, at
+end
+
+-- The batches that the ranks have made, in their order, each once; `list`: those of
+-- this one, { { number=, count=, samples = {...}, values = {array, ...} }, ... }.
+function M.whole(list)
+  if M.count == 1 then return list end
+  local own, all, seen = {}, {}, {}
+  for i, b in ipairs(list) do own[i] = pack(b) end
+  for _, text in ipairs(M.gather(table.concat(own))) do
+    local at = 1
+    while at <= #text do
+      local b
+      b, at = unpack(text, at)
+      if not seen[b.number] then all[#all + 1] = b end
+      seen[b.number] = true
+    end
+  end
+  table.sort(all, function(a, b) return a.number < b.number end)
+  return all
+end
+
+-- What of a run depends on the ranks, for checkpoints; nil alone.
+function M.text()
+  if M.count == 1 then return nil end
+  return M.count .. (config.values.sync_norm and "" or " own_norms")
+end
+
+-- Every batch has to have a sample for each rank, the last of an epoch excepted.
+function M.check_batch(size)
+  if size < M.count then
+    util.refuse("--batch %d: %d ranks share a batch, so each would have less than a sample; "
+                .. "--batch %d or more, or fewer ranks", size, M.count, M.count)
+  end
+end
+
+-- May values of a step be computed twice? A batch norm over all ranks would meet the
+-- others once more, who may have chosen otherwise for their share.
+function M.may_recompute()
+  return M.count == 1 or not config.values.sync_norm
+end
+
+-- Seconds that this rank has spent on the others so far.
+function M.spent()
+  if M.count == 1 then return 0 end
+  return (core.ranks.stats())
+end
+
+-- f() in the right number of ranks: here when this is one of them, or one is all.
+-- `args`: the command line of this program. -> exit code
+function M.run(args, f)
+  local v, given = config.ensure(), nil
+  for _, o in ipairs(config.line.options) do
+    if o[1] == "ranks" then given = v.ranks end
+  end
+  local rank, count, via = core.ranks.open()
+  if not rank then
+    if v.ranks == 1 then return f() end
+    if v.batch == "auto" then
+      util.refuse("--batch auto: ranks may find different numbers; give one for all ranks together")
+    end
+    core.sys.catch_signals() -- they are passed on
+    return core.ranks.start(v.ranks, args)
+  end
+  if given and given ~= count then
+    util.refuse("--ranks %d: the launcher started %d; leave --ranks out", given, count)
+  end
+  M.rank, M.count, M.via, v.ranks = rank, count, via, count
+  if rank > 0 then
+    config.line.flags.quiet = true
+    print = function() end -- luacheck: ignore 121
+  end
+  return f()
+end
+
+return M
