@@ -137,7 +137,9 @@ local function advise(run, row)
     seconds = row.seconds, wait = row.wait_s, left = run.epochs - row.epoch,
     opening_s = run.opening_s, kept = cache.kept, count = cache.count,
     all_bytes = cache.all_bytes, made = cache.made - run.made, store = v.cache_file ~= "",
-    workers = v.workers, cores = machine.cores, memory_bytes = machine.memory_bytes,
+    workers = v.workers, cores = machine.cores,
+    -- what it has and could still have, within the limits of this process
+    memory_bytes = math.min(machine.memory_bytes, machine.now_bytes + (core.room "cpu" or 0)),
     device = run.session:facts().device, resident = v.resident, on_device = d.on_device,
     refused_memory = d.refused_memory, augmented = d.set.augmented }
   if text then
@@ -290,7 +292,8 @@ local function choose_threshold(run)
                         run.folder .. "/" .. file .. ".safetensors", true)
 end
 
--- Test set with the best weights: table, summary.json, pictures.
+-- Test set with the best weights: table, summary.json, pictures. False: told to stop
+-- before that was done.
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
@@ -309,7 +312,7 @@ local function final_test(run)
     local outside, beyond = pass.outside(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
                             { interval = true, threshold = threshold, outside = outside })
-    if sys.stopped() then return end
+    if sys.stopped() then return false end
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
@@ -327,9 +330,8 @@ local function final_test(run)
   end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
   run.record:finish(summary, part, weights)
+  return true
 end
-
-local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 
 -- The epochs of the phase that are left, and its average; the exit code when it was
 -- told to stop.
@@ -345,9 +347,9 @@ local function train_phase(run)
                   util.plural(run.session:facts().count, "step"), run.folder)
         return 0
       end
-      local signal = sys.stopped()
-      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
-                signal_names[signal] or "signal", s.epoch + 1, s.batch + 1, run.folder)
+      local signal, called = sys.stopped()
+      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
+                s.batch + 1, run.folder)
       return 128 + signal
     end
   end
@@ -425,11 +427,11 @@ local function work(run, resume)
     local code = train_phase(run)
     if code then return code end
   until not phase.next(run)
-  final_test(run)
-  local signal = sys.stopped()
-  if signal then
-    show.line("%s: training is done, the test is not; --resume %s makes it up",
-              signal_names[signal] or "signal", run.folder)
+  -- a signal that comes when all is done changes nothing: who is told that there is
+  -- more to do would begin anew
+  if not final_test(run) then
+    local signal, called = sys.stopped()
+    show.line("%s: training is done, the test is not; --resume %s makes it up", called, run.folder)
     return 128 + signal
   end
   show.line("done: %s", run.folder)
