@@ -25,6 +25,7 @@ local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
+local tally = require "seg.tally"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
@@ -54,6 +55,7 @@ local function queue(run, number, batches)
   local batch, lr = run.data.train.loader:next(), rate(run, number, batches)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
+    keep = run.tally.nodes,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
@@ -68,7 +70,9 @@ local function collect(run, parts, wait)
   if not loss then return false end
   local part = table.remove(parts, 1)
   -- of an accumulated step only the last batch knows whether it was applied
-  if (applied or not part.last) and loss == loss and math.abs(loss) < math.huge then
+  local counts = (applied or not part.last) and loss == loss and math.abs(loss) < math.huge
+  run.tally:part(part.count, counts)
+  if counts then
     s.loss_sum = s.loss_sum + loss * part.count
     s.seen = s.seen + part.count
   end
@@ -96,6 +100,8 @@ local function train_epoch(run)
     return run.values.steps > 0
       and run.session:facts().count + under_way >= run.values.steps
   end
+  run.session:kept() -- what a pass has left
+  run.tally = tally.new(r)
   part.loader:seek(s.epoch, s.batch)
   run.queued = s.batch
   while s.batch < batches do
@@ -115,10 +121,12 @@ local function train_epoch(run)
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
     if #parts == 0 and ended and (sys.stopped() or limit(0)) then
       show.bar_done()
+      run.tally:fold(run.session, s.tally)
       return false, limit(0)
     end
   end
   show.bar_done()
+  run.tally:fold(run.session, s.tally)
   return true
 end
 
@@ -174,6 +182,7 @@ local function end_epoch(run, started)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
                 train_loss = s.loss_sum / math.max(s.seen, 1),
                 phase = run.phases[2] and s.phase }
+  for name, value in pairs(run.tally:columns(s.tally)) do row[name] = value end
   local seconds = sys.clock() - started
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
@@ -196,7 +205,7 @@ local function end_epoch(run, started)
     end
   end
   row.valid_s = sys.clock() - started - seconds
-  s.epoch, s.batch, s.seen, s.loss_sum = s.epoch + 1, 0, 0, 0.0
+  s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
   local best = watch.better(value, s.best, r.best[2])
@@ -246,6 +255,10 @@ local function csv_columns(phases)
     c[#c + 1] = name
   end
   if phases[2] then c[#c + 1] = "phase" end
+  -- behind what runs of before have
+  for _, name in ipairs(metrics.by_epoch { metrics = all }) do
+    if all[name].node then c[#c + 1] = "train_" .. name end
+  end
   return c
 end
 
