@@ -265,10 +265,15 @@ static int affinity_cores(void)
     return online > 0 ? (int)online : 1;
 }
 
-int pool_default_threads(void)
+int pool_cores(void)
 {
     int cores = affinity_cores(), quota = pool_quota("");
-    if (quota && quota < cores) cores = quota;
+    return quota && quota < cores ? quota : cores;
+}
+
+int pool_default_threads(void)
+{
+    int cores = pool_cores();
     if (cores > POOL_MAX) cores = POOL_MAX;
     return cores > 4 ? cores - 1 : cores;
 }

@@ -35,9 +35,12 @@ int pool_threads(const Pool *p); /* 1 for NULL */
  * and two threads must not use one pool at once (both are CHECKed). */
 void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx);
 
-/* Threads for a user who did not say: the cores this process may use (by
- * affinity and by the CPU quota of its control group), less one when there
- * are more than four, so that loading data and the desktop have a place. */
+/* The cores that this process may use: by affinity, which is what a batch
+ * system sets, and by the CPU quota of its control group. */
+int pool_cores(void);
+
+/* Threads for a user who did not say: those cores, less one when there are more
+ * than four, so that loading data and the desktop have a place. */
 int pool_default_threads(void);
 
 /* Cores that the control group's CPU quota is worth, rounded up; 0 when

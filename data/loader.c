@@ -7,12 +7,14 @@
  * free, so at most `prefetch` batches and the one that the caller holds
  * exist. One lock guards the hand-out; samples are made outside it, each into
  * its own place of the batch. */
+#define _GNU_SOURCE // SCHED_IDLE
 #include "loader.h"
 #include "clock.h"
 #include "order.h"
 #include "ranks.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -218,12 +220,23 @@ static void loader_destroy(Loader *l)
     mem_free(l);
 }
 
+/* This thread gives way to all others. A system that refuses is obeyed: it is a
+ * courtesy, and the samples are the same. */
+static void give_way(void)
+{
+#ifdef SCHED_IDLE
+    struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+#endif
+}
+
 /* A worker: takes a ticket under the lock, makes the sample without it. When
  * it is the last user it frees the loader, as the caller has gone. */
 static void *work(void *context)
 {
     Worker *me = context;
     Loader *l = me->loader;
+    if (l->options.idle) give_way();
     pthread_mutex_lock(&l->lock);
     while (!atomic_load(&l->stop)) {
         Slot *s = next_work(l);

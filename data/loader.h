@@ -32,6 +32,8 @@ typedef struct LoaderOptions {
     bool bucket;
     int multiple;
     bool augment;  /* run the SAMPLE steps: training only              */
+    bool idle;     /* workers take only what processor time nobody else
+                    * on the machine wants (Linux: SCHED_IDLE)         */
     bool ids_only; /* name the samples, make none: their data is NULL,
                     * and neither workers nor prefetch count            */
     /* These samples alone, `only_count` of them, instead of all; NULL: all.

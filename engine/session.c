@@ -324,16 +324,20 @@ bool session_run(Session *s, Plan *p)
 
 // a value of one batch is put aside before the next overwrites it: calls are
 // queued in order
-bool session_keep(Session *s, Plan *p, const int *node, int nodes)
+bool session_put_aside(Session *s, Plan *p, const int *node, int nodes)
 {
-    PlanRun run = forward_run(s, p);
-    if (!plan_run(p, &run)) return false;
     for (int i = 0; i < nodes; i++) {
         const Tensor *t = plan_value(p, node[i]);
         CHECK(t);
         if (!journal_add(s->journal, t)) return false;
     }
     return true;
+}
+
+bool session_keep(Session *s, Plan *p, const int *node, int nodes)
+{
+    PlanRun run = forward_run(s, p);
+    return plan_run(p, &run) && session_put_aside(s, p, node, nodes);
 }
 
 Journal *session_journal(Session *s)

@@ -77,6 +77,9 @@ void session_share(Session *s, int64_t first, bool idle);
 bool session_run(Session *s, Plan *p);
 /* The same without waiting for it; the values of these roots are put aside. */
 bool session_keep(Session *s, Plan *p, const int *node, int nodes);
+/* Put the values of these roots aside as what was queued last leaves them: a
+ * run or a part of a step. Nothing waits for it. */
+bool session_put_aside(Session *s, Plan *p, const int *node, int nodes);
 /* Where they are; the session's. */
 Journal *session_journal(Session *s);
 /* plan_blame for the step at hand, as its first part, with the parameters as

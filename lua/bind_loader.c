@@ -82,9 +82,10 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
-        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "only",
-        "rank",  "ranks",   "whole",    NULL};
+        "batch",          "workers", "prefetch", "shuffle", "drop_last",
+        "augment",        "ids",     "seed",     "bucket",  "multiple",
+        "prefetch_bytes", "only",    "idle",     "rank",    "ranks",
+        "whole",          NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -100,6 +101,7 @@ static int l_loader(lua_State *L)
                        .bucket = *bucket != 0,
                        .multiple = (int)opt_int(L, 2, "multiple", 1, 1, 65535),
                        .augment = opt_bool(L, 2, "augment", false),
+                       .idle = opt_bool(L, 2, "idle", false),
                        .ids_only = opt_bool(L, 2, "ids", false),
                        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),
                        .rank = (int)opt_int(L, 2, "rank", 0, 0, INT32_MAX),

@@ -161,6 +161,17 @@ static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
     return ok;
 }
 
+/* Nodes whose values are to be put aside must be roots of the plan at hand. */
+static void check_kept(lua_State *L, Handle *h, const int *keep, int kept)
+{
+    for (int i = 0; i < kept; i++)
+        if (!plan_value(h->plan, keep[i])) {
+            h->plan = NULL;
+            raise_usage(L, "node \"%s\" is not an output",
+                        check_graph(L)->node[keep[i]].name);
+        }
+}
+
 /* s:forward(inputs, train, keep): runs the network, with dropout and batch
  * statistics when `train`; read() then gives the roots. Raises when the
  * inputs do not fit; then there is nothing to read. keep = {node, ...}: does
@@ -174,12 +185,7 @@ static int l_forward(lua_State *L)
     int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
     h->plan = NULL;
     bool ok = prepare(h, train, feed, feeds);
-    for (int i = 0; ok && i < kept; i++)
-        if (!plan_value(h->plan, keep[i])) {
-            h->plan = NULL;
-            raise_usage(L, "node \"%s\" is not an output",
-                        check_graph(L)->node[keep[i]].name);
-        }
+    if (ok) check_kept(L, h, keep, kept);
     if (!ok || !(kept ? session_keep(h->s, h->plan, keep, kept)
                       : session_run(h->s, h->plan))) {
         h->plan = NULL;
@@ -188,8 +194,8 @@ static int l_forward(lua_State *L)
     return 0;
 }
 
-/* s:kept() -> {array, ...}: the values that forward() put aside since it was
- * last asked, in their order; waits for them */
+/* s:kept() -> {array, ...}: the values that forward() and queue() put aside
+ * since it was last asked, in their order; waits for them */
 static int l_kept(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -215,9 +221,10 @@ static int l_kept(lua_State *L)
 /* Queue the part of a step that arguments 2 and 3 describe. */
 static void queue_part(lua_State *L, Handle *h)
 {
-    static const char *const known[] = {"lr",   "clip",  "first",
-                                        "last", "parts", NULL};
+    static const char *const known[] = {"lr",    "clip", "first", "last",
+                                        "parts", "keep", NULL};
     Feed feed[MAX_FEEDS];
+    int keep[MAX_ROOTS], kept = 0;
     check_keys(L, 3, "step", known);
     StepPart part = {
         .first = opt_bool(L, 3, "first", true),
@@ -227,8 +234,13 @@ static void queue_part(lua_State *L, Handle *h)
         .clip_norm = opt_number(L, 3, "clip", 0),
     };
     int feeds = read_feeds(L, 2, feed);
+    if (!lua_isnoneornil(L, 3) && lua_getfield(L, 3, "keep") != LUA_TNIL)
+        kept = check_nodes(L, lua_gettop(L), keep, MAX_ROOTS);
     h->plan = NULL;
-    if (prepare(h, true, feed, feeds) && session_queue(h->s, h->plan, &part))
+    bool ok = prepare(h, true, feed, feeds);
+    if (ok) check_kept(L, h, keep, kept);
+    if (ok && session_queue(h->s, h->plan, &part) &&
+        session_put_aside(h->s, h->plan, keep, kept))
         return;
     h->plan = NULL;
     raise_error(L);
@@ -252,11 +264,12 @@ static int push_result(lua_State *L, Handle *h, bool wait)
     return 4;
 }
 
-/* s:queue(inputs, {lr=, clip=0, first=true, last=true, parts=1})
+/* s:queue(inputs, {lr=, clip=0, first=true, last=true, parts=1, keep={}})
  * One batch forward and backward, begun but perhaps not done on return. `first`
  * clears the gradients, `last` updates by their mean over `parts` batches;
  * clip = 0 does not clip. What it did is given by collect(), in this order;
- * at most ahead + 1 (see facts) may wait to be collected. */
+ * at most ahead + 1 (see facts) may wait to be collected. keep: roots whose
+ * values are put aside for kept(). */
 static int l_queue(lua_State *L)
 {
     Handle *h = check_handle(L, 1);

@@ -4,7 +4,9 @@
  * itself and saves first. Everything else is ended from outside: the handler
  * sets a hook on the Lua thread that runs, and the hook raises "interrupted"
  * at the next instruction. Long work in C looks at signal_stopping() instead,
- * since a hook cannot reach it. A second signal ends the program at once.
+ * since a hook cannot reach it. A second signal of a person's ends the program
+ * at once; those with which batch systems announce the end of a job, and the
+ * one that may follow them, never do: it would be lost work.
  *
  * A hook belongs to one Lua thread, and a coroutine is a thread of its own,
  * so coroutine.resume and coroutine.wrap are replaced here by functions that
@@ -17,12 +19,31 @@
 #include <string.h>
 #include <unistd.h>
 
-static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
+/* All that ask for an end. once_more: a second one of these means it. The
+ * others announce an end: USR1 what sbatch --signal is told by custom, and Grid
+ * Engine's -notify before it suspends; USR2 its -notify before it kills, and
+ * LSF's at a run limit; XCPU a limit of processor time, which the kernel
+ * repeats every second. */
+static const struct Caught {
+    int number;
+    const char *name; /* for people */
+    bool once_more;
+} caught[] = {{SIGINT, "Ctrl-C", true},    {SIGTERM, "SIGTERM", true},
+              {SIGHUP, "SIGHUP", true},    {SIGUSR1, "SIGUSR1", false},
+              {SIGUSR2, "SIGUSR2", false}, {SIGXCPU, "SIGXCPU", false}};
+
+static const struct Caught *find_caught(int number)
+{
+    size_t i = 0;
+    while (caught[i].number != number) i++;
+    return &caught[i];
+}
 
 // Written by the handler, which may run between any two instructions of the
 // main thread; workers see `stopping` only.
 static volatile sig_atomic_t stop_signal; // the first one, 0 until it comes
 static volatile sig_atomic_t polled;      // a loop looks at it by itself
+static volatile sig_atomic_t insisted;    // the first that may come once more
 static double stop_s;                     // when; only for the handler
 static atomic_bool stopping;              // the same for long work in C
 static lua_State *volatile running;       // the thread that runs Lua code
@@ -66,16 +87,21 @@ static void on_signal(int number)
 {
     static const char note[] =
         "\nstopping as soon as possible; once more ends at once\n";
+    const bool may_end = find_caught(number)->once_more;
     // the second one means it, unless it is the first one twice: timeout(1)
     // signals the program and then its group
-    if (stop_signal) {
+    if (insisted && may_end) {
         if (clock_s() - stop_s < ECHO_S) return;
         signal(number, SIG_DFL);
         kill(getpid(), number);
         return;
     }
+    if (may_end) {
+        insisted = number;
+        stop_s = clock_s();
+    }
+    if (stop_signal) return;
     stop_signal = number;
-    stop_s = clock_s();
     atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
@@ -156,12 +182,25 @@ static int l_catch_signals(lua_State *L)
     return 0;
 }
 
-/* sys.stopped() -> the number of the signal that came first, or nothing */
+/* sys.stopped() -> number and name of the signal that came first, or nothing */
 static int l_stopped(lua_State *L)
 {
     if (!stop_signal) return 0;
     lua_pushinteger(L, stop_signal);
-    return 1;
+    lua_pushstring(L, find_caught(stop_signal)->name);
+    return 2;
+}
+
+/* sys.signal_name(number) -> its name if it asks for an end, or nothing */
+static int l_signal_name(lua_State *L)
+{
+    const lua_Integer number = luaL_checkinteger(L, 1);
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        if (caught[i].number != number) continue;
+        lua_pushstring(L, caught[i].name);
+        return 1;
+    }
+    return 0;
 }
 
 static void install(void)
@@ -171,8 +210,9 @@ static void install(void)
         memset(&act, 0, sizeof act);
         act.sa_handler = on_signal;
         // nohup and the like: what the parent ignores stays ignored
-        if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(caught[i], &act, NULL);
+        const int number = caught[i].number;
+        if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(number, &act, NULL);
     }
     // a closed pipe, a file that may not grow (ulimit -f): errors of the
     // write, not the end of a training
@@ -184,6 +224,7 @@ void bind_signal(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"catch_signals", l_catch_signals},
                                          {"stopped", l_stopped},
+                                         {"signal_name", l_signal_name},
                                          {NULL, NULL}};
     running = L;
     lua_getglobal(L, "coroutine");

@@ -8,11 +8,13 @@
 #include "bind.h"
 #include "clock.h"
 #include "file.h"
+#include "pool.h"
 #include "rng.h"
 #include "segengine.h"
 #include "simd.h"
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,8 +202,11 @@ static int l_eprint(lua_State *L)
 
 /* == this program again ================================================ */
 
+static const long LOOK_NS = 10000000; // between two looks at the child
+
 /* sys.again(list of arguments) -> exit code of a second process of this
- * program, for work that wants a Lua state of its own */
+ * program, for work that wants a Lua state of its own. A signal that asks for
+ * an end is handed on: a batch system may send it to one process only. */
 static int l_again(lua_State *L)
 {
     enum { MOST = 32 };
@@ -214,8 +219,17 @@ static int l_again(lua_State *L)
         argv[++n] = (char *)luaL_checkstring(L, -1); // kept by the table
     fflush(stdout);
     int e = posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ);
-    while (!e && waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) e = errno;
+    bool told = false;
+    pid_t got = 0;
+    while (!e && !got) {
+        // looked at from time to time: a signal may come right before a wait
+        // that would be woken by it
+        got = waitpid(child, &status, WNOHANG);
+        if (got < 0) e = errno;
+        if (got) break;
+        if (signal_caught() && !told) told = !kill(child, signal_caught());
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
     if (e) {
         fail("cannot start this program again: %s", strerror(e));
         return raise_error(L);
@@ -255,16 +269,29 @@ static int64_t bytes_now(long page)
     return here * page;
 }
 
-/* sys.machine() -> {cores=, memory_bytes=, cpu=, rss_bytes=, now_bytes=}: all
- * cores that are switched on, all memory, and the memory that this program had
- * when it had most, and has now */
+/* sys.nice(by): this process, and the threads that it starts from now on, give
+ * way to others: the priority of nice(1), 0 to 19, which can only be lowered */
+static int l_nice(lua_State *L)
+{
+    int by = (int)check_int(L, 1, "nice", 0, 19);
+    if (by <= getpriority(PRIO_PROCESS, 0)) return 0;
+    if (setpriority(PRIO_PROCESS, 0, by))
+        return fail_errno(L, "--nice", "lower the priority");
+    return 0;
+}
+
+/* sys.machine() -> {cores=, all_cores=, memory_bytes=, cpu=, rss_bytes=,
+ * now_bytes=}: cores that this process may use, and those that are switched on;
+ * all memory, and the memory that this program had when it had most, and has
+ * now */
 static int l_machine(lua_State *L)
 {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    lua_createtable(L, 0, 5);
-    set_integer(L, "cores", sysconf(_SC_NPROCESSORS_ONLN));
+    lua_createtable(L, 0, 6);
+    set_integer(L, "cores", pool_cores());
+    set_integer(L, "all_cores", sysconf(_SC_NPROCESSORS_ONLN));
     set_integer(L, "memory_bytes", (lua_Integer)pages * page);
     set_integer(L, "rss_bytes", (lua_Integer)use.ru_maxrss * 1024);
     set_integer(L, "now_bytes", bytes_now(page));
@@ -367,15 +394,23 @@ static int l_kind(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"list", l_list},         {"stat", l_stat},
-        {"mkdir", l_mkdir},       {"make_new", l_make_new},
-        {"remove", l_remove},     {"write", l_write},
-        {"clock", l_clock},       {"sleep", l_sleep},
-        {"terminal", l_terminal}, {"eprint", l_eprint},
-        {"machine", l_machine},   {"disk_free", l_disk_free},
-        {"again", l_again},       {"raise", l_raise},
-        {"kind", l_kind},         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"nice", l_nice},
+                                         {"again", l_again},
+                                         {"raise", l_raise},
+                                         {"kind", l_kind},
+                                         {NULL, NULL}};
     static const luaL_Reg facts[] = {
         {"random", l_random}, {"entropy", l_entropy},
         {"isa", l_isa},       {"default_threads", l_default_threads},

@@ -168,8 +168,8 @@ local function usage()
   option_lines(out, {})
   out[#out + 1] = ""
   out[#out + 1] = "Every key of a recipe's seg.config is an option too. Exit codes: 0 ok,"
-  out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged, 130 after Ctrl-C and 143 after"
-  out[#out + 1] = "SIGTERM have saved a checkpoint."
+  out[#out + 1] = "1 failure, 2 usage, 3 data, 4 device, 5 diverged; 130 Ctrl-C, 138 SIGUSR1, 140"
+  out[#out + 1] = "SIGUSR2, 143 SIGTERM, 129 SIGHUP: training has saved a checkpoint."
   return table.concat(out, "\n")
 end
 
@@ -365,14 +365,16 @@ end
 -- The command of a recipe that the script has declared; the exit code.
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
+  -- before any thread starts: it is for those that start from now on
+  if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
   if command == "train" then
     return ranks.run(whole_line, function()
-      if config.ensure().batch == "auto" then require("seg.batch").choose(recipe, command) end
+      if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
       return require("seg.fit").train(recipe, name, text, resume)
     end)
   end
   local several = (known(commands, command) or {}).series
-  if config.ensure().batch == "auto" and not several then
+  if config.values.batch == "auto" and not several then
     require("seg.batch").choose(recipe, command)
   end
   local modules = { check = "check_recipe", doctor = "doctor_data", ["repeat"] = "repeats" }

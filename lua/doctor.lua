@@ -12,18 +12,24 @@ local checks = {
   { "program", function() return true, "segengine " .. core.version .. ", " .. core.build end },
   { "processor", function()
     local m = sys.machine()
-    return true, string.format("%d cores, %s; kernels: %s", m.cores, m.cpu, core.isa())
+    local some = m.cores < m.all_cores
+      and string.format(" (%d of them for this process)", m.cores) or ""
+    return true, string.format("%d cores%s, %s; kernels: %s", m.all_cores, some, m.cpu,
+                               core.isa())
   end },
   { "threads", function()
     local m = sys.machine()
     local n = core.default_threads()
     return true, string.format("%d by default%s", n, n < m.cores
-      and " (limits of this process or one core left to others)" or "")
+      and " (one core is left to others)" or "")
   end },
   { "memory", function()
     local m = sys.machine()
+    local room = core.room "cpu" or m.memory_bytes
     -- the demo wants less; the full brain recipe about 1.4 GiB
-    return m.memory_bytes > 2 << 30, util.bytes(m.memory_bytes) .. " in all"
+    return m.memory_bytes > 2 << 30 and room > 1 << 30,
+           string.format("%s in all, %s left to this process", util.bytes(m.memory_bytes),
+                         util.bytes(room))
   end },
   { "disk", function()
     local free = sys.disk_free(".")

@@ -26,6 +26,7 @@ local resuming = require "seg.resume"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
+local tally = require "seg.tally"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
@@ -57,11 +58,12 @@ local function queue(run, number, batches)
   run.session:share(batch.first, batch.idle)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
+    keep = run.tally.nodes,
     -- the last group of an epoch may be short; its mean is over what it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
-  return { number = number, count = batch.whole or batch.count, samples = batch.samples,
-           last = last, lr = lr }
+  return { number = number, count = batch.whole or batch.count,
+           own = batch.idle and 0 or batch.count, samples = batch.samples, last = last, lr = lr }
 end
 
 -- Take down what the oldest of `parts` did; false when it is not done and `wait`
@@ -72,7 +74,9 @@ local function collect(run, parts, wait)
   if not loss then return false end
   local part = table.remove(parts, 1)
   -- of an accumulated step only the last batch knows whether it was applied
-  if (applied or not part.last) and loss == loss and math.abs(loss) < math.huge then
+  local counts = (applied or not part.last) and loss == loss and math.abs(loss) < math.huge
+  run.tally:part(part.own, counts)
+  if counts then
     s.loss_sum = s.loss_sum + loss * part.count
     s.seen = s.seen + part.count
   end
@@ -101,6 +105,8 @@ local function train_epoch(run)
     return run.values.steps > 0
       and run.session:facts().count + under_way >= run.values.steps
   end
+  run.session:kept() -- what a pass has left
+  run.tally = tally.new(r)
   part.loader:seek(s.epoch, s.batch)
   run.queued = s.batch
   while s.batch < batches do
@@ -120,10 +126,12 @@ local function train_epoch(run)
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
     if #parts == 0 and ended and (ranks.stopped() or limit(0)) then
       show.bar_done()
+      run.tally:fold(run.session, s.tally)
       return false, limit(0)
     end
   end
   show.bar_done()
+  run.tally:fold(run.session, s.tally)
   return true
 end
 
@@ -142,7 +150,9 @@ local function advise(run, row)
     seconds = row.seconds, wait = row.wait_s, left = run.epochs - row.epoch,
     opening_s = run.opening_s, kept = cache.kept, count = cache.count,
     all_bytes = cache.all_bytes, made = cache.made - run.made, store = v.cache_file ~= "",
-    workers = v.workers, cores = machine.cores, memory_bytes = machine.memory_bytes,
+    workers = v.workers, cores = machine.cores,
+    -- what it has and could still have, within the limits of this process
+    memory_bytes = math.min(machine.memory_bytes, machine.now_bytes + (core.room "cpu" or 0)),
     device = run.session:facts().device, resident = v.resident, on_device = d.on_device,
     refused_memory = d.refused_memory, augmented = d.set.augmented }
   if text then
@@ -177,6 +187,7 @@ local function end_epoch(run, started)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
                 train_loss = s.loss_sum / math.max(s.seen, 1),
                 phase = run.phases[2] and s.phase }
+  for name, value in pairs(run.tally:columns(s.tally)) do row[name] = value end
   local seconds = sys.clock() - started
   local alone = 1 - (ranks.spent() - run.spent) / seconds
   local _, _, waited = run.data.train.loader:stats()
@@ -200,7 +211,7 @@ local function end_epoch(run, started)
     end
   end
   row.valid_s = sys.clock() - started - seconds
-  s.epoch, s.batch, s.seen, s.loss_sum = s.epoch + 1, 0, 0, 0.0
+  s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
   local best = watch.better(value, s.best, r.best[2])
@@ -255,6 +266,10 @@ local function csv_columns(phases)
     c[#c + 1] = name
   end
   if phases[2] then c[#c + 1] = "phase" end
+  -- behind what runs of before have
+  for _, name in ipairs(metrics.by_epoch { metrics = all }) do
+    if all[name].node then c[#c + 1] = "train_" .. name end
+  end
   return c
 end
 
@@ -305,7 +320,8 @@ local function choose_threshold(run)
                         run.folder .. "/" .. file .. ".safetensors", true)
 end
 
--- Test set with the best weights: table, summary.json, pictures.
+-- Test set with the best weights: table, summary.json, pictures. False: told to stop
+-- before that was done.
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
@@ -324,8 +340,8 @@ local function final_test(run)
     local outside, beyond = pass.outside(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
                             { interval = true, threshold = threshold, outside = outside })
-    if ranks.stopped() then return end
-    if not ranks.writes() then return end -- what follows is for people
+    if ranks.stopped() then return false end
+    if not ranks.writes() then return true end -- what follows is for people
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
@@ -341,12 +357,11 @@ local function final_test(run)
       try(picture.overlays, run, d, items, part, result)
     end
   end
-  if not ranks.writes() then return end
+  if not ranks.writes() then return true end
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
   run.record:finish(summary, part, weights)
+  return true
 end
-
-local signal_names = { [1] = "SIGHUP", [2] = "Ctrl-C", [15] = "SIGTERM" }
 
 -- The epochs of the phase that are left, and its average; the exit code when it was
 -- told to stop.
@@ -368,9 +383,9 @@ local function train_phase(run)
                   util.plural(run.session:facts().count, "step"), run.folder)
         return 0
       end
-      local signal = ranks.stopped()
-      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s",
-                signal_names[signal] or "signal", s.epoch + 1, s.batch + 1, run.folder)
+      local signal, called = ranks.stopped()
+      show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
+                s.batch + 1, run.folder)
       return 128 + signal
     end
   end
@@ -468,11 +483,11 @@ local function work(run, resume)
     local code = train_phase(run)
     if code then return code end
   until not phase.next(run)
-  final_test(run)
-  local signal = ranks.stopped()
-  if signal then
-    show.line("%s: training is done, the test is not; --resume %s makes it up",
-              signal_names[signal] or "signal", run.folder)
+  -- a signal that comes when all is done changes nothing: who is told that there is
+  -- more to do would begin anew
+  if not final_test(run) then
+    local signal, called = ranks.stopped()
+    show.line("%s: training is done, the test is not; --resume %s makes it up", called, run.folder)
     return 128 + signal
   end
   show.line("done: %s", run.folder)

@@ -70,6 +70,20 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
   end
 end
 
+-- Bytes that the prepared volumes of a set may take: what --cache_mb says, but of
+-- what this machine, or the control group of a batch system or container, still has
+-- no more than half. What is not kept is made again, with the same bytes.
+local function cache_bytes()
+  local wanted, room = config.ensure().cache_mb << 20, core.room "cpu"
+  local most = room and room // 2 or wanted
+  if most < wanted and not M.said_cache then
+    M.said_cache = true
+    show.line("cache: at most %s of the %s of --cache_mb, as %s of memory are left here",
+              util.bytes(most), util.bytes(wanted), util.bytes(room))
+  end
+  return math.min(wanted, most)
+end
+
 -- How sets are opened: threads, the cache, the file of prepared cases.
 local function opening()
   local v = config.ensure()
@@ -78,7 +92,7 @@ local function opening()
     core.sys.mkdir(v.out)
     file = v.out .. "/prepared.cases"
   end
-  return { threads = math.max(v.workers, 1), seed = v.seed, cache_bytes = v.cache_mb << 20,
+  return { threads = math.max(v.workers, 1), seed = v.seed, cache_bytes = cache_bytes(),
            store = file ~= "" and file or nil }
 end
 
@@ -103,7 +117,8 @@ local function loader_of(set, pipeline, train)
   local v = config.ensure()
   return set:loader(pipeline, { workers = v.workers, seed = v.seed,
                                 rank = ranks.rank, ranks = ranks.count, whole = not train,
-                                prefetch_bytes = math.max(v.prefetch_mb << 20, 1) })
+                                prefetch_bytes = math.max(v.prefetch_mb << 20, 1),
+                                idle = v.idle_workers })
 end
 
 -- An opened set whose samples lay on the device of a session that is closed: the

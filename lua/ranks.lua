@@ -34,16 +34,20 @@ function M.in_turn(f)
   if M.rank > 0 then f() end
 end
 
--- The signal that told one of the ranks to stop, nil when none was; the same answer
--- at all of them, unlike sys.stopped.
+-- The signal that told one of the ranks to stop and its name, nil when none was; the
+-- same answer at all of them, unlike sys.stopped.
 function M.stopped()
   if M.count == 1 then return core.sys.stopped() end
   if not M.signal then
-    for _, text in ipairs(M.gather(tostring(core.sys.stopped() or ""))) do
-      M.signal = M.signal or math.tointeger(tonumber(text))
+    local number, called = core.sys.stopped()
+    for _, text in ipairs(M.gather(number and number .. " " .. called or "")) do
+      if not M.signal and text ~= "" then
+        number, called = text:match("^(%d+) (.*)$")
+        M.signal, M.called = math.tointeger(tonumber(number)), called
+      end
     end
   end
-  return M.signal
+  return M.signal, M.called
 end
 
 -- `what` must be the same at all ranks: they would train on in silence, each its own

@@ -330,7 +330,9 @@ end
 -- error. Also of a run that ended before it had a record.
 local function note_end(run, ok, code)
   local rec, kind = run.record, not ok and sys.kind(tostring(code)) or nil
-  local state = not ok and (kind == "diverged" and kind or "failed")
+  -- who is told to stop while data is opened ends by an error, that is none
+  local stopped = not ok and kind == "failure" and sys.stopped()
+  local state = not ok and (kind == "diverged" and kind or stopped and "stopped" or "failed")
     or rec and rec.state == "finished" and "finished" or "stopped"
   if rec then
     if state == "failed" then rec.reason = "an error of kind " .. kind .. " ended it" end
@@ -340,7 +342,7 @@ local function note_end(run, ok, code)
   if kind == "usage" then return end
   local facts = hooks.facts(run, "finish")
   facts.state, facts.kind, facts.reason = state, kind, rec and rec.reason
-  facts.code = ok and code or nil
+  facts.code = ok and code or stopped and 128 + stopped or nil
   try(hooks.tell, run, "on_finish", facts)
 end
 

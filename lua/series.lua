@@ -142,7 +142,7 @@ end
 
 -- Was the program told to stop? An exit code says so of a child that was told alone.
 function M.stopped(code)
-  return sys.stopped() or (code == 130 or code == 143 or code == 129) and code - 128 or nil
+  return sys.stopped() or sys.signal_name((code or 0) - 128) and code - 128 or nil
 end
 
 -- Train the member `name` to its end, or on from where it is, with these words behind the

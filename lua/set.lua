@@ -383,7 +383,8 @@ function Set:loader(pipeline, o)
       drop_last = self.batch.drop_last or false, augment = self.augmented or false,
       bucket = self.batch.bucket, multiple = self.batch.multiple,
       workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
-      ids = o.ids, only = o.only, rank = o.rank, ranks = o.ranks, whole = o.whole })
+      ids = o.ids, only = o.only, idle = o.idle, rank = o.rank, ranks = o.ranks,
+      whole = o.whole })
   end)
 end
 

@@ -21,7 +21,7 @@ local RETRY_S = 5 -- a full disk or a lost server may come back
 -- Where a run begins: in its first phase, of which epoch `first` was the last
 -- before. epoch counts over all phases.
 function M.new()
-  local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0 }
+  local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {} }
   M.begin_phase(s)
   return s
 end
@@ -70,6 +70,7 @@ function M.metadata(run)
                                              s.stop_best and util.number(s.stop_best) or "-"),
     ended = s.ended and "1" or nil, swa = run.recipe.swa and tostring(s.swa),
     schedule = s.schedule and print_table(s.schedule),
+    tally = next(s.tally) and print_table(s.tally) or nil,
     average = average_text(run.recipe), ranks = ranks.text(),
   }
 end
@@ -91,6 +92,7 @@ function M.restore(run, meta)
     local wait, best = meta.stop:match("^(%d+) (%S+)$")
     s.stop_wait, s.stop_best = math.tointeger(tonumber(wait)), tonumber(best)
   end
+  s.tally = read_table(meta.tally or "")
   s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end

@@ -169,6 +169,57 @@ t.test("what is validated with ema is what is saved and evaluated", function()
   end
 end)
 
+t.test("what is counted of training batches costs no pass", function()
+  -- weights that stay, nothing at random, the same samples on both sides: the same Dice
+  local script = t.write(folder .. "/tally.lua", [[
+local seg = require "seg"
+local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric
+local cfg = seg.config { batch = 4, epochs = 2, lr = 0.0, accumulate = 1 }
+local set = data.phantom { patients = 4, size = 16, slices = 6, root = ]]
+    .. string.format("%q", folder .. "/tallied") .. [[ }
+set = set:normalize {}:slices { axis = "axial" }
+local train, valid = set:split { valid = 1, seed = 1 }
+local image = nn.input("image", { c = 1, h = 16, w = 16 })
+local truth = nn.input("mask", { c = 1, h = 16, w = 16 })
+local logits = nn.conv(nn.relu(nn.conv(image, 4, 3)), 1, 1)
+seg.recipe {
+  inputs = { image, truth }, outputs = { mask = nn.sigmoid(logits) },
+  loss = nn.bce_dice(logits, truth), accumulate = cfg.accumulate,
+  train = train:batches { size = cfg.batch, shuffle = true },
+  valid = valid:batches { size = 5 }, optim = optim.sgd { lr = cfg.lr },
+  metrics = { dice = metric.dice(logits, truth, { threshold = 0.4 }),
+              late = metric.dice(logits, truth, { when = "end" }) },
+}
+]])
+  local function columns(name, options)
+    t.says(script .. " --quiet --out " .. folder .. "/" .. name .. " " .. options, 0, "")
+    local lines = t.lines("cat " .. folder .. "/" .. name .. "/tally/001/metrics.csv")
+    local heads, out = {}, {}
+    for head in (lines[1] .. ","):gmatch("([^,]*),") do heads[#heads + 1] = head end
+    for e = 2, #lines do
+      local i = 0
+      for cell in (lines[e] .. ","):gmatch("([^,]*),") do
+        i = i + 1
+        out[heads[i]] = out[heads[i]] or {}
+        out[heads[i]][e - 1] = tonumber(cell)
+      end
+    end
+    return out
+  end
+  local all = columns("tally", "--overfit 10")
+  t.equal(all.train_late, nil, "of a metric that is measured at the end")
+  for e = 1, 2 do
+    t.check(all.train_dice[e] > 0, "there is something to count")
+    t.near(all.train_dice[e], all.valid_slice_dice[e], 1e-12, "epoch " .. e)
+  end
+  -- in the middle of an epoch and of an accumulated step, with other batches
+  local whole = columns("whole", "--lr 0.1 --batch 3 --set accumulate=2")
+  columns("cut", "--lr 0.1 --batch 3 --set accumulate=2 --steps 2")
+  local cut = columns("cut", "--resume auto --steps 0")
+  for e = 1, 2 do t.equal(cut.train_dice[e], whole.train_dice[e], "cut, epoch " .. e) end
+  t.check(whole.train_dice[1] ~= whole.train_dice[2], "it learns")
+end)
+
 t.test("swa takes the mean of the last epochs with statistics of its own", function()
   local run, said = trained("swa", "")
   t.check(said:find("swa: mean of 2 epochs, valid loss", 1, true), said)

@@ -1,0 +1,101 @@
+-- tally.lua -- what the device counts of the batches that are trained on.
+--
+-- A metric of counts (Dice and its like) is a root of the training plan too, so that
+-- its numbers cost nothing more. They are put aside on the device, batch by batch, and
+-- read once, when the epoch is over or the run is told to stop. What is said of them is
+-- the mean over samples that have a value, as of `valid_slice_<name>`; but of samples
+-- changed at random, with dropout, by weights that change from batch to batch.
+
+local core = require "seg.core"
+local base = require "seg.metric_base"
+local ranks = require "seg.ranks"
+
+local M = {}
+M.__index = M
+
+-- What is counted in a phase: recipe `r`.
+function M.new(r)
+  local t = setmetatable({ users = {}, nodes = {}, parts = {} }, M)
+  local place = {}
+  local function add(node)
+    if not node then return nil end
+    local id = core.node_id(node)
+    if not place[id] then
+      t.nodes[#t.nodes + 1] = node
+      place[id] = #t.nodes
+    end
+    return place[id]
+  end
+  for _, name in ipairs(base.by_epoch(r)) do
+    local m = r.metrics[name]
+    if m.node and (m.way or "counts") == "counts" then
+      t.users[#t.users + 1] = { name = name, m = m, node = add(m.node), area = add(m.area) }
+    end
+  end
+  return t
+end
+
+-- A batch is known, of which so many samples are here: does it count?
+function M:part(count, counts)
+  self.parts[#self.parts + 1] = { count = count, counts = counts }
+end
+
+-- counts[from, k] as a list
+local function row(counts, from)
+  local out = {}
+  for k = 1, counts.shape[2] do out[k] = counts:get(from, k) end
+  return out
+end
+
+-- The values that this process has put aside, as text by batch: of each metric those of
+-- the samples that have one.
+local function read(self, session)
+  local width, values, out = #self.nodes, session:kept(), {}
+  for b, part in ipairs(self.parts) do
+    local first, text = (b - 1) * width, {}
+    for u, user in ipairs(self.users) do
+      local found = {}
+      local counts, area = values[first + user.node], user.area and values[first + user.area]
+      for i = 1, part.counts and part.count or 0 do
+        local v = user.m.value(row(counts, i), area and area:get(i, 2) or nil)
+        if v then found[#found + 1] = string.pack("<d", v) end
+      end
+      text[u] = string.pack("<s4", table.concat(found))
+    end
+    out[b] = table.concat(text)
+  end
+  return out
+end
+
+-- Read what was put aside and add it to the sums of the epoch, `sums`: "s1" and "n1"
+-- of the first metric, ... Sums are made in the order of samples, so that a run that is
+-- cut has the same, and one of several processes too.
+function M:fold(session, sums)
+  local texts = ranks.gather(table.concat(read(self, session)))
+  local at = {}
+  for _ = 1, #self.parts do
+    for rank, text in ipairs(texts) do
+      for u in ipairs(self.users) do
+        local values
+        values, at[rank] = string.unpack("<s4", text, at[rank])
+        for i = 1, #values, 8 do
+          sums["s" .. u] = (sums["s" .. u] or 0.0) + string.unpack("<d", values, i)
+          sums["n" .. u] = (sums["n" .. u] or 0) + 1
+        end
+      end
+    end
+  end
+  self.parts = {}
+end
+
+-- The means by the name of their column, "train_dice".
+function M:columns(sums)
+  local out = {}
+  for u, user in ipairs(self.users) do
+    local n = sums["n" .. u]
+    out["train_" .. user.name] = n and sums["s" .. u] / n or 0 / 0
+  end
+  return out
+end
+
+return M
