@@ -127,7 +127,8 @@ end
 
 -- Every batch has to have a sample for each rank, the last of an epoch excepted.
 function M.check_batch(size)
-  if size < M.count then
+  -- alone it may still be "auto"
+  if M.count > 1 and size < M.count then
     util.refuse("--batch %d: %d ranks share a batch, so each would have less than a sample; "
                 .. "--batch %d or more, or fewer ranks", size, M.count, M.count)
   end
