@@ -57,8 +57,8 @@ C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c data/*/*.c)
 C_SRC := $(filter-out data/dicom/dicom$(if $(filter 1,$(DICOM)),_none).c \
            data/image/tiff_$(if $(filter 1,$(TIFF)),none,pixels).c,$(C_SRC))
 CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/dicom/*.cc))
-LUA_C := $(filter-out lua/main.c,$(wildcard lua/*.c))
-LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua))
+LUA_C := $(wildcard lua/bind/*.c)
+LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua lua/*/*.lua))
 CU    := $(if $(NVCC),$(wildcard cuda/*.cu))
 CUDA_C := $(if $(CU),$(wildcard cuda/*.c))
 REF   := $(wildcard cpu/ref/*.c)
@@ -200,7 +200,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
 	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
-	install -m 644 lua/*.d.lua $(DEST)$(share)
+	install -m 644 lua/types/*.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))
 	$(if $(DEST)$(filter /usr /usr/local,$(prefix)),,@printf '%s\n' \
@@ -251,7 +251,7 @@ $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 
 # The program as a build without CUDA has it, of the objects of this build:
 # tests/startup.sh compares the two.
-CUDA_KNOWN := engine/backend.o lua/bind_system.o
+CUDA_KNOWN := engine/backend.o lua/bind/system.o
 $(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(subst -DSEG_CUDA,,$(COMPILE)) -Ilua -isystem $(LUA_INC) -c -o $@ $<
@@ -397,7 +397,7 @@ $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
 include tests/emu/build.mk
 
 FORCE:
-.PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized checked \
+.PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized \
         fuzz fuzzers threaded soak clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:

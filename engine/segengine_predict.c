@@ -1,11 +1,11 @@
 /* segengine_predict.c -- an image file through the network of a bundle, to a
  * file of class numbers.
  *
- * What lua/predict.lua does for many cases is done here for one, by the same
- * functions of data/: the image is read and prepared as in training, its parts
- * run through the network in batches, what comes out is put together on the
- * image's own grid (mosaic.h), tidied and written. tests/export.lua compares
- * the files of both byte for byte. */
+ * What lua/predict/predict.lua does for many cases is done here for one, by the
+ * same functions of data/: the image is read and prepared as in training, its
+ * parts run through the network in batches, what comes out is put together on
+ * the image's own grid (mosaic.h), tidied and written. tests/export.lua
+ * compares the files of both byte for byte. */
 #include "mosaic.h"
 #include "pipeline.h"
 #include "relabel.h"

@@ -3,7 +3,7 @@
  * Everything a user types is read by lua/cli.lua; here is only what Lua
  * cannot do for itself: the state, where `require` looks, what happens to an
  * error at the very end, the exit code. */
-#include "bind.h"
+#include "bind/bind.h"
 #include "embed.h"
 #include <errno.h>
 #include <fcntl.h>

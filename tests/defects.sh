@@ -92,7 +92,7 @@ rows() {
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-strings data/*.c data/*/*.c data/dicom/*.cc engine/*.c lua/*.c lua/*.lua > "$tmp/strings"
+strings data/*.c data/*/*.c data/dicom/*.cc engine/*.c lua/*.c lua/*/*.c lua/*.lua lua/*/*.lua > "$tmp/strings"
 strings tests/*.c tests/*.lua > "$tmp/said"
 awk '{ print FILENAME "\t" $0 }' tests/*.sh tests/*.py >> "$tmp/said"
 grep -o '^TEST([a-z0-9_]*' tests/*.c | sed 's/:TEST(/ /' > "$tmp/tests"

@@ -8,9 +8,9 @@ planted() {
     tree=$tmp/tree
     rm -rf "$tree"
     mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data/format" \
-        "$tree/data/dicom" "$tree/data/change" "$tree/lua"
+        "$tree/data/dicom" "$tree/data/change" "$tree/lua/bind"
     touch "$tree/engine/err.h" "$tree/engine/graph.h" "$tree/engine/plan.h" \
-        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind.h" \
+        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind/bind.h" \
         "$tree/data/volume.h" "$tree/data/pipeline.h" "$tree/data/format/npy.h"
     tests/layers "$tree" > /dev/null || return 1 # clean without the fault
     echo "$2" >> "$tree/$1"
@@ -25,7 +25,7 @@ step "formats and pipelines" planted data/format/npy.c '#include "pipeline.h"'
 step "changes and files" planted data/change/blur.c '#include "npy.h"'
 step "Lua outside lua/" planted engine/graph.h '#include <lua.h>'
 step "Lua by its folder" planted data/step.c '  #  include <lua5.4/lua.h>'
-step "bindings from below" planted engine/plan.h '#include "bind.h"'
+step "bindings from below" planted engine/plan.h '#include "bind/bind.h"'
 step "DCMTK outside its file" planted data/format/nifti.c '#include <dcmtk/x.h>'
 step "a file without a level" planted engine/novel.c 'int x;'
 step "a header that is not there" planted cpu/conv.c '#include "none.h"'
@@ -36,8 +36,8 @@ step "downward" allowed engine/plan.h '#include "tensor.h"'
 step "kernels and the backend" allowed cpu/cpu.c '#include "backend.h"'
 step "formats and volumes" allowed data/format/npy.h '#include "volume.h"'
 step "data and its rooms" allowed data/pipeline.h '#include "npy.h"'
-step "bindings and all" allowed lua/bind.h '#include "plan.h"'
-step "Lua in lua/" allowed lua/bind.h '#include <lua.h>'
+step "bindings and all" allowed lua/bind/bind.h '#include "plan.h"'
+step "Lua in lua/" allowed lua/bind/bind.h '#include <lua.h>'
 
 # all BODY: runs tests/all with a shell script in place of the C tests
 all() {

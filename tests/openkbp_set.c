@@ -18,7 +18,8 @@
 
 enum { MOST = 32, FIELDS = 4, PATH = 500 };
 
-/* As lua/data.lua has them; dose last, so that a set without it is shorter. */
+/* As lua/data/data.lua has them; dose last, so that a set without it is
+ * shorter. */
 static const ListField fields[FIELDS] = {
     {.name = "ct", .kind = FIELD_IMAGE, .rank = 3, .reader = "openkbp_ct"},
     {.name = "structures",

@@ -6,7 +6,7 @@ local picture = require "seg.picture"
 local seg = require "seg"
 local folder, remove = t.folder()
 
--- What lua/run.lua gives: column(name) -> numbers or false by epoch.
+-- What lua/report/run.lua gives: column(name) -> numbers or false by epoch.
 local function csv(columns)
   return { column = function(_, name) return columns[name] or {} end }
 end

@@ -1,0 +1,187 @@
+/* check.c -- is an operator right on this machine? See check/suite.h. */
+#include "bind/bind.h"
+#include "check/datacheck.h"
+#include "check/node.h"
+#include "check/suite.h"
+#include <string.h>
+
+enum { TEXTS = 4096 }; /* bytes of failures that are kept */
+
+/* The first failures, a line each. */
+typedef struct Failures {
+    char text[TEXTS];
+    size_t used;
+} Failures;
+
+static void keep(void *ctx, const char *text)
+{
+    Failures *f = ctx;
+    size_t n = strlen(text);
+    if (f->used + n + 2 > sizeof f->text) return;
+    memcpy(f->text + f->used, text, n);
+    f->text[f->used + n] = '\n';
+    f->used += n + 1;
+}
+
+/* A check of the device named at argument 1 in the precision named at `arg`,
+ * whose failures go to *f. */
+static OpCheck begin_check(lua_State *L, int arg, Failures *f)
+{
+    char why[ERR_MAX];
+    OpCheck k = {.report = keep, .ctx = f};
+    f->used = 0;
+    if (!backend_find(luaL_checkstring(L, 1), &k.be, &k.device, why) ||
+        !precision_find(luaL_checkstring(L, arg), &k.precision) ||
+        !backend_takes(k.be, k.precision))
+        raise_error(L);
+    return k;
+}
+
+/* core.precisions(device, only) -> list of { name =, unit = } that it has, unit
+ * the relative error of rounding to it; given a name, that one, and raises
+ * where the device lacks it. Opens nothing. */
+static int l_precisions(lua_State *L)
+{
+    char why[ERR_MAX];
+    const char *only = luaL_optstring(L, 2, NULL);
+    const Backend *be;
+    Precision asked = PRECISION_f32;
+    int device, n = 0;
+    if (!backend_find(luaL_checkstring(L, 1), &be, &device, why) ||
+        (only && !precision_find(only, &asked)) || !backend_takes(be, asked))
+        return raise_error(L);
+    lua_newtable(L);
+    for (int p = 0; p < PRECISION_COUNT; p++) {
+        if (!(be->precisions >> p & 1) || (only && p != (int)asked)) continue;
+        lua_newtable(L);
+        set_text(L, "name", precision_name((Precision)p));
+        set_number(L, "unit", precision_unit((Precision)p));
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* { failures = n, worst = share of the bound, text = the first of them, a line
+ * each } on the stack. */
+static void push_findings(lua_State *L, const OpCheck *k, const Failures *f)
+{
+    lua_newtable(L);
+    lua_pushinteger(L, k->failures), lua_setfield(L, -2, "failures");
+    lua_pushnumber(L, k->worst), lua_setfield(L, -2, "worst");
+    lua_pushlstring(L, f->text, f->used), lua_setfield(L, -2, "text");
+}
+
+/* core.suites() -> list of { op = name, note = text or nil }; a suite's number
+ * is its place */
+static int l_suites(lua_State *L)
+{
+    const OpSuite *s;
+    lua_newtable(L);
+    for (int at = 0; (s = suite_next(&at));) {
+        lua_newtable(L);
+        set_text(L, "op", op_info[s->op].name);
+        if (s->note) lua_pushstring(L, s->note), lua_setfield(L, -2, "note");
+        lua_rawseti(L, -2, at);
+    }
+    return 1;
+}
+
+/* core.check(device, i, precision) -> what suite i found on a device ("cpu",
+ * "cuda:1"): push_findings, with gradient = cases and agree = cases; none of a
+ * row that does not multiply in the precision. Raises when there is no such
+ * device, or it has not that precision. */
+static int l_check(lua_State *L)
+{
+    Failures found;
+    OpCheck k = begin_check(L, 3, &found);
+    int at = (int)check_int(L, 2, "suite", 1, 1 << 20) - 1;
+    const OpSuite *s = suite_next(&at);
+    if (!s) return raise_usage(L, "there is no suite %d", at);
+    SuiteSize size = suite_size(s, k.precision);
+    suite_run(s, &k);
+    push_findings(L, &k, &found);
+    lua_pushinteger(L, size.gradient), lua_setfield(L, -2, "gradient");
+    lua_pushinteger(L, size.agree), lua_setfield(L, -2, "agree");
+    return 1;
+}
+
+/* core.check_data(device) -> push_findings of batches that the device makes,
+ * with agree = cases: 0 on one that makes none */
+static int l_check_data(lua_State *L)
+{
+    Failures found;
+    lua_settop(L, 1);
+    lua_pushliteral(L, "f32");
+    OpCheck k = begin_check(L, 2, &found);
+    int cases = datacheck_run(&k);
+    push_findings(L, &k, &found);
+    lua_pushinteger(L, cases), lua_setfield(L, -2, "agree");
+    return 1;
+}
+
+/* core.nodes(list of outputs) -> the operator nodes that they need, in the
+ * order of their making: { number=, op=, name=, where= } */
+static int l_nodes(lua_State *L)
+{
+    const Graph *g = check_graph(L);
+    int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
+    bool *used = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
+    graph_ancestors(g, root, roots, used);
+    lua_newtable(L);
+    for (int i = 0, n = 0; i < g->count; i++) {
+        if (!used[i] || g->node[i].kind != NODE_OP) continue;
+        lua_newtable(L);
+        lua_pushinteger(L, i), lua_setfield(L, -2, "number");
+        set_text(L, "op", op_info[g->node[i].attr.op].name);
+        lua_pushstring(L, g->node[i].name), lua_setfield(L, -2, "name");
+        lua_pushstring(L, g->node[i].where), lua_setfield(L, -2, "where");
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* core.check_node(device, number, full, precision) -> push_findings of one node
+ * of core.nodes; full: every element */
+static int l_check_node(lua_State *L)
+{
+    Failures found;
+    OpCheck k = begin_check(L, 4, &found);
+    const Graph *g = check_graph(L);
+    int node = (int)check_int(L, 2, "node", 0, g->count - 1);
+    if (g->node[node].kind != NODE_OP)
+        return raise_usage(L, "node %d is no operator", node);
+    node_check(g, node, lua_toboolean(L, 3), &k);
+    push_findings(L, &k, &found);
+    return 1;
+}
+
+/* core.device(text) -> the device that it means, which is the text itself or
+ * what "auto" comes to, and then why not a better one (else ""). Raises when it
+ * cannot be opened. */
+static int l_device(lua_State *L)
+{
+    const char *text = luaL_checkstring(L, 1);
+    char why[ERR_MAX];
+    const Backend *be;
+    int device;
+    void *dev;
+    if (!backend_find(text, &be, &device, why) || !be->open(device, 1, &dev))
+        return raise_error(L);
+    be->close(dev);
+    lua_pushstring(L, strcmp(text, "auto") ? text : be->name);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+void bind_check(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"suites", l_suites},         {"check", l_check},
+        {"check_data", l_check_data}, {"nodes", l_nodes},
+        {"check_node", l_check_node}, {"device", l_device},
+        {"precisions", l_precisions}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    // core.precision_names: "f32, tf32, bf16 or f16"
+    char names[PRECISION_NAMES];
+    set_text(L, "precision_names", precision_names(names));
+}

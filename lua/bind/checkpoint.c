@@ -1,0 +1,360 @@
+/* checkpoint.c -- checkpoints, files for others, run folders and their
+ * lock for Lua.
+ *
+ * Metadata is a table of strings on both sides; what the keys mean is decided
+ * in fit.lua and export.lua. What a call needs while it runs (strings of a
+ * file, its header) lies in an arena that is a userdata, so that an error on
+ * the way frees it too. Errors of files are of kind data or failure and name
+ * the file. */
+#include "checkpoint.h"
+#include "bind/bind.h"
+#include "file.h"
+#include "onnx.h"
+#include "safetensors.h"
+#include "segengine.h"
+#include <string.h>
+
+enum { MAX_PAIRS = 64 };
+
+/* An arena that Lua collects: what a call needs while it runs. */
+static int arena_gc(lua_State *L)
+{
+    arena_release(luaL_checkudata(L, 1, "seg.arena"));
+    return 0;
+}
+
+/* An empty arena on the stack, freed with the call's other values. */
+static Arena *push_arena(lua_State *L)
+{
+    return new_object(L, "seg.arena", sizeof(Arena));
+}
+
+/* The table at `arg`, key -> string, as pairs sorted by key in `pair`; their
+ * order must not depend on Lua's hashes, for a checkpoint has to come out
+ * with the same bytes. nil is an empty table. */
+static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
+{
+    Meta m = {.pair = pair};
+    if (lua_isnoneornil(L, arg)) return m;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, arg)) {
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
+            raise_usage(L, "metadata must be a table of strings");
+        if (m.count == MAX_PAIRS)
+            raise_usage(L, "metadata: more than %d keys", MAX_PAIRS);
+        int i = m.count++;
+        // the table keeps both strings alive; sorted by insertion
+        MetaPair new = {lua_tostring(L, -2), lua_tostring(L, -1)};
+        for (; i > 0 && strcmp(new.key, pair[i - 1].key) < 0; i--)
+            pair[i] = pair[i - 1];
+        pair[i] = new;
+        lua_pop(L, 1);
+    }
+    return m;
+}
+
+/* Push a table key -> string. */
+static void push_meta(lua_State *L, const Meta *m)
+{
+    lua_createtable(L, 0, m->count);
+    for (int i = 0; i < m->count; i++) {
+        lua_pushstring(L, m->pair[i].value);
+        lua_setfield(L, -2, m->pair[i].key);
+    }
+}
+
+/* The table at `arg`, name -> array, as what lies beside the parameters; the
+ * count. Leaves the names in the file on the stack. */
+static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
+{
+    int n = 0;
+    if (lua_isnoneornil(L, arg)) return 0;
+    luaL_checkstack(L, MAX_FEEDS + 4, "arrays");
+    lua_pushnil(L);
+    while (next_input(L, arg)) {
+        if (n == MAX_FEEDS) raise_usage(L, "more than %d arrays", MAX_FEEDS);
+        Array *a = check_array(L, lua_gettop(L));
+        if (a->axes > ST_AXES) raise_usage(L, "more than %d axes", ST_AXES);
+        Extra *x = &extra[n++];
+        *x = (Extra){.axes = a->axes, .data = a->data};
+        memcpy(x->shape, a->shape, (size_t)a->axes * sizeof *x->shape);
+        // below the key that the next turn needs
+        x->name =
+            lua_pushfstring(L, CHECKPOINT_BATCH "%s", lua_tostring(L, -2));
+        lua_replace(L, -2);
+        lua_insert(L, -2);
+    }
+    return n;
+}
+
+/* checkpoint.save(path, session, full, {key = text}, {name = array}): weights
+ * and running statistics, and moments and step count when `full`; arrays beside
+ * them as batch.<name>. Written aside, flushed, read back, renamed: when it
+ * raises, the file before is intact. */
+static int l_save(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    Extra extra[MAX_FEEDS];
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    bool full = lua_toboolean(L, 3);
+    Meta m = read_meta(L, 4, pair);
+    int extras = read_extra(L, 5, extra);
+    if (!checkpoint_save_with(path, s, full, &m, extra, extras))
+        return raise_error(L);
+    return 0;
+}
+
+/* checkpoint.note(path, {key = text}): these texts into the metadata of a file,
+ * whose tensors stay as they are */
+static int l_note(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    const char *path = luaL_checkstring(L, 1);
+    Meta m = read_meta(L, 2, pair);
+    if (!checkpoint_note(path, &m)) return raise_error(L);
+    return 0;
+}
+
+/* checkpoint.load(path, session, full) -> metadata, what a user should know
+ * about the file ("" mostly). Raises, and leaves the session as it was, when
+ * names or shapes are not those of the session or a checksum is wrong; `full`
+ * also wants the moments of the same optimiser. */
+static int l_load(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    bool full = lua_toboolean(L, 3);
+    Meta m;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_load(path, s, full, mem, &m)) return raise_error(L);
+    push_meta(L, &m);
+    lua_pushstring(L, m.note ? m.note : "");
+    return 2;
+}
+
+/* A table from names of a file to names here, at a place of the stack. */
+typedef struct Names {
+    lua_State *L;
+    int table;
+} Names;
+
+/* The name here of a tensor of the file; NULL: it is not wanted. The string is
+ * kept alive by the table. */
+static const char *rename_by_table(void *ctx, const char *name)
+{
+    Names *n = ctx;
+    // a raw lookup of a string raises nothing and calls no Lua code
+    lua_pushstring(n->L, name);
+    lua_rawget(n->L, n->table);
+    const char *to = lua_tostring(n->L, -1);
+    lua_pop(n->L, 1);
+    return to;
+}
+
+/* checkpoint.import(path, session, {name in the file = name here}, partial) ->
+ * metadata. Weights of any safetensors file; tensors that are not in the
+ * table stay out, every parameter of the session must come unless `partial`. */
+static int l_import(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    Meta m;
+    luaL_checktype(L, 3, LUA_TTABLE);
+    luaL_checkstack(L, 8, "names");
+    Arena *mem = push_arena(L);
+    Names names = {L, 3};
+    if (!checkpoint_import(path, s, rename_by_table, &names,
+                           lua_toboolean(L, 4), mem, &m))
+        return raise_error(L);
+    push_meta(L, &m);
+    return 1;
+}
+
+/* checkpoint.meta(path) -> metadata; the header is verified, tensors are not
+ * read */
+static int l_meta(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Meta m;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_meta(path, mem, &m)) return raise_error(L);
+    push_meta(L, &m);
+    return 1;
+}
+
+/* checkpoint.onnx(path, session, {node, ...}, {name, ...},
+ * {probabilities=false, any_size=false}, {key = text}) -> {nodes=, numbers=,
+ * bytes=, probabilities=, opset=}: the network of these outputs, with the
+ * session's weights, as a file of ONNX (onnx.h) that says the pairs of itself.
+ * Raises what has no form there. */
+static int l_onnx(lua_State *L)
+{
+    static const char *const known[] = {"probabilities", "any_size", NULL};
+    MetaPair pair[MAX_PAIRS];
+    OnnxFacts facts;
+    int node[MAX_ROOTS];
+    const char *name[MAX_ROOTS];
+    const char *path = luaL_checkstring(L, 1);
+    Session *s = check_session(L, 2);
+    const int nodes = check_nodes(L, 3, node, MAX_ROOTS);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    for (int i = 0; i < nodes; i++) {
+        if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING)
+            raise_usage(L, "%d outputs want as many names", nodes);
+        name[i] = lua_tostring(L, -1); // the table keeps it alive
+        lua_pop(L, 1);
+    }
+    check_keys(L, 5, "onnx", known);
+    const Meta m = read_meta(L, 6, pair);
+    const OnnxOptions how = {.probabilities =
+                                 opt_bool(L, 5, "probabilities", false),
+                             .any_size = opt_bool(L, 5, "any_size", false),
+                             .version = SEG_VERSION,
+                             .pair = m.pair,
+                             .pairs = m.count};
+    if (!onnx_save(path, check_graph(L), session_params(s), node, name, nodes,
+                   &how, &facts))
+        return raise_error(L);
+    lua_createtable(L, 0, 5);
+    set_integer(L, "nodes", facts.nodes);
+    set_integer(L, "numbers", facts.numbers);
+    set_integer(L, "bytes", (int64_t)facts.bytes);
+    set_integer(L, "probabilities", facts.probabilities);
+    set_integer(L, "opset", ONNX_OPSET);
+    return 1;
+}
+
+static int file_gc(lua_State *L)
+{
+    safetensors_close(luaL_checkudata(L, 1, "seg.safetensors"));
+    return 0;
+}
+
+/* checkpoint.tensors(path) -> { {name=, type=, shape={...}}, ... } by name, of
+ * any safetensors file */
+static int l_tensors(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
+    if (!safetensors_open(path, f)) return raise_error(L);
+    lua_createtable(L, f->count, 0);
+    for (int i = 0; i < f->count; i++) {
+        const StTensor *t = &f->tensor[i];
+        lua_createtable(L, 0, 3);
+        set_text(L, "name", t->name);
+        set_text(L, "type", st_type_name(t->type));
+        lua_createtable(L, t->axes, 0);
+        for (int k = 0; k < t->axes; k++) {
+            lua_pushinteger(L, t->shape[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "shape");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* Tensor i of f as an array on the stack. */
+static void push_tensor(lua_State *L, const Safetensors *f, int i)
+{
+    const StTensor *t = &f->tensor[i];
+    size_t n = safetensors_count(f, i);
+    Array *a = push_array(L, t->axes, t->shape);
+    double *user = lua_newuserdatauv(L, (n + 1) * sizeof *user, 0);
+    if (!safetensors_read_f64(f, i, user)) raise_error(L);
+    for (size_t k = 0; k < n; k++) a->data[k] = (float)user[k];
+    lua_pop(L, 1);
+}
+
+/* checkpoint.batch(path) -> {name = array}: what lies beside the parameters */
+static int l_batch(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Safetensors *f = new_object(L, "seg.safetensors", sizeof *f);
+    if (!safetensors_open(path, f)) return raise_error(L);
+    lua_newtable(L);
+    for (int i = 0; i < f->count; i++) {
+        const char *name = f->tensor[i].name;
+        const size_t n = strlen(CHECKPOINT_BATCH);
+        if (strncmp(name, CHECKPOINT_BATCH, n)) continue;
+        push_tensor(L, f, i);
+        lua_setfield(L, -2, name + n);
+    }
+    return 1;
+}
+
+/* checkpoint.verify(path) -> true, or false and the reason; reads it all */
+static int l_verify(lua_State *L)
+{
+    bool ok = checkpoint_verify(luaL_checkstring(L, 1));
+    lua_pushboolean(L, ok);
+    if (ok) return 1;
+    lua_pushstring(L, err_text());
+    return 2;
+}
+
+/* checkpoint.newest(folder) -> path of the full checkpoint with the most steps
+ * among those that verify, sentences about those that will not do ("" when all
+ * are good); or nil and the reason */
+static int l_newest(lua_State *L)
+{
+    const char *folder = luaL_checkstring(L, 1), *path, *said;
+    Arena *mem = push_arena(L);
+    if (!checkpoint_newest(folder, mem, &path, &said)) {
+        lua_pushnil(L);
+        lua_pushstring(L, err_text());
+        return 2;
+    }
+    lua_pushstring(L, path);
+    lua_pushstring(L, said);
+    return 2;
+}
+
+/* Also lock:close(). */
+static int lock_gc(lua_State *L)
+{
+    file_unlock(luaL_checkudata(L, 1, "seg.lock"));
+    return 0;
+}
+
+/* checkpoint.lock(folder) -> a lock that ends with its collection or the
+ * program; raises with the holder's PID when another has it. What dead
+ * writers left behind in the folder is removed, now that it is ours. */
+static int l_lock(lua_State *L)
+{
+    const char *folder = luaL_checkstring(L, 1);
+    FileLock *lock = new_object(L, "seg.lock", sizeof *lock);
+    int removed;
+    if (!file_lock(folder, lock) || !file_clean(folder, &removed))
+        return raise_error(L);
+    return 1;
+}
+
+/* checkpoint.holder(folder) -> the number of the process that has its lock, 0
+ * when that is not known; nil when nobody has it */
+static int l_holder(lua_State *L)
+{
+    long pid;
+    if (!file_locked(luaL_checkstring(L, 1), &pid)) return 0;
+    lua_pushinteger(L, pid);
+    return 1;
+}
+
+void bind_checkpoint(lua_State *L)
+{
+    static const luaL_Reg none[] = {{NULL, NULL}};
+    static const luaL_Reg lock[] = {{"close", lock_gc}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"save", l_save},     {"load", l_load},       {"import", l_import},
+        {"meta", l_meta},     {"verify", l_verify},   {"newest", l_newest},
+        {"lock", l_lock},     {"tensors", l_tensors}, {"batch", l_batch},
+        {"holder", l_holder}, {"onnx", l_onnx},       {"note", l_note},
+        {NULL, NULL}};
+    new_type(L, "seg.arena", none, arena_gc);
+    new_type(L, "seg.safetensors", none, file_gc);
+    new_type(L, "seg.lock", lock, lock_gc);
+    luaL_newlib(L, functions);
+    lua_setfield(L, -2, "checkpoint");
+}

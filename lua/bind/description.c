@@ -1,0 +1,64 @@
+/* description.c -- what a session, a plan or a list of launches is made
+ * of, as the options of a Lua table say. Each reads the table at `arg`. */
+#include "bind/bind.h"
+
+const char *const session_keys[] = {
+    "roots",  "loss",    "device",    "threads",   "seed",  "optim",
+    "inputs", "frozen",  "precision", "draws",     "limit", "budget",
+    "least",  "average", "ranks",     "own_norms", NULL};
+
+/* roots = {node, ...}: how many. */
+int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
+{
+    if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
+        raise_usage(L, "roots must be a list of nodes");
+    int n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
+    lua_pop(L, 1);
+    return n;
+}
+
+/* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The
+ * keys lr and clip_norm belong to the loop, not to the row. */
+bool read_optim(lua_State *L, int arg, Optim *o)
+{
+    if (lua_getfield(L, arg, "optim") == LUA_TNIL) {
+        lua_pop(L, 1);
+        return false;
+    }
+    int t = lua_gettop(L);
+    const char *kind = opt_string(L, t, "kind", "adamw");
+    OptimKind k = optim_find(kind);
+    if (k == OPTIM_COUNT) raise_usage(L, "optimiser \"%s\" is not known", kind);
+    *o = optim_default(k);
+    for (int i = 0; i < optim_info[k].hypers; i++)
+        o->hyper[i] =
+            opt_number(L, t, optim_info[k].hyper[i].name, o->hyper[i]);
+    lua_pop(L, 1);
+    return true;
+}
+
+/* The node in field "loss", which must be one number; -1 when absent. */
+int opt_loss(lua_State *L, int arg)
+{
+    lua_getfield(L, arg, "loss");
+    int loss = opt_node(L, lua_gettop(L));
+    lua_pop(L, 1);
+    const Graph *g = check_graph(L);
+    if (loss >= 0 && g->node[loss].y.rank != RANK_SCALAR) {
+        char text[DIMS_TEXT];
+        const Tensor *y = &g->node[loss].y;
+        raise_usage(L, "the loss must be one number, got a node of shape %s",
+                    dims_text(y->dim, y->rank, text));
+    }
+    return loss;
+}
+
+/* The name in field "precision"; f32 when absent. Whether a device has it is
+ * the device's to say. */
+Precision opt_precision(lua_State *L, int arg)
+{
+    Precision p;
+    if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
+        raise_error(L);
+    return p;
+}

@@ -1,0 +1,61 @@
+/* memory.c -- how much memory there is, and what a session may take of it.
+ *
+ * What is done with these numbers is decided in lua/train/budget.lua. */
+#include "bind/bind.h"
+
+/* s:budget(bytes, least = false): bytes that the arena of a training step may
+ * take from now on, 0 any; least: what comes nearest where it cannot be */
+static int l_budget(lua_State *L)
+{
+    Session *s = check_session(L, 1);
+    session_budget(s, (size_t)check_int(L, 2, "budget", 0, INT64_MAX),
+                   lua_toboolean(L, 3));
+    return 0;
+}
+
+/* s:room() -> bytes for the arena and what else comes: that the device has
+ * free, nil where nobody knows, and that the limit leaves, nil without one */
+static int l_room(lua_State *L)
+{
+    size_t bytes, left;
+    if (!session_room(check_session(L, 1), &bytes, &left))
+        return raise_error(L);
+    push_bytes(L, bytes);
+    push_bytes(L, left);
+    return 2;
+}
+
+/* room("cuda:0") -> bytes that are free on a device, or in this machine where
+ * it has no memory of its own; nil where nobody knows. Opens the device for as
+ * long as it asks. */
+static int l_device_room(lua_State *L)
+{
+    const Backend *be;
+    char why[ERR_MAX];
+    int number;
+    void *dev;
+    size_t bytes = 0;
+    if (!backend_find(luaL_checkstring(L, 1), &be, &number, why))
+        return raise_error(L);
+    if (be->room) {
+        if (!be->open(number, 1, &dev)) return raise_error(L);
+        bool ok = be->room(dev, &bytes);
+        be->close(dev);
+        if (!ok) return raise_error(L);
+    } else {
+        bytes = mem_room("");
+    }
+    push_bytes(L, bytes);
+    return 1;
+}
+
+void bind_memory(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"budget", l_budget}, {"room", l_room}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"room", l_device_room}, {NULL, NULL}};
+    luaL_getmetatable(L, "seg.session");
+    luaL_setfuncs(L, methods, 0);
+    lua_pop(L, 1);
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,256 @@
+/* plan.c -- core.plan and core.launches: what a session would be and do,
+ * without one.
+ *
+ * The same description as for core.session, planned and told as a table, for
+ * `plan` and `bench`: bytes, arithmetic, a row for each operator; and what a
+ * training step would launch on a GPU. Nothing is opened and no tensor is
+ * allocated, so a network may be planned for a device or a size that this
+ * machine does not have. */
+#include "bind/bind.h"
+#include <string.h>
+
+/* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The
+ * caller is lua/look/plan.lua, so messages are short. */
+static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
+{
+    int n = 0;
+    const Graph *g = check_graph(L);
+    lua_getfield(L, arg, "inputs");
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        int64_t shape[MAX_AXES];
+        int node = graph_find(g, luaL_checkstring(L, -2));
+        int axes = (int)luaL_len(L, -1);
+        if (node < 0 || n == MAX_FEEDS || axes > 2 + RANK_MAX)
+            raise_usage(L, "no input \"%s\"", lua_tostring(L, -2));
+        for (int i = 0; i < axes; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            shape[i] = check_int(L, lua_gettop(L), "extent", 1, INT32_MAX);
+            lua_pop(L, 1);
+        }
+        input[n].node = node;
+        if (!dims_from_user(shape, axes, g->node[node].y.rank, &input[n].dim))
+            raise_usage(L, "input \"%s\": shape of %d axes",
+                        lua_tostring(L, -2), axes);
+        n++;
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+/* A line of the plan's table. */
+static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
+{
+    const Node *n = &g->node[r->node];
+    char text[DIMS_TEXT];
+    lua_createtable(L, 0, 8);
+    set_text(L, "name", n->name);
+    set_text(L, "kind", op_info[n->attr.op].name);
+    set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
+    set_number(L, "flops", r->flops);
+    set_integer(L, "params", r->params);
+    set_integer(L, "value_bytes", (lua_Integer)r->value_bytes);
+    set_bool(L, "again", r->again);
+    lua_pushinteger(
+        L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
+    lua_setfield(L, -2, "extra_bytes");
+}
+
+/* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
+ * precision=, optim=, budget=0, least=false, average=false} -> {bytes=,
+ * naive_bytes=, peak_values=, peak_gradients=, peak_workspace=, flops=, calls=,
+ * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
+ * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
+ * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. weight_bytes and
+ * gradient_bytes are the blocks that a session asks for: one of all weights and
+ * running statistics, one of their gradients, which is that of a moment too;
+ * param_bytes is the sum of all. budget and least are those of PlanSpec,
+ * kept_bytes and again_* what they did: see PlanAgain. */
+static int l_plan(lua_State *L)
+{
+    int root[MAX_ROOTS], number;
+    char why[ERR_MAX];
+    PlanInput input[MAX_FEEDS];
+    Params params = {0};
+    const Backend *be;
+    Optim optim;
+    Plan *plan = NULL;
+    check_keys(L, 1, "plan", session_keys);
+    const Graph *g = check_graph(L);
+    int roots = read_roots(L, 1, root);
+    int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
+    bool train = read_optim(L, 1, &optim) && loss >= 0;
+    int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
+    size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
+    bool least = opt_bool(L, 1, "least", false);
+    bool average = opt_bool(L, 1, "average", false);
+    const char *device = opt_string(L, 1, "device", "cpu");
+    if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
+                      why))
+        return raise_error(L);
+    if (loss >= 0) root[roots++] = loss;
+    bool ok =
+        params_list(&params, g, root, roots) && read_frozen(L, 1, &params);
+    PlanSpec spec = {.graph = g,
+                     .params = &params,
+                     .be = be,
+                     .threads = be->threads(wanted),
+                     .precision = opt_precision(L, 1),
+                     .root = root,
+                     .roots = roots,
+                     .loss = train ? loss : -1,
+                     .train = train,
+                     .input = input,
+                     .inputs = inputs,
+                     .budget = budget,
+                     .least = least};
+    ok = ok && plan_build(&spec, &plan);
+    if (!ok) {
+        params_free(&params);
+        return raise_error(L);
+    }
+    // Lua may run out of memory below: then these two leak, once, at exit
+    const PlanRow *rows;
+    int count = plan_rows(plan, &rows);
+    PlanPeak peak = plan_peak(plan);
+    size_t weights = params_bytes(&params, be->real, false, 0);
+    size_t averaged =
+        average ? (size_t)params.total * dtype_bytes(be->real) : 0;
+    PlanAgain again = plan_again(plan);
+    lua_createtable(L, 0, 20);
+    const struct {
+        const char *key;
+        int64_t value;
+    } fact[] = {
+        {"bytes", (int64_t)plan_bytes(plan)},
+        {"naive_bytes", (int64_t)plan_naive_bytes(plan)},
+        {"peak_values", (int64_t)peak.values},
+        {"peak_gradients", (int64_t)peak.gradients},
+        {"peak_workspace", (int64_t)peak.workspace},
+        {"calls", plan_calls(plan)},
+        {"trained", params_trained(&params)},
+        {"running", params_running(&params)},
+        {"param_bytes",
+         (int64_t)(averaged +
+                   params_bytes(&params, be->real, train,
+                                train ? optim_info[optim.kind].states : 0))},
+        {"weight_bytes", (int64_t)weights},
+        {"kept_bytes", (int64_t)again.kept_bytes},
+        {"again_values", again.values},
+        {"again_dropped", again.dropped},
+        {"again_calls", again.calls},
+        {"gradient_bytes",
+         (int64_t)(params_bytes(&params, be->real, train, 0) - weights)},
+    };
+    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
+        lua_pushinteger(L, fact[i].value);
+        lua_setfield(L, -2, fact[i].key);
+    }
+    set_number(L, "flops", plan_flops(plan));
+    set_number(L, "again_flops", again.flops);
+    set_number(L, "again_moved", again.moved);
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        push_row(L, g, &rows[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "rows");
+    plan_free(plan);
+    params_free(&params);
+    return 1;
+}
+
+/* == launches ========================================================== */
+
+/* A list of three extents as field `key` of the table on top. */
+static void push_extents(lua_State *L, const unsigned extent[3],
+                         const char *key)
+{
+    const int64_t shape[3] = {extent[0], extent[1], extent[2]};
+    push_shape(L, 3, shape);
+    lua_setfield(L, -2, key);
+}
+
+/* A line of the table of launches; `first`: of its part, whose costs it
+ * shows. */
+static void push_launch(lua_State *L, const Graph *g, const Launch *l,
+                        const LaunchPart *part, bool first)
+{
+    const Node *n = part->node < 0 ? NULL : &g->node[part->node];
+    lua_createtable(L, 0, 12);
+    set_text(L, "name", n ? n->name : "");
+    set_text(L, "kind", part->what ? part->what : op_info[n->attr.op].name);
+    set_bool(L, "backward", part->backward);
+    set_text(L, "launch", l->name);
+    set_integer(L, "shared", (lua_Integer)l->shared);
+    set_integer(L, "copied", (lua_Integer)l->bytes);
+    set_number(L, "bytes", first ? part->bytes : 0);
+    set_number(L, "flops", first ? part->flops : 0);
+    if (!l->block[0]) return;
+    push_extents(L, l->grid, "grid");
+    push_extents(L, l->block, "block");
+}
+
+/* One step of the session that `spec` describes, into r. */
+static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
+                          const PlanInput *input, int inputs, LaunchLog *r)
+{
+    Session *s = NULL;
+    Plan *p;
+    bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s));
+    if (ok) session_budget(s, budget, true);
+    ok = ok && session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
+         session_rehearse(s, p, r);
+    session_close(s);
+    return ok;
+}
+
+/* launches{as plan} -> a list of what one training step launches
+ * on device "cuda", in its order: { name=, kind=, backward=, launch=, grid=,
+ * block=, shared=, copied=, bytes=, flops= }; grid and block of a kernel only,
+ * bytes and FLOPs of a call stand with its first launch. */
+static int l_launches(lua_State *L)
+{
+    int root[MAX_ROOTS];
+    PlanInput input[MAX_FEEDS];
+    Optim optim;
+    LaunchLog r = {0};
+    check_keys(L, 1, "launches", session_keys);
+    const Graph *g = check_graph(L);
+    SessionSpec spec = {.graph = g,
+                        .root = root,
+                        .roots = read_roots(L, 1, root),
+                        .loss = opt_loss(L, 1),
+                        .device = opt_string(L, 1, "device", "cuda"),
+                        .optim = &optim,
+                        .precision = opt_precision(L, 1),
+                        .rehearse = true};
+    int inputs = read_input_dims(L, 1, input);
+    if (!read_optim(L, 1, &optim) || spec.loss < 0)
+        return raise_usage(L, "launches: no loss or no optimiser");
+    size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
+    if (!rehearse_step(L, &spec, budget, input, inputs, &r)) {
+        launch_log_free(&r);
+        return raise_error(L);
+    }
+    // Lua may run out of memory below: then the log leaks, once, at exit
+    lua_createtable(L, r.launches, 0);
+    for (int i = 0, last = -1; i < r.launches; i++) {
+        const Launch *l = &r.launch[i];
+        push_launch(L, g, l, &r.part[l->part], l->part != last);
+        last = l->part;
+        lua_rawseti(L, -2, i + 1);
+    }
+    launch_log_free(&r);
+    return 1;
+}
+
+void bind_plan(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"plan", l_plan}, {"launches", l_launches}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,492 @@
+/* session.c -- a network that runs, as a Lua object.
+ *
+ * Inputs arrive as a table name -> seg.array or seg.block; the extents of
+ * the values choose the plan, which the session makes once and keeps. What a
+ * step does is decided in Lua: rate, clipping, accumulation. Values that come
+ * out are copies in user order; nothing in Lua points into a plan. */
+#include "bind/bind.h"
+#include "clock.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct Handle {
+    Session *s;    /* NULL once closed                                       */
+    Plan *plan;    /* of the last run: what read() reads; NULL after none and
+                    * after one that failed; belongs to the session          */
+    Guest *guests; /* others that have memory on its device             */
+    double copy_s; /* spent copying values in, all runs together        */
+} Handle;
+
+Session *check_session(lua_State *L, int arg)
+{
+    Handle *h = luaL_checkudata(L, arg, "seg.session");
+    if (!h->s) raise_usage(L, "this session is closed");
+    return h->s;
+}
+
+static Handle *check_handle(lua_State *L, int arg)
+{
+    check_session(L, arg);
+    return lua_touserdata(L, arg);
+}
+
+Guest **session_guests(lua_State *L, int arg)
+{
+    return &check_handle(L, arg)->guests;
+}
+
+/* Also s:close(): gives memory and threads back before the collector would. */
+static int session_gc(lua_State *L)
+{
+    Handle *h = luaL_checkudata(L, 1, "seg.session");
+    guests_close(&h->guests);
+    session_close(h->s);
+    h->s = NULL;
+    h->plan = NULL;
+    return 0;
+}
+
+/* == feeding =========================================================== */
+
+/* A value for an input: numbers in user order, a tensor, or a batch that the
+ * device makes. */
+typedef struct Feed {
+    int node;
+    Dims dim;
+    const float *user;    /* of a seg.array, or NULL */
+    const Tensor *memory; /* of a seg.block, or NULL */
+    const Drawn *drawn;   /* a seg.drawn, or NULL    */
+} Feed;
+
+/* The value on top of the stack for input `node`. Only its form is checked
+ * here; whether the extents suit the network is the planner's to say. */
+static Feed read_feed(lua_State *L, int node)
+{
+    const Node *n = &check_graph(L)->node[node];
+    Block *b = test_block(L, lua_gettop(L));
+    Feed f = {.node = node};
+    if (b) {
+        if (!b->t.data)
+            raise_usage(L, "input \"%s\": this block is no longer there",
+                        n->name);
+        f.dim = b->t.dim;
+        f.memory = &b->t;
+        return f;
+    }
+    f.drawn = test_drawn(L, lua_gettop(L));
+    if (f.drawn) {
+        if (drawn_session(f.drawn) != check_session(L, 1))
+            raise_usage(L, "input \"%s\": this batch is not of this session",
+                        n->name);
+        if (!drawn_dim(f.drawn, node, &f.dim))
+            raise_usage(L, "input \"%s\": this batch has none for it", n->name);
+        return f;
+    }
+    Array *a = luaL_testudata(L, -1, "seg.array");
+    if (!a)
+        raise_usage(L, "input \"%s\" must be a seg.array, got %s", n->name,
+                    luaL_typename(L, -1));
+    if (!dims_from_user(a->shape, a->axes, n->y.rank, &f.dim)) {
+        char want[DIMS_TEXT];
+        raise_usage(L, "input \"%s\": an array of %d axes does not fit %s",
+                    n->name, a->axes, dims_text(n->y.dim, n->y.rank, want));
+    }
+    f.user = a->data;
+    return f;
+}
+
+/* The table at `arg`, name -> value, as feeds in the order of their nodes; the
+ * count. The table keeps the values alive for as long as the call runs. */
+static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
+{
+    int n = 0;
+    const Graph *g = check_graph(L);
+    lua_pushnil(L);
+    while (next_input(L, arg)) {
+        int node = graph_find(g, lua_tostring(L, -2));
+        if (node < 0 || g->node[node].kind != NODE_INPUT)
+            raise_usage(L, "the network has no input \"%s\"",
+                        lua_tostring(L, -2));
+        if (n == MAX_FEEDS) raise_usage(L, "more than %d inputs", MAX_FEEDS);
+        feed[n++] = read_feed(L, node);
+        lua_pop(L, 1);
+    }
+    // a table has no order, plans are found by an ordered list
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && feed[k].node < feed[k - 1].node; k--) {
+            Feed t = feed[k];
+            feed[k] = feed[k - 1];
+            feed[k - 1] = t;
+        }
+    return n;
+}
+
+/* Copy the values into the plan. Inputs that it does not need are left out: a
+ * prediction is fed no truth, but may be. */
+static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
+{
+    const Drawn *drawn = NULL;
+    int node[MAX_FEEDS], nodes = 0; // that it is given to
+    for (int i = 0; i < feeds; i++) {
+        if (!plan_value(p, feed[i].node)) continue;
+        if (feed[i].drawn) {
+            if (drawn && drawn != feed[i].drawn)
+                return fail_usage("inputs of two batches that the device "
+                                  "makes; a step has one");
+            drawn = feed[i].drawn, node[nodes++] = feed[i].node;
+            continue;
+        }
+        bool ok = feed[i].user
+                      ? session_feed(s, p, feed[i].node, feed[i].user)
+                      : session_feed_tensor(s, p, feed[i].node, feed[i].memory);
+        if (!ok) return false;
+    }
+    // all of its inputs at once
+    return !drawn || drawn_feed(drawn, p, node, nodes);
+}
+
+/* Choose the plan for these feeds, give it memory, copy the values in. On
+ * failure h->plan may be set, and must not be used. */
+static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
+{
+    PlanInput input[MAX_FEEDS];
+    for (int i = 0; i < feeds; i++)
+        input[i] = (PlanInput){feed[i].node, feed[i].dim};
+    if (!session_plan(h->s, train, input, feeds, &h->plan) ||
+        !session_bind(h->s, h->plan))
+        return false;
+    const double from = clock_s();
+    bool ok = copy_in(h->s, h->plan, feed, feeds);
+    h->copy_s += clock_s() - from;
+    return ok;
+}
+
+/* Nodes whose values are to be put aside must be roots of the plan at hand. */
+static void check_kept(lua_State *L, Handle *h, const int *keep, int kept)
+{
+    for (int i = 0; i < kept; i++)
+        if (!plan_value(h->plan, keep[i])) {
+            h->plan = NULL;
+            raise_usage(L, "node \"%s\" is not an output",
+                        check_graph(L)->node[keep[i]].name);
+        }
+}
+
+/* s:forward(inputs, train, keep): runs the network, with dropout and batch
+ * statistics when `train`; read() then gives the roots. Raises when the
+ * inputs do not fit; then there is nothing to read. keep = {node, ...}: does
+ * not wait, and puts the values of these roots aside for kept(). */
+static int l_forward(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    Feed feed[MAX_FEEDS];
+    int keep[MAX_ROOTS], feeds = read_feeds(L, 2, feed);
+    bool train = lua_toboolean(L, 3);
+    int kept = lua_isnoneornil(L, 4) ? 0 : check_nodes(L, 4, keep, MAX_ROOTS);
+    h->plan = NULL;
+    bool ok = prepare(h, train, feed, feeds);
+    if (ok) check_kept(L, h, keep, kept);
+    if (!ok || !(kept ? session_keep(h->s, h->plan, keep, kept)
+                      : session_run(h->s, h->plan))) {
+        h->plan = NULL;
+        return raise_error(L);
+    }
+    return 0;
+}
+
+/* s:kept() -> {array, ...}: the values that forward() and queue() put aside
+ * since it was last asked, in their order; waits for them */
+static int l_kept(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    Journal *j = session_journal(h->s);
+    int count = journal_count(j);
+    if (!journal_fetch(j)) {
+        journal_clear(j);
+        return raise_error(L);
+    }
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        const Tensor *t = journal_value(j, i);
+        int64_t shape[2 + RANK_MAX];
+        int axes = dims_to_user(t->dim, t->rank, shape);
+        Array *a = push_array(L, axes, shape);
+        tensor_to_user(t, a->data);
+        lua_rawseti(L, -2, i + 1);
+    }
+    journal_clear(j);
+    return 1;
+}
+
+/* Queue the part of a step that arguments 2 and 3 describe. */
+static void queue_part(lua_State *L, Handle *h)
+{
+    static const char *const known[] = {"lr",    "clip", "first", "last",
+                                        "parts", "keep", NULL};
+    Feed feed[MAX_FEEDS];
+    int keep[MAX_ROOTS], kept = 0;
+    check_keys(L, 3, "step", known);
+    StepPart part = {
+        .first = opt_bool(L, 3, "first", true),
+        .last = opt_bool(L, 3, "last", true),
+        .parts = (int)opt_int(L, 3, "parts", 1, 1, 1 << 20),
+        .lr = opt_number(L, 3, "lr", 0),
+        .clip_norm = opt_number(L, 3, "clip", 0),
+    };
+    int feeds = read_feeds(L, 2, feed);
+    if (!lua_isnoneornil(L, 3) && lua_getfield(L, 3, "keep") != LUA_TNIL)
+        kept = check_nodes(L, lua_gettop(L), keep, MAX_ROOTS);
+    h->plan = NULL;
+    bool ok = prepare(h, true, feed, feeds);
+    if (ok) check_kept(L, h, keep, kept);
+    if (ok && session_queue(h->s, h->plan, &part) &&
+        session_put_aside(h->s, h->plan, keep, kept))
+        return;
+    h->plan = NULL;
+    raise_error(L);
+}
+
+/* The oldest result: loss, gradient norm, applied, overflow; nothing when there
+ * is none (yet). */
+static int push_result(lua_State *L, Handle *h, bool wait)
+{
+    StepResult r;
+    bool got;
+    if (!session_collect(h->s, wait, &r, &got)) {
+        h->plan = NULL;
+        return raise_error(L);
+    }
+    if (!got) return 0;
+    lua_pushnumber(L, r.loss);
+    lua_pushnumber(L, r.grad_norm);
+    lua_pushboolean(L, r.applied);
+    lua_pushboolean(L, r.overflow);
+    return 4;
+}
+
+/* s:queue(inputs, {lr=, clip=0, first=true, last=true, parts=1, keep={}})
+ * One batch forward and backward, begun but perhaps not done on return. `first`
+ * clears the gradients, `last` updates by their mean over `parts` batches;
+ * clip = 0 does not clip. What it did is given by collect(), in this order;
+ * at most ahead + 1 (see facts) may wait to be collected. keep: roots whose
+ * values are put aside for kept(). */
+static int l_queue(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    if (session_under_way(h->s) > session_ahead(h->s))
+        raise_usage(L, "%d steps are under way: collect one before the next",
+                    session_under_way(h->s));
+    queue_part(L, h);
+    return 0;
+}
+
+/* s:collect(wait) -> loss, gradient norm, applied, overflow of the oldest batch
+ * that was queued; nothing when there is none, or it is not done and `wait` is
+ * false. The loss is that before the update. applied: false when the loss or
+ * the norm of the sum is not finite, and then nothing has changed; also for
+ * batches that are not the last of a step. overflow: not applied because the
+ * loss scale was too large, which the next step's is not. */
+static int l_collect(lua_State *L)
+{
+    return push_result(L, check_handle(L, 1), lua_toboolean(L, 2));
+}
+
+/* s:step(inputs, options) -> as collect: queued and waited for */
+static int l_step(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    if (session_under_way(h->s))
+        raise_usage(L, "%d steps are under way: collect them first",
+                    session_under_way(h->s));
+    queue_part(L, h);
+    return push_result(L, h, true);
+}
+
+/* s:read(node, into = nil) -> array of that root in the last run, which is
+ * `into` when that is an array of its shape; raises when the node is no root,
+ * or there was no run */
+static int l_read(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    int node = check_node(L, 2);
+    const Tensor *t = h->plan ? plan_value(h->plan, node) : NULL;
+    int64_t shape[2 + RANK_MAX];
+    if (!t)
+        raise_usage(L, "node \"%s\" is not an output of the last run",
+                    check_graph(L)->node[node].name);
+    int axes = dims_to_user(t->dim, t->rank, shape);
+    Array *a = lua_isnoneornil(L, 3) ? NULL : check_array(L, 3);
+    bool fits = a && a->axes == axes;
+    for (int i = 0; fits && i < axes; i++) fits = a->shape[i] == shape[i];
+    if (!fits) a = push_array(L, axes, shape);
+    if (!session_read(h->s, h->plan, node, a->data)) return raise_error(L);
+    if (fits) lua_pushvalue(L, 3);
+    return 1;
+}
+
+/* s:blame(inputs) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
+ * is not finite when the network trains on these, and what is in it: {count=,
+ * nan=, inf=, sample=, lo=, hi=, from_lo=, from_hi=} as Blame has them, sample
+ * from 1; on what the last run had when none are given. nil when all are
+ * finite, or nothing ran. Changes nothing. */
+static int l_blame(lua_State *L)
+{
+    Handle *h = check_handle(L, 1);
+    char text[ERR_MAX / 4];
+    Blame more;
+    if (!lua_isnoneornil(L, 2)) {
+        Feed feed[MAX_FEEDS];
+        int feeds = read_feeds(L, 2, feed);
+        if (!prepare(h, true, feed, feeds)) {
+            h->plan = NULL;
+            return raise_error(L);
+        }
+    }
+    if (!h->plan) return 0;
+    if (!session_blame(h->s, h->plan, text, sizeof text, &more))
+        return raise_error(L);
+    if (!*text) return 0;
+    lua_pushstring(L, text);
+    lua_createtable(L, 0, 8);
+    set_integer(L, "count", more.count);
+    set_integer(L, "nan", more.nan);
+    set_integer(L, "inf", more.inf);
+    if (more.sample >= 0) set_integer(L, "sample", more.sample + 1);
+    if (more.lo <= more.hi) {
+        set_number(L, "lo", more.lo);
+        set_number(L, "hi", more.hi);
+    }
+    if (more.from_lo <= more.from_hi) {
+        set_number(L, "from_lo", more.from_lo);
+        set_number(L, "from_hi", more.from_hi);
+    }
+    return 2;
+}
+
+/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
+ * of the plan in order, with the milliseconds it took; kind "copy" makes the
+ * copy in 16 bits of what `name` is */
+static int l_time(lua_State *L)
+{
+    enum { MAX_CALLS = 4096 };
+    Handle *h = check_handle(L, 1);
+    Feed feed[MAX_FEEDS];
+    int feeds = read_feeds(L, 2, feed), count = 0;
+    bool train = lua_toboolean(L, 3);
+    PlanTime *time = lua_newuserdatauv(L, MAX_CALLS * sizeof *time, 0);
+    PlanRun run = {.backward = train, .seed_grad = 1};
+    h->plan = NULL;
+    if (!prepare(h, train, feed, feeds) ||
+        !plan_time(h->plan, &run, time, MAX_CALLS, &count)) {
+        h->plan = NULL;
+        return raise_error(L);
+    }
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        const Node *n = &check_graph(L)->node[time[i].node];
+        lua_createtable(L, 0, 4);
+        set_text(L, "name", n->name);
+        set_text(L, "kind",
+                 time[i].convert ? "copy" : op_info[n->attr.op].name);
+        set_bool(L, "backward", time[i].backward);
+        set_number(L, "ms", time[i].ms);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* s:draw(number): what dropout draws in the next runs is that of draw `number`,
+ * from 0, of this seed */
+static int l_draw(lua_State *L)
+{
+    Session *s = check_session(L, 1);
+    StepState state = session_state(s);
+    state.count = check_int(L, 2, "number", 0, UINT32_MAX);
+    if (!session_set_state(s, &state)) return raise_error(L);
+    return 0;
+}
+
+/* == facts ============================================================= */
+
+/* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
+ * running=, param_bytes=, copy_s=, update_s=}: `why` says why there is no GPU
+ * ("" when one was not asked for), `count` the updates so far (of what was
+ * collected), `ahead` how many steps are worth having under way, `pool_bytes`
+ * what plans share, `param_bytes` parameters with gradients and moments */
+static int l_facts(lua_State *L)
+{
+    Session *s = check_session(L, 1);
+    const Params *p = session_params(s);
+    Dtype real = session_backend(s)->real;
+    lua_createtable(L, 0, 11);
+    set_number(L, "copy_s", check_handle(L, 1)->copy_s);
+    set_number(L, "update_s", session_update_s(s));
+    set_text(L, "device", session_backend(s)->name);
+    set_text(L, "why", session_why(s));
+    const struct {
+        const char *key;
+        int64_t value;
+    } fact[] = {
+        {"threads", session_threads(s)},
+        {"count", session_state(s).count},
+        {"ahead", session_ahead(s)},
+        {"pool_bytes", (int64_t)session_pool_bytes(s)},
+        {"trained", params_trained(p)},
+        {"running", params_running(p)},
+        {"param_bytes",
+         (int64_t)params_bytes(p, real, p->grad != NULL, p->states) +
+             (p->average ? p->total * (int64_t)dtype_bytes(real) : 0)},
+    };
+    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++) {
+        lua_pushinteger(L, fact[i].value);
+        lua_setfield(L, -2, fact[i].key);
+    }
+    return 1;
+}
+
+/* == making ============================================================ */
+
+/* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
+ * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
+ * ranks=false, own_norms=false}
+ * -> session with parameters drawn from the seed. draws: dropout in evaluation
+ * too. Without `optim` it has neither gradients nor moments. limit, average:
+ * bytes on the device and whether weights will be averaged, see SessionSpec.
+ * ranks: trained by all ranks that there are, each with its share of a batch
+ * (see share). */
+static int l_session(lua_State *L)
+{
+    int root[MAX_ROOTS];
+    Optim optim;
+    check_keys(L, 1, "session", session_keys);
+    SessionSpec spec = {.graph = check_graph(L),
+                        .root = root,
+                        .loss = opt_loss(L, 1),
+                        .device = opt_string(L, 1, "device", "auto"),
+                        .precision = opt_precision(L, 1),
+                        .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
+    spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
+    spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
+    spec.draws = opt_bool(L, 1, "draws", false);
+    if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
+    spec.own_norms = opt_bool(L, 1, "own_norms", false);
+    spec.averages = opt_bool(L, 1, "average", false);
+    spec.roots = read_roots(L, 1, root);
+    if (read_optim(L, 1, &optim)) spec.optim = &optim;
+    Handle *h = new_object(L, "seg.session", sizeof *h);
+    if (!session_open(&spec, &h->s) || !read_frozen(L, 1, session_params(h->s)))
+        return raise_error(L);
+    return 1;
+}
+
+void bind_session(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"forward", l_forward}, {"step", l_step}, {"queue", l_queue},
+        {"collect", l_collect}, {"read", l_read}, {"kept", l_kept},
+        {"blame", l_blame},     {"time", l_time}, {"facts", l_facts},
+        {"close", session_gc},  {"draw", l_draw}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
+    new_type(L, "seg.session", methods, session_gc);
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,238 @@
+/* signal.c -- Ctrl-C and its like: from a signal to an orderly end.
+ *
+ * Two ways lead there. A loop that polls stopped(), as training does, ends by
+ * itself and saves first. Everything else is ended from outside: the handler
+ * sets a hook on the Lua thread that runs, and the hook raises "interrupted"
+ * at the next instruction. Long work in C looks at signal_stopping() instead,
+ * since a hook cannot reach it. A second signal of a person's ends the program
+ * at once; those with which batch systems announce the end of a job, and the
+ * one that may follow them, never do: it would be lost work.
+ *
+ * A hook belongs to one Lua thread, and a coroutine is a thread of its own,
+ * so coroutine.resume and coroutine.wrap are replaced here by functions that
+ * note which thread runs. A hook set on every thread beforehand would do as
+ * well, but the interpreter pays for a hook with each instruction. */
+#include "bind/bind.h"
+#include "clock.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* All that ask for an end. once_more: a second one of these means it. The
+ * others announce an end: USR1 what sbatch --signal is told by custom, and Grid
+ * Engine's -notify before it suspends; USR2 its -notify before it kills, and
+ * LSF's at a run limit; XCPU a limit of processor time, which the kernel
+ * repeats every second. */
+static const struct Caught {
+    int number;
+    const char *name; /* for people */
+    bool once_more;
+} caught[] = {{SIGINT, "Ctrl-C", true},    {SIGTERM, "SIGTERM", true},
+              {SIGHUP, "SIGHUP", true},    {SIGUSR1, "SIGUSR1", false},
+              {SIGUSR2, "SIGUSR2", false}, {SIGXCPU, "SIGXCPU", false}};
+
+static const struct Caught *find_caught(int number)
+{
+    size_t i = 0;
+    while (caught[i].number != number) i++;
+    return &caught[i];
+}
+
+// Written by the handler, which may run between any two instructions of the
+// main thread; workers see `stopping` only.
+static volatile sig_atomic_t stop_signal; // the first one, 0 until it comes
+static volatile sig_atomic_t polled;      // a loop looks at it by itself
+static volatile sig_atomic_t insisted;    // the first that may come once more
+static double stop_s;                     // when; only for the handler
+static atomic_bool stopping;              // the same for long work in C
+static lua_State *volatile running;       // the thread that runs Lua code
+
+int signal_caught(void)
+{
+    return stop_signal;
+}
+
+const atomic_bool *signal_stopping(void)
+{
+    return &stopping;
+}
+
+void signal_quit(void)
+{
+    polled = 1;
+}
+
+/* Runs at a safe point of the interpreter. Once only: a script may still
+ * close what it holds. */
+static void stop_hook(lua_State *L, lua_Debug *ar)
+{
+    (void)ar;
+    lua_sethook(L, NULL, 0, 0);
+    const char *where = push_where(L);
+    lua_pushfstring(L, "%s%sinterrupted", where, *where ? ": " : "");
+    lua_error(L);
+}
+
+/* End what `L` runs at its next call, return or instruction. May be called
+ * from a signal handler: lua_sethook only stores a few words. */
+static void interrupt(lua_State *L)
+{
+    lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+}
+
+static const double ECHO_S = 0.1; // faster than a person's second Ctrl-C
+
+static void on_signal(int number)
+{
+    static const char note[] =
+        "\nstopping as soon as possible; once more ends at once\n";
+    const bool may_end = find_caught(number)->once_more;
+    // the second one means it, unless it is the first one twice: timeout(1)
+    // signals the program and then its group
+    if (insisted && may_end) {
+        if (clock_s() - stop_s < ECHO_S) return;
+        signal(number, SIG_DFL);
+        kill(getpid(), number);
+        return;
+    }
+    if (may_end) {
+        insisted = number;
+        stop_s = clock_s();
+    }
+    if (stop_signal) return;
+    stop_signal = number;
+    atomic_store(&stopping, true);
+    int saved = errno;
+    if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
+    if (!polled) interrupt(running);
+}
+
+/* == coroutines ======================================================== */
+
+/* The thread `next` runs from now on. When a signal came since `before` was
+ * read, it may have met the thread that ran until now: interrupt this one. */
+static void run_thread(lua_State *next, int before)
+{
+    running = next;
+    if (!before && stop_signal && !polled) interrupt(next);
+}
+
+/* resume(co, ...), in front of Lua's own, upvalue 1: the same results. */
+static int l_resume(lua_State *L)
+{
+    lua_State *outer = running, *co = lua_tothread(L, 1);
+    int before = stop_signal;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    if (co) run_thread(co, before);
+    // it raises only for an argument that is no coroutine; then co is NULL
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    if (co) run_thread(outer, before);
+    return lua_gettop(L);
+}
+
+/* What wrap() returned, upvalue 1, on its coroutine, upvalue 2. An error goes
+ * on as it came: Lua's own would put another place in front. */
+static int l_wrapped(lua_State *L)
+{
+    lua_State *outer = running;
+    int before = stop_signal;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    run_thread(lua_tothread(L, lua_upvalueindex(2)), before);
+    int failed = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+    running = outer;
+    if (failed) return lua_error(L); // perhaps the interruption itself
+    run_thread(outer, before);
+    return lua_gettop(L);
+}
+
+/* wrap(f), in front of Lua's own, upvalue 1. */
+static int l_wrap(lua_State *L)
+{
+    lua_settop(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    // the closure of lcorolib.c keeps its coroutine as its one upvalue
+    if (!lua_getupvalue(L, 1, 1) || !lua_isthread(L, 2)) {
+        lua_settop(L, 1);
+        return 1;
+    }
+    lua_pushcclosure(L, l_wrapped, 2);
+    return 1;
+}
+
+/* Put `f` in front of coroutine[name]; the table is on top of the stack. */
+static void put_in_front(lua_State *L, const char *name, lua_CFunction f)
+{
+    lua_getfield(L, -1, name);
+    lua_pushcclosure(L, f, 1);
+    lua_setfield(L, -2, name);
+}
+
+/* == Lua =============================================================== */
+
+/* sys.catch_signals(): from now on a loop polls stopped() and ends in order;
+ * catch_signals(false): no more. Nothing is raised, nothing returned. */
+static int l_catch_signals(lua_State *L)
+{
+    polled = lua_isnone(L, 1) || lua_toboolean(L, 1);
+    return 0;
+}
+
+/* sys.stopped() -> number and name of the signal that came first, or nothing */
+static int l_stopped(lua_State *L)
+{
+    if (!stop_signal) return 0;
+    lua_pushinteger(L, stop_signal);
+    lua_pushstring(L, find_caught(stop_signal)->name);
+    return 2;
+}
+
+/* sys.signal_name(number) -> its name if it asks for an end, or nothing */
+static int l_signal_name(lua_State *L)
+{
+    const lua_Integer number = luaL_checkinteger(L, 1);
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        if (caught[i].number != number) continue;
+        lua_pushstring(L, caught[i].name);
+        return 1;
+    }
+    return 0;
+}
+
+static void install(void)
+{
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction old, act;
+        memset(&act, 0, sizeof act);
+        act.sa_handler = on_signal;
+        // nohup and the like: what the parent ignores stays ignored
+        const int number = caught[i].number;
+        if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(number, &act, NULL);
+    }
+    // a closed pipe, a file that may not grow (ulimit -f): errors of the
+    // write, not the end of a training
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+void bind_signal(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"catch_signals", l_catch_signals},
+                                         {"stopped", l_stopped},
+                                         {"signal_name", l_signal_name},
+                                         {NULL, NULL}};
+    running = L;
+    lua_getglobal(L, "coroutine");
+    put_in_front(L, "resume", l_resume);
+    put_in_front(L, "wrap", l_wrap);
+    lua_pop(L, 1);
+    install();
+    lua_getfield(L, -1, "sys");
+    luaL_setfuncs(L, functions, 0);
+    lua_pop(L, 1);
+}

@@ -1,0 +1,428 @@
+/* system.c -- what Lua cannot ask the operating system itself.
+ *
+ * core.sys holds folders, files, clocks, the terminal and the machine; core
+ * itself gets version, build, kernels, devices and the random numbers that
+ * are neither weights nor augmentation. Thin covers over system calls and
+ * engine functions: nothing here has a state. Paths are bytes, as the system
+ * has them. Signals are in signal.c. */
+#include "bind/bind.h"
+#include "clock.h"
+#include "file.h"
+#include "pool.h"
+#include "rng.h"
+#include "segengine.h"
+#include "simd.h"
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define SEG_ON(flag)  SEG_ON_(flag)
+#define SEG_ON_(flag) SEG_ON_##flag
+#define SEG_ON_1      "yes"
+#define SEG_ON_0      "no"
+#ifdef SEG_CUDA
+#define CUDA_ON "yes"
+#else
+#define CUDA_ON "no"
+#endif
+
+/* == files ============================================================= */
+
+/* Raise "PATH: cannot WHAT: the system's reason". */
+static int fail_errno(lua_State *L, const char *path, const char *what)
+{
+    fail("%s: cannot %s: %s", path, what, strerror(errno));
+    return raise_error(L);
+}
+
+/* sys.list(path) -> names in a folder, sorted by bytes, without . and .. */
+static int l_list(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    DIR **box = new_object(L, "seg.dir", sizeof *box);
+    *box = opendir(path);
+    if (!*box) return fail_errno(L, path, "list");
+    lua_newtable(L);
+    struct dirent *e;
+    for (lua_Integer i = 1; (errno = 0, e = readdir(*box));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        lua_pushstring(L, e->d_name);
+        lua_rawseti(L, -2, i++);
+    }
+    // only errno tells a failure from the end
+    if (errno) return fail_errno(L, path, "list");
+    closedir(*box);
+    *box = NULL;
+    lua_getglobal(L, "table");
+    lua_getfield(L, -1, "sort");
+    lua_pushvalue(L, -3);
+    lua_call(L, 1, 0);
+    lua_pop(L, 1);
+    return 1;
+}
+
+/* An error of Lua while l_list reads leaves the folder to the collector. */
+static int dir_gc(lua_State *L)
+{
+    DIR **box = luaL_checkudata(L, 1, "seg.dir");
+    if (*box) closedir(*box);
+    *box = NULL;
+    return 0;
+}
+
+/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, id=}, of what
+ * a link leads to; nil when there is nothing, or nothing to be seen. `id` is
+ * the same text for the same file or folder, by whatever path. */
+static int l_stat(lua_State *L)
+{
+    struct stat st;
+    if (stat(luaL_checkstring(L, 1), &st)) return 0;
+    lua_createtable(L, 0, 4);
+    char id[48];
+    snprintf(id, sizeof id, "%llx:%llx", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    set_text(L, "id", id);
+    set_text(L, "kind",
+             S_ISREG(st.st_mode)   ? "file"
+             : S_ISDIR(st.st_mode) ? "folder"
+                                   : "other");
+    set_integer(L, "size", (lua_Integer)st.st_size);
+    set_integer(L, "mtime", (lua_Integer)st.st_mtime);
+    return 1;
+}
+
+/* sys.mkdir(path): the folder and those above it; fine when it is there */
+static int l_mkdir(lua_State *L)
+{
+    if (!file_mkdirs(luaL_checkstring(L, 1))) return raise_error(L);
+    return 0;
+}
+
+/* sys.make_new(path) -> true when this call made the folder, false when it was
+ * there: how two runs never share a number */
+static int l_make_new(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    bool made = mkdir(path, 0777) == 0;
+    if (!made && errno != EEXIST) return fail_errno(L, path, "make");
+    lua_pushboolean(L, made);
+    return 1;
+}
+
+/* sys.remove(path): a file or an empty folder; fine when it is not there */
+static int l_remove(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    if (remove(path) && errno != ENOENT) return fail_errno(L, path, "remove");
+    return 0;
+}
+
+/* Write a file that only its owner may read, at no moment more than that. */
+static bool write_private(const char *path, const char *text, size_t bytes)
+{
+    struct stat st;
+    // a file that is there would hand its permissions on
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && chmod(path, 0600))
+        return fail("cannot write %s: %s", path, strerror(errno));
+    // the mask is that of the whole process: what another thread makes in
+    // this moment is private too, which does no harm
+    mode_t mask = umask(077);
+    bool ok = file_replace(path, text, bytes);
+    umask(mask);
+    return ok;
+}
+
+/* sys.write(path, text, private = false): the whole file, as file.h writes
+ * (aside, to the disk, read back, renamed); `private` is for what names
+ * patients: mode 600. Raises the reason; the file before is then intact. */
+static int l_write(lua_State *L)
+{
+    size_t n;
+    const char *path = luaL_checkstring(L, 1);
+    const char *text = luaL_checklstring(L, 2, &n);
+    bool ok = lua_toboolean(L, 3) ? write_private(path, text, n)
+                                  : file_replace(path, text, n);
+    return ok ? 0 : raise_error(L);
+}
+
+/* == clocks and the terminal =========================================== */
+
+/* sys.clock() -> seconds since some moment, never set back */
+static int l_clock(lua_State *L)
+{
+    lua_pushnumber(L, clock_s());
+    return 1;
+}
+
+/* sys.sleep(seconds): less when a signal comes */
+static int l_sleep(lua_State *L)
+{
+    double s = luaL_checknumber(L, 1);
+    struct timespec t = {.tv_sec = (time_t)s};
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+    return 0;
+}
+
+/* sys.terminal(stdout = false) -> columns when stderr (or stdout) is one, else
+ * nil */
+static int l_terminal(lua_State *L)
+{
+    struct winsize w;
+    const char *term = getenv("TERM");
+    int fd = lua_toboolean(L, 1) ? 1 : 2;
+    if (!isatty(fd) || (term && !strcmp(term, "dumb"))) return 0;
+    bool known = ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
+    lua_pushinteger(L, known ? w.ws_col : 80);
+    return 1;
+}
+
+/* sys.eprint(text): to stderr, at once; a closed stderr is no error */
+static int l_eprint(lua_State *L)
+{
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    fwrite(text, 1, n, stderr);
+    fflush(stderr);
+    return 0;
+}
+
+/* == this program again ================================================ */
+
+static const long LOOK_NS = 10000000; // between two looks at the child
+
+/* sys.again(list of arguments) -> exit code of a second process of this
+ * program, for work that wants a Lua state of its own. A signal that asks for
+ * an end is handed on: a batch system may send it to one process only. */
+static int l_again(lua_State *L)
+{
+    enum { MOST = 32 };
+    static char name[] = "segengine";
+    char *argv[MOST + 2] = {name};
+    int n = 0, status;
+    pid_t child;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    while (n < MOST && lua_rawgeti(L, 1, n + 1) != LUA_TNIL)
+        argv[++n] = (char *)luaL_checkstring(L, -1); // kept by the table
+    fflush(stdout);
+    int e = posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ);
+    bool told = false;
+    pid_t got = 0;
+    while (!e && !got) {
+        // looked at from time to time: a signal may come right before a wait
+        // that would be woken by it
+        got = waitpid(child, &status, WNOHANG);
+        if (got < 0) e = errno;
+        if (got) break;
+        if (signal_caught() && !told) told = !kill(child, signal_caught());
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    if (e) {
+        fail("cannot start this program again: %s", strerror(e));
+        return raise_error(L);
+    }
+    lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status)
+                                         : 128 + WTERMSIG(status));
+    return 1;
+}
+
+/* == the machine ======================================================= */
+
+/* The vector units that matter here, by the names that Linux gives them. */
+static void push_cpu_features(lua_State *L)
+{
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+#if defined(__x86_64__)
+    static const char *const blank = " ";
+    if (__builtin_cpu_supports("avx2")) luaL_addstring(&b, "avx2");
+    if (__builtin_cpu_supports("fma"))
+        luaL_addstring(&b, blank), luaL_addstring(&b, "fma");
+    if (__builtin_cpu_supports("avx512f"))
+        luaL_addstring(&b, blank), luaL_addstring(&b, "avx512f");
+#endif
+    luaL_pushresult(&b);
+}
+
+/* Bytes of memory that this program has now; 0 where the system does not say.
+ */
+static int64_t bytes_now(long page)
+{
+    long long all = 0, here = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%lld %lld", &all, &here) != 2) here = 0;
+    fclose(f);
+    return here * page;
+}
+
+/* sys.nice(by): this process, and the threads that it starts from now on, give
+ * way to others: the priority of nice(1), 0 to 19, which can only be lowered */
+static int l_nice(lua_State *L)
+{
+    int by = (int)check_int(L, 1, "nice", 0, 19);
+    if (by <= getpriority(PRIO_PROCESS, 0)) return 0;
+    if (setpriority(PRIO_PROCESS, 0, by))
+        return fail_errno(L, "--nice", "lower the priority");
+    return 0;
+}
+
+/* sys.machine() -> {cores=, all_cores=, memory_bytes=, cpu=, rss_bytes=,
+ * now_bytes=}: cores that this process may use, and those that are switched on;
+ * all memory, and the memory that this program had when it had most, and has
+ * now */
+static int l_machine(lua_State *L)
+{
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    lua_createtable(L, 0, 6);
+    set_integer(L, "cores", pool_cores());
+    set_integer(L, "all_cores", sysconf(_SC_NPROCESSORS_ONLN));
+    set_integer(L, "memory_bytes", (lua_Integer)pages * page);
+    set_integer(L, "rss_bytes", (lua_Integer)use.ru_maxrss * 1024);
+    set_integer(L, "now_bytes", bytes_now(page));
+    push_cpu_features(L);
+    lua_setfield(L, -2, "cpu");
+    return 1;
+}
+
+/* sys.disk_free(path) -> bytes an ordinary user may still write where path lies
+ * or would lie */
+static int l_disk_free(lua_State *L)
+{
+    uint64_t bytes;
+    if (!file_room(luaL_checkstring(L, 1), &bytes)) return raise_error(L);
+    lua_pushinteger(L, (lua_Integer)(bytes < INT64_MAX ? bytes : INT64_MAX));
+    return 1;
+}
+
+/* core.random(seed, count, sample = 0, op = 0) -> list of numbers in [0, 1),
+ * the same for the same seed, sample and op */
+static int l_random(lua_State *L)
+{
+    Rng r = {.seed = (uint64_t)luaL_checkinteger(L, 1), .stream = RNG_USER};
+    if (!lua_isnoneornil(L, 3))
+        r.sample = (uint32_t)check_int(L, 3, "sample", 0, UINT32_MAX);
+    if (!lua_isnoneornil(L, 4))
+        r.op = (uint16_t)check_int(L, 4, "op", 0, UINT16_MAX);
+    lua_Integer n = check_int(L, 2, "count", 0, 1 << 24);
+    lua_createtable(L, (int)n, 0);
+    for (lua_Integer i = 0; i < n; i++) {
+        lua_pushnumber(L, (double)rng_uniform(&r, (uint32_t)i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* core.entropy() -> 16 bytes that nobody can guess; needs no device file */
+static int l_entropy(lua_State *L)
+{
+    char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return fail_errno(L, "random numbers", "get");
+    lua_pushlstring(L, bytes, sizeof bytes);
+    return 1;
+}
+
+/* core.isa() -> name of the vector kernels in use; raises (kind usage) when
+ * SEG_ISA asks for some that are not there */
+static int l_isa(lua_State *L)
+{
+    if (!simd_check()) return raise_error(L);
+    lua_pushstring(L, simd()->name);
+    return 1;
+}
+
+/* core.default_threads() -> compute threads when --threads is 0 */
+static int l_default_threads(lua_State *L)
+{
+    lua_pushinteger(L, backend_cpu.threads(0));
+    return 1;
+}
+
+/* core.gpu() -> true and what it is, or false and why there is none */
+static int l_gpu(lua_State *L)
+{
+    char why[ERR_MAX], text[BACKEND_TEXT];
+    const Backend *be;
+    int device;
+    bool ok =
+        backend_find("cuda", &be, &device, why) && be->describe(device, text);
+    // why not, without a device that was asked for
+    if (!ok && !backend_find("auto", &be, &device, why)) return raise_error(L);
+    lua_pushboolean(L, ok);
+    lua_pushstring(L, ok ? text : why);
+    return 2;
+}
+
+/* Kinds of errors, as ErrKind from ERR_FAILURE on. */
+static const char *const kinds[] = {"failure", "usage",    "data",
+                                    "device",  "diverged", NULL};
+
+/* sys.raise(kind, text, bare = false): an error of a kind ("failure", "usage",
+ * "data", "device", "diverged") with the recipe's line in front, or none when
+ * `bare` */
+static int l_raise(lua_State *L)
+{
+    int kind = luaL_checkoption(L, 1, "failure", kinds);
+    err_set((ErrKind)(kind + 1), luaL_checkstring(L, 2));
+    return lua_toboolean(L, 3) ? raise_bare(L) : raise_error(L);
+}
+
+/* sys.kind(text) -> the kind of this error, if it was the last that was
+ * raised; else "failure" */
+static int l_kind(lua_State *L)
+{
+    lua_pushstring(L, kinds[raised_kind(luaL_checkstring(L, 1)) - 1]);
+    return 1;
+}
+
+void bind_system(lua_State *L)
+{
+    static const luaL_Reg none[] = {{NULL, NULL}};
+    static const luaL_Reg functions[] = {{"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"nice", l_nice},
+                                         {"again", l_again},
+                                         {"raise", l_raise},
+                                         {"kind", l_kind},
+                                         {NULL, NULL}};
+    static const luaL_Reg facts[] = {
+        {"random", l_random}, {"entropy", l_entropy},
+        {"isa", l_isa},       {"default_threads", l_default_threads},
+        {"gpu", l_gpu},       {NULL, NULL}};
+    new_type(L, "seg.dir", none, dir_gc);
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "sys");
+    luaL_setfuncs(L, facts, 0);
+    lua_pushliteral(L, SEG_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_pushliteral(L, "DICOM " SEG_ON(SEG_DICOM) ", TIFF " SEG_ON(
+                           SEG_TIFF) ", CUDA " CUDA_ON);
+    lua_setfield(L, -2, "build");
+}
