@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
     // ... and makes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
     const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
 
-    Share<TM, TN> share;
+    Fragment<TM, TN> mine;
     F f;
     auto fetch = [&](int at) { f.template fetch<VEC>(p, k, o, at, n0, group); };
     auto store = [&](int b) {
@@ -64,17 +64,17 @@ __global__ void __launch_bounds__(CORR_THREADS)
     auto multiply = [&](int b) {
 #pragma unroll
         for (int kk = 0; kk < BK; kk++)
-            share.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
+            mine.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
     };
     each_chunk<BK>(0, k.depth, fetch, store, multiply,
-                   [&] { share.end_chain(); });
+                   [&] { mine.end_chain(); });
 
     for (int i = 0; i < TM; i++) {
         int m = m0 + i / 4 * (BM / 2) + my + i % 4;
         if (m >= k.positions) continue;
         int64_t row = result_row(p, k, m);
         for (int j = 0; j < TN; j++)
-            put_result(p, row, group, n0 + nx + j, share.sum[i][j]);
+            put_result(p, row, group, n0 + nx + j, mine.sum[i][j]);
     }
 }
 

@@ -74,7 +74,7 @@ static __device__ __forceinline__ void each_chunk(int from, const int &to,
 /* A thread of a tiled product: results of TM rows, in blocks of four that lie
  * `apart` in the tile, by TN columns. A chain of float additions has at most
  * CHAIN terms: `acc` is the chain, `sum` holds those before. */
-template <int TM, int TN> struct Share {
+template <int TM, int TN> struct Fragment {
     float acc[TM][TN] = {}, sum[TM][TN] = {};
 
     /* One place of the k axis: x points at the first row, y at the column. */

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
     const int t = (int)threadIdx.x;
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
     F f(p, s);
-    Share<TM, TN> share;
+    Fragment<TM, TN> mine;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
 #pragma unroll
@@ -48,15 +48,15 @@ __global__ void __launch_bounds__(CORR_THREADS)
     auto multiply = [&](int b) {
 #pragma unroll
         for (int k = 0; k < BK; k++)
-            share.multiply(&grid[b][k][my], TILE / 2, &image[b][k][nx]);
+            mine.multiply(&grid[b][k][my], TILE / 2, &image[b][k][nx]);
     };
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
-                   [&] { share.end_chain(); });
+                   [&] { mine.end_chain(); });
 
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
             put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                       share.sum[i][j]);
+                       mine.sum[i][j]);
 }
 
 /* Of the (tap, image channel) axis. */
