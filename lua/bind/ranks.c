@@ -104,14 +104,23 @@ static int l_gather(lua_State *L)
     return 1;
 }
 
-/* ranks.stats() -> seconds spent on others, bytes sent, meetings; all so far */
+/* ranks.stats() -> seconds spent on others, bytes sent, meetings, seconds of
+ * the first that were spent waiting while ranks.apart; all so far */
 static int l_stats(lua_State *L)
 {
     const Ranks *r = check_ranks(L);
     lua_pushnumber(L, r->spent_s);
     lua_pushinteger(L, r->sent);
     lua_pushinteger(L, r->meetings);
-    return 3;
+    lua_pushnumber(L, r->waited_s);
+    return 4;
+}
+
+/* ranks.apart(on): from now on all meet before each exchange, or no longer */
+static int l_apart(lua_State *L)
+{
+    check_ranks(L)->apart = lua_toboolean(L, 1);
+    return 0;
 }
 
 /* == values that go to other ranks ===================================== */
@@ -177,9 +186,9 @@ static int l_digest(lua_State *L)
 void bind_ranks(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"open", l_open}, {"start", l_start},   {"gather", l_gather},
-        {"pack", l_pack}, {"unpack", l_unpack}, {"stats", l_stats},
-        {NULL, NULL}};
+        {"open", l_open},   {"start", l_start},   {"gather", l_gather},
+        {"pack", l_pack},   {"unpack", l_unpack}, {"stats", l_stats},
+        {"apart", l_apart}, {NULL, NULL}};
     static const luaL_Reg methods[] = {
         {"share", l_share}, {"digest", l_digest}, {NULL, NULL}};
     luaL_newlib(L, functions);
