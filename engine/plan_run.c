@@ -135,6 +135,8 @@ static bool prepare(Plan *p, const PlanRun *run, int *calls)
 bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
+    // a device that was prepared has its own; calls look here who shares it
+    p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     for (int c = 0; c < calls; c++)
         if (!run_call(p, c, run)) return false;
