@@ -293,7 +293,8 @@ local function banner(run, weights)
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
-  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
+  local share = math.ceil(r.train:batch_size() / ranks.count)
+  local told = budget.told(plans.plan(r, share, true, { session = run.session }))
   if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
