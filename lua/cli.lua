@@ -58,6 +58,7 @@ local flags = {
   { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
   { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
+  { "zip", true, "FILE.zip: the results in one archive too, as OpenKBP has it", of = "predict" },
   { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
   { "calibrate", false, "choose threshold and temperature on valid, keep them in the weights",
