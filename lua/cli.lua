@@ -52,6 +52,8 @@ local flags = {
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
     of = "train evaluate predict export lr_range replay folds repeat search" },
+  { "trace", true, "FILE: what was done when, for ui.perfetto.dev or chrome://tracing",
+    of = "bench train" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
