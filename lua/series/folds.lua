@@ -15,6 +15,7 @@ local json = require "seg.json"
 local metric = require "seg.metric"
 local run_folder = require "seg.run"
 local series = require "seg.series"
+local series_page = require "seg.series_page"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -257,9 +258,10 @@ function M.command(r, name)
     print(string.format("all folds as one network: predict --weights %s --in PATH --out DIR",
                         s.folder))
   end
-  return series.finish(s, { kind = "folds", recipe = name, k = k, part = "valid",
-                            patients = patients, metrics = metrics, cases = by_case,
-                            runs = by_fold, test = test })
+  local summary = { kind = "folds", recipe = name, k = k, part = "valid", patients = patients,
+                    metrics = metrics, cases = by_case, runs = by_fold, test = test }
+  series_page.write(s.folder, summary)
+  return series.finish(s, summary)
 end
 
 return M
