@@ -72,8 +72,10 @@ function M.decode(text, name)
     if not v or digits:match("^%-?0%d") or digits:match("%.$") or digits:match("%.[eE]") then
       wrong("not a number")
     end
+    if v - v ~= 0 then wrong("a number that is too large") end
     at = at + #digits
-    return v
+    -- Lua's 0 has no sign, its 0.0 has
+    return digits == "-0" and -0.0 or v
   end
 
   -- The elements between brackets: each(list) reads one.
