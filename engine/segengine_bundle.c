@@ -83,6 +83,18 @@ static int texts_of(const JsonValue *v, const char **out, int most)
 
 /* == steps ============================================================== */
 
+// a step with all its options is a few hundred bytes; lists and lines are made
+// by copying what there is, so their length is bounded
+enum { LINE_BYTES = 4096 };
+
+/* `text`, or NULL with a reason when it is too long for a step. */
+static const char *bounded(const char *text)
+{
+    if (!text || strlen(text) <= LINE_BYTES) return text;
+    fail_data("bundle: a step is longer than %d bytes", LINE_BYTES);
+    return NULL;
+}
+
 /* A value as it stands in the text of a step: lists with commas. */
 static const char *word_of(const JsonValue *v, Arena *mem)
 {
@@ -98,7 +110,7 @@ static const char *word_of(const JsonValue *v, Arena *mem)
             list = !one    ? NULL
                    : !list ? one
                            : arena_printf(mem, "%s,%s", list, one);
-            if (!list) return NULL;
+            if (!bounded(list)) return NULL;
         }
         return list ? list : "";
     default:
@@ -120,7 +132,7 @@ static const char *line_of(const JsonValue *row, const char *what, int number,
         const char *word = word_of(v, mem);
         if (!word) return NULL;
         if (!strcmp(v->name, "step")) continue;
-        line = arena_printf(mem, "%s %s=%s", line, v->name, word);
+        line = bounded(arena_printf(mem, "%s %s=%s", line, v->name, word));
     }
     if (line && strchr(line, '\n')) {
         fail_data("bundle: %s: row %d has a line break", what, number);
@@ -151,6 +163,9 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
     if (rows->kind != JSON_LIST && rows->first)
         return fail_data("bundle: prepare is %s, want a list", json_kind(rows));
     for (const JsonValue *row = rows->first; row; row = row->next) {
+        if (number == MAX_STEPS)
+            return fail_data("bundle: prepare has more than %d steps",
+                             MAX_STEPS);
         const char *line = line_of(row, "prepare", ++number, mem);
         if (line) text = arena_printf(mem, "%s%s", text, line);
         if (!line || !text) return false;
