@@ -177,7 +177,7 @@ fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 # what tests/all runs in a soak with the sanitizer of threads
 threaded:
 	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
-	  $(BUILD)/tsan/tests/run)
+	  $(BUILD)/tsan/tests/run $(BUILD)/tsan/segengine)
 
 soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated)  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all

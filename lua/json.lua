@@ -134,4 +134,31 @@ function M.decode(text, name)
   return v
 end
 
+-- Raises (kind data) unless v is what `shape` says; `name` stands in front of the reason.
+-- A shape is "string", "number", "boolean" or "table", with "?" behind it when there may be
+-- nothing; { shape }: all elements or members; { name = shape }: these members. What is no
+-- text of a shape may be left out where `free` is among its members.
+function M.check(v, shape, name)
+  local kind, free
+  if type(shape) == "string" then
+    kind, free = shape:match("^(%l+)(%??)$")
+    free = free == "?"
+  else
+    kind, free = "table", shape.free
+  end
+  if v == nil and free then return end
+  if type(v) ~= kind then
+    util.fail("data", "%s is %s, want a %s; it was changed, or is of another program", name,
+              v == nil and "missing" or "a " .. type(v), kind)
+  end
+  if type(shape) == "string" then return end
+  for key, one in pairs(shape) do
+    if key == 1 then
+      for k, e in pairs(v) do M.check(e, one, name .. ": " .. tostring(k)) end
+    elseif key ~= "free" then
+      M.check(v[key], one, name .. ": " .. key)
+    end
+  end
+end
+
 return M

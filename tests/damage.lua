@@ -110,5 +110,31 @@ t.test("the study of a search goes on as it was, or is refused", function()
   t.check(t.read(path) ~= text and t.read(path):find("[7]", 1, true), "it was written over")
 end)
 
+-- What the members of a series leave behind is what the series makes of it.
+t.test("a series whose files were changed is refused with their names", function()
+  local series = require "seg.series"
+  local head = { k = 3, kind = "folds", options = { "--lr=0.1", "--quick" }, recipe = "toy" }
+  local part = { cases = { a = { dice = 0.5 } }, metrics = { dice = { mean = 0.5, unit = "" } } }
+  local summary = { best = 0.5, best_epoch = 1, epochs = 2, valid = part, test = part }
+  for _, case in ipairs { { "series.json", head, series.read },
+                          { "summary.json", summary, series.summary } } do
+    local path = folder .. "/" .. case[1]
+    local good, bad = survive(util.json(case[2]), 700, case[1], function(damaged)
+      t.write(path, damaged)
+      case[3](folder)
+    end)
+    t.check(good > 5 and bad > 200, "%d read, %d refused", good, bad)
+  end
+  for _, case in ipairs {
+    { "[]", "kind is missing, want a string" },
+    { '{"kind": "folds"}', "k is missing, want a number" },
+    { '{"kind": "repeat", "seeds": ["a"]}', "seeds: 1 is a string, want a number" },
+    { '{"kind": "search", "options": ["--lr=1", "lr"]}', '"lr" is no option' },
+  } do
+    t.write(folder .. "/series.json", case[1])
+    t.raises(function() series.read(folder) end, case[2])
+  end
+end)
+
 remove()
 t.finish()
