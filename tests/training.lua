@@ -371,6 +371,10 @@ t.test("weights of another file, by pattern and other names", function()
   local init = 'init = { weights = "' .. best .. '", match = "^enc" }'
   local _, said = trained("plain", "--epochs 1", "plain = {}", "plain = { " .. init .. " }")
   t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
+  -- the folder of a run is its best checkpoint
+  _, said = trained("plain", "--epochs 1", "plain = {}",
+                    'plain = { init = { weights = "' .. run .. '", match = "^enc" } }')
+  t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
   -- what does not fit is listed from both sides
   local function fails(o, ...)
     local _, what, code = train("plain", "", "plain = {}",
