@@ -148,8 +148,9 @@ end
 
 -- The table of what was found, and how many files of before are gone.
 local function finish(w, out, there)
-  if w.finish then w.finish(out .. "/predictions.csv") end
-  print(show.table(w.rows))
+  local file = out .. "/predictions.csv"
+  if w.finish then w.finish(file) end
+  print(w.finish and show.first(w.rows, file) or show.table(w.rows))
   if there > 0 then
     show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
               there == 1 and "was" or "were")
