@@ -6,6 +6,7 @@
 #ifndef SEG_BACKEND_H
 #define SEG_BACKEND_H
 #include "op.h"
+#include "trace.h"
 #include "trainer.h"
 
 /* Memory of a device is only ever touched through these functions; addresses
@@ -91,6 +92,9 @@ typedef struct Backend {
      * Then, once all is done, the milliseconds between marks i and i + 1. */
     bool (*mark)(void *dev, int i);
     bool (*elapsed)(void *dev, int i, double *ms);
+    /* From now on note in `t` (NULL: nowhere) when the device's own threads
+     * work. NULL: it has none of this process. */
+    void (*trace)(void *dev, Trace *t);
 } Backend;
 
 extern const Backend backend_ref, backend_cpu;

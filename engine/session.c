@@ -136,6 +136,7 @@ void session_close(Session *s)
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
     }
+    trace_drop(s->trace);
     mem_free(s->stretch);
     mem_free(s->norms);
     mem_free(s->before);
@@ -309,7 +310,8 @@ void session_share(Session *s, int64_t first, bool idle)
 static PlanRun forward_run(Session *s, const Plan *p)
 {
     s->part = 0;
-    PlanRun run = {.step = step_here(s), .careful = s->careful};
+    PlanRun run = {
+        .step = step_here(s), .careful = s->careful, .trace = s->trace};
     if (!plan_trains(p)) run.step.share = (Share){0};
     return run;
 }
@@ -336,6 +338,19 @@ bool session_keep(Session *s, Plan *p, const int *node, int nodes)
 {
     PlanRun run = forward_run(s, p);
     return plan_run(p, &run) && session_put_aside(s, p, node, nodes);
+}
+
+void session_trace(Session *s, Trace *t)
+{
+    trace_hold(t);
+    trace_drop(s->trace);
+    s->trace = t;
+    if (s->be->trace) s->be->trace(s->dev, t);
+}
+
+Trace *session_traced(const Session *s)
+{
+    return s->trace;
 }
 
 Journal *session_journal(Session *s)

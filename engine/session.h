@@ -161,4 +161,10 @@ size_t session_pool_bytes(const Session *s);
 /* Seconds spent on gradient norms and updates so far; 0 where a device does
  * both by itself, behind the host's back. */
 double session_update_s(const Session *s);
+/* From now on what it does is noted in `t` (NULL: nowhere), in the row "main":
+ * steps, runs, each call; and what threads of its device do. Where a device
+ * decides for itself, a step there is queued as one and has no calls. Held by
+ * the session. */
+void session_trace(Session *s, Trace *t);
+Trace *session_traced(const Session *s);
 #endif

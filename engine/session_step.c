@@ -159,6 +159,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     PlanRun run = {.step = step_here(s),
                    .backward = true,
                    .accumulate = !part->first,
+                   .trace = s->trace,
                    // of an idle rank nothing comes
                    .seed_grad =
                        s->share.idle ? 0 : s->state.scale.by / part->parts};
@@ -173,6 +174,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     const double from = clock_s();
     if (part->last && !(join_ranks(s) && decide(s, part, out))) return false;
     s->update_s += clock_s() - from;
+    if (part->last) trace_span(s->trace, "main", "update", "run", -1, from);
     out->state = s->state;
     return true;
 }
@@ -331,7 +333,10 @@ bool session_queue(Session *s, Plan *p, const StepPart *part)
     CHECK(training_slot(s, p) && s->under_way <= session_ahead(s));
     s->part = part->first ? 0 : s->part + 1;
     if (!keep_stretches(s)) return false;
+    const double from = trace_now(s->trace);
     if (!(s->be->trainer ? queue_part : run_part)(s, p, part)) return false;
+    trace_span(s->trace, "main", s->be->trainer ? "queue a step" : "step",
+               "step", s->state.count, from);
     s->under_way++;
     return true;
 }
@@ -341,8 +346,11 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     *got = s->under_way > 0;
     if (!*got) return true;
     *out = s->result;
+    const double from = trace_now(s->trace);
     bool ok = !s->be->trainer ||
               s->be->trainer->collect(s->dev, s->trainer, wait, out, got);
+    if (s->be->trainer && wait)
+        trace_span(s->trace, "main", "wait for the device", "wait", -1, from);
     if (ok && !*got) return true;
     // one that cannot be had is not waited for again
     s->under_way--;

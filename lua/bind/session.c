@@ -158,6 +158,7 @@ static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
     const double from = clock_s();
     bool ok = copy_in(h->s, h->plan, feed, feeds);
     h->copy_s += clock_s() - from;
+    trace_span(session_traced(h->s), "main", "copy", "copy", -1, from);
     return ok;
 }
 
@@ -363,8 +364,9 @@ static int l_blame(lua_State *L)
     return 2;
 }
 
-/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
- * of the plan in order, with the milliseconds it took; kind "copy" makes the
+/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=, live=}, ... }, each
+ * call of the plan in order, with the milliseconds it took and the bytes of the
+ * arena that were in use; kind "copy" makes the
  * copy in 16 bits of what `name` is */
 static int l_time(lua_State *L)
 {
@@ -384,12 +386,13 @@ static int l_time(lua_State *L)
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         const Node *n = &check_graph(L)->node[time[i].node];
-        lua_createtable(L, 0, 4);
+        lua_createtable(L, 0, 5);
         set_text(L, "name", n->name);
         set_text(L, "kind",
                  time[i].convert ? "copy" : op_info[n->attr.op].name);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
+        set_integer(L, "live", (lua_Integer)time[i].live);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

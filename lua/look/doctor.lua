@@ -1,6 +1,7 @@
 -- doctor.lua -- what this machine offers, and the operator table.
 
 local core = require "seg.core"
+local clocks = require "seg.clocks"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -17,6 +18,7 @@ local checks = {
     return true, string.format("%d cores%s, %s; kernels: %s", m.all_cores, some, m.cpu,
                                core.isa())
   end },
+  { "clocks", function() return clocks.look "" end },
   { "threads", function()
     local m = sys.machine()
     local n = core.default_threads()
