@@ -63,6 +63,24 @@ local function same_key(out, other)
                            folder, out, folder, other))
 end
 
+-- The page of a series: every run in the table and as a curve of each panel, with their
+-- mean; the result and what it is of; nothing from elsewhere.
+local function shows(base, kind, count, of, mean)
+  local html = t.read(base .. "/series.html")
+  t.check(html:find(of, 1, true), "it does not say: %s", of)
+  t.check(html:find(string.format("<h3>dice %.4f</h3>", mean), 1, true), "its dice is another")
+  local _, rows = html:gsub("<td>" .. kind .. " %d+</td>", "")
+  t.equal(rows, count, "rows")
+  local _, dots = html:gsub("<circle [^>]*><title>" .. kind .. " %d+: ", "")
+  t.equal(dots, count, "dots")
+  local lines, panels = select(2, html:gsub("<polyline", "")), select(2, html:gsub(">mean</text>",
+                                                                                  ""))
+  t.check(panels >= 3 and lines >= panels * (count + 1), "%d lines in %d panels", lines, panels)
+  for _, part in ipairs { "://", "<script", "src=", "planted" } do
+    t.check(not html:find(part, 1, true), "it has %s", part)
+  end
+end
+
 t.test("all folds by one command", function()
   local said = run("folds", "whole", "11 cases of 7 patients, each validated in one of 3 folds")
   local base = folder .. "/whole/toy/001"
@@ -90,6 +108,7 @@ t.test("all folds by one command", function()
   -- worst first
   t.check(tonumber(rows[2]:match("[^,]*$")) <= tonumber(rows[3]:match("[^,]*$")))
   t.check(said:find("predict --weights " .. base, 1, true), "%s", said)
+  shows(base, "fold", 3, "mean over 11 cases", s.metrics.dice.mean)
   -- who was killed or looks on from outside finds the folds
   t.says("status " .. folder .. "/whole", 0, "/toy/001/fold_")
   t.says("inspect " .. folder .. "/whole", 0, "toy/001/fold_3")
@@ -232,6 +251,7 @@ t.test("several seeds, and their spread", function()
   t.near(m.high - m.mean, 12.7062 * m.sd / math.sqrt(2), 1e-4)
   t.equal(s.same_parts, true)
   t.equal(#t.lines("cat " .. base .. "/seeds.csv"), 3)
+  shows(base, "seed", 2, "Student&#39;s t", m.mean)
   -- the parts of the data follow the seed here
   t.says(line("repeat --seeds 5,9 --epochs 1 --folds false", "split"), 0, "that of the split")
   t.says(line("repeat --seeds 1", "bad"), 2, "--seeds wants a number of 2 or more")

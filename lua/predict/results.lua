@@ -75,18 +75,29 @@ end
 
 -- Where the results of each case go, the path without its ending, and how many
 -- of the files are there already. Refuses to write an input, before anything is
--- predicted. `more`: files that are no case's.
-function M.plan_files(out, cases, endings, inputs, more)
+-- predicted. `more`: files that are no case's; zip: that of --zip, or nil.
+function M.plan_files(out, cases, endings, inputs, more, zip)
   local base, used, there, ids = {}, {}, 0, nil
+  local function refuse_input(option, path, stat)
+    ids = ids or protected(inputs)
+    if ids[stat.id] then
+      util.refuse("%s: the result would be written over %s, which is an input (%s); give "
+                  .. "another folder", option, ids[stat.id], path)
+    end
+  end
   local function check(path)
     local stat = sys.stat(path)
     if not stat then return end
-    ids = ids or protected(inputs)
-    if ids[stat.id] then
-      util.refuse("--out %s: the result would be written over %s, which is an input (%s); give "
-                  .. "another folder", out, ids[stat.id], path)
-    end
+    refuse_input("--out " .. out, path, stat)
     there = there + 1
+  end
+  if zip then
+    -- so it cannot be one of the results that go into it
+    if not zip:find("[^/]%.zip$") then
+      util.refuse("--zip %s: give the name of a file, NAME.zip", zip)
+    end
+    local stat = sys.stat(zip)
+    if stat then refuse_input("--zip " .. zip, zip, stat) end
   end
   for i, case in ipairs(cases) do
     base[i] = out .. "/" .. file_name(case.key, endings, used)

@@ -16,6 +16,7 @@ local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
+local traces = require "seg.trace"
 local transfer = require "seg.transfer"
 local trial = require "seg.trial"
 local util = require "seg.util"
@@ -126,6 +127,7 @@ function M.enter(run)
   local r = run.phases[s.phase]
   run.recipe, run.epochs = r, epochs_of(run)
   run.session = recipes.session(r, "train")
+  run.session:trace(traces.now)
   run.ahead = run.session:facts().ahead
 end
 
