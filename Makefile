@@ -263,7 +263,7 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
 # started it.
 $(MPI_MODULE): engine/mpi/ranks.c engine/ranks_module.h
 	$(call SHOW,link)$(MPICC) -std=c11 -Iengine $(WARN) $(CWARN) -O2 -g \
-	  -fPIC -fvisibility=hidden -shared -o $@ $<
+	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ $<
 
 # Tests in C take what they use from an archive, so one links without all;
 # lua/ is tested by the program itself.

@@ -14,6 +14,7 @@ local core = require "seg.core"
 local metric = require "seg.metric"
 local run_folder = require "seg.run"
 local series = require "seg.series"
+local series_page = require "seg.series_page"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -144,8 +145,8 @@ local function case_rows(cases, metrics, main)
   return rows
 end
 
--- The same for people.
-local function readable(rows)
+-- The same for people; file: the table that has them all.
+local function readable(rows, file)
   local out = {}
   for i, row in ipairs(rows) do
     out[i] = {}
@@ -153,7 +154,7 @@ local function readable(rows)
       out[i][k] = i > 1 and k > 2 and (cell == "" and "-" or util.fixed(tonumber(cell))) or cell
     end
   end
-  return show.table(out)
+  return show.first(out, file)
 end
 
 -- A line for each fold.
@@ -235,7 +236,8 @@ function M.command(r, name)
   local main = r.best and metrics[r.best[1]] and r.best[1] or names[1]
   local list, lines = case_rows(cases, metrics, main), {}
   for i, row in ipairs(list) do lines[i] = table.concat(row, ",") end
-  core.sys.write(s.folder .. "/cases_valid.csv", table.concat(lines, "\n") .. "\n")
+  local file = s.folder .. "/cases_valid.csv"
+  core.sys.write(file, table.concat(lines, "\n") .. "\n")
   local by_case, by_fold = {}, {}
   for case, of in pairs(cases) do
     by_case[case] = { fold = of.fold }
@@ -247,7 +249,7 @@ function M.command(r, name)
   end
   local test = test_of(folds)
   if not config.line.flags.json then
-    if #names > 0 then print(readable(list) .. "\n") end
+    if #names > 0 then print(readable(list, file) .. "\n") end
     print(fold_table(folds, metrics))
     print(string.format("\n%s of %s, each validated in one of %d folds, no patient in two",
                         util.plural(#list - 1, "case"), util.plural(patients, "patient"), k))
@@ -259,9 +261,10 @@ function M.command(r, name)
     print(string.format("all folds as one network: predict --weights %s --in PATH --out DIR",
                         s.folder))
   end
-  return series.finish(s, { kind = "folds", recipe = name, k = k, part = "valid",
-                            patients = patients, metrics = metrics, cases = by_case,
-                            runs = by_fold, test = test })
+  local summary = { kind = "folds", recipe = name, k = k, part = "valid", patients = patients,
+                    metrics = metrics, cases = by_case, runs = by_fold, test = test }
+  series_page.write(s.folder, summary)
+  return series.finish(s, summary)
 end
 
 return M
