@@ -15,6 +15,14 @@
 enum { BACKEND_TEXT = 320, BACKEND_ADDRESS = 32 };
 
 struct Gather; /* of gather.h, for those who have data sets */
+struct Ranks;
+
+/* What carries sums over ranks from device to device. */
+typedef struct Carry {
+    bool queues;             /* a join only queues, and may be recorded */
+    char text[BACKEND_TEXT]; /* "NCCL 2.21.5"; where it could be another, why
+                              * it is not */
+} Carry;
 
 typedef struct Backend {
     const char *name;    /* "ref", "cpu", "cuda" */
@@ -60,6 +68,15 @@ typedef struct Backend {
     bool (*room)(void *dev, size_t *bytes);
     /* See gather.h; queued. NULL: data sets stay with the loader. */
     bool (*gather)(void *dev, const struct Gather *g);
+
+    /* Joins are over these ranks from now on, carried by `how`: "nccl", "host"
+     * or "auto", the better that all have. Of all ranks at once; ERR_USAGE or
+     * ERR_DEVICE with what to install or say. NULL: values of this backend lie
+     * where ranks_sum_values can add them. */
+    bool (*carry)(void *dev, struct Ranks *r, const char *how, Carry *out);
+    /* v[i] = by * the sum of v[i] over all ranks, `count` of F32 or F64, on the
+     * device, the same bits at all ranks; queued behind what is. */
+    bool (*join)(void *dev, void *v, Dtype type, int64_t count, double by);
 
     /* The rest is of a device that only queues what it is told; NULL where a
      * call has run when it returns. */

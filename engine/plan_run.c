@@ -161,6 +161,8 @@ static void trace_call(Plan *p, int c, Trace *t, double from)
 bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
+    // a device that was prepared has its own; calls look here who shares it
+    p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     double begin = trace_now(run->trace);
     for (int c = 0; c < calls; c++) {

@@ -15,11 +15,6 @@ static bool open_device(Session *s)
     if (!backend_find(text, &s->be, &number, s->why) ||
         !backend_takes(s->be, s->spec.precision))
         return false;
-    // a device that decides by itself cannot wait for other processes
-    if (s->spec.ranks && s->be->trainer)
-        return fail_usage("device \"%s\": several ranks train on the CPU only "
-                          "(--device cpu)",
-                          text);
     s->threads = s->be->threads(s->spec.threads);
     if (!s->spec.rehearse)
         s->opened = s->be->open(number, s->threads, &s->dev);
@@ -27,7 +22,10 @@ static bool open_device(Session *s)
         s->opened = s->be->rehearse(&s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
-    return s->opened;
+    return s->opened &&
+           (!s->spec.ranks || !s->be->carry ||
+            s->be->carry(s->dev, s->spec.ranks,
+                         s->spec.carry ? s->spec.carry : "auto", &s->carry));
 }
 
 /* The bytes of an average of all weights. */
@@ -409,6 +407,11 @@ const Backend *session_backend(const Session *s)
 void *session_device(const Session *s)
 {
     return s->dev;
+}
+
+const char *session_carried(const Session *s)
+{
+    return s->carry.text;
 }
 
 int session_threads(const Session *s)

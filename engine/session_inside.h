@@ -33,6 +33,7 @@ struct Session {
     bool careful;      /* wait after each call, always: SEG_CAREFUL  */
     int threads;       /* that dev has                               */
     char why[ERR_MAX]; /* why not a better device, or ""             */
+    Carry carry;       /* of ranks that have a device each           */
     Params params;
     Slot slot[MAX_PLANS];
     int64_t clock;     /* counts what was asked for: the age of slots */

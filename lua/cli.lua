@@ -30,7 +30,8 @@ local commands = {
   { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
-  { "bench", "measured time per layer and step", no_data = true },
+  { "bench", "measured time per layer and step; --ranks N: of a step of so many processes",
+    no_data = true },
   { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
   { "replay", "a step that was not finite, once more: replay FILE", weights = true,
@@ -79,6 +80,8 @@ local flags = {
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
     of = "export" },
+  { "step_ms", true, "MS: what a rank computes in a step, for the times of plan --ranks",
+    of = "plan" },
   { "gpu", true, "MODEL: the launch plan of a step on " .. gpus.names(),
     of = "plan" },
   { "full", false, "check: every element of large results, not some of them", of = "check" },
@@ -374,6 +377,13 @@ local function run_command(command, recipe, script, text, resume)
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
       return require("seg.fit").train(recipe, name, text, resume)
+    end)
+  end
+  if command == "bench" then
+    return ranks.run(whole_line, function()
+      if ranks.count > 1 then return require("seg.bench_ranks").command(recipe) end
+      if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
+      return require("seg.bench").command(recipe)
     end)
   end
   local several = (known(commands, command) or {}).series

@@ -412,7 +412,9 @@ static int l_draw(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=, copy_s=, update_s=}: `why` says why there is no GPU
+ * running=, param_bytes=, copy_s=, update_s=, carried=}: `carried` says what
+ * sums over the ranks of GPUs ("" where nothing has to), `why` why there is no
+ * GPU
  * ("" when one was not asked for), `count` the updates so far (of what was
  * collected), `ahead` how many steps are worth having under way, `pool_bytes`
  * what plans share, `param_bytes` parameters with gradients and moments */
@@ -421,7 +423,8 @@ static int l_facts(lua_State *L)
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
-    lua_createtable(L, 0, 11);
+    lua_createtable(L, 0, 12);
+    set_text(L, "carried", session_carried(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
     set_number(L, "update_s", session_update_s(s));
     set_text(L, "device", session_backend(s)->name);
@@ -451,12 +454,12 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false}
+ * ranks=false, own_norms=false, carry="auto"}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
- * (see share). */
+ * (see share). carry: what sums over them, of GPUs: see Backend.carry. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -472,6 +475,7 @@ static int l_session(lua_State *L)
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
+    spec.carry = opt_string(L, 1, "carry", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);

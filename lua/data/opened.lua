@@ -192,7 +192,8 @@ function M.keep(session, recipe, d, train, was)
     return false
   end
   if was == false then changed(true) end
-  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
+  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true, rank = ranks.rank,
+                                         ranks = ranks.count, whole = not train })
   d.loader:close()
   d.loader = {
     batches = function() return ids:batches() end,

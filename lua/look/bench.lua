@@ -23,7 +23,7 @@ end
 
 -- Values that keep every operator busy: uniform numbers, 0 or 1 where the
 -- input is a target, and all steps where it is a length.
-local function random_feeds(r, batch)
+function M.feeds(r, batch)
   local feeds, steps = {}, 1
   local lengths = core.length_inputs { r.loss }
   for i, input in ipairs(r.inputs) do
@@ -113,7 +113,7 @@ end
 -- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
-  local feeds, flops = random_feeds(r, v.batch), {}
+  local feeds, flops = M.feeds(r, v.batch), {}
   traces.open()
   local session, measured = open(r, feeds)
   local plan = plans.plan(r, v.batch, true, { session = session })

@@ -59,6 +59,12 @@ function M.command()
     local ok, text = check[2]()
     good = good and ok ~= false
     if text then rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text } end
+    -- the others that --devices can name
+    for number = 1, check[1] == "GPU" and ok and math.huge or 0 do
+      local there, what = core.gpu(number)
+      if not there then break end
+      rows[#rows + 1] = { "GPU " .. number, "ok", what }
+    end
   end
   for _, row in ipairs(rows) do print(string.format("%-10s %-3s %s", row[1], row[2], row[3])) end
   return good and 0 or 1

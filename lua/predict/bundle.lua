@@ -33,6 +33,14 @@ local entries = {
   intended_use = { "string", false },
 }
 
+-- The same of what stands in two of them.
+local inner = {
+  read = { kind = { "string", true }, options = { "table", true }, made = { "table", false },
+           numbers = { "table", false } },
+  run = { batch = { "integer", false }, precision = { "string", false },
+          bucket = { "boolean", false }, multiple = { "integer", false } },
+}
+
 -- Steps -----------------------------------------------------------------------
 
 -- A word of a step as JSON: a truth value, a number or a list of numbers where
@@ -240,6 +248,24 @@ end
 
 -- Reading ---------------------------------------------------------------------
 
+-- Raises unless `rows` has what `known` lists and nothing else; `what` names it.
+local function check_rows(rows, known, what)
+  for key in pairs(rows) do
+    if not known[key] then
+      fail("data", '%s: it has rows "%s", which this program (%s) does not know; fix: the version '
+           .. "of segengine that wrote it, or a later one", what, tostring(key), core.version)
+    end
+  end
+  for _, key in ipairs(util.sorted_keys(known)) do
+    local kind, must = known[key][1], known[key][2]
+    local is = kind == "integer" and math.type(rows[key]) or type(rows[key])
+    if (rows[key] ~= nil or must) and is ~= kind then
+      fail("data", "%s: %s is %s, want a %s", what, key, rows[key] == nil and "missing" or "a "
+           .. is, kind == "integer" and "whole number" or kind)
+    end
+  end
+end
+
 -- The rows of the metadata of a file.
 local function decode(meta, path)
   local b = json.decode(meta.bundle, path .. ": bundle")
@@ -251,18 +277,9 @@ local function decode(meta, path)
          .. "version of segengine that wrote it, or a later one", path, word_of(b.version),
          core.version, VERSION)
   end
-  for _, key in ipairs(util.sorted_keys(b)) do
-    if not entries[key] then
-      fail("data", '%s: bundle: it has rows "%s", which this program (%s) does not know; fix: the '
-           .. "version of segengine that wrote it, or a later one", path, key, core.version)
-    end
-  end
-  for _, key in ipairs(util.sorted_keys(entries)) do
-    local kind, must = entries[key][1], entries[key][2]
-    if (b[key] ~= nil or must) and type(b[key]) ~= kind then
-      fail("data", '%s: bundle: %s is %s, want a %s', path, key,
-           b[key] == nil and "missing" or "a " .. type(b[key]), kind)
-    end
+  check_rows(b, entries, path .. ": bundle")
+  for _, key in ipairs(util.sorted_keys(inner)) do
+    check_rows(b[key], inner[key], path .. ": bundle: " .. key)
   end
   return b
 end

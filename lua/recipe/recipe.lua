@@ -330,8 +330,8 @@ end
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
 -- no truth. `device` and `precision`: others than --device and --precision;
--- `draws`: dropout in evaluation too.
-function M.session(r, purpose, device, precision, draws)
+-- `draws`: dropout in evaluation too; `alone`: of this rank for itself.
+function M.session(r, purpose, device, precision, draws, alone)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
@@ -339,7 +339,8 @@ function M.session(r, purpose, device, precision, draws)
     loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
-    ranks = purpose == "train" and ranks.count > 1, own_norms = not v.sync_norm,
+    ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
+    carry = v.carry,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

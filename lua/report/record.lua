@@ -208,9 +208,10 @@ function Record:view()
                                         color = picture.colors.blue } } }
   local gpu = gauge.summary(csv)
   v.gpu = gpu and gauge.text(gpu)
-  v.gpu_use = gpu and gpu.use and { title = "use of the GPU, percent", height = 90, zero = true,
-                                    epochs = #rate, curves = {
-      { name = "GPU", values = csv:column "gpu_use", color = picture.colors.green } } }
+  v.gpu_use = gpu and gpu.use and #rate > 1
+    and { title = "use of the GPU, percent", height = 90, zero = true, epochs = #rate,
+          curves = { { name = "GPU", values = csv:column "gpu_use",
+                       color = picture.colors.green } } }
   v.memory, v.samples, v.overlays = memory_rows(self.fixed, run), {}, {}
   for i, row in ipairs(self.samples and self.samples.list or {}) do
     local list = {}

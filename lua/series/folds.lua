@@ -11,7 +11,6 @@
 
 local config = require "seg.config"
 local core = require "seg.core"
-local json = require "seg.json"
 local metric = require "seg.metric"
 local run_folder = require "seg.run"
 local series = require "seg.series"
@@ -85,7 +84,7 @@ local function valid_of(m, summary)
     local code = series.tell("evaluate", words)
     if code ~= 0 then return nil, code end
   end
-  return json.decode(util.read_file(path), path)
+  return series.measured(path)
 end
 
 -- Everything that the folds have measured: by metric the values of all cases, in the
@@ -100,6 +99,9 @@ local function collect(folds, cases)
     local values, owners, means, first = {}, {}, {}, nil
     for _, case in ipairs(order) do
       local of = (folds[cases[case].fold].valid.cases or {})[case]
+      if of and of[name] ~= nil and not math.type(of[name]) then
+        fail("data", "%s of case %s is no number in what its fold measured", name, case)
+      end
       if of and of[name] then
         values[#values + 1], owners[#owners + 1] = of[name], cases[case].patient
         cases[case][name] = of[name]
@@ -208,7 +210,7 @@ function M.command(r, name)
   end
   local s = series.open("folds", name, { k = k })
   if s.was and s.was.k ~= k then
-    fail("usage", "%s has %d folds, the script has %d; start anew", s.folder, s.was.k, k)
+    fail("usage", "%s has %s folds, the script has %d; start anew", s.folder, s.was.k, k)
   end
   local members = {}
   for i = 1, k do members[i] = { name = "fold_" .. i, words = { "--fold=" .. i } } end

@@ -30,10 +30,24 @@ local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
 -- Options that were meant for the call that gave them.
 local of_the_call = { steps = true, until_epoch = true }
 
+-- What series.json says, and more of each kind.
+local shape = { kind = "string", options = { "string", free = true }, preset = "string?",
+                weights = "string?" }
+local of_kind = { folds = { k = "number" }, ["repeat"] = { seeds = { "number" } } }
+
 -- What the folder of a series says of it; nil when it is none.
 function M.read(folder)
   local path = folder .. "/series.json"
-  return util.exists(path) and json.decode(util.read_file(path), path) or nil
+  if not util.exists(path) then return nil end
+  local was = json.decode(util.read_file(path), path)
+  json.check(was, shape, path)
+  json.check(was, of_kind[was.kind] or {}, path)
+  for _, word in ipairs(was.options or {}) do
+    if not word:find("^%-%-[%w_]") then
+      fail("data", '%s: "%s" is no option of a run; start anew', path, word)
+    end
+  end
+  return was
 end
 
 -- The words of the options {key, value or nil}, as they stand on a command line.
@@ -201,10 +215,24 @@ end
 
 -- Results -------------------------------------------------------------------------
 
+-- What was measured on a part.
+local measured = { cases = { "table", free = true }, free = true,
+                   metrics = { { mean = "number?", unit = "string?" }, free = true } }
+
+-- What was measured, of the file `path`, checked.
+function M.measured(path)
+  local v = json.decode(util.read_file(path), path)
+  json.check(v, measured, path)
+  return v
+end
+
 -- summary.json of a member.
 function M.summary(folder)
   local path = folder .. "/summary.json"
-  return json.decode(util.read_file(path), path)
+  local v = json.decode(util.read_file(path), path)
+  json.check(v, { valid = measured, test = measured, best = "number?", best_epoch = "number?",
+                  epochs = "number?" }, path)
+  return v
 end
 
 -- Mean and, of two values or more, standard deviation of a list.

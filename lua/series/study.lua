@@ -216,7 +216,41 @@ function M.texts(values)
   return out
 end
 
--- What was tried before; refuses a file that is of another search.
+-- What stands in a record, and as what.
+local fields = { trial = "whole number", round = "whole number", epochs = "whole number",
+                 epoch = "whole number", value = "number", state = "string", reason = "string",
+                 run = "string", values = "table" }
+
+-- What is wrong with r, the next record of a file, which anybody may have changed; nil:
+-- nothing. Trials begin one after the other; later rounds are of those that began.
+function Study:wrong(r)
+  if type(r) ~= "table" then return "is no table" end
+  for _, k in ipairs { "trial", "state", "values" } do
+    if r[k] == nil then return "has no " .. k end
+  end
+  for k, v in pairs(r) do
+    if not fields[k] then
+      return string.format('has "%s", which this program does not know', tostring(k))
+    end
+    local is = fields[k] == "whole number" and math.type(v) == "integer" and fields[k] or type(v)
+    if is ~= fields[k] then
+      return string.format("has %s %s, wanted a %s", k, tostring(v), fields[k])
+    end
+  end
+  local begun = 0
+  for _, other in ipairs(self.records) do
+    if (other.round or 1) == 1 then begun = math.max(begun, other.trial) end
+  end
+  if (r.round or 1) == 1 and r.trial ~= begun + 1 then
+    return string.format("is of trial %d, wanted %d", r.trial, begun + 1)
+  end
+  if (r.round or 1) ~= 1 and (r.round < 1 or r.trial < 1 or r.trial > begun
+                              or self:find(r.trial, r.round)) then
+    return string.format("is of trial %d in round %d, which cannot be", r.trial, r.round)
+  end
+end
+
+-- What was tried before; refuses a file that is of another search, or damaged.
 function Study:read()
   local number = 0
   for line in util.read_file(self.path):gmatch("[^\n]+") do
@@ -224,7 +258,12 @@ function Study:read()
     local r = json.decode(line, self.path)
     if number == 1 then
       local keys = {}
-      for k in pairs(r) do keys[k] = true end
+      for k in pairs(type(r) == "table" and r or { r }) do
+        if type(k) ~= "string" then
+          fail("data", "%s: line 1 does not say what the search is; start anew", self.path)
+        end
+        keys[k] = true
+      end
       for k in pairs(self.head) do keys[k] = true end
       for _, k in ipairs(util.sorted_keys(keys)) do
         if r[k] ~= self.head[k] then
@@ -234,10 +273,14 @@ function Study:read()
         end
       end
     else
+      local wrong = self:wrong(r)
+      if wrong then
+        fail("data", "%s: line %d %s; start anew", self.path, number, wrong)
+      end
       for k, v in pairs(M.texts(self:suggest(r.trial))) do
-        if (r.values or {})[k] ~= v then
+        if r.values[k] ~= v then
           fail("data", "%s: line %d: %s of trial %d is %s, and this search tries %s there; start "
-               .. "anew", self.path, number, k, r.trial, tostring((r.values or {})[k]), v)
+               .. "anew", self.path, number, k, r.trial, tostring(r.values[k]), v)
         end
       end
       self.records[#self.records + 1] = r

@@ -119,8 +119,10 @@ local function train_epoch(run)
       if parts[#parts].last then steps = steps + 1 end
     end
     while #parts > 0 do
-      local was_last = parts[1].last
-      if not collect(run, parts, stop or #parts > run.ahead or run.queued == batches) then break end
+      local was_last, must = parts[1].last, stop or #parts > run.ahead or run.queued == batches
+      -- what is there already is another number at each rank, and they have to meet
+      if ranks.count > 1 and not must then break end
+      if not collect(run, parts, must) then break end
       if was_last then steps = steps - 1 end
     end
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
@@ -247,7 +249,10 @@ local function end_epoch(run, started)
                                     advice.shares(seconds, row.wait_s, row.copy_s),
                                     util.duration(row.valid_s))
   if ranks.count > 1 then
-    parts[#parts + 1] = string.format("%d ranks, efficiency %.0f %%", ranks.count, 100 * alone)
+    -- what GPUs wait for each other inside of a step nobody measures
+    local known = not facts.carried:match("^NCCL")
+    parts[#parts + 1] = string.format("%d ranks%s", ranks.count, known and
+      string.format(", efficiency %.0f %%", 100 * alone) or "")
   end
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
@@ -302,8 +307,9 @@ local function banner(run, weights)
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
   if ranks.count > 1 then
-    show.line("ranks: %d by %s, batch norm over %s", ranks.count, ranks.via,
-              v.sync_norm and "the whole batch" or "the share of each")
+    show.line("ranks: %d by %s, batch norm over %s%s", ranks.count, ranks.via,
+              v.sync_norm and "the whole batch" or "the share of each",
+              facts.carried ~= "" and ", sums carried by " .. facts.carried or "")
   end
 end
 
