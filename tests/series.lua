@@ -114,6 +114,26 @@ t.test("all folds by one command", function()
   t.says("inspect " .. folder .. "/whole", 0, "toy/001/fold_3")
 end)
 
+t.test("a series from outside: how it stands, and two of them beside each other", function()
+  local a, b = folder .. "/whole/toy/001", folder .. "/other/toy/001"
+  run("folds --lr 0.2 --epochs 2", "other")
+  local text = t.says("status " .. a, 0, "series     " .. a .. ", folds: finished")
+  t.check(text:find("runs +3 begun, 3 of them finished; the last:\nrun +" .. a .. "/fold_3"), text)
+  t.equal(json.decode(t.says("status --json " .. a .. "/fold_1", 0, "{"), "s").series.finished, 3)
+  -- every case as the network measured it that had not seen it, pair by pair
+  local pairs_of = json.decode(t.says("compare --json " .. a .. " " .. b, 0, "{"), "c").paired[1]
+  local first, second = decode(a .. "/summary.json").cases, decode(b .. "/summary.json").cases
+  t.equal(pairs_of.metric .. pairs_of.part .. pairs_of.n, "dicevalid11")
+  local sum, other = 0, 0
+  for _, v in pairs(first) do sum = sum + v.dice end
+  for _, v in pairs(second) do other = other + v.dice end
+  t.near(pairs_of.mean, (other - sum) / 11, 1e-9)
+  t.says("compare " .. a .. " " .. b .. " --html " .. folder .. "/c.html", 0, "case by case")
+  os.remove(b .. "/summary.json")
+  t.says("compare " .. a .. " " .. b, 2, "the folds of " .. b .. " are not all done")
+  t.says("status " .. b, 0, "stopped; SCRIPT.lua folds --resume " .. b .. " goes on with it")
+end)
+
 t.test("folds as one network", function()
   local base = folder .. "/whole/toy/001"
   local function predict(weights, out)

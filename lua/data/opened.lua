@@ -223,12 +223,15 @@ function M.identify(json, part, d, hash)
   return json
 end
 
--- What a sample of a pipeline is.
+-- What a sample of a pipeline is, by the axes of its images beside channels.
+local whole = { [0] = "case", "sequence", "picture", "volume" }
+
 function M.sample_name(pipeline)
-  if pipeline:facts(1).patches then return "patch", "patches" end
+  local facts = pipeline:facts(1)
+  if facts.patches then return "patch", "patches" end
   local _, slice = pipeline:item(1)
-  if slice > 0 then return "slice", "slices" end
-  return "volume", "volumes"
+  local name = slice > 0 and "slice" or whole[facts.rank]
+  return name, name .. "s"
 end
 
 return M

@@ -104,8 +104,8 @@ end
 -- stay here, as some of them are paths and lists of cases.
 local reading = {
   "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
-  "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank", "read", "resample",
-  "resample_tilt", "separator", "skip_unmatched", "trailing",
+  "column", "columns", "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank",
+  "read", "resample", "resample_tilt", "separator", "skip_unmatched", "table", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 
@@ -128,6 +128,11 @@ local function options_of(o)
   for _, key in ipairs(reading) do out[key] = harmless(o[key]) end
   for _, key in ipairs(nested) do
     for i, field in ipairs(type(o[key]) == "table" and o[key] or {}) do
+      if field.box then
+        fail("usage", 'export --bundle: field "%s" takes the part of a picture that a function of '
+             .. "the script says (box), and a bundle runs without it; fix: predict with the script",
+             tostring(field.name))
+      end
       out[key] = out[key] or {}
       out[key][i] = options_of(field)
       out[key][i].name = field.name

@@ -159,10 +159,10 @@ end
 
 -- The table of what was found, and how many files of before are gone.
 local function finish(w, out, there)
-  local path = out .. "/predictions.csv"
-  if w.finish then w.finish(path) end
-  print(show.table(w.rows))
-  if config.line.flags.zip then write_zip(w, config.line.flags.zip, path) end
+  local file = out .. "/predictions.csv"
+  if w.finish then w.finish(file) end
+  print(w.finish and show.first(w.rows, file) or show.table(w.rows))
+  if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then
     show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
               there == 1 and "was" or "were")

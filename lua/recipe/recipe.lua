@@ -58,6 +58,24 @@ local function check_outputs(r)
     if type(name) ~= "string" or not is_node(node) then
       fail("usage", "seg.recipe: output %s must be a node, got %s", tostring(name), type(node))
     end
+    if node.kind == "softmax" and node.c == 1 then
+      fail("usage", 'seg.recipe: output "%s": a softmax of one channel is 1 everywhere; write '
+           .. "nn.sigmoid, or give the network a channel for each class, the background too", name)
+    end
+  end
+end
+
+-- Every input that something is made of must be among r.inputs: what is fed by name.
+local function check_inputs(r)
+  local fed, list, nodes = {}, {}, { r.loss }
+  for i, node in ipairs(r.inputs) do fed[node.name], list[i] = true, node.name end
+  for _, node in pairs(r.outputs) do nodes[#nodes + 1] = node end
+  for _, node in ipairs(metrics.nodes(r, true)) do nodes[#nodes + 1] = node end
+  for name in ("\n" .. core.graph_text(nodes)):gmatch("\ninput (%S+) ") do
+    if not fed[name] then
+      fail("usage", 'seg.recipe: inputs lacks "%s", which the loss, an output or a metric is made '
+           .. "of; it has %s", name, table.concat(list, ", "))
+    end
   end
 end
 
@@ -233,6 +251,7 @@ local function check(r)
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
   metrics.settle(r)
+  check_inputs(r)
   if r.schedule.monitor then
     r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
   end

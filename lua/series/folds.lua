@@ -145,8 +145,8 @@ local function case_rows(cases, metrics, main)
   return rows
 end
 
--- The same for people.
-local function readable(rows)
+-- The same for people; file: the table that has them all.
+local function readable(rows, file)
   local out = {}
   for i, row in ipairs(rows) do
     out[i] = {}
@@ -154,7 +154,7 @@ local function readable(rows)
       out[i][k] = i > 1 and k > 2 and (cell == "" and "-" or util.fixed(tonumber(cell))) or cell
     end
   end
-  return show.table(out)
+  return show.first(out, file)
 end
 
 -- A line for each fold.
@@ -236,7 +236,8 @@ function M.command(r, name)
   local main = r.best and metrics[r.best[1]] and r.best[1] or names[1]
   local list, lines = case_rows(cases, metrics, main), {}
   for i, row in ipairs(list) do lines[i] = table.concat(row, ",") end
-  core.sys.write(s.folder .. "/cases_valid.csv", table.concat(lines, "\n") .. "\n")
+  local file = s.folder .. "/cases_valid.csv"
+  core.sys.write(file, table.concat(lines, "\n") .. "\n")
   local by_case, by_fold = {}, {}
   for case, of in pairs(cases) do
     by_case[case] = { fold = of.fold }
@@ -248,7 +249,7 @@ function M.command(r, name)
   end
   local test = test_of(folds)
   if not config.line.flags.json then
-    if #names > 0 then print(readable(list) .. "\n") end
+    if #names > 0 then print(readable(list, file) .. "\n") end
     print(fold_table(folds, metrics))
     print(string.format("\n%s of %s, each validated in one of %d folds, no patient in two",
                         util.plural(#list - 1, "case"), util.plural(patients, "patient"), k))

@@ -357,7 +357,8 @@ local function final_test(run)
                             { interval = true, threshold = threshold, outside = outside })
     if ranks.stopped() then return false end
     if not ranks.writes() then return true end -- what follows is for people
-    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+    local file = string.format("%s/cases_%s.csv", run.folder, part)
+    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
     if text then print(text) end
@@ -367,8 +368,7 @@ local function final_test(run)
     json.threshold, json.beyond = threshold, beyond
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then
-      sys.write(string.format("%s/cases_%s.csv", run.folder, part),
-                evaluate.csv(run.recipe, result, d.pipeline, run.hash))
+      sys.write(file, evaluate.csv(run.recipe, result, d.pipeline, run.hash))
       try(picture.overlays, run, d, items, part, result)
     end
   end

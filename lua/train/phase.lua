@@ -146,8 +146,9 @@ local function load_weights(run)
   local given, init = config.line.flags.weights, run.recipe.init
   if run.state.phase > 1 then given = nil end
   if init then
-    local o = { weights = given and run_folder.weights(given) or init.weights, match = init.match,
-                rename = init.rename }
+    local file = given and run_folder.weights(given)
+      or init.weights and run_folder.weights(init.weights, nil, nil, "init: weights")
+    local o = { weights = file, match = init.match, rename = init.rename }
     return string.format("%s: %s", o.weights,
                          util.plural(transfer.load(run.session, o), "tensor"))
   end
