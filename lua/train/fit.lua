@@ -343,7 +343,8 @@ local function final_test(run)
   local s = run.state
   local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
-                    left_out = run.left_out, gpu = gauge.summary(run.csv) }
+                    left_out = run.left_out,
+                    gpu = ranks.writes() and gauge.summary(run.csv) or nil }
   if part then
     local d = run.data[part]
     weights = s.epoch
