@@ -134,12 +134,6 @@ function M.check_batch(size)
   end
 end
 
--- May values of a step be computed twice? A batch norm over all ranks would meet the
--- others once more, who may have chosen otherwise for their share.
-function M.may_recompute()
-  return M.count == 1 or not config.values.sync_norm
-end
-
 -- Seconds that this rank has spent on the others so far.
 function M.spent()
   if M.count == 1 then return 0 end
