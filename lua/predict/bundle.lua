@@ -14,6 +14,7 @@
 local core = require "seg.core"
 local calibrate = require "seg.calibrate"
 local config = require "seg.config"
+local incoming = require "seg.incoming"
 local json = require "seg.json"
 local recipes = require "seg.recipe"
 local util = require "seg.util"
@@ -73,6 +74,9 @@ end
 -- know. random: they are of augmentation, which that form leaves out.
 local function steps_of(rows, path, random)
   local lines = {}
+  if next(rows) ~= nil and #rows == 0 then
+    fail("data", "%s: bundle: prepare is a table with names, want a list of steps", path)
+  end
   for i, row in ipairs(rows) do
     if type(row) ~= "table" or type(row.step) ~= "string" then
       fail("data", "%s: bundle: prepare: row %d has no step", path, i)
@@ -96,8 +100,8 @@ end
 -- stay here, as some of them are paths and lists of cases.
 local reading = {
   "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
-  "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank", "read", "resample",
-  "resample_tilt", "separator", "skip_unmatched", "trailing",
+  "exif", "form", "format", "image", "key", "kind", "length", "margin", "page", "rank", "read",
+  "resample", "resample_tilt", "separator", "skip_unmatched", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 
@@ -240,6 +244,60 @@ end
 
 -- Reading ---------------------------------------------------------------------
 
+-- What is wrong with a table of rows, in words; nil: nothing. known: what each must be,
+-- a kind of value or a function that says so; others are refused, as a program that
+-- does not know what they mean would predict something else.
+local function odd(what, rows, known)
+  if type(rows) ~= "table" then return what .. " is a " .. type(rows) .. ", want a table" end
+  for _, key in ipairs(util.sorted_keys(rows)) do
+    local v, want = rows[key], known[key]
+    if not want then return string.format('%s has "%s", which this program does not know', what,
+                                          tostring(key)) end
+    if type(want) == "function" and not want(v) or type(want) == "string" and type(v) ~= want then
+      return string.format("%s: %s cannot be %s", what, key, type(v) == "table" and "that list"
+                           or word_of(v))
+    end
+  end
+end
+
+local function within(lo, hi)
+  return function(v) return math.type(v) == "integer" and v >= lo and v <= hi end
+end
+
+local run_rows = { batch = within(1, 1 << 20), precision = "string", bucket = "string",
+                   multiple = within(1, 65535) }
+
+-- The same of options of a data set, and of those of its fields.
+local function odd_options(what, o)
+  local known = {}
+  for _, key in ipairs(reading) do known[key] = function() return true end end
+  for _, key in ipairs(nested) do known[key], known.name = "table", "string" end
+  known.rank = within(1, 3) -- as data.npy has it
+  local why = odd(what, o, known)
+  for _, key in ipairs(nested) do
+    for i, field in ipairs(not why and o[key] or {}) do
+      why = why or odd_options(string.format("%s: %s %d", what, key, i), field)
+    end
+  end
+  return why
+end
+
+-- The same of `read`.
+local function odd_reading(read)
+  local why = odd("read", read, { kind = "string", options = "table", made = "table",
+                                  numbers = "table" })
+  for _, of in ipairs { read, not why and read.made or nil } do
+    local what = of == read and "read" or "read: made"
+    if type(of.kind) ~= "string" then why = why or what .. " does not say its kind" end
+    why = why or odd_options(what .. ": options", of.options)
+  end
+  if not why and read.made and not incoming.knows(read.made.kind) then
+    why = string.format('read: made: kind is "%s", which this program does not know',
+                        read.made.kind)
+  end
+  return why
+end
+
 -- The rows of the metadata of a file.
 local function decode(meta, path)
   local b = json.decode(meta.bundle, path .. ": bundle")
@@ -263,6 +321,11 @@ local function decode(meta, path)
       fail("data", '%s: bundle: %s is %s, want a %s', path, key,
            b[key] == nil and "missing" or "a " .. type(b[key]), kind)
     end
+  end
+  local why = odd_reading(b.read) or odd("run", b.run, run_rows)
+  if why then
+    fail("data", "%s: bundle: %s; fix: the version of segengine that wrote it, or a later one",
+         path, why)
   end
   return b
 end

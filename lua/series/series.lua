@@ -30,10 +30,26 @@ local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
 -- Options that were meant for the call that gave them.
 local of_the_call = { steps = true, until_epoch = true }
 
--- What the folder of a series says of it; nil when it is none.
+-- What the folder of a series says of it; nil when it is none. Refuses a file that is
+-- none of ours, or damaged: a series goes on with what it began with, or not at all.
 function M.read(folder)
   local path = folder .. "/series.json"
-  return util.exists(path) and json.decode(util.read_file(path), path) or nil
+  if not util.exists(path) then return nil end
+  local ok, was = pcall(json.decode, util.read_file(path), path)
+  local function whole(list, of)
+    if type(list) ~= "table" then return false end
+    for _, v in ipairs(list) do if (math.type(v) or type(v)) ~= of then return false end end
+    return true
+  end
+  local good = ok and type(was) == "table" and whole(was.options, "string")
+    and (was.kind == "search" or was.kind == "folds" and math.type(was.k) == "integer"
+         or was.kind == "repeat" and whole(was.seeds, "integer") and was.seeds[1])
+    and type(was.preset or "") == "string" and type(was.weights or "") == "string"
+  if not good then
+    sys.raise("data", path .. ": it does not say what series this is; the file is damaged: give "
+              .. "it back, or start a new one", true)
+  end
+  return was
 end
 
 -- The words of the options {key, value or nil}, as they stand on a command line.
@@ -71,7 +87,7 @@ function M.resume(kind, out, name)
                 was and ", but of " .. was.kind or " (it has no series.json)")
   end
   local saved = {}
-  for _, word in ipairs(was.options or {}) do
+  for _, word in ipairs(was.options) do
     local key, value = word:match("^%-%-([%w_]+)=(.*)$")
     key = key or word:match("^%-%-([%w_]+)$")
     saved[#saved + 1] = { key, value }

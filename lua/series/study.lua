@@ -216,28 +216,55 @@ function M.texts(values)
   return out
 end
 
--- What was tried before; refuses a file that is of another search.
+local states = { done = true, failed = true, diverged = true }
+
+-- What is wrong with the line of a trial, in words; nil: it may be one.
+local function flaw(r)
+  local function whole(v) return math.type(v) == "integer" and v >= 1 and v < 1 << 31 end
+  if type(r) ~= "table" then return "it is no trial" end
+  if not whole(r.trial) then return "trial is " .. tostring(r.trial) end
+  if r.round ~= nil and not whole(r.round) then return "round is " .. tostring(r.round) end
+  if not states[r.state] then return "state is " .. tostring(r.state) end
+  if (r.state == "done") ~= (math.type(r.value) ~= nil) then
+    return string.format("its state is %s and its value %s", r.state, tostring(r.value))
+  end
+  if type(r.values) ~= "table" then return "values is " .. tostring(r.values) end
+end
+
+-- What was tried before; refuses a file that is damaged or of another search.
 function Study:read()
-  local number = 0
-  for line in util.read_file(self.path):gmatch("[^\n]+") do
+  local number, text = 0, util.read_file(self.path)
+  if text == "" then return end -- as mktemp makes one
+  for line in (text .. "\n"):gmatch("([^\n]*)\n") do
     number = number + 1
-    local r = json.decode(line, self.path)
+    local where = string.format("%s: line %d", self.path, number)
+    local function wrong(what)
+      fail("data", "%s: %s; the file is damaged: give it back, or start a new search", where, what)
+    end
+    -- each line is whole; behind the last there is nothing
+    local r = line ~= "" and json.decode(line, where) or nil
     if number == 1 then
+      if type(r) ~= "table" then wrong("it does not say what search this is") end
       local keys = {}
       for k in pairs(r) do keys[k] = true end
       for k in pairs(self.head) do keys[k] = true end
       for _, k in ipairs(util.sorted_keys(keys)) do
         if r[k] ~= self.head[k] then
           util.refuse("%s: the search is another one: %s is %s, in the file %s; start anew, or "
-                      .. "give it back what it had", self.path, k:gsub("_%d+$", ""),
-                      tostring(self.head[k]), tostring(r[k]))
+                      .. "give it back what it had", self.path, (k:gsub("_%d+$", "")),
+                      tostring(self.head[k] or "not there"), tostring(r[k] or "not there"))
         end
       end
-    else
+    elseif line ~= "" then
+      local bad = flaw(r)
+      if bad then wrong(bad) end
+      if self:find(r.trial, r.round) then
+        wrong(string.format("trial %d was in a line before", r.trial))
+      end
       for k, v in pairs(M.texts(self:suggest(r.trial))) do
-        if (r.values or {})[k] ~= v then
+        if r.values[k] ~= v then
           fail("data", "%s: line %d: %s of trial %d is %s, and this search tries %s there; start "
-               .. "anew", self.path, number, k, r.trial, tostring((r.values or {})[k]), v)
+               .. "anew", self.path, number, k, r.trial, tostring(r.values[k]), v)
         end
       end
       self.records[#self.records + 1] = r
