@@ -91,10 +91,15 @@ static bool host_sync(void *dev)
 }
 
 /* What does not depend on the type of a number. */
+static void host_trace(void *dev, Trace *t)
+{
+    pool_trace(dev, t);
+}
+
 #define HOST                                                                   \
     .close = host_close, .threads = host_threads, .alloc = host_alloc,         \
     .release = host_release, .upload = host_upload, .download = host_download, \
-    .sync = host_sync, .copy = host_copy
+    .sync = host_sync, .copy = host_copy, .trace = host_trace
 
 /* KERNEL_yes and KERNEL_no are chosen by a row's columns for gradient and
  * space: what it lacks becomes NULL, and no such function need exist. */

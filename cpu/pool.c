@@ -35,7 +35,8 @@ enum {
 typedef struct Worker {
     Pool *pool;
     pthread_t id;
-    int thread; // 1 .. threads-1; slot 0 is the caller's and unused
+    int thread;   // 1 .. threads-1; slot 0 is the caller's and unused
+    char row[24]; // of a trace
 } Worker;
 
 /* What many threads write stands on lines of its own. */
@@ -50,6 +51,7 @@ struct Pool {
     _Alignas(LINE) PoolFn *fn;
     void *ctx;
     int64_t tasks;
+    Trace *trace;         // not owned; changed between jobs
     pthread_mutex_t lock; // for sleeping only
     pthread_cond_t wake, done;
     int threads; // the caller included
@@ -71,12 +73,18 @@ static void relax(void)
  * wrote is by `finished`. */
 static void take_tasks(Pool *p, int thread)
 {
-    for (;;) {
+    Trace *t = thread ? p->trace : NULL;
+    const double from = trace_now(t);
+    int64_t done = 0;
+    for (;; done++) {
         int64_t i =
             atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->tasks) return;
+        if (i >= p->tasks) break;
         p->fn(p->ctx, i, thread);
     }
+    // those who came too late did nothing
+    if (done)
+        trace_span(t, p->worker[thread].row, "tasks", "kernel", done, from);
 }
 
 /* There is a job that this worker has not seen, or the pool closes. */
@@ -170,6 +178,11 @@ void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
     if (p) p->busy = false;
 }
 
+void pool_trace(Pool *p, Trace *t)
+{
+    p->trace = t;
+}
+
 int pool_threads(const Pool *p)
 {
     return p ? p->threads : 1;
@@ -194,6 +207,7 @@ bool pool_open(int threads, Pool **out)
     for (int i = 1; i < threads && !error; i++) {
         Worker *w = &p->worker[i];
         *w = (Worker){.pool = p, .thread = i};
+        snprintf(w->row, sizeof w->row, "thread %d", i);
         error = pthread_create(&w->id, NULL, work, w);
         if (!error) p->threads++;
     }

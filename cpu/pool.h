@@ -12,6 +12,7 @@
 #ifndef SEG_POOL_H
 #define SEG_POOL_H
 #include "err.h"
+#include "trace.h"
 #include <stdint.h>
 
 typedef struct Pool Pool;
@@ -28,6 +29,10 @@ bool pool_open(int threads, Pool **out);
 void pool_close(Pool *p); /* NULL is fine */
 
 int pool_threads(const Pool *p); /* 1 for NULL */
+
+/* From now on the workers note in `t` (NULL: nowhere) when they were at tasks;
+ * the caller, who takes part, has a call in his own row. Not within a job. */
+void pool_trace(Pool *p, Trace *t);
 
 /* fn(ctx, i, thread) for i = 0 .. tasks-1, each once, in any order; returns
  * when all are done and their writes are visible. Runs in the caller when

@@ -10,6 +10,9 @@
 #include "op.h"
 #include "trainer.h"
 
+struct Ranks;
+struct Carry; /* of backend.h */
+
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
 /* Calls of this thread that name no stream are for this device from here on. */
@@ -44,6 +47,10 @@ bool gpu_play(void *dev, void *tape);
 void gpu_drop(void *dev, void *tape);
 bool gpu_mark(void *dev, int i);
 bool gpu_elapsed(void *dev, int i, double *ms);
+
+/* ... carrier.cu. */
+bool gpu_carry(void *dev, struct Ranks *r, const char *how, struct Carry *out);
+bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by);
 
 /* ... trainer.cu, and optim.cu. */
 extern const Trainer cuda_trainer;

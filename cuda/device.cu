@@ -181,6 +181,7 @@ void gpu_close(void *dev)
         mem_free(g);
         return;
     }
+    gpu_drop_carrier(g);
     gpu_drop_staging(g);
     gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);

@@ -32,6 +32,7 @@ struct Gpu {
     uint64_t uploads;  // so far
     cudaEvent_t *mark; // (marks), owned; NULL before the first
     int marks;
+    struct Carrier *carrier; // of several ranks; NULL: alone
     char *next; // address of the next allocation on a device that is not there
                 // (gpu_rehearse); NULL: it is
 };
@@ -50,4 +51,6 @@ bool gpu_trim(Gpu *g, const Staging *but);
 /* Free what transfer.cu and tape.cu keep in a device. */
 void gpu_drop_staging(Gpu *g);
 void gpu_drop_marks(Gpu *g);
+/* ... and carrier.cu. */
+void gpu_drop_carrier(Gpu *g);
 #endif

@@ -38,6 +38,14 @@ static inline bool is_fresh(const Call *c, int i)
     return c->fresh >> i & 1;
 }
 
+/* Is the batch that this call works on shared by several ranks? Then sums over
+ * samples are joined (gpu_join); what an idle rank has counts nothing, which a
+ * kernel reads from gpu_step: a recorded run is played with either. */
+static inline bool is_shared(const Call *c)
+{
+    return c->step && c->step->share.ranks;
+}
+
 /* *p = v or *p += v. */
 static __device__ __forceinline__ void put(float *p, float v, bool fresh)
 {

@@ -132,11 +132,31 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 template <int K, class F>
-static bool finish(const Call *c, const F &f, const double *parts, int count)
+static bool finish_here(const Call *c, const F &f, const double *parts,
+                        int count)
 {
     LAUNCH((finish_kernel<K, F>), 1, BLOCK, 0, gpu_stream(c->dev), f, parts,
            count);
     return gpu_launched("loss, finish");
+}
+
+/* The sums of this rank, for a join: what an idle one has counts nothing. */
+template <int K> struct Own {
+    double *to; // may be the parts: they have been read
+    const Step *step;
+    __device__ void operator()(const double *sum) const
+    {
+        for (int k = 0; k < K; k++) to[k] = step->share.idle ? 0 : sum[k];
+    }
+};
+
+/* Over all ranks, where several share the batch. */
+template <int K, class F>
+static bool finish(const Call *c, const F &f, double *parts, int count)
+{
+    if (!is_shared(c)) return finish_here<K>(c, f, parts, count);
+    return finish_here<K>(c, Own<K>{parts, gpu_step(c->dev)}, parts, count) &&
+           gpu_join(c->dev, parts, F64, K, 1) && finish_here<K>(c, f, parts, 1);
 }
 
 /* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
@@ -258,7 +278,9 @@ static inline Space mean_space(const Call *c)
     s.fwd = quad_bytes(1, numel(c->x[0]->dim), 2);
     // nothing is kept for the backward run, so M is summed again: its parts,
     // then its inverse
-    if (c->x[2]) s.bwd = quad_bytes(1, numel(c->x[2]->dim), 1) + sizeof(double);
+    // without a mask it is known, but for what other ranks have
+    s.bwd = sizeof(double);
+    s.bwd += c->x[2] ? quad_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
     return s;
 }
 
@@ -269,6 +291,12 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
     int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
                                       numel(c->x[0]->dim), parts);
     return count && finish<2>(c, Mean{values(c->y)}, parts, count);
+}
+
+/* One part, a number that the host knows. */
+static __global__ void part_kernel(double *part, double value)
+{
+    *part = value;
 }
 
 template <class T> static bool mean_bwd(const Call *c, const T &term)
@@ -288,6 +316,14 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
         float *inverse = (float *)(parts + count);
         if (!count ||
             !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
+            return false;
+        f.inverse = inverse;
+    } else if (is_shared(c)) {
+        double *part = (double *)c->scratch;
+        float *inverse = (float *)(part + 1);
+        LAUNCH(part_kernel, 1, 1, 0, gpu_stream(c->dev), part, (double)all);
+        if (!gpu_launched("loss, count") ||
+            !finish<1>(c, Inverse{inverse, 1}, part, 1))
             return false;
         f.inverse = inverse;
     }

@@ -72,9 +72,10 @@ __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
     spot_fold<2, V>(p.walk, s, sum, p.parts);
 }
 
-/* mean and rstd of a set and group from the sums over its parts and channels;
- * a block each. */
-__global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
+/* Mean and variance of the block's set and group from the sums over its parts
+ * and channels; on thread 0. */
+__device__ __forceinline__ void moments(const Norm &p, double *mean,
+                                        double *var)
 {
     uint32_t set = blockIdx.x;
     const uint32_t group = split(&set, p.groups), first = group * p.per.by;
@@ -89,22 +90,69 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
         sum[1] += at[p.channels + c];
     }
     team_sums(sum, (int)blockDim.x);
-    if (threadIdx.x) return;
     const double n = (double)p.rows * p.per.by, off = sum[0] / n;
-    const double mean = (double)p.x[set * p.rows * p.channels + first] + off;
-    double var = sum[1] / n - off * off;
-    var = var < 0 ? 0 : var;
+    const double square = sum[1] / n - off * off;
+    *mean = (double)p.x[set * p.rows * p.channels + first] + off;
+    *var = square < 0 ? 0 : square;
+}
+
+/* Keep the statistics of a set and group of n values; the running ones move. */
+__device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
+                                         double mean, double var, bool moves)
+{
+    const uint32_t first = (uint32_t)(at % p.count) * p.per.by;
     Stat s;
     s.hi = (float)mean;
     s.lo = (float)(mean - (double)s.hi);
     s.rstd = (float)(1 / sqrt(var + (double)p.eps));
-    p.stat[blockIdx.x] = s;
-    if (!p.running) return;
+    p.stat[at] = s;
+    if (!p.running || !moves) return;
     // of a single value there is no unbiased variance
     const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
     float *move = p.running + first, *spread = p.spread + first;
     *move = (float)(stay * (double)*move + p.momentum * mean);
     *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
+}
+
+/* Statistics of a set and group; a block each. An idle rank that is on its own
+ * has none to move by. */
+__global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
+{
+    double mean, var;
+    moments(p, &mean, &var);
+    if (threadIdx.x) return;
+    put_stat(p, blockIdx.x, (double)p.rows * p.per.by, mean, var,
+             !p.step->share.idle);
+}
+
+/* What ranks join: sums of d and d^2, d = x - about, and rows; a block a
+ * channel. `about` is the running mean, which all have alike and which is near
+ * enough: what the difference of squares cancels is far above the rounding of
+ * double. */
+__global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
+{
+    const int c = (int)blockIdx.x;
+    const double n = p.step->share.idle ? 0 : (double)p.rows;
+    double mean, var;
+    moments(p, &mean, &var);
+    if (threadIdx.x) return;
+    const double d = mean - (double)p.about[c];
+    // what is idle may hold what is not finite: it is not computed with
+    p.joined[c] = n == 0 ? 0 : n * d;
+    p.joined[p.channels + c] = n == 0 ? 0 : n * (var + d * d);
+    if (c == 0) p.joined[2 * p.channels] = n;
+}
+
+/* Statistics from the sums of all ranks; a thread a channel. */
+__global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
+{
+    const double n = p.joined[2 * p.channels];
+    EACH(c, p.channels)
+    {
+        const double off = p.joined[c] / n;
+        const double var = p.joined[p.channels + c] / n - off * off;
+        put_stat(p, c, n, (double)p.about[c] + off, var < 0 ? 0 : var, true);
+    }
 }
 
 /* Statistics of channel c of a set: measured, or the running ones. */
@@ -246,6 +294,20 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     }
 }
 
+/* Totals of a rank as ranks join them: its rows behind them, and nothing of an
+ * idle one. */
+__global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
+{
+    const bool idle = p.step->share.idle;
+    EACH(i, 2 * p.channels + 1)
+    {
+        if (i == 2 * p.channels)
+            p.joined[i] = idle ? 0 : (double)p.rows;
+        else if (idle)
+            p.joined[i] = 0;
+    }
+}
+
 /* dx = dy scale + (x - mean) tilt + shift. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
@@ -263,10 +325,11 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
         // given statistics are constants and share nothing; 0 is said and
         // not computed, so that a sum that is not finite stays outside
         tilt[v] = shift[v] = 0;
-        if (p.given) continue;
+        if (p.given || p.step->share.idle) continue;
+        const double n =
+            p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
         // a group of one channel holds a plain total
-        const double share = (p.per.by == 1 ? gamma : 1) * -stat[v].rstd /
-                             ((double)p.rows * p.per.by);
+        const double share = (p.per.by == 1 ? gamma : 1) * -stat[v].rstd / n;
         const double *total = p.total + s.set * 2 * p.channels + c;
         shift[v] = (float)(share * total[0]);
         tilt[v] = (float)(share * total[p.channels] * (double)stat[v].rstd);
@@ -294,7 +357,15 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 
 // -- the call ----------------------------------------------------------------
 
-/* Extents, operands and the layout of scratch: parts, then totals. */
+/* Are the statistics those of the batch of all ranks? */
+bool is_joined(const Call *c, const Norm &p)
+{
+    return c->attr->op == OP_batch_norm && !p.given && is_shared(c) &&
+           c->step->share.norms;
+}
+
+/* Extents, operands and the layout of scratch: parts, then totals, which with
+ * the rows behind them are also what ranks join. */
 Norm norm_of(const Call *c)
 {
     const Dims s = c->x[0]->dim;
@@ -306,6 +377,7 @@ Norm norm_of(const Call *c)
         p.sets = 1, p.rows = rows(s);
         p.eps = a->batch_norm.eps, p.momentum = a->batch_norm.momentum;
         p.given = !c->train;
+        p.about = values(c->x[3]);
         if (p.given || !c->again) // else they have moved in this step
             p.running = values(c->x[3]), p.spread = values(c->x[4]);
         break;
@@ -327,6 +399,7 @@ Norm norm_of(const Call *c)
     p.walked = p.alone ? 1 : p.sets;
     p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
     p.teams = teams_of(p.sets * p.count, per);
+    p.step = c->dev ? gpu_step(c->dev) : NULL;
     p.x = values(c->x[0]), p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
     p.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
@@ -343,10 +416,27 @@ Space norm_space(const Call *c)
     const size_t parts = walk_bytes(p.walk, p.walked, 2);
     Space s = {};
     s.saved = (size_t)(p.sets * p.count) * sizeof(Stat);
+    // of ranks nothing is known yet, but that only batches are shared
+    const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.alone || p.given ? 0 : parts;
+    if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
     s.bwd = parts;
-    if (!p.alone) s.bwd += (size_t)(p.sets * 2 * p.channels) * sizeof(double);
+    if (!p.alone) s.bwd += total;
     return s;
+}
+
+/* Statistics of the batch of all ranks. */
+bool joined_stat(const Call *c, Norm *p)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    p->joined = p->total;
+    LAUNCH(own_kernel, (unsigned)p->channels,
+           sum_threads((int64_t)p->walk.parts.by), 0, stream, *p);
+    if (!gpu_launched("norm, own statistics") ||
+        !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
+        return false;
+    LAUNCH(joined_kernel, blocks_for(p->channels), BLOCK, 0, stream, *p);
+    return gpu_launched("norm, statistics of all");
 }
 
 /* Sums, statistics, y; with given statistics only the last. */
@@ -360,8 +450,12 @@ bool norm_fwd(const Call *c)
     if (!p.given) {
         LAUNCH_V(p.pack, stats_kernel, p.walk.blocks, c, p);
         if (!gpu_launched("norm, sums")) return false;
-        LAUNCH(stat_kernel, (unsigned)(p.sets * p.count),
-               sum_threads((int64_t)p.walk.parts.by * p.per.by), 0, stream, p);
+        if (is_joined(c, p)) {
+            if (!joined_stat(c, &p)) return false;
+        } else
+            LAUNCH(stat_kernel, (unsigned)(p.sets * p.count),
+                   sum_threads((int64_t)p.walk.parts.by * p.per.by), 0, stream,
+                   p);
         if (!gpu_launched("norm, statistics")) return false;
     }
     LAUNCH_V(p.pack, apply_kernel, p.walk.blocks, c, p);
@@ -417,6 +511,14 @@ bool norm_bwd(const Call *c)
     if ((affine || (bars && p.out)) && !slopes(c, p)) return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
+    if (is_joined(c, p)) {
+        p.joined = p.total;
+        LAUNCH(own_slopes_kernel, blocks_for(2 * p.channels + 1), BLOCK, 0,
+               stream, p);
+        if (!gpu_launched("norm, own slopes") ||
+            !gpu_join(c->dev, p.joined, F64, 2 * (int64_t)p.channels + 1, 1))
+            return false;
+    }
     if (bars && p.per.by > 1) {
         LAUNCH(group_kernel, (unsigned)(p.sets * p.count),
                sum_threads(p.per.by), 0, stream, p);

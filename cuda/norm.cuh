@@ -36,10 +36,14 @@ struct Norm {
     double momentum;
     Divisor groups, per; // how many; channels of each
     bool given;          // statistics come from outside (evaluation)
-    bool alone;          // one row a set: norm_rows.cu
-    int pack;            // channels that are worked on at a time: 4 or 1
-    Walk walk;           // alone: over all rows as one set
-    Teams teams;         // alone: one for each set and group
+    // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
+    double *joined;
+    const float *about; // (C) what the moments of a rank are taken about
+    const Step *step;   // on the device: is this rank idle?
+    bool alone;         // one row a set: norm_rows.cu
+    int pack;           // channels that are worked on at a time: 4 or 1
+    Walk walk;          // alone: over all rows as one set
+    Teams teams;        // alone: one for each set and group
 };
 
 /* norm_rows.cu: sets of one row. Forward: statistics and y. Backward: dx. */

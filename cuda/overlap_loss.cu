@@ -179,15 +179,28 @@ __device__ double miss(const Region &g, const double sum[SUMS], Coef *slope)
     return lost / bottom;
 }
 
+/* What a finish counts up: scores that were missed, classes, cross entropy and
+ * its mask. */
+enum { TOTAL, COUNTED, BCE, MASK, ALL };
+
+__device__ __forceinline__ void region_end(const Region &g, const double *all,
+                                           float *y, Factors *factors)
+{
+    double n = all[COUNTED], bce = all[MASK] != 0 ? g.bce / all[MASK] : 0;
+    *factors = {(float)(n != 0 ? -g.dice / n : 0), (float)bce};
+    *y = (float)((n != 0 ? g.dice * all[TOTAL] / n : 0) + bce * all[BCE]);
+}
+
 /* One block: adds up the parts, `lanes` threads a set and class, writes the
  * loss and what the backward run needs. Classes that do not count (background,
- * empty ones when skipped) have coefficients 0. */
+ * empty ones when skipped) have coefficients 0. own: what it counted goes there
+ * instead, for a join. */
 __global__ void __launch_bounds__(BLOCK, 2)
     region_finish_kernel(const __grid_constant__ Region g, const double *parts,
                          int count, int lanes, int64_t pairs, int channels,
-                         float *y, Coef *coef, Factors *factors)
+                         float *y, Coef *coef, Factors *factors, double *own,
+                         const Step *step)
 {
-    enum { TOTAL, COUNTED, BCE, MASK, ALL };
     SMEM(double, all, [ALL]);
     const int lane = (int)threadIdx.x % lanes;
     const int first = channels > 1 && !g.background;
@@ -219,9 +232,32 @@ __global__ void __launch_bounds__(BLOCK, 2)
     block_sums<ALL>(mine, all);
     __syncthreads();
     if (threadIdx.x) return;
-    double n = all[COUNTED], bce = all[MASK] != 0 ? g.bce / all[MASK] : 0;
-    *factors = {(float)(n != 0 ? -g.dice / n : 0), (float)bce};
-    *y = (float)((n != 0 ? g.dice * all[TOTAL] / n : 0) + bce * all[BCE]);
+    if (!own) return region_end(g, all, y, factors);
+    for (int k = 0; k < ALL; k++) own[k] = step->share.idle ? 0 : all[k];
+}
+
+/* The same from the sums of all ranks. */
+__global__ void region_end_kernel(const __grid_constant__ Region g,
+                                  const double *all, float *y, Factors *factors)
+{
+    region_end(g, all, y, factors);
+}
+
+/* Of several ranks that score over the batch: the sums of a class over the
+ * parts of this one, in the place of the first part; a block a class. */
+__global__ void __launch_bounds__(BLOCK)
+    region_own_kernel(double *parts, int count, int channels, const Step *step)
+{
+    double sum[SUMS] = {};
+    const int c = (int)blockIdx.x;
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
+        for (int k = 0; k < SUMS; k++)
+            sum[k] += parts[((int64_t)i * SUMS + k) * channels + c];
+    SMEM(double, all, [SUMS]);
+    block_sums<SUMS>(sum, all);
+    __syncthreads();
+    const int k = (int)threadIdx.x;
+    if (k < SUMS) parts[k * channels + c] = step->share.idle ? 0 : all[k];
 }
 
 // -- gradient ----------------------------------------------------------------
@@ -354,14 +390,49 @@ Space region_space(const Call *c)
     return s;
 }
 
+/* The loss and what the backward run needs, from the parts. Several ranks join
+ * their sums of each class, or where samples are scored one by one what they
+ * have counted. */
+bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    const Region g = region_of(c->attr);
+    const int channels = c->x[0]->dim.c;
+    const int64_t pairs = sets * channels;
+    Coef *coef = (Coef *)c->saved;
+    Factors *factors = (Factors *)(coef + pairs);
+    const bool shared = is_shared(c), each = shared && g.per_sample;
+    const Step *step = gpu_step(c->dev);
+    if (shared && !each) {
+        LAUNCH(region_own_kernel, (unsigned)channels, BLOCK, 0, stream, sums,
+               parts, channels, step);
+        if (!gpu_launched("overlap loss, own sums") ||
+            !gpu_join(c->dev, sums, F64, (int64_t)SUMS * channels, 1))
+            return false;
+        parts = 1;
+    }
+    // no lanes without a part
+    int lanes = WARP;
+    while (lanes > parts) lanes /= 2;
+    // the parts are read before the block ends
+    LAUNCH(region_finish_kernel, 1, BLOCK, 0, stream, g, sums, parts, lanes,
+           pairs, channels, values(c->y), coef, factors, each ? sums : NULL,
+           step);
+    if (!gpu_launched("overlap loss, finish")) return false;
+    if (!each) return true;
+    if (!gpu_join(c->dev, sums, F64, ALL, 1)) return false;
+    LAUNCH(region_end_kernel, 1, 1, 0, stream, g, sums, values(c->y), factors);
+    return gpu_launched("overlap loss, end");
+}
+
 bool region_fwd(const Call *c)
 {
-    int64_t sets = sets_of(c), part, pairs = sets * c->x[0]->dim.c;
+    int64_t sets = sets_of(c), part;
     if (!countable(c, rows(c->x[0]->dim))) return false;
     Job j = job_of(c, sets);
     double *sums = (double *)c->scratch;
     cudaStream_t stream = gpu_stream(c->dev);
-    int parts = region_parts(c, sets, &part), lanes = WARP;
+    int parts = region_parts(c, sets, &part);
     if (j.channels == 1) {
         SigmoidSums f = {j.bce, j.pos_weight};
         if (!quad_sums<SUMS, ONE_CHANNEL>(c, f, j.v, sets, j.rows, sums))
@@ -375,13 +446,7 @@ bool region_fwd(const Call *c)
         });
         if (!gpu_launched("overlap loss, sums")) return false;
     }
-    // no lanes without a part
-    while (lanes > parts) lanes /= 2;
-    Coef *coef = (Coef *)c->saved;
-    LAUNCH(region_finish_kernel, 1, BLOCK, 0, stream, region_of(c->attr), sums,
-           parts, lanes, pairs, j.channels, values(c->y), coef,
-           (Factors *)(coef + pairs));
-    return gpu_launched("overlap loss, finish");
+    return region_finish(c, sets, sums, parts);
 }
 
 bool region_bwd(const Call *c)

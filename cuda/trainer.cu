@@ -60,7 +60,11 @@ __global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
 {
     step->seed = k->order.seed;
     step->count = k->state.count;
-    *loss_grad = (float)(k->state.scale.by * k->order.share);
+    step->share.first = k->order.first;
+    step->share.idle = k->order.idle;
+    // of an idle rank nothing comes
+    *loss_grad =
+        k->order.idle ? 0 : (float)(k->state.scale.by * k->order.share);
     if (first) k->finite = 1;
 }
 

@@ -41,6 +41,7 @@ typedef struct Worker {
     double since; /* when it began what it does; 0: it waits */
     int32_t item; /* the case it works on                    */
     bool over;    /* has left the loop                       */
+    char row[24]; /* of a trace                              */
     /* one sample, where it has other extents than its batch; (0) when they
      * never differ */
     float *scratch[MAX_FIELDS];
@@ -171,6 +172,7 @@ static bool make_sample(Loader *l, Worker *me, Slot *s, int i)
     const Dataset *ds = pipeline_dataset(l->pipeline);
     float *to[MAX_FIELDS], *out[MAX_FIELDS] = {NULL};
     Dims n[MAX_FIELDS], have[MAX_FIELDS];
+    const double from = trace_now(l->options.trace);
     for (int f = 0; f < l->fields; f++) {
         n[f] = s->batch.field[f].dim;
         n[f].n = 1;
@@ -184,6 +186,8 @@ static bool make_sample(Loader *l, Worker *me, Slot *s, int i)
     for (int f = 0; f < l->fields; f++)
         if (out[f] != to[f])
             bucket_place(out[f], have[f], ds->field[f].kind, n[f], to[f]);
+    trace_span(l->options.trace, me->row, "sample", "loader", s->id[i].number,
+               from);
     return true;
 }
 
@@ -212,6 +216,7 @@ static void loader_destroy(Loader *l)
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
     pipeline_free(l->pipeline);
+    trace_drop(l->options.trace);
     order_free(&l->order);
     for (int i = 0; i < l->workers && l->worker; i++)
         for (int f = 0; f < MAX_FIELDS; f++) mem_free(l->worker[i].scratch[f]);
@@ -359,6 +364,9 @@ static bool make_workers(Loader *l)
     l->workers = l->options.workers ? l->options.workers : 1;
     l->worker = mem_alloc((size_t)l->workers * sizeof *l->worker);
     if (!l->worker) return false;
+    for (int i = 0; i < l->workers; i++)
+        snprintf(l->worker[i].row, sizeof l->worker[i].row,
+                 l->options.workers ? "loader %d" : "main", i + 1);
     for (int i = 0; i < l->workers && l->order.bucket && !l->options.ids_only;
          i++)
         for (int f = 0; f < l->fields; f++) {
@@ -384,6 +392,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     pipeline_hold(p);
     l->pipeline = p;
     l->options = *options;
+    trace_hold(options->trace);
     if (!options->ranks) l->options.ranks = 1;
     if (options->ids_only) l->options.workers = 0, l->options.prefetch = 1;
     if (!l->options.prefetch) l->options.prefetch = DEFAULT_PREFETCH;
@@ -536,12 +545,15 @@ bool loader_next(Loader *l, const Batch **out)
     pthread_mutex_lock(&l->lock);
     release_held(l);
     bool ok = l->options.workers == 0 || l->started || start_workers(l);
+    const double from = trace_now(l->options.trace);
     if (ok) {
         Slot *s = &l->slot[l->taken % l->slots];
         if (l->options.workers)
             wait_batch(l, s);
         else if (l->begun == l->taken)
             make_batch(l);
+        trace_span(l->options.trace, "main", "wait for a batch", "wait",
+                   s->batch.number, from);
         // not handed out: the same slot is due again and says the same
         if (s->failed < s->batch.count) {
             ok = err_set(s->kind, s->text);

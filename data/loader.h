@@ -13,6 +13,7 @@
 #ifndef SEG_LOADER_H
 #define SEG_LOADER_H
 #include "pipeline.h"
+#include "trace.h"
 
 typedef struct LoaderOptions {
     int batch;    /* samples a batch, >= 1                            */
@@ -54,6 +55,8 @@ typedef struct LoaderOptions {
     void (*waiting)(void *context, const char *text);
     void *context;
     double patience_s;
+    Trace *trace; /* takes down the caller's waits and each sample that is
+                   * made; NULL: nobody looks. Held */
 } LoaderOptions;
 
 typedef struct Loader Loader;

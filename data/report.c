@@ -34,10 +34,32 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
     for (int k = 0; k < 6; k++) range_text(lo[k], hi[k], text[k], 40);
 }
 
+/* Room for the extents of all cases as text. */
+enum { INPUT_TEXT = 300 };
+
+/* What the images of a set are, by their axes beside channels. */
+static const char *const noun[] = {"case", "sequence", "picture", "volume"};
+
+/* Extents of the input, and of volumes how large a voxel is: steps of a
+ * sequence and pixels have no size in a patient. */
+static void input_text(const Pipeline *p, int rank, char text[INPUT_TEXT])
+{
+    char grid[6][40];
+    grid_ranges(p, grid);
+    if (rank == 1)
+        snprintf(text, INPUT_TEXT, "%s steps", grid[0]);
+    else if (rank == 2)
+        snprintf(text, INPUT_TEXT, "%s x %s pixels", grid[0], grid[1]);
+    else
+        snprintf(text, INPUT_TEXT, "%s x %s x %s voxels of %s x %s x %s mm",
+                 grid[0], grid[1], grid[2], grid[3], grid[4], grid[5]);
+}
+
 char *pipeline_report(Pipeline *p, Arena *mem)
 {
     const Dataset *ds = pipeline_dataset(p);
-    char grid[6][40], share[256] = "", dims[DIMS_TEXT];
+    const int rank = ds->field[0].rank;
+    char input[INPUT_TEXT], share[256] = "", dims[DIMS_TEXT];
     int64_t voxels[MAX_LABELS + 1] = {0}, all = 0, slices = 0, marked = 0;
     int64_t bytes = 0;
     for (int i = 0; i < ds->count; i++) {
@@ -59,7 +81,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
                  "; %lld of %lld slices with foreground", (long long)marked,
                  (long long)slices);
     }
-    grid_ranges(p, grid);
+    input_text(p, rank, input);
     CacheStats c = pipeline_cache(p);
     const BadCase *bad;
     char *cases = dataset_report(ds, mem), left[64] = "";
@@ -71,13 +93,12 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     int samples = pipeline_samples(p);
     char *text = arena_printf(
         mem,
-        "%s%s\ninput %s x %s x %s voxels of %s x %s x %s mm%s\n"
-        "%d sample%s, %s %s; %d of %d volume%s ",
-        cases, left, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
-        share, samples, samples == 1 ? "" : "s",
+        "%s%s\ninput %s%s\n"
+        "%d sample%s, %s %s; %d of %d %s%s ",
+        cases, left, input, share, samples, samples == 1 ? "" : "s",
         samples == 1 ? "of" : "the first",
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
-        c.count, c.count == 1 ? "" : "s");
+        c.count, noun[rank], c.count == 1 ? "" : "s");
     if (!text) return NULL;
     // what lies in the file of prepared cases takes no memory of its own
     if (c.kept && !c.bytes)

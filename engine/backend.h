@@ -6,6 +6,7 @@
 #ifndef SEG_BACKEND_H
 #define SEG_BACKEND_H
 #include "op.h"
+#include "trace.h"
 #include "trainer.h"
 
 /* Memory of a device is only ever touched through these functions; addresses
@@ -14,6 +15,14 @@
 enum { BACKEND_TEXT = 320 };
 
 struct Gather; /* of gather.h, for those who have data sets */
+struct Ranks;
+
+/* What carries sums over ranks from device to device. */
+typedef struct Carry {
+    bool queues;             /* a join only queues, and may be recorded */
+    char text[BACKEND_TEXT]; /* "NCCL 2.21.5"; where it could be another, why
+                              * it is not */
+} Carry;
 
 typedef struct Backend {
     const char *name;    /* "ref", "cpu", "cuda" */
@@ -60,6 +69,15 @@ typedef struct Backend {
     /* See gather.h; queued. NULL: data sets stay with the loader. */
     bool (*gather)(void *dev, const struct Gather *g);
 
+    /* Joins are over these ranks from now on, carried by `how`: "nccl", "host"
+     * or "auto", the better that all have. Of all ranks at once; ERR_USAGE or
+     * ERR_DEVICE with what to install or say. NULL: values of this backend lie
+     * where ranks_sum_values can add them. */
+    bool (*carry)(void *dev, struct Ranks *r, const char *how, Carry *out);
+    /* v[i] = by * the sum of v[i] over all ranks, `count` of F32 or F64, on the
+     * device, the same bits at all ranks; queued behind what is. */
+    bool (*join)(void *dev, void *v, Dtype type, int64_t count, double by);
+
     /* The rest is of a device that only queues what it is told; NULL where a
      * call has run when it returns. */
     const Trainer *trainer;
@@ -74,6 +92,9 @@ typedef struct Backend {
      * Then, once all is done, the milliseconds between marks i and i + 1. */
     bool (*mark)(void *dev, int i);
     bool (*elapsed)(void *dev, int i, double *ms);
+    /* From now on note in `t` (NULL: nowhere) when the device's own threads
+     * work. NULL: it has none of this process. */
+    void (*trace)(void *dev, Trace *t);
 } Backend;
 
 extern const Backend backend_ref, backend_cpu;

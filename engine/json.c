@@ -185,12 +185,15 @@ static bool parse_members(JsonReader *r, Arena *mem, int depth, JsonValue *v)
     const bool table = v->kind == JSON_TABLE;
     const char close = table ? '}' : ']';
     JsonValue **last = &v->first;
+    int members = 0;
     for (bool more = !json_next(r, close); more;) {
         JsonValue *one = ARENA_NEW(mem, JsonValue, 1);
         if (!one) return false;
         one->name = one->text = "";
         if (table && (!json_text(r, &one->name) || !json_expect(r, ':')))
             return false;
+        if (table && ++members > JSON_MEMBERS)
+            return json_wrong(r, "too many members of a table");
         if (table && json_get(v, one->name))
             return fail_data("%s: \"%.60s\" twice", r->what, one->name);
         if (!parse_value(r, mem, depth + 1, one)) return false;

@@ -49,7 +49,10 @@ typedef struct JsonValue {
     struct JsonValue *first, *next;
 } JsonValue;
 
-enum { JSON_DEPTH = 64 }; /* lists and tables inside each other */
+enum {
+    JSON_DEPTH = 64,     /* lists and tables inside each other               */
+    JSON_MEMBERS = 4096, /* of a table: each is compared with those before it */
+};
 
 /* The value that `text` is, in `mem`. */
 bool json_parse(const char *text, const char *what, Arena *mem,

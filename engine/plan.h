@@ -101,6 +101,7 @@ typedef struct PlanRun {
     double seed_grad; /* gradient of the loss: 1, a loss scale, a share    */
     bool prepared;    /* the device has step and gradient of the loss      */
     bool careful;     /* wait after each call: a fault has a name          */
+    Trace *trace;     /* takes down each call, in the row "main"; or NULL  */
 } PlanRun;
 
 /* A failing call is named with its node and recipe line. */
@@ -133,6 +134,7 @@ typedef struct PlanTime {
     int node;
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     double ms;
+    size_t live; /* bytes of the pool that are in use while it runs     */
 } PlanTime;
 /* out[0 .. *count): at most `max` of them, all calls are run. */
 bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count);

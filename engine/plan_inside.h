@@ -58,8 +58,10 @@ struct Plan {
     size_t kept_bytes; /* the same with nothing dropped              */
     PlanRow *row;
     int rows;
-    Step step;  /* of the run at hand: every call points here     */
-    char *pool; /* of the device, not owned; NULL before plan_bind */
+    size_t *live; /* (calls) bytes in use while each runs; NULL before they
+                   * are asked for                                    */
+    Step step;    /* of the run at hand: every call points here     */
+    char *pool;   /* of the device, not owned; NULL before plan_bind */
     void *dev;
 };
 

@@ -131,13 +131,50 @@ static bool prepare(Plan *p, const PlanRun *run, int *calls)
                              (!backward || seed_root(p, run->seed_grad)));
 }
 
+/* Bytes of the pool that are in use while call c runs; 0 without memory for
+ * the list. Counted when first asked for: nobody else needs it. */
+static size_t live_at(Plan *p, int c)
+{
+    if (!p->live) {
+        p->live = ARENA_NEW(&p->mem, size_t, p->calls);
+        if (!p->live) return 0;
+        for (int b = 0; b < p->buffers; b++)
+            for (int i = 0; i < p->calls; i++)
+                if (p->buffer[b].first <= i && i <= p->buffer[b].last)
+                    p->live[i] += p->buffer[b].bytes;
+    }
+    return p->live[c];
+}
+
+/* Call c for a trace: the layer, or what has no name its operator. */
+static void trace_call(Plan *p, int c, Trace *t, double from)
+{
+    const Node *n = node_of(p, p->call[c].node);
+    const char *kind =
+        is_convert(&p->call[c]) ? "copy in 16 bits" : op_info[n->attr.op].name;
+    const double to = clock_s();
+    trace_put(t, "main", *n->name ? n->name : kind, kind, -1, from, to);
+    trace_count(t, "arena", (int64_t)live_at(p, c), from);
+}
+
 // returns when all calls are queued; read a root after the device's sync
 bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
+    // a device that was prepared has its own; calls look here who shares it
+    p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
-    for (int c = 0; c < calls; c++)
+    double begin = trace_now(run->trace);
+    for (int c = 0; c < calls; c++) {
+        const double from = trace_now(run->trace);
         if (!run_call(p, c, run)) return false;
+        if (!run->trace) continue;
+        trace_call(p, c, run->trace, from);
+        if (c + 1 != p->forward && c + 1 != calls) continue;
+        trace_span(run->trace, "main", c < p->forward ? "forward" : "backward",
+                   "run", -1, begin);
+        begin = clock_s();
+    }
     return true;
 }
 
@@ -159,7 +196,8 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
         const double to = clock_s();
         if (c < max)
             out[c] = (PlanTime){p->call[c].node, c >= p->forward,
-                                is_convert(&p->call[c]), 1e3 * (to - from)};
+                                is_convert(&p->call[c]), 1e3 * (to - from),
+                                live_at(p, c)};
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;

@@ -43,6 +43,9 @@ typedef struct Ranks {
     double spent_s;   /* inside the functions below             */
     int64_t sent;     /* bytes                                  */
     int64_t meetings; /* exchanges: what latency is paid for    */
+    bool apart;       /* all meet before each exchange, which tells waiting
+                       * for slower ranks from sending          */
+    double waited_s;  /* of spent_s, in these meetings          */
 } Ranks;
 
 /* The rank that the environment says this process is: one that

@@ -11,9 +11,10 @@
  * machine with fewer cores than ranks still gets on.
  *
  * Dead ranks are seen by the process that started them, which writes down why
- * where all look. A silent one (stopped, or a machine that hangs) is seen by
- * those who wait for it: a thread of each rank counts up its beat for as long
- * as the process runs, whatever its work is. */
+ * where all look. A silent one (stopped, or stuck in the system) is seen by the
+ * others: a thread of each rank counts up its beat for as long as the process
+ * runs, whatever its work is, and looks at those of all. It also ends a rank
+ * whose main thread waits where it cannot look, as for a sum on a GPU. */
 #include "clock.h"
 #include "mem.h"
 #include "ranks.h"
@@ -42,6 +43,8 @@ enum {
 
 static const double beat_s = 0.2;
 static const double silent_s = 5; // of a rank: taken for dead
+static const double start_s = 30; // of one that has not begun
+static const double away_s = 1;   // who was stopped itself judges nobody
 static const double leave_s = 2;  // to notice that another has ended
 static const double kill_s = 4;   // of one that does not end by itself
 
@@ -68,6 +71,8 @@ typedef struct Shared {
     int rank;
     uint64_t meeting;
     pid_t starter;
+    uint64_t *beat; // (ranks) of all, as the heart saw them last,
+    double *since;  // (ranks) and when they changed
     pthread_t heart;
     bool beats; // the thread is there
     atomic_bool stop;
@@ -105,15 +110,34 @@ static bool ended(const Shared *s)
     return fail("rank %d has ended: %s", first, s->seat[first].why);
 }
 
+/* Look at the beats of the others; `all`: what was seen before is void. */
+static void look(Shared *s, bool all)
+{
+    double clock = clock_s();
+    for (int k = 0; k < s->hall->count; k++) {
+        char why[64];
+        uint64_t beat = atomic_load(&s->seat[k].beat);
+        double most = beat ? silent_s : start_s;
+        if (all || beat != s->beat[k] || atomic_load(&s->seat[k].over))
+            s->since[k] = clock;
+        s->beat[k] = beat;
+        if (k == s->rank || clock - s->since[k] < most) continue;
+        snprintf(why, sizeof why, "nothing was heard of it for %.0f s", most);
+        say(s->hall, k, ERR_FAILURE, why);
+    }
+}
+
 /* Beats, and ends a process whose main thread does not look here in time: it
  * would go on with work that nobody wants. */
 static void *heart(void *context)
 {
     Shared *s = context;
-    double since = 0;
+    double since = 0, last = 0;
     struct timespec t = {0, (long)(beat_s * 1e9)};
     while (!atomic_load(&s->stop)) {
         atomic_fetch_add(&s->seat[s->rank].beat, 1);
+        look(s, clock_s() - last > away_s);
+        last = clock_s();
         bool lost = getppid() != s->starter;
         if (lost) say(s->hall, s->rank, ERR_FAILURE, "its starter has died");
         if (since == 0 && (lost || atomic_load(&s->hall->first)))
@@ -126,22 +150,14 @@ static void *heart(void *context)
 
 /* == meetings =========================================================== */
 
-/* Rank k is not there yet. *beat and *since: what was seen of it last. */
-static bool is_alive(Shared *s, int k, uint64_t *beat, double *since)
+/* Rank k is not there yet: may it still come? */
+static bool may_come(const Shared *s, int k)
 {
-    uint64_t now = atomic_load(&s->seat[k].beat);
-    double clock = clock_s();
     if (atomic_load(&s->hall->first)) return ended(s);
     if (atomic_load(&s->seat[k].over) &&
         atomic_load(&s->seat[k].reached) < s->meeting)
         return fail("rank %d has ended before the others", k);
-    if (*since == 0 || now != *beat) *since = clock;
-    *beat = now;
-    if (clock - *since < silent_s) return true;
-    char why[64];
-    snprintf(why, sizeof why, "nothing was heard of it for %.0f s", silent_s);
-    say(s->hall, k, ERR_FAILURE, why);
-    return ended(s);
+    return true;
 }
 
 /* Reach the next meeting and wait for all. */
@@ -151,8 +167,6 @@ static bool meet(Shared *s)
     atomic_store_explicit(&s->seat[s->rank].reached, s->meeting,
                           memory_order_release);
     for (int k = 0; k < s->hall->count; k++) {
-        uint64_t beat = 0;
-        double since = 0;
         struct timespec t = {0, PAUSE_LEAST_NS};
         for (int i = 0; atomic_load_explicit(&s->seat[k].reached,
                                              memory_order_acquire) < s->meeting;
@@ -162,7 +176,7 @@ static bool meet(Shared *s)
                 sched_yield();
                 continue;
             }
-            if (!is_alive(s, k, &beat, &since)) return false;
+            if (!may_come(s, k)) return false;
             nanosleep(&t, NULL);
             if (t.tv_nsec < PAUSE_MOST_NS) t.tv_nsec += t.tv_nsec / 4;
         }
@@ -217,6 +231,8 @@ static void shared_close(void *state)
     if (s->beats) pthread_join(s->heart, NULL);
     atomic_store(&s->seat[s->rank].over, true);
     munmap(s->hall, s->hall->bytes);
+    mem_free(s->beat);
+    mem_free(s->since);
     mem_free(s);
 }
 
@@ -280,6 +296,12 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
     s->place = (char *)(s->seat + count);
     s->rank = rank;
     s->starter = getppid();
+    s->beat = mem_alloc((size_t)count * sizeof *s->beat);
+    s->since = mem_alloc((size_t)count * sizeof *s->since);
+    if (!s->beat || !s->since) {
+        shared_close(s);
+        return false;
+    }
     // signals are the main thread's
     sigset_t all, old;
     sigfillset(&all);

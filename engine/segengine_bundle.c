@@ -83,6 +83,18 @@ static int texts_of(const JsonValue *v, const char **out, int most)
 
 /* == steps ============================================================== */
 
+// a step with all its options is a few hundred bytes; lists and lines are made
+// by copying what there is, so their length is bounded
+enum { LINE_BYTES = 4096 };
+
+/* `text`, or NULL with a reason when it is too long for a step. */
+static const char *bounded(const char *text)
+{
+    if (!text || strlen(text) <= LINE_BYTES) return text;
+    fail_data("bundle: a step is longer than %d bytes", LINE_BYTES);
+    return NULL;
+}
+
 /* A value as it stands in the text of a step: lists with commas. */
 static const char *word_of(const JsonValue *v, Arena *mem)
 {
@@ -98,7 +110,7 @@ static const char *word_of(const JsonValue *v, Arena *mem)
             list = !one    ? NULL
                    : !list ? one
                            : arena_printf(mem, "%s,%s", list, one);
-            if (!list) return NULL;
+            if (!bounded(list)) return NULL;
         }
         return list ? list : "";
     default:
@@ -120,7 +132,7 @@ static const char *line_of(const JsonValue *row, const char *what, int number,
         const char *word = word_of(v, mem);
         if (!word) return NULL;
         if (!strcmp(v->name, "step")) continue;
-        line = arena_printf(mem, "%s %s=%s", line, v->name, word);
+        line = bounded(arena_printf(mem, "%s %s=%s", line, v->name, word));
     }
     if (line && strchr(line, '\n')) {
         fail_data("bundle: %s: row %d has a line break", what, number);
@@ -151,6 +163,9 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
     if (rows->kind != JSON_LIST && rows->first)
         return fail_data("bundle: prepare is %s, want a list", json_kind(rows));
     for (const JsonValue *row = rows->first; row; row = row->next) {
+        if (number == MAX_STEPS)
+            return fail_data("bundle: prepare has more than %d steps",
+                             MAX_STEPS);
         const char *line = line_of(row, "prepare", ++number, mem);
         if (line) text = arena_printf(mem, "%s%s", text, line);
         if (!line || !text) return false;
@@ -204,7 +219,8 @@ static bool read_reading(const JsonValue *read, Bundle *b)
 
 /* == what is done with a result ========================================= */
 
-// those of predict = { } in a recipe
+// those of predict = { } in a recipe; fractions, which a temperature is for,
+// are not made here
 static const Key predict_keys[] = {
     {"image", JSON_NULL, false},     {"names", JSON_NULL, false},
     {"threshold", JSON_NULL, false}, {"fractions", JSON_NULL, false},
@@ -212,7 +228,8 @@ static const Key predict_keys[] = {
     {"overlap", JSON_NUMBER, false}, {"tta", JSON_NULL, false},
     {"each", JSON_NULL, false},      {"keep", JSON_NULL, false},
     {"min_ml", JSON_NUMBER, false},  {"fill_holes", JSON_NULL, false},
-    {"connect", JSON_NUMBER, false}, {NULL, JSON_NULL, false}};
+    {"connect", JSON_NUMBER, false}, {"temperature", JSON_NUMBER, false},
+    {NULL, JSON_NULL, false}};
 
 // those of them that concern a class
 static const Key tidy_keys[] = {{"keep", JSON_NULL, false},
@@ -244,8 +261,12 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
     double count = largest ? 1 : 0;
     if (keep && keep->kind == JSON_NUMBER)
         decimal_read(keep->text, strlen(keep->text), &count);
+    const double min_ml = number_of(own, "min_ml", number_of(all, "min_ml", 0));
     if (own && !check_keys(own, "bundle: predict: each", tidy_keys))
         return false;
+    if (option_of(own, all, "min_ml") && !(min_ml > 0 && min_ml < HUGE_VAL))
+        return fail_data("bundle: predict: min_ml is %g, want a number above 0",
+                         min_ml);
     if ((keep && !(count >= 1 && count <= INT32_MAX)) ||
         (connect != 6 && connect != 26) ||
         (fill && !fills && !slices && fill->kind != JSON_FALSE))
@@ -253,13 +274,12 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
                          "class %d is not what this program (" SEG_VERSION
                          ") knows" LATER,
                          value);
-    *out = (BundleTidy){
-        .how = {.value = (uint8_t)value,
-                .connect = (int)connect,
-                .keep = (int32_t)count,
-                .fill = fills,
-                .fill_slices = slices},
-        .min_ml = number_of(own, "min_ml", number_of(all, "min_ml", 0))};
+    *out = (BundleTidy){.how = {.value = (uint8_t)value,
+                                .connect = (int)connect,
+                                .keep = (int32_t)count,
+                                .fill = fills,
+                                .fill_slices = slices},
+                        .min_ml = min_ml};
     return true;
 }
 
@@ -311,9 +331,14 @@ static bool read_predict(const JsonValue *p, Bundle *b)
         texts_of(json_get(p, "image"), b->dicom.image, MAX_CHANNELS);
     memcpy(b->nifti.image, b->dicom.image, sizeof b->dicom.image);
     if (!b->nifti.images) b->nifti.image[b->nifti.images++] = "*";
+    const double overlap = number_of(p, "overlap", 0);
+    if (!(overlap >= 0 && overlap <= 0.9))
+        return fail_data("bundle: predict: overlap is %g, want a number from 0 "
+                         "to 0.9",
+                         overlap);
     for (int i = 0; i < b->steps.count && json_get(p, "overlap"); i++)
         if (b->steps.step[i].id == STEP_patches)
-            b->steps.step[i].patches.overlap = number_of(p, "overlap", 0);
+            b->steps.step[i].patches.overlap = overlap;
     if (*as && strcmp(as, "labels"))
         b->cannot = "its output is no class numbers";
     if (json_get(p, "tta"))
@@ -351,6 +376,12 @@ static const Key entry_keys[] = {
     {"trained_on", JSON_TEXT, false}, {"intended_use", JSON_TEXT, false},
     {NULL, JSON_NULL, false}};
 
+static const Key run_keys[] = {{"batch", JSON_NUMBER, false},
+                               {"precision", JSON_TEXT, false},
+                               {"bucket", JSON_NULL, false},
+                               {"multiple", JSON_NUMBER, false},
+                               {NULL, JSON_NULL, false}};
+
 bool bundle_read(const char *text, Arena *mem, Bundle **out)
 {
     JsonValue *all;
@@ -365,6 +396,7 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
     Bundle *b = ARENA_NEW(mem, Bundle, 1);
     if (!b) return false;
     const JsonValue *run = json_get(all, "run");
+    if (!check_keys(run, "bundle: run", run_keys)) return false;
     b->inputs = texts_of(json_get(all, "inputs"), b->input, MAX_INPUTS);
     b->output = text_of(all, "output");
     const double batch = number_of(run, "batch", 1);

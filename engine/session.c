@@ -15,11 +15,6 @@ static bool open_device(Session *s)
     if (!backend_find(text, &s->be, &number, s->why) ||
         !backend_takes(s->be, s->spec.precision))
         return false;
-    // a device that decides by itself cannot wait for other processes
-    if (s->spec.ranks && s->be->trainer)
-        return fail_usage("device \"%s\": several ranks train on the CPU only "
-                          "(--device cpu)",
-                          text);
     s->threads = s->be->threads(s->spec.threads);
     if (!s->spec.rehearse)
         s->opened = s->be->open(number, s->threads, &s->dev);
@@ -27,7 +22,10 @@ static bool open_device(Session *s)
         s->opened = s->be->rehearse(&s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
-    return s->opened;
+    return s->opened &&
+           (!s->spec.ranks || !s->be->carry ||
+            s->be->carry(s->dev, s->spec.ranks,
+                         s->spec.carry ? s->spec.carry : "auto", &s->carry));
 }
 
 /* The bytes of an average of all weights. */
@@ -138,6 +136,7 @@ void session_close(Session *s)
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
     }
+    trace_drop(s->trace);
     mem_free(s->stretch);
     mem_free(s->norms);
     mem_free(s->before);
@@ -311,7 +310,8 @@ void session_share(Session *s, int64_t first, bool idle)
 static PlanRun forward_run(Session *s, const Plan *p)
 {
     s->part = 0;
-    PlanRun run = {.step = step_here(s), .careful = s->careful};
+    PlanRun run = {
+        .step = step_here(s), .careful = s->careful, .trace = s->trace};
     if (!plan_trains(p)) run.step.share = (Share){0};
     return run;
 }
@@ -338,6 +338,19 @@ bool session_keep(Session *s, Plan *p, const int *node, int nodes)
 {
     PlanRun run = forward_run(s, p);
     return plan_run(p, &run) && session_put_aside(s, p, node, nodes);
+}
+
+void session_trace(Session *s, Trace *t)
+{
+    trace_hold(t);
+    trace_drop(s->trace);
+    s->trace = t;
+    if (s->be->trace) s->be->trace(s->dev, t);
+}
+
+Trace *session_traced(const Session *s)
+{
+    return s->trace;
 }
 
 Journal *session_journal(Session *s)
@@ -394,6 +407,11 @@ const Backend *session_backend(const Session *s)
 void *session_device(const Session *s)
 {
     return s->dev;
+}
+
+const char *session_carried(const Session *s)
+{
+    return s->carry.text;
 }
 
 int session_threads(const Session *s)

@@ -30,12 +30,14 @@ typedef struct SessionSpec {
     bool averages; /* weights will be averaged: the memory counts from now on */
     Ranks *ranks;  /* that train this network together, each with its share of
                     * every batch; NULL: alone. All open the same session */
-    bool own_norms; /* batch norm of a rank goes by its share alone; running
-                     * statistics are averaged after each step           */
-    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
-                     * the count of session_state                        */
-    bool rehearse;  /* on a device that is not there: parameters are not drawn,
-                     * and session_rehearse is all it can */
+    const char *carry; /* ranks whose device is a GPU: see Backend.carry; NULL:
+                        * "auto" */
+    bool own_norms;    /* batch norm of a rank goes by its share alone; running
+                        * statistics are averaged after each step           */
+    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
+                    * the count of session_state                        */
+    bool rehearse; /* on a device that is not there: parameters are not drawn,
+                    * and session_rehearse is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -143,6 +145,9 @@ const Backend *session_backend(const Session *s);
 void *session_device(const Session *s);
 int session_threads(const Session *s);
 const char *session_why(const Session *s); /* why not a better device, or "" */
+/* What carries sums over ranks between devices, for people; "" where nothing
+ * has to. */
+const char *session_carried(const Session *s);
 /* Updates so far and the loss scale, of what was collected. */
 StepState session_state(const Session *s);
 /* What the gradients in PARAM_GRAD are multiplied by since the step that was
@@ -156,4 +161,10 @@ size_t session_pool_bytes(const Session *s);
 /* Seconds spent on gradient norms and updates so far; 0 where a device does
  * both by itself, behind the host's back. */
 double session_update_s(const Session *s);
+/* From now on what it does is noted in `t` (NULL: nowhere), in the row "main":
+ * steps, runs, each call; and what threads of its device do. Where a device
+ * decides for itself, a step there is queued as one and has no calls. Held by
+ * the session. */
+void session_trace(Session *s, Trace *t);
+Trace *session_traced(const Session *s);
 #endif

@@ -33,6 +33,7 @@ struct Session {
     bool careful;      /* wait after each call, always: SEG_CAREFUL  */
     int threads;       /* that dev has                               */
     char why[ERR_MAX]; /* why not a better device, or ""             */
+    Carry carry;       /* of ranks that have a device each           */
     Params params;
     Slot slot[MAX_PLANS];
     int64_t clock;     /* counts what was asked for: the age of slots */
@@ -46,6 +47,7 @@ struct Session {
                         * of how many batches; NULL: none are         */
     int64_t norms_batches;
     Journal *journal; /* values that session_keep puts aside         */
+    Trace *trace;     /* NULL: nobody looks; held                     */
     int part;         /* of this step, from 0: see step_here         */
     Share share;      /* of the batch that is run in training mode   */
 

@@ -159,6 +159,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     PlanRun run = {.step = step_here(s),
                    .backward = true,
                    .accumulate = !part->first,
+                   .trace = s->trace,
                    // of an idle rank nothing comes
                    .seed_grad =
                        s->share.idle ? 0 : s->state.scale.by / part->parts};
@@ -173,6 +174,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     const double from = clock_s();
     if (part->last && !(join_ranks(s) && decide(s, part, out))) return false;
     s->update_s += clock_s() - from;
+    if (part->last) trace_span(s->trace, "main", "update", "run", -1, from);
     out->state = s->state;
     return true;
 }
@@ -230,11 +232,27 @@ static void log_part(const char *what, double bytes)
         (LaunchPart){.node = LAUNCH_NO_NODE, .what = what, .bytes = bytes});
 }
 
+/* As join_ranks, queued. */
+static bool queue_join(Session *s)
+{
+    const Params *q = &s->params;
+    const Backend *be = s->be;
+    const Ranks *r = s->spec.ranks;
+    if (!r) return true;
+    char *running =
+        (char *)q->value + (size_t)q->trained * dtype_bytes(be->real);
+    return be->join(s->dev, q->grad, be->real, q->trained, 1) &&
+           (!s->spec.own_norms ||
+            be->join(s->dev, running, be->real, q->total - q->trained,
+                     1.0 / r->count));
+}
+
 /* Everything between order and report: depends on addresses only. */
 static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
 {
     const Trainer *t = s->be->trainer;
-    PlanRun run = {.backward = true,
+    PlanRun run = {.step = step_here(s),
+                   .backward = true,
                    .accumulate = !part->first,
                    .prepared = true,
                    .careful = careful};
@@ -243,7 +261,8 @@ static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
         !plan_run(p, &run))
         return false;
     log_part("update", update_bytes(s));
-    return t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
+    return (!part->last || queue_join(s)) &&
+           t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
                   part->last) &&
            (!careful || s->be->sync(s->dev));
 }
@@ -277,10 +296,14 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
     StepOrder order = {.seed = step_here(s).seed,
                        .lr = part->lr,
                        .clip_norm = part->clip_norm,
-                       .share = 1.0 / part->parts};
+                       .share = 1.0 / part->parts,
+                       .first = s->share.first,
+                       .idle = s->share.idle};
     if (!open_trainer(s) || !t->order(s->dev, s->trainer, &order)) return false;
-    if (s->careful || !*tried) {
-        if (!queue_calls(s, p, part, true)) return false;
+    // what waits for other ranks cannot be recorded
+    const bool waits = s->spec.ranks && !s->carry.queues;
+    if (s->careful || !*tried || waits) {
+        if (!queue_calls(s, p, part, s->careful || !*tried)) return false;
         *tried = true;
     } else if ((!*tape && !record_calls(s, p, part, tape)) ||
                !s->be->play(s->dev, *tape))
@@ -310,7 +333,10 @@ bool session_queue(Session *s, Plan *p, const StepPart *part)
     CHECK(training_slot(s, p) && s->under_way <= session_ahead(s));
     s->part = part->first ? 0 : s->part + 1;
     if (!keep_stretches(s)) return false;
+    const double from = trace_now(s->trace);
     if (!(s->be->trainer ? queue_part : run_part)(s, p, part)) return false;
+    trace_span(s->trace, "main", s->be->trainer ? "queue a step" : "step",
+               "step", s->state.count, from);
     s->under_way++;
     return true;
 }
@@ -320,8 +346,11 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     *got = s->under_way > 0;
     if (!*got) return true;
     *out = s->result;
+    const double from = trace_now(s->trace);
     bool ok = !s->be->trainer ||
               s->be->trainer->collect(s->dev, s->trainer, wait, out, got);
+    if (s->be->trainer && wait)
+        trace_span(s->trace, "main", "wait for the device", "wait", -1, from);
     if (ok && !*got) return true;
     // one that cannot be had is not waited for again
     s->under_way--;
@@ -334,7 +363,9 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
 
 int session_ahead(const Session *s)
 {
-    return s->be->trainer ? TRAINER_AHEAD : 0;
+    // one that waits for other ranks in each step is not ahead of anything
+    bool waits = s->spec.ranks && !s->carry.queues;
+    return s->be->trainer && !waits ? TRAINER_AHEAD : 0;
 }
 
 int session_under_way(const Session *s)

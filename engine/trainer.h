@@ -50,6 +50,8 @@ typedef struct StepOrder {
     double lr;
     double clip_norm; /* <= 0: none                     */
     double share;     /* of the part in the mean: 1/parts */
+    int64_t first;    /* of several ranks: see Share in op.h */
+    bool idle;
 } StepOrder;
 
 /* Where a step stands between two orders; all that a resumed run needs. */

@@ -30,7 +30,8 @@ local commands = {
   { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
     weights = true },
   { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
-  { "bench", "measured time per layer and step", no_data = true },
+  { "bench", "measured time per layer and step; --ranks N: of a step of so many processes",
+    no_data = true },
   { "lr_range", "which learning rate: the loss against a rate that rises" },
   { "check", "every node of this network, and training steps, against the reference" },
   { "replay", "a step that was not finite, once more: replay FILE", weights = true,
@@ -52,12 +53,15 @@ local flags = {
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
     of = "train evaluate predict export lr_range replay folds repeat search" },
+  { "trace", true, "FILE: what was done when, for ui.perfetto.dev or chrome://tracing",
+    of = "bench train" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
   { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
   { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
+  { "zip", true, "FILE.zip: the results in one archive too, as OpenKBP has it", of = "predict" },
   { "overlays", false, "a picture of what was found beside each result", of = "predict" },
   { "split", true, "train, valid, test or all: the part to evaluate (test)", of = "evaluate" },
   { "calibrate", false, "choose threshold and temperature on valid, keep them in the weights",
@@ -76,6 +80,8 @@ local flags = {
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
     of = "export" },
+  { "step_ms", true, "MS: what a rank computes in a step, for the times of plan --ranks",
+    of = "plan" },
   { "gpu", true, "MODEL: the launch plan of a step on " .. gpus.names(),
     of = "plan" },
   { "full", false, "check: every element of large results, not some of them", of = "check" },
@@ -374,6 +380,13 @@ local function run_command(command, recipe, script, text, resume)
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
       return require("seg.fit").train(recipe, name, text, resume)
+    end)
+  end
+  if command == "bench" then
+    return ranks.run(whole_line, function()
+      if ranks.count > 1 then return require("seg.bench_ranks").command(recipe) end
+      if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
+      return require("seg.bench").command(recipe)
     end)
   end
   local several = (known(commands, command) or {}).series

@@ -72,8 +72,10 @@ function M.decode(text, name)
     if not v or digits:match("^%-?0%d") or digits:match("%.$") or digits:match("%.[eE]") then
       wrong("not a number")
     end
+    if v - v ~= 0 then wrong("a number that is too large") end
     at = at + #digits
-    return v
+    -- Lua's 0 has no sign, its 0.0 has
+    return digits == "-0" and -0.0 or v
   end
 
   -- The elements between brackets: each(list) reads one.
@@ -130,6 +132,33 @@ function M.decode(text, name)
   space()
   if at <= #text then wrong("more behind the end") end
   return v
+end
+
+-- Raises (kind data) unless v is what `shape` says; `name` stands in front of the reason.
+-- A shape is "string", "number", "boolean" or "table", with "?" behind it when there may be
+-- nothing; { shape }: all elements or members; { name = shape }: these members. What is no
+-- text of a shape may be left out where `free` is among its members.
+function M.check(v, shape, name)
+  local kind, free
+  if type(shape) == "string" then
+    kind, free = shape:match("^(%l+)(%??)$")
+    free = free == "?"
+  else
+    kind, free = "table", shape.free
+  end
+  if v == nil and free then return end
+  if type(v) ~= kind then
+    util.fail("data", "%s is %s, want a %s; it was changed, or is of another program", name,
+              v == nil and "missing" or "a " .. type(v), kind)
+  end
+  if type(shape) == "string" then return end
+  for key, one in pairs(shape) do
+    if key == 1 then
+      for k, e in pairs(v) do M.check(e, one, name .. ": " .. tostring(k)) end
+    elseif key ~= "free" then
+      M.check(v[key], one, name .. ": " .. key)
+    end
+  end
 end
 
 return M

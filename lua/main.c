@@ -73,6 +73,7 @@ static int open_core(lua_State *L)
     bind_training(L);
     bind_ranks(L);
     bind_plan(L);
+    bind_trace(L);
     bind_check(L);
     bind_checkpoint(L);
     bind_model(L);

@@ -103,4 +103,15 @@ function M.table(rows)
   return table.concat(out, "\n")
 end
 
+-- Rows for a person: of many, which nobody reads, the first of them, and where all
+-- are. file: the table that has them.
+local MANY, SHOWN = 60, 20
+
+function M.first(rows, file)
+  local count = #rows - 1
+  if count <= MANY then return M.table(rows) end
+  return string.format("%s\n... the first %d of %d; all are in %s",
+                       M.table(table.move(rows, 1, SHOWN + 1, 1, {})), SHOWN, count, file)
+end
+
 return M

@@ -42,16 +42,18 @@ for i in $(seq 120); do
     sleep 0.25
 done
 %s status %s --json
+%s inspect %s/brain_unet/001 | head -1
 echo "pid $pid"
 kill -9 $pid
 wait $pid 2> /dev/null
 %s status %s
-]], t.path(), folder, out, out, t.path(), out, t.path(), out))
+]], t.path(), folder, out, out, t.path(), out, t.path(), out, t.path(), out))
   local text = table.concat(t.lines("sh " .. script .. " 2>&1"), "\n")
   local live = json.decode(text:match("^.-\n(%b{})") or text:match("^(%b{})"), "live")
   t.equal(live.state, "running")
   t.equal(live.pid, tonumber(text:match("pid (%d+)")))
   t.check(live.left_s > 0 and live.epoch >= 1, text)
+  t.check(text:find("run of brain_unet, running\n", 1, true), text)
   t.check(text:find("\nstate +killed\n"), text)
   t.check(text:find("goes on with it", 1, true), text)
 end)
@@ -64,6 +66,16 @@ t.test("status and compare refuse what is no run", function()
   t.says("compare " .. runs .. "001", 2, "compare wants two runs or more, got 1")
   t.says("compare " .. runs .. "001 " .. folder, 2, "is not the folder of a run")
   t.says("compare a b --html", 2, "--html wants a value: FILE")
+end)
+
+t.test("of many rows the first are shown, and where the others are", function()
+  local show, rows = require "seg.show", { { "case", "dice" } }
+  for i = 1, 60 do rows[i + 1] = { "c" .. i, "0.5" } end
+  t.equal(select(2, show.first(rows, "all.csv"):gsub("\n", "")), 60)
+  rows[62] = { "c61", "0.5" }
+  local text = show.first(rows, "all.csv")
+  t.equal(select(2, text:gsub("\n", "")), 21)
+  t.check(text:find("\nc20 +0%.5\n%.%.%. the first 20 of 61; all are in all%.csv$"), text)
 end)
 
 t.test("lines of two texts that differ", function()

@@ -232,6 +232,15 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     { "predict: threshold must be a number between 0 and 1", function(_, b)
       b.predict.threshold = 2
     end, "threshold is 2, want a number between 0 and 1" },
+    { "predict: overlap must be a number from 0 to 0.9", function(_, b)
+      b.predict.overlap = 1
+    end, "overlap is 1, want a number from 0 to 0.9" },
+    { "predict: min_ml must be a number above 0", function(_, b) b.predict.min_ml = -1 end,
+      "min_ml is -1, want a number above 0" },
+    { "read: options is missing, want a table", function(_, b) b.read.options = nil end },
+    { 'read: it has rows "as", which', function(_, b) b.read.as = 1 end, 'read: it has "as"' },
+    { "run: batch is a table, want a whole number", function(_, b) b.run.batch = {} end,
+      "run: batch is a table, want a number" },
     { 'no input "picture"', function(_, b) b.inputs = { "picture" } end },
     { "other inputs", function(_, b) b.inputs = {} end, "inputs is" },
     { 'row 1: no step "flop"', function(_, b) b.flip = { step = "flop" } end, "flip" },
@@ -261,6 +270,15 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     t.says("predict --bundle " .. path .. " --in " .. folder .. "/nfbs_unet --out " .. folder
            .. "/bit", 3, path)
   end
+end)
+
+t.test("a temperature, which labels do not need, is no reason against C", function()
+  local image = t.lines("find " .. folder .. "/nfbs_unet -name '*_T1w.nii.gz' | sort")[1]
+  for name, value in pairs { warm = 1.5, cold = false } do
+    local path = altered(name, function(_, b) b.predict.temperature = value or nil end)
+    seg.open(path):predict_file(image, folder .. "/" .. name .. ".nii.gz")
+  end
+  shell(string.format("cmp %s/warm.nii.gz %s/cold.nii.gz", folder, folder))
 end)
 
 t.test("mistakes of a caller in C", function()

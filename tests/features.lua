@@ -39,7 +39,7 @@ help = table.concat(help, "\n")
 for _, name in ipairs(t.lines("ls lua/types/*.d.lua data/steps.def")) do
   types = types .. t.read(name)
 end
-for _, name in ipairs { "recipes", "runs", "data" } do
+for _, name in ipairs { "recipes", "runs", "data", "experiments" } do
   pages = pages .. t.read("docs/" .. name .. ".md")
 end
 

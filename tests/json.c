@@ -63,6 +63,25 @@ TEST(json_that_is_none)
     arena_release(&mem);
 }
 
+// each name is compared with all before it, which a file must not make long
+TEST(json_of_many_members)
+{
+    static char text[16 * (JSON_MEMBERS + 2)];
+    for (int more = 0; more < 2; more++) {
+        Arena mem = {NULL};
+        JsonValue *v;
+        char *at = text;
+        for (int i = 0; i < JSON_MEMBERS + more; i++)
+            at += sprintf(at, "%c\"%d\":0", i ? ',' : '{', i);
+        strcpy(at, "}");
+        if (more)
+            EXPECT_FAIL(json_parse(text, "text", &mem, &v), "too many members");
+        else
+            EXPECT(json_parse(text, "text", &mem, &v));
+        arena_release(&mem);
+    }
+}
+
 // numbers one behind the other take the room that is counted for them
 TEST(json_of_many_numbers)
 {

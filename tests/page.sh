@@ -40,4 +40,11 @@ report=$tmp/runs/brain_unet/001/report.html
 step "report by day" quiet "$report" "$tmp/day.png" 1
 step "report by night" quiet "$report" "$tmp/night.png" 0
 step "which differ" differ "$tmp/day.png" "$tmp/night.png"
+
+step "two seeds" "$PROGRAM" scripts/brain_unet.lua repeat --seeds 2 \
+    --preset check --epochs 2 --phantom "$tmp/phantom" --out "$tmp/seeds"
+series=$tmp/seeds/brain_unet/001/series.html
+step "several runs by day" quiet "$series" "$tmp/day2.png" 1
+step "several runs by night" quiet "$series" "$tmp/night2.png" 0
+step "which differ, too" differ "$tmp/day2.png" "$tmp/night2.png"
 finish

@@ -3,6 +3,7 @@
 #include "backend.h"
 #include "test.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -159,6 +160,33 @@ TEST(cpu_is_one_device)
     EXPECT_FAIL(backend_cpu.open(3, 1, &dev), "no cpu:3");
     EXPECT_FAIL(backend_ref.open(1, 1, &dev), "no ref:1");
     EXPECT(dev == NULL);
+}
+
+/* Two tasks that wait for each other, so that each has a thread of its own. */
+static void meet(void *ctx, int64_t task, int thread)
+{
+    atomic_int *here = ctx;
+    (void)task, (void)thread;
+    atomic_fetch_add(here, 1);
+    while (atomic_load(here) < 2) sched_yield();
+}
+
+TEST(pool_notes_what_workers_do)
+{
+    Pool *p;
+    Trace *t;
+    int64_t kept, lost;
+    REQUIRE(pool_open(2, &p) && trace_open(&t));
+    for (int round = 0; round < 3; round++) {
+        atomic_int here = 0;
+        pool_trace(p, round == 1 ? t : NULL);
+        pool_run(p, 2, meet, &here);
+    }
+    pool_close(p);
+    // of one job, and of the worker alone
+    trace_events(t, &kept, &lost);
+    EXPECT_INT(kept, 1);
+    trace_drop(t);
 }
 
 TEST(pool_default_is_sane)

@@ -52,6 +52,25 @@ step "swa, with more ranks than a last batch has" \
     train swa --variant swa --ranks 4 --batch 7
 step "phases" train phases --variant phases --ranks 2
 
+# what bench measures is what plan says
+options="--device cpu --ranks 2"
+bench() {
+    # shellcheck disable=SC2086  # words
+    "$PROGRAM" tests/golden/training.lua bench --json $options > "$tmp/bench.json" &&
+        "$PROGRAM" tests/golden/training.lua plan --json --step_ms 4 $options > "$tmp/plan.json"
+}
+field() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" | head -n 1; }
+alike() {
+    a=$(field "$1" < "$tmp/bench.json")
+    b=$(sed -n '/"exchange"/,$p' "$tmp/plan.json" | field "$1")
+    echo "bench $a, plan $b"
+    [ -n "$a" ] && [ "$a" -gt 0 ] && [ $((a - b)) -le "$2" ] && [ $((b - a)) -le "$2" ]
+}
+step "bench of 2 ranks" bench
+step "the bytes that plan says" alike bytes 64
+step "the messages that plan says" alike messages 1
+step "bench: what one rank alone needs" grep -q '"alone_ms": *[0-9]' "$tmp/bench.json"
+
 # stopped in the middle of an epoch and resumed; other ranks are refused
 step "stopped after 4 steps" train cut --ranks 2 --steps 4
 folder=$tmp/cut/training/001
@@ -72,43 +91,78 @@ step "a batch too small: said once" \
     test "$(grep -c '3 ranks share a batch' "$tmp/small.log")" -eq 1
 
 # a rank that dies or stands still ends the others, within 10 s
+# ends NAME SIGNAL CODE OPTIONS COMMAND ...: the program by COMMAND with these options,
+# whose children are three ranks; the second gets the signal; its words in $tmp/NAME.log
 ends() {
-    signal=$1
-    "$PROGRAM" tests/golden/training.lua --phantom "$tmp/phantom" --device cpu \
-        --workers 0 --ranks 3 --epochs 100000 --out "$tmp/dies$signal" \
-        > "$tmp/dies$signal.log" 2>&1 &
+    name=$1 signal=$2 wanted=$3 options=$4
+    shift 4
+    # shellcheck disable=SC2086  # words
+    "$@" tests/golden/training.lua --phantom "$tmp/phantom" --device cpu \
+        --workers 0 --epochs 100000 --out "$tmp/$name" $options > "$tmp/$name.log" 2>&1 &
     pid=$!
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        grep -q "^epoch" "$tmp/dies$signal.log" && break
+        grep -q "^epoch" "$tmp/$name.log" && break
         sleep 0.5
     done
     ranks=$(pgrep -P "$pid")
     # shellcheck disable=SC2086  # one word a process
     set -- $ranks
+    [ $# -eq 3 ] || { echo "no three ranks: $ranks"; cat "$tmp/$name.log"; return 1; }
     begun=$(date +%s)
     kill -"$signal" "$2"
     wait "$pid"
     code=$?
     took=$(($(date +%s) - begun))
     for p in "$@"; do
-        kill -0 "$p" 2> /dev/null && { echo "rank $p is left"; kill -9 "$p"; return 1; }
+        # one that nobody has fetched is not left
+        case $(ps -o stat= -p "$p") in '' | Z*) continue ;; esac
+        echo "rank $p is left"
+        kill -9 "$p"
+        return 1
     done
     [ "$took" -le 10 ] || { echo "took $took s"; return 1; }
-    if [ "$signal" = TERM ]; then [ "$code" -eq 143 ]; else [ "$code" -eq 1 ]; fi
+    [ "$code" -eq "$wanted" ] || { echo "exit code $code"; return 1; }
 }
-step "a rank is killed" ends KILL
-step "a rank is killed: which, and by what" said diesKILL "segengine: rank 1: killed by signal 9"
-step "a rank stands still" ends STOP
-step "a rank stands still: which" said diesSTOP "rank 1: nothing was heard of it"
-step "one rank is told to stop: all save, once" ends TERM
-step "one rank is told to stop: how to go on" said diesTERM "SIGTERM: saved at epoch"
+step "a rank is killed" ends killed KILL 1 "--ranks 3" "$PROGRAM"
+step "a rank is killed: which, and by what" said killed "segengine: rank 1: killed by signal 9"
+step "a rank stands still" ends still STOP 1 "--ranks 3" "$PROGRAM"
+step "a rank stands still: which" said still "rank 1: nothing was heard of it"
+step "one rank is told to stop: all save, once" ends told TERM 143 "--ranks 3" "$PROGRAM"
+step "one rank is told to stop: how to go on" said told "SIGTERM: saved at epoch"
+
+# the variables of launchers: mpirun of Open MPI, of MPICH and Intel (srun --mpi=pmi2 sets
+# the same), srun --mpi=pmix; a program that was started alone does not look for an MPI
+launched() {
+    options="--device cpu --epochs 1"
+    for set in "$@"; do
+        # shellcheck disable=SC2086  # words
+        run launched env $set "$PROGRAM"
+        [ $? -eq 2 ] || { echo "$set: not taken for a launcher's"; return 1; }
+        # the module of another MPI, if it is there, knows of one process
+        grep -q "fix: make mpi with" "$tmp/launched.log" || { cat "$tmp/launched.log"; return 1; }
+    done
+}
+alone() {
+    options="--device cpu --epochs 1"
+    for set in "$@"; do
+        # shellcheck disable=SC2086  # words
+        run alone env $set "$PROGRAM" || { echo "$set"; cat "$tmp/alone.log"; return 1; }
+    done
+}
+mpi=$(dirname "$PROGRAM")/segengine-mpi.so
+if [ ! -e "$mpi" ]; then
+    step "variables of launchers" launched OMPI_COMM_WORLD_SIZE=2 PMI_SIZE=2 \
+        "PMIX_RANK=0 SLURM_NTASKS=2"
+fi
+step "not those of a batch job" alone SLURM_NTASKS=2 PMI_SIZE=1 "PMIX_RANK=0 SLURM_NTASKS=1"
 
 # the same by MPI
-mpi=$(dirname "$PROGRAM")/segengine-mpi.so
 had=
 [ -e "$mpi" ] && had=1
 command -v mpirun > /dev/null || skip "no mpirun: MPI is not tested"
-echo '#include <mpi.h>' | ${MPICC:-mpicc} -E - > /dev/null 2>&1 ||
+# a file: without one the compiler of Open MPI takes this for a link
+echo '#include <mpi.h>' > "$tmp/mpi.c"
+${MPICC:-mpicc} -E "$tmp/mpi.c" > /dev/null 2>&1 ||
     [ -n "$had" ] || skip "no mpicc with mpi.h: MPI is not tested"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 over=
@@ -125,5 +179,15 @@ step "mpirun: the bytes of --ranks" same r2 mpi2
 options="--device cpu --batch 1"
 run mpibad mpirun ${over:+"$over"} -n 2 "$PROGRAM"
 step "mpirun: an error names its rank" said mpibad "segengine: rank [01]: --batch 1: 2 ranks"
+ranked="mpirun ${over:+$over} -n 3 $PROGRAM"
+# shellcheck disable=SC2086  # words
+step "mpirun: a rank is killed" ends mpikilled KILL 137 "" $ranked
+step "mpirun: a rank is killed: which" said mpikilled "rank 1 .*signal 9"
+# shellcheck disable=SC2086  # words
+step "mpirun: a rank stands still" ends mpistill STOP 1 "" $ranked
+step "mpirun: a rank stands still: which" said mpistill "rank 1: nothing was heard of it"
+# shellcheck disable=SC2086  # words
+step "mpirun: one is told to stop: all save" ends mpitold TERM 143 "" $ranked
+step "mpirun: how to go on" said mpitold "SIGTERM: saved at epoch"
 [ -n "$had" ] || rm -f "$mpi"
 finish

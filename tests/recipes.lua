@@ -14,7 +14,7 @@ local function train(name, options)
   local path = t.write(folder .. "/" .. name .. ".lua", text)
   local line = path .. " --epochs 1 --batch 4 --base 4 --out " .. folder .. "/runs " .. options
   t.says(path .. " plan", 0, "parameters")
-  t.says(line .. " --data " .. folder .. "/" .. name, 0, "done:")
+  return t.says(line .. " --data " .. folder .. "/" .. name, 0, "done:")
 end
 
 -- An RGB picture of n x n pixels as BMP.
@@ -42,7 +42,10 @@ t.test("numbers of pictures", function()
     rows[#rows + 1] = string.format("%d.bmp,p%d,-2,1,10,10,%d,%d", k, k // 2, 5 * k, -3 * k)
   end
   t.write(folder .. "/pose/labels.csv", table.concat(rows, "\n") .. "\n")
-  train("pose", "--size 16")
+  local said = train("pose", "--size 16")
+  t.check(said:find("input 10 x 10 pixels; ", 1, true) and said:find("pictures kept", 1, true)
+          and said:find("mean of 1 picture\n", 1, true), said)
+  t.check(not said:find("overlays", 1, true), said)
 end)
 
 t.test("sequences", function()
@@ -53,7 +56,9 @@ t.test("sequences", function()
     rows[#rows + 1] = string.format("%d.npy,%d", k, k % 9)
   end
   t.write(folder .. "/sequences/labels.csv", table.concat(rows, "\n") .. "\n")
-  train("sequences", "--steps_long 16")
+  local said = train("sequences", "--steps_long 16")
+  t.check(said:find("input %d+%.%.%d+ steps; "), said)
+  t.check(said:find("mean of 2 sequences", 1, true), said)
 end)
 
 t.test("volumes in patches", function()

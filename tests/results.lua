@@ -241,7 +241,6 @@ seg.recipe { inputs = { x, y }, outputs = { pose = z }, loss = nn.mse(z, y),
   t.equal(lines[2]:match("^3,.-,(.-),"), "0", "without dropout the draws are the same")
 end)
 
-
 -- The recipe of brain_unet with another text in predict, on the weights of above.
 local function brain(name, predict, output)
   local text, n = t.read("scripts/brain_unet.lua"):gsub("predict = {", "%0 " .. predict .. ",")
@@ -416,7 +415,6 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
          .. "predictions have no mean: ")
 end)
 
-
 -- A patient of OpenKBP: a bright cube, of which a half may have dose.
 local function write_patient(path, from)
   os.execute("mkdir -p " .. path)
@@ -474,6 +472,16 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
   t.near(batch.dose:get(1, 1, 48 + 17, 40, 40), 20, 1e-4)
   t.equal(batch.dose:get(1, 1, 48 + 17, 60, 40), 0)
   t.equal(batch.dose:get(1, 1, 10, 40, 40), 0)
+  -- the archive that the challenge takes: Python reads the same files out of it
+  t.says(predict .. "/kbp --zip " .. folder .. "/submit --out " .. folder .. "/zipped", 2,
+         "give the name of a file, NAME.zip")
+  run(predict .. "/kbp --overlays --zip " .. folder .. "/a/b.zip --out " .. folder .. "/zipped")
+  run(predict .. "/kbp --zip " .. folder .. "/c.zip --threads 1 --out " .. folder .. "/zipped")
+  t.check(bytes("a/b.zip") == bytes("c.zip"), "other bytes of the same results")
+  t.equal(t.lines("python3 -c 'import zipfile, sys; z = zipfile.ZipFile(sys.argv[1]); print("
+                  .. "z.testzip(), *(z.read(n) == open(sys.argv[2] + n, \"rb\").read() and n "
+                  .. "for n in z.namelist()))' " .. folder .. "/c.zip " .. folder .. "/submit/")[1],
+          "None pt_1.csv pt_2.csv")
   -- one patient by its folder; the truth is not asked for
   os.execute("rm " .. folder .. "/kbp/pt_1/dose.csv")
   run(predict .. "/kbp/pt_1 --out " .. folder .. "/single")
@@ -518,7 +526,6 @@ seg.recipe { inputs = { x, y }, outputs = { brain = nn.sigmoid(z) }, loss = nn.b
          .. "wants 2 channels, which are as many files; give their folder")
   t.says(predict .. "/nn/labelsTr --out " .. folder .. "/no", 3, "no file is called CASE_0000")
 end)
-
 
 -- Sequences of lengths 3 to 8, in two folders; the classes in the order of the cases.
 t.test("sequences and their classes", function()

@@ -73,6 +73,11 @@ in_f32() {
     try groups "4" "1 2 3 4 5 6 7 8 9 15"
     try phases "4 10 13 15" \
         "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 22 24"
+    # gone on with on a machine that has the memory; by as many processes
+    try ema_parts "2" "1 2 3 4 5 7 9 11" --recompute 160000
+    step "computed twice: the same bytes" same whole_ema_parts \
+        "whole_ema_parts--recompute 160000"
+    try plateau "7" "1 3 4 5 7 8 10 12" --ranks 2
 }
 in_halves() {
     try ema "" "1 3 4 5 8 10" --precision bf16
@@ -112,8 +117,8 @@ between() {
     train cut plain --resume "$folder" && same whole_plain cut
 }
 
-want=14 times=1
-[ -z "${SEG_SOAK:-}" ] || want=60 times=20
+want=16 times=1
+[ -z "${SEG_SOAK:-}" ] || want=100 times=20
 if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
     in_halves
     [ -n "${SEG_SOAK:-}" ] || want=2 times=0

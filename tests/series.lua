@@ -63,6 +63,24 @@ local function same_key(out, other)
                            folder, out, folder, other))
 end
 
+-- The page of a series: every run in the table and as a curve of each panel, with their
+-- mean; the result and what it is of; nothing from elsewhere.
+local function shows(base, kind, count, of, mean)
+  local html = t.read(base .. "/series.html")
+  t.check(html:find(of, 1, true), "it does not say: %s", of)
+  t.check(html:find(string.format("<h3>dice %.4f</h3>", mean), 1, true), "its dice is another")
+  local _, rows = html:gsub("<td>" .. kind .. " %d+</td>", "")
+  t.equal(rows, count, "rows")
+  local _, dots = html:gsub("<circle [^>]*><title>" .. kind .. " %d+: ", "")
+  t.equal(dots, count, "dots")
+  local lines, panels = select(2, html:gsub("<polyline", "")), select(2, html:gsub(">mean</text>",
+                                                                                  ""))
+  t.check(panels >= 3 and lines >= panels * (count + 1), "%d lines in %d panels", lines, panels)
+  for _, part in ipairs { "://", "<script", "src=", "planted" } do
+    t.check(not html:find(part, 1, true), "it has %s", part)
+  end
+end
+
 t.test("all folds by one command", function()
   local said = run("folds", "whole", "11 cases of 7 patients, each validated in one of 3 folds")
   local base = folder .. "/whole/toy/001"
@@ -90,9 +108,30 @@ t.test("all folds by one command", function()
   -- worst first
   t.check(tonumber(rows[2]:match("[^,]*$")) <= tonumber(rows[3]:match("[^,]*$")))
   t.check(said:find("predict --weights " .. base, 1, true), "%s", said)
+  shows(base, "fold", 3, "mean over 11 cases", s.metrics.dice.mean)
   -- who was killed or looks on from outside finds the folds
   t.says("status " .. folder .. "/whole", 0, "/toy/001/fold_")
   t.says("inspect " .. folder .. "/whole", 0, "toy/001/fold_3")
+end)
+
+t.test("a series from outside: how it stands, and two of them beside each other", function()
+  local a, b = folder .. "/whole/toy/001", folder .. "/other/toy/001"
+  run("folds --lr 0.2 --epochs 2", "other")
+  local text = t.says("status " .. a, 0, "series     " .. a .. ", folds: finished")
+  t.check(text:find("runs +3 begun, 3 of them finished; the last:\nrun +" .. a .. "/fold_3"), text)
+  t.equal(json.decode(t.says("status --json " .. a .. "/fold_1", 0, "{"), "s").series.finished, 3)
+  -- every case as the network measured it that had not seen it, pair by pair
+  local pairs_of = json.decode(t.says("compare --json " .. a .. " " .. b, 0, "{"), "c").paired[1]
+  local first, second = decode(a .. "/summary.json").cases, decode(b .. "/summary.json").cases
+  t.equal(pairs_of.metric .. pairs_of.part .. pairs_of.n, "dicevalid11")
+  local sum, other = 0, 0
+  for _, v in pairs(first) do sum = sum + v.dice end
+  for _, v in pairs(second) do other = other + v.dice end
+  t.near(pairs_of.mean, (other - sum) / 11, 1e-9)
+  t.says("compare " .. a .. " " .. b .. " --html " .. folder .. "/c.html", 0, "case by case")
+  os.remove(b .. "/summary.json")
+  t.says("compare " .. a .. " " .. b, 2, "the folds of " .. b .. " are not all done")
+  t.says("status " .. b, 0, "stopped; SCRIPT.lua folds --resume " .. b .. " goes on with it")
 end)
 
 t.test("folds as one network", function()
@@ -212,6 +251,7 @@ t.test("several seeds, and their spread", function()
   t.near(m.high - m.mean, 12.7062 * m.sd / math.sqrt(2), 1e-4)
   t.equal(s.same_parts, true)
   t.equal(#t.lines("cat " .. base .. "/seeds.csv"), 3)
+  shows(base, "seed", 2, "Student&#39;s t", m.mean)
   -- the parts of the data follow the seed here
   t.says(line("repeat --seeds 5,9 --epochs 1 --folds false", "split"), 0, "that of the split")
   t.says(line("repeat --seeds 1", "bad"), 2, "--seeds wants a number of 2 or more")

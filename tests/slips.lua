@@ -346,6 +346,15 @@ t.test("a fix is in words that the script has", function()
          "as --valid 1 --test 1")
 end)
 
+t.test("an input that is not fed, and a softmax of one channel", function()
+  local _, line = plain:sub(1, plain:find("seg.recipe", 1, true)):gsub("\n", "")
+  t.says(script({ "inputs = { x, truth }", "inputs = { x }" }), 2, string.format(
+         '.lua:%d: seg.recipe: inputs lacks "mask", which the loss, an output or a metric is made '
+         .. "of; it has image", line + 1))
+  t.says(script({ "nn.sigmoid(logits)", "nn.softmax(logits)" }), 2,
+         'output "mask": a softmax of one channel is 1 everywhere; write nn.sigmoid')
+end)
+
 t.test("a schedule that climbs again says what mends it", function()
   local warn = optim.cosine({ t_max = 2 }).warning(0.1, 5)
   t.check(warn:find("t_max = 5 lets it fall to the end, clamp = true keeps it", 1, true), warn)

@@ -371,6 +371,10 @@ t.test("weights of another file, by pattern and other names", function()
   local init = 'init = { weights = "' .. best .. '", match = "^enc" }'
   local _, said = trained("plain", "--epochs 1", "plain = {}", "plain = { " .. init .. " }")
   t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
+  -- the folder of a run is its best checkpoint
+  _, said = trained("plain", "--epochs 1", "plain = {}",
+                    'plain = { init = { weights = "' .. run .. '", match = "^enc" } }')
+  t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
   -- what does not fit is listed from both sides
   local function fails(o, ...)
     local _, what, code = train("plain", "", "plain = {}",
@@ -396,6 +400,10 @@ t.test("a run goes on only with the average that it had", function()
   run = trained("groups", "--epochs 2")
   t.says("tests/golden/training.lua --variant groups --epochs 3 --resume " .. run .. places, 0,
          "note: 3 epochs, the run began with 2; schedule cosine goes by the new number")
+  run = trained("groups", "--epochs 2", "optim%.cosine { warmup = 1,",
+                "optim.cosine { t_max = 9, warmup = 1,")
+  local own = folder .. "/training.lua --variant groups --epochs 3 --resume " .. run .. places
+  t.check(not t.says(own, 0, "done"):find("the run began with", 1, true), "nothing changes")
   run = trained("ema", "--epochs 1")
   local script = t.write(folder .. "/training.lua", (text:gsub("ema = { ema = 0.9 }",
                                                                "ema = { ema = 0.5 }")))

@@ -6,6 +6,8 @@ local folder, remove = t.folder()
 
 -- SEG_SOAK=1: the volume of the size of a body, 512 x 512 x 300.
 local soak = os.getenv("SEG_SOAK")
+-- which take memory of their own
+local sanitizers = (os.getenv("SAN") or "") ~= ""
 local W, H, D = 160, 144, 120
 if soak then W, H, D = 512, 512, 300 end
 
@@ -85,14 +87,16 @@ t.test("inside the planned memory", function()
   local reading = text:match("reading took ([%d.]+ %a+)")
   if soak then print(text) end
   t.check(planned and took, "%s", text)
-  t.check(took <= planned, "took %d of %d planned (reading %s)", took, planned, reading)
+  t.check(took <= planned or sanitizers, "took %d of %d planned (reading %s)", took, planned,
+          reading)
   local labels = require("seg.core").data.read_nifti(folder .. "/a/volume.nii.gz")
   t.check(#labels:values() > 2, "only %d labels", #labels:values())
   -- not twice as much as it needs
   t.check(took > 0.5 * planned, "took %d of %d planned", took, planned)
   -- the scores of all classes of the volume never were in memory beside the input
   local scores = 5 * 4 * W * H * D
-  t.check(took < scores + 4 * W * H * D, "took %d, scores of the volume are %d", took, scores)
+  t.check(took < scores + 4 * W * H * D or sanitizers, "took %d, scores of the volume are %d",
+          took, scores)
   local count = 1
   for _, e in ipairs { { W, 64 }, { H, 64 }, { D, 24 } } do
     count = count * (1 + math.ceil((e[1] - e[2]) / (e[2] * 0.75)))
@@ -116,7 +120,7 @@ t.test("what is asked for beside the labels is planned too", function()
   for _, more in ipairs { "--fractions", "--tta w --overlap 0", "--mc 2 --overlap 0" } do
     local _, text = predict("m", more .. " --batch 1")
     local planned, took = memory(text)
-    t.check(took <= planned, "%s: took %d of %d planned", more, took, planned)
+    t.check(took <= planned or sanitizers, "%s: took %d of %d planned", more, took, planned)
     if more == "--fractions" then
       t.check(planned > first_planned + 4 * 5 * W * H * D, "planned %d, labels alone %d", planned,
               first_planned)

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <zlib.h>
 
-/* windowBits of zlib: the largest window, with a gzip header. */
-enum { GZIP_WINDOW = 15 + 16, LEVEL = 6, MEMORY = 8 };
+/* windowBits of zlib: the largest window, with a gzip header or none. */
+enum { GZIP_WINDOW = 15 + 16, RAW_WINDOW = -15, LEVEL = 6, MEMORY = 8 };
 
 struct Gunzip {
     z_stream z;
@@ -143,19 +143,19 @@ static void deflate_all(z_stream *z, const uint8_t *p, size_t bytes, bool last,
     CHECK(r == (last ? Z_STREAM_END : Z_OK));
 }
 
-/* Two pieces, because a header and voxels lie in different places and a copy
- * of the voxels would double the memory. */
-bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
-                  size_t second_bytes, uint8_t **out, size_t *bytes)
+/* Two pieces into one stream of this kind of window. */
+static bool pack(int window, const void *first, size_t first_bytes,
+                 const void *second, size_t second_bytes, uint8_t **out,
+                 size_t *bytes)
 {
     z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     bool ok = false;
     size_t room;
     *out = NULL;
-    // zlib's header is then ten fixed bytes: no name, no time
-    if (deflateInit2(&z, LEVEL, Z_DEFLATED, GZIP_WINDOW, MEMORY,
+    // a header of zlib's is then ten fixed bytes: no name, no time
+    if (deflateInit2(&z, LEVEL, Z_DEFLATED, window, MEMORY,
                      Z_DEFAULT_STRATEGY) != Z_OK)
-        return fail("no memory to write gzip");
+        return fail("no memory to deflate");
     TRY(size_add(first_bytes, second_bytes, &room));
     // the bound is for one call; a flush between pieces adds a few bytes
     TRY(size_add(deflateBound(&z, room), 64, &room));
@@ -169,4 +169,18 @@ done:
     deflateEnd(&z);
     if (!ok) mem_free(*out), *out = NULL;
     return ok;
+}
+
+/* Two pieces, because a header and voxels lie in different places and a copy
+ * of the voxels would double the memory. */
+bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
+                  size_t second_bytes, uint8_t **out, size_t *bytes)
+{
+    return pack(GZIP_WINDOW, first, first_bytes, second, second_bytes, out,
+                bytes);
+}
+
+bool gzip_raw(const void *data, size_t count, uint8_t **out, size_t *bytes)
+{
+    return pack(RAW_WINDOW, NULL, 0, data, count, out, bytes);
 }

@@ -38,4 +38,7 @@ int gzip_inflate(struct z_stream_s *z, size_t *left, void *out, size_t want,
 /* One gzip member of two pieces in a row; *out by mem_free. */
 bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes, uint8_t **out, size_t *bytes);
+
+/* The same of one piece without header and checksum, as zip has it. */
+bool gzip_raw(const void *data, size_t count, uint8_t **out, size_t *bytes);
 #endif

@@ -94,9 +94,10 @@ void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
 
 /* == the nouns, each in its own file ==================================== */
 
-Graph *check_graph(lua_State *L);      /* the one tape of this state */
-int check_node(lua_State *L, int arg); /* seg.node                   */
-int opt_node(lua_State *L, int arg);   /* -1 when nil or absent      */
+Trace *opt_trace(lua_State *L, int arg); /* NULL for nil      */
+Graph *check_graph(lua_State *L);        /* the one tape of this state */
+int check_node(lua_State *L, int arg);   /* seg.node                   */
+int opt_node(lua_State *L, int arg);     /* -1 when nil or absent      */
 /* The list of at most so many nodes at `arg`; their count. */
 int check_nodes(lua_State *L, int arg, int *node, int most);
 void push_node(lua_State *L, int node);
@@ -173,6 +174,7 @@ void bind_params(lua_State *L);   /* after bind_session */
 void bind_training(lua_State *L); /* after bind_session */
 void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
+void bind_trace(lua_State *L); /* after bind_session */
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);

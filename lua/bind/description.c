@@ -5,7 +5,7 @@
 const char *const session_keys[] = {
     "roots",  "loss",    "device",    "threads",   "seed",  "optim",
     "inputs", "frozen",  "precision", "draws",     "limit", "budget",
-    "least",  "average", "ranks",     "own_norms", NULL};
+    "least",  "average", "ranks",     "own_norms", "carry", NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])

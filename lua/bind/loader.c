@@ -76,16 +76,16 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
  * 256 MiB). ids: batches name their samples only, and their fields are empty.
  * bucket: "length" brings samples of like length together, in batches as long
  * as the longest, rounded up to a multiple. only: numbers of samples from 1,
- * instead of all. rank, ranks: only this one's share of each batch, or with
- * `whole` of the batches. The pipeline is held. Raises when samples of
- * different extents would share a batch, or there would be none. */
+ * instead of all. trace: takes down what is made and waited for. rank, ranks:
+ * only this one's share of each batch, or with `whole` of the batches. The
+ * pipeline is held. Raises when samples of different extents would share a
+ * batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch",          "workers", "prefetch", "shuffle", "drop_last",
-        "augment",        "ids",     "seed",     "bucket",  "multiple",
-        "prefetch_bytes", "only",    "idle",     "rank",    "ranks",
-        "whole",          NULL};
+        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
+        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "only",
+        "idle",  "rank",    "ranks",    "whole",    "trace",          NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -109,6 +109,8 @@ static int l_loader(lua_State *L)
                        .whole_batches = opt_bool(L, 2, "whole", false),
                        .waiting = say_waiting};
     o.only = read_only(L, 2, &o.only_count);
+    lua_getfield(L, 2, "trace");
+    o.trace = opt_trace(L, lua_gettop(L));
     LoaderBox *box = new_object(L, "seg.loader", sizeof *box);
     if (!loader_open(p, &o, &box->l)) return raise_error(L);
     return 1;

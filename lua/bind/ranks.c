@@ -104,14 +104,23 @@ static int l_gather(lua_State *L)
     return 1;
 }
 
-/* ranks.stats() -> seconds spent on others, bytes sent, meetings; all so far */
+/* ranks.stats() -> seconds spent on others, bytes sent, meetings, seconds of
+ * the first that were spent waiting while ranks.apart; all so far */
 static int l_stats(lua_State *L)
 {
     const Ranks *r = check_ranks(L);
     lua_pushnumber(L, r->spent_s);
     lua_pushinteger(L, r->sent);
     lua_pushinteger(L, r->meetings);
-    return 3;
+    lua_pushnumber(L, r->waited_s);
+    return 4;
+}
+
+/* ranks.apart(on): from now on all meet before each exchange, or no longer */
+static int l_apart(lua_State *L)
+{
+    check_ranks(L)->apart = lua_toboolean(L, 1);
+    return 0;
 }
 
 /* == values that go to other ranks ===================================== */
@@ -166,20 +175,22 @@ static int l_share(lua_State *L)
 /* s:digest() -> a number that tells these weights and statistics from others */
 static int l_digest(lua_State *L)
 {
-    const Params *p = session_params(check_session(L, 1));
-    // ranks train on the CPU, where these bytes can be read
+    Session *s = check_session(L, 1);
+    const Params *p = session_params(s);
     size_t bytes = (size_t)p->total * dtype_bytes(p->be->real);
-    if (p->be->trainer) raise_usage(L, "the weights lie on a device");
-    lua_pushinteger(L, crc32c(0, p->value, bytes));
+    void *copy = lua_newuserdatauv(L, bytes, 0);
+    if (!p->be->download(session_device(s), copy, p->value, bytes))
+        return raise_error(L);
+    lua_pushinteger(L, crc32c(0, copy, bytes));
     return 1;
 }
 
 void bind_ranks(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"open", l_open}, {"start", l_start},   {"gather", l_gather},
-        {"pack", l_pack}, {"unpack", l_unpack}, {"stats", l_stats},
-        {NULL, NULL}};
+        {"open", l_open},   {"start", l_start},   {"gather", l_gather},
+        {"pack", l_pack},   {"unpack", l_unpack}, {"stats", l_stats},
+        {"apart", l_apart}, {NULL, NULL}};
     static const luaL_Reg methods[] = {
         {"share", l_share}, {"digest", l_digest}, {NULL, NULL}};
     luaL_newlib(L, functions);

@@ -5,6 +5,7 @@
 #include "npy.h"
 #include "openkbp.h"
 #include "picture.h"
+#include "zip.h"
 #include <string.h>
 
 static Volume *check_labels(lua_State *L, const char *what)
@@ -190,6 +191,27 @@ static int l_load_image(lua_State *L)
     return 1;
 }
 
+/* data.zip(path, files): a zip archive of these, each under its name without
+ * the folders (zip.h) */
+static int l_zip(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    const int n = (int)luaL_len(L, 2);
+    ZipMember *member =
+        lua_newuserdatauv(L, (size_t)(n + 1) * sizeof *member, 0);
+    for (int i = 0; i < n; i++) {
+        // the text stays in the table
+        lua_rawgeti(L, 2, i + 1);
+        member[i].path = luaL_checkstring(L, -1);
+        const char *slash = strrchr(member[i].path, '/');
+        member[i].name = slash ? slash + 1 : member[i].path;
+        lua_pop(L, 1);
+    }
+    if (!zip_write(path, member, n)) return raise_error(L);
+    return 0;
+}
+
 void bind_result(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"channels", l_channels},
@@ -202,8 +224,8 @@ void bind_result(lua_State *L)
                                        {"write_openkbp", l_write_openkbp},
                                        {"write_dose", l_write_dose},
                                        {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"load_image", l_load_image},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"load_image", l_load_image}, {"zip", l_zip}, {NULL, NULL}};
     luaL_getmetatable(L, "seg.volume");
     luaL_setfuncs(L, methods, 0);
     lua_pop(L, 1);

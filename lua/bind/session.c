@@ -158,6 +158,7 @@ static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
     const double from = clock_s();
     bool ok = copy_in(h->s, h->plan, feed, feeds);
     h->copy_s += clock_s() - from;
+    trace_span(session_traced(h->s), "main", "copy", "copy", -1, from);
     return ok;
 }
 
@@ -363,8 +364,9 @@ static int l_blame(lua_State *L)
     return 2;
 }
 
-/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=}, ... }, each call
- * of the plan in order, with the milliseconds it took; kind "copy" makes the
+/* s:time(inputs, train) -> { {name=, kind=, backward=, ms=, live=}, ... }, each
+ * call of the plan in order, with the milliseconds it took and the bytes of the
+ * arena that were in use; kind "copy" makes the
  * copy in 16 bits of what `name` is */
 static int l_time(lua_State *L)
 {
@@ -384,12 +386,13 @@ static int l_time(lua_State *L)
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         const Node *n = &check_graph(L)->node[time[i].node];
-        lua_createtable(L, 0, 4);
+        lua_createtable(L, 0, 5);
         set_text(L, "name", n->name);
         set_text(L, "kind",
                  time[i].convert ? "copy" : op_info[n->attr.op].name);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
+        set_integer(L, "live", (lua_Integer)time[i].live);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -409,7 +412,9 @@ static int l_draw(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=, copy_s=, update_s=}: `why` says why there is no GPU
+ * running=, param_bytes=, copy_s=, update_s=, carried=}: `carried` says what
+ * sums over the ranks of GPUs ("" where nothing has to), `why` why there is no
+ * GPU
  * ("" when one was not asked for), `count` the updates so far (of what was
  * collected), `ahead` how many steps are worth having under way, `pool_bytes`
  * what plans share, `param_bytes` parameters with gradients and moments */
@@ -418,7 +423,8 @@ static int l_facts(lua_State *L)
     Session *s = check_session(L, 1);
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
-    lua_createtable(L, 0, 11);
+    lua_createtable(L, 0, 12);
+    set_text(L, "carried", session_carried(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
     set_number(L, "update_s", session_update_s(s));
     set_text(L, "device", session_backend(s)->name);
@@ -448,12 +454,12 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false}
+ * ranks=false, own_norms=false, carry="auto"}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
- * (see share). */
+ * (see share). carry: what sums over them, of GPUs: see Backend.carry. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -469,6 +475,7 @@ static int l_session(lua_State *L)
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
+    spec.carry = opt_string(L, 1, "carry", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);

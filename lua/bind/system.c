@@ -354,16 +354,21 @@ static int l_default_threads(lua_State *L)
     return 1;
 }
 
-/* core.gpu() -> true and what it is, or false and why there is none */
+/* core.gpu(number = 0) -> true and what it is, or false and why there is none
+ */
 static int l_gpu(lua_State *L)
 {
     char why[ERR_MAX], text[BACKEND_TEXT];
     const Backend *be;
-    int device;
+    int device, number = (int)luaL_optinteger(L, 1, 0);
     bool ok =
-        backend_find("cuda", &be, &device, why) && be->describe(device, text);
+        backend_find("cuda", &be, &device, why) && be->describe(number, text);
+
     // why not, without a device that was asked for
-    if (!ok && !backend_find("auto", &be, &device, why)) return raise_error(L);
+    if (!ok && number > 0)
+        snprintf(why, sizeof why, "%s", err_text());
+    else if (!ok && !backend_find("auto", &be, &device, why))
+        return raise_error(L);
     lua_pushboolean(L, ok);
     lua_pushstring(L, ok ? text : why);
     return 2;

@@ -7,6 +7,7 @@ local config = require "seg.config"
 local ranks = require "seg.ranks"
 local show = require "seg.show"
 local targets = require "seg.targets"
+local traces = require "seg.trace"
 local util = require "seg.util"
 
 local M = {}
@@ -118,7 +119,7 @@ local function loader_of(set, pipeline, train)
   return set:loader(pipeline, { workers = v.workers, seed = v.seed,
                                 rank = ranks.rank, ranks = ranks.count, whole = not train,
                                 prefetch_bytes = math.max(v.prefetch_mb << 20, 1),
-                                idle = v.idle_workers })
+                                idle = v.idle_workers, trace = traces.now })
 end
 
 -- An opened set whose samples lay on the device of a session that is closed: the
@@ -191,7 +192,8 @@ function M.keep(session, recipe, d, train, was)
     return false
   end
   if was == false then changed(true) end
-  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true })
+  local ids = d.set:loader(d.pipeline, { seed = v.seed, ids = true, rank = ranks.rank,
+                                         ranks = ranks.count, whole = not train })
   d.loader:close()
   d.loader = {
     batches = function() return ids:batches() end,
@@ -221,12 +223,15 @@ function M.identify(json, part, d, hash)
   return json
 end
 
--- What a sample of a pipeline is.
+-- What a sample of a pipeline is, by the axes of its images beside channels.
+local whole = { [0] = "case", "sequence", "picture", "volume" }
+
 function M.sample_name(pipeline)
-  if pipeline:facts(1).patches then return "patch", "patches" end
+  local facts = pipeline:facts(1)
+  if facts.patches then return "patch", "patches" end
   local _, slice = pipeline:item(1)
-  if slice > 0 then return "slice", "slices" end
-  return "volume", "volumes"
+  local name = slice > 0 and "slice" or whole[facts.rank]
+  return name, name .. "s"
 end
 
 return M

@@ -384,7 +384,7 @@ function Set:loader(pipeline, o)
       bucket = self.batch.bucket, multiple = self.batch.multiple,
       workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
       ids = o.ids, only = o.only, idle = o.idle, rank = o.rank, ranks = o.ranks,
-      whole = o.whole })
+      whole = o.whole, trace = o.trace })
   end)
 end
 

@@ -7,6 +7,7 @@ local config = require "seg.config"
 local recipes = require "seg.recipe"
 local plans = require "seg.plan"
 local show = require "seg.show"
+local traces = require "seg.trace"
 local util = require "seg.util"
 
 local M = {}
@@ -22,7 +23,7 @@ end
 
 -- Values that keep every operator busy: uniform numbers, 0 or 1 where the
 -- input is a target, and all steps where it is a length.
-local function random_feeds(r, batch)
+function M.feeds(r, batch)
   local feeds, steps = {}, 1
   local lengths = core.length_inputs { r.loss }
   for i, input in ipairs(r.inputs) do
@@ -79,13 +80,41 @@ local function open(r, feeds)
   return session, room - ((session:room()) - facts.pool_bytes) + facts.param_bytes
 end
 
+-- What a device did by itself, from the marks that it set between its calls: there a
+-- step is one launch for the host, which sees no calls.
+local function trace_device(session, feeds)
+  local from, at = core.sys.clock(), 0
+  local spans = { forward = {}, backward = {} }
+  for _, c in ipairs(session:time(feeds, true)) do
+    local side = spans[c.backward and "backward" or "forward"]
+    local to = at + 1e-3 * c.ms
+    traces.now:span("device", c.name ~= "" and c.name or c.kind, c.kind, from + at, from + to)
+    traces.now:count("arena", c.live, from + at)
+    side.from, side.to, at = side.from or from + at, from + to, to
+  end
+  for name, side in pairs(spans) do
+    if side.from then traces.now:span("device", name, "run", side.from, side.to) end
+  end
+end
+
+-- One step for --trace, after those that were measured: noting costs time.
+local function trace_step(session, feeds)
+  if not traces.now then return end
+  if session:facts().device == "cuda" then trace_device(session, feeds) end
+  session:trace(traces.now)
+  session:step(feeds, { lr = 0 })
+  session:trace(nil)
+  traces.close()
+end
+
 -- bench: the command. Forward and backward of one layer are one row; its
 -- GFLOP/s count three passes of the forward arithmetic: forward, backward to
 -- the data, backward to the weights. The first layer has no backward to the
 -- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
-  local feeds, flops = random_feeds(r, v.batch), {}
+  local feeds, flops = M.feeds(r, v.batch), {}
+  traces.open()
   local session, measured = open(r, feeds)
   local plan = plans.plan(r, v.batch, true, { session = session })
   for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
@@ -111,6 +140,7 @@ function M.command(r)
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
   local ms, planned = step_ms(session, feeds), plan.bytes + plan.param_bytes
+  trace_step(session, feeds)
   if config.line.flags.json then
     print(util.json { batch = v.batch, step_ms = ms, forward_ms = sums[1], backward_ms = sums[2],
                       threads = session:facts().threads, planned_bytes = planned,

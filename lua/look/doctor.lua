@@ -1,6 +1,7 @@
 -- doctor.lua -- what this machine offers, and the operator table.
 
 local core = require "seg.core"
+local clocks = require "seg.clocks"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -17,6 +18,7 @@ local checks = {
     return true, string.format("%d cores%s, %s; kernels: %s", m.all_cores, some, m.cpu,
                                core.isa())
   end },
+  { "clocks", function() return clocks.look "" end },
   { "threads", function()
     local m = sys.machine()
     local n = core.default_threads()
@@ -52,6 +54,12 @@ function M.command()
     local ok, text = check[2]()
     good = good and ok ~= false
     rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text }
+    -- the others that --devices can name
+    for number = 1, check[1] == "GPU" and ok and math.huge or 0 do
+      local there, what = core.gpu(number)
+      if not there then break end
+      rows[#rows + 1] = { "GPU " .. number, "ok", what }
+    end
   end
   for _, row in ipairs(rows) do print(string.format("%-10s %-3s %s", row[1], row[2], row[3])) end
   return good and 0 or 1

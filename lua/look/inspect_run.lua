@@ -24,7 +24,7 @@ local function facts(path)
   local f = run_facts.read(path)
   local best = f.best
   return { recipe = f.recipe, epoch = f.epoch, epochs = f.epochs, result = result_of(f),
-           finished = util.exists(path .. "/summary.json"),
+           finished = util.exists(path .. "/summary.json"), running = f.state == "running",
            best = best and string.format("%s%.6g, epoch %s", best.name and best.name .. " " or "",
                                          best.value, best.epoch or "?") }
 end
@@ -32,6 +32,7 @@ end
 local function one(path)
   local f = facts(path)
   print(string.format("run of %s, %s", f.recipe or "a recipe", f.finished and "finished"
+                      or f.running and "running"
                       or "not finished: --resume " .. path .. " continues it"))
   print(string.format("epochs      %s of %s", f.epoch, f.epochs))
   if f.best then print("best        " .. f.best) end
@@ -56,7 +57,7 @@ function M.folder(path)
   for i, name in ipairs(found) do
     local f = facts(path .. "/" .. name)
     rows[i + 1] = { name, f.recipe or "?", f.epoch .. " of " .. f.epochs, f.best or "-",
-                    f.result or f.finished and "-" or "not finished" }
+                    f.result or f.finished and "-" or f.running and "running" or "not finished" }
   end
   print(show.table(rows))
   print(string.format("%d run%s; inspect one of them for its settings and files", #found,

@@ -6,6 +6,7 @@ local budget = require "seg.budget"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local gpus = require "seg.gpus"
+local scaling = require "seg.scaling"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -131,14 +132,29 @@ local function launch_plan(r, name)
   return 0
 end
 
+-- plan --ranks N: what ranks exchange in a step; the text above the table, the table, and
+-- the same for --json. Nothing alone.
+local function exchange(r, ranks)
+  if ranks == 1 then return end
+  local v, ms = config.ensure(), tonumber(config.line.flags.step_ms)
+  if config.line.flags.step_ms and not (ms and ms > 0) then
+    util.refuse("--step_ms %s: wanted milliseconds above 0, as bench says them",
+                config.line.flags.step_ms)
+  end
+  -- a share of the batch has the same layers
+  local plan = M.plan(r, v.batch, true, { recompute = "off" })
+  return scaling.describe(scaling.of_plan(plan, v.device, v.sync_norm), ranks, ms)
+end
+
 -- plan: the command. FLOPs count a multiplication and an addition as two.
 function M.command(r)
   local v = config.ensure()
   if config.line.flags.gpu then return launch_plan(r, config.line.flags.gpu) end
   local train, eval = M.plan(r, v.batch, true), M.plan(r, v.batch, false)
+  local said, links, exchanged = exchange(r, v.ranks)
   if config.line.flags.json then
     train.rows, eval.rows = nil, nil -- the sums only
-    print(util.json { batch = v.batch, train = train, evaluate = eval })
+    print(util.json { batch = v.batch, train = train, evaluate = eval, exchange = exchanged })
     return 0
   end
   print(rows_text(train, v.batch))
@@ -164,6 +180,7 @@ function M.command(r)
     print(string.format("vram         %s for arena and weights, %s given%s", util.bytes(all),
                         util.bytes(limit), all > limit and ": not enough" or ""))
   end
+  if said then print(string.format("%-12s %s\n\n%s", v.ranks .. " ranks", said, links)) end
   return 0
 end
 

@@ -47,9 +47,10 @@ end
 -- The names of the metrics that were measured.
 local function measured(result) return util.sorted_keys(result.metrics) end
 
--- The per-case table of a result, worst first; cases appear as hashes.
+-- The per-case table of a result, worst first; cases appear as hashes. file: the
+-- table that has them all.
 --   -> text (nil: there is nothing by case), places of the cases in order
-function M.table(recipe, result, pipeline, hash)
+function M.table(recipe, result, pipeline, hash, file)
   local names = measured(result)
   local items, by_case = worst_first(recipe, result, names), { "case" }
   for _, name in ipairs(names) do
@@ -64,7 +65,7 @@ function M.table(recipe, result, pipeline, hash)
     end
     rows[#rows + 1] = row
   end
-  return #items > 0 and show.table(rows) or nil, items
+  return #items > 0 and show.first(rows, file) or nil, items
 end
 
 -- The same with a column for each class, as CSV; in the order of the table.
@@ -164,8 +165,8 @@ end
 function M.summary(recipe, result, pipeline, hash)
   local json = { loss = result.loss, metrics = {}, cases = {} }
   local of = extent(result, pipeline)
-  local lines = { string.format("loss %s, mean of %d %s", util.fixed(result.loss), result.seen,
-                                (select(2, opened.sample_name(pipeline)))) }
+  local lines = { string.format("loss %s, mean of %s", util.fixed(result.loss),
+                                util.plural(result.seen, opened.sample_name(pipeline))) }
   for _, name in ipairs(measured(result)) do
     local r, m = result.metrics[name], recipe.metrics[name]
     local s = statistics(r)
@@ -315,14 +316,14 @@ function M.command(r, name)
     print(util.json(json))
     return 0
   end
-  local text, items = M.table(r, result, d.pipeline, hash)
+  -- beside the weights; results on other cases than the run's keep their own file
+  local beside = path:match("^(.*)/[^/]*$") or "."
+  local file = string.format("%s/evaluate_%s%s", beside, part, same and "" or "_" .. json.data)
+  local text, items = M.table(r, result, d.pipeline, hash, file .. ".csv")
   if text then print(text) end
   if said then print(said) end
   if beyond then print(beyond) end
   for _, line in ipairs(lines) do print(line) end
-  -- beside the weights; results on other cases than the run's keep their own file
-  local beside = path:match("^(.*)/[^/]*$") or "."
-  local file = string.format("%s/evaluate_%s%s", beside, part, same and "" or "_" .. json.data)
   core.sys.write(file .. ".json", util.json(json) .. "\n")
   show.line("written: %s.json", file)
   if text then

@@ -34,6 +34,14 @@ local entries = {
   intended_use = { "string", false },
 }
 
+-- The same of what stands in two of them.
+local inner = {
+  read = { kind = { "string", true }, options = { "table", true }, made = { "table", false },
+           numbers = { "table", false } },
+  run = { batch = { "integer", false }, precision = { "string", false },
+          bucket = { "boolean", false }, multiple = { "integer", false } },
+}
+
 -- Steps -----------------------------------------------------------------------
 
 -- A word of a step as JSON: a truth value, a number or a list of numbers where
@@ -100,8 +108,8 @@ end
 -- stay here, as some of them are paths and lists of cases.
 local reading = {
   "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
-  "exif", "form", "format", "image", "key", "kind", "length", "margin", "page", "rank", "read",
-  "resample", "resample_tilt", "separator", "skip_unmatched", "trailing",
+  "column", "columns", "exif", "form", "format", "image", "key", "kind", "length", "margin", "page",
+  "rank", "read", "resample", "resample_tilt", "separator", "skip_unmatched", "table", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 
@@ -124,6 +132,11 @@ local function options_of(o)
   for _, key in ipairs(reading) do out[key] = harmless(o[key]) end
   for _, key in ipairs(nested) do
     for i, field in ipairs(type(o[key]) == "table" and o[key] or {}) do
+      if field.box then
+        fail("usage", 'export --bundle: field "%s" takes the part of a picture that a function of '
+             .. "the script says (box), and a bundle runs without it; fix: predict with the script",
+             tostring(field.name))
+      end
       out[key] = out[key] or {}
       out[key][i] = options_of(field)
       out[key][i].name = field.name
@@ -244,58 +257,54 @@ end
 
 -- Reading ---------------------------------------------------------------------
 
--- What is wrong with a table of rows, in words; nil: nothing. known: what each must be,
--- a kind of value or a function that says so; others are refused, as a program that
--- does not know what they mean would predict something else.
-local function odd(what, rows, known)
-  if type(rows) ~= "table" then return what .. " is a " .. type(rows) .. ", want a table" end
-  for _, key in ipairs(util.sorted_keys(rows)) do
-    local v, want = rows[key], known[key]
-    if not want then return string.format('%s has "%s", which this program does not know', what,
-                                          tostring(key)) end
-    if type(want) == "function" and not want(v) or type(want) == "string" and type(v) ~= want then
-      return string.format("%s: %s cannot be %s", what, key, type(v) == "table" and "that list"
-                           or word_of(v))
+-- Raises unless `rows` has what `known` lists and nothing else; `what` names it.
+local function check_rows(rows, known, what)
+  for key in pairs(rows) do
+    if not known[key] then
+      fail("data", '%s: it has rows "%s", which this program (%s) does not know; fix: the version '
+           .. "of segengine that wrote it, or a later one", what, tostring(key), core.version)
+    end
+  end
+  for _, key in ipairs(util.sorted_keys(known)) do
+    local kind, must = known[key][1], known[key][2]
+    local is = kind == "integer" and math.type(rows[key]) or type(rows[key])
+    if (rows[key] ~= nil or must) and is ~= kind then
+      fail("data", "%s: %s is %s, want a %s", what, key, rows[key] == nil and "missing" or "a "
+           .. is, kind == "integer" and "whole number" or kind)
     end
   end
 end
 
-local function within(lo, hi)
-  return function(v) return math.type(v) == "integer" and v >= lo and v <= hi end
-end
-
-local run_rows = { batch = within(1, 1 << 20), precision = "string", bucket = "string",
-                   multiple = within(1, 65535) }
-
--- The same of options of a data set, and of those of its fields.
-local function odd_options(what, o)
-  local known = {}
-  for _, key in ipairs(reading) do known[key] = function() return true end end
-  for _, key in ipairs(nested) do known[key], known.name = "table", "string" end
-  known.rank = within(1, 3) -- as data.npy has it
-  local why = odd(what, o, known)
-  for _, key in ipairs(nested) do
-    for i, field in ipairs(not why and o[key] or {}) do
-      why = why or odd_options(string.format("%s: %s %d", what, key, i), field)
+-- What a bundle says of a data set: a kind that this program reads, options that it knows.
+local function check_reading(read, path)
+  local known = { name = true }
+  for _, list in ipairs { reading, nested } do
+    for _, key in ipairs(list) do known[key] = true end
+  end
+  local function check_options(o, where)
+    for _, key in ipairs(util.sorted_keys(o)) do
+      if not known[key] then
+        fail("data", '%s: options: "%s" is not known to this program; fix: the version of '
+             .. "segengine that wrote it, or a later one", where, tostring(key))
+      end
+    end
+    if o.rank ~= nil and not (o.rank == 1 or o.rank == 2 or o.rank == 3) then
+      fail("data", "%s: options: rank is %s, want 1, 2 or 3", where, word_of(o.rank))
+    end
+    for _, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
+      if type(field) ~= "table" then fail("data", "%s: a field is a %s", where, type(field)) end
+      check_options(field, where)
     end
   end
-  return why
-end
-
--- The same of `read`.
-local function odd_reading(read)
-  local why = odd("read", read, { kind = "string", options = "table", made = "table",
-                                  numbers = "table" })
-  for _, of in ipairs { read, not why and read.made or nil } do
-    local what = of == read and "read" or "read: made"
-    if type(of.kind) ~= "string" then why = why or what .. " does not say its kind" end
-    why = why or odd_options(what .. ": options", of.options)
+  check_options(read.options, path .. ": bundle: read")
+  if not read.made then return end
+  local where = path .. ": bundle: read: made"
+  check_rows(read.made, { kind = { "string", true }, options = { "table", true } }, where)
+  if not incoming.knows(read.made.kind) then
+    fail("data", '%s: kind is "%s", which this program does not know; fix: the version of '
+         .. "segengine that wrote it, or a later one", where, read.made.kind)
   end
-  if not why and read.made and not incoming.knows(read.made.kind) then
-    why = string.format('read: made: kind is "%s", which this program does not know',
-                        read.made.kind)
-  end
-  return why
+  check_options(read.made.options, where)
 end
 
 -- The rows of the metadata of a file.
@@ -309,23 +318,13 @@ local function decode(meta, path)
          .. "version of segengine that wrote it, or a later one", path, word_of(b.version),
          core.version, VERSION)
   end
-  for _, key in ipairs(util.sorted_keys(b)) do
-    if not entries[key] then
-      fail("data", '%s: bundle: it has rows "%s", which this program (%s) does not know; fix: the '
-           .. "version of segengine that wrote it, or a later one", path, key, core.version)
-    end
+  check_rows(b, entries, path .. ": bundle")
+  for _, key in ipairs(util.sorted_keys(inner)) do
+    check_rows(b[key], inner[key], path .. ": bundle: " .. key)
   end
-  for _, key in ipairs(util.sorted_keys(entries)) do
-    local kind, must = entries[key][1], entries[key][2]
-    if (b[key] ~= nil or must) and type(b[key]) ~= kind then
-      fail("data", '%s: bundle: %s is %s, want a %s', path, key,
-           b[key] == nil and "missing" or "a " .. type(b[key]), kind)
-    end
-  end
-  local why = odd_reading(b.read) or odd("run", b.run, run_rows)
-  if why then
-    fail("data", "%s: bundle: %s; fix: the version of segengine that wrote it, or a later one",
-         path, why)
+  check_reading(b.read, path)
+  if b.run.batch and b.run.batch < 1 then
+    fail("data", "%s: bundle: run: batch is %d, want 1 or more", path, b.run.batch)
   end
   return b
 end

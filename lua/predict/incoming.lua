@@ -196,19 +196,31 @@ function open.nnunet(path, o, asked)
                      assume_spacing = o.assume_spacing }, list, o.resample), "nifti"
 end
 
--- A table as that of training, or where one field of files is fed also its files.
-function open.csv(path, o, asked)
-  local fields, box = {}, false
-  for _, field in ipairs(o.fields) do
-    if asked.wanted[field.name] or field.kind == "length" then
-      fields[#fields + 1] = field
-      box = box or field.box ~= nil
+-- Of the fields of a list of cases those that are fed: all of them, the only one that
+-- is read from a file, or nil where there are others too, and the one of kind length.
+local function fed(fields, wanted)
+  local list, file, length = {}, nil, nil
+  for _, field in ipairs(fields) do
+    if field.kind == "length" then
+      length = field
+      list[#list + 1] = field
+    elseif wanted[field.name] then
+      file = #list == (length and 1 or 0) and field.read and field or nil
+      list[#list + 1] = field
     end
   end
+  return list, file, length
+end
+
+-- A table as that of training, or where one field of files is fed also its files.
+function open.csv(path, o, asked)
+  local fields, field, length = fed(o.fields, asked.wanted)
+  local box = false
+  for _, f in ipairs(fields) do box = box or f.box ~= nil end
   local stat = sys.stat(path)
   local folder, name = path:match("^(.*)/([^/]*)$")
   if stat.kind == "folder" then
-    folder, name = path, util.exists(path .. "/" .. o.table) and o.table or nil
+    folder, name = path, o.table and util.exists(path .. "/" .. o.table) and o.table or nil
   elseif not path:lower():match("%.[ct]sv$") then
     name = nil
   end
@@ -218,17 +230,17 @@ function open.csv(path, o, asked)
                       key = o.key, patient = "file", fields = fields, labels = o.labels },
            kind == "image" and "images" or kind
   end
-  local field = fields[1]
-  if #fields ~= 1 or box or not field.read then
+  if box or not field then
     fail("usage", "--in %s: training took its images by a table%s; give one like it, a file .csv, "
          .. "or a folder with %s", path, box and ", with the part of each that counts" or "",
-         o.table)
+         o.table or "it")
   end
-  return open.field(path, field, asked)
+  return open.field(path, field, asked, length)
 end
 
--- One field of files, read as the field of a list of cases.
-function open.field(path, field, asked)
+-- One field of files, read as the field of a list of cases; `length`: the field that
+-- says how long each is, or nil.
+function open.field(path, field, asked, length)
   local alone = {}
   for k, v in pairs(field) do alone[k] = v end
   alone.column, alone.columns, alone.kind, alone.box = nil, nil, nil, nil
@@ -238,19 +250,21 @@ function open.field(path, field, asked)
     end
     return cases
   end
-  if field.read == "image" then
-    return one_field(alone, renamed(file_cases(path, images.is_image, "images", asked.image))),
-           "images"
-  elseif field.read == "npy" then
-    return one_field(alone, renamed(file_cases(path, is_array, ".npy files", asked.image))), "npy"
+  local function set(test, what)
+    return data.cases { fields = { alone, length },
+                        cases = renamed(file_cases(path, test, what, asked.image)) }
   end
+  if field.read == "image" then return set(images.is_image, "images"), "images" end
+  if field.read == "npy" then return set(is_array, ".npy files"), "npy" end
   return scans(path, asked)
 end
 
 function open.cases(path, o, asked)
-  local found
+  local found, length
   for _, field in ipairs(o.fields) do
-    if asked.wanted[field.name] then
+    if field.kind == "length" then
+      length = field
+    elseif asked.wanted[field.name] then
       if found then
         fail("usage", 'predict: the network is fed "%s" and "%s", which data.cases lists by name; '
              .. "only networks fed by one field can be given new files", found.name, field.name)
@@ -258,7 +272,7 @@ function open.cases(path, o, asked)
       found = field
     end
   end
-  return open.field(path, found or o.fields[1], asked)
+  return open.field(path, found or o.fields[1], asked, length)
 end
 
 -- Whether files that training read so can be read.

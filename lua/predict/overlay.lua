@@ -7,6 +7,10 @@ local M = {}
 local COLORS = { 0xff4b3e, 0x35e06a, 0x4ea1ff, 0xffd23e, 0xc77dff, 0x3ee0d0, 0xff8fc7, 0xb0e03e }
 local MOST, COLUMNS, SIDE = 9, 3, 320 -- slices of a volume, beside each other, pixels
 
+-- Bytes that a picture may take on its way, with the file that is made of it: some
+-- 1500 x 1500 pixels of 3 bytes, twice.
+M.CANVAS = 14000000
+
 local function color_of(class) return COLORS[(class - 1) % #COLORS + 1] end
 
 -- Slices to show of a volume of d: of those that have something, evenly, first and

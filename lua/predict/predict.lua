@@ -146,10 +146,23 @@ local function open_set(r, inputs, meta, draws)
   return set:in_order(draws > 0 and 1 or v.batch), kind
 end
 
+-- The results of all cases in one archive: the files that the table names, not what
+-- lies beside them.
+local function write_zip(w, path, table_path)
+  local files = {}
+  for i = 2, #w.rows do files[i - 1] = w.rows[i][#w.rows[i]] end
+  if w.finish then files = { table_path } end
+  sys.mkdir(path:match("^(.*)/") or ".")
+  core.data.zip(path, files)
+  show.line("%s: %s", path, util.plural(#files, "file"))
+end
+
 -- The table of what was found, and how many files of before are gone.
 local function finish(w, out, there)
-  if w.finish then w.finish(out .. "/predictions.csv") end
-  print(show.table(w.rows))
+  local file = out .. "/predictions.csv"
+  if w.finish then w.finish(file) end
+  print(w.finish and show.first(w.rows, file) or show.table(w.rows))
+  if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then
     show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
               there == 1 and "was" or "were")
@@ -190,7 +203,7 @@ function M.command(r, name)
   table.move(paths, 1, #paths, 2, list)
   w.endings = of_case and {} or results.endings(w, r)
   local base, there = results.plan_files(out, cases, w.endings, list,
-                                         of_case and { "predictions.csv" } or {})
+                                         of_case and { "predictions.csv" } or {}, flags.zip)
   w.base = base
   sys.mkdir(out)
   local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)

@@ -23,7 +23,8 @@ function M.meaning(r, node)
   local made = r.train.source.made or {}
   local as = r.predict.as
   if not as and node.rank == 0 then
-    as = made.options and made.options.classes and "classes" or "numbers"
+    local classes = made.options and made.options.classes or node.kind == "softmax"
+    as = classes and "classes" or "numbers"
   elseif not as then
     as = made.kind == "openkbp" and "dose" or "labels"
   end
@@ -74,18 +75,29 @@ end
 
 -- Where the results of each case go, the path without its ending, and how many
 -- of the files are there already. Refuses to write an input, before anything is
--- predicted. `more`: files that are no case's.
-function M.plan_files(out, cases, endings, inputs, more)
+-- predicted. `more`: files that are no case's; zip: that of --zip, or nil.
+function M.plan_files(out, cases, endings, inputs, more, zip)
   local base, used, there, ids = {}, {}, 0, nil
+  local function refuse_input(option, path, stat)
+    ids = ids or protected(inputs)
+    if ids[stat.id] then
+      util.refuse("%s: the result would be written over %s, which is an input (%s); give "
+                  .. "another folder", option, ids[stat.id], path)
+    end
+  end
   local function check(path)
     local stat = sys.stat(path)
     if not stat then return end
-    ids = ids or protected(inputs)
-    if ids[stat.id] then
-      util.refuse("--out %s: the result would be written over %s, which is an input (%s); give "
-                  .. "another folder", out, ids[stat.id], path)
-    end
+    refuse_input("--out " .. out, path, stat)
     there = there + 1
+  end
+  if zip then
+    -- so it cannot be one of the results that go into it
+    if not zip:find("[^/]%.zip$") then
+      util.refuse("--zip %s: give the name of a file, NAME.zip", zip)
+    end
+    local stat = sys.stat(zip)
+    if stat then refuse_input("--zip " .. zip, zip, stat) end
   end
   for i, case in ipairs(cases) do
     base[i] = out .. "/" .. file_name(case.key, endings, used)
@@ -100,19 +112,22 @@ end
 -- Are maps of float numbers of this kind of input arrays? Else they are NIfTI.
 local function as_arrays(kind) return kind == "images" or kind == "npy" end
 
--- The endings of a map of `channels` float channels that is called `suffix`.
-local function map_endings(kind, suffix, channels)
+-- The endings of a map of `channels` float channels that is called `suffix`; `first`:
+-- the number of the first of several, 0 where channels are classes.
+local function map_endings(kind, suffix, channels, first)
   if as_arrays(kind) then return { suffix .. ".npy" } end
   if channels == 1 then return { suffix .. ".nii.gz" } end
   local list = {}
-  for i = 1, channels do list[i] = string.format("%s_%d.nii.gz", suffix, i) end
+  for i = 1, channels do
+    list[i] = string.format("%s_%d.nii.gz", suffix, (first or 1) + i - 1)
+  end
   return list
 end
 
 -- A volume of floats into such files.
-local function write_map(w, volume, place, suffix)
+local function write_map(w, volume, place, suffix, first)
   local base, channels = w.base[place], volume:channels()
-  local endings = map_endings(w.kind, suffix, channels)
+  local endings = map_endings(w.kind, suffix, channels, first)
   if as_arrays(w.kind) then
     volume:write_npy(base .. endings[1], w.rank)
     return
@@ -196,7 +211,7 @@ function M.endings(w, r)
   end
   if w.draws > 0 then
     if w.as == "labels" then
-      add(map_endings(w.kind, "_mean", c))
+      add(map_endings(w.kind, "_mean", c, 0))
       add(map_endings(w.kind, "_entropy", 1))
     end
     add(map_endings(w.kind, "_variance", 1))
@@ -209,7 +224,7 @@ end
 -- how much the draws differ.
 local function write_draws(w, mean, variance, entropy, place)
   if entropy then
-    write_map(w, mean, place, "_mean")
+    write_map(w, mean, place, "_mean", 0)
     write_map(w, entropy, place, "_entropy")
   end
   write_map(w, variance, place, "_variance")
@@ -233,11 +248,12 @@ function M.maps(r, w)
   end
 
   -- Bytes that files take on their way, of a case with so many voxels: one is in
-  -- memory as a whole, and what it is made of may be a copy.
-  function w.writing(voxels)
+  -- memory as a whole, and what it is made of may be a copy. reading: what opening the
+  -- image took; a picture of it opens it once more.
+  function w.writing(voxels, reading)
     local bytes = voxels * (w.values and 2 or 1)
     if values_wanted then bytes = math.max(bytes, 4 * voxels * (c + 2)) end
-    return bytes + (w.overlays and 6 * voxels or 0)
+    return bytes + (w.overlays and reading + 6 * voxels + overlay.CANVAS or 0)
   end
 
   -- Labels with what of the values was wanted beside them.
@@ -326,8 +342,9 @@ local function columns_of(r, output, node, as, steps)
   local field, known = target_of(r, output, node)
   if as == "classes" then known = made.options and made.options.classes end
   for i = 1, node.c do
-    names[i] = given and given[i] or known and known[i]
-      or node.c == 1 and output or string.format("%s_%d", output, i)
+    names[i] = given and given[i] or known and known[i] or node.c == 1 and output
+      -- classes are numbers from 0, as cross_entropy counts them
+      or as == "classes" and tostring(i - 1) or string.format("%s_%d", output, i)
   end
   local mean, sd
   if as == "numbers" and field then mean, sd = standardized(steps, field) end

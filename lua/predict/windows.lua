@@ -167,7 +167,7 @@ end
 -- The cases at the places of `list` in the set, opened together. -> bytes planned,
 -- 0 without a plan
 local function run_group(work, set, list, each)
-  local most = 0
+  local most, early = 0, core.sys.machine().now_bytes
   local d = opened.open({ inputs = work.inputs }, set:pick(list))
   local pipeline, loader = d.pipeline, d.loader
   local single, cases = #list == 1, pipeline:cases()
@@ -178,10 +178,11 @@ local function run_group(work, set, list, each)
     local feeds = opened.feeds(batch, d.names, { inputs = work.inputs })
     if single and not sink then
       -- before anything runs: what it will take
-      local before = core.sys.machine().now_bytes
+      local machine = core.sys.machine()
+      local before, reading = machine.now_bytes, math.max(0, machine.rss_bytes - early)
       sink, current = each.open(pipeline, 1), 1
       if sink.bytes then
-        local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes())))
+        local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes()), reading))
         say_plan(work, cases[1].key, p, windows_text(d, work))
         most = math.max(most, p.total)
       end
@@ -210,7 +211,8 @@ end
 -- "" first, swap =, negate = channels, draws = of dropout or 0, variances = what of
 -- them is behind the mean, as spread.result has it }. each.open(pipeline, item) makes
 -- what takes the results of a case, a prediction or what has put(); each.done(place,
--- sink) has them all, in the order of the cases; each.writing(voxels) -> bytes.
+-- sink) has them all, in the order of the cases; each.writing(voxels,
+-- bytes that opening the case took) -> bytes.
 function M.run(work, set, each)
   local count, rank = #set:dataset():cases(), set.source.ranks
   local volumes = not rank or rank[work.inputs[1].name] == 3

@@ -60,6 +60,24 @@ local function check_outputs(r)
     if type(name) ~= "string" or not is_node(node) then
       fail("usage", "seg.recipe: output %s must be a node, got %s", tostring(name), type(node))
     end
+    if node.kind == "softmax" and node.c == 1 then
+      fail("usage", 'seg.recipe: output "%s": a softmax of one channel is 1 everywhere; write '
+           .. "nn.sigmoid, or give the network a channel for each class, the background too", name)
+    end
+  end
+end
+
+-- Every input that something is made of must be among r.inputs: what is fed by name.
+local function check_inputs(r)
+  local fed, list, nodes = {}, {}, { r.loss }
+  for i, node in ipairs(r.inputs) do fed[node.name], list[i] = true, node.name end
+  for _, node in pairs(r.outputs) do nodes[#nodes + 1] = node end
+  for _, node in ipairs(metrics.nodes(r, true)) do nodes[#nodes + 1] = node end
+  for name in ("\n" .. core.graph_text(nodes)):gmatch("\ninput (%S+) ") do
+    if not fed[name] then
+      fail("usage", 'seg.recipe: inputs lacks "%s", which the loss, an output or a metric is made '
+           .. "of; it has %s", name, table.concat(list, ", "))
+    end
   end
 end
 
@@ -237,6 +255,7 @@ local function check(r)
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
   metrics.settle(r)
+  check_inputs(r)
   if r.schedule.monitor then
     r.schedule_watch = watch.find(r.schedule.name, r, table.unpack(r.schedule.monitor, 1, 2))
   end
@@ -334,8 +353,8 @@ end
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
 -- no truth. `device` and `precision`: others than --device and --precision;
--- `draws`: dropout in evaluation too.
-function M.session(r, purpose, device, precision, draws)
+-- `draws`: dropout in evaluation too; `alone`: of this rank for itself.
+function M.session(r, purpose, device, precision, draws, alone)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
@@ -343,7 +362,8 @@ function M.session(r, purpose, device, precision, draws)
     loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
-    ranks = purpose == "train" and ranks.count > 1, own_norms = not v.sync_norm,
+    ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
+    carry = v.carry,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

@@ -6,12 +6,14 @@
 -- Three answers: what differs in recipe, numbers, data and program; the results at
 -- the end side by side; and, of the cases that two runs share, the difference of each
 -- with its interval, which says more than two means with theirs: how hard a case is
--- cancels out. Cases are the same when their images are, whatever they are called.
+-- cancels out. Cases are the same when their images are, whatever they are called. A
+-- RUN may be a cross-validation: then its cases are those of all folds.
 
 local core = require "seg.core"
 local metric = require "seg.metric"
 local run_facts = require "seg.run_facts"
 local run_folder = require "seg.run"
+local series_facts = require "seg.series_facts"
 local show = require "seg.show"
 local util = require "seg.util"
 local words = require "seg.words"
@@ -22,15 +24,27 @@ local M = {}
 local hidden = { data = true, out = true, phantom = true, cache_file = true, on_finish = true,
                  on_nan = true, on_stall = true, steps = true }
 
+-- What is in a folder to compare, a run or all folds together; raises what cannot be.
+local function read_one(path)
+  if util.exists(path) and run_facts.is_run(path) then return run_facts.read(path) end
+  local s = util.exists(path) and series_facts.read(path)
+  if not s then
+    util.refuse("compare: %s is not the folder of a run (it has no config.txt and recipe.lua)",
+                path)
+  elseif s.kind ~= "folds" then
+    util.refuse("compare: %s is a series (%s); give runs of it, as %s/%s, or a cross-validation "
+                .. "(folds)", path, s.kind, s.path, s.members[1] or "NAME")
+  elseif s.state ~= "finished" then
+    util.refuse("compare: the folds of %s are not all done (%d of its runs are)", path, s.finished)
+  end
+  return series_facts.as_run(s)
+end
+
 -- The runs, each with a label of its own: its number where all are of one recipe.
 local function read_runs(paths)
   local list, recipes, labels = {}, {}, {}
   for i, path in ipairs(paths) do
-    if not util.exists(path) or not run_facts.is_run(path) then
-      util.refuse("compare: %s is not the folder of a run (it has no config.txt and recipe.lua)",
-                  path)
-    end
-    list[i] = run_facts.read(path)
+    list[i] = read_one(path)
     recipes[list[i].recipe] = true
   end
   local one = next(recipes, (next(recipes))) == nil
@@ -129,9 +143,11 @@ end
 -- Values of the cases of a part by what a case is: { id = { case=, metric = value } }.
 local function cases_of(f, part)
   local id, out = {}, {}
-  for _, row in ipairs(run_folder.read_cases(f.path)) do
-    if row.part == part then
-      id[row.case] = row.image and row.image ~= "" and row.image or row.key
+  for _, folder in ipairs(f.folders or { f.path }) do
+    for _, row in ipairs(run_folder.read_cases(folder)) do
+      if row.part == part then
+        id[row.case] = row.image and row.image ~= "" and row.image or row.key
+      end
     end
   end
   for case, values in pairs(f.summary[part].cases or {}) do

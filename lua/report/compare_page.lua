@@ -26,15 +26,17 @@ footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
 
 local palette = { "blue", "red", "green", "violet", "amber", "teal" }
 
-local function color_of(i) return palette[(i - 1) % #palette + 1] end
+-- The name of the colour that run i has.
+function M.color_of(i) return palette[(i - 1) % #palette + 1] end
 
 -- The order of the columns: losses, metrics by name, the rate.
 local function rank(name)
   return name:match("loss$") and "1" .. name or name == "lr" and "3" or "2" .. name
 end
 
--- One panel a column of metrics.csv that any run has numbers in, a curve a run.
-local function panels(c)
+-- One panel a column of metrics.csv that any run has numbers in, a curve a run. c.runs:
+-- those of run_facts.read, each with its `label`.
+function M.panels(c)
   local wanted, list, seen = {}, {}, {}
   for _, f in ipairs(c.runs) do
     for _, name in ipairs(f.columns) do
@@ -52,7 +54,7 @@ local function panels(c)
       for k, row in ipairs(f.rows) do values[k] = tonumber(row[name]) or false end
       panel.epochs = math.max(panel.epochs, #values)
       panel.curves[#panel.curves + 1] = { name = f.label, values = values,
-                                          color = picture.colors[color_of(i)],
+                                          color = picture.colors[M.color_of(i)],
                                           dash = i > #palette and 5 or nil }
     end
     list[#list + 1] = panel
@@ -111,8 +113,8 @@ function M.html(c)
   local out, labels, head = { page.open("Comparison of runs", STYLE) }, {}, { "" }
   local function add(body) out[#out + 1] = body end
   for i, f in ipairs(c.runs) do
-    labels[i] = string.format('<span><i style="background:var(--%s)"></i>%s</span>', color_of(i),
-                              text(f.label))
+    labels[i] = string.format('<span><i style="background:var(--%s)"></i>%s</span>',
+                              M.color_of(i), text(f.label))
     head[i + 1] = f.label
   end
   add("<h1>Comparison of runs</h1>")
@@ -151,7 +153,7 @@ function M.html(c)
     end
   end
   add("<h2>Curves</h2>")
-  local list = panels(c)
+  local list = M.panels(c)
   if #list > 0 then add(picture.sheet(list, "curves of the runs by epoch")) end
   add("<footer>Research use only, not a medical device.</footer>")
   add(page.close())

@@ -511,11 +511,12 @@ end
 function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
-  if not field or field == 1 or not name or #items == 0 then
+  local node, pipeline = r.outputs[name], d.pipeline
+  if node.rank == 0 then return end -- numbers of a case: there is nothing to draw
+  if not field or field == 1 or #items == 0 then
     show.line("no overlays: they need an image and a field called \"mask\"")
     return
   end
-  local node, pipeline = r.outputs[name], d.pipeline
   local list, wanted = choose(items, count)
   local loader = core.data.loader(pipeline, { batch = 1 })
   local found = M.find_samples(loader, pipeline, wanted, field)

@@ -77,19 +77,20 @@ end
 
 -- The weights that are meant by `given`: a file, or the folder of a run. nil:
 -- those of the newest finished run of this recipe, of an unfinished one when
--- none is. -> a file or nil, what there is to say of them
-function M.weights(given, out, recipe)
+-- none is; what: who asks. -> a file or nil, what there is to say of them
+function M.weights(given, out, recipe, what)
+  what = what or "--weights"
   if given then
     local stat = sys.stat(given)
     -- not at the line of the recipe that happens to ask: it stands in none
     if not stat then
-      sys.raise("data", "--weights " .. given .. ": there is no such file or folder", true)
+      sys.raise("data", what .. " " .. given .. ": there is no such file or folder", true)
     end
     if stat.kind ~= "folder" then return given, "" end
     local path, note = weights_in((given:gsub("(.)/+$", "%1")))
     if path then return path, note end
-    util.refuse("--weights %s: this folder has neither checkpoint_best.safetensors nor "
-                .. "checkpoint_last.safetensors; give the folder of a run, or a file", given)
+    util.refuse("%s %s: this folder has neither checkpoint_best.safetensors nor "
+                .. "checkpoint_last.safetensors; give the folder of a run, or a file", what, given)
   end
   local newest = M.newest(out, recipe, function() return true end)
   local folder = M.newest(out, recipe, function(f) return M.finished(f) and weights_in(f) end)

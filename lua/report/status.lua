@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local run_facts = require "seg.run_facts"
+local series_facts = require "seg.series_facts"
 local util = require "seg.util"
 local words = require "seg.words"
 
@@ -30,8 +31,18 @@ local function find(path)
   return path .. "/" .. newest
 end
 
--- What `--json` prints.
-local function facts_of(f)
+-- The series that a run is part of, in two lines; s may be nil.
+local function series_lines(s)
+  if not s then return {} end
+  local again = s.state == "stopped"
+    and string.format("; SCRIPT.lua %s --resume %s goes on with it", s.kind, s.path) or ""
+  return { string.format("series     %s, %s: %s%s", s.path, s.kind, s.state, again),
+           string.format("runs       %d begun, %d of them finished; the last:", #s.members,
+                         s.finished) }
+end
+
+-- What `--json` prints; s: the series of the run, or nil.
+local function facts_of(f, s)
   local part, of = run_facts.result(f)
   local result
   for name, m in pairs(of and of.metrics or {}) do
@@ -43,7 +54,8 @@ local function facts_of(f)
            best = f.best and f.best.value, best_of = f.best and f.best.name,
            best_epoch = f.best and f.best.epoch, result = result,
            epoch_s = f.epoch_s, left_s = f.state == "running" and f.left_s or nil,
-           updated = f.updated }
+           updated = f.updated, series = s and { path = s.path, kind = s.kind, state = s.state,
+                                                 begun = #s.members, finished = s.finished } }
 end
 
 local advice = { stopped = "--resume %s goes on with it", killed = "--resume %s goes on with it",
@@ -84,9 +96,11 @@ function M.command(args)
   local o, given = words.parse(args, { json = false }, "a RUN and --json", true)
   if #given > 1 then util.refuse('status takes one RUN, got "%s" as well', given[2]) end
   local f = run_facts.read(find(given[1] or "runs"))
+  local s = series_facts.of(f.path)
   if o.json then
-    print(util.json(facts_of(f)))
+    print(util.json(facts_of(f, s)))
   else
+    for _, line in ipairs(series_lines(s)) do print(line) end
     for _, line in ipairs(lines_of(f)) do print(line) end
   end
   return 0

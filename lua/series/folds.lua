@@ -11,10 +11,10 @@
 
 local config = require "seg.config"
 local core = require "seg.core"
-local json = require "seg.json"
 local metric = require "seg.metric"
 local run_folder = require "seg.run"
 local series = require "seg.series"
+local series_page = require "seg.series_page"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -84,7 +84,7 @@ local function valid_of(m, summary)
     local code = series.tell("evaluate", words)
     if code ~= 0 then return nil, code end
   end
-  return json.decode(util.read_file(path), path)
+  return series.measured(path)
 end
 
 -- Everything that the folds have measured: by metric the values of all cases, in the
@@ -99,6 +99,9 @@ local function collect(folds, cases)
     local values, owners, means, first = {}, {}, {}, nil
     for _, case in ipairs(order) do
       local of = (folds[cases[case].fold].valid.cases or {})[case]
+      if of and of[name] ~= nil and not math.type(of[name]) then
+        fail("data", "%s of case %s is no number in what its fold measured", name, case)
+      end
       if of and of[name] then
         values[#values + 1], owners[#owners + 1] = of[name], cases[case].patient
         cases[case][name] = of[name]
@@ -142,8 +145,8 @@ local function case_rows(cases, metrics, main)
   return rows
 end
 
--- The same for people.
-local function readable(rows)
+-- The same for people; file: the table that has them all.
+local function readable(rows, file)
   local out = {}
   for i, row in ipairs(rows) do
     out[i] = {}
@@ -151,7 +154,7 @@ local function readable(rows)
       out[i][k] = i > 1 and k > 2 and (cell == "" and "-" or util.fixed(tonumber(cell))) or cell
     end
   end
-  return show.table(out)
+  return show.first(out, file)
 end
 
 -- A line for each fold.
@@ -210,7 +213,7 @@ function M.command(r, name)
   end
   local s = series.open("folds", name, { k = k })
   if s.was and s.was.k ~= k then
-    fail("usage", "%s has %d folds, the script has %d; start anew", s.folder, s.was.k, k)
+    fail("usage", "%s has %s folds, the script has %d; start anew", s.folder, s.was.k, k)
   end
   local members = {}
   for i = 1, k do members[i] = { name = "fold_" .. i, words = { "--fold=" .. i } } end
@@ -236,7 +239,8 @@ function M.command(r, name)
   local main = r.best and metrics[r.best[1]] and r.best[1] or names[1]
   local list, lines = case_rows(cases, metrics, main), {}
   for i, row in ipairs(list) do lines[i] = table.concat(row, ",") end
-  core.sys.write(s.folder .. "/cases_valid.csv", table.concat(lines, "\n") .. "\n")
+  local file = s.folder .. "/cases_valid.csv"
+  core.sys.write(file, table.concat(lines, "\n") .. "\n")
   local by_case, by_fold = {}, {}
   for case, of in pairs(cases) do
     by_case[case] = { fold = of.fold }
@@ -248,7 +252,7 @@ function M.command(r, name)
   end
   local test = test_of(folds)
   if not config.line.flags.json then
-    if #names > 0 then print(readable(list) .. "\n") end
+    if #names > 0 then print(readable(list, file) .. "\n") end
     print(fold_table(folds, metrics))
     print(string.format("\n%s of %s, each validated in one of %d folds, no patient in two",
                         util.plural(#list - 1, "case"), util.plural(patients, "patient"), k))
@@ -262,9 +266,10 @@ function M.command(r, name)
     print(string.format("all folds as one network: predict --weights %s --in PATH --out DIR",
                         s.folder))
   end
-  return series.finish(s, { kind = "folds", recipe = name, k = k, part = "valid",
-                            patients = patients, metrics = metrics, cases = by_case,
-                            runs = by_fold, test = test })
+  local summary = { kind = "folds", recipe = name, k = k, part = "valid", patients = patients,
+                    metrics = metrics, cases = by_case, runs = by_fold, test = test }
+  series_page.write(s.folder, summary)
+  return series.finish(s, summary)
 end
 
 return M

@@ -13,6 +13,7 @@ local core = require "seg.core"
 local run_facts = require "seg.run_facts"
 local run_folder = require "seg.run"
 local series = require "seg.series"
+local series_page = require "seg.series_page"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -178,8 +179,10 @@ function M.command(_, name)
   end
   core.sys.write(s.folder .. "/seeds.csv", table.concat(lines, "\n") .. "\n")
   if not line.flags.json then print_table(members, metrics, part) end
-  return series.finish(s, { kind = "repeat", recipe = name, seeds = seeds, part = part,
-                            metrics = metrics, same_parts = same, runs = runs })
+  local summary = { kind = "repeat", recipe = name, seeds = seeds, part = part, metrics = metrics,
+                    same_parts = same, runs = runs }
+  series_page.write(s.folder, summary)
+  return series.finish(s, summary)
 end
 
 return M

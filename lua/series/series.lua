@@ -30,24 +30,22 @@ local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
 -- Options that were meant for the call that gave them.
 local of_the_call = { steps = true, until_epoch = true }
 
--- What the folder of a series says of it; nil when it is none. Refuses a file that is
--- none of ours, or damaged: a series goes on with what it began with, or not at all.
+-- What series.json says, and more of each kind.
+local shape = { kind = "string", options = { "string", free = true }, preset = "string?",
+                weights = "string?" }
+local of_kind = { folds = { k = "number" }, ["repeat"] = { seeds = { "number" } } }
+
+-- What the folder of a series says of it; nil when it is none.
 function M.read(folder)
   local path = folder .. "/series.json"
   if not util.exists(path) then return nil end
-  local ok, was = pcall(json.decode, util.read_file(path), path)
-  local function whole(list, of)
-    if type(list) ~= "table" then return false end
-    for _, v in ipairs(list) do if (math.type(v) or type(v)) ~= of then return false end end
-    return true
-  end
-  local good = ok and type(was) == "table" and whole(was.options, "string")
-    and (was.kind == "search" or was.kind == "folds" and math.type(was.k) == "integer"
-         or was.kind == "repeat" and whole(was.seeds, "integer") and was.seeds[1])
-    and type(was.preset or "") == "string" and type(was.weights or "") == "string"
-  if not good then
-    sys.raise("data", path .. ": it does not say what series this is; the file is damaged: give "
-              .. "it back, or start a new one", true)
+  local was = json.decode(util.read_file(path), path)
+  json.check(was, shape, path)
+  json.check(was, of_kind[was.kind] or {}, path)
+  for _, word in ipairs(was.options or {}) do
+    if not word:find("^%-%-[%w_]") then
+      fail("data", '%s: "%s" is no option of a run; start anew', path, word)
+    end
   end
   return was
 end
@@ -87,7 +85,7 @@ function M.resume(kind, out, name)
                 was and ", but of " .. was.kind or " (it has no series.json)")
   end
   local saved = {}
-  for _, word in ipairs(was.options) do
+  for _, word in ipairs(was.options or {}) do
     local key, value = word:match("^%-%-([%w_]+)=(.*)$")
     key = key or word:match("^%-%-([%w_]+)$")
     saved[#saved + 1] = { key, value }
@@ -217,10 +215,24 @@ end
 
 -- Results -------------------------------------------------------------------------
 
+-- What was measured on a part.
+local measured = { cases = { "table", free = true }, free = true,
+                   metrics = { { mean = "number?", unit = "string?" }, free = true } }
+
+-- What was measured, of the file `path`, checked.
+function M.measured(path)
+  local v = json.decode(util.read_file(path), path)
+  json.check(v, measured, path)
+  return v
+end
+
 -- summary.json of a member.
 function M.summary(folder)
   local path = folder .. "/summary.json"
-  return json.decode(util.read_file(path), path)
+  local v = json.decode(util.read_file(path), path)
+  json.check(v, { valid = measured, test = measured, best = "number?", best_epoch = "number?",
+                  epochs = "number?" }, path)
+  return v
 end
 
 -- Mean and, of two values or more, standard deviation of a list.

@@ -216,50 +216,66 @@ function M.texts(values)
   return out
 end
 
-local states = { done = true, failed = true, diverged = true }
+-- What stands in a record, and as what.
+local fields = { trial = "whole number", round = "whole number", epochs = "whole number",
+                 epoch = "whole number", value = "number", state = "string", reason = "string",
+                 run = "string", values = "table" }
 
--- What is wrong with the line of a trial, in words; nil: it may be one.
-local function flaw(r)
-  local function whole(v) return math.type(v) == "integer" and v >= 1 and v < 1 << 31 end
-  if type(r) ~= "table" then return "it is no trial" end
-  if not whole(r.trial) then return "trial is " .. tostring(r.trial) end
-  if r.round ~= nil and not whole(r.round) then return "round is " .. tostring(r.round) end
-  if not states[r.state] then return "state is " .. tostring(r.state) end
-  if (r.state == "done") ~= (math.type(r.value) ~= nil) then
-    return string.format("its state is %s and its value %s", r.state, tostring(r.value))
+-- What is wrong with r, the next record of a file, which anybody may have changed; nil:
+-- nothing. Trials begin one after the other; later rounds are of those that began.
+function Study:wrong(r)
+  if type(r) ~= "table" then return "is no table" end
+  for _, k in ipairs { "trial", "state", "values" } do
+    if r[k] == nil then return "has no " .. k end
   end
-  if type(r.values) ~= "table" then return "values is " .. tostring(r.values) end
+  for k, v in pairs(r) do
+    if not fields[k] then
+      return string.format('has "%s", which this program does not know', tostring(k))
+    end
+    local is = fields[k] == "whole number" and math.type(v) == "integer" and fields[k] or type(v)
+    if is ~= fields[k] then
+      return string.format("has %s %s, wanted a %s", k, tostring(v), fields[k])
+    end
+  end
+  local begun = 0
+  for _, other in ipairs(self.records) do
+    if (other.round or 1) == 1 then begun = math.max(begun, other.trial) end
+  end
+  if (r.round or 1) == 1 and r.trial ~= begun + 1 then
+    return string.format("is of trial %d, wanted %d", r.trial, begun + 1)
+  end
+  if (r.round or 1) ~= 1 and (r.round < 1 or r.trial < 1 or r.trial > begun
+                              or self:find(r.trial, r.round)) then
+    return string.format("is of trial %d in round %d, which cannot be", r.trial, r.round)
+  end
 end
 
--- What was tried before; refuses a file that is damaged or of another search.
+-- What was tried before; refuses a file that is of another search, or damaged.
 function Study:read()
-  local number, text = 0, util.read_file(self.path)
-  if text == "" then return end -- as mktemp makes one
-  for line in (text .. "\n"):gmatch("([^\n]*)\n") do
+  local number = 0
+  for line in util.read_file(self.path):gmatch("[^\n]+") do
     number = number + 1
-    local where = string.format("%s: line %d", self.path, number)
-    local function wrong(what)
-      fail("data", "%s: %s; the file is damaged: give it back, or start a new search", where, what)
-    end
-    -- each line is whole; behind the last there is nothing
-    local r = line ~= "" and json.decode(line, where) or nil
+    local r = json.decode(line, string.format("%s: line %d", self.path, number))
     if number == 1 then
-      if type(r) ~= "table" then wrong("it does not say what search this is") end
       local keys = {}
-      for k in pairs(r) do keys[k] = true end
+      for k in pairs(type(r) == "table" and r or { r }) do
+        if type(k) ~= "string" then
+          fail("data", "%s: line 1 does not say what the search is; start anew", self.path)
+        end
+        keys[k] = true
+      end
       for k in pairs(self.head) do keys[k] = true end
       for _, k in ipairs(util.sorted_keys(keys)) do
         if r[k] ~= self.head[k] then
           util.refuse("%s: the search is another one: %s is %s, in the file %s; start anew, or "
-                      .. "give it back what it had", self.path, (k:gsub("_%d+$", "")),
+                      .. "give it back what it had", self.path, k:gsub("_%d+$", ""),
                       tostring(self.head[k] or "not there"), tostring(r[k] or "not there"))
         end
       end
-    elseif line ~= "" then
-      local bad = flaw(r)
-      if bad then wrong(bad) end
-      if self:find(r.trial, r.round) then
-        wrong(string.format("trial %d was in a line before", r.trial))
+    else
+      local wrong = self:wrong(r)
+      if wrong then
+        fail("data", "%s: line %d %s; start anew", self.path, number, wrong)
       end
       for k, v in pairs(M.texts(self:suggest(r.trial))) do
         if r.values[k] ~= v then

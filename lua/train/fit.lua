@@ -27,6 +27,7 @@ local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
 local tally = require "seg.tally"
+local traces = require "seg.trace"
 local util = require "seg.util"
 local watch = require "seg.watch"
 
@@ -117,8 +118,10 @@ local function train_epoch(run)
       if parts[#parts].last then steps = steps + 1 end
     end
     while #parts > 0 do
-      local was_last = parts[1].last
-      if not collect(run, parts, stop or #parts > run.ahead or run.queued == batches) then break end
+      local was_last, must = parts[1].last, stop or #parts > run.ahead or run.queued == batches
+      -- what is there already is another number at each rank, and they have to meet
+      if ranks.count > 1 and not must then break end
+      if not collect(run, parts, must) then break end
       if was_last then steps = steps - 1 end
     end
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
@@ -189,6 +192,7 @@ local function end_epoch(run, started)
                 phase = run.phases[2] and s.phase }
   for name, value in pairs(run.tally:columns(s.tally)) do row[name] = value end
   local seconds = sys.clock() - started
+  traces.mark("train", started, started + seconds)
   local alone = 1 - (ranks.spent() - run.spent) / seconds
   local _, _, waited = run.data.train.loader:stats()
   row.seconds, row.samples_per_s = seconds, s.seen / seconds
@@ -211,6 +215,7 @@ local function end_epoch(run, started)
     end
   end
   row.valid_s = sys.clock() - started - seconds
+  if run.data.valid then traces.mark("validate", started + seconds) end
   s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
@@ -225,6 +230,7 @@ local function end_epoch(run, started)
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
   row.save_s = sys.clock() - saving
+  traces.mark("checkpoint", saving)
   try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
                                 row.train_loss) }
@@ -241,13 +247,19 @@ local function end_epoch(run, started)
                                     advice.shares(seconds, row.wait_s, row.copy_s),
                                     util.duration(row.valid_s))
   if ranks.count > 1 then
-    parts[#parts + 1] = string.format("%d ranks, efficiency %.0f %%", ranks.count, 100 * alone)
+    -- what GPUs wait for each other inside of a step nobody measures
+    local known = not facts.carried:match("^NCCL")
+    parts[#parts + 1] = string.format("%d ranks%s", ranks.count, known and
+      string.format(", efficiency %.0f %%", 100 * alone) or "")
   end
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
+  local reporting = sys.clock()
   run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
   try(picture.progress, run.folder, run.csv, run.curves)
   run.record:epoch(row)
+  traces.mark("report", reporting)
+  traces.mark("epoch", started)
   return true
 end
 
@@ -293,8 +305,9 @@ local function banner(run, weights)
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
   if ranks.count > 1 then
-    show.line("ranks: %d by %s, batch norm over %s", ranks.count, ranks.via,
-              v.sync_norm and "the whole batch" or "the share of each")
+    show.line("ranks: %d by %s, batch norm over %s%s", ranks.count, ranks.via,
+              v.sync_norm and "the whole batch" or "the share of each",
+              facts.carried ~= "" and ", sums carried by " .. facts.carried or "")
   end
 end
 
@@ -342,7 +355,8 @@ local function final_test(run)
                             { interval = true, threshold = threshold, outside = outside })
     if ranks.stopped() then return false end
     if not ranks.writes() then return true end -- what follows is for people
-    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash)
+    local file = string.format("%s/cases_%s.csv", run.folder, part)
+    local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
     if text then print(text) end
@@ -352,8 +366,7 @@ local function final_test(run)
     json.threshold, json.beyond = threshold, beyond
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then
-      sys.write(string.format("%s/cases_%s.csv", run.folder, part),
-                evaluate.csv(run.recipe, result, d.pipeline, run.hash))
+      sys.write(file, evaluate.csv(run.recipe, result, d.pipeline, run.hash))
       try(picture.overlays, run, d, items, part, result)
     end
   end
@@ -494,12 +507,21 @@ local function work(run, resume)
   return 0
 end
 
+-- The same for --trace, which has also what a run that failed did.
+local function traced(run, resume)
+  traces.open()
+  local ok, code = pcall(work, run, resume)
+  try(traces.close)
+  if not ok then error(code, 0) end
+  return code
+end
+
 -- train: the command. `resume` is a folder or nil. Returns the exit code.
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
                 values = config.ensure(), waited = 0, lost = 0, state = state.new() }
   if not ranks.writes() then return work(run, resume) end
-  return record.ended(run, pcall(work, run, resume))
+  return record.ended(run, pcall(traced, run, resume))
 end
 
 return M

@@ -16,6 +16,7 @@ local run_folder = require "seg.run"
 local show = require "seg.show"
 local state = require "seg.state"
 local targets = require "seg.targets"
+local traces = require "seg.trace"
 local transfer = require "seg.transfer"
 local trial = require "seg.trial"
 local util = require "seg.util"
@@ -126,6 +127,7 @@ function M.enter(run)
   local r = run.phases[s.phase]
   run.recipe, run.epochs = r, epochs_of(run)
   run.session = recipes.session(r, "train")
+  run.session:trace(traces.now)
   run.ahead = run.session:facts().ahead
 end
 
@@ -144,8 +146,9 @@ local function load_weights(run)
   local given, init = config.line.flags.weights, run.recipe.init
   if run.state.phase > 1 then given = nil end
   if init then
-    local o = { weights = given and run_folder.weights(given) or init.weights, match = init.match,
-                rename = init.rename }
+    local file = given and run_folder.weights(given)
+      or init.weights and run_folder.weights(init.weights, nil, nil, "init: weights")
+    local o = { weights = file, match = init.match, rename = init.rename }
     return string.format("%s: %s", o.weights,
                          util.plural(transfer.load(run.session, o), "tensor"))
   end

@@ -148,6 +148,63 @@ function M.spent()
   return (core.ranks.stats())
 end
 
+-- The GPUs of --devices: numbers, as doctor lists them; nil when it was not given.
+local function devices(v)
+  if v.devices == "" then return nil end
+  local list, has = {}, {}
+  for word in (v.devices .. ","):gmatch("([^,]*),") do
+    local number = word:match("^%d+$") and math.tointeger(tonumber(word))
+    if not number then
+      util.refuse('--devices %s: "%s" is no number of a GPU; give those that segengine doctor lists, '
+                  .. "with commas between: --devices 0,1", v.devices, word)
+    end
+    if has[number] and v.carry ~= "host" then
+      util.refuse("--devices %s: two ranks on GPU %d would share its speed and its memory, and NCCL "
+                  .. "takes one rank a GPU; name others, or --carry host to try what several ranks "
+                  .. "do", v.devices, number)
+    end
+    has[number], list[#list + 1] = true, number
+  end
+  if v.device ~= "auto" and v.device ~= "cuda" then
+    util.refuse("--devices %s: they are GPUs, and --device is %s; leave one out", v.devices, v.device)
+  end
+  for _, number in ipairs(list) do
+    local there, why = core.gpu(number)
+    if not there then fail("device", "--devices %s: GPU %d: %s", v.devices, number, why) end
+  end
+  return list
+end
+
+-- Variables by which launchers say the number of a rank among those of its machine.
+local LOCAL = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID" }
+
+local function local_rank()
+  if M.via ~= "MPI" then return M.rank end
+  for _, name in ipairs(LOCAL) do
+    local number = math.tointeger(tonumber(os.getenv(name)))
+    if number then return number end
+  end
+  return 0
+end
+
+-- The device of this rank, of a machine whose GPUs are divided among its ranks.
+local function own_device(v, list)
+  local place = local_rank()
+  if list then
+    if not list[place + 1] then
+      util.refuse("--devices %s: it names %s, and this machine has rank %d of its own, from 0; name "
+                  .. "a GPU for each", v.devices, util.plural(#list, "GPU"), place)
+    end
+    return "cuda:" .. list[place + 1]
+  end
+  if v.device ~= "cuda" then return v.device end
+  local there, why = core.gpu(place)
+  if there then return "cuda:" .. place end
+  -- a launcher may show each rank a GPU of its own, and no other
+  if M.via == "MPI" and core.gpu(0) and not core.gpu(1) then return "cuda:0" end
+  return fail("device", "rank %d is number %d of its machine: %s", M.rank, place, why)
+end
+
 -- f() in the right number of ranks: here when this is one of them, or one is all.
 -- `args`: the command line of this program. -> exit code
 function M.run(args, f)
@@ -156,8 +213,16 @@ function M.run(args, f)
     if o[1] == "ranks" then given = v.ranks end
   end
   local rank, count, via = core.ranks.open()
+  local list = devices(v)
   if not rank then
-    if v.ranks == 1 then return f() end
+    if list and given and given ~= #list then
+      util.refuse("--ranks %d: --devices %s are %d; leave --ranks out", given, v.devices, #list)
+    end
+    if list then v.ranks = #list end
+    if v.ranks == 1 then
+      v.device = list and "cuda:" .. list[1] or v.device
+      return f()
+    end
     if v.batch == "auto" then
       util.refuse("--batch auto: ranks may find different numbers; give one for all ranks together")
     end
@@ -168,6 +233,7 @@ function M.run(args, f)
     util.refuse("--ranks %d: the launcher started %d; leave --ranks out", given, count)
   end
   M.rank, M.count, M.via, v.ranks = rank, count, via, count
+  v.device = own_device(v, list)
   if rank > 0 then
     config.line.flags.quiet = true
     print = function() end -- luacheck: ignore 121

@@ -45,13 +45,28 @@ function M.left_out(sets, hash)
   return rows, rows[1] and table.concat(counts, ", ")
 end
 
+-- Are the rates of a schedule others when a run of `was` epochs has `is`? One that
+-- goes by what it remembers (plateau) does not ask how many there are.
+local function spans(r, was, is)
+  local function rate(epoch, epochs)
+    local ok, lr = pcall(r.schedule.rate, r.optim.lr, epoch, epochs,
+                         { step = epoch, steps = epochs })
+    return ok and lr
+  end
+  for epoch = 1, math.min(was, is) do
+    if rate(epoch, was) ~= rate(epoch, is) then return true end
+  end
+  return false
+end
+
 -- A run may go on for more epochs than it began with; a schedule that spans all of
 -- them then has other rates from here on.
 function M.say_epochs(run)
   local was = util.read_file(run.folder .. "/config.txt"):match("\nepochs = (%d+)\n")
   local is, name = config.values.epochs, run.recipe.schedule.name
-  if was and tonumber(was) ~= is and name ~= "constant" then
-    show.line("note: %d epochs, the run began with %s; schedule %s goes by the new number", is, was,
+  was = tonumber(was)
+  if was and was ~= is and spans(run.recipe, was, is) then
+    show.line("note: %d epochs, the run began with %d; schedule %s goes by the new number", is, was,
               name)
   end
 end

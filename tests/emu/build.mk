@@ -41,7 +41,14 @@ $(EMU)/table.o: cuda/cuda.c $(BUILD)/settings
 # tests of what only the emulated device can be told to do
 $(EMU)/%.o: tests/emu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -DSEG_CUDA -Itests -Itests/emu -c -o $@ $<
+	$(COMPILE) -DSEG_CUDA -Itests -Itests/emu \
+	  -DEMU_NCCL='"$(abspath $(EMU_NCCL))"' -c -o $@ $<
+
+# in the place of NCCL; it takes the emulated streams from the program
+EMU_NCCL := $(EMU)/libnccl.so.2
+$(EMU_NCCL): tests/emu/nccl/nccl.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call SHOW,link)$(EMU_CXX) -O2 -g -fPIC -shared -o $@ $<
 
 define EMU_RULES
 EMU_RT_$1 := $$(patsubst tests/emu/%.cc,$(EMU)/%.o,\
@@ -54,9 +61,9 @@ $(EMU)/$1/%.o: tests/emu/%.cu $(BUILD)/settings
 	$$(call SHOW,compile)$$(EMU_CXX) $(EMU_$1) -x c++ -c -o $$@ $$<
 $(EMU)/$1/run: $(TEST_OBJ) $(EMU_C:tests/emu/%.c=$(EMU)/%.o) \
                $(EMU_CU:cuda/%.cu=$(EMU)/$1/%.o) $$(EMU_RT_$1) \
-               $(EMU_HOST)
+               $(EMU_HOST) | $(EMU_NCCL)
 	@echo '$$^ $(LIBS)' > $$@.inputs # mutants.sh links them again
-	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) -pthread -o $$@ $$^ $(LIBS)
+	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) $(WL)-E -pthread -o $$@ $$^ $(LIBS)
 $(EMU_BARE:%=$(EMU)/$1/%): %: %.o $$(EMU_RT_$1)
 	$$(call SHOW,link)$(CXX) $(EMU_LINK_$1) -pthread -o $$@ $$^
 endef
@@ -64,7 +71,7 @@ $(foreach v,$(EMU_VARIANTS),$(eval $(call EMU_RULES,$v)))
 
 # the whole program, for what is joined in Lua
 $(EMU)/plain/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(EMU_RT_plain) \
-                        $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST)
+                        $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
 	$(call SHOW,link)$(CXX) $(WL)-E -pthread -o $@ $^ $(LUA_LIB) $(LIBS)
 
 .PHONY: emulated

@@ -243,6 +243,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
     if (!is_device(device)) return call.end(cudaErrorInvalidDevice);
     *to = cudaDeviceProp{};
     snprintf(to->name, sizeof to->name, "emulated");
+    to->pciBusID = device + 1;
     to->totalGlobalMem = settings.memory;
     to->sharedMemPerBlock = SHARED_STATIC;
     to->sharedMemPerBlockOptin = SHARED_LIMIT;

@@ -220,4 +220,12 @@ step "it says so" says bf16 "device: GPU, convolutions in bf16"
 step "on in another" ends 2 train f32 --precision f32 \
     --resume "$tmp/bf16/tiny/001" --epochs 2
 step "is another run" says f32 "precision f32 differs from the run"
+# a step there is one launch: its layers are in a row of the device's marks
+step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
+    --trace "$tmp/trace.json"
+row=$(grep -o '"tid":[0-9]*,"name":"thread_name","args":{"name":"device"' \
+    "$tmp/trace.json" | grep -o '[0-9]*' | head -n 1)
+layer() { grep '"name":"conv1"' "$tmp/trace.json" | grep -c "\"tid\":$row,"; }
+step "of the device" [ "$(layer)" = 2 ]
+
 finish

@@ -1,0 +1,52 @@
+-- series_facts.lua -- a series of runs (folds, seeds, a search) as its folder tells it,
+-- for who looks from outside. Reads files only, as run_facts.lua does.
+
+local core = require "seg.core"
+local json = require "seg.json"
+local run_facts = require "seg.run_facts"
+local run_folder = require "seg.run"
+local util = require "seg.util"
+
+local M = {}
+
+-- The series of a folder: { path=, kind = "folds", "repeat" or "search", name =
+-- "brain_unet/001", state = "finished", "running" or "stopped", members = its runs by
+-- name, finished = how many of them are }; nil when it is none, or damaged.
+function M.read(path)
+  path = path:gsub("(.)/+$", "%1")
+  local file = path .. "/series.json"
+  local ok, was = pcall(function() return json.decode(util.read_file(file), file) end)
+  if not ok or type(was) ~= "table" or not was.kind then return nil end
+  local s = { path = path, kind = was.kind, members = run_facts.below(path), finished = 0,
+              name = (was.recipe or "a recipe") .. "/" .. path:match("([^/]+)$") }
+  for _, name in ipairs(s.members) do
+    if run_folder.finished(path .. "/" .. name) then s.finished = s.finished + 1 end
+  end
+  s.state = run_folder.finished(path) and "finished"
+    or core.checkpoint.holder(path) and "running" or "stopped"
+  return s
+end
+
+-- The series that a run is part of; nil: none.
+function M.of(run)
+  local parent = run:gsub("(.)/+$", "%1"):match("^(.+)/[^/]+$")
+  return parent and util.exists(parent .. "/series.json") and M.read(parent) or nil
+end
+
+-- A cross-validation that is done in the form of run_facts.read, so that it can stand
+-- beside others: every case of `valid` as the network measured it that had not seen it.
+-- Epochs and times are those of its folds, and left out.
+function M.as_run(s)
+  local summary = run_facts.summary(s.path)
+  local first = run_facts.read(s.path .. "/" .. s.members[1])
+  first.config.fold, first.config.run = nil, nil
+  local m, folders = first.manifest, {}
+  if m then m.data = nil end -- another one in each fold
+  for i, name in ipairs(s.members) do folders[i] = s.path .. "/" .. name end
+  return { path = s.path, recipe = first.recipe, name = s.name, config = first.config,
+           text = first.text, rows = {}, columns = {}, state = s.state, epoch = first.epoch,
+           epochs = first.epochs, manifest = m, folders = folders,
+           summary = { valid = { metrics = summary.metrics, cases = summary.cases } } }
+end
+
+return M

@@ -1,0 +1,221 @@
+/* together.h -- training by several processes against training by one, for
+ * ranks.c and, on emulated devices, emu/gpu_ranks.c.
+ *
+ * Ranks are forked here, over the same shared memory as --ranks has. What a
+ * child finds wrong it says by its exit code, after printing it. */
+#ifndef SEG_TOGETHER_H
+#define SEG_TOGETHER_H
+#include "clock.h"
+#include "net.h"
+#include "ranks.h"
+#include "rng.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef bool RankFn(Ranks *r, void *context);
+
+/* fn in `count` processes; true when it was in all. A child that dies by a
+ * signal counts as true where `killed` is its rank. */
+static inline bool run_ranks(int count, RankFn *fn, void *context, int killed)
+{
+    int fd, status, bad = 0;
+    pid_t child[16];
+    REQUIRE(count <= 16 && ranks_shared_make(count, &fd));
+    fflush(NULL);
+    for (int k = 0; k < count; k++) {
+        child[k] = fork();
+        if (child[k]) continue;
+        Ranks *r = NULL;
+        bool ok = ranks_shared_open(fd, k, count, &r) && fn(r, context);
+        if (!ok) fprintf(stderr, "rank %d of %d: %s\n", k, count, err_text());
+        ranks_close(r);
+        _exit(!ok);
+    }
+    close(fd);
+    for (int k = 0; k < count; k++) {
+        bool there = waitpid(child[k], &status, 0) == child[k];
+        bad += !there ||
+               (k == killed ? !WIFSIGNALED(status)
+                            : !WIFEXITED(status) || WEXITSTATUS(status) != 0);
+    }
+    return bad == 0;
+}
+
+typedef enum Kind { BCE, BCE_MASK, DICE, DICE_SAMPLE, CLASSES, KINDS } Kind;
+
+typedef struct Work {
+    const char *device;
+    Kind kind;
+    int batch, steps;
+    bool own_norms;
+    const char *carry;      /* of devices: see Backend.carry */
+    double loss[20], *grad; /* of the run alone, in the tests' process */
+    int64_t grads;
+} Work;
+
+/* conv, norm, relu, dropout, conv: everything that knows other samples. */
+static inline void make_net(Net *n, Kind kind)
+{
+    net_new(n);
+    bool classes = kind == CLASSES;
+    int x = net_input(n, "image", (Dims){1, 1, 6, 6, 2}, 2);
+    int t = net_input(n, "target", (Dims){1, 1, 6, 6, 1}, 2);
+    int y = net_relu(n, net_norm(n, net_conv(n, x, 4, 3)));
+    y = net_op(n, OP_dropout, y, -1, -1);
+    n->bias = true;
+    y = net_conv(n, y, classes ? 3 : 1, 3);
+    n->root[n->roots++] = y;
+    Attr a;
+    switch (kind) {
+    case BCE_MASK: {
+        int mask = net_input(n, "tmask", (Dims){1, 1, 6, 6, 1}, 2);
+        a = op_default(OP_bce);
+        n->loss = net_row(n, a, (int[]){y, t, mask}, 3);
+        break;
+    }
+    case DICE:
+    case DICE_SAMPLE:
+        a = op_default(OP_bce_dice);
+        a.bce_dice.per_sample = kind == DICE_SAMPLE;
+        a.bce_dice.skip_empty = 1;
+        n->loss = net_row(n, a, (int[]){y, t}, 2);
+        break;
+    case CLASSES:
+        a = op_default(OP_cross_entropy);
+        a.cross_entropy.ignore = 1;
+        n->loss = net_row(n, a, (int[]){y, t}, 2);
+        break;
+    default:
+        n->loss = net_op(n, OP_bce, y, t, -1);
+    }
+}
+
+/* Samples first .. first + count - 1 of step `step`. */
+static inline bool feed(Net *n, Plan *p, int step, int first, int count)
+{
+    enum { EACH = 6 * 6 * 2 };
+    static float v[EACH * 16];
+    for (int k = 0; k < n->inputs; k++) {
+        int64_t each = numel(plan_value(p, n->input[k])->dim) / count;
+        bool target = *n->g.node[n->input[k]].name == 't';
+        for (int i = 0; i < count; i++) {
+            Rng r = {.seed = 7, .stream = RNG_TEST};
+            r.sample = (uint32_t)(first + i), r.epoch = (uint32_t)step;
+            r.op = (uint16_t)k;
+            // sample 1 has no target: skip_empty, and other counts a rank
+            for (int64_t e = 0; e < each; e++)
+                v[i * each + e] = !target ? rng_normal(&r, (uint32_t)e)
+                                  : first + i == 1 && k == 1
+                                      ? 0
+                                      : (float)rng_below(&r, (uint32_t)e, 2);
+        }
+        if (!session_feed(n->s, p, n->input[k], v)) return false;
+    }
+    return true;
+}
+
+/* Steps of this rank, or with NULL alone; losses, and the last gradients,
+ * which are the caller's. */
+static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
+                         int64_t *grads)
+{
+    static const char *const none = "cannot train";
+    Optim o = optim_default(OPTIM_adam);
+    Net n;
+    char device[16];
+    // NCCL wants a device for each
+    bool own = r && w->carry && strcmp(w->carry, "host");
+    snprintf(device, sizeof device, own ? "%s:%d" : "%s", w->device,
+             own ? r->rank : 0);
+    make_net(&n, w->kind);
+    SessionSpec spec = {.graph = &n.g,
+                        .root = n.root,
+                        .roots = n.roots,
+                        .loss = n.loss,
+                        .device = device,
+                        .carry = w->carry,
+                        .threads = 1,
+                        .seed = 11,
+                        .ranks = r,
+                        .own_norms = w->own_norms,
+                        .optim = &o};
+    int first = 0, count = w->batch;
+    if (r) count = ranks_share(w->batch, r->rank, r->count, &first);
+    bool idle = count == 0;
+    if (idle) count = 1, first = 0;
+    if (!session_open(&spec, &n.s)) return within("%s", none);
+    session_share(n.s, first, idle);
+    for (int i = 0; i < w->steps; i++) {
+        PlanInput in[8];
+        Plan *p;
+        StepResult out;
+        int inputs = net_extents(&n, count, in);
+        if (!session_plan(n.s, true, in, inputs, &p) || !session_bind(n.s, p) ||
+            !feed(&n, p, i, first, count) ||
+            !session_step(n.s, p, 1e-2, 1, &out))
+            return within("%s", none);
+        if (!out.applied) return fail("step %d was left out", i);
+        loss[i] = out.loss;
+    }
+    Params *q = session_params(n.s);
+    *grads = 0;
+    *grad = mem_alloc((size_t)q->total * sizeof **grad);
+    for (int i = 0; i < q->count && *grad; i++) {
+        // running statistics too: they are the same at all ranks
+        ParamBlock block = q->list[i].trained ? PARAM_GRAD : PARAM_VALUE;
+        if (!params_read(q, i, block, 0, *grad + *grads)) return false;
+        *grads += numel(q->list[i].dim);
+    }
+    net_free(&n);
+    return *grad != NULL;
+}
+
+static inline bool same_training(Ranks *r, void *context)
+{
+    const Work *w = context;
+    double loss[20], *grad, off = 0, all = 0, bound = 1e-12;
+    int64_t grads;
+    if (!train(r, w, loss, &grad, &grads)) return false;
+    if (strcmp(w->device, "ref")) bound = 1e-6;
+    for (int i = 0; i < w->steps; i++)
+        if (!(fabs(loss[i] - w->loss[i]) <=
+              (bound < 1e-6 ? 1e-12 : 1e-3) * fabs(w->loss[i])))
+            return fail("step %d: loss %.17g, alone %.17g", i, loss[i],
+                        w->loss[i]);
+    for (int64_t i = 0; i < grads; i++) {
+        off += (grad[i] - w->grad[i]) * (grad[i] - w->grad[i]);
+        all += w->grad[i] * w->grad[i];
+    }
+    mem_free(grad);
+    if (w->steps == 1 && !(off <= bound * all))
+        return fail("gradients: NMSE %.3g, want %g", off / all, bound);
+    // and to the bit the same at all ranks
+    double both[2] = {loss[w->steps - 1], -loss[w->steps - 1]}, mine = both[0];
+    double ranks = r->count;
+    return ranks_sum(r, both, 2) &&
+           (fabs(both[0] - ranks * mine) <= 1e-12 * fabs(mine) * ranks ||
+            fail("ranks have other losses"));
+}
+
+static inline void compare_by(const char *carry, const char *device, Kind kind,
+                              int batch, int ranks, int steps)
+{
+    Work w = {.device = device,
+              .kind = kind,
+              .batch = batch,
+              .steps = steps,
+              .carry = carry};
+    REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
+    EXPECT(run_ranks(ranks, same_training, &w, -1));
+    mem_free(w.grad);
+}
+
+static inline void compare(const char *device, Kind kind, int batch, int ranks,
+                           int steps)
+{
+    compare_by(NULL, device, kind, batch, ranks, steps);
+}
+#endif
