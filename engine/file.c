@@ -447,23 +447,36 @@ static bool clean_one(const char *path, long pid)
     return stale;
 }
 
+/* The drafts of an open folder, and of those in it; closes it. */
+static bool clean_folder(DIR *dir, const char *folder, int depth, int *removed)
+{
+    bool ok = true;
+    for (struct dirent *e; ok && (e = readdir(dir));) {
+        const long pid = draft_writer(e->d_name);
+        // what is hidden is not of a run; the folder itself and that above
+        if (!pid && (!depth || *e->d_name == '.')) continue;
+        char *path = text_join(folder, "/", e->d_name);
+        if (!(ok = path)) break;
+        // files are no folders, and that is what open says first
+        const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+        int fd = pid ? -1 : open(path, flags);
+        DIR *below = fd < 0 ? NULL : fdopendir(fd);
+        if (pid) *removed += clean_one(path, pid);
+        if (below) ok = clean_folder(below, path, depth - 1, removed);
+        if (fd >= 0 && !below) close(fd);
+        mem_free(path);
+    }
+    closedir(dir);
+    return ok;
+}
+
 // one that cannot be removed is no failure: the next start tries again
 bool file_clean(const char *folder, int *removed)
 {
     *removed = 0;
     DIR *dir = opendir(folder);
     if (!dir) return fail("cannot list %s: %s", folder, strerror(errno));
-    bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(dir));) {
-        long pid = draft_writer(e->d_name);
-        if (!pid) continue;
-        char *path = text_join(folder, "/", e->d_name);
-        if (!(ok = path)) break;
-        *removed += clean_one(path, pid);
-        mem_free(path);
-    }
-    closedir(dir);
-    return ok;
+    return clean_folder(dir, folder, 3, removed);
 }
 
 // the file stays when the lock is given back: removing it would let two

@@ -72,8 +72,9 @@ bool file_mkdirs(const char *path);
 /* Bytes that this user may still write where `path` lies or would lie. */
 bool file_room(const char *path, uint64_t *bytes);
 
-/* Remove drafts in `folder` that a dead process, or an earlier one with our
- * number, left behind; drafts that somebody still writes stay. */
+/* Remove drafts in `folder` and the folders in it (three deep, links are not
+ * followed) that a dead process, or an earlier one with our number, left
+ * behind; drafts that somebody still writes stay. */
 bool file_clean(const char *folder, int *removed);
 
 /* One process at a time in a folder: an advisory lock on FOLDER/.lock, which

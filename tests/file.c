@@ -394,6 +394,23 @@ TEST(file_clean)
     EXPECT_INT(removed, 0);
     EXPECT_INT(in_child(clean_it, folder), 0);
     EXPECT(draft_commit(&d, NULL, NULL));
+    // those in folders below too, but for a folder that is a link
+    char below[PATHS + 32], other[PATHS];
+    snprintf(below, sizeof below, "%s/samples/deep", folder);
+    REQUIRE(file_mkdirs(below));
+    new_folder(other, "stale_elsewhere");
+    const char *const in[] = {below, other};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%.*s/a.png.tmp.%ld", PATHS, in[i],
+                 (long)dead);
+        write_text(path, "x");
+    }
+    snprintf(path, sizeof path, "%s/link", folder);
+    REQUIRE(!symlink(other, path));
+    EXPECT(file_clean(folder, &removed));
+    EXPECT_INT(removed, 1);
+    EXPECT_INT(count_files(below, ""), 0);
+    EXPECT_INT(count_files(other, ""), 1);
     EXPECT_FAIL(file_clean("/no/such/folder", &removed),
                 "cannot list /no/such/folder");
 }

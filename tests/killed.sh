@@ -81,6 +81,14 @@ measure() {
     sums "$runs/whole_$1"/*/001 > "$tmp/$1.sums" && grep -q last "$tmp/$1.sums"
 }
 
+# What says that a run is over is written behind all else: who is killed before that is
+# gone on with, and nothing is left half done.
+last() {
+    later=$(find "$1"/*/001 -type f -newer "$(echo "$1"/*/001/summary.json)" \
+        ! -name log.txt)
+    test -z "$later" || { echo "$later"; return 1; }
+}
+
 kills=0 drawn=1
 # draw N: a number below N in $drawn
 draw() {
@@ -117,7 +125,8 @@ killed() {
     for done in "$runs"/cut/*/*/summary.json; do
         sums "${done%/*}" > "$tmp/cut.sums"
         diff "$tmp/cut.sums" "$tmp/$1.sums" || return 1
-        test -z "$(find "${done%/*}" -name '*.tmp.*')" || return 1
+        left=$(find "${done%/*}" -name '*.tmp.*')
+        test -z "$left" || { echo "left: $left"; return 1; }
         ended=$((ended + 1))
     done
     test "$ended" -gt 0
@@ -131,6 +140,7 @@ for kind in ema swa plateau phases ema_parts recompute ranks folds repeat search
     *) [ -n "${SEG_SOAK:-}" ] || continue ;;
     esac
     step "$kind: a whole run" measure "$kind"
+    step "$kind: summary.json is the last" last "$runs/whole_$kind"
     for round in $(seq "$rounds"); do
         step "$kind, round $round: killed $times times" killed "$kind"
     done

@@ -323,7 +323,8 @@ end
 
 -- This start of the run is over, in this state.
 function Record:close(state)
-  self.state = state
+  if self.closed == state then return end
+  self.state, self.closed = state, state
   if state ~= "diverged" and state ~= "failed" then self.reason = nil end
   if self.manifest then
     try(self.manifest.ended, self.manifest, state, self.run.state.epoch)

@@ -302,7 +302,8 @@ local function banner(run, weights)
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
-  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
+  local share = math.ceil(r.train:batch_size() / ranks.count)
+  local told = budget.told(plans.plan(r, share, true, { session = run.session }))
   if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
@@ -373,9 +374,12 @@ local function final_test(run)
     end
   end
   if not ranks.writes() then return true end
+  run.record:finish(summary, part, weights)
+  run.record:close("finished")
+  -- it says that the run is over, so it comes last: who is killed before goes on, and
+  -- makes the report too
   summary.gpu = gauge.summary(run.csv)
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
-  run.record:finish(summary, part, weights)
   return true
 end
 
