@@ -112,7 +112,7 @@ static bool measure(Norm *m)
 {
     const Call *c = m->c;
     double step = c->attr->batch_norm.momentum;
-    bool moves = !c->again && (!is_idle(c) || c->step->share.norms);
+    bool moves = !is_idle(c) || c->step->share.norms;
     float *running = c->x[3]->data, *spread = c->x[4]->data;
     double *saved = c->saved;
     // the pool's context is not const, but no task writes to it
@@ -191,7 +191,8 @@ static void apply_task(void *ctx, int64_t task, int thread)
 bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
-    if (!c->train)
+    // computed again it is what it was: the statistics are there still
+    if (!c->train || c->again)
         recall(&m);
     else if (!measure(&m))
         return false;

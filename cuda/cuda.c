@@ -44,6 +44,7 @@ const Backend backend_cuda = {
     .elapsed = gpu_elapsed,
     .copy = gpu_copy,
     .room = gpu_room,
+    .address = gpu_address,
     .gather = cuda_gather,
 #define OP(name, in, shape, grad, keep, sp, ...)        \
     .fwd[OP_##name] = cuda_##name##_fwd,                \

@@ -66,4 +66,6 @@ bool cuda_gather(void *dev, const Gather *g);
 
 /* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */
 bool gpu_describe(int device, char text[]); /* BACKEND_TEXT bytes */
+/* As the driver calls it: "0000:0b:00.0". */
+bool gpu_address(void *dev, char text[]); /* BACKEND_ADDRESS bytes */
 #endif

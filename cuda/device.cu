@@ -136,6 +136,13 @@ bool gpu_describe(int device, char text[BACKEND_TEXT])
     return true;
 }
 
+bool gpu_address(void *dev, char text[BACKEND_ADDRESS])
+{
+    const Gpu *g = (const Gpu *)dev;
+    return gpu_good(cudaDeviceGetPCIBusId(text, BACKEND_ADDRESS, g->number),
+                    "asking for its address");
+}
+
 // -- open and close ----------------------------------------------------------
 
 // host threads: a call only queues work

@@ -378,8 +378,7 @@ Norm norm_of(const Call *c)
         p.eps = a->batch_norm.eps, p.momentum = a->batch_norm.momentum;
         p.given = !c->train;
         p.about = values(c->x[3]);
-        if (p.given || !c->again) // else they have moved in this step
-            p.running = values(c->x[3]), p.spread = values(c->x[4]);
+        p.running = values(c->x[3]), p.spread = values(c->x[4]);
         break;
     case OP_instance_norm:
         p.eps = a->instance_norm.eps;
@@ -447,7 +446,8 @@ bool norm_fwd(const Call *c)
     p.out = values(c->y);
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
-    if (!p.given) {
+    // computed again a batch norm is what it was: what it saved is there
+    if (!p.given && !(c->again && c->attr->op == OP_batch_norm)) {
         LAUNCH_V(p.pack, stats_kernel, p.walk.blocks, c, p);
         if (!gpu_launched("norm, sums")) return false;
         if (is_joined(c, p)) {

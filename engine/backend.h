@@ -12,7 +12,7 @@
 /* Memory of a device is only ever touched through these functions; addresses
  * into it may be computed (base + offset) but not followed. Each of them that
  * returns bool gives a reason with false, and a call after that is allowed. */
-enum { BACKEND_TEXT = 320 };
+enum { BACKEND_TEXT = 320, BACKEND_ADDRESS = 32 };
 
 struct Gather; /* of gather.h, for those who have data sets */
 struct Ranks;
@@ -95,6 +95,8 @@ typedef struct Backend {
     /* From now on note in `t` (NULL: nowhere) when the device's own threads
      * work. NULL: it has none of this process. */
     void (*trace)(void *dev, Trace *t);
+    /* Where the device is on its bus, "0000:0b:00.0". NULL: on none. */
+    bool (*address)(void *dev, char text[BACKEND_ADDRESS]);
 } Backend;
 
 extern const Backend backend_ref, backend_cpu;

@@ -16,7 +16,8 @@ enum {
     TRAIN = 4,
     LOSS = 8,
     LENGTHS = 16,
-    RANDOM = 32
+    RANDOM = 32,
+    SAVES_ONCE = 64
 };
 
 typedef enum Op {
@@ -141,7 +142,8 @@ typedef struct Call {
     int node;    /* number in its graph: the op of a draw         */
     bool train;
     bool again; /* fwd ran in this step before and runs once more, for what it
-                 * makes: state that a run moves stays as it is now */
+                 * makes: state that a run moves stays as it is now, and what
+                 * a SAVES_ONCE row saved is there */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh;

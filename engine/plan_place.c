@@ -188,9 +188,10 @@ static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
 }
 
 /* What each node's kernels want beside their operands: saved bytes live from
- * the last forward call of the node to its backward call, scratch for its own
- * call only. The backend is asked with the backward call where there is one, as
- * only that shows which gradients are wanted. */
+ * the last forward call of the node (of a SAVES_ONCE row the first, as the last
+ * reads them) to its backward call, scratch for its own call only. The backend
+ * is asked with the backward call where there is one, as only that shows which
+ * gradients are wanted. */
 static bool place_spaces(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
@@ -200,16 +201,19 @@ static bool place_spaces(Plan *p)
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
         Space s = space(&p->call[bwd >= 0 ? bwd : first]);
-        int from = again >= 0 ? again : first, to = bwd >= 0 ? bwd : from;
+        const bool once = op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
+        int last = again >= 0 ? again : first, from = once ? first : last;
+        int to = bwd >= 0 ? bwd : last;
         if (!place_space(p, s.saved, from, to, &p->saved[from]) ||
             !place_space(p, s.fwd, first, first, &p->scratch[first]))
             return false;
-        p->saved[to] = p->saved[from];
+        p->saved[to] = p->saved[last] = p->saved[from];
         if (bwd >= 0 && !place_space(p, s.bwd, bwd, bwd, &p->scratch[bwd]))
             return false;
-        if (again >= 0 &&
-            (!place_space(p, s.saved, first, first, &p->saved[first]) ||
-             !place_space(p, s.fwd, again, again, &p->scratch[again])))
+        if (again < 0) continue;
+        if ((!once &&
+             !place_space(p, s.saved, first, first, &p->saved[first])) ||
+            !place_space(p, s.fwd, again, again, &p->scratch[again]))
             return false;
     }
     return true;

@@ -138,7 +138,11 @@ static bool candidate_of(const Plan *p, int i, Candidate *out)
     if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
     // one that is made again for others has its own bytes only then
     if (!q->read && q->again.call >= 0) return false;
-    size_t saved = q->bwd < 0 ? 0 : bytes_of(p, p->saved[m->call]);
+    const int flags = op_info[node_of(p, i)->attr.op].flags;
+    // a loss is one number, and ranks would meet for it once more
+    if (flags & LOSS) return false;
+    bool stays = q->bwd < 0 || (flags & SAVES_ONCE);
+    size_t saved = stays ? 0 : bytes_of(p, p->saved[m->call]);
     *out = (Candidate){i, saved, m->call, q->bwd, 0};
     if (q->read) {
         if (plan_keeps(p, i) || m->late < 0) return false;

@@ -302,6 +302,7 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
         shared_close(s);
         return false;
     }
+    atomic_fetch_add(&s->seat[rank].beat, 1); // it has begun
     // signals are the main thread's
     sigset_t all, old;
     sigfillset(&all);

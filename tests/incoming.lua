@@ -52,6 +52,9 @@ seg.recipe { inputs = { x, y, length }, outputs = { kind = nn.softmax(z) },
   t.check(table.concat(lines, "|"):find("up/4.npy" .. alone[2]:match(",.*"), 1, true), alone[2])
   t.equal(#predict(script .. " predict" .. weights, "up", "kinds_up"), 7)
   run(script .. " export --bundle " .. bundle .. weights)
+  local about = t.says("inspect " .. bundle, 0, "bundle      kinds, trained on real data")
+  t.check(about:find("\nreads       csv, for x, length\nprepares    fit d=0 h=0 w=10 at=start\n",
+                     1, true), about)
   local by = "predict --bundle " .. bundle
   t.equal(table.concat(predict(by, "", "kinds_bundle"), "|"), table.concat(lines, "|"))
   t.equal(predict(by, "up/4.npy", "kinds_bundle1")[2], alone[2])

@@ -173,7 +173,7 @@ static bool measure(Norm *m)
     // rstd holds the variance for a while
     memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
     group_means(m, m->rstd, m->channels);
-    if (call_op(c) == OP_batch_norm && !c->again) move_running(m, m->rstd);
+    if (call_op(c) == OP_batch_norm) move_running(m, m->rstd);
     for (int64_t i = 0; i < all; i++)
         m->rstd[i] = 1 / sqrt(m->rstd[i] + m->eps);
     real *mean = c->saved, *rstd = mean + m->sets * m->groups;
@@ -230,8 +230,11 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
 static bool norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
+    // computed again it is what it was: the statistics of batch_norm are there
     if (m.given)
         adopt(&m);
+    else if (c->again && call_op(c) == OP_batch_norm)
+        recall(&m);
     else if (!measure(&m))
         return false;
     range_run(c, m.sets * m.rows, m.channels, fwd_rows, &m);

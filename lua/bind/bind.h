@@ -175,6 +175,7 @@ void bind_training(lua_State *L); /* after bind_session */
 void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_trace(lua_State *L); /* after bind_session */
+void bind_gauge(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);

@@ -3,8 +3,10 @@
 --
 -- A step is own computing, waiting for slower ranks, and the exchange itself. Where
 -- these two cannot be told apart by looking on, some more steps are made in which all
--- ranks meet before each exchange: that meeting is the waiting. Then rank 0 trains for
--- itself, on the whole batch, while the others sleep.
+-- ranks meet before each exchange: that meeting is the waiting. Where NCCL carries sums
+-- from GPU to GPU, nobody sees either: then each rank computes its share for itself, and
+-- what a step takes longer is both. At last rank 0 trains for itself, on the whole batch,
+-- while the others sleep.
 
 local core = require "seg.core"
 local bench = require "seg.bench"
@@ -43,21 +45,22 @@ local function steps(session, feeds, apart)
   return util.median(all), util.median(spent), util.median(waited), sent, met
 end
 
+-- A step of this rank for itself, in ms.
+local function by_itself(r, feeds)
+  local session, all = recipes.session(r, "train", nil, nil, nil, true), {}
+  session:step(feeds, { lr = 0 })
+  for i = 1, ROUNDS do
+    local started = core.sys.clock()
+    session:step(feeds, { lr = 0 })
+    all[i] = 1e3 * (core.sys.clock() - started)
+  end
+  session:close()
+  return util.median(all)
+end
+
 -- A step of rank 0 alone on the whole batch, in ms; the others wait for it.
 local function alone(r, batch)
-  local ms = ""
-  if ranks.rank == 0 then
-    local feeds, session = bench.feeds(r, batch), recipes.session(r, "train", nil, nil, nil, true)
-    session:step(feeds, { lr = 0 })
-    local all = {}
-    for i = 1, ROUNDS do
-      local started = core.sys.clock()
-      session:step(feeds, { lr = 0 })
-      all[i] = 1e3 * (core.sys.clock() - started)
-    end
-    session:close()
-    ms = string.pack("<d", util.median(all))
-  end
+  local ms = ranks.rank == 0 and string.pack("<d", by_itself(r, bench.feeds(r, batch))) or ""
   return (string.unpack("<d", ranks.of_first(ms)))
 end
 
@@ -71,10 +74,14 @@ function M.command(r)
   session:share(first, false)
   session:step(feeds, { lr = 0 }) -- pays for memory
   local ms, spent, _, sent, met = steps(session, feeds, false)
-  local _, between, waiting = steps(session, feeds, true)
+  local inside, wait = facts.carried:match("^NCCL"), 0
+  if not inside then
+    local _, between, waiting = steps(session, feeds, true)
+    -- of what was spent on others in a step as it is
+    wait = between > 0 and spent * waiting / between or 0
+  end
   session:close()
-  -- of what was spent on others in a step as it is
-  local wait = between > 0 and spent * waiting / between or 0
+  if inside then spent = math.max(ms - by_itself(r, feeds), 0) end
   local texts = ranks.gather(string.pack("<dddd", ms, ms - spent, wait, spent - wait))
   local one = alone(r, v.batch)
   if not ranks.writes() then return 0 end
@@ -93,7 +100,8 @@ function M.command(r)
   local faster = one / slowest
   if config.line.flags.json then
     print(util.json { batch = v.batch, ranks = ranks.count, via = ranks.via, each = json,
-                      threads = facts.threads, step_ms = slowest, bytes = sent, messages = met,
+                      threads = facts.threads, step_ms = slowest, carried = facts.carried,
+                      bytes = not inside and sent or nil, messages = not inside and met or nil,
                       alone_ms = one, efficiency = faster / ranks.count })
     return 0
   end
@@ -102,7 +110,12 @@ function M.command(r)
                       .. "%.2f samples/s", v.batch, ranks.count,
                       util.plural(facts.threads, "thread"), ranks.via, slowest, ROUNDS,
                       1e3 * v.batch / slowest))
-  print(string.format("exchange: %s sent by each in %d messages", util.bytes(sent), met))
+  if inside then
+    print(string.format("exchange: by %s, waiting included; plan --ranks %d says what is sent",
+                        facts.carried, ranks.count))
+  else
+    print(string.format("exchange: %s sent by each in %d messages", util.bytes(sent), met))
+  end
   print(string.format("one rank alone: %.1f ms; %d are %.2f times as fast, efficiency %.0f %%",
                       one, ranks.count, faster, 100 * faster / ranks.count))
   return 0

@@ -8,7 +8,7 @@ local sys = core.sys
 local M = {}
 
 -- Each check: name, function -> ok, text. `ok` false makes the exit code 1;
--- nil is a remark.
+-- nil is a remark; without a text there is nothing to say.
 local checks = {
   { "program", function() return true, "segengine " .. core.version .. ", " .. core.build end },
   { "processor", function()
@@ -45,6 +45,11 @@ local checks = {
     local ok, why = core.gpu()
     return ok or nil, ok and why or "none: " .. why .. "; training runs on the CPU"
   end },
+  { "driver", function()
+    local text, why = core.gauges()
+    if text == "" then return end -- no driver, no row
+    return text and true, text or why
+  end },
 }
 
 -- doctor: the command. Exit code 1 when something is not as it should be.
@@ -53,7 +58,7 @@ function M.command()
   for _, check in ipairs(checks) do
     local ok, text = check[2]()
     good = good and ok ~= false
-    rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text }
+    if text then rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text } end
     -- the others that --devices can name
     for number = 1, check[1] == "GPU" and ok and math.huge or 0 do
       local there, what = core.gpu(number)

@@ -1,5 +1,6 @@
 -- inspect.lua -- what a file or folder is: geometry, statistics, preview.
 
+local bundle = require "seg.bundle"
 local core = require "seg.core"
 local images = require "seg.data_images"
 local inspect_line = require "seg.inspect_line"
@@ -130,6 +131,9 @@ local function checkpoint(path)
                       or meta.format and "checksums are right" or "no checksums"))
   for _, key in ipairs { "format", "recipe", "epoch", "batch", "best", "best_epoch", "outputs" } do
     if meta[key] then print(string.format("%-11s %s", key, meta[key])) end
+  end
+  for _, row in ipairs(meta.bundle and bundle.about(meta, path) or {}) do
+    print(string.format("%-11s %s", row[1], row[2]))
   end
   return ok and 0 or 3
 end

@@ -143,7 +143,7 @@ local function exchange(r, ranks)
   end
   -- a share of the batch has the same layers
   local plan = M.plan(r, v.batch, true, { recompute = "off" })
-  return scaling.describe(scaling.of_plan(plan, v.device, v.sync_norm), ranks, ms)
+  return scaling.describe(scaling.of_plan(plan, v), ranks, ms)
 end
 
 -- plan: the command. FLOPs count a multiplication and an addition as two.

@@ -1,18 +1,22 @@
 -- scaling.lua -- what ranks exchange in a training step, and how long that takes on a
--- link: a model, for plan --ranks and docs/scaling.md.
+-- link: a model, for plan --ranks and tests/bench/scaling.lua.
 --
 -- Of n ranks and a network of P trained parameters and batch norms of C_i channels,
--- with 4 bytes a parameter (ref: 8), each rank sends in a step
+-- with 4 bytes a parameter (ref: 8), each rank sends in a step, on the CPU
 --
 --   gradients  2 (n-1)/n 4 P      a number leaves a rank twice: in a slice to its owner,
 --                                 and the sum of the own slice to all (engine/ranks.c)
 --   norms      8 (n-1) sum (2 (C_i + 1) + 2 C_i + 1)
---                                 sums and squares forward, both sums of slopes backward,
---                                 to all; rows beside them
---   rest       8 (n-1) 5          sums of the loss: some numbers, once or twice
+--                                 sums, then squares forward, both sums of slopes
+--                                 backward, to all; rows beside them
+--   loss       8 (n-1) 5          some numbers, once or twice
 --
--- in messages, each of which waits for a way of ceil(log2 n) hops where a library sends
--- in a tree, and the bytes go at the rate of a link:
+-- and on GPUs (cuda/norm.cu, carrier.cu), where all sums go as the gradients do
+--
+--   norms      2 (n-1)/n 8 sum 2 (2 C_i + 1)
+--
+-- in messages, each of which takes ceil(log2 n) hops where a library sends in a tree,
+-- and the bytes go at the rate of a link:
 --
 --   t = messages hop ceil(log2 n) + bytes / link
 --
@@ -36,30 +40,42 @@ M.links = {
 
 -- What each of n ranks sends in a step, as bytes and messages. `o`: params, norms =
 -- { channels, ... } (none where each rank has its own statistics: then `running`
--- numbers are added up, too); losses; real: bytes of a number; pieces: gradients of
--- all at once, as a GPU's library sends them, instead of in pieces of 512 KiB.
+-- numbers are added up, too); real: bytes of a number; gpu: ranks have one each; nccl:
+-- which adds up all at once, instead of in pieces of 512 KiB.
 function M.exchange(o, n)
-  if n == 1 then return { bytes = 0, messages = 0, gradient_bytes = 0, norm_bytes = 0 } end
-  local real, e = o.real or 4, { gradient_bytes = 0, norm_bytes = 0, messages = 0 }
-  -- as ranks_sum_values cuts: even slices, all of one length, in pieces
-  local function values(count)
-    local most = M.PIECE // n // real & ~1
+  local e = { gradient_bytes = 0, norm_bytes = 0, loss_bytes = 0, messages = 0, bytes = 0 }
+  if n == 1 then return e end
+  local real = o.real or 4
+  -- `count` numbers of so many bytes as ranks_sum_values cuts them: even slices, all of
+  -- one length, in pieces
+  local function values(kind, count, bytes)
+    local most = M.PIECE // n // bytes & ~1
     while count > 0 do
-      local slice = (count + n - 1) // n
-      slice = math.min(slice + 1 & ~1, o.whole and math.maxinteger or most)
-      e.gradient_bytes = e.gradient_bytes + 2 * slice * real * (n - 1)
-      e.messages = e.messages + 2
+      local slice = (count + n - 1) // n + 1 & ~1
+      if o.nccl then slice = count / n elseif slice > most then slice = most end
+      e[kind], e.messages = e[kind] + 2 * slice * bytes * (n - 1), e.messages + 2
       count = count - slice * n
     end
   end
-  values(o.params)
-  if o.running then values(o.running) end
-  for _, channels in ipairs(o.norms) do
-    e.norm_bytes = e.norm_bytes + 8 * (n - 1) * (2 * (channels + 1) + 2 * channels + 1)
-    e.messages = e.messages + 3
+  -- doubles that each sends to all
+  local function few(kind, count)
+    e[kind], e.messages = e[kind] + 8 * (n - 1) * count, e.messages + 1
   end
-  e.messages = e.messages + 1
-  e.bytes = e.gradient_bytes + e.norm_bytes + 8 * (n - 1) * 5
+  values("gradient_bytes", o.params, real)
+  if o.running then values("gradient_bytes", o.running, real) end
+  for _, channels in ipairs(o.norms) do
+    if o.gpu then
+      for _ = 1, 2 do values("norm_bytes", 2 * channels + 1, 8) end
+    else
+      for _ = 1, 2 do few("norm_bytes", channels + 1) end
+      few("norm_bytes", 2 * channels + 1)
+    end
+  end
+  if o.gpu then values("loss_bytes", 5, 8) else few("loss_bytes", 5) end
+  for _, kind in ipairs { "gradient_bytes", "norm_bytes", "loss_bytes" } do
+    e[kind] = math.ceil(e[kind])
+    e.bytes = e.bytes + e[kind]
+  end
   return e
 end
 
@@ -70,10 +86,12 @@ function M.seconds(e, n, link)
   return e.messages * hops * link.us * 1e-6 + e.bytes / (link.gbit / 8 * 1e9)
 end
 
--- Of a plan of core.plan on a device: what M.exchange wants.
-function M.of_plan(plan, device, sync_norm)
-  local real = device == "ref" and 8 or 4
-  local o = { params = plan.gradient_bytes // real, norms = {}, real = real }
+-- Of a plan of core.plan: what M.exchange wants. v: numbers of the run.
+function M.of_plan(plan, v)
+  local real, sync_norm = v.device == "ref" and 8 or 4, v.sync_norm
+  local gpu = v.device:match("^cuda") ~= nil or v.devices ~= ""
+  local o = { params = plan.gradient_bytes // real, norms = {}, real = real, gpu = gpu,
+              nccl = gpu and v.carry ~= "host" }
   for _, row in ipairs(plan.rows) do
     if row.kind == "batch_norm" and sync_norm then
       o.norms[#o.norms + 1] = math.tointeger(tonumber(row.shape:match("^%d+x(%d+)")))

@@ -298,6 +298,24 @@ function M.fill(meta, path)
   return meta
 end
 
+-- A bundle for people: { { word, what }, ... }.
+function M.about(meta, path)
+  local b = decode(meta, path)
+  local out = { { "bundle", b.network .. (b.trained_on and ", trained on " .. b.trained_on or "") },
+                { "reads", (b.read.made or b.read).kind .. ", for "
+                  .. table.concat(b.inputs, ", ") } }
+  for line in steps_of(b.prepare, path):gmatch("[^\n]+") do
+    out[#out + 1] = { #out == 2 and "prepares" or "", line }
+  end
+  for _, key in ipairs(util.sorted_keys(b.predict)) do
+    local v = b.predict[key]
+    local text = type(v) == "table" and util.json(v):gsub("%s+", " ") or word_of(v)
+    out[#out + 1] = { "predict", key .. " = " .. text }
+  end
+  out[#out + 1] = { "run it", "segengine predict --bundle " .. path .. " --in PATH --out DIR" }
+  return out
+end
+
 -- A table of classes with numbers where its names are some: JSON has none.
 local function by_number(each)
   if type(each) ~= "table" then return each end

@@ -9,6 +9,7 @@ local core = require "seg.core"
 local average = require "seg.average"
 local config = require "seg.config"
 local evaluate = require "seg.evaluate"
+local gauge = require "seg.gauge"
 local hooks = require "seg.hooks"
 local manifest = require "seg.manifest"
 local norms = require "seg.norms"
@@ -205,6 +206,12 @@ function Record:view()
   v.rate = #rate > 1 and { title = "samples a second", height = 90, zero = true, epochs = #rate,
                            curves = { { name = "train", values = rate,
                                         color = picture.colors.blue } } }
+  local gpu = gauge.summary(csv)
+  v.gpu = gpu and gauge.text(gpu)
+  v.gpu_use = gpu and gpu.use and #rate > 1
+    and { title = "use of the GPU, percent", height = 90, zero = true, epochs = #rate,
+          curves = { { name = "GPU", values = csv:column "gpu_use",
+                       color = picture.colors.green } } }
   v.memory, v.samples, v.overlays = memory_rows(self.fixed, run), {}, {}
   for i, row in ipairs(self.samples and self.samples.list or {}) do
     local list = {}

@@ -266,7 +266,11 @@ local function time(v)
       '<span class="legend"><i style="background:var(%s)"></i></span>%s', shade, t[1]) },
       t[3], util.duration(t[2]), string.format("%.1f %%", share) }
   end
-  local chart = v.rate and picture.sheet({ v.rate }, "samples a second by epoch") or ""
+  local panels = {}
+  if v.rate then panels[1] = v.rate end
+  if v.gpu_use then panels[#panels + 1] = v.gpu_use end
+  local chart = #panels > 0 and picture.sheet(panels, "samples a second by epoch") or ""
+  if v.gpu then chart = '<p>GPU: ' .. text(v.gpu) .. "</p>" .. chart end
   return '<div class="split">' .. table.concat(bar) .. "</div>"
     .. page.table({ "", "", "time", "share" }, rows, 3) .. chart
 end

@@ -10,7 +10,6 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
-local ranks = require "seg.ranks"
 local util = require "seg.util"
 
 local M = {}
@@ -49,11 +48,6 @@ end
 function M.arena(device, weights, session)
   local how = config.ensure().recompute
   if how == "off" then return nil end
-  if not ranks.may_recompute() then
-    if how == "auto" then return nil end
-    util.refuse("--recompute %s: ranks whose batch norms go over the whole batch compute nothing "
-                .. "twice; --recompute off, or --sync_norm false", how)
-  end
   if how ~= "auto" then return util.bytes_of(how), false end
   local free, left
   if session then

@@ -13,6 +13,7 @@ local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
+local gauge = require "seg.gauge"
 local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
 local pass = require "seg.pass"
@@ -230,6 +231,7 @@ local function end_epoch(run, started)
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
   row.save_s = sys.clock() - saving
+  gauge.fill(run, row)
   traces.mark("checkpoint", saving)
   try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
@@ -300,7 +302,8 @@ local function banner(run, weights)
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
-  local told = budget.told(plans.plan(r, r.train:batch_size(), true, { session = run.session }))
+  local share = math.ceil(r.train:batch_size() / ranks.count)
+  local told = budget.told(plans.plan(r, share, true, { session = run.session }))
   if told then show.line("recompute: %s", told) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
@@ -340,7 +343,7 @@ local function final_test(run)
   local s = run.state
   local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
-                    left_out = run.left_out }
+                    left_out = run.left_out, gpu = gauge.summary(run.csv) }
   if part then
     local d = run.data[part]
     weights = s.epoch
@@ -485,7 +488,9 @@ local function work(run, resume)
   if ranks.writes() then
     run_folder.write_cases(run.folder, rows)
     if bad[1] then run_folder.write_left_out(run.folder, bad) end
-    run.csv = run_folder.csv(run.folder, csv_columns(run.phases), run.state.epoch)
+    gauge.open(run)
+    run.csv = run_folder.csv(run.folder, gauge.columns(run, csv_columns(run.phases)),
+                             run.state.epoch)
     run.record = record.open(run)
   end
   -- a save that cannot work is found out before the first epoch; and who was killed

@@ -134,12 +134,6 @@ function M.check_batch(size)
   end
 end
 
--- May values of a step be computed twice? A batch norm over all ranks would meet the
--- others once more, who may have chosen otherwise for their share.
-function M.may_recompute()
-  return M.count == 1 or not config.values.sync_norm
-end
-
 -- Seconds that this rank has spent on the others so far.
 function M.spent()
   if M.count == 1 then return 0 end
@@ -153,18 +147,19 @@ local function devices(v)
   for word in (v.devices .. ","):gmatch("([^,]*),") do
     local number = word:match("^%d+$") and math.tointeger(tonumber(word))
     if not number then
-      util.refuse('--devices %s: "%s" is no number of a GPU; give those that segengine doctor lists, '
-                  .. "with commas between: --devices 0,1", v.devices, word)
+      util.refuse('--devices %s: "%s" is no number of a GPU; give those that segengine doctor '
+                  .. "lists, with commas between: --devices 0,1", v.devices, word)
     end
     if has[number] and v.carry ~= "host" then
-      util.refuse("--devices %s: two ranks on GPU %d would share its speed and its memory, and NCCL "
-                  .. "takes one rank a GPU; name others, or --carry host to try what several ranks "
-                  .. "do", v.devices, number)
+      util.refuse("--devices %s: two ranks on GPU %d would share its speed and its memory, and "
+                  .. "NCCL takes one rank a GPU; name others, or --carry host to try what several "
+                  .. "ranks do", v.devices, number)
     end
     has[number], list[#list + 1] = true, number
   end
   if v.device ~= "auto" and v.device ~= "cuda" then
-    util.refuse("--devices %s: they are GPUs, and --device is %s; leave one out", v.devices, v.device)
+    util.refuse("--devices %s: they are GPUs, and --device is %s; leave one out", v.devices,
+                v.device)
   end
   for _, number in ipairs(list) do
     local there, why = core.gpu(number)
@@ -190,8 +185,8 @@ local function own_device(v, list)
   local place = local_rank()
   if list then
     if not list[place + 1] then
-      util.refuse("--devices %s: it names %s, and this machine has rank %d of its own, from 0; name "
-                  .. "a GPU for each", v.devices, util.plural(#list, "GPU"), place)
+      util.refuse("--devices %s: it names %s, and this machine has rank %d of its own, from 0; "
+                  .. "name a GPU for each", v.devices, util.plural(#list, "GPU"), place)
     end
     return "cuda:" .. list[place + 1]
   end

@@ -220,6 +220,34 @@ step "it says so" says bf16 "device: GPU, convolutions in bf16"
 step "on in another" ends 2 train f32 --precision f32 \
     --resume "$tmp/bf16/tiny/001" --epochs 2
 step "is another run" says f32 "precision f32 differs from the run"
+# what the driver counts: by a library that is not one
+mkdir "$tmp/driver"
+if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
+    tests/stand_in/nvml.c 2> "$tmp/said"; then
+    path=$tmp/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    column() { # NAME COLUMN: of metrics.csv
+        awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++)
+            if ($i == name) at = i } NR > 1 && at { print $at }' \
+            "$tmp/$1/tiny/001/metrics.csv"
+    }
+    step "a run that is looked at" with LD_LIBRARY_PATH="$path" train looked
+    step "its power" [ "$(column looked gpu_w | sort -u)" = 200 ]
+    step "its memory" [ "$(column looked gpu_mb | sort -u)" = 2048 ]
+    step "its energy" [ "$(column looked gpu_j | awk '$1 >= 50' | wc -l)" = 2 ]
+    step "the same numbers, looked at or not" same looked off
+    step "in the summary" grep -q '"joules_per_sample"' \
+        "$tmp/looked/tiny/001/summary.json"
+    step "in the report" grep -q 'GPU: .* J an epoch.* at most 41 C' \
+        "$tmp/looked/tiny/001/report.html"
+    # on a machine without, its columns stay and are empty
+    step "that goes on without a driver" train looked --epochs 3 \
+        --resume "$tmp/looked/tiny/001"
+    step "as many cells in every row" [ "$(awk -F, '{ print NF }' \
+        "$tmp/looked/tiny/001/metrics.csv" | sort -u | wc -l)" = 1 ]
+    step "but no number" [ -z "$(column looked gpu_w | sed -n 3p)" ]
+fi
+step "no driver, no columns" not grep -q gpu_ "$tmp/off/tiny/001/metrics.csv"
+
 # a step there is one launch: its layers are in a row of the device's marks
 step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
     --trace "$tmp/trace.json"

@@ -14,6 +14,8 @@
 #     recipe:NAME  that recipe's check on the GPU; one part each
 #     sanitizer    memcheck, racecheck, initcheck of some operators
 #     train        the demo twice: the same bits
+#     ranks        the demo on two GPUs, by NCCL and through the host, against one;
+#                  wants two
 #     rates        bandwidth and matrix rates of this GPU
 #     bench        training steps beside PyTorch
 #
@@ -33,7 +35,7 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
-parts="build program plan primitives check$recipes sanitizer train rates bench"
+parts="build program plan primitives check$recipes sanitizer train ranks rates bench"
 
 # == the parts, each a function in a process of its own =====================
 
@@ -140,6 +142,36 @@ part_train() {
     echo "two runs: the same bits"
 }
 
+# losses of one GPU and of two: their sums are taken in another order
+part_ranks() {
+    want_gpu
+    "$program" doctor | grep -q '^GPU 1 ' || not_run "there is one GPU, and it wants two"
+    rm -rf "$BUILD/ranks"
+    for run in one:0 host:0,1 nccl:0,1; do
+        name=${run%:*}
+        carry=$name
+        [ "$name" != one ] || carry=auto
+        "$program" scripts/brain_unet.lua --preset demo --device cuda \
+            --devices "${run#*:}" --carry "$carry" --workers 1 \
+            --phantom "$BUILD/train/phantom" --out "$BUILD/ranks/$name" > "$BUILD/said" 2>&1
+        status=$?
+        cat "$BUILD/said"
+        grep -q 'carry nccl: rank .*NCCL is not there' "$BUILD/said" && {
+            echo "through the host alone: there is no NCCL"
+            continue
+        }
+        [ "$status" -eq 0 ] || return 1
+        # the first epoch's loss: later ones drift with the last bits
+        cut -d, -f4 "$BUILD/ranks/$name/brain_unet/001/metrics.csv" | sed -n 2p \
+            > "$BUILD/ranks/$name.loss"
+        paste "$BUILD/ranks/one.loss" "$BUILD/ranks/$name.loss" | awk '{
+            d = $1 - $2; if (d < 0) d = -d
+            print "loss of the first epoch: " $1 ", one GPU, and " $2
+            exit !(d <= 1e-2 * $1) }' || return 1
+    done
+    "$program" scripts/brain_unet.lua bench --device cuda --devices 0,1
+}
+
 part_rates() {
     want_gpu
     "$BUILD/tests/gpu/rates"
@@ -243,6 +275,7 @@ section() {
     section check 100
     for part in $recipes; do section "$part" 12; done
     section train 30
+    section ranks 30
 } > "$report"
 echo "report: $report"
 exit "$failed"
