@@ -374,11 +374,11 @@ local function final_test(run)
     end
   end
   if not ranks.writes() then return true end
+  summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
   -- it says that the run is over, so it comes last: who is killed before goes on, and
   -- makes the report too
-  summary.gpu = gauge.summary(run.csv)
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
   return true
 end
