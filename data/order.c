@@ -53,7 +53,7 @@ static bool measure(Order *o)
         if (how->bucket || how->batch > 1) continue;
         // batches of one may differ in size: room for the largest
         for (int32_t i = 0; i < o->samples; i++) {
-            Dims n = pipeline_dims_of(p, i, f);
+            Dims n = pipeline_dims_of(p, how->only ? how->only[i] : i, f);
             if (!i || numel(n) > numel(*most)) *most = n;
         }
     }

@@ -307,6 +307,8 @@ local function parse(args, from, fixed)
         if not k then refuse('--set wants KEY=VALUE, got "%s"', value) end
         line.options[#line.options + 1] = { k, v }
       elseif flag then
+        -- of a variable of the shell that has nothing
+        if value == "" then refuse("--%s is empty; it wants %s", name, flag[3]) end
         line.flags[name] = takes and value or true
       else
         line.options[#line.options + 1] = { name, value }
@@ -355,7 +357,8 @@ local function prepare_saved(script, command)
     given.saved_config = util.read_file(folder .. "/config.txt")
   elseif trained and (command ~= "export" or exports_weights()) then
     local place = given.weights and require("seg.weights").places(given.weights)[1]
-    local path = run.weights(place, out, name)
+    -- replay has its file as a word, and names it so where it is not there
+    local path = command ~= "replay" and run.weights(place, out, name) or place
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end

@@ -83,7 +83,7 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --set epocs=3", 2, '--epocs: unknown option; did you mean "epochs"')
   refuses(brain .. " --prest demo", 2, '--prest: unknown option; did you mean "preset"')
   refuses(brain .. " --epochs many", 2, '--epochs wants a whole number, got "many"')
-  refuses(brain .. " --epochs 0", 2, "--epochs must be at least 1, got 0")
+  refuses(brain .. " --epochs 0", 2, "--epochs must be from 1 to 1000000, got 0")
   refuses(brain .. " --epochs", 2, "--epochs wants a value")
   refuses(brain .. " --image --mask MASK", 2, "--image wants a value")
   refuses(brain .. " --weights --quiet", 2, "--weights wants a value: FILE")
@@ -121,7 +121,7 @@ end)
 t.test("mistakes of a recipe's config carry its line", function()
   local head = 'local seg = require "seg"\n'
   for i, case in ipairs {
-    { "seg.config { epochs = 0 }", "seg.config: epochs must be at least 1, got 0" },
+    { "seg.config { epochs = 0 }", "seg.config: epochs must be from 1 to 1000000, got 0" },
     { "seg.config { seed = 'x' }", "seg.config: seed must be a whole number, got x" },
     { "seg.config { presets = { demo = { nosuch = 1 } } }",
       'seg.config: preset demo: unknown key "nosuch"' },

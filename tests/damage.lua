@@ -125,6 +125,23 @@ t.test("a series whose files were changed is refused with their names", function
     end)
     t.check(good > 5 and bad > 200, "%d read, %d refused", good, bad)
   end
+  -- who looks from outside sees as much as there is
+  local facts, outside = require "seg.run_facts", require "seg.series_facts"
+  for _, case in ipairs { { "series.json", head, outside.read },
+                          { "summary.json", summary, facts.summary } } do
+    local path = folder .. "/" .. case[1]
+    local good, bad = survive(util.json(case[2]), 300, case[1], function(damaged)
+      t.write(path, damaged)
+      case[3](folder)
+    end)
+    t.check(good > 0 and bad == 0, "%d read, %d refused", good, bad)
+  end
+  for _, text in ipairs { "3", '{"kind": 1}', '{"kind": "folds", "recipe": {}}' } do
+    t.write(folder .. "/series.json", text)
+    t.equal(outside.read(folder), nil)
+  end
+  t.write(folder .. "/summary.json", '{"valid": {"cases": {"a": 3}}}')
+  t.equal(next(facts.summary(folder)), nil)
   for _, case in ipairs {
     { "[]", "kind is missing, want a string" },
     { '{"kind": "folds"}', "k is missing, want a number" },

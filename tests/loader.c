@@ -305,6 +305,15 @@ TEST(loader_batches_of_one_may_differ_in_size)
         volume_free(&v);
     }
     loader_close(l);
+    // a list of samples, here longer than all: room is for the largest of these
+    o.only = (const int32_t[]){1, 1, 1, 1, 1}, o.only_count = 5;
+    REQUIRE(loader_open(p, &o, &l));
+    for (int i = 0; i < 5; i++) EXPECT_INT(next(l)->field[0].dim.h, 5);
+    loader_close(l);
+    o.only = (const int32_t[]){0, 1}, o.only_count = 1;
+    REQUIRE(loader_open(p, &o, &l));
+    EXPECT_INT(next(l)->field[0].dim.h, 3);
+    loader_close(l);
     pipeline_free(p);
     dataset_free(ds);
 }

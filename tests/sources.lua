@@ -167,7 +167,14 @@ t.test("a folder of nnU-Net is read as it is", function()
   t.raises(function() data.nnunet { root = "x" } end, 'patient must be "file"')
   t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "^(%a+)$" }) end,
            'c_01: the pattern "^(%a+)$" finds no patient in it')
-  t.raises(function() keys(data.nnunet { root = folder, patient = "file" }) end, "dataset.json")
+  t.raises(function() keys(data.nnunet { root = folder, patient = "file" }) end,
+           'dataset.json: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI '
+           .. "without it: data.nifti")
+  -- as version 1 wrote it
+  local old = good:gsub('"channel_names"', '"modality"')
+  t.write(name, (old:gsub('"background": 0, "brain": 1', '"0": "background", "1": "brain"')))
+  t.equal(data.nnunet { root = folder .. "/nn", patient = "file" }:labels(), "1")
+  t.write(name, good)
   for _, row in ipairs {
     { '"labels": {"background": 0, "brain": 1}', '"labels": {"a": [1, 2]}', 'label "a" is table' },
     { '"channel_names"', '"channels"', "channel_names is missing" },

@@ -2,9 +2,11 @@
 #include "gauge.h"
 #include "bind/bind.h"
 #include <math.h>
+#include <stdio.h>
 
 typedef struct GaugeBox {
     Gauge *g; /* NULL once closed */
+    char address[BACKEND_ADDRESS];
 } GaugeBox;
 
 static int gauge_gc(lua_State *L)
@@ -34,6 +36,7 @@ static int l_gauge(lua_State *L)
         at = address;
     }
     GaugeBox *box = new_object(L, "seg.gauge", sizeof *box);
+    snprintf(box->address, sizeof box->address, "%s", at);
     if (gauge_open(GAUGE_LIBRARY, at, every, &box->g)) return 1;
     lua_pushnil(L);
     lua_pushstring(L, err_text());
@@ -63,6 +66,14 @@ static int l_read(lua_State *L)
     return 1;
 }
 
+/* g:address() -> that of its GPU on the bus */
+static int l_address(lua_State *L)
+{
+    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    lua_pushstring(L, box->address);
+    return 1;
+}
+
 /* core.gauges() -> what the driver says of itself and each GPU, "" without one;
  * nil and why it says nothing though it is there */
 static int l_gauges(lua_State *L)
@@ -79,8 +90,10 @@ static int l_gauges(lua_State *L)
 
 void bind_gauge(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"read", l_read}, {"close", gauge_gc}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"read", l_read},
+                                       {"address", l_address},
+                                       {"close", gauge_gc},
+                                       {NULL, NULL}};
     static const luaL_Reg functions[] = {
         {"gauge", l_gauge}, {"gauges", l_gauges}, {NULL, NULL}};
     new_type(L, "seg.gauge", methods, gauge_gc);

@@ -277,12 +277,18 @@ function M.nnunet(o)
   local function describe()
     if description then return description end
     local name = check_root("data.nnunet", o.root) .. "/dataset.json"
+    if not util.exists(name) then
+      fail("data", "%s: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI "
+           .. 'without it: data.nifti { root =, image = "imagesTr/*", mask = "labelsTr/*" }', name)
+    end
     local d = require("seg.json").decode(util.read_file(name), name)
     local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
     local channels, labels = d.channel_names or d.modality, {}
     if type(channels) ~= "table" then bad "channel_names is missing" end
     if type(d.labels) ~= "table" then bad "labels is missing" end
     for label, value in pairs(d.labels) do
+      -- version 1 has them the other way round: { "1": "tumour" }
+      if type(value) == "string" then value = math.tointeger(tonumber(label)) or value end
       if math.type(value) ~= "integer" then
         bad(string.format('label "%s" is %s; want a whole number (regions and "ignore" are not '
                           .. "read)", label, type(value)))

@@ -14,6 +14,7 @@
 local core = require "seg.core"
 local calibrate = require "seg.calibrate"
 local config = require "seg.config"
+local incoming = require "seg.incoming"
 local json = require "seg.json"
 local recipes = require "seg.recipe"
 local util = require "seg.util"
@@ -81,6 +82,9 @@ end
 -- know. random: they are of augmentation, which that form leaves out.
 local function steps_of(rows, path, random)
   local lines = {}
+  if next(rows) ~= nil and #rows == 0 then
+    fail("data", "%s: bundle: prepare is a table with names, want a list of steps", path)
+  end
   for i, row in ipairs(rows) do
     if type(row) ~= "table" or type(row.step) ~= "string" then
       fail("data", "%s: bundle: prepare: row %d has no step", path, i)
@@ -104,8 +108,8 @@ end
 -- stay here, as some of them are paths and lists of cases.
 local reading = {
   "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
-  "column", "columns", "exif", "form", "format", "key", "kind", "length", "margin", "page", "rank",
-  "read", "resample", "resample_tilt", "separator", "skip_unmatched", "table", "trailing",
+  "column", "columns", "exif", "form", "format", "image", "key", "kind", "length", "margin", "page",
+  "rank", "read", "resample", "resample_tilt", "separator", "skip_unmatched", "table", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 
@@ -271,6 +275,38 @@ local function check_rows(rows, known, what)
   end
 end
 
+-- What a bundle says of a data set: a kind that this program reads, options that it knows.
+local function check_reading(read, path)
+  local known = { name = true }
+  for _, list in ipairs { reading, nested } do
+    for _, key in ipairs(list) do known[key] = true end
+  end
+  local function check_options(o, where)
+    for _, key in ipairs(util.sorted_keys(o)) do
+      if not known[key] then
+        fail("data", '%s: options: "%s" is not known to this program; fix: the version of '
+             .. "segengine that wrote it, or a later one", where, tostring(key))
+      end
+    end
+    if o.rank ~= nil and not (o.rank == 1 or o.rank == 2 or o.rank == 3) then
+      fail("data", "%s: options: rank is %s, want 1, 2 or 3", where, word_of(o.rank))
+    end
+    for _, field in ipairs(type(o.fields) == "table" and o.fields or {}) do
+      if type(field) ~= "table" then fail("data", "%s: a field is a %s", where, type(field)) end
+      check_options(field, where)
+    end
+  end
+  check_options(read.options, path .. ": bundle: read")
+  if not read.made then return end
+  local where = path .. ": bundle: read: made"
+  check_rows(read.made, { kind = { "string", true }, options = { "table", true } }, where)
+  if not incoming.knows(read.made.kind) then
+    fail("data", '%s: kind is "%s", which this program does not know; fix: the version of '
+         .. "segengine that wrote it, or a later one", where, read.made.kind)
+  end
+  check_options(read.made.options, where)
+end
+
 -- The rows of the metadata of a file.
 local function decode(meta, path)
   local b = json.decode(meta.bundle, path .. ": bundle")
@@ -285,6 +321,10 @@ local function decode(meta, path)
   check_rows(b, entries, path .. ": bundle")
   for _, key in ipairs(util.sorted_keys(inner)) do
     check_rows(b[key], inner[key], path .. ": bundle: " .. key)
+  end
+  check_reading(b.read, path)
+  if b.run.batch and b.run.batch < 1 then
+    fail("data", "%s: bundle: run: batch is %d, want 1 or more", path, b.run.batch)
   end
   return b
 end

@@ -275,6 +275,9 @@ function open.cases(path, o, asked)
   return open.field(path, found or o.fields[1], asked, length)
 end
 
+-- Whether files that training read so can be read.
+function M.knows(kind) return type(open[kind]) == "function" end
+
 -- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
 -- name. -> set, how its results are written: "nifti", "dicom", "images", "npy",
 -- "openkbp" or "table" (of numbers alone)

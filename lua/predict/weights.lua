@@ -15,7 +15,12 @@ local M = {}
 -- those in it that are runs, as the folds of a cross-validation.
 function M.places(given)
   local list = {}
-  for place in given:gmatch("[^,]+") do
+  for place in (given .. ","):gmatch("([^,]*),") do
+    -- "A,$B" with nothing in B would be a mean over less than was meant
+    if place == "" then
+      util.refuse('--weights "%s": a name between commas is empty; give files or folders of runs',
+                  given)
+    end
     local stat, inside = core.sys.stat(place), {}
     if stat and stat.kind == "folder" and not run_folder.has_weights(place) then
       for _, name in ipairs(core.sys.list(place)) do
@@ -25,7 +30,6 @@ function M.places(given)
     end
     table.move(#inside > 0 and inside or { place }, 1, math.max(#inside, 1), #list + 1, list)
   end
-  if #list == 0 then util.refuse('--weights "%s" names no file', given) end
   return list
 end
 

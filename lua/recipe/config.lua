@@ -6,6 +6,7 @@
 -- names the nearest.
 
 local core = require "seg.core"
+local json = require "seg.json"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
@@ -38,7 +39,7 @@ M.reserved = {
   { "idle_workers", false, free = true,
     help = "loader threads take only what processor time nobody else wants" },
   { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
-  { "epochs", 1, lo = 1, help = "passes over the training set", free = true },
+  { "epochs", 1, lo = 1, hi = 1000000, help = "passes over the training set", free = true },
   { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
     help = "samples a step; auto: as many as memory holds" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
@@ -161,6 +162,17 @@ local function list_text(list)
   return table.concat(out, ",")
 end
 
+-- A text as a line of a config has it: as it stands, but in quotes, as JSON writes it, where
+-- it would not be one line (a command of several) or begins with a quote; and back.
+local function quoted(text)
+  return (text:find '^"' or text:find "%c") and util.json(text) or text
+end
+
+local function unquoted(text)
+  local ok, v = pcall(json.decode, text, "a value")
+  return ok and type(v) == "string" and v or text
+end
+
 -- One line a key, sorted: what a run folder keeps and resume reads.
 function M.print(values, keep)
   local rows = {}
@@ -169,7 +181,7 @@ function M.print(values, keep)
     if not keep or keep(k) then
       if type(v) == "table" then v = list_text(v)
       elseif type(v) == "number" then v = util.number(v) end
-      rows[#rows + 1] = k .. " = " .. tostring(v)
+      rows[#rows + 1] = k .. " = " .. quoted(tostring(v))
     end
   end
   return table.concat(rows, "\n") .. "\n"
@@ -191,7 +203,7 @@ local function read_saved(text, values)
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
     if k and M.declared[k] and k ~= "steps" and k ~= "until_epoch" then
-      saved[k] = convert(k, v, values[k], "config.txt of the run: ")
+      saved[k] = convert(k, unquoted(v), values[k], "config.txt of the run: ")
     end
   end
   return saved

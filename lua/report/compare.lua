@@ -187,7 +187,7 @@ local function paired(runs, i)
     local list, rows, higher = {}, {}, 0
     for _, id in ipairs(util.sorted_keys(in_a)) do
       local x, y = in_a[id].values[name], in_b[id] and in_b[id].values[name]
-      if x and y then
+      if math.type(x) and math.type(y) then
         list[#list + 1] = y - x
         rows[#rows + 1] = { case = in_a[id].case, first = x, other = y, difference = y - x }
         if y > x then higher = higher + 1 end

@@ -53,11 +53,20 @@ function M.metrics(path)
   return rows, names or {}
 end
 
--- summary.json, or an empty table.
+-- What was measured on a part; a series has cases by themselves.
+local measured = { cases = { "table", free = true }, free = true,
+                   metrics = { { mean = "number?" }, free = true } }
+local shape = { valid = measured, test = measured, cases = measured.cases }
+
+-- summary.json, or an empty table when there is none or it is damaged.
 function M.summary(path)
   local file = path .. "/summary.json"
-  local ok, v = pcall(function() return json.decode(util.read_file(file), file) end)
-  return ok and type(v) == "table" and v or {}
+  local ok, v = pcall(function()
+    local v = json.decode(util.read_file(file), file)
+    json.check(v, shape, file)
+    return v
+  end)
+  return ok and v or {}
 end
 
 -- What `best` was measured by: the column of the validation that has this value in

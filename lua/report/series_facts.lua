@@ -15,8 +15,12 @@ local M = {}
 function M.read(path)
   path = path:gsub("(.)/+$", "%1")
   local file = path .. "/series.json"
-  local ok, was = pcall(function() return json.decode(util.read_file(file), file) end)
-  if not ok or type(was) ~= "table" or not was.kind then return nil end
+  local ok, was = pcall(function()
+    local was = json.decode(util.read_file(file), file)
+    json.check(was, { kind = "string", recipe = "string?" }, file)
+    return was
+  end)
+  if not ok then return nil end
   local s = { path = path, kind = was.kind, members = run_facts.below(path), finished = 0,
               name = (was.recipe or "a recipe") .. "/" .. path:match("([^/]+)$") }
   for _, name in ipairs(s.members) do

@@ -110,12 +110,12 @@ local function collect(folds, cases)
     for i, f in ipairs(folds) do
       local m = (f.valid.metrics or {})[name]
       first = first or m
-      means[i] = m and m.mean or nil
+      means[i] = m and m.mean or 0 / 0
     end
-    local list = {}
-    for i = 1, #folds do list[#list + 1] = means[i] end
+    local list = {} -- of the folds that have one
+    for _, mean in ipairs(means) do if mean == mean then list[#list + 1] = mean end end
     local m = #values > 0 and metric.summary(values, owners) or { n = 0 }
-    m.over_folds, m.by_fold = series.spread(list), list
+    m.over_folds, m.by_fold = series.spread(list), means
     m.better, m.unit, m.kind, m.empty = first.better, first.unit, first.kind, first.empty
     out[name] = m
   end
@@ -195,8 +195,11 @@ local function test_of(folds)
   local out = {}
   for name in pairs(folds[1].summary.test and folds[1].summary.test.metrics or {}) do
     local list = {}
-    for _, f in ipairs(folds) do list[#list + 1] = f.summary.test.metrics[name].mean end
-    out[name] = series.spread(list)
+    for _, f in ipairs(folds) do
+      local mean = f.summary.test.metrics[name].mean
+      if mean and mean == mean then list[#list + 1] = mean end
+    end
+    if list[1] then out[name] = series.spread(list) end
   end
   return next(out) and out or nil
 end
@@ -254,9 +257,11 @@ function M.command(r, name)
     print(string.format("\n%s of %s, each validated in one of %d folds, no patient in two",
                         util.plural(#list - 1, "case"), util.plural(patients, "patient"), k))
     for _, n in ipairs(names) do print(line_of(n, metrics[n], patients)) end
-    for n, m in pairs(test or {}) do
-      print(string.format("%s of test: mean over folds %s, sd %s", n, util.fixed(m.mean),
-                          util.fixed(m.sd)))
+    for _, n in ipairs(util.sorted_keys(test or {})) do
+      local m = test[n]
+      print(string.format("%s of test: mean over folds %s, sd %s%s", n, util.fixed(m.mean),
+                          util.fixed(m.sd or 0 / 0),
+                          m.n < k and string.format(" (of %d of %d)", m.n, k) or ""))
     end
     print(string.format("all folds as one network: predict --weights %s --in PATH --out DIR",
                         s.folder))

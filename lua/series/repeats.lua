@@ -116,8 +116,11 @@ local function collect(members)
   for name, l in pairs(lists) do
     local values = {}
     for i = 1, #members do values[#values + 1] = l.by_seed[i] end
+    -- a seed may have had nothing to measure, as the AUC of one class only: its place is
+    -- kept, so that each value stays that of its seed
     local s = M.summary(values)
-    s.by_seed, s.better, s.unit, s.kind = values, l.of.better, l.of.unit, l.of.kind
+    for i = 1, #members do l.by_seed[i] = l.by_seed[i] or 0 / 0 end
+    s.by_seed, s.better, s.unit, s.kind = l.by_seed, l.of.better, l.of.unit, l.of.kind
     metrics[name] = s
   end
   return part, metrics
@@ -129,17 +132,18 @@ local function print_table(members, metrics, part)
   for i, m in ipairs(members) do
     local row = { tostring(m.seed), tostring(m.summary.best_epoch or "-") }
     for k, name in ipairs(names) do
-      local v = metrics[name].by_seed[i]
-      row[k + 2] = v and util.fixed(v) or "-"
+      row[k + 2] = util.fixed(metrics[name].by_seed[i])
     end
     rows[#rows + 1] = row
   end
   print(show.table(rows))
   for _, name in ipairs(names) do
     local m = metrics[name]
-    print(string.format("%s of %s over %d seeds: mean %s, sd %s, 95 %% interval of the mean %s .. "
-                        .. "%s", name, part, m.n, util.fixed(m.mean), util.fixed(m.sd or 0 / 0),
-                        util.fixed(m.low or 0 / 0), util.fixed(m.high or 0 / 0)))
+    print(m.n == 0 and string.format("%s of %s: of no seed", name, part)
+          or string.format("%s of %s over %s: mean %s, sd %s, 95 %% interval of the mean %s .. %s",
+                           name, part, util.plural(m.n, "seed"), util.fixed(m.mean),
+                           util.fixed(m.sd or 0 / 0), util.fixed(m.low or 0 / 0),
+                           util.fixed(m.high or 0 / 0)))
   end
 end
 
@@ -165,7 +169,10 @@ function M.command(_, name)
   local lines = { table.concat({ "seed", table.unpack(names) }, ",") }
   for i, m in ipairs(members) do
     local cells = { tostring(m.seed) }
-    for k, n in ipairs(names) do cells[k + 1] = util.number(metrics[n].by_seed[i]) end
+    for k, n in ipairs(names) do
+      local mean = metrics[n].by_seed[i]
+      cells[k + 1] = mean == mean and util.number(mean) or "" -- as in the tables of cases
+    end
     lines[i + 1] = table.concat(cells, ",")
     runs[i] = { run = m.name, seed = m.seed, epochs = m.summary.epochs, best = m.summary.best,
                 best_epoch = m.summary.best_epoch }

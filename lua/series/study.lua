@@ -255,7 +255,7 @@ function Study:read()
   local number = 0
   for line in util.read_file(self.path):gmatch("[^\n]+") do
     number = number + 1
-    local r = json.decode(line, self.path)
+    local r = json.decode(line, string.format("%s: line %d", self.path, number))
     if number == 1 then
       local keys = {}
       for k in pairs(type(r) == "table" and r or { r }) do
@@ -269,7 +269,7 @@ function Study:read()
         if r[k] ~= self.head[k] then
           util.refuse("%s: the search is another one: %s is %s, in the file %s; start anew, or "
                       .. "give it back what it had", self.path, k:gsub("_%d+$", ""),
-                      tostring(self.head[k]), tostring(r[k]))
+                      tostring(self.head[k] or "not there"), tostring(r[k] or "not there"))
         end
       end
     else

@@ -343,8 +343,7 @@ local function final_test(run)
   local s = run.state
   local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
                     stopped_early = s.ended or nil, seed = run.values.seed,
-                    left_out = run.left_out,
-                    gpu = ranks.writes() and gauge.summary(run.csv) or nil }
+                    left_out = run.left_out }
   if part then
     local d = run.data[part]
     weights = s.epoch
@@ -375,6 +374,7 @@ local function final_test(run)
     end
   end
   if not ranks.writes() then return true end
+  summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
   -- it says that the run is over, so it comes last: who is killed before goes on, and
@@ -486,10 +486,10 @@ local function work(run, resume)
     sys.write(run.folder .. "/recipe.lua", run.text)
   end
   run.csv, run.record = mute, mute
+  gauge.open(run)
   if ranks.writes() then
     run_folder.write_cases(run.folder, rows)
     if bad[1] then run_folder.write_left_out(run.folder, bad) end
-    gauge.open(run)
     run.csv = run_folder.csv(run.folder, gauge.columns(run, csv_columns(run.phases)),
                              run.state.epoch)
     run.record = record.open(run)

@@ -3,25 +3,37 @@
 -- that is computed knows of it.
 
 local core = require "seg.core"
+local ranks = require "seg.ranks"
 local util = require "seg.util"
 
 local M = {}
 
--- Columns of metrics.csv, and what of a reading is in each: use in percent of the time,
--- mean power, most memory in use on the board in MiB, highest temperature, energy. Over
--- training, validation and saving of the epoch.
+local function total(list)
+  local sum
+  for _, v in ipairs(list) do sum = (sum or 0) + v end
+  return sum
+end
+
+local function most(list)
+  local highest
+  for _, v in ipairs(list) do highest = math.max(highest or v, v) end
+  return highest
+end
+
+-- Columns of metrics.csv: what of a reading is in each, and what becomes of those of
+-- several GPUs. Use in percent of the time, mean power, most memory in use on a board in
+-- MiB, highest temperature, energy; over training, validation and saving of the epoch.
 local columns = {
-  { "gpu_use", function(r) return r.use end },
-  { "gpu_w", function(r) return r.watts end },
-  { "gpu_mb", function(r) return r.bytes and r.bytes / (1 << 20) end },
-  { "gpu_c", function(r) return r.celsius end },
-  { "gpu_j", function(r) return r.joules end },
+  { "gpu_use", "use", function(list) return #list > 0 and total(list) / #list or nil end },
+  { "gpu_w", "watts", total },
+  { "gpu_mb", "bytes", function(list) return #list > 0 and most(list) / (1 << 20) or nil end },
+  { "gpu_c", "celsius", most },
+  { "gpu_j", "joules", total },
 }
 
 -- Begins to look at the GPU of the run's session; a run without one, or without the
 -- driver's library, has none and is none the worse.
 function M.open(run)
-  if run.gauge then run.gauge:close() end
   run.gauge = core.gauge(run.session) or nil
 end
 
@@ -36,11 +48,35 @@ function M.columns(run, list)
   return list
 end
 
--- What the GPU did in an epoch, into its row.
+-- The reading of this rank as text, behind the words that tell its GPU from others: ranks
+-- that share one must not count it twice.
+local function text_of(run)
+  if not run.gauge then return "" end
+  local f = io.open("/proc/sys/kernel/random/boot_id")
+  local machine = f and f:read "l" or "-"
+  if f then f:close() end
+  local reading, words = run.gauge:read(), { machine .. run.gauge:address() }
+  for i, c in ipairs(columns) do
+    local v = reading[c[2]]
+    words[i + 1] = v and string.format("%.17g", v) or "-"
+  end
+  return table.concat(words, " ")
+end
+
+-- What the GPUs of all ranks did in an epoch, into its row. Of all ranks at once.
 function M.fill(run, row)
-  if not run.gauge then return end
-  local reading = run.gauge:read()
-  for _, c in ipairs(columns) do row[c[1]] = c[2](reading) end
+  local seen, lists = {}, {}
+  for i = 1, #columns do lists[i] = {} end
+  for _, text in ipairs(ranks.gather(text_of(run))) do
+    local gpu, rest = text:match("^(%S+) (.*)$")
+    local i = 0
+    for word in (gpu and not seen[gpu] and rest or ""):gmatch("%S+") do
+      i = i + 1
+      table.insert(lists[i], tonumber(word))
+    end
+    if gpu then seen[gpu] = true end
+  end
+  for i, c in ipairs(columns) do row[c[1]] = c[3](lists[i]) end
 end
 
 -- The mean of what there is of a column, and how many epochs have it.
@@ -53,11 +89,9 @@ local function mean(csv, name)
 end
 
 local function highest(csv, name)
-  local most
-  for _, v in ipairs(csv:column(name)) do
-    if v and v > (most or -math.huge) then most = v end
-  end
-  return most
+  local list = {}
+  for _, v in ipairs(csv:column(name)) do list[#list + 1] = v or nil end
+  return most(list)
 end
 
 -- What all epochs came to: { joules = of those that were counted, epochs = how many they

@@ -20,6 +20,7 @@ local STEPS = 100 -- where --steps does not say
 local FROM, TO = 1e-7, 10 -- where --from and --to do not
 local BETA = 0.9 -- of the running mean that says when the loss
 local EXPLODED = 4 -- is so many times its least, which ends it, as fastai does
+local LEAST, MOST = 3, 10000 -- steps that have a slope; each is smoothed over all
 local WIDTH = 0.04 -- of the curve, in steps of all: sigma of its smoothing
 local ROWS = 16 -- of the table
 
@@ -76,7 +77,7 @@ function M.measure(session, r, d, from, to, steps)
     if sys.stopped() then break end
   end
   show.bar_done()
-  smooth(rows, math.max(WIDTH * steps, 1))
+  if not sys.stopped() then smooth(rows, math.max(WIDTH * steps, 1)) end
   return rows
 end
 
@@ -152,16 +153,26 @@ end
 function M.command(r, name)
   local v, flags = config.ensure(), config.line.flags
   local from, to = rate_of("from", FROM), rate_of("to", TO)
+  local steps = v.steps > 0 and v.steps or STEPS
+  if steps < LEAST or steps > MOST then
+    util.refuse("--steps %d: lr_range wants %d to %d, to see where the loss falls", steps, LEAST,
+                MOST)
+  end
   if from >= to then util.refuse("--from %g --to %g: the rate must rise", from, to) end
   local session = recipes.session(r, "train")
   local said = phase.start_weights { state = { phase = 1 }, recipe = r, session = session }
   if said then show.line("weights: %s", said) end
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
-  local steps = v.steps > 0 and v.steps or STEPS
   sys.catch_signals()
   local rows = M.measure(session, r, d, from, to, steps)
-  if #rows < 3 then
+  local signal, called = sys.stopped()
+  if signal then
+    show.line("%s: stopped after %s of %d; nothing is written", called, util.plural(#rows, "step"),
+              steps)
+    return 128 + signal
+  end
+  if #rows < LEAST then
     util.fail("diverged", "the loss is not finite or explodes from the first steps on; begin with "
               .. "a lower rate (--from), or look at loss and data")
   end

@@ -129,8 +129,10 @@ end
 function M.check_batch(size)
   -- alone it may still be "auto"
   if M.count > 1 and size < M.count then
-    util.refuse("--batch %d: %d ranks share a batch, so each would have less than a sample; "
-                .. "--batch %d or more, or fewer ranks", size, M.count, M.count)
+    local less = size < config.values.batch and " (of " .. config.values.batch .. ", as there are "
+      .. "no more samples)" or ""
+    util.refuse("--batch %d%s: %d ranks share a batch, so each would have less than a sample; "
+                .. "--batch %d or more, or fewer ranks", size, less, M.count, M.count)
   end
 end
 

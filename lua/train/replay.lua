@@ -39,6 +39,9 @@ end
 function M.command(r)
   local path = config.line.flags.weights
   if not path then util.refuse("replay wants FILE, a run's replay.safetensors") end
+  if not util.exists(path) then
+    core.sys.raise("data", "replay " .. path .. ": there is no such file", true)
+  end
   local session = recipes.session(r, "train")
   local meta = core.checkpoint.load(path, session, true)
   if not meta["replay.epoch"] then

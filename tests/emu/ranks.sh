@@ -122,4 +122,17 @@ step "which" says killed "rank 1: killed by signal 9"
 signal=STOP
 step "a rank stands still" killed
 step "which" says killed "rank 1: nothing was heard of it"
+
+# what both spend, as the driver's library would count it: 200 W each
+mkdir "$tmp/driver"
+if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
+    tests/stand_in/nvml.c 2> "$tmp/said"; then
+    path=$tmp/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    step "2 GPUs that are looked at" with LD_LIBRARY_PATH="$path" \
+        train looked --devices 0,1
+    step "the watts of both" [ "$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++)
+        if ($i == "gpu_w") at = i } NR > 1 && at { print $at }' \
+        "$tmp/looked/tiny/001/metrics.csv" | sort -u)" = 400 ]
+    step "the same bytes" same looked nccl
+fi
 finish

@@ -1,4 +1,5 @@
-/* nvml.c -- the driver's library of a machine with two GPUs that is not there.
+/* nvml.c -- the driver's library of a machine with two GPUs that is not there;
+ * by their addresses both are the first.
  *
  * Built by tests as libnvidia-ml.so.1 and found through LD_LIBRARY_PATH. It has
  * the functions that gauge.c calls. Each look at the first GPU finds it in use
@@ -51,7 +52,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device)
 {
     *device = &first;
-    return strcmp(address, "0000:00:00.0") ? NOT_FOUND : FINE;
+    return strcmp(address, "0000:00:00.0") && strcmp(address, "0000:00:01.0")
+               ? NOT_FOUND
+               : FINE;
 }
 
 int nvmlDeviceGetName(void *device, char *text, unsigned bytes)
