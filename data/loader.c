@@ -8,12 +8,9 @@
  * exist. One lock guards the hand-out; samples are made outside it, each into
  * its own place of the batch. */
 #define _GNU_SOURCE // SCHED_IDLE
-#include "loader.h"
+#include "loader_inside.h"
 #include "clock.h"
-#include "order.h"
-#include "ranks.h"
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,56 +20,6 @@ static const int64_t default_bytes = (int64_t)256 << 20;
 
 /* A hung worker is left behind after this time. */
 static const double close_s = 0.5;
-
-/* One batch of the ring. */
-typedef struct Slot {
-    Batch batch;
-    SampleId *id;
-    float *data[MAX_FIELDS]; /* room for a full batch                */
-    int started, done;       /* samples handed out, finished         */
-    int failed;              /* first sample that failed, or count   */
-    ErrKind kind;
-    char text[ERR_MAX];
-} Slot;
-
-typedef struct Worker {
-    struct Loader *loader;
-    pthread_t thread;
-    double since; /* when it began what it does; 0: it waits */
-    int32_t item; /* the case it works on                    */
-    bool over;    /* has left the loop                       */
-    char row[24]; /* of a trace                              */
-    /* one sample, where it has other extents than its batch; (0) when they
-     * never differ */
-    float *scratch[MAX_FIELDS];
-} Worker;
-
-/* Lives as long as the caller or any worker uses it.
- * All below `lock` is guarded by it; what stands above is constant after
- * loader_open, but for `order`, which only begin_batch touches, and the number
- * of workers, which is what could be started; both with the lock held. */
-struct Loader {
-    Pipeline *pipeline;
-    LoaderOptions options;
-    Order order;
-    int fields, slots;
-    int64_t bytes; /* of all slots */
-    Slot *slot;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work, ready; /* tickets to take; a batch is finished */
-    uint32_t epoch;             /* of the next batch to be begun        */
-    int32_t number;
-    int64_t begun, taken; /* batches begun; handed to the caller  */
-    bool held, started;   /* the caller holds a slot; workers run */
-    atomic_bool stop;
-    int users;      /* the caller and workers that still run  */
-    Worker *worker; /* (workers) */
-    int workers;    /* at least one: the caller, where there are none */
-    LoaderStats stats;
-};
-
-/* ---- which samples ------------------------------------------------------ */
 
 int32_t loader_batches(const Loader *l)
 {
@@ -84,123 +31,6 @@ int32_t loader_samples(const Loader *l)
     // drop_last leaves out what does not fill a batch
     int64_t whole = (int64_t)l->order.batches * l->options.batch;
     return whole < l->order.samples ? (int32_t)whole : l->order.samples;
-}
-
-/* To the next batch, over the end of an epoch. */
-static void advance(const Loader *l, uint32_t *epoch, int32_t *number)
-{
-    if (++*number == l->order.batches) *number = 0, ++*epoch;
-}
-
-/* From a batch that others make, to the next that this rank makes. */
-static void skip_others(const Loader *l, uint32_t *epoch, int32_t *number)
-{
-    const LoaderOptions *o = &l->options;
-    while (o->whole_batches && *number % o->ranks != o->rank)
-        advance(l, epoch, number);
-}
-
-/* This rank's part of a batch that is whole in the slot: its own samples move
- * to the front. One for which none is left makes one of another's, as it has to
- * keep step. */
-static void take_share(const Loader *l, Slot *s)
-{
-    const LoaderOptions *o = &l->options;
-    Batch *b = &s->batch;
-    b->whole = b->count;
-    if (o->ranks < 2 || o->whole_batches) return;
-    b->count = ranks_share(b->whole, o->rank, o->ranks, &b->first);
-    b->idle = b->count == 0;
-    if (b->idle) b->count = 1;
-    if (b->first == b->whole) b->first--;
-    memmove(s->id, s->id + b->first, (size_t)b->count * sizeof *s->id);
-}
-
-/* Begin the next batch in its slot, which is free. */
-static Slot *begin_batch(Loader *l)
-{
-    skip_others(l, &l->epoch, &l->number);
-    // free: next_work has counted the batches that are out
-    Slot *s = &l->slot[l->begun++ % l->slots];
-    int32_t first = l->number * l->options.batch, count = l->options.batch;
-    if (count > l->order.samples - first) count = l->order.samples - first;
-    s->batch = (Batch){.epoch = l->epoch,
-                       .number = l->number,
-                       .last = l->number == l->order.batches - 1,
-                       .count = count,
-                       .fields = l->fields,
-                       .id = s->id};
-    for (int i = 0; i < count; i++)
-        s->id[i] = pipeline_id(l->pipeline,
-                               order_sample(&l->order, l->epoch, first + i));
-    for (int f = 0; f < l->fields; f++) {
-        Dims n = order_dims(&l->order, s->id, count, f);
-        s->batch.field[f] =
-            (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
-    }
-    take_share(l, s);
-    count = s->batch.count;
-    for (int f = 0; f < l->fields; f++) s->batch.field[f].dim.n = count;
-    // there is nothing to make when only the names are wanted
-    s->started = s->done = l->options.ids_only ? count : 0;
-    // count: none has
-    s->failed = count;
-    s->kind = ERR_NONE;
-    advance(l, &l->epoch, &l->number);
-    return s;
-}
-
-/* A slot with a sample to make, or NULL when the ring is full.
- * The batch begun last is finished handing out before a new one is begun, so
- * workers fill the batch that is due first. */
-static Slot *next_work(Loader *l)
-{
-    if (l->begun > l->taken) {
-        Slot *s = &l->slot[(l->begun - 1) % l->slots];
-        if (s->started < s->batch.count) return s;
-    }
-    // the slot that the caller holds is not free
-    if (l->begun - l->taken + l->held >= l->slots) return NULL;
-    return begin_batch(l);
-}
-
-/* Make sample i of a slot; the lock is not held. It is made in the extents
- * that it has, then brought to those of the batch: its bytes depend on no other
- * sample. */
-static bool make_sample(Loader *l, Worker *me, Slot *s, int i)
-{
-    const Dataset *ds = pipeline_dataset(l->pipeline);
-    float *to[MAX_FIELDS], *out[MAX_FIELDS] = {NULL};
-    Dims n[MAX_FIELDS], have[MAX_FIELDS];
-    const double from = trace_now(l->options.trace);
-    for (int f = 0; f < l->fields; f++) {
-        n[f] = s->batch.field[f].dim;
-        n[f].n = 1;
-        have[f] = pipeline_dims_of(l->pipeline, s->id[i].number, f);
-        to[f] = s->data[f] + i * numel(n[f]);
-        out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
-    }
-    if (!pipeline_sample(l->pipeline, s->id[i].number, s->batch.epoch,
-                         l->options.augment, &l->stop, out))
-        return false;
-    for (int f = 0; f < l->fields; f++)
-        if (out[f] != to[f])
-            bucket_place(out[f], have[f], ds->field[f].kind, n[f], to[f]);
-    trace_span(l->options.trace, me->row, "sample", "loader", s->id[i].number,
-               from);
-    return true;
-}
-
-/* Note what came of sample i: of several failures the first counts, so the
- * report does not depend on timing. */
-static void finish_sample(Slot *s, int i, bool ok)
-{
-    if (!ok && i < s->failed) {
-        s->failed = i;
-        s->kind = err_kind();
-        snprintf(s->text, sizeof s->text, "%s", err_text());
-    }
-    s->done++;
 }
 
 /* ---- workers ------------------------------------------------------------ */
@@ -244,7 +74,7 @@ static void *work(void *context)
     if (l->options.idle) give_way();
     pthread_mutex_lock(&l->lock);
     while (!atomic_load(&l->stop)) {
-        Slot *s = next_work(l);
+        Slot *s = loader_next_work(l);
         if (!s) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;
@@ -253,10 +83,10 @@ static void *work(void *context)
         me->since = clock_s();
         me->item = s->id[i].item;
         pthread_mutex_unlock(&l->lock);
-        bool ok = make_sample(l, me, s, i);
+        bool ok = loader_make_sample(l, me, s, i);
         pthread_mutex_lock(&l->lock);
         me->since = 0;
-        finish_sample(s, i, ok);
+        loader_finish_sample(s, i, ok);
         if (s->done == s->batch.count) pthread_cond_broadcast(&l->ready);
     }
     me->over = true;
@@ -463,7 +293,7 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
         return fail_usage("batch %d of an epoch of %d", number,
                           l->order.batches);
     if (number == l->order.batches) number = 0, epoch++;
-    skip_others(l, &epoch, &number);
+    loader_skip_others(l, &epoch, &number);
     pthread_mutex_lock(&l->lock);
     release_held(l);
     // begun ahead: the oldest that is not handed out; else the one to be begun
@@ -529,10 +359,11 @@ static void wait_batch(Loader *l, const Slot *s)
 static void make_batch(Loader *l)
 {
     double begin = clock_s();
-    Slot *s = next_work(l);
+    Slot *s = loader_next_work(l);
     while (s->started < s->batch.count) {
         int i = s->started++;
-        finish_sample(s, i, make_sample(l, l->worker, s, i));
+        loader_finish_sample(s, i,
+                             loader_make_sample(l, l->worker, s, i));
     }
     l->stats.wait_s += clock_s() - begin;
 }
