@@ -23,7 +23,7 @@ typedef enum ChangeKind {
                         * and hi of a channel; a constant one stays            */
     CHANGE_NOISE, /* y = x + amount z, z standard normal                  */
     CHANGE_HOST,  /* the first of those that no device does; formulas are those
-                   * of data/steps.def */
+                   * of data/prepare/steps.def */
     CHANGE_TIMESHIFT = CHANGE_HOST,
     CHANGE_JITTER,
     CHANGE_BIAS,
@@ -32,7 +32,7 @@ typedef enum ChangeKind {
     CHANGE_RICIAN,
     CHANGE_CUTOUT,
     CHANGE_TIMEMASK,
-    CHANGE_FUNCTION, /* of the recipe: data/hook.h */
+    CHANGE_FUNCTION, /* of the recipe: data/prepare/hook.h */
 } ChangeKind;
 
 enum { MAX_SWAPS = 16, CHANGE_NUMBERS = 12 };

@@ -8,10 +8,12 @@ planted() {
     tree=$tmp/tree
     rm -rf "$tree"
     mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data/format" \
-        "$tree/data/dicom" "$tree/data/change" "$tree/lua/bind"
+        "$tree/data/dicom" "$tree/data/change" "$tree/data/load" \
+        "$tree/data/prepare" "$tree/lua/bind"
     touch "$tree/engine/err.h" "$tree/engine/graph.h" "$tree/engine/plan.h" \
         "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind/bind.h" \
-        "$tree/data/volume.h" "$tree/data/pipeline.h" "$tree/data/format/npy.h"
+        "$tree/data/volume.h" "$tree/data/prepare/pipeline.h" \
+        "$tree/data/format/npy.h"
     tests/layers "$tree" > /dev/null || return 1 # clean without the fault
     echo "$2" >> "$tree/$1"
     ! tests/layers "$tree"
@@ -19,12 +21,12 @@ planted() {
 step "a level may not look up" planted engine/err.h '#include "tensor.h"'
 step "kernels and the graph" planted cpu/conv.c '#include "graph.h"'
 step "kernels and the plan" planted cuda/conv.cu '#include "plan.h"'
-step "data and the device" planted data/loader.c '#include "backend.h"'
-step "data and kernels" planted data/loader.c '#include "../cpu/pool.h"'
+step "data and the device" planted data/load/loader.c '#include "backend.h"'
+step "data and kernels" planted data/load/loader.c '#include "../cpu/pool.h"'
 step "formats and pipelines" planted data/format/npy.c '#include "pipeline.h"'
 step "changes and files" planted data/change/blur.c '#include "npy.h"'
 step "Lua outside lua/" planted engine/graph.h '#include <lua.h>'
-step "Lua by its folder" planted data/step.c '  #  include <lua5.4/lua.h>'
+step "Lua by its folder" planted data/prepare/step.c '  #  include <lua5.4/lua.h>'
 step "bindings from below" planted engine/plan.h '#include "bind/bind.h"'
 step "DCMTK outside its file" planted data/format/nifti.c '#include <dcmtk/x.h>'
 step "a file without a level" planted engine/novel.c 'int x;'
@@ -35,7 +37,7 @@ allowed() { ! planted "$1" "$2"; }
 step "downward" allowed engine/plan.h '#include "tensor.h"'
 step "kernels and the backend" allowed cpu/cpu.c '#include "backend.h"'
 step "formats and volumes" allowed data/format/npy.h '#include "volume.h"'
-step "data and its rooms" allowed data/pipeline.h '#include "npy.h"'
+step "data and its rooms" allowed data/prepare/pipeline.h '#include "npy.h"'
 step "bindings and all" allowed lua/bind/bind.h '#include "plan.h"'
 step "Lua in lua/" allowed lua/bind/bind.h '#include <lua.h>'
 
