@@ -77,10 +77,12 @@ end)
 
 t.test("lr_range without a slope, or told to stop", function()
   says("lr_range --steps 2", 2, "--steps 2: lr_range wants 3 to 10000")
+  -- so wide that its steps take longer than the signal
   local code = t.lines(string.format(
-    "%s %s > %s/said 2>&1 & p=$!; n=0; while [ ! -s %s/said ] && [ $n -lt 500 ]; do sleep 0.02; "
+    "%s %s > %s/said 2>&1 & p=$!; n=0; "
+    .. "while ! grep -q 'at most 10000 steps' %s/said && [ $n -lt 500 ]; do sleep 0.02; "
     .. "n=$((n + 1)); done; kill -TERM $p; wait $p; echo $?", t.path(),
-    line("lr_range --from 1e-9 --to 1e-8 --steps 10000", "runs"), folder, folder))
+    line("lr_range --ch 128 --from 1e-9 --to 1e-8 --steps 10000", "runs"), folder, folder))
   local said = t.read(folder .. "/said")
   t.equal(code[#code], "143", said)
   t.check(said:find("SIGTERM: stopped after ", 1, true), "%s", said)

@@ -101,32 +101,9 @@ TEST(ranks_loss_trace)
     compare("ref", BCE, 3, 4, 5); // idle more than once: nothing is left behind
 }
 
-/* Statistics of a rank alone: other numbers than one process has, but the same
- * at all ranks, running statistics too. */
-static bool own_norms(Ranks *r, void *context)
-{
-    const Work *w = context;
-    double loss[20], *grad, *all;
-    int64_t grads, differ = 0;
-    if (!train(r, w, loss, &grad, &grads)) return false;
-    all = mem_alloc((size_t)grads * (size_t)r->count * sizeof *all);
-    if (!all || !ranks_gather(r, grad, (size_t)grads * sizeof *grad, all))
-        return false;
-    for (int k = 0; k < r->count; k++)
-        if (memcmp(all + k * grads, grad, (size_t)grads * sizeof *grad))
-            return fail("rank %d has others than rank %d", k, r->rank);
-    for (int64_t i = 0; i < grads; i++)
-        differ += fabs(grad[i] - w->grad[i]) > 1e-9;
-    mem_free(all), mem_free(grad);
-    return differ > 0 || fail("statistics of a share are those of the batch");
-}
-
 TEST(ranks_own_norms)
 {
-    Work w = {.device = "ref", .batch = 6, .steps = 2, .own_norms = true};
-    REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
-    EXPECT(run_ranks(3, own_norms, &w, -1));
-    mem_free(w.grad);
+    compare_own_norms(NULL, "ref", 3);
 }
 
 // -- a rank that dies

@@ -177,7 +177,7 @@ if [ -z "$had" ]; then
     options="--device cpu"
     run none mpirun ${over:+"$over"} -n 2 "$PROGRAM"
     step "no module: what to do" said none "fix: make mpi"
-    step "make mpi" "$MAKE" BUILD="$BUILD" mpi
+    step "make mpi" "$MAKE" BUILD="$BUILD" PROGRAM="$PROGRAM" mpi
 fi
 options="--device cpu"
 step "mpirun, 2 ranks" run mpi2 mpirun ${over:+"$over"} -n 2 "$PROGRAM"

@@ -132,7 +132,7 @@ end)
 t.test("a metric that measures nothing has no value, and is never best", function()
   local text = t.says(script { METRICS = "{ dice = metric.dice(y, truth, { mask = x * 0 }) }, "
                       .. 'best = { "dice", "max" }' } .. " --out " .. folder .. "/runs", 0,
-                      "dice - (volumes -)")
+                      "dice - (pictures -)")
   t.check(not text:find("best\n", 1, true) and not text:find("nan", 1, true), text)
 end)
 

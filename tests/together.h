@@ -44,7 +44,16 @@ static inline bool run_ranks(int count, RankFn *fn, void *context, int killed)
     return bad == 0;
 }
 
-typedef enum Kind { BCE, BCE_MASK, DICE, DICE_SAMPLE, CLASSES, KINDS } Kind;
+typedef enum Kind {
+    BCE,
+    BCE_MASK,
+    DICE,
+    DICE_SAMPLE,
+    CLASSES,
+    FOCAL,
+    MAE,
+    KINDS
+} Kind;
 
 typedef struct Work {
     const char *device;
@@ -87,6 +96,12 @@ static inline void make_net(Net *n, Kind kind)
         a = op_default(OP_cross_entropy);
         a.cross_entropy.ignore = 1;
         n->loss = net_row(n, a, (int[]){y, t}, 2);
+        break;
+    case FOCAL:
+        n->loss = net_op(n, OP_focal, y, t, -1);
+        break;
+    case MAE:
+        n->loss = net_op(n, OP_mae, y, t, -1);
         break;
     default:
         n->loss = net_op(n, OP_bce, y, t, -1);
@@ -217,5 +232,38 @@ static inline void compare(const char *device, Kind kind, int batch, int ranks,
                            int steps)
 {
     compare_by(NULL, device, kind, batch, ranks, steps);
+}
+
+/* Statistics of a rank alone: other numbers than one process has, but the same
+ * at all ranks, running statistics too. */
+static inline bool own_norms(Ranks *r, void *context)
+{
+    const Work *w = context;
+    double loss[20], *grad, *all;
+    int64_t grads, differ = 0;
+    if (!train(r, w, loss, &grad, &grads)) return false;
+    all = mem_alloc((size_t)grads * (size_t)r->count * sizeof *all);
+    if (!all || !ranks_gather(r, grad, (size_t)grads * sizeof *grad, all))
+        return false;
+    for (int k = 0; k < r->count; k++)
+        if (memcmp(all + k * grads, grad, (size_t)grads * sizeof *grad))
+            return fail("rank %d has others than rank %d", k, r->rank);
+    for (int64_t i = 0; i < grads; i++)
+        differ += fabs(grad[i] - w->grad[i]) > 1e-9;
+    mem_free(all), mem_free(grad);
+    return differ > 0 || fail("statistics of a share are those of the batch");
+}
+
+static inline void compare_own_norms(const char *carry, const char *device,
+                                     int ranks)
+{
+    Work w = {.device = device,
+              .batch = 6,
+              .steps = 2,
+              .own_norms = true,
+              .carry = carry};
+    REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
+    EXPECT(run_ranks(ranks, own_norms, &w, -1));
+    mem_free(w.grad);
 }
 #endif

@@ -165,6 +165,7 @@ function M.command(r, name)
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   sys.catch_signals()
+  show.line("rates from %g to %g, at most %s", from, to, util.plural(steps, "step"))
   local rows = M.measure(session, r, d, from, to, steps)
   local signal, called = sys.stopped()
   if signal then

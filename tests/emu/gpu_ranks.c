@@ -26,6 +26,7 @@ TEST(gpu_ranks_by_the_host)
         compare_by("host", "cuda", (Kind)k, 2, 3, 1); // one is idle
     }
     compare_by("host", "cuda", BCE, 8, 2, 6);
+    compare_own_norms("host", "cuda", 2);
     unstage();
 }
 
@@ -39,6 +40,7 @@ TEST(gpu_ranks_by_nccl)
     // recorded from the third step on, idle or not
     compare_by("nccl", "cuda", BCE, 8, 2, 6);
     compare_by("nccl", "cuda", DICE, 2, 3, 5);
+    compare_own_norms("nccl", "cuda", 2);
     unstage();
 }
 
