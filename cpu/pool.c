@@ -16,9 +16,9 @@
 #include "pool.h"
 #include "cgroup.h"
 #include "mem.h"
+#include "thread.h"
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -199,19 +199,14 @@ bool pool_open(int threads, Pool **out)
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     p->threads = 1; // counts those that did start: pool_close joins them
-    // signals belong to the threads that know what to do with them
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = 0;
     for (int i = 1; i < threads && !error; i++) {
         Worker *w = &p->worker[i];
         *w = (Worker){.pool = p, .thread = i};
         snprintf(w->row, sizeof w->row, "thread %d", i);
-        error = pthread_create(&w->id, NULL, work, w);
+        error = thread_start(&w->id, work, w);
         if (!error) p->threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error) {
         int got = p->threads; // those that did start are ended and joined
         pool_close(p);

@@ -5,9 +5,9 @@
 #include "gauge.h"
 #include "clock.h"
 #include "mem.h"
+#include "thread.h"
 #include <dlfcn.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ typedef struct Memory {
 } Memory;
 
 typedef struct Nvml {
-    void *library;
+    void *handle; /* of dlopen */
     int (*init)(void);
     int (*shutdown)(void);
     const char *(*error)(int);
@@ -92,19 +92,19 @@ struct Gauge {
 
 static void nvml_close(Nvml *n)
 {
-    if (n->library) dlclose(n->library);
+    if (n->handle) dlclose(n->handle);
     *n = (Nvml){0};
 }
 
 /* `why`: what the loader says, when there is no library. */
 static bool nvml_open(const char *library, Nvml *n, bool *there)
 {
-    *n = (Nvml){.library = dlopen(library, RTLD_NOW | RTLD_LOCAL)};
-    *there = n->library != NULL;
+    *n = (Nvml){.handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)};
+    *there = n->handle != NULL;
     if (!*there) return fail("%s", dlerror());
     for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
         // as POSIX has it: an object pointer becomes that of a function
-        void *found = dlsym(n->library, function[i].name);
+        void *found = dlsym(n->handle, function[i].name);
         memcpy((char *)n + function[i].at, &found, sizeof found);
         if (found) continue;
         nvml_close(n);
@@ -197,12 +197,7 @@ bool gauge_open(const char *library, const char *address, double every_s,
     }
     g->last = look_at(&g->nvml, g->device);
     begin(g);
-    // signals belong to the threads that know what to do with them
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int error = pthread_create(&g->thread, NULL, work, g);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    const int error = thread_start(&g->thread, work, g);
     if (error) {
         fail("a thread did not start: %s", strerror(error));
         goto done;
@@ -222,7 +217,7 @@ void gauge_close(Gauge *g)
     pthread_cond_broadcast(&g->wake);
     pthread_mutex_unlock(&g->lock);
     if (g->running) pthread_join(g->thread, NULL);
-    if (g->nvml.library) g->nvml.shutdown();
+    if (g->nvml.handle) g->nvml.shutdown();
     nvml_close(&g->nvml);
     pthread_cond_destroy(&g->wake);
     pthread_mutex_destroy(&g->lock);

@@ -18,9 +18,9 @@
 #include "clock.h"
 #include "mem.h"
 #include "ranks.h"
+#include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -303,12 +303,7 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
         return false;
     }
     atomic_fetch_add(&s->seat[rank].beat, 1); // it has begun
-    // signals are the main thread's
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&s->heart, NULL, heart, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int failed = thread_start(&s->heart, heart, s);
     s->beats = !failed;
     if (failed) {
         shared_close(s);

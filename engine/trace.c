@@ -6,6 +6,7 @@
 #include "trace.h"
 #include "clock.h"
 #include "file.h"
+#include "rng.h"
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -78,10 +79,7 @@ double trace_now(const Trace *t)
 /* The number of a name; -1 when there are too many or no memory. */
 static int number_of(Trace *t, const char *name)
 {
-    uint32_t hash = 2166136261u; // FNV-1a
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 16777619u;
-    for (uint32_t i = hash % NAMES;; i = (i + 1) % NAMES) {
+    for (uint32_t i = rng_hash(name) % NAMES;; i = (i + 1) % NAMES) {
         if (t->text[i] && !strcmp(t->text[i], name)) return (int)i;
         if (t->text[i]) continue;
         if (t->texts == NAMES / 2) return -1;

@@ -253,6 +253,14 @@ function M.read_file(path, any)
   return text
 end
 
+-- The first line of a file, nil without one: what Linux says about a machine.
+function M.first_line(path)
+  local f = io.open(path)
+  local text = f and f:read "l"
+  if f then f:close() end
+  return text
+end
+
 function M.exists(path)
   return core.sys.stat(path) ~= nil
 end

@@ -7,8 +7,7 @@
 #include "bind/command.h"
 #include "clock.h"
 #include "mem.h"
-#include <pthread.h>
-#include <signal.h>
+#include "thread.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -96,16 +95,12 @@ static Watch *check_watch(lua_State *L)
     return w;
 }
 
-/* The thread takes no signal: they are the main thread's. 0, or an errno. */
+/* 0, or an errno. */
 static int start_thread(Watch *w)
 {
-    sigset_t all, before;
-    sigfillset(&all);
     pthread_mutex_init(&w->lock, NULL);
     clock_cond(&w->wake);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int e = pthread_create(&w->thread, NULL, watch_run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int e = thread_start(&w->thread, watch_run, w);
     if (e) pthread_mutex_destroy(&w->lock), pthread_cond_destroy(&w->wake);
     return e;
 }

@@ -12,7 +12,7 @@ local util = require "seg.util"
 
 local M = {}
 
-local ROUNDS = 5
+M.ROUNDS = 5
 
 -- `batch` times the number v, (N,1).
 local function constant(batch, v)
@@ -42,7 +42,7 @@ end
 local function measure(session, feeds)
   local calls
   session:time(feeds, true) -- the first round pays for memory
-  for round = 1, ROUNDS do
+  for round = 1, M.ROUNDS do
     local times = session:time(feeds, true)
     calls = calls or times
     for i, c in ipairs(times) do
@@ -56,9 +56,9 @@ end
 
 -- Median milliseconds of a whole step, update and copying included; a rate of
 -- 0 keeps the weights from running away over the rounds.
-local function step_ms(session, feeds)
+function M.step_ms(session, feeds)
   local all = {}
-  for i = 1, ROUNDS do
+  for i = 1, M.ROUNDS do
     local started = core.sys.clock()
     session:step(feeds, { lr = 0 })
     all[i] = 1e3 * (core.sys.clock() - started)
@@ -139,7 +139,7 @@ function M.command(r)
   end
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
-  local ms, planned = step_ms(session, feeds), plan.bytes + plan.param_bytes
+  local ms, planned = M.step_ms(session, feeds), plan.bytes + plan.param_bytes
   trace_step(session, feeds)
   if config.line.flags.json then
     print(util.json { batch = v.batch, step_ms = ms, forward_ms = sums[1], backward_ms = sums[2],
@@ -149,7 +149,7 @@ function M.command(r)
   end
   print(show.table(rows))
   print(string.format("training step, batch %d, %d threads: %.1f ms (median of %d), %.2f samples/s",
-                      v.batch, session:facts().threads, ms, ROUNDS, 1e3 * v.batch / ms))
+                      v.batch, session:facts().threads, ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
                       util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
   local told = budget.told(plan)

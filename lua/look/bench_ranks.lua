@@ -18,7 +18,7 @@ local util = require "seg.util"
 
 local M = {}
 
-local ROUNDS = 5
+local ROUNDS = bench.ROUNDS
 
 -- Samples of this rank, as ranks_share of engine/ranks.h, and the first of them from 0.
 local function share(batch)
@@ -47,15 +47,11 @@ end
 
 -- A step of this rank for itself, in ms.
 local function by_itself(r, feeds)
-  local session, all = recipes.session(r, "train", nil, nil, nil, true), {}
-  session:step(feeds, { lr = 0 })
-  for i = 1, ROUNDS do
-    local started = core.sys.clock()
-    session:step(feeds, { lr = 0 })
-    all[i] = 1e3 * (core.sys.clock() - started)
-  end
+  local session = recipes.session(r, "train", nil, nil, nil, true)
+  session:step(feeds, { lr = 0 }) -- pays for memory
+  local ms = bench.step_ms(session, feeds)
   session:close()
-  return util.median(all)
+  return ms
 end
 
 -- A step of rank 0 alone on the whole batch, in ms; the others wait for it.

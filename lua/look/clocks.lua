@@ -10,13 +10,7 @@ local M = {}
 
 local NEAR = 0.97 -- of the highest clock: no limit worth a word
 
--- The first line of a file, nil without one.
-local function line(path)
-  local f = io.open(path)
-  local text = f and f:read "l"
-  if f then f:close() end
-  return text
-end
+local line = util.first_line
 
 -- The highest of a file's numbers over all cores, kHz there, and how many have one.
 local function highest(cores, name)

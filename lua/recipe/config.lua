@@ -12,6 +12,8 @@ local util = require "seg.util"
 local fail, refuse = util.fail, util.refuse
 local M = {}
 
+M.MOST_EPOCHS = 1000000 -- the rate of each is looked at
+
 -- Keys that every recipe has: default and help. `type` where the default is
 -- nil. free: may differ when a run is resumed, and stays out of checkpoints
 -- (paths must). lo, hi: the numbers it may be; among: the words; auto: it may be
@@ -39,7 +41,7 @@ M.reserved = {
   { "idle_workers", false, free = true,
     help = "loader threads take only what processor time nobody else wants" },
   { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
-  { "epochs", 1, lo = 1, hi = 1000000, help = "passes over the training set", free = true },
+  { "epochs", 1, lo = 1, hi = M.MOST_EPOCHS, help = "passes over the training set", free = true },
   { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
     help = "samples a step; auto: as many as memory holds" },
   { "steps", 0, lo = 0, help = "stop after so many steps in all; 0: never", free = true },
@@ -196,13 +198,16 @@ function M.fixed(key)
   return true
 end
 
--- The config of a run that is resumed. A limit of steps or epochs was meant for
--- the call that gave it.
+-- Limits that are meant for the call that gives them: neither a run that is resumed nor
+-- a series that goes on has them.
+M.of_the_call = { steps = true, until_epoch = true }
+
+-- The config of a run that is resumed.
 local function read_saved(text, values)
   local saved = {}
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
-    if k and M.declared[k] and k ~= "steps" and k ~= "until_epoch" then
+    if k and M.declared[k] and not M.of_the_call[k] then
       saved[k] = convert(k, unquoted(v), values[k], "config.txt of the run: ")
     end
   end

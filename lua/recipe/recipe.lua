@@ -18,8 +18,6 @@ local M = {}
 -- The one recipe of this script, nil until it is declared.
 M.current = nil
 
-local MOST = 1000000 -- epochs, as in the config: the rate of each is looked at
-
 -- Fields and their defaults; the first five without one must be given.
 local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
@@ -187,8 +185,9 @@ local function check_fields(r)
     local v = r[field]
     if v ~= nil and (math.type(v) ~= "integer" or v < 1) then
       fail("usage", "seg.recipe: %s must be a whole number >= 1, got %s", field, tostring(v))
-    elseif v and v > MOST then
-      fail("usage", "seg.recipe: %s must be at most %d, got %d", field, MOST, v)
+    elseif v and v > config.MOST_EPOCHS then
+      fail("usage", "seg.recipe: %s must be at most %d, got %d", field,
+           config.MOST_EPOCHS, v)
     end
   end
 end

@@ -9,19 +9,11 @@ local util = require "seg.util"
 local text = page.text
 local M = {}
 
-local STYLE = [[
-body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
+local STYLE = page.SECTIONS .. [[
 h1 { font-size: 1.9rem; letter-spacing: -.01em; } .legend span { margin-right: 1.2rem; }
-h2 { margin: 2.5rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em;
   border-radius: 2px; vertical-align: -.05em; }
-td { overflow-wrap: anywhere; } pre { background: var(--panel); border: 1px solid var(--line);
-  border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; }
-summary { cursor: pointer; font-weight: 600; }
-.pairs circle { fill: var(--blue); fill-opacity: .55; } .pairs .range { fill: var(--blue);
-  fill-opacity: .13; } .pairs .mean { stroke: var(--ink); } .pairs .zero { stroke: var(--soft);
-  stroke-dasharray: 3 3; }
-footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
+td { overflow-wrap: anywhere; } summary { cursor: pointer; font-weight: 600; }
 ]]
 
 local palette = { "blue", "red", "green", "violet", "amber", "teal" }
@@ -62,33 +54,16 @@ function M.panels(c)
   return list
 end
 
--- The differences of all cases as dots around 0, their mean and its interval.
+-- The differences of all cases around 0, their mean and its interval.
 local function dots(p)
-  local W, SIDE, most = 640, 14, 1e-9
-  for _, case in ipairs(p.cases) do most = math.max(most, math.abs(case.difference)) end
-  local function at(x) return W / 2 + x / most * (W / 2 - SIDE) end
-  local out = { string.format('<svg class="pairs" viewBox="0 0 %d 46" role="img" aria-label="'
-                              .. 'difference of each case">', W) }
-  if p.low then
-    out[#out + 1] = string.format('<rect class="range" x="%.1f" y="4" width="%.1f" height="22"/>',
-                                  at(p.low), math.max(1, at(p.high) - at(p.low)))
+  local most, values, titles = 1e-9, {}, {}
+  for i, case in ipairs(p.cases) do
+    most, values[i] = math.max(most, math.abs(case.difference)), case.difference
+    titles[i] = string.format("%s %+.4f", case.case, case.difference)
   end
-  out[#out + 1] = string.format('<line class="zero" x1="%d" y1="2" x2="%d" y2="30"/>', W // 2,
-                                W // 2)
-  out[#out + 1] = string.format('<line class="axis" x1="%d" y1="30" x2="%d" y2="30"/>', SIDE,
-                                W - SIDE)
-  for _, case in ipairs(p.cases) do
-    out[#out + 1] = string.format('<circle cx="%.1f" cy="15" r="5"><title>%s %+.4f</title>'
-                                  .. "</circle>", at(case.difference), text(case.case),
-                                  case.difference)
-  end
-  out[#out + 1] = string.format('<line class="mean" x1="%.1f" y1="3" x2="%.1f" y2="27"/>',
-                                at(p.mean), at(p.mean))
-  out[#out + 1] = string.format(
-    '<text x="%d" y="43" font-size="11" fill="var(--soft)">%+.3g</text><text x="%d" y="43" '
-    .. 'font-size="11" fill="var(--soft)" text-anchor="end">%+.3g</text></svg>', SIDE, -most,
-    W - SIDE, most)
-  return table.concat(out)
+  return page.dots { values = values, titles = titles, lo = -most, hi = most, mean = p.mean,
+                     low = p.low, high = p.high, zero = true, format = "%+.3g",
+                     about = "difference of each case" }
 end
 
 -- One metric of two runs, case by case.

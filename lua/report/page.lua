@@ -4,6 +4,8 @@
 -- are inside, and a policy in its head forbids the rest. Light and dark follow
 -- the reader's settings; every colour is a variable. On paper it is light.
 
+local util = require "seg.util"
+
 local M = {}
 
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;",
@@ -76,6 +78,10 @@ figure { margin: 0; padding: .5rem; background: var(--panel); border: 1px solid 
 figure.error { border-color: var(--error); } figure.warning { border-color: var(--warning); }
 figure img { display: block; width: 100%; image-rendering: auto; background: #000; }
 figcaption { font-size: .85rem; margin-top: .35rem; overflow-wrap: anywhere; }
+footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
+.dots circle { fill: var(--blue); fill-opacity: .55; } .dots .mean { stroke: var(--ink); }
+.dots .range { fill: var(--blue); fill-opacity: .13; } .dots .zero { stroke: var(--soft);
+  stroke-dasharray: 3 3; } .dots text { font-size: 11px; fill: var(--soft); }
 svg { display: block; width: 100%; height: auto; } figure svg text { fill: var(--soft);
   font-size: 11px; }
 .train { fill: var(--train); } .valid { fill: var(--valid); } .test { fill: var(--test); }
@@ -85,6 +91,14 @@ svg { display: block; width: 100%; height: auto; } figure svg text { fill: var(-
 @media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
   figure, tr, .chart { break-inside: avoid; } figure { background: none; }
   .wide { overflow: visible; } th, td { padding: .2rem .4rem; } }
+]]
+
+-- Style of a page that is read from its top, in sections.
+M.SECTIONS = [[
+body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
+h2 { margin: 2.5rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
+pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
+  padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; }
 ]]
 
 -- The beginning of a page; `more` is style of its own.
@@ -100,6 +114,49 @@ end
 
 function M.close()
   return "</body>\n</html>\n"
+end
+
+-- Numbers as dots over one axis; those that are none are left out, and without any there
+-- is nothing to draw. o: values =, lo =, hi = the ends of the axis (the values' own),
+-- titles = of the dots (the values), colors = their names (all alike), mean =, low =,
+-- high = its interval (nil: none), zero = true for a line there, format = of the ends,
+-- about = what somebody hears who cannot see it.
+function M.dots(o)
+  local W, SIDE, lo, hi = 640, 14, o.lo or math.huge, o.hi or -math.huge
+  for _, list in ipairs { o.values, { o.mean, o.low, o.high } } do
+    for _, x in pairs(list) do
+      if x == x then lo, hi = math.min(lo, x), math.max(hi, x) end
+    end
+  end
+  if lo > hi then return "" end
+  local function at(x)
+    return hi > lo and SIDE + (x - lo) / (hi - lo) * (W - 2 * SIDE) or W / 2
+  end
+  local out = { string.format('<svg class="dots" viewBox="0 0 %d 46" role="img" aria-label="%s">',
+                              W, M.text(o.about)) }
+  local function add(fmt, ...) out[#out + 1] = string.format(fmt, ...) end
+  local function upright(class, x, top, bottom)
+    add('<line class="%s" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>', class, at(x), top, at(x), bottom)
+  end
+  if o.low then
+    add('<rect class="range" x="%.1f" y="4" width="%.1f" height="22"/>', at(o.low),
+        math.max(1, at(o.high) - at(o.low)))
+  end
+  if o.zero then upright("zero", 0, 2, 30) end
+  add('<line class="axis" x1="%d" y1="30" x2="%d" y2="30"/>', SIDE, W - SIDE)
+  for i, x in ipairs(o.values) do
+    local color = o.colors and string.format(' style="fill:var(--%s);fill-opacity:.85"',
+                                             o.colors[i]) or ""
+    if x == x then
+      add('<circle cx="%.1f" cy="15" r="5"%s><title>%s</title></circle>', at(x), color,
+          M.text(o.titles and o.titles[i] or util.fixed(x)))
+    end
+  end
+  if o.mean and o.mean == o.mean then upright("mean", o.mean, 3, 27) end
+  local ends = o.format or "%.3g"
+  add('<text x="%d" y="43">' .. ends .. '</text><text x="%d" y="43" text-anchor="end">' .. ends
+      .. "</text></svg>", SIDE, lo, W - SIDE, hi)
+  return table.concat(out)
 end
 
 -- A cell: text, or { html = } as it is; `class` may be "" for none.

@@ -11,11 +11,10 @@ local util = require "seg.util"
 local text = page.text
 local M = {}
 
-local STYLE = [[
-body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
+local STYLE = page.SECTIONS .. [[
 header h1 { font-size: 1.9rem; letter-spacing: -.01em; margin: .1rem 0 .4rem; }
 header h1 span { color: var(--soft); font-weight: 400; }
-h2 { margin: 2.75rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
+h2 { margin-top: 2.75rem; }
 .pill { display: inline-block; padding: .05rem .6rem; border: 1px solid currentColor;
   border-radius: 1rem; font-size: .85rem; font-weight: 600; }
 .cards { display: grid; gap: .75rem; margin: 1.25rem 0;
@@ -45,12 +44,8 @@ nav { font-size: .9rem; } nav a { margin-right: 1rem; color: var(--soft); }
 .settings dt { color: var(--soft); } .settings dd { margin: 0; text-align: right; }
 .split + .wide + svg { margin-top: 1.5rem; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
-pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
-  padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; line-height: 1.5; tab-size: 2; }
+pre { line-height: 1.5; tab-size: 2; }
 table { font-size: .92em; } .small table { font-size: .82em; }
-.dots circle { fill: var(--blue); fill-opacity: .55; } .dots .mean { stroke: var(--ink); }
-.dots .range { fill: var(--blue); fill-opacity: .13; }
-footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
 @media print { nav { display: none; } .card b { font-size: 1.2rem; }
   .pictures { grid-template-columns: 1fr 1fr; } .card { background: none; }
   pre { white-space: pre-wrap; }
@@ -147,35 +142,15 @@ local function samples(v)
   return table.concat(out, "\n")
 end
 
--- Values of all cases as dots over one axis, their mean and its interval.
+-- Values of all cases, their mean and its interval.
 local function dots(name, values, m)
-  local W, H, SIDE = 640, 46, 12
   local lo, hi = math.huge, -math.huge
   for _, x in ipairs(values) do lo, hi = math.min(lo, x), math.max(hi, x) end
   if lo >= 0 and hi <= 1 then lo, hi = 0, 1 end -- shares
   if not (hi > lo) then return "" end
-  local function at(x) return SIDE + (x - lo) / (hi - lo) * (W - 2 * SIDE) end
-  local out = { string.format('<h3>%s by case</h3><svg class="dots" viewBox="0 0 %d %d" role="img" '
-                              .. 'aria-label="%s of each case">', text(name), W, H, text(name)) }
-  if m.low then
-    out[#out + 1] = string.format('<rect class="range" x="%.1f" y="4" width="%.1f" height="22"/>',
-                                  at(m.low), math.max(1, at(m.high) - at(m.low)))
-  end
-  out[#out + 1] = string.format('<line class="axis" x1="%d" y1="30" x2="%d" y2="30"/>', SIDE,
-                                W - SIDE)
-  for _, x in ipairs(values) do
-    out[#out + 1] = string.format('<circle cx="%.1f" cy="15" r="5"><title>%s</title></circle>',
-                                  at(x), fixed(x))
-  end
-  if type(m.mean) == "number" and m.mean == m.mean then
-    out[#out + 1] = string.format('<line class="mean" x1="%.1f" y1="3" x2="%.1f" y2="27"/>',
-                                  at(m.mean), at(m.mean))
-  end
-  out[#out + 1] = string.format(
-    '<text x="%d" y="43" font-size="11" fill="var(--soft)">%.3g</text><text x="%d" y="43" '
-    .. 'font-size="11" fill="var(--soft)" text-anchor="end">%.3g</text></svg>', SIDE, lo, W - SIDE,
-    hi)
-  return table.concat(out)
+  return "<h3>" .. text(name) .. " by case</h3>" .. page.dots {
+    values = values, lo = lo, hi = hi, mean = type(m.mean) == "number" and m.mean or nil,
+    low = m.low, high = m.high, about = name .. " of each case" }
 end
 
 -- The metric that a result is sorted by, and its cases, worst first.

@@ -96,14 +96,13 @@ local function settle(o, r)
   end
 end
 
--- The best value of the run in `folder` in its first `epochs` epochs, and when; nil when
--- it has none.
-local function value_of(folder, metric, epochs)
+-- The best value of the run in `folder`, and its epoch; nil when it has none.
+local function value_of(folder, metric)
   local best, at
   for _, row in ipairs((run_facts.metrics(folder))) do
     local v, epoch = tonumber(row["valid_" .. metric[1]]), tonumber(row.epoch)
     local finite = v and v == v and math.abs(v) < math.huge
-    if finite and epoch <= epochs
+    if finite
       and (not best or metric[2] == "max" and v > best or metric[2] == "min" and v < best) then
       best, at = v, math.tointeger(epoch)
     end
@@ -149,8 +148,7 @@ local function try(s, study, trial, round, epochs, all, label)
   local record = { trial = trial, round = round, epochs = epochs, run = name }
   if code == 0 then
     if epochs >= all and not run_folder.finished(folder) then return series.say_stopped(s) end
-    -- a run may have epochs of its own: the space's, or fewer by stop
-    record.value, record.epoch = value_of(folder, o.metric, math.maxinteger)
+    record.value, record.epoch = value_of(folder, o.metric)
     record.state = record.value and "done" or "failed"
     record.reason = not record.value and "no finite value of " .. o.metric[1] or nil
     core.sys.remove(log)

@@ -27,9 +27,6 @@ local PATIENCE_S = 60 -- with a member of a series that was killed: it saves and
 -- Kinds of errors by exit code; a signal is 128 + its number.
 local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
 
--- Options that were meant for the call that gave them.
-local of_the_call = { steps = true, until_epoch = true }
-
 -- What series.json says, and more of each kind.
 local shape = { kind = "string", options = { "string", free = true }, preset = "string?",
                 weights = "string?" }
@@ -54,7 +51,7 @@ end
 local function words_of(options)
   local list = {}
   for _, o in ipairs(options) do
-    if not of_the_call[o[1]] then
+    if not config.of_the_call[o[1]] then
       list[#list + 1] = "--" .. o[1] .. (o[2] and "=" .. o[2] or "")
     end
   end
@@ -173,7 +170,7 @@ function M.train(s, name, words, log)
   if flags.preset then list[#list + 1] = "--preset=" .. flags.preset end
   if flags.weights and not resume then list[#list + 1] = "--weights=" .. flags.weights end
   if flags.quiet then list[#list + 1] = "--quiet" end
-  for key in pairs(of_the_call) do
+  for key in pairs(config.of_the_call) do
     if config.values[key] > 0 then list[#list + 1] = "--" .. key .. "=" .. config.values[key] end
   end
   for _, word in ipairs(words) do list[#list + 1] = word end

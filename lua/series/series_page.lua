@@ -13,15 +13,6 @@ local util = require "seg.util"
 local text = page.text
 local M = {}
 
-local STYLE = [[
-body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
-h2 { margin: 2.5rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
-.spread { margin: .5rem 0 1.25rem; } .spread text { font-size: 11px; fill: var(--soft); }
-.spread .frame { stroke: var(--line); } .spread .range { fill: var(--blue); fill-opacity: .15; }
-.spread .mean { stroke: var(--ink); stroke-width: 1.5; } .spread circle { fill-opacity: .85; }
-footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
-]]
-
 -- What the series measured by a metric, in the words of its kind: values of the runs, the
 -- mean that has an interval, and what both are of.
 local function seeds_of(m)
@@ -39,35 +30,17 @@ local function folds_of(m, patients)
              or "mean over folds" }
 end
 
--- The runs as dots on the axis of a metric, in the colours of their curves; the mean and its
+-- The runs on the axis of a metric, in the colours of their curves; the mean and its
 -- interval. labels: of the runs.
 local function dots(v, labels)
-  local W, SIDE, lo, hi = 640, 14, math.huge, -math.huge
-  local centre = v.whole or v.mean
-  local function reach(x) if x then lo, hi = math.min(lo, x), math.max(hi, x) end end
-  for _, x in ipairs(v.values) do reach(x) end
-  reach(v.low)
-  reach(v.high)
-  reach(centre)
-  local function at(x)
-    return hi > lo and SIDE + (x - lo) / (hi - lo) * (W - 2 * SIDE) or W / 2
-  end
-  local out = { string.format('<svg class="spread" viewBox="0 0 %d 52" role="img" '
-                              .. 'aria-label="the runs, their mean and its interval">', W) }
-  local function add(fmt, ...) out[#out + 1] = string.format(fmt, ...) end
-  if v.low then
-    add('<rect class="range" x="%.1f" y="6" width="%.1f" height="26"/>', at(v.low),
-        math.max(1, at(v.high) - at(v.low)))
-  end
-  add('<line class="frame" x1="%d" y1="36" x2="%d" y2="36"/>', SIDE, W - SIDE)
-  add('<line class="mean" x1="%.1f" y1="4" x2="%.1f" y2="36"/>', at(centre), at(centre))
+  local titles, colors = {}, {}
   for i, x in ipairs(v.values) do
-    add('<circle cx="%.1f" cy="19" r="5" fill="var(--%s)"><title>%s: %s</title></circle>', at(x),
-        compare_page.color_of(i), text(labels[i] or ""), util.fixed(x))
+    titles[i] = labels[i] .. ": " .. util.fixed(x)
+    colors[i] = compare_page.color_of(i)
   end
-  add('<text x="%d" y="49">%.4g</text><text x="%d" y="49" text-anchor="end">%.4g</text></svg>',
-      SIDE, lo, W - SIDE, hi)
-  return table.concat(out)
+  return page.dots { values = v.values, titles = titles, colors = colors,
+                     mean = v.whole or v.mean, low = v.low, high = v.high, format = "%.4g",
+                     about = "the runs, their mean and its interval" }
 end
 
 -- A row a run, then what they come to together.
@@ -76,9 +49,7 @@ local function result_table(runs, labels, names, results)
   for i, run in ipairs(runs) do
     rows[i] = { labels[i], tostring(run.epochs or "-"), tostring(run.best_epoch or "-") }
     for k, name in ipairs(names) do
-      -- a run without a value leaves a list that nobody can tell runs by
-      local values = results[name].values
-      rows[i][k + 3] = #values == #runs and util.fixed(values[i]) or "-"
+      rows[i][k + 3] = util.fixed(results[name].values[i])
     end
   end
   for _, what in ipairs { "mean", "sd" } do
@@ -126,7 +97,7 @@ function M.html(folder, s)
   end
   local title = s.kind == "folds" and string.format("%d folds of %s", #runs, s.recipe)
     or string.format("%d seeds of %s", #runs, s.recipe)
-  local out = { page.open(title, STYLE), "<h1>" .. text(title) .. "</h1>" }
+  local out = { page.open(title, page.SECTIONS), "<h1>" .. text(title) .. "</h1>" }
   local function add(fmt, ...) out[#out + 1] = string.format(fmt, ...) end
   if s.kind == "folds" then
     local cases = #util.sorted_keys(s.cases)
@@ -143,7 +114,7 @@ function M.html(folder, s)
     add("<h3>%s %s</h3>", text(name), centre and util.fixed(centre) or "-")
     add('<p class="soft">%s%s</p>', text(v.of),
         v.low and string.format(": %s to %s", util.fixed(v.low), util.fixed(v.high)) or "")
-    if #v.values > 0 then out[#out + 1] = dots(v, labels) end
+    out[#out + 1] = dots(v, labels)
   end
   add("<h2>each run</h2>%s", result_table(runs, labels, names, results))
   out[#out + 1] = "<h2>curves</h2>"

@@ -11,18 +11,13 @@ local util = require "seg.util"
 local text = page.text
 local M = {}
 
-local STYLE = [[
-body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
-h2 { margin: 2.5rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
-pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
-  padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; }
+local STYLE = page.SECTIONS .. [[
 .trials text { font-size: 11px; fill: var(--soft); } .trials .frame { stroke: var(--line);
   fill: none; } .trials .so { stroke: var(--green); fill: none; stroke-width: 2; }
 .trials circle { fill: var(--blue); fill-opacity: .6; } .trials circle.best {
   fill: var(--red); fill-opacity: 1; } .trials .none { stroke: var(--soft); stroke-width: 1.5; }
 .trials .thread { fill: none; stroke: var(--blue); stroke-width: 1.2; }
 .trials .thread.best { stroke: var(--red); stroke-width: 2.6; stroke-opacity: 1; }
-footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
 ]]
 
 -- Where the text of a value lies in its parameter, from 0 to 1.

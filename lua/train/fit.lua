@@ -111,7 +111,8 @@ local function train_epoch(run)
   run.tally = tally.new(r)
   part.loader:seek(s.epoch, s.batch)
   run.queued = s.batch
-  while s.batch < batches do
+  local cut = false
+  while s.batch < batches and not cut do
     local between = #parts == 0 or parts[#parts].last
     local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
     if run.queued < batches and not stop then
@@ -128,15 +129,11 @@ local function train_epoch(run)
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
-    if #parts == 0 and ended and (ranks.stopped() or limit(0)) then
-      show.bar_done()
-      run.tally:fold(run.session, s.tally)
-      return false, limit(0)
-    end
+    cut = #parts == 0 and ended and (ranks.stopped() or limit(0))
   end
   show.bar_done()
   run.tally:fold(run.session, s.tally)
-  return true
+  return not cut, cut and limit(0)
 end
 
 -- The metrics of all phases, by name.

@@ -52,9 +52,7 @@ end
 -- that share one must not count it twice.
 local function text_of(run)
   if not run.gauge then return "" end
-  local f = io.open("/proc/sys/kernel/random/boot_id")
-  local machine = f and f:read "l" or "-"
-  if f then f:close() end
+  local machine = util.first_line "/proc/sys/kernel/random/boot_id" or "-"
   local reading, words = run.gauge:read(), { machine .. run.gauge:address() }
   for i, c in ipairs(columns) do
     local v = reading[c[2]]
