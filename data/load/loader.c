@@ -8,8 +8,8 @@
  * exist. One lock guards the hand-out; samples are made outside it, each into
  * its own place of the batch. */
 #define _GNU_SOURCE // SCHED_IDLE
-#include "loader_inside.h"
 #include "clock.h"
+#include "loader_inside.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -362,8 +362,7 @@ static void make_batch(Loader *l)
     Slot *s = loader_next_work(l);
     while (s->started < s->batch.count) {
         int i = s->started++;
-        loader_finish_sample(s, i,
-                             loader_make_sample(l, l->worker, s, i));
+        loader_finish_sample(s, i, loader_make_sample(l, l->worker, s, i));
     }
     l->stats.wait_s += clock_s() - begin;
 }
