@@ -197,7 +197,6 @@ static bool read_reading(const JsonValue *read, Bundle *b)
     if (!check_keys(read, "bundle: read", read_keys)) return false;
     const JsonValue *o = json_get(read, "options");
     const char *kind = text_of(read, "kind"), *form = text_of(o, "form");
-    if (!strcmp(kind, "phantom")) kind = text_of(o, "format");
     b->from_dicom = !strcmp(kind, "dicom");
     if (json_get(read, "made") || (!b->from_dicom && strcmp(kind, "nifti")))
         b->cannot = "it was trained on files that are neither NIfTI nor DICOM";

@@ -100,10 +100,8 @@ static void expect_same(Dataset *ds, const char *steps)
 /* Made-up heads as NIfTI files. */
 static Dataset *heads(void)
 {
-    const Phantom how = {.kind = PHANTOM_T1,
-                         .patients = 4,
-                         .size = 24,
-                         .slices = 10,
+    const Phantom how = {.form = phantom_form("nifti"),
+                         .number = {4, 24, 10},
                          .seed = 3,
                          .noise = 0.03};
     const DatasetNifti nifti = {

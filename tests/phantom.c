@@ -3,18 +3,16 @@
 #include "phantom.h"
 #include "dataset.h"
 #include "file.h"
-#include "head.h"
+#include "scan.h"
 #include "test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static Phantom small(PhantomKind kind)
+static Phantom small(const char *format)
 {
-    return (Phantom){.kind = kind,
-                     .patients = 8,
-                     .size = 32,
-                     .slices = 6,
+    return (Phantom){.form = phantom_form(format),
+                     .number = {8, 32, 6},
                      .seed = 3,
                      .noise = 0.03,
                      .threads = 2};
@@ -35,15 +33,15 @@ static bool same_voxels(const Volume *a, const Volume *b)
                        (a->voxels.type == U8 ? 1 : 2));
 }
 
-TEST(phantom_make_is_a_function_of_its_options)
+TEST(scan_make_is_a_function_of_its_options)
 {
-    Phantom how = small(PHANTOM_FLAIR);
+    Phantom how = small("dicom");
     Volume image[4], mask[4];
-    REQUIRE(phantom_make(&how, 1, &image[0], &mask[0]));
-    REQUIRE(phantom_make(&how, 1, &image[1], &mask[1]));
-    REQUIRE(phantom_make(&how, 2, &image[2], &mask[2]));
+    REQUIRE(scan_make(&how, HEAD_FLAIR, 1, &image[0], &mask[0]));
+    REQUIRE(scan_make(&how, HEAD_FLAIR, 1, &image[1], &mask[1]));
+    REQUIRE(scan_make(&how, HEAD_FLAIR, 2, &image[2], &mask[2]));
     how.seed++;
-    REQUIRE(phantom_make(&how, 1, &image[3], &mask[3]));
+    REQUIRE(scan_make(&how, HEAD_FLAIR, 1, &image[3], &mask[3]));
     EXPECT(same_voxels(&image[0], &image[1]));
     EXPECT(same_voxels(&mask[0], &mask[1]));
     EXPECT(volume_same_grid(&image[0], &mask[0]));
@@ -55,28 +53,30 @@ TEST(phantom_make_is_a_function_of_its_options)
     }
 }
 
-TEST(phantom_make_refuses_options)
+TEST(scan_make_refuses_options)
 {
     Volume image, mask;
-    Phantom how = small(PHANTOM_FLAIR);
-    how.size = 8;
-    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "size must be from 16");
-    how = small(PHANTOM_FLAIR), how.slices = 1;
-    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "slices must be from 2");
-    how = small(PHANTOM_FLAIR), how.noise = NAN;
-    EXPECT_FAIL(phantom_make(&how, 0, &image, &mask), "noise");
-    how = small(PHANTOM_FLAIR), how.patients = 0;
+    Phantom how = small("dicom");
+    how.number[SCAN_SIZE] = 8;
+    EXPECT_FAIL(scan_make(&how, HEAD_FLAIR, 0, &image, &mask),
+                "size must be from 16");
+    how = small("dicom"), how.number[SCAN_SLICES] = 1;
+    EXPECT_FAIL(scan_make(&how, HEAD_FLAIR, 0, &image, &mask),
+                "slices must be from 2");
+    how = small("dicom"), how.noise = NAN;
+    EXPECT_FAIL(scan_make(&how, HEAD_FLAIR, 0, &image, &mask), "noise");
+    how = small("dicom"), how.number[SCAN_PATIENTS] = 0;
     EXPECT_FAIL(phantom_write("x", &how, NULL), "patients must be from 1");
 }
 
-TEST(phantom_make_without_memory)
+TEST(scan_make_without_memory)
 {
-    Phantom how = small(PHANTOM_FLAIR);
+    Phantom how = small("dicom");
     Volume image, mask;
     long live = mem_live(), n = 0;
     for (bool ok = false; !ok && n < 20; n += !ok) {
         mem_fail_after(n, false);
-        ok = phantom_make(&how, 0, &image, &mask);
+        ok = scan_make(&how, HEAD_FLAIR, 0, &image, &mask);
         mem_fail_after(-1, false);
         EXPECT(ok || (!image.voxels.data && !mask.voxels.data));
     }
@@ -110,21 +110,19 @@ static double best_threshold(const Volume *image, const Volume *mask)
 TEST(phantom_flair_is_a_task)
 {
     enum { PATIENTS = 28, N = 64 };
-    Phantom how = {.kind = PHANTOM_FLAIR,
-                   .patients = PATIENTS,
-                   .size = N,
-                   .slices = 24,
+    Phantom how = {.form = phantom_form("dicom"),
+                   .number = {PATIENTS, N, 24},
                    .seed = 42,
                    .noise = 0.03};
     int with = 0, largest = 0;
     double threshold = 0, least = 1e9;
     for (int p = 0; p < PATIENTS; p++) {
         Volume image, mask;
-        REQUIRE(phantom_make(&how, p, &image, &mask));
+        REQUIRE(scan_make(&how, HEAD_FLAIR, p, &image, &mask));
         const int16_t *v = image.voxels.data;
         const uint8_t *m = mask.voxels.data;
         double ml = 0, spacing[3];
-        for (int k = 0; k < how.slices; k++) {
+        for (int k = 0; k < how.number[SCAN_SLICES]; k++) {
             int count = 0;
             for (int i = 0; i < N * N; i++) {
                 count += m[k * N * N + i];
@@ -134,7 +132,8 @@ TEST(phantom_flair_is_a_task)
             with += count > 0;
             ml += count;
             // nothing is ill in the lowest and the highest slice
-            if (k == 0 || k == how.slices - 1) EXPECT_INT(count, 0);
+            if (k == 0 || k == how.number[SCAN_SLICES] - 1)
+                EXPECT_INT(count, 0);
         }
         volume_spacing_mm(&image, spacing);
         least = fmin(least, ml * spacing[0] * spacing[1] * spacing[2] / 1000);
@@ -142,7 +141,7 @@ TEST(phantom_flair_is_a_task)
         volume_free(&image);
         volume_free(&mask);
     }
-    double share = (double)with / (PATIENTS * how.slices);
+    double share = (double)with / (PATIENTS * how.number[SCAN_SLICES]);
     EXPECT(share > 0.32 && share < 0.48);
     EXPECT(largest <= 4095 && largest > 1500);
     // everybody has something to find, and a threshold does not find it
@@ -171,18 +170,19 @@ TEST(phantom_tumour_stands_out)
     }
 }
 
-/* Case `p` of the data set holds what phantom_make gives. */
-static void expect_case(const Dataset *ds, const Phantom *how, int p)
+/* Case `p` of the data set holds what scan_make gives. */
+static void expect_case(const Dataset *ds, const Phantom *how,
+                        HeadContrast contrast, int p)
 {
     Volume image, mask, found, truth, want;
-    REQUIRE(phantom_make(how, p, &image, &mask));
+    REQUIRE(scan_make(how, contrast, p, &image, &mask));
     REQUIRE(volume_to_f32(&image, &want));
     REQUIRE(case_load(ds, p, 0, NULL, &found, NULL));
     REQUIRE(case_load(ds, p, 1, &found, &truth, NULL));
     EXPECT(same_voxels(&truth, &mask));
     EXPECT(volume_same_grid(&found, &image));
     // patients of the T1 set are stored with a scale in turns
-    bool scaled = how->kind == PHANTOM_T1 && p % 3 == 2;
+    bool scaled = contrast == HEAD_T1 && p % 3 == 2;
     float slope = scaled ? 0.25f : 1, inter = scaled ? 10 : 0;
     const float *a = want.voxels.data, *b = found.voxels.data;
     int64_t wrong = 0;
@@ -201,16 +201,17 @@ TEST(phantom_dicom_reads_back)
     char path[512];
     bool made = false;
     Dataset *ds;
-    Phantom how = small(PHANTOM_FLAIR);
+    Phantom how = small("dicom");
     DatasetDicom files = {.image = {"FLAIR"}, .images = 1, .mask = "MASK"};
     if (!dicom_ready()) SKIP("built without DICOM");
     REQUIRE(phantom_write(scratch("deep/down/flair", path), &how, &made));
     EXPECT(made);
     REQUIRE(dataset_dicom(path, &files, &ds));
-    EXPECT_INT(ds->count, how.patients);
-    EXPECT_INT(dataset_patients(ds), how.patients);
+    EXPECT_INT(ds->count, how.number[SCAN_PATIENTS]);
+    EXPECT_INT(dataset_patients(ds), how.number[SCAN_PATIENTS]);
     EXPECT_TEXT(ds->cases[3].key, "PHANTOM_004");
-    for (int p = 0; p < how.patients; p++) expect_case(ds, &how, p);
+    for (int p = 0; p < how.number[SCAN_PATIENTS]; p++)
+        expect_case(ds, &how, HEAD_FLAIR, p);
     dataset_free(ds);
     // a second time nothing happens
     REQUIRE(phantom_write(path, &how, &made));
@@ -221,13 +222,14 @@ TEST(phantom_nifti_reads_back)
 {
     char path[512], code[4];
     Dataset *ds;
-    Phantom how = small(PHANTOM_T1);
+    Phantom how = small("nifti");
     DatasetNifti files = {
         .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
     REQUIRE(phantom_write(scratch("t1", path), &how, NULL));
     REQUIRE(dataset_nifti(path, &files, &ds));
-    EXPECT_INT(dataset_patients(ds), how.patients);
-    for (int p = 0; p < how.patients; p++) expect_case(ds, &how, p);
+    EXPECT_INT(dataset_patients(ds), how.number[SCAN_PATIENTS]);
+    for (int p = 0; p < how.number[SCAN_PATIENTS]; p++)
+        expect_case(ds, &how, HEAD_T1, p);
     for (int p = 0; p < 2; p++) {
         Volume v;
         REQUIRE(case_load(ds, p, 0, NULL, &v, NULL));
@@ -243,7 +245,7 @@ TEST(phantom_write_has_the_same_bytes_in_any_threads)
     static const char *const name[] = {
         "A00003/sub-A00003_ses-NFB3_T1w.nii.gz",
         "A00008/sub-A00008_ses-NFB3_T1w_brainmask.nii.gz"};
-    Phantom how = small(PHANTOM_T1);
+    Phantom how = small("nifti");
     how.threads = 1;
     REQUIRE(phantom_write(scratch("one", one), &how, NULL));
     how.threads = 3;
@@ -265,7 +267,7 @@ TEST(phantom_write_leaves_nothing_half_done)
 {
     char path[512], aside[600];
     struct stat st;
-    Phantom how = small(PHANTOM_T1);
+    Phantom how = small("nifti");
     scratch("never", path);
     for (long n = 0; n < 60; n += 7) {
         mem_fail_after(n, true);
@@ -282,12 +284,12 @@ TEST(phantom_write_leaves_nothing_half_done)
 TEST(phantom_name_tells_data_sets_apart)
 {
     char a[PHANTOM_NAME], b[PHANTOM_NAME];
-    Phantom how = small(PHANTOM_FLAIR);
+    Phantom how = small("dicom");
     EXPECT(!strncmp(phantom_name(&how, a), "flair-8x32x6-", 13));
     how.threads = 9;
     EXPECT_TEXT(phantom_name(&how, b), a);
     how.seed = 4;
     EXPECT(strcmp(phantom_name(&how, b), a));
-    how = small(PHANTOM_FLAIR), how.noise = 0.02;
+    how = small("dicom"), how.noise = 0.02;
     EXPECT(strcmp(phantom_name(&how, b), a));
 }

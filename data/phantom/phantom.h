@@ -1,47 +1,57 @@
-/* phantom.h -- data sets of made-up patients, as files that scanners write.
+/* phantom.h -- data sets that are made up, as files of the kind people have.
  *
- * For trying the program without data and for tests: volumes with noise,
- * uneven coils, poses and contrasts that differ, whose truth is known. A
- * volume is a function of (options, patient) alone: the same bytes for any
- * number of threads. Made to resemble, never to be taken for real: files name
- * segengine as the manufacturer and patients PHANTOM. */
+ * For trying the program without data and for tests: the truth is known. A
+ * unit (a patient, a person, a clip) is a function of its Phantom and its
+ * number alone: the same bytes for any number of threads. Made to resemble,
+ * never to be taken for real: where files have a place for it, they name
+ * segengine as the manufacturer and people PHANTOM. */
 #ifndef SEG_PHANTOM_H
 #define SEG_PHANTOM_H
-#include "volume.h"
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-typedef enum PhantomKind {
-    /* FLAIR of heads with a tumour; DICOM, one series FLAIR and one MASK
-     * (0 or 1; 1 = tumour with its oedema) a patient:
-     *     patient_01/FLAIR/IM0001.dcm, patient_01/MASK/IM0001.dcm
-     * 12 bits; names and instance numbers shuffled; transfer syntaxes,
-     * rescaling and MONOCHROME1 mixed; every fourth head oblique. About 60 %
-     * of the slices have no tumour. */
-    PHANTOM_FLAIR,
-    /* T1 of heads that are well, and the brain as mask; NIfTI as NFBS has it:
-     *     A00001/sub-A00001_ses-NFB3_T1w.nii.gz
-     *     A00001/sub-A00001_ses-NFB3_T1w_brainmask.nii.gz
-     * axes LAS and RAS mixed; some images scaled (scl_slope not 1). */
-    PHANTOM_T1,
-} PhantomKind;
+enum { PHANTOM_NUMBERS = 4, PHANTOM_NAME = 64 };
 
-typedef struct Phantom {
-    PhantomKind kind;
-    int patients; /* 1 .. 999                                       */
-    int size;     /* rows and columns, 16 .. 1024                   */
-    int slices;   /* 2 .. 1024, over the whole head                 */
+typedef struct Phantom Phantom;
+
+/* One of the numbers that say how large a set is. */
+typedef struct PhantomNumber {
+    const char *name; /* NULL: no more of them */
+    int def, least, most;
+} PhantomNumber;
+
+/* One kind of made-up data, a row of the table in phantom.c. */
+typedef struct PhantomForm {
+    const char *format; /* its name in data.phantom                         */
+    const char *prefix; /* of folders                                       */
+    int version;        /* counts up when the bytes change                  */
+    PhantomNumber number[PHANTOM_NUMBERS]; /* the first: how many units     */
+    double noise;        /* the usual; its unit is the form's own           */
+    bool (*ready)(void); /* fails where it cannot be written; NULL: can be  */
+    /* the files of unit 0 .. number[0] - 1 below a folder that is there     */
+    bool (*write)(const char *folder, const Phantom *how, int unit);
+    /* what all units share, last; NULL: nothing                             */
+    bool (*finish)(const char *folder, const Phantom *how);
+} PhantomForm;
+
+struct Phantom {
+    const PhantomForm *form;
+    int number[PHANTOM_NUMBERS]; /* as the form names them                   */
     uint64_t seed;
-    double noise; /* sigma against the brightest tissue; 0: none    */
-    int threads;  /* for writing; 0: one                            */
-    const atomic_bool *stop; /* raise it to give up writing; may be NULL */
-} Phantom;
+    double noise; /* 0 .. 1; 0: none                                         */
+    int threads;  /* for writing; 0: one                                     */
+    const atomic_bool *stop; /* raise it to give up writing; may be NULL      */
+};
 
-/* Are the options inside the ranges named above? */
+/* Form 0, 1, ... of the table; NULL after the last. */
+const PhantomForm *phantom_form_at(int i);
+
+/* The form of that name, or NULL with an error that lists them. */
+const PhantomForm *phantom_form(const char *format);
+
+/* Are the numbers inside the ranges of their form? */
 bool phantom_check(const Phantom *how);
-
-/* Patient 0 .. patients - 1: image I16, mask U8, on one grid. Both are freed by
- * the caller. */
-bool phantom_make(const Phantom *how, int patient, Volume *image, Volume *mask);
 
 /* The whole data set in `folder`, which appears complete or not at all; one
  * that is there is kept as it is. The folders above it are made. Two programs
@@ -49,6 +59,8 @@ bool phantom_make(const Phantom *how, int patient, Volume *image, Volume *mask);
 bool phantom_write(const char *folder, const Phantom *how, bool *made);
 
 /* "flair-28x256x24-1f2e3d4c": a name that tells data sets apart. */
-enum { PHANTOM_NAME = 64 };
 char *phantom_name(const Phantom *how, char name[PHANTOM_NAME]);
+
+/* A folder whose parent is there; one that is there already is a fault. */
+bool phantom_mkdir(const char *path);
 #endif

@@ -4,32 +4,57 @@
  * folder name and the same files, so a set that is there is used again. */
 #include "phantom.h"
 #include "bind/bind.h"
-#include <string.h>
 
-/* The options of phantom.h in the table at `arg`; raises on what a phantom
+/* The options of a Phantom in the table at `arg`; raises on what a phantom
  * cannot be made of, before anything is written. */
 static Phantom read_phantom(lua_State *L, int arg)
 {
-    static const char *const known[] = {"format",  "patients", "size",
-                                        "slices",  "seed",     "noise",
-                                        "threads", NULL};
+    enum { COMMON = 4 };
+    const char *known[COMMON + PHANTOM_NUMBERS + 1] = {"format", "seed",
+                                                       "noise", "threads"};
+    const PhantomForm *form =
+        phantom_form(opt_string(L, arg, "format", "dicom"));
+    if (!form) raise_error(L);
+    for (int i = 0; i < PHANTOM_NUMBERS; i++)
+        known[COMMON + i] = form->number[i].name;
     check_keys(L, arg, "data.phantom", known);
-    const char *format = opt_string(L, arg, "format", "dicom");
-    if (strcmp(format, "dicom") && strcmp(format, "nifti"))
-        raise_usage(L,
-                    "data.phantom: format must be \"dicom\" or \"nifti\", "
-                    "got \"%s\"",
-                    format);
-    Phantom how = {.stop = signal_stopping(),
-                   .kind = strcmp(format, "dicom") ? PHANTOM_T1 : PHANTOM_FLAIR,
-                   .patients = (int)opt_int(L, arg, "patients", 28, 1, 999),
-                   .size = (int)opt_int(L, arg, "size", 256, 16, 1024),
-                   .slices = (int)opt_int(L, arg, "slices", 24, 2, 1024),
+    Phantom how = {.form = form,
                    .seed = (uint64_t)opt_int(L, arg, "seed", 42, 0, INT64_MAX),
-                   .noise = opt_number(L, arg, "noise", 0.03),
-                   .threads = (int)opt_int(L, arg, "threads", 1, 1, 1024)};
+                   .noise = opt_number(L, arg, "noise", form->noise),
+                   .threads = (int)opt_int(L, arg, "threads", 1, 1, 1024),
+                   .stop = signal_stopping()};
+    for (int i = 0; i < PHANTOM_NUMBERS && form->number[i].name; i++) {
+        const PhantomNumber *n = &form->number[i];
+        how.number[i] =
+            (int)opt_int(L, arg, n->name, n->def, n->least, n->most);
+    }
     if (!phantom_check(&how)) raise_error(L);
     return how;
+}
+
+/* data.phantom_forms() -> list of {format =, noise =, { name =, default = }
+ * ...}, of each format its numbers, the first of which counts its units */
+static int l_forms(lua_State *L)
+{
+    const PhantomForm *form;
+    lua_newtable(L);
+    for (int k = 0; (form = phantom_form_at(k)); k++) {
+        lua_newtable(L);
+        lua_pushstring(L, form->format);
+        lua_setfield(L, -2, "format");
+        lua_pushnumber(L, form->noise);
+        lua_setfield(L, -2, "noise");
+        for (int i = 0; i < PHANTOM_NUMBERS && form->number[i].name; i++) {
+            lua_newtable(L);
+            lua_pushstring(L, form->number[i].name);
+            lua_setfield(L, -2, "name");
+            lua_pushinteger(L, form->number[i].def);
+            lua_setfield(L, -2, "default");
+            lua_rawseti(L, -2, i + 1);
+        }
+        lua_rawseti(L, -2, k + 1);
+    }
+    return 1;
 }
 
 /* data.phantom_name{options} -> name of their folder, as
@@ -57,8 +82,10 @@ static int l_write(lua_State *L)
 
 void bind_phantom(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"phantom_name", l_name}, {"phantom_write", l_write}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"phantom_forms", l_forms},
+                                         {"phantom_name", l_name},
+                                         {"phantom_write", l_write},
+                                         {NULL, NULL}};
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);

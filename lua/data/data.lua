@@ -63,7 +63,7 @@ local function source(kind, more, open)
   M[kind] = function(o)
     o = options("data." .. kind, o, known)
     local root = o.root
-    if root ~= nil and type(root) ~= "string" then
+    if root ~= nil and type(root) ~= "string" and type(root) ~= "function" then
       fail("usage", "data.%s: root must be the folder (or file) with the images, got %s", kind,
            tostring(root))
     end
@@ -77,6 +77,10 @@ local function source(kind, more, open)
       if not root then
         util.refuse("--data is missing: data.%s has no folder to open (its root is nil); give "
                     .. "--data DIR, or root = DIR in the recipe", kind)
+      end
+      if type(root) == "function" then
+        root = root()
+        where.root = root
       end
       return open_patients(kind, root, o, open)
     end)
@@ -96,39 +100,6 @@ source("dicom", { segments = none, fractions = false, partial = false, dose = no
 -- true takes the fourth axis of images for channels.
 source("nifti", { form = "both", assume_spacing = false, channels = false },
        core.data.open_nifti)
-
--- Made-up heads, written once as files that scanners write and then read like
--- any others: format "dicom" is FLAIR with a tumour (mask 1: tumour with its
--- oedema), "nifti" T1 with the brain as mask in the layout of NFBS. The data set
--- is a folder below `root` (by default <out>/phantom) named by its numbers, as
--- flair-28x256x24-aedfc4fe; it is made when it is not there.
-function M.phantom(o)
-  o = options("data.phantom", o, { format = "dicom", patients = 28, size = 256, slices = 24,
-                                   seed = 42, noise = 0.03, root = none })
-  local root = o.root
-  if root ~= nil and type(root) ~= "string" then
-    fail("usage", "data.phantom: root must be a folder, got %s", type(root))
-  end
-  o.root = nil
-  local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
-  return new_set({ kind = "phantom", root = root, options = o }, function()
-    local started, how = core.sys.clock(), { threads = core.default_threads() }
-    for k, v in pairs(o) do how[k] = v end
-    local v = config.ensure()
-    local base = root or v.phantom ~= "" and v.phantom or v.out .. "/phantom"
-    local folder = base .. "/" .. name
-    if core.data.phantom_write(folder, how) then
-      show.line("made-up patients: wrote %d to %s (%s)", o.patients, folder,
-                util.duration(core.sys.clock() - started))
-    else
-      show.line("made-up patients: %s", folder)
-    end
-    if o.format == "nifti" then
-      return core.data.open_nifti(folder, { image = "*_T1w", mask = "*_T1w_brainmask" })
-    end
-    return core.data.open_dicom(folder, { image = "FLAIR", mask = "MASK" })
-  end)
-end
 
 -- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
 -- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
@@ -168,8 +139,9 @@ local function named(one, kind, made_of, names, numbers)
   return one
 end
 
--- The folder of a source; raises when it is none.
+-- The folder of a source, or what a function gives for it; raises when it is none.
 local function check_root(what, root)
+  if type(root) == "function" then root = root() end
   if type(root) ~= "string" then
     fail("usage", "%s: root must be a folder, got %s", what, type(root))
   end
@@ -409,5 +381,55 @@ photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, f
     fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
   end
 end)
+
+-- Made-up data ----------------------------------------------------------------
+
+-- How the files of each format are read, as real ones of its kind are.
+local readers = {
+  dicom = function(root) return M.dicom { root = root, image = "FLAIR", mask = "MASK" } end,
+  nifti = function(root)
+    return M.nifti { root = root, image = "*_T1w", mask = "*_T1w_brainmask" }
+  end,
+}
+
+-- Made-up data, written once as files of its kind and then read like any others:
+-- format "dicom" is FLAIR with a tumour (mask 1: tumour with its oedema), "nifti" T1
+-- with the brain as mask in the layout of NFBS. The data set is a folder below `root`
+-- (by default <out>/phantom) named by its numbers, as flair-28x256x24-aedfc4fe; it is
+-- made when it is not there.
+function M.phantom(o)
+  local format, known, units = o and o.format or "dicom", { root = none, seed = 42 }, nil
+  known.format = format
+  for _, form in ipairs(core.data.phantom_forms()) do
+    if form.format == format then
+      units, known.noise = form[1].name, form.noise
+      for _, number in ipairs(form) do known[number.name] = number.default end
+    end
+  end
+  if not units then core.data.phantom_name { format = tostring(format) } end -- says which there are
+  o = options("data.phantom", o, known)
+  local root = o.root
+  if root ~= nil and type(root) ~= "string" then
+    fail("usage", "data.phantom: root must be a folder, got %s", type(root))
+  end
+  o.root = nil
+  local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
+  local all = readers[format](function()
+    local started, how = core.sys.clock(), { threads = core.default_threads() }
+    for k, v in pairs(o) do how[k] = v end
+    local v = config.ensure()
+    local base = root or v.phantom ~= "" and v.phantom or v.out .. "/phantom"
+    local folder = base .. "/" .. name
+    if core.data.phantom_write(folder, how) then
+      show.line("made-up %s: wrote %d to %s (%s)", units, o[units], folder,
+                util.duration(core.sys.clock() - started))
+    else
+      show.line("made-up %s: %s", units, folder)
+    end
+    return folder
+  end)
+  all.source.made_up = true
+  return all
+end
 
 return M

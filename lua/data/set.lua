@@ -436,7 +436,7 @@ end
 -- Where these images come from, in words that name neither patient nor path:
 -- a pattern says what is asked for, not whose it is; a UID says too much.
 function Set:origin()
-  if self.source.kind == "phantom" then return util.MADE_UP end
+  if self.source.made_up then return util.MADE_UP end
   local image = self.source.options.image
   if type(image) == "table" then image = table.concat(image, ", ") end
   if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end

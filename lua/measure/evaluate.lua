@@ -289,7 +289,7 @@ function M.command(r, name)
     show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
   end
   local real = meta.trained_on and meta.trained_on ~= util.MADE_UP
-  if real and set.source.kind == "phantom" then
+  if real and set.source.made_up then
     show.warn("these weights were trained on real data and are measured on made-up patients; "
               .. "give --data DIR")
   end

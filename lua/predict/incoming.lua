@@ -43,13 +43,12 @@ end
 -- trained on.
 local function scans(path, o)
   local source, image = o.source, o.image
-  local trained = source.kind == "phantom" and source.options.format or source.kind
   local stat = sys.stat(path)
   if stat.kind == "file" and is_nifti(path) then
     return data.nifti(read_as("nifti", source, { root = path, patient = "file" })), "nifti"
   end
   if stat.kind == "folder" and holds(path, is_nifti)
-    and not (trained == "dicom" and holds(path, core.data.dicom_is_file)) then
+    and not (source.kind == "dicom" and holds(path, core.data.dicom_is_file)) then
     return data.nifti(read_as("nifti", source, { root = path, image = image or "*",
                                                  patient = "file" })), "nifti"
   end

@@ -38,7 +38,7 @@ end
 -- named as it names them.
 local function is_phantom(path, cases)
   return cases[1].patient:match("^PHANTOM_%d+$")
-    or ("/" .. path .. "/"):match("/%a[%w]*%-%d+x%d+x%d+%-%x%x%x%x%x%x%x%x/")
+    or ("/" .. path .. "/"):match("/%a[%w]*%-%d[%dx]*%-%x%x%x%x%x%x%x%x/")
 end
 
 -- The files' own values of the classes of `node`, nil for the class numbers: of
