@@ -405,6 +405,7 @@ function nn.overlap(x, t, o) end
 ---@field precision seg.metric.make
 ---@field accuracy seg.metric.make
 ---@field confusion seg.metric.make
+---@field groups seg.metric.make groups that were found against classes, best one to one
 ---@field auc seg.metric.make
 ---@field hd95 seg.metric.far
 ---@field hd seg.metric.far
