@@ -2,6 +2,7 @@
 #include "phantom.h"
 #include "dicom.h"
 #include "err.h"
+#include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
 #include <stdio.h>
@@ -25,6 +26,12 @@ static const PhantomForm forms[] = {
                 {"slices", 24, 2, 1024}},
      .noise = 0.03,
      .write = scan_write_t1},
+    {.format = "hippocampus",
+     .prefix = "hippocampus",
+     .version = 1,
+     .number = {{"patients", 60, 1, 999}},
+     .noise = 0.05, // sigma against a brightness of 1
+     .write = hippocampus_write},
 };
 
 enum { FORMS = sizeof forms / sizeof *forms };
