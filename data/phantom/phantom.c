@@ -3,6 +3,7 @@
 #include "dicom.h"
 #include "dose.h"
 #include "err.h"
+#include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
 #include <stdio.h>
@@ -32,6 +33,12 @@ static const PhantomForm forms[] = {
      .number = {{"patients", 12, 1, 999}},
      .noise = 0.02, // sigma of soft tissue in the CT
      .write = dose_write},
+    {.format = "hippocampus",
+     .prefix = "hippocampus",
+     .version = 1,
+     .number = {{"patients", 60, 1, 999}},
+     .noise = 0.05, // sigma against a brightness of 1
+     .write = hippocampus_write},
 };
 
 enum { FORMS = sizeof forms / sizeof *forms };

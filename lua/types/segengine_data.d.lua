@@ -34,7 +34,7 @@ local data = {}
 ---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
----@field format? "dicom"|"nifti"|"openkbp"
+---@field format? "dicom"|"nifti"|"openkbp"|"hippocampus"
 ---@field patients? integer 28
 ---@field size? integer 256
 ---@field slices? integer 24
@@ -151,10 +151,11 @@ local set = {}
 ---A share below 1, a number of patients, or names.
 ---@alias seg.part number|string[]
 
----@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part }
+---folds: above 0 train and valid of kfold instead, and no test.
+---@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part, folds?: integer }
 ---@return seg.set train
 ---@return seg.set valid
----@return seg.set test
+---@return seg.set? test
 function set:split(o) end
 
 ---One subject: fractions {lo, hi} of the slices.
