@@ -34,7 +34,7 @@ t.test("numbers out of range end before anything is opened", function()
     { "--lr nan", "--lr wants a number" }, { "--lr -1", "lr must be a number >= 0" },
     { "--lr 1e400", "lr must be a number >= 0" }, { "--t_max 0", "t_max must be a number >= 1" },
     { "--size 0", "size must be from 16" }, { "--size 17", "h = 17 is no multiple of 16" },
-    { "--base 0", "filters must be >= 1" }, { "--out ''", "--out is empty" },
+    { "--base 0", "base must be a whole number >= 1" }, { "--out ''", "--out is empty" },
     { "--data ''", "--data is empty" }, { "train plan", "train and plan: one command at a time" },
     { "-x", 'option "-x" is not understood' },
   } do

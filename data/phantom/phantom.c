@@ -1,6 +1,7 @@
 /* phantom.c -- the kinds of made-up data, and what a set of them is called. */
 #include "phantom.h"
 #include "dicom.h"
+#include "dose.h"
 #include "err.h"
 #include "hippocampus.h"
 #include "rng.h"
@@ -26,6 +27,12 @@ static const PhantomForm forms[] = {
                 {"slices", 24, 2, 1024}},
      .noise = 0.03,
      .write = scan_write_t1},
+    {.format = "openkbp",
+     .prefix = "dose",
+     .version = 1,
+     .number = {{"patients", 12, 1, 999}},
+     .noise = 0.02, // sigma of soft tissue in the CT
+     .write = dose_write},
     {.format = "hippocampus",
      .prefix = "hippocampus",
      .version = 1,

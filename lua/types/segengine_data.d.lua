@@ -34,7 +34,7 @@ local data = {}
 ---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
----@field format? "dicom"|"nifti"|"hippocampus"
+---@field format? "dicom"|"nifti"|"openkbp"|"hippocampus"
 ---@field patients? integer 28
 ---@field size? integer 256
 ---@field slices? integer 24
