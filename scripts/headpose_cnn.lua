@@ -58,12 +58,12 @@ local open = seg.pick("layout", cfg.layout, {
   end,
 })
 local cases
-if cfg.data then
+if cfg.data or cfg.layout ~= "300wlp" then
   cases = open { root = cfg.data, pitch = cfg.pitch, margin = cfg.margin }
 else
   cases = data.phantom { format = "faces", people = cfg.people, photos = cfg.photos }
 end
-local rolls = not (cfg.data and cfg.layout == "pointing04")
+local rolls = cfg.layout ~= "pointing04"
 local names = rolls and { "yaw", "pitch", "roll" } or { "yaw", "pitch" }
 
 local function prepare(set)
