@@ -8,6 +8,7 @@
  * again when a plan fixes the batch. Operands beyond a row's `in` never
  * arrive here. */
 #include "attend.h"
+#include "dose_bins.h"
 #include "op.h"
 #include <limits.h>
 #include <stdio.h>
@@ -446,6 +447,34 @@ SHAPE(classes)
     scalar(y);
     return target(op, x, false, true) && mask_and_weight(op, mask) &&
            mask_and_weight(op, weight);
+}
+
+/* dvh_loss: doses of one channel, and where each structure is. */
+SHAPE(dvh)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    const int bins = a->dvh_loss.bins;
+    Dims same = x[2].dim;
+    same.c = 1;
+    if (x[0].dim.c != 1)
+        return fail_usage("dvh_loss: a dose has one channel, got %d",
+                          x[0].dim.c);
+    if (!target("dvh_loss", x, true, false)) return false;
+    if (!present(&x[2]))
+        return fail_usage("dvh_loss: the structures are missing");
+    if (!dims_equal(same, x[0].dim))
+        return fail_usage("dvh_loss: structures of shape %s do not go with %s",
+                          dims_text(x[2].dim, x[2].rank, q),
+                          dims_text(x[0].dim, x[0].rank, p));
+    if (bins < 1 || bins > DOSE_BINS)
+        return fail_usage("dvh_loss: bins must be 1 .. %d, got %d", DOSE_BINS,
+                          bins);
+    if (!(a->dvh_loss.steep * bins <= DOSE_REACH))
+        return fail_usage("dvh_loss: steep times bins must be at most %d, "
+                          "got %g",
+                          DOSE_REACH, (double)a->dvh_loss.steep * bins);
+    scalar(y);
+    return true;
 }
 
 /* Three counts a class and sample, as 3 C channels of rank 0. */

@@ -41,7 +41,8 @@ local commands = {
 }
 
 -- Flags that are not config keys: name, whether a value follows, help; `of`: the
--- commands that use it, all without.
+-- commands that use it, all without; `group`: with what it stands in the help, else
+-- with the first of those commands.
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
@@ -52,7 +53,7 @@ local flags = {
   { "weights", true,
     "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
-    of = "train evaluate predict export lr_range replay folds repeat search" },
+    of = "train evaluate predict export lr_range replay folds repeat search", group = "all" },
   { "trace", true, "FILE: what was done when, for ui.perfetto.dev or chrome://tracing",
     of = "bench train" },
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
@@ -90,11 +91,21 @@ local flags = {
   { "names", false, "page and JSON call cases by name, not by hash", of = "doctor" },
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "other_ranks", false, "train --resume: with other ranks than the run had, so other last bits",
-    of = "train" },
+    of = "train", group = "ranks" },
   { "quiet", false, "results only" },
   { "json", false, "results as JSON",
-    of = "evaluate plan bench doctor lr_range folds repeat search" },
+    of = "evaluate plan bench doctor lr_range folds repeat search", group = "all" },
 }
+
+-- The help has the options of a recipe in these groups, in this order.
+local groups = {
+  { "all", "of every recipe" }, { "train", "of training" }, { "machine", "processor and memory" },
+  { "ranks", "several processes" }, { "evaluate", "of evaluate" }, { "predict", "of predict" },
+  { "export", "of export" }, { "folds", "of folds, repeat and search" },
+  { "look", "of plan, bench, lr_range, check and doctor" },
+}
+local group_of = { ["repeat"] = "folds", search = "folds", plan = "look", bench = "look",
+                   lr_range = "look", check = "look", doctor = "look" }
 
 local function known(list, name)
   for _, e in ipairs(list) do if e[1] == name then return e end end
@@ -149,12 +160,22 @@ end
 -- A line for each flag, and for each key that every recipe has and this one (its
 -- defaults, by name) does not list itself.
 local function option_lines(out, own)
-  for _, f in ipairs(flags) do out[#out + 1] = string.format("  --%-13s %s", f[1], f[3]) end
+  local lines = {}
+  for _, g in ipairs(groups) do lines[g[1]] = {} end
+  local function add(group, name, help)
+    local list = lines[group_of[group] or group]
+    list[#list + 1] = string.format("  --%-13s %s", name, help)
+  end
   for _, r in ipairs(config.reserved) do
     local default = (r[2] == nil or r[2] == "") and "" or string.format(" (%s)", tostring(r[2]))
-    if own[r[1]] == nil then
-      out[#out + 1] = string.format("  --%-13s %s%s", r[1], r.help, default)
-    end
+    if own[r[1]] == nil then add(r.group or "all", r[1], r.help .. default) end
+  end
+  for _, f in ipairs(flags) do
+    add(f.group or f.of and f.of:match "^%S+" or "all", f[1], f[3])
+  end
+  for _, g in ipairs(groups) do
+    out[#out + 1] = "\n" .. g[2]
+    table.move(lines[g[1]], 1, #lines[g[1]], #out + 1, out)
   end
 end
 
@@ -170,7 +191,6 @@ local function usage()
   for _, name in ipairs(util.sorted_keys(alone)) do out[#out + 1] = alone[name].text end
   out[#out + 1] = "segengine SCRIPT.lua --help    the options of that recipe"
   out[#out + 1] = "segengine --help | --version"
-  out[#out + 1] = ""
   option_lines(out, {})
   out[#out + 1] = ""
   out[#out + 1] = "Every key of a recipe's seg.config is an option too. Exit codes: 0 ok,"
@@ -219,7 +239,6 @@ local function recipe_help(script, text, defaults)
     out[#out + 1] = string.format("  --preset %-6s%s", name,
                                   values:match("^%s*$") and " the defaults" or values)
   end
-  out[#out + 1] = "\nof every recipe"
   option_lines(out, own)
   return table.concat(out, "\n")
 end

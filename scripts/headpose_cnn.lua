@@ -71,12 +71,8 @@ local function prepare(set)
     :standardize { field = "pose" }
 end
 
-local train, valid, test
-if cfg.folds > 0 then
-  train, valid = cases:kfold { k = cfg.folds, seed = cfg.split_seed }
-else
-  train, valid, test = cases:split { valid = cfg.valid, test = cfg.test, seed = cfg.split_seed }
-end
+local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, test = cfg.test,
+                                         seed = cfg.split_seed }
 local j = cfg.jitter
 train = prepare(train)
   :augment {

@@ -338,6 +338,12 @@ t.test("probabilities, or the truth, where logits are taken", function()
   t.raises(function() seg.metric.iou(nn.sigmoid(logits), truth) end, "metric.iou takes logits")
   t.raises(function() seg.metric.dice(truth, logits) end, "metric.dice: the operands are")
   nn.mse(nn.sigmoid(logits), truth) -- which takes anything
+  local dose, parts = input { c = 1, h = 8, w = 8 }, input { c = 3, h = 8, w = 8 }
+  local predicted = nn.conv(x, 1, 1)
+  t.equal(nn.dvh_loss(predicted, dose, parts, { bins = 70, width = 0.5 }).kind, "dvh_loss")
+  t.raises(function() nn.dvh_loss(predicted, dose) end, "the structures must be a node")
+  t.raises(function() nn.dvh_loss(predicted, dose, parts, { bins = 257 }) end, "must be 1 .. 256")
+  t.raises(function() nn.dvh_loss(dose, predicted, parts) end, "nn.dvh_loss: the operands are")
 end)
 
 t.test("weights that bring their own network", function()

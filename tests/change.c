@@ -146,6 +146,40 @@ TEST(change_flip_swaps_and_negates)
                 "negate has number 5, but a case has 4");
 }
 
+/* Of a set without class numbers the channels of its maps change places, as of
+ * OpenKBP's left and right parotids; those of images never do. */
+TEST(change_flip_swaps_channels)
+{
+    Steps s = made_steps("flip axis=hw p=0.5 swap=1,3\n"),
+          plain = made_steps("flip axis=hw p=0.5\n");
+    int mirrored = 0, turned = 0;
+    for (uint32_t k = 0; k < 100; k++) {
+        Made a, b, c;
+        Change one[MAX_STEPS];
+        case_make(&a, colour, 0), case_make(&b, colour, 0);
+        case_make(&c, colour, 0);
+        a.s.kind[1] = b.s.kind[1] = a.s.kind[2] = b.s.kind[2] = FIELD_VALUE;
+        EXPECT(augment_sample(&s, 6, 1, k, &a.s));
+        EXPECT(augment_sample(&plain, 6, 1, k, &b.s));
+        EXPECT(augment_sample(&s, 6, 1, k, &c.s)); // with its class numbers
+        REQUIRE(augment_decide(&s, 6, 1, k, colour, one) == 1);
+        bool odd = (one[0].axes & 1) ^ (one[0].axes >> 1 & 1);
+        mirrored += odd, turned += one[0].axes == 3;
+        EXPECT(!memcmp(a.x[0], b.x[0], bytes_of(&a, 0)));
+        EXPECT(!memcmp(a.x[2], b.x[2], bytes_of(&a, 2)));
+        EXPECT(!memcmp(c.x[1], b.x[1], bytes_of(&a, 1)));
+        for (int i = 0; i < numel(colour); i++)
+            EXPECT(a.x[1][i] == b.x[1][odd ? i - i % 3 + 2 - i % 3 : i]);
+    }
+    EXPECT(mirrored > 30 && turned > 10);
+    s = made_steps("flip p=1 swap=2,4\n");
+    Made a;
+    case_make(&a, colour, 0);
+    a.s.kind[1] = a.s.kind[2] = FIELD_VALUE;
+    EXPECT_FAIL(augment_sample(&s, 1, 0, 0, &a.s),
+                "swap has channel 4, but a map has 3");
+}
+
 /* Padding stays behind what is mirrored. */
 TEST(change_keeps_padding)
 {

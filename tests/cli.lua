@@ -47,8 +47,9 @@ t.test("help of a recipe, and of a command alone", function()
     "  --epochs        120          passes over the training set\n",
     "  --preset demo   --base 16 --epochs 20 --size 96",
     "  --preset full   the defaults\n",
-    "  --data          folder or file with the images\n",
+    "\nof every recipe\n  --data          folder or file with the images\n",
     "  --weights       FILE: a checkpoint",
+    "\nof predict\n  --in            PATH: file or folder of new images\n",
   } do
     t.check(text:find(line, 1, true), "%s\n%s", line, text)
   end

@@ -52,6 +52,7 @@ typedef enum Kind {
     CLASSES,
     FOCAL,
     MAE,
+    DVH,
     KINDS
 } Kind;
 
@@ -103,6 +104,13 @@ static inline void make_net(Net *n, Kind kind)
     case MAE:
         n->loss = net_op(n, OP_mae, y, t, -1);
         break;
+    case DVH: {
+        int parts = net_input(n, "tparts", (Dims){1, 1, 6, 6, 2}, 2);
+        a = op_default(OP_dvh_loss);
+        a.dvh_loss.bins = 4;
+        n->loss = net_row(n, a, (int[]){y, t, parts}, 3);
+        break;
+    }
     default:
         n->loss = net_op(n, OP_bce, y, t, -1);
     }

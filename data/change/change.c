@@ -46,6 +46,24 @@ static void swap_classes(const Mirrored *m, float *x, Dims n)
     }
 }
 
+/* Channels of a mirror image, as those of left and right organs; a map of one
+ * has nothing to exchange. */
+static bool swap_channels(const Mirrored *m, float *x, Dims n)
+{
+    const int64_t rows = numel(n) / n.c;
+    for (int i = 0; n.c > 1 && i < m->swaps; i++) {
+        const int a = m->swap[i][0] - 1, b = m->swap[i][1] - 1;
+        if ((a > b ? a : b) >= n.c)
+            return fail_data("flip: swap has channel %d, but a map has %d",
+                             (a > b ? a : b) + 1, (int)n.c);
+        for (int64_t k = 0; k < rows; k++) {
+            float t = x[k * n.c + a];
+            x[k * n.c + a] = x[k * n.c + b], x[k * n.c + b] = t;
+        }
+    }
+    return true;
+}
+
 /* Numbers of a mirror image: each as far from what 0 has become, on its other
  * side. */
 static bool negate_numbers(const Mirrored *m, const float *zero, float *x,
@@ -68,12 +86,21 @@ static int32_t own_of(const Sample *s, Dims n)
     return s->length > 0 && s->length < n.w ? s->length : n.w;
 }
 
+static bool has_classes(const Sample *s)
+{
+    for (int f = 0; f < s->fields; f++)
+        if (s->kind[f] == FIELD_LABEL) return true;
+    return false;
+}
+
 /* All that a flip does to field f. */
 static bool flip_field(const Change *c, const Sample *s, int f, bool *numbers)
 {
     const Dims n = s->dim[f];
     if (field_on_grid(s->kind[f])) flip(s->data[f], n, own_of(s, n), c->axes);
     if (s->kind[f] == FIELD_LABEL) swap_classes(&c->mirrored, s->data[f], n);
+    if (s->kind[f] == FIELD_VALUE && !has_classes(s))
+        return swap_channels(&c->mirrored, s->data[f], n);
     if (s->kind[f] != FIELD_NUMBER || *numbers) return true;
     *numbers = true; // of the first such field
     return negate_numbers(&c->mirrored, s->zero, s->data[f], n);

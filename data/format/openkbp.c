@@ -374,8 +374,8 @@ bool openkbp_volume(const OpenkbpPatient *p, const SparseGrid *const *grid,
 
 // -- writing ------------------------------------------------------------------
 
-/* "index,value\n"; returns the characters. */
-static size_t put_row(char *p, int32_t index, float value)
+/* "index,value\n", of a mask "index,\n"; returns the characters. */
+static size_t put_row(char *p, int32_t index, float value, OpenkbpKind kind)
 {
     char digits[8];
     size_t n = 0, k = 0;
@@ -385,41 +385,46 @@ static size_t put_row(char *p, int32_t index, float value)
     } while (index);
     while (n) p[k++] = digits[--n];
     p[k++] = ',';
-    k += decimal_print(value, p + k);
+    if (kind == OPENKBP_VALUES) k += decimal_print(value, p + k);
     p[k++] = '\n';
     return k;
 }
 
-bool openkbp_write_dose(const char *path, const Volume *v)
+bool openkbp_grid_write(const char *path, OpenkbpKind kind, const float *x,
+                        int channels)
 {
     enum { ROW = 9 + DECIMAL_TEXT };
-    const float *x = v->voxels.data;
-    int channels = v->voxels.dim.c;
     size_t rows = 0, room, at = sizeof header;
     char *text = NULL;
     bool ok = false;
-    CHECK(v->voxels.type == F32 && channels > 0 &&
-          numel(v->voxels.dim) == (int64_t)OPENKBP_VOXELS * channels);
     for (int32_t i = 0; i < OPENKBP_VOXELS; i++) {
-        float dose = x[(int64_t)i * channels];
-        if (!isfinite(dose)) {
+        float value = x[(int64_t)i * channels];
+        if (!isfinite(value)) {
             fail_data("voxel %d is %s, need a finite dose", (int)i,
-                      isnan(dose) ? "NaN" : "infinite");
+                      isnan(value) ? "NaN" : "infinite");
             goto done;
         }
-        rows += dose > 0;
+        rows += value > 0;
     }
     TRY(size_mul(rows, ROW, &room) && size_add(room, sizeof header, &room));
     TRY(text = mem_alloc(room));
     memcpy(text, header, sizeof header - 1);
     text[sizeof header - 1] = '\n';
     for (int32_t i = 0; i < OPENKBP_VOXELS; i++) {
-        float dose = x[(int64_t)i * channels];
-        if (dose > 0) at += put_row(text + at, i, dose);
+        float value = x[(int64_t)i * channels];
+        if (value > 0) at += put_row(text + at, i, value, kind);
     }
     TRY(file_replace(path, text, at));
     ok = true;
 done:
     mem_free(text);
     return ok || within("%s: openkbp", path);
+}
+
+bool openkbp_write_dose(const char *path, const Volume *v)
+{
+    const Dims dim = v->voxels.dim;
+    CHECK(v->voxels.type == F32 && dim.c > 0 &&
+          numel(dim) == (int64_t)OPENKBP_VOXELS * dim.c);
+    return openkbp_grid_write(path, OPENKBP_VALUES, v->voxels.data, dim.c);
 }

@@ -91,8 +91,12 @@ size_t openkbp_bytes(const OpenkbpPatient *p); /* of its grids */
 bool openkbp_volume(const OpenkbpPatient *p, const SparseGrid *const *grid,
                     int channels, Volume *v);
 
-/* The first channel of v (F32, 128 x 128 x 128) as a file: rows of the values
- * above 0, which read back as the same floats; whole or not at all. A value
- * that is not finite is an error. */
+/* The voxels x[index * channels] above 0 as a file: rows that read back as the
+ * same floats, of a mask their indices alone; whole or not at all. A value that
+ * is not finite is an error. */
+bool openkbp_grid_write(const char *path, OpenkbpKind kind, const float *x,
+                        int channels);
+
+/* The first channel of v (F32, 128 x 128 x 128) as such a file. */
 bool openkbp_write_dose(const char *path, const Volume *v);
 #endif

@@ -1,8 +1,10 @@
 /* phantom.c -- the kinds of made-up data, and what a set of them is called. */
 #include "phantom.h"
 #include "dicom.h"
+#include "dose.h"
 #include "err.h"
 #include "face_write.h"
+#include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
 #include <stdio.h>
@@ -34,6 +36,18 @@ static const PhantomForm forms[] = {
                 {"size", 128, 32, 450}},
      .noise = 0.02, // sigma against white
      .write = face_write},
+    {.format = "openkbp",
+     .prefix = "dose",
+     .version = 1,
+     .number = {{"patients", 12, 1, 999}},
+     .noise = 0.02, // sigma of soft tissue in the CT
+     .write = dose_write},
+    {.format = "hippocampus",
+     .prefix = "hippocampus",
+     .version = 1,
+     .number = {{"patients", 60, 1, 999}},
+     .noise = 0.05, // sigma against a brightness of 1
+     .write = hippocampus_write},
 };
 
 enum { FORMS = sizeof forms / sizeof *forms };

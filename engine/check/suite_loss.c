@@ -110,6 +110,28 @@ static void draw_regression(Draw *d, OpCase *c)
     if (c->attr.op == OP_huber) c->attr.huber.delta = draw_real(d, 0.1f, 3);
 }
 
+/* Doses over all bins and beyond; structures of 0 and 1, sometimes shares,
+ * sometimes all missing. */
+static void draw_dvh(Draw *d, OpCase *c)
+{
+    static const Fill kind[4] = {
+        {FILL_CLASS, 0, 1},
+        {FILL_CLASS, 0, 1},
+        {FILL_RANGE, 0, 1},
+        {FILL_CLASS, 0, 0},
+    };
+    const int bins = draw_int(d, 1, 12);
+    const float width = draw_real(d, 0.5f, 2);
+    c->x[2] = c->x[0] = draw_image(d, c);
+    c->x[0].c = 1;
+    c->x[1] = c->x[0];
+    c->fill[0] = c->fill[1] = (Fill){FILL_RANGE, -width, (bins + 2) * width};
+    c->fill[2] = kind[draw_int(d, 0, 3)];
+    c->attr.dvh_loss.bins = bins;
+    c->attr.dvh_loss.width = width;
+    c->attr.dvh_loss.steep = draw_real(d, 0.3f, 4);
+}
+
 static void draw_overlap(Draw *d, OpCase *c)
 {
     Dims s = c->x[0] = draw_image(d, c);
@@ -140,6 +162,7 @@ const OpSuite suites_loss[] = {
     {.op = OP_mae, .draw = draw_regression, .wrt = 1},
     {.op = OP_mse, .draw = draw_regression, .wrt = 1},
     {.op = OP_huber, .draw = draw_regression, .wrt = 1},
+    {.op = OP_dvh_loss, .draw = draw_dvh, .wrt = 1},
     {.op = OP_overlap, .draw = draw_overlap},
     PARTS(bce, draw_bce, 15),
     PARTS(dice_loss, draw_dice, 18),
@@ -150,6 +173,7 @@ const OpSuite suites_loss[] = {
     PARTS(mae, draw_regression, 6),
     PARTS(mse, draw_regression, 6),
     PARTS(huber, draw_regression, 6),
+    PARTS(dvh_loss, draw_dvh, 6),
     {.note = "parts",
      .op = OP_overlap,
      .draw = draw_overlap,

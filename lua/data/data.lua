@@ -390,13 +390,20 @@ local readers = {
     return M.nifti { root = root, image = "*_T1w", mask = "*_T1w_brainmask" }
   end,
   faces = function(root) return M.w300lp { root = root } end,
+  openkbp = function(root) return M.openkbp { root = root } end,
+  hippocampus = function(root)
+    return M.nifti { root = root, image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 },
+                     patient = "file" }
+  end,
 }
 
 -- Made-up data, written once as files of its kind and then read like any others:
--- format "dicom" is FLAIR with a tumour (mask 1: tumour with its oedema), "nifti" T1
--- with the brain as mask in the layout of NFBS. The data set is a folder below `root`
--- (by default <out>/phantom) named by its numbers, as flair-28x256x24-aedfc4fe; it is
--- made when it is not there.
+--   dicom        FLAIR with a tumour (mask 1: tumour with its oedema)
+--   nifti        T1 with the brain as mask, in the layout of NFBS
+--   openkbp      necks with the dose of a plan, as data.openkbp has them
+--   hippocampus  small volumes with the two parts of one, as the Decathlon has them
+-- The data set is a folder below `root` (by default <out>/phantom) named by its
+-- numbers, as flair-28x256x24-aedfc4fe; it is made when it is not there.
 function M.phantom(o)
   local format, known, units = o and o.format or "dicom", { root = none, seed = 42 }, nil
   known.format = format

@@ -111,6 +111,8 @@ local function check_flip(ds, set, add)
   local classes = numbers_of(set.steps, "select", "labels") and 1 or #ds:labels()
   for _, class in ipairs(swap or {}) do
     if not label then
+      -- channels of maps, which every case shows: the flip itself looks at them
+      if first(ds, "value") then break end
       add { found = "flip swaps classes, but no field has class numbers",
             fix = "leave swap out, or a mask" }
       break

@@ -94,6 +94,34 @@ function M.confusion(logits, target, o)
   return m
 end
 
+-- Groups that were found without a truth against classes that are known: the share of
+-- samples whose group stands for their class when each group is one class, the best
+-- of all ways to say which. The numbers of groups mean nothing, so accuracy would not do.
+function M.groups(logits, target, o)
+  o = base.options("groups", o, {}, "epoch")
+  local m = classified("groups", logits, target, o)
+  local n = math.max(logits.c, 2)
+  m.rule, m.classes = "share of right ones, each group the class that fits best, one to one", 1
+  function m.sample(rows)
+    local t = true_class(rows[2], #rows[1])
+    if not t then return nil end
+    return nil, {}, { t = t, p = predicted(rows[1], 0.5) }
+  end
+  function m.total(records)
+    local counts, right = {}, 0
+    for g = 1, n do
+      counts[g] = {}
+      for t = 1, n do counts[g][t] = 0 end
+    end
+    for _, r in ipairs(records) do
+      counts[r.p + 1][r.t + 1] = counts[r.p + 1][r.t + 1] + 1
+    end
+    for g, t in ipairs(core.measure.match(counts)) do right = right + counts[g][t] end
+    return #records > 0 and right / #records or nil, {}
+  end
+  return m
+end
+
 -- Probabilities of logits, less the largest of them first so that none overflows.
 local function softmax(logits)
   local most, sum, out = math.max(table.unpack(logits)), 0, {}

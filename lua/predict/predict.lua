@@ -85,7 +85,7 @@ local function mirrors(r, node, rank)
   local asked = config.line.flags.tta or r.predict.tta
   local flip = util.step(r.train.steps, "flip")
   local axes, all = {}, { [1] = "w", [2] = "wh", [3] = "whd" }
-  if not asked then return { "" }, {}, {} end
+  if not asked then return { "" }, {}, {}, {} end
   if asked == "flips" then
     if not flip then
       fail("usage", "tta: training has no flip, so nobody knows along which axes one is harmless: "
@@ -111,9 +111,10 @@ local function mirrors(r, node, rank)
   if negate[1] == 0 then
     for c = 1, node.c do negate[c] = c end
   end
-  -- classes count from 0
-  for i, class in ipairs(swap) do swap[i] = class + (node.c > 1 and 1 or 0) end
-  return list, swap, negate
+  -- of one channel nothing changes places: these are channels of what goes in
+  if node.c == 1 then return list, {}, negate, swap end
+  for i, class in ipairs(swap) do swap[i] = class + 1 end -- classes count from 0
+  return list, swap, negate, {}
 end
 
 -- The inputs of the recipe that its output needs; a prediction knows no truth.
@@ -211,10 +212,11 @@ function M.command(r, name)
   if draws > 0 and not (text:find("dropout", 1, true) or text:find("attention", 1, true)) then
     show.warn("--mc: the network has no dropout, so all draws are the same")
   end
-  local flips, swap, negate = mirrors(r, node, inputs[1].rank)
+  local flips, swap, negate, exchange = mirrors(r, node, inputs[1].rank)
   windows.run({ members = members, node = node, output = output, inputs = inputs,
                 roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
-                draws = draws, variances = draws == 0 and "" or of_case and "each" or "mean" },
+                exchange = exchange, draws = draws,
+                variances = draws == 0 and "" or of_case and "each" or "mean" },
               set, each)
   finish(w, out, there)
   return 0

@@ -51,13 +51,15 @@ function M.steps(r, names)
   for i, name in ipairs(names) do
     local one = each[name] or each[i] or {}
     if each[name] or each[i] then found[each[name] and name or i] = true end
-    local step = { class = i }
+    local step, words = { class = i }, string.format("%d (%s)", i, name)
     for key in pairs(M.known) do
       step[key] = one[key]
       if step[key] == nil then step[key] = r.predict[key] end
     end
     if step.keep == "largest" then step.keep = 1 end
-    if step.keep or step.min_ml or step.fill_holes then list[#list + 1] = step end
+    if step.keep or step.min_ml or step.fill_holes then
+      list[#list + 1] = { step = step, words = words }
+    end
   end
   for key in pairs(each) do
     if not found[key] then
@@ -70,11 +72,11 @@ end
 
 -- Runs them on the class numbers of a case, in place, and says what changed.
 function M.run(labels, steps, key)
-  for _, step in ipairs(steps) do
-    local done = labels:tidy(step)
+  for _, one in ipairs(steps) do
+    local done = labels:tidy(one.step)
     if done.voxels_gone + done.voxels_filled > 0 then
-      show.aside("%s: class %d: %d of %s gone (%d voxels), %d voxels of holes filled", key,
-                 step.class, done.pieces_gone, util.plural(done.pieces, "piece"), done.voxels_gone,
+      show.aside("%s: class %s: %d of %s gone (%d voxels), %d voxels of holes filled", key,
+                 one.words, done.pieces_gone, util.plural(done.pieces, "piece"), done.voxels_gone,
                  done.voxels_filled)
     end
   end

@@ -28,7 +28,8 @@ local function run_once(work, session, feeds)
   return work.out
 end
 
--- The feeds of a batch mirrored along `axes`; numbers of a case stay.
+-- The feeds of a batch mirrored along `axes`, channels of left and right exchanged as
+-- training did; numbers of a case stay.
 local function mirrored(work, feeds, axes)
   if axes == "" then return feeds end
   local out = {}
@@ -37,6 +38,9 @@ local function mirrored(work, feeds, axes)
     if input.rank > 0 then
       v = v:array()
       spread.mirror(v, axes)
+      for i = 1, #axes % 2 == 1 and input.c > 1 and #work.exchange or 0, 2 do
+        spread.exchange(v, work.exchange[i], work.exchange[i + 1])
+      end
     end
     out[input.name] = v
   end

@@ -52,10 +52,12 @@ end)
 -- (arXiv:1611.07004) as OpenKBP's baseline has it (Babier et al. 2021): kernels of
 -- 4 that halve `levels` times and double again, up to 8 times `filters` channels,
 -- dropout in every second step up, a mean over 3 voxels that counts those inside.
+-- `squeeze`: squeeze and excitation by this reduction, from the fourth step down on.
 -- Extents must be multiples of 2^levels. Keras' conventions: Glorot's uniform
 -- weights, eps 1e-3, running statistics that keep 0.99.
 M.pix2pix = block.builder("pix2pix", {
   out = 1, filters = 64, levels = 6, slope = 0.2, dropout = 0.2, smooth = 3, final = "relu",
+  squeeze = 0,
   norm = { "batch", eps = 1e-3, momentum = 0.01 }, init = "xavier_uniform",
 }, 1, function(x, o, what)
   local norm, normed = block.norm(what, o.norm)
@@ -63,6 +65,7 @@ M.pix2pix = block.builder("pix2pix", {
   local filters = block.whole(what .. ": filters", o.filters, 1)
   local levels = block.whole(what .. ": levels", o.levels, 1)
   local smooth = block.whole(what .. ": smooth", o.smooth, 1)
+  local squeeze = block.whole(what .. ": squeeze", o.squeeze, 0)
   if smooth % 2 == 0 then util.fail("usage", "%s: smooth must be odd, got %d", what, smooth) end
   for _, axis in ipairs(block.axes(x)) do
     block.divisible(what, x, axis, 1 << levels, string.format("halving %d times", levels))
@@ -75,7 +78,8 @@ M.pix2pix = block.builder("pix2pix", {
   for i = 1, levels do
     x = nn.scope("x" .. i, function()
       local y = conv("conv", x, width(i), not normed)
-      return nn.leaky_relu(i < levels and norm(y) or y, o.slope)
+      y = nn.leaky_relu(i < levels and norm(y) or y, o.slope)
+      return squeeze > 0 and i > 3 and block.squeeze_excite(y, { reduction = squeeze }) or y
     end)
     skips[i] = x
   end

@@ -61,9 +61,25 @@ local function overlap(x, target, o)
   return op.overlap(x, target, o.mask, { threshold = o.threshold })
 end
 
+-- How far the dose-volume histograms of a predicted dose and the true one are apart,
+-- over the structures (a channel each) that a sample has; doses are in the unit of
+-- `width`, the distance of bins.
+local function dvh_loss_of(layer)
+  return function(x, target, structures, o)
+    o = options("nn.dvh_loss", o, { width = 1, steep = 1, bins = 80 })
+    util.check_pair("nn.dvh_loss", x, target, false)
+    if not util.is_node(structures) then
+      fail("usage", "nn.dvh_loss: the structures must be a node with a channel for each, got %s",
+           type(structures))
+    end
+    return op.dvh_loss(x, target, structures, { width = o.width, steep = o.steep, bins = o.bins,
+                                                name = layer("dvh_loss") })
+  end
+end
+
 -- {name = function}
 return function(layer)
-  local all = { overlap = overlap }
+  local all = { overlap = overlap, dvh_loss = dvh_loss_of(layer) }
   for name, loss in pairs(losses) do all[name] = loss_of(name, loss, layer) end
   return all
 end

@@ -345,6 +345,14 @@ function nn.scope(name, f, o) end
 ---@return seg.node
 function nn.cross_entropy(x, t, o) end
 
+---How far two dose-volume histograms are apart, over the structures of every sample.
+---@param x seg.node predicted dose, one channel
+---@param t seg.node true dose
+---@param structures seg.node a channel each
+---@param o? { width?: number, steep?: number, bins?: integer } distance of bins (1), their edge (1), 80
+---@return seg.node
+function nn.dvh_loss(x, t, structures, o) end
+
 ---Counts (both, predicted, true) of each class a sample.
 ---@param x seg.node
 ---@param t seg.node
@@ -406,6 +414,7 @@ function nn.overlap(x, t, o) end
 ---@field precision seg.metric.make
 ---@field accuracy seg.metric.make
 ---@field confusion seg.metric.make
+---@field groups seg.metric.make groups that were found against classes, best one to one
 ---@field auc seg.metric.make
 ---@field hd95 seg.metric.far
 ---@field hd seg.metric.far

@@ -34,12 +34,12 @@ local data = {}
 ---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
----@field format? "dicom"|"nifti"|"faces"
+---@field format? "dicom"|"nifti"|"faces"|"openkbp"|"hippocampus"
 ---@field patients? integer 28; not of faces
 ---@field people? integer 40, of faces
 ---@field photos? integer 30, of each face
 ---@field size? integer 256; of faces 128
----@field slices? integer 24; not of faces
+---@field slices? integer 24
 ---@field seed? integer 42
 ---@field noise? number 0.03; of faces 0.02
 ---@field root? string
@@ -158,10 +158,11 @@ local set = {}
 ---A share below 1, a number of patients, or names.
 ---@alias seg.part number|string[]
 
----@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part }
+---folds: above 0 train and valid of kfold instead, and no test.
+---@param o { seed?: integer, train?: string[], valid?: seg.part, test?: seg.part, folds?: integer }
 ---@return seg.set train
 ---@return seg.set valid
----@return seg.set test
+---@return seg.set? test
 function set:split(o) end
 
 ---One subject: fractions {lo, hi} of the slices.

@@ -62,6 +62,7 @@ function net.deep_loss(logits, deep, target, loss, o) end
 ---@field levels? integer 6; extents are multiples of 2^levels
 ---@field slope? number of leaky ReLU on the way down, 0.2
 ---@field dropout? number of whole channels, in every second step up, 0.2
+---@field squeeze? integer squeeze and excitation from the fourth step down on, by this reduction; 0
 ---@field smooth? integer the mean over so many voxels an axis at the end, 3; 1: none
 ---@field final? seg.net.act "relu"
 ---@field norm? seg.net.norm { "batch", eps = 1e-3, momentum = 0.01 }

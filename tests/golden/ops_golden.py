@@ -60,6 +60,31 @@ def losses():
     loss("huber", lambda z: F.huber_loss(z, t, delta=1.5), x)
     loss("mae", lambda z: F.l1_loss(z, t), x)
     loss("mse", lambda z: F.mse_loss(z, t), x)
+    # dvh: 2 samples of 6 voxels, 3 structures of weights 0, 1/2 and 1; the
+    # second sample has nothing of the first structure, nobody of the third
+    x, t = spread(12, 5, 8).reshape(2, 6) + 4, spread(12, 3, 16).reshape(2, 6) + 4
+    parts = ((torch.arange(36, dtype=torch.float64) * 7) % 3 / 2).reshape(2, 6, 3)
+    parts[1, :, 0] = 0
+    parts[:, :, 2] = 0
+    loss("dvh", lambda z: dvh(z, t, parts, width=0.5, steep=1.5, bins=16), x)
+
+
+def dvh(x, t, parts, width, steep, bins):
+    """Mean over the structures that are there, and bins, of the squared
+    difference of two dose-volume histograms."""
+    at = torch.arange(1, bins + 1, dtype=torch.float64) * width
+
+    def histogram(dose, inside):  # share of the structure at each dose or more
+        over = torch.sigmoid(steep / width * (dose[:, None] - at))
+        return (over * inside[:, None]).sum(0) / inside.sum()
+
+    apart = [
+        (histogram(x[n], m) - histogram(t[n], m)) ** 2
+        for n in range(len(x))
+        for m in parts[n].T
+        if m.sum() > 0
+    ]
+    return torch.stack(apart).mean()
 
 
 def activations():
