@@ -81,6 +81,7 @@ static int open_core(lua_State *L)
     bind_data(L);
     bind_picture(L);
     bind_measure(L);
+    bind_kmeans(L);
     return 1;
 }
 

@@ -27,6 +27,7 @@ local cfg = seg.config {
   nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  folds = 0,           -- cross-validation in so many folds, in place of valid and test
   split_seed = 42,
   patients = 12, slices = 48, -- of the made-up data
   presets = {
@@ -62,15 +63,17 @@ local train, valid, test
 if cfg.slabs then
   train, valid, test = cases:slabs { valid = { 0.35, 0.45 }, test = { 0.55, 0.7 }, gap = 0.02 }
 else
-  train, valid, test = cases:split { valid = cfg.valid, test = cfg.test, seed = cfg.split_seed }
+  train, valid, test = cases:split { valid = cfg.valid, test = cfg.test, folds = cfg.folds,
+                                     seed = cfg.split_seed }
 end
 
 train = prepare(train)
   :augment { flip = { axis = "w" }, contrast = { range = { 0.8, 1.2 } },
              gamma = { range = { 0.8, 1.25 }, p = 0.5 }, noise = { sigma = 0.02, p = 0.3 } }
   :batches { size = cfg.batch, shuffle = true }
-valid = (cfg.valid > 0 or cfg.slabs) and prepare(valid):batches { size = cfg.batch } or nil
-test = prepare(test):batches { size = cfg.batch }
+valid = (cfg.valid > 0 or cfg.slabs or cfg.folds > 0) and prepare(valid)
+  :batches { size = cfg.batch } or nil
+test = test and prepare(test):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------
 

@@ -94,6 +94,13 @@ t.test("folds share no patient and leave none out", function()
   end, "group puts a patient into two groups")
   t.raises(function() keys(all:kfold { group = function() end }) end, "must return a text")
   t.raises(function() all:kfold { group = "site" } end, 'group must be "patient" or a function')
+  -- a split into folds is that
+  local _, mine, none = all:split { folds = 3, seed = 7, valid = 0.5 }
+  local _, same = all:kfold { k = 3, seed = 7 }
+  t.equal(t.keys(mine), t.keys(same))
+  t.equal(none, nil)
+  t.equal(mine.folds, 3)
+  t.raises(function() all:split { folds = 1 } end, "2 or more, or 0 for none, got 1")
   local _, valid = all:kfold { k = 6, fold = 6 }
   t.raises(function() valid:dataset() end, "fix: fewer folds")
 end)

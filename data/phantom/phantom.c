@@ -3,6 +3,8 @@
 #include "dicom.h"
 #include "dose.h"
 #include "err.h"
+#include "face_write.h"
+#include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
 #include <stdio.h>
@@ -26,12 +28,26 @@ static const PhantomForm forms[] = {
                 {"slices", 24, 2, 1024}},
      .noise = 0.03,
      .write = scan_write_t1},
+    {.format = "faces",
+     .prefix = "faces",
+     .version = 1,
+     .number = {{"people", 40, 1, 999},
+                {"photos", 30, 1, 999},
+                {"size", 128, 32, 450}},
+     .noise = 0.02, // sigma against white
+     .write = face_write},
     {.format = "openkbp",
      .prefix = "dose",
      .version = 1,
      .number = {{"patients", 12, 1, 999}},
      .noise = 0.02, // sigma of soft tissue in the CT
      .write = dose_write},
+    {.format = "hippocampus",
+     .prefix = "hippocampus",
+     .version = 1,
+     .number = {{"patients", 60, 1, 999}},
+     .noise = 0.05, // sigma against a brightness of 1
+     .write = hippocampus_write},
 };
 
 enum { FORMS = sizeof forms / sizeof *forms };

@@ -188,6 +188,7 @@ void bind_loader(lua_State *L);
 void bind_resident(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_measure(lua_State *L);
+void bind_kmeans(lua_State *L);
 void bind_result(lua_State *L); /* after bind_volume */
 void bind_prediction(lua_State *L);
 void bind_look(lua_State *L);

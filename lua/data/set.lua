@@ -174,9 +174,17 @@ local function parts(set, names, split)
 end
 
 -- By patient, drawn from the seed: a share below 1 (test of all, then valid of
--- the rest), a whole number of patients, or a list of names for each part.
+-- the rest), a whole number of patients, or a list of names for each part. folds = K
+-- above 0: train and valid of kfold { k = K } instead, without a test part.
 function Set:split(o)
-  o = options("split", o, { seed = 0, train = none, valid = none, test = none })
+  o = options("split", o, { seed = 0, train = none, valid = none, test = none, folds = 0 })
+  local folds = o.folds
+  o.folds = nil
+  if math.type(folds) ~= "integer" or folds < 0 or folds == 1 then
+    fail("usage", "split: folds must be a whole number, 2 or more, or 0 for none, got %s",
+         tostring(folds))
+  end
+  if folds > 0 then return self:kfold { k = folds, seed = o.seed } end
   return parts(self, three, function(ds) return core.data.split(ds, o) end)
 end
 

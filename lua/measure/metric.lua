@@ -129,7 +129,10 @@ for _, name in ipairs { "hd95", "hd", "assd", "surface_dice", "volume_error", "d
                         "dose_score" } do
   M[name] = function(...) return require("seg.metric_volume")[name](...) end
 end
-M.geodesic = function(...) return require("seg.metric_number").geodesic(...) end
+M.loss_parts = require("seg.loss_parts").make
+for _, name in ipairs { "geodesic", "groups" } do
+  M[name] = function(...) return require("seg.metric_number")[name](...) end
+end
 for _, name in ipairs { "mae", "auc", "confusion" } do
   M[name] = function(output, ...)
     local flat = util.is_node(output) and output.rank == 0

@@ -94,6 +94,34 @@ function M.confusion(logits, target, o)
   return m
 end
 
+-- Groups that were found without a truth against classes that are known: the share of
+-- samples whose group stands for their class when each group is one class, the best
+-- of all ways to say which. The numbers of groups mean nothing, so accuracy would not do.
+function M.groups(logits, target, o)
+  o = base.options("groups", o, {}, "epoch")
+  local m = classified("groups", logits, target, o)
+  local n = math.max(logits.c, 2)
+  m.rule, m.classes = "share of right ones, each group the class that fits best, one to one", 1
+  function m.sample(rows)
+    local t = true_class(rows[2], #rows[1])
+    if not t then return nil end
+    return nil, {}, { t = t, p = predicted(rows[1], 0.5) }
+  end
+  function m.total(records)
+    local counts, right = {}, 0
+    for g = 1, n do
+      counts[g] = {}
+      for t = 1, n do counts[g][t] = 0 end
+    end
+    for _, r in ipairs(records) do
+      counts[r.p + 1][r.t + 1] = counts[r.p + 1][r.t + 1] + 1
+    end
+    for g, t in ipairs(core.measure.match(counts)) do right = right + counts[g][t] end
+    return #records > 0 and right / #records or nil, {}
+  end
+  return m
+end
+
 -- Probabilities of logits, less the largest of them first so that none overflows.
 local function softmax(logits)
   local most, sum, out = math.max(table.unpack(logits)), 0, {}
@@ -185,7 +213,8 @@ local function from_columns(a, b)
 end
 
 -- The rotation that numbers stand for, row by row, or nil.
-local forms = {
+local forms
+forms = {
   -- yaw, pitch, roll in degrees, as of data.w300lp and data.biwi: R = Rz(roll) Ry(yaw)
   -- Rx(pitch), about the axes that stay
   euler = { count = 3, make = function(v)
@@ -195,6 +224,8 @@ local forms = {
     local about_z, about_y = { cr, -sr, 0, sr, cr, 0, 0, 0, 1 }, { cy, 0, sy, 0, 1, 0, -sy, 0, cy }
     return multiply(multiply(about_z, about_y), { 1, 0, 0, 0, cp, -sp, 0, sp, cp })
   end },
+  -- the same without roll, which is 0
+  ["yaw pitch"] = { count = 2, make = function(v) return forms.euler.make { v[1], v[2], 0 } end },
   -- row by row; made a rotation by its first two columns
   matrix = { count = 9, make = function(v)
     return from_columns({ v[1], v[4], v[7] }, { v[2], v[5], v[8] })
@@ -228,7 +259,7 @@ end
 
 -- metric.geodesic(output, target, {form="euler", truth=form}): the angle in degrees of
 -- the rotation between both, each in a form: "euler" (yaw, pitch, roll in degrees),
--- "matrix" (9 numbers), "6d", "quaternion".
+-- "yaw pitch" (roll is 0), "matrix" (9 numbers), "6d", "quaternion".
 function M.geodesic(output, target, o)
   o = base.options("geodesic", o, { form = "euler", truth = util.none }, "epoch")
   local words = util.sorted_keys(forms)

@@ -58,6 +58,15 @@ local seg = {}
 ---@return T
 function seg.config(defaults) end
 
+---What `options` has under the word that a key of the config has; another word is an
+---error that lists them.
+---@generic T
+---@param key string name of the key, for the message
+---@param word string
+---@param options table<string, T>
+---@return T
+function seg.pick(key, word, options) end
+
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
@@ -90,6 +99,7 @@ function seg.config(defaults) end
 ---@field test? seg.set
 ---@field schedule? seg.schedule
 ---@field metrics? table<string, seg.metric.one>
+---@field loss_parts? seg.metric.loss_parts what the loss is made of, beside it in each epoch
 ---@field best? { [1]: string, [2]: "max"|"min" } a metric or "loss"
 ---@field epochs? integer the config's when left out
 ---@field accumulate? integer batches to an update, 1
@@ -394,6 +404,18 @@ function nn.overlap(x, t, o) end
 ---@field form? "euler"|"matrix"|"6d"|"quaternion" of the output
 ---@field truth? "euler"|"matrix"|"6d"|"quaternion" of the target; that of the output
 
+---The options of nn.bce_dice, for metric.loss_parts.
+---@class seg.metric.parts
+---@field bce? number
+---@field dice? number
+---@field pos_weight? number
+---@field per? "batch"|"sample"
+---@field eps? number
+---@field empty? "count"|"skip"
+
+---For `loss_parts` of a recipe: bce, dice_fg, dice_empty.
+---@class seg.metric.loss_parts
+
 ---@alias seg.metric.make fun(x: seg.node, t: seg.node, o?: seg.metric.options): seg.metric.one
 ---@alias seg.metric.far fun(x: seg.node, t: seg.node, o?: seg.metric.surface): seg.metric.one
 
@@ -405,6 +427,7 @@ function nn.overlap(x, t, o) end
 ---@field precision seg.metric.make
 ---@field accuracy seg.metric.make
 ---@field confusion seg.metric.make
+---@field groups seg.metric.make groups that were found against classes, best one to one
 ---@field auc seg.metric.make
 ---@field hd95 seg.metric.far
 ---@field hd seg.metric.far
@@ -414,6 +437,7 @@ function nn.overlap(x, t, o) end
 ---@field mae fun(x: seg.node, t: seg.node, o?: seg.metric.numbers): seg.metric.one
 ---@field dose_score fun(x: seg.node, t: seg.node, o: seg.metric.numbers): seg.metric.one
 ---@field dvh_score fun(x: seg.node, t: seg.node, o: seg.metric.dvh): seg.metric.one
+---@field loss_parts fun(x: seg.node, t: seg.node, o?: seg.metric.parts): seg.metric.loss_parts
 ---@field geodesic fun(x: seg.node, t: seg.node, o?: seg.metric.rotation): seg.metric.one
 ---@field summary fun(values: number[], owners?: string[]): table mean, median, sd, n, low, high
 ---@field interval fun(n: integer, owners?: string[], f: fun(places: integer[]): number?): number?
