@@ -102,8 +102,18 @@ local function check_numbers(uses, ds, set, field, name, add)
   end
 end
 
+-- Does the recipe take a map of several values, whose channels a flip may exchange?
+local function has_maps(recipe, ds)
+  for i, kind in ipairs(ds:kinds()) do
+    for _, input in ipairs(kind == "value" and recipe.inputs or {}) do
+      if input.name == ds:fields()[i] and input.c > 1 then return true end
+    end
+  end
+  return false
+end
+
 -- A flip that changes what the data set does not have.
-local function check_flip(ds, set, add)
+local function check_flip(recipe, ds, set, add)
   local swap = set.augmented and numbers_of(set.steps, "flip", "swap")
   local negate = set.augmented and numbers_of(set.steps, "flip", "negate")
   local _, label = first(ds, "label")
@@ -111,8 +121,8 @@ local function check_flip(ds, set, add)
   local classes = numbers_of(set.steps, "select", "labels") and 1 or #ds:labels()
   for _, class in ipairs(swap or {}) do
     if not label then
-      -- channels of maps, which every case shows: the flip itself looks at them
-      if first(ds, "value") then break end
+      -- how many channels there are, the flip itself looks at
+      if has_maps(recipe, ds) then break end
       add { found = "flip swaps classes, but no field has class numbers",
             fix = "leave swap out, or a mask" }
       break
@@ -160,7 +170,7 @@ function M.faults(recipe, set, ds)
     if kind == "label" then check_classes(uses, ds, set, name, add) end
     if kind == "numbers" then check_numbers(uses, ds, set, i, name, add) end
   end
-  check_flip(ds, set, add)
+  check_flip(recipe, ds, set, add)
   return list
 end
 
