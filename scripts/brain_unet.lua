@@ -3,35 +3,51 @@
 -- Data    --data DIR: any folder below which each patient has an image series
 --         (--image, by description or folder name) and a mask series or SEG
 --         (--mask). Without --data: made-up patients, as the banner says.
--- Model   U-Net, 4 levels, 32 .. 512 channels, 7,762,465 parameters.
--- Result  runs/brain_unet/NNN/: checkpoints, curves, overlays, test Dice.
+-- Model   U-Net, 4 levels, 32 .. 512 channels, 7,762,465 parameters; --base 64: 31,036,481.
+-- Result  runs/brain_unet/NNN/: checkpoints, curves, overlays, test Dice; in metrics.csv the
+--         loss by its parts, slices with a tumour and without.
 --
 --   segengine scripts/brain_unet.lua                       (phantom, minutes)
 --   segengine scripts/brain_unet.lua --data DIR --image FLAIR --mask MASK
---   segengine scripts/brain_unet.lua predict --in DIR --out DIR
+--   segengine scripts/brain_unet.lua folds --data DIR --folds 4
+--   segengine scripts/brain_unet.lua --data DIR --preset later      (the report's second form)
+--   segengine scripts/brain_unet.lua predict --in DIR --out DIR     (--mc 20, --tta flips)
 
 local seg = require "seg"
-local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric
+local data, net, nn, optim, metric = seg.data, seg.net, seg.nn, seg.optim, seg.metric
 
 -- Every entry can be set on the command line; a typo is an error.
 local cfg = seg.config {
   image = "FLAIR", mask = "MASK",
   size = 256,          -- pixels, both axes
+  depth = 0,           -- 3-D: slices of a block, a multiple of 4; 0: slices one by one
   base = 32,           -- channels at full resolution
+  gates = false,       -- attention gates on the skips
+  heads = 0,           -- self-attention of so many heads at the bottom
+  dropout = 0.0,       -- of whole channels, after each block; what --mc draws
   batch = 16,          -- slices a step
   epochs = 120,
-  lr = 1e-3, decay = 1e-4,
+  optim = "adamw", lr = 1e-3, decay = 1e-4, -- or radam, adam, sgd
+  schedule = "cosine", -- or onecycle, plateau, poly, step, constant
   t_max = 90,          -- epochs of the cosine; a note says what a short one does
   clamp = false,       -- stay at the floor after t_max
-  dropout = 0.0,       -- of whole channels, after each block
+  patience = 0,        -- epochs without a better Dice after which it ends; 0: none
+  bce = 1.0, dice = 1.0, pos_weight = 1.0,
   dice_per = "batch", dice_eps = 1.0,
+  dice_empty = "count", -- or skip: slices without a tumour have no part in Dice by sample
+  rotate = 0.0,        -- degrees, each way, in half of the slices
+  elastic = 0.0,       -- pixels that control points move by, in half of the slices
+  noise = 0.05,        -- sigma, in 30 % of the slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  folds = 0,           -- cross-validation in so many folds, in place of both
   split_seed = 42,
   patients = 28, slices = 24, -- of the made-up data
   presets = {
     demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },
     quick = { size = 128, epochs = 25, t_max = 25 },
     full = {},
+    later = { base = 64, batch = 32, optim = "radam", patience = 50, bce = 0.3, dice = 0.7,
+              pos_weight = 30.0, dice_per = "sample", dice_empty = "skip" },
     check = { size = 32, base = 4, batch = 4, epochs = 1, t_max = 1, patients = 6, slices = 6 },
   },
 }
@@ -45,59 +61,56 @@ else
   cases = data.phantom { patients = cfg.patients, size = cfg.size, slices = cfg.slices }
 end
 
-local function prepare(set)
-  return set:resize { h = cfg.size, w = cfg.size }
+local function prepare(set, at)
+  set = set:resize { h = cfg.size, w = cfg.size }
     :normalize { method = "zscore", clip = { 0.5, 99.5 } }
-    :slices { axis = "axial" }
+  if cfg.depth == 0 then return set:slices { axis = "axial" } end
+  return set:patches { d = cfg.depth, h = cfg.size, w = cfg.size, at = at, foreground = 0.33 }
 end
 
-local train, valid, test =
-  cases:split { valid = cfg.valid, test = cfg.test, seed = cfg.split_seed }
-
-train = prepare(train)
+local train, valid, test = cases:split { valid = cfg.valid, test = cfg.test, folds = cfg.folds,
+                                         seed = cfg.split_seed }
+train = prepare(train, "random")
   :augment {
     flip = { axis = "w", p = 0.5 },
+    affine = cfg.rotate > 0 and { rotate = { -cfg.rotate, cfg.rotate }, p = 0.5 },
+    elastic = cfg.elastic > 0 and { amplitude = { 0, cfg.elastic }, p = 0.5 },
     contrast = { range = { 0.9, 1.1 } },
     brightness = { by = 0.1 },
     gamma = { range = { 0.9, 1.1 }, p = 0.3 },
-    noise = { sigma = 0.05, p = 0.3 },
+    noise = cfg.noise > 0 and { sigma = cfg.noise, p = 0.3 },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = cfg.valid > 0 and prepare(valid):batches { size = cfg.batch } or nil
-test = prepare(test):batches { size = cfg.batch }
+valid = (cfg.valid > 0 or cfg.folds > 0) and prepare(valid, "grid")
+  :batches { size = cfg.batch } or nil
+test = test and prepare(test, "grid"):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------
 
-local function block(name, x, f)
-  return nn.scope(name, function()
-    for _ = 1, 2 do
-      x = nn.relu(nn.batch_norm(nn.conv(x, f, 3, { bias = false })))
-    end
-    return nn.spatial_dropout(x, cfg.dropout)
-  end)
-end
-
-local function unet(x, f, level, depth)
-  if level > depth then return block("bottom", x, f) end
-  local skip = block("enc" .. level, x, f)
-  local low = unet(nn.maxpool(skip, 2), 2 * f, level + 1, depth)
-  local up = nn.upconv(low, f, 2, { name = "up" .. level })
-  return block("dec" .. level, up .. skip, f)
-end
-
-local image = nn.input("image", { c = 1, h = cfg.size, w = cfg.size })
-local truth = nn.input("mask", { c = 1, h = cfg.size, w = cfg.size })
-local logits = nn.conv(unet(image, cfg.base, 1, 4), 1, 1, { name = "head" })
+local shape = { c = 1, h = cfg.size, w = cfg.size, d = cfg.depth > 0 and cfg.depth or nil }
+local image, truth = nn.input("image", shape), nn.input("mask", shape)
+local logits = net.unet(image, {
+  base = cfg.base, dropout = cfg.dropout, gates = cfg.gates, heads = cfg.heads,
+  -- slices are thick: the first two halvings are within them
+  factors = cfg.depth > 0 and { { 1, 2, 2 }, { 1, 2, 2 }, 2, 2 } or 2,
+})
 
 -- Training --------------------------------------------------------------------
+
+local parts = { bce = cfg.bce, dice = cfg.dice, pos_weight = cfg.pos_weight,
+                per = cfg.dice_per, eps = cfg.dice_eps, empty = cfg.dice_empty }
+local schedule = cfg.schedule == "cosine" and optim.cosine { t_max = cfg.t_max, clamp = cfg.clamp }
+  or cfg.schedule == "constant" and optim.constant or optim[cfg.schedule] {}
 
 seg.recipe {
   inputs = { image, truth },
   outputs = { mask = nn.sigmoid(logits) },
-  loss = nn.bce_dice(logits, truth, { per = cfg.dice_per, eps = cfg.dice_eps }),
+  loss = nn.bce_dice(logits, truth, parts),
+  loss_parts = metric.loss_parts(logits, truth, parts),
   train = train, valid = valid, test = test,
-  optim = optim.adamw { lr = cfg.lr, decay = cfg.decay },
-  schedule = optim.cosine { t_max = cfg.t_max, clamp = cfg.clamp },
+  optim = optim[cfg.optim] { lr = cfg.lr, decay = cfg.decay },
+  schedule = schedule,
+  stop = cfg.patience > 0 and { patience = cfg.patience, min_delta = 1e-4 } or nil,
   metrics = { dice = metric.dice(logits, truth), iou = metric.iou(logits, truth) },
   best = { "dice", "max" },
   epochs = cfg.epochs,

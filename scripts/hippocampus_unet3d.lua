@@ -30,7 +30,8 @@ local cfg = seg.config {
   split_seed = 42,
   patients = 60,         -- of the made-up data
   presets = {
-    demo = { base = 8, batch = 2, epochs = 36, folds = 0, patients = 24, lr = 4e-3 },
+    demo = { size = { 32, 48, 32 }, base = 8, batch = 2, epochs = 50, folds = 0, patients = 24,
+             lr = 4e-3 },
     quick = { epochs = 25 },
     full = {},
     check = { size = { 16, 16, 16 }, base = 4, levels = 2, batch = 2, epochs = 1, folds = 0,

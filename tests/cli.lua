@@ -247,7 +247,7 @@ t.test("plan: exact numbers, nothing opened", function()
   t.check(text:find("24.07 GFLOP forward a sample", 1, true), text)
   says("scripts/nfbs_unet.lua plan", 0, "31,105,953 trained")
   says("scripts/nfbs_unet.lua plan --features 32,64,128,256", 0, "7,765,409 trained")
-  says("scripts/brain_unet.lua plan --size 100", 2, "divisible by the network's total stride")
+  says("scripts/nfbs_unet.lua plan --size 100", 2, "divisible by the network's total stride")
 end)
 
 t.test("plan --gpu: what a step launches, without a GPU", function()

@@ -85,14 +85,14 @@ t.test("lines of two texts that differ", function()
 end)
 
 t.test("compare: what differs, results, cases", function()
-  local text = t.read("scripts/brain_unet.lua"):gsub("sigma = 0.05", "sigma = 0.06")
+  local text = t.read("scripts/brain_unet.lua"):gsub("1.1 }, p = 0.3 }", "1.1 }, p = 0.4 }")
   local other = t.write(folder .. "/brain_unet.lua", text)
   t.says(brain:gsub("scripts/brain_unet.lua", other) .. " --quiet --epochs 4 --base 8", 0, "")
   local page = folder .. "/compare.html"
   local a, b = runs .. "001", runs .. "003"
   local said = t.says("compare " .. a .. " " .. b .. " --html " .. page, 0, "what differs")
   for _, part in ipairs { "\nrecipe +the first +2 lines differ\n", "\n%-%-base +4 +8\n",
-                          "\n%- +noise = { sigma = 0%.05", "\n%+ +noise = { sigma = 0%.06",
+                          "\n%- +gamma = .- p = 0%.3", "\n%+ +gamma = .- p = 0%.4",
                           "\ndice, test +0%.%d+ +0%.%d+\n", "\ndice, 003 %- 001 +2 +[+-]0%.%d+ +",
                           "too few cases to tell" } do
     t.check(said:find(part), "%s in %s", part, said)

@@ -81,6 +81,23 @@ local function counts(line, want)
   t.says("scripts/" .. line:gsub(" ", ".lua plan ", 1), 0, want .. " trained")
 end
 
+t.test("brain_unet: counts, variants and later options", function()
+  counts("brain_unet --base 64", "31,036,481")
+  counts("brain_unet --preset later", "31,036,481")
+  counts("brain_unet --gates true", "8,024,069")
+  counts("brain_unet --heads 8", "8,814,113")
+  counts("brain_unet --depth 16 --size 64", "22,537,313")
+  local line = "scripts/brain_unet.lua --preset check --phantom " .. folder .. "/phantom --out "
+    .. folder .. "/runs "
+  for _, more in ipairs {
+    "--depth 4", "--preset later --base 4 --size 32 --epochs 1 --patients 6 --slices 6",
+    "--gates true --heads 4 --dropout 0.1 --rotate 15 --elastic 4 --patience 1 --epochs 2",
+    "--optim sgd --schedule onecycle", "--schedule plateau", "--schedule constant --noise 0",
+  } do t.says(line .. more, 0, "done:") end
+  t.says(line .. "--schedule onecycl", 2, 'did you mean "onecycle"?')
+  t.says(line .. "folds --folds 3", 0, "6 cases of 6 patients, each validated in one of 3 folds")
+end)
+
 t.test("hippocampus_unet3d: counts, check, folds and a split", function()
   counts("hippocampus_unet3d ", "1,401,398")
   counts("hippocampus_unet3d --base 32", "5,601,382")
@@ -101,7 +118,7 @@ t.test("hippocampus_unet3d: 20 steps of the demo lower the loss", function()
   local said = t.says("scripts/hippocampus_unet3d.lua --steps 20 --phantom " .. folder
                       .. "/phantom --out " .. folder .. "/demo", 0, "stopped after 20 steps")
   local losses = {}
-  for loss in said:gmatch("epoch %d+/36 .- loss ([%d.]+)") do
+  for loss in said:gmatch("epoch %d+/50 .- loss ([%d.]+)") do
     losses[#losses + 1] = tonumber(loss)
   end
   t.equal(#losses, 2, "epochs that were reported, of 8 steps each")

@@ -405,7 +405,8 @@ local readers = {
 -- The data set is a folder below `root` (by default <out>/phantom) named by its
 -- numbers, as flair-28x256x24-aedfc4fe; it is made when it is not there.
 function M.phantom(o)
-  local format, known, units = o and o.format or "dicom", { root = none, seed = 42 }, nil
+  local format = type(o) == "table" and o.format or "dicom"
+  local known, units = { root = none, seed = 42 }, nil
   known.format = format
   for _, form in ipairs(core.data.phantom_forms()) do
     if form.format == format then

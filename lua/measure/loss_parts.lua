@@ -7,7 +7,7 @@
 -- mostly theirs, and its fall says little of what is found. Beside the loss of a run these
 -- parts show that.
 
-local core = require "seg.core"
+local config = require "seg.config"
 local nn = require "seg.nn"
 local util = require "seg.util"
 
@@ -34,7 +34,7 @@ end
 --   dice_empty  of each that has not
 -- each by itself, whatever `per` says: with per = "batch" the loss has one Dice of all
 -- samples together, and these are what they would have cost alone. One channel only.
---   -> { list = { { name=, node=, value=function(row) -> number or nil }, ... }, ... }
+--   -> { list = { { name=, node=, value=function(row) -> number or nil, empty= }, ... }, ... }
 function M.make(logits, target, o)
   o = util.options("metric.loss_parts", o, { bce = 1, dice = 1, pos_weight = 1, per = "batch",
                                              eps = 1, empty = "count" })
@@ -50,7 +50,7 @@ function M.make(logits, target, o)
       { name = "bce", node = nn.bce(logits, target, { pos_weight = o.pos_weight }),
         value = function(row) return row[1] end },
       { name = "dice_fg", node = means, value = dice_of(n, o.eps, true) },
-      { name = "dice_empty", node = means, value = dice_of(n, o.eps, false) },
+      { name = "dice_empty", node = means, value = dice_of(n, o.eps, false), empty = true },
     },
   }
 end
@@ -107,7 +107,7 @@ function M.note(r, values, share)
     "%.0f %% of the loss is the Dice of the %.0f %% of samples in which there is nothing to find; "
     .. "that falls to 0 all at once, and says nothing of what is found: per = \"batch\" or empty = "
     .. "\"skip\"%s avoids it", 100 * empty / all, 100 * share,
-    core.options_hint and core.options_hint or "")
+    config.declared.dice_per and " (--dice_per batch)" or "")
 end
 
 return M

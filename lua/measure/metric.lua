@@ -129,6 +129,7 @@ for _, name in ipairs { "hd95", "hd", "assd", "surface_dice", "volume_error", "d
                         "dose_score" } do
   M[name] = function(...) return require("seg.metric_volume")[name](...) end
 end
+M.loss_parts = require("seg.loss_parts").make
 for _, name in ipairs { "geodesic", "groups" } do
   M[name] = function(...) return require("seg.metric_number")[name](...) end
 end

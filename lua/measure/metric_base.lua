@@ -2,6 +2,7 @@
 -- class, names of classes; and what a recipe wants for its metrics.
 
 local core = require "seg.core"
+local loss_parts = require "seg.loss_parts"
 local nn = require "seg.nn"
 local util = require "seg.util"
 
@@ -139,8 +140,8 @@ function M.settle(r)
   end
 end
 
--- The nodes that must be computed for the metrics of a recipe. `evaluate`: for that
--- command, where cases may have to be put together for any of them.
+-- The nodes that must be computed for the metrics of a recipe and the parts of its loss.
+-- `evaluate`: for that command, where cases may have to be put together for any of them.
 function M.nodes(r, evaluate)
   local list = {}
   local whole = evaluate or r.predict.threshold == "valid" or r.predict.temperature == "valid"
@@ -155,6 +156,7 @@ function M.nodes(r, evaluate)
       for _, node in ipairs(M.of_case(m)) do list[#list + 1] = node end
     end
   end
+  for _, part in ipairs(loss_parts.of(r)) do list[#list + 1] = part.node end
   return list
 end
 

@@ -4,6 +4,7 @@ local core = require "seg.core"
 local budget = require "seg.budget"
 local config = require "seg.config"
 local group = require "seg.group"
+local loss_parts = require "seg.loss_parts"
 local metrics = require "seg.metric_base"
 local optim = require "seg.optim"
 local tidy = require "seg.tidy"
@@ -23,13 +24,14 @@ local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
   accumulate = 1, frozen = {}, ema = 0, swa = none, stop = none, init = none, phases = none,
+  loss_parts = none,
 }
 
 -- What a phase may have of its own; the rest is the recipe's.
 local known_phase = { name = none, from = "last" }
 for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
                          "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
-                         "swa", "stop", "init" } do
+                         "swa", "stop", "init", "loss_parts" } do
   known_phase[field] = none
 end
 
@@ -253,6 +255,7 @@ local function check(r)
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
+  loss_parts.check(r)
   metrics.settle(r)
   check_inputs(r)
   if r.schedule.monitor then

@@ -14,6 +14,7 @@ local config = require "seg.config"
 local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
 local gauge = require "seg.gauge"
+local loss_parts = require "seg.loss_parts"
 local metrics = require "seg.metric_base"
 local opened = require "seg.opened"
 local pass = require "seg.pass"
@@ -162,6 +163,17 @@ local function advise(run, row)
   end
 end
 
+-- Once a run, when what is empty makes up most of the loss on valid.
+local function say_parts(run)
+  local result = run.data.valid and run.result
+  local text = result and not run.told_parts
+    and loss_parts.note(run.recipe, result.parts, result.empty)
+  if text then
+    run.told_parts = true
+    show.line("note: %s", text)
+  end
+end
+
 -- What the epoch that is over has decided for the next: what is averaged, what the
 -- schedule remembers, whether the phase ends early.
 local function look_back(run, values)
@@ -188,7 +200,10 @@ local function end_epoch(run, started)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
                 train_loss = s.loss_sum / math.max(s.seen, 1),
                 phase = run.phases[2] and s.phase }
-  for name, value in pairs(run.tally:columns(s.tally)) do row[name] = value end
+  local tallied = {} -- the same without "train_"
+  for name, value in pairs(run.tally:columns(s.tally)) do
+    row[name], tallied[name:sub(7)] = value, value
+  end
   local seconds = sys.clock() - started
   traces.mark("train", started, started + seconds)
   local alone = 1 - (ranks.spent() - run.spent) / seconds
@@ -211,6 +226,7 @@ local function end_epoch(run, started)
       row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
       values[name] = m.mean
     end
+    for name, v in pairs(result.parts) do row["valid_" .. name] = v end
   end
   row.valid_s = sys.clock() - started - seconds
   if run.data.valid then traces.mark("validate", started + seconds) end
@@ -233,7 +249,13 @@ local function end_epoch(run, started)
   try(run.csv.amend, run.csv, row)
   local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
                                 row.train_loss) }
-  if row.valid_loss then parts[#parts + 1] = string.format("valid %.4f", row.valid_loss) end
+  local made_of = loss_parts.text(r, tallied)
+  if made_of then parts[1] = parts[1] .. " (" .. made_of .. ")" end
+  if row.valid_loss then
+    made_of = loss_parts.text(r, run.result.parts)
+    parts[#parts + 1] = string.format("valid %.4f%s", row.valid_loss,
+                                      made_of and " (" .. made_of .. ")" or "")
+  end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
       local _, samples = opened.sample_name(run.data.valid.pipeline)
@@ -253,6 +275,7 @@ local function end_epoch(run, started)
   end
   show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
   advise(run, row)
+  say_parts(run)
   local reporting = sys.clock()
   run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
   try(picture.progress, run.folder, run.csv, run.curves)
@@ -280,6 +303,14 @@ local function csv_columns(phases)
   -- behind what runs of before have
   for _, name in ipairs(metrics.by_epoch { metrics = all }) do
     if all[name].node then c[#c + 1] = "train_" .. name end
+  end
+  local seen = {}
+  for _, r in ipairs(phases) do
+    for _, part in ipairs(loss_parts.of(r)) do
+      for _, column in ipairs { "train_" .. part.name, "valid_" .. part.name } do
+        if not seen[column] then c[#c + 1], seen[column] = column, true end
+      end
+    end
   end
   return c
 end

@@ -2,6 +2,7 @@
 -- what each metric says of every case.
 
 local core = require "seg.core"
+local loss_parts = require "seg.loss_parts"
 local base = require "seg.metric_base"
 local metric = require "seg.metric"
 local opened = require "seg.opened"
@@ -29,7 +30,7 @@ end
 -- that were drawn what is counted is that of the patches; nothing else can be said of
 -- the case.
 --   -> { { name=, m=, way=, node=, area=, read= (places of nodes) }, ... }, nodes,
---      nodes that cases are put together from, nil when none is
+--      nodes that cases are put together from, nil when none is; the parts of the loss
 local function plan(recipe, pipeline, o)
   local nodes = setmetatable({ list = {}, place = {} }, Nodes)
   local users, whole, seen, stitched = {}, {}, {}, o.each ~= nil
@@ -65,7 +66,11 @@ local function plan(recipe, pipeline, o)
       stitched = true
     end
   end
-  return users, nodes, stitched and whole or nil
+  local terms = {}
+  for i, part in ipairs(loss_parts.of(recipe)) do
+    terms[i] = { part = part, node = nodes:add(part.node), sum = 0, n = 0 }
+  end
+  return users, nodes, stitched and whole or nil, terms
 end
 
 -- sums[k] += counts[from, k], k = 1 .. n
@@ -88,17 +93,10 @@ local function count_sample(user, item, values, i)
   case.all = case.all + (all or 0)
 end
 
--- Row i of an array (N,K) as a list.
-local function row_of(array, i)
-  local out = {}
-  for k = 1, array.shape[2] or 1 do out[k] = array:get(i, k) end
-  return out
-end
-
 -- A sample that is a few numbers; a case of several has their mean.
 local function number_sample(user, item, values, i)
   local rows = {}
-  for k, place in ipairs(user.read) do rows[k] = row_of(values[place], i) end
+  for k, place in ipairs(user.read) do rows[k] = loss_parts.row(values[place], i) end
   local v, list, record = user.m.sample(rows, user.undo)
   local case = user.cases[item] or { sum = 0, n = 0, list = {}, counts = {} }
   user.cases[item] = case
@@ -233,11 +231,12 @@ end
 -- also that of values that are no means; threshold: in place of that of metrics that
 -- give none; each(case): called with every case, put together from `nodes`; outside:
 -- what M.outside gives.
---   -> { loss=, seen=, metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
---        classes = { {name=, cases=, mean=}, ... }, matrix= } } }
+--   -> { loss=, seen=, parts = {[name]=mean}, empty= (share of samples),
+--        metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
+--          classes = { {name=, cases=, mean=}, ... }, matrix= } } }
 function M.run(session, recipe, pipeline, loader, names, label, o)
   o = o or {}
-  local users, nodes, whole = plan(recipe, pipeline, o)
+  local users, nodes, whole, terms = plan(recipe, pipeline, o)
   local stitcher = whole and stitch.new(pipeline, whole, o.threshold)
   local loss, seen, begun, waiting = 0, 0, 0, {}
 
@@ -259,6 +258,10 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
       for _, user in ipairs(users) do
         if user.node then count_sample(user, item, values, i) end
         if user.read then number_sample(user, item, values, i) end
+      end
+      for _, term in ipairs(terms) do
+        local v = term.part.value(loss_parts.row(values[term.node], i))
+        if v then term.sum, term.n = term.sum + v, term.n + 1 end
       end
       local case = stitcher and stitcher:put(number, parts, i)
       if case then finish(case) end
@@ -298,7 +301,11 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     for _, case in ipairs(stitcher:rest()) do finish(case) end
   end
   if stitcher then stitcher:close() end
-  local result = { loss = loss / math.max(seen, 1), seen = seen, metrics = {} }
+  local result = { loss = loss / math.max(seen, 1), seen = seen, metrics = {}, parts = {} }
+  for _, term in ipairs(terms) do
+    result.parts[term.part.name] = term.sum / term.n
+    result.empty = term.part.empty and term.n / seen or result.empty
+  end
   for _, user in ipairs(users) do
     settle(user, o.outside)
     result.metrics[user.name] = result_of(user, recipe, pipeline, o.interval)

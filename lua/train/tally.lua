@@ -1,12 +1,14 @@
 -- tally.lua -- what the device counts of the batches that are trained on.
 --
--- A metric of counts (Dice and its like) is a root of the training plan too, so that
--- its numbers cost nothing more. They are put aside on the device, batch by batch, and
--- read once, when the epoch is over or the run is told to stop. What is said of them is
--- the mean over samples that have a value, as of `valid_slice_<name>`; but of samples
--- changed at random, with dropout, by weights that change from batch to batch.
+-- A metric of counts (Dice and its like) and the parts of the loss are roots of the
+-- training plan too, so that their numbers cost next to nothing. They are put aside on
+-- the device, batch by batch, and read once, when the epoch is over or the run is told
+-- to stop. What is said of them is the mean over samples that have a value, as of
+-- `valid_slice_<name>`; but of samples changed at random, with dropout, by weights that
+-- change from batch to batch.
 
 local core = require "seg.core"
+local loss_parts = require "seg.loss_parts"
 local base = require "seg.metric_base"
 local ranks = require "seg.ranks"
 
@@ -32,19 +34,15 @@ function M.new(r)
       t.users[#t.users + 1] = { name = name, m = m, node = add(m.node), area = add(m.area) }
     end
   end
+  for _, part in ipairs(loss_parts.of(r)) do
+    t.users[#t.users + 1] = { name = part.name, m = part, node = add(part.node) }
+  end
   return t
 end
 
 -- A batch is known, of which so many samples are here: does it count?
 function M:part(count, counts)
   self.parts[#self.parts + 1] = { count = count, counts = counts }
-end
-
--- counts[from, k] as a list
-local function row(counts, from)
-  local out = {}
-  for k = 1, counts.shape[2] do out[k] = counts:get(from, k) end
-  return out
 end
 
 -- The values that this process has put aside, as text by batch: of each metric those of
@@ -57,7 +55,7 @@ local function read(self, session)
       local found = {}
       local counts, area = values[first + user.node], user.area and values[first + user.area]
       for i = 1, part.counts and part.count or 0 do
-        local v = user.m.value(row(counts, i), area and area:get(i, 2) or nil)
+        local v = user.m.value(loss_parts.row(counts, i), area and area:get(i, 2) or nil)
         if v then found[#found + 1] = string.pack("<d", v) end
       end
       text[u] = string.pack("<s4", table.concat(found))

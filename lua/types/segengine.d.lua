@@ -99,6 +99,7 @@ function seg.pick(key, word, options) end
 ---@field test? seg.set
 ---@field schedule? seg.schedule
 ---@field metrics? table<string, seg.metric.one>
+---@field loss_parts? seg.metric.loss_parts what the loss is made of, beside it in each epoch
 ---@field best? { [1]: string, [2]: "max"|"min" } a metric or "loss"
 ---@field epochs? integer the config's when left out
 ---@field accumulate? integer batches to an update, 1
@@ -403,6 +404,18 @@ function nn.overlap(x, t, o) end
 ---@field form? "euler"|"matrix"|"6d"|"quaternion" of the output
 ---@field truth? "euler"|"matrix"|"6d"|"quaternion" of the target; that of the output
 
+---The options of nn.bce_dice, for metric.loss_parts.
+---@class seg.metric.parts
+---@field bce? number
+---@field dice? number
+---@field pos_weight? number
+---@field per? "batch"|"sample"
+---@field eps? number
+---@field empty? "count"|"skip"
+
+---For `loss_parts` of a recipe: bce, dice_fg, dice_empty.
+---@class seg.metric.loss_parts
+
 ---@alias seg.metric.make fun(x: seg.node, t: seg.node, o?: seg.metric.options): seg.metric.one
 ---@alias seg.metric.far fun(x: seg.node, t: seg.node, o?: seg.metric.surface): seg.metric.one
 
@@ -424,6 +437,7 @@ function nn.overlap(x, t, o) end
 ---@field mae fun(x: seg.node, t: seg.node, o?: seg.metric.numbers): seg.metric.one
 ---@field dose_score fun(x: seg.node, t: seg.node, o: seg.metric.numbers): seg.metric.one
 ---@field dvh_score fun(x: seg.node, t: seg.node, o: seg.metric.dvh): seg.metric.one
+---@field loss_parts fun(x: seg.node, t: seg.node, o?: seg.metric.parts): seg.metric.loss_parts
 ---@field geodesic fun(x: seg.node, t: seg.node, o?: seg.metric.rotation): seg.metric.one
 ---@field summary fun(values: number[], owners?: string[]): table mean, median, sd, n, low, high
 ---@field interval fun(n: integer, owners?: string[], f: fun(places: integer[]): number?): number?

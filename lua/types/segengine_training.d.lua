@@ -161,6 +161,7 @@ function optim.product(list) end
 ---@field optim? seg.optimiser
 ---@field schedule? seg.schedule
 ---@field metrics? table<string, seg.metric.one>
+---@field loss_parts? seg.metric.loss_parts
 ---@field best? { [1]: string, [2]: "max"|"min" }
 ---@field epochs? integer
 ---@field accumulate? integer
