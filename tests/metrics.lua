@@ -529,6 +529,8 @@ t.test("angles between rotations", function()
     t.near((of.sample { v, { 0, 0, 40 } }), 0, 1e-6, form)
     t.near((of.sample { v, { 0, 0, 10 } }), 30, 1e-9, form)
   end
+  local flat = metric.geodesic(numbers(2) * 1, numbers(2), { form = "yaw pitch" })
+  t.near((flat.sample { { 10, 20 }, { 0, 0 } }), angle({ 10, 20, 0 }, { 0, 0, 0 }), 1e-12)
   t.raises(function() metric.geodesic(a, b, { form = "matrix" }) end, "matrix takes 9 numbers")
 end)
 

@@ -89,8 +89,8 @@ TEST(phantom_dose_without_memory)
 TEST(phantom_dose_reads_back)
 {
     char one[512], three[512], path[1024];
-    snprintf(one, sizeof one, "%s/dose1", test_folder());
-    snprintf(three, sizeof three, "%s/dose3", test_folder());
+    snprintf(one, sizeof one, "%s/plans_1", test_folder());
+    snprintf(three, sizeof three, "%s/plans_3", test_folder());
     Phantom how = six();
     how.number[0] = 2, how.threads = 1;
     REQUIRE(phantom_write(one, &how, NULL));

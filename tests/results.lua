@@ -151,8 +151,8 @@ t.test("pictures in, pictures out", function()
     .. folder
   text = run(predict .. "/tidy")
   t.equal(listed("tidy"), "one.png one_fractions.npy")
-  t.check(text:find("one: class 1 (spot): 1 of 2 pieces gone (2 voxels), 1 voxels of holes filled", 1,
-                    true), "%s", text)
+  t.check(text:find("one: class 1 (spot): 1 of 2 pieces gone (2 voxels), 1 voxels of holes filled",
+                    1, true), "%s", text)
   check("tidy/one.png", 20, 14, function(x, y)
     return x >= 3 and x <= 6 and y >= 4 and y <= 7 and 255 or 0
   end)

@@ -6,6 +6,7 @@
  * step, so a step that is left out does not disturb the others' draws. */
 #include "prepare.h"
 #include "rng.h"
+#include "standardize.h"
 #include <math.h>
 
 static void decide_flip(const DataStep *s, Change *out)
@@ -248,11 +249,15 @@ bool augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
                     uint32_t number, Sample *sample)
 {
     Change change[MAX_STEPS];
+    float zero[MAX_STEP_REALS];
+    if (sample->ds) sample->zero = standardize_zero(steps, sample->ds, zero);
     int count =
         augment_decide(steps, seed, epoch, number, sample->dim[0], change);
-    for (int i = 0; i < count; i++)
-        if (!change_sample(&change[i], sample)) return false;
-    return true;
+    bool ok = true;
+    for (int i = 0; ok && i < count; i++)
+        ok = change_sample(&change[i], sample);
+    sample->zero = NULL; // it does not outlive this call
+    return ok;
 }
 
 bool augment_on_device(const Steps *steps, const Dataset *ds)

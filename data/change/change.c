@@ -64,8 +64,10 @@ static bool swap_channels(const Mirrored *m, float *x, Dims n)
     return true;
 }
 
-/* Numbers of a mirror image. */
-static bool negate_numbers(const Mirrored *m, float *x, Dims n)
+/* Numbers of a mirror image: each as far from what 0 has become, on its other
+ * side. */
+static bool negate_numbers(const Mirrored *m, const float *zero, float *x,
+                           Dims n)
 {
     // channel 1 is bit 1, and there are no more of them than there are numbers
     for (int32_t c = n.c + 1; c < 32; c++)
@@ -73,7 +75,8 @@ static bool negate_numbers(const Mirrored *m, float *x, Dims n)
             return fail_data("flip: negate has number %d, but a case has %d",
                              (int)c, (int)n.c);
     for (int32_t c = 0; c < n.c; c++)
-        if (m->negate & 1 || (c < 31 && m->negate >> (c + 1) & 1)) x[c] = -x[c];
+        if (m->negate & 1 || (c < 31 && m->negate >> (c + 1) & 1))
+            x[c] = zero ? 2 * zero[c] - x[c] : -x[c];
     return true;
 }
 
@@ -100,7 +103,7 @@ static bool flip_field(const Change *c, const Sample *s, int f, bool *numbers)
         return swap_channels(&c->mirrored, s->data[f], n);
     if (s->kind[f] != FIELD_NUMBER || *numbers) return true;
     *numbers = true; // of the first such field
-    return negate_numbers(&c->mirrored, s->data[f], n);
+    return negate_numbers(&c->mirrored, s->zero, s->data[f], n);
 }
 
 /* x(w) = what was at w - by, of the first `own` of each row. */

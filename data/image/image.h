@@ -75,4 +75,9 @@ enum { IMAGE_MAGIC = 32 };
 const char *image_format(const uint8_t *bytes, size_t size, bool *read);
 /* Of a file; NULL also when it cannot be opened. */
 const char *image_file_format(const char *path, bool *read);
+
+/* h rows of w pixels, red, green, blue, as a JPEG; quality 1 .. 100. Whole or
+ * not at all; the same pixels give the same bytes. */
+bool image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h,
+                      int quality);
 #endif

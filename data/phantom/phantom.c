@@ -3,6 +3,7 @@
 #include "dicom.h"
 #include "dose.h"
 #include "err.h"
+#include "face_write.h"
 #include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
@@ -27,6 +28,14 @@ static const PhantomForm forms[] = {
                 {"slices", 24, 2, 1024}},
      .noise = 0.03,
      .write = scan_write_t1},
+    {.format = "faces",
+     .prefix = "faces",
+     .version = 1,
+     .number = {{"people", 40, 1, 999},
+                {"photos", 30, 1, 999},
+                {"size", 128, 32, 450}},
+     .noise = 0.02, // sigma against white
+     .write = face_write},
     {.format = "openkbp",
      .prefix = "dose",
      .version = 1,

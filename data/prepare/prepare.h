@@ -59,6 +59,9 @@ typedef struct Sample {
     FieldKind kind[MAX_FIELDS];
     int fields;
     int32_t length; /* of w that is the sample's own; 0: all of it */
+    /* What 0 of the first field of numbers has become by standardize, one for
+     * each of them: a sign changes about it. NULL: 0. */
+    const float *zero;
     /* What a function of the recipe wants beside these; NULL without one. */
     const Dataset *ds;
     Hook *hook;

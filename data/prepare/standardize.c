@@ -77,6 +77,25 @@ bool standardize_volume(const DataStep *s, Volume *v)
     return true;
 }
 
+const float *standardize_zero(const Steps *steps, const Dataset *ds,
+                              float *zero)
+{
+    int field = 0;
+    bool moved = false;
+    while (field < ds->fields && ds->field[field].kind != FIELD_NUMBER) field++;
+    memset(zero, 0, MAX_STEP_REALS * sizeof *zero);
+    for (int i = 0; i < steps->count && field < ds->fields; i++) {
+        const DataStep *s = &steps->step[i];
+        if (s->id != STEP_standardize || standardize_field(s, ds) != field)
+            continue;
+        moved = true;
+        for (int c = 0; c < (int)s->standardize.mean_count; c++)
+            zero[c] = (float)(((double)zero[c] - s->standardize.mean[c]) /
+                              s->standardize.sd[c]);
+    }
+    return moved ? zero : NULL;
+}
+
 bool steps_fitted(const DataStep *s)
 {
     return s->id != STEP_standardize || s->standardize.mean_count > 0;

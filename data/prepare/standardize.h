@@ -23,6 +23,11 @@ int standardize_field(const DataStep *s, const Dataset *ds);
  * found yet, or are those of another number of channels. */
 bool standardize_volume(const DataStep *s, Volume *v);
 
+/* What 0 has become in the first field of numbers, in zero[MAX_STEP_REALS], one
+ * for each number; NULL when no step standardizes that field. */
+const float *standardize_zero(const Steps *steps, const Dataset *ds,
+                              float *zero);
+
 /* False for a standardize step whose numbers were not found yet. */
 bool steps_fitted(const DataStep *s);
 

@@ -373,14 +373,13 @@ folder_of("npy", { root = none, image = "*", mask = none, classes = none, patien
                    labels = none, rank = none, axes = none, length = false }, files.npy,
           files.check)
 
--- pose = { yaw, pitch, roll } in degrees.
-photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99 },
-            images.w300lp)
-photographs("biwi", { root = none, pitch = "300wlp", same = {} }, images.biwi, function(_, o)
-  if o.pitch ~= "300wlp" and o.pitch ~= "biwi" then
-    fail("usage", 'data.biwi: pitch must be "300wlp" or "biwi", got %s', tostring(o.pitch))
-  end
-end)
+-- pose = { yaw, pitch, roll } in degrees, of Pointing'04 without roll.
+photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99,
+                        pitch = "300wlp" }, images.w300lp, images.check_pitch)
+photographs("biwi", { root = none, pitch = "300wlp", same = {}, face_mm = 0 }, images.biwi,
+            images.check_pitch)
+photographs("pointing04", { root = none, margin = 0.15, pitch = "300wlp" }, images.pointing04,
+            images.check_pitch)
 
 -- Made-up data ----------------------------------------------------------------
 
@@ -390,6 +389,7 @@ local readers = {
   nifti = function(root)
     return M.nifti { root = root, image = "*_T1w", mask = "*_T1w_brainmask" }
   end,
+  faces = function(root) return M.w300lp { root = root } end,
   openkbp = function(root) return M.openkbp { root = root } end,
   hippocampus = function(root)
     return M.nifti { root = root, image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 },

@@ -1,4 +1,5 @@
--- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI.
+-- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI,
+-- Pointing'04.
 --
 -- Each function gives fields, what lists the cases when the data is first wanted,
 -- names of classes or columns, and those of each field of numbers; data.lua makes
@@ -42,6 +43,17 @@ local function pose_fields(o)
 end
 local ANGLES = { "yaw", "pitch", "roll" }
 
+-- What pitch is multiplied by: 300W-LP has it positive looking up, programs for BIWI
+-- that leave out a minus have it the other way round.
+local PITCH = { ["300wlp"] = 1, biwi = -1 }
+
+-- Raises where `pitch` names no convention of it.
+function M.check_pitch(what, o)
+  if not PITCH[o.pitch] then
+    fail("usage", '%s: pitch must be "300wlp" or "biwi", got %s', what, tostring(o.pitch))
+  end
+end
+
 -- The part of a photograph that shows the face, by its landmarks pt2d in a .mat:
 -- `margin` k of their extents, as Ruiz et al. (CVPR Workshops 2018) do.
 --   -> { x, y, width, height }
@@ -71,6 +83,7 @@ function M.w300lp(o)
         local pose = core.array.load(mat, "Pose_Para"):reshape { 7 }
         local angle = {} -- yaw, pitch, roll in degrees
         for i, from in ipairs { 2, 1, 3 } do angle[i] = math.deg(pose:get(from)) end
+        angle[2] = PITCH[o.pitch] * angle[2]
         local far = math.max(math.abs(angle[1]), math.abs(angle[2]), math.abs(angle[3]))
         if far <= o.most_degrees then
           -- several views were made of one photograph: NAME_0, NAME_1, ...
@@ -86,23 +99,73 @@ function M.w300lp(o)
   end, ANGLES, { pose = ANGLES }
 end
 
+-- The square of `mm` around the head of a _pose.txt of BIWI as the camera of its
+-- folder (rgb.cal) saw it: a pinhole, whose distortion is some pixels at the border.
+--   -> { x, y, width, height } in pixels
+function M.head_box(pose, mm)
+  local x, y, z = table.unpack(core.data.biwi_pose(pose).centre)
+  local camera = core.data.biwi_camera((pose:match("^(.*)/") or ".") .. "/rgb.cal")
+  if not (z > 0) then fail("data", "%s: the head is %g mm in front of the camera", pose, z) end
+  local w, h = mm * camera.focal[1] / z, mm * camera.focal[2] / z
+  return { camera.focal[1] * x / z + camera.principal[1] - w / 2,
+           camera.focal[2] * y / z + camera.principal[2] - h / 2, w, h }
+end
+
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
--- patient; `same` = { ["12"] = "07" } says which show one person.
+-- patient; `same` = { ["12"] = "07" } says which show one person. face_mm: only
+-- so much of a frame, around the head.
 function M.biwi(o)
   return pose_fields(o), function(root)
-    local cases, sign = {}, o.pitch == "biwi" and -1 or 1
+    local cases = {}
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
-        local p = core.data.biwi_pose(root .. "/" .. folder .. "/" .. frame .. "_pose.txt")
-        cases[#cases + 1] = { key = folder .. "/" .. frame,
-                              patient = o.same[folder] or folder, image = root .. "/" .. path,
-                              pose = { p.yaw, sign * p.pitch, p.roll } }
+        local txt, image = root .. "/" .. folder .. "/" .. frame .. "_pose.txt", root .. "/" .. path
+        local p = core.data.biwi_pose(txt)
+        if o.face_mm > 0 then image = { image, box = M.head_box(txt, o.face_mm) } end
+        cases[#cases + 1] = { key = folder .. "/" .. frame, patient = o.same[folder] or folder,
+                              image = image, pose = { p.yaw, PITCH[o.pitch] * p.pitch, p.roll } }
       end
     end
     if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
     return cases
   end, ANGLES, { pose = ANGLES }
+end
+
+-- The square about the face of Pointing'04, whose middle and size in pixels stand
+-- below "Face" in a .txt: as large as the larger of both, and `k` of that on each side.
+--   -> { x, y, width, height }
+function M.pointed_box(txt, k)
+  local x, y, w, h = util.read_file(txt):match("Face%s+(%d+)%s+(%d+)%s+(%d+)%s+(%d+)")
+  if not x then
+    fail("data", "%s: no Face with four numbers below it: x and y of its middle, width, height",
+         txt)
+  end
+  local side = (1 + 2 * k) * math.max(tonumber(w), tonumber(h))
+  return { tonumber(x) - side / 2, tonumber(y) - side / 2, side, side }
+end
+
+-- Pointing'04: personPPSNN+T+P.jpg, T the tilt and P the pan in degrees, with a .txt
+-- beside it. Tilt is positive looking up and pan to the left edge of the picture,
+-- as pitch and yaw of 300W-LP are; roll was not measured.
+function M.pointing04(o)
+  local fields, names = pose_fields(o), { "yaw", "pitch" }
+  fields[2].count = 2
+  return fields, function(root)
+    local cases = {}
+    for _, path in ipairs(util.files_below(root, M.is_image)) do
+      local who, tilt, pan = path:match("person(%d%d)%d%d%d([+-]%d+)([+-]%d+)%.%w+$")
+      if who then
+        local stem = path:gsub("%.%w+$", "")
+        cases[#cases + 1] = {
+          key = stem, patient = who, pose = { tonumber(pan), PITCH[o.pitch] * tonumber(tilt) },
+          image = { root .. "/" .. path,
+                    box = M.pointed_box(root .. "/" .. stem .. ".txt", o.margin) } }
+      end
+    end
+    if #cases == 0 then fail("data", "%s: no personPPSNN+T+P.jpg", root) end
+    return cases
+  end, names, { pose = names }
 end
 
 return M

@@ -67,6 +67,7 @@ end
 
 -- The first steps of training on both devices. -> failures
 local function check_steps(r, device, precision)
+  opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   local got = recipes.session(r, "train", device, precision)
   local want = recipes.session(r, "train", "ref", "f32")

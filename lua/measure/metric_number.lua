@@ -213,7 +213,8 @@ local function from_columns(a, b)
 end
 
 -- The rotation that numbers stand for, row by row, or nil.
-local forms = {
+local forms
+forms = {
   -- yaw, pitch, roll in degrees, as of data.w300lp and data.biwi: R = Rz(roll) Ry(yaw)
   -- Rx(pitch), about the axes that stay
   euler = { count = 3, make = function(v)
@@ -223,6 +224,8 @@ local forms = {
     local about_z, about_y = { cr, -sr, 0, sr, cr, 0, 0, 0, 1 }, { cy, 0, sy, 0, 1, 0, -sy, 0, cy }
     return multiply(multiply(about_z, about_y), { 1, 0, 0, 0, cp, -sp, 0, sp, cp })
   end },
+  -- the same without roll, which is 0
+  ["yaw pitch"] = { count = 2, make = function(v) return forms.euler.make { v[1], v[2], 0 } end },
   -- row by row; made a rotation by its first two columns
   matrix = { count = 9, make = function(v)
     return from_columns({ v[1], v[4], v[7] }, { v[2], v[5], v[8] })
@@ -256,7 +259,7 @@ end
 
 -- metric.geodesic(output, target, {form="euler", truth=form}): the angle in degrees of
 -- the rotation between both, each in a form: "euler" (yaw, pitch, roll in degrees),
--- "matrix" (9 numbers), "6d", "quaternion".
+-- "yaw pitch" (roll is 0), "matrix" (9 numbers), "6d", "quaternion".
 function M.geodesic(output, target, o)
   o = base.options("geodesic", o, { form = "euler", truth = util.none }, "epoch")
   local words = util.sorted_keys(forms)

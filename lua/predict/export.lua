@@ -14,7 +14,8 @@
 --   export --arrays DIR
 --       every sample of every part, prepared but not augmented, in order:
 --       train_0001_<input>.npy, ... (a batch each) and train_case.npy, the
---       number of each sample's case; for a peer that trains by itself.
+--       number of each sample's case; for a peer that trains by itself. steps.txt:
+--       how they were prepared, with the numbers of standardize.
 --
 -- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
 
@@ -103,6 +104,7 @@ end
 local function arrays(r, folder)
   sys.mkdir(folder)
   opened.fit_numbers(r)
+  sys.write(folder .. "/steps.txt", r.train:prepare_steps())
   for _, part in ipairs { "train", "valid", "test" } do
     if r[part] then export_part(r, part, folder) end
   end

@@ -105,27 +105,35 @@ function open.images(path, o, asked)
   return one_field(picture_field(o), cases), "images"
 end
 
--- The face of a photograph with landmarks beside it, as training cut it; a
--- photograph without is taken whole.
-function open.w300lp(path, o)
-  local cases = file_cases(path, images.is_image, "images")
-  local whole = 0
-  for _, case in ipairs(cases) do
-    local mat = case.image:gsub("%.%w+$", "") .. ".mat"
-    if sys.stat(mat) then
-      case.image = { case.image, box = images.face_box(mat, o.margin) }
-    else
-      whole = whole + 1
+-- Faces of photographs, cut as training cut them by a file that lies beside each, with
+-- this ending: box(file, options of the set) -> place. One without is taken whole.
+local function faces(ending, box, pattern)
+  return function(path, o)
+    local cases = file_cases(path, images.is_image, "images", pattern)
+    local whole = 0
+    for _, case in ipairs(cases) do
+      local beside = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
+      local place = sys.stat(beside) and box(beside, o)
+      case.image = place and { case.image, box = place } or case.image
+      whole = whole + (place and 0 or 1)
     end
+    if whole > 0 then
+      require("seg.show").line("--in: %s without a %s that says where the face is: taken whole",
+                               util.plural(whole, "photograph"), ending)
+    end
+    return one_field(picture_field(o), cases), "images"
   end
-  if whole > 0 then
-    require("seg.show").line("--in: %s without a .mat of landmarks: taken whole",
-                             util.plural(whole, "photograph"))
-  end
-  return one_field(picture_field(o), cases), "images"
 end
 
+open.w300lp = faces(".mat", function(mat, o) return images.face_box(mat, o.margin) end)
+open.pointing04 = faces(".txt", function(txt, o) return images.pointed_box(txt, o.margin) end)
+
+local biwi_faces = faces("_pose.txt", function(pose, o)
+  return images.head_box(pose, o.face_mm)
+end, "*_rgb")
+
 function open.biwi(path, o)
+  if o.face_mm > 0 then return biwi_faces(path, o) end
   return one_field(picture_field(o), file_cases(path, images.is_image, "images", "*_rgb")), "images"
 end
 

@@ -214,8 +214,9 @@ function M.command(r, name)
   end
   local flips, swap, negate, exchange = mirrors(r, node, inputs[1].rank)
   windows.run({ members = members, node = node, output = output, inputs = inputs,
-                roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate, exchange = exchange,
-                draws = draws, variances = draws == 0 and "" or of_case and "each" or "mean" },
+                roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
+                exchange = exchange, draws = draws,
+                variances = draws == 0 and "" or of_case and "each" or "mean" },
               set, each)
   finish(w, out, there)
   return 0

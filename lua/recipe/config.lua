@@ -373,4 +373,18 @@ function M.ensure()
   return M.values
 end
 
+-- seg.pick(key, word, options): options[word], where the config key `key` has that
+-- word; one that is not there is an error that lists those that are.
+function M.pick(key, word, choices)
+  if type(choices) ~= "table" then
+    util.fail("usage", "seg.pick: the choices must be a table, got %s", type(choices))
+  end
+  local found = choices[word]
+  if found == nil then
+    util.fail("usage", '%s is "%s", wanted one of %s', tostring(key), tostring(word),
+              table.concat(util.sorted_keys(choices), ", "))
+  end
+  return found
+end
+
 return M

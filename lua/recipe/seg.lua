@@ -17,8 +17,8 @@ local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
   nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
-  config = config.config, recipe = recipe.recipe, search = search.search, array = core.array,
-  version = core.version,
+  config = config.config, pick = config.pick, recipe = recipe.recipe, search = search.search,
+  array = core.array, version = core.version,
 }
 
 -- The numerical face: for tests, notebooks and comparison with others ---------

@@ -58,6 +58,15 @@ local seg = {}
 ---@return T
 function seg.config(defaults) end
 
+---What `options` has under the word that a key of the config has; another word is an
+---error that lists them.
+---@generic T
+---@param key string name of the key, for the message
+---@param word string
+---@param options table<string, T>
+---@return T
+function seg.pick(key, word, options) end
+
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash

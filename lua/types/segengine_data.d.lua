@@ -34,12 +34,14 @@ local data = {}
 ---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
----@field format? "dicom"|"nifti"|"openkbp"|"hippocampus"
----@field patients? integer 28
----@field size? integer 256
+---@field format? "dicom"|"nifti"|"faces"|"openkbp"|"hippocampus"
+---@field patients? integer 28; not of faces
+---@field people? integer 40, of faces
+---@field photos? integer 30, of each face
+---@field size? integer 256; of faces 128
 ---@field slices? integer 24
 ---@field seed? integer 42
----@field noise? number 0.03
+---@field noise? number 0.03; of faces 0.02
 ---@field root? string
 
 ---@param o seg.data.dicom
@@ -126,13 +128,18 @@ function data.images(o) end
 function data.npy(o) end
 
 ---pose = yaw, pitch, roll in degrees.
----@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
+---@param o { root: string, flips?: boolean, margin?: number, most_degrees?: number, pitch?: "300wlp"|"biwi", alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, face_mm?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.biwi(o) end
+
+---Pointing'04: pose = yaw, pitch in degrees.
+---@param o { root: string, margin?: number, pitch?: "300wlp"|"biwi", alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
+---@return seg.set
+function data.pointing04(o) end
 
 ---The cases of several sets with the same fields; the steps of the first.
 ---@param ... seg.set

@@ -1,0 +1,118 @@
+-- headpose_cnn.lua -- the angles of a head from a photograph of its face.
+--
+-- Data    --data DIR --layout 300wlp: photographs with a .mat beside, as 300W-LP and
+--         AFLW2000 have them; biwi: folders of frames with _pose.txt; pointing04:
+--         photographs named after tilt and pan (no roll). A person is on one side of
+--         the split; a sequence of BIWI is a person, or --same 12=07,... says whose.
+--         Without --data: rendered heads of made-up people, as the banner says.
+-- Model   --net small: 1,206,499 parameters; resnet18: 14,850,274.
+-- Result  runs/headpose_cnn/NNN/: mean error of each angle and of the rotation.
+--
+--   segengine scripts/headpose_cnn.lua                     (rendered, minutes)
+--   segengine scripts/headpose_cnn.lua --data DIR --layout biwi
+--   segengine scripts/headpose_cnn.lua folds --data DIR --layout pointing04 --folds 5
+--   segengine scripts/headpose_cnn.lua evaluate --data AFLW2000 --split all
+
+local seg = require "seg"
+local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.optim
+
+local cfg = seg.config {
+  layout = "300wlp",
+  pitch = "300wlp",    -- its sign: positive looks up; "biwi": positive looks down
+  margin = 0.35,       -- 300wlp, pointing04: how much is taken around the face
+  face_mm = 300,       -- biwi: how much is taken around the head; 0: whole frames
+  same = "",           -- biwi: sequences that show one person
+  net = "small",
+  features = { 32, 64, 128, 256 }, -- of the small one
+  size = 112,          -- pixels of the face, both axes
+  loss = "mae",        -- or mse, huber: of standardized angles
+  batch = 64, epochs = 50,
+  lr = 1e-3, decay = 1e-4, dropout = 0.0, ema = 0.0,
+  jitter = { 0.2, 0.2, 0.2, 0.1 }, -- brightness, contrast, saturation, hue
+  turn = 0, zoom = 0.0, shift = 0.0, -- of the picture; turns where no roll is learned
+  cutout = 0.0,        -- how often a box of the face is grey
+  valid = 0.05, test = 0.2, -- shares, or numbers of people; valid 0: none
+  folds = 0,           -- cross-validation instead
+  split_seed = 42,
+  people = 100, photos = 30, -- of the made-up data
+  presets = {
+    demo = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 30, lr = 2e-3,
+             ema = 0.99, valid = 0.1 },
+    quick = { size = 64, batch = 32, epochs = 40, ema = 0.99, valid = 0.1 },
+    full = {},
+    check = { size = 32, features = { 4, 8 }, batch = 4, epochs = 1, people = 6, photos = 4,
+              valid = 0.2 },
+  },
+}
+
+-- Data ------------------------------------------------------------------------
+
+local same = {}
+for a, b in cfg.same:gmatch "(%w+)=(%w+)" do same[a] = b end
+
+local open = seg.pick("layout", cfg.layout, {
+  ["300wlp"] = function(o) return data.w300lp(o) end,
+  pointing04 = function(o) return data.pointing04(o) end,
+  biwi = function(o)
+    return data.biwi { root = o.root, pitch = o.pitch, same = same, face_mm = cfg.face_mm }
+  end,
+})
+local cases
+if cfg.data or cfg.layout ~= "300wlp" then
+  cases = open { root = cfg.data, pitch = cfg.pitch, margin = cfg.margin }
+else
+  cases = data.phantom { format = "faces", people = cfg.people, photos = cfg.photos }
+end
+local rolls = cfg.layout ~= "pointing04"
+local names = rolls and { "yaw", "pitch", "roll" } or { "yaw", "pitch" }
+
+local function prepare(set)
+  return set:resize { h = cfg.size, w = cfg.size, method = "smooth" }
+    :standardize { field = "pose" }
+end
+
+local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, test = cfg.test,
+                                         seed = cfg.split_seed }
+local j = cfg.jitter
+train = prepare(train)
+  :augment {
+    -- a mirrored face looks, and leans, the other way
+    flip = { axis = "w", negate = rolls and { 1, 3 } or { 1 } },
+    affine = { rotate = { -cfg.turn, cfg.turn }, scale = { 1 - cfg.zoom, 1 + cfg.zoom },
+               shift = cfg.shift, p = 1 },
+    jitter = { brightness = j[1], contrast = j[2], saturation = j[3], hue = j[4], top = 255 },
+    cutout = { size = { 0.1, 0.4 }, p = cfg.cutout },
+  }
+  :batches { size = cfg.batch, shuffle = true }
+valid = (cfg.folds > 0 or cfg.valid > 0) and prepare(valid):batches { size = cfg.batch } or nil
+test = test and prepare(test):batches { size = cfg.batch }
+
+-- Network ---------------------------------------------------------------------
+
+local image = nn.input("image", { c = 3, h = cfg.size, w = cfg.size })
+local truth = nn.input("pose", { c = #names })
+local pose = seg.pick("net", cfg.net, {
+  small = function(x)
+    return net.pose_cnn(x, { features = cfg.features, out = #names, dropout = cfg.dropout })
+  end,
+  resnet18 = function(x) return net.pose_resnet(x, { out = #names }) end,
+})(image / 255)
+
+-- Training --------------------------------------------------------------------
+
+local form = rolls and "euler" or "yaw pitch"
+local loss = seg.pick("loss", cfg.loss, { mae = nn.mae, mse = nn.mse, huber = nn.huber })
+
+seg.recipe {
+  inputs = { image, truth },
+  outputs = { pose = pose },
+  loss = loss(pose, truth),
+  train = train, valid = valid, test = test,
+  optim = optim.adamw { lr = cfg.lr, decay = cfg.decay },
+  schedule = optim.cosine {},
+  ema = cfg.ema,
+  metrics = { mae = metric.mae(pose, truth, { unit = "degrees", names = names }),
+              geodesic = metric.geodesic(pose, truth, { form = form }) },
+  best = { "mae", "min" },
+  epochs = cfg.epochs,
+}

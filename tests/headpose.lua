@@ -1,0 +1,154 @@
+-- headpose.lua -- angles of heads: the readers of photographs with angles, what a flip
+-- does to them, and the recipe headpose_cnn.lua.
+
+local t = dofile("tests/harness.lua")
+local seg = require "seg"
+local data = seg.data
+
+local folder, remove = t.folder()
+local recipe = "scripts/headpose_cnn.lua"
+local made = " --phantom " .. folder .. "/made"
+
+-- A file below `folder`, whose own folder is made.
+local function write(path, text)
+  os.execute("mkdir -p '" .. folder .. "/" .. path:match("(.*)/") .. "'")
+  t.write(folder .. "/" .. path, text)
+end
+
+-- A picture of w x h pixels as BMP: red is the column, green the row; blue, or 0.
+local function picture(path, w, h, blue)
+  local rows = {}
+  for y = h - 1, 0, -1 do
+    local row = {}
+    for x = 0, w - 1 do row[x + 1] = string.char(blue or 0, y, x) end
+    rows[#rows + 1] = table.concat(row) .. ("\0"):rep(-3 * w % 4)
+  end
+  local body = table.concat(rows)
+  write(path, "BM" .. string.pack("<I4I2I2I4", 54 + #body, 0, 0, 54)
+        .. string.pack("<I4i4i4I2I2I4I4i4i4I4I4", 40, w, h, 1, 24, 0, #body, 0, 0, 0, 0) .. body)
+end
+
+local base, pictures = folder .. "/pointing", 0
+for _, person in ipairs { "01", "02", "03" } do
+  for _, angles in ipairs { "+15-30", "-60+90", "+0+0" } do
+    local name = "pointing/Person" .. person .. "/person" .. person .. "100" .. angles
+    pictures = pictures + 1
+    picture(name .. ".bmp", 40, 30, pictures)
+    write(name .. ".txt", "x.jpg\n\nFace\n20\n15\n10\n8\n")
+  end
+end
+
+t.test("Pointing'04: angles from names, the face from the text beside", function()
+  local set = data.pointing04 { root = base, margin = 0 }
+  t.equal(t.keys(set):match("^%S+"), "Person01/person01100+0+0/01")
+  local b = t.first_batch(set:filter(function(case)
+    return case.key:find("+15-30", 1, true)
+  end):batches { size = 1 })
+  t.equal(b.pose.shape[2], 2)
+  t.equal(b.pose:get(1, 1), -30, "yaw")
+  t.equal(b.pose:get(1, 2), 15, "pitch")
+  -- 10 x 10 pixels about (20, 15)
+  t.equal(table.concat(b.image.shape, "x"), "1x3x10x10")
+  t.equal(b.image:get(1, 1, 1, 1), 15, "first column")
+  t.equal(b.image:get(1, 2, 1, 1), 10, "first row")
+  local down = t.first_batch(data.pointing04 { root = base, pitch = "biwi" }
+                             :filter(function(case) return case.key:find("+15-30", 1, true) end)
+                             :batches { size = 1 })
+  t.equal(down.pose:get(1, 2), -15, "pitch that is positive looking down")
+  t.raises(function() data.pointing04 { root = base, pitch = "up" } end, "pitch must be")
+  t.raises(function() t.keys(data.pointing04 { root = "tests/golden" }) end,
+           "no personPPSNN+T+P.jpg")
+  write("faceless/person01100+0+0.txt", "nothing\n")
+  picture("faceless/person01100+0+0.bmp", 8, 8)
+  t.raises(function() t.keys(data.pointing04 { root = folder .. "/faceless" }) end,
+           "no Face with four numbers below it")
+end)
+
+t.test("BIWI: the head as its camera saw it", function()
+  picture("biwi/01/frame_00003_rgb.bmp", 64, 48)
+  write("biwi/01/frame_00003_pose.txt", "1 0 0 \n0 1 0 \n0 0 1 \n\n100 -50 1000 \n")
+  write("biwi/01/rgb.cal", "100 0 32 \n0 100 24 \n0 0 1 \n\n0 0 0 0 \n\n1 0 0 \n0 1 0 \n0 0 1 \n\n"
+        .. "0 0 0 \n\n64 48 \n")
+  local set = data.biwi { root = folder .. "/biwi", face_mm = 120 }
+  local b = t.first_batch(set:batches { size = 1 })
+  -- the middle is at column 42, row 19, and 120 mm are 12 pixels
+  t.equal(table.concat(b.image.shape, "x"), "1x3x12x12")
+  t.equal(b.image:get(1, 1, 1, 1), 36, "first column")
+  t.equal(b.image:get(1, 2, 1, 1), 13, "first row")
+  write("biwi/01/frame_00003_pose.txt", "1 0 0 \n0 1 0 \n0 0 1 \n\n100 -50 0 \n")
+  t.raises(function() t.keys(data.biwi { root = folder .. "/biwi", face_mm = 120 }) end,
+           "in front of the camera")
+end)
+
+-- T6: a mirrored face has the opposite yaw in degrees, whatever was subtracted from it.
+t.test("a flip negates the angles that standardized numbers stand for", function()
+  local set = data.w300lp { root = folder .. "/none" }
+  t.check(set, "described without files")
+  local cases = {}
+  for i = 1, 4 do
+    picture("flip/" .. i .. ".bmp", 4, 4)
+    cases[i] = { key = tostring(i), patient = tostring(i), pose = { 10 * i, i, -i },
+                 image = folder .. "/flip/" .. i .. ".bmp" }
+  end
+  local mean, sd = { 25, 2, 0 }, { 10, 1, 2 }
+  local b = t.first_batch(data.cases {
+    fields = { { name = "image", read = "image" }, { name = "pose", kind = "numbers", count = 3 } },
+    cases = cases,
+  }:standardize { field = "pose", mean = mean, sd = sd }
+    :augment { flip = { axis = "w", p = 1, negate = { 1, 3 } } }:batches { size = 4 })
+  for i = 1, 4 do
+    local want = { -10 * i, i, i }
+    for k = 1, 3 do
+      t.near(b.pose:get(i, k) * sd[k] + mean[k], want[k], 1e-4, "angle " .. k .. " of case " .. i)
+    end
+    t.equal(b.image:get(i, 1, 1, 1), 3, "the picture is mirrored")
+  end
+end)
+
+t.test("the parameters of both networks", function()
+  local small = t.says(recipe .. " plan --preset full", 0, "parameters   1,206,499 trained")
+  t.check(small:find("3x112x112", 1, true), small)
+  t.says(recipe .. " plan --preset full --net resnet18 --size 224", 0,
+         "parameters   14,850,274 trained")
+  t.says(recipe .. " plan --net vgg", 2, 'net is "vgg", wanted one of resnet18, small')
+  t.says(recipe .. " plan --layout aflw", 2,
+         'layout is "aflw", wanted one of 300wlp, biwi, pointing04')
+end)
+
+t.test("20 steps of the demo, and its result is in degrees", function()
+  local said = t.says(recipe .. " --people 8 --photos 8 --steps 20 --epochs 20 --out " .. folder
+                      .. "/demo --phantom " .. folder .. "/made", 0, "stopped after 20 steps")
+  t.check(said:find("made-up people: wrote 8", 1, true), said)
+  t.check(said:find("train: standardize pose: ", 1, true), said)
+end)
+
+t.test("by person, in all folds", function()
+  local said = t.says(recipe .. " folds --preset check --epochs 1 --folds 3 --data " .. base
+                      .. " --layout pointing04 --out " .. folder .. "/folds", 0,
+                      "each validated in one of 3 folds, no patient in two")
+  t.check(said:find("9 cases of 3 patients", 1, true), said)
+end)
+
+t.test("cpu and ref agree", function()
+  t.says(recipe .. " check --preset check" .. made .. " --out " .. folder .. "/check", 0,
+         "20 training steps of the preset check")
+end)
+
+-- PyTorch takes the same steps; then it trains by itself on the same photographs.
+t.test("the twin in PyTorch", function()
+  local python = os.getenv("PYTHON") or "/usr/bin/python3"
+  if not os.execute(python .. " -c 'import numpy, torch' 2> /dev/null") then
+    t.skip("no PyTorch in " .. python .. " (apt-get install python3-torch)")
+  end
+  local peer = "PYTHONDONTWRITEBYTECODE=1 " .. python .. " tests/peer/headpose.py "
+  local check = recipe .. " export --preset check" .. made
+  t.says(check .. " --twin " .. folder .. "/twin --steps 20", 0, "20 batches")
+  local said = t.lines(peer .. folder .. "/twin 2>&1")
+  t.check(said[#said]:find('"ok": true', 1, true), table.concat(said, "\n"))
+  t.says(check .. " --arrays " .. folder .. "/arrays", 0, "4 cases")
+  said = t.lines(peer .. "--train " .. folder .. "/arrays --features 4,8 --batch 4 --epochs 2 2>&1")
+  t.check(said[#said]:find('"test_mae": %d'), table.concat(said, "\n"))
+end)
+
+remove()
+t.finish()
