@@ -5,7 +5,7 @@
 --         validation-pats and test-pats. Without --data: made-up patients, as the
 --         banner says.
 -- Model   the challenge's generator, 64 filters: 116,981,249 parameters
---         (32: 29,261,569; 128: 467,794,945). --better 1: what scores better.
+--         (32: 29,261,569; 128: 467,794,945). --better true: what scores better.
 -- Result  runs/openkbp_unet3d/NNN/: checkpoints, curves, dose and DVH score.
 --
 --   segengine scripts/openkbp_unet3d.lua --data provided-data
@@ -35,9 +35,9 @@ local cfg = seg.config {
   ema = 0.0,           -- average of weights
   patients = 12,       -- of the made-up data
   presets = {
-    demo = { filters = 8, levels = 4, size = 64, epochs = 12, lr = 1e-3, better = true },
-    quick = { filters = 16, levels = 5, epochs = 60, lr = 1e-3, better = true, coarse = 2,
-              t_max = 60, ema = 0.99 },
+    demo = { filters = 8, levels = 4, size = 64, epochs = 24, lr = 1e-3, better = true },
+    quick = { filters = 16, levels = 5, batch = 1, epochs = 100, t_max = 100, lr = 1e-3,
+              ema = 0.99, better = true, coarse = 2 },
     full = {},
     check = { filters = 2, levels = 4, size = 32, epochs = 1, better = true, patients = 6 },
   },
@@ -75,33 +75,40 @@ end
 local ct, structures = input("ct", 1), input("structures", 10)
 local possible, truth = input("possible", 1), input("dose", 1)
 
--- The dose in Gy, never below 0.
-local function dose_of(x)
-  local o = { filters = cfg.filters, levels = cfg.levels }
-  if not cfg.better then return net.pix2pix(x, o) end
-  o.norm, o.squeeze, o.dropout = cfg.norm, cfg.squeeze, cfg.dropout
-  if cfg.region then x = x .. possible end
-  if cfg.coarse == 1 then return 70 * net.pix2pix(x, o) end
-  o.smooth = 1 -- the finer grid is smooth by itself
-  local low = net.pix2pix(nn.avgpool(x, cfg.coarse), o)
-  return 70 * nn.upsample(low, cfg.coarse, { mode = "linear" })
+-- What --better sees and learns from: each made coarse before they are joined, as
+-- what is fine costs eight times as much.
+local function seen(x) return cfg.coarse > 1 and nn.avgpool(x, cfg.coarse) or x end
+
+-- The dose in Gy and its loss. Of --better it may be below 0 while it is learnt, as a
+-- voxel behind a ReLU that is shut learns nothing.
+local function network()
+  local o = { filters = cfg.filters, levels = cfg.levels, dropout = cfg.dropout }
+  if not cfg.better then
+    local dose = net.pix2pix(ct .. structures, o)
+    return dose, nn.mae(dose, truth)
+  end
+  o.norm, o.squeeze, o.final = cfg.norm, cfg.squeeze, "none"
+  local x, inside, target = seen(ct) .. seen(structures), seen(possible), seen(truth)
+  local dose = 70 * net.pix2pix(cfg.region and x .. inside or x, o)
+  -- a coarse voxel has the mean of those of its voxels that may have dose
+  local mean = cfg.coarse > 1 and target / (inside + 1e-6) or target
+  local loss = nn.mae(dose, mean, { mask = inside })
+  if cfg.dvh > 0 then
+    loss = loss + cfg.dvh * nn.dvh_loss(dose * inside, target, seen(structures))
+  end
+  if cfg.coarse > 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
+  return nn.relu(dose), loss
 end
 
-local dose = dose_of(ct .. structures)
+local dose, loss = network()
 local predicted = dose * possible
-
-local function loss_of()
-  if not cfg.better then return nn.mae(dose, truth) end
-  local mae = nn.mae(dose, truth, { mask = possible })
-  return cfg.dvh > 0 and mae + cfg.dvh * nn.dvh_loss(predicted, truth, structures) or mae
-end
 
 -- Training --------------------------------------------------------------------
 
 seg.recipe {
   inputs = { ct, structures, possible, truth },
   outputs = { dose = predicted },
-  loss = loss_of(),
+  loss = loss,
   train = train, valid = valid, test = test,
   optim = optim.adam { lr = cfg.lr, betas = { 0.5, 0.999 }, eps = 1e-7 },
   schedule = cfg.t_max > 0

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""openkbp.py -- the twin of scripts/openkbp_unet3d.lua in PyTorch.
+
+    segengine scripts/openkbp_unet3d.lua export --twin DIR --steps 50 \
+        --preset check --dropout 0
+    openkbp.py DIR --better           repeat these steps, compare the losses
+
+    segengine scripts/openkbp_unet3d.lua export --arrays DIR \
+        --data provided-data --preset quick
+    openkbp.py --train DIR --better --filters 16 --levels 5 --coarse 2 \
+        --batch 1 --lr 1e-3 --epochs 60 --t_max 60 --ema 0.99 --seed 1
+                                      train on its own, on the same split
+
+Options are those of the recipe; without --better it is the challenge's own
+baseline. Random draws are not shared, so the same steps want --dropout 0. The
+result of a training is the dose score of the test patients, in Gy, by the
+weights of the epoch with the best one of the validation patients. Arrays take
+110 MB a patient and are read sample by sample.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+import twin
+import unet_torch as peer
+from torch import nn
+from torch.nn import functional as F
+
+NAMES = ("ct", "structures", "possible", "dose")
+STRUCTURES = 10
+
+
+class Step(nn.Module):
+    """One halving or doubling convolution with what belongs to it, by the
+    recipe's names of parameters."""
+
+    def __init__(self, before, after, up, a, normed=True, squeeze=False):
+        super().__init__()
+        self.kind = "upconv1" if up else "conv1"
+        conv = nn.ConvTranspose3d if up else nn.Conv3d
+        layer = conv(before, after, 4, 2, 1, bias=False)
+        setattr(self, self.kind, layer)
+        if normed and a["norm"] == "batch":
+            self.norm1 = nn.BatchNorm3d(after, eps=1e-3, momentum=0.01)
+        elif normed:
+            self.norm1 = nn.InstanceNorm3d(after, affine=True)
+        self.normed, self.squeezed = normed, squeeze
+        if squeeze:
+            few = max(1, after // a["squeeze"])
+            self.linear1 = nn.Linear(after, few)
+            self.linear2 = nn.Linear(few, after)
+
+    def forward(self, x):
+        x = getattr(self, self.kind)(x)
+        return self.norm1(x) if self.normed else x
+
+    def squeeze(self, x):
+        if not self.squeezed:
+            return x
+        s = F.relu(self.linear1(x.mean((2, 3, 4))))
+        s = torch.sigmoid(self.linear2(s))
+        return x * s[:, :, None, None, None]
+
+
+class Generator(nn.Module):
+    """net.pix2pix: convolutions of 4 that halve and double the extents."""
+
+    def __init__(self, inputs, a):
+        super().__init__()
+        self.levels, self.dropout = a["levels"], a["dropout"]
+        self.better = a["better"]
+        width = [inputs] + [
+            a["filters"] * min(2**i, 8) for i in range(self.levels)
+        ]
+        for i in range(1, self.levels + 1):
+            squeeze = a["better"] and a["squeeze"] > 0 and i > 3
+            step = Step(width[i - 1], width[i], False, a, i < self.levels, squeeze)
+            setattr(self, f"x{i}", step)
+        for i in range(self.levels - 1, 0, -1):
+            below = width[i + 1] * (1 if i == self.levels - 1 else 2)
+            setattr(self, f"x{i}b", Step(below, width[i], True, a))
+        self.x0b = nn.Module()
+        self.x0b.upconv1 = nn.ConvTranspose3d(2 * width[1], 1, 4, 2, 1)
+        for m in self.modules():
+            if isinstance(m, (nn.Conv3d, nn.ConvTranspose3d)):
+                nn.init.xavier_uniform_(m.weight)
+                if m.bias is not None:
+                    nn.init.zeros_(m.bias)
+
+    def forward(self, x):
+        skips = []
+        for i in range(1, self.levels + 1):
+            step = getattr(self, f"x{i}")
+            x = step.squeeze(F.leaky_relu(step(x), 0.2))
+            skips.append(x)
+        for i in range(self.levels - 1, 0, -1):
+            x = getattr(self, f"x{i}b")(x)
+            if i % 2 == 0:
+                x = F.dropout3d(x, self.dropout, self.training)
+            x = torch.cat((F.relu(x), skips[i - 1]), 1)
+        x = self.x0b.upconv1(x)
+        x = F.avg_pool3d(x, 3, 1, 1, count_include_pad=False)
+        return x if self.better else F.relu(x)
+
+
+def seen(x, a):
+    return F.avg_pool3d(x, a["coarse"]) if a["coarse"] > 1 else x
+
+
+def dose_of(net, ct, structures, possible, a):
+    """The dose on the grid of the network."""
+    x = torch.cat((seen(ct, a), seen(structures, a)), 1)
+    if not a["better"]:
+        return net(x)
+    return 70 * net(torch.cat((x, seen(possible, a)), 1))
+
+
+def masked_mae(x, t, m):
+    return (m * (x - t).abs()).sum() / m.sum()
+
+
+def dvh_loss(x, t, parts, bins=80):
+    """Mean squared difference of the histograms of the structures that are
+    there, at 1 .. 80 Gy, of all samples together."""
+    at = torch.arange(1, bins + 1, dtype=x.dtype)
+    apart = []
+    for n in range(len(x)):
+        for m in parts[n]:
+            inside = m > 0
+            if not inside.any():
+                continue
+            w = m[inside][:, None]
+            a, b = (
+                (torch.sigmoid(d[n, 0][inside][:, None] - at) * w).sum(0)
+                for d in (x, t)
+            )
+            apart.append(((a - b) / w.sum()) ** 2)
+    return torch.stack(apart).mean()
+
+
+def loss_of(net, batch, a):
+    ct, structures, possible, truth = batch
+    dose = dose_of(net, ct, structures, possible, a)
+    if not a["better"]:
+        return F.l1_loss(dose, truth)
+    inside, target = seen(possible, a), seen(truth, a)
+    mean = target / (inside + 1e-6) if a["coarse"] > 1 else target
+    loss = masked_mae(dose, mean, inside)
+    if a["dvh"] > 0:
+        parts = seen(structures, a)
+        loss = loss + a["dvh"] * dvh_loss(dose * inside, target, parts)
+    return loss
+
+
+def adam(net, lr):
+    return torch.optim.Adam(net.parameters(), lr, (0.5, 0.999), 1e-7)
+
+
+# The same steps --------------------------------------------------------------
+
+
+def trace(folder, a, rows, dtype):
+    """Losses of the exported steps, computed in `dtype`."""
+    weights = peer.load_tensors(folder / "init.safetensors")
+    first = weights["x1.conv1.weight"]
+    a["filters"] = first.shape[0]
+    a["levels"] = sum(name.endswith("b.upconv1.weight") for name in weights)
+    net = Generator(first.shape[1], a).to(dtype)
+    state = net.state_dict()
+    names = [n for n in state if not n.endswith("num_batches_tracked")]
+    if set(names) != set(weights):
+        raise KeyError(sorted(set(names) ^ set(weights)))
+    for name in names:
+        state[name] = torch.from_numpy(weights[name].copy()).to(dtype)
+    net.load_state_dict(state)
+    optim, losses = adam(net, 1.0), []
+    for row in rows:
+        batch = [x.to(dtype) for x in twin.batch(folder, row, NAMES)]
+        for group in optim.param_groups:
+            group["lr"] = float(row["lr"])
+        optim.zero_grad()
+        loss = loss_of(net, batch, a)
+        loss.backward()
+        optim.step()
+        losses.append(loss.item())
+    return losses
+
+
+# Training by itself ----------------------------------------------------------
+
+
+class Part:
+    """Samples of a part in its files, read when they are wanted."""
+
+    def __init__(self, folder, name):
+        files = [sorted(folder.glob(f"{name}_[0-9]*_{n}.npy")) for n in NAMES]
+        self.where = []
+        for group in zip(*files):
+            for k in range(len(np.load(group[0], mmap_mode="r"))):
+                self.where.append((group, k))
+
+    def __len__(self):
+        return len(self.where)
+
+    def batch(self, items):
+        picked = [self.where[i] for i in items]
+        return [
+            torch.from_numpy(
+                np.stack([np.load(g[f], mmap_mode="r")[k] for g, k in picked])
+            )
+            for f in range(len(NAMES))
+        ]
+
+
+def flipped(batch, rng):
+    """Left and right, with the parotids exchanged."""
+    for n in range(len(batch[0])):
+        if rng.random() < 0.5:
+            for x in batch:
+                x[n] = x[n].flip(2)
+            batch[1][n, [2, 3]] = batch[1][n, [3, 2]]
+    return batch
+
+
+def scores(net, part, a):
+    """Mean |error| in Gy where there may be dose, of each patient."""
+    out = []
+    net.eval()
+    with torch.no_grad():
+        for i in range(len(part)):
+            ct, structures, possible, truth = part.batch([i])
+            dose = dose_of(net, ct, structures, possible, a)
+            if a["coarse"] > 1:
+                dose = F.interpolate(dose, scale_factor=a["coarse"],
+                                     mode="trilinear")  # fmt: skip
+            dose = F.relu(dose) * possible
+            out.append(masked_mae(dose, truth, possible).item())
+    return out
+
+
+def train(folder, a):
+    parts = {p: Part(folder, p) for p in ("train", "valid", "test")}
+    torch.manual_seed(a["seed"])
+    rng = np.random.default_rng(a["seed"])
+    net = Generator(1 + STRUCTURES + a["better"], a)
+    kept = Generator(1 + STRUCTURES + a["better"], a)  # averages, or the same
+    kept.load_state_dict(net.state_dict())
+    optim, updates = adam(net, a["lr"]), 0
+    started, best, best_epoch, found = time.time(), math.inf, 0, None
+    for epoch in range(1, a["epochs"] + 1):
+        if a["t_max"]:
+            wave = 1 + math.cos(math.pi * min(epoch - 1, a["t_max"]) / a["t_max"])
+            for group in optim.param_groups:
+                group["lr"] = a["lr"] * (0.01 + 0.99 * wave / 2)
+        net.train()
+        order, total = rng.permutation(len(parts["train"])), 0.0
+        for at in range(0, len(order), a["batch"]):
+            batch = parts["train"].batch(order[at : at + a["batch"]])
+            if a["better"]:
+                batch = flipped(batch, rng)
+            optim.zero_grad(set_to_none=True)
+            loss = loss_of(net, batch, a)
+            loss.backward()
+            optim.step()
+            total += loss.item() * len(batch[0])
+            keep = min(a["ema"], (1 + updates) / (10 + updates))
+            updates += 1
+            mine = net.state_dict()
+            for name, x in kept.state_dict().items():
+                if x.is_floating_point():
+                    x.mul_(keep).add_(mine[name], alpha=1 - keep)
+                else:
+                    x.copy_(mine[name])
+        value = statistics.mean(scores(kept, parts["valid"], a))
+        if value < best:
+            best, best_epoch = value, epoch
+            found = {k: v.clone() for k, v in kept.state_dict().items()}
+        print(f"epoch {epoch}/{a['epochs']} loss {total / len(order):.4f} "
+              f"valid {value:.4f} {time.time() - started:.0f} s",
+              file=sys.stderr)  # fmt: skip
+    kept.load_state_dict(found)
+    cases = scores(kept, parts["test"], a)
+    print(json.dumps({
+        "torch": torch.__version__,
+        "seed": a["seed"],
+        "epochs": a["epochs"],
+        "best_epoch": best_epoch,
+        "valid_dose_score": best,
+        "test_dose_score": statistics.mean(cases),
+        "test_dose_scores": [round(v, 4) for v in cases],
+        "seconds": round(time.time() - started, 1),
+    }))  # fmt: skip
+    return 0
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("folder", type=pathlib.Path)
+    ap.add_argument("--train", action="store_true")
+    ap.add_argument("--better", action="store_true")
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--filters", type=int, default=64)
+    ap.add_argument("--levels", type=int, default=6)
+    ap.add_argument("--coarse", type=int, default=1)
+    ap.add_argument("--dvh", type=float, default=20.0)
+    ap.add_argument("--squeeze", type=int, default=8)
+    ap.add_argument("--dropout", type=float)
+    ap.add_argument("--epochs", type=int, default=100)
+    ap.add_argument("--batch", type=int, default=2)
+    ap.add_argument("--lr", type=float, default=2e-4)
+    ap.add_argument("--t_max", type=int, default=0)
+    ap.add_argument("--ema", type=float, default=0.0)
+    ap.add_argument("--seed", type=int, default=1)
+    a = vars(ap.parse_args())
+    a["norm"] = "instance" if a["better"] else "batch"
+    if a["dropout"] is None:
+        a["dropout"] = 0.2 if a["train"] else 0.0
+    torch.set_num_threads(a["threads"])
+    if a["train"]:
+        return train(a["folder"], a)
+    return twin.compare(
+        a["folder"], lambda rows, dtype: trace(a["folder"], a, rows, dtype)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
