@@ -25,6 +25,7 @@ local cfg = seg.config {
   net = "small",
   features = { 32, 64, 128, 256 }, -- of the small one
   size = 112,          -- pixels of the face, both axes
+  whiten = false,      -- each colour of a photograph by its own mean and sd
   loss = "mae",        -- or mse, huber: of standardized angles
   batch = 64, epochs = 50,
   lr = 1e-3, decay = 1e-4, dropout = 0.0, ema = 0.0,
@@ -34,11 +35,13 @@ local cfg = seg.config {
   valid = 0.05, test = 0.2, -- shares, or numbers of people; valid 0: none
   folds = 0,           -- cross-validation instead
   split_seed = 42,
+  start = "",          -- a run whose convolutions are the beginning, as on rendered heads
   people = 100, photos = 30, -- of the made-up data
   presets = {
     demo = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 30, lr = 2e-3,
              ema = 0.99, valid = 0.1 },
-    quick = { size = 64, batch = 32, epochs = 40, ema = 0.99, valid = 0.1 },
+    quick = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 20, ema = 0.99,
+              valid = 0.1, margin = 0.4, whiten = true, zoom = 0.1, shift = 0.06 },
     full = {},
     check = { size = 32, features = { 4, 8 }, batch = 4, epochs = 1, people = 6, photos = 4,
               valid = 0.2 },
@@ -96,7 +99,7 @@ local pose = seg.pick("net", cfg.net, {
     return net.pose_cnn(x, { features = cfg.features, out = #names, dropout = cfg.dropout })
   end,
   resnet18 = function(x) return net.pose_resnet(x, { out = #names }) end,
-})(image / 255)
+})(cfg.whiten and nn.instance_norm(image, { affine = false }) or image / 255)
 
 -- Training --------------------------------------------------------------------
 
@@ -111,6 +114,7 @@ seg.recipe {
   optim = optim.adamw { lr = cfg.lr, decay = cfg.decay },
   schedule = optim.cosine {},
   ema = cfg.ema,
+  init = cfg.start ~= "" and { weights = cfg.start, match = "^stage" } or nil,
   metrics = { mae = metric.mae(pose, truth, { unit = "degrees", names = names }),
               geodesic = metric.geodesic(pose, truth, { form = form }) },
   best = { "mae", "min" },

@@ -178,7 +178,9 @@ def train(folder, a):
             kept = {k: v.clone() for k, v in net.state_dict().items()}
         print(f"{line} {time.time() - started:.0f} s", file=sys.stderr)
     net.load_state_dict(kept)
-    cases = dice_by_case(net, parts["test"], a.batch)
+    # a fold has no test part: its valid one is measured
+    part = "test" if parts["test"] else "valid"
+    cases = dice_by_case(net, parts[part], a.batch)
     dice = list(cases.values())
     print(json.dumps({
         "torch": torch.__version__,
@@ -186,6 +188,7 @@ def train(folder, a):
         "epochs": a.epochs,
         "best_epoch": best_epoch,
         "valid_dice": best if parts["valid"] else None,
+        "part": part,
         "test_dice_mean": statistics.mean(dice) if dice else None,
         "test_dice_median": statistics.median(dice) if dice else None,
         "test_dice": {c: round(v, 4) for c, v in cases.items()},

@@ -51,8 +51,9 @@ class Stage(nn.Module):
 class PoseCNN(nn.Module):
     """net.pose_cnn, with its names of parameters."""
 
-    def __init__(self, features, hidden=128, out=3, dropout=0.0):
+    def __init__(self, features, hidden=128, out=3, dropout=0.0, whiten=False):
         super().__init__()
+        self.whiten = whiten
         width = [3] + list(features)
         self.stages = len(features)
         for i in range(1, self.stages + 1):
@@ -62,20 +63,20 @@ class PoseCNN(nn.Module):
         self.head = nn.Linear(hidden, out)
 
     def forward(self, x):
-        x = x / 255
+        x = F.instance_norm(x) if self.whiten else x / 255
         for i in range(1, self.stages + 1):
             x = getattr(self, f"stage{i}")(x)
         x = F.relu(self.hidden(x.mean((2, 3))))
         return self.head(F.dropout(x, self.dropout, self.training))
 
 
-def load_engine(weights, dtype):
+def load_engine(weights, whiten, dtype):
     """The network of init.safetensors, whose sizes say what it is."""
     features = []
     while (name := f"stage{len(features) + 1}.conv1.weight") in weights:
         features.append(weights[name].shape[0])
     hidden, out = weights["head.weight"].shape[1], weights["head.weight"].shape[0]
-    net = PoseCNN(features, hidden, out)
+    net = PoseCNN(features, hidden, out, whiten=whiten)
     state = net.state_dict()
     for key in state:
         if not key.endswith("num_batches_tracked"):
@@ -88,7 +89,8 @@ def load_engine(weights, dtype):
 
 def compare(folder, a):
     def trace(rows, dtype):
-        net = load_engine(peer.load_tensors(folder / "init.safetensors"), dtype)
+        weights = peer.load_tensors(folder / "init.safetensors")
+        net = load_engine(weights, a.whiten, dtype)
         optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
         losses = []
         for row in rows:
@@ -161,7 +163,8 @@ def train(folder, a):
     image, pose, _ = parts["train"]
     torch.manual_seed(a.seed)
     rng = np.random.default_rng(a.seed)
-    net = PoseCNN(a.features, out=pose.shape[1], dropout=a.dropout)
+    net = PoseCNN(a.features, out=pose.shape[1], dropout=a.dropout,
+                  whiten=a.whiten)
     average = torch.optim.swa_utils.AveragedModel(
         net, avg_fn=lambda old, new, t: old + (1 - min(a.ema, (1 + t) / (10 + t)))
         * (new - old), use_buffers=True)  # fmt: skip
@@ -208,6 +211,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("folder", type=pathlib.Path)
     ap.add_argument("--train", action="store_true")
+    ap.add_argument("--whiten", action="store_true")
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--features", default=[32, 64, 128, 256],
                     type=lambda text: [int(v) for v in text.split(",")])  # fmt: skip

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""hippocampus.py -- the twin of scripts/hippocampus_unet3d.lua in PyTorch.
+
+    segengine scripts/hippocampus_unet3d.lua export --twin DIR --steps 20
+    hippocampus.py DIR                repeat these steps, compare the losses
+
+    segengine scripts/hippocampus_unet3d.lua export --arrays DIR --data ... \\
+        --fold 1 --size 48,64,48
+    hippocampus.py --train DIR --epochs 60 --seed 1
+                                      train on its own, on the same fold
+
+The second takes boxes that hold every volume whole, draws patches from them
+and changes them as the recipe does; its result is the Dice of each part over
+whole volumes of valid, with the average of the weights, at the best epoch.
+Both close with one line of JSON on stdout; progress goes to stderr.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+import twin
+import unet_torch as peer
+from torch import nn
+from torch.nn import functional as F
+
+PATCH = (40, 56, 40)  # d, h, w
+NAMES = ("image", "mask")
+
+
+class Block(nn.Module):
+    """Twice convolution, instance norm, leaky ReLU; named as ours."""
+
+    def __init__(self, before, after):
+        super().__init__()
+        for i, width in ((1, before), (2, after)):
+            conv = nn.Conv3d(width, after, 3, padding=1, bias=False)
+            setattr(self, f"conv{i}", conv)
+            setattr(self, f"norm{i}", nn.InstanceNorm3d(after, affine=True))
+
+    def forward(self, x):
+        x = F.leaky_relu(self.norm1(self.conv1(x)), 0.01)
+        return F.leaky_relu(self.norm2(self.conv2(x)), 0.01)
+
+
+class UNet(nn.Module):
+    """net.unet of the recipe; with `deep` a second result, half as fine."""
+
+    def __init__(self, base, levels, deep):
+        super().__init__()
+        self.levels, self.deep = levels, deep
+        for i in range(1, levels + 1):
+            f = base << (i - 1)
+            setattr(self, f"enc{i}", Block(f // 2 if i > 1 else 1, f))
+            setattr(self, f"up{i}", nn.ConvTranspose3d(2 * f, f, 2, 2))
+            setattr(self, f"dec{i}", Block(2 * f, f))
+        self.bottom = Block(base << (levels - 1), base << levels)
+        self.head = nn.Conv3d(base, 3, 1)
+        if deep:
+            self.head2 = nn.Conv3d(2 * base, 3, 1)
+
+    def forward(self, x):
+        skips, coarse = [], None
+        for i in range(1, self.levels + 1):
+            x = getattr(self, f"enc{i}")(x)
+            skips.append(x)
+            x = F.max_pool3d(x, 2)
+        x = self.bottom(x)
+        for i in range(self.levels, 0, -1):
+            x = torch.cat((getattr(self, f"up{i}")(x), skips[i - 1]), 1)
+            x = getattr(self, f"dec{i}")(x)
+            if i == 2 and self.deep:
+                coarse = self.head2(x)
+        return self.head(x), coarse
+
+
+def from_engine(tensors):
+    levels = sum(k.startswith("up") and k.endswith("bias") for k in tensors)
+    net = UNet(tensors["head.weight"].shape[1], levels, "head2.bias" in tensors)
+    net.load_state_dict(
+        {k: torch.from_numpy(v.copy()) for k, v in tensors.items()}
+    )
+    return net
+
+
+def ce_dice(logits, target):
+    """Cross entropy + (1 - mean Dice of both parts over the batch)."""
+    target = target[:, 0].long()
+    p, axes = torch.softmax(logits, 1), (0, 2, 3, 4)
+    t = F.one_hot(target, 3).movedim(-1, 1).to(p.dtype)
+    both, area = (p * t).sum(axes), p.sum(axes) + t.sum(axes)
+    dice = (2 * both + 1e-5) / (area + 1e-5)
+    return F.cross_entropy(logits, target) + 1 - dice[1:].mean()
+
+
+def total_loss(net, image, mask):
+    fine, coarse = net(image)
+    loss = ce_dice(fine, mask)
+    if coarse is None:
+        return loss
+    return (loss + ce_dice(coarse, mask[..., ::2, ::2, ::2]) / 2) / 1.5
+
+
+def trace(folder, rows, dtype):
+    """Losses of the exported steps, computed in `dtype`."""
+    net = from_engine(peer.load_tensors(folder / "init.safetensors")).to(dtype)
+    optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
+    losses = []
+    for row in rows:
+        image, mask = twin.batch(folder, row, NAMES)
+        for group in optim.param_groups:
+            group["lr"] = float(row["lr"])
+        optim.zero_grad()
+        loss = total_loss(net, image.to(dtype), mask)
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 12)
+        optim.step()
+        losses.append(loss.item())
+    return losses
+
+
+# Training by itself ----------------------------------------------------------
+
+
+def turn(rng, size):
+    """A random affine map in voxels, as theta of affine_grid."""
+    angles = np.deg2rad(rng.uniform(-20, 20, 3))
+    a = np.eye(3)
+    for axis, angle in enumerate(angles):
+        c, s = np.cos(angle), np.sin(angle)
+        r = np.eye(3)
+        i, j = [k for k in range(3) if k != axis]
+        r[i, i], r[i, j], r[j, i], r[j, j] = c, -s, s, c
+        a = a @ r
+    a /= rng.uniform(0.85, 1.2)
+    # grids of PyTorch are -1 .. 1 along w, h, d whatever the extents
+    side = np.array(size[::-1], dtype=float)
+    a = a * side[None, :] / side[:, None]
+    shift = rng.uniform(-0.05, 0.05, 3) * 2
+    return torch.tensor(np.c_[a, shift], dtype=torch.float32)[None]
+
+
+def change(image, mask, rng):
+    """The recipe's random changes of one patch (1, d, h, w)."""
+    if rng.random() < 0.5:
+        grid = F.affine_grid(turn(rng, image.shape[1:]), [1, *image.shape],
+                             align_corners=False)  # fmt: skip
+        image, mask = (
+            F.grid_sample(x[None], grid, mode=mode, padding_mode="border",
+                          align_corners=False)[0]
+            for x, mode in ((image, "bilinear"), (mask, "nearest"))
+        )  # fmt: skip
+    if rng.random() < 0.5:
+        mean = image.mean()
+        image = (image - mean) * rng.uniform(0.75, 1.25) + mean
+    if rng.random() < 0.3:
+        low, span = image.min(), image.max() - image.min()
+        if span > 0:
+            g = rng.uniform(0.75, 1.5)
+            image = ((image - low) / span) ** g * span + low
+    if rng.random() < 0.2:
+        image = image + 0.1 * torch.from_numpy(
+            rng.standard_normal(image.shape).astype("f4")
+        )
+    return image, mask
+
+
+def patches(image, mask, pick, rng):
+    """A batch of changed patches, put anywhere."""
+    out = []
+    for k in pick:
+        at = [int(rng.integers(0, n - p + 1))
+              for n, p in zip(image.shape[2:], PATCH)]  # fmt: skip
+        box = (slice(None), *(slice(a, a + p) for a, p in zip(at, PATCH)))
+        out.append(change(image[k][box], mask[k][box], rng))
+    return (torch.stack(x) for x in zip(*out))
+
+
+def dice_of(net, part):
+    """[anterior, posterior] of each volume."""
+    out = []
+    net.eval()
+    with torch.no_grad():
+        for x, t in zip(part[0], part[1]):
+            p = net(x[None])[0].argmax(1)[0]
+            pairs = [(p == k, t[0] == k) for k in (1, 2)]
+            out.append([2 * int((a & b).sum()) / max(int(a.sum() + b.sum()), 1)
+                        for a, b in pairs])  # fmt: skip
+    return np.array(out)
+
+
+def train(folder, a):
+    image, mask, _ = twin.part(folder, "train", NAMES)
+    valid = twin.part(folder, "valid", NAMES)
+    torch.manual_seed(a.seed)
+    rng = np.random.default_rng(a.seed)
+    net, mean = (UNet(a.base, 3, True) for _ in range(2))
+    mean.load_state_dict(net.state_dict())
+    optim = torch.optim.AdamW(net.parameters(), lr=a.lr, weight_decay=1e-4)
+    started, best, steps = time.time(), (-1.0, 0, None), 0
+    for epoch in range(a.epochs):
+        for group in optim.param_groups:
+            group["lr"] = a.lr * (1 - epoch / a.epochs) ** 0.9
+        net.train()
+        order, total = rng.permutation(len(image)), 0.0
+        for at in range(0, len(order), a.batch):
+            x, t = patches(image, mask, order[at : at + a.batch], rng)
+            optim.zero_grad(set_to_none=True)
+            loss = total_loss(net, x, t)
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 12)
+            optim.step()
+            steps += 1
+            keep = min(0.99, (1 + steps) / (10 + steps))
+            with torch.no_grad():
+                for m, p in zip(mean.parameters(), net.parameters()):
+                    m.lerp_(p, 1 - keep)
+            total += loss.item() * len(x)
+        dice = dice_of(mean, valid)
+        if dice.mean() > best[0]:
+            best = (float(dice.mean()), epoch + 1, dice)
+        print(f"epoch {epoch + 1}/{a.epochs} loss {total / len(image):.4f} "
+              f"valid {dice.mean():.4f} {time.time() - started:.0f} s",
+              file=sys.stderr)  # fmt: skip
+    print(json.dumps({
+        "torch": torch.__version__,
+        "seed": a.seed,
+        "epochs": a.epochs,
+        "best_epoch": best[1],
+        "valid_dice_mean": best[0],
+        "anterior": float(best[2][:, 0].mean()),
+        "posterior": float(best[2][:, 1].mean()),
+        "valid_dice_median": statistics.median(best[2].mean(1).tolist()),
+        "seconds": round(time.time() - started, 1),
+    }))  # fmt: skip
+    return 0
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("folder", type=pathlib.Path)
+    ap.add_argument("--train", action="store_true")
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--lr", type=float, default=2e-3)
+    ap.add_argument("--epochs", type=int, default=60)
+    ap.add_argument("--batch", type=int, default=4)
+    ap.add_argument("--base", type=int, default=16)
+    ap.add_argument("--seed", type=int, default=1)
+    a = ap.parse_args()
+    torch.set_num_threads(a.threads)
+    if a.train:
+        return train(a.folder, a)
+    return twin.compare(a.folder, lambda rows, t: trace(a.folder, rows, t))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""nfbs_unet.py -- the twin of scripts/nfbs_unet.lua in PyTorch.
+
+    segengine scripts/nfbs_unet.lua export --twin DIR --steps 20
+    nfbs_unet.py DIR                  repeat these steps, compare the losses
+
+    segengine scripts/nfbs_unet.lua export --arrays DIR --data ... --preset quick
+    nfbs_unet.py --train DIR --features 32,64,128,256 --epochs 10
+                                      train on its own, on the same split
+
+Adam with L2, gradients cut at a norm of 1, half BCE and half batch Dice. Its
+result is the Dice of whole volumes, of the slices used, of test, or of valid
+where a fold has no test. Both close with one line of JSON on stdout.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import brain_unet as brain
+import numpy as np
+import torch
+import twin
+import unet_torch as peer
+
+NAMES = ("image", "mask")
+
+
+def loss_of(net, image, mask):
+    return peer.bce_dice(net(image), mask, bce=0.5, dice=0.5)
+
+
+def widths(tensors):
+    """The features of a network of ours: outputs of its transposed layers."""
+    levels = sum(k.startswith("up") and k.endswith("bias") for k in tensors)
+    return [len(tensors[f"up{i}.bias"]) for i in range(1, levels + 1)]
+
+
+def step(net, optim, image, mask):
+    optim.zero_grad(set_to_none=True)
+    loss = loss_of(net, image, mask)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optim.step()
+    return loss.item()
+
+
+def trace(folder, rows, dtype):
+    """Losses of the exported steps, computed in `dtype`."""
+    weights = peer.load_tensors(folder / "init.safetensors")
+    net = peer.UNet(widths(weights), bias=True).to(dtype)
+    peer.load_engine(net, weights)
+    optim = torch.optim.Adam(net.parameters(), weight_decay=1e-4)
+    losses = []
+    for row in rows:
+        image, mask = twin.batch(folder, row, NAMES)
+        for group in optim.param_groups:
+            group["lr"] = float(row["lr"])
+        losses.append(step(net, optim, image.to(dtype), mask.to(dtype)))
+    return losses
+
+
+# Training by itself ----------------------------------------------------------
+
+
+def change(image, mask, rng):
+    """The recipe's: flip along w, contrast, gamma, noise, for each slice."""
+    image, mask = image.clone(), mask.clone()
+    for x, t in zip(image, mask):
+        if rng.random() < 0.5:
+            x.copy_(x.flip(-1))
+            t.copy_(t.flip(-1))
+        mean = x.mean()
+        x.sub_(mean).mul_(rng.uniform(0.8, 1.2)).add_(mean)
+        low, span = x.min(), x.max() - x.min()
+        if rng.random() < 0.5 and span > 0:
+            g = rng.uniform(0.8, 1.25)
+            x.sub_(low).div_(span).pow_(g).mul_(span).add_(low)
+        if rng.random() < 0.3:
+            noise = rng.normal(0, 0.02, x.shape).astype("f4")
+            x.add_(torch.from_numpy(noise))
+    return image, mask
+
+
+def train(folder, a):
+    parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
+    image, mask, _ = parts["train"]
+    torch.manual_seed(a.seed)
+    rng = np.random.default_rng(a.seed)
+    net = peer.UNet(a.features, bias=True)
+    net = net.to(memory_format=torch.channels_last)
+    optim = torch.optim.Adam(net.parameters(), lr=a.lr, weight_decay=1e-4)
+    started, best, best_epoch, kept = time.time(), -1.0, 0, None
+    for epoch in range(1, a.epochs + 1):
+        net.train()
+        order, total = rng.permutation(len(image)), 0.0
+        for at in range(0, len(order), a.batch):
+            pick = torch.from_numpy(order[at : at + a.batch])
+            x, t = change(image[pick], mask[pick], rng)
+            total += step(net, optim, x, t) * len(x)
+        # without a validation part the last epoch counts
+        value = float(epoch)
+        if parts["valid"]:
+            dice = brain.dice_by_case(net, parts["valid"], a.batch)
+            value = statistics.mean(dice.values()) if dice else 0.0
+        if value > best:
+            best, best_epoch = value, epoch
+            kept = {k: v.clone() for k, v in net.state_dict().items()}
+        print(f"epoch {epoch}/{a.epochs} loss {total / len(image):.4f} valid "
+              f"{value:.4f} {time.time() - started:.0f} s",
+              file=sys.stderr)  # fmt: skip
+    net.load_state_dict(kept)
+    part = "test" if parts["test"] else "valid"
+    cases = brain.dice_by_case(net, parts[part], a.batch)
+    dice = list(cases.values())
+    print(json.dumps({
+        "torch": torch.__version__,
+        "seed": a.seed,
+        "epochs": a.epochs,
+        "best_epoch": best_epoch,
+        "part": part,
+        "dice_mean": statistics.mean(dice) if dice else None,
+        "dice": {c: round(v, 4) for c, v in cases.items()},
+        "seconds": round(time.time() - started, 1),
+    }))  # fmt: skip
+    return 0
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("folder", type=pathlib.Path)
+    ap.add_argument("--train", action="store_true")
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--lr", type=float, default=5e-4)
+    ap.add_argument("--epochs", type=int, default=10)
+    ap.add_argument("--batch", type=int, default=8)
+    ap.add_argument("--features", default="32,64,128,256",
+                    type=lambda text: [int(v) for v in text.split(",")])
+    ap.add_argument("--seed", type=int, default=1)
+    a = ap.parse_args()
+    torch.set_num_threads(a.threads)
+    if a.train:
+        return train(a.folder, a)
+    return twin.compare(a.folder, lambda rows, t: trace(a.folder, rows, t))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
