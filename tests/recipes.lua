@@ -77,16 +77,7 @@ end)
 
 -- The recipes of scripts/: parameters as `plan` counts them, and a network checked node by
 -- node. tests/cli.lua and tests/net.lua have those of the 2-D U-Nets.
-local function counts(line, want)
-  t.says("scripts/" .. line:gsub(" ", ".lua plan ", 1), 0, want .. " trained")
-end
-
-t.test("brain_unet: counts, variants and later options", function()
-  counts("brain_unet --base 64", "31,036,481")
-  counts("brain_unet --preset later", "31,036,481")
-  counts("brain_unet --gates true", "8,024,069")
-  counts("brain_unet --heads 8", "8,814,113")
-  counts("brain_unet --depth 16 --size 64", "22,537,313")
+t.test("brain_unet: variants and later options", function()
   local line = "scripts/brain_unet.lua --preset check --phantom " .. folder .. "/phantom --out "
     .. folder .. "/runs "
   for _, more in ipairs {
@@ -98,31 +89,15 @@ t.test("brain_unet: counts, variants and later options", function()
   t.says(line .. "folds --folds 3", 0, "6 cases of 6 patients, each validated in one of 3 folds")
 end)
 
-t.test("hippocampus_unet3d: counts, check, folds and a split", function()
-  counts("hippocampus_unet3d ", "1,401,398")
-  counts("hippocampus_unet3d --base 32", "5,601,382")
-  counts("hippocampus_unet3d --deep 0", "1,401,299")
-  counts("hippocampus_unet3d --preset demo", "350,878")
+t.test("hippocampus_unet3d: folds and a split", function()
   local line = "scripts/hippocampus_unet3d.lua --preset check --phantom " .. folder
     .. "/phantom --out " .. folder .. "/runs "
-  t.says(line:gsub(" ", " check ", 1) .. " --steps_only", 0, "ok")
   local said = t.says(line, 0, "by class: anterior")
   t.check(said:find("test: 1 case of 1 patient", 1, true), said)
   -- as cross-validation: no test part, and another fold is another part
   said = t.says(line .. "--folds 3 --fold 3", 0, "valid: 2 cases of 2 patients")
   t.check(not said:find("test: ", 1, true), said)
   t.says(line .. "--folds 1", 2, "folds must be a whole number, 2 or more, or 0 for none, got 1")
-end)
-
-t.test("hippocampus_unet3d: 20 steps of the demo lower the loss", function()
-  local said = t.says("scripts/hippocampus_unet3d.lua --steps 20 --phantom " .. folder
-                      .. "/phantom --out " .. folder .. "/demo", 0, "stopped after 20 steps")
-  local losses = {}
-  for loss in said:gmatch("epoch %d+/50 .- loss ([%d.]+)") do
-    losses[#losses + 1] = tonumber(loss)
-  end
-  t.equal(#losses, 2, "epochs that were reported, of 8 steps each")
-  t.check(losses[2] < 0.93 * losses[1], "the loss went from %g to %g", losses[1], losses[2])
 end)
 
 remove()

@@ -68,14 +68,14 @@ end
 
 -- A session of the recipe that has done one step, and the bytes that this took on
 -- its device, as the device or the system counts them: weights, their gradients and
--- moments, and the arena.
+-- moments, and the arena. What turns the feeds round on their way is gone by then.
 local function open(r, feeds)
-  local rss = core.sys.machine().rss_bytes
+  local before = core.sys.machine().now_bytes
   local session = recipes.session(r, "train")
   local room = (session:room())
   session:step(feeds, { lr = 0 })
   local facts = session:facts()
-  if facts.device ~= "cuda" then return session, core.sys.machine().rss_bytes - rss end
+  if facts.device ~= "cuda" then return session, core.sys.machine().now_bytes - before end
   -- the arena that is there counts as free
   return session, room - ((session:room()) - facts.pool_bytes) + facts.param_bytes
 end

@@ -215,9 +215,6 @@ done
 step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
     --device cuda --precision f16 --steps_only --preset check \
     --phantom "$tmp/phantom" --out "$tmp/steps"
-step "the steps of heads" run heads scripts/headpose_cnn.lua check \
-    --device cuda --steps_only --preset check \
-    --phantom "$tmp/phantom" --out "$tmp/heads"
 step "training in bf16" train bf16 --precision bf16 --epochs 1
 step "it says so" says bf16 "device: GPU, convolutions in bf16"
 step "on in another" ends 2 train f32 --precision f32 \

@@ -1,0 +1,45 @@
+-- systems.lua -- the recipes of docs/systems.md: the networks that the reports counted,
+-- the check of every node, and the first steps of each demo.
+
+local t = dofile("tests/harness.lua")
+
+local folder, remove = t.folder()
+
+-- Parameters by what the command line adds to the preset `full`; running: with the
+-- running statistics of batch norm, as Keras counts.
+local systems = {
+  { "brain_unet", { [""] = 7762465, ["--base 64"] = 31036481, ["--preset later"] = 31036481,
+                    ["--gates true"] = 8024069, ["--heads 8"] = 8814113,
+                    ["--depth 16 --size 64"] = 22537313 } },
+  { "nfbs_unet", { [""] = 31105953, ["--features 32,64,128,256"] = 7765409 } },
+  { "openkbp_unet3d", { ["--filters 32"] = 29261569, [""] = 116981249,
+                        ["--filters 128"] = 467794945 }, running = true },
+  { "headpose_cnn", { [""] = 1206499, ["--net resnet18 --size 224"] = 14850274 } },
+  { "hippocampus_unet3d", { [""] = 1401398, ["--base 32"] = 5601382, ["--deep 0"] = 1401299 } },
+}
+
+for _, system in ipairs(systems) do
+  local name, counts = system[1], system[2]
+  local script = "scripts/" .. name .. ".lua"
+  local line = script .. " --phantom " .. folder .. "/phantom --out " .. folder .. "/runs"
+  t.test(name .. ": parameters", function()
+    for more, count in pairs(counts) do
+      local plan = t.says(script .. " plan --json --preset full " .. more, 0, "")
+      local trained = tonumber(plan:match('"trained": *(%d+)'))
+      local running = system.running and tonumber(plan:match('"running": *(%d+)')) or 0
+      t.equal(trained + running, count, name .. " " .. more)
+    end
+  end)
+  t.test(name .. ": check of every node", function()
+    t.says(line:gsub("%.lua", ".lua check", 1) .. " --preset check", 0, "losses of all steps")
+  end)
+  t.test(name .. ": 20 steps of the demo lower the loss", function()
+    local said = t.says(line .. " --preset demo --steps 20", 0, "stopped after 20 steps")
+    local first, last = said:match("epoch 1/.- loss ([%d.]+)"), nil
+    for loss in said:gmatch("epoch %d+/.- loss ([%d.]+)") do last = loss end
+    t.check(first == last or tonumber(last) < tonumber(first), "%s", said)
+  end)
+end
+
+remove()
+t.finish()
