@@ -19,7 +19,7 @@ t.test("scores at the end, and files of the challenge", function()
   for _, tta in ipairs { "", " --tta h" } do
     local out = folder .. "/dose" .. #tta
     t.says(script .. " predict --in " .. patients[1] .. " --out " .. out .. tta
-           .. " --weights " .. folder .. "/runs/openkbp_unet3d/002", 0, "pt_")
+           .. " --weights " .. folder .. "/runs/openkbp_unet3d/001", 0, "pt_")
     local text = t.read(t.lines("ls " .. out .. "/*.csv")[1])
     t.check(text:find("^,data\n%d+,[%d.]+\n"), text:sub(1, 40))
   end
