@@ -24,6 +24,8 @@ local cfg = seg.config {
   batch = 8,
   epochs = 30,
   lr = 1e-4, decay = 1e-4, clip_norm = 1.0,
+  plateau = 5,         -- epochs without a better Dice after which the rate is halved; 0: never
+  patience = 10,       -- and after which it ends; 0: never
   nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
@@ -105,6 +107,9 @@ seg.recipe {
   loss = nn.bce_dice(logits, truth, { bce = 0.5, dice = 0.5 }),
   train = train, valid = valid, test = test,
   optim = optim.adam { lr = cfg.lr, decay = cfg.decay, clip_norm = cfg.clip_norm },
+  schedule = valid and cfg.plateau > 0
+    and optim.plateau { factor = 0.5, patience = cfg.plateau } or nil,
+  stop = valid and cfg.patience > 0 and { patience = cfg.patience } or nil,
   metrics = { dice = metric.dice(logits, truth), iou = metric.iou(logits, truth) },
   best = { "dice", "max" },
   epochs = cfg.epochs,
