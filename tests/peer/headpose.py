@@ -16,12 +16,7 @@ the mean error in degrees of each angle, on the test part, or without one the
 validation part, of the best epoch.
 """
 
-import argparse
-import json
-import math
-import pathlib
 import sys
-import time
 
 import numpy as np
 import torch
@@ -87,24 +82,25 @@ def load_engine(weights, whiten, dtype):
     return net.to(dtype)
 
 
-def compare(folder, a):
-    def trace(rows, dtype):
-        weights = peer.load_tensors(folder / "init.safetensors")
-        net = load_engine(weights, a.whiten, dtype)
-        optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
-        losses = []
-        for row in rows:
-            image, pose = twin.batch(folder, row, NAMES)
-            for group in optim.param_groups:
-                group["lr"] = float(row["lr"])
-            optim.zero_grad()
-            loss = (net(image.to(dtype)) - pose.to(dtype)).abs().mean()
-            loss.backward()
-            optim.step()
-            losses.append(loss.item())
-        return losses
+def step(net, optim, image, pose):
+    optim.zero_grad(set_to_none=True)
+    loss = (net(image) - pose).abs().mean()
+    loss.backward()
+    optim.step()
+    return loss.item()
 
-    return twin.compare(folder, trace)
+
+def trace(folder, a, rows, dtype):
+    """Losses of the exported steps, computed in `dtype`."""
+    weights = peer.load_tensors(folder / "init.safetensors")
+    net = load_engine(weights, a.whiten, dtype)
+    optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
+    losses = []
+    for row in rows:
+        image, pose = twin.batch(folder, row, NAMES)
+        twin.set_rate(optim, row["lr"])
+        losses.append(step(net, optim, image.to(dtype), pose.to(dtype)))
+    return losses
 
 
 # Training by itself ----------------------------------------------------------
@@ -161,69 +157,35 @@ def train(folder, a):
     parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
     mean, sd = twin.standardized(folder, "pose")
     image, pose, _ = parts["train"]
-    torch.manual_seed(a.seed)
-    rng = np.random.default_rng(a.seed)
     net = PoseCNN(a.features, out=pose.shape[1], dropout=a.dropout,
                   whiten=a.whiten)
-    average = torch.optim.swa_utils.AveragedModel(
-        net, avg_fn=lambda old, new, t: old + (1 - min(a.ema, (1 + t) / (10 + t)))
-        * (new - old), use_buffers=True)  # fmt: skip
-    optim = torch.optim.AdamW(net.parameters(), lr=a.lr, weight_decay=a.decay)
-    started, best, best_epoch, kept = time.time(), math.inf, 0, None
-    for epoch in range(1, a.epochs + 1):
-        for group in optim.param_groups:
-            group["lr"] = a.lr * (1 + math.cos(math.pi * (epoch - 1) / a.epochs)) / 2
-        net.train()
-        order, total = rng.permutation(len(image)), 0.0
-        for at in range(0, len(order), a.batch):
-            pick = torch.from_numpy(order[at : at + a.batch])
-            x, t = augment(image[pick], pose[pick], -mean / sd, a, rng)
-            optim.zero_grad(set_to_none=True)
-            loss = (net(x) - t).abs().mean()
-            loss.backward()
-            optim.step()
-            average.update_parameters(net)
-            total += loss.item() * len(x)
-        value = -float(epoch)  # without a validation part the last counts
-        if parts["valid"]:
-            value = float(errors(average, parts["valid"], sd, a.batch).mean())
-        if value < best:
-            best, best_epoch = value, epoch
-            kept = {k: v.clone() for k, v in average.state_dict().items()}
-        print(f"epoch {epoch}/{a.epochs} loss {total / len(image):.4f} valid "
-              f"{value:.3f} {time.time() - started:.0f} s", file=sys.stderr)  # fmt: skip
-    average.load_state_dict(kept)
-    found = errors(average, parts["test"] or parts["valid"], sd, a.batch)
-    print(json.dumps({
-        "torch": torch.__version__,
-        "seed": a.seed,
-        "epochs": a.epochs,
-        "best_epoch": best_epoch,
-        "valid_mae": best if parts["valid"] else None,
-        "test_mae": float(found.mean()),
+    average = twin.Average(net, a.ema)
+    optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
+
+    def one(pick, epoch, rng):
+        twin.set_rate(optim, twin.cosine(a, epoch))
+        x, t = augment(image[pick], pose[pick], -mean / sd, a, rng)
+        loss = step(net, optim, x, t)
+        average.update(net)
+        return loss
+
+    def measure():
+        if parts["valid"] is None:
+            return None
+        return float(errors(average.net, parts["valid"], sd, a.batch).mean())
+
+    said = twin.course(a, len(image), net, one, measure, average.net, sign=-1)
+    part = twin.judged(parts)
+    found = errors(average.net, parts[part], sd, a.batch)
+    return said | {
+        "part": part,
+        "mae": float(found.mean()),
         "by_angle": [round(float(v), 4) for v in found],
-        "seconds": round(time.time() - started, 1),
-    }))  # fmt: skip
-    return 0
-
-
-def main():
-    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("folder", type=pathlib.Path)
-    ap.add_argument("--train", action="store_true")
-    ap.add_argument("--whiten", action="store_true")
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--features", default=[32, 64, 128, 256],
-                    type=lambda text: [int(v) for v in text.split(",")])  # fmt: skip
-    for name, value in (("decay", 1e-4), ("lr", 1e-3), ("ema", 0.99), ("dropout", 0.0),
-                        ("turn", 0.0), ("zoom", 0.0), ("shift", 0.0), ("jitter", 0.2)):  # fmt: skip
-        ap.add_argument(f"--{name}", type=float, default=value)
-    for name, value in (("epochs", 40), ("batch", 32), ("seed", 1)):
-        ap.add_argument(f"--{name}", type=int, default=value)
-    a = ap.parse_args()
-    torch.set_num_threads(a.threads)
-    return train(a.folder, a) if a.train else compare(a.folder, a)
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options = {"whiten": False, "features": [32, 64, 128, 256], "decay": 1e-4,
+               "lr": 1e-3, "ema": 0.99, "dropout": 0.0, "turn": 0.0, "zoom": 0.0,
+               "shift": 0.0, "jitter": 0.2, "epochs": 40, "batch": 32}  # fmt: skip
+    sys.exit(twin.main(__doc__, options, train, trace))

@@ -15,12 +15,8 @@ whole volumes of valid, with the average of the weights, at the best epoch.
 Both close with one line of JSON on stdout; progress goes to stderr.
 """
 
-import argparse
-import json
-import pathlib
 import statistics
 import sys
-import time
 
 import numpy as np
 import torch
@@ -106,21 +102,24 @@ def total_loss(net, image, mask):
     return (loss + ce_dice(coarse, mask[..., ::2, ::2, ::2]) / 2) / 1.5
 
 
-def trace(folder, rows, dtype):
+def step(net, optim, image, mask):
+    optim.zero_grad(set_to_none=True)
+    loss = total_loss(net, image, mask)
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 12)
+    optim.step()
+    return loss.item()
+
+
+def trace(folder, _, rows, dtype):
     """Losses of the exported steps, computed in `dtype`."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors")).to(dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
     losses = []
     for row in rows:
         image, mask = twin.batch(folder, row, NAMES)
-        for group in optim.param_groups:
-            group["lr"] = float(row["lr"])
-        optim.zero_grad()
-        loss = total_loss(net, image.to(dtype), mask)
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 12)
-        optim.step()
-        losses.append(loss.item())
+        twin.set_rate(optim, row["lr"])
+        losses.append(step(net, optim, image.to(dtype), mask))
     return losses
 
 
@@ -197,66 +196,27 @@ def dice_of(net, part):
 def train(folder, a):
     image, mask, _ = twin.part(folder, "train", NAMES)
     valid = twin.part(folder, "valid", NAMES)
-    torch.manual_seed(a.seed)
-    rng = np.random.default_rng(a.seed)
-    net, mean = (UNet(a.base, 3, True) for _ in range(2))
-    mean.load_state_dict(net.state_dict())
-    optim = torch.optim.AdamW(net.parameters(), lr=a.lr, weight_decay=1e-4)
-    started, best, steps = time.time(), (-1.0, 0, None), 0
-    for epoch in range(a.epochs):
-        for group in optim.param_groups:
-            group["lr"] = a.lr * (1 - epoch / a.epochs) ** 0.9
-        net.train()
-        order, total = rng.permutation(len(image)), 0.0
-        for at in range(0, len(order), a.batch):
-            x, t = patches(image, mask, order[at : at + a.batch], rng)
-            optim.zero_grad(set_to_none=True)
-            loss = total_loss(net, x, t)
-            loss.backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 12)
-            optim.step()
-            steps += 1
-            keep = min(0.99, (1 + steps) / (10 + steps))
-            with torch.no_grad():
-                for m, p in zip(mean.parameters(), net.parameters()):
-                    m.lerp_(p, 1 - keep)
-            total += loss.item() * len(x)
-        dice = dice_of(mean, valid)
-        if dice.mean() > best[0]:
-            best = (float(dice.mean()), epoch + 1, dice)
-        print(f"epoch {epoch + 1}/{a.epochs} loss {total / len(image):.4f} "
-              f"valid {dice.mean():.4f} {time.time() - started:.0f} s",
-              file=sys.stderr)  # fmt: skip
-    print(json.dumps({
-        "torch": torch.__version__,
-        "seed": a.seed,
-        "epochs": a.epochs,
-        "best_epoch": best[1],
-        "valid_dice_mean": best[0],
-        "anterior": float(best[2][:, 0].mean()),
-        "posterior": float(best[2][:, 1].mean()),
-        "valid_dice_median": statistics.median(best[2].mean(1).tolist()),
-        "seconds": round(time.time() - started, 1),
-    }))  # fmt: skip
-    return 0
+    net = UNet(a.base, 3, True)
+    mean = twin.Average(net, 0.99)
+    optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
 
+    def one(pick, epoch, rng):
+        twin.set_rate(optim, a.lr * (1 - (epoch - 1) / a.epochs) ** 0.9)
+        loss = step(net, optim, *patches(image, mask, pick, rng))
+        mean.update(net)
+        return loss
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("folder", type=pathlib.Path)
-    ap.add_argument("--train", action="store_true")
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--lr", type=float, default=2e-3)
-    ap.add_argument("--epochs", type=int, default=60)
-    ap.add_argument("--batch", type=int, default=4)
-    ap.add_argument("--base", type=int, default=16)
-    ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
-    torch.set_num_threads(a.threads)
-    if a.train:
-        return train(a.folder, a)
-    return twin.compare(a.folder, lambda rows, t: trace(a.folder, rows, t))
+    said = twin.course(a, len(image), net, one,
+                       lambda: float(dice_of(mean.net, valid).mean()), mean.net)  # fmt: skip
+    dice = dice_of(mean.net, valid)
+    return said | {
+        "dice_mean": float(dice.mean()),
+        "anterior": float(dice[:, 0].mean()),
+        "posterior": float(dice[:, 1].mean()),
+        "dice_median": statistics.median(dice.mean(1).tolist()),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options = {"lr": 2e-3, "epochs": 60, "batch": 4, "base": 16}
+    sys.exit(twin.main(__doc__, options, train, trace))

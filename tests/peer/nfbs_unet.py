@@ -14,15 +14,9 @@ result is the Dice of whole volumes, of the slices used, of test, or of valid
 where a fold has no test. Both close with one line of JSON on stdout.
 """
 
-import argparse
-import json
-import pathlib
-import statistics
 import sys
-import time
 
 import brain_unet as brain
-import numpy as np
 import torch
 import twin
 import unet_torch as peer
@@ -49,7 +43,7 @@ def step(net, optim, image, mask):
     return loss.item()
 
 
-def trace(folder, rows, dtype):
+def trace(folder, _, rows, dtype):
     """Losses of the exported steps, computed in `dtype`."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(widths(weights), bias=True).to(dtype)
@@ -58,8 +52,7 @@ def trace(folder, rows, dtype):
     losses = []
     for row in rows:
         image, mask = twin.batch(folder, row, NAMES)
-        for group in optim.param_groups:
-            group["lr"] = float(row["lr"])
+        twin.set_rate(optim, row["lr"])
         losses.append(step(net, optim, image.to(dtype), mask.to(dtype)))
     return losses
 
@@ -89,68 +82,26 @@ def change(image, mask, rng):
 def train(folder, a):
     parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
     image, mask, _ = parts["train"]
-    torch.manual_seed(a.seed)
-    rng = np.random.default_rng(a.seed)
     net = peer.UNet(a.features, bias=True)
     net = net.to(memory_format=torch.channels_last)
     optim = torch.optim.Adam(net.parameters(), lr=a.lr, weight_decay=1e-4)
     rate = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optim, "max", factor=0.5, patience=5
     )
-    started, best, best_epoch, kept = time.time(), -1.0, 0, None
-    for epoch in range(1, a.epochs + 1):
-        net.train()
-        order, total = rng.permutation(len(image)), 0.0
-        for at in range(0, len(order), a.batch):
-            pick = torch.from_numpy(order[at : at + a.batch])
-            x, t = change(image[pick], mask[pick], rng)
-            total += step(net, optim, x, t) * len(x)
-        # without a validation part the last epoch counts
-        value = float(epoch)
-        if parts["valid"]:
-            dice = brain.dice_by_case(net, parts["valid"], a.batch)
-            value = statistics.mean(dice.values()) if dice else 0.0
-            rate.step(value)
-        if value > best:
-            best, best_epoch = value, epoch
-            kept = {k: v.clone() for k, v in net.state_dict().items()}
-        print(f"epoch {epoch}/{a.epochs} loss {total / len(image):.4f} valid "
-              f"{value:.4f} {time.time() - started:.0f} s",
-              file=sys.stderr)  # fmt: skip
-    net.load_state_dict(kept)
-    part = "test" if parts["test"] else "valid"
-    cases = brain.dice_by_case(net, parts[part], a.batch)
-    dice = list(cases.values())
-    print(json.dumps({
-        "torch": torch.__version__,
-        "seed": a.seed,
-        "epochs": a.epochs,
-        "best_epoch": best_epoch,
-        "part": part,
-        "dice_mean": statistics.mean(dice) if dice else None,
-        "dice": {c: round(v, 4) for c, v in cases.items()},
-        "seconds": round(time.time() - started, 1),
-    }))  # fmt: skip
-    return 0
 
+    def one(pick, _, rng):
+        return step(net, optim, *change(image[pick], mask[pick], rng))
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("folder", type=pathlib.Path)
-    ap.add_argument("--train", action="store_true")
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--lr", type=float, default=5e-4)
-    ap.add_argument("--epochs", type=int, default=10)
-    ap.add_argument("--batch", type=int, default=8)
-    ap.add_argument("--features", default="32,64,128,256",
-                    type=lambda text: [int(v) for v in text.split(",")])
-    ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
-    torch.set_num_threads(a.threads)
-    if a.train:
-        return train(a.folder, a)
-    return twin.compare(a.folder, lambda rows, t: trace(a.folder, rows, t))
+    def measure():
+        dice = brain.mean_dice(net, parts["valid"], a.batch)
+        if dice is not None:
+            rate.step(dice)
+        return dice
+
+    said = twin.course(a, len(image), net, one, measure)
+    return said | brain.facts(net, parts, a.batch)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options = {"lr": 5e-4, "epochs": 10, "batch": 8, "features": [32, 64, 128, 256]}
+    sys.exit(twin.main(__doc__, options, train, trace))

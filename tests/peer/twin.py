@@ -1,14 +1,19 @@
-"""twin.py -- what twins share: the steps of `export --twin`, and the arrays of
-`export --arrays`.
+"""twin.py -- what twins share: the steps of `export --twin`, the arrays of
+`export --arrays`, the course of a training and the command line.
 
 A twin repeats the exported steps in float64, which is the truth, and in
 float32, which is the measure: ours may be off by LIMITS, or by twice what
 PyTorch in float32 is, since training amplifies rounding.
 """
 
+import argparse
+import copy
 import csv
 import json
+import math
+import pathlib
 import sys
+import time
 
 import numpy as np
 import torch
@@ -76,3 +81,98 @@ def standardized(folder, field):
             return [np.array([float(v) for v in words[k].split(",")])
                     for k in ("mean", "sd")]  # fmt: skip
     raise SystemExit(f"{folder}/steps.txt: {field} is not standardized")
+
+
+def set_rate(optim, lr):
+    for group in optim.param_groups:
+        group["lr"] = float(lr)
+
+
+class Average:
+    """The recipe's `ema`: a network whose weights and running statistics are
+    means of those of all updates of `net`, as lua/train/average.lua has it."""
+
+    def __init__(self, net, limit):
+        self.net, self.limit, self.updates = copy.deepcopy(net), limit, 0
+
+    def update(self, net):
+        self.updates += 1
+        keep = min(self.limit, (1 + self.updates) / (10 + self.updates))
+        now = net.state_dict()
+        for name, x in self.net.state_dict().items():
+            if x.is_floating_point():
+                x.lerp_(now[name], 1 - keep)
+            else:
+                x.copy_(now[name])
+
+
+def course(a, count, net, step, measure, measured=None, sign=1):
+    """Trains `net` for a.epochs of `count` samples, a.batch in a step.
+
+    step(pick, epoch, rng) takes a step with the samples of these numbers and
+    returns its loss; measure() returns what is judged after an epoch, None
+    where the split has no validation part: then the last epoch counts. sign:
+    -1 when less is better. `measured` (or net) ends with the weights of the
+    best epoch. Returns what the line of JSON says of every training."""
+    measured = net if measured is None else measured
+    rng, started = np.random.default_rng(a.seed), time.time()
+    best, best_rank, best_epoch, kept = None, -math.inf, 0, None
+    for epoch in range(1, a.epochs + 1):
+        net.train()
+        order, total = rng.permutation(count), 0.0
+        for at in range(0, count, a.batch):
+            pick = order[at : at + a.batch]
+            total += step(pick, epoch, rng) * len(pick)
+        value = measure()
+        rank = epoch if value is None else sign * value
+        if rank > best_rank:
+            best, best_rank, best_epoch = value, rank, epoch
+            kept = {k: v.clone() for k, v in measured.state_dict().items()}
+        said = "" if value is None else f" valid {value:.4f}"
+        print(f"epoch {epoch}/{a.epochs} loss {total / count:.4f}{said} "
+              f"{time.time() - started:.0f} s", file=sys.stderr)  # fmt: skip
+    measured.load_state_dict(kept)
+    return {
+        "torch": torch.__version__,
+        "seed": a.seed,
+        "epochs": a.epochs,
+        "best_epoch": best_epoch,
+        "valid": best,
+        "valid_last": value,
+        "seconds": round(time.time() - started, 1),
+    }
+
+
+def judged(parts):
+    """The part whose result is told: test, or valid where a fold has none."""
+    return "test" if parts["test"] else "valid"
+
+
+def cosine(a, epoch):
+    """The rate of an epoch (from 1) of a cosine from a.lr to 0 over all."""
+    return a.lr * (1 + math.cos(math.pi * (epoch - 1) / a.epochs)) / 2
+
+
+def main(doc, defaults, train, trace):
+    """The command line of a twin. defaults: its options, each of the type of
+    its default (False: a flag; a list: whole numbers with commas).
+    train(folder, a) returns facts for the line of JSON; trace(folder, a, rows,
+    dtype) the losses of the exported steps, computed in dtype."""
+    ap = argparse.ArgumentParser(description=doc.splitlines()[0])
+    ap.add_argument("folder", type=pathlib.Path)
+    ap.add_argument("--train", action="store_true")
+    for name, value in {"threads": 2, "seed": 1, **defaults}.items():
+        if value is False:
+            ap.add_argument(f"--{name}", action="store_true")
+        else:
+            kind = type(value)
+            if kind is list:
+                kind = lambda text: [int(v) for v in text.split(",")]  # noqa: E731
+            ap.add_argument(f"--{name}", type=kind, default=value)
+    a = ap.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(a.seed)
+    if not a.train:
+        return compare(a.folder, lambda rows, t: trace(a.folder, a, rows, t))
+    print(json.dumps(train(a.folder, a)))
+    return 0
