@@ -1,24 +1,29 @@
 -- systems.lua -- the recipes of docs/systems.md: the networks that the reports counted,
--- the check of every node, and the first steps of each demo.
+-- the check of every node, and the first steps of each demo; SEG_SOAK=1: the whole demos.
 
 local t = dofile("tests/harness.lua")
+local json = require "seg.json"
 
 local folder, remove = t.folder()
 
 -- Parameters by what the command line adds to the preset `full`; running: with the
 -- running statistics of batch norm, as Keras counts. less: made-up data enough for the
--- first steps of the demo.
+-- first steps of the demo. ends: the metric of the whole demo and the mean over test
+-- cases that it must reach.
 local systems = {
   { "brain_unet", { [""] = 7762465, ["--base 64"] = 31036481, ["--preset later"] = 31036481,
                     ["--gates true"] = 8024069, ["--heads 8"] = 8814113,
-                    ["--depth 16 --size 64"] = 22537313 } },
-  { "nfbs_unet", { [""] = 31105953, ["--features 32,64,128,256"] = 7765409 } },
+                    ["--depth 16 --size 64"] = 22537313 },
+    ends = { "dice", 0.90 } },
+  { "nfbs_unet", { [""] = 31105953, ["--features 32,64,128,256"] = 7765409 },
+    ends = { "dice", 0.90 } },
   { "openkbp_unet3d", { ["--filters 32"] = 29261569, [""] = 116981249,
                         ["--filters 128"] = 467794945 }, running = true,
-    less = " --patients 6" },
+    less = " --patients 6", ends = { "dose_score", 5 } },
   { "headpose_cnn", { [""] = 1206499, ["--net resnet18 --size 224"] = 14850274 },
-    less = " --people 10 --photos 16" },
-  { "hippocampus_unet3d", { [""] = 1401398, ["--base 32"] = 5601382, ["--deep 0"] = 1401299 } },
+    less = " --people 10 --photos 16", ends = { "mae", 2 } },
+  { "hippocampus_unet3d", { [""] = 1401398, ["--base 32"] = 5601382, ["--deep 0"] = 1401299 },
+    ends = { "dice", 0.85 } },
 }
 
 for _, system in ipairs(systems) do
@@ -43,6 +48,17 @@ for _, system in ipairs(systems) do
     for loss in said:gmatch("epoch %d+/.- loss ([%d.]+)") do last = loss end
     t.check(first == last or tonumber(last) < tonumber(first), "%s", said)
   end)
+  if os.getenv "SEG_SOAK" then
+    t.test(name .. ": the whole demo", function()
+      local run = t.says(line .. " --preset demo", 0, "done: "):match "done: (%S+)"
+      local test = json.decode(t.read(run .. "/summary.json"), run).test
+      local metric, limit = system.ends[1], system.ends[2]
+      local m = test.metrics[metric]
+      print(string.format("%s: %s %.4f of %d test cases", name, metric, m.mean, m.n))
+      t.check(m.better == "max" and m.mean >= limit or m.better == "min" and m.mean <= limit,
+              "%s is %g, want %g", metric, m.mean, limit)
+    end)
+  end
 end
 
 remove()
