@@ -418,6 +418,41 @@ t.test("folders of arrays with masks, classes or lengths", function()
   t.equal(pairs_of().source.ranks.mask, 2)
 end)
 
+t.test("made-up sequences are cases of speakers", function()
+  local function phantom(o)
+    o.format, o.root = "sequences", folder .. "/spoken"
+    return data.phantom(o)
+  end
+  local set = phantom { speakers = 4, takes = 2, classes = 3, features = 8 }
+  local cases = set:dataset():cases()
+  t.equal(#cases, 4 * 2 * 3)
+  t.equal(cases[1].patient, "PHANTOM_001")
+  t.equal(cases[1].key, "features/PHANTOM_001/0_PHANTOM_001_0.npy")
+  -- one fold a speaker: leave one speaker out
+  local train, valid = set:kfold { k = 4, fold = 2 }
+  t.equal(#train:dataset():cases() .. " " .. #valid:dataset():cases(), "18 6")
+  local b = first_batch(valid:normalize {}:batches { size = 6, bucket = "length" })
+  t.equal(table.concat(b.sequence.shape, "x", 1, 2), "6x8")
+  t.equal(table.concat(b.label.shape, "x"), "6x1")
+  local labels, longest = {}, 0
+  for i = 1, 6 do
+    labels[i] = string.format("%g", b.label:get(i, 1))
+    longest = math.max(longest, b.length:get(i, 1))
+  end
+  table.sort(labels)
+  t.equal(table.concat(labels, " "), "0 0 1 1 2 2")
+  t.equal(b.sequence.shape[3], longest)
+  for _, case in ipairs {
+    { { classes = 1 }, "classes must be from 2 to 10, got 1" },
+    { { features = 4 }, "features must be from 8 to 1024, got 4" },
+    { { speakers = 0 }, "speakers must be from 1 to 999, got 0" },
+    { { takes = 1.5 }, "takes must be" },
+    { { noise = 2 }, "noise must be from 0 to 1, got 2" },
+    { { patients = 3 }, "patients" },
+    { { size = 16 }, "size" },
+  } do t.raises(function() phantom(case[1]) end, case[2]) end
+end)
+
 t.test("a part of a picture is taken", function()
   t.write(folder .. "/photos/faces.csv", "path,who,x,y,w,h\nTCGA_1/s_1.bmp,a,2,1,4,3\n"
           .. "TCGA_1/s_2.bmp,b,-2,5,4,3\n")

@@ -7,6 +7,7 @@
 #include "hippocampus.h"
 #include "rng.h"
 #include "scan.h"
+#include "sequence.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,16 @@ static const PhantomForm forms[] = {
      .number = {{"patients", 60, 1, 999}},
      .noise = 0.05, // sigma against a brightness of 1
      .write = hippocampus_write},
+    {.format = "sequences",
+     .prefix = "sequences",
+     .version = 1,
+     .number = {{"speakers", 6, 1, 999},
+                {"takes", 10, 1, 999},
+                {"classes", 4, 2, 10},
+                {"features", 16, 8, 1024}},
+     .noise = 0.1, // sigma against the loudest of a syllable
+     .write = sequence_write,
+     .finish = sequence_table},
 };
 
 enum { FORMS = sizeof forms / sizeof *forms };

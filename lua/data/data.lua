@@ -395,6 +395,12 @@ local readers = {
     return M.nifti { root = root, image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 },
                      patient = "file" }
   end,
+  sequences = function(root)
+    return M.csv { root = root, table = "labels.csv", patient = "speaker", fields = {
+      { name = "sequence", read = "npy", rank = 1, column = "path" },
+      { name = "label", kind = "numbers", column = "label" },
+      { name = "length", kind = "length" } } }
+  end,
 }
 
 -- Made-up data, written once as files of its kind and then read like any others:
@@ -402,6 +408,7 @@ local readers = {
 --   nifti        T1 with the brain as mask, in the layout of NFBS
 --   openkbp      necks with the dose of a plan, as data.openkbp has them
 --   hippocampus  small volumes with the two parts of one, as the Decathlon has them
+--   sequences    syllables of speakers, whose order is the class, as .npy and a table
 -- The data set is a folder below `root` (by default <out>/phantom) named by its
 -- numbers, as flair-28x256x24-aedfc4fe; it is made when it is not there.
 function M.phantom(o)

@@ -34,14 +34,18 @@ local data = {}
 ---@field channels? boolean a fourth axis is channels
 
 ---@class seg.data.phantom
----@field format? "dicom"|"nifti"|"faces"|"openkbp"|"hippocampus"
----@field patients? integer 28; not of faces
+---@field format? "dicom"|"nifti"|"faces"|"openkbp"|"hippocampus"|"sequences"
+---@field patients? integer 28; not of faces and sequences
 ---@field people? integer 40, of faces
 ---@field photos? integer 30, of each face
+---@field speakers? integer 6, of sequences
+---@field takes? integer 10, of sequences: how often each speaker utters each class
+---@field classes? integer 4, of sequences
+---@field features? integer 16, of sequences: numbers a frame
 ---@field size? integer 256; of faces 128
 ---@field slices? integer 24
 ---@field seed? integer 42
----@field noise? number 0.03; of faces 0.02
+---@field noise? number 0.03; of faces 0.02, of sequences 0.1
 ---@field root? string
 
 ---@param o seg.data.dicom
