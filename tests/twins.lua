@@ -20,6 +20,11 @@ local twins = {
     train = "--base 4 --patch 16,16,16 --batch 2 --epochs 1", says = '"posterior": %d' },
   { "headpose_cnn", steps = 10, twin = "headpose.py",
     train = "--features 4,8 --batch 4 --epochs 2", says = '"mae": %d' },
+  { "openkbp_unet3d", "--dropout 0 --coarse 2", steps = 8,
+    twin = "openkbp.py --better --coarse 2" },
+  { "openkbp_unet3d", "--dropout 0 --better false --levels 5", steps = 8, twin = "openkbp.py",
+    train = "--better --filters 2 --levels 4 --epochs 1 --t_max 1 --ema 0.9",
+    says = '"test_dose_score": %d' },
 }
 
 -- The last line that the twin prints, which is JSON, and whether it succeeded.
