@@ -7,7 +7,6 @@ local data = seg.data
 
 local folder, remove = t.folder()
 local recipe = "scripts/headpose_cnn.lua"
-local made = " --phantom " .. folder .. "/made"
 
 -- A file below `folder`, whose own folder is made.
 local function write(path, text)
@@ -116,22 +115,6 @@ t.test("by person, in all folds", function()
                       .. " --layout pointing04 --out " .. folder .. "/folds", 0,
                       "each validated in one of 3 folds, no patient in two")
   t.check(said:find("9 cases of 3 patients", 1, true), said)
-end)
-
--- PyTorch takes the same steps; then it trains by itself on the same photographs.
-t.test("the twin in PyTorch", function()
-  local python = os.getenv("PYTHON") or "/usr/bin/python3"
-  if not os.execute(python .. " -c 'import numpy, torch' 2> /dev/null") then
-    t.skip("no PyTorch in " .. python .. " (apt-get install python3-torch)")
-  end
-  local peer = "PYTHONDONTWRITEBYTECODE=1 " .. python .. " tests/peer/headpose.py "
-  local check = recipe .. " export --preset check" .. made
-  t.says(check .. " --twin " .. folder .. "/twin --steps 20", 0, "20 batches")
-  local said = t.lines(peer .. folder .. "/twin 2>&1")
-  t.check(said[#said]:find('"ok": true', 1, true), table.concat(said, "\n"))
-  t.says(check .. " --arrays " .. folder .. "/arrays", 0, "4 cases")
-  said = t.lines(peer .. "--train " .. folder .. "/arrays --features 4,8 --batch 4 --epochs 2 2>&1")
-  t.check(said[#said]:find('"mae": %d'), table.concat(said, "\n"))
 end)
 
 remove()

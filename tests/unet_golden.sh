@@ -1,5 +1,5 @@
 #!/bin/sh
-# unet_golden.sh -- whole networks against PyTorch in float64, and the twins.
+# unet_golden.sh -- whole networks against PyTorch in float64.
 #
 # Needs python3 with PyTorch (Debian's python3-torch will do); PYTHON names
 # another one. The bounds stand in tests/golden/unet.py.
@@ -29,20 +29,4 @@ for kind in $kinds; do
     [ "$kind" = nfbs ] || optimisers=adamw
     step "$kind on ref" network "$kind" ref $optimisers
 done
-
-# the recipe's own network, data and loader against its twin
-recipe() {
-    "$PROGRAM" scripts/brain_unet.lua "$@" --preset check --out "$tmp/runs" --quiet
-}
-twin() {
-    recipe export --twin "$tmp/twin" --steps 20 &&
-        "$PYTHON" tests/peer/brain_unet.py "$tmp/twin"
-}
-slices() {
-    recipe export --arrays "$tmp/slices" &&
-        "$PYTHON" tests/peer/brain_unet.py --train "$tmp/slices" --base 4 \
-            --batch 4 --epochs 2
-}
-step "20 steps of the recipe and its twin" twin
-step "the twin trains on exported slices" slices
 finish

@@ -25,7 +25,6 @@ import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
 
-PATCH = (40, 56, 40)  # d, h, w
 NAMES = ("image", "mask")
 
 
@@ -169,13 +168,13 @@ def change(image, mask, rng):
     return image, mask
 
 
-def patches(image, mask, pick, rng):
-    """A batch of changed patches, put anywhere."""
+def patches(image, mask, pick, size, rng):
+    """A batch of changed patches of `size` (d, h, w), put anywhere."""
     out = []
     for k in pick:
         at = [int(rng.integers(0, n - p + 1))
-              for n, p in zip(image.shape[2:], PATCH)]  # fmt: skip
-        box = (slice(None), *(slice(a, a + p) for a, p in zip(at, PATCH)))
+              for n, p in zip(image.shape[2:], size)]  # fmt: skip
+        box = (slice(None), *(slice(a, a + p) for a, p in zip(at, size)))
         out.append(change(image[k][box], mask[k][box], rng))
     return (torch.stack(x) for x in zip(*out))
 
@@ -202,7 +201,7 @@ def train(folder, a):
 
     def one(pick, epoch, rng):
         twin.set_rate(optim, a.lr * (1 - (epoch - 1) / a.epochs) ** 0.9)
-        loss = step(net, optim, *patches(image, mask, pick, rng))
+        loss = step(net, optim, *patches(image, mask, pick, a.patch, rng))
         mean.update(net)
         return loss
 
@@ -218,5 +217,6 @@ def train(folder, a):
 
 
 if __name__ == "__main__":
-    options = {"lr": 2e-3, "epochs": 60, "batch": 4, "base": 16}
+    options = {"lr": 2e-3, "epochs": 60, "batch": 4, "base": 16,
+               "patch": [40, 56, 40]}  # fmt: skip
     sys.exit(twin.main(__doc__, options, train, trace))
