@@ -253,6 +253,46 @@ TEST(dvh_is_that_of_the_challenge)
     EXPECT(v.voxels == 0 && isnan(v.mean));
 }
 
+// Of 100 voxels with 0, 1, ... 99 Gy a share of (100 - d) % gets d Gy or more;
+// of 40 voxels with one dose all get it and none more.
+TEST(dvh_curve_of_a_ramp_and_of_a_step)
+{
+    static float dose[140], ramp[140], flat[140], none[140];
+    double percent[204];
+    for (int i = 0; i < 140; i++) {
+        dose[i] = i < 100 ? (float)i : 60;
+        ramp[i] = i < 100, flat[i] = i >= 100;
+    }
+    EXPECT_INT(dvh_curve(dose, ramp, 140, 0, 0.5, 204, percent), 100);
+    for (int k = 0; k < 204; k++)
+        EXPECT_NEAR(percent[k], fmax(0, 100 - (k + 1) / 2), 0);
+    EXPECT_INT(dvh_curve(dose, flat, 140, 0, 0.5, 204, percent), 40);
+    for (int k = 0; k < 204; k++)
+        EXPECT_NEAR(percent[k], k <= 120 ? 100 : 0, 0);
+    // points that begin below and end before the doses; a point is reached by
+    // the dose that is the same number, however their quotient is rounded
+    EXPECT_INT(dvh_curve(dose, flat, 140, -5, 0.1, 3, percent), 40);
+    EXPECT_NEAR(percent[0], 100, 0);
+    EXPECT_NEAR(percent[2], 100, 0);
+    for (int k = 1; k < 200; k++) {
+        const double step = 0.1 * k;
+        dose[100] = (float)(7 * step);
+        flat[100] = 1;
+        for (int i = 101; i < 140; i++) flat[i] = 0;
+        dvh_curve(dose, flat, 140, 0, step, 20, percent);
+        for (int j = 0; j < 20; j++)
+            EXPECT_NEAR(percent[j], (double)dose[100] >= j * step ? 100 : 0, 0);
+    }
+    EXPECT_INT(dvh_curve(dose, none, 140, 0, 1, 2, percent), 0);
+    EXPECT(isnan(percent[0]) && isnan(percent[1]));
+    // what is no dose is none
+    dose[0] = NAN, dose[1] = INFINITY;
+    none[0] = none[1] = 1;
+    dvh_curve(dose, none, 140, 0, 1, 2, percent);
+    EXPECT_NEAR(percent[0], 50, 0);
+    EXPECT_NEAR(percent[1], 50, 0);
+}
+
 TEST(percentile_between_ranks)
 {
     double x[5] = {7, 1, 3, 3, -2};

@@ -14,6 +14,12 @@ end)
 t.test("scores at the end, and files of the challenge", function()
   local said = t.says(script .. " --preset check --quiet" .. made_up, 0, "dose_score")
   t.check(said:find("dvh_score", 1, true), said)
+  -- two test patients, of each a slice and histograms
+  local run = folder .. "/runs/openkbp_unet3d/001"
+  local pictures = t.lines("ls " .. run .. "/overlays")
+  t.equal(#pictures, 4 * #t.lines("sed 1d " .. run .. "/cases_test.csv"), "files of overlays/")
+  local _, count = t.read(run .. "/report.html"):gsub('alt="dose%-volume histograms of case', "")
+  t.equal(count, #pictures // 4, "histograms in the report")
   local patients = t.lines("ls -d " .. folder .. "/phantom/dose-6-*/pt_*")
   t.equal(#patients, 6, "patients")
   for _, tta in ipairs { "", " --tta h" } do

@@ -122,6 +122,33 @@ TEST(picture_gray_maps_the_window)
     picture_free(&p);
 }
 
+TEST(picture_wash_mixes_colours_and_what_is_below)
+{
+    // below the first stop nothing is hidden, at the second half, behind the
+    // last all
+    static const Stop stop[] = {{0, BLACK, 0}, {2, BLACK, 0.5}, {4, RED, 1}};
+    const float v[] = {-1, 0, 1, 2, 3, 4, 9, NAN};
+    const uint32_t want[] = {WHITE,    WHITE, 0xbfbfbf, 0x808080,
+                             0x9f4040, RED,   RED,      WHITE};
+    Picture p;
+    REQUIRE(picture_new(&p, 18, 4, WHITE));
+    picture_wash(&p, 1, 1, 2, v, 8, 1, stop, 3);
+    for (int i = 0; i < 8; i++)
+        for (int k = 0; k < 4; k++) {
+            const uint32_t got = at(&p, 1 + 2 * i + k % 2, 1 + k / 2);
+            for (int shift = 0; shift < 24; shift += 8)
+                EXPECT_NEAR((double)(got >> shift & 0xff),
+                            (double)(want[i] >> shift & 0xff), 1);
+        }
+    for (int i = 0; i < 18; i++) {
+        EXPECT_INT(at(&p, i, 0), WHITE);
+        EXPECT_INT(at(&p, i, 3), WHITE);
+    }
+    picture_wash(&p, 0, 3, 1, v, 8, 1, stop + 2, 1);
+    EXPECT_INT(at(&p, 0, 3), RED);
+    picture_free(&p);
+}
+
 TEST(picture_contour_goes_round)
 {
     // a box of ones reaching the border: its line closes outside it

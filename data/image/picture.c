@@ -230,6 +230,41 @@ void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
         }
 }
 
+// Part `shift` of the colour that is `t` of the way from a to b.
+static uint32_t between(uint32_t a, uint32_t b, int shift, double t)
+{
+    const double from = a >> shift & 0xff, to = b >> shift & 0xff;
+    return (uint32_t)(from + t * (to - from) + 0.5) << shift;
+}
+
+static Stop stop_at(const Stop *stop, int stops, double v)
+{
+    int k = 0;
+    while (k < stops && stop[k].value <= v) k++;
+    if (k == 0) return stop[0];
+    if (k == stops) return stop[stops - 1];
+    const Stop *a = &stop[k - 1], *b = &stop[k];
+    const double t = (v - a->value) / (b->value - a->value);
+    return (Stop){v,
+                  between(a->color, b->color, 16, t) |
+                      between(a->color, b->color, 8, t) |
+                      between(a->color, b->color, 0, t),
+                  a->cover + t * (b->cover - a->cover)};
+}
+
+void picture_wash(Picture *p, int x, int y, int zoom, const float *plane, int w,
+                  int h, const Stop *stop, int stops)
+{
+    for (int j = 0; j < h; j++)
+        for (int i = 0; i < w; i++) {
+            const double v = (double)*plane++;
+            if (isnan(v)) continue;
+            const Stop s = stop_at(stop, stops, v);
+            picture_rect(p, x + (double)i * zoom, y + (double)j * zoom, zoom,
+                         zoom, s.color, s.cover);
+        }
+}
+
 // Cells lie between four centres, one row and column of them outside the plane
 // on each side, so that every line closes.
 void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,

@@ -40,6 +40,20 @@ double picture_text_width(double dot, const char *text);
 void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
                   int h, double lo, double hi);
 
+/* The colour of a value, and how much of what lies below it hides, 0 .. 1. */
+typedef struct Stop {
+    double value;
+    uint32_t color;
+    double cover;
+} Stop;
+
+/* A plane of numbers as colours over what is there, at the place and zoom of
+ * picture_gray. Between two stops, whose values grow, each part of the colour
+ * and the cover are linear; before the first and behind the last they are those
+ * of that stop. NaN is left out. */
+void picture_wash(Picture *p, int x, int y, int zoom, const float *plane, int w,
+                  int h, const Stop *stop, int stops);
+
 /* The lines where the plane, drawn at the same place and zoom, crosses
  * `level`; around the plane lie zeros, so lines close. Between the centres of
  * two numbers the crossing is placed linearly (marching squares). */

@@ -36,3 +36,28 @@ bool dvh_points(const float *dose, const float *inside, int64_t count,
     mem_free(x);
     return true;
 }
+
+// Voxels are counted at the last point that they reach, and then summed up from
+// the highest point on.
+int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
+                  double first, double step, int points, double *percent)
+{
+    int64_t n = 0, reach = 0;
+    for (int k = 0; k < points; k++) percent[k] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!(inside[i] >= 0.5f)) continue;
+        n++;
+        double last = floor(((double)dose[i] - first) / step);
+        // a quotient may be rounded to the other side of a point
+        if (last + 1 < points && (double)dose[i] >= first + (last + 1) * step)
+            last++;
+        else if (last >= 0 && (double)dose[i] < first + last * step)
+            last--;
+        if (last >= 0) percent[(int)fmin(last, points - 1)]++;
+    }
+    for (int k = points - 1; k >= 0; k--) {
+        reach += (int64_t)percent[k];
+        percent[k] = n ? 100 * (double)reach / (double)n : NAN;
+    }
+    return n;
+}

@@ -22,4 +22,10 @@ typedef struct Dvh {
  * voxel_mm3: volume of a voxel. Fails without memory. */
 bool dvh_points(const float *dose, const float *inside, int64_t count,
                 double voxel_mm3, Dvh *out);
+
+/* The cumulative histogram itself: percent[k] of the structure, 0 .. 100, get
+ * at least first + k step, k < points; step > 0. Returns the voxels of the
+ * structure; of none every percent is NaN. */
+int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
+                  double first, double step, int points, double *percent);
 #endif

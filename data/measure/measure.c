@@ -172,26 +172,48 @@ void measure_error(const Measured *m, double *sum, int64_t *n)
     }
 }
 
-bool measure_dvh(const Measured *m, int channel, Dvh *out)
+/* The dose and one structure, an element a voxel, both from mem_alloc; *inside
+ * lies behind the doses and is not freed by itself. NULL without memory. */
+static float *dose_of(const Measured *m, int channel, const float **inside)
 {
     const int64_t n = voxels_of(m);
-    double mm[3];
     size_t bytes;
-    if (!size_mul((size_t)n, sizeof(float), &bytes)) return false;
-    float *dose = mem_alloc(bytes), *inside = mem_alloc(bytes);
-    bool ok = dose && inside;
-    for (int64_t i = 0; ok && i < n; i++) {
+    if (!size_mul((size_t)n, 2 * sizeof(float), &bytes)) return NULL;
+    float *dose = mem_alloc(bytes);
+    for (int64_t i = 0; dose && i < n; i++) {
         const Voxel v = voxel_at(m, i);
         // a structure ends with the slices that are used
-        if (!is_used(m, i)) continue;
-        inside[i] = v.t[channel];
-        dose[i] = counts(m, &v, 0) ? v.p[0] : 0;
+        const bool used = is_used(m, i);
+        dose[i] = used && counts(m, &v, 0) ? v.p[0] : 0;
+        dose[n + i] = used ? v.t[channel] : 0;
     }
+    *inside = dose ? dose + n : NULL;
+    return dose;
+}
+
+bool measure_dvh(const Measured *m, int channel, Dvh *out)
+{
+    const float *inside;
+    double mm[3];
+    float *dose = dose_of(m, channel, &inside);
     volume_spacing_mm(m->prediction, mm);
-    ok = ok && dvh_points(dose, inside, n, mm[0] * mm[1] * mm[2], out);
+    const bool ok = dose && dvh_points(dose, inside, voxels_of(m),
+                                       mm[0] * mm[1] * mm[2], out);
     mem_free(dose);
-    mem_free(inside);
     return ok;
+}
+
+bool measure_dvh_curve(const Measured *m, int channel, double first,
+                       double step, int points, double *percent,
+                       int64_t *voxels)
+{
+    const float *inside;
+    float *dose = dose_of(m, channel, &inside);
+    if (!dose) return false;
+    *voxels =
+        dvh_curve(dose, inside, voxels_of(m), first, step, points, percent);
+    mem_free(dose);
+    return true;
 }
 
 void measure_reliability(const Measured *m, int64_t yes[MEASURE_BINS],

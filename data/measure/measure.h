@@ -51,6 +51,12 @@ void measure_error(const Measured *m, double *sum, int64_t *n);
  * is 0. ERR_FAILURE without memory. */
 bool measure_dvh(const Measured *m, int channel, Dvh *out);
 
+/* The histogram of the same voxels at `points` doses (dvh_curve), whose number
+ * is in *voxels. ERR_FAILURE without memory. */
+bool measure_dvh_curve(const Measured *m, int channel, double first,
+                       double step, int points, double *percent,
+                       int64_t *voxels);
+
 /* How sure the one channel is, and how often rightly: a voxel of probability p
  * belongs to bin floor(log(p / (1 - p)) / MEASURE_BIN) + MEASURE_BINS / 2, cut
  * to the first and last; yes[b] of those in bin b are true, no[b] are not. */

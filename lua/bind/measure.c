@@ -191,6 +191,28 @@ static int l_dvh(lua_State *L)
     return 1;
 }
 
+/* measure.dvh_curve(m, structure, first, step, points) -> { percent of the
+ * structure that gets at least first + k step, k = 0 .. points - 1 }; nil when
+ * the case does not have it */
+static int l_dvh_curve(lua_State *L)
+{
+    enum { MOST_POINTS = 100000 };
+    const Measured m = read_measured(L);
+    const int k = check_channel(L, 2, m.truth);
+    const double first = check_number(L, 3, "first");
+    const double step = check_number(L, 4, "step");
+    const int points = (int)check_int(L, 5, "points", 1, MOST_POINTS);
+    int64_t voxels;
+    if (channels(&m) != 1) raise_usage(L, "a dose has one channel");
+    if (!(step > 0)) raise_usage(L, "step must be above 0, got %g", step);
+    double *percent = lua_newuserdatauv(L, (size_t)points * sizeof *percent, 0);
+    if (!measure_dvh_curve(&m, k, first, step, points, percent, &voxels))
+        return raise_error(L);
+    if (!voxels) return 0;
+    push_numbers(L, points, percent);
+    return 1;
+}
+
 /* measure.thresholds(m) -> {both at 0.01, 0.02, ... 0.99}, {predicted}, true */
 static int l_thresholds(lua_State *L)
 {
@@ -304,19 +326,14 @@ static int l_spacing(lua_State *L)
 
 void bind_measure(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"overlap", l_overlap},
-                                         {"confusion", l_confusion},
-                                         {"surface", l_surface},
-                                         {"roc", l_roc},
-                                         {"error", l_error},
-                                         {"dvh", l_dvh},
-                                         {"thresholds", l_thresholds},
-                                         {"area", l_area},
-                                         {"reliability", l_reliability},
-                                         {"prepared", l_prepared},
-                                         {"spacing", l_spacing},
-                                         {"outside", l_outside},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"overlap", l_overlap},     {"confusion", l_confusion},
+        {"surface", l_surface},     {"roc", l_roc},
+        {"error", l_error},         {"dvh", l_dvh},
+        {"dvh_curve", l_dvh_curve}, {"thresholds", l_thresholds},
+        {"area", l_area},           {"reliability", l_reliability},
+        {"prepared", l_prepared},   {"spacing", l_spacing},
+        {"outside", l_outside},     {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "measure");
 }

@@ -120,6 +120,52 @@ static int l_gray(lua_State *L)
     return 0;
 }
 
+/* Number `key` of the list on top of the stack. */
+static double list_number(lua_State *L, int key, const char *what)
+{
+    lua_rawgeti(L, -1, key);
+    const double v = check_number(L, lua_gettop(L), what);
+    lua_pop(L, 1);
+    return v;
+}
+
+/* p:wash(x, y, zoom, array, plane, {{value, color, cover}, ...}): a plane in
+ * colours over what is there, at the place of p:gray; the values of the stops
+ * grow, cover (0 .. 1) is how much of what is below is hidden */
+static int l_wash(lua_State *L)
+{
+    enum { MOST_STOPS = 64 };
+    Stop stop[MOST_STOPS];
+    Picture *p = check_picture(L);
+    int x = (int)check_int(L, 2, "x", -FAR, FAR);
+    int y = (int)check_int(L, 3, "y", -FAR, FAR);
+    int zoom = (int)check_int(L, 4, "zoom", 1, MOST_ZOOM);
+    Plane a = check_plane(L, 5, 6);
+    luaL_checktype(L, 7, LUA_TTABLE);
+    const int n = (int)lua_rawlen(L, 7);
+    if (n < 1 || n > MOST_STOPS)
+        raise_usage(L, "a wash has 1 to %d colours, got %d", MOST_STOPS, n);
+    for (int k = 0; k < n; k++) {
+        if (lua_rawgeti(L, 7, k + 1) != LUA_TTABLE)
+            raise_usage(L, "colour %d must be {value, color, cover}", k + 1);
+        const double value = list_number(L, 1, "value");
+        const double color = list_number(L, 2, "color");
+        const double cover = list_number(L, 3, "cover");
+        lua_pop(L, 1);
+        if (!(color >= 0 && color <= 0xffffff && cover >= 0 && cover <= 1))
+            raise_usage(L,
+                        "colour %d: a color of 0 to 0xffffff and a cover of "
+                        "0 to 1 are wanted, got %g and %g",
+                        k + 1, color, cover);
+        if (k && !(value > stop[k - 1].value))
+            raise_usage(L, "colour %d: the values must grow, got %g after %g",
+                        k + 1, value, stop[k - 1].value);
+        stop[k] = (Stop){value, (uint32_t)color, cover};
+    }
+    picture_wash(p, x, y, zoom, a.data, a.w, a.h, stop, n);
+    return 0;
+}
+
 /* p:contour(x, y, zoom, array, plane, level, width, color): the line where
  * the plane, shown at the same place by p:gray, crosses the level */
 static int l_contour(lua_State *L)
@@ -180,10 +226,10 @@ static int l_save(lua_State *L)
 
 void bind_picture(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"rect", l_rect},       {"line", l_line},
-                                       {"text", l_text},       {"gray", l_gray},
-                                       {"contour", l_contour}, {"save", l_save},
-                                       {"close", picture_gc},  {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"rect", l_rect}, {"line", l_line},      {"text", l_text},
+        {"gray", l_gray}, {"wash", l_wash},      {"contour", l_contour},
+        {"save", l_save}, {"close", picture_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"canvas", l_canvas},
                                          {"text_width", l_text_width},
                                          {"window", l_window},

@@ -279,6 +279,31 @@ static int l_same_grid(lua_State *L)
     return 2;
 }
 
+/* v:extents() -> slices, rows, columns, channels */
+static int l_extents(lua_State *L)
+{
+    const Dims d = check_volume(L, 1)->voxels.dim;
+    lua_pushinteger(L, d.d);
+    lua_pushinteger(L, d.h);
+    lua_pushinteger(L, d.w);
+    lua_pushinteger(L, d.c);
+    return 4;
+}
+
+/* v:view("axial") -> volume: v's own voxels turned so that d counts the slices
+ * of that plane of the patient, and a slice is as radiologists see it
+ * (volume_grid_plane) */
+static int l_view(lua_State *L)
+{
+    static const char *const plane[] = {"axial", "coronal", "sagittal", NULL};
+    const Volume *v = check_volume(L, 1);
+    const Grid grid = volume_grid_plane(v, luaL_checkoption(L, 2, NULL, plane));
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!volume_resample(v, &grid, NEAREST, 0, &box->v)) return raise_error(L);
+    charge_volume(L, &box->v);
+    return 1;
+}
+
 /* v:temper(temperature) -> v itself, of one channel: every probability p
  * becomes that of its logit divided by the temperature, 1 / (1 + ((1 - p) /
  * p)^(1/T)) */
@@ -326,6 +351,8 @@ void bind_volume(lua_State *L)
                                       {"count", l_count},
                                       {"stats", l_stats},
                                       {"slice", l_slice},
+                                      {"extents", l_extents},
+                                      {"view", l_view},
                                       {"values", l_values},
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},

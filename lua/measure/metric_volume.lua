@@ -227,6 +227,7 @@ function M.dvh_score(output, target, o)
     end
     kinds[k] = "target"
   end
+  m.targets, m.scale = kinds, o.scale -- for pictures
   m.structures, m.classes, m.word = structures, structures.c, "structure"
   m.names = usual and OPENKBP or o.names
   m.rule = "over all cases, structures and values; missing structures left out"

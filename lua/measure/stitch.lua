@@ -87,9 +87,19 @@ function Case:dvh(dose, structures, mask, k)
                        mask = mask and self:volume(mask) or nil, used = self.used }, k)
 end
 
+-- measure.dvh_curve of the same, at `points` numbers from `first` on.
+function Case:dvh_curve(dose, structures, mask, k, first, step, points)
+  return measure.dvh_curve({ prediction = self:volume(dose), truth = self:volume(structures),
+                             mask = mask and self:volume(mask) or nil, used = self.used }, k,
+                           first, step, points)
+end
+
+-- M.undo of the field of `target`.
+function Case:undo(target) return M.undo(self.pipeline, target) end
+
 -- The standard deviations by which a standardized field was divided; nil: it was not.
 function Case:scale(target)
-  local undo = M.undo(self.pipeline, target)
+  local undo = self:undo(target)
   return undo and undo.sd
 end
 

@@ -4,6 +4,7 @@
 local page = require "seg.page"
 local picture = require "seg.picture"
 local run_facts = require "seg.run_facts"
+local sheet = require "seg.sheet"
 local util = require "seg.util"
 
 local text = page.text
@@ -46,7 +47,7 @@ function M.panels(c)
       for k, row in ipairs(f.rows) do values[k] = tonumber(row[name]) or false end
       panel.epochs = math.max(panel.epochs, #values)
       panel.curves[#panel.curves + 1] = { name = f.label, values = values,
-                                          color = picture.colors[M.color_of(i)],
+                                          color = sheet.colors[M.color_of(i)],
                                           dash = i > #palette and 5 or nil }
     end
     list[#list + 1] = panel

@@ -44,7 +44,7 @@ function M.picture(bytes, about)
 end
 
 -- Colours by what they stand for. Train, valid and test are parts of the data; those
--- with the names of colours are of curves (picture.lua).
+-- with the names of colours are of curves (sheet.lua).
 local STYLE = [[
 :root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
   --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;

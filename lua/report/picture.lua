@@ -1,177 +1,25 @@
 -- picture.lua -- what a run looks like: curves of progress, overlays of cases.
 --
--- Curves are drawn twice by the same code: into an SVG text and onto a PNG
--- canvas. Nothing here names a patient: cases appear as their hash.
+-- Nothing here names a patient: cases appear as their hash.
 
 local core = require "seg.core"
+local dose = require "seg.dose"
+local sheet = require "seg.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
 
-local BLUE, RED, GREEN, DEEP, VIOLET = 0x2563c9, 0xd0342c, 0x2c9a4b, 0x14532d, 0x7a4fb5
-local INK, SOFT, GRID, PAPER = 0x24292f, 0x6b7280, 0xe3e6ea, 0xffffff
-M.colors = { blue = BLUE, red = RED, green = GREEN, deep = DEEP, violet = VIOLET, ink = INK,
-             soft = SOFT, grid = GRID, paper = PAPER, amber = 0xb26a00, teal = 0x0f766e }
-
--- Surfaces --------------------------------------------------------------------
-
--- Both have line(points, width, color, dash), rect, dot and text(x, y, size,
--- color, text, anchor) with the baseline at y, in units of SVG pixels.
-
-local Svg = {}
-Svg.__index = Svg
-
--- The variable of a page's style that is this colour there, by day and by night.
-local variable = {}
-for name, color in pairs(M.colors) do variable[color] = "var(--" .. name .. ")" end
-
-local function hex(color) return string.format("#%06x", color) end
-
--- A sheet of w x h inside a page, in its colours and on its paper.
-local function inner_svg(w, h, about)
-  local s = setmetatable({ out = {}, paint = function(color)
-    return variable[color] or hex(color)
-  end }, Svg)
-  s:add('<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s" '
-        .. 'font-family="Helvetica,Arial,sans-serif">', w, h, about)
-  return s
-end
-
--- A white sheet of w x h.
-local function svg(w, h)
-  local s = setmetatable({ out = {}, paint = hex }, Svg)
-  s:add('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-        .. 'font-family="Helvetica,Arial,sans-serif">', w, h, w, h)
-  s:rect(0, 0, w, h, PAPER)
-  return s
-end
-
--- One element.
-function Svg:add(fmt, ...)
-  self.out[#self.out + 1] = string.format(fmt, ...)
-end
-
-function Svg:rect(x, y, w, h, color)
-  self:add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>', x, y, w, h,
-           self.paint(color))
-end
-
-function Svg:dot(x, y, radius, color)
-  self:add('<circle cx="%.2f" cy="%.2f" r="%.2f" fill="%s"/>', x, y, radius, self.paint(color))
-end
-
-function Svg:line(points, width, color, dash)
-  local at = {}
-  for i, p in ipairs(points) do at[i] = string.format("%.2f,%.2f", p[1], p[2]) end
-  self:add('<polyline points="%s" fill="none" stroke="%s" stroke-width="%.2f"%s '
-           .. 'stroke-linejoin="round" stroke-linecap="round"/>', table.concat(at, " "),
-           self.paint(color), width,
-           dash and string.format(' stroke-dasharray="0.1 %.1f"', dash) or "")
-end
-
-local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }
-
-function Svg:text(x, y, size, color, text, anchor)
-  self:add('<text x="%.1f" y="%.1f" font-size="%.1f" fill="%s" text-anchor="%s">%s</text>',
-           x, y, size, self.paint(color), anchor or "start", (text:gsub("[&<>]", escapes)))
-end
-
-function Svg:source()
-  return table.concat(self.out, "\n") .. "\n</svg>\n"
-end
-
-function Svg:save(path)
-  core.sys.write(path, self:source())
-end
-
-local Png = {}
-Png.__index = Png
-
--- The same sheet, `scale` pixels a unit.
-local function png(w, h, scale)
-  local function pixels(n) return math.floor(n * scale) end
-  return setmetatable({ scale = scale, canvas = core.picture.canvas(pixels(w), pixels(h), PAPER) },
-                      Png)
-end
-
-function Png:rect(x, y, w, h, color)
-  local k = self.scale
-  self.canvas:rect(x * k, y * k, w * k, h * k, color)
-end
-
-function Png:dot(x, y, radius, color)
-  local k = self.scale
-  self.canvas:line(x * k, y * k, x * k, y * k, 2 * radius * k, color)
-end
-
--- Dots every `dash` along the way, corners included in the count.
-local function walk_dots(points, dash, dot)
-  local left = 0
-  for i = 2, #points do
-    local x0, y0, x1, y1 = points[i - 1][1], points[i - 1][2], points[i][1], points[i][2]
-    local long = math.sqrt((x1 - x0) ^ 2 + (y1 - y0) ^ 2)
-    while left <= long do
-      local t = long > 0 and left / long or 0
-      dot(x0 + t * (x1 - x0), y0 + t * (y1 - y0))
-      left = left + dash
-    end
-    left = left - long
-  end
-end
-
-function Png:line(points, width, color, dash)
-  local k = self.scale
-  if dash then
-    walk_dots(points, dash, function(x, y) self:dot(x, y, width / 2, color) end)
-    return
-  end
-  for i = 2, #points do
-    local a, b = points[i - 1], points[i]
-    self.canvas:line(a[1] * k, a[2] * k, b[1] * k, b[2] * k, width * k, color)
-  end
-end
-
--- The font has capitals of 7 dots; 0.1 of the size makes them as high as SVG's.
-function Png:text(x, y, size, color, text, anchor)
-  local dot = size * self.scale * 0.1
-  local width = core.picture.text_width(dot, text)
-  x = x * self.scale - (anchor == "middle" and width / 2 or anchor == "end" and width or 0)
-  self.canvas:text(x, y * self.scale - 7 * dot, dot, color, text)
-end
-
-function Png:save(path)
-  self.canvas:save(path)
-end
+local colors, ticks, tick_text = sheet.colors, sheet.ticks, sheet.tick_text
+local BLUE, RED, GREEN, DEEP, VIOLET = colors.blue, colors.red, colors.green, colors.deep,
+                                       colors.violet
+local INK, SOFT, GRID, PAPER = colors.ink, colors.soft, colors.grid, colors.paper
 
 -- Axes ------------------------------------------------------------------------
 
 -- A number, neither NaN nor infinite; false stands for an empty cell.
 local function finite(v)
   return v and v == v and v ~= math.huge and v ~= -math.huge
-end
-
--- Round numbers in lo .. hi: multiples of 1, 2 or 5 times a power of ten, the
--- finest that make at most `most` of them.
-local function ticks(lo, hi, most, whole)
-  local step = 10.0 ^ math.floor(math.log((hi - lo) / most, 10))
-  local k = 1
-  while (hi - lo) / (step * k) > most do k = k == 1 and 2 or k == 2 and 5 or 10 end
-  step = step * k
-  if whole then step = math.max(step, 1) end
-  local list = {}
-  for i = math.ceil(lo / step - 1e-6), math.floor(hi / step + 1e-6) do
-    list[#list + 1] = i * step
-  end
-  return list, step
-end
-
--- A tick's text: as many digits as the step needs, 1e-5 for the very small.
-local function tick_text(v, step, hi)
-  if v == 0 then return "0" end
-  if hi < 0.01 or hi >= 1e5 then return (string.format("%.3g", v):gsub("e([+-])0+", "e%1")) end
-  local digits = math.max(0, -math.floor(math.log(step, 10) + 1e-6))
-  return string.format("%." .. digits .. "f", v)
 end
 
 -- What a panel shows, from lowest to highest, with a little air around it.
@@ -350,7 +198,7 @@ function M.progress(folder, csv, recipe)
   local TOP = 74
   local height = height_of(panels, TOP)
   local title = folder:match("([^/]+/[^/]+)/*$") or folder
-  for ending, s in pairs { svg = svg(WIDTH, height), png = png(WIDTH, height, 1.5) } do
+  for ending, s in pairs(sheet.sheets(WIDTH, height)) do
     s:text(LEFT, 28, 17, INK, title)
     s:text(WIDTH - RIGHT, 28, 13, SOFT,
            string.format("epoch %d of %d", epochs, recipe.epochs or epochs), "end")
@@ -364,7 +212,7 @@ end
 -- width=, dash=}, ... }, zero = true where the axis begins at 0, best = epoch}.
 function M.sheet(panels, about)
   local TOP = 26
-  local s = inner_svg(WIDTH, height_of(panels, TOP), about)
+  local s = sheet.inner_svg(WIDTH, height_of(panels, TOP), about)
   draw_panels(s, panels, TOP)
   return s:source()
 end
@@ -374,11 +222,6 @@ function M.curves(csv, recipe)
   local panels, epochs = panels_of(csv, recipe)
   return epochs > 0 and M.sheet(panels, "losses, metrics and learning rate by epoch") or nil
 end
-
--- For other curves: a sheet of each kind by its ending, and what axes need.
-function M.sheets(w, h) return { svg = svg(w, h), png = png(w, h, 1.5) } end
-
-M.ticks, M.tick_text = ticks, tick_text
 
 -- Overlays --------------------------------------------------------------------
 
@@ -507,17 +350,21 @@ end
 -- One PNG a case in run.folder/overlays: image | truth | prediction for the
 -- slice with the largest true area, of the worst two, the middle and the best
 -- of `items` (places of cases, worst first), or of the `count` worst. `d` has the
--- pipeline; `result` of evaluate.run may be left out.
+-- pipeline; `result` of evaluate.run may be left out. Of a dose what dose.lua draws.
 function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
   local node, pipeline = r.outputs[name], d.pipeline
   if node.rank == 0 then return end -- numbers of a case: there is nothing to draw
+  local list, wanted = choose(items, count)
+  if dose.metric(r) and #items > 0 then
+    return dose.overlays(run, d, list, part, function(item) return case_text(r, result, item) end)
+  end
   if not field or field == 1 or #items == 0 then
-    show.line("no overlays: they need an image and a field called \"mask\"")
+    show.line("no overlays: they need an image and a field called \"mask\", or a dose with "
+              .. "metric.dvh_score")
     return
   end
-  local list, wanted = choose(items, count)
   local loader = core.data.loader(pipeline, { batch = 1 })
   local found = M.find_samples(loader, pipeline, wanted, field)
   core.sys.mkdir(run.folder .. "/overlays")

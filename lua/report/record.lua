@@ -19,6 +19,7 @@ local picture = require "seg.picture"
 local plans = require "seg.plan"
 local report = require "seg.report"
 local samples = require "seg.samples"
+local sheet = require "seg.sheet"
 local show = require "seg.show"
 local tfevents = require "seg.tfevents"
 local util = require "seg.util"
@@ -205,13 +206,13 @@ function Record:view()
   local rate = csv:column("samples_per_s")
   v.rate = #rate > 1 and { title = "samples a second", height = 90, zero = true, epochs = #rate,
                            curves = { { name = "train", values = rate,
-                                        color = picture.colors.blue } } }
+                                        color = sheet.colors.blue } } }
   local gpu = gauge.summary(csv)
   v.gpu = gpu and gauge.text(gpu)
   v.gpu_use = gpu and gpu.use and #rate > 1
     and { title = "use of the GPU, percent", height = 90, zero = true, epochs = #rate,
           curves = { { name = "GPU", values = csv:column "gpu_use",
-                       color = picture.colors.green } } }
+                       color = sheet.colors.green } } }
   v.memory, v.samples, v.overlays = memory_rows(self.fixed, run), {}, {}
   for i, row in ipairs(self.samples and self.samples.list or {}) do
     local list = {}
@@ -223,10 +224,11 @@ function Record:view()
   end
   local folder = run.folder .. "/overlays"
   for _, name in ipairs(self.result and util.exists(folder) and sys.list(folder) or {}) do
-    local part, case = name:match("^(%a+)_(%x+)%.png$")
+    local part, case, kind = name:match("^(%a+)_(%x+)(_?%a*)%.png$")
     if part == self.result.part then
-      v.overlays[#v.overlays + 1] = { case = case, html = self:picture(folder .. "/" .. name,
-                                                                       "case " .. case) }
+      local about = (kind == "_dvh" and "dose-volume histograms of case " or "case ") .. case
+      v.overlays[#v.overlays + 1] = { case = case, kind = kind,
+                                      html = self:picture(folder .. "/" .. name, about) }
     end
   end
   return v

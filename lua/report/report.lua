@@ -205,7 +205,10 @@ local function overlays(v)
   for i, case in ipairs(v.result and by_worst(v.result) or {}) do order[case] = i end
   local function place(case) return order[case] or math.huge end
   if #v.overlays == 0 then return "" end
-  table.sort(v.overlays, function(a, b) return place(a.case) < place(b.case) end)
+  table.sort(v.overlays, function(a, b)
+    local p, q = place(a.case), place(b.case)
+    return p < q or p == q and (a.case < b.case or a.case == b.case and a.kind < b.kind)
+  end)
   local out = { '<div class="pictures">' }
   for _, o in ipairs(v.overlays) do out[#out + 1] = "<figure>" .. o.html .. "</figure>" end
   out[#out + 1] = "</div>"

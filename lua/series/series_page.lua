@@ -8,6 +8,7 @@ local compare_page = require "seg.compare_page"
 local page = require "seg.page"
 local picture = require "seg.picture"
 local run_facts = require "seg.run_facts"
+local sheet = require "seg.sheet"
 local util = require "seg.util"
 
 local text = page.text
@@ -76,7 +77,7 @@ local function add_means(panels, count)
     end
     if some then
       panel.curves[#panel.curves + 1] = { name = "mean", values = values, width = 2.5,
-                                          color = picture.colors.ink }
+                                          color = sheet.colors.ink }
     end
   end
   return panels

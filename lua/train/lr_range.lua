@@ -8,8 +8,8 @@ local core = require "seg.core"
 local config = require "seg.config"
 local opened = require "seg.opened"
 local phase = require "seg.phase"
-local picture = require "seg.picture"
 local recipes = require "seg.recipe"
+local sheet = require "seg.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -111,14 +111,14 @@ local function draw(base, title, rows, steepest, tenth)
     for i, row in ipairs(rows) do points[i] = { place(row.lr, row[key]) } end
     return points
   end
-  for ending, s in pairs(picture.sheets(900, 410)) do
+  for ending, s in pairs(sheet.sheets(900, 410)) do
     local INK, SOFT, GRID = 0x24292f, 0x6b7280, 0xe3e6ea
     s:text(LEFT, 28, 17, INK, title .. ": loss by learning rate")
-    local ticks, each = picture.ticks(lo, hi, 6)
+    local ticks, each = sheet.ticks(lo, hi, 6)
     for _, v in ipairs(ticks) do
       local _, y = place(rows[1].lr, v)
       s:line({ { LEFT, y }, { LEFT + WIDE, y } }, 1, GRID)
-      s:text(LEFT - 8, y + 4, 11, SOFT, picture.tick_text(v, each, hi), "end")
+      s:text(LEFT - 8, y + 4, 11, SOFT, sheet.tick_text(v, each, hi), "end")
     end
     for power = math.ceil(first), math.floor(last) do
       local x = place(10.0 ^ power, lo)
