@@ -32,6 +32,7 @@ typedef enum ChangeKind {
     CHANGE_RICIAN,
     CHANGE_CUTOUT,
     CHANGE_TIMEMASK,
+    CHANGE_BANDS,
     CHANGE_FUNCTION, /* of the recipe: data/prepare/hook.h */
 } ChangeKind;
 

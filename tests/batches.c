@@ -209,5 +209,5 @@ TEST(batches_of_sequences)
     expect_same(sequences(),
                 "fit w=30 at=start\nnormalize\nflip axis=w\ntimeshift most=4 "
                 "p=1\nbrightness\nnoise p=1\ncutout p=1\ntimemask most=3 "
-                "spans=2 fill=mean p=1\n");
+                "spans=2 fill=mean p=1\nbands p=1 tilt=0.2 most=1\n");
 }

@@ -70,6 +70,7 @@ TEST(change_of_no_strength_changes_nothing)
         "noise sigma=0 p=1\n",
         "cutout size=0,0 p=1\n",
         "timemask most=0 p=1\n",
+        "bands stretch=0 shift=0 p=1\n",
         "timemask p=0\ncutout p=0\nrician p=0\nlowres p=0\nblur p=0\n",
         "jitter p=0\nbias p=0\ntimeshift p=0\n"};
     for (size_t t = 0; t < sizeof text / sizeof *text; t++)
@@ -92,7 +93,8 @@ TEST(change_is_what_was_drawn)
                                        "lowres p=1 factor=0.2,0.9\n",
                                        "rician p=1\n",
                                        "cutout p=1\n",
-                                       "timemask p=1\n"};
+                                       "timemask p=1\n",
+                                       "bands p=1\n"};
     for (size_t t = 0; t < sizeof text / sizeof *text; t++) {
         Steps s = made_steps(text[t]);
         int other = 0;
@@ -263,6 +265,57 @@ TEST(change_timemask)
         filled = true;
     }
     EXPECT(filled);
+}
+
+/* What is drawn is found again in what it does: a ramp shows the places, a
+ * constant the tilt, and both within their ranges. */
+TEST(change_bands)
+{
+    static const Dims n = {1, 1, 1, 30, 21};
+    double least[2] = {99, 99}, largest[2] = {-99, -99};
+    int wiped[5] = {0};
+    for (uint32_t k = 0; k < 1000; k++) {
+        Made a, b;
+        Steps s = made_steps("bands stretch=0.2 shift=2 p=1\n"),
+              tilt = made_steps("bands stretch=0 shift=0 tilt=3 most=4 p=1\n");
+        case_make(&a, n, 20);
+        for (int i = 0; i < 30 * 21; i++) a.x[0][i] = (float)(i % 21);
+        EXPECT(augment_sample(&s, 6, 1, k, &a.s));
+        const double f = (double)a.x[0][11] - (double)a.x[0][10];
+        const double by = (double)a.x[0][10] - 10;
+        for (int i = 0; i < 30 * 21; i++) {
+            const double place = 10 + (i % 21 - 10) * f + by;
+            const double want = place < 0 ? 0 : place > 20 ? 20 : place;
+            EXPECT_NEAR(a.x[0][i], i / 21 < 20 ? want : i % 21, 2e-5);
+        }
+        const double drawn[] = {f, by};
+        for (int q = 0; q < 2; q++) {
+            if (drawn[q] < least[q]) least[q] = drawn[q];
+            if (drawn[q] > largest[q]) largest[q] = drawn[q];
+        }
+        case_make(&b, n, 0);
+        for (int i = 0; i < 30 * 21; i++) b.x[0][i] = 100;
+        EXPECT(augment_sample(&tilt, 6, 1, k, &b.s));
+        int gone = 0, first = -1;
+        for (int c = 0; c < 21; c++)
+            if (b.x[0][c] == 0) gone++, first = first < 0 ? c : first;
+        for (int c = 0; c < gone; c++) EXPECT(b.x[0][first + c] == 0);
+        REQUIRE(gone <= 4);
+        wiped[gone]++;
+        if (gone) continue;
+        // a of u, b of (3 u u - 1) / 2 at u = -1, 0, 1
+        const double lo = (double)b.x[0][0] - 100,
+                     hi = (double)b.x[0][20] - 100;
+        const double mid = (double)b.x[0][10] - 100;
+        EXPECT(fabs((hi - lo) / 2) <= 3.0001 && fabs(mid) <= 1.5001);
+        EXPECT_NEAR((hi + lo) / 2, -2 * mid, 1e-4);
+        EXPECT(!memcmp(b.x[0], b.x[0] + 21 * 29, 21 * sizeof(float)));
+    }
+    EXPECT(least[0] > 0.7999 && least[0] < 0.81 && largest[0] > 1.19 &&
+           largest[0] < 1.2001);
+    EXPECT(least[1] > -2.0001 && least[1] < -1.9 && largest[1] > 1.9 &&
+           largest[1] < 2.0001);
+    for (int i = 0; i < 5; i++) EXPECT(wiped[i] > 140 && wiped[i] < 260);
 }
 
 TEST(change_cutout)

@@ -34,6 +34,7 @@ local rows = {
   noise = { p = 1, sigma = 0.3 },
   cutout = { p = 1, boxes = 2, size = { 0.1, 0.35 } },
   timemask = { p = 1, spans = 3, most = 12, fill = "mean" },
+  bands = { p = 1, stretch = 0.3, shift = 4, tilt = 0.5, most = 6 },
   vary = function(sample, rng) -- darker towards one side
     local x, most = sample.image, rng:uniform(0.3, 1)
     local low = x:min()

@@ -1,5 +1,6 @@
 /* steps.c -- tests of the table of steps, of preparing and of augmenting. */
 #include "made.h"
+#include "normalize.h"
 #include "rng.h"
 #include "step.h"
 #include "test.h"
@@ -16,7 +17,7 @@ TEST(steps_defaults_are_those_of_the_table)
     EXPECT_NEAR(s.gamma.range[0], 0.9, 0);
     EXPECT_NEAR(s.gamma.range[1], 1.1, 0);
     EXPECT_NEAR(s.gamma.p, 0.3, 0);
-    EXPECT_INT(step_info[STEP_normalize].attrs, 4);
+    EXPECT_INT(step_info[STEP_normalize].attrs, 5);
     EXPECT_INT(step_info[STEP_flip].attrs, 4);
     EXPECT_INT(step_find("noise"), STEP_noise);
     EXPECT_INT(step_find("nose"), STEP_COUNT);
@@ -96,7 +97,8 @@ static const char every_step[] =
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
     "scale from=-100,250.5 to=-1,1\n"
-    "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true\n"
+    "normalize method=percentile per=slice clip=0.5,99.5 nonzero=true "
+    "together=true\n"
     "change code=281474976710655 with=7\n"
     "standardize field=image kind=image of=foreground clip=0.5,99.5 "
     "mean=1,2.5 sd=3,0.1 low=-4,0 high=5,1e+20\n"
@@ -115,6 +117,7 @@ static const char every_step[] =
     "rician sigma=0.1\n"
     "cutout boxes=3\n"
     "timemask spans=2 most=7 fill=mean\n"
+    "bands stretch=0.2 shift=2 tilt=0.5 most=6 p=1\n"
     "noise sigma=0.05 p=0.3\n"
     "vary code=1\n";
 
@@ -137,7 +140,7 @@ TEST(steps_text_and_back)
     EXPECT_NEAR(b.step[0].normalize.clip[0], 0.5, 0);
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "normalize method=percentile per=volume clip=0.5,99.5 "
-                      "nonzero=false\n");
+                      "nonzero=false together=false\n");
     // shares for per cent: refused where they are written, run as they are
     // where they are stored
     b = made_steps("normalize clip=0.01,0.99\n");
@@ -411,6 +414,30 @@ TEST(steps_nonzero_keeps_the_background)
     EXPECT_NEAR(std, 1, 1e-6);
     prepared_free(&p);
     volume_free(&v);
+}
+
+/* One mean and sd for all channels: what tells them apart stays. */
+TEST(steps_together_keeps_channels_apart)
+{
+    static const Dims dim = {1, 1, 1, 50, 3};
+    float x[150];
+    double mean, std;
+    Volume v = {.voxels = {dim, F32, 1, x}};
+    for (int i = 0; i < 150; i++) x[i] = (float)(i % 7 + 100 * (i % 3));
+    const float before = (x[4] - x[3]) / (x[5] - x[4]);
+    Steps s = made_steps("normalize together=true\n");
+    int channel;
+    EXPECT(normalize_volume(&s.step[0], &v, &channel));
+    made_moments(x, 150, &mean, &std);
+    EXPECT_NEAR(mean, 0, 1e-6);
+    EXPECT_NEAR(std, 1, 1e-6);
+    EXPECT_NEAR((x[4] - x[3]) / (x[5] - x[4]), before, 1e-4);
+    // a constant channel beside others is no fault
+    for (int i = 0; i < 150; i += 3) x[i] = 5;
+    EXPECT(normalize_volume(&s.step[0], &v, &channel));
+    for (int i = 0; i < 150; i++) x[i] = 5;
+    EXPECT_FAIL(normalize_volume(&s.step[0], &v, &channel),
+                "all 150 voxels are 5");
 }
 
 /* ---- geometry ----------------------------------------------------------- */

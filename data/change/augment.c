@@ -216,6 +216,11 @@ static void decide_step(const DataStep *s, Dims dim, Change *c)
         decide_numbers(c, s->timemask.p, CHANGE_TIMEMASK, s->timemask.spans,
                        s->timemask.most, s->timemask.fill);
         break;
+    case STEP_bands:
+        decide_numbers(c, s->bands.p, CHANGE_BANDS, s->bands.stretch,
+                       s->bands.shift, s->bands.tilt);
+        c->number[3] = s->bands.most;
+        break;
     case STEP_vary:
         decide_numbers(c, 1, CHANGE_FUNCTION, s->vary.code, s->vary.with, 0);
         break;

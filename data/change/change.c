@@ -143,6 +143,8 @@ static bool image_change(const Change *c, const Image *m)
     case CHANGE_TIMEMASK:
         timemask_change(c, m);
         return true;
+    case CHANGE_BANDS:
+        return bands_change(c, m);
     default:
         intensity_change(c, m);
         return true;

@@ -1,6 +1,7 @@
 /* change_inside.h -- the parts of change.c: one file for looking up at other
  * places (warp.c), for intensities (intensity.c, jitter.c, bias.c), for how
- * fine an image is (blur.c), for what is wiped out (erase.c), and for what a
+ * fine an image is (blur.c), for what is wiped out (erase.c), for bands of a
+ * scale (bands.c), and for what a
  * recipe does by itself (hook.c). Private to them and to their tests and
  * benchmarks. */
 #ifndef SEG_CHANGE_INSIDE_H
@@ -56,6 +57,9 @@ bool lowres_change(const Change *c, const Image *m);
 
 /* The function of the recipe that a sample varies by: fails as it does. */
 bool hook_sample(const Change *c, Sample *s);
+
+/* False when there is no memory. */
+bool bands_change(const Change *c, const Image *m);
 
 /* Cutout and timemask. */
 void cutout_change(const Change *c, const Image *m);

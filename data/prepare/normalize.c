@@ -173,7 +173,11 @@ bool normalize_volume(const DataStep *step, Volume *v, int *channel)
 {
     Dims dim = v->voxels.dim;
     bool slices = (int)step->normalize.per == PER_SLICE;
-    int64_t count = (int64_t)dim.h * dim.w * (slices ? 1 : dim.d);
+    // together: the dense block is one channel
+    const bool together = step->normalize.together != 0;
+    const int32_t channels = together ? 1 : dim.c;
+    int64_t count =
+        (int64_t)dim.h * dim.w * (slices ? 1 : dim.d) * (dim.c / channels);
     bool cut = step->normalize.clip[0] > 0 || step->normalize.clip[1] < 100;
     float *work = NULL;
     CHECK(v->voxels.type == F32);
@@ -181,14 +185,15 @@ bool normalize_volume(const DataStep *step, Volume *v, int *channel)
     // only percentiles need a copy that may be reordered
     if (cut && !(work = mem_alloc((size_t)count * sizeof *work))) return false;
     bool ok = true;
-    for (int32_t c = 0; ok && c < dim.c; c++) {
+    for (int32_t c = 0; ok && c < channels; c++) {
         Seen seen = {.lo = INFINITY, .hi = -INFINITY};
         for (int32_t d = 0; d < (slices ? dim.d : 1); d++) {
-            float *x = (float *)v->voxels.data + d * count * dim.c + c;
-            Selected s = {x, count, dim.c, step->normalize.nonzero != 0};
+            float *x = (float *)v->voxels.data + d * count * channels + c;
+            Selected s = {x, count, channels, step->normalize.nonzero != 0};
             one_channel(&s, step, work, &seen);
         }
-        ok = seen.contrast || no_contrast(step, &seen, positions(dim));
+        ok = seen.contrast ||
+             no_contrast(step, &seen, positions(dim) * (dim.c / channels));
         if (!ok) *channel = c;
     }
     mem_free(work);

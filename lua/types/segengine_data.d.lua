@@ -223,6 +223,7 @@ function set:clamp(o) end
 ---@field per? "volume"|"slice"
 ---@field clip? number[] percentiles
 ---@field nonzero? boolean
+---@field together? boolean
 
 ---@param o? seg.set.normalize
 ---@return seg.set
@@ -397,6 +398,7 @@ function set:patches(o) end
 ---@field noise? true|{ sigma?: number, p?: number }
 ---@field cutout? true|{ boxes?: integer, size?: number[], p?: number }
 ---@field timemask? true|{ spans?: integer, most?: integer, fill?: "zero"|"mean", p?: number }
+---@field bands? true|{ stretch?: number, shift?: number, tilt?: number, most?: integer, p?: number }
 ---@field vary? seg.vary|table { f, name = constant, ... }
 
 ---@param o seg.set.augment
