@@ -256,6 +256,11 @@ t.test("patients of OpenKBP are volumes of four kinds", function()
   t.equal(lo, 0)
   t.equal(hi, 1)
   t.near(mean * 10 * 128 ^ 3, 2, 1e-6)
+  -- of nine beams all pass the target, one the voxel behind it
+  local beams = first_batch(data.openkbp { root = folder, beams = true }:batches { size = 1 }).beams
+  t.equal(table.concat(beams.shape, " "), "1 1 128 128 128")
+  t.near(beams:get(1, 1, 2, 2, 3), 70, 1e-4)
+  t.near(beams:get(1, 1, 101, 2, 3), 70 / 9, 1e-4)
   -- a whole patient takes next to no room
   t.check(set:pipeline {}:report():find("all: 0.0 MB", 1, true), set:pipeline {}:report())
   t.raises(function() keys(data.openkbp { root = folder .. "/nn" }) end, "no folder is called pt_N")

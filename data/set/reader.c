@@ -1,5 +1,6 @@
 /* reader.c -- the table of readers, and arrays as volumes. */
 #include "reader.h"
+#include "beams.h"
 #include "dataset_build.h"
 #include "npy.h"
 #include "openkbp.h"
@@ -121,7 +122,10 @@ static const struct {
     {OPENKBP_DOSE, 1},
     {OPENKBP_POSSIBLE, 1},
     {OPENKBP_STRUCTURE, OPENKBP_STRUCTURES},
+    // the targets, which end the structures
+    {OPENKBP_GRIDS - 3, 3},
 };
+enum { PART_BEAMS = 4 };
 
 static unsigned grids_of(int part)
 {
@@ -138,7 +142,9 @@ static bool load_openkbp(const Source *s, Volume *out, DicomNotes *notes)
     if (!openkbp_read(s->path, grids_of(part), first == OPENKBP_DOSE, &p))
         return false;
     for (int k = 0; k < parts[part].channels; k++) grid[k] = &p.grid[first + k];
-    bool ok = openkbp_volume(&p, grid, parts[part].channels, out) ||
+    bool ok = (part == PART_BEAMS
+                   ? openkbp_beams(&p, out)
+                   : openkbp_volume(&p, grid, parts[part].channels, out)) ||
               within("%s", s->path);
     if (ok && first == OPENKBP_DOSE) out->unit = UNIT_GY;
     openkbp_free(&p);
@@ -163,6 +169,8 @@ static const Reader readers[] = {
     {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1, false, NULL},
     {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2, false, NULL},
     {"openkbp_structures", 3, load_openkbp, openkbp_depends, 3, false, NULL},
+    {"openkbp_beams", 3, load_openkbp, openkbp_depends, PART_BEAMS, false,
+     NULL},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 

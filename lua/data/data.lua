@@ -316,14 +316,17 @@ function M.nnunet(o)
 end
 
 -- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
--- the order of data.md), dose (when `dose`) and possible (where there may be
--- dose), 128 x 128 x 128.
+-- the order of data.md), dose (when `dose`), possible (where there may be
+-- dose) and, when `beams`, where the beams of a plan pass, 128 x 128 x 128.
 function M.openkbp(o)
-  o = options("data.openkbp", o, { root = none, dose = true, skip_bad = false })
+  o = options("data.openkbp", o, { root = none, dose = true, beams = false, skip_bad = false })
   local fields = { { name = "ct", read = "openkbp_ct" },
                    { name = "structures", kind = "value", read = "openkbp_structures" },
                    { name = "possible", kind = "value", read = "openkbp_possible" },
                    o.dose and { name = "dose", kind = "value", read = "openkbp_dose" } or nil }
+  if o.beams then
+    fields[#fields + 1] = { name = "beams", kind = "value", read = "openkbp_beams" }
+  end
   return named(M.cases { fields = fields, skip_bad = o.skip_bad, cases = function()
     local root, list = check_root("data.openkbp", o.root), {}
     for _, name in ipairs(core.sys.list(root)) do
@@ -390,7 +393,7 @@ local readers = {
     return M.nifti { root = root, image = "*_T1w", mask = "*_T1w_brainmask" }
   end,
   faces = function(root) return M.w300lp { root = root } end,
-  openkbp = function(root) return M.openkbp { root = root } end,
+  openkbp = function(root, o) return M.openkbp { root = root, beams = o.beams } end,
   hippocampus = function(root)
     return M.nifti { root = root, image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 },
                      patient = "file" }
@@ -406,7 +409,7 @@ local readers = {
 -- Made-up data, written once as files of its kind and then read like any others:
 --   dicom        FLAIR with a tumour (mask 1: tumour with its oedema)
 --   nifti        T1 with the brain as mask, in the layout of NFBS
---   openkbp      necks with the dose of a plan, as data.openkbp has them
+--   openkbp      necks with the dose of a plan, as data.openkbp has them; `beams` too
 --   hippocampus  small volumes with the two parts of one, as the Decathlon has them
 --   sequences    syllables of speakers, whose order is the class, as .npy and a table
 -- The data set is a folder below `root` (by default <out>/phantom) named by its
@@ -421,13 +424,15 @@ function M.phantom(o)
       for _, number in ipairs(form) do known[number.name] = number.default end
     end
   end
+  if format == "openkbp" then known.beams = false end
   if not units then core.data.phantom_name { format = tostring(format) } end -- says which there are
   o = options("data.phantom", o, known)
   local root = o.root
   if root ~= nil and type(root) ~= "string" then
     fail("usage", "data.phantom: root must be a folder, got %s", type(root))
   end
-  o.root = nil
+  local reading = { beams = o.beams } -- the rest is about what is written
+  o.root, o.beams = nil, nil
   local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
   local all = readers[format](function()
     local started, how = core.sys.clock(), { threads = core.default_threads() }
@@ -442,7 +447,7 @@ function M.phantom(o)
       show.line("made-up %s: %s", units, folder)
     end
     return folder
-  end)
+  end, reading)
   all.source.made_up = true
   return all
 end

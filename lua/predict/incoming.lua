@@ -147,7 +147,7 @@ end
 -- Patients of OpenKBP: a folder pt_N, or one of such folders.
 function open.openkbp(path, _, asked)
   local fields, cases = {}, {}
-  for _, name in ipairs { "ct", "structures", "possible" } do
+  for _, name in ipairs { "ct", "structures", "possible", "beams" } do
     if asked.wanted[name] then
       fields[#fields + 1] = { name = name, kind = name ~= "ct" and "value" or nil,
                               read = "openkbp_" .. name }

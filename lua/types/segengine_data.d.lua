@@ -59,7 +59,7 @@ function data.nifti(o) end
 ---@class seg.data.field
 ---@field name string
 ---@field kind? "image"|"value"|"label"|"numbers"|"length" image
----@field read? "nifti"|"dicom"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose" of what lies on a grid; nifti
+---@field read? "nifti"|"dicom"|"npy"|"image"|"openkbp_ct"|"openkbp_structures"|"openkbp_possible"|"openkbp_dose"|"openkbp_beams" of what lies on a grid; nifti
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); that of the reader or of axes, else 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
@@ -117,8 +117,8 @@ function data.nnunet(o) end
 ---@return seg.set
 function data.csv(o) end
 
----Folders pt_N: ct, structures, possible, dose.
----@param o { root: string, dose?: boolean, skip_bad?: boolean }
+---Folders pt_N: ct, structures, possible, dose, beams.
+---@param o { root: string, dose?: boolean, beams?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.openkbp(o) end
 
