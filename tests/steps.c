@@ -92,7 +92,7 @@ static const char every_step[] =
     "orient plane=coronal\n"
     "resample spacing_mm=1,0.90000000000000002,0 method=cubic\n"
     "fit d=0 h=24 w=16 at=start\n"
-    "crop to=label margin=3\n"
+    "crop to=label margin=3 within=7\n"
     "resize d=0 h=12 w=8 method=smooth\n"
     "select labels=1,2,7\n"
     "clamp range=-100,250.5\n"
@@ -460,6 +460,8 @@ TEST(steps_crop_to_what_is_there)
         {"crop\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
         {"crop margin=1\n", {1, 3, 3, 5, 1}, {2, 3, 1}},
         {"crop margin=3\n", {1, 6, 6, 8, 1}, {0, 1, 0}},
+        {"crop within=1.5\n", {1, 1, 1, 2, 1}, {3, 4, 3}},
+        {"crop within=99\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
         {"crop to=label\n", {1, 4, 4, 1, 1}, {1, 2, 3}},
         {"crop to=label margin=65535\n", {1, 6, 7, 9, 1}, {0, 0, 0}},
         // one after the other: the second box is looked for in the first

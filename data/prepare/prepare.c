@@ -243,10 +243,20 @@ static bool find_box(const Making *m, const DataStep *s, Box *out)
     }
     const int32_t margin = (int32_t)s->crop.margin;
     const int label = dataset_label(m->ds);
-    if ((int)s->crop.to == CROP_IMAGE)
-        return volume_box_above(
-            v, numbers_lowest(v->voxels.data, numel(v->voxels.dim), 1), margin,
-            out);
+    if ((int)s->crop.to == CROP_IMAGE) {
+        const float *x = v->voxels.data;
+        const int64_t count = numel(v->voxels.dim);
+        float level = numbers_lowest(x, count, 1);
+        if (s->crop.within > 0) {
+            float most = level;
+            for (int64_t i = 0; i < count; i++)
+                if (x[i] > most) most = x[i];
+            // the smallest is background, however near the largest is
+            if (most - (float)s->crop.within > level)
+                level = most - (float)s->crop.within;
+        }
+        return volume_box_above(v, level, margin, out);
+    }
     if (label < 0)
         return fail_usage("to = \"label\", but the data set has no labels");
     return volume_box_above(&m->field[label], 0, margin, out);

@@ -202,7 +202,7 @@ function set:resample(o) end
 ---@return seg.set
 function set:fit(o) end
 
----@param o? { to?: "image"|"label", margin?: integer } the box of what is there
+---@param o? { to?: "image"|"label", margin?: integer, within?: number } the box of what is there
 ---@return seg.set
 function set:crop(o) end
 
