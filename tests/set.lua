@@ -174,8 +174,9 @@ t.test("sequences of any length are trained in batches of like length", function
       seg.config { batch = 2, epochs = 2, size = 1 }
       local cases = {}
       for i = 1, 12 do
-        local name = string.format("s%%02d", i)
-        cases[i] = { key = name, patient = name, x = "%s/" .. name .. ".npy", y = i / 12 }
+        local name = string.format("c%%02d", i)
+        cases[i] = { key = name, patient = name, y = i / 12,
+                     x = string.format("%s/s%%02d.npy", 5 * i %% 12 + 1) }
       end
       local set = data.cases { cases = cases, fields = {
         { name = "x", read = "npy", rank = 1 }, { name = "y", kind = "numbers" },
@@ -203,6 +204,10 @@ t.test("sequences of any length are trained in batches of like length", function
   t.says(same .. " --resume " .. folder .. "/cut/bucket/001", 0, "resumed at epoch 2, batch 2")
   t.check(whole == t.read(folder .. "/cut/bucket/001/checkpoint_last.safetensors"),
           "other weights after a resume")
+  -- in the order of lengths the last sample is not of the last case
+  local said = t.says(same .. " export --arrays " .. folder .. "/arrays", 0,
+                      "/train_*.npy: 8 samples of 8 cases")
+  t.check(said:find("/valid_*.npy: 4 samples of 4 cases", 1, true), said)
   -- lengths below w fit for the doctor too; one above does not
   t.says("doctor data " .. same .. " --out " .. folder .. "/well", 0, "0 errors")
   t.says("doctor data " .. script(15, 'bucket = "length"') .. " --out " .. folder .. "/ill", 3,

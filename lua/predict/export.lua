@@ -87,13 +87,14 @@ end
 local function export_part(r, part, folder)
   local d = opened.open(r, r[part]:in_order(config.ensure().batch))
   local batches, samples = d.loader:batches()
-  local cases, at, last = core.array.zeros { samples }, 0, 0
+  local cases, at, last = core.array.zeros { samples }, 0, 0 -- number of the last case
   for i = 1, batches do
     local batch = d.loader:next()
     save_batch(r, batch, d.names, string.format("%s/%s_%04d", folder, part, i))
     for _, number in ipairs(batch.samples) do
-      at, last = at + 1, (d.pipeline:item(number))
-      cases:set(last, at)
+      local case = d.pipeline:item(number)
+      at, last = at + 1, math.max(last, case)
+      cases:set(case, at)
     end
   end
   core.array.save(string.format("%s/%s_case.npy", folder, part), cases)
