@@ -1,9 +1,7 @@
--- openkbp_unet3d.lua -- dose of head-and-neck radiotherapy from CT and contours, as
--- the OpenKBP challenge has it.
+-- openkbp_unet3d.lua -- dose of head-and-neck radiotherapy from CT and contours (OpenKBP).
 --
--- Data    --data DIR: the challenge's provided-data, with train-pats,
---         validation-pats and test-pats. Without --data: made-up patients, as the
---         banner says.
+-- Data    --data DIR: the challenge's provided-data, with train-pats, validation-pats
+--         and test-pats. Without --data: made-up patients, as the banner says.
 -- Model   the challenge's generator, 64 filters: 116,981,249 parameters
 --         (32: 29,261,569; 128: 467,794,945). --better true: what scores better.
 -- Result  runs/openkbp_unet3d/NNN/: checkpoints, curves, dose and DVH score.
@@ -21,10 +19,11 @@ local cfg = seg.config {
   batch = 2,           -- patients a step
   epochs = 100,
   lr = 2e-4,
-  better = false,      -- false: CT and dose as they are, MAE over the whole cube
-  -- what --better changes, each to be changed alone:
+  better = false,      -- false: CT and dose as they are, MAE over the whole cube; true:
   ct_clip = 4095,      -- CT is cut there and scaled to 0 .. 1
   region = true,       -- where there may be dose is shown to the network
+  prescribed = true,   -- and what dose is prescribed to each voxel
+  beams = true,        -- and where the nine beams of such plans pass
   dvh = 20.0,          -- weight of the DVH loss beside the MAE where there may be dose
   flip = true,         -- left and right, with the parotids exchanged
   norm = "instance",
@@ -45,13 +44,13 @@ local cfg = seg.config {
 
 -- Data ------------------------------------------------------------------------
 
+local beamed = cfg.better and cfg.beams
 local train, valid, test
 if cfg.data then
-  train = data.openkbp { root = cfg.data .. "/train-pats" }
-  valid = data.openkbp { root = cfg.data .. "/validation-pats" }
-  test = data.openkbp { root = cfg.data .. "/test-pats" }
+  local function part(name) return data.openkbp { root = cfg.data .. name, beams = beamed } end
+  train, valid, test = part "/train-pats", part "/validation-pats", part "/test-pats"
 else
-  train, valid, test = data.phantom { format = "openkbp", patients = cfg.patients }
+  train, valid, test = data.phantom { format = "openkbp", patients = cfg.patients, beams = beamed }
     :split { valid = 0.2, test = 0.2 }
 end
 
@@ -74,13 +73,11 @@ local function input(name, channels)
 end
 local ct, structures = input("ct", 1), input("structures", 10)
 local possible, truth = input("possible", 1), input("dose", 1)
+local beams = beamed and input("beams", 1) or nil
 
--- What --better sees and learns from: each made coarse before they are joined, as
--- what is fine costs eight times as much.
 local function seen(x) return cfg.coarse > 1 and nn.avgpool(x, cfg.coarse) or x end
 
--- The dose in Gy and its loss. Of --better it may be below 0 while it is learnt, as a
--- voxel behind a ReLU that is shut learns nothing.
+-- The dose in Gy and its loss. Of --better it may be below 0 while it is learnt.
 local function network()
   local o = { filters = cfg.filters, levels = cfg.levels, dropout = cfg.dropout }
   if not cfg.better then
@@ -88,13 +85,17 @@ local function network()
     return dose, nn.mae(dose, truth)
   end
   o.norm, o.squeeze, o.final = cfg.norm, cfg.squeeze, "none"
-  local x, inside, target = seen(ct) .. seen(structures), seen(possible), seen(truth)
-  local dose = 70 * net.pix2pix(cfg.region and x .. inside or x, o)
-  -- a coarse voxel has the mean of those of its voxels that may have dose
-  local mean = cfg.coarse > 1 and target / (inside + 1e-6) or target
+  local parts, inside, target = seen(structures), seen(possible), seen(truth)
+  local function part(k) return nn.slice(parts, { c = { k, 1 } }) end
+  local x = seen(ct) .. parts
+  if cfg.region then x = x .. inside end
+  if cfg.prescribed then x = x .. (part(8) * 0.8 + part(9) * 0.9 + part(10)) end -- of 70 Gy
+  if beamed then x = x .. seen(beams) / 70 end
+  local dose = 70 * net.pix2pix(x, o)
+  local mean = cfg.coarse > 1 and target / (inside + 1e-6) or target -- where there may be some
   local loss = nn.mae(dose, mean, { mask = inside })
   if cfg.dvh > 0 then
-    loss = loss + cfg.dvh * nn.dvh_loss(dose * inside, target, seen(structures))
+    loss = loss + cfg.dvh * nn.dvh_loss(dose * inside, target, parts)
   end
   if cfg.coarse > 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
   return nn.relu(dose), loss
@@ -106,7 +107,7 @@ local predicted = dose * possible
 -- Training --------------------------------------------------------------------
 
 seg.recipe {
-  inputs = { ct, structures, possible, truth },
+  inputs = { ct, structures, possible, truth, beams },
   outputs = { dose = predicted },
   loss = loss,
   train = train, valid = valid, test = test,

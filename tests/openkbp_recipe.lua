@@ -11,6 +11,20 @@ t.test("steps on the coarser grid of the preset quick", function()
   t.says(script .. " check --preset check --coarse 2 --steps_only" .. made_up, 0, "losses of all")
 end)
 
+-- The channels that the network gets, by the weights of its first layer: 2 filters of 4^3.
+local function channels(options)
+  local said = t.says(script .. " plan --preset check" .. options, 0, "x1.conv1")
+  local parameters = said:match("x1%.conv1%s+conv%s+%S+%s+%S+%s+([%d,]+)")
+  return tonumber((parameters:gsub(",", ""))) // (2 * 4 ^ 3)
+end
+
+t.test("what the network sees is chosen", function()
+  t.equal(channels "", 14) -- CT, ten structures, where there may be dose, prescription, beams
+  t.equal(channels " --beams false", 13)
+  t.equal(channels " --beams false --prescribed false", 12)
+  t.equal(channels " --better false", 11)
+end)
+
 t.test("scores at the end, and files of the challenge", function()
   local said = t.says(script .. " --preset check --quiet" .. made_up, 0, "dose_score")
   t.check(said:find("dvh_score", 1, true), said)

@@ -21,10 +21,10 @@ local twins = {
   { "headpose_cnn", steps = 10, twin = "headpose.py",
     train = "--features 4,8 --batch 4 --epochs 2", says = '"mae": %d' },
   { "openkbp_unet3d", "--dropout 0 --coarse 2", steps = 8,
-    twin = "openkbp.py --better --coarse 2" },
-  { "openkbp_unet3d", "--dropout 0 --better false --levels 5", steps = 8, twin = "openkbp.py",
-    train = "--better --filters 2 --levels 4 --epochs 1 --t_max 1 --ema 0.9",
+    twin = "openkbp.py --better --coarse 2",
+    train = "--filters 2 --levels 4 --epochs 1 --t_max 1 --ema 0.9",
     says = '"test_dose_score": %d' },
+  { "openkbp_unet3d", "--dropout 0 --better false --levels 5", steps = 8, twin = "openkbp.py" },
 }
 
 -- The last line that the twin prints, which is JSON, and whether it succeeded.

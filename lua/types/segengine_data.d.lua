@@ -46,6 +46,7 @@ local data = {}
 ---@field slices? integer 24
 ---@field seed? integer 42
 ---@field noise? number 0.03; of faces 0.02, of sequences 0.1
+---@field beams? boolean of openkbp: as data.openkbp
 ---@field root? string
 
 ---@param o seg.data.dicom

@@ -33,7 +33,7 @@ import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
 
-NAMES = ("ct", "structures", "possible", "dose")
+NAMES = ("ct", "structures", "possible", "dose")  # and "beams" of --better
 STRUCTURES = 10
 
 
@@ -114,12 +114,20 @@ def seen(x, a):
     return F.avg_pool3d(x, a["coarse"]) if a["coarse"] > 1 else x
 
 
-def dose_of(net, ct, structures, possible, a):
+def names_of(a):
+    return NAMES + (("beams",) if a["better"] else ())
+
+
+def dose_of(net, batch, a):
     """The dose on the grid of the network."""
-    x = torch.cat((seen(ct, a), seen(structures, a)), 1)
+    ct, structures, possible = batch[:3]
+    parts = seen(structures, a)
+    x = torch.cat((seen(ct, a), parts), 1)
     if not a["better"]:
         return net(x)
-    return 70 * net(torch.cat((x, seen(possible, a)), 1))
+    plan = parts[:, 7:8] * 0.8 + parts[:, 8:9] * 0.9 + parts[:, 9:10]
+    beams = seen(batch[4], a) / 70
+    return 70 * net(torch.cat((x, seen(possible, a), plan, beams), 1))
 
 
 def masked_mae(x, t, m):
@@ -146,8 +154,8 @@ def dvh_loss(x, t, parts, bins=80):
 
 
 def loss_of(net, batch, a):
-    ct, structures, possible, truth = batch
-    dose = dose_of(net, ct, structures, possible, a)
+    structures, possible, truth = batch[1:4]
+    dose = dose_of(net, batch, a)
     if not a["better"]:
         return F.l1_loss(dose, truth)
     inside, target = seen(possible, a), seen(truth, a)
@@ -182,7 +190,7 @@ def trace(folder, a, rows, dtype):
     net.load_state_dict(state)
     optim, losses = adam(net, 1.0), []
     for row in rows:
-        batch = [x.to(dtype) for x in twin.batch(folder, row, NAMES)]
+        batch = [x.to(dtype) for x in twin.batch(folder, row, names_of(a))]
         for group in optim.param_groups:
             group["lr"] = float(row["lr"])
         optim.zero_grad()
@@ -199,8 +207,8 @@ def trace(folder, a, rows, dtype):
 class Part:
     """Samples of a part in its files, read when they are wanted."""
 
-    def __init__(self, folder, name):
-        files = [sorted(folder.glob(f"{name}_[0-9]*_{n}.npy")) for n in NAMES]
+    def __init__(self, folder, name, fields):
+        files = [sorted(folder.glob(f"{name}_[0-9]*_{n}.npy")) for n in fields]
         self.where = []
         for group in zip(*files):
             for k in range(len(np.load(group[0], mmap_mode="r"))):
@@ -215,7 +223,7 @@ class Part:
             torch.from_numpy(
                 np.stack([np.load(g[f], mmap_mode="r")[k] for g, k in picked])
             )
-            for f in range(len(NAMES))
+            for f in range(len(self.where[0][0]))
         ]
 
 
@@ -235,8 +243,9 @@ def scores(net, part, a):
     net.eval()
     with torch.no_grad():
         for i in range(len(part)):
-            ct, structures, possible, truth = part.batch([i])
-            dose = dose_of(net, ct, structures, possible, a)
+            batch = part.batch([i])
+            possible, truth = batch[2:4]
+            dose = dose_of(net, batch, a)
             if a["coarse"] > 1:
                 dose = F.interpolate(dose, scale_factor=a["coarse"],
                                      mode="trilinear")  # fmt: skip
@@ -246,11 +255,14 @@ def scores(net, part, a):
 
 
 def train(folder, a):
-    parts = {p: Part(folder, p) for p in ("train", "valid", "test")}
+    fields = names_of(a)
+    parts = {p: Part(folder, p, fields) for p in ("train", "valid", "test")}
     torch.manual_seed(a["seed"])
     rng = np.random.default_rng(a["seed"])
-    net = Generator(1 + STRUCTURES + a["better"], a)
-    kept = Generator(1 + STRUCTURES + a["better"], a)  # averages, or the same
+    # region, prescription and beams beside CT and structures
+    inputs = 1 + STRUCTURES + 3 * a["better"]
+    net = Generator(inputs, a)
+    kept = Generator(inputs, a)  # averages, or the same
     kept.load_state_dict(net.state_dict())
     optim, updates = adam(net, a["lr"]), 0
     started, best, best_epoch, found = time.time(), math.inf, 0, None
