@@ -33,6 +33,8 @@ typedef struct LoaderOptions {
     bool bucket;
     int multiple;
     bool augment;  /* run the SAMPLE steps: training only              */
+    bool again;    /* the same samples in the same order, but all that is
+                    * drawn for a sample is drawn anew: another view of it */
     bool idle;     /* workers take only what processor time nobody else
                     * on the machine wants (Linux: SCHED_IDLE)         */
     bool ids_only; /* name the samples, make none: their data is NULL,

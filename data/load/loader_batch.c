@@ -98,7 +98,9 @@ bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
         to[f] = s->data[f] + i * numel(n[f]);
         out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
     }
-    if (!pipeline_sample(l->pipeline, s->id[i].number, s->batch.epoch,
+    // draws of an epoch that no run comes to
+    const uint32_t epoch = s->batch.epoch ^ (l->options.again ? 1u << 31 : 0);
+    if (!pipeline_sample(l->pipeline, s->id[i].number, epoch,
                          l->options.augment, &l->stop, out))
         return false;
     for (int f = 0; f < l->fields; f++)

@@ -76,16 +76,17 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
  * 256 MiB). ids: batches name their samples only, and their fields are empty.
  * bucket: "length" brings samples of like length together, in batches as long
  * as the longest, rounded up to a multiple. only: numbers of samples from 1,
- * instead of all. trace: takes down what is made and waited for. rank, ranks:
- * only this one's share of each batch, or with `whole` of the batches. The
- * pipeline is held. Raises when samples of different extents would share a
- * batch, or there would be none. */
+ * instead of all. again: the same samples, changed by other draws. trace: takes
+ * down what is made and waited for. rank, ranks: only this one's share of each
+ * batch, or with `whole` of the batches. The pipeline is held. Raises when
+ * samples of different extents would share a batch, or there would be none. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
-        "batch", "workers", "prefetch", "shuffle",  "drop_last",      "augment",
-        "ids",   "seed",    "bucket",   "multiple", "prefetch_bytes", "only",
-        "idle",  "rank",    "ranks",    "whole",    "trace",          NULL};
+        "batch",          "workers", "prefetch", "shuffle", "drop_last",
+        "augment",        "ids",     "seed",     "bucket",  "multiple",
+        "prefetch_bytes", "only",    "idle",     "rank",    "ranks",
+        "whole",          "trace",   "again",    NULL};
     Pipeline *p = check_pipeline(L, 1);
     check_keys(L, 2, "loader", known);
     const char *bucket = opt_string(L, 2, "bucket", "");
@@ -101,6 +102,7 @@ static int l_loader(lua_State *L)
                        .bucket = *bucket != 0,
                        .multiple = (int)opt_int(L, 2, "multiple", 1, 1, 65535),
                        .augment = opt_bool(L, 2, "augment", false),
+                       .again = opt_bool(L, 2, "again", false),
                        .idle = opt_bool(L, 2, "idle", false),
                        .ids_only = opt_bool(L, 2, "ids", false),
                        .seed = (uint64_t)opt_int(L, 2, "seed", 0, 0, INT64_MAX),

@@ -38,14 +38,16 @@ end
 -- says at most.
 function M.check_inputs(recipe, set, pipeline, names, loader)
   local bucket, part = set.batch.bucket, set.part or "given"
-  local have = {}
+  local have, of = {}, {} -- of: the field that a second view is of
   for _, name in ipairs(names) do have[name] = true end
+  for name, view in pairs(set.batch.twice or {}) do of[view] = name end
   for _, input in ipairs(recipe.inputs) do
     if not have[input.name] then
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
                 part, input.name, table.concat(names, ", "))
     end
-    local want, got = input.shape, (bucket and loader or pipeline):shape(input.name)
+    local field = of[input.name] or input.name
+    local want, got = input.shape, (bucket and loader or pipeline):shape(field)
     if got[1] ~= want[2] then
       local source = set.source.kind
       local names_them = (source == "nifti" or source == "dicom") and input.name == "image"
@@ -112,14 +114,59 @@ function M.fit_numbers(r)
   end
 end
 
+-- A loader with fields behind those of the data: each of `twice`, name of a field =
+-- name of its second view, by `other`, which gives the same samples changed by other
+-- draws. `fields`: the names of the data's fields.
+local function with_views(loader, other, twice, fields)
+  local place = {}
+  for i, name in ipairs(fields) do place[name] = i end
+  local both = setmetatable({}, { __index = function(_, method)
+    return function(_, ...) return loader[method](loader, ...) end
+  end })
+  function both.seek(_, ...)
+    loader:seek(...)
+    other:seek(...)
+  end
+  function both.next()
+    local batch, again = loader:next(), other:next()
+    for k, name in ipairs(util.sorted_keys(twice)) do
+      batch.fields[#fields + k] = again.fields[place[name]]
+    end
+    return batch
+  end
+  function both.close()
+    loader:close()
+    other:close()
+  end
+  return both
+end
+
+-- The names of the fields in a batch: those of the data, then second views.
+local function fields_of(set)
+  local names, twice, have = set:dataset():fields(), set.batch.twice or {}, {}
+  for _, name in ipairs(names) do have[name] = true end
+  for _, name in ipairs(util.sorted_keys(twice)) do
+    if not have[name] or have[twice[name]] then
+      util.fail("usage", 'batches: twice = { %s = "%s" }: %s', name, twice[name], have[name]
+                and "the set has a field of that name" or util.suggest(name, names))
+    end
+    names[#names + 1] = twice[name]
+  end
+  return names
+end
+
 -- The loader that makes the batches of a set on the host. Of several processes each
 -- makes its share: of every batch of a set to train with, of the batches of others.
 local function loader_of(set, pipeline, train)
-  local v = config.ensure()
-  return set:loader(pipeline, { workers = v.workers, seed = v.seed,
-                                rank = ranks.rank, ranks = ranks.count, whole = not train,
-                                prefetch_bytes = math.max(v.prefetch_mb << 20, 1),
-                                idle = v.idle_workers, trace = traces.now })
+  local v, twice = config.ensure(), set.batch.twice
+  local function make(again)
+    return set:loader(pipeline, { workers = v.workers, seed = v.seed, again = again,
+                                  rank = ranks.rank, ranks = ranks.count, whole = not train,
+                                  prefetch_bytes = math.max(v.prefetch_mb << 20, 1),
+                                  idle = v.idle_workers, trace = traces.now })
+  end
+  if not twice then return make(false) end
+  return with_views(make(false), make(true), twice, set:dataset():fields())
 end
 
 -- An opened set whose samples lay on the device of a session that is closed: the
@@ -128,10 +175,17 @@ function M.renew(d)
   if d.on_device then d.loader, d.on_device = loader_of(d.set, d.pipeline, d.train), false end
 end
 
+-- The samples of an opened set in order and as they are, `size` in a batch, from the
+-- cases that it has prepared. -> { set=, loader= }; who asks closes the loader
+function M.in_order(d, size)
+  local set = d.set:in_order(size)
+  return { set = set, loader = loader_of(set, d.pipeline, false) }
+end
+
 -- A set opened for a recipe: every case prepared, the names of the fields, and
 -- a loader; `train`: to train with. -> { set=, pipeline=, names=, loader=, train= }
 function M.open(recipe, set, train)
-  local names = set:dataset():fields()
+  local names = fields_of(set)
   targets.check(recipe, set, set:dataset()) -- before the work of preparing
   local pipeline = set:pipeline(opening())
   for _, bad in ipairs(pipeline:bad()) do
@@ -166,6 +220,8 @@ function M.keep(session, recipe, d, train, was)
   local resident, why, memory
   if d.set.batch.bucket then
     why = "batches of like length are the loader's work"
+  elseif d.set.batch.twice then
+    why = "second views are the loader's work"
   elseif d.cut then
     why = "only some of its samples are used (--overfit)"
   else

@@ -314,11 +314,12 @@ end
 
 -- size = "auto": the batch of the config, which the program finds where that is
 -- "auto". bucket = "length": samples of like length (along w) share a batch, which is as
--- long as its longest, rounded up to a multiple of `multiple`.
+-- long as its longest, rounded up to a multiple of `multiple`. twice = { x = "other" }:
+-- beside the field x an input "other", the same sample changed by draws of its own.
 function Set:batches(o)
   local out = copy(self)
   out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false, bucket = none,
-                                      multiple = 1 })
+                                      multiple = 1, twice = none })
   local bucket, multiple = out.batch.bucket, out.batch.multiple
   if bucket ~= nil and bucket ~= "length" then
     fail("usage", 'batches: bucket must be "length", got %s', tostring(bucket))
@@ -331,6 +332,11 @@ function Set:batches(o)
   end
   if multiple > 1 and not bucket then
     fail("usage", 'batches: multiple goes with bucket = "length"')
+  end
+  for name, view in pairs(out.batch.twice or {}) do
+    if type(name) ~= "string" or type(view) ~= "string" then
+      fail("usage", "batches: twice must name the second view of a field, as { x = \"other\" }")
+    end
   end
   return out
 end
@@ -389,7 +395,7 @@ function Set:loader(pipeline, o)
     return core.data.loader(pipeline, {
       batch = self:batch_size(), shuffle = self.batch.shuffle or false,
       drop_last = self.batch.drop_last or false, augment = self.augmented or false,
-      bucket = self.batch.bucket, multiple = self.batch.multiple,
+      bucket = self.batch.bucket, multiple = self.batch.multiple, again = o.again,
       workers = o.workers, prefetch = o.prefetch, prefetch_bytes = o.prefetch_bytes, seed = o.seed,
       ids = o.ids, only = o.only, idle = o.idle, rank = o.rank, ranks = o.ranks,
       whole = o.whole, trace = o.trace })
@@ -401,7 +407,8 @@ end
 function Set:in_order(size)
   local out = copy(self)
   out.augmented = false
-  out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple }
+  out.batch = { size = size, bucket = self.batch.bucket, multiple = self.batch.multiple,
+                twice = self.batch.twice }
   return out
 end
 

@@ -13,7 +13,8 @@ local util = require "seg.util"
 
 local M = {
   unet = unet.unet, deep_loss = unet.deep_loss,
-  resnet = resnet.resnet, pose_resnet = resnet.pose_resnet, cnn_lstm = sequence.cnn_lstm,
+  resnet = resnet.resnet, pose_resnet = resnet.pose_resnet,
+  cnn_lstm = sequence.cnn_lstm, lstm_decoder = sequence.lstm_decoder,
   squeeze_excite = block.squeeze_excite, attention_gate = block.attention_gate,
   self_attention = block.self_attention,
 }

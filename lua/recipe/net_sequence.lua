@@ -1,4 +1,5 @@
--- net_sequence.lua -- seg.net.cnn_lstm: one vector for a sequence.
+-- net_sequence.lua -- seg.net.cnn_lstm: one vector for a sequence, and
+-- seg.net.lstm_decoder: a sequence from a vector.
 --
 -- Convolutions shorten the sequence, a recurrent network reads it both ways, a
 -- linear layer at each step and the largest and the mean of all steps make a
@@ -56,6 +57,24 @@ M.cnn_lstm = block.builder("cnn_lstm", {
   x = nn.global_pool(x, { mode = "max", lengths = lengths })
     .. nn.global_pool(x, { lengths = lengths })
   return nn.linear(x, block.whole(what .. ": out", o.out, 1), { name = "head" })
+end)
+
+-- net.lstm_decoder(x, {out=, like=, ...}) of a vector (N,C) -> a sequence (N,out,W),
+-- as long as the sequence `like` and 0 beyond the lengths: an LSTM that is given the
+-- vector at every step, and a linear layer. With one layer of few units it is light,
+-- so that what it restores must stand in the vector.
+M.lstm_decoder = block.builder("lstm_decoder", {
+  like = none, lengths = none, hidden = 128, layers = 1, out = none,
+}, 0, function(x, o, what)
+  local like = o.like
+  if x.rank ~= 0 or not util.is_node(like) or like.rank ~= 1 then
+    util.fail("usage", "%s: wants a vector (N,C), and like = a sequence (C,W) for the steps; got "
+              .. "%s and %s", what, tostring(x), tostring(like))
+  end
+  local steps = nn.slice(like, { c = { 1, 1 } }) * 0
+  local y = nn.lstm(steps + x, o.hidden, { layers = o.layers, lengths = o.lengths })
+  y = nn.linear(y, o.out and block.whole(what .. ": out", o.out, 1) or like.c, { name = "head" })
+  return cut(y, o.lengths)
 end)
 
 return M

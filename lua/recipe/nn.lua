@@ -10,6 +10,7 @@
 
 local core = require "seg.core"
 local losses = require "seg.nn_loss"
+local pretext = require "seg.nn_pretext"
 local sequences = require "seg.nn_sequence"
 local util = require "seg.util"
 
@@ -401,8 +402,11 @@ M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
 local made = { layer = layer, param = param, init_of = init_of, positive = positive,
-               dropout = M.dropout }
+               dropout = M.dropout, spatial_dropout = M.spatial_dropout,
+               batch_norm = M.batch_norm, layer_norm = M.layer_norm }
 for name, f in pairs(sequences(made)) do M[name] = f end
+made.global_pool = M.global_pool
+for name, f in pairs(pretext(made)) do M[name] = f end
 for name, loss in pairs(losses(layer)) do M[name] = loss end
 
 -- Every layer and loss begins with a node; anything else (a nil of a

@@ -24,14 +24,14 @@ local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
   accumulate = 1, frozen = {}, ema = 0, swa = none, stop = none, init = none, phases = none,
-  loss_parts = none,
+  loss_parts = none, clusters = none,
 }
 
 -- What a phase may have of its own; the rest is the recipe's.
 local known_phase = { name = none, from = "last" }
 for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
                          "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
-                         "swa", "stop", "init", "loss_parts" } do
+                         "swa", "stop", "init", "loss_parts", "clusters" } do
   known_phase[field] = none
 end
 
@@ -235,6 +235,22 @@ local function check_ranks(r)
   end
 end
 
+-- Rounds of clusters come after the epochs, from the last weights: what would choose or
+-- average weights before them has no say.
+local function check_clusters(r)
+  local c = r.clusters
+  if c == nil then return end
+  if type(c) ~= "table" or c.kind ~= "clusters" then
+    fail("usage", "seg.recipe: clusters must be a seg.clusters { ... }, got %s", type(c))
+  end
+  for field, has in pairs { valid = r.valid ~= nil, ema = r.ema > 0, swa = r.swa ~= nil } do
+    if has then
+      fail("usage", "seg.recipe: clusters take the last weights of a phase; leave out %s there%s",
+           field, field == "valid" and " (valid = false in a phase); test measures them" or "")
+    end
+  end
+end
+
 -- A recipe, or what one phase makes of it: complete, and all of it what it should
 -- be.
 local function check(r)
@@ -263,6 +279,7 @@ local function check(r)
   end
   if r.stop then r.stop = watch.check_stop(r) end
   transfer.check(r.init)
+  check_clusters(r)
   -- average.lua needs to evaluate, which needs us
   require("seg.average").check(r)
   return r

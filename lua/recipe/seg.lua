@@ -1,6 +1,7 @@
 -- seg.lua -- the module that recipes require.
 
 local core = require "seg.core"
+local clusters = require "seg.clusters"
 local config = require "seg.config"
 local data = require "seg.data"
 local group = require "seg.group"
@@ -17,7 +18,8 @@ local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
   nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
-  config = config.config, pick = config.pick, recipe = recipe.recipe, search = search.search,
+  config = config.config, pick = config.pick, recipe = recipe.recipe,
+  clusters = clusters.clusters, search = search.search,
   array = core.array, version = core.version,
 }
 

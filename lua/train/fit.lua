@@ -10,6 +10,7 @@ local advice = require "seg.advice"
 local average = require "seg.average"
 local budget = require "seg.budget"
 local calibrate = require "seg.calibrate"
+local clusters = require "seg.clusters"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
@@ -530,7 +531,7 @@ local function work(run, resume)
   sys.catch_signals()
 
   repeat
-    local code = train_phase(run)
+    local code = train_phase(run) or clusters.finish(run)
     if code then return code end
   until not phase.next(run)
   -- a signal that comes when all is done changes nothing: who is told that there is

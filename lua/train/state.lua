@@ -27,10 +27,12 @@ function M.new()
 end
 
 -- What begins anew with a phase: swa counts the epochs that were averaged, schedule
--- is what its schedule remembers, ended says that `stop` has ended the phase.
+-- is what its schedule remembers, ended says that `stop` has ended the phase, round
+-- counts the rounds of clusters that are done, clustered says that all are.
 function M.begin_phase(s)
   s.first, s.best, s.best_epoch, s.stop_best, s.stop_wait = s.epoch, nil, 0, nil, 0
   s.swa, s.schedule, s.ended = 0, nil, false
+  s.round, s.clustered = 0, false
 end
 
 -- {bad = 1, best = 0.5} as "bad=1 best=0.5", and back.
@@ -68,7 +70,8 @@ function M.metadata(run)
     phase = run.phases[2] and tostring(s.phase), first = run.phases[2] and tostring(s.first),
     stop = run.recipe.stop and string.format("%d %s", s.stop_wait,
                                              s.stop_best and util.number(s.stop_best) or "-"),
-    ended = s.ended and "1" or nil, swa = run.recipe.swa and tostring(s.swa),
+    ended = s.ended and "1" or nil, round = s.round > 0 and tostring(s.round) or nil,
+    clustered = s.clustered and "1" or nil, swa = run.recipe.swa and tostring(s.swa),
     schedule = s.schedule and print_table(s.schedule),
     tally = next(s.tally) and print_table(s.tally) or nil,
     average = average_text(run.recipe), ranks = ranks.text(),
@@ -93,6 +96,7 @@ function M.restore(run, meta)
     s.stop_wait, s.stop_best = math.tointeger(tonumber(wait)), tonumber(best)
   end
   s.tally = read_table(meta.tally or "")
+  s.round, s.clustered = math.tointeger(tonumber(meta.round or 0)), meta.clustered == "1"
   s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end

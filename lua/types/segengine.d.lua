@@ -109,6 +109,7 @@ function seg.pick(key, word, options) end
 ---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
 ---@field init? seg.recipe.init weights to begin with
 ---@field phases? seg.recipe.phase[]
+---@field clusters? seg.clusters rounds of clusters at the end
 ---@field predict? seg.recipe.predict
 
 ---Declares the recipe; the program then does what the command says.

@@ -406,8 +406,9 @@ function set:patches(o) end
 ---@return seg.set
 function set:augment(o) end
 
----bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple
----@param o { size?: integer|"auto", shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer }
+---bucket: samples of like length share a batch, as long as its longest, rounded up to a multiple;
+---twice: of a field a second input of this name, changed by draws of its own
+---@param o { size?: integer|"auto", shuffle?: boolean, drop_last?: boolean, bucket?: "length", multiple?: integer, twice?: table<string, string> }
 ---@return seg.set
 function set:batches(o) end
 

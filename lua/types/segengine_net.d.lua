@@ -150,6 +150,20 @@ function net.pose_cnn(x, o) end
 ---@return seg.node
 function net.cnn_lstm(x, o) end
 
+---@class seg.net.lstm_decoder
+---@field like seg.node a sequence, for the number of steps
+---@field lengths? seg.node one number a sample: the steps that count
+---@field hidden? integer 128
+---@field layers? integer 1
+---@field out? integer channels; those of `like`
+---@field name? string
+
+---A sequence from a vector.
+---@param x seg.node
+---@param o seg.net.lstm_decoder
+---@return seg.node
+function net.lstm_decoder(x, o) end
+
 ---@class seg.net.mlp
 ---@field out? integer 1
 ---@field hidden? integer[] {}

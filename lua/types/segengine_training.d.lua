@@ -170,6 +170,57 @@ function optim.product(list) end
 ---@field swa? { from?: number, lr?: number }
 ---@field stop? { patience?: integer, min_delta?: number, monitor?: string, mode?: "max"|"min" }
 ---@field init? seg.recipe.init
+---@field clusters? seg.clusters
+
+-- Without labels --------------------------------------------------------------
+
+---@class seg
+local seg = {}
+
+---@class seg.nn
+local nn = {}
+
+---@class seg.clusters
+
+---@class seg.clusters.options
+---@field embedding seg.node vectors (N,C)
+---@field classifier fun(x: seg.node): seg.node logits of k classes; called twice
+---@field k integer clusters
+---@field starts? integer of k-means, 10
+---@field rounds? integer at most, 10
+---@field enough? number what the classifier knows of every fifth vector, 0.85
+---@field learn_epochs? integer of the classifier, 15
+---@field learn_lr? number the phase's rate
+---@field tune_epochs? integer of the encoder, 5
+---@field tune_lr? number a tenth of the phase's rate
+---@field clip_norm? number of both, 1
+---@field truth? seg.node an input with class numbers, for the log
+
+---Classes without labels, found in rounds at the end of a phase.
+---@param o seg.clusters.options
+---@return seg.clusters
+---@return seg.node logits
+function seg.clusters(o) end
+
+---Two views (N,C) of the same samples: each finds its partner in the batch (InfoNCE).
+---@param a seg.node
+---@param b seg.node
+---@param o? { temperature?: number } 0.1
+---@return seg.node
+function nn.contrastive(a, b, o) end
+
+---How far mean and deviation of the vectors x (N,C) are from those of the sequences.
+---@param x seg.node
+---@param sequence seg.node
+---@param o? { lengths?: seg.node }
+---@return seg.node
+function nn.statistics(x, sequence, o) end
+
+---In training shares of a sequence become 0: stretches of `span` steps, channels, numbers.
+---@param x seg.node
+---@param o? { steps?: number, span?: integer, channels?: number, numbers?: number }
+---@return seg.node
+function nn.hide(x, o) end
 
 ---Key of the config -> { lo, hi }, { lo, hi, log = true }, { lo, hi, step = 8 }, three values or
 ---more, or { list = { ... } }.

@@ -1,0 +1,105 @@
+-- nn_pretext.lua -- what a network can learn from without labels: losses, and
+-- sequences with parts hidden; a part of nn.lua.
+--
+-- All of it is composed of operators that are there, so that every backend has it.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local op, options, none, fail = core.op, util.options, util.none, util.fail
+
+local M = {}
+
+-- Of nn.lua: layer(kind, name), param(name, shape, rank, init), batch_norm(x, o),
+-- layer_norm(x, o), global_pool(x, o), dropout(x, p), spatial_dropout(x, p).
+local made
+
+-- A node of one vector a sample.
+local function check_vector(what, x)
+  if not util.is_node(x) or x.rank ~= 0 then
+    fail("usage", "%s: wants a vector for each sample, (N,C), got %s", what, tostring(x))
+  end
+end
+
+-- nn.contrastive(a, b, {temperature=0.1}): InfoNCE (van den Oord and others 2018,
+-- arXiv:1807.03748; within a batch as NT-Xent of Chen and others 2020,
+-- arXiv:2002.05709). a, b (N,C): vectors of two views of the same N samples. With s
+-- the correlation of two vectors over their C numbers, divided by the temperature,
+--   loss = mean over i of log(exp s(a_i, b_i) + sum over j of exp s(a_i, b_j))
+--          - s(a_i, b_i):
+-- a view is to find its partner among the partners of all. The pair itself counts
+-- twice below, so the least is log 2. Of several processes each compares its share
+-- of the batch.
+function M.contrastive(a, b, o)
+  o = options("nn.contrastive", o, { temperature = 0.1 })
+  check_vector("nn.contrastive", a)
+  check_vector("nn.contrastive", b)
+  if a.c ~= b.c or a.c < 2 then
+    fail("usage", "nn.contrastive: both views must have the same 2 numbers or more, got %d and %d",
+         a.c, b.c)
+  end
+  if not (math.type(o.temperature) and o.temperature > 0) then
+    fail("usage", "nn.contrastive: temperature must be a number above 0, got %s",
+         tostring(o.temperature))
+  end
+  local name = made.layer("contrastive")
+  -- mean 0 and mean square 1, so that a product is C times the correlation
+  local function unit(x) return made.layer_norm(x, { affine = false }) end
+  local left, right = unit(a), unit(b)
+  local ones = made.param(name .. ".ones", { 1, a.c }, 0,
+                          { init = "const", value = 1, trained = false })
+  local own = op.linear(left * right, ones)
+  -- the partners of the batch are the weights of this layer: (N,N)
+  local all = op.linear(left, right, nil, { name = name })
+  local scores = op.concat(own, all) * (1 / (a.c * o.temperature))
+  return op.cross_entropy(scores, own * 0, nil, nil, { ignore = -100, name = name })
+end
+
+-- The mean of all numbers of the batch, as one number.
+local function mean(x)
+  return op.mae(op.relu(x), x * 0) - op.mae(op.relu(x * -1), x * 0)
+end
+
+-- nn.statistics(x, sequence, {lengths=}): the squared distance of two statistics of
+-- the batch, each averaged over channels: the mean, and the standard deviation over
+-- the batch, of the vectors x (N,C) and of the means over time of the sequences.
+-- It asks little, and that all samples become one vector is not far from its least:
+-- here to repeat what one report did. In evaluation, where nothing is of the batch,
+-- running statistics stand in for the deviation.
+function M.statistics(x, sequence, o)
+  o = options("nn.statistics", o, { lengths = none })
+  check_vector("nn.statistics", x)
+  local means = made.global_pool(sequence, { lengths = o.lengths })
+  -- z has deviation 1, so the mean of v z is that of the deviations of v
+  local function deviation(v) return mean(v * made.batch_norm(v, { affine = false })) end
+  local shift = mean(x) - mean(means)
+  local spread = deviation(x) - deviation(means)
+  return shift * shift + spread * spread
+end
+
+-- nn.hide(x, {steps=0, span=1, channels=0, numbers=0}) of a sequence (C,W): in
+-- training 0 in stretches of `span` steps, in channels and in single numbers, with
+-- these probabilities; the rest is scaled so that its mean stays, as by dropout. w
+-- must be a multiple of span. In evaluation x as it is.
+function M.hide(x, o)
+  o = options("nn.hide", o, { steps = 0, span = 1, channels = 0, numbers = 0 })
+  if x.rank ~= 1 then
+    fail("usage", "nn.hide: the operand must be a sequence, nn.input(name, { c =, w = }); this has "
+         .. "rank %d", x.rank)
+  end
+  if math.type(o.span) ~= "integer" or o.span < 1 or x.w % o.span ~= 0 then
+    fail("usage", "nn.hide: span must be a whole number that divides w = %d, got %s", x.w,
+         tostring(o.span))
+  end
+  x = made.spatial_dropout(made.dropout(x, o.numbers), o.channels)
+  if o.steps == 0 then return x end
+  local ones = op.slice(x, { c0 = 0, c = 1 }) * 0 + 1
+  if o.span > 1 then ones = op.maxpool(ones, { kw = o.span, sw = o.span }) end
+  ones = made.dropout(ones, o.steps)
+  return x * (o.span > 1 and op.upsample_nearest(ones, { fw = o.span }) or ones)
+end
+
+return function(given)
+  made = given
+  return M
+end

@@ -1,0 +1,283 @@
+-- clusters.lua -- seg.clusters: classes that are found without labels, in rounds at
+-- the end of a phase.
+--
+-- A round embeds all training sequences, in evaluation; k-means finds clusters
+-- among the vectors; a classifier learns which cluster a vector is of. When it knows
+-- those that it did not see, that is all. Else the encoder is tuned with the
+-- clusters as labels, through a linear head that is thrown away, and the next round
+-- begins. (Caron and others, "Deep clustering", ECCV 2018, do so without the end.)
+--
+-- A round is a function of the weights that it begins with, so what is kept of it
+-- are weights and how many were done: a run that is killed begins its round anew and
+-- ends with the same bytes.
+
+local core = require "seg.core"
+local opened = require "seg.opened"
+local optim = require "seg.optim"
+local ranks = require "seg.ranks"
+local recipes = require "seg.recipe"
+local show = require "seg.show"
+local state = require "seg.state"
+local util = require "seg.util"
+
+local none, fail = util.none, util.fail
+local M = {}
+
+local FIFTH = 5 -- of each cluster every fifth vector is kept to test the classifier
+
+-- Sequences in a batch of those that are embedded.
+local EMBED_BATCH = 64
+
+-- The sessions of a round ------------------------------------------------------
+
+-- What a session needs of a recipe: these outputs or this loss.
+local function part_of(o)
+  o.outputs, o.metrics, o.predict, o.frozen, o.ema = o.outputs or {}, {}, {}, {}, 0
+  return o
+end
+
+-- The parameters that both sessions have, from one to the other.
+local function hand_over(from, to)
+  local have = {}
+  for _, p in ipairs(from:params()) do have[p.name] = true end
+  for _, p in ipairs(to:params()) do
+    if have[p.name] then to:set(p.name, "value", from:get(p.name)) end
+  end
+end
+
+-- One round --------------------------------------------------------------------
+
+-- The vectors of all samples (N,C), the place of each sample among them, and its
+-- true class where there is one; nil: told to stop.
+local function embed(run, c)
+  local r, d = run.recipe, opened.in_order(run.data.train, EMBED_BATCH)
+  local session = recipes.session(part_of { outputs = { points = c.embedding } }, "predict")
+  hand_over(run.session, session)
+  local batches, count = d.loader:batches()
+  local points = core.array.zeros { count, c.embedding.c }
+  local at, place, truth = 0, {}, {}
+  for _ = 1, batches do
+    if ranks.stopped() then break end
+    local batch = d.loader:next()
+    local feeds = opened.feeds(batch, run.names, r)
+    session:forward(feeds, false)
+    local vectors = session:read(c.embedding)
+    local classes = c.truth and feeds[c.truth.name]:array()
+    for i, number in ipairs(batch.samples) do
+      at = at + 1
+      place[number], truth[at] = at, classes and classes:get(i, 1)
+      for k = 1, c.embedding.c do points:set(vectors:get(i, k), at, k) end
+    end
+  end
+  session:close()
+  d.loader:close()
+  if ranks.stopped() then return nil end
+  return points, place, truth
+end
+
+-- Those rows of an array (N,C), and of a list.
+local function rows_of(points, list, which)
+  local width = points.shape[2]
+  local out, of = core.array.zeros { #which, width }, core.array.zeros { #which, 1 }
+  for i, row in ipairs(which) do
+    for k = 1, width do out:set(points:get(row, k), i, k) end
+    of:set(list[row], i, 1)
+  end
+  return out, of
+end
+
+-- A new classifier learns the clusters of four fifths of the vectors, all at once in
+-- every step. -> its session, the share of the last fifth that it knows
+local function learn(c, points, found, lr)
+  local seen, kept, met = {}, {}, {}
+  for i, cluster in ipairs(found) do
+    met[cluster] = (met[cluster] or 0) + 1
+    local list = met[cluster] % FIFTH == 0 and kept or seen
+    list[#list + 1] = i
+  end
+  if #kept == 0 then
+    fail("data", "clusters: %s in %d clusters leave none to test the classifier with; more data, "
+         .. "or fewer clusters", util.plural(#found, "sequence"), c.k)
+  end
+  local session = recipes.session(part_of { loss = c.learn_loss, outputs = { logits = c.learned },
+    optim = optim.adam { lr = lr } }, "train", nil, nil, nil, true)
+  local x, y = rows_of(points, found, seen)
+  for _ = 1, c.learn_epochs do
+    session:step({ [c.points.name] = x, [c.found.name] = y }, { lr = lr, clip = c.clip_norm })
+  end
+  x, y = rows_of(points, found, kept)
+  session:forward({ [c.points.name] = x, [c.found.name] = y }, false)
+  local logits, right = session:read(c.learned), 0
+  for i = 1, #kept do
+    local best = 1
+    for k = 2, c.k do if logits:get(i, k) > logits:get(i, best) then best = k end end
+    if best - 1 == y:get(i, 1) then right = right + 1 end
+  end
+  return session, right / #kept
+end
+
+-- The encoder learns the clusters; false: told to stop.
+local function tune(run, c, round, found, place, lr)
+  local r, loader = run.recipe, run.data.train.loader
+  local session = recipes.session(part_of { loss = c.tune_loss, optim = optim.adam { lr = lr } },
+                                  "train", nil, nil, nil, true)
+  hand_over(run.session, session)
+  for epoch = 1, c.tune_epochs do
+    -- the draws of epochs that no other round has
+    loader:seek(run.state.epoch + (round - 1) * c.tune_epochs + epoch - 1, 0)
+    for _ = 1, (loader:batches()) do
+      if ranks.stopped() then
+        session:close()
+        return false
+      end
+      local batch = loader:next()
+      local feeds, labels = opened.feeds(batch, run.names, r), core.array.zeros { batch.count, 1 }
+      for i, number in ipairs(batch.samples) do labels:set(found[place[number]], i, 1) end
+      feeds[c.found.name] = labels
+      session:step(feeds, { lr = lr, clip = c.clip_norm })
+    end
+  end
+  hand_over(session, run.session)
+  session:close()
+  return true
+end
+
+-- The share of samples whose cluster is their class, of all ways to name clusters;
+-- nil where a sample has no class, or one that is none of k.
+local function agreement(found, truth, k)
+  local counts = {}
+  for a = 1, k do
+    counts[a] = {}
+    for b = 1, k do counts[a][b] = 0 end
+  end
+  for i, cluster in ipairs(found) do
+    local class = math.tointeger(truth[i])
+    if not class or class < 0 or class >= k then return nil end
+    counts[cluster + 1][class + 1] = counts[cluster + 1][class + 1] + 1
+  end
+  local right = 0
+  for a, b in ipairs(core.measure.match(counts)) do right = right + counts[a][b] end
+  return right / #found
+end
+
+-- The run ----------------------------------------------------------------------
+
+local HEAD = "round,silhouette,classifier,accuracy\n"
+
+-- rounds.csv with the rounds before this one and its own line; written anew, since
+-- the run may have been killed after it was.
+local function write_row(run, round, silhouette, known, right)
+  local path, lines = run.folder .. "/rounds.csv", {}
+  local was = util.exists(path) and util.read_file(path) or HEAD
+  for line in was:sub(#HEAD + 1):gmatch("[^\n]+") do
+    if tonumber(line:match("^%d+")) < round then lines[#lines + 1] = line .. "\n" end
+  end
+  lines[#lines + 1] = string.format("%d,%s,%s,%s\n", round, util.number(silhouette),
+                                    util.number(known), right and util.number(right) or "")
+  core.sys.write(path, HEAD .. table.concat(lines))
+end
+
+-- One round; true: another one is wanted, false: it was the last, nil: told to stop.
+local function work(run, c, round)
+  local v, lr = run.values, run.recipe.optim.lr
+  local points, place, truth = embed(run, c)
+  if not points then return nil end
+  local found = core.measure.groups(points, { k = c.k, starts = c.starts, seed = v.seed })
+  local silhouette = core.measure.silhouette(points, found, { k = c.k, seed = v.seed })
+  local session, known = learn(c, points, found, c.learn_lr or lr)
+  local right = c.truth and agreement(found, truth, c.k)
+  local last = known >= c.enough or round == c.rounds
+  show.line("round %d of %d: silhouette %s, the classifier knows %s of what it did not see%s%s",
+            round, c.rounds, util.fixed(silhouette), util.fixed(known),
+            right and string.format("; %s of the sequences are in the cluster of their class",
+                                    util.fixed(right)) or "", last and "" or "; tuning")
+  if last then hand_over(session, run.session) end
+  session:close()
+  if not last and not tune(run, c, round, found, place, c.tune_lr or lr / 10) then return nil end
+  write_row(run, round, silhouette, known, right)
+  return not last
+end
+
+-- The rounds that the phase still has to do; nil when it is done, else the exit code:
+-- told to stop.
+function M.finish(run)
+  local s, c = run.state, run.recipe.clusters
+  if not c or s.clustered then return nil end
+  if ranks.count > 1 then
+    util.refuse("clusters: the rounds are the work of one process; leave out --ranks and --devices")
+  end
+  opened.renew(run.data.train) -- batches that a session of a round can take
+  local more = true
+  while more do
+    more = work(run, c, s.round + 1)
+    if more == nil then
+      local signal, called = ranks.stopped()
+      show.line("%s: in round %d, which is begun anew with --resume %s", called, s.round + 1,
+                run.folder)
+      return 128 + signal
+    end
+    s.round, s.clustered = s.round + 1, not more
+    state.save(run, "checkpoint_last")
+  end
+  return nil
+end
+
+-- Description --------------------------------------------------------------------
+
+-- seg.clusters { ... } for `clusters` of a recipe or phase. embedding: the vector (N,C)
+-- of a sample; classifier: a function from a vector to logits of k classes, which
+-- is called twice and must make the same layers; k: clusters. starts: of k-means.
+-- rounds: at most; enough: the share that ends them. learn_epochs, learn_lr: of the
+-- classifier (the phase's rate when left out); tune_epochs, tune_lr: of the encoder
+-- (a tenth of it). clip_norm: of both. truth: an input with class numbers, for the
+-- log only. -> what `clusters` takes; the logits of the embedding, for outputs and
+-- metrics
+function M.clusters(o)
+  local nn = require "seg.nn"
+  local c = util.options("seg.clusters", o, {
+    embedding = none, classifier = none, k = none, starts = 10, rounds = 10, enough = 0.85,
+    learn_epochs = 15, learn_lr = none, tune_epochs = 5, tune_lr = none, clip_norm = 1,
+    truth = none })
+  if not util.is_node(c.embedding) or c.embedding.rank ~= 0 then
+    fail("usage", "seg.clusters: embedding must be a vector of each sample, (N,C), got %s",
+         tostring(c.embedding))
+  end
+  if type(c.classifier) ~= "function" then
+    fail("usage", "seg.clusters: classifier must be a function from a vector to logits, got %s",
+         type(c.classifier))
+  end
+  for _, key in ipairs { "k", "starts", "rounds", "learn_epochs", "tune_epochs" } do
+    local least = key == "k" and 2 or 1
+    if math.type(c[key]) ~= "integer" or c[key] < least then
+      fail("usage", "seg.clusters: %s must be a whole number >= %d, got %s", key, least,
+           tostring(c[key]))
+    end
+  end
+  for _, key in ipairs { "enough", "learn_lr", "tune_lr", "clip_norm" } do
+    if c[key] ~= nil and not (math.type(c[key]) and c[key] >= 0) then
+      fail("usage", "seg.clusters: %s must be a number >= 0, got %s", key, tostring(c[key]))
+    end
+  end
+  if c.truth ~= nil and not (util.is_node(c.truth) and c.truth.kind == "input") then
+    fail("usage", "seg.clusters: truth must be an input with class numbers, got %s",
+         tostring(c.truth))
+  end
+  local function classify(x, share)
+    return nn.scope("classifier", function() return c.classifier(x) end, { share = share })
+  end
+  c.logits = classify(c.embedding, false)
+  c.points, c.found = nn.input("points", { c = c.embedding.c }), nn.input("found", { c = 1 })
+  c.learned = classify(c.points, true)
+  if c.logits.rank ~= 0 or c.logits.c ~= c.k then
+    fail("usage", "seg.clusters: the classifier must give %d numbers for %d clusters, got %s", c.k,
+         c.k, tostring(c.logits))
+  end
+  c.learn_loss = nn.cross_entropy(c.learned, c.found)
+  c.tune_loss = nn.scope("tuning", function()
+    return nn.cross_entropy(nn.linear(c.embedding, c.k, { name = "head" }), c.found)
+  end)
+  c.kind = "clusters"
+  return c, c.logits
+end
+
+return M
