@@ -105,3 +105,16 @@ TEST(node_of_a_whole_network)
     EXPECT(cases > 20);
     net_free(&n);
 }
+
+/* Of vectors a batch of one has no deviation, so several are made. */
+TEST(node_check_of_a_batch_norm_of_vectors)
+{
+    Net n;
+    OpCheck k = {.be = given_backend(1), .report = given_report};
+    net_new(&n);
+    const int y = net_norm(&n, net_input(&n, "x", (Dims){1, 1, 1, 1, 6}, 0));
+    node_check(&n.g, y, false, &k);
+    EXPECT_INT(k.failures, 0);
+    EXPECT(k.worst > 0 && k.worst < 1);
+    net_free(&n);
+}

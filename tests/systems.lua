@@ -22,6 +22,8 @@ local systems = {
     less = " --patients 6", ends = { "dose_score", 5 } },
   { "headpose_cnn", { [""] = 1206499, ["--net resnet18 --size 224"] = 14850274 },
     less = " --people 10 --photos 16", ends = { "mae", 2 } },
+  { "sequence_cnn_lstm", { [""] = 3904581, ["--learn supervised"] = 3904581,
+                           ["--learn contrastive"] = 3904581 } },
   { "hippocampus_unet3d", { [""] = 1401398, ["--base 32"] = 5601382, ["--deep 0"] = 1401299 },
     ends = { "dice", 0.85 } },
 }

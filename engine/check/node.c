@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */
+enum { VECTORS = 16 }; /* samples of a batch norm over them */
 
 bool node_case(const Graph *g, int node, OpCase *out)
 {
@@ -30,6 +31,10 @@ bool node_case(const Graph *g, int node, OpCase *out)
         if (out->fill[i].kind == FILL_DISTINCT)
             out->fill[i] = (Fill){FILL_NORMAL, 0, 0};
     }
+    // one number has no deviation, and of two the gradient cancels: of vectors
+    // some samples
+    if (n->attr.op == OP_batch_norm && positions(out->x[0]) == 1)
+        out->x[0].n = VECTORS;
     // lengths up to those of this network
     const OpInfo *info = &op_info[n->attr.op];
     if (info->flags & LENGTHS)

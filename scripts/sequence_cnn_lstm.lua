@@ -1,0 +1,122 @@
+-- sequence_cnn_lstm.lua -- classes of sequences of features, with labels or without.
+--
+-- Data    --data DIR: labels.csv with the columns path and label (from 0), and the column
+--         that --by names; arrays .npy (steps, channels) of any length. Without --data:
+--         made-up speech, as the banner says.
+-- Model   CNN and bidirectional LSTM, 3,738,944 parameters, and a classifier, 165,637.
+--         --learn supervised: with the labels; contrastive, denoise, statistics: without,
+--         then rounds of k-means, a classifier of the clusters, and tuning.
+-- Result  runs/sequence_cnn_lstm/NNN/: accuracy; of clusters under their best names.
+--
+--   segengine scripts/sequence_cnn_lstm.lua                     (made-up, without labels)
+--   segengine scripts/sequence_cnn_lstm.lua folds --data fsdd-logmel --preset quick --folds 4
+
+local seg = require "seg"
+local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.optim
+
+local cfg = seg.config {
+  learn = "statistics", classes = 5, channels = 1024,
+  longest = 500, cut = true, -- steps; what is longer is cut, or else an error
+  by = "speaker",        -- the column that splits keep together; "file": none
+  features = { 64, 128, 256 }, hidden = 256, project = 512, embed = 512, -- of the encoder
+  mlp = { 256, 128 },    -- of the classifier
+  dropout = { 0.2, 0.3, 0.4 }, -- of CNN, LSTM, classifier
+  batch = 64, multiple = 32, -- sequences a step, and of what number their steps are one
+  epochs = 15, lr = 1e-4, learn_lr = 1e-4, decay = 0.0, ema = 0.0, -- learn_lr: of clusters
+  level = 0.0,           -- ends that are so far below the loudest are silence, cut off
+  norm = "none",         -- each "sequence", or each "channel" of it, to mean 0 and sd 1
+  noise = 0.005, timemask = 20, speed = 0.0, bands = { 0, 0, 0, 0 }, -- see :augment
+  folds = 0, valid = 0.15, test = 0.2, -- shares, or numbers of speakers
+  speakers = 8, takes = 12, -- of the made-up data
+  presets = {
+    demo = { learn = "contrastive", classes = 4, channels = 16, longest = 128, cut = false,
+             features = { 32, 48 }, hidden = 48, project = 64, embed = 64, mlp = { 32, 16 },
+             dropout = { 0.1, 0.1, 0.4 }, batch = 48, multiple = 16, epochs = 10, lr = 2e-3,
+             learn_lr = 1e-2, norm = "channel", noise = 0.05, timemask = 8, speed = 0.3,
+             bands = { 0.1, 1, 0.2, 2 } },
+    quick = { learn = "supervised", classes = 10, channels = 40, longest = 144, cut = false,
+              features = { 64, 96 }, hidden = 64, project = 128, embed = 128, mlp = { 64 },
+              dropout = { 0.4, 0.4, 0.4 }, batch = 32, multiple = 8, epochs = 36, lr = 1e-3,
+              decay = 0.01, ema = 0.98, level = 20, norm = "sequence", noise = 0.4, timemask = 12,
+              speed = 0.3, bands = { 0.1, 1, 0.5, 8 } },
+    full = {},
+    check = { learn = "contrastive", classes = 3, channels = 8, longest = 128, cut = false,
+              features = { 4, 6 }, hidden = 4, project = 8, embed = 8, mlp = { 6 }, batch = 6,
+              multiple = 16, epochs = 1, norm = "channel", speakers = 3, takes = 3, test = 1 },
+  },
+}
+
+-- Data ------------------------------------------------------------------------
+
+local labels = cfg.learn == "supervised"
+local cases
+if cfg.data then
+  cases = data.csv { root = cfg.data, table = "labels.csv", patient = cfg.by, fields = {
+    { name = "sequence", read = "npy", rank = 1, column = "path" },
+    { name = "label", kind = "numbers", column = "label" }, { name = "length", kind = "length" } } }
+else
+  cases = data.phantom { format = "sequences", speakers = cfg.speakers, takes = cfg.takes,
+                         classes = cfg.classes, features = cfg.channels }
+end
+
+local function prepare(set)
+  if cfg.level > 0 then set = set:crop { within = cfg.level, margin = 1 } end
+  if cfg.norm ~= "none" then set = set:normalize { together = cfg.norm == "sequence" } end
+  return cfg.cut and set:fit { w = cfg.longest, at = "start" } or set
+end
+local function batches(set, shuffle)
+  return set:batches { size = cfg.batch, shuffle = shuffle, bucket = "length",
+    multiple = cfg.multiple, twice = cfg.learn == "contrastive" and { sequence = "other" } or nil }
+end
+local train, valid, test = cases:split { folds = cfg.folds, valid = labels and cfg.valid or 0,
+                                         test = cfg.test, seed = 42 }
+local b = cfg.bands
+train = batches(prepare(train):augment {
+  affine = { rotate = { 0, 0 }, scale = { 1 - cfg.speed, 1 + cfg.speed },
+             shift = cfg.speed / 2, p = 1 },
+  timemask = { most = cfg.timemask, p = 1 }, noise = { sigma = cfg.noise, p = 1 },
+  bands = { stretch = b[1], shift = b[2], tilt = b[3], most = b[4], p = 1 } }, true)
+valid = labels and (cfg.folds > 0 or cfg.valid > 0) and batches(prepare(valid)) or nil
+test = test and batches(prepare(test))
+
+-- Network ---------------------------------------------------------------------
+
+local x = nn.input("sequence", { c = cfg.channels, w = cfg.longest })
+local length, label, drop = nn.input("length", { c = 1 }), nn.input("label", { c = 1 }), cfg.dropout
+local function encode(sequence)
+  return nn.scope("encoder", function()
+    return net.cnn_lstm(sequence, {
+      lengths = length, features = cfg.features, hidden = cfg.hidden, project = cfg.project,
+      out = cfg.embed, dropout = drop[1], lstm_dropout = drop[2], project_dropout = drop[2] })
+  end, { share = true })
+end
+local vector = encode(x)
+local clusters, logits = seg.clusters {
+  embedding = vector, k = cfg.classes, truth = label, learn_lr = cfg.learn_lr,
+  classifier = function(v)
+    return net.mlp(v, { hidden = cfg.mlp, out = cfg.classes, dropout = drop[3] }) end }
+
+-- Training --------------------------------------------------------------------
+
+local inputs = { x, length, label }
+local loss = seg.pick("learn", cfg.learn, {
+  supervised = function() return nn.cross_entropy(logits, label) end,
+  statistics = function() return nn.statistics(vector, x, { lengths = length }) end,
+  denoise = function()
+    local hidden = encode(nn.hide(x, { steps = 0.3, span = 4 }))
+    return nn.mse(net.lstm_decoder(hidden, { like = x, lengths = length, name = "decoder" }), x)
+  end,
+  contrastive = function()
+    inputs[4] = nn.input("other", { c = cfg.channels, w = cfg.longest }) -- changed by other draws
+    return nn.contrastive(vector, encode(inputs[4]), { temperature = 0.2 })
+  end,
+})()
+
+seg.recipe {
+  inputs = inputs, outputs = { label = nn.softmax(logits), vector = vector }, loss = loss,
+  train = train, valid = valid, test = test, clusters = not labels and clusters or nil,
+  metrics = { accuracy = (labels and metric.accuracy or metric.groups)(logits, label) },
+  best = labels and { "accuracy", "max" } or nil,
+  optim = optim.adamw { lr = cfg.lr, decay = cfg.decay, clip_norm = 1 }, ema = cfg.ema,
+  schedule = labels and optim.cosine {} or nil, epochs = cfg.epochs, predict = { output = "label" },
+}
