@@ -1,12 +1,12 @@
 -- check_recipe.lua -- the check command of a recipe: does a device compute what
 -- the reference computes, at this network's own extents?
 --
--- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands: forward and backward
--- on the device against `ref`, of convolutions 2,048 elements of each result
--- and 256 of each gradient (--full: all). Then training: the first steps of
--- the preset `check` on both, from the same weights on the same batches. That
--- preset is another network (smaller), hence another run of this program; a recipe
--- without it is judged by its nodes.
+-- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands:
+-- forward and backward on the device against `ref`, of convolutions 2,048 elements of
+-- each result and 256 of each gradient (--full: all). Then training: the first steps of
+-- the preset `check` on both, from the same weights on the same batches. That preset is
+-- another network (smaller), hence another run of this program; a recipe without it is
+-- judged by its nodes.
 
 local core = require "seg.core"
 local check = require "seg.check"

@@ -18,13 +18,9 @@ weights of the epoch with the best one of the validation patients. Arrays take
 110 MB a patient and are read sample by sample.
 """
 
-import argparse
-import json
 import math
-import pathlib
 import statistics
 import sys
-import time
 
 import numpy as np
 import torch
@@ -47,13 +43,13 @@ class Step(nn.Module):
         conv = nn.ConvTranspose3d if up else nn.Conv3d
         layer = conv(before, after, 4, 2, 1, bias=False)
         setattr(self, self.kind, layer)
-        if normed and a["norm"] == "batch":
+        if normed and not a.better:
             self.norm1 = nn.BatchNorm3d(after, eps=1e-3, momentum=0.01)
         elif normed:
             self.norm1 = nn.InstanceNorm3d(after, affine=True)
         self.normed, self.squeezed = normed, squeeze
         if squeeze:
-            few = max(1, after // a["squeeze"])
+            few = max(1, after // a.squeeze)
             self.linear1 = nn.Linear(after, few)
             self.linear2 = nn.Linear(few, after)
 
@@ -74,13 +70,11 @@ class Generator(nn.Module):
 
     def __init__(self, inputs, a):
         super().__init__()
-        self.levels, self.dropout = a["levels"], a["dropout"]
-        self.better = a["better"]
-        width = [inputs] + [
-            a["filters"] * min(2**i, 8) for i in range(self.levels)
-        ]
+        self.levels, self.dropout = a.levels, a.dropout
+        self.better = a.better
+        width = [inputs] + [a.filters * min(2**i, 8) for i in range(a.levels)]
         for i in range(1, self.levels + 1):
-            squeeze = a["better"] and a["squeeze"] > 0 and i > 3
+            squeeze = a.better and a.squeeze > 0 and i > 3
             step = Step(width[i - 1], width[i], False, a, i < self.levels, squeeze)
             setattr(self, f"x{i}", step)
         for i in range(self.levels - 1, 0, -1):
@@ -111,11 +105,11 @@ class Generator(nn.Module):
 
 
 def seen(x, a):
-    return F.avg_pool3d(x, a["coarse"]) if a["coarse"] > 1 else x
+    return F.avg_pool3d(x, a.coarse) if a.coarse > 1 else x
 
 
 def names_of(a):
-    return NAMES + (("beams",) if a["better"] else ())
+    return NAMES + (("beams",) if a.better else ())
 
 
 def dose_of(net, batch, a):
@@ -123,7 +117,7 @@ def dose_of(net, batch, a):
     ct, structures, possible = batch[:3]
     parts = seen(structures, a)
     x = torch.cat((seen(ct, a), parts), 1)
-    if not a["better"]:
+    if not a.better:
         return net(x)
     plan = parts[:, 7:8] * 0.8 + parts[:, 8:9] * 0.9 + parts[:, 9:10]
     beams = seen(batch[4], a) / 70
@@ -156,19 +150,27 @@ def dvh_loss(x, t, parts, bins=80):
 def loss_of(net, batch, a):
     structures, possible, truth = batch[1:4]
     dose = dose_of(net, batch, a)
-    if not a["better"]:
+    if not a.better:
         return F.l1_loss(dose, truth)
     inside, target = seen(possible, a), seen(truth, a)
-    mean = target / (inside + 1e-6) if a["coarse"] > 1 else target
+    mean = target / (inside + 1e-6) if a.coarse > 1 else target
     loss = masked_mae(dose, mean, inside)
-    if a["dvh"] > 0:
+    if a.dvh > 0:
         parts = seen(structures, a)
-        loss = loss + a["dvh"] * dvh_loss(dose * inside, target, parts)
+        loss = loss + a.dvh * dvh_loss(dose * inside, target, parts)
     return loss
 
 
 def adam(net, lr):
     return torch.optim.Adam(net.parameters(), lr, (0.5, 0.999), 1e-7)
+
+
+def step(net, optim, batch, a):
+    optim.zero_grad(set_to_none=True)
+    loss = loss_of(net, batch, a)
+    loss.backward()
+    optim.step()
+    return loss.item()
 
 
 # The same steps --------------------------------------------------------------
@@ -178,8 +180,8 @@ def trace(folder, a, rows, dtype):
     """Losses of the exported steps, computed in `dtype`."""
     weights = peer.load_tensors(folder / "init.safetensors")
     first = weights["x1.conv1.weight"]
-    a["filters"] = first.shape[0]
-    a["levels"] = sum(name.endswith("b.upconv1.weight") for name in weights)
+    a.filters, a.dropout = first.shape[0], max(a.dropout, 0.0)
+    a.levels = sum(name.endswith("b.upconv1.weight") for name in weights)
     net = Generator(first.shape[1], a).to(dtype)
     state = net.state_dict()
     names = [n for n in state if not n.endswith("num_batches_tracked")]
@@ -191,13 +193,8 @@ def trace(folder, a, rows, dtype):
     optim, losses = adam(net, 1.0), []
     for row in rows:
         batch = [x.to(dtype) for x in twin.batch(folder, row, names_of(a))]
-        for group in optim.param_groups:
-            group["lr"] = float(row["lr"])
-        optim.zero_grad()
-        loss = loss_of(net, batch, a)
-        loss.backward()
-        optim.step()
-        losses.append(loss.item())
+        twin.set_rate(optim, row["lr"])
+        losses.append(step(net, optim, batch, a))
     return losses
 
 
@@ -246,8 +243,8 @@ def scores(net, part, a):
             batch = part.batch([i])
             possible, truth = batch[2:4]
             dose = dose_of(net, batch, a)
-            if a["coarse"] > 1:
-                dose = F.interpolate(dose, scale_factor=a["coarse"],
+            if a.coarse > 1:
+                dose = F.interpolate(dose, scale_factor=a.coarse,
                                      mode="trilinear")  # fmt: skip
             dose = F.relu(dose) * possible
             out.append(masked_mae(dose, truth, possible).item())
@@ -255,92 +252,35 @@ def scores(net, part, a):
 
 
 def train(folder, a):
-    fields = names_of(a)
-    parts = {p: Part(folder, p, fields) for p in ("train", "valid", "test")}
-    torch.manual_seed(a["seed"])
-    rng = np.random.default_rng(a["seed"])
-    # region, prescription and beams beside CT and structures
-    inputs = 1 + STRUCTURES + 3 * a["better"]
-    net = Generator(inputs, a)
-    kept = Generator(inputs, a)  # averages, or the same
-    kept.load_state_dict(net.state_dict())
-    optim, updates = adam(net, a["lr"]), 0
-    started, best, best_epoch, found = time.time(), math.inf, 0, None
-    for epoch in range(1, a["epochs"] + 1):
-        if a["t_max"]:
-            wave = 1 + math.cos(math.pi * min(epoch - 1, a["t_max"]) / a["t_max"])
-            for group in optim.param_groups:
-                group["lr"] = a["lr"] * (0.01 + 0.99 * wave / 2)
-        net.train()
-        order, total = rng.permutation(len(parts["train"])), 0.0
-        for at in range(0, len(order), a["batch"]):
-            batch = parts["train"].batch(order[at : at + a["batch"]])
-            if a["better"]:
-                batch = flipped(batch, rng)
-            optim.zero_grad(set_to_none=True)
-            loss = loss_of(net, batch, a)
-            loss.backward()
-            optim.step()
-            total += loss.item() * len(batch[0])
-            keep = min(a["ema"], (1 + updates) / (10 + updates))
-            updates += 1
-            mine = net.state_dict()
-            for name, x in kept.state_dict().items():
-                if x.is_floating_point():
-                    x.mul_(keep).add_(mine[name], alpha=1 - keep)
-                else:
-                    x.copy_(mine[name])
-        value = statistics.mean(scores(kept, parts["valid"], a))
-        if value < best:
-            best, best_epoch = value, epoch
-            found = {k: v.clone() for k, v in kept.state_dict().items()}
-        print(f"epoch {epoch}/{a['epochs']} loss {total / len(order):.4f} "
-              f"valid {value:.4f} {time.time() - started:.0f} s",
-              file=sys.stderr)  # fmt: skip
-    kept.load_state_dict(found)
-    cases = scores(kept, parts["test"], a)
-    print(json.dumps({
-        "torch": torch.__version__,
-        "seed": a["seed"],
-        "epochs": a["epochs"],
-        "best_epoch": best_epoch,
-        "valid_dose_score": best,
+    names = names_of(a)
+    parts = {p: Part(folder, p, names) for p in ("train", "valid", "test")}
+    a.dropout = a.dropout if a.dropout >= 0 else 0.2
+    net = Generator(1 + STRUCTURES + 3 * a.better, a)
+    average = twin.Average(net, a.ema)  # of 0: the same
+    optim = adam(net, a.lr)
+
+    def one(pick, epoch, rng):
+        if a.t_max:
+            wave = 1 + math.cos(math.pi * min(epoch - 1, a.t_max) / a.t_max)
+            twin.set_rate(optim, a.lr * (0.01 + 0.99 * wave / 2))
+        batch = parts["train"].batch(pick)
+        loss = step(net, optim, flipped(batch, rng) if a.better else batch, a)
+        average.update(net)
+        return loss
+
+    said = twin.course(a, len(parts["train"]), net, one,
+                       lambda: statistics.mean(scores(average.net, parts["valid"], a)),
+                       average.net, sign=-1)  # fmt: skip
+    cases = scores(average.net, parts["test"], a)
+    return said | {
         "test_dose_score": statistics.mean(cases),
         "test_dose_scores": [round(v, 4) for v in cases],
-        "seconds": round(time.time() - started, 1),
-    }))  # fmt: skip
-    return 0
-
-
-def main():
-    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("folder", type=pathlib.Path)
-    ap.add_argument("--train", action="store_true")
-    ap.add_argument("--better", action="store_true")
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--filters", type=int, default=64)
-    ap.add_argument("--levels", type=int, default=6)
-    ap.add_argument("--coarse", type=int, default=1)
-    ap.add_argument("--dvh", type=float, default=20.0)
-    ap.add_argument("--squeeze", type=int, default=8)
-    ap.add_argument("--dropout", type=float)
-    ap.add_argument("--epochs", type=int, default=100)
-    ap.add_argument("--batch", type=int, default=2)
-    ap.add_argument("--lr", type=float, default=2e-4)
-    ap.add_argument("--t_max", type=int, default=0)
-    ap.add_argument("--ema", type=float, default=0.0)
-    ap.add_argument("--seed", type=int, default=1)
-    a = vars(ap.parse_args())
-    a["norm"] = "instance" if a["better"] else "batch"
-    if a["dropout"] is None:
-        a["dropout"] = 0.2 if a["train"] else 0.0
-    torch.set_num_threads(a["threads"])
-    if a["train"]:
-        return train(a["folder"], a)
-    return twin.compare(
-        a["folder"], lambda rows, dtype: trace(a["folder"], a, rows, dtype)
-    )
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # dropout below 0: 0.2 where it trains by itself, none in the same steps
+    options = {"better": False, "filters": 64, "levels": 6, "coarse": 1,
+               "dvh": 20.0, "squeeze": 8, "dropout": -1.0, "epochs": 100,
+               "batch": 2, "lr": 2e-4, "t_max": 0, "ema": 0.0}  # fmt: skip
+    sys.exit(twin.main(__doc__, options, train, trace))
