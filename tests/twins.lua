@@ -25,6 +25,15 @@ local twins = {
     train = "--filters 2 --levels 4 --epochs 1 --t_max 1 --ema 0.9",
     says = '"test_dose_score": %d' },
   { "openkbp_unet3d", "--dropout 0 --better false --levels 5", steps = 8, twin = "openkbp.py" },
+  { "sequence_cnn_lstm", "--learn supervised --dropout 0,0,0 --valid 1", steps = 10,
+    twin = "sequence.py --learn supervised",
+    train = "--features 4,6 --hidden 4 --mlp 6 --batch 6 --epochs 1", says = '"accuracy": %d' },
+  { "sequence_cnn_lstm", "--learn contrastive --dropout 0,0,0", steps = 10,
+    twin = "sequence.py --learn contrastive",
+    train = "--features 4,6 --hidden 4 --mlp 6 --batch 6 --epochs 1 --speed 0.2 --timemask 4",
+    says = '"part": "train", "accuracy": %d' },
+  { "sequence_cnn_lstm", "--learn statistics --dropout 0,0,0", steps = 10,
+    twin = "sequence.py --learn statistics" },
 }
 
 -- The last line that the twin prints, which is JSON, and whether it succeeded.
@@ -60,7 +69,7 @@ end
 for _, row in ipairs(twins) do
   t.test(row[1] .. " " .. (row[2] or "") .. ": the same steps", function() same_steps(row) end)
   if row.train then
-    t.test(row[1] .. ": the twin trains by itself", function()
+    t.test(row[1] .. " " .. (row[2] or "") .. ": the twin trains by itself", function()
       if not torch then t.skip("no PyTorch in " .. python) end
       local place = export(row, "arrays")
       local line, ok, said = run(file_of(row) .. " --train " .. place .. " " .. row.train)

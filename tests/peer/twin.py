@@ -60,14 +60,22 @@ def compare(folder, trace):
 
 def part(folder, name, inputs):
     """The samples of a part, a tensor for each input, and the case of each;
-    None when the split has no such part."""
+    None when the split has no such part. Batches of sequences are filled up
+    with 0 to the length of the longest."""
     if not (folder / f"{name}_case.npy").exists():
         return None
+
+    def together(batches):
+        longest = max(b.shape[-1] for b in batches)
+        return np.concatenate([
+            np.pad(b, [(0, 0)] * (b.ndim - 1) + [(0, longest - b.shape[-1])])
+            for b in batches
+        ])  # fmt: skip
+
     arrays = [
-        np.concatenate([np.load(p) for p in
-                        sorted(folder.glob(f"{name}_[0-9]*_{i}.npy"))])
+        together([np.load(p) for p in sorted(folder.glob(f"{name}_[0-9]*_{i}.npy"))])
         for i in inputs
-    ]  # fmt: skip
+    ]
     case = np.load(folder / f"{name}_case.npy").astype(int)
     assert all(len(a) == len(case) for a in arrays)
     return [torch.from_numpy(a) for a in arrays] + [case]
