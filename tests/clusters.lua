@@ -221,6 +221,12 @@ local function state_of(run)
   return t.read(run .. "/rounds.csv") .. t.read(run .. "/checkpoint_last.safetensors")
 end
 
+t.test("the doctor knows what a second view is of", function()
+  local said = t.says(line:gsub("%.lua", ".lua doctor", 1):gsub("^(%S+) doctor", "doctor data %1"),
+                      0, "samples fit the inputs")
+  t.check(not said:find("no field for the input", 1, true), said)
+end)
+
 t.test("rounds are as many as allowed, or end when the classifier knows enough", function()
   local said = t.says(line .. "--out " .. folder .. "/whole", 0, "round 4 of 4: silhouette")
   t.check(not said:find("round 4 of 4[^\n]*; tuning") and said:find("round 3 of 4[^\n]*; tuning"))

@@ -38,16 +38,15 @@ end
 -- says at most.
 function M.check_inputs(recipe, set, pipeline, names, loader)
   local bucket, part = set.batch.bucket, set.part or "given"
-  local have, of = {}, {} -- of: the field that a second view is of
+  local have = {}
   for _, name in ipairs(names) do have[name] = true end
-  for name, view in pairs(set.batch.twice or {}) do of[view] = name end
   for _, input in ipairs(recipe.inputs) do
     if not have[input.name] then
       util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
                 part, input.name, table.concat(names, ", "))
     end
-    local field = of[input.name] or input.name
-    local want, got = input.shape, (bucket and loader or pipeline):shape(field)
+    local want = input.shape
+    local got = (bucket and loader or pipeline):shape(set:field_of(input.name))
     if got[1] ~= want[2] then
       local source = set.source.kind
       local names_them = (source == "nifti" or source == "dicom") and input.name == "image"

@@ -341,6 +341,14 @@ function Set:batches(o)
   return out
 end
 
+-- The field that an input of this name is fed from: of a second view, what it is of.
+function Set:field_of(input)
+  for name, view in pairs(self.batch.twice or {}) do
+    if view == input then return name end
+  end
+  return input
+end
+
 -- Is there a step whose numbers are those of the training set?
 function Set:standardizes()
   return util.step(self.steps, "standardize") ~= nil

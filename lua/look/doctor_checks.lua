@@ -193,10 +193,11 @@ check("inputs", function(context, add)
   for _, part in ipairs(context.parts) do
     for _, input in ipairs(context.recipe.inputs) do
       local want, other, has = table.concat(input.shape, "x", 2), {}, false
+      local name = part.set:field_of(input.name)
       for _, case in ipairs(part.cases) do
         for _, field in ipairs(case.fields) do
-          has = has or field.name == input.name
-          local got = field.name == input.name and field.shape
+          has = has or field.name == name
+          local got = field.name == name and field.shape
           if got and not fits(part.set, input, got) then
             other[#other + 1] = case
             if #other == 1 then
