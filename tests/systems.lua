@@ -63,5 +63,14 @@ for _, system in ipairs(systems) do
   end
 end
 
+t.test("check: its training steps obey the command line", function()
+  local function errors(learn)
+    local said = t.says("scripts/sequence_cnn_lstm.lua check --preset check --phantom " .. folder
+                        .. "/phantom --learn " .. learn, 0, "losses of all steps")
+    return said:match "loss of the first step.*"
+  end
+  t.check(errors "supervised --valid 1" ~= errors "statistics", "two losses with the same errors")
+end)
+
 remove()
 t.finish()
