@@ -40,8 +40,9 @@ local cfg = seg.config {
   presets = {
     demo = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 30, lr = 2e-3,
              ema = 0.99, valid = 0.1 },
-    quick = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 20, ema = 0.99,
-              valid = 0.1, margin = 0.4, whiten = true, zoom = 0.1, shift = 0.06 },
+    quick = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 40, ema = 0.995,
+              valid = 0.1, margin = 0.4, whiten = true, zoom = 0.15, shift = 0.08, dropout = 0.3,
+              jitter = { 0.4, 0.4, 0.4, 0.1 }, cutout = 0.3 },
     full = {},
     check = { size = 32, features = { 4, 8 }, batch = 4, epochs = 1, people = 6, photos = 4,
               valid = 0.2 },

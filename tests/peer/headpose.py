@@ -10,7 +10,7 @@
                                       train on its own, on the same split
 
 The second draws the recipe's changes itself: flip with yaw and roll negated,
-turn, zoom, shift, and the colours but for the hue; AdamW with a cosine over
+turn, zoom, shift, the colours but for the hue, and a grey box (--cutout); AdamW with a cosine over
 all epochs, an average of weights, MAE of standardized angles. Its result is
 the mean error in degrees of each angle, on the test part, or without one the
 validation part, of the best epoch.
@@ -140,7 +140,21 @@ def augment(image, pose, zero, a, rng):
     f = factor(a.jitter)
     x = (f * x + (1 - f) * gray(x).mean((1, 2, 3), keepdim=True)).clamp(0, 255)
     f = factor(a.jitter)
-    return (f * x + (1 - f) * gray(x)).clamp(0, 255), pose
+    return cut_out((f * x + (1 - f) * gray(x)).clamp(0, 255), a.cutout, rng), pose
+
+
+def cut_out(x, share, rng):
+    """In a share of the pictures a box, 0.1 .. 0.4 of each extent, becomes the
+    mean of its channel."""
+    for one in x:
+        if rng.random() < share:
+            box = []
+            for n in one.shape[1:]:
+                side = max(1, round(n * rng.uniform(0.1, 0.4)))
+                at = int(rng.integers(0, n - side + 1))
+                box.append(slice(at, at + side))
+            one[:, box[0], box[1]] = one.mean((1, 2))[:, None, None]
+    return x
 
 
 def errors(net, part, sd, batch):
@@ -187,5 +201,5 @@ def train(folder, a):
 if __name__ == "__main__":
     options = {"whiten": False, "features": [32, 64, 128, 256], "decay": 1e-4,
                "lr": 1e-3, "ema": 0.99, "dropout": 0.0, "turn": 0.0, "zoom": 0.0,
-               "shift": 0.0, "jitter": 0.2, "epochs": 40, "batch": 32}  # fmt: skip
+               "shift": 0.0, "jitter": 0.2, "cutout": 0.0, "epochs": 40, "batch": 32}  # fmt: skip
     sys.exit(twin.main(__doc__, options, train, trace))
