@@ -105,10 +105,7 @@ ends() {
     "$@" tests/golden/training.lua --phantom "$tmp/phantom" --device cpu \
         --workers 0 --epochs 100000 --out "$tmp/$name" $options > "$tmp/$name.log" 2>&1 &
     pid=$!
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        grep -q "^epoch" "$tmp/$name.log" && break
-        sleep 0.5
-    done
+    awaits "$tmp/$name.log" "^epoch"
     ranks=$(pgrep -P "$pid")
     # shellcheck disable=SC2086  # one word a process
     set -- $ranks

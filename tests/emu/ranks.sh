@@ -103,12 +103,14 @@ killed() {
     "$program" "$tmp/tiny.lua" --device cuda --devices 0,1 --phantom "$tmp/phantom" \
         --out "$tmp/killed" --epochs 100000 > "$tmp/killed.txt" 2>&1 &
     pid=$!
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        says killed "^epoch" && break
-        sleep 0.5
-    done
+    awaits "$tmp/killed.txt" "^epoch" || return 1
     # shellcheck disable=SC2046  # one word a process
     set -- $(pgrep -P "$pid")
+    if [ $# -ne 2 ]; then
+        echo "two ranks are wanted, these are there: $*"
+        kill "$pid"
+        return 1
+    fi
     begun=$(date +%s)
     kill -"$signal" "$2"
     wait "$pid"
