@@ -24,7 +24,7 @@ local cfg = seg.config {
   batch = 64, multiple = 32, -- sequences a step, and of what number their steps are one
   epochs = 15, lr = 1e-4, learn_lr = 1e-4, decay = 0.0, ema = 0.0, -- learn_lr: of clusters
   level = 0.0,           -- ends that are so far below the loudest are silence, cut off
-  norm = "none",         -- each "sequence", or each "channel" of it, to mean 0 and sd 1
+  norm = "none",         -- to mean 0, sd 1: a "sequence", its "channel", a "speaker"'s channel
   noise = 0.005, timemask = 20, speed = 0.0, bands = { 0, 0, 0, 0 }, -- see :augment
   folds = 0, valid = 0.15, test = 0.2, -- shares, or numbers of speakers
   speakers = 8, takes = 12, -- of the made-up data
@@ -49,19 +49,18 @@ local cfg = seg.config {
 -- Data ------------------------------------------------------------------------
 
 local labels = cfg.learn == "supervised"
-local cases
-if cfg.data then
-  cases = data.csv { root = cfg.data, table = "labels.csv", patient = cfg.by, fields = {
+local cases = cfg.data
+  and data.csv { root = cfg.data, table = "labels.csv", patient = cfg.by, fields = {
     { name = "sequence", read = "npy", rank = 1, column = "path" },
     { name = "label", kind = "numbers", column = "label" }, { name = "length", kind = "length" } } }
-else
-  cases = data.phantom { format = "sequences", speakers = cfg.speakers, takes = cfg.takes,
-                         classes = cfg.classes, features = cfg.channels }
-end
+  or data.phantom { format = "sequences", speakers = cfg.speakers, takes = cfg.takes,
+                    classes = cfg.classes, features = cfg.channels }
 
+local norm = seg.pick("norm", cfg.norm, { none = false, channel = {},
+  sequence = { together = true }, speaker = { per = "patient" } })
 local function prepare(set)
   if cfg.level > 0 then set = set:crop { within = cfg.level, margin = 1 } end
-  if cfg.norm ~= "none" then set = set:normalize { together = cfg.norm == "sequence" } end
+  if norm then set = set:normalize(norm) end
   return cfg.cut and set:fit { w = cfg.longest, at = "start" } or set
 end
 local function batches(set, shuffle)

@@ -215,7 +215,7 @@ static void refused(const Volume *image, const Volume *mask, const char *steps,
     Dataset *ds = one_case(image, mask);
     Prepared out;
     Steps s = made_steps(steps);
-    EXPECT_FAIL(prepare_case(ds, 0, &s, NULL, NULL, &out), reason);
+    EXPECT_FAIL(prepare_case(ds, 0, &s, NULL, NULL, NULL, &out), reason);
     dataset_free(ds);
 }
 
@@ -232,7 +232,7 @@ static Prepared prepared(const Volume *image, const Volume *mask,
     Dataset *ds = one_case(image, mask);
     Prepared out;
     Steps s = made_steps(steps);
-    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, &out));
+    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, NULL, &out));
     dataset_free(ds);
     return out;
 }
@@ -292,7 +292,7 @@ static bool prepares(const Volume *image, const char *steps)
     REQUIRE(dataset_begin(NULL, &b));
     REQUIRE(dataset_add(b, "one", "p", image, NULL));
     REQUIRE(dataset_finish(b, &ds));
-    bool ok = prepare_case(ds, 0, &s, NULL, NULL, &out);
+    bool ok = prepare_case(ds, 0, &s, NULL, NULL, NULL, &out);
     if (ok) prepared_free(&out);
     dataset_free(ds);
     return ok;
@@ -568,7 +568,7 @@ TEST(steps_select_and_clamp)
     REQUIRE(dataset_add(b, "one", "p", &v, &m));
     REQUIRE(dataset_finish(b, &ds));
     Steps s = made_steps("select labels=1,3\nclamp range=100,200\n");
-    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, &p));
+    REQUIRE(prepare_case(ds, 0, &s, NULL, NULL, NULL, &p));
     // 3 -> class 1, 9 -> class 2, 5 -> class 3, in the order of `labels`
     const float want[8] = {0, 1, 0, 1, 1, 1, 0, 0};
     float y[8], t[8];

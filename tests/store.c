@@ -258,7 +258,7 @@ TEST(store_is_not_half_added_to)
     uint64_t want = opened(store, steps_text, 1, text);
     Dataset *ds = files();
     Steps steps = made_steps(steps_text);
-    REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, &v));
+    REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     for (int committed = 0; committed < 2; committed++) {
         REQUIRE(store_open(store, &s));
         EXPECT_INT(store_stats(s).cases, 5);
@@ -290,7 +290,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     uint64_t want = opened(NULL, steps_text, 1, text);
     Dataset *ds = files();
     Steps steps = made_steps(steps_text);
-    REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, &v));
+    REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     REQUIRE(store_open(store, &s));
     store_add(s, &(Stamp){{1, 2}}, &v, "");
     // the other goes on without, and says so

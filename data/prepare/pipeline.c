@@ -24,6 +24,7 @@ struct Pipeline {
     atomic_int holders;
     Dataset *ds;
     Steps steps;
+    Patients *patients; /* NULL: no step is per patient     */
     uint64_t seed;
     Cache *cache;
     Store *store;       /* NULL: none                       */
@@ -66,7 +67,8 @@ static bool make(void *context, int item, const atomic_bool *stop,
     Pipeline *p = context;
     const char *notes;
     if (stored(p, item, out, &notes)) return true;
-    if (!prepare_case(p->ds, item, &p->steps, NULL, stop, out)) return false;
+    if (!prepare_case(p->ds, item, &p->steps, p->patients, NULL, stop, out))
+        return false;
     if (p->facts[item].hash == out->hash) return true;
     prepared_free(out);
     return fail_data("%s: the files have changed since the run began",
@@ -172,8 +174,12 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     DicomNotes notes = {.count = 0};
     if (p->store)
         p->stamped[item] = stamp_case(&p->common, p->ds, item, &p->stamp[item]);
+    if (p->patients && p->store)
+        patients_stamp(p->patients, p->ds->cases[item].patient,
+                       &p->stamp[item]);
     bool found = stored(p, item, v, &facts->notes);
-    bool ok = found || prepare_case(p->ds, item, &p->steps, &notes, stop, v);
+    bool ok = found || prepare_case(p->ds, item, &p->steps, p->patients, &notes,
+                                    stop, v);
     if (ok && !found) facts->notes = keep_notes(p, &notes);
     dicom_notes_free(&notes);
     if (!ok) return false;
@@ -363,6 +369,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     p->steps = *steps;
     if (p->steps.hook) p->steps.hook->hold(p->steps.hook);
     p->seed = options->seed;
+    TRY(patients_find(ds, steps, options, &p->patients));
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
@@ -403,6 +410,7 @@ void pipeline_free(Pipeline *p)
     for (int i = 0; p->census && i < p->ds->count; i++)
         part_census_free(&p->census[i]);
     cache_free(p->cache);
+    patients_free(p->patients);
     store_close(p->store); // behind the volumes that lie in it
     if (p->steps.hook) p->steps.hook->drop(p->steps.hook);
     dataset_free(p->ds);

@@ -228,6 +228,7 @@ typedef struct Making {
     const Dataset *ds;
     int item;
     const Steps *steps;
+    const Patients *patients; /* NULL: the case is all there is of its own */
     const atomic_bool *stop;
     Volume *field; /* of each field of ds */
 } Making;
@@ -277,10 +278,26 @@ static bool run_standardize(Making *m, const DataStep *s)
            within("%s: %s: standardize", key, m->ds->field[f].name);
 }
 
+/* A normalize step per patient, on the images. */
+static bool run_patient(Making *m, const DataStep *s)
+{
+    const Case *c = &m->ds->cases[m->item];
+    for (int f = 0; f < m->ds->fields; f++) {
+        const DatasetField *field = &m->ds->field[f];
+        if (field->kind == FIELD_IMAGE &&
+            !patients_normalize(m->patients, s, c->patient, f, &m->field[f]))
+            return within("%s: %s: normalize", c->key, field->name);
+    }
+    return true;
+}
+
 /* One step on all fields. */
 static bool run_fields(Making *m, const DataStep *s)
 {
     if (s->id == STEP_standardize) return run_standardize(m, s);
+    if (m->patients && s->id == STEP_normalize &&
+        (int)s->normalize.per == PER_PATIENT)
+        return run_patient(m, s);
     Box box = {{0}, {0}};
     const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
     if (s->id == STEP_change)
@@ -355,11 +372,15 @@ static bool find_length(Grid input, Grid now, float *out)
 /* The grid of the input is taken before any step: a prediction goes back
  * there. */
 bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
-                    const atomic_bool *stop, Volume field[MAX_FIELDS],
-                    Prepared *out)
+                    const Patients *patients, const atomic_bool *stop,
+                    Volume field[MAX_FIELDS], Prepared *out)
 {
-    Making m = {
-        .ds = ds, .item = item, .steps = steps, .stop = stop, .field = field};
+    Making m = {.ds = ds,
+                .item = item,
+                .steps = steps,
+                .patients = patients,
+                .stop = stop,
+                .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
     for (int f = 0; f < ds->fields; f++) // found when the steps have run
@@ -391,12 +412,13 @@ done:
 }
 
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
-                  DicomNotes *notes, const atomic_bool *stop, Prepared *out)
+                  const Patients *patients, DicomNotes *notes,
+                  const atomic_bool *stop, Prepared *out)
 {
     Volume field[MAX_FIELDS] = {{.voxels = {.data = NULL}}};
     memset(out, 0, sizeof *out);
     if (load_fields(ds, item, notes, stop, field))
-        return prepare_loaded(ds, item, steps, stop, field, out);
+        return prepare_loaded(ds, item, steps, patients, stop, field, out);
     fields_free(field);
     return false;
 }

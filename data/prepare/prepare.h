@@ -9,6 +9,7 @@
 #include "dataset.h"
 #include "hook.h"
 #include "part.h"
+#include "patients.h"
 #include <stdatomic.h>
 
 /* A case after its VOLUME steps: field[i] is field i of the dataset. All share
@@ -24,17 +25,20 @@ typedef struct Prepared {
     size_t bytes;    /* of all packs                             */
 } Prepared;
 
-/* Load case `item` and run the VOLUME steps. `notes` and `stop` may be NULL;
- * with *stop raised it gives up between two pieces of work, reason "stopped".
- * The reason of a failure begins with the key of the case. */
+/* Load case `item` and run the VOLUME steps. `patients`: what normalize per
+ * patient needs; NULL: the case is all that there is of its patient. `notes`
+ * and `stop` may be NULL; with *stop raised it gives up between two pieces of
+ * work, reason "stopped". The reason of a failure begins with the key of the
+ * case. */
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
-                  DicomNotes *notes, const atomic_bool *stop, Prepared *out);
+                  const Patients *patients, DicomNotes *notes,
+                  const atomic_bool *stop, Prepared *out);
 
 /* The same with the fields as case_load gives them, none for FIELD_LENGTH. They
  * are freed, also by a failure. */
 bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
-                    const atomic_bool *stop, Volume field[MAX_FIELDS],
-                    Prepared *out);
+                    const Patients *patients, const atomic_bool *stop,
+                    Volume field[MAX_FIELDS], Prepared *out);
 
 /* Free fields, zero where there is none: they are zero again. */
 void fields_free(Volume field[MAX_FIELDS]);

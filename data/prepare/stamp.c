@@ -16,7 +16,7 @@ enum { EDGE = 1 << 16 }; // bytes at either end of a file
 enum { FORMAT = 1 };
 
 /* Both hashes so far: each piece is hashed with what came before it. */
-static void add(Stamp *s, const void *data, size_t bytes)
+void stamp_add(Stamp *s, const void *data, size_t bytes)
 {
     for (int i = 0; i < 2; i++) {
         uint64_t key[2] = {s->word[i], (uint64_t)i};
@@ -28,7 +28,7 @@ static void add(Stamp *s, const void *data, size_t bytes)
 
 static void add_text(Stamp *s, const char *text)
 {
-    add(s, text, strlen(text) + 1);
+    stamp_add(s, text, strlen(text) + 1);
 }
 
 static bool add_file(Stamp *s, const char *path)
@@ -51,7 +51,7 @@ static bool add_file(Stamp *s, const char *path)
     if (!ok) return false;
     word[1] = (uint64_t)st.st_mtim.tv_sec;
     word[2] = (uint64_t)st.st_mtim.tv_nsec;
-    add(s, word, sizeof word);
+    stamp_add(s, word, sizeof word);
     return true;
 }
 
@@ -60,7 +60,7 @@ static bool add_source(Stamp *s, const Source *from, Arena *mem)
     SourceFacts facts = {.files = 0};
     if (!from->depends || !from->depends(from, mem, &facts)) return false;
     add_text(s, facts.asked ? facts.asked : "");
-    add(s, facts.data, facts.bytes);
+    stamp_add(s, facts.data, facts.bytes);
     for (int i = 0; i < facts.files; i++)
         if (!add_file(s, facts.file[i])) return false;
     return true;
@@ -77,14 +77,14 @@ bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
     char *text = steps_print(&prepare, &mem);
     *out = (Stamp){{0, 0}};
     if (!text) return false;
-    add(out, head, sizeof head);
-    add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
+    stamp_add(out, head, sizeof head);
+    stamp_add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
     add_text(out, text);
     arena_release(&mem);
     for (int f = 0; f < ds->fields; f++) {
         const int32_t field[] = {(int32_t)ds->field[f].kind, ds->field[f].rank};
         add_text(out, ds->field[f].name);
-        add(out, field, sizeof field);
+        stamp_add(out, field, sizeof field);
     }
     return true;
 }
@@ -97,7 +97,7 @@ bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
     for (int f = 0; ok && f < ds->fields; f++) {
         const struct CaseField *from = &ds->cases[item].field[f];
         const int32_t channels = from->channels;
-        add(out, &channels, sizeof channels);
+        stamp_add(out, &channels, sizeof channels);
         for (int k = 0; ok && k < from->channels; k++)
             ok = add_source(out, &from->source[k], &mem);
     }

@@ -12,6 +12,9 @@ typedef struct Stamp {
     uint64_t word[2];
 } Stamp;
 
+/* One more piece of what a case depends on. */
+void stamp_add(Stamp *s, const void *data, size_t bytes);
+
 /* What all cases of a data set have in common: fields, options, steps. False
  * without memory. */
 bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out);

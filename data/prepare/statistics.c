@@ -4,11 +4,11 @@
  * upper, then the lower 16 bits of the numbers, in histograms, so that they are
  * exact however many voxels there are; then come mean and deviation of what
  * they leave. A case is walked by one thread. What threads add to one another
- * are counts, and sums are merged in the order of the cases (Chan, Golub and
- * LeVeque, "Algorithms for computing the sample variance", 1983), so nothing
- * depends on who was first. */
+ * are counts, and sums are merged in the order of the cases, so nothing depends
+ * on who was first. */
 #include "statistics.h"
 #include "crew.h"
+#include "moments.h"
 #include "standardize.h"
 #include <math.h>
 #include <pthread.h>
@@ -18,11 +18,6 @@ enum {
     BINS = 1 << 16,
     RANKS = 4, /* order statistics of a channel: two for either percentile */
 };
-
-/* Of one channel of one case, or of several cases. */
-typedef struct Moments {
-    double n, mean, square; /* square: sum (x - mean)^2 */
-} Moments;
 
 /* An order statistic that is looked for. */
 typedef struct Rank {
@@ -157,22 +152,6 @@ static void count_case(const Fit *fit, const Values *v, uint32_t *counts)
     }
 }
 
-/* Two passes, as in normalize.c: squares of small differences. */
-static Moments case_moments(const Fit *fit, const Values *v, int32_t c)
-{
-    const double low = fit->low[c], high = fit->high[c];
-    Moments m = {.n = (double)v->n};
-    for (int64_t i = 0; i < v->n; i++)
-        m.mean += fmin(fmax((double)v->x[i * fit->channels + c], low), high);
-    m.mean = v->n ? m.mean / m.n : 0;
-    for (int64_t i = 0; i < v->n; i++) {
-        const double x = (double)v->x[i * fit->channels + c];
-        const double off = fmin(fmax(x, low), high) - m.mean;
-        m.square += off * off;
-    }
-    return m;
-}
-
 static bool walk_case(void *context, int thread, int item)
 {
     Fit *fit = context;
@@ -186,7 +165,8 @@ static bool walk_case(void *context, int thread, int item)
         return false;
     if (!n) {
         for (int32_t c = 0; c < fit->channels; c++)
-            fit->moments[item * fit->channels + c] = case_moments(fit, &v, c);
+            fit->moments[item * fit->channels + c] = moments_of(
+                v.x + c, v.n, fit->channels, fit->low[c], fit->high[c]);
     } else {
         count_case(fit, &v, *counts);
         pthread_mutex_lock(&fit->lock);
@@ -289,14 +269,8 @@ static bool find_bounds(Fit *fit, int threads)
 static Moments merge(const Fit *fit, int32_t c)
 {
     Moments all = {0};
-    for (int i = 0; i < fit->ds->count; i++) {
-        const Moments *m = &fit->moments[i * fit->channels + c];
-        const double n = all.n + m->n, off = m->mean - all.mean;
-        if (m->n == 0) continue;
-        all.square += m->square + off * off * all.n * m->n / n;
-        all.mean += off * m->n / n;
-        all.n = n;
-    }
+    for (int i = 0; i < fit->ds->count; i++)
+        moments_merge(&all, &fit->moments[i * fit->channels + c]);
     return all;
 }
 
@@ -315,10 +289,9 @@ static bool find_numbers(Fit *fit, DataStep *s, int threads)
     for (int32_t c = 0; c < fit->channels; c++) {
         const Moments m = merge(fit, c);
         if (m.n == 0) return nothing_selected(fit);
-        const double sd = sqrt(m.square / m.n);
+        const double sd = moments_sd(&m);
         fit->count = (int64_t)m.n;
-        // what rounding leaves of a constant is no deviation
-        if (!(sd > 1e-12 * fabs(m.mean)))
+        if (!(sd > 0))
             return fail_data("standardize: %s %d of %s is %g in all of the "
                              "training set%s, there is nothing to standardize",
                              fit->p ? "channel" : "number", c + 1, name, m.mean,
@@ -329,16 +302,6 @@ static bool find_numbers(Fit *fit, DataStep *s, int threads)
         if (cut) s->standardize.high[c] = fit->high[c];
     }
     return true;
-}
-
-/* The steps before number `at`, and how slices turn the volume. */
-static bool steps_before(const Steps *steps, int at, Steps *out)
-{
-    const DataStep *slices = steps_slices(steps);
-    *out = (Steps){.count = 0, .hook = steps->hook};
-    for (int i = 0; i < at; i++)
-        if (!steps_add(out, &steps->step[i])) return false;
-    return !slices || steps_add(out, slices);
 }
 
 /* Open what the cases are taken from, and count channels. */

@@ -211,6 +211,24 @@ const DataStep *steps_slices(const Steps *all)
     return s && s->id == STEP_slices ? s : NULL;
 }
 
+bool steps_before(const Steps *all, int at, Steps *out)
+{
+    const DataStep *slices = steps_slices(all);
+    *out = (Steps){.count = 0, .hook = all->hook};
+    for (int i = 0; i < at; i++)
+        if (!steps_add(out, &all->step[i])) return false;
+    return !slices || steps_add(out, slices);
+}
+
+int steps_per_patient(const Steps *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->step[i].id == STEP_normalize &&
+            (int)all->step[i].normalize.per == PER_PATIENT)
+            return i;
+    return -1;
+}
+
 /* phases are in order, so the last step tells */
 bool steps_augment(const Steps *all)
 {
@@ -287,6 +305,13 @@ static bool step_settle(DataStep *s)
             return fail_usage("normalize: clip leaves nothing between %g and "
                               "%g per cent",
                               s->normalize.clip[0], s->normalize.clip[1]);
+        if ((int)s->normalize.per == PER_PATIENT &&
+            (s->normalize.method != NORMALIZE_ZSCORE || s->normalize.nonzero ||
+             s->normalize.clip[0] > 0 || s->normalize.clip[1] < 100))
+            return fail_usage(
+                "normalize: per = \"patient\" is for zscore of all "
+                "values alone; fix: leave method, clip and "
+                "nonzero out");
         if (s->normalize.method == NORMALIZE_PERCENTILE &&
             s->normalize.clip[0] == 0 && s->normalize.clip[1] == 100) {
             s->normalize.clip[0] = 0.5;
@@ -346,6 +371,10 @@ bool steps_add(Steps *all, const DataStep *s)
     if (info->phase == STEP_SLICE && parts)
         return fail_usage("a second %s step: samples are already %s",
                           info->name, step_info[parts->id].name);
+    if (s->id == STEP_normalize && (int)s->normalize.per == PER_PATIENT &&
+        steps_per_patient(all) >= 0)
+        return fail_usage("normalize: a second step per patient; the first "
+                          "leaves nothing for it");
     // later it would turn volumes whose extents a step has already fixed
     if (s->id == STEP_orient && all->count)
         return fail_usage("orient comes after %s; it must be the first step",

@@ -31,7 +31,7 @@ typedef enum StepActs { ACTS_ALL, ACTS_IMAGE, ACTS_LABEL } StepActs;
 
 /* Named positions of the choices in steps.def. */
 enum { NORMALIZE_ZSCORE, NORMALIZE_MINMAX, NORMALIZE_PERCENTILE };
-enum { PER_VOLUME, PER_SLICE };
+enum { PER_VOLUME, PER_SLICE, PER_PATIENT };
 enum { METHOD_LINEAR, METHOD_SMOOTH, METHOD_CUBIC };
 enum { FIT_CENTRE, FIT_START };
 enum { CROP_IMAGE, CROP_LABEL };
@@ -137,6 +137,13 @@ const DataStep *steps_slices(const Steps *all);
 
 /* True when there is a SAMPLE step. */
 bool steps_augment(const Steps *all);
+
+/* out = the steps before number `at`, and how slices turn the volume: what a
+ * case is when that step begins. */
+bool steps_before(const Steps *all, int at, Steps *out);
+
+/* The place of the normalize step that is per patient; -1: there is none. */
+int steps_per_patient(const Steps *all);
 
 /* The same without the SAMPLE steps: what a checkpoint carries. */
 Steps steps_without_augment(const Steps *all);

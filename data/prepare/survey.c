@@ -277,7 +277,7 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
 {
     Prepared p;
     SurveyCase *c = &s->cases[item];
-    if (!prepare_loaded(s->ds, item, &s->steps, s->stop, field, &p))
+    if (!prepare_loaded(s->ds, item, &s->steps, NULL, s->stop, field, &p))
         return take_fault(s, &c->fault);
     for (int f = 0; f < p.fields; f++) {
         const DatasetField *field_of = &s->ds->field[f];

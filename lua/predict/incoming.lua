@@ -285,6 +285,14 @@ end
 -- Whether files that training read so can be read.
 function M.knows(kind) return type(open[kind]) == "function" end
 
+-- The same cases, all of one patient: files of --in do not say whose they are, and
+-- normalize { per = "patient" } needs all of a patient together. Readers that find
+-- patients themselves keep theirs.
+local function of_one_patient(set, kind)
+  if kind == "dicom" or kind == "openkbp" then return set end
+  return set:map(function(case) return { key = case.key, patient = "in" } end)
+end
+
 -- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
 -- name. -> set, how its results are written: "nifti", "dicom", "images", "npy",
 -- "openkbp" or "table" (of numbers alone)
@@ -292,9 +300,16 @@ function M.open(path, r, wanted)
   if not sys.stat(path) then fail("data", "--in %s: there is no such file or folder", path) end
   local source = r.train.source
   local asked = { wanted = wanted, image = r.predict.image, source = source }
-  local made = source.made
-  if made then return open[made.kind](path, made.options, asked) end
-  return scans(path, asked)
+  local made, set, kind = source.made
+  if made then
+    set, kind = open[made.kind](path, made.options, asked)
+  else
+    set, kind = scans(path, asked)
+  end
+  if ("\n" .. r.train.steps):find("\nnormalize [^\n]*per=patient") then
+    set = of_one_patient(set, kind)
+  end
+  return set, kind
 end
 
 return M

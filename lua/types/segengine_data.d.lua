@@ -221,7 +221,7 @@ function set:clamp(o) end
 
 ---@class seg.set.normalize
 ---@field method? "zscore"|"minmax"|"percentile"
----@field per? "volume"|"slice"
+---@field per? "volume"|"slice"|"patient"
 ---@field clip? number[] percentiles
 ---@field nonzero? boolean
 ---@field together? boolean
