@@ -150,6 +150,11 @@ function M.step(steps, name)
   return ("\n" .. steps):match("\n" .. name .. " ([^\n]*)")
 end
 
+-- Whether these steps prepare a case by numbers of all cases of its patient.
+function M.per_patient(steps)
+  return ("\n" .. steps):find("\nnormalize [^\n]*per=patient") ~= nil
+end
+
 -- 12345678 -> "12,345,678"
 function M.thousands(n)
   local digits = string.format("%d", n)

@@ -306,9 +306,7 @@ function M.open(path, r, wanted)
   else
     set, kind = scans(path, asked)
   end
-  if ("\n" .. r.train.steps):find("\nnormalize [^\n]*per=patient") then
-    set = of_one_patient(set, kind)
-  end
+  if util.per_patient(r.train.steps) then set = of_one_patient(set, kind) end
   return set, kind
 end
 

@@ -221,6 +221,8 @@ function M.run(work, set, each)
   local count, rank = #set:dataset():cases(), set.source.ranks
   local volumes = not rank or rank[work.inputs[1].name] == 3
   local together, first, most = volumes and 1 or TOGETHER, 1, 0
+  -- a part of a patient's cases would be prepared by other numbers than all of them
+  if util.per_patient(set.steps) then together = count end
   while first <= count do
     local list = {}
     for i = first, math.min(first + together - 1, count) do list[#list + 1] = i end
