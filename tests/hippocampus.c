@@ -123,7 +123,8 @@ TEST(hippocampus_files_are_the_same_for_any_threads)
     char folder[2][512], path[600];
     for (int i = 0; i < 2; i++) {
         Phantom how = small(i ? 3 : 1);
-        snprintf(folder[i], sizeof folder[i], "%s/%d", test_folder(), i);
+        snprintf(folder[i], sizeof folder[i], "%s/hippocampus_%d",
+                 test_folder(), i);
         REQUIRE(phantom_write(folder[i], &how, NULL));
     }
     Arena mem = {0};

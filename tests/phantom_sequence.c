@@ -246,7 +246,7 @@ TEST(phantom_sequence_files_are_the_same_for_any_threads)
     how.number[SEQUENCE_SPEAKERS] = 3, how.number[SEQUENCE_TAKES] = 2;
     for (int i = 0; i < 2; i++) {
         how.threads = i ? 3 : 1;
-        snprintf(folder[i], sizeof folder[i], "%s/%d", test_folder(), i);
+        snprintf(folder[i], sizeof folder[i], "%s/spoken_%d", test_folder(), i);
         REQUIRE(phantom_write(folder[i], &how, NULL));
         snprintf(path, sizeof path, "%s/labels.csv", folder[i]);
         REQUIRE(file_read(path, 1 << 20, &mem, &table[i], &bytes[i]));
