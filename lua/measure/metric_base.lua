@@ -170,6 +170,23 @@ function M.of_case(m)
   return list
 end
 
+-- The share of samples whose group, of k, stands for their class when each group is one
+-- class, the best of all ways to say which; both are lists of numbers from 0 .. k-1. nil
+-- of no samples.
+function M.agreement(groups, classes, k)
+  local counts, right = {}, 0
+  for g = 1, k do
+    counts[g] = {}
+    for c = 1, k do counts[g][c] = 0 end
+  end
+  for i, g in ipairs(groups) do
+    local row, c = counts[g + 1], classes[i] + 1
+    row[c] = row[c] + 1
+  end
+  for g, c in ipairs(core.measure.match(counts)) do right = right + counts[g][c] end
+  return #groups > 0 and right / #groups or nil
+end
+
 -- The names of the metrics that are measured at the end of an epoch.
 function M.by_epoch(r)
   local list = {}

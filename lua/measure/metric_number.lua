@@ -108,16 +108,9 @@ function M.groups(logits, target, o)
     return nil, {}, { t = t, p = predicted(rows[1], 0.5) }
   end
   function m.total(records)
-    local counts, right = {}, 0
-    for g = 1, n do
-      counts[g] = {}
-      for t = 1, n do counts[g][t] = 0 end
-    end
-    for _, r in ipairs(records) do
-      counts[r.p + 1][r.t + 1] = counts[r.p + 1][r.t + 1] + 1
-    end
-    for g, t in ipairs(core.measure.match(counts)) do right = right + counts[g][t] end
-    return #records > 0 and right / #records or nil, {}
+    local groups, classes = {}, {}
+    for i, r in ipairs(records) do groups[i], classes[i] = r.p, r.t end
+    return base.agreement(groups, classes, n), {}
   end
   return m
 end

@@ -11,6 +11,7 @@
 -- are weights and how many were done: a run that is killed begins its round anew and
 -- ends with the same bytes.
 
+local base = require "seg.metric_base"
 local core = require "seg.core"
 local opened = require "seg.opened"
 local optim = require "seg.optim"
@@ -145,19 +146,12 @@ end
 -- The share of samples whose cluster is their class, of all ways to name clusters;
 -- nil where a sample has no class, or one that is none of k.
 local function agreement(found, truth, k)
-  local counts = {}
-  for a = 1, k do
-    counts[a] = {}
-    for b = 1, k do counts[a][b] = 0 end
+  local class = {}
+  for i = 1, #found do
+    class[i] = math.tointeger(truth[i])
+    if not class[i] or class[i] < 0 or class[i] >= k then return nil end
   end
-  for i, cluster in ipairs(found) do
-    local class = math.tointeger(truth[i])
-    if not class or class < 0 or class >= k then return nil end
-    counts[cluster + 1][class + 1] = counts[cluster + 1][class + 1] + 1
-  end
-  local right = 0
-  for a, b in ipairs(core.measure.match(counts)) do right = right + counts[a][b] end
-  return right / #found
+  return base.agreement(found, class, k)
 end
 
 -- The run ----------------------------------------------------------------------
