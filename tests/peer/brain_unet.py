@@ -37,11 +37,8 @@ def features(base):
 
 
 def step(net, optim, image, mask):
-    optim.zero_grad(set_to_none=True)
     loss = peer.bce_dice(net(image), mask)
-    loss.backward()
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss)
 
 
 # The same steps --------------------------------------------------------------

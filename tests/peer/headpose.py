@@ -83,11 +83,8 @@ def load_engine(weights, whiten, dtype):
 
 
 def step(net, optim, image, pose):
-    optim.zero_grad(set_to_none=True)
     loss = (net(image) - pose).abs().mean()
-    loss.backward()
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss)
 
 
 def trace(folder, a, rows, dtype):

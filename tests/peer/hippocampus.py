@@ -102,12 +102,8 @@ def total_loss(net, image, mask):
 
 
 def step(net, optim, image, mask):
-    optim.zero_grad(set_to_none=True)
     loss = total_loss(net, image, mask)
-    loss.backward()
-    nn.utils.clip_grad_norm_(net.parameters(), 12)
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss, 12)
 
 
 def trace(folder, _, rows, dtype):

@@ -35,12 +35,8 @@ def widths(tensors):
 
 
 def step(net, optim, image, mask):
-    optim.zero_grad(set_to_none=True)
     loss = loss_of(net, image, mask)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss, 1.0)
 
 
 def trace(folder, _, rows, dtype):

@@ -166,11 +166,8 @@ def adam(net, lr):
 
 
 def step(net, optim, batch, a):
-    optim.zero_grad(set_to_none=True)
     loss = loss_of(net, batch, a)
-    loss.backward()
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss)
 
 
 # The same steps --------------------------------------------------------------

@@ -140,12 +140,8 @@ def loss_of(net, a, x, lengths, label, other):
 
 
 def step(net, optim, a, x, lengths, label, other=None):
-    optim.zero_grad(set_to_none=True)
     loss = loss_of(net, a, x, lengths, label, other)
-    loss.backward()
-    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    optim.step()
-    return loss.item()
+    return twin.update(net, optim, loss, 1.0)
 
 
 # The same steps --------------------------------------------------------------

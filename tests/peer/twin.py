@@ -96,6 +96,16 @@ def set_rate(optim, lr):
         group["lr"] = float(lr)
 
 
+def update(net, optim, loss, clip=None):
+    """A step down `loss`, gradients cut at a norm of `clip`; the loss."""
+    optim.zero_grad(set_to_none=True)
+    loss.backward()
+    if clip is not None:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+    optim.step()
+    return loss.item()
+
+
 class Average:
     """The recipe's `ema`: a network whose weights and running statistics are
     means of those of all updates of `net`, as lua/train/average.lua has it."""
