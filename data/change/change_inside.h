@@ -1,9 +1,8 @@
 /* change_inside.h -- the parts of change.c: one file for looking up at other
  * places (warp.c), for intensities (intensity.c, jitter.c, bias.c), for how
  * fine an image is (blur.c), for what is wiped out (erase.c), for bands of a
- * scale (bands.c), and for what a
- * recipe does by itself (hook.c). Private to them and to their tests and
- * benchmarks. */
+ * scale (bands.c), and for what a recipe does by itself (hook.c). Private to
+ * them and to their tests and benchmarks. */
 #ifndef SEG_CHANGE_INSIDE_H
 #define SEG_CHANGE_INSIDE_H
 #include "prepare.h"
