@@ -105,12 +105,14 @@ anywhere() {
 step "SIGUSR1 anywhere: 138, then the same bytes" anywhere USR1 138
 step "SIGTERM anywhere: 143, then the same bytes" anywhere TERM 143
 
-# what batch systems send twice, or one behind the other, cuts nothing short
+# what batch systems send twice, or one behind the other, cuts nothing short; not
+# before an epoch is done, as until the first step there is nothing to save
 announced() {
     rm -rf "$tmp/cut"
     train cut --epochs 5000 --quiet &
     pid=$!
-    while [ ! -s "$(last cut)" ]; do sleep 0.02; done
+    rows=$tmp/cut/brain_unet/001/metrics.csv
+    until [ "$(wc -l < "$rows" 2> /dev/null || echo 0)" -ge 2 ]; do sleep 0.02; done
     for signal in "$@"; do
         kill "-$signal" "$pid" 2> /dev/null
         sleep 0.15
@@ -131,15 +133,17 @@ step "the run says so" grep -q "SIGUSR1: saved at epoch" \
 step "the run says how it ended" grep -q '"state": *"stopped"' \
     "$tmp/cut/brain_unet/001/manifest.json"
 
-# who waits for another process hands the signal on: check starts a second one
-# for its training steps
+# who waits for another process hands the signal on: check of another preset
+# starts a second one, of the preset check, for its training steps
 handed_on() {
-    "$PROGRAM" "$recipe" check --preset check > "$tmp/said" 2>&1 &
+    "$PROGRAM" "$recipe" check --preset demo --size 32 --base 4 --batch 4 \
+        --patients 6 --slices 6 > "$tmp/said" 2>&1 &
     pid=$!
     child=
     while [ -z "$child" ] && kill -0 "$pid" 2> /dev/null; do
         child=$(cat /proc/"$pid"/task/*/children 2> /dev/null | tr -d ' ')
     done
+    [ -n "$child" ] || { echo "no second process was started"; return 1; }
     kill -USR1 "$pid"
     wait "$pid"
     got=$?
