@@ -46,39 +46,36 @@ def step(net, optim, image, mask):
 
 def trace(folder, a, rows, dtype):
     """Losses of the exported steps, computed in `dtype`."""
-    weights, losses = peer.load_tensors(folder / "init.safetensors"), []
+    weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(features(weights["head.weight"].shape[1])).to(dtype)
     peer.load_engine(net, weights)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
-    for row in rows:
-        image, mask = twin.batch(folder, row, NAMES)
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, image.to(dtype), mask.to(dtype)))
-    return losses
+    return twin.repeat(folder, rows, NAMES, optim, dtype,
+                       lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
 # Training by itself ----------------------------------------------------------
 
 
-def augment(image, mask, rng):
-    """The recipe's changes: flip along w; contrast, brightness, gamma, noise,
-    each drawn for each slice."""
+def augment(image, mask, rng, contrast=0.1, brightness=0.1, gamma=(0.3, 0.9, 1.1),
+            noise=0.05):  # fmt: skip
+    """The changes of recipes of slices: flip along w; contrast, brightness, gamma
+    (how often, from, to), noise (its sd, in 0.3 of them), drawn for each slice."""
     image, mask = image.clone(), mask.clone()
     for x, t in zip(image, mask):
         if rng.random() < 0.5:
             x.copy_(x.flip(-1))
             t.copy_(t.flip(-1))
         mean = x.mean()
-        x.sub_(mean).mul_(rng.uniform(0.9, 1.1)).add_(mean)
-        x.add_(0.1 * rng.uniform(-1, 1))
+        x.sub_(mean).mul_(rng.uniform(1 - contrast, 1 + contrast)).add_(mean)
+        if brightness:
+            x.add_(brightness * rng.uniform(-1, 1))
+        low, span = x.min(), x.max() - x.min()
+        if rng.random() < gamma[0] and span > 0:
+            g = rng.uniform(*gamma[1:])
+            x.sub_(low).div_(span).pow_(g).mul_(span).add_(low)
         if rng.random() < 0.3:
-            low, span = x.min(), x.max() - x.min()
-            if span > 0:
-                g = rng.uniform(0.9, 1.1)
-                x.sub_(low).div_(span).pow_(g).mul_(span).add_(low)
-        if rng.random() < 0.3:
-            noise = rng.normal(0, 0.05, x.shape).astype("f4")
-            x.add_(torch.from_numpy(noise))
+            x.add_(torch.from_numpy(rng.normal(0, noise, x.shape).astype("f4")))
     return image, mask
 
 

@@ -92,12 +92,8 @@ def trace(folder, a, rows, dtype):
     weights = peer.load_tensors(folder / "init.safetensors")
     net = load_engine(weights, a.whiten, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
-    losses = []
-    for row in rows:
-        image, pose = twin.batch(folder, row, NAMES)
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, image.to(dtype), pose.to(dtype)))
-    return losses
+    return twin.repeat(folder, rows, NAMES, optim, dtype,
+                       lambda image, pose: step(net, optim, image, pose))  # fmt: skip
 
 
 # Training by itself ----------------------------------------------------------

@@ -110,12 +110,8 @@ def trace(folder, _, rows, dtype):
     """Losses of the exported steps, computed in `dtype`."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors")).to(dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    losses = []
-    for row in rows:
-        image, mask = twin.batch(folder, row, NAMES)
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, image.to(dtype), mask))
-    return losses
+    return twin.repeat(folder, rows, NAMES, optim, dtype,
+                       lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
 # Training by itself ----------------------------------------------------------

@@ -45,12 +45,8 @@ def trace(folder, _, rows, dtype):
     net = peer.UNet(widths(weights), bias=True).to(dtype)
     peer.load_engine(net, weights)
     optim = torch.optim.Adam(net.parameters(), weight_decay=1e-4)
-    losses = []
-    for row in rows:
-        image, mask = twin.batch(folder, row, NAMES)
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, image.to(dtype), mask.to(dtype)))
-    return losses
+    return twin.repeat(folder, rows, NAMES, optim, dtype,
+                       lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
 # Training by itself ----------------------------------------------------------
@@ -58,21 +54,8 @@ def trace(folder, _, rows, dtype):
 
 def change(image, mask, rng):
     """The recipe's: flip along w, contrast, gamma, noise, for each slice."""
-    image, mask = image.clone(), mask.clone()
-    for x, t in zip(image, mask):
-        if rng.random() < 0.5:
-            x.copy_(x.flip(-1))
-            t.copy_(t.flip(-1))
-        mean = x.mean()
-        x.sub_(mean).mul_(rng.uniform(0.8, 1.2)).add_(mean)
-        low, span = x.min(), x.max() - x.min()
-        if rng.random() < 0.5 and span > 0:
-            g = rng.uniform(0.8, 1.25)
-            x.sub_(low).div_(span).pow_(g).mul_(span).add_(low)
-        if rng.random() < 0.3:
-            noise = rng.normal(0, 0.02, x.shape).astype("f4")
-            x.add_(torch.from_numpy(noise))
-    return image, mask
+    return brain.augment(image, mask, rng, contrast=0.2, brightness=None,
+                         gamma=(0.5, 0.8, 1.25), noise=0.02)  # fmt: skip
 
 
 def train(folder, a):

@@ -187,12 +187,9 @@ def trace(folder, a, rows, dtype):
     for name in names:
         state[name] = torch.from_numpy(weights[name].copy()).to(dtype)
     net.load_state_dict(state)
-    optim, losses = adam(net, 1.0), []
-    for row in rows:
-        batch = [x.to(dtype) for x in twin.batch(folder, row, names_of(a))]
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, batch, a))
-    return losses
+    optim = adam(net, 1.0)
+    return twin.repeat(folder, rows, names_of(a), optim, dtype,
+                       lambda *batch: step(net, optim, batch, a))  # fmt: skip
 
 
 # Training by itself ----------------------------------------------------------

@@ -181,13 +181,11 @@ def trace(folder, a, rows, dtype):
     net = from_engine(peer.load_tensors(folder / "init.safetensors"), a, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
     names = NAMES + (("other",) if a.learn == "contrastive" else ())
-    losses = []
-    for row in rows:
-        x, lengths, label, *other = twin.batch(folder, row, names)
-        twin.set_rate(optim, row["lr"])
-        losses.append(step(net, optim, a, x.to(dtype), lengths[:, 0].long(),
-                           label[:, 0].long(), *(v.to(dtype) for v in other)))  # fmt: skip
-    return losses
+
+    def one(x, lengths, label, *other):
+        return step(net, optim, a, x, lengths[:, 0].long(), label[:, 0].long(), *other)
+
+    return twin.repeat(folder, rows, names, optim, dtype, one)
 
 
 # Training by itself ----------------------------------------------------------

@@ -35,6 +35,16 @@ def batch(folder, row, names):
     ]
 
 
+def repeat(folder, rows, names, optim, dtype, step):
+    """Takes the exported steps again in `dtype`, at their rates: step(*inputs),
+    the inputs in the order of `names`, returns a loss. All losses."""
+    losses = []
+    for row in rows:
+        set_rate(optim, row["lr"])
+        losses.append(step(*(x.to(dtype) for x in batch(folder, row, names))))
+    return losses
+
+
 def compare(folder, trace):
     """trace(rows, dtype) -> losses of these steps. Prints the line of JSON;
     returns the exit code."""
