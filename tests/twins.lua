@@ -78,9 +78,11 @@ for _, row in ipairs(twins) do
   end
 end
 
-t.test("a loss that is off by a hundredth is seen", function()
+t.test("a loss that is off by a hundredth is seen; steps are timed", function()
   local row = { "nfbs_unet", steps = 2 }
   local place = same_steps(row)
+  local timed, timed_ok, all = run("nfbs_unet.py --clock " .. place)
+  t.check(timed_ok and timed:find('"step_ms": [%d.]+, "steps": 1'), all)
   local losses, n = t.read(place .. "/loss.csv"):gsub("([%d.]+)\n$", function(v)
     return string.format("%.9g\n", 1.01 * tonumber(v))
   end)

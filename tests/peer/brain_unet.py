@@ -45,9 +45,10 @@ def step(net, optim, image, mask):
 
 
 def trace(folder, a, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(features(weights["head.weight"].shape[1])).to(dtype)
+    net = net.to(memory_format=torch.channels_last)
     peer.load_engine(net, weights)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
     return twin.repeat(folder, rows, NAMES, optim, dtype,

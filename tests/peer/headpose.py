@@ -88,7 +88,7 @@ def step(net, optim, image, pose):
 
 
 def trace(folder, a, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = load_engine(weights, a.whiten, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)

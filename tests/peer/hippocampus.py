@@ -107,7 +107,7 @@ def step(net, optim, image, mask):
 
 
 def trace(folder, _, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors")).to(dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
     return twin.repeat(folder, rows, NAMES, optim, dtype,

@@ -40,9 +40,10 @@ def step(net, optim, image, mask):
 
 
 def trace(folder, _, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(widths(weights), bias=True).to(dtype)
+    net = net.to(memory_format=torch.channels_last)
     peer.load_engine(net, weights)
     optim = torch.optim.Adam(net.parameters(), weight_decay=1e-4)
     return twin.repeat(folder, rows, NAMES, optim, dtype,

@@ -174,7 +174,7 @@ def step(net, optim, batch, a):
 
 
 def trace(folder, a, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     first = weights["x1.conv1.weight"]
     a.filters, a.dropout = first.shape[0], max(a.dropout, 0.0)

@@ -177,7 +177,7 @@ def from_engine(weights, a, dtype):
 
 
 def trace(folder, a, rows, dtype):
-    """Losses of the exported steps, computed in `dtype`."""
+    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors"), a, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
     names = NAMES + (("other",) if a.learn == "contrastive" else ())

@@ -12,6 +12,7 @@ import csv
 import json
 import math
 import pathlib
+import statistics
 import sys
 import time
 
@@ -37,20 +38,22 @@ def batch(folder, row, names):
 
 def repeat(folder, rows, names, optim, dtype, step):
     """Takes the exported steps again in `dtype`, at their rates: step(*inputs),
-    the inputs in the order of `names`, returns a loss. All losses."""
-    losses = []
+    the inputs in the order of `names`, returns a loss. Yields the loss of each
+    and the seconds that it took."""
     for row in rows:
         set_rate(optim, row["lr"])
-        losses.append(step(*(x.to(dtype) for x in batch(folder, row, names))))
-    return losses
+        inputs = [x.to(dtype) for x in batch(folder, row, names)]
+        began = time.perf_counter()
+        loss = step(*inputs)
+        yield loss, time.perf_counter() - began
 
 
 def compare(folder, trace):
-    """trace(rows, dtype) -> losses of these steps. Prints the line of JSON;
-    returns the exit code."""
+    """trace(rows, dtype) takes these steps, as `repeat` does. Prints the line of
+    JSON; returns the exit code."""
     rows = steps(folder)
-    want = np.array(trace(rows, torch.float64))
-    own = abs(np.array(trace(rows, torch.float32)) / want - 1)
+    want = np.array([loss for loss, _ in trace(rows, torch.float64)])
+    own = abs(np.array([loss for loss, _ in trace(rows, torch.float32)]) / want - 1)
     off = abs(np.array([float(row["loss"]) for row in rows]) / want - 1)
     for i in range(len(rows)):
         print(f"step {i + 1}: loss {want[i]:.6f}, off by {off[i]:.1e}; "
@@ -66,6 +69,17 @@ def compare(folder, trace):
         "pytorch_float32": {f"first {n}": own[:n].max() for n, _ in LIMITS},
     }))  # fmt: skip
     return 0 if good else 1
+
+
+def clock(folder, trace):
+    """The exported steps in float32: median time of all but the first."""
+    took = [seconds for _, seconds in trace(steps(folder), torch.float32)]
+    print(json.dumps({
+        "torch": torch.__version__,
+        "step_ms": 1000 * statistics.median(took[1:]),
+        "steps": len(took) - 1,
+    }))  # fmt: skip
+    return 0
 
 
 def part(folder, name, inputs):
@@ -185,10 +199,11 @@ def main(doc, defaults, train, trace):
     """The command line of a twin. defaults: its options, each of the type of
     its default (False: a flag; a list: whole numbers with commas).
     train(folder, a) returns facts for the line of JSON; trace(folder, a, rows,
-    dtype) the losses of the exported steps, computed in dtype."""
+    dtype) takes the exported steps, computed in dtype, as `repeat` does."""
     ap = argparse.ArgumentParser(description=doc.splitlines()[0])
     ap.add_argument("folder", type=pathlib.Path)
     ap.add_argument("--train", action="store_true")
+    ap.add_argument("--clock", action="store_true")
     for name, value in {"threads": 2, "seed": 1, **defaults}.items():
         if value is False:
             ap.add_argument(f"--{name}", action="store_true")
@@ -201,6 +216,7 @@ def main(doc, defaults, train, trace):
     torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
     if not a.train:
-        return compare(a.folder, lambda rows, t: trace(a.folder, a, rows, t))
+        task = clock if a.clock else compare
+        return task(a.folder, lambda rows, t: trace(a.folder, a, rows, t))
     print(json.dumps(train(a.folder, a)))
     return 0
