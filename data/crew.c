@@ -17,6 +17,11 @@ typedef struct Crew {
     char text[ERR_MAX];
 } Crew;
 
+bool crew_stopped(const atomic_bool *stop)
+{
+    return stop && atomic_load(stop) && !fail("stopped");
+}
+
 static void *take_items(void *context)
 {
     Crew *c = context;
@@ -25,9 +30,7 @@ static void *take_items(void *context)
     while (c->next < c->failed) {
         const int item = c->next++;
         pthread_mutex_unlock(&c->lock);
-        const bool ok = c->stop && atomic_load(c->stop)
-                            ? fail("stopped")
-                            : c->work(c->context, me, item);
+        const bool ok = !crew_stopped(c->stop) && c->work(c->context, me, item);
         pthread_mutex_lock(&c->lock);
         if (ok || item >= c->failed) continue;
         c->failed = item;

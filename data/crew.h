@@ -17,4 +17,8 @@ typedef bool CrewWork(void *context, int thread, int item);
  * may be NULL): an item that was to begin fails with "stopped". */
 bool crew_run(int count, int threads, const atomic_bool *stop, CrewWork *work,
               void *context);
+
+/* Is *stop raised? Then work in several parts ends between two of them, and the
+ * reason of its failure, "stopped", is set. stop may be NULL. */
+bool crew_stopped(const atomic_bool *stop);
 #endif

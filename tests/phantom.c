@@ -281,6 +281,35 @@ TEST(phantom_write_leaves_nothing_half_done)
     EXPECT_FAIL(phantom_write(path, &how, NULL), path);
 }
 
+static atomic_bool stop;
+static const PhantomForm *form;
+
+/* A unit of a form during which the program is asked to stop. */
+static bool stopped_write(const char *folder, const Phantom *how, int unit)
+{
+    atomic_store(&stop, true);
+    return form->write(folder, how, unit);
+}
+
+/* Also in the last unit, behind which nobody asks again. */
+TEST(phantom_write_stopped_leaves_nothing)
+{
+    static const char *const format[] = {"faces", "sequences"};
+    char path[512];
+    struct stat st;
+    for (int i = 0; i < 2; i++) {
+        form = phantom_form(format[i]);
+        PhantomForm own = *form;
+        own.write = stopped_write;
+        Phantom how = {.form = &own, .number = {1, 2, 32, 8}, .stop = &stop};
+        if (i) how.number[2] = 4;
+        atomic_store(&stop, false);
+        EXPECT_FAIL(phantom_write(scratch(format[i], path), &how, NULL),
+                    "stopped");
+        EXPECT(stat(path, &st));
+    }
+}
+
 TEST(phantom_name_tells_data_sets_apart)
 {
     char a[PHANTOM_NAME], b[PHANTOM_NAME];

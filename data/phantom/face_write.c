@@ -1,6 +1,6 @@
 /* face_write.c -- made-up people as the files of 300W-LP. */
 #include "face_write.h"
-#include "err.h"
+#include "crew.h"
 #include "face.h"
 #include "image.h"
 #include "mat_write.h"
@@ -71,10 +71,10 @@ bool face_write(const char *folder, const Phantom *how, int person)
     if (!rgb) return false;
     face_draw(&f, how->seed, (uint32_t)person);
     for (int i = 0; ok && i < how->number[FACE_PHOTOS]; i++) {
-        if (how->stop && atomic_load(how->stop)) break;
         snprintf(stem, sizeof stem, "%s/PHANTOM_%03d_%d", folder, person + 1,
                  i);
-        ok = write_photo(stem, how, &f, person, i, rgb);
+        ok = !crew_stopped(how->stop) &&
+             write_photo(stem, how, &f, person, i, rgb);
     }
     mem_free(rgb);
     return ok;

@@ -29,7 +29,8 @@ typedef struct PhantomForm {
     PhantomNumber number[PHANTOM_NUMBERS]; /* the first: how many units     */
     double noise;        /* the usual; its unit is the form's own           */
     bool (*ready)(void); /* fails where it cannot be written; NULL: can be  */
-    /* the files of unit 0 .. number[0] - 1 below a folder that is there     */
+    /* the files of unit 0 .. number[0] - 1 below a folder that is there; a
+     * unit that is given up because of `stop` has failed                     */
     bool (*write)(const char *folder, const Phantom *how, int unit);
     /* what all units share, last; NULL: nothing                             */
     bool (*finish)(const char *folder, const Phantom *how);

@@ -1,6 +1,6 @@
 /* sequence.c -- made-up speech, from formulas. */
 #include "sequence.h"
-#include "err.h"
+#include "crew.h"
 #include "file.h"
 #include "mem.h"
 #include "npy.h"
@@ -182,10 +182,9 @@ bool sequence_write(const char *folder, const Phantom *how, int speaker)
     snprintf(path, sizeof path, "%s/features/PHANTOM_%03d", folder,
              speaker + 1);
     bool ok = file_mkdirs(path);
-    for (int i = 0; ok && i < takes * how->number[SEQUENCE_CLASSES]; i++) {
-        if (how->stop && atomic_load(how->stop)) break;
-        ok = write_take(folder, how, speaker, i / takes, i % takes);
-    }
+    for (int i = 0; ok && i < takes * how->number[SEQUENCE_CLASSES]; i++)
+        ok = !crew_stopped(how->stop) &&
+             write_take(folder, how, speaker, i / takes, i % takes);
     return ok;
 }
 

@@ -6,6 +6,7 @@
  * the next one does, so that it may cut all of them to what another shows; one
  * field at a time is in memory twice. At the end they are packed. */
 #include "prepare.h"
+#include "crew.h"
 #include "crop.h"
 #include "normalize.h"
 #include "scale.h"
@@ -185,14 +186,6 @@ static uint64_t volume_hash(const Volume *v)
     return hash_mix(hash_mix(a, b), c);
 }
 
-/* *stop raised: false is to be returned, with the reason set here */
-static bool stopped(const atomic_bool *stop)
-{
-    if (!stop || !atomic_load(stop)) return false;
-    fail("stopped");
-    return true;
-}
-
 /* Load all fields of a case onto the grid of the first.
  * Fields after the first must lie on its grid (or are brought there).
  * What was loaded is the caller's, also after a failure. */
@@ -200,7 +193,7 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
                         const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
     for (int f = 0; f < ds->fields; f++) {
-        if (stopped(stop)) return false;
+        if (crew_stopped(stop)) return false;
         if (ds->field[f].kind == FIELD_LENGTH) continue;
         // the grid of the first field, once it is there
         const Volume *like = f ? &field[0] : NULL;
@@ -309,7 +302,7 @@ static bool run_fields(Making *m, const DataStep *s)
         const DatasetField *field = &m->ds->field[f];
         Volume *v = &m->field[f];
         int channel = -1;
-        if (stopped(m->stop)) return false;
+        if (crew_stopped(m->stop)) return false;
         if (!run_step(v, field->kind, s, &box, &channel))
             return within(
                 "%s: %s: %s: %s", key, field->name,
