@@ -6,6 +6,7 @@
 #include "image.h"
 #include "mat.h"
 #include "mat_write.h"
+#include "rng.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -212,4 +213,27 @@ TEST(image_write_jpeg_is_read_back)
     volume_free(&v);
     EXPECT_FAIL(image_write_jpeg("/nowhere/x.jpg", rgb, W, H, 95),
                 "/nowhere/x.jpg");
+}
+
+/* The file grows several times, of pixels that no JPEG makes small, and each of
+ * its pieces may be the one that there is no memory for. */
+TEST(image_write_jpeg_without_memory)
+{
+    enum { N = 160, TIMES = 20 };
+    static uint8_t rgb[3 * N * N];
+    char path[512];
+    const long live = mem_live();
+    long n = 0;
+    const Rng r = {.seed = 1, .stream = RNG_TEST};
+    for (uint32_t i = 0; i < 3 * N * N; i++)
+        rgb[i] = (uint8_t)rng_below(&r, i, 256);
+    scratch("room.jpg", path);
+    for (bool ok = false; !ok && n < TIMES; n += !ok) {
+        mem_fail_after(n, false);
+        ok = image_write_jpeg(path, rgb, N, N, 95);
+        mem_fail_after(-1, false);
+        EXPECT_INT(mem_live(), live);
+    }
+    // two for the names of the file, the others for what is in it
+    EXPECT(n >= 4 && n < TIMES);
 }

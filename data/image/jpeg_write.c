@@ -2,32 +2,60 @@
  *
  * Baseline, the exact integer transform: the same pixels give the same bytes.
  * libjpeg leaves by a jump when it gives up; as in jpeg_pixels.c nothing that
- * is looked at behind it is changed between setjmp and the jump. */
+ * is looked at behind it is changed between setjmp and the jump. The file grows
+ * in memory of our own: of a buffer that libjpeg has moved it tells the address
+ * only at the end, and after a failure nobody could free it. */
 #include "file.h"
 #include "image.h"
 #include <setjmp.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <jpeglib.h>
+
+enum { FIRST_ROOM = 1 << 14 };
 
 typedef struct Run {
     struct jpeg_compress_struct z;
     struct jpeg_error_mgr errors;
+    struct jpeg_destination_mgr to;
     jmp_buf back;
-    unsigned char *bytes; // libjpeg's, from malloc
-    unsigned long size;
-    char text[JMSG_LENGTH_MAX];
+    uint8_t *bytes; /* the file so far, and room behind it */
+    size_t room;
 } Run;
 
 _Noreturn static void give_up(j_common_ptr z)
 {
     Run *r = z->client_data;
-    z->err->format_message(z, r->text);
+    char text[JMSG_LENGTH_MAX];
+    z->err->format_message(z, text);
+    fail("jpeg: libjpeg: %s", text);
     longjmp(r->back, 1);
 }
 
-/* False: libjpeg gave up, and why is in r->text. */
+/* There is no room left, or none yet. */
+static boolean grow(j_compress_ptr z)
+{
+    Run *r = z->client_data;
+    const size_t room = r->room ? 2 * r->room : FIRST_ROOM;
+    uint8_t *bytes = mem_realloc(r->bytes, room);
+    if (!bytes) longjmp(r->back, 1);
+    r->to.next_output_byte = bytes + r->room;
+    r->to.free_in_buffer = room - r->room;
+    r->bytes = bytes, r->room = room;
+    return TRUE;
+}
+
+static void begin(j_compress_ptr z)
+{
+    grow(z);
+}
+
+static void end(j_compress_ptr z)
+{
+    (void)z;
+}
+
+/* False: with the reason of libjpeg, or for want of memory. */
 static bool encode(Run *r, const uint8_t *rgb, int w, int h, int quality)
 {
     struct jpeg_compress_struct *z = &r->z;
@@ -36,7 +64,10 @@ static bool encode(Run *r, const uint8_t *rgb, int w, int h, int quality)
     z->client_data = r;
     if (setjmp(r->back)) return false;
     jpeg_create_compress(z);
-    jpeg_mem_dest(z, &r->bytes, &r->size);
+    r->to = (struct jpeg_destination_mgr){.init_destination = begin,
+                                          .empty_output_buffer = grow,
+                                          .term_destination = end};
+    z->dest = &r->to;
     z->image_width = (JDIMENSION)w, z->image_height = (JDIMENSION)h;
     z->input_components = 3;
     z->in_color_space = JCS_RGB;
@@ -59,10 +90,9 @@ bool image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h,
 {
     Run r = {0};
     CHECK(w > 0 && h > 0 && w <= JPEG_MAX_DIMENSION && h <= JPEG_MAX_DIMENSION);
-    bool ok = encode(&r, rgb, w, h, quality) ||
-              fail("%s: jpeg: libjpeg: %s", path, r.text);
+    bool ok = encode(&r, rgb, w, h, quality) || within("%s", path);
     jpeg_destroy_compress(&r.z);
-    ok = ok && file_replace(path, r.bytes, r.size);
-    free(r.bytes);
+    ok = ok && file_replace(path, r.bytes, r.room - r.to.free_in_buffer);
+    mem_free(r.bytes);
     return ok;
 }
