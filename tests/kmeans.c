@@ -85,6 +85,22 @@ TEST(kmeans_by_hand)
     EXPECT_NEAR(apart, 0, 0);
 }
 
+/* With the only step that it may take, one of the groups loses all its points.
+ */
+TEST(kmeans_that_ends_early_has_all_groups)
+{
+    const float x[24] = {1, 2, 8, 11, 0, 3, 0, 6, 2,  3, 8, 11,
+                         0, 2, 5, 8,  7, 6, 9, 4, 10, 2, 8, 6};
+    Points p = {x, 12, 2};
+    KMeans how = {.k = 3, .starts = 1, .steps = 1, .seed = 56613};
+    int32_t group[12];
+    int members[3] = {0};
+    double spread;
+    REQUIRE(kmeans_run(&p, &how, group, &spread));
+    for (int i = 0; i < 12; i++) members[group[i]]++;
+    for (int g = 0; g < 3; g++) EXPECT(members[g] > 0);
+}
+
 TEST(kmeans_refuses)
 {
     float x[4] = {1, 1, 1, 2};

@@ -63,7 +63,8 @@ static bool draw_centres(Job *j, int start)
         if (g == 0) {
             chosen = (int64_t)(u * (double)p->count);
         } else if (!(sum > 0)) {
-            return fail_data("k-means: %d groups, but only %d different points",
+            return fail_data("k-means: %d groups, but only %d different "
+                             "points; fix: fewer groups",
                              j->how->k, g);
         } else {
             // rounding may leave a rest behind the last point that can be drawn
@@ -99,9 +100,12 @@ static bool assign_points(Job *j)
 }
 
 /* A group without points takes the one that is furthest from its centre, of a
- * group that can spare it. */
-static bool fill_empty(Job *j)
+ * group that can spare it: there is one, as the centres were drawn from as many
+ * different points. */
+static void fill_empty(Job *j)
 {
+    memset(j->members, 0, (size_t)j->how->k * sizeof *j->members);
+    for (int64_t i = 0; i < j->p->count; i++) j->members[j->group[i]]++;
     for (int g = 0; g < j->how->k; g++) {
         if (j->members[g]) continue;
         int64_t far = -1;
@@ -109,23 +113,17 @@ static bool fill_empty(Job *j)
             if (j->members[j->group[i]] > 1 &&
                 (far < 0 || j->near[i] > j->near[far]))
                 far = i;
-        if (far < 0 || !(j->near[far] > 0))
-            return fail_data("k-means: %d groups, but fewer different points",
-                             j->how->k);
+        CHECK(far >= 0);
         j->members[j->group[far]]--;
         j->group[far] = g, j->members[g] = 1, j->near[far] = 0;
     }
-    return true;
 }
 
 /* Centres = the means of their groups. */
-static bool move_centres(Job *j)
+static void move_centres(Job *j)
 {
     const Points *p = j->p;
     int k = j->how->k;
-    memset(j->members, 0, (size_t)k * sizeof *j->members);
-    for (int64_t i = 0; i < p->count; i++) j->members[j->group[i]]++;
-    if (!fill_empty(j)) return false;
     memset(j->centre, 0, (size_t)k * (size_t)p->dim * sizeof *j->centre);
     for (int64_t i = 0; i < p->count; i++) {
         double *c = j->centre + (int64_t)j->group[i] * p->dim;
@@ -134,7 +132,6 @@ static bool move_centres(Job *j)
     for (int g = 0; g < k; g++)
         for (int d = 0; d < p->dim; d++)
             j->centre[(int64_t)g * p->dim + d] /= (double)j->members[g];
-    return true;
 }
 
 /* One start, to its end; *spread: its sum of squares. */
@@ -142,8 +139,12 @@ static bool run_start(Job *j, int start, double *spread)
 {
     for (int64_t i = 0; i < j->p->count; i++) j->group[i] = -1;
     if (!draw_centres(j, start)) return false;
-    for (int step = 0; assign_points(j) && step < j->how->steps; step++)
-        if (!move_centres(j)) return false;
+    bool changed = true;
+    for (int step = 0; changed && step <= j->how->steps; step++) {
+        if (step) move_centres(j);
+        changed = assign_points(j);
+        fill_empty(j);
+    }
     *spread = 0;
     for (int64_t i = 0; i < j->p->count; i++) *spread += j->near[i];
     return true;
