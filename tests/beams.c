@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { E = OPENKBP_EDGE, PTV56 = OPENKBP_GRIDS - 3, PTV70 = PTV56 + 2 };
+enum { E = OPENKBP_EDGE, PTV56 = OPENKBP_TARGET, PTV70 = PTV56 + 2 };
 
 static int32_t at(int x, int y, int z)
 {

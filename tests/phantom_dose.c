@@ -25,24 +25,22 @@ static double mean_in(const RadioPlan *p, int grid, int where)
 
 TEST(phantom_dose_is_a_function_of_its_options)
 {
-    const size_t bytes = sizeof(float) * OPENKBP_VOXELS * OPENKBP_GRIDS;
+    const size_t each = sizeof(float) * OPENKBP_VOXELS;
     Phantom how = six();
     RadioPlan p[4];
     REQUIRE(dose_make(&how, 1, &p[0]) && dose_make(&how, 1, &p[1]) &&
             dose_make(&how, 2, &p[2]));
     how.seed++;
     REQUIRE(dose_make(&how, 1, &p[3]));
-    EXPECT(!memcmp(p[0].grid[0], p[1].grid[0], bytes));
-    EXPECT(
-        memcmp(p[0].grid[OPENKBP_DOSE], p[2].grid[OPENKBP_DOSE], bytes / 14));
-    EXPECT(
-        memcmp(p[0].grid[OPENKBP_DOSE], p[3].grid[OPENKBP_DOSE], bytes / 14));
+    EXPECT(!memcmp(p[0].grid[0], p[1].grid[0], OPENKBP_GRIDS * each));
+    EXPECT(memcmp(p[0].grid[OPENKBP_DOSE], p[2].grid[OPENKBP_DOSE], each));
+    EXPECT(memcmp(p[0].grid[OPENKBP_DOSE], p[3].grid[OPENKBP_DOSE], each));
     for (int i = 0; i < 4; i++) dose_free(&p[i]);
 }
 
 TEST(phantom_dose_follows_the_targets)
 {
-    enum { CORD = OPENKBP_STRUCTURE + 1, PTV56 = OPENKBP_STRUCTURE + 7 };
+    enum { CORD = OPENKBP_STRUCTURE + 1, PTV56 = OPENKBP_TARGET };
     Phantom how = six();
     int missing = 0;
     for (int k = 0; k < 6; k++) {

@@ -11,11 +11,8 @@
 enum {
     E = OPENKBP_EDGE,
     HALF = 93, /* > 64 sqrt(2) + 1: marks on either side of the middle */
-    MARKS = 2 * HALF + 1,
-    TARGETS = 3
+    MARKS = 2 * HALF + 1
 };
-
-static const float prescribed_gy[TARGETS] = {56, 63, 70};
 
 /* One beam: distances from the middle are sx and sy a step of x and y, in
  * marks; a mark is as far from the next as the wider of both spacings, so a
@@ -36,14 +33,13 @@ static void mark_targets(const OpenkbpPatient *p, const Beam *b,
                          float (*mark)[E])
 {
     memset(mark, 0, MARKS * sizeof *mark);
-    for (int t = 0; t < TARGETS; t++) {
-        const SparseGrid *g =
-            &p->grid[OPENKBP_STRUCTURE + OPENKBP_STRUCTURES - TARGETS + t];
+    for (int t = 0; t < OPENKBP_TARGETS; t++) {
+        const SparseGrid *g = &p->grid[OPENKBP_TARGET + t];
         for (int32_t i = 0; i < g->count; i++) {
             const int z = g->index[i] % E, y = g->index[i] / E % E;
             const int first = (int)distance(b, g->index[i] / E / E, y);
             // targets come in the order of their doses
-            mark[first][z] = mark[first + 1][z] = prescribed_gy[t];
+            mark[first][z] = mark[first + 1][z] = openkbp_target_gy[t];
         }
     }
 }

@@ -14,7 +14,7 @@
 
 enum { BEAMS = 9 };
 
-/* The targets of p (OPENKBP_STRUCTURE + 7 and on) must have been read; one that
+/* The targets of p (OPENKBP_TARGET and on) must have been read; one that
  * is missing is prescribed nothing. One channel, F32, UNIT_GY, with the
  * geometry of openkbp_volume. Fails without memory. */
 bool openkbp_beams(const OpenkbpPatient *p, Volume *v);

@@ -20,6 +20,8 @@ const char *const openkbp_name[OPENKBP_GRIDS] = {
     "Mandible",    "PTV56",      "PTV63",
     "PTV70"};
 
+const float openkbp_target_gy[OPENKBP_TARGETS] = {56, 63, 70};
+
 /* Every voxel with the longest of rows. */
 static const size_t most_bytes = (size_t)OPENKBP_VOXELS * 40;
 static const char header[] = ",data";

@@ -35,11 +35,16 @@ enum {
     OPENKBP_POSSIBLE, /* where there may be dose  */
     OPENKBP_STRUCTURE,
     OPENKBP_STRUCTURES = 10,
-    OPENKBP_GRIDS = OPENKBP_STRUCTURE + OPENKBP_STRUCTURES
+    OPENKBP_GRIDS = OPENKBP_STRUCTURE + OPENKBP_STRUCTURES,
+    OPENKBP_TARGETS = 3,
+    OPENKBP_TARGET = OPENKBP_GRIDS - OPENKBP_TARGETS /* the first of them */
 };
 
 /* Their names, which are those of the files without ".csv". */
 extern const char *const openkbp_name[OPENKBP_GRIDS];
+
+/* What is prescribed to the targets, in Gy. */
+extern const float openkbp_target_gy[OPENKBP_TARGETS];
 
 /* The voxels of one file, each at most once, in the order of the file.
  * A zeroed one is empty and owns nothing. */

@@ -9,6 +9,7 @@
  * where a ray is open as far as the highest prescription it meets, blurred
  * over neighbouring rays and slices, and depth is its way through the body. */
 #include "dose.h"
+#include "beams.h"
 #include "err.h"
 #include "file.h"
 #include "mem.h"
@@ -19,7 +20,6 @@
 
 enum {
     E = OPENKBP_EDGE,
-    BEAMS = 9,
     DRAW_PLAN = 30, /* positions in the phantom's stream, beside those of */
     DRAW_CT,        /* scan.c and head.c                                  */
     PATH_TEXT = 4096,
@@ -41,10 +41,8 @@ enum {
     PTV70
 };
 
-/* Prescriptions in Gy; how often each structure is missing, of the challenge's
- * 340 patients; and the share of the dose that a plan spares an organ. */
-static const float gy[OPENKBP_STRUCTURES] = {
-    [PTV56] = 56, [PTV63] = 63, [PTV70] = 70};
+/* How often each structure is missing, of the challenge's 340 patients; and the
+ * share of the dose that a plan spares an organ. */
 static const float missing[OPENKBP_STRUCTURES] = {
     0.10f, 0.08f, 0.03f, 0.03f, 0.59f, 0.49f, 0.31f, 0.10f, 0.53f, 0};
 static const float spared[OPENKBP_STRUCTURES] = {
@@ -256,7 +254,7 @@ static void make_dose(const Body *b, RadioPlan *p, const float *body,
     for (int s = PTV56; s <= PTV70; s++)
         for (int i = 0; i < OPENKBP_VOXELS; i++)
             if (p->grid[OPENKBP_STRUCTURE + s][i] > 0)
-                level[i] = fmaxf(level[i], gy[s]);
+                level[i] = fmaxf(level[i], openkbp_target_gy[s - PTV56]);
     for (int k = 0; k < BEAMS; k++) {
         float angle = b->gantry + (float)k * 6.2831853f / BEAMS;
         add_beam(cosf(angle), sinf(angle), body, level, open, dose);

@@ -114,22 +114,22 @@ static bool image_depends(const Source *s, Arena *mem, SourceFacts *out)
                        mem, out);
 }
 
-/* Which grids of a patient's folder a reader makes a volume of. */
+/* Which grids of a patient's folder a reader makes a volume of: of each a
+ * channel, or of all of them where beams pass. */
 static const struct {
-    int first, channels;
+    int first, grids;
+    bool beams;
 } parts[] = {
-    {OPENKBP_CT, 1},
-    {OPENKBP_DOSE, 1},
-    {OPENKBP_POSSIBLE, 1},
-    {OPENKBP_STRUCTURE, OPENKBP_STRUCTURES},
-    // the targets, which end the structures
-    {OPENKBP_GRIDS - 3, 3},
+    {OPENKBP_CT, 1, false},
+    {OPENKBP_DOSE, 1, false},
+    {OPENKBP_POSSIBLE, 1, false},
+    {OPENKBP_STRUCTURE, OPENKBP_STRUCTURES, false},
+    {OPENKBP_TARGET, OPENKBP_TARGETS, true},
 };
-enum { PART_BEAMS = 4 };
 
 static unsigned grids_of(int part)
 {
-    return ((1u << parts[part].channels) - 1) << parts[part].first;
+    return ((1u << parts[part].grids) - 1) << parts[part].first;
 }
 
 static bool load_openkbp(const Source *s, Volume *out, DicomNotes *notes)
@@ -141,10 +141,10 @@ static bool load_openkbp(const Source *s, Volume *out, DicomNotes *notes)
     (void)notes;
     if (!openkbp_read(s->path, grids_of(part), first == OPENKBP_DOSE, &p))
         return false;
-    for (int k = 0; k < parts[part].channels; k++) grid[k] = &p.grid[first + k];
-    bool ok = (part == PART_BEAMS
+    for (int k = 0; k < parts[part].grids; k++) grid[k] = &p.grid[first + k];
+    bool ok = (parts[part].beams
                    ? openkbp_beams(&p, out)
-                   : openkbp_volume(&p, grid, parts[part].channels, out)) ||
+                   : openkbp_volume(&p, grid, parts[part].grids, out)) ||
               within("%s", s->path);
     if (ok && first == OPENKBP_DOSE) out->unit = UNIT_GY;
     openkbp_free(&p);
@@ -169,8 +169,7 @@ static const Reader readers[] = {
     {"openkbp_dose", 3, load_openkbp, openkbp_depends, 1, false, NULL},
     {"openkbp_possible", 3, load_openkbp, openkbp_depends, 2, false, NULL},
     {"openkbp_structures", 3, load_openkbp, openkbp_depends, 3, false, NULL},
-    {"openkbp_beams", 3, load_openkbp, openkbp_depends, PART_BEAMS, false,
-     NULL},
+    {"openkbp_beams", 3, load_openkbp, openkbp_depends, 4, false, NULL},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
