@@ -2,6 +2,7 @@
  * patient together, and of nobody else. */
 #include "patients.h"
 #include "dataset_list.h"
+#include "file.h"
 #include "made.h"
 #include "npy.h"
 #include "test.h"
@@ -163,6 +164,28 @@ TEST(patients_are_part_of_what_is_kept)
     dataset_free(all);
 }
 
+/* A case that cannot be read counts nowhere: the others of its patient are as
+ * if it were not there. */
+TEST(patients_without_their_bad_cases)
+{
+    const char *text = "fit w=16 at=start\nnormalize per=patient\n";
+    char path[600];
+    float x[CASES * 2 * WIDE], without[CASES * 2 * WIDE];
+    Dataset *few = sequences(CASES - 1), *all = sequences(CASES);
+    Pipeline *p = opened(few, text, (PipelineOptions){0});
+    samples(p, without);
+    pipeline_free(p);
+    snprintf(path, sizeof path, "%s/patient_%d.npy", test_folder(), CASES - 1);
+    REQUIRE(file_replace(path, "no array", 8));
+    p = opened(all, text, (PipelineOptions){.skip_bad = true});
+    EXPECT_INT(pipeline_samples(p), CASES - 1);
+    samples(p, x);
+    EXPECT(!memcmp(x, without, (CASES - 1) * 2 * WIDE * sizeof *x));
+    pipeline_free(p);
+    dataset_free(few);
+    dataset_free(all);
+}
+
 TEST(patients_that_cannot_be)
 {
     Steps s;
@@ -182,6 +205,15 @@ TEST(patients_that_cannot_be)
     s = made_steps("clamp range=-1000,90\nnormalize per=patient\n");
     EXPECT_FAIL(pipeline_open(ds, &s, &how, &p),
                 "channel 1 of x is 90 in all cases of patient p1");
+    EXPECT_INT(err_kind(), ERR_DATA);
+    // another number of channels in one of the cases
+    char path[600];
+    const float one[6] = {0};
+    snprintf(path, sizeof path, "%s/patient_4.npy", test_folder());
+    REQUIRE(npy_write(path, 2, (int64_t[]){2, 3}, one));
+    s = made_steps("normalize per=patient\n");
+    EXPECT_FAIL(pipeline_open(ds, &s, &how, &p),
+                "x of s0 has 2 channels, of s4 3");
     EXPECT_INT(err_kind(), ERR_DATA);
     dataset_free(ds);
 }
