@@ -22,7 +22,7 @@ typedef enum RngStream {
     RNG_TEST = 7,    /* test inputs                                       */
     RNG_USER = 8,    /* seg.random of a recipe                            */
     RNG_PATCH = 9,   /* where a patch lies; op unused                     */
-    RNG_GROUP = 10,  /* points in groups: centres that k-means begins with */
+    RNG_GROUP = 10,  /* points in groups: first centres, samples          */
 } RngStream;
 
 /* All but the index: which series of draws. Position in the counter, from its

@@ -18,6 +18,8 @@ t.test("points in groups, and which group is which class", function()
   t.raises(function() core.measure.groups(points, { K = 2 }) end, "K")
   t.raises(function() core.measure.silhouette(points, { 0, 0, 0, 0, 3 }, { k = 3 }) end, "group")
   t.raises(function() core.measure.match { { 1, 2 }, { 3 } } end, "count")
+  t.raises(function() core.measure.match { { 1, math.huge }, { 3, math.huge } } end,
+           "count 2 of row 1 must be finite, got inf")
 end)
 
 -- Rows of the logits of a group and of a class, as a pass gives them.

@@ -38,12 +38,14 @@ bool kmeans_run(const Points *p, const KMeans *how, int32_t *group,
 /* *mean = mean of s(i) = (b - a) / max(a, b), a the mean distance of point i to
  * the others of its group, b the least mean distance to those of another one;
  * 0 for a point alone in its group. Of more than `most` points that many are
- * drawn, since the work grows with their square. With one group it is 0. */
+ * drawn, since the work grows with their square. With one group it is 0. Fails
+ * without memory. */
 bool silhouette(const Points *p, const int32_t *group, int k, int64_t most,
                 uint64_t seed, double *mean);
 
 /* match[a] = the group b of the other naming that a is, one to one, so that the
- * sum of count[a * k + b] over all a is the largest: Kuhn's assignment, by
- * shortest augmenting paths (Jonker and Volgenant, Computing 38 (1987)). */
+ * sum of count[a * k + b], all finite, over all a is the largest: Kuhn's
+ * assignment, by shortest augmenting paths (Jonker and Volgenant, Computing 38
+ * (1987)). Fails without memory. */
 bool assign_groups(const double *count, int k, int32_t *match);
 #endif

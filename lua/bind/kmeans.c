@@ -4,6 +4,7 @@
  */
 #include "kmeans.h"
 #include "bind/bind.h"
+#include <math.h>
 
 /* The array at 1 as points. */
 static Points check_points(lua_State *L)
@@ -76,6 +77,10 @@ static int l_match(lua_State *L)
         for (int64_t b = 0; b < k; b++) {
             lua_rawgeti(L, -1, b + 1);
             count[a * k + b] = check_number(L, lua_gettop(L), "count");
+            if (!isfinite(count[a * k + b]))
+                raise_usage(
+                    L, "match: count %lld of row %lld must be finite, got %g",
+                    (long long)b + 1, (long long)a + 1, count[a * k + b]);
             lua_pop(L, 1);
         }
         lua_pop(L, 1);
