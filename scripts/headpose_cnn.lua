@@ -77,7 +77,7 @@ end
 
 local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, test = cfg.test,
                                          seed = cfg.split_seed }
-local j = cfg.jitter
+local j = { seg.numbers("jitter", cfg.jitter, 4) }
 train = prepare(train)
   :augment {
     -- a mirrored face looks, and leans, the other way

@@ -49,7 +49,7 @@ else
   cases = data.phantom { format = "hippocampus", patients = cfg.patients }
 end
 
-local w, h, d = table.unpack(cfg.size)
+local w, h, d = seg.numbers("size", cfg.size, 3)
 local function prepare(set, at)
   at.w, at.h, at.d = w, h, d
   return set:normalize {}:patches(at)

@@ -110,6 +110,15 @@ t.test("a network or a layout that there is not", function()
          'layout is "aflw", wanted one of 300wlp, biwi, pointing04')
 end)
 
+t.test("lists of numbers are whole", function()
+  t.says(recipe .. " plan --jitter 0.4", 2,
+         "jitter: wanted 4 numbers, with commas between on the command line, got 1")
+  local sequences = "scripts/sequence_cnn_lstm.lua plan --preset check "
+  t.says(sequences .. "--dropout 0.5", 2, "dropout: wanted 3 numbers")
+  t.says(sequences .. "--bands 0.1,1,0.2,2,1", 2, "bands: wanted 4 numbers")
+  t.says("scripts/hippocampus_unet3d.lua plan --size 40", 2, "size: wanted 3 numbers")
+end)
+
 t.test("by person, in all folds", function()
   local said = t.says(recipe .. " folds --preset check --epochs 1 --folds 3 --data " .. base
                       .. " --layout pointing04 --out " .. folder .. "/folds", 0,

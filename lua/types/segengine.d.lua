@@ -67,6 +67,13 @@ function seg.config(defaults) end
 ---@return T
 function seg.pick(key, word, options) end
 
+---The numbers of a list of the config one by one; another count of them is an error.
+---@param key string name of the key, for the message
+---@param list number[]
+---@param count integer
+---@return number ...
+function seg.numbers(key, list, count) end
+
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
