@@ -409,8 +409,8 @@ function nn.overlap(x, t, o) end
 ---@field targets? integer[] channels that are to be irradiated
 
 ---@class seg.metric.rotation: seg.metric.any
----@field form? "euler"|"matrix"|"6d"|"quaternion" of the output
----@field truth? "euler"|"matrix"|"6d"|"quaternion" of the target; that of the output
+---@field form? "euler"|"yaw pitch"|"matrix"|"6d"|"quaternion" of the output
+---@field truth? "euler"|"yaw pitch"|"matrix"|"6d"|"quaternion" of the target; that of the output
 
 ---The options of nn.bce_dice, for metric.loss_parts.
 ---@class seg.metric.parts
