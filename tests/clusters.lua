@@ -172,17 +172,17 @@ local text = [[
 local seg = require "seg"
 local metric, nn, optim = seg.metric, seg.nn, seg.optim
 local cfg = seg.config { rounds = 4, enough = 2.0, valid = false, ema = 0.0, k = 3, epochs = 2,
-                         batch = 12, learn_epochs = 15,
+                         batch = 12, learn_epochs = 15, folds = 0, frozen = "",
                          presets = { demo = {}, full = {}, check = {} } }
 local train, _, test = seg.data.phantom { format = "sequences", speakers = 3, takes = 4,
                                           classes = 3, features = 8 }
-  :split { test = 1, seed = 1 }
+  :split { test = 1, folds = cfg.folds, seed = 1 }
 local function batches(set, shuffle)
   return set:batches { size = cfg.batch, shuffle = shuffle, bucket = "length",
                                     multiple = 16, twice = { sequence = "other" } }
 end
 train = batches(train:normalize {}:augment { noise = { p = 1 } }, true)
-test = batches(test:normalize {})
+test = test and batches(test:normalize {})
 local x, other = nn.input("sequence", { c = 8, w = 128 }), nn.input("other", { c = 8, w = 128 })
 local length, label = nn.input("length", { c = 1 }), nn.input("label", { c = 1 })
 local function encode(v)
@@ -199,6 +199,7 @@ seg.recipe {
   inputs = { x, length, label, other }, outputs = { label = nn.softmax(logits) },
   loss = nn.contrastive(encode(x), encode(other)), clusters = clusters,
   train = train, test = test, valid = cfg.valid and test or nil, ema = cfg.ema,
+  frozen = cfg.frozen ~= "" and { cfg.frozen } or {},
   metrics = { accuracy = metric.groups(logits, label) }, optim = optim.adam { lr = 1e-3 },
 }
 ]]
@@ -258,6 +259,14 @@ end)
 t.test("a recipe with clusters that cannot be is refused", function()
   t.says(line .. "--valid", 2, "clusters take the last weights of a phase; leave out valid")
   t.says(line .. "--ema 0.9", 2, "leave out ema")
+  t.says(line .. "--frozen encoder.cnn", 2, "clusters tune the whole encoder; leave out frozen")
+  -- before anything is trained
+  local said = t.says(line .. "--ranks 2 --out " .. folder .. "/ranks", 2,
+                      "the rounds are the work of one process; leave out --ranks")
+  t.check(not said:find("epoch 1/", 1, true), said)
+  said = t.says(line:gsub("%.lua", ".lua folds", 1) .. "--folds 3 --out " .. folder .. "/folds", 2,
+                "folds: each is measured on its valid part, and the recipe has none")
+  t.check(not said:find("epoch 1/", 1, true), said)
   t.says(line .. "--k 20 --out " .. folder .. "/many", 3, "leave none to test the classifier")
   local bad = t.write(folder .. "/bad.lua", (text:gsub('"other" } }', '"length" } }', 1)))
   t.says(bad .. " --phantom " .. folder .. "/phantom --out " .. folder .. "/bad", 2,

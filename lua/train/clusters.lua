@@ -192,14 +192,22 @@ local function work(run, c, round)
   return not last
 end
 
+-- Raises, before anything is trained, where a phase of `run` wants rounds that this
+-- process cannot do.
+function M.check(run)
+  for _, r in ipairs(run.phases) do
+    if r.clusters and ranks.count > 1 then
+      util.refuse("clusters: the rounds are the work of one process; leave out --ranks and "
+                  .. "--devices")
+    end
+  end
+end
+
 -- The rounds that the phase still has to do; nil when it is done, else the exit code:
 -- told to stop.
 function M.finish(run)
   local s, c = run.state, run.recipe.clusters
   if not c or s.clustered then return nil end
-  if ranks.count > 1 then
-    util.refuse("clusters: the rounds are the work of one process; leave out --ranks and --devices")
-  end
   opened.renew(run.data.train) -- batches that a session of a round can take
   local more = true
   while more do
