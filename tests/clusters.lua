@@ -150,6 +150,11 @@ t.test("mistakes are named", function()
   t.raises(function() nn.statistics(x, x) end, "nn.statistics: wants a vector")
   t.raises(function() nn.hide(x, { steps = 0.1, span = 4 }) end, "divides w = 6, got 4")
   t.raises(function() nn.hide(v) end, "must be a sequence")
+  for _, share in ipairs { "steps", "channels", "numbers" } do
+    t.raises(function() nn.hide(x, { [share] = 1.5 }) end,
+             "nn.hide: " .. share .. " must be a number from 0 to below 1, got 1.5")
+  end
+  t.raises(function() nn.statistics(v, v) end, "nn.statistics: the second operand must be a seq")
   t.raises(function() seg.net.lstm_decoder(x, { like = x }) end, "wants a vector (N,C)")
   local function with(o)
     o.embedding, o.k = o.embedding or v, o.k or 3
@@ -158,11 +163,15 @@ t.test("mistakes are named", function()
   end
   t.raises(with { embedding = x }, "embedding must be a vector")
   t.raises(with { classifier = 3 }, "classifier must be a function")
+  t.raises(with { classifier = function() end }, "must give 3 numbers for 3 clusters, got nil")
   t.raises(with { k = 1 }, "k must be a whole number >= 2")
   t.raises(with { k = 4 }, "must give 4 numbers for 4 clusters")
   t.raises(with { enough = "all" }, "enough must be a number")
   t.raises(with { truth = nn.linear(v, 1) }, "truth must be an input")
   t.raises(with { starst = 3 }, 'did you mean "starts"')
+  -- and two phases may have clusters, each in a scope
+  with {}()
+  with {}()
 end)
 
 -- Runs ------------------------------------------------------------------------
