@@ -51,24 +51,23 @@ local cfg = seg.config {
 
 -- Data ------------------------------------------------------------------------
 
-local same = {}
-for a, b in cfg.same:gmatch "(%w+)=(%w+)" do same[a] = b end
-
 local open = seg.pick("layout", cfg.layout, {
   ["300wlp"] = function(o) return data.w300lp(o) end,
   pointing04 = function(o) return data.pointing04(o) end,
   biwi = function(o)
-    return data.biwi { root = o.root, pitch = o.pitch, same = same, face_mm = cfg.face_mm }
+    return data.biwi { root = o.root, pitch = o.pitch, same = cfg.same, face_mm = cfg.face_mm }
   end,
 })
 local cases
 if cfg.data or cfg.layout ~= "300wlp" then
   cases = open { root = cfg.data, pitch = cfg.pitch, margin = cfg.margin }
 else
-  cases = data.phantom { format = "faces", people = cfg.people, photos = cfg.photos }
+  cases = data.phantom { format = "faces", people = cfg.people, photos = cfg.photos,
+                         pitch = cfg.pitch, margin = cfg.margin }
 end
 local rolls = cfg.layout ~= "pointing04"
-local names = rolls and { "yaw", "pitch", "roll" } or { "yaw", "pitch" }
+local names, form = { "yaw", "pitch", rolls and "roll" or nil }, rolls and "euler" or "yaw pitch"
+assert(not rolls or cfg.turn == 0, "--turn: a turned face has another roll than its label; 0 here")
 
 local function prepare(set)
   return set:resize { h = cfg.size, w = cfg.size, method = "smooth" }
@@ -77,7 +76,7 @@ end
 
 local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, test = cfg.test,
                                          seed = cfg.split_seed }
-local j = cfg.jitter
+local j = { seg.numbers("jitter", cfg.jitter, 4) }
 train = prepare(train)
   :augment {
     -- a mirrored face looks, and leans, the other way
@@ -104,7 +103,6 @@ local pose = seg.pick("net", cfg.net, {
 
 -- Training --------------------------------------------------------------------
 
-local form = rolls and "euler" or "yaw pitch"
 local loss = seg.pick("loss", cfg.loss, { mae = nn.mae, mse = nn.mse, huber = nn.huber })
 
 seg.recipe {
@@ -115,7 +113,8 @@ seg.recipe {
   optim = optim.adamw { lr = cfg.lr, decay = cfg.decay },
   schedule = optim.cosine {},
   ema = cfg.ema,
-  init = cfg.start ~= "" and { weights = cfg.start, match = "^stage" } or nil,
+  init = cfg.start ~= "" and { weights = cfg.start,
+                               match = cfg.net == "small" and "^stage" or "^backbone" } or nil,
   metrics = { mae = metric.mae(pose, truth, { unit = "degrees", names = names }),
               geodesic = metric.geodesic(pose, truth, { form = form }) },
   best = { "mae", "min" },

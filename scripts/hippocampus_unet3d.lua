@@ -24,9 +24,9 @@ local cfg = seg.config {
   lr = 2e-3, decay = 1e-4,
   ema = 0.99,            -- of the weights that are measured
   foreground = 0.33,     -- share of the patches that are put about a label
-  flip = 0,              -- share that is mirrored; left and right differ, so none
+  flip = 0.0,            -- share that is mirrored; left and right differ, so none
   folds = 5,             -- cross-validation; 0: valid and test are held out
-  valid = 0.15, test = 0.2, -- shares, or numbers of volumes
+  valid = 0.15, test = 0.2, -- shares, or numbers of volumes; valid 0: none
   split_seed = 42,
   patients = 60,         -- of the made-up data
   presets = {
@@ -49,7 +49,7 @@ else
   cases = data.phantom { format = "hippocampus", patients = cfg.patients }
 end
 
-local w, h, d = table.unpack(cfg.size)
+local w, h, d = seg.numbers("size", cfg.size, 3)
 local function prepare(set, at)
   at.w, at.h, at.d = w, h, d
   return set:normalize {}:patches(at)
@@ -66,7 +66,8 @@ train = prepare(train, { at = "random", foreground = cfg.foreground })
     noise = { sigma = 0.1, p = 0.2 },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = prepare(valid, { at = "grid" }):batches { size = cfg.batch }
+valid = (cfg.folds > 0 or cfg.valid > 0) and prepare(valid, { at = "grid" })
+  :batches { size = cfg.batch } or nil
 test = test and prepare(test, { at = "grid" }):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

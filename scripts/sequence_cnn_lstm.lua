@@ -69,7 +69,7 @@ local function batches(set, shuffle)
 end
 local train, valid, test = cases:split { folds = cfg.folds, valid = labels and cfg.valid or 0,
                                          test = cfg.test, seed = 42 }
-local b = cfg.bands
+local b = { seg.numbers("bands", cfg.bands, 4) }
 train = batches(prepare(train):augment {
   affine = { rotate = { 0, 0 }, scale = { 1 - cfg.speed, 1 + cfg.speed },
              shift = cfg.speed / 2, p = 1 },
@@ -81,7 +81,8 @@ test = test and batches(prepare(test))
 -- Network ---------------------------------------------------------------------
 
 local x = nn.input("sequence", { c = cfg.channels, w = cfg.longest })
-local length, label, drop = nn.input("length", { c = 1 }), nn.input("label", { c = 1 }), cfg.dropout
+local length, label = nn.input("length", { c = 1 }), nn.input("label", { c = 1 })
+local drop = { seg.numbers("dropout", cfg.dropout, 3) }
 local function encode(sequence)
   return nn.scope("encoder", function()
     return net.cnn_lstm(sequence, {

@@ -150,6 +150,11 @@ t.test("mistakes are named", function()
   t.raises(function() nn.statistics(x, x) end, "nn.statistics: wants a vector")
   t.raises(function() nn.hide(x, { steps = 0.1, span = 4 }) end, "divides w = 6, got 4")
   t.raises(function() nn.hide(v) end, "must be a sequence")
+  for _, share in ipairs { "steps", "channels", "numbers" } do
+    t.raises(function() nn.hide(x, { [share] = 1.5 }) end,
+             "nn.hide: " .. share .. " must be a number from 0 to below 1, got 1.5")
+  end
+  t.raises(function() nn.statistics(v, v) end, "nn.statistics: the second operand must be a seq")
   t.raises(function() seg.net.lstm_decoder(x, { like = x }) end, "wants a vector (N,C)")
   local function with(o)
     o.embedding, o.k = o.embedding or v, o.k or 3
@@ -158,11 +163,15 @@ t.test("mistakes are named", function()
   end
   t.raises(with { embedding = x }, "embedding must be a vector")
   t.raises(with { classifier = 3 }, "classifier must be a function")
+  t.raises(with { classifier = function() end }, "must give 3 numbers for 3 clusters, got nil")
   t.raises(with { k = 1 }, "k must be a whole number >= 2")
   t.raises(with { k = 4 }, "must give 4 numbers for 4 clusters")
   t.raises(with { enough = "all" }, "enough must be a number")
   t.raises(with { truth = nn.linear(v, 1) }, "truth must be an input")
   t.raises(with { starst = 3 }, 'did you mean "starts"')
+  -- and two phases may have clusters, each in a scope
+  with {}()
+  with {}()
 end)
 
 -- Runs ------------------------------------------------------------------------
@@ -172,17 +181,17 @@ local text = [[
 local seg = require "seg"
 local metric, nn, optim = seg.metric, seg.nn, seg.optim
 local cfg = seg.config { rounds = 4, enough = 2.0, valid = false, ema = 0.0, k = 3, epochs = 2,
-                         batch = 12, learn_epochs = 15,
+                         batch = 12, learn_epochs = 15, folds = 0, frozen = "",
                          presets = { demo = {}, full = {}, check = {} } }
 local train, _, test = seg.data.phantom { format = "sequences", speakers = 3, takes = 4,
                                           classes = 3, features = 8 }
-  :split { test = 1, seed = 1 }
+  :split { test = 1, folds = cfg.folds, seed = 1 }
 local function batches(set, shuffle)
   return set:batches { size = cfg.batch, shuffle = shuffle, bucket = "length",
                                     multiple = 16, twice = { sequence = "other" } }
 end
 train = batches(train:normalize {}:augment { noise = { p = 1 } }, true)
-test = batches(test:normalize {})
+test = test and batches(test:normalize {})
 local x, other = nn.input("sequence", { c = 8, w = 128 }), nn.input("other", { c = 8, w = 128 })
 local length, label = nn.input("length", { c = 1 }), nn.input("label", { c = 1 })
 local function encode(v)
@@ -199,6 +208,7 @@ seg.recipe {
   inputs = { x, length, label, other }, outputs = { label = nn.softmax(logits) },
   loss = nn.contrastive(encode(x), encode(other)), clusters = clusters,
   train = train, test = test, valid = cfg.valid and test or nil, ema = cfg.ema,
+  frozen = cfg.frozen ~= "" and { cfg.frozen } or {},
   metrics = { accuracy = metric.groups(logits, label) }, optim = optim.adam { lr = 1e-3 },
 }
 ]]
@@ -258,6 +268,14 @@ end)
 t.test("a recipe with clusters that cannot be is refused", function()
   t.says(line .. "--valid", 2, "clusters take the last weights of a phase; leave out valid")
   t.says(line .. "--ema 0.9", 2, "leave out ema")
+  t.says(line .. "--frozen encoder.cnn", 2, "clusters tune the whole encoder; leave out frozen")
+  -- before anything is trained
+  local said = t.says(line .. "--ranks 2 --out " .. folder .. "/ranks", 2,
+                      "the rounds are the work of one process; leave out --ranks")
+  t.check(not said:find("epoch 1/", 1, true), said)
+  said = t.says(line:gsub("%.lua", ".lua folds", 1) .. "--folds 3 --out " .. folder .. "/folds", 2,
+                "folds: each is measured on its valid part, and the recipe has none")
+  t.check(not said:find("epoch 1/", 1, true), said)
   t.says(line .. "--k 20 --out " .. folder .. "/many", 3, "leave none to test the classifier")
   local bad = t.write(folder .. "/bad.lua", (text:gsub('"other" } }', '"length" } }', 1)))
   t.says(bad .. " --phantom " .. folder .. "/phantom --out " .. folder .. "/bad", 2,

@@ -79,6 +79,35 @@ t.test("BIWI: the head as its camera saw it", function()
            "in front of the camera")
 end)
 
+t.test("BIWI: sequences that show one person", function()
+  for _, sequence in ipairs { "07", "12" } do
+    picture("same/" .. sequence .. "/frame_00003_rgb.bmp", 8, 8)
+    write("same/" .. sequence .. "/frame_00003_pose.txt", "1 0 0 \n0 1 0 \n0 0 1 \n\n0 0 900 \n")
+  end
+  local function keys(same) return t.keys(data.biwi { root = folder .. "/same", same = same }) end
+  local together = "07/frame_00003/07 12/frame_00003/07"
+  t.equal(keys { ["12"] = "07" }, together)
+  t.equal(keys "12=07", together)
+  t.equal(keys "", "07/frame_00003/07 12/frame_00003/12")
+  t.raises(function() keys "12:07" end, 'same must be sequences as { ["12"] = "07" } or')
+  t.raises(function() keys "12=7" end, 'same: there is no sequence "7"; there are 07, 12')
+  t.raises(function() keys { ["13"] = "07" } end, 'there is no sequence "13"')
+end)
+
+t.test("rendered heads are read as photographs are", function()
+  local function poses(o)
+    o.format, o.people, o.photos, o.size, o.root = "faces", 1, 3, 32, folder .. "/heads"
+    return t.first_batch(data.phantom(o):resize { h = 8, w = 8 }:batches { size = 3 })
+  end
+  local up, down = poses {}, poses { pitch = "biwi", margin = 0 }
+  for i = 1, 3 do
+    t.equal(down.pose:get(i, 2), -up.pose:get(i, 2), "pitch")
+    t.equal(down.pose:get(i, 1), up.pose:get(i, 1), "yaw")
+  end
+  t.check((up.image:distance(down.image)) > 0, "the same part of the picture")
+  t.raises(function() poses { pitch = "up" } end, "pitch must be")
+end)
+
 -- T6: a mirrored face has the opposite yaw in degrees, whatever was subtracted from it.
 t.test("a flip negates the angles that standardized numbers stand for", function()
   local set = data.w300lp { root = folder .. "/none" }
@@ -108,6 +137,33 @@ t.test("a network or a layout that there is not", function()
   t.says(recipe .. " plan --net vgg", 2, 'net is "vgg", wanted one of resnet18, small')
   t.says(recipe .. " plan --layout aflw", 2,
          'layout is "aflw", wanted one of 300wlp, biwi, pointing04')
+end)
+
+t.test("what would train on wrong angles, or nothing, is refused", function()
+  t.says(recipe .. " plan --turn 8", 1, "--turn: a turned face has another roll than its label")
+  t.says(recipe .. " plan --turn 8 --layout pointing04", 0, "parameters")
+  t.says(recipe .. " --preset check --layout biwi", 2,
+         "--data is missing: data.biwi has no folder to open")
+  t.says(recipe .. " --preset check --data " .. folder .. "/nowhere", 3,
+         "nowhere: there is no such folder")
+end)
+
+t.test("the convolutions of another run, of both networks", function()
+  local line = recipe .. " --preset check --phantom " .. folder .. "/phantom --steps 1 --net "
+  for _, net in ipairs { "small", "resnet18" } do
+    local run = folder .. "/" .. net
+    t.says(line .. net .. " --run " .. run, 0, "stopped after 1 step")
+    t.says(line .. net .. " --run " .. run .. "_on --start " .. run, 0, "stopped after 1 step")
+  end
+end)
+
+t.test("lists of numbers are whole", function()
+  t.says(recipe .. " plan --jitter 0.4", 2,
+         "jitter: wanted 4 numbers, with commas between on the command line, got 1")
+  local sequences = "scripts/sequence_cnn_lstm.lua plan --preset check "
+  t.says(sequences .. "--dropout 0.5", 2, "dropout: wanted 3 numbers")
+  t.says(sequences .. "--bands 0.1,1,0.2,2,1", 2, "bands: wanted 4 numbers")
+  t.says("scripts/hippocampus_unet3d.lua plan --size 40", 2, "size: wanted 3 numbers")
 end)
 
 t.test("by person, in all folds", function()

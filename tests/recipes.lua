@@ -97,6 +97,8 @@ t.test("hippocampus_unet3d: folds and a split", function()
   -- as cross-validation: no test part, and another fold is another part
   said = t.says(line .. "--folds 3 --fold 3", 0, "valid: 2 cases of 2 patients")
   t.check(not said:find("test: ", 1, true), said)
+  said = t.says(line .. "--flip 0.5 --valid 0", 0, "done:")
+  t.check(not said:find("\nvalid: ", 1, true), said)
   t.says(line .. "--folds 1", 2, "folds must be a whole number, 2 or more, or 0 for none, got 1")
 end)
 

@@ -56,6 +56,15 @@ local function open_patients(kind, root, o, open)
   return core.data.rename(ds, keys, patients)
 end
 
+-- Raises where a set is opened that has no folder: plan opens nothing and predict brings
+-- images of its own, so root = cfg.data is nil there.
+local function check_given(what, root)
+  if not root then
+    util.refuse("--data is missing: %s has no folder to open (its root is nil); give --data DIR, "
+                .. "or root = DIR in the recipe", what)
+  end
+end
+
 local function source(kind, more, open)
   local known = {}
   for k, v in pairs(common) do known[k] = v end
@@ -72,12 +81,7 @@ local function source(kind, more, open)
     check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
                   or "part of the name that * stands for")
     return new_set(where, function()
-      -- plan opens nothing and predict brings images of its own, so root =
-      -- cfg.data is nil there
-      if not root then
-        util.refuse("--data is missing: data.%s has no folder to open (its root is nil); give "
-                    .. "--data DIR, or root = DIR in the recipe", kind)
-      end
+      check_given("data." .. kind, root)
       if type(root) == "function" then
         root = root()
         where.root = root
@@ -142,8 +146,13 @@ end
 -- The folder of a source, or what a function gives for it; raises when it is none.
 local function check_root(what, root)
   if type(root) == "function" then root = root() end
-  if type(root) ~= "string" then
+  if root ~= nil and type(root) ~= "string" then
     fail("usage", "%s: root must be a folder, got %s", what, type(root))
+  end
+  check_given(what, root)
+  if not util.exists(root) then
+    fail("data", "%s: %s: there is no such folder; --data DIR, or root of the recipe, names it",
+         what, root)
   end
   return root
 end
@@ -380,7 +389,7 @@ folder_of("npy", { root = none, image = "*", mask = none, classes = none, patien
 photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99,
                         pitch = "300wlp" }, images.w300lp, images.check_pitch)
 photographs("biwi", { root = none, pitch = "300wlp", same = {}, face_mm = 0 }, images.biwi,
-            images.check_pitch)
+            images.check_biwi)
 photographs("pointing04", { root = none, margin = 0.15, pitch = "300wlp" }, images.pointing04,
             images.check_pitch)
 
@@ -392,7 +401,9 @@ local readers = {
   nifti = function(root)
     return M.nifti { root = root, image = "*_T1w", mask = "*_T1w_brainmask" }
   end,
-  faces = function(root) return M.w300lp { root = root } end,
+  faces = function(root, o)
+    return M.w300lp { root = root, margin = o.margin, pitch = o.pitch }
+  end,
   openkbp = function(root, o) return M.openkbp { root = root, beams = o.beams } end,
   hippocampus = function(root)
     return M.nifti { root = root, image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 },
@@ -405,6 +416,9 @@ local readers = {
       { name = "length", kind = "length" } } }
   end,
 }
+
+-- Options of data.phantom that are about reading, by format: those of the reader.
+local for_reading = { faces = { margin = none, pitch = none }, openkbp = { beams = false } }
 
 -- Made-up data, written once as files of its kind and then read like any others:
 --   dicom        FLAIR with a tumour (mask 1: tumour with its oedema)
@@ -424,15 +438,18 @@ function M.phantom(o)
       for _, number in ipairs(form) do known[number.name] = number.default end
     end
   end
-  if format == "openkbp" then known.beams = false end
+  local reading = {}
+  for key, default in pairs(for_reading[format] or {}) do known[key] = default end
   if not units then core.data.phantom_name { format = tostring(format) } end -- says which there are
   o = options("data.phantom", o, known)
   local root = o.root
   if root ~= nil and type(root) ~= "string" then
     fail("usage", "data.phantom: root must be a folder, got %s", type(root))
   end
-  local reading = { beams = o.beams } -- the rest is about what is written
-  o.root, o.beams = nil, nil
+  o.root = nil
+  for key in pairs(for_reading[format] or {}) do -- the rest is about what is written
+    reading[key], o[key] = o[key], nil
+  end
   local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
   local all = readers[format](function()
     local started, how = core.sys.clock(), { threads = core.default_threads() }

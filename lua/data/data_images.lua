@@ -111,15 +111,50 @@ function M.head_box(pose, mm)
            camera.focal[2] * y / z + camera.principal[2] - h / 2, w, h }
 end
 
+-- Which sequence shows the person of another one, as a table { ["12"] = "07" }; a text,
+-- as of a command line, is "12=07,14=08".
+local function pairs_of(same)
+  if type(same) == "table" then return same end
+  local found = {}
+  for word in tostring(same):gmatch "[^,]+" do
+    local a, b = word:match "^%s*(%w+)=(%w+)%s*$"
+    if not a then
+      fail("usage", 'data.biwi: same must be sequences as { ["12"] = "07" } or "12=07,14=08", got '
+           .. '"%s"', word)
+    end
+    found[a] = b
+  end
+  return found
+end
+
+-- Raises where options of data.biwi are no options.
+function M.check_biwi(what, o)
+  M.check_pitch(what, o)
+  o.same = pairs_of(o.same)
+end
+
+-- A misspelt sequence would leave one person on both sides of a split, unseen.
+local function check_same(root, same, sequences)
+  for a, b in pairs(same) do
+    for _, name in ipairs { a, b } do
+      if not sequences[name] then
+        fail("data", '%s: same: there is no sequence "%s"; there are %s', root, tostring(name),
+             table.concat(util.sorted_keys(sequences), ", "))
+      end
+    end
+  end
+end
+
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
 -- patient; `same` = { ["12"] = "07" } says which show one person. face_mm: only
 -- so much of a frame, around the head.
 function M.biwi(o)
   return pose_fields(o), function(root)
-    local cases = {}
+    local cases, sequences = {}, {}
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
+        sequences[folder] = true
         local txt, image = root .. "/" .. folder .. "/" .. frame .. "_pose.txt", root .. "/" .. path
         local p = core.data.biwi_pose(txt)
         if o.face_mm > 0 then image = { image, box = M.head_box(txt, o.face_mm) } end
@@ -128,6 +163,7 @@ function M.biwi(o)
       end
     end
     if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
+    check_same(root, o.same, sequences)
     return cases
   end, ANGLES, { pose = ANGLES }
 end

@@ -387,4 +387,15 @@ function M.pick(key, word, choices)
   return found
 end
 
+-- seg.numbers(key, list, count): the numbers in the list that the config key `key` has,
+-- one by one. A list on the command line may have any length, and what it lacks would
+-- take other defaults than those of the recipe, without a word.
+function M.numbers(key, list, count)
+  if type(list) ~= "table" or #list ~= count then
+    util.fail("usage", "%s: wanted %d numbers, with commas between on the command line, got %s",
+              tostring(key), count, type(list) == "table" and #list or type(list))
+  end
+  return table.unpack(list)
+end
+
 return M

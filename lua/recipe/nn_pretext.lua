@@ -21,6 +21,14 @@ local function check_vector(what, x)
   end
 end
 
+-- A node of sequences.
+local function check_sequence(what, which, x)
+  if not util.is_node(x) or x.rank ~= 1 then
+    fail("usage", "%s: the %soperand must be a sequence, nn.input(name, { c =, w = }), got %s",
+         what, which, tostring(x))
+  end
+end
+
 -- nn.contrastive(a, b, {temperature=0.1}): InfoNCE (van den Oord and others 2018,
 -- arXiv:1807.03748; within a batch as NT-Xent of Chen and others 2020,
 -- arXiv:2002.05709). a, b (N,C): vectors of two views of the same N samples. With s
@@ -69,6 +77,7 @@ end
 function M.statistics(x, sequence, o)
   o = options("nn.statistics", o, { lengths = none })
   check_vector("nn.statistics", x)
+  check_sequence("nn.statistics", "second ", sequence)
   local means = made.global_pool(sequence, { lengths = o.lengths })
   -- z has deviation 1, so the mean of v z is that of the deviations of v
   local function deviation(v) return mean(v * made.batch_norm(v, { affine = false })) end
@@ -80,12 +89,16 @@ end
 -- nn.hide(x, {steps=0, span=1, channels=0, numbers=0}) of a sequence (C,W): in
 -- training 0 in stretches of `span` steps, in channels and in single numbers, with
 -- these probabilities; the rest is scaled so that its mean stays, as by dropout. w
--- must be a multiple of span. In evaluation x as it is.
+-- must be a multiple of span, and so must what batches of like length are rounded up
+-- to (`multiple`). In evaluation x as it is.
 function M.hide(x, o)
   o = options("nn.hide", o, { steps = 0, span = 1, channels = 0, numbers = 0 })
-  if x.rank ~= 1 then
-    fail("usage", "nn.hide: the operand must be a sequence, nn.input(name, { c =, w = }); this has "
-         .. "rank %d", x.rank)
+  check_sequence("nn.hide", "", x)
+  for _, share in ipairs { "steps", "channels", "numbers" } do
+    if not (math.type(o[share]) and o[share] >= 0 and o[share] < 1) then
+      fail("usage", "nn.hide: %s must be a number from 0 to below 1, got %s", share,
+           tostring(o[share]))
+    end
   end
   if math.type(o.span) ~= "integer" or o.span < 1 or x.w % o.span ~= 0 then
     fail("usage", "nn.hide: span must be a whole number that divides w = %d, got %s", x.w,

@@ -249,6 +249,9 @@ local function check_clusters(r)
            field, field == "valid" and " (valid = false in a phase); test measures them" or "")
     end
   end
+  if #r.frozen > 0 then
+    fail("usage", "seg.recipe: clusters tune the whole encoder; leave out frozen there")
+  end
 end
 
 -- A recipe, or what one phase makes of it: complete, and all of it what it should

@@ -18,7 +18,7 @@ local options, none, fail = util.options, util.none, util.fail
 
 local seg = {
   nn = nn, net = net, op = core.op, data = data, optim = optim, metric = metric,
-  config = config.config, pick = config.pick, recipe = recipe.recipe,
+  config = config.config, pick = config.pick, numbers = config.numbers, recipe = recipe.recipe,
   clusters = clusters.clusters, search = search.search,
   array = core.array, version = core.version,
 }

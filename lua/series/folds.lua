@@ -21,8 +21,13 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- How many folds the sets of a recipe have; refuses a recipe without any.
+-- How many folds the sets of a recipe have; refuses a recipe without any, and one that
+-- measures nothing on them.
 local function count_of(r)
+  if not r.valid then
+    fail("usage", "folds: each is measured on its valid part, and the recipe has none; give it "
+         .. "valid = the second set of kfold")
+  end
   local k
   for _, p in ipairs(r.phases) do
     for _, set in ipairs { p.train, p.valid } do

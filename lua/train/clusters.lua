@@ -192,14 +192,22 @@ local function work(run, c, round)
   return not last
 end
 
+-- Raises, before anything is trained, where a phase of `run` wants rounds that this
+-- process cannot do.
+function M.check(run)
+  for _, r in ipairs(run.phases) do
+    if r.clusters and ranks.count > 1 then
+      util.refuse("clusters: the rounds are the work of one process; leave out --ranks and "
+                  .. "--devices")
+    end
+  end
+end
+
 -- The rounds that the phase still has to do; nil when it is done, else the exit code:
 -- told to stop.
 function M.finish(run)
   local s, c = run.state, run.recipe.clusters
   if not c or s.clustered then return nil end
-  if ranks.count > 1 then
-    util.refuse("clusters: the rounds are the work of one process; leave out --ranks and --devices")
-  end
   opened.renew(run.data.train) -- batches that a session of a round can take
   local more = true
   while more do
@@ -217,6 +225,8 @@ function M.finish(run)
 end
 
 -- Description --------------------------------------------------------------------
+
+local described = 0 -- how many of them
 
 -- seg.clusters { ... } for `clusters` of a recipe or phase. embedding: the vector (N,C)
 -- of a sample; classifier: a function from a vector to logits of k classes, which
@@ -260,12 +270,15 @@ function M.clusters(o)
     return nn.scope("classifier", function() return c.classifier(x) end, { share = share })
   end
   c.logits = classify(c.embedding, false)
-  c.points, c.found = nn.input("points", { c = c.embedding.c }), nn.input("found", { c = 1 })
-  c.learned = classify(c.points, true)
-  if c.logits.rank ~= 0 or c.logits.c ~= c.k then
+  if not util.is_node(c.logits) or c.logits.rank ~= 0 or c.logits.c ~= c.k then
     fail("usage", "seg.clusters: the classifier must give %d numbers for %d clusters, got %s", c.k,
          c.k, tostring(c.logits))
   end
+  -- inputs have no scopes, and another phase may have clusters too
+  described = described + 1
+  c.points = nn.input("clusters" .. described .. "_points", { c = c.embedding.c })
+  c.found = nn.input("clusters" .. described .. "_found", { c = 1 })
+  c.learned = classify(c.points, true)
   c.learn_loss = nn.cross_entropy(c.learned, c.found)
   c.tune_loss = nn.scope("tuning", function()
     return nn.cross_entropy(nn.linear(c.embedding, c.k, { name = "head" }), c.found)

@@ -466,6 +466,7 @@ local function work(run, resume)
     p.best = p.best or { "loss", "min" }
     check_schedule(p)
   end
+  clusters.check(run)
   local newest, said, meta = nil, nil, {}
   if resume then
     run.lock, run.folder = ranks.writes() and core.checkpoint.lock(resume), resume

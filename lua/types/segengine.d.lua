@@ -67,6 +67,13 @@ function seg.config(defaults) end
 ---@return T
 function seg.pick(key, word, options) end
 
+---The numbers of a list of the config one by one; another count of them is an error.
+---@param key string name of the key, for the message
+---@param list number[]
+---@param count integer
+---@return number ...
+function seg.numbers(key, list, count) end
+
 ---@class seg.recipe.predict
 ---@field image? string|string[] which series or pattern is segmented
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
@@ -402,8 +409,8 @@ function nn.overlap(x, t, o) end
 ---@field targets? integer[] channels that are to be irradiated
 
 ---@class seg.metric.rotation: seg.metric.any
----@field form? "euler"|"matrix"|"6d"|"quaternion" of the output
----@field truth? "euler"|"matrix"|"6d"|"quaternion" of the target; that of the output
+---@field form? "euler"|"yaw pitch"|"matrix"|"6d"|"quaternion" of the output
+---@field truth? "euler"|"yaw pitch"|"matrix"|"6d"|"quaternion" of the target; that of the output
 
 ---The options of nn.bce_dice, for metric.loss_parts.
 ---@class seg.metric.parts

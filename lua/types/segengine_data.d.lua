@@ -35,7 +35,7 @@ local data = {}
 
 ---@class seg.data.phantom
 ---@field format? "dicom"|"nifti"|"faces"|"openkbp"|"hippocampus"|"sequences"
----@field patients? integer 28; not of faces and sequences
+---@field patients? integer 28; of openkbp 12, of hippocampus 60; not of faces and sequences
 ---@field people? integer 40, of faces
 ---@field photos? integer 30, of each face
 ---@field speakers? integer 6, of sequences
@@ -47,6 +47,8 @@ local data = {}
 ---@field seed? integer 42
 ---@field noise? number 0.03; of faces 0.02, of sequences 0.1
 ---@field beams? boolean of openkbp: as data.openkbp
+---@field margin? number of faces: as data.w300lp
+---@field pitch? "300wlp"|"biwi" of faces: as data.w300lp
 ---@field root? string
 
 ---@param o seg.data.dicom
@@ -137,7 +139,7 @@ function data.npy(o) end
 ---@return seg.set
 function data.w300lp(o) end
 
----@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>, face_mm?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
+---@param o { root: string, pitch?: "300wlp"|"biwi", same?: table<string, string>|string, face_mm?: number, alpha?: "refuse"|"drop", exif?: "refuse"|"apply"|"ignore", page?: integer, trailing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.biwi(o) end
 
