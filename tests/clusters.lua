@@ -274,7 +274,7 @@ t.test("a recipe with clusters that cannot be is refused", function()
                       "the rounds are the work of one process; leave out --ranks")
   t.check(not said:find("epoch 1/", 1, true), said)
   said = t.says(line:gsub("%.lua", ".lua folds", 1) .. "--folds 3 --out " .. folder .. "/folds", 2,
-                "folds: each is measured on its valid part, and the recipe has none")
+                "folds: the recipe has no valid set with these numbers")
   t.check(not said:find("epoch 1/", 1, true), said)
   t.says(line .. "--k 20 --out " .. folder .. "/many", 3, "leave none to test the classifier")
   local bad = t.write(folder .. "/bad.lua", (text:gsub('"other" } }', '"length" } }', 1)))

@@ -295,7 +295,7 @@ static bool stopped_write(const char *folder, const Phantom *how, int unit)
 TEST(phantom_write_stopped_leaves_nothing)
 {
     static const char *const format[] = {"faces", "sequences"};
-    char path[512];
+    char path[512], name[32];
     struct stat st;
     for (int i = 0; i < 2; i++) {
         form = phantom_form(format[i]);
@@ -304,8 +304,8 @@ TEST(phantom_write_stopped_leaves_nothing)
         Phantom how = {.form = &own, .number = {1, 2, 32, 8}, .stop = &stop};
         if (i) how.number[2] = 4;
         atomic_store(&stop, false);
-        EXPECT_FAIL(phantom_write(scratch(format[i], path), &how, NULL),
-                    "stopped");
+        snprintf(name, sizeof name, "stopped_%s", format[i]);
+        EXPECT_FAIL(phantom_write(scratch(name, path), &how, NULL), "stopped");
         EXPECT(stat(path, &st));
     }
 }

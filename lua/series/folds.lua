@@ -21,13 +21,9 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- How many folds the sets of a recipe have; refuses a recipe without any, and one that
--- measures nothing on them.
+-- How many folds the sets of a recipe have; refuses a recipe without any, and one whose
+-- folds could not be measured, before the first is trained.
 local function count_of(r)
-  if not r.valid then
-    fail("usage", "folds: each is measured on its valid part, and the recipe has none; give it "
-         .. "valid = the second set of kfold")
-  end
   local k
   for _, p in ipairs(r.phases) do
     for _, set in ipairs { p.train, p.valid } do
@@ -40,8 +36,16 @@ local function count_of(r)
       end
     end
   end
-  return k or fail("usage", "folds: no set of this recipe is split by kfold; write train, valid = "
-                   .. "cases:kfold { k = 5 }")
+  if not k then
+    fail("usage", "folds: no set of this recipe is split by kfold; %s",
+         config.values.folds == 0 and "give --folds 5"
+         or "write train, valid = cases:kfold { k = 5 }")
+  end
+  if not r.valid then
+    fail("usage", "folds: the recipe has no valid set with these numbers, so no fold could be "
+         .. "measured; give seg.recipe the valid set of the split too")
+  end
+  return k
 end
 
 -- The cases of all folds by their hash: { fold=, patient=, key= }. Who is valid in two
