@@ -33,14 +33,16 @@ end
 --   dice_fg     1 - soft Dice of each sample that has something to find
 --   dice_empty  of each that has not
 -- each by itself, whatever `per` says: with per = "batch" the loss has one Dice of all
--- samples together, and these are what they would have cost alone. One channel only.
+-- samples together, and these are what they would have cost alone. One channel only,
+-- as all recipes whose loss counts empty slices have; no mask and no weight.
 --   -> { list = { { name=, node=, value=function(row) -> number or nil, empty= }, ... }, ... }
 function M.make(logits, target, o)
   o = util.options("metric.loss_parts", o, { bce = 1, dice = 1, pos_weight = 1, per = "batch",
                                              eps = 1, empty = "count" })
   util.check_pair("metric.loss_parts", logits, target, true)
   if logits.c ~= 1 then
-    fail("usage", "metric.loss_parts: logits must have one channel, got %d", logits.c)
+    fail("usage", "metric.loss_parts: logits must have one channel, got %d: of several classes the "
+         .. "parts are not told apart; leave loss_parts out", logits.c)
   end
   local p, n = nn.sigmoid(logits), logits.d * logits.h * logits.w
   local means = nn.global_pool(p * target) .. nn.global_pool(p) .. nn.global_pool(target)

@@ -421,7 +421,7 @@ function nn.overlap(x, t, o) end
 ---@field eps? number
 ---@field empty? "count"|"skip"
 
----For `loss_parts` of a recipe: bce, dice_fg, dice_empty.
+---For `loss_parts` of a recipe, of logits with one channel: bce, dice_fg, dice_empty.
 ---@class seg.metric.loss_parts
 
 ---@alias seg.metric.make fun(x: seg.node, t: seg.node, o?: seg.metric.options): seg.metric.one
