@@ -28,7 +28,7 @@ end)
 t.test("scores at the end, and files of the challenge", function()
   local said = t.says(script .. " --preset check --quiet" .. made_up, 0, "dose_score")
   t.check(said:find("dvh_score", 1, true), said)
-  -- two test patients, of each a slice and histograms
+  -- of each test patient a slice, and histograms in three files
   local run = folder .. "/runs/openkbp_unet3d/001"
   local pictures = t.lines("ls " .. run .. "/overlays")
   t.equal(#pictures, 4 * #t.lines("sed 1d " .. run .. "/cases_test.csv"), "files of overlays/")

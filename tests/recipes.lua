@@ -99,6 +99,7 @@ t.test("hippocampus_unet3d: folds and a split", function()
   t.check(not said:find("test: ", 1, true), said)
   said = t.says(line .. "--flip 0.5 --valid 0", 0, "done:")
   t.check(not said:find("\nvalid: ", 1, true), said)
+  t.says(line .. "--test 0", 3, "the split has no part for test, whose share is 0 or left out")
   t.says(line .. "--folds 1", 2, "folds must be a whole number, 2 or more, or 0 for none, got 1")
 end)
 

@@ -166,7 +166,10 @@ local function parts(set, names, split)
     out[i].whole = set.whole or set.open
     out[i].open = function()
       local ds = made()[i]
-      if not ds then fail("data", "the split leaves nothing for %s", name) end
+      if not ds then
+        fail("data", "the split has no part for %s, whose share is 0 or left out: give it a share "
+             .. "or a number of patients (--%s 1), or seg.recipe nil for it", name, name)
+      end
       return ds
     end
   end
