@@ -32,8 +32,8 @@ local cfg = seg.config {
   t_max = 90,          -- epochs of the cosine; a note says what a short one does
   clamp = false,       -- stay at the floor after t_max
   patience = 0,        -- epochs without a better Dice after which it ends; 0: none
-  bce = 1.0, dice = 1.0, pos_weight = 1.0,
-  dice_per = "batch", dice_eps = 1.0,
+  bce = 1.0, dice = 1.0, pos_weight = 1.0, -- weights of both losses, of tumour in BCE
+  dice_per = "batch", dice_eps = 1.0, -- or sample: of each slice by itself
   dice_empty = "count", -- or skip: slices without a tumour have no part in Dice by sample
   rotate = 0.0,        -- degrees, each way, in half of the slices
   elastic = 0.0,       -- pixels that control points move by, in half of the slices

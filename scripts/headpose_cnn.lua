@@ -17,12 +17,12 @@ local seg = require "seg"
 local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.optim
 
 local cfg = seg.config {
-  layout = "300wlp",
+  layout = "300wlp",   -- or biwi, pointing04
   pitch = "300wlp",    -- its sign: positive looks up; "biwi": positive looks down
   margin = 0.35,       -- 300wlp, pointing04: how much is taken around the face
   face_mm = 300,       -- biwi: how much is taken around the head; 0: whole frames
-  same = "",           -- biwi: sequences that show one person
-  net = "small",
+  same = "",           -- biwi: sequences that show one person, as 12=07,14=08
+  net = "small",       -- or resnet18
   features = { 32, 64, 128, 256 }, -- of the small one
   size = 112,          -- pixels of the face, both axes
   whiten = false,      -- each colour of a photograph by its own mean and sd
@@ -30,7 +30,7 @@ local cfg = seg.config {
   batch = 64, epochs = 50,
   lr = 1e-3, decay = 1e-4, dropout = 0.0, ema = 0.0,
   jitter = { 0.2, 0.2, 0.2, 0.1 }, -- brightness, contrast, saturation, hue
-  turn = 0, zoom = 0.0, shift = 0.0, -- of the picture; turns where no roll is learned
+  turn = 0, zoom = 0.0, shift = 0.0, -- degrees, shares; turns where no roll is learned
   cutout = 0.0,        -- how often a box of the face is grey
   valid = 0.05, test = 0.2, -- shares, or numbers of people; valid 0: none
   folds = 0,           -- cross-validation instead

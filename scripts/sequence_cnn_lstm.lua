@@ -15,7 +15,7 @@ local seg = require "seg"
 local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.optim
 
 local cfg = seg.config {
-  learn = "statistics", classes = 5, channels = 1024,
+  learn = "statistics", classes = 5, channels = 1024, -- learn: or contrastive, denoise, supervised
   longest = 500, cut = true, -- steps; what is longer is cut, or else an error
   by = "speaker",        -- the column that splits keep together; "file": none
   features = { 64, 128, 256 }, hidden = 256, project = 512, embed = 512, -- of the encoder
@@ -26,7 +26,7 @@ local cfg = seg.config {
   level = 0.0,           -- ends that are so far below the loudest are silence, cut off
   norm = "none",         -- to mean 0, sd 1: a "sequence", its "channel", a "speaker"'s channel
   noise = 0.005, timemask = 20, speed = 0.0, bands = { 0, 0, 0, 0 }, -- see :augment
-  folds = 0, valid = 0.15, test = 0.2, -- shares, or numbers of speakers
+  folds = 0, valid = 0.15, test = 0.2, -- shares, or numbers of speakers; folds: instead
   speakers = 8, takes = 12, -- of the made-up data
   presets = {
     demo = { learn = "contrastive", classes = 4, channels = 16, longest = 128, cut = false,
