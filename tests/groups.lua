@@ -34,7 +34,14 @@ t.test("metric.groups is accuracy under the best names of groups", function()
     records[i] = record
   end
   t.equal((m.total(records)), 5 / 7) -- group 0 is class 2, 1 is 0, 2 is 1
-  t.equal(m.sample { { 1, 0, 0 }, { 3 } }, nil, "a number that is no class counts nowhere")
+  for _, none in ipairs { -1, 0.5 } do
+    local _, _, record = m.sample { { 1, 0, 0 }, { none } }
+    t.equal(record, nil, "a number that is no class counts nowhere")
+  end
+  -- more classes than groups: those without a group are wrong, and which these are is chosen
+  local _, _, record = m.sample { { 1, 0, 0 }, { 7 } }
+  for _ = 1, 3 do records[#records + 1] = record end
+  t.equal((m.total(records)), 6 / 10) -- group 0 is class 7 now, 3 of 5
   t.raises(function() metric.groups(z, nn.input("two", { c = 2 })) end, "number of a class")
 end)
 

@@ -170,17 +170,25 @@ function M.of_case(m)
   return list
 end
 
+local MOST_CLASSES = 1024 -- that core.measure.match takes
+
 -- The share of samples whose group, of k, stands for their class when each group is one
--- class, the best of all ways to say which; both are lists of numbers from 0 .. k-1. nil
--- of no samples.
+-- class, the best of all ways to say which; both are lists of numbers from 0. Classes may
+-- be more than groups: those that no group is left for are wrong. nil of no samples,
+-- and of more than 1024 classes, which are rather numbers of something else.
 function M.agreement(groups, classes, k)
-  local counts, right = {}, 0
-  for g = 1, k do
+  local counts, place, n, right = {}, {}, 0, 0
+  for _, class in ipairs(classes) do
+    if not place[class] then n, place[class] = n + 1, n + 1 end
+  end
+  n = math.max(n, k)
+  if n > MOST_CLASSES then return nil end
+  for g = 1, n do
     counts[g] = {}
-    for c = 1, k do counts[g][c] = 0 end
+    for c = 1, n do counts[g][c] = 0 end
   end
   for i, g in ipairs(groups) do
-    local row, c = counts[g + 1], classes[i] + 1
+    local row, c = counts[g + 1], place[classes[i]]
     row[c] = row[c] + 1
   end
   for g, c in ipairs(core.measure.match(counts)) do right = right + counts[g][c] end

@@ -103,7 +103,7 @@ function M.groups(logits, target, o)
   local n = math.max(logits.c, 2)
   m.rule, m.classes = "share of right ones, each group the class that fits best, one to one", 1
   function m.sample(rows)
-    local t = true_class(rows[2], #rows[1])
+    local t = true_class(rows[2], #rows[1] > 1 and math.huge or 1) -- they may be more than groups
     if not t then return nil end
     return nil, {}, { t = t, p = predicted(rows[1], 0.5) }
   end

@@ -182,12 +182,12 @@ local function tune(run, c, round, found, place, lr)
 end
 
 -- The share of samples whose cluster is their class, of all ways to name clusters;
--- nil where a sample has no class, or one that is none of k.
+-- nil where a sample has no class.
 local function agreement(found, truth, k)
   local class = {}
   for i = 1, #found do
     class[i] = math.tointeger(truth[i])
-    if not class[i] or class[i] < 0 or class[i] >= k then return nil end
+    if not class[i] or class[i] < 0 then return nil end
   end
   return base.agreement(found, class, k)
 end
