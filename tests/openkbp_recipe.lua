@@ -31,6 +31,7 @@ t.test("scores at the end, and files of the challenge", function()
   -- of each test patient a slice, and histograms in three files
   local run = folder .. "/runs/openkbp_unet3d/001"
   local pictures = t.lines("ls " .. run .. "/overlays")
+  t.check(#pictures > 0, "no pictures")
   t.equal(#pictures, 4 * #t.lines("sed 1d " .. run .. "/cases_test.csv"), "files of overlays/")
   local _, count = t.read(run .. "/report.html"):gsub('alt="dose%-volume histograms of case', "")
   t.equal(count, #pictures // 4, "histograms in the report")

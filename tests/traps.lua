@@ -1,5 +1,5 @@
 -- traps.lua -- eleven mistakes that the five source reports made or nearly made (their
--- numbers are those of docs/features.md): each is off by default, and can be shown.
+-- numbers are those of docs/systems.md): each is off by default, and can be shown.
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
