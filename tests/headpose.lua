@@ -148,6 +148,12 @@ t.test("what would train on wrong angles, or nothing, is refused", function()
          "nowhere: there is no such folder")
 end)
 
+t.test("the doctor tries changes on standardized angles", function()
+  local said = t.says("doctor data " .. recipe .. " --preset check --phantom " .. folder
+                      .. "/phantom --out " .. folder .. "/doctor", 0, "0 errors")
+  t.check(said:find("4 cases in train", 1, true), said)
+end)
+
 t.test("the convolutions of another run, of both networks", function()
   local line = recipe .. " --preset check --phantom " .. folder .. "/phantom --steps 1 --net "
   for _, net in ipairs { "small", "resnet18" } do

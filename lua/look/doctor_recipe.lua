@@ -168,13 +168,24 @@ end)
 
 local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are changed at random
 
--- Samples of one case with every random change drawn; why that fails, or nil. What
--- standardize finds in training it takes from this case here.
+-- The steps with what standardize finds in training: of numbers from all cases, which
+-- costs nothing and cannot be had of one; of images from the case of `ds` alone.
+local function fit_steps(part, ds, steps, how)
+  local kinds = {}
+  for i, name in ipairs(part.ds:fields()) do kinds[name] = part.ds:kinds()[i] end
+  steps = steps:gsub("standardize [^\n]*\n?", function(line)
+    local of_numbers = kinds[(" " .. line):match " field=(%S+)"] == "numbers"
+    return of_numbers and core.data.fit_steps(part.ds, line, how) or nil
+  end)
+  return (core.data.fit_steps(ds, steps, how))
+end
+
+-- Samples of one case with every random change drawn; why that fails, or nil.
 local function try_changes(part, case)
   local steps = part.set.steps:gsub(" p=%S+", " p=1")
   local ok, why = pcall(function()
     local ds, how = core.data.pick(part.ds, { case.number }), { functions = functions.of(steps) }
-    if part.set:standardizes() then steps = core.data.fit_steps(ds, steps, how) end
+    if part.set:standardizes() then steps = fit_steps(part, ds, steps, how) end
     local pipeline = core.data.pipeline(ds, steps, how)
     local loader = core.data.loader(pipeline, { batch = 1, augment = true })
     local batches = loader:batches()
