@@ -221,9 +221,20 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
         return fail_usage("fold %d of %d, wanted 0 to k - 1 of 2 or more", fold,
                           k);
     if (!patients_find(ds, seed, &p)) return false;
+    bool ok = false;
+    // said of every fold: the first of them have a patient, and would train
+    if (k > p.count) {
+        fail_data("split: %d folds of %d patient%s: some would have none to "
+                  "validate; fix: %s",
+                  k, p.count, p.count == 1 ? "" : "s",
+                  p.count < 2 ? "more patients" : "fewer folds");
+        goto done;
+    }
     for (int i = 0; i < p.count; i++)
         p.part[p.order[i]] = i % k == fold ? VALID_PART : TRAIN_PART;
-    bool ok = make_parts(ds, &p, wanted, "fewer folds", out);
+    TRY(make_parts(ds, &p, wanted, "fewer folds", out));
+    ok = true;
+done:
     patients_free(&p);
     if (!ok) parts_free(out);
     return ok;

@@ -40,8 +40,12 @@ local function count_of(r)
       end
     end
   end
-  return k or fail("usage", "folds: no set of this recipe is split by kfold; write train, valid = "
-                   .. "cases:kfold { k = 5 }")
+  if not k then
+    fail("usage", "folds: no set of this recipe is split by kfold; %s",
+         config.values.folds == 0 and "give --folds 5"
+         or "write train, valid = cases:kfold { k = 5 }")
+  end
+  return k
 end
 
 -- The cases of all folds by their hash: { fold=, patient=, key= }. Who is valid in two

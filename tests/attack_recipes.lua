@@ -1,0 +1,30 @@
+-- attack_recipes.lua -- what a careless or unlucky user of the recipes of scripts/ does: more
+-- folds than patients, classes than sequences, rates that are too high, data with holes. One
+-- clear line with the right code, before time is lost where that can be known.
+
+local t = dofile("tests/harness.lua")
+local folder, remove = t.folder()
+
+-- The line of a recipe on its own small made-up data.
+local function line(recipe, words)
+  return string.format("scripts/%s.lua %s --preset check --threads 1 --phantom %s/made "
+                       .. "--out %s/runs", recipe, words, folder, folder)
+end
+
+local function says(recipe, words, code, part) return t.says(line(recipe, words), code, part) end
+
+local function silent(said, part)
+  t.check(not said:find(part, 1, true), "it says \"%s\": %s", part, said)
+end
+
+t.test("folds that cannot be are refused before the first is trained", function()
+  silent(says("headpose_cnn", "folds --folds 7", 3, "7 folds of 6 patients: some would have none"),
+         "fold_2")
+  says("headpose_cnn", "--folds 7", 3, "fix: fewer folds")
+  says("headpose_cnn", "folds", 2, "no set of this recipe is split by kfold; give --folds 5")
+  silent(says("sequence_cnn_lstm", "folds --folds 3", 2, "and the recipe has none; give it"),
+         "fold_1")
+end)
+
+remove()
+t.finish()
