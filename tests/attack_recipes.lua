@@ -26,5 +26,17 @@ t.test("folds that cannot be are refused before the first is trained", function(
          "fold_1")
 end)
 
+t.test("clusters without end or sense are refused, with what to do", function()
+  says("sequence_cnn_lstm", "--epochs 1", 0, "done:")
+  local made = " --data " .. folder .. "/made/sequences-*"
+  silent(says("sequence_cnn_lstm", "--classes 30" .. made, 3, "clusters: 18 sequences to train on, "
+              .. "30 clusters want 30 or more; more data, or fewer clusters"), "epoch 1/1")
+  -- a loss whose target is computed: not a wrong class number of a file
+  says("sequence_cnn_lstm", "--learn contrastive --lr 1e30 --epochs 3", 5, "lower the learning")
+  says("sequence_cnn_lstm", "--learn statistics --lr 1e30", 5, "the encoder has diverged")
+  says("sequence_cnn_lstm", "--learn statistics --lr 1e3", 5, "sequences the same vector")
+  says("sequence_cnn_lstm", "--learn_lr 1e38", 5, "3 steps in a row of the classifier")
+end)
+
 remove()
 t.finish()

@@ -99,11 +99,13 @@ Space KERNEL(cross_entropy_space)(const Call *c)
 
 /* The first counted target that is no class, if there is one. Walked only
  * after a NaN, which may as well have come from the logits: then all targets
- * are classes, and the NaN is the loss. */
+ * are classes, and the NaN is the loss. So it is when a target is not finite:
+ * data is, so this one was computed, by a network that has diverged. */
 static bool check_classes(const Job *j)
 {
     for (int64_t row = 0, n = rows(j->views.x); row < n; row++)
-        if (counted(j, row) != 0 && true_class(j, row) < 0)
+        if (counted(j, row) != 0 && true_class(j, row) < 0 &&
+            isfinite(*view_row(&j->views.t, row)))
             return fail_data("the target holds %g, want a class number from 0 "
                              "to %d, or %g to be ignored",
                              (double)*view_row(&j->views.t, row),

@@ -87,9 +87,44 @@ local function rows_of(points, list, which)
   return out, of
 end
 
+local BAD_STEPS = 3 -- not finite so often in a row: the round has diverged
+
+-- A function for what session:step returns, which ends a round whose steps are not
+-- finite; they were not applied, and nobody else would say so. what: who learns; rate:
+-- the option that is to be lower.
+local function watch(round, what, rate)
+  local bad = 0
+  return function(_, _, applied, overflow)
+    bad = (applied or overflow) and 0 or bad + 1
+    if bad < BAD_STEPS then return end
+    fail("diverged", "clusters: round %d: %d steps in a row of the %s gave a loss or gradient that "
+         .. "is not finite; a lower %s", round, bad, what, rate)
+  end
+end
+
+-- What the network must not give: vectors that are not finite, or all the same.
+local function check_vectors(points, round)
+  local count, width = points.shape[1], points.shape[2]
+  local differ = false
+  for i = 1, count do
+    for k = 1, width do
+      local v = points:get(i, k)
+      if v - v ~= 0 then
+        fail("diverged", "clusters: round %d: the vector of sequence %d holds %s; the encoder has "
+             .. "diverged, a lower lr (or tune_lr) keeps it finite", round, i, util.number(v))
+      end
+      differ = differ or v ~= points:get(1, k)
+    end
+  end
+  if not differ then
+    fail("diverged", "clusters: round %d: the encoder gives all %d sequences the same vector, in "
+         .. "which nothing can be found; a lower lr (or tune_lr), or another loss", round, count)
+  end
+end
+
 -- A new classifier learns the clusters of four fifths of the vectors, all at once in
 -- every step. -> its session, the share of the last fifth that it knows
-local function learn(c, points, found, lr)
+local function learn(c, points, found, lr, round)
   local seen, kept, met = {}, {}, {}
   for i, cluster in ipairs(found) do
     met[cluster] = (met[cluster] or 0) + 1
@@ -103,8 +138,10 @@ local function learn(c, points, found, lr)
   local session = recipes.session(part_of { loss = c.learn_loss, outputs = { logits = c.learned },
     optim = optim.adam { lr = lr } }, "train", nil, nil, nil, true)
   local x, y = rows_of(points, found, seen)
+  local watched = watch(round, "classifier", "learn_lr")
   for _ = 1, c.learn_epochs do
-    session:step({ [c.points.name] = x, [c.found.name] = y }, { lr = lr, clip = c.clip_norm })
+    watched(session:step({ [c.points.name] = x, [c.found.name] = y },
+                         { lr = lr, clip = c.clip_norm }))
   end
   x, y = rows_of(points, found, kept)
   session:forward({ [c.points.name] = x, [c.found.name] = y }, false)
@@ -123,6 +160,7 @@ local function tune(run, c, round, found, place, lr)
   local session = recipes.session(part_of { loss = c.tune_loss, optim = optim.adam { lr = lr } },
                                   "train", nil, nil, nil, true)
   hand_over(run.session, session)
+  local watched = watch(round, "encoder that is tuned", "tune_lr (or lr)")
   for epoch = 1, c.tune_epochs do
     -- the draws of epochs that no other round has
     loader:seek(run.state.epoch + (round - 1) * c.tune_epochs + epoch - 1, 0)
@@ -135,7 +173,7 @@ local function tune(run, c, round, found, place, lr)
       local feeds, labels = opened.feeds(batch, run.names, r), core.array.zeros { batch.count, 1 }
       for i, number in ipairs(batch.samples) do labels:set(found[place[number]], i, 1) end
       feeds[c.found.name] = labels
-      session:step(feeds, { lr = lr, clip = c.clip_norm })
+      watched(session:step(feeds, { lr = lr, clip = c.clip_norm }))
     end
   end
   hand_over(session, run.session)
@@ -176,9 +214,10 @@ local function work(run, c, round)
   local v, lr = run.values, run.recipe.optim.lr
   local points, place, truth = embed(run, c)
   if not points then return nil end
+  check_vectors(points, round)
   local found = core.measure.groups(points, { k = c.k, starts = c.starts, seed = v.seed })
   local silhouette = core.measure.silhouette(points, found, { k = c.k, seed = v.seed })
-  local session, known = learn(c, points, found, c.learn_lr or lr)
+  local session, known = learn(c, points, found, c.learn_lr or lr, round)
   local right = c.truth and agreement(found, truth, c.k)
   local last = known >= c.enough or round == c.rounds
   show.line("round %d of %d: silhouette %s, the classifier knows %s of what it did not see%s%s",
@@ -200,6 +239,17 @@ function M.check(run)
       util.refuse("clusters: the rounds are the work of one process; leave out --ranks and "
                   .. "--devices")
     end
+  end
+end
+
+-- Are there sequences enough for the clusters of the phase? Asked before it trains.
+function M.check_count(run)
+  local c, n = run.recipe.clusters, run.data.train.pipeline:samples()
+  -- of fewer not one cluster has a fifth to test the classifier with
+  local least = c and math.max(c.k, FIFTH)
+  if c and n < least then
+    fail("data", "clusters: %s to train on, %d clusters want %d or more; more data, or fewer "
+         .. "clusters", util.plural(n, "sequence"), c.k, least)
   end
 end
 

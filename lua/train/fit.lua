@@ -492,6 +492,7 @@ local function work(run, resume)
   if made then ranks.in_turn(function() phase.open_data(run) end) else phase.open_data(run) end
   run.opening_s = sys.clock() - opening
   phase.begin(run, meta)
+  clusters.check_count(run)
   -- a run that cannot begin leaves no folder behind
   open_folder(run, resume)
   local sets = phase.sets(run)
