@@ -260,6 +260,14 @@ TEST(files_dicom_studies)
         "no study has the mask \"nosuch\"; there are: FLAIR, ROI; or by "
         "folder: ");
     EXPECT(strstr(err_text(), "labels"));
+    // the mask's own series as its image, also by its folder
+    how = flair;
+    how.image[0] = how.mask;
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "are the same series; fix: name another series");
+    how.image[0] = "ROI";
+    EXPECT_FAIL(dataset_dicom(root, &how, &ds),
+                "image \"ROI\" and mask \"labels\" are the same series");
     // a channel that nothing has, and one that only some studies lack
     how = flair;
     how.image[1] = "T2", how.images = 2;

@@ -230,6 +230,19 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
     return true;
 }
 
+/* A series that is both an image and the mask would be learned from itself.
+ * Two names may mean it: a description, and a folder. */
+static bool check_apart(const Search *q, const DicomSeries *const *series)
+{
+    const int images = image_count(q->how);
+    for (int k = 0; q->how->mask && k < images; k++)
+        if (series[k] == series[images])
+            return fail_data("%s: image \"%s\" and mask \"%s\" are the same "
+                             "series; fix: name another series for one of them",
+                             series[k]->folder, name_given(q, k), q->how->mask);
+    return true;
+}
+
 /* The case of one study, or none (true) when a partner is missing.
  * `only`: no other study of the patient has the image, so a mask from any of
  * them can belong to this one alone. */
@@ -256,6 +269,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
         complete = false;
     }
     if (!complete) return leave_out(q);
+    if (!check_apart(q, series)) return false;
     Case c = {.patient = patient_of(q, series[0])};
     if (!c.patient || !add_sources(q, series, &c)) return false;
     // number_studies makes it unique
