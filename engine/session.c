@@ -247,6 +247,17 @@ bool session_room(Session *s, size_t *bytes, size_t *left)
     return true;
 }
 
+bool session_want(Session *s, size_t bytes)
+{
+    size_t room, left;
+    if (!session_room(s, &room, &left)) return false;
+    if (bytes <= room) return true;
+    return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, bytes, room,
+                       "no memory: a training step of one sample wants %zu "
+                       "bytes, %zu are free",
+                       bytes, room);
+}
+
 void session_lend(Session *s, int64_t bytes)
 {
     s->lent = (size_t)((int64_t)s->lent + bytes);

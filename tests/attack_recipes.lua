@@ -38,5 +38,11 @@ t.test("clusters without end or sense are refused, with what to do", function()
   says("sequence_cnn_lstm", "--learn_lr 1e38", 5, "3 steps in a row of the classifier")
 end)
 
+t.test("patches larger than memory end before data is opened", function()
+  silent(says("hippocampus_unet3d", "--size 4000,4000,4000", 1, "a training step of one sample "
+              .. "wants "), "train: ")
+  t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "what would take less")
+end)
+
 remove()
 t.finish()

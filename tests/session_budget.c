@@ -161,6 +161,11 @@ TEST(session_limit)
         REQUIRE(session_room(n.s, &room, &left));
         EXPECT_INT(left, spec.limit - weights);
         EXPECT(room > 1 << 20);
+        // asked before there is a plan
+        REQUIRE(session_want(n.s, 1 << 20));
+        EXPECT_FAIL(session_want(n.s, (size_t)1 << 60),
+                    "one sample wants 1152921504606846976 bytes, ");
+        EXPECT_INT(err_wanted(&wanted), (int64_t)1 << 60);
         int inputs = net_extents(&n, 2, in);
         REQUIRE(session_plan(n.s, true, in, inputs, &p));
         session_lend(n.s, (int64_t)(left - plan_bytes(p) + 1));

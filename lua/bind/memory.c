@@ -25,6 +25,16 @@ static int l_room(lua_State *L)
     return 2;
 }
 
+/* s:want(bytes): raises, with what is free, where the device has less than an
+ * arena of so many bytes */
+static int l_want(lua_State *L)
+{
+    Session *s = check_session(L, 1);
+    if (!session_want(s, (size_t)check_int(L, 2, "want", 0, INT64_MAX)))
+        return raise_error(L);
+    return 0;
+}
+
 /* room("cuda:0") -> bytes that are free on a device, or in this machine where
  * it has no memory of its own; nil where nobody knows. Opens the device for as
  * long as it asks. */
@@ -52,7 +62,7 @@ static int l_device_room(lua_State *L)
 void bind_memory(lua_State *L)
 {
     static const luaL_Reg methods[] = {
-        {"budget", l_budget}, {"room", l_room}, {NULL, NULL}};
+        {"budget", l_budget}, {"room", l_room}, {"want", l_want}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"room", l_device_room}, {NULL, NULL}};
     luaL_getmetatable(L, "seg.session");
     luaL_setfuncs(L, methods, 0);

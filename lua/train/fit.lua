@@ -343,6 +343,16 @@ local function banner(run, weights)
   end
 end
 
+-- Does a step of one sample fit? Asked before data is opened, which takes long where
+-- patches are so large. Sequences may all be shorter than their input.
+local function check_room(run)
+  local r = run.recipe
+  if r.inputs[1].rank < 2 then return end
+  -- a norm over the batch has no plan of one sample
+  local ok, plan = pcall(plans.plan, r, 1, true, { session = run.session })
+  if ok then run.session:want(plan.bytes) end
+end
+
 -- Every rate of a phase is a number, before the first epoch; how many updates an
 -- epoch has is not known yet.
 local function check_schedule(r)
@@ -485,6 +495,7 @@ local function work(run, resume)
   end
   phase.enter(run)
   banner(run, phase.start_weights(run, resume ~= nil))
+  check_room(run)
   state.check_disk(run, resume or v.out, resume)
   local opening = sys.clock()
   -- files that are made on the way are there for the others then
