@@ -44,5 +44,44 @@ t.test("patches larger than memory end before data is opened", function()
   t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "what would take less")
 end)
 
+-- A copy of what a recipe made up, with a part of its name; its path.
+local function copied(made, as)
+  local path = folder .. "/" .. as
+  t.check(os.execute(string.format("cp -r %s/made/%s-* %s", folder, made, path)), made)
+  return path
+end
+
+t.test("photographs and patients that are left out are counted", function()
+  says("headpose_cnn", "--steps 1", 0, "stopped after 1 step")
+  local faces = copied("faces", "holes")
+  os.remove(faces .. "/PHANTOM_001_0.mat")
+  os.remove(faces .. "/PHANTOM_002_0.jpg")
+  local said = says("headpose_cnn", "--steps 1 --data " .. faces, 0,
+                    "note: left out of 300W-LP: 1 photograph without a .mat")
+  t.check(said:find("300W-LP: 1 photograph missing, whose .mat is there", 1, true), said)
+  -- what a landmark's file may hold, and nobody can learn from: one angle
+  local mat = faces .. "/PHANTOM_003_0.mat"
+  local text = t.read(mat)
+  local at = text:find("Pose_Para", 1, true) + 24 -- its name is padded, then comes a tag
+  local function pose(v)
+    t.write(mat, text:sub(1, at - 1) .. string.pack("<f", v) .. text:sub(at + 4))
+  end
+  pose(0 / 0)
+  says("headpose_cnn", "--steps 1 --data " .. faces, 3, "PHANTOM_003_0.mat: Pose_Para: number 1")
+  pose(3)
+  says("headpose_cnn", "--steps 1 --data " .. faces, 0,
+       "1 photograph of angles beyond most_degrees = 99")
+end)
+
+t.test("a folder of OpenKBP that is no patient's name is counted", function()
+  says("openkbp_unet3d", "--size 16 --steps 1", 0, "stopped after 1 step")
+  local all = copied("dose", "provided")
+  os.execute(string.format("cd %s && mkdir train-pats validation-pats test-pats && mv pt_1 pt_2 "
+    .. "train-pats && mv pt_3 validation-pats && mv pt_4 test-pats && "
+    .. "mv train-pats/pt_2 'train-pats/pt 2'", all))
+  says("openkbp_unet3d", "--size 16 --steps 1 --data " .. all, 0,
+       "note: left out of OpenKBP: 1 folder not called pt_N")
+end)
+
 remove()
 t.finish()

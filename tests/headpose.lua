@@ -108,6 +108,16 @@ t.test("rendered heads are read as photographs are", function()
   t.raises(function() poses { pitch = "up" } end, "pitch must be")
 end)
 
+t.test("how much is taken around a face is from nothing to a lot", function()
+  for _, name in ipairs { "w300lp", "pointing04" } do
+    for _, v in ipairs { -0.1, 11, 0 / 0, "wide" } do
+      t.raises(function() data[name] { root = folder, margin = v } end,
+               "margin must be a number from 0 to 10")
+    end
+  end
+  t.raises(function() data.biwi { root = folder, face_mm = -1 } end, "face_mm must be a number")
+end)
+
 -- T6: a mirrored face has the opposite yaw in degrees, whatever was subtracted from it.
 t.test("a flip negates the angles that standardized numbers stand for", function()
   local set = data.w300lp { root = folder .. "/none" }

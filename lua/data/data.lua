@@ -337,13 +337,19 @@ function M.openkbp(o)
     fields[#fields + 1] = { name = "beams", kind = "value", read = "openkbp_beams" }
   end
   return named(M.cases { fields = fields, skip_bad = o.skip_bad, cases = function()
-    local root, list = check_root("data.openkbp", o.root), {}
+    local root, list, others = check_root("data.openkbp", o.root), {}, 0
     for _, name in ipairs(core.sys.list(root)) do
       if name:match("^pt_%d+$") then
         local case = { key = name, patient = name }
         for _, field in ipairs(fields) do case[field.name] = root .. "/" .. name end
         list[#list + 1] = case
+      elseif name:sub(1, 1) ~= "." and (core.sys.stat(root .. "/" .. name) or {}).kind == "folder"
+      then
+        others = others + 1
       end
+    end
+    if others > 0 and #list > 0 then
+      show.line("note: left out of OpenKBP: %s not called pt_N", util.plural(others, "folder"))
     end
     if #list == 0 then
       fail("data", "%s: no folder is called pt_N; give train-pats, validation-pats or test-pats",
@@ -387,11 +393,11 @@ folder_of("npy", { root = none, image = "*", mask = none, classes = none, patien
 
 -- pose = { yaw, pitch, roll } in degrees, of Pointing'04 without roll.
 photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99,
-                        pitch = "300wlp" }, images.w300lp, images.check_pitch)
+                        pitch = "300wlp" }, images.w300lp, images.check_pose)
 photographs("biwi", { root = none, pitch = "300wlp", same = {}, face_mm = 0 }, images.biwi,
             images.check_biwi)
 photographs("pointing04", { root = none, margin = 0.15, pitch = "300wlp" }, images.pointing04,
-            images.check_pitch)
+            images.check_pose)
 
 -- Made-up data ----------------------------------------------------------------
 

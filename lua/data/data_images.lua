@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local files = require "seg.data_files"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local fail = util.fail
@@ -47,10 +48,20 @@ local ANGLES = { "yaw", "pitch", "roll" }
 -- that leave out a minus have it the other way round.
 local PITCH = { ["300wlp"] = 1, biwi = -1 }
 
--- Raises where `pitch` names no convention of it.
-function M.check_pitch(what, o)
+-- The largest of what says how much is taken around a face: as so many times its own
+-- extents, in mm.
+local MOST = { margin = 10, face_mm = 10000 }
+
+-- Raises where `pitch` names no convention of it, or an amount cannot be.
+function M.check_pose(what, o)
   if not PITCH[o.pitch] then
     fail("usage", '%s: pitch must be "300wlp" or "biwi", got %s', what, tostring(o.pitch))
+  end
+  for key, most in pairs(MOST) do
+    local v = o[key]
+    if v ~= nil and not (math.type(v) and v >= 0 and v <= most) then
+      fail("usage", "%s: %s must be a number from 0 to %d, got %s", what, key, most, tostring(v))
+    end
   end
 end
 
@@ -71,30 +82,61 @@ function M.face_box(mat, k)
   return { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h, w * (1 + 1.2 * k), h * (1 + 2.6 * k) }
 end
 
--- 300W-LP and AFLW2000: a .jpg with a .mat beside it. Pose_Para is pitch, yaw,
--- roll in radians.
+-- Yaw, pitch and roll in degrees of a .mat, whose Pose_Para is pitch, yaw, roll in
+-- radians; and the largest of them.
+local function angles_of(mat, pitch)
+  local pose, angle, far = core.array.load(mat, "Pose_Para"):reshape { 7 }, {}, 0
+  for i, from in ipairs { 2, 1, 3 } do
+    local v = math.deg(pose:get(from))
+    if v - v ~= 0 then
+      fail("data", "%s: Pose_Para: number %d of it is %s, wanted an angle in radians; move the "
+           .. "photograph and its .mat away, or fetch them again", mat, from, util.number(v))
+    end
+    angle[i], far = v, math.max(far, math.abs(v))
+  end
+  angle[2] = PITCH[pitch] * angle[2]
+  return angle, far
+end
+
+-- 300W-LP and AFLW2000: a .jpg with a .mat beside it. What has no partner is counted, as
+-- folders of 300W-LP hold other things too, and so are angles that are left out.
 function M.w300lp(o)
   return pose_fields(o), function(root)
-    local cases = {}
+    local cases, mats, used, alone, turned = {}, {}, {}, 0, 0
+    for _, path in ipairs(util.files_below(root, function(f) return f:find("%.mat$") end)) do
+      mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true) -- landmarks alone
+    end
     for _, path in ipairs(util.files_below(root, M.is_image)) do
       local stem = path:gsub("%.%w+$", "")
       local mat = root .. "/" .. stem .. ".mat"
-      if (o.flips or not path:find("_Flip/", 1, true)) and core.sys.stat(mat) then
-        local pose = core.array.load(mat, "Pose_Para"):reshape { 7 }
-        local angle = {} -- yaw, pitch, roll in degrees
-        for i, from in ipairs { 2, 1, 3 } do angle[i] = math.deg(pose:get(from)) end
-        angle[2] = PITCH[o.pitch] * angle[2]
-        local far = math.max(math.abs(angle[1]), math.abs(angle[2]), math.abs(angle[3]))
+      if mats[stem] == nil then
+        alone = alone + 1
+      elseif o.flips or not path:find("_Flip/", 1, true) then
+        local angle, far = angles_of(mat, o.pitch)
         if far <= o.most_degrees then
           -- several views were made of one photograph: NAME_0, NAME_1, ...
           local who = stem:gsub("_Flip/", "/"):gsub("_%d+$", "")
           cases[#cases + 1] = {
             key = stem, patient = who, pose = angle,
             image = { root .. "/" .. path, box = M.face_box(mat, o.margin) } }
+        else
+          turned = turned + 1
         end
       end
+      used[stem] = true
     end
     if #cases == 0 then fail("data", "%s: no photograph with a .mat beside it", root) end
+    local blind = 0
+    for stem, wanted in pairs(mats) do
+      if wanted and not used[stem] then blind = blind + 1 end
+    end
+    for _, e in ipairs { { alone, "without a .mat" }, { blind, "missing, whose .mat is there" },
+                         { turned, string.format("of angles beyond most_degrees = %g",
+                                                 o.most_degrees) } } do
+      if e[1] > 0 then
+        show.line("note: left out of 300W-LP: %s %s", util.plural(e[1], "photograph"), e[2])
+      end
+    end
     return cases
   end, ANGLES, { pose = ANGLES }
 end
@@ -129,7 +171,7 @@ end
 
 -- Raises where options of data.biwi are no options.
 function M.check_biwi(what, o)
-  M.check_pitch(what, o)
+  M.check_pose(what, o)
   o.same = pairs_of(o.same)
 end
 
@@ -146,8 +188,8 @@ local function check_same(root, same, sequences)
 end
 
 -- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
--- patient; `same` = { ["12"] = "07" } says which show one person. face_mm: only
--- so much of a frame, around the head.
+-- patient; `same` = { ["12"] = "07" }, or "12=07", says which show one person. face_mm:
+-- only so much of a frame, around the head.
 function M.biwi(o)
   return pose_fields(o), function(root)
     local cases, sequences = {}, {}
