@@ -151,6 +151,10 @@ SHAPE(pool)
 {
     Window g = op_window(a, NULL);
     const char *op = op_info[a->op].name;
+    for (int i = 0; i < 3; i++)
+        if (g.k[i] < 1)
+            return fail_usage("%s: the kernel must be 1 or more, got %d", op,
+                              g.k[i]);
     // a window wholly inside the padding would have no element to look at
     for (int i = 0; i < 3; i++)
         if (g.lo[i] >= g.k[i] || g.hi[i] >= g.k[i])

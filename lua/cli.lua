@@ -373,7 +373,8 @@ local function prepare_saved(script, command)
   local trained = row.weights
   if folder then
     given.resumed = folder
-    given.saved_config = util.read_file(folder .. "/config.txt")
+    given.saved_from = folder .. "/config.txt"
+    given.saved_config = util.read_file(given.saved_from)
   elseif trained and (command ~= "export" or exports_weights()) then
     local place = given.weights and require("seg.weights").places(given.weights)[1]
     -- replay has its file as a word, and names it so where it is not there
@@ -381,6 +382,8 @@ local function prepare_saved(script, command)
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end
+    given.saved_from = ok and (meta.recipe or name) ~= name and string.format(
+      'weights of the recipe "%s" (%s), not of "%s"', meta.recipe, path, name) or path
     -- a checkpoint names no folder; the run that it lies in does
     local home = command == "evaluate" and ok and not has_data and run.of(path)
     local lines = home and run.data_lines(home) or ""

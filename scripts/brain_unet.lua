@@ -73,12 +73,12 @@ local train, valid, test = cases:split { valid = cfg.valid, test = cfg.test, fol
 train = prepare(train, "random")
   :augment {
     flip = { axis = "w", p = 0.5 },
-    affine = cfg.rotate > 0 and { rotate = { -cfg.rotate, cfg.rotate }, p = 0.5 },
-    elastic = cfg.elastic > 0 and { amplitude = { 0, cfg.elastic }, p = 0.5 },
+    affine = cfg.rotate ~= 0 and { rotate = { -cfg.rotate, cfg.rotate }, p = 0.5 },
+    elastic = cfg.elastic ~= 0 and { amplitude = { 0, cfg.elastic }, p = 0.5 },
     contrast = { range = { 0.9, 1.1 } },
     brightness = { by = 0.1 },
     gamma = { range = { 0.9, 1.1 }, p = 0.3 },
-    noise = cfg.noise > 0 and { sigma = cfg.noise, p = 0.3 },
+    noise = cfg.noise ~= 0 and { sigma = cfg.noise, p = 0.3 },
   }
   :batches { size = cfg.batch, shuffle = true }
 valid = (cfg.valid > 0 or cfg.folds > 0) and prepare(valid, "grid")
@@ -99,8 +99,10 @@ local logits = net.unet(image, {
 
 local parts = { bce = cfg.bce, dice = cfg.dice, pos_weight = cfg.pos_weight,
                 per = cfg.dice_per, eps = cfg.dice_eps, empty = cfg.dice_empty }
-local schedule = cfg.schedule == "cosine" and optim.cosine { t_max = cfg.t_max, clamp = cfg.clamp }
-  or cfg.schedule == "constant" and optim.constant or optim[cfg.schedule] {}
+local schedule = seg.pick("schedule", cfg.schedule, {
+  cosine = function() return optim.cosine { t_max = cfg.t_max, clamp = cfg.clamp } end,
+  constant = function() return optim.constant end, onecycle = optim.onecycle,
+  plateau = optim.plateau, poly = optim.poly, step = optim.step }) {}
 
 seg.recipe {
   inputs = { image, truth },
@@ -108,9 +110,10 @@ seg.recipe {
   loss = nn.bce_dice(logits, truth, parts),
   loss_parts = metric.loss_parts(logits, truth, parts),
   train = train, valid = valid, test = test,
-  optim = optim[cfg.optim] { lr = cfg.lr, decay = cfg.decay },
+  optim = seg.pick("optim", cfg.optim, { adamw = optim.adamw, radam = optim.radam,
+    adam = optim.adam, sgd = optim.sgd }) { lr = cfg.lr, decay = cfg.decay },
   schedule = schedule,
-  stop = cfg.patience > 0 and { patience = cfg.patience, min_delta = 1e-4 } or nil,
+  stop = cfg.patience ~= 0 and { patience = cfg.patience, min_delta = 1e-4 } or nil,
   metrics = { dice = metric.dice(logits, truth), iou = metric.iou(logits, truth) },
   best = { "dice", "max" },
   epochs = cfg.epochs,

@@ -59,7 +59,7 @@ local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, t
                                          seed = cfg.split_seed }
 train = prepare(train, { at = "random", foreground = cfg.foreground })
   :augment {
-    flip = cfg.flip > 0 and { axis = "dhw", p = cfg.flip },
+    flip = cfg.flip ~= 0 and { axis = "dhw", p = cfg.flip },
     affine = { rotate = { -20, 20 }, scale = { 0.85, 1.2 }, shift = 0.05, p = 0.5 },
     contrast = { range = { 0.75, 1.25 }, p = 0.5 },
     gamma = { range = { 0.75, 1.5 }, p = 0.3 },

@@ -107,9 +107,9 @@ seg.recipe {
   loss = nn.bce_dice(logits, truth, { bce = 0.5, dice = 0.5 }),
   train = train, valid = valid, test = test,
   optim = optim.adam { lr = cfg.lr, decay = cfg.decay, clip_norm = cfg.clip_norm },
-  schedule = valid and cfg.plateau > 0
+  schedule = valid and cfg.plateau ~= 0
     and optim.plateau { factor = 0.5, patience = cfg.plateau } or nil,
-  stop = valid and cfg.patience > 0 and { patience = cfg.patience } or nil,
+  stop = valid and cfg.patience ~= 0 and { patience = cfg.patience } or nil,
   metrics = { dice = metric.dice(logits, truth), iou = metric.iou(logits, truth) },
   best = { "dice", "max" },
   epochs = cfg.epochs,

@@ -75,7 +75,7 @@ local ct, structures = input("ct", 1), input("structures", 10)
 local possible, truth = input("possible", 1), input("dose", 1)
 local beams = beamed and input("beams", 1) or nil
 
-local function seen(x) return cfg.coarse > 1 and nn.avgpool(x, cfg.coarse) or x end
+local function seen(x) return cfg.coarse ~= 1 and nn.avgpool(x, cfg.coarse) or x end
 
 -- The dose in Gy and its loss. Of --better it may be below 0 while it is learnt.
 local function network()
@@ -92,12 +92,12 @@ local function network()
   if cfg.prescribed then x = x .. (part(8) * 0.8 + part(9) * 0.9 + part(10)) end -- of 70 Gy
   if beamed then x = x .. seen(beams) / 70 end
   local dose = 70 * net.pix2pix(x, o)
-  local mean = cfg.coarse > 1 and target / (inside + 1e-6) or target -- where there may be some
+  local mean = cfg.coarse ~= 1 and target / (inside + 1e-6) or target -- where there may be some
   local loss = nn.mae(dose, mean, { mask = inside })
   if cfg.dvh > 0 then
     loss = loss + cfg.dvh * nn.dvh_loss(dose * inside, target, parts)
   end
-  if cfg.coarse > 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
+  if cfg.coarse ~= 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
   return nn.relu(dose), loss
 end
 
@@ -112,9 +112,9 @@ seg.recipe {
   loss = loss,
   train = train, valid = valid, test = test,
   optim = optim.adam { lr = cfg.lr, betas = { 0.5, 0.999 }, eps = 1e-7 },
-  schedule = cfg.t_max > 0
+  schedule = cfg.t_max ~= 0
     and optim.cosine { t_max = cfg.t_max, floor = cfg.lr / 100, clamp = true } or nil,
-  ema = cfg.ema > 0 and cfg.ema or nil,
+  ema = cfg.ema,
   metrics = { dose_score = metric.dose_score(predicted, truth, { mask = possible }),
               dvh_score = metric.dvh_score(predicted, truth, { structures = structures }) },
   best = { "dose_score", "min" },

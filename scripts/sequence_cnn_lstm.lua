@@ -59,7 +59,7 @@ local cases = cfg.data
 local norm = seg.pick("norm", cfg.norm, { none = false, channel = {},
   sequence = { together = true }, speaker = { per = "patient" } })
 local function prepare(set)
-  if cfg.level > 0 then set = set:crop { within = cfg.level, margin = 1 } end
+  if cfg.level ~= 0 then set = set:crop { within = cfg.level, margin = 1 } end
   if norm then set = set:normalize(norm) end
   return cfg.cut and set:fit { w = cfg.longest, at = "start" } or set
 end

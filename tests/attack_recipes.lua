@@ -83,5 +83,37 @@ t.test("a folder of OpenKBP that is no patient's name is counted", function()
        "note: left out of OpenKBP: 1 folder not called pt_N")
 end)
 
+t.test("numbers and words of a recipe that cannot be are refused by their names", function()
+  for _, case in ipairs {
+    { "brain_unet", "--optim constant", 'optim is "constant", wanted one of adam, adamw, radam,' },
+    { "brain_unet", "--schedule adam", 'schedule is "adam", wanted one of constant, cosine' },
+    { "brain_unet", "--rotate -1", "affine: rotate is {1, -1}" },
+    { "brain_unet", "--elastic -1", "elastic: amplitude" },
+    { "brain_unet", "--noise -1", "noise: sigma is -1" },
+    { "brain_unet", "--patience -1", "patience" }, { "nfbs_unet", "--patience -1", "patience" },
+    { "nfbs_unet", "--plateau -1", "patience" },
+    { "openkbp_unet3d", "--coarse 0", "the kernel must be 1" },
+    { "openkbp_unet3d", "--t_max -1", "t_max must be a number >= 1" },
+    { "openkbp_unet3d", "--ema -1", "ema must be a number from 0" },
+    { "hippocampus_unet3d", "--flip -1", "flip: p is -1" },
+    { "hippocampus_unet3d", "--size 16", "size: wanted 3 numbers, with commas" },
+    { "headpose_cnn", "--jitter 0.5", "jitter: wanted 4 numbers" },
+    { "headpose_cnn", "--margin -1 --layout pointing04 --data .", "margin must be a number" },
+    { "sequence_cnn_lstm", "--dropout 0.5", "dropout: wanted 3 numbers" },
+    { "sequence_cnn_lstm", "--bands 0.1", "bands: wanted 4 numbers" },
+    { "sequence_cnn_lstm", "--level -5", "crop: within" },
+  } do
+    silent(says(case[1], case[2], 2, case[3]), "epoch 1")
+  end
+end)
+
+t.test("weights of another recipe are called that", function()
+  says("hippocampus_unet3d", "", 0, "done:")
+  local run = folder .. "/runs/hippocampus_unet3d/001"
+  t.says(string.format("scripts/brain_unet.lua predict --weights %s --in %s --out %s/p", run,
+                       folder, folder), 2, 'weights of the recipe "hippocampus_unet3d" ('
+         .. run .. '/checkpoint_best.safetensors), not of "brain_unet": --size wants a whole')
+end)
+
 remove()
 t.finish()

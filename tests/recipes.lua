@@ -85,7 +85,7 @@ t.test("brain_unet: variants and later options", function()
     "--gates true --heads 4 --dropout 0.1 --rotate 15 --elastic 4 --patience 1 --epochs 2",
     "--optim sgd --schedule onecycle", "--schedule plateau", "--schedule constant --noise 0",
   } do t.says(line .. more, 0, "done:") end
-  t.says(line .. "--schedule onecycl", 2, 'did you mean "onecycle"?')
+  t.says(line .. "--schedule onecycl", 2, 'wanted one of constant, cosine, onecycle')
   t.says(line .. "folds --folds 3", 0, "6 cases of 6 patients, each validated in one of 3 folds")
 end)
 

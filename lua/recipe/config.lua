@@ -213,13 +213,13 @@ end
 -- a series that goes on has them.
 M.of_the_call = { steps = true, until_epoch = true }
 
--- The config of a run that is resumed.
-local function read_saved(text, values)
+-- The config of a run that is resumed, or of weights; from: says which.
+local function read_saved(text, values, from)
   local saved = {}
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
     if k and M.declared[k] and not M.of_the_call[k] then
-      saved[k] = convert(k, unquoted(v), values[k], "config.txt of the run: ")
+      saved[k] = convert(k, unquoted(v), values[k], from .. ": ")
     end
   end
   return saved
@@ -332,7 +332,8 @@ function M.config(defaults)
   for k, v in pairs(preset_values(M.preset, flags.preset)) do values[k] = v end
 
   M.runs = values.out -- where runs are when --out means something else
-  local saved = flags.saved_config and read_saved(flags.saved_config, values) or {}
+  local saved = flags.saved_config and read_saved(flags.saved_config, values, flags.saved_from)
+    or {}
   for k, v in pairs(saved) do values[k] = v end
   local given = {}
   for _, o in ipairs(M.line.options) do
