@@ -16,12 +16,21 @@ static _Thread_local char reason[ERR_MAX];
 static _Thread_local ErrKind reason_kind;
 static _Thread_local size_t reason_wanted, reason_room; // 0: not of memory
 
+/* A name of a file may hold what a terminal obeys, or a line break: a reason is
+ * one line of text, so it stands there as '?'. */
+static void disarm(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}
+
 /* Replace the reason; false, so that callers can return it. */
 static bool store(ErrKind kind, const char *fmt, va_list ap)
 {
     // format aside first: an argument may be err_text() itself
     char text[ERR_MAX];
     vsnprintf(text, sizeof text, fmt, ap);
+    disarm(text);
     memcpy(reason, text, sizeof text);
     reason_kind = kind;
     reason_wanted = reason_room = 0;
@@ -61,6 +70,7 @@ bool within(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
+    disarm(where);
     // a long path must not push the reason itself out of the buffer
     size_t keep = strlen(reason) + 3; // its text, ": " and the end
     size_t room = keep < sizeof text ? sizeof text - keep : 0;

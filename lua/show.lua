@@ -20,9 +20,12 @@ local function erase()
   end
 end
 
+-- Text without what a terminal obeys, which a name of a file may hold; lines stay.
+local function disarmed(text) return (text:gsub("[^%C\n\t]", "?")) end
+
 -- A line to stderr and to the run's log.
 function M.line(fmt, ...)
-  local text = select("#", ...) > 0 and string.format(fmt, ...) or fmt
+  local text = disarmed(select("#", ...) > 0 and string.format(fmt, ...) or fmt)
   if log_file then
     log_file:write(text, "\n")
     log_file:flush()
@@ -43,7 +46,7 @@ end
 function M.aside(fmt, ...)
   if config.line.flags.quiet then return end
   erase()
-  core.sys.eprint(string.format(fmt, ...) .. "\n")
+  core.sys.eprint(disarmed(string.format(fmt, ...)) .. "\n")
 end
 
 -- From now on lines go to this file too, those said before first.
@@ -86,15 +89,17 @@ end
 -- Rows of cells as aligned text; the first row is the head.
 function M.table(rows)
   local width, out = {}, {}
+  -- a name may hold a line break, or what a terminal obeys
+  local function plain(cell) return (tostring(cell):gsub("%c", "?")) end
   for _, row in ipairs(rows) do
-    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #tostring(cell)) end
+    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #plain(cell)) end
   end
   for _, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
       -- names to the left, numbers to the right; paths are longer than the 99
       -- letters that a format can pad to
-      local text = tostring(cell)
+      local text = plain(cell)
       local blank = string.rep(" ", width[i] - #text)
       cells[i] = i == 1 and text .. blank or blank .. text
     end

@@ -115,5 +115,18 @@ t.test("weights of another recipe are called that", function()
          .. run .. '/checkpoint_best.safetensors), not of "brain_unet": --size wants a whole')
 end)
 
+t.test("names with what a terminal obeys are shown without it", function()
+  local head = folder .. "/head" -- of the run above
+  os.execute(string.format("mkdir %s && cp $(ls %s/made/hippocampus-*/imagesTr/* | head -1) "
+    .. "\"%s/$(printf 'x\\033[31m\\ny').nii.gz\"", head, folder, head))
+  local words = string.format("scripts/hippocampus_unet3d.lua predict --weights "
+    .. "%s/runs/hippocampus_unet3d/001 --in %s --out %s/shown ", folder, head, folder)
+  local said = t.says(words, 0, "x?[31m?y ")
+  -- whole, and cut off
+  os.execute(string.format("for f in %s/*; do truncate -s 3000 \"$f\"; done", head))
+  said = said .. t.says(words, 3, "x?[31m?y.nii.gz: nifti: gzip data ends early")
+  t.check(not said:find("\27", 1, true), "%s", said)
+end)
+
 remove()
 t.finish()

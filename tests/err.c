@@ -63,6 +63,15 @@ TEST(err_within)
     EXPECT_INT(err_kind(), ERR_FAILURE);
 }
 
+/* What a terminal would obey, and a second line, are no part of a reason. */
+TEST(err_is_one_line)
+{
+    EXPECT(!fail_data("a\033[31m\r\nb: no\tdata\x7f \xc3\xa9"));
+    EXPECT_TEXT(err_text(), "a?[31m??b: no?data? \xc3\xa9");
+    EXPECT(!within("x\ny"));
+    EXPECT_TEXT(err_text(), "x?y: a?[31m??b: no?data? \xc3\xa9");
+}
+
 /* Bounded, and what matters stays: the reason, then the innermost place. */
 TEST(err_long)
 {
