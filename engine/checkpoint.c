@@ -157,7 +157,14 @@ static bool fill(void *ctx, int i, void *out)
     const Entry *e = s->entries->list + i;
     int64_t count = numel(s->params->list[e->param].dim);
     if (!entry_read(s->params, e, s->user)) return false;
-    if (!entry_finite(e, s->user, count)) return within("not saved");
+    if (!entry_finite(e, s->user, count)) {
+        // what is in a session was no data: it came of training
+        char why[ERR_MAX];
+        snprintf(why, sizeof why, "%s", err_text());
+        return fail_diverged("not saved: %s; fix: a lower learning rate, or "
+                             "weaker changes of the data",
+                             why);
+    }
     if (s->params->be->real == F64) {
         memcpy(out, s->user, (size_t)count * sizeof(double));
         return true;

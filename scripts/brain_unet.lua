@@ -102,7 +102,7 @@ local parts = { bce = cfg.bce, dice = cfg.dice, pos_weight = cfg.pos_weight,
 local schedule = seg.pick("schedule", cfg.schedule, {
   cosine = function() return optim.cosine { t_max = cfg.t_max, clamp = cfg.clamp } end,
   constant = function() return optim.constant end, onecycle = optim.onecycle,
-  plateau = optim.plateau, poly = optim.poly, step = optim.step })
+  plateau = optim.plateau, poly = optim.poly, step = optim.step }) {}
 
 seg.recipe {
   inputs = { image, truth },
@@ -112,7 +112,7 @@ seg.recipe {
   train = train, valid = valid, test = test,
   optim = seg.pick("optim", cfg.optim, { adamw = optim.adamw, radam = optim.radam,
     adam = optim.adam, sgd = optim.sgd }) { lr = cfg.lr, decay = cfg.decay },
-  schedule = schedule {},
+  schedule = schedule,
   stop = cfg.patience ~= 0 and { patience = cfg.patience, min_delta = 1e-4 } or nil,
   metrics = { dice = metric.dice(logits, truth), iou = metric.iou(logits, truth) },
   best = { "dice", "max" },

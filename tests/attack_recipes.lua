@@ -128,5 +128,11 @@ t.test("names with what a terminal obeys are shown without it", function()
   t.check(not said:find("\27", 1, true), "%s", said)
 end)
 
+t.test("weights that cannot be saved end the run at once, as diverged", function()
+  local said = says("sequence_cnn_lstm", "--noise 1e30", 5, "running_var is not finite")
+  t.check(said:find("; fix: a lower learning rate", 1, true), said)
+  silent(said, "trying again")
+end)
+
 remove()
 t.finish()

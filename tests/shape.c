@@ -140,7 +140,7 @@ TEST(shape_windows)
         {"maxpool", "kh=2 ph0=2", "1,1,9,8,3", "must be smaller than the", 2},
         {"maxpool", "kw=2 pw1=2", "1,1,9,8,3", "must be smaller than the", 2},
         {"maxpool", "kw=2 pw1=-1", "1,1,9,8,3", "padding must be >= 0", 2},
-        {"maxpool", "kh=0", "1,1,9,8,3", "smaller than the kernel 0", 2},
+        {"maxpool", "kh=0", "1,1,9,8,3", "kernel must be 1 or more, got 0", 2},
         {"avgpool", "kw=3 sw=3", "1,1,1,10,3", "1,1,1,3,3", 1},
         {"avgpool", "kw=11", "1,1,1,10,3", "window of 11 does not fit w", 1},
         {"avgpool", "sw=-2", "1,1,1,10,3", "stride must be >= 1", 1},
