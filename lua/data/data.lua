@@ -348,12 +348,12 @@ function M.openkbp(o)
         others = others + 1
       end
     end
-    if others > 0 and #list > 0 then
-      show.line("note: left out of OpenKBP: %s not called pt_N", util.plural(others, "folder"))
-    end
     if #list == 0 then
       fail("data", "%s: no folder is called pt_N; give train-pats, validation-pats or test-pats",
            root)
+    end
+    if others > 0 then
+      show.line("note: left out of OpenKBP: %s not called pt_N", util.plural(others, "folder"))
     end
     return list
   end }, "openkbp", o, { "LeftParotid", "RightParotid" })

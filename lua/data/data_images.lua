@@ -98,15 +98,21 @@ local function angles_of(mat, pitch)
   return angle, far
 end
 
+local function is_image_or_mat(path) return M.is_image(path) or path:find "%.mat$" end
+
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. What has no partner is counted, as
 -- folders of 300W-LP hold other things too, and so are angles that are left out.
 function M.w300lp(o)
   return pose_fields(o), function(root)
-    local cases, mats, used, alone, turned = {}, {}, {}, 0, 0
-    for _, path in ipairs(util.files_below(root, function(f) return f:find("%.mat$") end)) do
-      mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true) -- landmarks alone
+    local cases, photographs, mats, used, alone, turned = {}, {}, {}, {}, 0, 0
+    for _, path in ipairs(util.files_below(root, is_image_or_mat)) do
+      if M.is_image(path) then
+        photographs[#photographs + 1] = path
+      else
+        mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true) -- landmarks alone
+      end
     end
-    for _, path in ipairs(util.files_below(root, M.is_image)) do
+    for _, path in ipairs(photographs) do
       local stem = path:gsub("%.%w+$", "")
       local mat = root .. "/" .. stem .. ".mat"
       if mats[stem] == nil then

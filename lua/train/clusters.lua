@@ -13,6 +13,7 @@
 
 local base = require "seg.metric_base"
 local core = require "seg.core"
+local diverge = require "seg.diverge"
 local opened = require "seg.opened"
 local optim = require "seg.optim"
 local ranks = require "seg.ranks"
@@ -87,8 +88,6 @@ local function rows_of(points, list, which)
   return out, of
 end
 
-local BAD_STEPS = 3 -- not finite so often in a row: the round has diverged
-
 -- A function for what session:step returns, which ends a round whose steps are not
 -- finite; they were not applied, and nobody else would say so. what: who learns; rate:
 -- the option that is to be lower.
@@ -96,7 +95,7 @@ local function watch(round, what, rate)
   local bad = 0
   return function(_, _, applied, overflow)
     bad = (applied or overflow) and 0 or bad + 1
-    if bad < BAD_STEPS then return end
+    if bad < diverge.BAD_STEPS then return end
     fail("diverged", "clusters: round %d: %d steps in a row of the %s gave a loss or gradient that "
          .. "is not finite; a lower %s", round, bad, what, rate)
   end

@@ -16,7 +16,7 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-local BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
+M.BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
 
 -- The cases of a batch as hashes, in the order of its samples.
 local function cases_of(run, part)
@@ -123,7 +123,7 @@ function M.bad_step(run, part, loss, norm)
   local told = hooks.facts(run, "nan")
   for key, value in pairs(facts) do told[key] = value end
   if ranks.writes() then hooks.tell(run, "on_nan", told) end
-  if s.bad >= BAD_STEPS then
+  if s.bad >= M.BAD_STEPS then
     fail("diverged", "%d steps in a row gave a loss or gradient that is not finite, first in %s; "
          .. "lower the learning rate or clip gradients (clip_norm), and look at the cases "
          .. "named above; the last good state is in %s", s.bad, what, run.folder)

@@ -113,8 +113,7 @@ function M.save(run, name, weights)
   end
   local ok, why = try()
   -- weights that are not finite are so in a while too, and all that comes of them
-  local lost = not ok and tostring(why):find("is not finite", 1, true)
-  if lost then error(why, 0) end
+  if not ok and sys.kind(tostring(why)) == "diverged" then error(why, 0) end
   if not ok and run.saved then
     show.warn("%s; trying again in %d s", why, RETRY_S)
     sys.sleep(RETRY_S)

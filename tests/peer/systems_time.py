@@ -43,7 +43,7 @@ def twin_of(name):
 
 
 def child(command, **env):
-    """Runs it in the root. -> the last line that it said, the MB that it held"""
+    """Runs it in the root. -> what it said, the MB that it held at most"""
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **env}, stdout=said, stderr=errors
@@ -68,13 +68,13 @@ def measure(a, name, folder):
         "PyTorch": [sys.executable, str(twin_of(name)), f"{folder}/twin", "--clock",
                     "--threads", str(a.threads), *theirs],
     }  # fmt: skip
-    found = {side: [] for side in sides}
+    found, samples = {side: [] for side in sides}, 0
     for _ in range(a.rounds):
         for side, command in sides.items():
             env = {"GLIBC_TUNABLES": TUNABLES} if side == "PyTorch" else {}
             said, held = child(command, **env)
             facts = json.loads(said)
-            samples = facts.get("batch", 0) or samples
+            samples = facts.get("batch", samples)  # ours says it
             found[side].append((facts["step_ms"], held))
     return {s: [statistics.median(v) for v in zip(*rows)] for s, rows in found.items()}, samples
 
