@@ -62,6 +62,17 @@ static void draw_long_window(Draw *d, OpCase *c)
         SET_WINDOW(avgpool, g);
 }
 
+/* Lines longer than the piece of one that a task holds (cpu/avgpool.c). */
+static void draw_wide_window(Draw *d, OpCase *c)
+{
+    c->rank = 2;
+    c->x[0] = (Dims){1, 1, draw_int(d, 3, 5), 0, PICK(d, 1, 3, 16)};
+    c->x[0].w = PICK(d, 4090, 4097, 4500, 8300) / c->x[0].c;
+    Window g = draw_window(d, c->rank);
+    SET_WINDOW(avgpool, g);
+    c->attr.avgpool.count_all = draw_bool(d);
+}
+
 /* A factor that makes a gradient of more terms than a chain has. */
 static void draw_long_upsample(Draw *d, OpCase *c)
 {
@@ -112,6 +123,11 @@ const OpSuite suites_pool[] = {
      .draw = draw_long_window,
      .wrt = 1,
      .cases = 6},
+    {.note = "wide",
+     .op = OP_avgpool,
+     .draw = draw_wide_window,
+     .wrt = 1,
+     .cases = 12},
     {.note = "parts",
      .op = OP_global_avgpool,
      .draw = draw_global,
