@@ -1,73 +1,23 @@
 /* upsample.c -- more positions, from the nearest or between the two nearest.
  *
- * nearest: y[p] = x[floor(p / f)]. linear: along each axis result p looks at
- * the source coordinate (p + 1/2) / f - 1/2, clamped to the image, or with
- * `align` at p (X-1)/(Y-1), and mixes the positions on its two sides. The
- * backward runs gather: each operand position asks which results it had a
- * share in, so nothing is added to twice. Coordinates are computed in double
- * by the same function in both directions. */
+ * mix.h says of what. The backward runs gather: each operand position asks
+ * which results it had a share in, so nothing is added to twice. */
+#include "mix.h"
 #include "plain.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
 
 typedef struct Job {
     const Call *c;
-    Dims x, y;    // extents of operand and result
-    int64_t f[3]; // factors of d, h, w: y = x f
-    bool linear, align;
+    Dims x, y;       // extents of operand and result
+    MixAxis axis[3]; // d, h, w
 } Job;
 
-/* The two rows begin with the same three factors. */
 static Job job_of(const Call *c)
 {
     Job j = {.c = c, .x = c->x[0]->dim, .y = c->y->dim};
-    for (int i = 0; i < 3; i++) j.f[i] = c->attr->word[1 + i];
-    j.linear = call_op(c) == OP_upsample_linear;
-    j.align = j.linear && c->attr->upsample_linear.align;
+    for (int i = 0; i < 3; i++) j.axis[i] = mix_axis(c, i, j.x, j.y);
     return j;
-}
-
-/* The positions of one axis that a result is made of; weights add up to 1. */
-typedef struct Mix {
-    int64_t i[2];
-    double w[2];
-} Mix;
-
-/* What result p of an axis is made of. The second index is clamped, where its
- * weight is 0 or the image ends. */
-static Mix mix_at(const Job *j, int axis, int64_t p)
-{
-    int64_t size = (&j->x.d)[axis], count = (&j->y.d)[axis], f = j->f[axis];
-    if (!j->linear) return (Mix){{p / f, p / f}, {1, 0}};
-    double at = ((double)p + 0.5) / (double)f - 0.5;
-    if (j->align)
-        at = count > 1 ? (double)(p * (size - 1)) / (double)(count - 1) : 0;
-    at = fmin(fmax(at, 0), (double)(size - 1));
-    int64_t i = (int64_t)at;
-    return (Mix){{i, least(i + 1, size - 1)},
-                 {1 - (at - (double)i), at - (double)i}};
-}
-
-/* Share of operand position q in result p of an axis. */
-static double share(const Job *j, int axis, int64_t p, int64_t q)
-{
-    Mix m = mix_at(j, axis, p);
-    return (m.i[0] == q ? m.w[0] : 0) + (m.i[1] == q ? m.w[1] : 0);
-}
-
-/* Results from .. to-1 of an axis are all in which q can have a share: those
- * whose source coordinate is less than 1 away from q, rounded outwards;
- * share() has the last word. */
-static void reach(const Job *j, int axis, int64_t q, int64_t *from, int64_t *to)
-{
-    int64_t size = (&j->x.d)[axis], count = (&j->y.d)[axis], f = j->f[axis];
-    *from = q * f, *to = (q + 1) * f;
-    if (j->linear) *from -= f, *to += f;
-    if (j->align && size > 1) {
-        *from = (q - 1) * (count - 1) / (size - 1);
-        *to = (q + 1) * (count - 1) / (size - 1) + 2;
-    }
-    *from = most(0, *from), *to = least(count, *to);
 }
 
 /* Results (n,d,h,w). */
@@ -76,7 +26,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     const Job *j = ctx;
     for (int64_t row = from; row < to; row++) {
         Place p = place(j->y, row);
-        Mix d = mix_at(j, 0, p.d), h = mix_at(j, 1, p.h), w = mix_at(j, 2, p.w);
+        Mix d = mix_at(j->axis[0], p.d), h = mix_at(j->axis[1], p.h);
+        Mix w = mix_at(j->axis[2], p.w);
         real *y = values(j->c->y) + row * j->y.c;
         for (int64_t c0 = 0; c0 < j->y.c; c0 += BLOCK) {
             int64_t nc = least(BLOCK, j->y.c - c0);
@@ -101,15 +52,15 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
 static void given(const Job *j, Place q, int64_t c0, int64_t nc, double *sum)
 {
     int64_t d0, d1, h0, h1, w0, w1;
-    reach(j, 0, q.d, &d0, &d1);
-    reach(j, 1, q.h, &h0, &h1);
-    reach(j, 2, q.w, &w0, &w1);
+    mix_reach(j->axis[0], q.d, &d0, &d1);
+    mix_reach(j->axis[1], q.h, &h0, &h1);
+    mix_reach(j->axis[2], q.w, &w0, &w1);
     for (int64_t d = d0; d < d1; d++) {
-        double wd = share(j, 0, d, q.d);
+        double wd = mix_share(j->axis[0], d, q.d);
         for (int64_t h = h0; wd > 0 && h < h1; h++) {
-            double wh = wd * share(j, 1, h, q.h);
+            double wh = wd * mix_share(j->axis[1], h, q.h);
             for (int64_t w = w0; wh > 0 && w < w1; w++) {
-                double ww = wh * share(j, 2, w, q.w);
+                double ww = wh * mix_share(j->axis[2], w, q.w);
                 if (ww > 0)
                     axpy(sum, ww,
                          values(j->c->dy) + at(j->y, q.n, d, h, w) + c0, nc);
@@ -146,8 +97,8 @@ bool KERNEL(upsample_nearest_bwd)(const Call *c)
 {
     Job j = job_of(c);
     if (c->dx[0])
-        range_run(c, rows(j.x), 8 * j.f[0] * j.f[1] * j.f[2] * j.x.c, bwd_rows,
-                  &j);
+        range_run(c, rows(j.x), 8 * positions(j.y) / positions(j.x) * j.x.c,
+                  bwd_rows, &j);
     return true;
 }
 

@@ -83,6 +83,20 @@ static void draw_long_upsample(Draw *d, OpCase *c)
         c->attr.upsample_linear.align = draw_bool(d);
 }
 
+/* Lines longer than the piece of one that a task holds, more rows than a task
+ * has, and factors that are too many for it (cpu/upsample.c). */
+static void draw_wide_upsample(Draw *d, OpCase *c)
+{
+    c->rank = 2;
+    c->x[0] = (Dims){1, 1, draw_int(d, 3, 5), 0, PICK(d, 1, 3, 16, 600)};
+    c->x[0].w = PICK(d, 260, 511, 700);
+    if (c->x[0].c > 1) c->x[0].w = 3000 / c->x[0].c + draw_int(d, 0, 9);
+    c->attr.word[2] = PICK(d, 1, 3, 4);
+    c->attr.word[3] = PICK(d, 1, 2, 3, 17);
+    if (c->attr.op == OP_upsample_linear)
+        c->attr.upsample_linear.align = draw_bool(d);
+}
+
 static void draw_global(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
@@ -158,5 +172,15 @@ const OpSuite suites_pool[] = {
      .draw = draw_long_upsample,
      .wrt = 1,
      .cases = 6},
+    {.note = "wide",
+     .op = OP_upsample_nearest,
+     .draw = draw_wide_upsample,
+     .wrt = 1,
+     .cases = 8},
+    {.note = "wide",
+     .op = OP_upsample_linear,
+     .draw = draw_wide_upsample,
+     .wrt = 1,
+     .cases = 16},
     {.draw = NULL},
 };
