@@ -26,6 +26,8 @@ local cfg = seg.config {
   beams = true,        -- and where the nine beams of such plans pass
   dvh = 20.0,          -- weight of the DVH loss beside the MAE where there may be dose
   flip = true,         -- left and right, with the parotids exchanged
+  turn = 0,            -- degrees: by multiples of it, seen from above (nine beams: 40)
+  shift = 0.0,         -- moved by so much of each extent either way
   norm = "instance",
   squeeze = 8,         -- reduction of squeeze and excitation; 0: none
   dropout = 0.2,
@@ -62,7 +64,14 @@ end
 
 train, valid, test = prepare(train), prepare(valid), prepare(test)
 -- right and left parotid are structures 3 and 4, and h runs from right to left
-if cfg.better and cfg.flip then train = train:augment { flip = { axis = "h", swap = { 3, 4 } } } end
+if cfg.better then
+  train = train:augment {
+    flip = cfg.flip and { axis = "h", swap = { 3, 4 } },
+    affine = (cfg.turn > 0 or cfg.shift > 0) and {
+      about = "w", step = cfg.turn, rotate = cfg.turn > 0 and { -180, 180 } or { 0, 0 },
+      scale = { 1, 1 }, shift = cfg.shift, p = 1 },
+  }
+end
 train = train:batches { size = cfg.batch, shuffle = true }
 valid, test = valid:batches { size = 1 }, test:batches { size = 1 }
 

@@ -85,6 +85,54 @@ TEST(affine_turns_a_volume_about_three_axes)
                                 at(&a, f, d, h, w, 0), 1e-5);
 }
 
+/* About one axis alone: in the plane of the other two, as it is in a slice. */
+TEST(affine_turns_about_one_axis)
+{
+    static const struct {
+        const char *steps;
+        int d, h, w; // where the voxel at d, h, w = 0, 1, 3 goes
+    } row[] = {
+        {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=d\n", 0, 3, 3},
+        {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=h\n", 1, 1, 0},
+        {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=w\n", 1, 4, 3}};
+    enum { N = 5 };
+    for (int i = 0; i < 3; i++) {
+        Steps s = made_steps(row[i].steps);
+        Turned a, b;
+        turned_make(&a, (Dims){1, N, N, N, 1});
+        turned_make(&b, (Dims){1, N, N, N, 1});
+        EXPECT(augment_sample(&s, 1, 0, 0, &b.s));
+        for (int f = 0; f < 3; f++)
+            EXPECT_NEAR(at(&b, f, row[i].d, row[i].h, row[i].w, 0),
+                        at(&a, f, 0, 1, 3, 0), 1e-5);
+    }
+}
+
+/* Nine angles of a circle, each as often as another, and nothing between. */
+TEST(affine_turns_by_multiples)
+{
+    Steps s = made_steps("affine rotate=-170,165 scale=1,1 shift=0 p=1 about=w "
+                         "step=40\n");
+    int count[9] = {0};
+    for (uint32_t k = 0; k < 9000; k++) {
+        Change c[MAX_STEPS];
+        REQUIRE(augment_decide(&s, 3, 0, k, (Dims){1, 9, 9, 9, 1}, c) == 1);
+        // h and d turn, w stays
+        const double turned =
+            atan2(c[0].map[1][2], c[0].map[1][1]) * 180 / acos(-1) / 40;
+        EXPECT_NEAR(turned, round(turned), 1e-9);
+        EXPECT_NEAR(c[0].map[0][0], 1, 0);
+        REQUIRE(fabs(turned) < 4.5);
+        count[(int)round(turned) + 4]++;
+    }
+    for (int i = 0; i < 9; i++) EXPECT(count[i] > 850 && count[i] < 1150);
+    Steps none;
+    EXPECT_FAIL(steps_parse("affine rotate=10,30 step=40\n", &none),
+                "no multiple of step = 40 lies in rotate = {10, 30}");
+    EXPECT_FAIL(steps_parse("affine step=0.0001\n", &none),
+                "wanted 0 (any angle) or at least 0.001");
+}
+
 /* A ramp moves by what was drawn; outside the border goes on. */
 TEST(affine_moves_and_scales_a_ramp)
 {

@@ -286,7 +286,8 @@ t.test("data steps are checked where they are written", function()
   t.equal(set:augment { flip = { swap = { 1, 2, 7, 8 }, negate = { 2 } } }.steps,
           "flip axis=w p=0.5 negate=2 swap=1,2,7,8\n")
   t.equal(set:augment { affine = { rotate = { -5, 5 }, shift = 0 }, flip = true }.steps,
-          "flip axis=w p=0.5\naffine rotate=-5,5 scale=0.9,1.1 shift=0 p=0.3 shear=0,0\n")
+          "flip axis=w p=0.5\naffine rotate=-5,5 scale=0.9,1.1 shift=0 p=0.3 shear=0,0 "
+          .. "about=all step=0\n")
   t.raises(function() data.dicom { root = 1 } end, "data.dicom: root must be the folder")
   t.raises(function() set:dataset() end, "nowhere")
 end)

@@ -104,7 +104,8 @@ static const char every_step[] =
     "mean=1,2.5 sd=3,0.1 low=-4,0 high=5,1e+20\n"
     "slices axis=stored keep=foreground range=0.1,0.9\n"
     "flip axis=hw p=0.5 negate=1,3 swap=2,5,1,4\n"
-    "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3 shear=0,0\n"
+    "affine rotate=-10,10 scale=0.9,1.1 shift=0.05 p=0.3 shear=0,0 about=h "
+    "step=5\n"
     "elastic spacing=8 amplitude=1,3.2 p=0.5\n"
     "timeshift most=5 beyond=wrap p=1\n"
     "jitter hue=0.5 top=255\n"
@@ -162,7 +163,7 @@ TEST(steps_old_text)
     EXPECT_NEAR(s.step[1].affine.shear[1], 0, 0);
     EXPECT_TEXT(steps_print(&s, &mem),
                 "flip axis=w p=0.5\naffine rotate=-10,10 scale=0.9,1.1 "
-                "shift=0.05 p=0.3 shear=0,0\n");
+                "shift=0.05 p=0.3 shear=0,0 about=all step=0\n");
     arena_release(&mem);
 }
 

@@ -57,6 +57,17 @@ static void unshear(double m[3][3], const double angle[3])
     }
 }
 
+/* Draw `at` out of a range of angles, in degrees; of multiples of `step` where
+ * that is not 0. step_check has seen that there is one. */
+static double draw_angle(const Rng *r, uint32_t at, const double range[2],
+                         double step)
+{
+    if (step == 0)
+        return (double)rng_range(r, at, (float)range[0], (float)range[1]);
+    const double first = ceil(range[0] / step), last = floor(range[1] / step);
+    return step * (first + rng_below(r, at, (uint32_t)(last - first) + 1));
+}
+
 /* The sample is sheared, turned and scaled about its middle and then moved, so
  * place q = middle + S^-1 R^T (p - middle - move) / scale is what shows at p. R
  * turns w towards h, then, in a volume, d towards w and h towards d. */
@@ -70,10 +81,14 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     if (!((double)rng_uniform(r, 0) < s->affine.p)) return;
     scale = (double)rng_range(r, 1, (float)s->affine.scale[0],
                               (float)s->affine.scale[1]);
+    // d, h, w: the axes that the three turns leave as they are
+    static const int about[] = {ABOUT_D, ABOUT_H, ABOUT_W};
     for (uint32_t k = 0; k < 3; k++)
         angle[k] =
-            degree * (double)rng_range(r, 5 + k, (float)s->affine.rotate[0],
-                                       (float)s->affine.rotate[1]);
+            flat || s->affine.about == ABOUT_ALL || s->affine.about == about[k]
+                ? degree *
+                      draw_angle(r, 5 + k, s->affine.rotate, s->affine.step)
+                : 0;
     for (uint32_t k = 0; k < (flat ? 1 : 3); k++)
         shear[k] =
             degree * (double)rng_range(r, 8 + k, (float)s->affine.shear[0],

@@ -331,6 +331,21 @@ static bool step_settle(DataStep *s)
                     return fail_usage("flip: swap has class %g twice",
                                       s->flip.swap[i]);
         return true;
+    case STEP_affine:
+        // in thousandths of a degree nobody would notice
+        if (s->affine.step != 0 && s->affine.step < 1e-3)
+            return fail_usage(
+                "affine: step is %g degrees, wanted 0 (any angle) "
+                "or at least 0.001",
+                s->affine.step);
+        if (s->affine.step != 0 &&
+            ceil(s->affine.rotate[0] / s->affine.step) >
+                floor(s->affine.rotate[1] / s->affine.step))
+            return fail_usage("affine: no multiple of step = %g lies in rotate "
+                              "= {%g, %g}",
+                              s->affine.step, s->affine.rotate[0],
+                              s->affine.rotate[1]);
+        return true;
     case STEP_elastic:
         if (s->elastic.amplitude[1] > 0.4 * s->elastic.spacing)
             return fail_usage("elastic: amplitude is up to %g, wanted at most "

@@ -387,7 +387,7 @@ function set:patches(o) end
 
 ---@class seg.set.augment
 ---@field flip? true|{ axis?: "w"|"h"|"d"|"hw"|"dhw", p?: number, negate?: integer[], swap?: integer[] }
----@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number, shear?: number[] }
+---@field affine? true|{ rotate?: number[], scale?: number[], shift?: number, p?: number, shear?: number[], about?: "all"|"w"|"h"|"d", step?: number }
 ---@field elastic? true|{ spacing?: number, amplitude?: number[], p?: number }
 ---@field timeshift? true|{ most?: integer, beyond?: "border"|"wrap", p?: number }
 ---@field jitter? true|{ brightness?: number, contrast?: number, saturation?: number, hue?: number, top?: number, p?: number }
