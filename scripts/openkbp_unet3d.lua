@@ -21,13 +21,10 @@ local cfg = seg.config {
   lr = 2e-4,
   better = false,      -- true: what is below; false: CT and dose as they are, MAE of all
   ct_clip = 4095,      -- CT is cut there and scaled to 0 .. 1
-  region = true,       -- where there may be dose is shown to the network
-  prescribed = true,   -- and what dose is prescribed to each voxel
-  beams = true,        -- and where the nine beams of such plans pass
+  beams = true,        -- plans have nine beams, 40 degrees apart, and where they pass is known
+  guess = true,        -- the network learns what is to be added to a first guess of the dose
   dvh = 20.0,          -- weight of the DVH loss beside the MAE where there may be dose
   flip = true,         -- left and right, with the parotids exchanged
-  turn = 0,            -- degrees: by multiples of it, seen from above (nine beams: 40)
-  shift = 0.0,         -- moved by so much of each extent either way
   norm = "instance",
   squeeze = 8,         -- reduction of squeeze and excitation; 0: none
   dropout = 0.2,
@@ -64,14 +61,7 @@ end
 
 train, valid, test = prepare(train), prepare(valid), prepare(test)
 -- right and left parotid are structures 3 and 4, and h runs from right to left
-if cfg.better then
-  train = train:augment {
-    flip = cfg.flip and { axis = "h", swap = { 3, 4 } },
-    affine = (cfg.turn > 0 or cfg.shift > 0) and {
-      about = "w", step = cfg.turn, rotate = cfg.turn > 0 and { -180, 180 } or { 0, 0 },
-      scale = { 1, 1 }, shift = cfg.shift, p = 1 },
-  }
-end
+if cfg.better and cfg.flip then train = train:augment { flip = { axis = "h", swap = { 3, 4 } } } end
 train = train:batches { size = cfg.batch, shuffle = true }
 valid, test = valid:batches { size = 1 }, test:batches { size = 1 }
 
@@ -94,19 +84,21 @@ local function network()
     return dose, nn.mae(dose, truth)
   end
   o.norm, o.squeeze, o.final = cfg.norm, cfg.squeeze, "none"
-  local parts, inside, target = seen(structures), seen(possible), seen(truth)
+  local parts = seen(structures)
   local function part(k) return nn.slice(parts, { c = { k, 1 } }) end
-  local x = seen(ct) .. parts
-  if cfg.region then x = x .. inside end
-  if cfg.prescribed then x = x .. (part(8) * 0.8 + part(9) * 0.9 + part(10)) end -- of 70 Gy
-  if beamed then x = x .. seen(beams) / 70 end
-  local dose = 70 * net.pix2pix(x, o)
-  local mean = cfg.coarse ~= 1 and target / (inside + 1e-6) or target -- where there may be some
-  local loss = nn.mae(dose, mean, { mask = inside })
-  if cfg.dvh > 0 then
-    loss = loss + cfg.dvh * nn.dvh_loss(dose * inside, target, parts)
+  local plan = part(8) * 0.8 + part(9) * 0.9 + part(10) -- what is prescribed, of 70 Gy
+  local x, guess = seen(ct) .. parts .. seen(possible) .. plan, plan
+  if beamed then -- and what the beams may bring, of which 0.8 arrives
+    local reach, elsewhere = seen(beams) / 70, 1 - (part(8) + part(9) + part(10))
+    x, guess = x .. reach, plan + 0.8 * (reach * elsewhere)
   end
+  local dose = net.pix2pix(x, o)
+  dose = 70 * (cfg.guess and dose + guess or dose)
   if cfg.coarse ~= 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
+  local loss = nn.mae(dose, truth, { mask = possible }) -- where there may be some
+  if cfg.dvh > 0 then
+    loss = loss + cfg.dvh * nn.dvh_loss(dose * possible, truth, structures)
+  end
   return nn.relu(dose), loss
 end
 

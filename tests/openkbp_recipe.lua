@@ -21,7 +21,6 @@ end
 t.test("what the network sees is chosen", function()
   t.equal(channels "", 14) -- CT, ten structures, where there may be dose, prescription, beams
   t.equal(channels " --beams false", 13)
-  t.equal(channels " --beams false --prescribed false", 12)
   t.equal(channels " --better false", 11)
 end)
 

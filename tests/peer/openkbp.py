@@ -113,15 +113,21 @@ def names_of(a):
 
 
 def dose_of(net, batch, a):
-    """The dose on the grid of the network."""
+    """The dose on the grid of the patients."""
     ct, structures, possible = batch[:3]
     parts = seen(structures, a)
     x = torch.cat((seen(ct, a), parts), 1)
     if not a.better:
         return net(x)
     plan = parts[:, 7:8] * 0.8 + parts[:, 8:9] * 0.9 + parts[:, 9:10]
-    beams = seen(batch[4], a) / 70
-    return 70 * net(torch.cat((x, seen(possible, a), plan, beams), 1))
+    reach = seen(batch[4], a) / 70
+    elsewhere = 1 - parts[:, 7:10].sum(1, keepdim=True)
+    guess = plan + 0.8 * reach * elsewhere
+    x = torch.cat((x, seen(possible, a), plan, reach), 1)
+    dose = 70 * (net(x) + guess)
+    if a.coarse == 1:
+        return dose
+    return F.interpolate(dose, scale_factor=a.coarse, mode="trilinear")
 
 
 def masked_mae(x, t, m):
@@ -152,12 +158,9 @@ def loss_of(net, batch, a):
     dose = dose_of(net, batch, a)
     if not a.better:
         return F.l1_loss(dose, truth)
-    inside, target = seen(possible, a), seen(truth, a)
-    mean = target / (inside + 1e-6) if a.coarse > 1 else target
-    loss = masked_mae(dose, mean, inside)
+    loss = masked_mae(dose, truth, possible)
     if a.dvh > 0:
-        parts = seen(structures, a)
-        loss = loss + a.dvh * dvh_loss(dose * inside, target, parts)
+        loss = loss + a.dvh * dvh_loss(dose * possible, truth, structures)
     return loss
 
 
@@ -236,11 +239,7 @@ def scores(net, part, a):
         for i in range(len(part)):
             batch = part.batch([i])
             possible, truth = batch[2:4]
-            dose = dose_of(net, batch, a)
-            if a.coarse > 1:
-                dose = F.interpolate(dose, scale_factor=a.coarse,
-                                     mode="trilinear")  # fmt: skip
-            dose = F.relu(dose) * possible
+            dose = F.relu(dose_of(net, batch, a)) * possible
             out.append(masked_mae(dose, truth, possible).item())
     return out
 
