@@ -34,7 +34,7 @@ local cfg = seg.config {
   patients = 12,       -- of the made-up data
   presets = {
     demo = { filters = 8, levels = 4, size = 64, epochs = 24, lr = 1e-3, better = true },
-    quick = { filters = 16, levels = 5, batch = 1, epochs = 100, t_max = 100, lr = 1e-3,
+    quick = { filters = 16, levels = 5, batch = 1, epochs = 60, t_max = 60, lr = 1e-3,
               ema = 0.99, better = true, coarse = 2 },
     full = {},
     check = { filters = 2, levels = 4, size = 32, epochs = 1, better = true, patients = 6 },
