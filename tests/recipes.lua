@@ -103,5 +103,13 @@ t.test("hippocampus_unet3d: folds and a split", function()
   t.says(line .. "--folds 1", 2, "folds must be a whole number, 2 or more, or 0 for none, got 1")
 end)
 
+t.test("bench: random numbers, or the first batch of the data", function()
+  local line = "scripts/sequence_cnn_lstm.lua bench --preset check "
+  t.says(line .. "--json", 0, '"fed": "random"')
+  t.says(line .. "--json --phantom " .. folder .. "/phantom", 0, '"fed": "data"')
+  t.says(line .. "--phantom " .. folder .. "/phantom", 0, "of the data, ")
+  t.says(line .. "--data " .. folder .. "/nowhere", 3, folder .. "/nowhere")
+end)
+
 remove()
 t.finish()

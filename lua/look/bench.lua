@@ -1,9 +1,10 @@
 -- bench.lua -- the bench command: measured time of every layer and of a step,
--- on random data, medians of rounds.
+-- on random numbers or the first batch of the data, medians of rounds.
 
 local core = require "seg.core"
 local budget = require "seg.budget"
 local config = require "seg.config"
+local opened = require "seg.opened"
 local recipes = require "seg.recipe"
 local plans = require "seg.plan"
 local show = require "seg.show"
@@ -36,6 +37,16 @@ function M.feeds(r, batch)
   end
   for name in pairs(lengths) do feeds[name] = constant(batch, steps) end
   return feeds
+end
+
+-- The first batch of training where the command line says of what (--data or --phantom):
+-- sequences have their lengths then, and structures their few voxels. Else random
+-- numbers, which need nothing. -> feeds, the loader that they are of
+local function feeds_of(r, v)
+  if not v.data and v.phantom == "" then return M.feeds(r, v.batch) end
+  opened.fit_numbers(r)
+  local d = opened.open(r, r.train)
+  return opened.feeds(d.loader:next(), d.names, r), d.loader
 end
 
 -- Median milliseconds by (layer, direction) over rounds, in the order of calls.
@@ -113,7 +124,7 @@ end
 -- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
-  local feeds, flops = M.feeds(r, v.batch), {}
+  local flops, feeds, loader = {}, feeds_of(r, v)
   traces.open()
   local session, measured = open(r, feeds)
   local plan = plans.plan(r, v.batch, true, { session = session })
@@ -141,15 +152,18 @@ function M.command(r)
                       "" }
   local ms, planned = M.step_ms(session, feeds), plan.bytes + plan.param_bytes
   trace_step(session, feeds)
+  if loader then loader:close() end
   if config.line.flags.json then
-    print(util.json { batch = v.batch, step_ms = ms, forward_ms = sums[1], backward_ms = sums[2],
+    print(util.json { batch = v.batch, fed = loader and "data" or "random", step_ms = ms,
+                      forward_ms = sums[1], backward_ms = sums[2],
                       threads = session:facts().threads, planned_bytes = planned,
                       measured_bytes = measured })
     return 0
   end
   print(show.table(rows))
-  print(string.format("training step, batch %d, %d threads: %.1f ms (median of %d), %.2f samples/s",
-                      v.batch, session:facts().threads, ms, M.ROUNDS, 1e3 * v.batch / ms))
+  print(string.format("training step, batch %d%s, %d threads: %.1f ms (median of %d), "
+                      .. "%.2f samples/s", v.batch, loader and " of the data" or "",
+                      session:facts().threads, ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
                       util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
   local told = budget.told(plan)
