@@ -8,6 +8,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local gpus = require "seg.gpus"
 local ranks = require "seg.ranks"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
@@ -398,6 +399,10 @@ local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   -- before any thread starts: it is for those that start from now on
   if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
+  -- as those of the made-up data beside --data
+  for _, key in ipairs(util.sorted_keys(config.unread or {})) do
+    show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
+  end
   if command == "train" then
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end

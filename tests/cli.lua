@@ -333,5 +333,25 @@ t.test("one case has neither spread nor interval", function()
   t.check(not text:find("sd 0", 1, true) and not text:find("interval", 1, true), text)
 end)
 
+t.test("an option that changes nothing is said to", function()
+  local dose = "scripts/openkbp_unet3d.lua plan --preset check --dvh 3 "
+  says(dose .. "--better false", 0, "warning: --dvh changes nothing here")
+  t.check(not says(dose, 0, "parameters"):find("warning", 1, true))
+  says("scripts/openkbp_unet3d.lua plan --preset check --data x --patients 3", 0,
+       "warning: --patients changes nothing here")
+  -- what reads all of them has read each
+  local script = t.write(folder .. "/all.lua", [[
+local seg = require "seg"
+local cfg, all = seg.config { width = 2 }, 0
+for _, v in pairs(cfg) do all = all + (v == 3 and 1 or 0) end
+local x = seg.nn.input("x", { c = 1, h = 4, w = 4 })
+local y = seg.nn.relu(x)
+seg.recipe { inputs = { x }, outputs = { y = y }, loss = seg.nn.mae(y, x),
+             train = seg.data.npy { root = ".", rank = 2, patient = "file" }:batches { size = 1 },
+             optim = seg.optim.adam { lr = 1e-3 }, epochs = 1 }
+]])
+  t.check(not says(script .. " plan --width 3", 0, "relu"):find("warning", 1, true))
+end)
+
 remove()
 t.finish()

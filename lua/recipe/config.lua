@@ -353,8 +353,12 @@ function M.config(defaults)
   check_reserved(values, given)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
   M.values = values
+  local unread = {} -- the recipe's own keys that the line has, until it reads them
+  for key in pairs(given) do unread[key] = defaults[key] ~= nil or nil end
+  M.unread = unread
   return setmetatable({}, {
     __index = function(_, k)
+      unread[k] = nil
       if M.declared[k] then return values[k] end
       fail("usage", 'the config has no key "%s"; %s', tostring(k),
            util.suggest(k, util.sorted_keys(M.declared)))
@@ -363,7 +367,10 @@ function M.config(defaults)
       fail("usage", 'config key "%s" is set; a recipe reads its config and does not change it',
            tostring(k))
     end,
-    __pairs = function() return pairs(values) end,
+    __pairs = function()
+      for key in pairs(unread) do unread[key] = nil end
+      return pairs(values)
+    end,
   })
 end
 
