@@ -9,9 +9,8 @@
  *
  * Every element belongs to one task, and the order of its sum depends on
  * extents only. Sums are float: of so few numbers that is exact enough. */
-#include "blocks.h"
 #include "kernels.h"
-#include <string.h>
+#include "line.h"
 
 enum {
     TAPS_MOST = 256,
@@ -63,23 +62,15 @@ static float share(const Job *j, int axis, int64_t p)
     return 1.0F / (float)(j->inside ? t.to - t.from : j->g.k[axis]);
 }
 
-/* to[0 .. count-1] += by * from */
-static void add_line(float *restrict to, const float *restrict from, float by,
-                     int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) to[i] += by * from[i];
-}
-
 /* A row (n,d,h) of results: one task. */
 static void fwd_task(void *ctx, int64_t row, int thread)
 {
     const Job *j = ctx;
     (void)thread;
     const int64_t C = j->x.c, s = j->g.s[2], k = j->g.k[2];
-    const int64_t h = row % j->y.h, d = row / j->y.h % j->y.d;
-    const int64_t n = row / j->y.h / j->y.d;
-    const Part pd = part_of(j, 0, d), ph = part_of(j, 1, h);
-    const float by = share(j, 0, d) * share(j, 1, h);
+    const LinePlace p = line_place(j->y, row);
+    const Part pd = part_of(j, 0, p.d), ph = part_of(j, 1, p.h);
+    const float by = share(j, 0, p.d) * share(j, 1, p.h);
     float line[ROOM];
     for (int64_t w = 0; w < j->y.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->y.w - w);
@@ -89,13 +80,11 @@ static void fwd_task(void *ctx, int64_t row, int thread)
         memset(line, 0, (size_t)(width * C) * sizeof *line);
         for (int64_t kd = pd.from; kd < pd.to; kd++)
             for (int64_t kh = ph.from; kh < ph.to; kh++) {
-                const int64_t at =
-                    (n * j->x.d + pd.first + kd) * j->x.h + ph.first + kh;
-                add_line(line + (from - first) * C,
-                         floats(j->c->x[0], (at * j->x.w + from) * C), 1,
-                         (to - from) * C);
+                const LinePlace q = {p.n, pd.first + kd, ph.first + kh};
+                line_add(line + (from - first) * C,
+                         line_at(j->c->x[0], q, from), 1, (to - from) * C);
             }
-        float *y = floats(j->c->y, (row * j->y.w + w) * C);
+        float *y = line_at(j->c->y, p, w);
         for (int64_t i = 0; i < cols; i++) {
             const float *l = line + i * s * C;
             const float all = by * share(j, 2, w + i);
@@ -106,16 +95,6 @@ static void fwd_task(void *ctx, int64_t row, int thread)
             }
         }
     }
-}
-
-/* Adds to `line`, columns from .. of dy, what windows of these columns give to
- * an element under them: dy by the shares of all axes. */
-static void add_windows(const Job *j, int64_t n, int64_t d, int64_t h,
-                        int64_t from, int64_t count, float *line)
-{
-    const int64_t at = (n * j->y.d + d) * j->y.h + h;
-    add_line(line, floats(j->c->dy, (at * j->y.w + from) * j->y.c),
-             share(j, 0, d) * share(j, 1, h), count * j->y.c);
 }
 
 /* Windows from .. to-1 of an axis see element q. */
@@ -132,11 +111,10 @@ static void bwd_task(void *ctx, int64_t row, int thread)
     const Job *j = ctx;
     (void)thread;
     const int64_t C = j->x.c, s = j->g.s[2], lo = j->g.lo[2];
-    const int64_t h = row % j->x.h, d = row / j->x.h % j->x.d;
-    const int64_t n = row / j->x.h / j->x.d;
+    const LinePlace p = line_place(j->x, row);
     int64_t d0, d1, h0, h1;
-    seen(j, 0, d, &d0, &d1);
-    seen(j, 1, h, &h0, &h1);
+    seen(j, 0, p.d, &d0, &d1);
+    seen(j, 1, p.h, &h0, &h1);
     float line[ROOM], sum[ROOM];
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->x.w - w);
@@ -148,19 +126,16 @@ static void bwd_task(void *ctx, int64_t row, int thread)
         memset(sum, 0, (size_t)(cols * C) * sizeof *sum);
         for (int64_t q = d0; q < d1; q++)
             for (int64_t r = h0; r < h1; r++)
-                add_windows(j, n, q, r, from, count, line);
+                line_add(line, line_at(j->c->dy, (LinePlace){p.n, q, r}, from),
+                         share(j, 0, q) * share(j, 1, r), count * C);
         for (int64_t i = 0; i < count; i++) {
             const float by = share(j, 2, from + i);
             const int64_t first = (from + i) * s - lo - w; // of tap 0, in `sum`
             const int64_t t1 = least(j->g.k[2], cols - first);
             for (int64_t t = most(0, -first); t < t1; t++)
-                add_line(sum + (first + t) * C, line + i * C, by, C);
+                line_add(sum + (first + t) * C, line + i * C, by, C);
         }
-        float *dx = floats(j->c->dx[0], (row * j->x.w + w) * C);
-        if (j->c->fresh & 1)
-            memcpy(dx, sum, (size_t)(cols * C) * sizeof *dx);
-        else
-            add_line(dx, sum, 1, cols * C);
+        line_put(line_at(j->c->dx[0], p, w), sum, j->c->fresh & 1, cols * C);
     }
 }
 
@@ -168,7 +143,7 @@ bool cpu_avgpool_fwd(const Call *c)
 {
     Job j = job_of(c, true);
     if (!j.cols) return plain_avgpool_fwd(c);
-    pool_run(c->dev, (int64_t)j.y.n * j.y.d * j.y.h, fwd_task, &j);
+    pool_run(c->dev, line_count(j.y), fwd_task, &j);
     return true;
 }
 
@@ -177,6 +152,6 @@ bool cpu_avgpool_bwd(const Call *c)
     if (!c->dx[0]) return true;
     Job j = job_of(c, false);
     if (!j.cols) return plain_avgpool_bwd(c);
-    pool_run(c->dev, (int64_t)j.x.n * j.x.d * j.x.h, bwd_task, &j);
+    pool_run(c->dev, line_count(j.x), bwd_task, &j);
     return true;
 }

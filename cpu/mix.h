@@ -21,8 +21,8 @@ typedef struct Mix {
     double w[2];
 } Mix;
 
-/* MixAxis 0 d, 1 h, 2 w of a call of either row, of which operand and result
- * have extents x and y. The two rows begin with the same three factors. */
+/* Axis 0 d, 1 h, 2 w of a call of either row, of which operand and result have
+ * extents x and y. The two rows begin with the same three factors. */
 static inline MixAxis mix_axis(const Call *c, int axis, Dims x, Dims y)
 {
     MixAxis a = {(&x.d)[axis], (&y.d)[axis], c->attr->word[1 + axis],

@@ -9,10 +9,9 @@
  *
  * Every element belongs to one task, and the order of its sum depends on
  * extents only. Sums are float: of so few numbers that is exact enough. */
-#include "blocks.h"
 #include "kernels.h"
+#include "line.h"
 #include "mix.h"
-#include <string.h>
 
 enum {
     RESULTS_MOST = 64, // of an operand position, the factors' product
@@ -51,13 +50,6 @@ static Job job_of(const Call *c, bool forward)
     return j;
 }
 
-/* to[0 .. count-1] += by * from */
-static void add_line(float *restrict to, const float *restrict from, float by,
-                     int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) to[i] += by * from[i];
-}
-
 /* Results from .. to-1 of the columns, with operand columns counted from
  * `first`. */
 static void look_up(const Job *j, int64_t from, int64_t to, int64_t first,
@@ -77,16 +69,15 @@ static void look_up(const Job *j, int64_t from, int64_t to, int64_t first,
 static void mix_lines(const Job *j, int64_t row, int64_t from, int64_t to,
                       float *line)
 {
-    const Mix d = mix_at(j->axis[0], row / j->y.h % j->y.d);
-    const Mix h = mix_at(j->axis[1], row % j->y.h);
-    const int64_t n = row / j->y.h / j->y.d, count = (to - from) * j->x.c;
+    const LinePlace p = line_place(j->y, row);
+    const Mix d = mix_at(j->axis[0], p.d), h = mix_at(j->axis[1], p.h);
+    const int64_t count = (to - from) * j->x.c;
     memset(line, 0, (size_t)count * sizeof *line);
     for (int k = 0; k < 4; k++) {
         const double by = d.w[k >> 1] * h.w[k & 1];
-        const int64_t at = (n * j->x.d + d.i[k >> 1]) * j->x.h + h.i[k & 1];
+        const LinePlace q = {p.n, d.i[k >> 1], h.i[k & 1]};
         if (by > 0)
-            add_line(line, floats(j->c->x[0], (at * j->x.w + from) * j->x.c),
-                     (float)by, count);
+            line_add(line, line_at(j->c->x[0], q, from), (float)by, count);
     }
 }
 
@@ -108,8 +99,7 @@ static void fwd_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     (void)thread;
-    const int64_t C = j->x.c, rows = j->y.n * j->y.d * (int64_t)j->y.h;
-    const int64_t end = least(rows, (task + 1) * ROWS);
+    const int64_t C = j->x.c, end = least(line_count(j->y), (task + 1) * ROWS);
     float line[ROOM];
     Column column[COLS];
     for (int64_t w = 0; w < j->y.w; w += j->cols) {
@@ -119,7 +109,7 @@ static void fwd_task(void *ctx, int64_t task, int thread)
         look_up(j, w, last + 1, from, column);
         for (int64_t row = task * ROWS; row < end; row++) {
             mix_lines(j, row, from, to, line);
-            float *y = floats(j->c->y, (row * j->y.w + w) * C);
+            float *y = line_at(j->c->y, line_place(j->y, row), w);
             for (int64_t p = 0; p <= last - w; p++)
                 mix_column(&column[p], line, C, y + p * C);
         }
@@ -133,19 +123,18 @@ static void fwd_task(void *ctx, int64_t task, int thread)
 static void share_lines(const Job *j, int64_t row, int64_t from, int64_t count,
                         float *line)
 {
-    const int64_t h = row % j->x.h, d = row / j->x.h % j->x.d;
-    const int64_t n = row / j->x.h / j->x.d, C = j->y.c;
+    const LinePlace p = line_place(j->x, row);
+    const int64_t C = j->y.c;
     int64_t d0, d1, h0, h1;
-    mix_reach(j->axis[0], d, &d0, &d1);
-    mix_reach(j->axis[1], h, &h0, &h1);
+    mix_reach(j->axis[0], p.d, &d0, &d1);
+    mix_reach(j->axis[1], p.h, &h0, &h1);
     memset(line, 0, (size_t)(count * C) * sizeof *line);
     for (int64_t q = d0; q < d1; q++) {
-        const double share = mix_share(j->axis[0], q, d);
+        const double share = mix_share(j->axis[0], q, p.d);
         for (int64_t r = h0; share > 0 && r < h1; r++) {
-            const double by = share * mix_share(j->axis[1], r, h);
-            const int64_t at = (n * j->y.d + q) * j->y.h + r;
+            const double by = share * mix_share(j->axis[1], r, p.h);
             if (by > 0)
-                add_line(line, floats(j->c->dy, (at * j->y.w + from) * C),
+                line_add(line, line_at(j->c->dy, (LinePlace){p.n, q, r}, from),
                          (float)by, count * C);
         }
     }
@@ -162,7 +151,7 @@ static void share_columns(const Column *column, int64_t results,
             const int i = column[p].i[k];
             // the piece beside this one has the others
             if (column[p].w[k] > 0 && i >= 0 && i < cols)
-                add_line(sum + i * channels, line + p * channels,
+                line_add(sum + i * channels, line + p * channels,
                          column[p].w[k], channels);
         }
 }
@@ -171,8 +160,7 @@ static void bwd_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     (void)thread;
-    const int64_t C = j->x.c, rows = j->x.n * j->x.d * (int64_t)j->x.h;
-    const int64_t end = least(rows, (task + 1) * ROWS);
+    const int64_t C = j->x.c, end = least(line_count(j->x), (task + 1) * ROWS);
     float line[ROOM], sum[ROOM];
     Column column[COLS];
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
@@ -184,11 +172,8 @@ static void bwd_task(void *ctx, int64_t task, int thread)
         for (int64_t row = task * ROWS; row < end; row++) {
             share_lines(j, row, from, to - from, line);
             share_columns(column, to - from, line, cols, C, sum);
-            float *dx = floats(j->c->dx[0], (row * j->x.w + w) * C);
-            if (j->c->fresh & 1)
-                memcpy(dx, sum, (size_t)(cols * C) * sizeof *dx);
-            else
-                add_line(dx, sum, 1, cols * C);
+            line_put(line_at(j->c->dx[0], line_place(j->x, row), w), sum,
+                     j->c->fresh & 1, cols * C);
         }
     }
 }
@@ -199,8 +184,7 @@ bool cpu_upsample_linear_fwd(const Call *c)
 {
     Job j = job_of(c, true);
     if (!j.cols) return plain_upsample_linear_fwd(c);
-    pool_run(c->dev, ceil_div(j.y.n * j.y.d * (int64_t)j.y.h, ROWS), fwd_task,
-             &j);
+    pool_run(c->dev, ceil_div(line_count(j.y), ROWS), fwd_task, &j);
     return true;
 }
 
@@ -209,8 +193,7 @@ bool cpu_upsample_linear_bwd(const Call *c)
     if (!c->dx[0]) return true;
     Job j = job_of(c, false);
     if (!j.cols) return plain_upsample_linear_bwd(c);
-    pool_run(c->dev, ceil_div(j.x.n * j.x.d * (int64_t)j.x.h, ROWS), bwd_task,
-             &j);
+    pool_run(c->dev, ceil_div(line_count(j.x), ROWS), bwd_task, &j);
     return true;
 }
 
