@@ -400,7 +400,7 @@ local function run_command(command, recipe, script, text, resume)
   -- before any thread starts: it is for those that start from now on
   if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
   -- as those of the made-up data beside --data
-  for _, key in ipairs(util.sorted_keys(config.unread or {})) do
+  for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
   end
   if command == "train" then

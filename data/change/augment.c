@@ -58,7 +58,7 @@ static void unshear(double m[3][3], const double angle[3])
 }
 
 /* Draw `at` out of a range of angles, in degrees; of multiples of `step` where
- * that is not 0. step_check has seen that there is one. */
+ * that is not 0. step_settle has seen that there is one. */
 static double draw_angle(const Rng *r, uint32_t at, const double range[2],
                          double step)
 {

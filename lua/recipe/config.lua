@@ -95,6 +95,10 @@ local QUICK_EPOCHS = 5
 -- name, and the keys that it has.
 M.values, M.preset, M.presets, M.declared = nil, nil, {}, {}
 
+-- Keys of the recipe's own that the command line has, until the recipe reads them: what is
+-- left when it has been declared changes nothing.
+M.unread = {}
+
 -- Is this a key that every recipe has?
 function M.is_reserved(key)
   for _, r in ipairs(M.reserved) do
@@ -353,7 +357,7 @@ function M.config(defaults)
   check_reserved(values, given)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
   M.values = values
-  local unread = {} -- the recipe's own keys that the line has, until it reads them
+  local unread = {}
   for key in pairs(given) do unread[key] = defaults[key] ~= nil or nil end
   M.unread = unread
   return setmetatable({}, {
