@@ -9,6 +9,9 @@
     headpose.py --train DIR --epochs 40 --seed 1
                                       train on its own, on the same split
 
+With --start RUN in ours, --start DIR/init.safetensors of an export of the
+first kind begins here with the same convolutions.
+
 The second draws the recipe's changes itself: flip with yaw and roll negated,
 turn, zoom, shift, the colours but for the hue, and a grey box (--cutout); AdamW with a cosine over
 all epochs, an average of weights, MAE of standardized angles. Its result is
@@ -80,6 +83,15 @@ def load_engine(weights, whiten, dtype):
         raise KeyError(f"no place for {sorted(weights)}")
     net.load_state_dict(state)
     return net.to(dtype)
+
+
+def begin(net, weights):
+    """The convolutions and norms of an init.safetensors, as --start has them."""
+    state = net.state_dict()
+    for key in weights:
+        if key.startswith("stage"):
+            state[key] = torch.from_numpy(weights[key].copy())
+    net.load_state_dict(state)
 
 
 def step(net, optim, image, pose):
@@ -166,6 +178,8 @@ def train(folder, a):
     image, pose, _ = parts["train"]
     net = PoseCNN(a.features, out=pose.shape[1], dropout=a.dropout,
                   whiten=a.whiten)
+    if a.start:
+        begin(net, peer.load_tensors(a.start))
     average = twin.Average(net, a.ema)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
 
@@ -194,5 +208,6 @@ def train(folder, a):
 if __name__ == "__main__":
     options = {"whiten": False, "features": [32, 64, 128, 256], "decay": 1e-4,
                "lr": 1e-3, "ema": 0.99, "dropout": 0.0, "turn": 0.0, "zoom": 0.0,
-               "shift": 0.0, "jitter": 0.2, "cutout": 0.0, "epochs": 40, "batch": 32}  # fmt: skip
+               "shift": 0.0, "jitter": 0.2, "cutout": 0.0, "epochs": 40, "batch": 32,
+               "start": ""}  # fmt: skip
     sys.exit(twin.main(__doc__, options, train, trace))
