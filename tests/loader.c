@@ -321,7 +321,7 @@ TEST(loader_batches_of_one_may_differ_in_size)
 /* ---- sources that misbehave --------------------------------------------- */
 
 /* How the sources of `odd_dataset` behave; atomics because workers read. */
-static atomic_int loads, fail_from, slow_ms, slow_number, slow_number_ms;
+static atomic_int loads, done, fail_from, slow_ms, slow_number, slow_number_ms;
 static atomic_bool hang;
 
 static void pause_ms(int ms)
@@ -342,6 +342,7 @@ static bool load_odd(const Source *s, Volume *out, DicomNotes *notes)
         number % 2)
         return fail_data("%s: not to be read", s->path);
     *out = made_image((uint32_t)number, 2, 4, 4, true);
+    atomic_fetch_add(&done, 1);
     return true;
 }
 
@@ -351,9 +352,8 @@ static Dataset *odd_dataset(void)
     static const int numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     DatasetBuilder *b;
     Dataset *ds;
-    atomic_store(&loads, 0);
-    atomic_store(&fail_from, 0);
-    atomic_store(&slow_ms, 0);
+    atomic_store(&loads, 0), atomic_store(&done, 0);
+    atomic_store(&fail_from, 0), atomic_store(&slow_ms, 0);
     atomic_store(&slow_number, 1);
     atomic_store(&slow_number_ms, 0);
     atomic_store(&hang, false);
@@ -531,8 +531,8 @@ TEST(loader_leaves_a_hung_worker_behind)
     REQUIRE(loader_open(p, &o, &l));
     next(l);
     // 8 loads to open and 5 batches of one: the ring is full (one worker,
-    // because two may share a load)
-    while (atomic_load(&loads) < 13) pause_ms(1);
+    // because two may share a load). One that was begun could still hang
+    while (atomic_load(&done) < 13) pause_ms(1);
     atomic_store(&hang, true);
     // gives a slot back, so that the worker begins another sample and hangs
     next(l);
