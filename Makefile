@@ -25,6 +25,8 @@ GPUS_ALL := 80 86 89 90 100 120
 RUNS    ?= 100000
 # the Python with PyTorch that peers and golden tests use, when it is there
 PYTHON  ?= /usr/bin/python3
+# the compiler for aarch64, for `make aarch64`
+CROSS   ?= aarch64-linux-gnu-gcc
 # the compiler of the MPI at hand, for `make mpi`
 MPICC   ?= mpicc
 # == end of settings; nothing below needs editing =============================
@@ -63,7 +65,8 @@ CU    := $(if $(NVCC),$(wildcard cuda/*.cu))
 CUDA_C := $(if $(CU),$(wildcard cuda/*.c))
 REF   := $(wildcard cpu/ref/*.c)
 SIMD  := $(wildcard cpu/simd/*.c)
-ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) portable
+ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) \
+         $(if $(filter aarch64,$(MACHINE)),neon) portable
 TEST  := $(filter-out tests/embed.c,$(wildcard tests/*.c))
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
@@ -105,10 +108,14 @@ C_ALL   = $(CC) -std=c11 $(DEF) $(INC) $(WARN) $(CWARN) $(COMMON) $(CFLAGS)
 CXX_ALL = $(CXX) -std=c++17 $(DEF) $(INC) $(WARN) $(COMMON) $(CXXFLAGS)
 REAL_double := -DREAL=double -DREAL_IS_DOUBLE=1 -DPLAIN=ref
 REAL_float  := -DREAL=float -DREAL_IS_DOUBLE=0 -DPLAIN=plain
-ISA_avx512  := -DISA=avx512 -DLANES=16 -mavx512f -mavx512bw -mavx512vl \
+ISA_avx512  := -DISA=avx512 -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512bw -mavx512vl \
                -mavx512dq -mfma -mprefer-vector-width=512
-ISA_avx2    := -DISA=avx2 -DLANES=8 -mavx2 -mfma
-ISA_portable := -DISA=portable -DLANES=4
+ISA_avx2    := -DISA=avx2 -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
+# no instructions moved before there are registers: GCC would load all that a
+# block multiplies by first, which leaves too few of them for its sums
+ISA_neon    := -DISA=neon -DLANES=4 -DREGISTERS=32 \
+               $(if $(findstring clang,$(CC)),,-fno-schedule-insns)
+ISA_portable := -DISA=portable -DLANES=4 -DREGISTERS=16
 
 comma := ,
 WL := -Wl$(comma)
@@ -128,12 +135,12 @@ all: $(PROGRAM)               ## the program (the default)
 
 lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
 
-test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated)  ## every test
+test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated crossed)  ## every test
 	$(RUN_TESTS) tests/all
 
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
 	@set -e; for b in $(BENCHES); do $$b; done
-	@$(PYTHON) tests/peer/step_time.py --program $(PROGRAM) || [ $$? -eq 77 ]
+	@$(PYTHON) tests/peer/speed.py --program $(PROGRAM) || [ $$? -eq 77 ]
 
 gallery: $(PROGRAM)           ## what each random change of samples looks like
 	$(abspath $(PROGRAM)) tests/gallery.lua $(BUILD)/gallery
@@ -174,12 +181,24 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
+aarch64: crossed              ## the operators as aarch64 computes them (needs qemu-user)
+	BUILD=$(BUILD) tests/aarch64.sh
+
+# what tests/aarch64.sh runs; the program too where the libraries of that
+# processor are (sh vendor/fetch arm64), which takes as long as this build
+ARM64   := $(wildcard vendor/arm64/usr)
+crossed:
+	$(if $(SAN)$(if $(shell command -v $(CROSS) 2>/dev/null),,none),@:,@$(MAKE) \
+	  BUILD=$(BUILD)/aarch64 CC=$(CROSS) AR=$$($(CROSS) -print-prog-name=ar) \
+	  NVCC= DICOM=0 TIFF=0 OWN=$(ARM64) $(BUILD)/aarch64/tests/kernels \
+	  $(if $(ARM64),$(BUILD)/aarch64/segengine))
+
 # what tests/all runs in a soak with the sanitizer of threads
 threaded:
 	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
 	  $(BUILD)/tsan/tests/run $(BUILD)/tsan/segengine)
 
-soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated)  ## the long tests (hours)
+soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated crossed)  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) fuzz RUNS=1000000
 
@@ -228,7 +247,7 @@ clean:                        ## remove what make made
 	rm -rf $(BUILD) $(PROGRAM) $(MPI_MODULE)
 
 help:                         ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
 	  Makefile
 
 RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
@@ -273,6 +292,18 @@ $(BUILD)/tests/objects.a: $(LIB_OBJ)
 
 $(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+
+# those of operators and what runs them: no library but the C library's
+KERNEL_TESTS := given half judge net ops% plan_random precision rig rng run \
+                session simd unshared
+$(BUILD)/tests/kernels.a: $(filter-out $(BUILD)/engine/segengine%,\
+    $(filter $(BUILD)/engine/% $(BUILD)/cpu/%,$(LIB_OBJ)))
+	@rm -f $@ && mkdir -p $(@D)
+	$(call SHOW,link)$(AR) qcs $@ $^
+
+$(BUILD)/tests/kernels: $(filter $(KERNEL_TESTS:%=$(BUILD)/tests/%.o),\
+    $(TEST_OBJ)) $(BUILD)/tests/kernels.a
+	$(LINK) -o $@ $^ -lm -ldl
 
 $(BENCHES): %: %.o $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
@@ -397,7 +428,7 @@ include tests/emu/build.mk
 
 FORCE:
 .PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized \
-        fuzz fuzzers threaded soak clean help install uninstall dist FORCE
+        fuzz fuzzers threaded soak aarch64 crossed clean help install uninstall dist FORCE
 .PRECIOUS: $(BUILD)/%.o
 .DELETE_ON_ERROR:
 -include $(sort $(patsubst %.o,%.d,$(LIB_OBJ) $(LUA_OBJ) $(TEST_OBJ) \

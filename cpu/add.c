@@ -2,7 +2,9 @@
  *
  * Residual connections are of equal extents, and this is all they need. Bound
  * by memory: two loads and a store a number. Backward copies
- * dy to each operand that wants it, or adds it to what is there. */
+ * dy to each operand that wants it, or adds it to what is there. A relu that
+ * follows finds the sum in a near cache; back through it y says what of dy
+ * counts. */
 #include "blocks.h"
 #include "kernels.h"
 #include "simd.h"
@@ -10,17 +12,24 @@
 /* BlockFn of the forward run. */
 static void value(const Call *c, int64_t from, int64_t count)
 {
-    simd()->sum2(floats(c->x[0], from), floats(c->x[1], from), count,
-                 floats(c->y, from));
+    float *y = floats(c->y, from);
+    simd()->sum2(floats(c->x[0], from), floats(c->x[1], from), count, y);
+    if (c->then) simd()->relu(y, count, y);
 }
 
 /* The operands in their order: both gradients may be one block. */
 static void slope(const Call *c, int64_t from, int64_t count)
 {
-    for (int i = 0; i < 2; i++)
-        if (c->dx[i])
-            simd()->copy(floats(c->dy, from), count, floats(c->dx[i], from),
-                         !(c->fresh >> i & 1));
+    const float *dy = floats(c->dy, from);
+    for (int i = 0; i < 2; i++) {
+        if (!c->dx[i]) continue;
+        float *dx = floats(c->dx[i], from);
+        bool add = !(c->fresh >> i & 1);
+        if (c->then)
+            simd()->relu_slope(dy, floats(c->y, from), count, dx, add);
+        else
+            simd()->copy(dy, count, dx, add);
+    }
 }
 
 bool cpu_add_fwd(const Call *c)

@@ -11,6 +11,10 @@
  * dy twice and writes dx; there is nothing to block but the two looks at a
  * block of x. A chain of f32 additions is one block's rows at most.
  *
+ * An activation that follows (Call.then) costs no pass of its own: it runs on
+ * each result before the store, and back on each dy as it is read, by the sign
+ * of y, which is one more to read.
+ *
  * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
  *
  *     dx = rstd gamma (dy - sum dy / n - z sum (dy z) / n)
@@ -20,6 +24,7 @@
 #include "pool.h"
 #include "simd.h"
 #include "strip.h"
+#include "tail.h"
 #include <math.h>
 
 enum {
@@ -62,8 +67,12 @@ static Norm norm_of(const Call *c)
     m.all = (double)m.rows;
     float *table = (float *)(m.sums + 2 * m.channels + 1);
     for (int i = 0; i < TABLES; i++) m.table[i] = table + i * m.channels;
-    m.affine =
-        (BnAffine){m.table[0], m.table[1], m.table[2], m.table[3], m.table[4]};
+    m.affine = (BnAffine){.hi = m.table[0],
+                          .lo = m.table[1],
+                          .scale = m.table[2],
+                          .shift = m.table[3],
+                          .tilt = m.table[4],
+                          .then = then_of(c)};
     return m;
 }
 
@@ -188,23 +197,40 @@ static void apply_task(void *ctx, int64_t task, int thread)
                       m->channels, &m->affine, (float *)m->c->y->data + from);
 }
 
+/* Those of apply_task, from mean and rstd. */
+static void make_tables(const Norm *m)
+{
+    const Call *c = m->c;
+    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
+    const float *beta = c->x[2] ? c->x[2]->data : NULL;
+    split_means(m);
+    for (int64_t i = 0; i < m->channels; i++) {
+        m->table[2][i] = (float)(m->rstd[i] * (gamma ? gamma[i] : 1));
+        m->table[3][i] = beta ? beta[i] : 0;
+    }
+}
+
 bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
     // computed again it is what it was: the statistics are there still
-    if (!c->train || c->again)
+    if (!c->train)
+        tail_constants(c->attr, c->x, m.table[0]);
+    else if (c->again)
         recall(&m);
     else if (!measure(&m))
         return false;
-    split_means(&m);
-    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
-    const float *beta = c->x[2] ? c->x[2]->data : NULL;
-    for (int64_t i = 0; i < m.channels; i++) {
-        m.table[2][i] = (float)(m.rstd[i] * (gamma ? gamma[i] : 1));
-        m.table[3][i] = beta ? beta[i] : 0;
-    }
+    if (c->train) make_tables(&m);
     pool_run(c->dev, m.blocks, apply_task, &m);
     return true;
+}
+
+/* The tables, and the results of the block at `from`. */
+static BnAffine affine_at(const Norm *m, int64_t from)
+{
+    BnAffine a = m->affine;
+    if (a.then.kind) a.y = (const float *)m->c->y->data + from;
+    return a;
 }
 
 /* Backward: sums of dy and of dy (x - mean) of one block. */
@@ -213,9 +239,10 @@ static void sums_task(void *ctx, int64_t task, int thread)
     const Norm *m = ctx;
     (void)thread;
     int64_t from = task * m->block * m->channels;
+    BnAffine a = affine_at(m, from);
     m->simd->bn_sums((const float *)m->c->dy->data + from,
                      (const float *)m->c->x[0]->data + from, rows_of(m, task),
-                     m->channels, &m->affine, m->first + task * m->channels,
+                     m->channels, &a, m->first + task * m->channels,
                      m->second + task * m->channels);
 }
 
@@ -225,10 +252,11 @@ static void slope_task(void *ctx, int64_t task, int thread)
     const Norm *m = ctx;
     (void)thread;
     int64_t from = task * m->block * m->channels;
+    BnAffine a = affine_at(m, from);
     m->simd->bn_slope((const float *)m->c->dy->data + from,
                       (const float *)m->c->x[0]->data + from, rows_of(m, task),
-                      m->channels, &m->affine,
-                      (float *)m->c->dx[0]->data + from, !(m->c->fresh & 1));
+                      m->channels, &a, (float *)m->c->dx[0]->data + from,
+                      !(m->c->fresh & 1));
 }
 
 bool cpu_batch_norm_bwd(const Call *c)

@@ -17,8 +17,11 @@
  * and the rate falls with them: with 4 channels a group to a tenth of the
  * peak, where 16 channels without groups still reach two thirds. */
 #include "correlate.h"
+#include "bf16.h"
 #include "depthwise.h"
 #include "simd.h"
+#include "winograd.h"
+#include <string.h>
 
 enum {
     STRIP_BYTES = 320 << 10, // of one task: with a panel it stays in L2
@@ -32,7 +35,8 @@ enum {
 typedef struct Plan {
     Correlate c;
     const Simd *simd;
-    int64_t ci, co;                   // channels of a group
+    void (*product)(const Product *); // of floats or of pairs
+    int64_t ci, co;                   // channels of a group; pairs of them
     int64_t taps;                     // of the kernel
     int64_t w_in, w_out, w_tap;       // floats of w between neighbours
     int64_t phases[3], phases_all;    // 1 or the strides
@@ -138,10 +142,12 @@ static Plan plan(const Correlate *c)
     const Window *g = &p.c.window;
     p.ci = c->in.c / g->groups, p.co = c->out.c / g->groups;
     p.taps = (int64_t)g->k[0] * g->k[1] * g->k[2];
+    p.product = c->paired ? p.simd->pairs->product : p.simd->product;
     // the slow axis of w is the convolution's result
-    p.w_tap = c->transposed ? p.co : p.ci;
+    int64_t ci = c->paired ? c->paired : p.ci;
+    p.w_tap = c->transposed ? p.co : ci;
     p.w_in = c->transposed ? p.taps * p.co : 1;
-    p.w_out = c->transposed ? 1 : p.taps * p.ci;
+    p.w_out = c->transposed ? 1 : p.taps * ci;
     p.phases_all = 1;
     for (int i = 0; i < 3; i++) {
         p.phases[i] = c->transposed ? g->s[i] : 1;
@@ -154,7 +160,8 @@ static Plan plan(const Correlate *c)
     // Equal chunks, a multiple of 8 channels where there are several
     p.chunks = least(ceil_div(most(1, taps) * p.ci, CHAIN), p.ci);
     p.chunk = ceil_div(p.ci, p.chunks);
-    if (p.chunks > 1) p.chunk = least(round_up(p.chunk, 8), p.ci);
+    if (p.chunks > 1)
+        p.chunk = least(round_up(p.chunk, c->paired ? 16 : 8), p.ci);
     p.chunks = ceil_div(p.ci, p.chunk);
     p.panels = ceil_div(p.co, p.simd->panel);
     // all phases together have each tap once, so their panels fit in this
@@ -168,10 +175,20 @@ static Plan plan(const Correlate *c)
     return p;
 }
 
+/* Its window and extents suit Winograd, its numbers are not pairs, and nobody
+ * wants the sum itself. */
+static bool by_winograd(const Correlate *c)
+{
+    return !c->direct && !c->paired && winograd_fits(&c->window, c->in, c->out);
+}
+
 /* Packed weights once, a strip and Runs for each thread. */
 size_t correlate_bytes(const Correlate *c)
 {
-    if (is_depthwise(&c->window, c->in, c->out)) return depthwise_bytes(c);
+    if (c->half) return bf16_correlate_bytes(c);
+    if (!c->paired && is_depthwise(&c->window, c->in, c->out))
+        return depthwise_bytes(c);
+    if (by_winograd(c)) return winograd_bytes(c);
     Plan p = plan(c);
     return (size_t)round_up(p.packed * (int64_t)sizeof(float), 64) +
            (size_t)c->threads * p.private_bytes;
@@ -242,6 +259,23 @@ static void pack_tap(const Plan *p, const float *w, int64_t many,
     }
 }
 
+/* The same of pairs: to[i*width + co] has channels 2i and 2i+1 of w, of which
+ * there are `left`; a zero beyond them. */
+static void pack_pairs(const Plan *p, const uint16_t *w, int64_t many,
+                       int64_t left, const Panel *b, float *to)
+{
+    uint16_t *half = (uint16_t *)to;
+    memset(to, 0, (size_t)(many * b->width) * sizeof *to);
+    // as above: along the fast axis of w, a cache line of results at a time
+    for (int64_t j0 = 0; j0 < b->co; j0 += 16)
+        for (int64_t i = 0; i < least(2 * many, left); i++) {
+            const uint16_t *from = w + i * p->w_in;
+            uint16_t *at = half + i / 2 * 2 * b->width + i % 2;
+            for (int64_t j = j0; j < least(j0 + 16, b->co); j++)
+                at[2 * j] = from[j * p->w_out];
+        }
+}
+
 /* One chunk of one panel: weights change with every step of training, and
  * packing moves as many numbers as one pixel takes multiply-adds. */
 static void pack_task(void *ctx, int64_t task, int thread)
@@ -258,15 +292,21 @@ static void pack_task(void *ctx, int64_t task, int thread)
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
     float *to = packed_at(p, taps_before(p, phase), taps, group, &b, q);
     int64_t from = q * p->chunk, many = least(p->chunk, p->ci - from);
-    const float *w = c->w + group * p->taps * p->ci * p->co + from * p->w_in +
-                     b.from * p->w_out;
+    const int64_t ci = c->paired ? c->paired : p->ci, two = c->paired ? 2 : 1;
+    // in w, of whichever type
+    int64_t at =
+        group * p->taps * ci * p->co + two * from * p->w_in + b.from * p->w_out;
     for (int64_t t = 0; t < taps; t++, to += many * b.width) {
         // tap number t of this phase as an index into the kernel
         int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
         int64_t kh = a[1].k0 + t / a[2].taps % a[1].taps * a[1].k_step;
         int64_t kw = a[2].k0 + t % a[2].taps * a[2].k_step;
         int64_t k = (kd * c->window.k[1] + kh) * c->window.k[2] + kw;
-        pack_tap(p, w + k * p->w_tap, many, &b, to);
+        if (c->paired)
+            pack_pairs(p, (const uint16_t *)c->w + at + k * p->w_tap, many,
+                       ci - 2 * from, &b, to);
+        else
+            pack_tap(p, c->w + at + k * p->w_tap, many, &b, to);
     }
 }
 
@@ -336,9 +376,23 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
             int64_t at = ((r.n * c->out.d + od) * c->out.h + oh) * c->out.w;
             job.y = c->y + (at + ow) * c->out.c + co;
             job.runs = find_runs(&s, a, &r, i, joined, run);
-            p->simd->product(&job);
+            p->product(&job);
         }
     }
+}
+
+/* The tail of what is complete: region r in panels b0 .. b1-1 of the only
+ * group. */
+static void finish(const Plan *p, const Region *r, int64_t b0, int64_t b1)
+{
+    const Correlate *c = &p->c;
+    Panel first = panel(p, b0), last = panel(p, b1 - 1);
+    int64_t row = (r->n * c->out.d + r->d) * c->out.h + r->h;
+    for (int64_t i = 0; i < r->rows; i++)
+        tail_run(&c->tail,
+                 c->y + ((row + i) * c->out.w + r->w) * c->out.c + first.from,
+                 r->cols, c->out.c, first.from,
+                 last.from + last.co - first.from);
 }
 
 /* Task number -> panels, group, region; all phases and chunks of these, in
@@ -364,10 +418,12 @@ static void run_task(void *ctx, int64_t task, int thread)
         Region r = whole;
         r.rows = least(p->rows, a[1].count - r.h);
         r.cols = least(p->cols, a[2].count - r.w);
-        if (r.d < a[0].count && r.rows > 0 && r.cols > 0)
+        if (r.d < a[0].count && r.rows > 0 && r.cols > 0) {
             for (int64_t q = 0; q < p->chunks; q++)
                 run_chunk(p, a, before, group, r, q, b0, b1,
                           p->private + (size_t)thread * p->private_bytes);
+            if (has_tail(&p->c.tail)) finish(p, &r, b0, b1);
+        }
         before += a[0].taps * a[1].taps * a[2].taps;
     }
 }
@@ -375,8 +431,16 @@ static void run_task(void *ctx, int64_t task, int thread)
 /* Two parallel loops: all panels are packed before any is used. */
 void correlate_run(const Correlate *c, Pool *pool, void *scratch)
 {
-    if (is_depthwise(&c->window, c->in, c->out)) {
+    if (c->half) {
+        bf16_correlate_run(c, pool, scratch);
+        return;
+    }
+    if (!c->paired && is_depthwise(&c->window, c->in, c->out)) {
         depthwise_run(c, pool, scratch);
+        return;
+    }
+    if (by_winograd(c)) {
+        winograd_run(c, pool, scratch);
         return;
     }
     Plan p = plan(c);

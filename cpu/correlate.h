@@ -8,7 +8,8 @@
  * call, because they change on every step. Channels are summed in chunks, so
  * that no chain of f32 additions is longer than CHAIN (where one tap of one
  * channel per plane allows) and so that a chunk's panel stays in cache.
- * A convolution in which every channel is alone goes to depthwise.h.
+ * A convolution in which every channel is alone goes to depthwise.h, most of
+ * those with windows of 3x3 to winograd.h.
  *
  * Every result belongs to one task and its chain depends on kernel and
  * channels only: same bits for any number of threads and any batch. */
@@ -16,6 +17,7 @@
 #define SEG_CORRELATE_H
 #include "pool.h"
 #include "strip.h"
+#include "tail.h"
 
 /* Multiply-adds in a row in f32: the error of a chain grows with its length,
  * and partial sums of chunks add it up more slowly. wgrad.c keeps to it, too.
@@ -26,12 +28,18 @@ typedef struct Correlate {
     Window window;
     bool transposed; /* x is the convolution's result, y its image    */
     bool add;        /* add to y; bias must be NULL                   */
+    bool direct;     /* the sum as it stands, never by Winograd       */
+    bool half;       /* x and w are bf16: bf16.h does the rest, and .. */
+    int64_t paired;  /* .. comes back with the channels of a group of w,
+                      * which is bf16, where x has pairs and in.c counts
+                      * these; else 0                                 */
     Dims in, out;    /* of x and y                                    */
     const float *x;
     const float *w; /* (out.c, taps, in.c / groups), but transposed: */
                     /* (in.c, taps, out.c / groups)                  */
     const float *bias;
     float *y;
+    Tail tail;   /* of one that is neither transposed nor added; one group */
     int threads; /* of the pool: each has a buffer of its own */
 } Correlate;
 

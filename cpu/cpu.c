@@ -5,9 +5,12 @@
  * the rows of ops.def; a row's `cpu` column says whether `cpu` runs the plain
  * loops in float or a fast kernel. */
 #include "backend.h"
+#include "bf16.h"
 #include "kernels.h"
 #include "pool.h"
 #include "simd.h"
+#include "then.h"
+#include "winograd.h"
 #include <string.h>
 
 /* Backend.threads: what open() would take for `wanted`; <= 0 is "as many as
@@ -126,12 +129,16 @@ const Backend backend_ref = {
 const Backend backend_cpu = {
     .name = "cpu",
     .real = F32,
-    .precisions = 1u << PRECISION_f32,
+    .precisions = 1u << PRECISION_f32 | 1u << PRECISION_bf16,
     .open = cpu_open,
     HOST,
-    .update = plain_update,
-    .blend = plain_blend,
-    .sum_squares = plain_sum_squares,
+    .fuses = cpu_fuses,
+    .update = cpu_update,
+    .blend = cpu_blend,
+    .sum_squares = cpu_sum_squares,
+    .blurs = winograd_runs,
+    .half = cpu_half,
+    .convert = cpu_convert,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
     .fwd[OP_##name] = ROW_##row(name##_fwd),                        \
     .bwd[OP_##name] = KERNEL_##grad(ROW_##row(name##_bwd)),         \

@@ -6,20 +6,36 @@
  * asked for (addresses are NULL then) and when they run, so that the two
  * cannot disagree. */
 #include "filter.h"
+#include "bf16.h"
 #include "correlate.h"
 #include "wgrad.h"
 
-/* The forward run. `y` exists even when only space is asked for. */
-static Correlate forward(const Call *c, bool transposed)
+/* What is multiplied for operand i, and for dy: maybe a copy in 16 bits. */
+static const void *operand(const Call *c, int i)
+{
+    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+}
+
+static const void *slope(const Call *c)
+{
+    return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
+}
+
+/* The forward run. `y` exists even when only space is asked for; table: of its
+ * tail, then NULL. */
+static Correlate forward(const Call *c, bool transposed, float *table)
 {
     return (Correlate){.window = op_window(c->attr, c->x[1]),
                        .transposed = transposed,
+                       .direct = c->direct,
+                       .half = is_bf16(c),
                        .in = c->x[0]->dim,
                        .out = c->y->dim,
-                       .x = c->x[0]->data,
-                       .w = c->x[1]->data,
+                       .x = operand(c, 0),
+                       .w = operand(c, 1),
                        .bias = c->x[2] ? c->x[2]->data : NULL,
                        .y = c->y->data,
+                       .tail = tail_of(c, table),
                        .threads = c->threads};
 }
 
@@ -37,10 +53,12 @@ static Correlate backward(const Call *c, bool transposed)
     return (Correlate){.window = op_window(c->attr, c->x[1]),
                        .transposed = !transposed,
                        .add = !(c->fresh & 1),
+                       .direct = c->direct,
+                       .half = is_bf16(c),
                        .in = result(c),
                        .out = c->x[0]->dim,
-                       .x = c->dy ? c->dy->data : NULL,
-                       .w = c->x[1]->data,
+                       .x = slope(c),
+                       .w = operand(c, 1),
                        .y = c->dx[0]->data,
                        .threads = c->threads};
 }
@@ -49,7 +67,7 @@ static Correlate backward(const Call *c, bool transposed)
  * convolution, dy of a transposed one. */
 static Wgrad weights(const Call *c, bool transposed)
 {
-    const float *x = c->x[0]->data, *dy = c->dy ? c->dy->data : NULL;
+    const void *x = operand(c, 0), *dy = slope(c);
     return (Wgrad){.window = op_window(c->attr, c->x[1]),
                    .in = transposed ? result(c) : c->x[0]->dim,
                    .out = transposed ? c->x[0]->dim : result(c),
@@ -57,6 +75,8 @@ static Wgrad weights(const Call *c, bool transposed)
                    .a = transposed ? x : dy,
                    .dw = c->dx[1]->data,
                    .add = !(c->fresh & 2),
+                   .direct = c->direct,
+                   .half = is_bf16(c),
                    .threads = c->threads};
 }
 
@@ -68,8 +88,8 @@ static size_t larger(size_t a, size_t b)
 Space filter_space(const Call *c, bool transposed)
 {
     Space s = {0};
-    Correlate f = forward(c, transposed);
-    s.fwd = correlate_bytes(&f);
+    Correlate f = forward(c, transposed, NULL);
+    s.fwd = tail_bytes(c) + correlate_bytes(&f);
     if (c->dx[0]) {
         Correlate b = backward(c, transposed);
         s.bwd = correlate_bytes(&b);
@@ -84,8 +104,8 @@ Space filter_space(const Call *c, bool transposed)
 
 void filter_fwd(const Call *c, bool transposed)
 {
-    Correlate f = forward(c, transposed);
-    correlate_run(&f, c->dev, c->scratch);
+    Correlate f = forward(c, transposed, c->scratch);
+    correlate_run(&f, c->dev, (char *)c->scratch + tail_bytes(c));
 }
 
 void filter_bwd(const Call *c, bool transposed)

@@ -42,11 +42,13 @@ static inline int64_t sample_number(const Call *c, int64_t n)
     return c->step->share.first + n;
 }
 
-/* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. */
-bool ref_update(void *dev, const Update *u);
-bool plain_update(void *dev, const Update *u);
-bool ref_blend(void *dev, void *y, const void *x, int64_t count, double by);
-bool plain_blend(void *dev, void *y, const void *x, int64_t count, double by);
-bool ref_sum_squares(void *dev, const void *x, int64_t count, double *out);
-bool plain_sum_squares(void *dev, const void *x, int64_t count, double *out);
+/* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. Those of
+ * `plain` are what the bits of `cpu` are judged by. */
+#define UPDATE_SET(family)                                            \
+    bool family##_update(void *dev, const Update *u);                 \
+    bool family##_blend(void *dev, void *y, const void *x, int64_t n, \
+                        double by);                                   \
+    bool family##_sum_squares(void *dev, const void *x, int64_t n, double *out);
+UPDATE_SET(ref) UPDATE_SET(plain) UPDATE_SET(cpu)
+#undef UPDATE_SET
 #endif

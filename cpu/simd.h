@@ -1,11 +1,12 @@
 /* simd.h -- the kernels that exist once per instruction set, and the choice.
  *
- * Files in cpu/simd are compiled for avx512, avx2 and portable; each set
- * fills one table. The rest of cpu/ is compiled once, decides geometry, tasks
- * and memory, and calls the table for the inner loops. Nothing here knows
- * tensors or threads. Distances (ld*, pitch, step, gap) are in floats; blocks
- * need the alignment of a float only. No kernel reads or writes beyond the
- * last element it names: the ends of rows are parts of vectors.
+ * Files in cpu/simd are compiled for avx512, avx2 and portable, on aarch64 for
+ * neon and portable; each set fills one table. The rest of cpu/ is compiled
+ * once, decides geometry, tasks and memory, and calls the table for the inner
+ * loops. Nothing here knows tensors or threads. Distances (ld*, pitch, step,
+ * gap) are in floats; blocks need the alignment of a float only. No kernel
+ * reads or writes beyond the last element it names: the ends of rows are parts
+ * of vectors.
  *
  * A call is a row of work, so that the way through a table costs nothing;
  * what must be a constant for the compiler (shapes of register blocks) is
@@ -44,14 +45,14 @@ typedef struct Product {
 
 /* Sum over pixels of outer products; for i < height and j < width:
  * out[i*ldo + j] = sum over r < rows and c < cols of
- *                  a[(r*cols + c)*high + i] * x[r*pitch + c*ldx + j]
+ *                  a[(r*cols + c)*lda + i] * x[r*pitch + c*ldx + j]
  * with `add` added to out. One chain of rows*cols additions per element. */
 typedef struct Outer {
     const float *a, *x;
     float *out;
     int64_t rows, cols;
-    ptrdiff_t pitch, ldx, ldo;
-    int high;          /* 1, 2, 4, ... Simd.outer_high */
+    ptrdiff_t pitch, lda, ldx, ldo;
+    int high;          /* 1, 2, 4, ... Simd.outer_high; as many are read */
     int height, width; /* <= high; <= Simd.outer_wide */
     bool add;
 } Outer;
@@ -71,10 +72,37 @@ typedef struct Depth {
     bool add;
 } Depth;
 
+/* A square of n x n numbers a channel that Winograd's transforms make 36 of,
+ * in planes, or of 36: element (i, j) is at i*row + j*pixel, number (i, j) of
+ * the 6 x 6 at (6 i + j)*plane; one channel follows the other, and planes have
+ * room for whole vectors, of which the lanes beyond the last channel are
+ * transforms of zeros, or not looked at. Elements of rows r0 .. r1-1 and
+ * columns c0 .. c1-1 are there; others are read as 0, and not written (those
+ * that are written begin at 0). */
+typedef struct Tile {
+    ptrdiff_t row, pixel, plane;
+    int64_t channels;
+    int r0, r1, c0, c1;
+    bool add; /* to what is there; the bias is ignored then */
+} Tile;
+
+/* What a store does to each result: the rows relu and leaky_relu, with their
+ * bits. On the way back y, which has the sign of what went in, says what they
+ * do to a gradient. */
+typedef enum ThenKind { THEN_NOTHING, THEN_RELU, THEN_LEAKY } ThenKind;
+typedef struct Then {
+    ThenKind kind;
+    float slope; /* of THEN_LEAKY, for x <= 0 */
+} Then;
+
 /* Per channel; what a kernel of batch_norm does not use may be NULL. */
 typedef struct BnAffine {
     const float *hi, *lo;              /* the mean is their sum      */
     const float *scale, *shift, *tilt; /* see bn_apply and bn_slope  */
+    Then then;      /* run on each result; dy of bn_sums and bn_slope is
+                     * of what it gave                          */
+    const float *y; /* the results of these rows, read only back through
+                     * a `then`                                 */
 } BnAffine;
 
 /* A row of windows of max pooling: window i has tap number[t] at
@@ -108,6 +136,12 @@ typedef struct LstmSlope {
     int64_t units;
 } LstmSlope;
 
+/* The slope of a loss of region.h, all of it times the gradient of the loss:
+ * dx = (a t + b) s (1 - s) + bce ((1 - t) s - weight t (1 - s)). */
+typedef struct RegionSlope {
+    float a, b, bce, weight;
+} RegionSlope;
+
 /* The list of kernels: result, name, arguments. Declarations, the table and
  * its rows are made from it, so a new kernel is a line here and a function
  * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
@@ -115,16 +149,24 @@ typedef struct LstmSlope {
     K(void, product, (const Product *p))                                       \
     K(void, outer, (const Outer *p))                                           \
     K(void, depth, (const Depth *p))                                           \
+    /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
+    K(void, tile_image, (const Tile *t, const float *x, float *planes))        \
+    K(void, tile_weights, (const Tile *t, const float *w, float *planes))      \
+    K(void, tile_slope, (const Tile *t, const float *dy, float *planes))       \
+    /* planes into y 4x4 (bias NULL: 0) or dw 3x3 */                           \
+    K(void, tile_result,                                                       \
+      (const Tile *t, const float *planes, const float *bias, float *y))       \
+    K(void, tile_gradient, (const Tile *t, const float *planes, float *dw))    \
     /* mean, and sum of squared distances from it, of each channel of          \
      * (rows, channels); at most 1024 rows */                                  \
     K(void, bn_stats,                                                          \
       (const float *x, int64_t rows, int64_t channels, double *mean,           \
        double *m2))                                                            \
-    /* y = (x - mean) * scale + shift */                                       \
+    /* y = then((x - mean) * scale + shift) */                                 \
     K(void, bn_apply,                                                          \
       (const float *x, int64_t rows, int64_t channels, const BnAffine *a,      \
        float *y))                                                              \
-    /* sum of dy; of dy * (x - mean) */                                        \
+    /* sum of dy; of dy * (x - mean); dy as `then` lets it through */          \
     K(void, bn_sums,                                                           \
       (const float *dy, const float *x, int64_t rows, int64_t channels,        \
        const BnAffine *a, double *sum, double *dot))                           \
@@ -140,9 +182,16 @@ typedef struct LstmSlope {
        int64_t ldy, bool add))                                                 \
     K(void, sum2, (const float *a, const float *b, int64_t n, float *y))       \
     K(void, relu, (const float *x, int64_t n, float *y))                       \
+    /* y = x <= 0 ? x * slope : x */                                           \
+    K(void, leaky, (const float *x, int64_t n, float slope, float *y))         \
     /* dx = y <= 0 ? 0 : dy, or added */                                       \
     K(void, relu_slope,                                                        \
       (const float *dy, const float *y, int64_t n, float *dx, bool add))       \
+    /* y = x <= 0 ? slope x : x; dx = y <= 0 ? slope dy : dy, or added */      \
+    K(void, leaky_relu, (const float *x, int64_t n, float slope, float *y))    \
+    K(void, leaky_slope,                                                       \
+      (const float *dy, const float *y, int64_t n, float slope, float *dx,     \
+       bool add))                                                              \
     /* y (cols, channels): the largest; `which`: the number of its tap */      \
     K(void, pool_max, (const PoolRow *p, float *y, uint8_t *which))            \
     /* dx = dy at the tap that won, else 0; or added */                        \
@@ -154,6 +203,20 @@ typedef struct LstmSlope {
     K(void, bce_slope,                                                         \
       (const float *x, const float *t, int64_t n, float weight, float factor,  \
        float *dx, bool add))                                                   \
+    /* sums of s t, s, t and, if `cross`, the cross entropy; s = sigmoid(x) */ \
+    K(void, region_sums,                                                       \
+      (const float *x, const float *t, int64_t n, float weight, bool cross,    \
+       double *sum))                                                           \
+    K(void, region_slope,                                                      \
+      (const float *x, const float *t, int64_t n, const RegionSlope *r,        \
+       float *dx, bool add))                                                   \
+    /* with v_b(e) = 1 / (1 + e rise[b]), b < bins, whole vectors of doubles:  \
+     * apart = v(x) - v(t); sum += by x; sum of g v (1 - v), v of x */         \
+    K(void, dose_apart,                                                        \
+      (double x, double t, const double *rise, int64_t bins, double *apart))   \
+    K(void, dose_add, (const double *x, double by, int64_t bins, double *sum)) \
+    K(double, dose_slope,                                                      \
+      (double x, const double *rise, const double *g, int64_t bins))           \
     K(void, lstm_step, (const LstmStep *s))                                    \
     K(void, lstm_slope, (const LstmSlope *s))                                  \
     /* s = exp(scale s - most) of n scores, most the largest so far; sum of    \
@@ -176,10 +239,66 @@ typedef struct LstmSlope {
     /* y[i] += sum of a[r*lda + i] * x[r*ldx + i] over r < rows; i < n */      \
     K(void, dot_rows,                                                          \
       (const float *a, int64_t lda, const float *x, int64_t ldx, int64_t rows, \
-       int64_t n, float *y))
+       int64_t n, float *y))                                                   \
+    /* an update of n parameters by the numbers of `Factor` in optim.h */      \
+    K(void, adam,                                                              \
+      (const float *grad, int64_t n, const float *factor, float *p, float *m,  \
+       float *v))                                                              \
+    K(void, sgd,                                                               \
+      (const float *grad, int64_t n, const float *factor, float *p, float *m)) \
+    /* y += by (x - y) */                                                      \
+    K(void, blend, (const float *x, int64_t n, float by, float *y))            \
+    /* sum of x^2, in double */                                                \
+    K(double, squares, (const float *x, int64_t n))                            \
+    /* y = x rounded to bf16, ties to even; y = x of bf16 */                   \
+    K(void, round_bf16, (const float *x, int64_t n, uint16_t *y))              \
+    K(void, widen_bf16, (const uint16_t *x, int64_t n, float *y))              \
+    /* pairs: y[i] has a[i] and b[i] */                                        \
+    K(void, pair_bf16,                                                         \
+      (const uint16_t *a, const uint16_t *b, int64_t n, float *y))
+
+/* Rows of dy (or x) for PairOuter: `cols` pixels of `height` numbers in bf16,
+ * ld apart, a row of a region. Pixel 2 (s*step + k) and the next one, 0 where
+ * there is none, become the pair
+ *   to[(i / high)*gap + (s*high + i % high)*step + k]    i < height
+ * for s < steps, k < step. What lies behind the last of a block is garbage. */
+typedef struct PairPack {
+    const uint16_t *a;
+    float *to;
+    int64_t ld, cols, height, steps;
+    ptrdiff_t gap;
+    int high, step;
+} PairPack;
+
+/* Outer of pairs, for all blocks of rows; for i < height and j < width:
+ * out[i*ldo + j] = sum over r < rows, s < steps, k < step of the products of
+ *     a[(i / high)*gap + ((r*steps + s)*high + i % high)*step + k]
+ *     and x[r*pitch + (s*step + k)*ldx + j]
+ * with `add` added to out. */
+typedef struct PairOuter {
+    const float *a, *x;
+    float *out;
+    int64_t rows, steps, height;
+    ptrdiff_t gap, pitch, ldx, ldo;
+    int high, step, width; /* <= outer_high, deep, outer_wide of Pairs */
+    bool add;
+} PairOuter;
+
+/* Dot products of pairs of bf16: kernels to which a float is two numbers of 16
+ * bits, the first in its lower half. The sum of an element adds both products
+ * of a pair; results, bias and sums are f32. What is below the least normal
+ * number counts as 0. `panel` and `lanes` are the set's. */
+typedef struct Pairs {
+    const char *text; /* what does them, for people */
+    void (*product)(const Product *p);
+    void (*pack)(const PairPack *p);
+    void (*outer)(const PairOuter *p);
+    int outer_high, outer_wide, deep;
+} Pairs;
 
 typedef struct Simd {
     const char *name;
+    const Pairs *pairs; /* NULL: this processor has none */
     int lanes; /* floats in a vector                                  */
     int panel; /* result channels of one packed panel of weights      */
     int outer_high, outer_wide; /* most of an Outer's high and width  */

@@ -16,9 +16,11 @@
  * than a vector: then all taps of a pixel are laid side by side (`folded`)
  * and are one run. */
 #include "wgrad.h"
+#include "bf16.h"
 #include "correlate.h"
 #include "depthwise.h"
 #include "simd.h"
+#include "winograd.h"
 #include <string.h>
 
 enum {
@@ -35,6 +37,7 @@ enum {
 typedef struct Plan {
     Wgrad g;
     const Simd *simd;
+    const Pairs *pairs; // NULL: of floats
     Axis axis[3];
     int64_t ci, co, taps;      // channels, rows of a group; taps
     int64_t many, slices;      // channels of a task; tasks along them
@@ -57,6 +60,21 @@ static int64_t private_floats(const Plan *p)
 static int64_t weights(const Plan *p)
 {
     return p->g.out.c * p->taps * p->ci;
+}
+
+/* How a row of pixels is multiplied: one by one, or as steps of pairs, all of
+ * the same number and maybe more than there are pixels. */
+typedef struct Across {
+    int64_t steps, step; // products of outer
+    int64_t pixels;      // columns that a strip has for them
+} Across;
+
+static Across across(const Plan *p, int64_t cols)
+{
+    if (!p->pairs) return (Across){cols, 1, cols};
+    int64_t pairs = ceil_div(cols, 2), steps = ceil_div(pairs, p->pairs->deep);
+    int64_t step = ceil_div(pairs, steps);
+    return (Across){steps, step, 2 * steps * step};
 }
 
 /* Rows and columns of a region: as wide as fits CHAIN and the cache (a lone
@@ -85,6 +103,8 @@ static void cut_regions(Plan *p)
 static Plan plan(const Wgrad *g)
 {
     Plan p = {.g = *g, .simd = simd()};
+    if (g->half) p.pairs = p.simd->pairs;
+    int high = p.pairs ? p.pairs->outer_high : p.simd->outer_high;
     window_flatten(&g->window, &p.g.in, &p.g.out);
     const Window *w = &g->window;
     const int64_t in[3] = {p.g.in.d, p.g.in.h, p.g.in.w};
@@ -97,7 +117,7 @@ static Plan plan(const Wgrad *g)
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
     // rows of a register block: a power of two, no larger than needed
-    for (p.high = 1; p.high < p.co && p.high < p.simd->outer_high;) p.high *= 2;
+    for (p.high = 1; p.high < p.co && p.high < high;) p.high *= 2;
     p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
     p.lifts = ceil_div(p.co, p.lift);
     cut_regions(&p);
@@ -105,22 +125,32 @@ static Plan plan(const Wgrad *g)
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
     int64_t want = ceil_div(TASKS, w->groups * p.slices * p.lifts);
     p.parts = most(1, least(want, least(p.regions, room)));
-    p.strip = round_up(strip_floats(p.axis, p.rows, p.cols, p.many), LANES_MAX);
-    p.packed = round_up(p.rows * p.cols * p.lift, LANES_MAX);
+    Across all = across(&p, p.cols);
+    int64_t products = p.rows * all.steps * all.step;
+    p.strip =
+        round_up(strip_floats(p.axis, p.rows, all.pixels, p.many), LANES_MAX);
+    p.packed = round_up(products * p.lift, LANES_MAX);
     // few channels, several rows of taps: less than a vector a run. Side by
     // side they are one long run; beyond FOLD_MOST the copy costs more than
     // the empty lanes
     bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
                   p.axis[2].gap == 1;
     if (narrow && p.taps * p.ci <= FOLD_MOST)
-        p.folded =
-            round_up(p.rows * p.cols * p.taps * p.ci + LANES_MAX, LANES_MAX);
+        p.folded = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
     return p;
+}
+
+/* Its window and extents suit Winograd, and nobody wants the sum itself. */
+static bool by_winograd(const Wgrad *g)
+{
+    return !g->direct && !g->half && winograd_fits(&g->window, g->in, g->out);
 }
 
 size_t wgrad_bytes(const Wgrad *g)
 {
+    if (g->half && !simd()->pairs) return bf16_wgrad_bytes(g);
     if (is_depthwise(&g->window, g->in, g->out)) return depthwise_grad_bytes(g);
+    if (by_winograd(g)) return winograd_grad_bytes(g);
     Plan p = plan(g);
     int64_t sums = p.parts > 1 ? p.parts * weights(&p) : 0;
     return (size_t)(round_up(sums, LANES_MAX) +
@@ -152,6 +182,57 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
     }
 }
 
+/* The same as pairs of pixels: blocks are rows x steps x step x high apart. */
+static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
+                       float *to)
+{
+    const Dims s = p->g.out;
+    const Across all = across(p, r->cols);
+    const int64_t row = all.steps * all.step * p->high;
+    PairPack job = {.ld = s.c,
+                    .cols = r->cols,
+                    .height = lift,
+                    .steps = all.steps,
+                    .gap = r->rows * row,
+                    .high = (int)p->high,
+                    .step = (int)all.step};
+    for (int64_t i = 0; i < r->rows; i++) {
+        int64_t at = (r->n * s.d + r->d) * s.h + r->h + i;
+        job.a = (const uint16_t *)p->g.a + (at * s.w + r->w) * s.c + r0;
+        job.to = to + i * row;
+        p->pairs->pack(&job);
+    }
+}
+
+/* run_outer of pairs. */
+static void run_pairs(const Plan *p, const Outer *job, const float *x,
+                      int64_t run, const float *packed, const Region *r,
+                      int64_t r1, int64_t lift, float *dw, int64_t k)
+{
+    const Across all = across(p, r->cols);
+    const int64_t row = all.steps * all.step * p->high;
+    PairOuter o = {.a = packed + r1 * row,
+                   .rows = job->rows,
+                   .steps = all.steps,
+                   .height = lift,
+                   .gap = r->rows * row,
+                   .pitch = job->pitch,
+                   .ldx = job->ldx,
+                   .ldo = job->ldo,
+                   .high = (int)p->high,
+                   .step = (int)all.step,
+                   .add = job->add};
+    int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
+    int64_t tiles = ceil_div(vectors * lanes, p->pairs->outer_wide);
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
+        o.x = x + v0 * lanes;
+        o.width = (int)(least(v1 * lanes, run) - v0 * lanes);
+        o.out = dw + k + v0 * lanes;
+        p->pairs->outer(&o);
+    }
+}
+
 /* A run is cut into tiles of equal width, 3 vectors at most, rather than into
  * full ones and a rest, for the sake of independent sums.
  * One run of `run` floats of x, at `x` for the first pixel of job->rows rows
@@ -161,6 +242,10 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
                       int64_t lift, float *dw, int64_t k)
 {
     // a row of dw is (taps, channels): `k` within it, ldo to the next one
+    if (p->pairs) {
+        run_pairs(p, job, x, run, packed, r, r1, lift, dw, k);
+        return;
+    }
     int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
     int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
     for (int64_t i = 0; i < tiles; i++) {
@@ -181,19 +266,21 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
 static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
 {
     const Axis *a = p->axis;
-    int64_t run = a[2].taps * p->ci;
+    const Across all = across(p, r->cols);
+    int64_t run = a[2].taps * p->ci, every = p->pairs ? 2 : 1;
+    int64_t cols = all.steps * all.step, step = every * a[2].step * s->pixel;
     for (int64_t td = 0; td < a[0].taps; td++)
         for (int64_t th = 0; th < a[1].taps; th++)
             for (int64_t i = 0; i < r->rows; i++) {
-                float *at = to + i * r->cols * p->taps * p->ci +
+                float *at = to + i * cols * p->taps * p->ci +
                             (td * a[1].taps + th) * run;
                 bool inside =
                     axis_has(&a[0], r->d, td) && axis_has(&a[1], r->h + i, th);
                 const float *x = s->at + td * s->plane +
                                  (i * a[1].step + th * a[1].gap) * s->row;
-                for (int64_t j = 0; j < r->cols; j++) {
+                for (int64_t j = 0; j < cols; j++) {
                     for (int64_t k = 0; k < run; k++) at[k] = inside ? x[k] : 0;
-                    at += p->taps * p->ci, x += a[2].step * s->pixel;
+                    at += p->taps * p->ci, x += step;
                 }
             }
 }
@@ -204,21 +291,30 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                        float *dw, bool add, float *private)
 {
     const Axis *a = p->axis;
-    Strip s = strip_copy(p->g.x, p->g.in, a, &r, private);
+    const Across all = across(p, r.cols);
     float *packed = private + p->strip, *folded = packed + p->packed;
-    pack_rows(p, &r, r0, lift, packed);
+    Region wide = r;
+    wide.cols = all.pixels;
+    Strip s = p->pairs ? strip_pairs(p->g.x, p->g.in, a, &wide, private)
+                       : strip_copy(p->g.x, p->g.in, a, &r, private);
+    if (p->pairs)
+        pack_pairs(p, &r, r0, lift, packed);
+    else
+        pack_rows(p, &r, r0, lift, packed);
     Outer job = {.rows = r.rows,
                  .cols = r.cols,
+                 .lda = p->high,
                  .ldo = p->taps * p->ci,
                  .high = (int)p->high,
                  .add = add};
     if (p->folded) {
         fold(p, &s, &r, folded);
-        job.ldx = job.ldo, job.pitch = job.ldo * r.cols;
+        job.ldx = job.ldo, job.pitch = job.ldo * all.steps * all.step;
         run_outer(p, &job, folded, job.ldo, packed, &r, 0, lift, dw, 0);
         return;
     }
-    job.ldx = a[2].step * s.pixel, job.pitch = a[1].step * s.row;
+    job.ldx = (p->pairs ? 2 : 1) * a[2].step * s.pixel;
+    job.pitch = a[1].step * s.row;
     // neighbouring taps whose channels are neighbours in x and dw are one run
     bool joined = r.many == p->ci && a[2].gap == 1;
     int64_t run = joined ? a[2].taps * r.many : r.many;
@@ -287,8 +383,16 @@ static void combine_task(void *ctx, int64_t task, int thread)
 
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
+    if (g->half && !simd()->pairs) {
+        bf16_wgrad_run(g, pool, scratch);
+        return;
+    }
     if (is_depthwise(&g->window, g->in, g->out)) {
         depthwise_grad_run(g, pool, scratch);
+        return;
+    }
+    if (by_winograd(g)) {
+        winograd_grad_run(g, pool, scratch);
         return;
     }
     Plan p = plan(g);

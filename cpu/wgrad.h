@@ -12,7 +12,8 @@
  * chain of f32 additions longer than CHAIN, regions of a part, or parts. The
  * batch is part of the shapes: these are sums over it.
  *
- * Where every channel is alone, depthwise.h does the work. */
+ * Where every channel is alone, depthwise.h does the work, and winograd.h that
+ * of most windows of 3x3. */
 #ifndef SEG_WGRAD_H
 #define SEG_WGRAD_H
 #include "pool.h"
@@ -22,8 +23,10 @@ typedef struct Wgrad {
     Window window;
     Dims in, out; /* of x and of a                               */
     const float *x, *a;
-    float *dw; /* (out.c, taps, in.c / groups)                */
-    bool add;  /* add to dw                                   */
+    float *dw;   /* (out.c, taps, in.c / groups)                */
+    bool add;    /* add to dw                                   */
+    bool direct; /* the sum as it stands, never by Winograd     */
+    bool half;   /* x and a are bf16: see bf16.h                */
     int threads;
 } Wgrad;
 

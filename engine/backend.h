@@ -48,6 +48,16 @@ typedef struct Backend {
     bool (*begin)(void *dev, const Step *step);
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: wants none */
+    /* Does a part of this call, forward or backward, run by an algorithm whose
+     * error is not that of its sum but a small share of the largest result
+     * (Winograd, docs/numerics.md)? Never with Call.direct. Extents, attributes
+     * and y or dy are set. NULL: no call does. */
+    bool (*blurs)(const Call *c);
+    /* Does it run c->norm and c->then, those that are there, in the store of
+     * this row, and back through `then`? With the bits of all of them apart.
+     * Attributes and extents are set; dy, too, where there will be a backward
+     * run. NULL: never. */
+    bool (*fuses)(const Call *c);
     /* Copies in 16 bits that a call whose precision has them reads: bit k of
      * x[k], HALF_DY of dy. Extents, attributes, dy and dx (non-NULL: wanted)
      * are set. Neither NULL where such a precision is had. */

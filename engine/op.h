@@ -136,6 +136,15 @@ enum { HALF_DY = 1 << MAX_IN };
  * the copies that its Backend.half asks for. */
 typedef struct Call {
     const Attr *attr;
+    /* A row of one operand that runs on each result of this one before it is
+     * stored, or NULL. y and dy are those of that row then: bwd reads y, too,
+     * and takes dy through it first. Nobody sees what lies between. Only where
+     * Backend.fuses said so. */
+    const Attr *then;
+    /* A batch_norm of constants, as it is in evaluation, that runs on each
+     * result before `then`, or NULL; norm_x: its operands but the first. */
+    const Attr *norm;
+    const Tensor *norm_x[MAX_IN];
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */
@@ -147,6 +156,8 @@ typedef struct Call {
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh;
+    bool direct; /* sums as they stand: no convolution by Winograd, whose error
+                  * is larger (docs/numerics.md) */
     Precision precision; /* of products; f32 for rows that have none */
     const Tensor *half[MAX_IN], *half_dy;
     void *saved;   /* written by fwd, for bwd; Space.saved bytes, or NULL */

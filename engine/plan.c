@@ -7,8 +7,9 @@
  * it reads that one.
  *
  * In this order: extents of all nodes (infer), who wants a gradient
- * (find_wanted), calls, places, and both again for a plan that is larger than
- * its budget (plan_recompute.c); then the printed rows. */
+ * (find_wanted), which rows run as one (plan_fuse.c), calls, places, and both
+ * again for a plan that is larger than its budget (plan_recompute.c); then the
+ * printed rows. */
 #include "plan_inside.h"
 #include <string.h>
 
@@ -90,6 +91,8 @@ static bool infer(Plan *p)
         const Node *n = &g->node[i];
         *q = (PlanNode){.used = q->used,
                         .same = i,
+                        .norm = -1,
+                        .then = -1,
                         .param = -1,
                         .attr = n->attr,
                         .first.x = n->y};
@@ -148,6 +151,8 @@ static void make_rows(Plan *p)
         Tensor x[MAX_IN];
         memset(x, 0, sizeof x);
         *r = (PlanRow){.node = call->node,
+                       .norm = p->node[call->node].norm,
+                       .then = p->node[call->node].then,
                        .value_bytes = tensor_bytes(call->y),
                        .saved_bytes = buffer_bytes(p, p->saved[c]),
                        .scratch_bytes = buffer_bytes(p, p->scratch[c]),
@@ -160,6 +165,8 @@ static void make_rows(Plan *p)
             if (p->node[n->in[k]].param >= 0)
                 r->params += numel(call->x[k]->dim);
         }
+        for (int k = 0; k < MAX_IN; k++)
+            if (call->norm_x[k]) r->params += numel(call->norm_x[k]->dim);
         r->flops = op_flops(call->attr, x, call->y);
     }
 }
@@ -204,6 +211,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     for (int i = 0; i < g->count; i++) p->node[i].used = used[i];
     TRY(infer(p));
     find_wanted(p);
+    if (!spec->plain) plan_fuse(p);
     plan_calls_make(p);
     TRY(plan_lifetimes(p) && plan_place(p));
     p->kept_bytes = p->bytes;

@@ -24,6 +24,7 @@ typedef struct PlanSpec {
     const Backend *be;
     int threads;         /* that the device has or will have  */
     Precision precision; /* of convolutions; one that `be` has */
+    bool direct;         /* of convolutions: Call.direct */
     const int *root;     /* nodes whose values stay readable  */
     int roots;
     int loss;    /* root of the gradients; -1: none   */
@@ -32,6 +33,8 @@ typedef struct PlanSpec {
     bool draws;  /* in evaluation: dropout on all the same, to see how much
                   * predictions differ (Gal and Ghahramani, "Dropout as a
                   * Bayesian approximation", ICML 2016)         */
+    bool plain;  /* each row by itself: nothing is fused. The same bits of
+                  * every root and gradient either way          */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
@@ -46,7 +49,8 @@ typedef struct PlanSpec {
  * copies in 16 bits that are made for it and that no call before it had. */
 typedef struct PlanRow {
     int node;
-    double flops;                                   /* forward */
+    int norm, then; /* nodes that its store runs, too: plan_fuse.c; or -1 */
+    double flops;   /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
     size_t half_bytes;
     int64_t params; /* elements that it reads */
@@ -131,7 +135,7 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 
 /* Milliseconds per call of one run, forward and backward apart. */
 typedef struct PlanTime {
-    int node;
+    int node, norm, then;   /* as of a PlanRow */
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     double ms;
     size_t live; /* bytes of the pool that are in use while it runs     */

@@ -15,21 +15,32 @@
 
 /* == one call ========================================================== */
 
-/* The call of node i, without gradients. */
-static Call call_of(Plan *p, int i)
+/* Tensors of the operands of node i from number `from` on. */
+static void operands_of(Plan *p, int i, int from, const Tensor *x[MAX_IN])
 {
     const Node *n = node_of(p, i);
-    Call c = {.attr = &p->node[i].attr,
+    for (int k = from; k < MAX_IN; k++)
+        if (n->in[k] >= 0) x[k] = &p->node[p->node[n->in[k]].same].first.x;
+}
+
+Call plan_call(Plan *p, int i)
+{
+    PlanNode *q = &p->node[i];
+    Call c = {.attr = &q->attr,
+              .then = q->then < 0 ? NULL : &p->node[q->then].attr,
+              .norm = q->norm < 0 ? NULL : &p->node[q->norm].attr,
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
               .train = p->spec.train ||
                        (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
-              .precision = op_multiplies((Op)n->attr.op) ? p->spec.precision
+              .precision = op_multiplies((Op)q->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
-              .y = &p->node[i].first.x};
-    for (int k = 0; k < MAX_IN; k++)
-        if (n->in[k] >= 0) c.x[k] = &p->node[p->node[n->in[k]].same].first.x;
+              .direct = p->spec.direct,
+              .y = &q->first.x};
+    operands_of(p, i, 0, c.x);
+    // constants that no call makes
+    if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
     return c;
 }
 
@@ -112,7 +123,7 @@ static void bring(Plan *p, int v)
     }
     for (int i = low; i <= v; i++) {
         if (!p->mark[i]) continue;
-        Call c = call_of(p, i);
+        Call c = plan_call(p, i);
         c.again = true;
         c.y = &p->node[i].again.x;
         p->mark[i] = false;
@@ -120,12 +131,12 @@ static void bring(Plan *p, int v)
     }
 }
 
-/* What the backward call of node i reads beside dy is there. */
-static void bring_operands(Plan *p, int i)
+/* What c, to be the backward call of node i, reads beside dy is there. */
+static void bring_operands(Plan *p, int i, const Call *c)
 {
     const Node *n = node_of(p, i);
     const OpInfo *info = info_of(p, i);
-    const int keep = info->keep;
+    const int keep = keeps_of(p, c);
     for (int k = 0; k < MAX_IN; k++) {
         if (n->in[k] < 0 || !op_keeps(info, k)) continue;
         int v = p->node[n->in[k]].same;
@@ -142,8 +153,8 @@ static void emit_backward(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
     PlanNode *q = &p->node[i];
-    bring_operands(p, i);
-    Call c = call_of(p, i);
+    Call c = plan_call(p, i);
+    bring_operands(p, i, &c);
     unsigned bits = 0;
     c.dy = &q->dx;
     c.y = &late_making(p, i)->x;
@@ -195,7 +206,7 @@ void plan_calls_make(Plan *p)
         PlanNode *q = &p->node[i];
         // the tape's order is an order to run in
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
-        q->first.call = emit(p, i, call_of(p, i), false);
+        q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
     if (p->spec.loss < 0) return;

@@ -103,7 +103,7 @@ static LaunchPart backward(const Plan *p, int c, unsigned fresh)
                  size_of(call->half_dy ? call->half_dy : call->dy);
     for (int k = 0; k < MAX_IN; k++)
         if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
-    if (info->keep & KEEP_Y) cost.bytes += size_of(call->y);
+    if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
     if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
     cost.flops = (call->dx[0] != NULL) + (call->dx[1] != NULL);
     return cost;
@@ -122,7 +122,7 @@ LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
     Tensor x[MAX_IN] = {{.data = NULL}};
     for (int k = 0; k < MAX_IN; k++) {
         if (call->x[k]) x[k] = *call->x[k];
-        cost.bytes += operand(call, k);
+        cost.bytes += operand(call, k) + size_of(call->norm_x[k]);
     }
     cost.bytes += size_of(call->y) + saved_of(p, c);
     cost.flops = op_flops(call->attr, x, call->y);

@@ -1,7 +1,8 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
- * who wants a gradient, plan_calls.c makes the calls, plan_place.c gives their
- * memory places, plan_recompute.c drops values to be made again where that is
- * too much, plan_run.c runs the calls, plan_cost.c counts what they cost. */
+ * who wants a gradient, plan_fuse.c which rows run as one, plan_calls.c makes
+ * the calls, plan_place.c gives their memory places, plan_recompute.c drops
+ * values to be made again where that is too much, plan_run.c runs the calls,
+ * plan_cost.c counts what they cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
 #include "launch_log.h"
@@ -28,6 +29,8 @@ typedef struct PlanNode {
     bool saves_again; /* what its kernel saved is not kept either, though
                        * no backward call reads its value          */
     int same;         /* node whose value this one shows (else self) */
+    int norm, then;   /* nodes that its call runs, too, and that show the
+                       * result: see plan_fuse.c; -1 */
     int bwd;          /* its backward call, -1 */
     int param;        /* number in params, -1  */
     Attr attr;        /* a copy: the graph may grow and move */
@@ -85,6 +88,13 @@ static inline bool is_convert(const Call *c)
     return !c->attr;
 }
 
+/* What the backward run of call c reads beside dy: see op.h. Back through a
+ * fused row it goes by that row's result, which is y. */
+static inline int keeps_of(const Plan *p, const Call *c)
+{
+    return info_of(p, c->node)->keep | (c->then ? KEEP_Y : 0);
+}
+
 /* How many operands of a row, from the first, get gradients: of a loss only the
  * prediction, so a target that is itself computed is taken as given; lengths
  * are, too. */
@@ -114,6 +124,13 @@ static inline Making *making_of(Plan *p, int v, const Tensor *x)
     return x == &q->first.x ? &q->first : x == &q->again.x ? &q->again : NULL;
 }
 
+/* Rows that the backend runs as one become one: what plan_fuse.c says. */
+void plan_fuse(Plan *p);
+/* What the call of node v runs: "conv + batch_norm + relu". */
+enum { ROW_TEXT = 64 };
+char *row_text(const Plan *p, int v, char text[ROW_TEXT]);
+/* The call of node i, without gradients: extents are set. */
+Call plan_call(Plan *p, int i);
 /* All calls anew: each value that is dropped and read on the way back is made
  * again before the first that reads it. */
 void plan_calls_make(Plan *p);

@@ -63,7 +63,7 @@ static void find_reads(Plan *p)
             note_read(p, m, c);
         }
         if (call->half_dy) p->node[call->node].half_grad_last = c;
-        if (!back || !(info->keep & KEEP_Y)) continue;
+        if (!back || !(keeps_of(p, call) & KEEP_Y)) continue;
         Making *m = making_of(p, call->node, call->y);
         m->last = c;
         note_read(p, m, c);

@@ -52,17 +52,28 @@ const Tensor *plan_value(const Plan *p, int node)
 {
     if (node < 0 || node >= p->nodes) return NULL;
     const PlanNode *q = &p->node[p->node[node].same];
+    // what lies between rows that run as one is never there
+    if (p->node[node].norm >= 0 || p->node[node].then >= 0) return NULL;
     // any other value may have been written over by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
     return p->node[node].used && kept ? &q->first.x : NULL;
+}
+
+/* What call c runs. */
+static char *call_text(const Plan *p, int c, char text[ROW_TEXT])
+{
+    const int v = p->call[c].node;
+    if (!is_convert(&p->call[c])) return row_text(p, v, text);
+    snprintf(text, ROW_TEXT, "copy in 16 bits");
+    return text;
 }
 
 /* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
 static void describe(const Plan *p, int c, char *text, size_t room)
 {
     const Node *n = node_of(p, p->call[c].node);
-    const char *row =
-        is_convert(&p->call[c]) ? "copy in 16 bits" : op_info[n->attr.op].name;
+    char row[ROW_TEXT];
+    call_text(p, c, row);
     const char *comma = *n->name && *n->where ? ", " : "";
     if (*n->name || *n->where)
         snprintf(text, room, "%s (%s%s%s)", row, n->name, comma, n->where);
@@ -150,8 +161,8 @@ static size_t live_at(Plan *p, int c)
 static void trace_call(Plan *p, int c, Trace *t, double from)
 {
     const Node *n = node_of(p, p->call[c].node);
-    const char *kind =
-        is_convert(&p->call[c]) ? "copy in 16 bits" : op_info[n->attr.op].name;
+    char kind[ROW_TEXT];
+    call_text(p, c, kind);
     const double to = clock_s();
     trace_put(t, "main", *n->name ? n->name : kind, kind, -1, from, to);
     trace_count(t, "arena", (int64_t)live_at(p, c), from);
@@ -195,9 +206,13 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
         if (!run_call(p, c, run) || !mark(p, c + 1)) return false;
         const double to = clock_s();
         if (c < max)
-            out[c] = (PlanTime){p->call[c].node, c >= p->forward,
-                                is_convert(&p->call[c]), 1e3 * (to - from),
-                                live_at(p, c)};
+            out[c] = (PlanTime){.node = p->call[c].node,
+                                .norm = p->node[p->call[c].node].norm,
+                                .then = p->node[p->call[c].node].then,
+                                .backward = c >= p->forward,
+                                .convert = is_convert(&p->call[c]),
+                                .ms = 1e3 * (to - from),
+                                .live = live_at(p, c)};
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;
@@ -263,10 +278,10 @@ static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
         if (!look_at(p, call->y, l)) return false;
         if (l->first < 0) continue;
         const Node *n = node_of(p, call->node);
-        bool known = n->in[0] >= 0 && look[n->in[0]].first == -1 &&
-                     look[n->in[0]].lo <= look[n->in[0]].hi;
+        const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
+        bool known = from && from->first == -1 && from->lo <= from->hi;
         describe(p, c, text, room);
-        tell(call->y, n->batched, l, known ? &look[n->in[0]] : NULL, more);
+        tell(call->y, n->batched, l, known ? from : NULL, more);
         return true;
     }
     return true;

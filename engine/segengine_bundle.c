@@ -375,11 +375,10 @@ static const Key entry_keys[] = {
     {"trained_on", JSON_TEXT, false}, {"intended_use", JSON_TEXT, false},
     {NULL, JSON_NULL, false}};
 
-static const Key run_keys[] = {{"batch", JSON_NUMBER, false},
-                               {"precision", JSON_TEXT, false},
-                               {"bucket", JSON_NULL, false},
-                               {"multiple", JSON_NUMBER, false},
-                               {NULL, JSON_NULL, false}};
+static const Key run_keys[] = {
+    {"batch", JSON_NUMBER, false},  {"precision", JSON_TEXT, false},
+    {"bucket", JSON_NULL, false},   {"multiple", JSON_NUMBER, false},
+    {"winograd", JSON_NULL, false}, {NULL, JSON_NULL, false}};
 
 bool bundle_read(const char *text, Arena *mem, Bundle **out)
 {
@@ -407,6 +406,11 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
                         &b->precision))
         return fail_data("bundle: run: precision is \"%.20s\"" LATER,
                          text_of(run, "precision"));
+    const JsonValue *winograd = json_get(run, "winograd");
+    if (winograd && winograd->kind != JSON_TRUE && winograd->kind != JSON_FALSE)
+        return fail_data("bundle: run: winograd is %s, want true or false",
+                         json_kind(winograd));
+    b->direct = winograd && winograd->kind == JSON_FALSE;
     if (!read_steps(json_get(all, "prepare"), json_get(all, "flip"), mem, b) ||
         !read_reading(json_get(all, "read"), b) ||
         !read_predict(json_get(all, "predict"), b) ||

@@ -23,6 +23,7 @@ typedef struct SessionSpec {
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
+    bool direct;         /* convolutions sum as they stand: Call.direct */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
     size_t limit;  /* bytes that the network may take on the device: weights
                     * with gradients and moments, arena, kept samples; 0:
@@ -34,6 +35,7 @@ typedef struct SessionSpec {
                         * "auto" */
     bool own_norms;    /* batch norm of a rank goes by its share alone; running
                         * statistics are averaged after each step           */
+    bool plain;        /* no row is run with another: see PlanSpec            */
     bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
                     * the count of session_state                        */
     bool rehearse; /* on a device that is not there: parameters are not drawn,

@@ -86,6 +86,14 @@ function M.bar_done()
   erase()
 end
 
+-- "bf16 (AMX tiles)": a precision on a device, for people. On the CPU with what
+-- multiplies in it.
+function M.precision(device, precision)
+  if device ~= "cpu" or precision ~= "bf16" then return precision end
+  local _, pairs = core.isa()
+  return string.format("bf16 (%s)", pairs or "multiplied as f32")
+end
+
 -- Rows of cells as aligned text; the first row is the head.
 function M.table(rows)
   local width, out = {}, {}

@@ -263,8 +263,8 @@ t.test("mistakes are named at the recipe's line", function()
   t.raises(function() return 1 / x end, "a number divided by a node")
   t.raises(function() seg.model { outputs = { y = x }, device = "tpu" } end,
            'device "tpu" is not known')
-  t.raises(function() seg.model { outputs = { y = x }, precision = "bf16" } end,
-           "precision bf16 is not available on device cpu, which has f32: use --precision f32")
+  t.raises(function() seg.model { outputs = { y = x }, precision = "f16" } end,
+           "precision f16 is not available on device cpu, which has f32, bf16: use --precision f32")
   t.raises(function() seg.model { outputs = { y = x }, precision = "half" } end,
            'precision "half" is not known; use f32, tf32, bf16 or f16')
   t.raises(function() seg.step { loss = x, optim = optim.sgd { lr = 1 } } end,

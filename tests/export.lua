@@ -241,6 +241,8 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     { 'read: it has rows "as", which', function(_, b) b.read.as = 1 end, 'read: it has "as"' },
     { "run: batch is a table, want a whole number", function(_, b) b.run.batch = {} end,
       "run: batch is a table, want a number" },
+    { "run: winograd is a number, want a boolean", function(_, b) b.run.winograd = 0 end,
+      "run: winograd is a number, want true or false" },
     { 'no input "picture"', function(_, b) b.inputs = { "picture" } end },
     { "other inputs", function(_, b) b.inputs = {} end, "inputs is" },
     { 'row 1: no step "flop"', function(_, b) b.flip = { step = "flop" } end, "flip" },

@@ -1,4 +1,5 @@
-/* half.h -- the cpu backend as one that multiplies in bf16.
+/* half.h -- the cpu backend as one that makes bf16 of what it multiplies, and
+ * multiplies that by its kernels of f32.
  *
  * What its convolutions, transposed convolutions and linear layers read is
  * rounded to bf16. In a plan of precision bf16 they read only the copies that

@@ -58,6 +58,25 @@ TEST(judge_zero)
     }
 }
 
+/* A share of the largest, wherever that is; NaN and zeros as ever. */
+TEST(judge_blur)
+{
+    double want[3] = {1, -1000, 0}, scale[3] = {0}, got[3];
+    Judge j = {.bound = BOUND_dot, .scale = scale, .blur = 1e-4};
+    for (int i = 0; i < 3; i++) {
+        memcpy(got, want, sizeof got);
+        got[i] += 0.099;
+        EXPECT(compare_arrays(&j, got, want, 3).ok);
+        got[i] += 0.002;
+        EXPECT(!compare_arrays(&j, got, want, 3).ok);
+        got[i] = NAN;
+        EXPECT(!compare_arrays(&j, got, want, 3).ok);
+    }
+    double zero = 0, tiny = 1e-30;
+    EXPECT(compare_arrays(&j, &zero, &zero, 1).ok);
+    EXPECT(!compare_arrays(&j, &tiny, &zero, 1).ok);
+}
+
 TEST(judge_empty)
 {
     double one = 1;

@@ -291,7 +291,9 @@ TEST(plan_counts_parameters_and_flops)
         // first convolution: 32 filters of 3 x 3 x 1 over 256 x 256
         EXPECT_NEAR(row[0].flops, 2.0 * 256 * 256 * 32 * 9, 0);
         EXPECT_INT(row[0].value_bytes, 256 * 256 * 32 * 4);
-        EXPECT_INT(row[0].params, 32 * 9 + (rows[i].bias ? 32 : 0));
+        // and the four vectors of the norm that its store runs
+        EXPECT(row[0].norm >= 0 && row[0].then >= 0);
+        EXPECT_INT(row[0].params, 32 * 9 + (rows[i].bias ? 32 : 0) + 4 * 32);
         plan_free(p);
         params_free(&q);
         net_free(&n);

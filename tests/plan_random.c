@@ -1,7 +1,7 @@
 /* plan_random.c -- random networks: a plan against no plan, slopes against
  * differences.
  *
- * Whatever the planner shares, drops or does in place, the bits of every
+ * Whatever the planner shares, drops, fuses or does in place, the bits of every
  * root, gradient and running statistic are those of unshared.h. The pool
  * starts as NaN, so a value that is read before it is written shows, and is
  * as large as plan_bytes says, with a canary behind it. */
@@ -107,7 +107,7 @@ static int grow(Grown *g)
     Net *n = g->n;
     int x = pick(g), y = match(g, x, false);
     n->bias = roll(&g->d, 2);
-    switch (roll(&g->d, 12)) {
+    switch (roll(&g->d, 13)) {
     case 0:
     case 1:
         return net_conv(n, x, 1 + roll(&g->d, 4), 1 + 2 * roll(&g->d, 2));
@@ -128,6 +128,11 @@ static int grow(Grown *g)
         return net_op(n, pairs[roll(&g->d, 4)], x, y, -1);
     case 10:
         return net_op(n, pairs[roll(&g->d, 4)], x, vector(g, x), -1);
+    case 11: // what a backend may run as one
+        if (roll(&g->d, 2)) x = net_conv(n, x, 1 + roll(&g->d, 4), 3);
+        x = roll(&g->d, 3) ? net_norm(n, x) : net_op(n, OP_add, x, x, -1);
+        if (roll(&g->d, 4) == 0) x = one_of(g, x, random, 2);
+        return g->smooth ? x : one_of(g, x, kinked, 3);
     default:
         if (roll(&g->d, 2) && dims_of(g, x).h == 8) return down_and_up(g, x);
         if (dims_of(g, x).c > 8) return net_conv(n, x, 2, 1);
@@ -244,6 +249,16 @@ static void compare_planned(Rig *r, uint32_t c)
     arena_release(&mem);
 }
 
+/* Rows that run with another. */
+static int fused_rows(const Plan *p)
+{
+    const PlanRow *row;
+    int count = 0, rows = plan_rows(p, &row);
+    for (int i = 0; i < rows; i++)
+        count += (row[i].then >= 0) + (row[i].norm >= 0);
+    return count;
+}
+
 /* A plan in one mode. Returns how much it saved. */
 static double compare(Rig *r, uint32_t c, bool train)
 {
@@ -288,7 +303,7 @@ static void within_budgets(Rig *r, uint32_t c)
 static void against_unshared(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
-    int again = 0;
+    int again = 0, fused = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         Rig r;
@@ -297,9 +312,11 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
+        fused += fused_rows(r.plan);
         again += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);
+        fused += fused_rows(r.plan);
         r.spec.loss = -1;
         memset(r.params.grad, 0,
                (size_t)r.params.trained * dtype_bytes(be->real));
@@ -310,6 +327,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
     }
     EXPECT(share / cases < 0.8); // else nothing was shared
     EXPECT(again > 2 * (int)cases);
+    EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
 }
 
 TEST(plan_equals_no_plan_on_ref)

@@ -82,21 +82,26 @@ TEST(precision_of_all_bits)
 
 TEST(precision_that_a_device_lacks)
 {
-    static const char *const device[] = {"cpu", "ref"};
+    static const struct {
+        const char *device, *has;
+        Precision lacks;
+    } row[] = {{"cpu", "f32, bf16", PRECISION_f16},
+               {"cpu", "f32, bf16", PRECISION_tf32},
+               {"ref", "f32", PRECISION_bf16}};
     Net n;
     net_small(&n);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         SessionSpec spec = {.graph = &n.g,
                             .root = n.root,
                             .roots = n.roots,
                             .loss = n.loss,
-                            .device = device[i],
-                            .precision = PRECISION_bf16};
+                            .device = row[i].device,
+                            .precision = row[i].lacks};
         char want[160];
         snprintf(want, sizeof want,
-                 "precision bf16 is not available on device %s, which has f32: "
+                 "precision %s is not available on device %s, which has %s: "
                  "use --precision f32, or --device cuda",
-                 device[i]);
+                 precision_name(row[i].lacks), row[i].device, row[i].has);
         EXPECT_FAIL(session_open(&spec, &n.s), want);
         EXPECT_INT(err_kind(), ERR_USAGE);
     }

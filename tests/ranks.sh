@@ -72,7 +72,7 @@ step "the messages that plan says" alike messages 1
 step "bench: what one rank alone needs" grep -q '"alone_ms": *[0-9]' "$tmp/bench.json"
 
 # what is computed twice meets nobody: ranks may choose as they like
-step "values computed again" train twice --ranks 2 --recompute 126K
+step "values computed again" train twice --ranks 2 --recompute 60K
 step "which is said" said twice "recompute: .* are computed again"
 step "2 ranks: the same bytes" same r2 twice
 

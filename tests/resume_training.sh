@@ -6,8 +6,8 @@
 # are stopped after some steps, in the middle of an epoch, at its end, in the middle of
 # an accumulated step and between two phases, and resumed with other threads.
 # Checkpoints must be equal to the byte. SEG_SOAK=1 cuts after every step.
-# SEG_TEST_DEVICE=cuda is for a GPU or the emulated one: bf16 and f16, and without
-# SEG_SOAK only these.
+# SEG_TEST_DEVICE=cuda is for a GPU or the emulated one: f16 beside bf16, and
+# without SEG_SOAK only these.
 cd "$(dirname "$0")/.." || exit 1
 . tests/steps
 
@@ -79,8 +79,10 @@ in_f32() {
         "whole_ema_parts--recompute 160000"
     try plateau "7" "1 3 4 5 7 8 10 12" --ranks 2
 }
-in_halves() {
+in_bf16() {
     try ema "" "1 3 4 5 8 10" --precision bf16
+}
+in_f16() {
     try ema_parts "2" "1 3 4 5 8" --precision f16
     try phases "13" "4 10 15 19" --precision f16
 }
@@ -119,8 +121,9 @@ between() {
 
 want=16 times=1
 [ -z "${SEG_SOAK:-}" ] || want=100 times=20
+in_bf16
 if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
-    in_halves
+    in_f16
     [ -n "${SEG_SOAK:-}" ] || want=2 times=0
 fi
 [ "$times" -eq 0 ] || in_f32

@@ -3,12 +3,20 @@
  * regions and parts (the suites of ops_*.c stay small). */
 #include "simd.h"
 #include "given.h"
+#include "kernels.h"
 #include "rng.h"
 #include "test.h"
 
-static const char *const set_name[] = {"avx512", "avx2", "portable"};
+#if defined(__x86_64__)
+static const char *const set_name[] = {"amx", "avx512_bf16", "avx512", "avx2",
+                                       "portable"};
+#elif defined(__aarch64__)
+static const char *const set_name[] = {"neon", "portable"};
+#else
+static const char *const set_name[] = {"portable"};
+#endif
 
-enum { SETS = 3 };
+enum { SETS = sizeof set_name / sizeof *set_name };
 
 /* Those that run here; the others are not tested. */
 static const Simd *set_at(int i)
@@ -21,6 +29,13 @@ TEST(simd_choice)
     EXPECT(simd_find(NULL) && simd_find("") == simd_find(NULL));
     EXPECT(simd_find("portable"));
     EXPECT_FAIL(simd_find("avx1024") != NULL, "no such instruction set");
+    // of another processor, which the list of all names
+#if defined(__aarch64__)
+    EXPECT(simd_find(NULL) == simd_find("neon"));
+    EXPECT_FAIL(simd_find("avx2") != NULL, "avx2 and portable on x86-64");
+#else
+    EXPECT_FAIL(simd_find("neon") != NULL, "neon and portable on aarch64");
+#endif
     for (int i = 0; i < SETS; i++) {
         if (set_at(i))
             EXPECT_TEXT(set_at(i)->name, set_name[i]);
@@ -101,7 +116,8 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
     if (high > s->outer_high) high = s->outer_high;
     int height = roll(d, 1, high), ldo = width + roll(d, 0, 5);
     int rows = roll(d, 0, 3), cols = roll(d, 1, 9);
-    float *a = numbers(mem, 3 * 9 * high, 1), *x = numbers(mem, 4096, 2);
+    int lda = high + roll(d, 0, 5);
+    float *a = numbers(mem, 3 * 9 * lda, 1), *x = numbers(mem, 4096, 2);
     float *out = numbers(mem, height * ldo, 3);
     float *old = numbers(mem, height * ldo, 3);
     Outer p = {.a = a,
@@ -110,6 +126,7 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
                .rows = rows,
                .cols = cols,
                .pitch = roll(d, 1, 900),
+               .lda = lda,
                .ldx = roll(d, 1, 90),
                .ldo = ldo,
                .high = high,
@@ -123,12 +140,60 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
             double scale = fabs(want);
             for (int r = 0; r < rows && j < width; r++)
                 for (int c = 0; c < cols; c++) {
-                    double v = (double)a[(r * cols + c) * high + i] *
+                    double v = (double)a[(r * cols + c) * lda + i] *
                                x[r * p.pitch + c * p.ldx + j];
                     want += v, scale += fabs(v);
                 }
             EXPECT_NEAR(out[i * ldo + j], want, 1e-6 * scale);
         }
+}
+
+/* y 4x4 = A'[(G w G') . (B' x B)]A of random tiles, and dw 3x3 likewise: the
+ * transforms together are a small convolution, whatever is missing at the
+ * ends of tiles and vectors. */
+static void check_tiles(const Simd *s, Dice *d, Arena *mem)
+{
+    enum { LD = 48, PLANE = LD + 16 };
+    int n = roll(d, 1, 40), rows = roll(d, 1, 4), cols = roll(d, 1, 4);
+    float *x = numbers(mem, 36 * LD, 1), *w = numbers(mem, 9 * LD, 2);
+    float *y = numbers(mem, 16 * LD, 3), *old = numbers(mem, 16 * LD, 3);
+    float *dw = numbers(mem, 9 * LD, 4), *bias = numbers(mem, LD, 5);
+    float *v = numbers(mem, 36 * PLANE, 6), *u = numbers(mem, 36 * PLANE, 7);
+    Tile t = {.pixel = LD, .plane = PLANE, .channels = n};
+    Tile image = t, grid = t, square = t;
+    image.row = 6 * LD, image.r0 = roll(d, 0, 2), image.r1 = roll(d, 3, 6);
+    image.c0 = roll(d, 0, 2), image.c1 = roll(d, 3, 6);
+    grid.row = 4 * LD, grid.r1 = rows, grid.c1 = cols, grid.add = roll(d, 0, 1);
+    square.row = 3 * LD, square.r1 = square.c1 = 3;
+    s->tile_image(&image, x, v);
+    s->tile_weights(&square, w, u);
+    for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
+    s->tile_result(&grid, u, bias, y);
+    s->tile_slope(&grid, old, u);
+    for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
+    s->tile_gradient(&square, u, dw);
+    for (int k = 0; k < 16 * LD; k++) {
+        int i = k / LD / 4, j = k / LD % 4, c = k % LD;
+        bool there = i < rows && j < cols && c < n;
+        double want = !there || grid.add ? old[k] : bias[c];
+        for (int tap = 0; tap < 9 && there; tap++) {
+            int h = i + tap / 3, b = j + tap % 3;
+            if (h >= image.r0 && h < image.r1 && b >= image.c0 && b < image.c1)
+                want += (double)w[tap * LD + c] * x[(h * 6 + b) * LD + c];
+        }
+        EXPECT_NEAR(y[k], want, there ? 2e-4 : 0);
+    }
+    for (int k = 0; k < 9 * LD; k++) {
+        int i = k / LD / 3, j = k / LD % 3, c = k % LD;
+        double want = 0;
+        for (int o = 0; o < 16 && c < n; o++) {
+            int h = i + o / 4, b = j + o % 4;
+            if (o / 4 < rows && o % 4 < cols && h >= image.r0 && h < image.r1 &&
+                b >= image.c0 && b < image.c1)
+                want += (double)old[o * LD + c] * x[(h * 6 + b) * LD + c];
+        }
+        if (c < n) EXPECT_NEAR(dw[k], want, 2e-4);
+    }
 }
 
 static void check_rows(const Simd *s, Dice *d, Arena *mem)
@@ -248,11 +313,78 @@ static void check_bce(const Simd *s, Dice *d, Arena *mem)
     EXPECT_NEAR(s->bce_sum(x, t, n, w), want, 1e-6 * want);
 }
 
+/* Sums and slope of an overlapping region; x is not near the ends, where
+ * nothing is left of s (1 - s). */
+static void check_region(const Simd *s, Dice *d, Arena *mem)
+{
+    int n = roll(d, 1, 3000);
+    bool cross = roll(d, 0, 1), add = roll(d, 0, 1);
+    float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
+    float *dx = numbers(mem, n + 1, 3), *old = numbers(mem, n + 1, 3);
+    const RegionSlope r = {0.75f, -0.5f, cross ? 0.25f : 0, 3};
+    double sum[4], want[4] = {0};
+    for (int i = 0; i < n; i++) x[i] *= 3, t[i] = t[i] > 0;
+    s->region_sums(x, t, n, r.weight, cross, sum);
+    s->region_slope(x, t, n, &r, dx, add);
+    for (int i = 0; i < n; i++) {
+        double p = 1 / (1 + exp(-(double)x[i])), q = 1 / (1 + exp(x[i]));
+        want[0] += p * t[i], want[1] += p, want[2] += t[i];
+        if (cross) want[3] -= r.weight * t[i] * log(p) + (1 - t[i]) * log(q);
+        double slope = (r.a * t[i] + r.b) * p * q +
+                       r.bce * ((1 - t[i]) * p - r.weight * t[i] * q);
+        EXPECT_NEAR(dx[i], slope + (add ? old[i] : 0), 1e-6);
+    }
+    EXPECT(dx[n] == old[n]);
+    for (int k = 0; k < 4; k++) EXPECT_NEAR(sum[k], want[k], 3e-7 * want[k]);
+}
+
+/* An update, an average and a sum of squares are those of the plain loops to
+ * the last bit, and nothing behind the last number is touched. */
+static void check_update(const Simd *s, Dice *d, Arena *mem)
+{
+    int n = roll(d, 1, 300);
+    enum { P, M, V, ARRAYS };
+    float *got[ARRAYS], *want[ARRAYS], *grad = numbers(mem, n, 9);
+    for (uint32_t k = 0; k < ARRAYS; k++) {
+        got[k] = numbers(mem, n + 1, k), want[k] = numbers(mem, n + 1, k);
+        for (int i = 0; i < n && k == V; i++)
+            got[k][i] = want[k][i] = fabsf(got[k][i]);
+    }
+    Optim o = optim_default((OptimKind)roll(d, 0, OPTIM_COUNT - 1));
+    if (o.kind == OPTIM_sgd) o.hyper[0] = 0.9, o.hyper[1] = roll(d, 0, 1);
+    Update u = {.optim = &o,
+                .value = want[P],
+                .grad = grad,
+                .m = want[M],
+                .v = want[V],
+                .count = n,
+                .step = roll(d, 1, 9),
+                .lr = 0.01,
+                .decay = 0.1,
+                .grad_scale = 0.7};
+    double exact[FACTOR_COUNT];
+    float f[FACTOR_COUNT];
+    update_factors(&u, exact);
+    for (int i = 0; i < FACTOR_COUNT; i++) f[i] = (float)exact[i];
+    plain_update(NULL, &u);
+    if (o.kind == OPTIM_sgd)
+        s->sgd(grad, n, f, got[P], got[M]);
+    else
+        s->adam(grad, n, f, got[P], got[M], got[V]);
+    plain_blend(NULL, want[P], grad, n, 0.3);
+    s->blend(grad, n, 0.3f, got[P]);
+    for (int k = 0; k < ARRAYS; k++)
+        EXPECT(!memcmp(got[k], want[k], (size_t)(n + 1) * sizeof(float)));
+    double sum, squares = s->squares(grad, n);
+    plain_sum_squares(NULL, grad, n, &sum);
+    EXPECT(!memcmp(&squares, &sum, sizeof sum));
+}
+
 TEST(simd_kernels)
 {
     static void (*const check[])(const Simd *, Dice *, Arena *) = {
-        check_product,  check_outer, check_depth, check_rows,
-        check_dot_rows, check_stats, check_bce};
+        check_product,  check_outer, check_depth, check_tiles,  check_rows,
+        check_dot_rows, check_stats, check_bce,   check_region, check_update};
     for (int i = 0; i < SETS; i++) {
         const Simd *s = set_at(i);
         for (size_t k = 0; s && k < sizeof check / sizeof *check; k++)
@@ -331,8 +463,12 @@ TEST(simd_large)
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         OpCase c = large_case(&large[i]);
         OpCheck check = {.be = given_backend(1), .report = given_report};
-        opcase_agree(&c, &check);
-        opcase_bits(&c, &check);
-        opcase_adding(&c, &check);
+        for (int p = 0; p < PRECISION_COUNT; p++) {
+            if (!(check.be->precisions >> p & 1)) continue;
+            check.precision = (Precision)p;
+            opcase_agree(&c, &check);
+            opcase_bits(&c, &check);
+            opcase_adding(&c, &check);
+        }
     }
 }

@@ -24,6 +24,7 @@ kinds="nfbs brain"
 for kind in $kinds; do
     step "$kind in PyTorch" "$PYTHON" tests/golden/unet.py make "$kind" "$tmp/$kind"
     step "$kind on cpu" network "$kind" cpu
+    step "$kind on cpu, convolutions as they stand" network "$kind" direct sgd
     # double is slow: of the large one AdamW alone, which shows gradients too
     optimisers=
     [ "$kind" = nfbs ] || optimisers=adamw

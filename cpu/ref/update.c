@@ -6,8 +6,7 @@
  * rounded to `real` once, as PyTorch rounds a Python number that meets a float
  * tensor.
  *
- * Bound by memory (adam: four loads, three stores a number), so plain loops
- * serve `cpu`, too: the compiler finds their vectors. */
+ * In float they are what cpu/update.c must equal bit by bit. */
 #include "plain.h"
 
 /* update_factors, rounded. */

@@ -11,21 +11,6 @@
 
 enum { RUN = 64 }; // vectors that are summed in float
 
-/* exp(-|x|). */
-INLINE V decay(V x)
-{
-    return v_exp_negative((V)((Vi)x | (Vi)v_set(-0.0f)));
-}
-
-/* l of one vector. */
-INLINE V loss(V x, V t, V weight)
-{
-    V both = v_log1p_unit(decay(x)), one = v_set(1), zero = v_zero();
-    // NaN is the second operand of v_max, and so passes
-    V above = v_max(zero, x), below = v_max(zero, -x);
-    return weight * t * (below + both) + (one - t) * (above + both);
-}
-
 double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
                          float weight);
 double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
@@ -38,11 +23,12 @@ double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
         for (int k = 0; k < RUN && i < n; k++, i += LANES) {
             int rest = n - i < LANES ? (int)(n - i) : LANES;
             if (rest == LANES) {
-                sum += loss(v_load(x + i), v_load(t + i), w);
+                V v = v_load(x + i);
+                sum += v_cross(v, v_load(t + i), w, v_decay(v));
             } else {
                 // lanes beyond the end must not count
-                V part =
-                    loss(v_load_part(x + i, rest), v_load_part(t + i, rest), w);
+                V v = v_load_part(x + i, rest);
+                V part = v_cross(v, v_load_part(t + i, rest), w, v_decay(v));
                 float keep[LANES] = {0};
                 v_store_part(keep, part, rest);
                 sum += v_load(keep);
@@ -53,14 +39,11 @@ double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
     return all;
 }
 
-/* factor * dl/dx. s and 1 - s are each computed from exp(-|x|), so neither
- * loses digits in its small tail. */
+/* factor * dl/dx. */
 INLINE V slope(V x, V t, V weight, V factor)
 {
-    V e = decay(x), one = v_set(1), near = one / (one + e), far = e * near;
-    // near = 1 / (1 + e) is the larger of s and 1 - s, far the smaller
-    Vi negative = x < 0;
-    V s = v_select(negative, far, near), rest = v_select(negative, near, far);
+    V s, rest, one = v_set(1);
+    v_logistic(x, v_decay(x), &s, &rest);
     return factor * ((one - t) * s - weight * t * rest);
 }
 

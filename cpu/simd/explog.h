@@ -31,6 +31,23 @@ INLINE V v_exp_negative(V x)
     return p * (V)((bits + 127) << 23);
 }
 
+/* exp(-|x|), in which sigmoid and softplus are written: no term overflows. */
+INLINE V v_decay(V x)
+{
+    return v_exp_negative((V)((Vi)x | (Vi)v_set(-0.0f)));
+}
+
+/* sigmoid(x) in s and 1 - sigmoid(x) in rest, of e = v_decay(x). Each comes
+ * from e, so neither loses digits in its small tail. */
+INLINE void v_logistic(V x, V e, V *s, V *rest)
+{
+    // near = 1 / (1 + e) is the larger of the two, far the smaller
+    V one = v_set(1), near = one / (one + e), far = e * near;
+    Vi negative = x < 0;
+    *s = v_select(negative, far, near);
+    *rest = v_select(negative, near, far);
+}
+
 /* log(1 + e) for 0 <= e <= 1. */
 INLINE V v_log1p_unit(V e)
 {
@@ -44,5 +61,16 @@ INLINE V v_log1p_unit(V e)
     p = v_fma(p, s, v_set(2.0f / 5));
     p = v_fma(p, s, v_set(2.0f / 3));
     return v_fma(p * s, u, u + u);
+}
+
+/* Sigmoid cross entropy, positive targets times `weight`, of e = v_decay(x):
+ * weight t softplus(-x) + (1 - t) softplus(x), in which no term cancels
+ * another. */
+INLINE V v_cross(V x, V t, V weight, V e)
+{
+    V both = v_log1p_unit(e), one = v_set(1), zero = v_zero();
+    // NaN is the second operand of v_max, and so passes
+    V above = v_max(zero, x), below = v_max(zero, -x);
+    return weight * t * (below + both) + (one - t) * (above + both);
 }
 #endif

@@ -1,4 +1,5 @@
-/* map.c -- kernels that treat every element alone: copy, sum, times, relu.
+/* map.c -- kernels that treat every element alone: copy, sum, times, relu,
+ * leaky relu.
  *
  * An element's result does not depend on where a block begins, so any cut
  * into tasks gives the same bits. Results may be in an operand's memory: a
@@ -76,6 +77,15 @@ void ISA_NAME(relu)(const float *x, int64_t n, float *y)
 #undef VALUE
 }
 
+void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y);
+void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y)
+{
+    const V low = v_set(slope);
+#define VALUE(load) v_then(THEN_LEAKY, low, load(x + i))
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
 void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
                           bool add);
 void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
@@ -83,6 +93,30 @@ void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
 {
     // asked this way NaN in y lets dy through, as in the plain loops
 #define VALUE(load) v_select(load(y + i) <= 0, v_zero(), load(dy + i))
+    if (add)
+        MAP(dx, n, true, VALUE);
+    else
+        MAP(dx, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y);
+void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y)
+{
+    // asked this way NaN is left as it is
+#define VALUE(load) \
+    v_select(load(x + i) <= 0, load(x + i) * v_set(slope), load(x + i))
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
+                           float slope, float *dx, bool add);
+void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
+                           float slope, float *dx, bool add)
+{
+#define VALUE(load) \
+    v_select(load(y + i) <= 0, load(dy + i) * v_set(slope), load(dy + i))
     if (add)
         MAP(dx, n, true, VALUE);
     else

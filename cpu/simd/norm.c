@@ -13,6 +13,22 @@
  * arithmetic; with fewer channels than a vector has lanes some are idle. */
 #include "vec.h"
 
+/* function(..., kind) with the kind of `then` as a constant; the function is
+ * inlined three times. */
+#define FOR_KINDS(kind, function, ...)           \
+    do {                                         \
+        switch (kind) {                          \
+        case THEN_RELU:                          \
+            function(__VA_ARGS__, THEN_RELU);    \
+            break;                               \
+        case THEN_LEAKY:                         \
+            function(__VA_ARGS__, THEN_LEAKY);   \
+            break;                               \
+        default:                                 \
+            function(__VA_ARGS__, THEN_NOTHING); \
+        }                                        \
+    } while (0)
+
 /* Walk over the channels: `wide` whole vectors from channel c, or with
  * wide == 0 the last `rest` channels. body(wide, c, rest) is inlined. */
 #define FOR_CHANNELS(channels, body)                                       \
@@ -86,11 +102,11 @@ void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
 #undef BODY
 }
 
-/* y = (x - mean) scale + shift of `n` vectors of channels. */
+/* y = then((x - mean) scale + shift) of `n` vectors of channels. */
 INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
-                  int64_t ldx, int wide, int rest, float *y)
+                  int64_t ldx, int wide, int rest, ThenKind then, float *y)
 {
-    V hi[4], lo[4], scale[4], shift[4];
+    V hi[4], lo[4], scale[4], shift[4], low = v_set(a->then.slope);
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
@@ -102,8 +118,18 @@ INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            set(y + r * ldx, wide, rest, j, v_fma(d, scale[j], shift[j]));
+            V v = v_fma(d, scale[j], shift[j]);
+            set(y + r * ldx, wide, rest, j, v_then(then, low, v));
         }
+}
+
+INLINE void apply_all(const float *x, int64_t rows, int64_t channels,
+                      const BnAffine *a, float *y, ThenKind then)
+{
+#define BODY(wide, c, rest) \
+    apply(x + c, a, c, rows, channels, wide, rest, then, y + c)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
 }
 
 void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
@@ -111,18 +137,25 @@ void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
 void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
                         const BnAffine *a, float *y)
 {
-#define BODY(wide, c, rest) \
-    apply(x + c, a, c, rows, channels, wide, rest, y + c)
-    FOR_CHANNELS(channels, BODY);
-#undef BODY
+    FOR_KINDS(a->then.kind, apply_all, x, rows, channels, a, y);
+}
+
+/* The gradient at p, back through `then`; y: NULL where there is none. */
+INLINE V gradient(const float *p, const float *y, int wide, int rest, int j,
+                  ThenKind then, V low)
+{
+    V g = get(p, wide, rest, j);
+    if (then == THEN_NOTHING) return g;
+    return v_then_back(then, low, get(y, wide, rest, j), g);
 }
 
 /* Sums of dy and dy (x - mean); one chain of `rows` f32 additions each. */
 INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
-                 int64_t rows, int64_t ldx, int wide, int rest, double *sum,
-                 double *dot)
+                 int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                 double *sum, double *dot)
 {
-    V hi[4], lo[4], s[4], t[4];
+    V hi[4], lo[4], s[4], t[4], low = v_set(a->then.slope);
+    const float *y = then ? a->y + c : NULL;
     float part[LANES], with[LANES];
     int n = vectors(wide), lanes = wide ? LANES : rest;
     UNROLL for (int j = 0; j < n; j++)
@@ -134,7 +167,8 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            V g = get(dy + r * ldx, wide, rest, j);
+            V g = gradient(dy + r * ldx, then ? y + r * ldx : NULL, wide, rest,
+                           j, then, low);
             s[j] += g;
             t[j] = v_fma(g, d, t[j]);
         }
@@ -148,6 +182,17 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
     }
 }
 
+INLINE void sums_all(const float *dy, const float *x, int64_t rows,
+                     int64_t channels, const BnAffine *a, double *sum,
+                     double *dot, ThenKind then)
+{
+#define BODY(wide, c, rest)                                              \
+    sums(dy + c, x + c, a, c, rows, channels, wide, rest, then, sum + c, \
+         dot + c)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
+}
+
 void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
                        int64_t channels, const BnAffine *a, double *sum,
                        double *dot);
@@ -155,18 +200,16 @@ void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
                        int64_t channels, const BnAffine *a, double *sum,
                        double *dot)
 {
-#define BODY(wide, c, rest) \
-    sums(dy + c, x + c, a, c, rows, channels, wide, rest, sum + c, dot + c)
-    FOR_CHANNELS(channels, BODY);
-#undef BODY
+    FOR_KINDS(a->then.kind, sums_all, dy, x, rows, channels, a, sum, dot);
 }
 
 /* dx of `n` vectors of channels; dx may be dy. */
 INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
-                  int64_t rows, int64_t ldx, int wide, int rest, float *dx,
-                  bool add)
+                  int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                  float *dx, bool add)
 {
-    V hi[4], lo[4], scale[4], shift[4], tilt[4];
+    V hi[4], lo[4], scale[4], shift[4], tilt[4], low = v_set(a->then.slope);
+    const float *y = then ? a->y + c : NULL;
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
@@ -179,11 +222,22 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            V g = get(dy + r * ldx, wide, rest, j);
+            V g = gradient(dy + r * ldx, then ? y + r * ldx : NULL, wide, rest,
+                           j, then, low);
             V v = v_fma(g, scale[j], v_fma(d, tilt[j], shift[j]));
             if (add) v += get(dx + r * ldx, wide, rest, j);
             set(dx + r * ldx, wide, rest, j, v);
         }
+}
+
+INLINE void slope_all(const float *dy, const float *x, int64_t rows,
+                      int64_t channels, const BnAffine *a, float *dx, bool add,
+                      ThenKind then)
+{
+#define BODY(wide, c, rest) \
+    slope(dy + c, x + c, a, c, rows, channels, wide, rest, then, dx + c, add)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
 }
 
 void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
@@ -193,8 +247,5 @@ void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
                         int64_t channels, const BnAffine *a, float *dx,
                         bool add)
 {
-#define BODY(wide, c, rest) \
-    slope(dy + c, x + c, a, c, rows, channels, wide, rest, dx + c, add)
-    FOR_CHANNELS(channels, BODY);
-#undef BODY
+    FOR_KINDS(a->then.kind, slope_all, dy, x, rows, channels, a, dx, add);
 }

@@ -6,10 +6,11 @@
  * while pixels go by. The vectors lie along the fast axis of the weights, so
  * a block is stored as it is.
  *
- * 8 x 3 vectors of sums (AVX-512), 4 x 3 in the smaller sets: a pixel costs 3
- * loads and 8 broadcasts for 24 multiply-adds, so it is these that bound the
- * loop as long as x and a stay in the second cache; wgrad.c sees to that.
- * Lower blocks (1, 2, 4 rows) are for layers with fewer channels of dy. */
+ * 8 x 3 vectors of sums (AVX-512, NEON), 4 x 3 in the smaller sets: a pixel
+ * costs 3 loads and 8 broadcasts for 24 multiply-adds, so it is these that
+ * bound the loop as long as x and a stay in the second cache; wgrad.c sees to
+ * that. Lower blocks (1, 2, 4 rows) are for layers with fewer channels of dy.
+ */
 #include "vec.h"
 
 enum { WIDE_MAX = OUTER_WIDE / LANES };
@@ -24,7 +25,7 @@ INLINE void block(const Outer *p, int high, int wide, bool part)
     const float *a = p->a;
     for (int64_t r = 0; r < p->rows; r++) {
         const float *x = p->x + r * p->pitch;
-        for (int64_t c = 0; c < p->cols; c++, a += high, x += p->ldx) {
+        for (int64_t c = 0; c < p->cols; c++, a += p->lda, x += p->ldx) {
             V row[WIDE_MAX];
             UNROLL for (int j = 0; j < wide; j++) row[j] =
                 part && j == wide - 1 ? v_load_part(x + j * LANES, last)
@@ -68,7 +69,7 @@ typedef void Block(const Outer *p);
         block(p, high, wide, true);                   \
     }
 #define ENTRY(high, wide) {whole_##high##x##wide, part_##high##x##wide},
-#if LANES == 16
+#if REGISTERS == 32
 #define HIGHS(B, wide) B(1, wide) B(2, wide) B(4, wide) B(8, wide)
 #else
 #define HIGHS(B, wide) B(1, wide) B(2, wide) B(4, wide)

@@ -16,7 +16,7 @@
  * than two vectors a cycle. */
 #include "vec.h"
 
-#if LANES == 16
+#if REGISTERS == 32
 // heights for 1, 2, .. vectors of channels
 enum { HIGH1 = 12, HIGH2 = 12, HIGH3 = 8, HIGH4 = 6 };
 #else
@@ -89,7 +89,7 @@ typedef void Block(const Product *p, int64_t from);
 #define UP_TO_12(B, wide) UP_TO_10(B, wide) B(11, wide) B(12, wide)
 #define ENTRY(high, wide) block_##high##x##wide,
 
-#if LANES == 16
+#if REGISTERS == 32
 UP_TO_12(BLOCK, 1)
 UP_TO_12(BLOCK, 2)
 UP_TO_8(BLOCK, 3)

@@ -1,9 +1,10 @@
 /* vec.h -- a vector of LANES floats, the same for every instruction set.
  *
- * Each file of cpu/simd is compiled once per set with -DISA=name -DLANES=n:
- * avx512 16, avx2 8, portable 4. Arithmetic is written with GCC's vector
- * types; only what they cannot say (fused multiply-add, minimum, maximum,
- * part of a vector) is an intrinsic here.
+ * Each file of cpu/simd is compiled once per set with -DISA=name -DLANES=n
+ * -DREGISTERS=n: avx512 16 and 32, avx2 8 and 16, neon 4 and 32, portable 4 and
+ * 16. Arithmetic is written with GCC's vector types; only what they cannot say
+ * (fused multiply-add, minimum, maximum, part of a vector) is an intrinsic
+ * here. Two sets of 4 lanes are told apart by their registers.
  *
  * v_fma rounds once where the set has the instruction and twice where it has
  * not, so results of two sets differ in the last bits.
@@ -18,14 +19,17 @@
 #include "simd.h"
 #include <math.h>
 #include <string.h>
+#define NEON (LANES == 4 && REGISTERS == 32)
 #if LANES > 4
 #include <immintrin.h>
+#elif NEON
+#include <arm_neon.h>
 #endif
 
 /* Sizes of register blocks: see Simd. Sums take 24 of 32 registers, or 12 of
  * 16 in the smaller sets; the others hold what is loaded. At least 8 sums are
  * needed to hide a latency of 4 cycles behind two multiply-adds a cycle. */
-#if LANES == 16
+#if REGISTERS == 32
 enum { PANEL = 4 * LANES, OUTER_HIGH = 8, OUTER_WIDE = 3 * LANES };
 #else
 enum { PANEL = 2 * LANES, OUTER_HIGH = 4, OUTER_WIDE = 3 * LANES };
@@ -38,6 +42,13 @@ typedef int32_t Vi __attribute__((vector_size(VEC_BYTES)));
 typedef float Vu __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t Viu
     __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+
+/* Half as many doubles, for sums that must be exact, and the floats in memory
+ * that they are made of. */
+enum { LANES_D = LANES / 2 };
+typedef double D __attribute__((vector_size(VEC_BYTES)));
+typedef float Hu
+    __attribute__((vector_size(VEC_BYTES / 2), aligned(4), may_alias));
 
 /* ISA_NAME(product) is product_avx512, say. */
 #define ISA_NAME(name)        ISA_PASTE2(name, ISA)
@@ -61,6 +72,12 @@ INLINE void v_store(float *p, V v)
 INLINE V v_zero(void)
 {
     return (V){0};
+}
+
+/* LANES_D floats, as doubles. */
+INLINE D d_load(const float *p)
+{
+    return __builtin_convertvector(*(const Hu *)p, D);
 }
 
 /* The bits of the floats, as integers. */
@@ -146,10 +163,7 @@ INLINE V v_set(float a)
 {
     return (V){a, a, a, a};
 }
-INLINE V v_fma(V a, V b, V c)
-{
-    return a * b + c;
-}
+/* vmaxq_f32 would give NaN when either operand is one, not the second. */
 INLINE V v_max(V a, V b)
 {
     return v_select(a > b, a, b);
@@ -157,6 +171,38 @@ INLINE V v_max(V a, V b)
 INLINE V v_min(V a, V b)
 {
     return v_select(a < b, a, b);
+}
+#if NEON
+INLINE V v_fma(V a, V b, V c)
+{
+    return (V)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+INLINE V v_sqrt(V a)
+{
+    return (V)vsqrtq_f32((float32x4_t)a);
+}
+/* There are no masks, but loads and stores of one lane and of two. */
+INLINE V v_load_part(const float *p, int n)
+{
+    float32x4_t v = vdupq_n_f32(0);
+    if (n == 4) return v_load(p);
+    if (n & 2) v = vcombine_f32(vld1_f32(p), vget_low_f32(v));
+    if (n == 3) v = vld1q_lane_f32(p + 2, v, 2);
+    if (n == 1) v = vld1q_lane_f32(p, v, 0);
+    return (V)v;
+}
+INLINE void v_store_part(float *p, V v, int n)
+{
+    float32x4_t u = (float32x4_t)v;
+    if (n == 4) v_store(p, v);
+    if (n == 2 || n == 3) vst1_f32(p, vget_low_f32(u));
+    if (n == 3) vst1q_lane_f32(p + 2, u, 2);
+    if (n == 1) vst1q_lane_f32(p, u, 0);
+}
+#else
+INLINE V v_fma(V a, V b, V c)
+{
+    return a * b + c;
 }
 INLINE V v_sqrt(V a)
 {
@@ -175,6 +221,24 @@ INLINE void v_store_part(float *p, V v, int n)
 }
 #endif
 #endif
+#endif
+
+/* See Then, of a constant kind; slope: of THEN_LEAKY in all lanes. NaN goes
+ * through all of them, as it does through the rows of the same names. */
+INLINE V v_then(ThenKind kind, V slope, V v)
+{
+    if (kind == THEN_RELU) return v_max(v_zero(), v);
+    if (kind == THEN_LEAKY) return v_select(v <= 0, v * slope, v);
+    return v;
+}
+
+/* The gradient dy of its result y, back through it. */
+INLINE V v_then_back(ThenKind kind, V slope, V y, V dy)
+{
+    if (kind == THEN_RELU) return v_select(y <= 0, v_zero(), dy);
+    if (kind == THEN_LEAKY) return v_select(y <= 0, dy * slope, dy);
+    return dy;
+}
 
 /* Sum of the lanes, in halves: a fixed tree. */
 INLINE float v_sum(V v)

@@ -12,9 +12,12 @@ double float_spacing(double v)
     return ldexp(1, e - 24);
 }
 
-/* What bound `j` allows at element i; nmse is judged as a whole. */
-static double room_at(const Judge *j, double want, int64_t i)
+/* What bound `j` allows at element i; nmse is judged as a whole. `largest` is
+ * that of all |want|. */
+static double room_at(const Judge *j, double want, double largest, int64_t i)
 {
+    if (j->bound == BOUND_dot && j->blur > 0)
+        return j->blur * largest + j->operands * fabs(j->scale[i]);
     double chain = j->chain < 1 ? 1 : j->chain > 1024 ? 1024 : j->chain;
     switch (j->bound) {
     case BOUND_dot:
@@ -38,10 +41,12 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
                        int64_t count)
 {
     Verdict v = {.ok = count > 0, .at = -1};
-    double errors = 0, total = 0, worst = -1;
+    double errors = 0, total = 0, worst = -1, largest = 0;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[i]));
     for (int64_t i = 0; i < count; i++) {
         double w = j->bound == BOUND_exact ? (double)(float)want[i] : want[i];
-        double room = room_at(j, want[i], i), error = fabs(got[i] - w), r;
+        double room = room_at(j, want[i], largest, i);
+        double error = fabs(got[i] - w), r;
         bool same = isinf(w) && got[i] == w &&
                     (j->bound == BOUND_exact || j->bound == BOUND_ulp);
         if (same)

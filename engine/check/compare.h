@@ -24,6 +24,10 @@ typedef struct Judge {
      * products. */
     const double *scale;
     double chain, operands;
+    /* dot, above 0: instead |got - want| <= blur x the largest |want|, beside
+     * what operands were rounded by, for algorithms whose error spreads over
+     * all results of a neighbourhood. */
+    double blur;
     /* ulp, nmse: an error that is accepted everywhere, for results that are
      * zero but for rounding. Usually 0. */
     double floor;

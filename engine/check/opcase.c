@@ -248,11 +248,35 @@ static double largest(const double *v, int64_t count)
     return most;
 }
 
+/* Is a part of this case blurred (see Backend)? */
+static bool is_blurred(const OpCase *c, const OpCheck *check)
+{
+    const OpInfo *info = &op_info[c->attr.op];
+    Tensor x[MAX_IN], y;
+    Call call = {.attr = &c->attr, .y = &y, .direct = c->direct};
+    if (!check->be->blurs || !op_multiplies((Op)c->attr.op) ||
+        !opcase_shape(c, &y))
+        return false;
+    for (int i = 0; i < info->in; i++) {
+        x[i] = (Tensor){.dim = c->x[i], .type = F32, .rank = c->rank};
+        if (c->x[i].n) call.x[i] = &x[i];
+    }
+    return check->be->blurs(&call);
+}
+
+/* The bound of part i: of what is blurred that of y, dx and dw; a bias has no
+ * window. */
+static double blur_of(const OpCase *c, const OpCheck *check, int i)
+{
+    return i <= 2 && is_blurred(c, check) ? BLUR : 0;
+}
+
 /* Take a verdict on part i down; element `at` of the part is the worst. */
 static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
                    int64_t at)
 {
     check->worst = fmax(check->worst, v.margin);
+    check->blur = fmax(check->blur, v.margin * blur_of(c, check, i));
     if (v.ok) return;
     opcheck_report(check, c,
                    "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "
@@ -291,6 +315,7 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
             j.scale = part(&scale, i, &count);
             j.chain = fmax(27, largest(part(&chain, i, &count), count));
             j.operands = operands_error(p, rounded);
+            j.blur = blur_of(c, check, i);
         }
         Verdict r = compare_arrays(&j, g, w, count);
         judged(check, c, i, r, r.at);
@@ -305,8 +330,11 @@ done:
 
 void opcase_agree(const OpCase *c, OpCheck *check)
 {
+    OpCase direct = *c;
+    direct.direct = true;
     if (precision_of(check, c) != PRECISION_f32) agree(c, check, true);
     agree(c, check, false);
+    if (is_blurred(c, check)) agree(&direct, check, false);
 }
 
 // -- agreement at some elements ----------------------------------------------
@@ -335,6 +363,7 @@ static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
     }
     Judge j = {.bound = BOUND_dot, .scale = sum, .chain = chain};
     j.operands = operands_error(check->precision, rounded);
+    j.blur = blur_of(c, check, i);
     Verdict v = compare_arrays(&j, have, want, n);
     judged(check, c, i, v, v.at < 0 ? -1 : at[v.at]);
     return true;
@@ -369,6 +398,9 @@ void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
     if (check->precision != PRECISION_f32)
         agree_sampled(c, check, of_y, of_dx, true);
     agree_sampled(c, check, of_y, of_dx, false);
+    OpCase direct = *c;
+    direct.direct = true;
+    if (is_blurred(c, check)) agree_sampled(&direct, check, of_y, of_dx, false);
 }
 
 // -- bits, adding, in place --------------------------------------------------
@@ -484,4 +516,84 @@ void opcase_inplace(const OpCase *c, OpCheck *check)
 done:
     if (!ok) opcheck_report(check, c, "%s: %s", be->name, err_text());
     arena_release(&mem);
+}
+
+// -- fused -------------------------------------------------------------------
+
+/* Does the backend run a row with these attributes in the store of this case,
+ * `back` through it, too? */
+static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *then,
+                     bool back)
+{
+    Tensor x[MAX_IN], y;
+    Call call = {.attr = &c->attr, .then = then, .train = !c->eval, .y = &y};
+    if (back) call.dy = &y;
+    if (op_info[then->op].in != 1 || !opcase_shape(c, &y)) return false;
+    for (int i = 0; i < MAX_IN; i++) {
+        x[i] = (Tensor){c->x[i], check->be->real, c->rank, NULL};
+        if (c->x[i].n) call.x[i] = &x[i];
+    }
+    return check->be->fuses(&call);
+}
+
+/* Both rows by themselves: y of the second, and all else of the first, whose dy
+ * is what the second makes of that of `v`. */
+static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
+                      const OpValues *v, OpOptions how, Arena *mem,
+                      OpValues *out)
+{
+    Tensor y;
+    OpValues first, second, masked = *v;
+    OpOptions forward = {.forward_only = true};
+    if (!opcase_shape(c, &y) || !run_with(c, check, 2, v, forward, mem, &first))
+        return false;
+    OpCase after = {.attr = *then, .rank = y.rank, .x = {y.dim}, .wrt = 1};
+    OpValues between = {.x = {first.y},
+                        .dy = v->dy,
+                        .count = {v->results},
+                        .results = v->results};
+    if (!run_with(&after, check, 2, &between, (OpOptions){0}, mem, &second))
+        return false;
+    masked.dy = second.dx[0];
+    if (!run_with(c, check, 2, &masked, how, mem, out)) return false;
+    out->y = second.y;
+    return true;
+}
+
+/* The same bits with `then` in the store: stored, added, and with dx[0] in dy
+ * where allowed. */
+static void fused_with(const OpCase *c, OpCheck *check, const Attr *then)
+{
+    const bool over = op_info[c->attr.op].flags & INPLACE_GRAD && c->wrt & 1;
+    Arena mem = {0};
+    OpValues v, apart, fused;
+    bool ok = false;
+    TRY(opcase_values(c, &mem, &v));
+    for (int i = 0; i < 2 + over; i++) {
+        OpOptions how = {.accumulate = i == 1, .inplace_grad = i == 2};
+        TRY(run_apart(c, check, then, &v, how, &mem, &apart));
+        how.then = then;
+        TRY(run_with(c, check, 3, &v, how, &mem, &fused));
+        same_bits(check, c, &apart, &fused, op_info[then->op].name);
+    }
+    ok = true;
+done:
+    if (!ok)
+        opcheck_report(check, c, "%s, %s: %s", check->be->name,
+                       op_info[then->op].name, err_text());
+    arena_release(&mem);
+}
+
+void opcase_fused(const OpCase *c, OpCheck *check)
+{
+    if (!check->be->fuses) return;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const Attr then = op_default((Op)op);
+        OpCase forward = *c;
+        forward.wrt = 0;
+        if (is_fused(check, c, &then, true))
+            fused_with(c, check, &then);
+        else if (is_fused(check, c, &then, false))
+            fused_with(&forward, check, &then);
+    }
 }

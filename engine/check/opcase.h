@@ -3,11 +3,15 @@
  *   gradient   ref's backward run against central differences of
  *              sum(q * y), q random: 1e-6 of max |g|
  *   agreement  a backend against ref within the row's bound, forward and
- *              backward; in fewer bits than f32 twice: on operands that have
- *              no more bits, within the same bound, and on any
+ *              backward; what a backend blurs within BLUR of the largest,
+ *              and once more as it does not; in fewer bits than f32 twice: on
+ *              operands that have no more bits, within the same bound, and on
+ *              any
  *   bits       the same bits again, and with 1, 2, 4 threads
  *   adding     dx that starts at 1 and is added to
  *   in place   the same bits with y in x[0] or dx[0] in dy, where allowed
+ *   fused      the same bits as apart, with each row that the backend runs in
+ *              the store of this one
  *   fences     in each run of all of these (see oprun.h)
  *
  * suite.h draws the cases. Called by the tests and by `segengine check`, so
@@ -16,6 +20,11 @@
 #define SEG_OPCASE_H
 #include "compare.h"
 #include "oprun.h"
+
+/* What the calls of Backend.blurs may be off, as a share of the largest of a
+ * result or gradient: of Winograd's on the CPU 9e-6 is the most that the suites
+ * and the recipes' layers have shown (tests/winograd.c). */
+#define BLUR 4e-5
 
 /* Told of each failure: the case, and what was found. */
 typedef void OpReport(void *ctx, const char *text);
@@ -29,6 +38,7 @@ typedef struct OpCheck {
     void *ctx;           /* of report                       */
     int failures;
     double worst; /* largest share of a bound that agreement used */
+    double blur;  /* largest error of what is blurred, as BLUR; 0: none was */
 } OpCheck;
 
 /* Agreement for layers that are too large for the plain loops: of conv,
@@ -40,6 +50,7 @@ void opcase_agree(const OpCase *c, OpCheck *k);
 void opcase_bits(const OpCase *c, OpCheck *k);
 void opcase_adding(const OpCase *c, OpCheck *k);
 void opcase_inplace(const OpCase *c, OpCheck *k);
+void opcase_fused(const OpCase *c, OpCheck *k);
 
 /* A failure of a case that never ran, or the above. */
 void opcheck_report(OpCheck *k, const OpCase *c, const char *fmt, ...)

@@ -15,8 +15,9 @@ enum {
 char *opcase_text(const OpCase *c, char text[OPCASE_TEXT])
 {
     const OpInfo *info = &op_info[c->attr.op];
-    int at = snprintf(text, OPCASE_TEXT, "%s #%u%s", info->name,
-                      (unsigned)c->number, c->eval ? " eval" : "");
+    int at = snprintf(text, OPCASE_TEXT, "%s #%u%s%s", info->name,
+                      (unsigned)c->number, c->eval ? " eval" : "",
+                      c->direct ? " direct" : "");
     for (int i = 0; i < info->attrs && at < OPCASE_TEXT; i++) {
         float f;
         memcpy(&f, &c->attr.word[1 + i], 4);
@@ -375,7 +376,8 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
         if (c.x[i] && !op_keeps(info, i) &&
             !buffer_write(r, X0 + i, NULL, NOTHING))
             return false;
-    const double *y = !(info->keep & KEEP_Y) ? NULL : how.y ? how.y : out->y;
+    bool keeps = info->keep & KEEP_Y || how.then;
+    const double *y = !keeps ? NULL : how.y ? how.y : out->y;
     if (!buffer_write(r, Y, y, NOTHING)) return false;
     if (!(info->keep & KEEP_S) && !buffer_write(r, SAVED, NULL, NOTHING))
         return false;
@@ -412,11 +414,13 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     const Step step = {.seed = 3, .count = 5};
     Rig r = {.c = oc, .d = d, .mem = mem};
     Call c = {.attr = &oc->attr,
+              .then = how.then,
               .step = &step,
               .dev = d->dev,
               .threads = d->threads,
               .node = 7,
-              .train = !oc->eval};
+              .train = !oc->eval,
+              .direct = oc->direct};
     Op op = (Op)oc->attr.op;
     Space space = {0};
     bool ok = false;

@@ -33,6 +33,7 @@ typedef struct OpCase {
     unsigned wrt;      /* bit i: the gradient of operand i is wanted       */
     unsigned changes;  /* bit i: the forward run may change operand i      */
     bool eval;         /* evaluation instead of training                   */
+    bool direct;       /* see Call.direct                                  */
     double floor;      /* see Judge.floor                                  */
     uint32_t number;   /* which draw: seeds the values, names the case     */
 } OpCase;
@@ -66,6 +67,7 @@ typedef struct OpOptions {
     bool inplace;      /* y in operand 0's memory, where the row allows  */
     bool inplace_grad; /* dx[0] in dy's memory                           */
     const double *y;   /* KEEP_Y rows: what the backward run sees as y   */
+    const Attr *then;  /* see Call.then: a row that the backend fuses    */
 } OpOptions;
 
 /* Extents of the result; false with the reason when the rule refuses. */

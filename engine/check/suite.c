@@ -152,7 +152,8 @@ SuiteSize suite_size(const OpSuite *s, Precision p)
     return n;
 }
 
-/* Bits, adding and in place, on the backend and, unless `one`, on ref. */
+/* Bits, adding, in place and fused, on the backend and, unless `one`, on ref.
+ */
 static void run_exact(const OpCase *c, bool one, OpCheck *k)
 {
     OpCheck whole = *k;
@@ -162,6 +163,7 @@ static void run_exact(const OpCase *c, bool one, OpCheck *k)
         opcase_bits(c, k);
         opcase_adding(c, k);
         opcase_inplace(c, k);
+        opcase_fused(c, k);
     }
 }
 

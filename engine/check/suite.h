@@ -6,7 +6,8 @@
  *
  *     12 small cases    gradient
  *     56 cases          agreement, with a subset of the gradients wanted
- *     the first 16      also bits, adding and in place, of ref and the backend
+ *     the first 16      also bits, adding, in place and fused, of ref and the
+ *                       backend
  *
  * Adding an operator:
  *

@@ -108,6 +108,31 @@ static void draw_line(Draw *d, OpCase *c, int width, int channels, int filters,
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, filters};
 }
 
+/* What cpu/winograd.h takes: windows of 3x3, some with depth, whose last tiles
+ * of 4x4 are full or not, padding up to 2 on either side, channels that fill
+ * vectors and slices or do not. Some planes are just too small for it. */
+static void draw_winograd(Draw *d, OpCase *c)
+{
+    bool up = c->attr.op == OP_upconv;
+    int depth = draw_int(d, 0, 2) ? 1 : draw_int(d, 2, 5);
+    int side = depth > 1 ? 11 : 17;
+    c->rank = depth > 1 ? 3 : 2;
+    c->x[0] = (Dims){draw_int(d, 0, 2) ? 1 : 3, depth, draw_int(d, 5, side),
+                     draw_int(d, 8, side), PICK(d, 16, 17, 33, 64)};
+    Window g = {.k = {1, 3, 3}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
+    if (depth > 1) g.k[0] = PICK(d, 1, 2, 3, 3);
+    for (int i = 0; i < 3; i++) {
+        bool same = draw_bool(d);
+        g.lo[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
+        g.hi[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
+    }
+    SET_WINDOW(conv, g); // the two rows have the same attributes
+    int co = PICK(d, 16, 17, 33, 64, 70);
+    c->x[1] = (Dims){co, g.k[0], 3, 3, c->x[0].c};
+    if (up) c->x[1].n = c->x[0].c, c->x[1].c = co;
+    if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
+}
+
 /* The tiles of cuda/corr.cu: 64 positions by 64 filters, or 128 by 16, chunks
  * of 16 of the k axis, chains of 512; those of corr_weights.cu: 64 by 64,
  * chunks of 16 positions, parts of 1024. One kind a case, in turn. */
@@ -199,6 +224,16 @@ const OpSuite suites_conv[] = {
     {.note = "depthwise", .op = OP_upconv, .draw = draw_depthwise, .wrt = 7},
     {.op = OP_upconv, .draw = draw_upconv, .wrt = 7},
     {.op = OP_linear, .draw = draw_linear, .wrt = 7},
+    {.note = "winograd",
+     .op = OP_conv,
+     .draw = draw_winograd,
+     .wrt = 7,
+     .cases = 30},
+    {.note = "winograd",
+     .op = OP_upconv,
+     .draw = draw_winograd,
+     .wrt = 7,
+     .cases = 10},
     {.note = "tiles",
      .op = OP_conv,
      .draw = draw_conv_tiles,

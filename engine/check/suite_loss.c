@@ -146,6 +146,36 @@ static void draw_overlap(Draw *d, OpCase *c)
     c->fill[1].hi = s.c - 1;
 }
 
+/* Samples of one channel that end in a block, a run or a vector of the sums of
+ * the fast rows, or just at its end. */
+static Dims image_blocks(Draw *d, OpCase *c)
+{
+    int edge = PICK(d, 16384, 2 * 16384, 1024, 128, 64, 16);
+    c->rank = 1;
+    return (Dims){draw_int(d, 1, 3), 1, 1, draw_edge(d, edge), 1};
+}
+
+/* One channel that all elements count in, the case with kernels of its own. */
+static void draw_alone(Draw *d, OpCase *c)
+{
+    if (c->attr.op == OP_bce_dice)
+        draw_bce_dice(d, c);
+    else if (c->attr.op == OP_tversky)
+        draw_tversky(d, c);
+    else
+        draw_dice(d, c);
+    c->x[0].c = 1;
+    c->x[1] = c->x[0];
+    c->x[2] = c->x[3] = (Dims){0};
+    if (c->fill[1].hi > 1) c->fill[1].hi = 1;
+}
+
+#define ALONE(row)                                                           \
+    {                                                                        \
+        .note = "one channel", .op = OP_##row, .draw = draw_alone, .wrt = 1, \
+        .image = image_blocks, .cases = 20                                   \
+    }
+
 #define PARTS(row, drawn, count)                                  \
     {                                                             \
         .note = "parts", .op = OP_##row, .draw = drawn, .wrt = 1, \
@@ -168,6 +198,9 @@ const OpSuite suites_loss[] = {
     PARTS(dice_loss, draw_dice, 18),
     PARTS(bce_dice, draw_bce_dice, 18),
     PARTS(tversky, draw_tversky, 9),
+    ALONE(dice_loss),
+    ALONE(bce_dice),
+    ALONE(tversky),
     PARTS(cross_entropy, draw_cross_entropy, 18),
     PARTS(focal, draw_focal, 9),
     PARTS(mae, draw_regression, 6),

@@ -61,13 +61,15 @@ static int l_precisions(lua_State *L)
     return 1;
 }
 
-/* { failures = n, worst = share of the bound, text = the first of them, a line
- * each } on the stack. */
+/* { failures = n, worst = share of the bound, blur = largest error of what was
+ * blurred (see opcase.h; 0: nothing was), text = the first of the failures, a
+ * line each } on the stack. */
 static void push_findings(lua_State *L, const OpCheck *k, const Failures *f)
 {
     lua_newtable(L);
     lua_pushinteger(L, k->failures), lua_setfield(L, -2, "failures");
     lua_pushnumber(L, k->worst), lua_setfield(L, -2, "worst");
+    lua_pushnumber(L, k->blur), lua_setfield(L, -2, "blur");
     lua_pushlstring(L, f->text, f->used), lua_setfield(L, -2, "text");
 }
 
@@ -184,4 +186,5 @@ void bind_check(lua_State *L)
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];
     set_text(L, "precision_names", precision_names(names));
+    set_number(L, "blur", BLUR); // the bound of findings' blur
 }

@@ -3,9 +3,9 @@
 #include "bind/bind.h"
 
 const char *const session_keys[] = {
-    "roots",  "loss",    "device",    "threads",   "seed",  "optim",
-    "inputs", "frozen",  "precision", "draws",     "limit", "budget",
-    "least",  "average", "ranks",     "own_norms", "carry", NULL};
+    "roots",  "loss",      "device", "threads",  "seed",   "optim", "inputs",
+    "frozen", "precision", "draws",  "limit",    "budget", "least", "average",
+    "ranks",  "own_norms", "carry",  "winograd", "plain",  NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
@@ -61,4 +61,16 @@ Precision opt_precision(lua_State *L, int arg)
     if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
         raise_error(L);
     return p;
+}
+
+void set_kind(lua_State *L, const Graph *g, int node, int norm, int then)
+{
+    const int more[] = {norm, then};
+    lua_pushstring(L, op_info[g->node[node].attr.op].name);
+    for (int i = 0; i < 2; i++) {
+        if (more[i] < 0) continue;
+        lua_pushfstring(L, " + %s", op_info[g->node[more[i]].attr.op].name);
+        lua_concat(L, 2);
+    }
+    lua_setfield(L, -2, "kind");
 }

@@ -47,7 +47,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     char text[DIMS_TEXT];
     lua_createtable(L, 0, 8);
     set_text(L, "name", n->name);
-    set_text(L, "kind", op_info[n->attr.op].name);
+    set_kind(L, g, r->node, r->norm, r->then);
     set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
     set_number(L, "flops", r->flops);
     set_integer(L, "params", r->params);
@@ -59,16 +59,17 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, optim=, budget=0, least=false, average=false} -> {bytes=,
- * naive_bytes=, peak_values=, peak_gradients=, peak_workspace=, flops=, calls=,
- * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
- * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
- * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
- * loss and an optimiser it is the plan of a training step. weight_bytes and
- * gradient_bytes are the blocks that a session asks for: one of all weights and
- * running statistics, one of their gradients, which is that of a moment too;
- * param_bytes is the sum of all. budget and least are those of PlanSpec,
- * kept_bytes and again_* what they did: see PlanAgain. */
+ * precision=, winograd=true, optim=, budget=0, least=false, average=false,
+ * plain=false} ->
+ * {bytes=, naive_bytes=, peak_values=, peak_gradients=, peak_workspace=,
+ * flops=, calls=, trained=, running=, param_bytes=, weight_bytes=,
+ * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
+ * again_flops=, again_moved=, rows={...}}; opens and allocates nothing on a
+ * device. With a loss and an optimiser it is the plan of a training step.
+ * weight_bytes and gradient_bytes are the blocks that a session asks for: one
+ * of all weights and running statistics, one of their gradients, which is that
+ * of a moment too; param_bytes is the sum of all. budget and least are those of
+ * PlanSpec, kept_bytes and again_* what they did: see PlanAgain. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], number;
@@ -87,6 +88,7 @@ static int l_plan(lua_State *L)
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);
+    bool direct = !opt_bool(L, 1, "winograd", true);
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
@@ -99,6 +101,8 @@ static int l_plan(lua_State *L)
                      .be = be,
                      .threads = be->threads(wanted),
                      .precision = opt_precision(L, 1),
+                     .direct = direct,
+                     .plain = opt_bool(L, 1, "plain", false),
                      .root = root,
                      .roots = roots,
                      .loss = train ? loss : -1,
@@ -227,6 +231,8 @@ static int l_launches(lua_State *L)
                         .device = opt_string(L, 1, "device", "cuda"),
                         .optim = &optim,
                         .precision = opt_precision(L, 1),
+                        .direct = !opt_bool(L, 1, "winograd", true),
+                        .plain = opt_bool(L, 1, "plain", false),
                         .rehearse = true};
     int inputs = read_input_dims(L, 1, input);
     if (!read_optim(L, 1, &optim) || spec.loss < 0)

@@ -385,11 +385,13 @@ static int l_time(lua_State *L)
     }
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
-        const Node *n = &check_graph(L)->node[time[i].node];
+        const Graph *g = check_graph(L);
         lua_createtable(L, 0, 5);
-        set_text(L, "name", n->name);
-        set_text(L, "kind",
-                 time[i].convert ? "copy" : op_info[n->attr.op].name);
+        set_text(L, "name", g->node[time[i].node].name);
+        if (time[i].convert)
+            set_text(L, "kind", "copy");
+        else
+            set_kind(L, g, time[i].node, time[i].norm, time[i].then);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
         set_integer(L, "live", (lua_Integer)time[i].live);
@@ -454,12 +456,13 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, carry="auto"}
+ * ranks=false, own_norms=false, carry="auto", winograd=true, plain=false}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
- * (see share). carry: what sums over them, of GPUs: see Backend.carry. */
+ * (see share). carry: what sums over them, of GPUs: see Backend.carry.
+ * winograd: false: SessionSpec.direct. plain: no row is run with another. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -470,10 +473,12 @@ static int l_session(lua_State *L)
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "auto"),
                         .precision = opt_precision(L, 1),
+                        .direct = !opt_bool(L, 1, "winograd", true),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
+    spec.plain = opt_bool(L, 1, "plain", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
     spec.carry = opt_string(L, 1, "carry", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);

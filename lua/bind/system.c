@@ -253,6 +253,10 @@ static void push_cpu_features(lua_State *L)
         luaL_addstring(&b, blank), luaL_addstring(&b, "fma");
     if (__builtin_cpu_supports("avx512f"))
         luaL_addstring(&b, blank), luaL_addstring(&b, "avx512f");
+    if (__builtin_cpu_supports("avx512bf16"))
+        luaL_addstring(&b, blank), luaL_addstring(&b, "avx512_bf16");
+#elif defined(__aarch64__)
+    luaL_addstring(&b, "asimd"); // every one has it
 #endif
     luaL_pushresult(&b);
 }
@@ -338,13 +342,15 @@ static int l_entropy(lua_State *L)
     return 1;
 }
 
-/* core.isa() -> name of the vector kernels in use; raises (kind usage) when
+/* core.isa() -> name of the vector kernels in use, and what multiplies in bf16
+ * ("AMX tiles"), nil where bf16 is made float before; raises (kind usage) when
  * SEG_ISA asks for some that are not there */
 static int l_isa(lua_State *L)
 {
     if (!simd_check()) return raise_error(L);
     lua_pushstring(L, simd()->name);
-    return 1;
+    lua_pushstring(L, simd()->pairs ? simd()->pairs->text : NULL);
+    return 2;
 }
 
 /* core.default_threads() -> compute threads when --threads is 0 */

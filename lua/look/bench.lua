@@ -161,9 +161,12 @@ function M.command(r)
     return 0
   end
   print(show.table(rows))
-  print(string.format("training step, batch %d%s, %d threads: %.1f ms (median of %d), "
+  local facts = session:facts()
+  print(string.format("training step, batch %d%s, %d threads%s: %.1f ms (median of %d), "
                       .. "%.2f samples/s", v.batch, loader and " of the data" or "",
-                      session:facts().threads, ms, M.ROUNDS, 1e3 * v.batch / ms))
+                      facts.threads, v.precision == "f32" and ""
+                      or ", " .. show.precision(facts.device, v.precision),
+                      ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
                       util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
   local told = budget.told(plan)

@@ -37,6 +37,13 @@ function M.print_failures(found)
   if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
 end
 
+-- What was blurred, if anything was (see opcase.h): the largest error of all.
+function M.print_blur(blur)
+  if blur > 0 then
+    print(string.format("winograd: %.2g of the largest (bound %.2g)", blur, core.blur))
+  end
+end
+
 -- A line of the table, and what was found wrong.
 local function print_row(row, found)
   local verdict = row.failures == 0 and "ok" or row.failures .. " FAILED"
@@ -50,7 +57,7 @@ function M.command(args)
   local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
   local name, why = core.device(o.device or "auto")
   local precisions = core.precisions(name, o.precision)
-  local list, failures, cases, rows = suites_of(o.op), 0, 0, {}
+  local list, failures, cases, rows, blur = suites_of(o.op), 0, 0, {}, 0
   if not o.json then
     print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
     print("operator            in    gradient  against ref  worst error / bound")
@@ -60,6 +67,7 @@ function M.command(args)
       local r = core.check(name, s.number, p.name)
       if r.gradient + r.agree > 0 then
         failures, cases = failures + r.failures, cases + r.gradient + r.agree
+        blur = math.max(blur, r.blur)
         rows[#rows + 1] = { op = s.op, note = s.note, precision = p.name,
                             gradient = r.gradient, agree = r.agree, worst = r.worst,
                             failures = r.failures }
@@ -77,8 +85,9 @@ function M.command(args)
   end
   if o.json then
     print(util.json { device = name, cases = cases, failures = failures, operators = rows,
-                      batches = batches })
+                      batches = batches, winograd = blur > 0 and blur or nil })
   else
+    M.print_blur(blur)
     print(string.format("%d cases: %s", cases,
                         failures == 0 and "all within their bounds" or failures .. " failures"))
   end

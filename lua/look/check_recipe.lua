@@ -4,7 +4,9 @@
 -- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands:
 -- forward and backward on the device against `ref`, of convolutions 2,048 elements of
 -- each result and 256 of each gradient (--full: all). Then training: the first steps of
--- the preset `check` on both, from the same weights on the same batches. That preset is
+-- the preset `check` on both, from the same weights on the same batches; and, where the
+-- device runs some rows as one, on it with each by itself, which must have the same
+-- bits. That preset is
 -- another network (smaller), hence another run of this program; a recipe without it is
 -- judged by its nodes.
 
@@ -12,6 +14,7 @@ local core = require "seg.core"
 local check = require "seg.check"
 local config = require "seg.config"
 local opened = require "seg.opened"
+local plans = require "seg.plan"
 local recipes = require "seg.recipe"
 
 local M = {}
@@ -31,18 +34,30 @@ end
 
 -- Every node that loss, outputs and metrics need. -> failures
 local function check_nodes(r, device, precision)
-  local list, failures, worst = core.nodes(recipes.roots(r)), 0, 0
+  local list, failures, worst, blur = core.nodes(recipes.roots(r)), 0, 0, 0
   print(string.format("%s against ref: %d nodes, batch 1, convolutions in %s", device, #list,
                       precision))
   for _, n in ipairs(list) do
     local found = core.check_node(device, n.number, config.line.flags.full or false, precision)
     failures, worst = failures + found.failures, math.max(worst, found.worst)
+    blur = math.max(blur, found.blur)
     print(string.format("  %-13s %-22s %-30s %-8.2g %s", n.op, n.name, n.where, found.worst,
                         found.failures == 0 and "ok" or "FAILED"))
     check.print_failures(found)
   end
   print(string.format("worst error: %.2g of its bound", worst))
+  check.print_blur(blur)
   return failures
+end
+
+-- Are there rows of this network that the device runs as one? Batch 2: a batch norm of
+-- vectors has nothing to measure in one.
+local function fuses(r, device)
+  if not config.ensure().fuse then return false end
+  for _, row in ipairs(plans.plan(r, 2, true, { device = device, recompute = "off" }).rows) do
+    if row.kind:find(" + ", 1, true) then return true end
+  end
+  return false
 end
 
 -- Gradients of two sessions: sum (got - want)^2 over sum want^2, all together.
@@ -65,19 +80,32 @@ local function judge(what, got, most)
   return ok and 0 or 1
 end
 
+-- The largest difference of the parameters of two sessions.
+local function weights_apart(a, b)
+  local worst = 0
+  for _, p in ipairs(a:params()) do
+    local off = a:get(p.name):distance(b:get(p.name))
+    if off ~= off or off > worst then worst = off end
+  end
+  return worst
+end
+
 -- The first steps of training on both devices. -> failures
 local function check_steps(r, device, precision)
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   local got = recipes.session(r, "train", device, precision)
   local want = recipes.session(r, "train", "ref", "f32")
+  local plain = fuses(r, device)
+    and recipes.session(r, "train", device, precision, false, false, true)
   local first_loss, all_losses, gradients = bounds(device, precision)
-  local failures, worst = 0, 0
+  local failures, worst, apart = 0, 0, 0
   print(string.format("%s against ref: %d training steps of the preset check", device, STEPS))
   for i = 1, STEPS do
     local feeds = opened.feeds(d.loader:next(), d.names, r)
     local rate = { lr = r.optim.lr, clip = r.optim.clip_norm }
     local a, b = got:step(feeds, rate), want:step(feeds, rate)
+    if plain and plain:step(feeds, rate) ~= a then apart = apart + 1 end
     local off = math.abs(a - b) / math.max(math.abs(b), 1e-30)
     if i == 1 then
       failures = judge("loss of the first step, relative", off, first_loss)
@@ -85,6 +113,10 @@ local function check_steps(r, device, precision)
     end
     -- a NaN stays: neither max() nor a comparison that it fails would keep it
     if off ~= off or off > worst then worst = off end
+  end
+  if plain then
+    failures = failures + judge("losses that --fuse false changes", apart, 0)
+      + judge("weights likewise, squares", weights_apart(got, plain), 0)
   end
   return failures + judge("losses of all steps, relative", worst, all_losses)
 end
@@ -104,7 +136,8 @@ function M.command(r)
   end
   io.stdout:flush()
   local line = { arg[0], "check", "--preset", "check", "--device", device, "--out", v.out,
-                 "--precision", v.precision, "--steps_only", "--quiet" }
+                 "--precision", v.precision, "--winograd", tostring(v.winograd), "--steps_only",
+                 "--quiet" }
   if v.phantom ~= "" then table.move({ "--phantom", v.phantom }, 1, 2, #line + 1, line) end
   local code = core.sys.again(line)
   return failures == 0 and code or 1

@@ -15,8 +15,9 @@ local checks = {
     local m = sys.machine()
     local some = m.cores < m.all_cores
       and string.format(" (%d of them for this process)", m.cores) or ""
-    return true, string.format("%d cores%s, %s; kernels: %s", m.all_cores, some, m.cpu,
-                               core.isa())
+    local isa, pairs = core.isa()
+    return true, string.format("%d cores%s, %s; kernels: %s; bf16 by %s", m.all_cores, some, m.cpu,
+                               isa, pairs or "f32")
   end },
   { "clocks", function() return clocks.look "" end },
   { "threads", function()

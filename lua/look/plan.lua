@@ -25,7 +25,7 @@ local function extents(r, batch, scale)
 end
 
 -- The plan of one step of this recipe: training, or evaluation. change: another
--- `scale` of the images, `optim` or `precision`; recompute: "off"; "given": within
+-- `scale` of the images, `device`, `optim` or `precision`; recompute: "off"; "given": within
 -- the bytes of --recompute, where those are given, and not for `auto`; "least": in
 -- as little memory as can be; else what --recompute says, `auto` beside what is
 -- free now, or what `session` has.
@@ -34,10 +34,12 @@ function M.plan(r, batch, train, change)
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
   local function planned(bytes, near)
     return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
-                       device = v.device, precision = change.precision or v.precision,
-                       threads = v.threads, optim = train and (change.optim or r.optim) or nil,
+                       device = change.device or v.device,
+                       precision = change.precision or v.precision,
+                       threads = v.threads, winograd = v.winograd,
+                       optim = train and (change.optim or r.optim) or nil,
                        frozen = train and r.frozen or nil, budget = bytes, least = near,
-                       average = train and recipes.averages(r) }
+                       average = train and recipes.averages(r), plain = not v.fuse }
   end
   local how = change.recompute
   if how == "least" then return planned(1, true) end
@@ -73,7 +75,8 @@ local function launches(r, gpu)
   local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
   local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
-                               precision = v.precision, budget = bytes }
+                               precision = v.precision, winograd = v.winograd, budget = bytes,
+                               plain = not v.fuse }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
   for _, l in ipairs(list) do
     -- the source's spelling, without the arguments of a template
@@ -165,6 +168,9 @@ function M.command(r)
   print(string.format("arithmetic   %.2f GFLOP forward a sample (matrix products)",
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
+  if v.precision ~= "f32" then
+    print("precision    " .. show.precision(core.device(v.device), v.precision))
+  end
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do
     print(string.format("%-12s arena %s bytes (%s; %s without sharing), %d calls", p[1],
                         util.thousands(p[2].bytes), util.bytes(p[2].bytes),

@@ -93,7 +93,8 @@ function M.of_plan(plan, v)
   local o = { params = plan.gradient_bytes // real, norms = {}, real = real, gpu = gpu,
               nccl = gpu and v.carry ~= "host" }
   for _, row in ipairs(plan.rows) do
-    if row.kind == "batch_norm" and sync_norm then
+    -- alone, or with what is run in one with it
+    if sync_norm and (" + " .. row.kind .. " + "):find(" + batch_norm + ", 1, true) then
       o.norms[#o.norms + 1] = math.tointeger(tonumber(row.shape:match("^%d+x(%d+)")))
     end
   end

@@ -39,7 +39,8 @@ local inner = {
   read = { kind = { "string", true }, options = { "table", true }, made = { "table", false },
            numbers = { "table", false } },
   run = { batch = { "integer", false }, precision = { "string", false },
-          bucket = { "boolean", false }, multiple = { "integer", false } },
+          bucket = { "boolean", false }, multiple = { "integer", false },
+          winograd = { "boolean", false } },
 }
 
 -- Steps -----------------------------------------------------------------------
@@ -249,7 +250,8 @@ function M.text(r, name, meta)
     read = read_of(r.train.source), prepare = rows_of(steps),
     flip = flip and rows_of("flip " .. flip)[1], predict = plain(r.predict, "predict"),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
-            multiple = batch.multiple },
+            -- only false is said: what programs before this option read has no such word
+            multiple = batch.multiple, winograd = v.winograd and nil },
     labels = meta.labels, trained_on = meta.trained_on,
     intended_use = "research use only, not a medical device",
   }
@@ -375,7 +377,7 @@ function M.open(path)
   local b = decode(meta, path)
   local steps = steps_of(b.prepare, path) -- before anything is opened
   local flip = b.flip and steps_of({ b.flip }, path, true) or ""
-  config.config { batch = b.run.batch, precision = b.run.precision }
+  config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd }
   local parsed, roots, inputs = pcall(core.graph_parse, meta.graph or "")
   if not parsed then fail("data", "%s: bundle: %s", path, roots) end
   local outputs, i = {}, 0

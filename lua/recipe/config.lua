@@ -42,6 +42,7 @@ M.reserved = {
   { "idle_workers", false, group = "machine", free = true,
     help = "loader threads take only what processor time nobody else wants" },
   { "precision", "f32", help = core.precision_names .. ": what convolutions multiply in" },
+  { "winograd", true, help = "3x3 convolutions in fewer multiplications; false: as they stand" },
   { "epochs", 1, lo = 1, hi = M.MOST_EPOCHS, help = "passes over the training set", free = true },
   { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
     help = "samples a step; auto: as many as memory holds" },
@@ -80,6 +81,9 @@ M.reserved = {
     free = true,
     help = "compute values of a step twice to save memory: off, auto when it is short, or to "
       .. "keep within an amount, as 2G" },
+  { "fuse", true, group = "machine", free = true,
+    help = "run an activation in the store of the layer before it; false: each row by itself, "
+      .. "with the same bits" },
   { "vram", "", group = "machine", among = { [""] = true }, bytes = true, free = true,
     help = "memory that the network may take on the device, as 15G; empty: what is free" },
 }
@@ -240,7 +244,8 @@ local function check_reserved(values, given)
     end
     local auto = r.auto and v == "auto"
     if not auto and v ~= nil and (math.type(v) or type(v)) ~= kind then
-      wrong(" must be %s, got %s", kind == "integer" and "a whole number" or "a text", tostring(v))
+      wrong(" must be %s, got %s", kind == "integer" and "a whole number"
+            or kind == "boolean" and "true or false" or "a text", tostring(v))
     end
     if r.lo and not auto and (v < r.lo or v > (r.hi or math.maxinteger)) then
       wrong(" must be %s, got %d", r.hi and string.format("from %d to %d", r.lo, r.hi)

@@ -375,17 +375,18 @@ end
 -- A session of this recipe for a purpose: "train" has the optimiser,
 -- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
 -- no truth. `device` and `precision`: others than --device and --precision;
--- `draws`: dropout in evaluation too; `alone`: of this rank for itself.
-function M.session(r, purpose, device, precision, draws, alone)
+-- `draws`: dropout in evaluation too; `alone`: of this rank for itself; `plain`: no row
+-- is run with another, whatever --fuse says.
+function M.session(r, purpose, device, precision, draws, alone, plain)
   local v = config.ensure()
   local predict = purpose == "predict"
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
     loss = not predict and r.loss or nil,
-    device = device or v.device, precision = precision or v.precision,
+    device = device or v.device, precision = precision or v.precision, winograd = v.winograd,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
     ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
-    carry = v.carry,
+    carry = v.carry, plain = plain or not v.fuse,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

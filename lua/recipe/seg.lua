@@ -59,13 +59,15 @@ end
 local Model = { load = load_weights }
 Model.__index = Model
 
--- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, seed=}
+-- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, seed=,
+-- fuse=}; fuse: false: each row runs by itself
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
-                                precision = "f32", seed = 0 })
+                                precision = "f32", winograd = true, seed = 0, fuse = true })
   if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
   local session = core.session { roots = names_of(o.outputs), device = o.device,
-                                 precision = o.precision, threads = o.threads, seed = o.seed }
+                                 precision = o.precision, winograd = o.winograd,
+                                 threads = o.threads, seed = o.seed, plain = not o.fuse }
   return setmetatable({ session = session, outputs = o.outputs }, Model)
 end
 
@@ -121,12 +123,13 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
                set = Model.set }
 Step.__index = Step
 
--- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, seed=,
--- recompute=}; recompute: what the arena may take, as "2G"; more is computed twice
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=,
+-- seed=, recompute=, fuse=}; recompute: what the arena may take, as "2G"; more is computed
+-- twice; fuse: false: each row runs by itself
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
-                               seed = 0, recompute = none })
+                               winograd = true, seed = 0, recompute = none, fuse = true })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
@@ -136,8 +139,9 @@ function seg.step(o)
     fail("usage", "seg.step: clip_norm must be a number >= 0, got %s", tostring(o.clip_norm))
   end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
-                                 precision = o.precision, threads = o.threads, seed = o.seed,
-                                 optim = o.optim, frozen = o.frozen }
+                                 precision = o.precision, winograd = o.winograd,
+                                 threads = o.threads, seed = o.seed,
+                                 optim = o.optim, frozen = o.frozen, plain = not o.fuse }
   if o.recompute ~= nil then
     local bytes = util.bytes_of(o.recompute)
     if not bytes then

@@ -1,10 +1,15 @@
 /* cpu.c -- speed of the CPU kernels, one row each.
  *
- *     build/tests/bench/cpu [--threads N] [--rounds N] [--batch N] [NAME ...]
+ *     build/tests/bench/cpu [--threads N] [--rounds N] [--batch N]
+ *                           [--bf16 1] [NAME ...]
  *
- * NAME selects rows whose name contains it. Convolutions are printed in
- * GFLOP/s and as a share of this machine's peak; rows that move memory in
- * GB/s, counting each operand, result and gradient once. The peak is
+ * NAME selects rows whose name contains it; with --bf16 1 those that multiply
+ * do so in that precision, on copies that are there. Convolutions are printed
+ * in GFLOP/s of the direct sum and as a share of this machine's peak, those
+ * that run by Winograd also as a multiple of the direct sum's speed, which may
+ * be above the peak; rows that move memory in GB/s, counting each operand,
+ * result and gradient once; so do updates of all parameters, which are printed
+ * without a batch. The peak is
  * measured again in every round, in turn with the kernels, so that a busy
  * machine lowers both. Figures are medians of rounds. */
 #include "backend.h"
@@ -12,6 +17,7 @@
 #include "rng.h"
 #include "simd.h"
 #include "timing.h"
+#include "winograd.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +77,9 @@ static const Row rows[] = {
      .op = OP_linear,
      .x = {{0, 1, 1, 256, 512}, {512, 1, 1, 1, 512}}},
     {.name = "relu @256 32", .op = OP_relu, .x = {{0, 1, 256, 256, 32}}},
+    {.name = "leaky_relu @256 32",
+     .op = OP_leaky_relu,
+     .x = {{0, 1, 256, 256, 32}}},
     {.name = "batch_norm @256 32",
      .op = OP_batch_norm,
      .x = {{0, 1, 256, 256, 32},
@@ -85,6 +94,12 @@ static const Row rows[] = {
            {1, 1, 1, 1, 512},
            {1, 1, 1, 1, 512},
            {1, 1, 1, 1, 512}}},
+    {.name = "instance_norm @256 32",
+     .op = OP_instance_norm,
+     .x = {{0, 1, 256, 256, 32}, {1, 1, 1, 1, 32}, {1, 1, 1, 1, 32}}},
+    {.name = "group_norm @64 128",
+     .op = OP_group_norm,
+     .x = {{0, 1, 64, 64, 128}, {1, 1, 1, 1, 128}, {1, 1, 1, 1, 128}}},
     {.name = "add @256 32",
      .op = OP_add,
      .x = {{0, 1, 256, 256, 32}, {0, 1, 256, 256, 32}}},
@@ -102,6 +117,9 @@ static const Row rows[] = {
     {.name = "bce_dice @256",
      .op = OP_bce_dice,
      .x = {{0, 1, 256, 256, 1}, {0, 1, 256, 256, 1}}},
+    {.name = "dvh_loss @32 10",
+     .op = OP_dvh_loss,
+     .x = {{0, 32, 32, 32, 1}, {0, 32, 32, 32, 1}, {0, 32, 32, 32, 10}}},
 };
 
 /* One thread is timed by the processor time it got, which a busy machine
@@ -181,6 +199,7 @@ typedef struct Bench {
     Attr attr;
     Step step;
     Tensor x[MAX_IN], dx[MAX_IN], y, dy;
+    Tensor half[MAX_IN], half_dy;
 } Bench;
 
 static void fill(Tensor *t, Dims dim, uint32_t sample, bool positive)
@@ -210,16 +229,32 @@ static void set_window(Bench *b, const Row *row, int axis)
                 b->attr.word[1 + i] = value[k];
 }
 
-static bool bench_open(const Row *row, int batch, Pool *pool, Bench *b)
+/* The copy in bf16 of an operand. */
+static const Tensor *copied(const Call *c, const Tensor *from, Tensor *to)
+{
+    *to = *from;
+    to->type = BF16;
+    to->data = need(tensor_bytes(to));
+    backend_cpu.convert(&(Call){.dev = c->dev, .x = {from}, .y = to});
+    return to;
+}
+
+static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
+                       Bench *b)
 {
     *b = (Bench){.attr = op_default(row->op)};
     Call *c = &b->call;
+    const bool is_dvh = row->op == OP_dvh_loss;
     for (int i = 0; i < MAX_IN; i++) {
         Dims s = row->x[i];
         if (!s.c) continue;
         if (!s.n) s.n = batch;
         fill(&b->x[i], s, (uint32_t)i, i > 0 && row->op != OP_conv);
         fill(&b->dx[i], s, 20, false);
+        // a voxel is in one of twenty structures, most are in none
+        float *m = b->x[i].data;
+        for (int64_t k = 0; k < numel(s) && i == 2 && is_dvh; k++)
+            m[k] = m[k] < 0.05f;
         c->x[i] = &b->x[i];
     }
     for (int i = 0; i < 3; i++) {
@@ -235,10 +270,21 @@ static bool bench_open(const Row *row, int batch, Pool *pool, Bench *b)
     c->dev = pool, c->threads = pool_threads(pool);
     c->train = true, c->fresh = ~0u;
     for (int i = 0; i < MAX_IN; i++) c->dx[i] = c->x[i] ? &b->dx[i] : NULL;
+    if (bf16 && op_multiplies(row->op)) {
+        c->precision = PRECISION_bf16;
+        for (int i = 0; i < 2; i++)
+            c->half[i] = copied(c, &b->x[i], &b->half[i]);
+        c->half_dy = copied(c, &b->dy, &b->half_dy);
+    }
     Space s = {0};
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
     c->saved = need(s.saved);
-    c->scratch = need(s.fwd > s.bwd ? s.fwd : s.bwd);
+    size_t most = s.fwd > s.bwd ? s.fwd : s.bwd;
+    c->direct = true;
+    if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
+    c->direct = false;
+    if (s.fwd > most) most = s.fwd;
+    c->scratch = need(s.bwd > most ? s.bwd : most);
     return true;
 }
 
@@ -247,7 +293,9 @@ static void bench_close(Bench *b)
     for (int i = 0; i < MAX_IN; i++) {
         mem_free(b->x[i].data);
         mem_free(b->dx[i].data);
+        mem_free(b->half[i].data);
     }
+    mem_free(b->half_dy.data);
     mem_free(b->y.data);
     mem_free(b->dy.data);
     mem_free(b->call.saved);
@@ -255,9 +303,10 @@ static void bench_close(Bench *b)
 }
 
 /* Seconds of one pass: 0 forward, else backward for the operands in wrt. */
-static double run_pass(Bench *b, unsigned wrt)
+static double run_pass(Bench *b, unsigned wrt, bool direct)
 {
     Call c = b->call;
+    c.direct = direct;
     for (int i = 0; i < MAX_IN; i++)
         if (!(wrt >> i & 1)) c.dx[i] = NULL;
     double t = now();
@@ -283,29 +332,34 @@ static double pass_bytes(const Bench *b, unsigned wrt)
     return bytes;
 }
 
-static void bench_row(const Row *row, int batch, int rounds, Pool *pool)
+static void bench_row(const Row *row, int batch, bool bf16, int rounds,
+                      Pool *pool)
 {
     static const char *const pass_name[PASSES] = {"fwd", "bwd x", "bwd w"};
     Bench b;
-    if (!bench_open(row, batch, pool, &b)) {
+    if (!bench_open(row, batch, bf16, pool, &b)) {
         fprintf(stderr, "%s: %s\n", row->name, err_text());
         return;
     }
     double flops = op_flops(&b.attr, b.x, &b.y);
-    bool targets = row->op == OP_bce || row->op == OP_bce_dice;
+    bool targets = op_info[row->op].flags & LOSS;
     // elementwise rows have one backward run for all operands
     unsigned wrt[PASSES] = {0, 1, 2};
     int passes = flops > 0 ? 3 : 2;
     if (!(flops > 0)) wrt[1] = targets ? 1 : b.x[1].data ? 7 : 1;
     if (row->op == OP_add || row->op == OP_concat) wrt[1] = 3;
     double time[PASSES][ROUNDS_MAX], share[PASSES][ROUNDS_MAX];
+    double gain[PASSES][ROUNDS_MAX]; // over the direct sum, in the same round
+    bool both = winograd_runs(&b.call);
     for (int r = -1; r < rounds; r++) {
         double top = flops > 0 ? peak(pool) : 1;
         for (int p = 0; p < passes; p++) {
-            double t = run_pass(&b, wrt[p]);
+            double t = run_pass(&b, wrt[p], false);
+            double d = both ? run_pass(&b, wrt[p], true) : 0;
             if (r < 0) continue;
             time[p][r] = t;
             share[p][r] = flops / t / top;
+            gain[p][r] = d / t;
         }
     }
     printf("%-28s", row->name);
@@ -314,7 +368,8 @@ static void bench_row(const Row *row, int batch, int rounds, Pool *pool)
         if (flops > 0)
             printf(" | %s %8.3f ms %4.0f GF/s %3.0f %%", pass_name[p], t * 1e3,
                    flops / t * 1e-9, 100 * median(share[p], rounds));
-        else
+        if (both) printf(" x%.2f", median(gain[p], rounds));
+        if (!(flops > 0))
             printf(" | %s %8.3f ms %5.1f GB/s", p ? "bwd" : "fwd", t * 1e3,
                    pass_bytes(&b, wrt[p]) / t * 1e-9);
     }
@@ -323,13 +378,75 @@ static void bench_row(const Row *row, int batch, int rounds, Pool *pool)
     bench_close(&b);
 }
 
+// -- what is done to all parameters at once -----------------------------------
+
+/* Of a U-Net that begins with 64 channels and has five levels. */
+enum { PARAMETERS = 31000000 };
+
+static const struct {
+    const char *name;
+    OptimKind kind; /* OPTIM_COUNT: no update                */
+    int arrays;     /* read, plus those written: bytes moved */
+} walks[] = {
+    {"update adamw 31 M", OPTIM_adamw, 7},
+    {"update sgd 31 M", OPTIM_sgd, 5},
+    {"blend 31 M", OPTIM_COUNT, 3},
+    {"sum_squares 31 M", OPTIM_COUNT, 1},
+};
+
+enum { WALKS = sizeof walks / sizeof *walks, WALK_BLEND = 2 };
+
+static void bench_walk(int which, int rounds, Pool *pool)
+{
+    Tensor t[4];
+    double time[ROUNDS_MAX], squares;
+    for (uint32_t i = 0; i < 4; i++)
+        fill(&t[i], (Dims){1, 1, 1, 1, PARAMETERS}, i, i == 3);
+    OptimKind kind = walks[which].kind;
+    Optim o = optim_default(kind < OPTIM_COUNT ? kind : OPTIM_sgd);
+    for (int r = -1; r < rounds; r++) {
+        Update u = {.optim = &o,
+                    .value = t[0].data,
+                    .grad = t[1].data,
+                    .m = t[2].data,
+                    .v = t[3].data,
+                    .count = PARAMETERS,
+                    .step = r + 2,
+                    .lr = 1e-3,
+                    .decay = 1e-2,
+                    .grad_scale = 1};
+        double from = now();
+        if (kind < OPTIM_COUNT)
+            backend_cpu.update(pool, &u);
+        else if (which == WALK_BLEND)
+            backend_cpu.blend(pool, u.value, u.grad, u.count, 1e-3);
+        else
+            backend_cpu.sum_squares(pool, u.grad, u.count, &squares);
+        if (r >= 0) time[r] = now() - from;
+    }
+    double middle = median(time, rounds);
+    printf("%-28s | %8.3f ms %5.1f GB/s\n", walks[which].name, middle * 1e3,
+           walks[which].arrays * 4e-9 * PARAMETERS / middle);
+    for (int i = 0; i < 4; i++) mem_free(t[i].data);
+}
+
+/* No names: every row. */
+static bool is_wanted(const char *row, char **names, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (strstr(row, names[k])) return true;
+    return count == 0;
+}
+
 int main(int argc, char **argv)
 {
     int threads = pool_default_threads(), rounds = 15, batch = 4, names = 0;
+    int bf16 = 0;
     for (int i = 1; i < argc; i++) {
         int *option = !strcmp(argv[i], "--threads")  ? &threads
                       : !strcmp(argv[i], "--rounds") ? &rounds
                       : !strcmp(argv[i], "--batch")  ? &batch
+                      : !strcmp(argv[i], "--bf16")   ? &bf16
                                                      : NULL;
         if (!option) {
             argv[names++] = argv[i]; // what is left are names
@@ -347,12 +464,11 @@ int main(int argc, char **argv)
     if (threads == 1) clock_used = CLOCK_PROCESS_CPUTIME_ID;
     print_ceilings(pool, rounds);
     printf("batch %d, medians of %d rounds\n", batch, rounds);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        bool wanted = names == 0;
-        for (int k = 0; k < names; k++)
-            if (strstr(rows[i].name, argv[k])) wanted = true;
-        if (wanted) bench_row(&rows[i], batch, rounds, pool);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (is_wanted(rows[i].name, argv, names))
+            bench_row(&rows[i], batch, bf16, rounds, pool);
+    for (int i = 0; i < WALKS; i++)
+        if (is_wanted(walks[i].name, argv, names)) bench_walk(i, rounds, pool);
     pool_close(pool);
     return 0;
 }

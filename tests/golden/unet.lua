@@ -2,6 +2,7 @@
 --
 --   segengine tests/golden/unet.lua KIND FOLDER DEVICE [OPTIMISER ...]
 --
+-- DEVICE `direct` is `cpu` with convolutions as they stand (`winograd` false).
 -- Reads what `unet.py make` wrote and leaves, for each optimiser (all when
 -- none is named), DEVICE_OPTIM.txt with loss and gradient norm of each step,
 -- and the checkpoints of the first and the last step, whose tensors are double
@@ -21,7 +22,9 @@ local kinds = {
                      sgd = { lr = 0.01, momentum = 0.9 } } },
 }
 
-local kind, folder, device = kinds[arg[1]], arg[2], arg[3]
+local kind, folder, name_of_device = kinds[arg[1]], arg[2], arg[3]
+local winograd = name_of_device ~= "direct"
+local device = winograd and name_of_device or "cpu"
 local image, truth, logits = net.unet(kind)
 local loss = seg.nn.bce_dice(logits, truth, kind.loss)
 local feeds = { [image.name] = seg.array.load(folder .. "/image.npy"),
@@ -31,14 +34,15 @@ if #names == 0 then
   for name in pairs(kind.optim) do names[#names + 1] = name end
 end
 
-local model = seg.model { outputs = { logits = logits }, device = device }
+local model = seg.model { outputs = { logits = logits }, device = device, winograd = winograd }
 model:load(folder .. "/init.safetensors", { rename = net.rename })
-seg.array.save(folder .. "/logits_" .. device .. ".npy",
+seg.array.save(folder .. "/logits_" .. name_of_device .. ".npy",
                model:run({ image = feeds.image }).logits)
 
 for _, name in ipairs(names) do
-  local step = seg.step { loss = loss, optim = optim[name](kind.optim[name]), device = device }
-  local base = folder .. "/" .. device .. "_" .. name
+  local step = seg.step { loss = loss, optim = optim[name](kind.optim[name]), device = device,
+                          winograd = winograd }
+  local base = folder .. "/" .. name_of_device .. "_" .. name
   step:load(folder .. "/init.safetensors", { rename = net.rename })
   local lines = {}
   for i = 1, STEPS do

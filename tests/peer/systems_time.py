@@ -6,7 +6,7 @@
 
 The preset quick of each on made-up data, float32 on both sides: `segengine
 scripts/NAME.lua bench` and `tests/peer/NAME.py --clock` on exported batches
-take turns, each alone in a process of its own, PyTorch set up as step_time.py
+take turns, each alone in a process of its own, PyTorch set up as speed.py
 does it. Times are medians over rounds of medians over steps; memory is the
 most that each process ever held, with libraries and data. Exit 77: no PyTorch.
 """
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-from step_time import ROOT, TUNABLES, processor
+from speed import ROOT, TUNABLES, processor
 
 # recipe: its options beside the preset, and the twin's
 ROWS = {

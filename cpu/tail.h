@@ -1,0 +1,36 @@
+/* tail.h -- what a convolution does to its results while they are in a near
+ * cache: Call.norm, then Call.then.
+ *
+ * The kernels are those of the rows themselves, so the bits are theirs. Results
+ * of a task are taken as soon as they are complete, after the last chunk of
+ * their sums: a pass over a cache instead of two over memory. */
+#ifndef SEG_TAIL_H
+#define SEG_TAIL_H
+#include "then.h"
+
+typedef struct Tail {
+    BnAffine norm; /* hi is NULL where there is none; its `then` too */
+    Then then;
+} Tail;
+
+/* Bytes of the tables that tail_of fills, whole lines of a cache. */
+size_t tail_bytes(const Call *c);
+/* Of a call that cpu_fuses takes; one that does nothing where it has neither.
+ * table: NULL while space is asked for. */
+Tail tail_of(const Call *c, float *table);
+/* `pixels` neighbours of `pitch` channels each, of which `count` from `from`
+ * on stand at y. */
+void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
+              int64_t from, int64_t count);
+
+static inline bool has_tail(const Tail *t)
+{
+    return t->norm.hi || t->then.kind;
+}
+
+/* The tables (4, channels) of a batch_norm of constants: y = (x - hi - lo)
+ * scale + shift with hi + lo the running mean and scale = gamma / sqrt(var +
+ * eps). x: its operands, the first is not looked at. */
+BnAffine tail_constants(const Attr *a, const Tensor *const x[MAX_IN],
+                        float *table);
+#endif

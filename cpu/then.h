@@ -1,0 +1,17 @@
+/* then.h -- the row that a kernel of `cpu` runs in its store: see Call.then. */
+#ifndef SEG_CPU_THEN_H
+#define SEG_CPU_THEN_H
+#include "op.h"
+#include "simd.h"
+
+/* What kernels of cpu/simd are told; c->then is a row that cpu_fuses takes. */
+static inline Then then_of(const Call *c)
+{
+    if (!c->then) return (Then){THEN_NOTHING, 0};
+    if (c->then->op == OP_relu) return (Then){THEN_RELU, 0};
+    return (Then){THEN_LEAKY, c->then->leaky_relu.slope};
+}
+
+/* Backend.fuses */
+bool cpu_fuses(const Call *c);
+#endif

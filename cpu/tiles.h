@@ -1,0 +1,79 @@
+/* tiles.h -- planes of results cut into tiles of 4 x 4, each of which looks at
+ * 6 x 6 of the image through a window of 3 x 3.
+ *
+ * Tile number `at` of a plane is the one in row at / across and column
+ * at % across. The last of a row or column may have fewer results than 4, and
+ * a tile may look beyond the image: Tile (simd.h) says which elements are
+ * there, so that neither image nor result needs a border in memory. */
+#ifndef SEG_TILES_H
+#define SEG_TILES_H
+#include "simd.h"
+#include "strip.h"
+
+enum { TILE = 4, PLANES = 36 };
+
+typedef struct Tiles {
+    Dims image, result;
+    int64_t lo_h, lo_w;   /* result (0, 0) sees the image from (-lo_h, -lo_w) */
+    int64_t across, down; /* tiles of a plane */
+} Tiles;
+
+static inline Tiles tiles_of(Dims image, Dims result, int64_t lo_h,
+                             int64_t lo_w)
+{
+    return (Tiles){.image = image,
+                   .result = result,
+                   .lo_h = lo_h,
+                   .lo_w = lo_w,
+                   .across = ceil_div(result.w, TILE),
+                   .down = ceil_div(result.h, TILE)};
+}
+
+/* Tiles of a plane. */
+static inline int64_t tiles_plane(const Tiles *t)
+{
+    return t->across * t->down;
+}
+
+/* Part from .. from+many-1 of an axis of `extent`, as indices of the part: the
+ * first that exists, and the one after the last. */
+static inline int tile_first(int64_t from)
+{
+    return (int)most(0, -from);
+}
+static inline int tile_end(int64_t from, int64_t many, int64_t extent)
+{
+    return (int)most(0, least(many, extent - from));
+}
+
+/* The 6 x 6 of the image that tile `at` sees, in plane number `plane` (samples
+ * and depth together). *offset: floats from the image to element (0, 0), which
+ * may lie before it; plane distance and channels are the caller's. */
+static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
+                                 int64_t *offset)
+{
+    const Dims s = t->image;
+    int64_t h = at / t->across * TILE - t->lo_h;
+    int64_t w = at % t->across * TILE - t->lo_w;
+    *offset = ((plane * s.h + h) * s.w + w) * s.c;
+    return (Tile){.row = (ptrdiff_t)s.w * s.c,
+                  .pixel = s.c,
+                  .r0 = tile_first(h),
+                  .r1 = tile_end(h, 6, s.h),
+                  .c0 = tile_first(w),
+                  .c1 = tile_end(w, 6, s.w)};
+}
+
+/* Likewise the 4 x 4 of the result. */
+static inline Tile tile_result_at(const Tiles *t, int64_t plane, int64_t at,
+                                  int64_t *offset)
+{
+    const Dims s = t->result;
+    int64_t h = at / t->across * TILE, w = at % t->across * TILE;
+    *offset = ((plane * s.h + h) * s.w + w) * s.c;
+    return (Tile){.row = (ptrdiff_t)s.w * s.c,
+                  .pixel = s.c,
+                  .r1 = tile_end(h, TILE, s.h),
+                  .c1 = tile_end(w, TILE, s.w)};
+}
+#endif
