@@ -13,7 +13,7 @@
  *
  * An activation that follows (Call.then) costs no pass of its own: it runs on
  * each result before the store, and back on each dy as it is read, by the sign
- * of y, which is one more to read.
+ * of what it was given, found again from x with the bits of the forward run.
  *
  * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
  *
@@ -31,7 +31,7 @@ enum {
     BLOCK_BYTES = 128 << 10, // of x: fits the second cache beside dy
     BLOCK_ROWS = 1024,       // also the longest chain of f32 additions
     BLOCK_ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
-    TABLES = 5,              // of BnAffine
+    TABLES = 6,              // of BnAffine
 };
 
 typedef struct Norm {
@@ -70,8 +70,9 @@ static Norm norm_of(const Call *c)
     m.affine = (BnAffine){.hi = m.table[0],
                           .lo = m.table[1],
                           .scale = m.table[2],
-                          .shift = m.table[3],
-                          .tilt = m.table[4],
+                          .beta = m.table[3],
+                          .shift = m.table[4],
+                          .tilt = m.table[5],
                           .then = then_of(c)};
     return m;
 }
@@ -177,16 +178,6 @@ static void recall(const Norm *m)
         }
 }
 
-/* The mean as two floats, hi + lo: subtracted one after the other they keep
- * the digits of x - mean where the mean is large against the spread. */
-static void split_means(const Norm *m)
-{
-    for (int64_t i = 0; i < m->channels; i++) {
-        m->table[0][i] = (float)m->mean[i];
-        m->table[1][i] = (float)(m->mean[i] - (double)m->table[0][i]);
-    }
-}
-
 /* Forward: y of one block. */
 static void apply_task(void *ctx, int64_t task, int thread)
 {
@@ -197,14 +188,17 @@ static void apply_task(void *ctx, int64_t task, int thread)
                       m->channels, &m->affine, (float *)m->c->y->data + from);
 }
 
-/* Those of apply_task, from mean and rstd. */
+/* The tables of the forward run, from mean and rstd. The mean is two floats,
+ * hi + lo: subtracted one after the other they keep the digits of x - mean
+ * where the mean is large against the spread. */
 static void make_tables(const Norm *m)
 {
     const Call *c = m->c;
     const float *gamma = c->x[1] ? c->x[1]->data : NULL;
     const float *beta = c->x[2] ? c->x[2]->data : NULL;
-    split_means(m);
     for (int64_t i = 0; i < m->channels; i++) {
+        m->table[0][i] = (float)m->mean[i];
+        m->table[1][i] = (float)(m->mean[i] - (double)m->table[0][i]);
         m->table[2][i] = (float)(m->rstd[i] * (gamma ? gamma[i] : 1));
         m->table[3][i] = beta ? beta[i] : 0;
     }
@@ -225,24 +219,15 @@ bool cpu_batch_norm_fwd(const Call *c)
     return true;
 }
 
-/* The tables, and the results of the block at `from`. */
-static BnAffine affine_at(const Norm *m, int64_t from)
-{
-    BnAffine a = m->affine;
-    if (a.then.kind) a.y = (const float *)m->c->y->data + from;
-    return a;
-}
-
 /* Backward: sums of dy and of dy (x - mean) of one block. */
 static void sums_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
     (void)thread;
     int64_t from = task * m->block * m->channels;
-    BnAffine a = affine_at(m, from);
     m->simd->bn_sums((const float *)m->c->dy->data + from,
                      (const float *)m->c->x[0]->data + from, rows_of(m, task),
-                     m->channels, &a, m->first + task * m->channels,
+                     m->channels, &m->affine, m->first + task * m->channels,
                      m->second + task * m->channels);
 }
 
@@ -252,11 +237,10 @@ static void slope_task(void *ctx, int64_t task, int thread)
     const Norm *m = ctx;
     (void)thread;
     int64_t from = task * m->block * m->channels;
-    BnAffine a = affine_at(m, from);
     m->simd->bn_slope((const float *)m->c->dy->data + from,
                       (const float *)m->c->x[0]->data + from, rows_of(m, task),
-                      m->channels, &a, (float *)m->c->dx[0]->data + from,
-                      !(m->c->fresh & 1));
+                      m->channels, &m->affine,
+                      (float *)m->c->dx[0]->data + from, !(m->c->fresh & 1));
 }
 
 bool cpu_batch_norm_bwd(const Call *c)
@@ -264,7 +248,7 @@ bool cpu_batch_norm_bwd(const Call *c)
     Norm m = norm_of(c);
     const float *gamma = c->x[1] ? c->x[1]->data : NULL;
     recall(&m);
-    split_means(&m);
+    make_tables(&m);
     pool_run(c->dev, m.blocks, sums_task, &m);
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = 0, dot = 0;
@@ -288,13 +272,11 @@ bool cpu_batch_norm_bwd(const Call *c)
         double sum = m.sums[i], dot = m.sums[m.channels + i];
         // dx = dy scale + (x - mean) tilt + shift: the formula of the header
         // with z written out; in evaluation the last two are 0
-        double scale = m.rstd[i] * (gamma ? gamma[i] : 1);
-        double share = scale / m.all;
-        m.table[2][i] = (float)scale;
+        double share = m.rstd[i] * (gamma ? gamma[i] : 1) / m.all;
         // 0 is said and not computed: a sum that is not finite stays outside
         bool shares = c->train && !is_idle(c);
-        m.table[3][i] = shares ? (float)(-share * sum) : 0;
-        m.table[4][i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
+        m.table[4][i] = shares ? (float)(-share * sum) : 0;
+        m.table[5][i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
     }
     if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
     return true;

@@ -25,7 +25,7 @@ enum {
     BLOCK_BYTES = 128 << 10, // of x: fits the second cache beside dy
     BLOCK_ROWS = 1024,       // also the longest chain of f32 additions
     BLOCK_ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
-    TABLES = 5,              // of BnAffine
+    TABLES = 6,              // of BnAffine
 };
 
 typedef struct Norm {
@@ -96,23 +96,22 @@ static Part part_of(const Norm *m, int64_t task)
     return p;
 }
 
-/* The tables of a sample: mean as hi + lo, scale, shift, tilt. */
+/* The tables of a sample: mean as hi + lo, scale, beta, shift, tilt. */
 static float *table_of(const Norm *m, int64_t set, int which)
 {
     return m->table + (set * TABLES + which) * m->channels;
 }
 
-/* The tables of the part's sample, and its results. */
+/* The tables of the part's sample. */
 static BnAffine affine_of(const Norm *m, Part p)
 {
-    BnAffine a = {.hi = table_of(m, p.set, 0),
-                  .lo = table_of(m, p.set, 1),
-                  .scale = table_of(m, p.set, 2),
-                  .shift = table_of(m, p.set, 3),
-                  .tilt = table_of(m, p.set, 4),
-                  .then = then_of(m->c)};
-    if (a.then.kind) a.y = floats(m->c->y, p.from);
-    return a;
+    return (BnAffine){.hi = table_of(m, p.set, 0),
+                      .lo = table_of(m, p.set, 1),
+                      .scale = table_of(m, p.set, 2),
+                      .beta = table_of(m, p.set, 3),
+                      .shift = table_of(m, p.set, 4),
+                      .tilt = table_of(m, p.set, 5),
+                      .then = then_of(m->c)};
 }
 
 /* fn for every block of every sample. */
@@ -169,15 +168,23 @@ static void join_group(const Norm *m, double *mean, double *m2)
     for (int64_t i = 0; i < m->per; i++) mean[i] = sum, m2[i] = rstd;
 }
 
-/* The mean as two floats, hi + lo: subtracted one after the other they keep
- * the digits of x - mean where the mean is large against the spread. */
-static void split_means(const Norm *m, int64_t set)
+/* The tables of the forward run of a sample, from mean and rstd. The mean is
+ * two floats, hi + lo: subtracted one after the other they keep the digits of
+ * x - mean where the mean is large against the spread. */
+static void make_tables(const Norm *m, int64_t set)
 {
+    const Call *c = m->c;
+    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
+    const float *beta = c->x[2] ? c->x[2]->data : NULL;
     const double *mean = m->mean + set * m->channels;
+    const double *rstd = m->rstd + set * m->channels;
     float *hi = table_of(m, set, 0), *lo = table_of(m, set, 1);
+    float *scale = table_of(m, set, 2), *bias = table_of(m, set, 3);
     for (int64_t i = 0; i < m->channels; i++) {
         hi[i] = (float)mean[i];
         lo[i] = (float)(mean[i] - (double)hi[i]);
+        scale[i] = (float)(rstd[i] * (gamma ? gamma[i] : 1));
+        bias[i] = beta ? beta[i] : 0;
     }
 }
 
@@ -195,20 +202,13 @@ static void apply_task(void *ctx, int64_t task, int thread)
 static bool norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
-    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
-    const float *beta = c->x[2] ? c->x[2]->data : NULL;
     run(&m, stats_task);
     for (int64_t n = 0; n < m.sets; n++) {
         double *mean = m.mean + n * m.channels, *rstd = m.rstd + n * m.channels;
-        float *scale = table_of(&m, n, 2), *shift = table_of(&m, n, 3);
         join_blocks(&m, n, mean, rstd);
         for (int64_t i = 0; i < m.channels; i += m.per)
             join_group(&m, mean + i, rstd + i);
-        split_means(&m, n);
-        for (int64_t i = 0; i < m.channels; i++) {
-            scale[i] = (float)(rstd[i] * (gamma ? gamma[i] : 1));
-            shift[i] = beta ? beta[i] : 0;
-        }
+        make_tables(&m, n);
     }
     run(&m, apply_task);
     return true;
@@ -261,16 +261,15 @@ static void put_affine(const Norm *m)
     }
 }
 
-/* Tables of a sample so that dx = dy scale + (x - mean) tilt + shift: the
- * formula of the header with u and z written out. */
+/* Shift and tilt of a sample so that dx = dy scale + (x - mean) tilt + shift:
+ * the formula of the header with u and z written out. */
 static void slope_tables(const Norm *m, int64_t set)
 {
     const float *gamma = m->c->x[1] ? m->c->x[1]->data : NULL;
     const double *sum = m->sum + set * m->channels;
     const double *dot = m->dot + set * m->channels;
     const double *rstd = m->rstd + set * m->channels;
-    float *scale = table_of(m, set, 2), *shift = table_of(m, set, 3);
-    float *tilt = table_of(m, set, 4);
+    float *shift = table_of(m, set, 4), *tilt = table_of(m, set, 5);
     // 0 is said and not computed: a sum that is not finite stays outside
     bool shares = !is_idle(m->c);
     for (int64_t i = 0; i < m->channels; i += m->per) {
@@ -281,7 +280,6 @@ static void slope_tables(const Norm *m, int64_t set)
         }
         bar /= (double)(m->rows * m->per), bar_z /= (double)(m->rows * m->per);
         for (int64_t k = i; k < i + m->per; k++) {
-            scale[k] = (float)(rstd[k] * (gamma ? gamma[k] : 1));
             shift[k] = (float)(-rstd[k] * bar);
             tilt[k] = (float)(-rstd[k] * rstd[k] * bar_z);
         }
@@ -303,7 +301,7 @@ static void slope_task(void *ctx, int64_t task, int thread)
 static bool norm_bwd(const Call *c)
 {
     Norm m = norm_of(c);
-    for (int64_t n = 0; n < m.sets; n++) split_means(&m, n);
+    for (int64_t n = 0; n < m.sets; n++) make_tables(&m, n);
     run(&m, sums_task);
     for (int64_t n = 0; n < m.sets; n++) join_sums(&m, n);
     put_affine(&m);

@@ -87,8 +87,8 @@ typedef struct Tile {
 } Tile;
 
 /* What a store does to each result: the rows relu and leaky_relu, with their
- * bits. On the way back y, which has the sign of what went in, says what they
- * do to a gradient. */
+ * bits. On the way back the sign of what went in says what they do to a
+ * gradient. */
 typedef enum ThenKind { THEN_NOTHING, THEN_RELU, THEN_LEAKY } ThenKind;
 typedef struct Then {
     ThenKind kind;
@@ -97,12 +97,13 @@ typedef struct Then {
 
 /* Per channel; what a kernel of batch_norm does not use may be NULL. */
 typedef struct BnAffine {
-    const float *hi, *lo;              /* the mean is their sum      */
-    const float *scale, *shift, *tilt; /* see bn_apply and bn_slope  */
-    Then then;      /* run on each result; dy of bn_sums and bn_slope is
-                     * of what it gave                          */
-    const float *y; /* the results of these rows, read only back through
-                     * a `then`                                 */
+    const float *hi, *lo;      /* the mean is their sum                  */
+    const float *scale, *beta; /* see bn_apply; of bn_sums with `then` only */
+    const float *shift, *tilt; /* see bn_slope                           */
+    Then then; /* run on each result; dy of bn_sums and bn_slope is of what it
+                * gave, and the sign of what it was given is found again from
+                * x: one operation a number, where y would be one more to read
+                * and to keep                                             */
 } BnAffine;
 
 /* A row of windows of max pooling: window i has tap number[t] at
@@ -162,7 +163,7 @@ typedef struct RegionSlope {
     K(void, bn_stats,                                                          \
       (const float *x, int64_t rows, int64_t channels, double *mean,           \
        double *m2))                                                            \
-    /* y = then((x - mean) * scale + shift) */                                 \
+    /* y = then((x - mean) * scale + beta) */                                  \
     K(void, bn_apply,                                                          \
       (const float *x, int64_t rows, int64_t channels, const BnAffine *a,      \
        float *y))                                                              \

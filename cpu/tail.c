@@ -17,15 +17,15 @@ BnAffine tail_constants(const Attr *a, const Tensor *const x[MAX_IN],
     const float *beta = x[2] ? x[2]->data : NULL;
     const float *mean = x[3]->data, *var = x[4]->data;
     const int64_t n = x[3]->dim.c;
-    float *hi = table, *lo = hi + n, *scale = lo + n, *shift = scale + n;
+    float *hi = table, *lo = hi + n, *scale = lo + n, *bias = scale + n;
     for (int64_t i = 0; i < n; i++) {
         double rstd = 1 / sqrt(var[i] + (double)a->batch_norm.eps);
         hi[i] = mean[i];
         lo[i] = 0; // a mean that is stored in one float has no rest
         scale[i] = (float)(rstd * (gamma ? gamma[i] : 1));
-        shift[i] = beta ? beta[i] : 0;
+        bias[i] = beta ? beta[i] : 0;
     }
-    return (BnAffine){.hi = hi, .lo = lo, .scale = scale, .shift = shift};
+    return (BnAffine){.hi = hi, .lo = lo, .scale = scale, .beta = bias};
 }
 
 Tail tail_of(const Call *c, float *table)
@@ -43,7 +43,7 @@ static void run(const Tail *t, float *y, int64_t pixels, int64_t from,
 {
     if (t->norm.hi) {
         BnAffine a = t->norm;
-        a.hi += from, a.lo += from, a.scale += from, a.shift += from;
+        a.hi += from, a.lo += from, a.scale += from, a.beta += from;
         simd()->bn_apply(y, pixels, count, &a, y);
     } else if (t->then.kind == THEN_RELU) {
         simd()->relu(y, pixels * count, y);

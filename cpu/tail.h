@@ -29,7 +29,7 @@ static inline bool has_tail(const Tail *t)
 }
 
 /* The tables (4, channels) of a batch_norm of constants: y = (x - hi - lo)
- * scale + shift with hi + lo the running mean and scale = gamma / sqrt(var +
+ * scale + beta with hi + lo the running mean and scale = gamma / sqrt(var +
  * eps). x: its operands, the first is not looked at. */
 BnAffine tail_constants(const Attr *a, const Tensor *const x[MAX_IN],
                         float *table);

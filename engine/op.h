@@ -137,9 +137,10 @@ enum { HALF_DY = 1 << MAX_IN };
 typedef struct Call {
     const Attr *attr;
     /* A row of one operand that runs on each result of this one before it is
-     * stored, or NULL. y and dy are those of that row then: bwd reads y, too,
-     * and takes dy through it first. Nobody sees what lies between. Only where
-     * Backend.fuses said so. */
+     * stored, or NULL. y and dy are those of that row then, and bwd takes dy
+     * through it first: by y, unless the row keeps its operands (KEEP_X), from
+     * which it finds again what lies between and is nowhere in memory. Only
+     * where Backend.fuses said so. */
     const Attr *then;
     /* A batch_norm of constants, as it is in evaluation, that runs on each
      * result before `then`, or NULL; norm_x: its operands but the first. */

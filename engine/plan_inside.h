@@ -89,10 +89,12 @@ static inline bool is_convert(const Call *c)
 }
 
 /* What the backward run of call c reads beside dy: see op.h. Back through a
- * fused row it goes by that row's result, which is y. */
+ * fused row it goes by the sign of that row's operand, which a row that keeps
+ * its own finds from it again; else by that row's result, which is y. */
 static inline int keeps_of(const Plan *p, const Call *c)
 {
-    return info_of(p, c->node)->keep | (c->then ? KEEP_Y : 0);
+    const int keep = info_of(p, c->node)->keep;
+    return keep | (c->then && !(keep & KEEP_X) ? KEEP_Y : 0);
 }
 
 /* How many operands of a row, from the first, get gradients: of a loss only the

@@ -56,6 +56,30 @@ TEST(fused_norm_and_activation)
     }
 }
 
+/* The way back through a norm and its activation reads what the norm was given
+ * and no more: the result, which only max pooling wants, need not stay. */
+TEST(fused_norm_keeps_its_operand_alone)
+{
+    int values[2]; // that the way back reads: fused, apart
+    for (int plain = 0; plain < 2; plain++) {
+        Net n;
+        Rig r;
+        net_new(&n);
+        int x = net_input(&n, "x", image, 2);
+        int t = net_input(&n, "t", (Dims){1, 1, 4, 4, 3}, 2);
+        int y = net_pool(&n, net_relu(&n, net_norm(&n, net_conv(&n, x, 3, 3))));
+        n.root[n.roots++] = y;
+        n.loss = net_op(&n, OP_mse, y, t, -1);
+        rig_open(&r, &n, &backend_cpu, 1, 2);
+        r.spec.plain = plain;
+        rig_plan(&r, true);
+        values[plain] = plan_again(r.plan).values;
+        rig_close(&r);
+        net_free(&n);
+    }
+    EXPECT_INT(values[1] - values[0], 1);
+}
+
 /* What somebody else wants stays: another reader, a root, a loss. */
 TEST(fused_not_where_the_value_between_is_wanted)
 {

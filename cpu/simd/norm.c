@@ -102,23 +102,23 @@ void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
 #undef BODY
 }
 
-/* y = then((x - mean) scale + shift) of `n` vectors of channels. */
+/* y = then((x - mean) scale + beta) of `n` vectors of channels. */
 INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
                   int64_t ldx, int wide, int rest, ThenKind then, float *y)
 {
-    V hi[4], lo[4], scale[4], shift[4], low = v_set(a->then.slope);
+    V hi[4], lo[4], scale[4], beta[4], low = v_set(a->then.slope);
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
         hi[j] = get(a->hi + c, wide, rest, j);
         lo[j] = get(a->lo + c, wide, rest, j);
         scale[j] = get(a->scale + c, wide, rest, j);
-        shift[j] = get(a->shift + c, wide, rest, j);
+        beta[j] = get(a->beta + c, wide, rest, j);
     }
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            V v = v_fma(d, scale[j], shift[j]);
+            V v = v_fma(d, scale[j], beta[j]);
             set(y + r * ldx, wide, rest, j, v_then(then, low, v));
         }
 }
@@ -140,22 +140,13 @@ void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
     FOR_KINDS(a->then.kind, apply_all, x, rows, channels, a, y);
 }
 
-/* The gradient at p, back through `then`; y: NULL where there is none. */
-INLINE V gradient(const float *p, const float *y, int wide, int rest, int j,
-                  ThenKind then, V low)
-{
-    V g = get(p, wide, rest, j);
-    if (then == THEN_NOTHING) return g;
-    return v_then_back(then, low, get(y, wide, rest, j), g);
-}
-
 /* Sums of dy and dy (x - mean); one chain of `rows` f32 additions each. */
 INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
                  int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
                  double *sum, double *dot)
 {
-    V hi[4], lo[4], s[4], t[4], low = v_set(a->then.slope);
-    const float *y = then ? a->y + c : NULL;
+    V hi[4], lo[4], scale[4], beta[4], s[4], t[4];
+    V low = v_set(a->then.slope);
     float part[LANES], with[LANES];
     int n = vectors(wide), lanes = wide ? LANES : rest;
     UNROLL for (int j = 0; j < n; j++)
@@ -163,12 +154,16 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
         hi[j] = get(a->hi + c, wide, rest, j);
         lo[j] = get(a->lo + c, wide, rest, j);
         s[j] = t[j] = v_zero();
+        if (!then) continue;
+        scale[j] = get(a->scale + c, wide, rest, j);
+        beta[j] = get(a->beta + c, wide, rest, j);
     }
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            V g = gradient(dy + r * ldx, then ? y + r * ldx : NULL, wide, rest,
-                           j, then, low);
+            V g = get(dy + r * ldx, wide, rest, j);
+            if (then)
+                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
             s[j] += g;
             t[j] = v_fma(g, d, t[j]);
         }
@@ -208,8 +203,8 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
                   int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
                   float *dx, bool add)
 {
-    V hi[4], lo[4], scale[4], shift[4], tilt[4], low = v_set(a->then.slope);
-    const float *y = then ? a->y + c : NULL;
+    V hi[4], lo[4], scale[4], beta[4], shift[4], tilt[4];
+    V low = v_set(a->then.slope);
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
@@ -218,12 +213,14 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
         scale[j] = get(a->scale + c, wide, rest, j);
         shift[j] = get(a->shift + c, wide, rest, j);
         tilt[j] = get(a->tilt + c, wide, rest, j);
+        if (then) beta[j] = get(a->beta + c, wide, rest, j);
     }
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
-            V g = gradient(dy + r * ldx, then ? y + r * ldx : NULL, wide, rest,
-                           j, then, low);
+            V g = get(dy + r * ldx, wide, rest, j);
+            if (then)
+                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
             V v = v_fma(g, scale[j], v_fma(d, tilt[j], shift[j]));
             if (add) v += get(dx + r * ldx, wide, rest, j);
             set(dx + r * ldx, wide, rest, j, v);
