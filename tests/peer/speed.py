@@ -65,6 +65,11 @@ def processor():
     return name[1] if name else os.uname().machine
 
 
+def peer_has_bf16():
+    """Without AVX-512 PyTorch takes minutes for a step in bf16."""
+    return " avx512bw " in pathlib.Path("/proc/cpuinfo").read_text()
+
+
 class Side:
     """A companion process: loss of a first step, then times on demand."""
 
@@ -216,6 +221,8 @@ def main():
             return 77
     load, facts = os.getloadavg()[0], {"rows": []}
     rows = {k: v for k, v in TABLE.items() if not a.only or k in a.only}
+    if not peer_has_bf16():
+        rows = {k: v for k, v in rows.items() if not v[5].endswith("bf16")}
     for name in dict.fromkeys(row[0] for row in rows.values()):
         with tempfile.TemporaryDirectory() as folder:
             same = {k: v for k, v in rows.items() if v[0] == name}
@@ -257,6 +264,9 @@ def table(facts):
                      f"a step: | {f['two_ms']:.1f} | {ratio} s more | {wanted} |")  # fmt: skip
         lines.append(f"| unet train, nice, beside a busy process | {f['nice_ms']:.1f} | alone: | "
                      f"{f['two_ms']:.1f} | {f['two_ms'] / f['nice_ms']:.2f} | |")  # fmt: skip
+    if not peer_has_bf16():
+        lines += ["", "Nothing in bf16: this processor has no AVX-512, without which PyTorch "
+                  "takes minutes for such a step."]  # fmt: skip
     if facts["load_before"] > 0.5:
         lines += ["", "The machine was not idle before this began: do not quote these."]
     return "\n".join(lines)
