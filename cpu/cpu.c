@@ -52,18 +52,18 @@ static void host_close(void *dev)
     pool_close(dev);
 }
 
-/* Device memory is host memory: 64-byte aligned and zero by mem_alloc. */
+/* Device memory is host memory. */
 static bool host_alloc(void *dev, size_t bytes, void **out)
 {
     (void)dev;
-    *out = mem_alloc(bytes);
+    *out = mem_pages(bytes);
     return *out != NULL;
 }
 
 static void host_release(void *dev, void *p)
 {
     (void)dev;
-    mem_free(p);
+    mem_pages_free(p);
 }
 
 static bool host_upload(void *dev, void *dst, const void *host, size_t bytes)

@@ -6,12 +6,15 @@
  * every request: with mem_fail_after a test walks through the failure of the
  * first, second, third ... allocation of an operation, and mem_live tells
  * whether each of those ways gave everything back. */
+#define _DEFAULT_SOURCE // madvise
 #include "mem.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     ALIGN = 64,              // bytes: a cache line, an AVX-512 register
@@ -105,6 +108,46 @@ void mem_free(void *p)
     if (!p) return;
     live--;
     free(p);
+}
+
+/* All pages in one request: a fault for each took 0.2 s more for 600 MiB. Where
+ * the system knows no such request, or refuses it, they come one by one. Huge
+ * pages (MADV_HUGEPAGE) took longer to fill on the machines at hand, which are
+ * virtual, and made no step faster. */
+static void touch(char *p, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + bytes) / page * page;
+    if (to > from) (void)madvise((void *)from, to - from, MADV_POPULATE_WRITE);
+#else
+    (void)p, (void)bytes;
+#endif
+}
+
+/* calloc leaves pages alone that it has just got from the system. What it gave
+ * stands before the bytes that are handed out, which are aligned further on. */
+void *mem_pages(size_t bytes)
+{
+    size_t room;
+    if (!size_add(bytes, 2 * ALIGN, &room)) return NULL;
+    char *raw = injected() ? NULL : calloc(1, room);
+    if (!raw) return none(bytes);
+    char *p = raw + 2 * ALIGN - (uintptr_t)raw % ALIGN;
+    memcpy(p - sizeof raw, &raw, sizeof raw);
+    live++;
+    touch(p, bytes);
+    return p;
+}
+
+void mem_pages_free(void *p)
+{
+    char *raw;
+    if (!p) return;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    live--;
+    free(raw);
 }
 
 char *mem_strdup(const char *text)

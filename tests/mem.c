@@ -56,6 +56,28 @@ TEST(mem_blocks)
     mem_free(text);
 }
 
+/* What kernels work in: as other blocks, also where memory is used again. */
+TEST(mem_pages_are_clean)
+{
+    long live = mem_live();
+    static const size_t sizes[] = {0, 1, 65, 4096, 1 << 20, 5 << 20};
+    char *p[6];
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 6; i++) {
+            REQUIRE(p[i] = mem_pages(sizes[i]));
+            EXPECT(aligned(p[i]) && filled(p[i], 0, sizes[i]));
+            memset(p[i], 0xCC, sizes[i]);
+        }
+        EXPECT_INT(mem_live(), live + 6);
+        for (int i = 0; i < 6; i++) mem_pages_free(p[i]);
+        EXPECT_INT(mem_live(), live);
+    }
+    mem_pages_free(NULL);
+    EXPECT(!mem_pages(PTRDIFF_MAX));
+    EXPECT(!mem_pages(SIZE_MAX));
+    EXPECT_INT(mem_live(), live);
+}
+
 TEST(mem_grows_and_shrinks)
 {
     long live = mem_live();

@@ -43,6 +43,17 @@ TEST(rng_unit_range)
     EXPECT_INT(rng_below(&r, 7, 1), 0);
 }
 
+TEST(rng_four_at_once)
+{
+    Rng r = {.seed = 1, .stream = RNG_TEST};
+    for (uint32_t i = 0; i < 1000; i++) {
+        float four[4];
+        rng_range4(&r, i, -0.1f, 0.3f, four);
+        for (uint32_t k = 0; k < 4; k++)
+            EXPECT(four[k] == rng_range(&r, 4 * i + k, -0.1f, 0.3f));
+    }
+}
+
 TEST(rng_uniform_cells)
 {
     // chi squared over 256 cells: mean 255, standard deviation 22.6
