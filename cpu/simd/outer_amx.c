@@ -1,12 +1,12 @@
 /* outer_amx.c -- outer.c for pairs of bf16, on the tiles of AMX.
  *
- * Two tiles of rows of dw times two of its columns: see tiles.h. A tile of the
+ * Two tiles of rows of dw times two of its columns: see amx.h. A tile of the
  * columns has pairs of pixels as its rows and is read where it lies; one of the
  * rows must have pixels along it, so dy is turned while it is packed. */
 #include "vec.h"
 
 #if LANES == 16
-#include "tiles.h"
+#include "amx.h"
 
 void pack_amx(const PairPack *p);
 void outer_amx(const PairOuter *p);

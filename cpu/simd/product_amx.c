@@ -1,6 +1,6 @@
 /* product_amx.c -- product.c for pairs of bf16, on the tiles of AMX.
  *
- * Two tiles of pixels times two of weights: see tiles.h. Rows of a tile are
+ * Two tiles of pixels times two of weights: see amx.h. Rows of a tile are
  * `lda` apart, so a strip or the image itself is read where it lies, and a
  * panel as it is packed; results start from the bias or from what is there, and
  * go to y by tiles.
@@ -14,7 +14,7 @@
 #include "vec.h"
 
 #if LANES == 16
-#include "tiles.h"
+#include "amx.h"
 
 /* Where the results of a tile begin: 0, a bias for all pixels, or y. */
 #define BEGIN(tile, at, from)                                        \

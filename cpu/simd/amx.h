@@ -1,12 +1,12 @@
-/* tiles.h -- the shapes of AMX tiles, for who multiplies with them.
+/* amx.h -- the shapes of AMX tiles, for who multiplies with them.
  *
  * A tile is up to 16 rows of 64 bytes. One instruction adds to 16 x 16 results
  * in f32 the products of 16 pairs each: 16,384 operations in 16 cycles, sixteen
  * times what two multiply-adds of 512 bits do. A block is 2 x 2 tiles of
  * results, so two tiles of each operand feed four of these and the caches keep
  * up: tiles 0 to 3 are results, 4 and 5 operand a, 6 and 7 operand b. */
-#ifndef SEG_TILES_H
-#define SEG_TILES_H
+#ifndef SEG_AMX_H
+#define SEG_AMX_H
 #include "vec.h"
 
 #define WITH_TILES __attribute__((target("amx-tile,amx-bf16")))
