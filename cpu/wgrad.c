@@ -7,10 +7,11 @@
  * it again: it has to stay in the second cache.
  *
  * A task is a part (some regions) of a block of dw: up to 128 rows times up
- * to 96 channels of x with all their taps. Few parts save memory for their
- * sums, many give the threads something to do: as many as make TASKS tasks.
- * dy is packed so that the rows of a register block lie together; x is
- * copied with its borders (strip.h).
+ * to 96 channels of x with all their taps, or 256 with a lone tap. Few parts
+ * save memory for their sums, many give the threads something to do: as many as
+ * make TASKS tasks. dy is packed so that the rows of a register block lie
+ * together; x is copied with its borders (strip.h), unless it has none and lies
+ * as wanted.
  *
  * Few channels (the first layer of a network has one) would make runs shorter
  * than a vector: then all taps of a pixel are laid side by side (`folded`)
@@ -28,6 +29,7 @@ enum {
     REGION_BYTES = 256 << 10, // of x and a that one region reads
     CHANNELS = 64,            // of x in one task ..
     CHANNELS_MOST = 96,       // .. where there are more than these
+    LONE_CHANNELS = 256,      // the same with windows of one
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is that much to do
     FOLD_MOST = 64,           // taps x channels that are laid side by side
@@ -44,6 +46,7 @@ typedef struct Plan {
     int64_t high, lift, lifts; // rows of a block; of a task; tasks
     int64_t rows, cols;        // pixels of a region, at most
     int64_t regions_h, regions_w, regions, parts;
+    bool view; // x is read where it is: a window of one, all channels
     // floats a thread; folded is 0 where runs are long enough for vectors
     int64_t strip, packed, folded;
     float *sums;    // (parts, dw); NULL: one part, in dw itself
@@ -112,7 +115,11 @@ static Plan plan(const Wgrad *g)
     for (int i = 0; i < 3; i++) p.axis[i] = axis_forward(w, i, in[i], out[i]);
     p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
     p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
-    p.slices = p.ci <= CHANNELS_MOST ? 1 : ceil_div(p.ci, CHANNELS);
+    // a lone tap reads what was packed once, so let it be for more channels
+    const bool lone = p.taps == 1 && !p.pairs;
+    const int64_t channels = lone ? LONE_CHANNELS : CHANNELS;
+    p.slices =
+        p.ci <= most(channels, CHANNELS_MOST) ? 1 : ceil_div(p.ci, channels);
     // whole vectors of channels, which may make the last slice superfluous
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
@@ -120,6 +127,8 @@ static Plan plan(const Wgrad *g)
     for (p.high = 1; p.high < p.co && p.high < high;) p.high *= 2;
     p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
     p.lifts = ceil_div(p.co, p.lift);
+    p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
+             axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
     cut_regions(&p);
     // large weights bring enough tasks by themselves, and no room for parts
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
@@ -127,8 +136,8 @@ static Plan plan(const Wgrad *g)
     p.parts = most(1, least(want, least(p.regions, room)));
     Across all = across(&p, p.cols);
     int64_t products = p.rows * all.steps * all.step;
-    p.strip =
-        round_up(strip_floats(p.axis, p.rows, all.pixels, p.many), LANES_MAX);
+    int64_t strip = strip_floats(p.axis, p.rows, all.pixels, p.many);
+    p.strip = p.view ? 0 : round_up(strip, LANES_MAX);
     p.packed = round_up(products * p.lift, LANES_MAX);
     // few channels, several rows of taps: less than a vector a run. Side by
     // side they are one long run; beyond FOLD_MOST the copy costs more than
@@ -171,10 +180,13 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
         for (int64_t j = 0; j < r->cols; j++, a += s.c) {
             float *at = to + (i * r->cols + j) * high;
             int64_t k = 0;
-            // whole blocks of the usual height as one copy
+            // whole blocks of the usual heights as one copy
             if (high == 8)
                 for (; k + 8 <= lift; k += 8, at += pixels * 8)
                     memcpy(at, a + k, 8 * sizeof *at);
+            if (high == 4)
+                for (; k + 4 <= lift; k += 4, at += pixels * 4)
+                    memcpy(at, a + k, 4 * sizeof *at);
             for (; k < lift; k += high, at += pixels * high)
                 for (int64_t l = 0; l < high; l++)
                     at[l] = k + l < lift ? a[k + l] : 0;
@@ -295,8 +307,9 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
     float *packed = private + p->strip, *folded = packed + p->packed;
     Region wide = r;
     wide.cols = all.pixels;
-    Strip s = p->pairs ? strip_pairs(p->g.x, p->g.in, a, &wide, private)
-                       : strip_copy(p->g.x, p->g.in, a, &r, private);
+    Strip s = p->view    ? strip_view(p->g.x, p->g.in, a, &r)
+              : p->pairs ? strip_pairs(p->g.x, p->g.in, a, &wide, private)
+                         : strip_copy(p->g.x, p->g.in, a, &r, private);
     if (p->pairs)
         pack_pairs(p, &r, r0, lift, packed);
     else
