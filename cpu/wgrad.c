@@ -46,7 +46,9 @@ typedef struct Plan {
     int64_t high, lift, lifts; // rows of a block; of a task; tasks
     int64_t rows, cols;        // pixels of a region, at most
     int64_t regions_h, regions_w, regions, parts;
-    bool view; // x is read where it is: a window of one, all channels
+    bool view;    // x is read where it is: a window of one, all channels
+    Axis near[3]; // what a strip has: `axis`, but one plane of taps at a time
+                  // where it is not folded, so that regions have more pixels
     // floats a thread; folded is 0 where runs are long enough for vectors
     int64_t strip, packed, folded;
     float *sums;    // (parts, dw); NULL: one part, in dw itself
@@ -94,7 +96,8 @@ static void cut_regions(Plan *p)
     p->rows = least(a[1].count, CHAIN / p->cols);
     for (; p->rows > 1; p->rows--) {
         int64_t x = axis_span(&a[1], p->rows) * axis_span(&a[2], p->cols);
-        int64_t floats = a[0].taps * x * p->many + p->rows * p->cols * p->lift;
+        int64_t floats =
+            p->near[0].taps * x * p->many + p->rows * p->cols * p->lift;
         if (floats * 4 <= REGION_BYTES) break;
     }
     p->regions_h = ceil_div(a[1].count, p->rows);
@@ -129,6 +132,13 @@ static Plan plan(const Wgrad *g)
     p.lifts = ceil_div(p.co, p.lift);
     p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
              axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
+    // few channels, several rows of taps: less than a vector a run. Side by
+    // side they are one long run; beyond FOLD_MOST the copy costs more than
+    // the empty lanes
+    const bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
+                        p.axis[2].gap == 1 && p.taps * p.ci <= FOLD_MOST;
+    memcpy(p.near, p.axis, sizeof p.near);
+    if (!narrow) p.near[0].taps = least(p.near[0].taps, 1);
     cut_regions(&p);
     // large weights bring enough tasks by themselves, and no room for parts
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
@@ -136,15 +146,10 @@ static Plan plan(const Wgrad *g)
     p.parts = most(1, least(want, least(p.regions, room)));
     Across all = across(&p, p.cols);
     int64_t products = p.rows * all.steps * all.step;
-    int64_t strip = strip_floats(p.axis, p.rows, all.pixels, p.many);
+    int64_t strip = strip_floats(p.near, p.rows, all.pixels, p.many);
     p.strip = p.view ? 0 : round_up(strip, LANES_MAX);
     p.packed = round_up(products * p.lift, LANES_MAX);
-    // few channels, several rows of taps: less than a vector a run. Side by
-    // side they are one long run; beyond FOLD_MOST the copy costs more than
-    // the empty lanes
-    bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
-                  p.axis[2].gap == 1;
-    if (narrow && p.taps * p.ci <= FOLD_MOST)
+    if (narrow)
         p.folded = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
     return p;
 }
@@ -297,19 +302,55 @@ static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
             }
 }
 
+/* The strip of planes of taps td .. of a region; `private` is this thread's. */
+static Strip strip_of(const Plan *p, const Region *r, int64_t td,
+                      float *private)
+{
+    Axis near[3] = {p->near[0], p->near[1], p->near[2]};
+    near[0].first += td * near[0].gap;
+    if (p->view) return strip_view(p->g.x, p->g.in, near, r);
+    if (!p->pairs) return strip_copy(p->g.x, p->g.in, near, r, private);
+    Region wide = *r;
+    wide.cols = across(p, r->cols).pixels;
+    return strip_pairs(p->g.x, p->g.in, near, &wide, private);
+}
+
+/* What the strip `s` of plane td of taps gives to dw; job->add says what of
+ * it is there. */
+static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
+                      const float *packed, const Region *r, int64_t lift,
+                      float *dw)
+{
+    const Axis *a = p->axis;
+    // neighbouring taps whose channels are neighbours in x and dw are one run
+    bool joined = r->many == p->ci && a[2].gap == 1;
+    int64_t run = joined ? a[2].taps * r->many : r->many;
+    int64_t split = joined ? 1 : a[2].taps, from = r->from % p->ci;
+    for (int64_t t = 0; t < a[1].taps * split; t++) {
+        int64_t th = t / split, tw = t % split;
+        int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
+        // rows of taps that look beyond the image add nothing; they lie at
+        // the ends of the region, never between
+        int64_t r1 = 0, r2 = r->rows;
+        while (r1 < r2 && !axis_has(&a[1], r->h + r1, th)) r1++;
+        while (r1 < r2 && !axis_has(&a[1], r->h + r2 - 1, th)) r2--;
+        if (!axis_has(&a[0], r->d, td)) r2 = r1;
+        job.rows = r2 - r1;
+        // without pixels still something to store: zeros
+        if (!job.rows && job.add) continue;
+        const float *x = s->at + tw * a[2].gap * s->pixel +
+                         (r1 * a[1].step + th * a[1].gap) * s->row;
+        run_outer(p, &job, x, run, packed, r, r1, lift, dw, k);
+    }
+}
+
 /* One region's share of rows r0 .. r0+lift-1 and the region's channels: dw
  * points to row r0. `private` is this thread's: strip, packed dy, folded x. */
 static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                        float *dw, bool add, float *private)
 {
-    const Axis *a = p->axis;
     const Across all = across(p, r.cols);
     float *packed = private + p->strip, *folded = packed + p->packed;
-    Region wide = r;
-    wide.cols = all.pixels;
-    Strip s = p->view    ? strip_view(p->g.x, p->g.in, a, &r)
-              : p->pairs ? strip_pairs(p->g.x, p->g.in, a, &wide, private)
-                         : strip_copy(p->g.x, p->g.in, a, &r, private);
     if (p->pairs)
         pack_pairs(p, &r, r0, lift, packed);
     else
@@ -321,33 +362,17 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                  .high = (int)p->high,
                  .add = add};
     if (p->folded) {
+        Strip s = strip_of(p, &r, 0, private);
         fold(p, &s, &r, folded);
         job.ldx = job.ldo, job.pitch = job.ldo * all.steps * all.step;
         run_outer(p, &job, folded, job.ldo, packed, &r, 0, lift, dw, 0);
         return;
     }
-    job.ldx = (p->pairs ? 2 : 1) * a[2].step * s.pixel;
-    job.pitch = a[1].step * s.row;
-    // neighbouring taps whose channels are neighbours in x and dw are one run
-    bool joined = r.many == p->ci && a[2].gap == 1;
-    int64_t run = joined ? a[2].taps * r.many : r.many;
-    int64_t split = joined ? 1 : a[2].taps, from = r.from % p->ci;
-    for (int64_t t = 0; t < a[0].taps * a[1].taps * split; t++) {
-        int64_t td = t / (a[1].taps * split), th = t / split % a[1].taps;
-        int64_t tw = t % split;
-        int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
-        // rows of taps that look beyond the image add nothing; they lie at
-        // the ends of the region, never between
-        int64_t r1 = 0, r2 = r.rows;
-        while (r1 < r2 && !axis_has(&a[1], r.h + r1, th)) r1++;
-        while (r1 < r2 && !axis_has(&a[1], r.h + r2 - 1, th)) r2--;
-        if (!axis_has(&a[0], r.d, td)) r2 = r1;
-        job.rows = r2 - r1;
-        // without pixels still something to store: zeros
-        if (!job.rows && add) continue;
-        const float *x = s.at + td * s.plane + tw * a[2].gap * s.pixel +
-                         (r1 * a[1].step + th * a[1].gap) * s.row;
-        run_outer(p, &job, x, run, packed, &r, r1, lift, dw, k);
+    for (int64_t td = 0; td < p->axis[0].taps; td++) {
+        Strip s = strip_of(p, &r, td, private);
+        job.ldx = (p->pairs ? 2 : 1) * p->axis[2].step * s.pixel;
+        job.pitch = p->axis[1].step * s.row;
+        run_plane(p, job, &s, td, packed, &r, lift, dw);
     }
 }
 
