@@ -110,22 +110,6 @@ void mem_free(void *p)
     free(p);
 }
 
-/* All pages in one request: a fault for each took 0.2 s more for 600 MiB. Where
- * the system knows no such request, or refuses it, they come one by one. Huge
- * pages (MADV_HUGEPAGE) took longer to fill on the machines at hand, which are
- * virtual, and made no step faster. */
-static void touch(char *p, size_t bytes)
-{
-#ifdef MADV_POPULATE_WRITE
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
-    uintptr_t to = ((uintptr_t)p + bytes) / page * page;
-    if (to > from) (void)madvise((void *)from, to - from, MADV_POPULATE_WRITE);
-#else
-    (void)p, (void)bytes;
-#endif
-}
-
 /* calloc leaves pages alone that it has just got from the system. What it gave
  * stands before the bytes that are handed out, which are aligned further on. */
 void *mem_pages(size_t bytes)
@@ -137,7 +121,6 @@ void *mem_pages(size_t bytes)
     char *p = raw + 2 * ALIGN - (uintptr_t)raw % ALIGN;
     memcpy(p - sizeof raw, &raw, sizeof raw);
     live++;
-    touch(p, bytes);
     return p;
 }
 
@@ -148,6 +131,22 @@ void mem_pages_free(void *p)
     memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
     live--;
     free(raw);
+}
+
+/* All pages in one request: a fault for each took 0.2 s more for 600 MiB. Where
+ * the system knows no such request, or refuses it, they come one by one. Huge
+ * pages (MADV_HUGEPAGE) took longer to fill on the machines at hand, which are
+ * virtual, and made no step faster. */
+void mem_touch(void *p, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + bytes) / page * page;
+    if (to > from) (void)madvise((void *)from, to - from, MADV_POPULATE_WRITE);
+#else
+    (void)p, (void)bytes;
+#endif
 }
 
 char *mem_strdup(const char *text)

@@ -24,11 +24,14 @@ void *mem_realloc(void *p, size_t bytes);
 void mem_free(void *p);             /* NULL is fine */
 char *mem_strdup(const char *text); /* to be freed with mem_free */
 
-/* As mem_alloc, for what is large and all in use: the zeros are those of fresh
- * pages, which nobody writes again, and which are there at once. Freed by
+/* As mem_alloc, for what is large: the zeros are those of fresh pages, which
+ * nobody writes again, and which come when they are touched. Freed by
  * mem_pages_free and by no other. */
 void *mem_pages(size_t bytes);
 void mem_pages_free(void *p); /* NULL is fine */
+/* All pages that lie wholly in this part of a block, now. May be called for
+ * other parts in other threads meanwhile. */
+void mem_touch(void *p, size_t bytes);
 
 /* Bytes that this process may still take without swapping or being killed; not
  * a promise, as others take some too. SIZE_MAX where the system does not say.

@@ -70,7 +70,8 @@ TEST(recompute_meets_every_budget)
     r.spec.direct = true;
     size_t all = bytes_within(&r, 0, false);
     size_t least = bytes_within(&r, 1, true);
-    EXPECT(least < all * 6 / 10);
+    // of what a norm and its activation, run as one, leave to drop
+    EXPECT(least < all * 7 / 10);
     double flops = 0;
     for (int i = 0; i <= 8; i++) {
         size_t budget = all - (all - least) / 8 * (size_t)i;
