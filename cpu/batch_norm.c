@@ -21,18 +21,9 @@
  *
  * and in evaluation, where mean and variance are constants, its first part. */
 #include "kernels.h"
+#include "norm.h"
 #include "pool.h"
-#include "simd.h"
-#include "strip.h"
-#include "tail.h"
 #include <math.h>
-
-enum {
-    BLOCK_BYTES = 128 << 10, // of x: fits the second cache beside dy
-    BLOCK_ROWS = 1024,       // also the longest chain of f32 additions
-    BLOCK_ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
-    TABLES = 6,              // of BnAffine
-};
 
 typedef struct Norm {
     const Call *c;
@@ -43,20 +34,18 @@ typedef struct Norm {
     double *mean, *rstd;    // (C)
     double *sums;           // (2C + 1): of all blocks, and rows
     double all;             // rows at all ranks
-    float *table[TABLES];   // (C) each: what `affine` points to
+    float *table;           // (NORM_TABLES, C): what `affine` points to
     BnAffine affine;
 } Norm;
 
 /* Extents, and the layout of scratch: first, second (blocks, C), mean, rstd
- * (C), sums (2C + 1) in double, then TABLES float tables (C); see
- * cpu_batch_norm_space. */
+ * (C), sums (2C + 1) in double, then the tables; see cpu_batch_norm_space. */
 static Norm norm_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
     Norm m = {.c = c, .simd = simd(), .channels = s.c};
     m.rows = s.n * positions(s);
-    m.block = BLOCK_BYTES / (int64_t)sizeof(float) / m.channels;
-    m.block = most(BLOCK_ROWS_LEAST, least(BLOCK_ROWS, m.block));
+    m.block = norm_block(m.channels);
     m.blocks = ceil_div(m.rows, m.block);
     if (!c->scratch) return m; // only extents are known yet
     m.first = c->scratch;
@@ -65,15 +54,8 @@ static Norm norm_of(const Call *c)
     m.rstd = m.mean + m.channels;
     m.sums = m.rstd + m.channels;
     m.all = (double)m.rows;
-    float *table = (float *)(m.sums + 2 * m.channels + 1);
-    for (int i = 0; i < TABLES; i++) m.table[i] = table + i * m.channels;
-    m.affine = (BnAffine){.hi = m.table[0],
-                          .lo = m.table[1],
-                          .scale = m.table[2],
-                          .beta = m.table[3],
-                          .shift = m.table[4],
-                          .tilt = m.table[5],
-                          .then = then_of(c)};
+    m.table = (float *)(m.sums + 2 * m.channels + 1);
+    m.affine = norm_affine(m.table, m.channels, then_of(c));
     return m;
 }
 
@@ -82,7 +64,7 @@ Space cpu_batch_norm_space(const Call *c)
     Norm m = norm_of(c);
     size_t wide =
         (size_t)((2 * m.blocks + 4) * m.channels + 1) * sizeof(double);
-    size_t tables = (size_t)(TABLES * m.channels) * sizeof(float);
+    size_t tables = (size_t)(NORM_TABLES * m.channels) * sizeof(float);
     return (Space){.saved = (size_t)(2 * m.channels) * sizeof(double),
                    .fwd = wide + tables,
                    .bwd = wide + tables};
@@ -188,33 +170,23 @@ static void apply_task(void *ctx, int64_t task, int thread)
                       m->channels, &m->affine, (float *)m->c->y->data + from);
 }
 
-/* The tables of the forward run, from mean and rstd. The mean is two floats,
- * hi + lo: subtracted one after the other they keep the digits of x - mean
- * where the mean is large against the spread. */
+/* The tables of the forward run, from mean and rstd. */
 static void make_tables(const Norm *m)
 {
-    const Call *c = m->c;
-    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
-    const float *beta = c->x[2] ? c->x[2]->data : NULL;
-    for (int64_t i = 0; i < m->channels; i++) {
-        m->table[0][i] = (float)m->mean[i];
-        m->table[1][i] = (float)(m->mean[i] - (double)m->table[0][i]);
-        m->table[2][i] = (float)(m->rstd[i] * (gamma ? gamma[i] : 1));
-        m->table[3][i] = beta ? beta[i] : 0;
-    }
+    for (int64_t i = 0; i < m->channels; i++)
+        norm_channel(m->table, m->channels, i, m->mean[i], m->rstd[i],
+                     m->c->x[1], m->c->x[2]);
 }
 
 bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
     // computed again it is what it was: the statistics are there still
-    if (!c->train)
-        tail_constants(c->attr, c->x, m.table[0]);
-    else if (c->again)
+    if (!c->train || c->again)
         recall(&m);
     else if (!measure(&m))
         return false;
-    if (c->train) make_tables(&m);
+    make_tables(&m);
     pool_run(c->dev, m.blocks, apply_task, &m);
     return true;
 }
@@ -268,6 +240,7 @@ bool cpu_batch_norm_bwd(const Call *c)
         }
     }
     if (!all_ranks(&m, 2 * m.channels)) return false;
+    float *shift = m.table + 4 * m.channels, *tilt = shift + m.channels;
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = m.sums[i], dot = m.sums[m.channels + i];
         // dx = dy scale + (x - mean) tilt + shift: the formula of the header
@@ -275,8 +248,8 @@ bool cpu_batch_norm_bwd(const Call *c)
         double share = m.rstd[i] * (gamma ? gamma[i] : 1) / m.all;
         // 0 is said and not computed: a sum that is not finite stays outside
         bool shares = c->train && !is_idle(c);
-        m.table[4][i] = shares ? (float)(-share * sum) : 0;
-        m.table[5][i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
+        shift[i] = shares ? (float)(-share * sum) : 0;
+        tilt[i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
     }
     if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
     return true;

@@ -208,28 +208,37 @@ Strip strip_pairs(const float *x, Dims dim, const Axis a[3], const Region *r,
     return (Strip){buffer, rows * pitch, pitch, r->many};
 }
 
-/* Those that have no dot products of pairs: all becomes floats. */
+/* A gradient of weights for those that have no dot products of pairs: both
+ * operands become floats. */
+typedef struct LaidGrad {
+    Wgrad g;
+    Layout x, a;
+} LaidGrad;
+
+static LaidGrad laid_grad(const Wgrad *g)
+{
+    LaidGrad l = {.g = *g};
+    l.g.half = false;
+    l.x = widened(g->x, g->in.n * positions(g->in) * g->in.c);
+    l.a = widened(g->a, g->out.n * positions(g->out) * g->out.c);
+    return l;
+}
+
 size_t bf16_wgrad_bytes(const Wgrad *g)
 {
-    Wgrad f = *g;
-    f.half = false;
-    Layout x = widened(g->x, g->in.n * positions(g->in) * g->in.c);
-    Layout a = widened(g->a, g->out.n * positions(g->out) * g->out.c);
-    return (size_t)(layout_floats(&x) + layout_floats(&a)) * sizeof(float) +
-           wgrad_bytes(&f);
+    LaidGrad l = laid_grad(g);
+    return (size_t)(layout_floats(&l.x) + layout_floats(&l.a)) * sizeof(float) +
+           wgrad_bytes(&l.g);
 }
 
 void bf16_wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
-    Wgrad f = *g;
-    f.half = false;
-    Layout x = widened(g->x, g->in.n * positions(g->in) * g->in.c);
-    Layout a = widened(g->a, g->out.n * positions(g->out) * g->out.c);
+    LaidGrad l = laid_grad(g);
     float *at = scratch;
-    f.x = x.to = at;
-    lay_out(&x, pool);
-    at += layout_floats(&x);
-    f.a = a.to = at;
-    lay_out(&a, pool);
-    wgrad_run(&f, pool, at + layout_floats(&a));
+    l.g.x = l.x.to = at;
+    lay_out(&l.x, pool);
+    at += layout_floats(&l.x);
+    l.g.a = l.a.to = at;
+    lay_out(&l.a, pool);
+    wgrad_run(&l.g, pool, at + layout_floats(&l.a));
 }

@@ -15,11 +15,14 @@
  *
  * With few channels (co below a vector, or many groups) lanes are left empty
  * and the rate falls with them: with 4 channels a group to a tenth of the
- * peak, where 16 channels without groups still reach two thirds. */
+ * peak, where 16 channels without groups still reach two thirds. Of NARROW_CO
+ * results or fewer that are sums over many channels, as those of a head, lanes
+ * lie along the sum instead (simd/narrow.c). */
 #include "correlate.h"
 #include "bf16.h"
 #include "depthwise.h"
 #include "simd.h"
+#include "turn.h"
 #include "winograd.h"
 #include <string.h>
 
@@ -35,11 +38,13 @@ enum {
 typedef struct Plan {
     Correlate c;
     const Simd *simd;
-    void (*product)(const Product *); // of floats or of pairs
+    void (*product)(const Product *); // of floats or of pairs, or `narrow`
+    bool narrow;                      // few results: see NARROW_CO
     int64_t ci, co;                   // channels of a group; pairs of them
     int64_t taps;                     // of the kernel
     int64_t w_in, w_out, w_tap;       // floats of w between neighbours
     int64_t phases[3], phases_all;    // 1 or the strides
+    int64_t together;                 // phases of one strip: all, or 1
     int64_t chunk, chunks;            // channels of x that are summed at once
     int64_t panels, panels_task;      // of a group; of one task
     int64_t count[3];                 // results along an axis, most of phases
@@ -73,6 +78,36 @@ static void axes_of(const Plan *p, int64_t phase, Axis a[3])
     }
 }
 
+/* What phases from .. from+together-1 read, as axes of one window that sees it
+ * all: their taps are neighbours, so those of any phase are some of its. */
+static void axes_together(const Plan *p, int64_t from, Axis a[3])
+{
+    axes_of(p, from, a);
+    for (int64_t f = from + 1; f < from + p->together; f++) {
+        Axis b[3];
+        axes_of(p, f, b);
+        for (int i = 0; i < 3; i++) {
+            int64_t first = least(a[i].first, b[i].first);
+            int64_t end = most(a[i].first + a[i].taps, b[i].first + b[i].taps);
+            a[i].first = first, a[i].taps = end - first;
+            a[i].count = most(a[i].count, b[i].count);
+        }
+    }
+}
+
+/* Phases of a transposed window that see neighbours read almost the same, and
+ * copy it once; not where an axis has phases without taps, or dilated ones. */
+static int64_t phases_together(const Plan *p)
+{
+    for (int64_t f = 0; f < p->phases_all; f++) {
+        Axis a[3];
+        axes_of(p, f, a);
+        for (int i = 0; i < 3; i++)
+            if (!a[i].taps || a[i].gap != 1) return 1;
+    }
+    return p->phases_all;
+}
+
 /* Longest row of taps x channels, extents and strip over all phases. */
 static void measure_phases(Plan *p, int64_t *taps)
 {
@@ -91,8 +126,8 @@ static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
 {
     Axis a[3];
     int64_t floats = 0;
-    for (int64_t f = 0; f < p->phases_all; f++) {
-        axes_of(p, f, a);
+    for (int64_t f = 0; f < p->phases_all; f += p->together) {
+        axes_together(p, f, a);
         if (!axis_inside(&a[2]))
             floats = most(floats, strip_floats(a, rows, cols, p->chunk));
     }
@@ -154,6 +189,7 @@ static Plan plan(const Correlate *c)
         p.phases_all *= p.phases[i];
     }
     int64_t taps;
+    p.together = phases_together(&p);
     measure_phases(&p, &taps);
     // shorter chunks shorten the chain and the panel; they must be at least one
     // channel, so a window of more than CHAIN taps has a longer chain.
@@ -164,6 +200,8 @@ static Plan plan(const Correlate *c)
         p.chunk = least(round_up(p.chunk, c->paired ? 16 : 8), p.ci);
     p.chunks = ceil_div(p.ci, p.chunk);
     p.panels = ceil_div(p.co, p.simd->panel);
+    p.narrow = !c->paired && p.co <= NARROW_CO && p.chunk >= LANES_MAX;
+    if (p.narrow) p.product = p.simd->narrow;
     // all phases together have each tap once, so their panels fit in this
     p.packed = g->groups * p.taps * p.ci * round_up(p.co, p.simd->lanes);
     cut_tasks(&p);
@@ -240,23 +278,24 @@ static int64_t taps_before(const Plan *p, int64_t phase)
 static void pack_tap(const Plan *p, const float *w, int64_t many,
                      const Panel *b, float *to)
 {
-    enum { LINE = 16 }; // floats of a cache line
-    for (int64_t i0 = 0; i0 < many; i0 += LINE) {
-        int64_t i1 = least(i0 + LINE, many);
-        if (p->w_out == 1) {
-            for (int64_t i = i0; i < i1; i++)
-                for (int64_t j = 0; j < b->co; j++)
-                    to[i * b->width + j] = w[i * p->w_in + j];
-        } else {
-            // a line of w at a time: distances in w are often multiples of
-            // a page, which a cache holds few of
-            for (int64_t j = 0; j < b->co; j++)
-                for (int64_t i = i0; i < i1; i++)
-                    to[i * b->width + j] = w[i * p->w_in + j * p->w_out];
-        }
-        for (int64_t i = i0; i < i1; i++)
-            for (int64_t j = b->co; j < b->width; j++) to[i * b->width + j] = 0;
+    if (p->w_out != 1) turn_rows(w, p->w_out, b->co, many, to, b->width);
+    for (int64_t i = 0; i < many; i++) {
+        if (p->w_out == 1)
+            memcpy(to + i * b->width, w + i * p->w_in,
+                   (size_t)b->co * sizeof *to);
+        if (b->co < b->width)
+            memset(to + i * b->width + b->co, 0,
+                   (size_t)(b->width - b->co) * sizeof *to);
     }
+}
+
+/* The same for `narrow`: to[co*ldw + ci]. */
+static void pack_narrow(const Plan *p, const float *w, int64_t many,
+                        int64_t ldw, float *to)
+{
+    for (int64_t j = 0; j < p->co; j++)
+        for (int64_t i = 0; i < many; i++)
+            to[j * ldw + i] = w[i * p->w_in + j * p->w_out];
 }
 
 /* The same of pairs: to[i*width + co] has channels 2i and 2i+1 of w, of which
@@ -296,7 +335,7 @@ static void pack_task(void *ctx, int64_t task, int thread)
     // in w, of whichever type
     int64_t at =
         group * p->taps * ci * p->co + two * from * p->w_in + b.from * p->w_out;
-    for (int64_t t = 0; t < taps; t++, to += many * b.width) {
+    for (int64_t t = 0; t < taps; t++, to += many * (p->narrow ? 1 : b.width)) {
         // tap number t of this phase as an index into the kernel
         int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
         int64_t kh = a[1].k0 + t / a[2].taps % a[1].taps * a[1].k_step;
@@ -305,6 +344,8 @@ static void pack_task(void *ctx, int64_t task, int thread)
         if (c->paired)
             pack_pairs(p, (const uint16_t *)c->w + at + k * p->w_tap, many,
                        ci - 2 * from, &b, to);
+        else if (p->narrow)
+            pack_narrow(p, c->w + at + k * p->w_tap, many, taps * many, to);
         else
             pack_tap(p, c->w + at + k * p->w_tap, many, &b, to);
     }
@@ -332,25 +373,30 @@ static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
     return runs;
 }
 
+/* The strip of phases f .. f+together-1 and chunk r->many from r->from: the
+ * image itself where no border is near. `seen`: axes_together of them. */
+static Strip strip_of(const Plan *p, const Axis seen[3], const Region *r,
+                      float *buffer)
+{
+    if (!seen[0].taps || !seen[1].taps || !seen[2].taps) return (Strip){0};
+    return axis_inside(&seen[2]) ? strip_view(p->c.x, p->c.in, seen, r)
+                                 : strip_copy(p->c.x, p->c.in, seen, r, buffer);
+}
+
 /* Chunk q of the channels of one phase, for the results of region r in panels
- * b0 .. b1-1: the first chunk stores (with bias), later ones add. The strip
- * is laid out once and used by all panels and rows. */
+ * b0 .. b1-1: the first chunk stores (with bias), later ones add. `s` was laid
+ * out once, for all panels, rows and phases that see what `seen` says. */
 static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
-                      int64_t group, Region r, int64_t q, int64_t b0,
-                      int64_t b1, char *private)
+                      const Axis seen[3], Strip s, Region r, int64_t q,
+                      int64_t group, int64_t b0, int64_t b1, Run *run)
 {
     const Correlate *c = &p->c;
-    float *buffer = (float *)private;
-    Run *run = (Run *)(private + p->strip * (int64_t)sizeof *buffer);
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
-    int64_t from = q * p->chunk;
-    r.many = least(p->chunk, p->ci - from);
-    r.from = group * p->ci + from;
-    Strip s = {0};
-    bool view = axis_inside(&a[2]);
+    bool view = axis_inside(&seen[2]);
     if (taps)
-        s = view ? strip_view(c->x, c->in, a, &r)
-                 : strip_copy(c->x, c->in, a, &r, buffer);
+        s.at += (a[0].first - seen[0].first) * s.plane +
+                (a[1].first - seen[1].first) * s.row +
+                (a[2].first - seen[2].first) * s.pixel;
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
     Product job = {.run = run,
@@ -358,6 +404,7 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
                    .lda = a[2].step * s.pixel,
                    .cols = r.cols,
                    .ldy = a[2].out_step * c->out.c,
+                   .ldw = taps * r.many,
                    .add = c->add || q > 0};
     for (int64_t b = b0; b < b1; b++) {
         Panel pan = panel(p, b);
@@ -379,6 +426,39 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
             p->product(&job);
         }
     }
+}
+
+/* Region r, or as much of it as there is along these axes; false: nothing. */
+static bool clip(const Plan *p, const Axis a[3], Region *r)
+{
+    r->rows = least(p->rows, a[1].count - r->h);
+    r->cols = least(p->cols, a[2].count - r->w);
+    return r->d < a[0].count && r->rows > 0 && r->cols > 0;
+}
+
+/* Chunk q of phases f .. f+together-1, of whose taps there are `before` in the
+ * phases before; how many they have. */
+static int64_t run_phases(const Plan *p, int64_t f, int64_t before,
+                          int64_t group, Region whole, int64_t q, int64_t b0,
+                          int64_t b1, char *private)
+{
+    float *buffer = (float *)private;
+    Run *run = (Run *)(private + p->strip * (int64_t)sizeof *buffer);
+    int64_t from = q * p->chunk, all = 0;
+    Axis seen[3], a[3];
+    axes_together(p, f, seen);
+    whole.many = least(p->chunk, p->ci - from);
+    whole.from = group * p->ci + from;
+    Strip s = {0};
+    if (clip(p, seen, &whole)) s = strip_of(p, seen, &whole, buffer);
+    for (int64_t i = f; i < f + p->together; i++) {
+        axes_of(p, i, a);
+        Region r = whole;
+        if (clip(p, a, &r))
+            run_chunk(p, a, before + all, seen, s, r, q, group, b0, b1, run);
+        all += a[0].taps * a[1].taps * a[2].taps;
+    }
+    return all;
 }
 
 /* The tail of what is complete: region r in panels b0 .. b1-1 of the only
@@ -412,19 +492,17 @@ static void run_task(void *ctx, int64_t task, int thread)
     whole.d = task % p->count[0];
     whole.n = task / p->count[0];
     int64_t before = 0;
-    for (int64_t f = 0; f < p->phases_all; f++) {
-        Axis a[3];
-        axes_of(p, f, a);
-        Region r = whole;
-        r.rows = least(p->rows, a[1].count - r.h);
-        r.cols = least(p->cols, a[2].count - r.w);
-        if (r.d < a[0].count && r.rows > 0 && r.cols > 0) {
-            for (int64_t q = 0; q < p->chunks; q++)
-                run_chunk(p, a, before, group, r, q, b0, b1,
-                          p->private + (size_t)thread * p->private_bytes);
-            if (has_tail(&p->c.tail)) finish(p, &r, b0, b1);
-        }
-        before += a[0].taps * a[1].taps * a[2].taps;
+    for (int64_t f = 0; f < p->phases_all; f += p->together) {
+        int64_t taps = 0;
+        for (int64_t q = 0; q < p->chunks; q++)
+            taps = run_phases(p, f, before, group, whole, q, b0, b1,
+                              p->private + (size_t)thread * p->private_bytes);
+        before += taps;
+    }
+    if (has_tail(&p->c.tail)) {
+        whole.rows = least(p->rows, p->count[1] - whole.h);
+        whole.cols = least(p->cols, p->count[2] - whole.w);
+        finish(p, &whole, b0, b1);
     }
 }
 

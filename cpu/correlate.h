@@ -39,8 +39,10 @@ typedef struct Correlate {
                     /* (in.c, taps, out.c / groups)                  */
     const float *bias;
     float *y;
-    Tail tail;   /* of one that is neither transposed nor added; one group */
-    int threads; /* of the pool: each has a buffer of its own */
+    Beside beside; /* of the convolution's image: x, if transposed y; of what
+                    * goes by Winograd only */
+    Tail tail;     /* of one that is neither transposed nor added; one group */
+    int threads;   /* of the pool: each has a buffer of its own */
 } Correlate;
 
 /* Bytes of scratch; addresses need not be set. */

@@ -1,7 +1,7 @@
 /* cpu.c -- the backends `ref` and `cpu`: host memory, one pool, two tables.
  *
  * A device is a Pool, and what is handed to it is done when the call returns:
- * copies are memcpy and there is nothing to wait for. The tables come from
+ * there is nothing to wait for. The tables come from
  * the rows of ops.def; a row's `cpu` column says whether `cpu` runs the plain
  * loops in float or a fast kernel. */
 #include "backend.h"
@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "pool.h"
 #include "simd.h"
+#include "strip.h"
 #include "then.h"
 #include "winograd.h"
 #include <string.h>
@@ -59,7 +60,10 @@ typedef struct Fresh {
     size_t bytes;
 } Fresh;
 
-enum { TOUCHED = 16 << 20 }; // bytes of a task; a multiple of any page
+enum {
+    TOUCHED = 16 << 20, // bytes of a task; a multiple of any page
+    MOVED = 1 << 18,    // .. of one that copies or turns
+};
 
 static void touch_task(void *ctx, int64_t task, int thread)
 {
@@ -70,7 +74,6 @@ static void touch_task(void *ctx, int64_t task, int thread)
     mem_touch(f->at + from, rest < TOUCHED ? rest : TOUCHED);
 }
 
-/* Device memory is host memory. */
 static bool host_alloc(void *dev, size_t bytes, void **out)
 {
     *out = mem_pages(bytes);
@@ -86,25 +89,69 @@ static void host_release(void *dev, void *p)
     mem_pages_free(p);
 }
 
-static bool host_upload(void *dev, void *dst, const void *host, size_t bytes)
+/* Bytes from one place to another. A core alone does not use all that memory
+ * has to give. */
+typedef struct Move {
+    char *to;
+    const char *from;
+    size_t bytes;
+} Move;
+
+static void move_task(void *ctx, int64_t task, int thread)
 {
-    (void)dev;
-    memcpy(dst, host, bytes);
-    return true;
+    const Move *m = ctx;
+    const size_t from = (size_t)task * MOVED, rest = m->bytes - from;
+    (void)thread;
+    memcpy(m->to + from, m->from + from, rest < MOVED ? rest : MOVED);
 }
 
-static bool host_download(void *dev, void *host, const void *src, size_t bytes)
-{
-    (void)dev;
-    memcpy(host, src, bytes);
-    return true;
-}
-
+/* Device memory is host memory: upload, download and copy are one. */
 static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
 {
-    (void)dev;
-    memcpy(dst, src, bytes);
+    Move m = {dst, src, bytes};
+    pool_run(dev, (int64_t)((bytes + MOVED - 1) / MOVED), move_task, &m);
     return true;
+}
+
+/* A tensor, and the numbers of a user that it is to have or to give: parts of
+ * its samples. */
+typedef struct Turn {
+    const Tensor *t;
+    const float *from; // or NULL
+    float *to;
+    int64_t part, parts; // positions of a part, parts of a sample
+} Turn;
+
+static void turn_task(void *ctx, int64_t task, int thread)
+{
+    const Turn *u = ctx;
+    const int64_t n = task / u->parts, at = task % u->parts * u->part;
+    const int64_t end = least(at + u->part, positions(u->t->dim));
+    (void)thread;
+    if (u->from)
+        tensor_part_from_user(u->from, u->t, n, at, end);
+    else
+        tensor_part_to_user(u->t, u->to, n, at, end);
+}
+
+static void turn(void *dev, Turn u)
+{
+    const Dims s = u.t->dim;
+    // of a thousand channels a few positions fill the task, but whole blocks
+    // of those that tensor.c turns at a time
+    u.part = most(MOVED / (int64_t)sizeof(float) / s.c, 64);
+    u.parts = ceil_div(positions(s), u.part);
+    pool_run(dev, s.n * u.parts, turn_task, &u);
+}
+
+static void host_from_user(void *dev, const float *user, const Tensor *t)
+{
+    turn(dev, (Turn){.t = t, .from = user});
+}
+
+static void host_to_user(void *dev, const Tensor *t, float *user)
+{
+    turn(dev, (Turn){.t = t, .to = user});
 }
 
 static bool host_sync(void *dev)
@@ -119,10 +166,11 @@ static void host_trace(void *dev, Trace *t)
     pool_trace(dev, t);
 }
 
-#define HOST                                                                   \
-    .close = host_close, .threads = host_threads, .alloc = host_alloc,         \
-    .release = host_release, .upload = host_upload, .download = host_download, \
-    .sync = host_sync, .copy = host_copy, .trace = host_trace
+#define HOST                                                                 \
+    .close = host_close, .threads = host_threads, .alloc = host_alloc,       \
+    .release = host_release, .upload = host_copy, .download = host_copy,     \
+    .copy = host_copy, .from_user = host_from_user, .to_user = host_to_user, \
+    .sync = host_sync, .trace = host_trace
 
 /* KERNEL_yes and KERNEL_no are chosen by a row's columns for gradient and
  * space: what it lacks becomes NULL, and no such function need exist. */
@@ -153,6 +201,7 @@ const Backend backend_cpu = {
     .open = cpu_open,
     HOST,
     .fuses = cpu_fuses,
+    .beside = cpu_beside,
     .update = cpu_update,
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,

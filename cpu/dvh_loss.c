@@ -21,9 +21,6 @@ enum {
     WIDE = DOSE_BINS + LANES_MAX,
 };
 
-/* Bounds of u = steep x / width: see cpu/ref/dvh.c. */
-static const double U_LEAST = -100, U_MOST = 700;
-
 typedef struct Job {
     const Call *c;
     const Simd *simd;
@@ -74,14 +71,6 @@ static const float *inside(const Job *j, int64_t at)
     return NULL;
 }
 
-/* e^-u of a dose, NaN of NaN. */
-static double fall_of(const Job *j, double dose)
-{
-    double u = j->scale * dose;
-    u = u > U_MOST ? U_MOST : u < U_LEAST ? U_LEAST : u;
-    return exp(-u);
-}
-
 static void sums_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -94,9 +83,9 @@ static void sums_task(void *ctx, int64_t task, int thread)
     for (int64_t at = first + from; at < first + to; at++) {
         const float *m = inside(j, at);
         if (!m) continue;
-        j->simd->dose_apart(fall_of(j, *floats(j->c->x[0], at)),
-                            fall_of(j, *floats(j->c->x[1], at)), j->rise,
-                            j->wide, apart);
+        j->simd->dose_apart(dose_fall(j->scale * *floats(j->c->x[0], at)),
+                            dose_fall(j->scale * *floats(j->c->x[1], at)),
+                            j->rise, j->wide, apart);
         for (int64_t s = 0; s < j->structures; s++) {
             if (m[s] == 0) continue;
             j->simd->dose_add(apart, m[s], j->wide, sum + s * width);
@@ -159,8 +148,9 @@ static void slope_task(void *ctx, int64_t task, int thread)
             for (int64_t s = 0; s < j->structures; s++)
                 if (m[s] != 0)
                     j->simd->dose_add(g + s * j->wide, m[s], j->wide, sum);
-            slope = j->simd->dose_slope(fall_of(j, *floats(c->x[0], at)),
-                                        j->rise, sum, j->wide);
+            slope =
+                j->simd->dose_slope(dose_fall(j->scale * *floats(c->x[0], at)),
+                                    j->rise, sum, j->wide);
         }
         float *dx = floats(c->dx[0], at);
         *dx = (float)(c->fresh & 1 ? dy * slope : *dx + dy * slope);

@@ -21,6 +21,15 @@ static const void *slope(const Call *c)
     return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
 }
 
+/* What stands beside the image, at x[BESIDE] or dx[BESIDE]. */
+static Beside beside(const Call *c, const Tensor *at)
+{
+    if (!c->x[BESIDE]) return (Beside){0};
+    return (Beside){.at = at ? at->data : NULL,
+                    .from = c->x[0]->dim.c,
+                    .add = !(c->fresh >> BESIDE & 1)};
+}
+
 /* The forward run. `y` exists even when only space is asked for; table: of its
  * tail, then NULL. */
 static Correlate forward(const Call *c, bool transposed, float *table)
@@ -29,12 +38,13 @@ static Correlate forward(const Call *c, bool transposed, float *table)
                        .transposed = transposed,
                        .direct = c->direct,
                        .half = is_bf16(c),
-                       .in = c->x[0]->dim,
+                       .in = call_image(c),
                        .out = c->y->dim,
                        .x = operand(c, 0),
                        .w = operand(c, 1),
                        .bias = c->x[2] ? c->x[2]->data : NULL,
                        .y = c->y->data,
+                       .beside = beside(c, c->x[BESIDE]),
                        .tail = tail_of(c, table),
                        .threads = c->threads};
 }
@@ -56,10 +66,11 @@ static Correlate backward(const Call *c, bool transposed)
                        .direct = c->direct,
                        .half = is_bf16(c),
                        .in = result(c),
-                       .out = c->x[0]->dim,
+                       .out = call_image(c),
                        .x = slope(c),
                        .w = operand(c, 1),
-                       .y = c->dx[0]->data,
+                       .y = c->dx[0] ? c->dx[0]->data : NULL,
+                       .beside = beside(c, c->dx[BESIDE]),
                        .threads = c->threads};
 }
 
@@ -69,10 +80,11 @@ static Wgrad weights(const Call *c, bool transposed)
 {
     const void *x = operand(c, 0), *dy = slope(c);
     return (Wgrad){.window = op_window(c->attr, c->x[1]),
-                   .in = transposed ? result(c) : c->x[0]->dim,
-                   .out = transposed ? c->x[0]->dim : result(c),
+                   .in = transposed ? result(c) : call_image(c),
+                   .out = transposed ? call_image(c) : result(c),
                    .x = transposed ? dy : x,
                    .a = transposed ? x : dy,
+                   .beside = beside(c, c->x[BESIDE]),
                    .dw = c->dx[1]->data,
                    .add = !(c->fresh & 2),
                    .direct = c->direct,
@@ -90,7 +102,7 @@ Space filter_space(const Call *c, bool transposed)
     Space s = {0};
     Correlate f = forward(c, transposed, NULL);
     s.fwd = tail_bytes(c) + correlate_bytes(&f);
-    if (c->dx[0]) {
+    if (c->dx[0] || c->dx[BESIDE]) {
         Correlate b = backward(c, transposed);
         s.bwd = correlate_bytes(&b);
     }
@@ -110,7 +122,7 @@ void filter_fwd(const Call *c, bool transposed)
 
 void filter_bwd(const Call *c, bool transposed)
 {
-    if (c->dx[0]) {
+    if (c->dx[0] || c->dx[BESIDE]) {
         Correlate b = backward(c, transposed);
         correlate_run(&b, c->dev, c->scratch);
     }

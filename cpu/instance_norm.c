@@ -16,17 +16,9 @@
  * over the group:  dx = rstd (u - bar(u) - z bar(u z)). */
 #include "blocks.h"
 #include "kernels.h"
-#include "simd.h"
-#include "then.h"
+#include "norm.h"
 #include <math.h>
 #include <string.h>
-
-enum {
-    BLOCK_BYTES = 128 << 10, // of x: fits the second cache beside dy
-    BLOCK_ROWS = 1024,       // also the longest chain of f32 additions
-    BLOCK_ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
-    TABLES = 6,              // of BnAffine
-};
 
 typedef struct Norm {
     const Call *c;
@@ -37,7 +29,7 @@ typedef struct Norm {
     double *first, *second; // (N, blocks, C): mean, m2; or sums of bwd
     double *sum, *dot;      // (N, C): of all blocks of a sample
     double *mean, *rstd;    // (N, C), in `saved`
-    float *table;           // (N, TABLES, C): see affine_of
+    float *table;           // (N, NORM_TABLES, C)
 } Norm;
 
 /* Doubles of scratch before the tables. */
@@ -55,8 +47,7 @@ static Norm norm_of(const Call *c)
     m.rows = positions(s);
     m.per = grouped ? s.c / a->group_norm.groups : 1;
     m.eps = grouped ? a->group_norm.eps : a->instance_norm.eps;
-    m.block = BLOCK_BYTES / (int64_t)sizeof(float) / m.channels;
-    m.block = most(BLOCK_ROWS_LEAST, least(BLOCK_ROWS, m.block));
+    m.block = norm_block(m.channels);
     m.blocks = ceil_div(m.rows, m.block);
     if (!c->scratch) return m; // only extents are known yet
     int64_t all = m.sets * m.channels;
@@ -74,8 +65,8 @@ static Space space_of(const Call *c)
 {
     Norm m = norm_of(c);
     size_t all = (size_t)(m.sets * m.channels);
-    size_t scratch =
-        (size_t)wide_of(&m) * sizeof(double) + TABLES * all * sizeof(float);
+    size_t scratch = (size_t)wide_of(&m) * sizeof(double) +
+                     NORM_TABLES * all * sizeof(float);
     return (Space){
         .saved = 2 * all * sizeof(double), .fwd = scratch, .bwd = scratch};
 }
@@ -96,22 +87,15 @@ static Part part_of(const Norm *m, int64_t task)
     return p;
 }
 
-/* The tables of a sample: mean as hi + lo, scale, beta, shift, tilt. */
-static float *table_of(const Norm *m, int64_t set, int which)
+/* The tables of a sample. */
+static float *tables_of(const Norm *m, int64_t set)
 {
-    return m->table + (set * TABLES + which) * m->channels;
+    return m->table + set * NORM_TABLES * m->channels;
 }
 
-/* The tables of the part's sample. */
 static BnAffine affine_of(const Norm *m, Part p)
 {
-    return (BnAffine){.hi = table_of(m, p.set, 0),
-                      .lo = table_of(m, p.set, 1),
-                      .scale = table_of(m, p.set, 2),
-                      .beta = table_of(m, p.set, 3),
-                      .shift = table_of(m, p.set, 4),
-                      .tilt = table_of(m, p.set, 5),
-                      .then = then_of(m->c)};
+    return norm_affine(tables_of(m, p.set), m->channels, then_of(m->c));
 }
 
 /* fn for every block of every sample. */
@@ -168,24 +152,14 @@ static void join_group(const Norm *m, double *mean, double *m2)
     for (int64_t i = 0; i < m->per; i++) mean[i] = sum, m2[i] = rstd;
 }
 
-/* The tables of the forward run of a sample, from mean and rstd. The mean is
- * two floats, hi + lo: subtracted one after the other they keep the digits of
- * x - mean where the mean is large against the spread. */
+/* The tables of the forward run of a sample, from mean and rstd. */
 static void make_tables(const Norm *m, int64_t set)
 {
-    const Call *c = m->c;
-    const float *gamma = c->x[1] ? c->x[1]->data : NULL;
-    const float *beta = c->x[2] ? c->x[2]->data : NULL;
     const double *mean = m->mean + set * m->channels;
     const double *rstd = m->rstd + set * m->channels;
-    float *hi = table_of(m, set, 0), *lo = table_of(m, set, 1);
-    float *scale = table_of(m, set, 2), *bias = table_of(m, set, 3);
-    for (int64_t i = 0; i < m->channels; i++) {
-        hi[i] = (float)mean[i];
-        lo[i] = (float)(mean[i] - (double)hi[i]);
-        scale[i] = (float)(rstd[i] * (gamma ? gamma[i] : 1));
-        bias[i] = beta ? beta[i] : 0;
-    }
+    for (int64_t i = 0; i < m->channels; i++)
+        norm_channel(tables_of(m, set), m->channels, i, mean[i], rstd[i],
+                     m->c->x[1], m->c->x[2]);
 }
 
 /* y of one block. */
@@ -269,7 +243,8 @@ static void slope_tables(const Norm *m, int64_t set)
     const double *sum = m->sum + set * m->channels;
     const double *dot = m->dot + set * m->channels;
     const double *rstd = m->rstd + set * m->channels;
-    float *shift = table_of(m, set, 4), *tilt = table_of(m, set, 5);
+    float *shift = tables_of(m, set) + 4 * m->channels;
+    float *tilt = shift + m->channels;
     // 0 is said and not computed: a sum that is not finite stays outside
     bool shares = !is_idle(m->c);
     for (int64_t i = 0; i < m->channels; i += m->per) {

@@ -20,6 +20,11 @@
 #include "ops.def"
 #undef KERNEL_SET
 
+/* cross_entropy's first counted target that is no class, named in the error;
+ * true if there is none. */
+bool ref_cross_entropy_check(const Call *c);
+bool plain_cross_entropy_check(const Call *c);
+
 /* v[i] = its sum over the ranks that share the batch of this call; what an idle
  * one has counts nothing. Alone: as it is. */
 static inline bool sum_ranks(const Call *c, double *v, int64_t count)

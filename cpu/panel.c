@@ -4,9 +4,8 @@
  * line's width. */
 #include "panel.h"
 #include "correlate.h"
+#include "turn.h"
 #include <string.h>
-
-enum { LINE = 16 }; // floats of a cache line
 
 void panel_pack(const Simd *s, const Matrix *m, int64_t b, float *panels)
 {
@@ -15,20 +14,13 @@ void panel_pack(const Simd *s, const Matrix *m, int64_t b, float *panels)
     // all panels before this one are full
     float *to = panels + from * m->in;
     const float *at = m->at + from * m->ld_out;
-    for (int64_t i0 = 0; i0 < m->in; i0 += LINE) {
-        int64_t i1 = least(i0 + LINE, m->in);
-        if (m->ld_out == 1) {
-            for (int64_t i = i0; i < i1; i++)
-                memcpy(to + i * width, at + i * m->ld_in,
-                       (size_t)co * sizeof *to);
-        } else {
-            for (int64_t j = 0; j < co; j++)
-                for (int64_t i = i0; i < i1; i++)
-                    to[i * width + j] = at[i * m->ld_in + j * m->ld_out];
-        }
+    if (m->ld_out != 1) turn_rows(at, m->ld_out, co, m->in, to, width);
+    for (int64_t i = 0; i < m->in; i++) {
+        if (m->ld_out == 1)
+            memcpy(to + i * width, at + i * m->ld_in, (size_t)co * sizeof *to);
         // product multiplies the lanes beyond the last column, too
-        for (int64_t i = i0; i < i1; i++)
-            for (int64_t j = co; j < width; j++) to[i * width + j] = 0;
+        if (co < width)
+            memset(to + i * width + co, 0, (size_t)(width - co) * sizeof *to);
     }
 }
 

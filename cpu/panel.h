@@ -9,7 +9,7 @@
 #include "simd.h"
 #include "strip.h"
 
-/* m(i, j) = at[i * ld_in + j * ld_out]. */
+/* m(i, j) = at[i * ld_in + j * ld_out]; one of the two is 1. */
 typedef struct Matrix {
     const float *at;
     int64_t in, out, ld_in, ld_out;

@@ -14,6 +14,7 @@
 #ifndef SEG_SIMD_H
 #define SEG_SIMD_H
 #include "err.h"
+#include "rng.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,10 +39,15 @@ typedef struct Product {
     float *y;
     int64_t runs, len, cols;
     ptrdiff_t lda, ldy;
-    int co; /* 1 .. Simd.panel */
+    ptrdiff_t ldw; /* of narrow alone                */
+    int co;        /* 1 .. Simd.panel; of narrow NARROW_CO */
     bool add;
     bool far; /* a is likely not in a cache */
 } Product;
+
+/* The same for the few channels of `narrow`, whose weights are not packed side
+ * by side but one channel after the other: panel[j*ldw + run[r].k + k]. */
+enum { NARROW_CO = 4 };
 
 /* Sum over pixels of outer products; for i < height and j < width:
  * out[i*ldo + j] = sum over r < rows and c < cols of
@@ -106,6 +112,13 @@ typedef struct BnAffine {
                 * and to keep                                             */
 } BnAffine;
 
+/* What is done to results that are complete: batch_norm of constants, where
+ * norm.hi is not NULL, and `then`, which is norm's too. */
+typedef struct Tail {
+    BnAffine norm;
+    Then then;
+} Tail;
+
 /* A row of windows of max pooling: window i has tap number[t] at
  * x[t] + i*step, `channels` floats. Taps outside the image are left out, and
  * at least one is inside; numbers are below 256. dx is that of pool_spread, x
@@ -143,11 +156,35 @@ typedef struct RegionSlope {
     float a, b, bce, weight;
 } RegionSlope;
 
+/* Errors e = x - t of a regression, each times its mask m and its weight q
+ * (NULL: 1), and what one costs: |e|, e^2, or e^2/2 within delta and
+ * delta (|e| - delta/2) beyond. An element with m q = 0 is 0, whatever e is. */
+typedef enum ErrorKind { ERROR_MAE, ERROR_MSE, ERROR_HUBER } ErrorKind;
+typedef struct Errors {
+    const float *x, *t, *m, *q;
+    double delta;
+    ErrorKind kind;
+} Errors;
+
+/* Rows of logits x, a softmax each, of few classes: 2 .. CLASSES_MAX. The
+ * target is a class number a row or, if `shares`, a number for each class; m
+ * counts rows (NULL: all), and what has a target of `ignore` (NAN: none) does
+ * not count. Rows that do not are not looked at. */
+enum { CLASSES_MAX = 16 };
+typedef struct Classes {
+    const float *x, *t, *m;
+    int64_t rows;
+    int classes;
+    bool shares;
+    float ignore;
+} Classes;
+
 /* The list of kernels: result, name, arguments. Declarations, the table and
  * its rows are made from it, so a new kernel is a line here and a function
  * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
 #define SIMD_KERNELS(K)                                                        \
     K(void, product, (const Product *p))                                       \
+    K(void, narrow, (const Product *p))                                        \
     K(void, outer, (const Outer *p))                                           \
     K(void, depth, (const Depth *p))                                           \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
@@ -156,7 +193,8 @@ typedef struct RegionSlope {
     K(void, tile_slope, (const Tile *t, const float *dy, float *planes))       \
     /* planes into y 4x4 (bias NULL: 0) or dw 3x3 */                           \
     K(void, tile_result,                                                       \
-      (const Tile *t, const float *planes, const float *bias, float *y))       \
+      (const Tile *t, const float *planes, const float *bias,                  \
+       const Tail *tail, float *y))                                            \
     K(void, tile_gradient, (const Tile *t, const float *planes, float *dw))    \
     /* mean, and sum of squared distances from it, of each channel of          \
      * (rows, channels); at most 1024 rows */                                  \
@@ -211,6 +249,12 @@ typedef struct RegionSlope {
     K(void, region_slope,                                                      \
       (const float *x, const float *t, int64_t n, const RegionSlope *r,        \
        float *dx, bool add))                                                   \
+    /* sum of what n errors cost; dx = factor times its slope, or added, with  \
+     * the bits of the plain loop; sum of n numbers; all in double */          \
+    K(double, error_sum, (const Errors *e, int64_t n))                         \
+    K(void, error_slope,                                                       \
+      (const Errors *e, int64_t n, double factor, float *dx, bool add))        \
+    K(double, sum, (const float *x, int64_t n))                                \
     /* with v_b(e) = 1 / (1 + e rise[b]), b < bins, whole vectors of doubles:  \
      * apart = v(x) - v(t); sum += by x; sum of g v (1 - v), v of x */         \
     K(void, dose_apart,                                                        \
@@ -231,6 +275,29 @@ typedef struct RegionSlope {
        const float *mean, int64_t step))                                       \
     /* y = x * factor; may be x's memory */                                    \
     K(void, times, (const float *x, int64_t n, float factor, float *y))        \
+    /* the words of rng_block for `blocks` blocks from `block` on */           \
+    K(void, random_words,                                                      \
+      (const Rng *r, uint32_t block, int64_t blocks, uint32_t *word))          \
+    /* y[r*ld + i] = x[r*ld + i] * factor where word[i] >> 8 is at least       \
+     * `least`, else 0, for i < n; or added; in double. May be x's memory */   \
+    K(void, drop,                                                              \
+      (const uint32_t *word, int32_t least, double factor, const float *x,     \
+       int64_t rows, int64_t n, int64_t ld, float *y, bool add))               \
+    /* y = softmax(x) over classes; may be x's memory */                       \
+    K(void, class_softmax,                                                     \
+      (const float *x, int64_t rows, int classes, float *y))                   \
+    /* sum[0] of m times -log softmax(x)[t], NaN for a t that is no class;     \
+     * sum[1] of m, also alone; the slope of the first times `factor` */       \
+    K(void, class_sums, (const Classes *r, double *sum))                       \
+    K(double, class_count, (const Classes *r))                                 \
+    K(void, class_slope,                                                       \
+      (const Classes *r, float factor, float *dx, bool add))                   \
+    /* with s = softmax(x), of each class the sums of m s t, m s and m t, then \
+     * that of m; dx = slope of the sum of m (a t + b) s, a of all classes,    \
+     * then b */                                                               \
+    K(void, share_sums, (const Classes *r, double *sum))                       \
+    K(void, share_slope,                                                       \
+      (const Classes *r, const float *coef, float *dx, bool add))              \
     /* multiply-adds only; returns the floating-point operations of a round */ \
     K(double, peak, (int64_t rounds))                                          \
     /* y[i] = sum of x[r*ldx + i] over r < rows, in order; i < n; or added */  \

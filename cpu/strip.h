@@ -65,6 +65,14 @@ Strip strip_copy(const float *x, Dims dim, const Axis a[3], const Region *r,
  * point before the image; no tap that axis_has is there. */
 Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r);
 
+/* The channels of an image from number `from` on, where these are a tensor of
+ * their own; else `from` is 0. Of a result that nobody wants `at` is NULL. */
+typedef struct Beside {
+    float *at;
+    int64_t from;
+    bool add; /* of a result: to what is there */
+} Beside;
+
 /* A window of one without border sees pixels only: make them one long row,
  * where both extents allow. */
 void window_flatten(const Window *g, Dims *in, Dims *out);

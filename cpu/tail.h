@@ -8,11 +8,6 @@
 #define SEG_TAIL_H
 #include "then.h"
 
-typedef struct Tail {
-    BnAffine norm; /* hi is NULL where there is none; its `then` too */
-    Then then;
-} Tail;
-
 /* Bytes of the tables that tail_of fills, whole lines of a cache. */
 size_t tail_bytes(const Call *c);
 /* Of a call that cpu_fuses takes; one that does nothing where it has neither.
@@ -23,14 +18,18 @@ Tail tail_of(const Call *c, float *table);
 void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
               int64_t from, int64_t count);
 
+/* The same, of channels from `from` on. */
+static inline Tail tail_at(const Tail *t, int64_t from)
+{
+    Tail at = *t;
+    if (!at.norm.hi) return at;
+    at.norm.hi += from, at.norm.lo += from;
+    at.norm.scale += from, at.norm.beta += from;
+    return at;
+}
+
 static inline bool has_tail(const Tail *t)
 {
     return t->norm.hi || t->then.kind;
 }
-
-/* The tables (4, channels) of a batch_norm of constants: y = (x - hi - lo)
- * scale + beta with hi + lo the running mean and scale = gamma / sqrt(var +
- * eps). x: its operands, the first is not looked at. */
-BnAffine tail_constants(const Attr *a, const Tensor *const x[MAX_IN],
-                        float *table);
 #endif

@@ -1,9 +1,11 @@
-/* then.c -- which rows `cpu` runs in the store of another: see Backend.fuses.
+/* then.c -- which rows `cpu` runs in the store or the load of another: see
+ * Backend.fuses and Backend.beside.
  *
  * Rows that are bound by memory, where a pass less is time saved: behind a norm
  * or a sum on the way back, too; behind a convolution where there is no way
  * back, as its gradients read dy more often than once. */
 #include "then.h"
+#include "winograd.h"
 
 /* No extent is repeated: those are summed by the plain loops. */
 static bool is_even(const Call *c)
@@ -29,4 +31,12 @@ bool cpu_fuses(const Call *c)
     default:
         return false;
     }
+}
+
+// Winograd's tiles are vectors of channels of a pixel each, so the border is
+// between two of them; direct sums read rows of pixels as one
+bool cpu_beside(const Call *c)
+{
+    return call_op(c) == OP_conv && c->precision == PRECISION_f32 &&
+           c->x[0]->dim.c % LANES_MAX == 0 && winograd_runs(c);
 }

@@ -1,4 +1,5 @@
-/* then.h -- the row that a kernel of `cpu` runs in its store: see Call.then. */
+/* then.h -- the rows that a kernel of `cpu` runs, too: in its store (see
+ * Call.then), or a concat in its load. */
 #ifndef SEG_CPU_THEN_H
 #define SEG_CPU_THEN_H
 #include "op.h"
@@ -14,4 +15,6 @@ static inline Then then_of(const Call *c)
 
 /* Backend.fuses */
 bool cpu_fuses(const Call *c);
+/* Backend.beside */
+bool cpu_beside(const Call *c);
 #endif

@@ -46,18 +46,33 @@ static inline int tile_end(int64_t from, int64_t many, int64_t extent)
     return (int)most(0, least(many, extent - from));
 }
 
+/* Channels from .. from+channels-1 of an image, which are one tensor. */
+typedef struct Part {
+    int64_t from, channels;
+    bool beside; /* the second of two */
+} Part;
+
+/* The one of an image of `all` channels that has channel k. */
+static inline Part part_at(const Beside *b, int64_t all, int64_t k)
+{
+    if (!b->from) return (Part){0, all, false};
+    return k < b->from ? (Part){0, b->from, false}
+                       : (Part){b->from, all - b->from, true};
+}
+
 /* The 6 x 6 of the image that tile `at` sees, in plane number `plane` (samples
- * and depth together). *offset: floats from the image to element (0, 0), which
- * may lie before it; plane distance and channels are the caller's. */
+ * and depth together) of a tensor of `channels`. *offset: floats from there to
+ * element (0, 0), which may lie before it; plane distance and the channels of
+ * the tile are the caller's. */
 static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
-                                 int64_t *offset)
+                                 int64_t channels, int64_t *offset)
 {
     const Dims s = t->image;
     int64_t h = at / t->across * TILE - t->lo_h;
     int64_t w = at % t->across * TILE - t->lo_w;
-    *offset = ((plane * s.h + h) * s.w + w) * s.c;
-    return (Tile){.row = (ptrdiff_t)s.w * s.c,
-                  .pixel = s.c,
+    *offset = ((plane * s.h + h) * s.w + w) * channels;
+    return (Tile){.row = (ptrdiff_t)(s.w * channels),
+                  .pixel = channels,
                   .r0 = tile_first(h),
                   .r1 = tile_end(h, 6, s.h),
                   .c0 = tile_first(w),
@@ -66,13 +81,13 @@ static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
 
 /* Likewise the 4 x 4 of the result. */
 static inline Tile tile_result_at(const Tiles *t, int64_t plane, int64_t at,
-                                  int64_t *offset)
+                                  int64_t channels, int64_t *offset)
 {
     const Dims s = t->result;
     int64_t h = at / t->across * TILE, w = at % t->across * TILE;
-    *offset = ((plane * s.h + h) * s.w + w) * s.c;
-    return (Tile){.row = (ptrdiff_t)s.w * s.c,
-                  .pixel = s.c,
+    *offset = ((plane * s.h + h) * s.w + w) * channels;
+    return (Tile){.row = (ptrdiff_t)(s.w * channels),
+                  .pixel = channels,
                   .r1 = tile_end(h, TILE, s.h),
                   .c1 = tile_end(w, TILE, s.w)};
 }

@@ -407,16 +407,29 @@ static void run_task(void *ctx, int64_t task, int thread)
     }
 }
 
-enum { COMBINE = 4096 }; // weights of one task of the last step
+typedef struct Combine {
+    const Wgrad *g;
+    const float *sums; // (parts, count)
+    int64_t parts, count;
+} Combine;
 
-/* dw = the sums of all parts, in their order. */
+enum { COMBINE = 4096 }; // weights of one task
+
 static void combine_task(void *ctx, int64_t task, int thread)
 {
-    const Plan *p = ctx;
+    const Combine *c = ctx;
     (void)thread;
-    int64_t all = weights(p), from = task * COMBINE;
-    p->simd->add_rows(p->sums + from, p->parts, all, least(COMBINE, all - from),
-                      p->g.dw + from, p->g.add);
+    int64_t from = task * COMBINE;
+    simd()->add_rows(c->sums + from, c->parts, c->count,
+                     least(COMBINE, c->count - from), c->g->dw + from,
+                     c->g->add);
+}
+
+void wgrad_combine(const Wgrad *g, Pool *pool, const float *sums, int64_t parts,
+                   int64_t count)
+{
+    Combine c = {g, sums, parts, count};
+    pool_run(pool, ceil_div(count, COMBINE), combine_task, &c);
 }
 
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
@@ -441,8 +454,7 @@ void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
     }
     int64_t tasks = p.parts * g->window.groups * p.slices * p.lifts;
     pool_run(pool, tasks, run_task, &p);
-    if (p.sums)
-        pool_run(pool, ceil_div(weights(&p), COMBINE), combine_task, &p);
+    if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
 }
 
 // -- the gradient of a bias ---------------------------------------------------

@@ -23,10 +23,11 @@ typedef struct Wgrad {
     Window window;
     Dims in, out; /* of x and of a                               */
     const float *x, *a;
-    float *dw;   /* (out.c, taps, in.c / groups)                */
-    bool add;    /* add to dw                                   */
-    bool direct; /* the sum as it stands, never by Winograd     */
-    bool half;   /* x and a are bf16: see bf16.h                */
+    Beside beside; /* of x; as of a Correlate */
+    float *dw;     /* (out.c, taps, in.c / groups)                */
+    bool add;      /* add to dw                                   */
+    bool direct;   /* the sum as it stands, never by Winograd     */
+    bool half;     /* x and a are bf16: see bf16.h                */
     int threads;
 } Wgrad;
 
@@ -34,6 +35,10 @@ typedef struct Wgrad {
  * larger share of it, 32 MiB at most. */
 size_t wgrad_bytes(const Wgrad *g);
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch);
+
+/* dw = the sums of `parts` parts, (parts, count), in their order. */
+void wgrad_combine(const Wgrad *g, Pool *pool, const float *sums, int64_t parts,
+                   int64_t count);
 
 /* db[c] = sum of dy over all else, added when `add`; scratch as said. */
 size_t bias_grad_bytes(Dims dy);

@@ -26,6 +26,7 @@
 #include "bf16.h"
 #include "simd.h"
 #include "tiles.h"
+#include "turn.h"
 #include <string.h>
 
 enum {
@@ -56,6 +57,7 @@ typedef struct Plan {
     int64_t u_chunk, u_all, v_all;   // floats: one chunk of a slice; scratch
     int64_t private;                 // floats a thread
     float *u, *v, *buffers;
+    Beside image, result;
 } Plan;
 
 static int64_t blocks(const Plan *p)
@@ -114,6 +116,7 @@ static Plan plan(const Correlate *c)
     for (int i = 0; i < 3; i++)
         lo[i] = c->transposed ? g->k[i] - 1 - g->lo[i] : g->lo[i];
     p.tiles = tiles_of(c->in, c->out, lo[1], lo[2]);
+    *(c->transposed ? &p.result : &p.image) = c->beside;
     p.taps = g->k[0], p.lo_d = lo[0];
     p.samples = c->out.n, p.depth_in = c->in.d, p.depth = c->out.d;
     if (p.taps == 1) { // planes know nothing of each other: one long sample
@@ -166,7 +169,7 @@ bool winograd_runs(const Call *c)
     // pairs are summed as they stand, what was widened is as any other
     if (is_bf16(c) && simd()->pairs) return false;
     Window g = op_window(c->attr, c->x[1]);
-    return winograd_fits(&g, c->x[0]->dim, c->dy ? c->dy->dim : c->y->dim);
+    return winograd_fits(&g, call_image(c), c->dy ? c->dy->dim : c->y->dim);
 }
 
 size_t winograd_bytes(const Correlate *c)
@@ -187,23 +190,6 @@ static const float *square_along(const Plan *p, int64_t t, int64_t k,
     // from the last tap to the first: turned around, along d, too
     int64_t tap = (k * p->taps + p->taps - 1 - t) * SQUARE + SQUARE - 1;
     return p->c.w + tap * co + from;
-}
-
-/* y[i][j] = x[j][i] of 4 x 4 numbers: four vectors, which every processor has,
- * take half the time of sixteen numbers. */
-static inline void turn_square(const float *x, int64_t ldx, float *y,
-                               int64_t ldy)
-{
-    typedef float Four __attribute__((vector_size(16)));
-    Four a, b, c, d;
-    memcpy(&a, x, sizeof a);
-    memcpy(&b, x + ldx, sizeof b);
-    memcpy(&c, x + 2 * ldx, sizeof c);
-    memcpy(&d, x + 3 * ldx, sizeof d);
-    for (int i = 0; i < 4; i++) {
-        Four row = {a[i], b[i], c[i], d[i]};
-        memcpy(y + i * ldy, &row, sizeof row);
-    }
 }
 
 /* turned[tap][i][j] = w of result from+j, channel k+i: many channels, co
@@ -300,20 +286,33 @@ typedef struct Block {
     int64_t v_step; // floats of V between planes of the image
 } Block;
 
-/* V of tiles at .. at+many-1 of image plane `plane` (of all samples). */
+/* V of tile `at` of image plane `plane` (of all samples), channels from ..
+ * end-1. */
+static void transform_tile(const Plan *p, int64_t plane, int64_t at,
+                           int64_t from, int64_t end, float *v)
+{
+    while (from < end) {
+        const Part s = part_at(&p->image, p->ci, from);
+        const float *x = s.beside ? p->image.at : p->c.x;
+        int64_t offset;
+        Tile t = tile_image_at(&p->tiles, plane, at, s.channels, &offset);
+        t.plane = p->v_plane;
+        t.channels = least(s.from + s.channels, end) - from;
+        p->simd->tile_image(&t, x + offset + from - s.from, v);
+        from += t.channels, v += t.channels;
+    }
+}
+
+/* V of tiles at .. at+many-1 of a plane. */
 static void transform_image(const Plan *p, int64_t plane, int64_t at,
                             int64_t many, float *v)
 {
-    for (int64_t i = 0; i < many; i++, v += p->v_row) {
-        int64_t offset;
-        Tile t = tile_image_at(&p->tiles, plane, at + i, &offset);
-        t.plane = p->v_plane;
+    for (int64_t i = 0; i < many; i++, v += p->v_row)
         for (int64_t q = 0; q < p->chunks; q++) {
-            t.channels = least(p->chunk, p->ci - q * p->chunk);
-            p->simd->tile_image(&t, p->c.x + offset + q * p->chunk,
-                                v + q * PLANES * p->v_plane);
+            int64_t from = q * p->chunk, end = least(from + p->chunk, p->ci);
+            transform_tile(p, plane, at + i, from, end,
+                           v + q * PLANES * p->v_plane);
         }
-    }
 }
 
 /* IMAGE_TILES tiles of the V that is for all. */
@@ -382,11 +381,30 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
     }
 }
 
+/* Results of tile `at` of a plane, channels from .. end-1, of M. */
+static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
+                       int64_t end, const float *m)
+{
+    const Correlate *c = &p->c;
+    for (int64_t k = from, many; k < end; k += many) {
+        const Part s = part_at(&p->result, p->co, k);
+        float *y = s.beside ? p->result.at : c->y;
+        int64_t offset;
+        Tile t = tile_result_at(&p->tiles, plane, at, s.channels, &offset);
+        t.plane = p->m_plane, t.add = s.beside ? p->result.add : c->add;
+        t.channels = many = least(s.from + s.channels, end) - k;
+        if (!y) continue;
+        y += offset + k - s.from;
+        const Tail tail = tail_at(&c->tail, k);
+        p->simd->tile_result(&t, m + k - from, c->bias ? c->bias + k : NULL,
+                             &tail, y);
+    }
+}
+
 /* One slice of a block. */
 static void run_slice(const Plan *p, const Block *b, int64_t slice,
                       const Private *mine)
 {
-    const Correlate *c = &p->c;
     int64_t u_plane = plane_floats(p->taps * p->chunk, p->slice);
     int64_t width = slice_width(p, slice), from = slice * p->slice;
     for (int64_t i = 0; p->few && i < p->chunks; i++) {
@@ -400,17 +418,9 @@ static void run_slice(const Plan *p, const Block *b, int64_t slice,
                  mine->m);
     }
     for (int64_t i = 0; i < b->deep * b->many; i++) {
-        int64_t offset, d = b->d + i / b->many;
-        Tile t = tile_result_at(&p->tiles, b->n * p->depth + d,
-                                b->at + i % b->many, &offset);
-        t.plane = p->m_plane, t.add = c->add;
-        t.channels = least(p->slice, p->co - from);
-        float *y = c->y + offset + from;
-        p->simd->tile_result(&t, mine->m + i * p->slice,
-                             c->bias ? c->bias + from : NULL, y);
-        for (int row = 0; row < t.r1 && has_tail(&c->tail); row++)
-            tail_run(&c->tail, y + row * t.row, t.c1, t.pixel, from,
-                     t.channels);
+        int64_t plane = b->n * p->depth + b->d + i / b->many;
+        store_tile(p, plane, b->at + i % b->many, from,
+                   least(from + p->slice, p->co), mine->m + i * p->slice);
     }
 }
 

@@ -30,7 +30,6 @@ enum {
     PARTS_BYTES = 32 << 20, // the sums of all parts, at most
     SQUARE = 9,             // taps of a plane of the window
     LINE = 16,              // floats of a cache line
-    COMBINE = 4096,         // weights of one task of the last step
 };
 
 typedef struct Plan {
@@ -108,6 +107,22 @@ typedef struct Private {
     float *v, *s, *w;
 } Private;
 
+/* V of tile `at` of plane `plane` of x, the channels of a block. */
+static void transform_tile(const Plan *p, const Block *b, int64_t plane,
+                           int64_t at, float *v)
+{
+    const int64_t end = b->c0 + b->many;
+    for (int64_t k = b->c0, offset; k < end;) {
+        const Part s = part_at(&p->g.beside, p->ci, k);
+        const float *x = s.beside ? p->g.beside.at : p->g.x;
+        Tile t = tile_image_at(&p->tiles, plane, at, s.channels, &offset);
+        t.plane = p->v_plane;
+        t.channels = least(s.from + s.channels, end) - k;
+        p->simd->tile_image(&t, x + offset + k - s.from, v + k - b->c0);
+        k += t.channels;
+    }
+}
+
 /* V and S of up to CHUNK tiles from *next on (up to `end`), of those whose tap
  * is inside the image; returns how many. */
 static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
@@ -119,12 +134,9 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
         int64_t at = *next % plane, out = *next / plane, offset;
         int64_t d = out % p->depth - p->lo_d + b->t;
         if (d < 0 || d >= p->depth_in) continue;
-        Tile t = tile_image_at(&p->tiles, out / p->depth * p->depth_in + d, at,
-                               &offset);
-        t.plane = p->v_plane, t.channels = b->many;
-        p->simd->tile_image(&t, p->g.x + offset + b->c0,
-                            mine->v + filled * p->v_row);
-        t = tile_result_at(&p->tiles, out, at, &offset);
+        transform_tile(p, b, out / p->depth * p->depth_in + d, at,
+                       mine->v + filled * p->v_row);
+        Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
         t.plane = p->s_plane, t.channels = b->lift;
         p->simd->tile_slope(&t, p->g.a + offset + b->r0,
                             mine->s + filled * p->s_row);
@@ -200,16 +212,6 @@ static void run_task(void *ctx, int64_t task, int thread)
             dw + ((b.r0 + r) * p->taps + b.t) * SQUARE * p->ci + b.c0);
 }
 
-/* dw = the sums of all parts, in their order. */
-static void combine_task(void *ctx, int64_t task, int thread)
-{
-    const Plan *p = ctx;
-    (void)thread;
-    int64_t all = weights(p), from = task * COMBINE;
-    p->simd->add_rows(p->sums + from, p->parts, all, least(COMBINE, all - from),
-                      p->g.dw + from, p->g.add);
-}
-
 void winograd_grad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
     Plan p = plan(g);
@@ -219,6 +221,5 @@ void winograd_grad_run(const Wgrad *g, Pool *pool, void *scratch)
         p.buffers += round_up(p.parts * weights(&p), LINE);
     }
     pool_run(pool, p.parts * p.taps * p.lifts * p.slices, run_task, &p);
-    if (p.sums)
-        pool_run(pool, ceil_div(weights(&p), COMBINE), combine_task, &p);
+    if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
 }

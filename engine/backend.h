@@ -43,6 +43,10 @@ typedef struct Backend {
     void (*release)(void *dev, void *p);                /* NULL is fine */
     bool (*upload)(void *dev, void *dst, const void *host, size_t bytes);
     bool (*download)(void *dev, void *host, const void *src, size_t bytes);
+    /* tensor_from_user and tensor_to_user of t, which is on the device. NULL:
+     * its memory is not the program's, so these and a copy are wanted. */
+    void (*from_user)(void *dev, const float *user, const Tensor *t);
+    void (*to_user)(void *dev, const Tensor *t, float *user);
     bool (*sync)(void *dev); /* wait; report any asynchronous failure */
     /* Calls from here on see this step. NULL: they follow Call.step. */
     bool (*begin)(void *dev, const Step *step);
@@ -58,6 +62,10 @@ typedef struct Backend {
      * Attributes and extents are set; dy, too, where there will be a backward
      * run. NULL: never. */
     bool (*fuses)(const Call *c);
+    /* Does it read x[BESIDE], and write dx[BESIDE], where they are, with the
+     * bits of a concat before this row? As above; dx is not known yet. NULL:
+     * never. */
+    bool (*beside)(const Call *c);
     /* Copies in 16 bits that a call whose precision has them reads: bit k of
      * x[k], HALF_DY of dy. Extents, attributes, dy and dx (non-NULL: wanted)
      * are set. Neither NULL where such a precision is had. */

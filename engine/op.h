@@ -8,6 +8,8 @@
 #include "range.h"
 
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
+/* The operand of a call that no row with a window has: see Call. */
+enum { BESIDE = MAX_IN - 1 };
 /* Columns `keep` and `flags` of ops.def, which says what each bit means. */
 enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4, KEEP_W = 8 };
 enum {
@@ -133,7 +135,11 @@ enum { HALF_DY = 1 << MAX_IN };
  * where half[k] or half_dy is there, it holds x[k] or dy in 16 bits, the kernel
  * multiplies that, and x[k] has only extents: its memory may be in use for
  * something else by then. dy stays readable beside its copy. A backend is given
- * the copies that its Backend.half asks for. */
+ * the copies that its Backend.half asks for.
+ *
+ * A convolution may see a concat of two that nobody made: where x[BESIDE] is
+ * there, its channels follow those of x[0], and dx[BESIDE] is their gradient.
+ * Only where Backend.beside said so. */
 typedef struct Call {
     const Attr *attr;
     /* A row of one operand that runs on each result of this one before it is
@@ -185,5 +191,13 @@ static inline bool op_multiplies(Op op)
 static inline Op call_op(const Call *c)
 {
     return (Op)c->attr->op;
+}
+
+/* Extents of the image that a convolution sees. */
+static inline Dims call_image(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    if (c->x[BESIDE]) s.c += c->x[BESIDE]->dim.c;
+    return s;
 }
 #endif

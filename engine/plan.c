@@ -93,6 +93,7 @@ static bool infer(Plan *p)
                         .same = i,
                         .norm = -1,
                         .then = -1,
+                        .concat = -1,
                         .param = -1,
                         .attr = n->attr,
                         .first.x = n->y};
@@ -142,7 +143,6 @@ static void make_rows(Plan *p)
     size_t half = 0; // of the copies before the call that wants them
     for (int c = 0; c < p->forward; c++) {
         const Call *call = &p->call[c];
-        const Node *n = node_of(p, call->node);
         if (is_convert(call)) {
             half += tensor_bytes(call->y);
             continue;
@@ -151,6 +151,7 @@ static void make_rows(Plan *p)
         Tensor x[MAX_IN];
         memset(x, 0, sizeof x);
         *r = (PlanRow){.node = call->node,
+                       .concat = p->node[call->node].concat,
                        .norm = p->node[call->node].norm,
                        .then = p->node[call->node].then,
                        .value_bytes = tensor_bytes(call->y),
@@ -162,7 +163,7 @@ static void make_rows(Plan *p)
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
             x[k] = *call->x[k];
-            if (p->node[n->in[k]].param >= 0)
+            if (p->node[operand_of(p, call->node, k)].param >= 0)
                 r->params += numel(call->x[k]->dim);
         }
         for (int k = 0; k < MAX_IN; k++)
@@ -211,7 +212,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     for (int i = 0; i < g->count; i++) p->node[i].used = used[i];
     TRY(infer(p));
     find_wanted(p);
-    if (!spec->plain) plan_fuse(p);
+    if (!spec->plain) plan_fuse(p), plan_apart(p, true);
     plan_calls_make(p);
     TRY(plan_lifetimes(p) && plan_place(p));
     p->kept_bytes = p->bytes;

@@ -49,6 +49,7 @@ typedef struct PlanSpec {
  * copies in 16 bits that are made for it and that no call before it had. */
 typedef struct PlanRow {
     int node;
+    int concat;     /* node whose operands it reads in its place; or -1 .. */
     int norm, then; /* nodes that its store runs, too: plan_fuse.c; or -1 */
     double flops;   /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
@@ -135,7 +136,7 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 
 /* Milliseconds per call of one run, forward and backward apart. */
 typedef struct PlanTime {
-    int node, norm, then;   /* as of a PlanRow */
+    int node, concat, norm, then; /* as of a PlanRow */
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     double ms;
     size_t live; /* bytes of the pool that are in use while it runs     */

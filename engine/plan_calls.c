@@ -18,9 +18,10 @@
 /* Tensors of the operands of node i from number `from` on. */
 static void operands_of(Plan *p, int i, int from, const Tensor *x[MAX_IN])
 {
-    const Node *n = node_of(p, i);
-    for (int k = from; k < MAX_IN; k++)
-        if (n->in[k] >= 0) x[k] = &p->node[p->node[n->in[k]].same].first.x;
+    for (int k = from; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        if (v >= 0) x[k] = &p->node[v].first.x;
+    }
 }
 
 Call plan_call(Plan *p, int i)
@@ -79,12 +80,11 @@ static Making *late_making(Plan *p, int v)
  * Its number. */
 static int emit(Plan *p, int i, Call c, bool late)
 {
-    const Node *n = node_of(p, i);
     bool copies = precision_copy(c.precision) != F32;
     unsigned wants = copies ? p->spec.be->half(&c) : 0;
     for (int k = 0; k < MAX_IN; k++) {
-        if (n->in[k] < 0) continue;
-        int v = p->node[n->in[k]].same;
+        int v = operand_of(p, i, k);
+        if (v < 0) continue;
         Making *m = late ? late_making(p, v) : &p->node[v].first;
         c.x[k] = &m->x;
         if (wants >> k & 1) c.half[k] = copy_of(p, v, &m->x, &m->half);
@@ -112,11 +112,10 @@ static void bring(Plan *p, int v)
     if (!is_gone(p, v)) return;
     p->mark[v] = true;
     for (int i = v; wanted > 0; i--) {
-        const Node *n = node_of(p, i);
         if (!p->mark[i]) continue;
         low = i, wanted--;
         for (int k = 0; k < MAX_IN; k++) {
-            int u = n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
+            int u = operand_of(p, i, k);
             if (u < 0 || !is_gone(p, u) || p->mark[u]) continue;
             p->mark[u] = true, wanted++;
         }
@@ -134,12 +133,11 @@ static void bring(Plan *p, int v)
 /* What c, to be the backward call of node i, reads beside dy is there. */
 static void bring_operands(Plan *p, int i, const Call *c)
 {
-    const Node *n = node_of(p, i);
     const OpInfo *info = info_of(p, i);
     const int keep = keeps_of(p, c);
     for (int k = 0; k < MAX_IN; k++) {
-        if (n->in[k] < 0 || !op_keeps(info, k)) continue;
-        int v = p->node[n->in[k]].same;
+        int v = operand_of(p, i, k);
+        if (v < 0 || !op_keeps(info, k)) continue;
         p->node[v].read = true;
         bring(p, v);
     }
@@ -151,17 +149,18 @@ static void bring_operands(Plan *p, int i, const Call *c)
  * operands. */
 static void emit_backward(Plan *p, int i)
 {
-    const Node *n = node_of(p, i);
     PlanNode *q = &p->node[i];
     Call c = plan_call(p, i);
+    const int count = differentiable(info_of(p, i));
     bring_operands(p, i, &c);
     unsigned bits = 0;
     c.dy = &q->dx;
     c.y = &late_making(p, i)->x;
-    for (int k = 0; k < differentiable(info_of(p, i)); k++) {
-        if (n->in[k] < 0) continue;
-        int v = p->node[n->in[k]].same;
-        if (!p->node[v].wants) continue;
+    for (int k = 0; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        // what stands beside operand 0 is as that
+        if (v < 0 || (k >= count && q->concat < 0) || !p->node[v].wants)
+            continue;
         // who comes first in this order stores, the others add; the
         // same operand twice in one call is stored once
         if (!p->reached[v]) c.fresh |= 1u << k;
@@ -200,7 +199,7 @@ void plan_calls_make(Plan *p)
         clear(&q->again, q->first.x);
         q->dx = q->half_dx = q->first.x;
         q->bwd = q->grad = q->half_grad = q->half_grad_last = -1;
-        p->reached[i] = false;
+        q->read = p->reached[i] = false;
     }
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];

@@ -83,13 +83,20 @@ static double gradients(const Call *c, unsigned fresh)
     return bytes;
 }
 
+/* Does a product give the gradient of its data, all of it or a part? */
+static bool wants_image(const Call *c)
+{
+    return c->dx[0] || c->dx[BESIDE];
+}
+
 /* Does a backward call need operand k at all? A product needs one factor for
  * the gradient of the other and never its bias, so a first layer does not read
  * its weights and a frozen one not its image. */
 static bool needs(const Call *c, int k)
 {
     if (!op_multiplies(call_op(c)) && call_op(c) != OP_mul) return true;
-    return (k == 0 && c->dx[1]) || (k == 1 && c->dx[0]);
+    const bool image = k == 0 || k == BESIDE;
+    return image ? c->dx[1] != NULL : k == 1 && wants_image(c);
 }
 
 /* Of a backward call; flops: how many products, of the data and of the
@@ -105,7 +112,7 @@ static LaunchPart backward(const Plan *p, int c, unsigned fresh)
         if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
     if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
     if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
-    cost.flops = (call->dx[0] != NULL) + (call->dx[1] != NULL);
+    cost.flops = wants_image(call) + (call->dx[1] != NULL);
     return cost;
 }
 

@@ -13,23 +13,32 @@
  * backward call would, so a gradient that several rows add to is added up in
  * the same order, and all bits are those of calls apart.
  *
+ * A concat is a copy. Where the backend's convolution reads its two operands
+ * where they are, and leaves their gradients there (Backend.beside), the concat
+ * is not made; nor may anybody else want it. Between the two stands no other
+ * reader of these operands, for the same order of sums.
+ *
  * Names of errors and of printed rows stay those of the graph:
- * "batch_norm + relu". */
+ * "batch_norm + relu", "concat + conv". */
 #include "plan_inside.h"
 #include <stdio.h>
 
-/* How many operands of used nodes are node v's value. */
-static int readers(const Plan *p, int v)
+/* How many operands of used nodes from .. end-1 are node v's value. */
+static int readers(const Plan *p, int v, int from, int end)
 {
     int count = 0;
-    for (int i = v + 1; i < p->nodes; i++) {
-        const Node *n = node_of(p, i);
+    for (int i = from; i < end; i++) {
         // a row that is not run reads nothing: who reads it reads v
         if (!p->node[i].used || p->node[i].same != i) continue;
-        for (int k = 0; k < MAX_IN; k++)
-            count += n->in[k] >= 0 && p->node[n->in[k]].same == v;
+        for (int k = 0; k < MAX_IN; k++) count += operand_of(p, i, k) == v;
     }
     return count;
+}
+
+/* Is there one, and no root? */
+static bool is_read_once(const Plan *p, int v)
+{
+    return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes) == 1;
 }
 
 /* May node v, an operator, run node i, too, which reads its value? */
@@ -39,7 +48,7 @@ static bool may_follow(const Plan *p, int v, int i)
     // the loss starts the way back by itself
     return a->then < 0 && i != p->spec.loss &&
            dims_equal(a->first.x.dim, p->node[i].first.x.dim) &&
-           !plan_keeps(p, v) && readers(p, v) == 1;
+           is_read_once(p, v);
 }
 
 /* Does the backend run all that node v has by now? */
@@ -92,13 +101,49 @@ void plan_fuse(Plan *p)
     }
 }
 
+/* Is node j a concat of two that nobody but node i wants, its only reader? */
+static bool is_apart(const Plan *p, int j, int i)
+{
+    const Node *n = node_of(p, j);
+    if (n->kind != NODE_OP || n->attr.op != OP_concat || n->in[1] < 0 ||
+        n->in[2] >= 0 || !is_read_once(p, j))
+        return false;
+    const int a = operand_of(p, j, 0), b = operand_of(p, j, 1);
+    return a != b && !readers(p, a, j + 1, i) && !readers(p, b, j + 1, i);
+}
+
+/* Node i reads the operands of the concat before it, where it can. */
+static void read_apart(Plan *p, int i)
+{
+    PlanNode *q = &p->node[i];
+    const int j = operand_of(p, i, 0);
+    if (j < 0 || !op_multiplies((Op)q->attr.op) || !is_apart(p, j, i)) return;
+    q->concat = j;
+    Call c = plan_call(p, i);
+    p->node[j].used = !p->spec.be->beside(&c);
+    if (p->node[j].used) q->concat = -1;
+}
+
+void plan_apart(Plan *p, bool apart)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (q->concat >= 0) p->node[q->concat].used = true;
+        q->concat = -1;
+        if (apart && p->spec.be->beside && q->used && q->same == i &&
+            node_of(p, i)->kind == NODE_OP)
+            read_apart(p, i);
+    }
+}
+
 char *row_text(const Plan *p, int v, char text[ROW_TEXT])
 {
-    const int part[3] = {v, p->node[v].norm, p->node[v].then};
+    const PlanNode *q = &p->node[v];
+    const int part[] = {q->concat, v, q->norm, q->then};
     size_t at = 0;
-    for (int i = 0; i < 3 && at < ROW_TEXT; i++)
+    for (int i = 0; i < 4 && at < ROW_TEXT; i++)
         if (part[i] >= 0)
             at += (size_t)snprintf(text + at, ROW_TEXT - at, "%s%s",
-                                   i ? " + " : "", info_of(p, part[i])->name);
+                                   at ? " + " : "", info_of(p, part[i])->name);
     return text;
 }

@@ -22,7 +22,8 @@ typedef struct Making {
 
 /* What a plan knows of each node of the graph, by the node's number. */
 typedef struct PlanNode {
-    bool used;        /* an ancestor of a root; all else is -1 or 0 */
+    bool used;        /* an ancestor of a root, but no concat that another
+                       * call reads in parts; all else is -1 or 0 */
     bool wants;       /* a gradient of its value is wanted          */
     bool dropped;     /* not kept for backward calls: made again    */
     bool read;        /* by a backward call                         */
@@ -31,6 +32,7 @@ typedef struct PlanNode {
     int same;         /* node whose value this one shows (else self) */
     int norm, then;   /* nodes that its call runs, too, and that show the
                        * result: see plan_fuse.c; -1 */
+    int concat;       /* node whose operands it reads instead of it; -1 */
     int bwd;          /* its backward call, -1 */
     int param;        /* number in params, -1  */
     Attr attr;        /* a copy: the graph may grow and move */
@@ -81,6 +83,16 @@ static inline const OpInfo *info_of(const Plan *p, int i)
     return &op_info[node_of(p, i)->attr.op];
 }
 
+/* The node whose value is operand k of the call of node i; -1: none. */
+static inline int operand_of(const Plan *p, int i, int k)
+{
+    const PlanNode *q = &p->node[i];
+    const Node *n = node_of(p, i);
+    if (q->concat >= 0 && (k == 0 || k == BESIDE))
+        n = node_of(p, q->concat), k = k == BESIDE;
+    return n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
+}
+
 /* A call that makes a copy in 16 bits is one of Backend.convert, not of a row;
  * its node is the one whose value or gradient is copied. */
 static inline bool is_convert(const Call *c)
@@ -128,7 +140,10 @@ static inline Making *making_of(Plan *p, int v, const Tensor *x)
 
 /* Rows that the backend runs as one become one: what plan_fuse.c says. */
 void plan_fuse(Plan *p);
-/* What the call of node v runs: "conv + batch_norm + relu". */
+/* Concats are not made where a convolution reads their operands as well; not
+ * `apart`: all are. */
+void plan_apart(Plan *p, bool apart);
+/* What the call of node v runs: "concat + conv + batch_norm + relu". */
 enum { ROW_TEXT = 64 };
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);
 /* The call of node i, without gradients: extents are set. */

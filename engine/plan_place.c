@@ -50,12 +50,12 @@ static void find_reads(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
         const Call *call = &p->call[c];
-        const Node *n = node_of(p, call->node);
         const OpInfo *info = is_convert(call) ? NULL : info_of(p, call->node);
         bool back = is_backward(call);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
-            int v = is_convert(call) ? call->node : p->node[n->in[k]].same;
+            int v =
+                is_convert(call) ? call->node : operand_of(p, call->node, k);
             Making *m = making_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
             if (!m || (back && !op_keeps(info, k))) continue;
@@ -86,7 +86,7 @@ static const Making *inplace(Plan *p, int c)
 {
     const Call *call = &p->call[c];
     const Node *n = node_of(p, call->node);
-    int v = p->node[n->in[0]].same;
+    int v = operand_of(p, call->node, 0);
     const Making *m = making_of(p, v, call->x[0]);
     bool over = (op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
@@ -145,7 +145,7 @@ static bool place_gradients(Plan *p)
         extend(p, dy, c);
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->dx[k]) continue;
-            PlanNode *v = &p->node[p->node[n->in[k]].same];
+            PlanNode *v = &p->node[operand_of(p, call->node, k)];
             if (v->param >= 0) continue;
             // dx over dy: the first to store into it, and of the same extents;
             // never over the root's, which keeps what a run was seeded with

@@ -316,6 +316,15 @@ static bool go_slowly(Search *s, size_t budget)
     return restore(s) && give_back(s, least < budget ? budget : least);
 }
 
+/* As it was before: nothing is dropped, concats are read in parts. */
+static bool go_back(Search *s)
+{
+    for (int i = 0; i < s->p->nodes; i++)
+        s->p->node[i].dropped = s->p->node[i].saves_again = false;
+    plan_apart(s->p, true);
+    return lay_out(s) && plan_place(s->p);
+}
+
 static bool search(Search *s)
 {
     Plan *p = s->p;
@@ -328,6 +337,8 @@ static bool search(Search *s)
         return false;
     if (there) return give_back(s, budget);
     if (!go_slowly(s, budget)) return false;
+    // little could be dropped, and concats take memory
+    if (p->bytes > p->kept_bytes && !go_back(s)) return false;
     if (p->bytes <= budget || p->spec.least) return true;
     return fail_usage("the arena of a training step takes %zu bytes, and %zu "
                       "at least when values are computed again; the budget is "
@@ -345,6 +356,10 @@ bool plan_recompute(Plan *p)
     s.best = mem_alloc((size_t)p->nodes * sizeof *s.best);
     s.candidate = mem_alloc((size_t)p->nodes * sizeof *s.candidate);
     TRY(s.use && s.best && s.candidate);
+    // a concat's operands go when it is made and come again for others; read in
+    // parts they stay for its reader, and less memory is out of reach
+    plan_apart(p, false);
+    plan_calls_make(p);
     // the memory of what no backward call reads was used again before, too
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];

@@ -207,6 +207,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
         const double to = clock_s();
         if (c < max)
             out[c] = (PlanTime){.node = p->call[c].node,
+                                .concat = p->node[p->call[c].node].concat,
                                 .norm = p->node[p->call[c].node].norm,
                                 .then = p->node[p->call[c].node].then,
                                 .backward = c >= p->forward,

@@ -34,20 +34,32 @@ typedef struct Rng {
     uint32_t epoch, sample;
 } Rng;
 
+/* Multipliers and Weyl constants of the paper. */
+#define RNG_TIMES0 0xD2511F53u
+#define RNG_TIMES1 0xCD9E8D57u
+#define RNG_WEYL0  0x9E3779B9u
+#define RNG_WEYL1  0xBB67AE85u
+enum { RNG_ROUNDS = 10 };
+
+/* The highest word of the counter. */
+EVERYWHERE uint32_t rng_purpose(const Rng *r)
+{
+    return (uint32_t)r->stream << 16 | r->op;
+}
+
 /* Four independent words: draws 4*block .. 4*block + 3. */
 EVERYWHERE void rng_block(const Rng *r, uint32_t block, uint32_t out[4])
 {
     uint32_t c0 = block, c1 = r->sample, c2 = r->epoch;
-    uint32_t c3 = (uint32_t)r->stream << 16 | r->op;
+    uint32_t c3 = rng_purpose(r);
     uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
-    // multipliers and Weyl constants of the paper
-    for (int i = 0; i < 10; i++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
-        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+    for (int i = 0; i < RNG_ROUNDS; i++) {
+        uint64_t p0 = (uint64_t)RNG_TIMES0 * c0;
+        uint64_t p1 = (uint64_t)RNG_TIMES1 * c2;
         uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
         c1 = (uint32_t)p1, c3 = (uint32_t)p0, c0 = n0, c2 = n2;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        k0 += RNG_WEYL0, k1 += RNG_WEYL1;
     }
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }

@@ -265,11 +265,16 @@ void session_lend(Session *s, int64_t bytes)
     s->lent = (size_t)((int64_t)s->lent + bytes);
 }
 
-// feeding and reading pass a copy on the host in memory order and real type
+// where a device has memory of its own, feeding and reading pass a copy on the
+// host in memory order and real type
 bool session_feed(Session *s, Plan *p, int node, const float *user)
 {
     const Tensor *t = plan_value(p, node);
     CHECK(t);
+    if (s->be->from_user) {
+        s->be->from_user(s->dev, user, t);
+        return true;
+    }
     Tensor host = *t;
     size_t bytes = tensor_bytes(t);
     host.data = mem_alloc(bytes);
@@ -301,6 +306,10 @@ bool session_read(Session *s, Plan *p, int node, float *user)
 {
     const Tensor *t = plan_value(p, node);
     CHECK(t);
+    if (s->be->to_user) {
+        s->be->to_user(s->dev, t, user);
+        return true;
+    }
     Tensor host = *t;
     size_t bytes = tensor_bytes(t);
     host.data = mem_alloc(bytes);

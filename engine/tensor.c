@@ -111,52 +111,73 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
 }
 
 /* user[n,c,p] = t[n,p,c] or the reverse, for one pair of element types. Either
- * side is walked with a stride of nc or np elements; at network inputs and
- * outputs nc is a few, so a blocked transposition would gain nothing. */
-#define REORDER(Mem, User)                                   \
-    do {                                                     \
-        Mem *mem = (Mem *)t->data + n * nc * np;             \
-        User *out = (User *)user + n * nc * np;              \
-        for (int64_t c = 0; c < nc; c++)                     \
-            for (int64_t p = 0; p < np; p++)                 \
-                if (to_user)                                 \
-                    out[c * np + p] = (User)mem[p * nc + c]; \
-                else                                         \
-                    mem[p * nc + c] = (Mem)out[c * np + p];  \
+ * side is walked with a stride of nc or np elements: some positions at a time,
+ * whose lines stay in the first cache while channels go by. */
+#define REORDER(Mem, User)                                       \
+    do {                                                         \
+        Mem *mem = (Mem *)t->data + n * nc * np;                 \
+        User *out = (User *)user + n * nc * np;                  \
+        for (int64_t at = from, end; at < to; at = end) {        \
+            end = to - at < NEAR ? to : at + NEAR;               \
+            for (int64_t c = 0; c < nc; c++)                     \
+                for (int64_t p = at; p < end; p++)               \
+                    if (to_user)                                 \
+                        out[c * np + p] = (User)mem[p * nc + c]; \
+                    else                                         \
+                        mem[p * nc + c] = (Mem)out[c * np + p];  \
+        }                                                        \
     } while (0)
 
-/* The body of the four functions below; `wide`: user holds double. */
-static void reorder(const Tensor *t, void *user, bool wide, bool to_user)
+/* The body of the functions below, of one sample; `wide`: user holds double. */
+static void reorder(const Tensor *t, void *user, bool wide, bool to_user,
+                    int64_t n, int64_t from, int64_t to)
 {
+    enum { NEAR = 64 };
     CHECK(t->type == F32 || t->type == F64);
     int64_t np = positions(t->dim), nc = t->dim.c;
-    for (int64_t n = 0; n < t->dim.n; n++) {
-        if (t->type == F32 && !wide) REORDER(float, float);
-        if (t->type == F32 && wide) REORDER(float, double);
-        if (t->type == F64 && !wide) REORDER(double, float);
-        if (t->type == F64 && wide) REORDER(double, double);
-    }
+    if (t->type == F32 && !wide) REORDER(float, float);
+    if (t->type == F32 && wide) REORDER(float, double);
+    if (t->type == F64 && !wide) REORDER(double, float);
+    if (t->type == F64 && wide) REORDER(double, double);
+}
+
+static void reorder_all(const Tensor *t, void *user, bool wide, bool to_user)
+{
+    for (int64_t n = 0; n < t->dim.n; n++)
+        reorder(t, user, wide, to_user, n, 0, positions(t->dim));
 }
 
 void tensor_to_user(const Tensor *t, float *user)
 {
-    reorder(t, user, false, true);
+    reorder_all(t, user, false, true);
 }
 
 void tensor_to_user_f64(const Tensor *t, double *user)
 {
-    reorder(t, user, true, true);
+    reorder_all(t, user, true, true);
 }
 
 // only read here: the cast away of const never leads to a store
 void tensor_from_user(const float *user, const Tensor *t)
 {
-    reorder(t, (void *)user, false, false);
+    reorder_all(t, (void *)user, false, false);
 }
 
 void tensor_from_user_f64(const double *user, const Tensor *t)
 {
-    reorder(t, (void *)user, true, false);
+    reorder_all(t, (void *)user, true, false);
+}
+
+void tensor_part_to_user(const Tensor *t, float *user, int64_t n, int64_t from,
+                         int64_t to)
+{
+    reorder(t, user, false, true, n, from, to);
+}
+
+void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
+                           int64_t from, int64_t to)
+{
+    reorder(t, (void *)user, false, false, n, from, to);
 }
 
 // for tests, losses and blame: element by element, not for kernels

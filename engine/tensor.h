@@ -104,6 +104,11 @@ void tensor_to_user(const Tensor *t, float *user);
 void tensor_from_user(const float *user, const Tensor *t);
 void tensor_to_user_f64(const Tensor *t, double *user);
 void tensor_from_user_f64(const double *user, const Tensor *t);
+/* Of these positions from .. to-1 of sample n, for those who share the work. */
+void tensor_part_to_user(const Tensor *t, float *user, int64_t n, int64_t from,
+                         int64_t to);
+void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
+                           int64_t from, int64_t to);
 
 /* out = elements at .. at + count - 1 of a flat U8, I16 or F32 block. */
 void tensor_to_f32(const void *data, Dtype type, int64_t at, int64_t count,

@@ -45,7 +45,8 @@ step "the same bits with any number of threads" on "" "$kernels" \
     session_bits_for_any_number_of_threads
 step "a set of another processor is refused" refused
 if [ -z "${SEG_SOAK:-}" ]; then
-    rows "" conv upconv linear maxpool batch_norm concat relu bce lstm attention
+    rows "" conv upconv linear maxpool batch_norm concat relu bce mae dropout \
+        softmax cross_entropy dice_loss lstm attention
     finish
 fi
 

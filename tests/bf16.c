@@ -1,9 +1,9 @@
 /* bf16.c -- numbers of 16 bits on the CPU: copies, the kernels that multiply
  * pairs of them, and a network that is trained with them. The suites of the
  * operators (ops.c) and large ones (simd.c) run in this precision, too. */
+#include "dice.h"
 #include "net.h"
 #include "precision.h"
-#include "rng.h"
 #include "simd.h"
 #include <math.h>
 #include <string.h>
@@ -88,26 +88,6 @@ static double dot(const float *a, const float *b, double *scale)
         sum += v, *scale += fabs(v);
     }
     return sum;
-}
-
-/* A few numbers in lo .. hi, one after the other. */
-typedef struct Dice {
-    Rng r;
-    uint32_t next;
-} Dice;
-
-static int roll(Dice *d, int lo, int hi)
-{
-    return lo + (int)rng_below(&d->r, d->next++, (uint32_t)(hi - lo + 1));
-}
-
-static float *numbers(Arena *mem, int64_t n, uint32_t sample)
-{
-    Rng r = {.seed = 4, .stream = RNG_TEST, .sample = sample};
-    float *p = ARENA_NEW(mem, float, n);
-    REQUIRE(p);
-    for (int64_t i = 0; i < n; i++) p[i] = rng_normal(&r, (uint32_t)i);
-    return p;
 }
 
 static void check_product(const Simd *s, Dice *d, Arena *mem)
@@ -223,7 +203,7 @@ TEST(simd_pairs)
         for (size_t k = 0; k < sizeof check / sizeof *check; k++)
             for (uint32_t r = 0; r < 60; r++) {
                 Arena mem = {0};
-                Dice d = {{.seed = 5, .stream = RNG_TEST, .sample = r}, 0};
+                Dice d = dice(r);
                 check[k](s, &d, &mem);
                 arena_release(&mem);
             }

@@ -109,10 +109,11 @@ t.test("a bound on all that a network takes", function()
   local less = weights + arena * 3 // 5
   local text = t.says(brain .. " --recompute off --vram " .. less .. " --phantom " .. folder
                       .. "/phantom --out " .. folder .. "/bound", 1, "--vram gives " .. less)
-  for _, remedy in ipairs { "--batch 2 (accumulate = 2", "--recompute auto (up to ", "--size 16",
-                            "optim.sgd in the recipe" } do
-    local at = select(2, text:find(remedy, 1, true))
-    t.check(at and text:find("^[^\n]*frees %d", at), remedy .. ": " .. text)
+  -- the largest batch that is small enough: how much a convolution works with is the
+  -- processor's affair
+  for _, remedy in ipairs { "%-%-batch [12] %(accumulate = [24]", "%-%-recompute auto %(up to ",
+                            "%-%-size 16", "optim%.sgd in the recipe" } do
+    t.check(text:find(remedy .. "[^\n]*frees %d"), remedy .. ": " .. text)
   end
   -- auto keeps within it, and says so
   local _, said = trained("vram", "--steps 2 --vram " .. less)

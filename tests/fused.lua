@@ -80,6 +80,32 @@ t.test("evaluation and the numerical face", function()
   numerical(20)
 end)
 
+-- Convolutions that read the two operands of a concat, of f32 and by Winograd's method.
+t.test("a concat in two parts", function()
+  local nn = seg.nn
+  local x = nn.input("x_parts", { c = 3, d = 4, h = 11, w = 9 })
+  local y = nn.scope("parts", function()
+    local skip = nn.relu(nn.instance_norm(nn.conv(x, 37, 3)))
+    local up = nn.conv(nn.conv(skip, 8, 3), 32, 1)
+    return nn.relu(nn.instance_norm(nn.conv(up .. skip, 24, 3)))
+  end)
+  local feeds, out, gradients = { [x.name] = seg.array.random({ 2, 3, 4, 11, 9 }, 3) }, {}, {}
+  for i, fuse in ipairs { true, false } do
+    local m = seg.model { outputs = { y = y }, seed = 4, fuse = fuse }
+    out[i] = m:run(feeds).y
+    local target = nn.input("t_parts" .. i, { c = 24, d = 4, h = 11, w = 9 })
+    local s = seg.step { loss = nn.mse(y, target), optim = seg.optim.adam { lr = 0.01 },
+                         outputs = { y = y }, seed = 4, fuse = fuse }
+    local all = { [x.name] = feeds[x.name],
+                  [target.name] = seg.array.random({ 2, 24, 4, 11, 9 }, 5) }
+    for _ = 1, 3 do out[2 + i] = select(2, s:run(all)).y end
+    gradients[i] = s:gradients()
+  end
+  t.equal((out[1]:distance(out[2])), 0, "evaluation")
+  t.equal((out[3]:distance(out[4])), 0, "third step")
+  for key, g in pairs(gradients[1]) do t.equal((g:distance(gradients[2][key])), 0, key) end
+end)
+
 t.test("evaluation: the same table of cases", function()
   local run = folder .. "/whole/brain_unet/001"
   local got = {}
@@ -93,6 +119,7 @@ end)
 
 t.test("what is said", function()
   t.says(brain .. "plan", 0, "batch_norm + relu")
+  t.says(brain .. "plan --base 16", 0, "concat + conv")
   t.says(brain .. "bench --threads 1", 0, "batch_norm + relu")
   t.says(brain .. "bench --threads 1 --fuse false", 0, "batch_norm ")
   t.says(brain .. "check --device cpu --phantom " .. folder .. "/brain_unet", 0,

@@ -113,6 +113,23 @@ TEST(plan_of_frozen_and_unreached_parameters)
     net_free(&n);
 }
 
+/* Of a loss the prediction alone: a target that is computed is taken as it
+ * is. */
+TEST(plan_target_gets_no_gradient)
+{
+    Net n;
+    Rig r;
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2);
+    int y = net_conv(&n, x, 3, 3), t = net_conv(&n, x, 3, 3);
+    n.loss = net_op(&n, OP_mse, y, t, -1);
+    rig_open(&r, &n, &backend_cpu, 1, 1);
+    rig_plan(&r, true);
+    EXPECT_INT(plan_calls(r.plan), 3 + 2);
+    rig_close(&r);
+    net_free(&n);
+}
+
 TEST(plan_without_what_roots_do_not_need)
 {
     Net n;

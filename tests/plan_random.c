@@ -22,7 +22,7 @@ static int roll(Dice *d, int sides)
     return (int)rng_below(&d->rng, d->next++, (uint32_t)sides);
 }
 
-enum { MOST = 48 };
+enum { MOST = 72 };
 
 /* Values so far that may be operands. */
 typedef struct Grown {
@@ -96,6 +96,16 @@ static int down_and_up(Grown *g, int x)
     return net_row(n, up, &y, 1);
 }
 
+/* A concat of as many channels as a backend may read in parts. */
+static int wide(Grown *g, int x, int y)
+{
+    int a = net_conv(g->n, x, 16, 3), b = net_conv(g->n, y, 3, 3);
+    if (roll(&g->d, 3) == 0) g->value[g->values++] = a;
+    if (roll(&g->d, 3) == 0) g->value[g->values++] = b;
+    x = net_op(g->n, OP_concat, a, roll(&g->d, 4) ? b : y, -1);
+    return net_conv(g->n, x, 16, 3);
+}
+
 static int grow(Grown *g)
 {
     static const Op smooth[] = {OP_sigmoid, OP_tanh,    OP_gelu,
@@ -107,7 +117,7 @@ static int grow(Grown *g)
     Net *n = g->n;
     int x = pick(g), y = match(g, x, false);
     n->bias = roll(&g->d, 2);
-    switch (roll(&g->d, 13)) {
+    switch (roll(&g->d, 14)) {
     case 0:
     case 1:
         return net_conv(n, x, 1 + roll(&g->d, 4), 1 + 2 * roll(&g->d, 2));
@@ -133,6 +143,8 @@ static int grow(Grown *g)
         x = roll(&g->d, 3) ? net_norm(n, x) : net_op(n, OP_add, x, x, -1);
         if (roll(&g->d, 4) == 0) x = one_of(g, x, random, 2);
         return g->smooth ? x : one_of(g, x, kinked, 3);
+    case 12:
+        return wide(g, x, y);
     default:
         if (roll(&g->d, 2) && dims_of(g, x).h == 8) return down_and_up(g, x);
         if (dims_of(g, x).c > 8) return net_conv(n, x, 2, 1);
@@ -259,6 +271,15 @@ static int fused_rows(const Plan *p)
     return count;
 }
 
+/* Those that read a concat in parts. */
+static int apart_rows(const Plan *p)
+{
+    const PlanRow *row;
+    int count = 0, rows = plan_rows(p, &row);
+    for (int i = 0; i < rows; i++) count += row[i].concat >= 0;
+    return count;
+}
+
 /* A plan in one mode. Returns how much it saved. */
 static double compare(Rig *r, uint32_t c, bool train)
 {
@@ -303,7 +324,7 @@ static void within_budgets(Rig *r, uint32_t c)
 static void against_unshared(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
-    int again = 0, fused = 0;
+    int again = 0, fused = 0, apart = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         Rig r;
@@ -312,7 +333,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
-        fused += fused_rows(r.plan);
+        fused += fused_rows(r.plan), apart += apart_rows(r.plan);
         again += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);
@@ -328,6 +349,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
     EXPECT(share / cases < 0.8); // else nothing was shared
     EXPECT(again > 2 * (int)cases);
     EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
+    EXPECT(be->beside && p == PRECISION_f32 ? apart > (int)cases / 16 : !apart);
 }
 
 TEST(plan_equals_no_plan_on_ref)

@@ -76,6 +76,8 @@ step "bench: what one rank alone needs" grep -q '"alone_ms": *[0-9]' "$tmp/bench
 share=$("$PROGRAM" tests/golden/training.lua plan --json --device cpu --threads 1 \
     --batch 2 --recompute off | sed -n '/"train"/,$p' | field bytes)
 step "values computed again" train twice --ranks 2 --threads 1 --recompute $((share - 1))
+step "bench: one rank alone has the memory of both" "$PROGRAM" tests/golden/training.lua bench \
+    --device cpu --ranks 2 --threads 1 --recompute $((share - 1))
 step "which is said" said twice "recompute: .* are computed again"
 step "2 ranks: the same bytes" same r2 twice
 

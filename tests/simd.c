@@ -1,28 +1,9 @@
-/* simd.c -- the kernels of each instruction set against plain loops in
- * double, and convolutions large enough to be cut into chunks, panels,
- * regions and parts (the suites of ops_*.c stay small). */
-#include "simd.h"
+/* simd.c -- the kernels of each instruction set against plain loops in double
+ * (those of losses: simd_loss.c), and convolutions large enough to be cut into
+ * chunks, panels, regions and parts (the suites of ops_*.c stay small). */
 #include "given.h"
-#include "kernels.h"
-#include "rng.h"
-#include "test.h"
-
-#if defined(__x86_64__)
-static const char *const set_name[] = {"amx", "avx512_bf16", "avx512", "avx2",
-                                       "portable"};
-#elif defined(__aarch64__)
-static const char *const set_name[] = {"neon", "portable"};
-#else
-static const char *const set_name[] = {"portable"};
-#endif
-
-enum { SETS = sizeof set_name / sizeof *set_name };
-
-/* Those that run here; the others are not tested. */
-static const Simd *set_at(int i)
-{
-    return simd_find(set_name[i]);
-}
+#include "sets.h"
+#include <string.h>
 
 TEST(simd_choice)
 {
@@ -44,40 +25,18 @@ TEST(simd_choice)
     }
 }
 
-static float *numbers(Arena *mem, int64_t n, uint32_t sample)
-{
-    Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
-    float *p = ARENA_NEW(mem, float, n);
-    REQUIRE(p);
-    for (int64_t i = 0; i < n; i++) p[i] = rng_normal(&r, (uint32_t)i);
-    return p;
-}
-
-/* A few numbers in lo .. hi, one after the other. */
-typedef struct Dice {
-    Rng r;
-    uint32_t next;
-} Dice;
-
-static int roll(Dice *d, int lo, int hi)
-{
-    return lo + (int)rng_below(&d->r, d->next++, (uint32_t)(hi - lo + 1));
-}
-
-static Dice dice(uint32_t sample)
-{
-    return (Dice){{.seed = 5, .stream = RNG_TEST, .sample = sample}, 0};
-}
-
-static void check_product(const Simd *s, Dice *d, Arena *mem)
+/* A row of pixels by weights: of `product` in panels, of `narrow` (few: true)
+ * one channel after the other. */
+static void check_row(const Simd *s, Dice *d, Arena *mem, bool few)
 {
     enum { RUNS = 3 };
-    int co = roll(d, 1, s->panel), cols = roll(d, 1, 40);
-    int runs = roll(d, 0, RUNS), len = roll(d, 1, 20), gap = roll(d, 0, 5);
-    int width = (co + s->lanes - 1) / s->lanes * s->lanes, ldy = co + gap;
+    int co = roll(d, 1, few ? NARROW_CO : s->panel), cols = roll(d, 1, 40);
+    int runs = roll(d, 0, RUNS), len = roll(d, 1, few ? 70 : 20);
+    int width = (co + s->lanes - 1) / s->lanes * s->lanes;
+    int ldy = co + roll(d, 0, 5), ldw = runs * len + roll(d, 0, 9);
     Run run[RUNS];
     float *a = numbers(mem, 64 * 64, 1), *bias = numbers(mem, co, 2);
-    float *panel = numbers(mem, RUNS * len * width, 3);
+    float *panel = numbers(mem, RUNS * len * width + co * ldw, 3);
     for (int i = 0; i < runs; i++)
         run[i] = (Run){a + roll(d, 0, 300), (int64_t)i * len};
     float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
@@ -90,10 +49,14 @@ static void check_product(const Simd *s, Dice *d, Arena *mem)
                  .cols = cols,
                  .lda = roll(d, 1, 64),
                  .ldy = ldy,
+                 .ldw = ldw,
                  .co = co,
                  .add = roll(d, 0, 1),
                  .far = roll(d, 0, 1)};
-    s->product(&p);
+    if (few)
+        s->narrow(&p);
+    else
+        s->product(&p);
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {
             int at = i * ldy + j;
@@ -101,13 +64,24 @@ static void check_product(const Simd *s, Dice *d, Arena *mem)
             double scale = fabs(want);
             for (int r = 0; r < runs && j < co; r++)
                 for (int k = 0; k < len; k++) {
+                    int64_t row = run[r].k + k;
                     double v = (double)run[r].a[i * p.lda + k] *
-                               panel[(run[r].k + k) * width + j];
+                               panel[few ? j * ldw + row : row * width + j];
                     want += v, scale += fabs(v);
                 }
             if (j >= co) want = old[at];
             EXPECT_NEAR(y[at], want, 1e-6 * scale);
         }
+}
+
+static void check_product(const Simd *s, Dice *d, Arena *mem)
+{
+    check_row(s, d, mem, false);
+}
+
+static void check_narrow(const Simd *s, Dice *d, Arena *mem)
+{
+    check_row(s, d, mem, true);
 }
 
 static void check_outer(const Simd *s, Dice *d, Arena *mem)
@@ -148,6 +122,41 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
         }
 }
 
+/* The tail of a tile: what bn_apply, relu and leaky do to its results. y has
+ * them as they are; planes are those that it was made of. */
+static void check_tail(const Simd *s, Dice *d, const Tile *t, float *planes,
+                       const float *bias, const float *y, Arena *mem)
+{
+    enum { LD = 48 };
+    int kind = roll(d, THEN_NOTHING, THEN_LEAKY), n = (int)t->channels;
+    float *table = numbers(mem, 4 * LD, 8), *got = numbers(mem, 16 * LD, 9);
+    float *want = numbers(mem, 16 * LD, 9);
+    Tail tail = {.then = {(ThenKind)kind, 0.3f}};
+    BnAffine norm = {.hi = table,
+                     .lo = table + LD,
+                     .scale = table + 2 * LD,
+                     .beta = table + 3 * LD,
+                     .then = tail.then};
+    if (roll(d, 0, 1)) tail.norm = norm;
+    Tile fresh = *t;
+    fresh.add = false;
+    s->tile_result(&fresh, planes, bias, &(Tail){0}, want);
+    for (int i = 0; i < 16; i++) {
+        float *at = want + i * LD;
+        if (i / 4 >= t->r1 || i % 4 >= t->c1) continue;
+        // unchanged by a tail that is not there, too
+        for (int c = 0; c < n && !t->add; c++) EXPECT(at[c] == y[i * LD + c]);
+        if (tail.norm.hi)
+            s->bn_apply(at, 1, n, &norm, at);
+        else if (kind == THEN_RELU)
+            s->relu(at, n, at);
+        else if (kind == THEN_LEAKY)
+            s->leaky(at, n, tail.then.slope, at);
+    }
+    s->tile_result(&fresh, planes, bias, &tail, got);
+    EXPECT(!memcmp(got, want, 16 * LD * sizeof *got));
+}
+
 /* y 4x4 = A'[(G w G') . (B' x B)]A of random tiles, and dw 3x3 likewise: the
  * transforms together are a small convolution, whatever is missing at the
  * ends of tiles and vectors. */
@@ -168,7 +177,8 @@ static void check_tiles(const Simd *s, Dice *d, Arena *mem)
     s->tile_image(&image, x, v);
     s->tile_weights(&square, w, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
-    s->tile_result(&grid, u, bias, y);
+    s->tile_result(&grid, u, bias, &(Tail){0}, y);
+    check_tail(s, d, &grid, u, bias, y, mem);
     s->tile_slope(&grid, old, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
     s->tile_gradient(&square, u, dw);
@@ -291,53 +301,6 @@ static void check_stats(const Simd *s, Dice *d, Arena *mem)
     }
 }
 
-/* Sum and slope of the cross entropy over all sizes of logits. */
-static void check_bce(const Simd *s, Dice *d, Arena *mem)
-{
-    int n = roll(d, 1, 3000);
-    float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
-    float *dx = numbers(mem, n, 3), w = 0.25f * (float)roll(d, 1, 9);
-    double want = 0;
-    for (int i = 0; i < n; i++) x[i] *= (float)(i % 30), t[i] = t[i] > 0;
-    s->bce_slope(x, t, n, w, 2, dx, false);
-    for (int i = 0; i < n; i++) {
-        double e = exp(-fabs((double)x[i])), both = log1p(e);
-        double p = (x[i] < 0 ? e : 1) / (1 + e),
-               q = (x[i] < 0 ? 1 : e) / (1 + e);
-        want += w * t[i] * (fmax(-x[i], 0) + both);
-        want += (1 - t[i]) * (fmax(x[i], 0) + both);
-        double slope = 2 * ((1 - t[i]) * p - w * t[i] * q);
-        // the tail ends where numbers get subnormal
-        EXPECT_NEAR(dx[i], slope, 4 * float_spacing(slope) + 1e-37);
-    }
-    EXPECT_NEAR(s->bce_sum(x, t, n, w), want, 1e-6 * want);
-}
-
-/* Sums and slope of an overlapping region; x is not near the ends, where
- * nothing is left of s (1 - s). */
-static void check_region(const Simd *s, Dice *d, Arena *mem)
-{
-    int n = roll(d, 1, 3000);
-    bool cross = roll(d, 0, 1), add = roll(d, 0, 1);
-    float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
-    float *dx = numbers(mem, n + 1, 3), *old = numbers(mem, n + 1, 3);
-    const RegionSlope r = {0.75f, -0.5f, cross ? 0.25f : 0, 3};
-    double sum[4], want[4] = {0};
-    for (int i = 0; i < n; i++) x[i] *= 3, t[i] = t[i] > 0;
-    s->region_sums(x, t, n, r.weight, cross, sum);
-    s->region_slope(x, t, n, &r, dx, add);
-    for (int i = 0; i < n; i++) {
-        double p = 1 / (1 + exp(-(double)x[i])), q = 1 / (1 + exp(x[i]));
-        want[0] += p * t[i], want[1] += p, want[2] += t[i];
-        if (cross) want[3] -= r.weight * t[i] * log(p) + (1 - t[i]) * log(q);
-        double slope = (r.a * t[i] + r.b) * p * q +
-                       r.bce * ((1 - t[i]) * p - r.weight * t[i] * q);
-        EXPECT_NEAR(dx[i], slope + (add ? old[i] : 0), 1e-6);
-    }
-    EXPECT(dx[n] == old[n]);
-    for (int k = 0; k < 4; k++) EXPECT_NEAR(sum[k], want[k], 3e-7 * want[k]);
-}
-
 /* An update, an average and a sum of squares are those of the plain loops to
  * the last bit, and nothing behind the last number is touched. */
 static void check_update(const Simd *s, Dice *d, Arena *mem)
@@ -382,19 +345,10 @@ static void check_update(const Simd *s, Dice *d, Arena *mem)
 
 TEST(simd_kernels)
 {
-    static void (*const check[])(const Simd *, Dice *, Arena *) = {
-        check_product,  check_outer, check_depth, check_tiles,  check_rows,
-        check_dot_rows, check_stats, check_bce,   check_region, check_update};
-    for (int i = 0; i < SETS; i++) {
-        const Simd *s = set_at(i);
-        for (size_t k = 0; s && k < sizeof check / sizeof *check; k++)
-            for (uint32_t r = 0; r < 40; r++) {
-                Arena mem = {0};
-                Dice d = dice(r);
-                check[k](s, &d, &mem);
-                arena_release(&mem);
-            }
-    }
+    static CheckFn *const check[] = {
+        check_product, check_narrow,   check_outer, check_depth, check_tiles,
+        check_rows,    check_dot_rows, check_stats, check_update};
+    check_sets(check, sizeof check / sizeof *check);
 }
 
 // -- large ones ---------------------------------------------------------------
@@ -430,6 +384,16 @@ static const Large large[] = {
     {OP_upconv, {2, 1, 6, 7, 130}, {130, 1, 3, 3, 33}, 2, 1, 1, 1},
     {OP_upconv, {1, 3, 5, 4, 66}, {66, 4, 4, 4, 20}, 2, 1, 1, 1},
     {OP_linear, {70, 1, 1, 3, 300}, {140, 1, 1, 1, 300}, 1, 0, 1, 1},
+    // few results, of one chunk and of several; phases that share what they
+    // read, have it apart (dilated), or see nothing (strides beyond the window)
+    {OP_conv, {2, 1, 30, 31, 40}, {3, 1, 1, 1, 40}, 1, 0, 1, 1},
+    {OP_conv, {1, 5, 6, 40, 17}, {1, 3, 3, 3, 17}, 1, 1, 1, 1},
+    {OP_conv, {1, 1, 9, 33, 200}, {2, 1, 5, 5, 200}, 1, 2, 1, 1},
+    {OP_upconv, {1, 5, 6, 7, 64}, {64, 4, 4, 4, 1}, 2, 1, 1, 1},
+    {OP_upconv, {1, 1, 9, 30, 300}, {300, 1, 3, 3, 4}, 2, 1, 1, 1},
+    {OP_upconv, {2, 4, 5, 9, 20}, {20, 3, 3, 3, 18}, 4, 1, 3, 1},
+    {OP_upconv, {1, 1, 9, 20, 36}, {36, 1, 5, 5, 9}, 3, 2, 2, 2},
+    {OP_upconv, {1, 1, 9, 20, 30}, {30, 1, 2, 2, 9}, 3, 0, 1, 1},
 };
 
 static OpCase large_case(const Large *l)

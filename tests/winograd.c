@@ -21,8 +21,8 @@ TEST(winograd_tiles)
             int seen[2 * 16 * 16] = {0};
             for (int64_t at = 0; at < tiles_plane(&t); at++) {
                 int64_t from, to;
-                Tile x = tile_image_at(&t, 1, at, &from);
-                Tile y = tile_result_at(&t, 1, at, &to);
+                Tile x = tile_image_at(&t, 1, at, 3, &from);
+                Tile y = tile_result_at(&t, 1, at, 5, &to);
                 for (int i = 0; i < y.r1; i++)
                     for (int j = 0; j < y.c1; j++)
                         seen[(to + i * y.row + j * y.pixel) / 5 - out * w]++;

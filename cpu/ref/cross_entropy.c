@@ -101,15 +101,16 @@ Space KERNEL(cross_entropy_space)(const Call *c)
  * after a NaN, which may as well have come from the logits: then all targets
  * are classes, and the NaN is the loss. So it is when a target is not finite:
  * data is, so this one was computed, by a network that has diverged. */
-static bool check_classes(const Job *j)
+bool KERNEL(cross_entropy_check)(const Call *c)
 {
-    for (int64_t row = 0, n = rows(j->views.x); row < n; row++)
-        if (counted(j, row) != 0 && true_class(j, row) < 0 &&
-            isfinite(*view_row(&j->views.t, row)))
+    const Job j = job_of(c);
+    for (int64_t row = 0, n = rows(j.views.x); row < n; row++)
+        if (counted(&j, row) != 0 && true_class(&j, row) < 0 &&
+            isfinite(*view_row(&j.views.t, row)))
             return fail_data("the target holds %g, want a class number from 0 "
                              "to %d, or %g to be ignored",
-                             (double)*view_row(&j->views.t, row),
-                             j->views.x.c - 1, j->ignore);
+                             (double)*view_row(&j.views.t, row),
+                             j.views.x.c - 1, j.ignore);
     return true;
 }
 
@@ -121,7 +122,7 @@ bool KERNEL(cross_entropy_fwd)(const Call *c)
     bool bad = isnan(sum[0]); // here, not at another rank
     if (!sum_ranks(c, sum, 2)) return false;
     put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
-    return !bad || check_classes(&j);
+    return !bad || KERNEL(cross_entropy_check)(c);
 }
 
 /* dx = m q / M dy (softmax(x) - [is the true class]). */

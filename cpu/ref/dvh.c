@@ -16,14 +16,9 @@
  * Structures have few voxels: a voxel of none of them is not looked at, NaN
  * included, and one of several makes its sigmoids once. Those of all bins take
  * one exponential: e^(steep b - u) = e^-u e^(steep b), the second from a table;
- * dose_bins.h bounds it, and u is bounded here, far beyond the last bin, where
- * v is 0 or 1 in double anyway. */
+ * dose_bins.h bounds both. */
 #include "dose_bins.h"
 #include "plain.h"
-
-/* Bounds of u: e^-700 is still a normal number and e^-700 e^600 nothing beside
- * 1; e^100 e^600 does not overflow, and no bin has more than e^-100 of it. */
-static const double U_LEAST = -100, U_MOST = 700;
 
 typedef struct Job {
     const Call *c;
@@ -54,14 +49,6 @@ static const real *row_inside(const Job *j, int64_t row)
     return NULL;
 }
 
-/* e^-u of a dose, NaN of NaN. */
-static double fall_of(const Job *j, double dose)
-{
-    double u = j->scale * dose;
-    u = u > U_MOST ? U_MOST : u < U_LEAST ? U_LEAST : u;
-    return exp(-u);
-}
-
 /* SumFn: a set is a sample, an item a position; sum[s][0 .. bins-1] are H,
  * sum[s][bins] is M. With a = e^-u of x and b of t the difference of two
  * sigmoids 1/(1 + a) - 1/(1 + b) is (b - a) / ((1 + a) (1 + b)), which keeps
@@ -75,8 +62,8 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
     for (int64_t row = first + from; row < first + to; row++) {
         const real *m = row_inside(j, row);
         if (!m) continue;
-        double x = fall_of(j, values(j->c->x[0])[row]);
-        double t = fall_of(j, values(j->c->x[1])[row]);
+        double x = dose_fall(j->scale * values(j->c->x[0])[row]);
+        double t = dose_fall(j->scale * values(j->c->x[1])[row]);
         for (int b = 0; b < j->bins; b++) {
             double p = 1 / (1 + x * j->rise[b]), q = 1 / (1 + t * j->rise[b]);
             apart[b] = (t - x) * j->rise[b] * p * q;
@@ -142,7 +129,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
             for (int s = 0; s < j->structures; s++)
                 for (int b = 0; m[s] != 0 && b < j->bins; b++)
                     sum[b] += (double)m[s] * g[s * j->bins + b];
-            double e = fall_of(j, values(j->c->x[0])[row]);
+            double e = dose_fall(j->scale * values(j->c->x[0])[row]);
             for (int b = 0; b < j->bins; b++) {
                 double v = 1 / (1 + e * j->rise[b]);
                 slope += sum[b] * v * (e * j->rise[b] * v);

@@ -14,19 +14,12 @@ INLINE D load(const double *p)
     return *(const Du *)p;
 }
 
-INLINE D spread(double a)
-{
-    return (D){0} + a;
-}
-
 /* a, but 1e150 at most, so that a product of two stays finite: 1e-150 is no
  * other share of a voxel than 0. NaN stays. */
 INLINE D below(D a)
 {
-    typedef int64_t Di __attribute__((vector_size(VEC_BYTES)));
-    const D most = spread(1e150);
-    const Di over = a > most;
-    return (D)((over & (Di)most) | (~over & (Di)a));
+    const D most = d_set(1e150);
+    return d_select(a > most, most, a);
 }
 
 void ISA_NAME(dose_apart)(double x, double t, const double *rise, int64_t bins,
@@ -37,8 +30,8 @@ void ISA_NAME(dose_apart)(double x, double t, const double *rise, int64_t bins,
     // one division for two sigmoids: 1/(1 + a) - 1/(1 + c) is
     // (c - a) / ((1 + a) (1 + c)), where a and c keep their digits
     for (int64_t b = 0; b < bins; b += LANES_D) {
-        D r = load(rise + b), one = spread(1);
-        D a = below(spread(x) * r), c = below(spread(t) * r);
+        D r = load(rise + b), one = d_set(1);
+        D a = below(d_set(x) * r), c = below(d_set(t) * r);
         *(Du *)(apart + b) = (c - a) / ((one + a) * (one + c));
     }
 }
@@ -47,7 +40,7 @@ void ISA_NAME(dose_add)(const double *x, double by, int64_t bins, double *sum);
 void ISA_NAME(dose_add)(const double *x, double by, int64_t bins, double *sum)
 {
     for (int64_t b = 0; b < bins; b += LANES_D)
-        *(Du *)(sum + b) = load(sum + b) + spread(by) * load(x + b);
+        *(Du *)(sum + b) = load(sum + b) + d_set(by) * load(x + b);
 }
 
 double ISA_NAME(dose_slope)(double x, const double *rise, const double *g,
@@ -58,7 +51,7 @@ double ISA_NAME(dose_slope)(double x, const double *rise, const double *g,
     D sum = {0};
     double all = 0;
     for (int64_t b = 0; b < bins; b += LANES_D) {
-        D a = spread(x) * load(rise + b), v = spread(1) / (spread(1) + a);
+        D a = d_set(x) * load(rise + b), v = d_set(1) / (d_set(1) + a);
         sum += load(g + b) * v * (a * v);
     }
     for (int i = 0; i < LANES_D; i++) all += sum[i];

@@ -63,6 +63,19 @@ INLINE V v_log1p_unit(V e)
     return v_fma(p * s, u, u + u);
 }
 
+/* log(1 + e) for e >= 0, not infinite. */
+INLINE V v_log1p(V e)
+{
+    // 1 + e = 2^n (1 + f), and where n = 0, f is e with all its digits
+    V u = e + v_set(1);
+    Vi n = ((Vi)u >> 23) - 127;
+    V f = (V)((Vi)u - (n << 23)) - v_set(1);
+    f = v_select(n == 0, e, f);
+    V whole = __builtin_convertvector(n, V);
+    // the bits of NaN are no number, so it is added again
+    return v_fma(whole, v_set(0.69314718056f), v_log1p_unit(f)) + (e - e);
+}
+
 /* Sigmoid cross entropy, positive targets times `weight`, of e = v_decay(x):
  * weight t softplus(-x) + (1 - t) softplus(x), in which no term cancels
  * another. */

@@ -1,10 +1,9 @@
-/* outer_bf16.c -- outer.c for pairs of bf16, with vdpbf16ps: the same blocks
- * of the same registers, two pixels an instruction. For which processors see
- * product_bf16.c. */
+/* outer_bf16.c -- outer.c for pairs of bf16: two pixels a step. */
 #include "vec.h"
 
 #if LANES == 16
-#define WITH_DOTS __attribute__((target("avx512bf16")))
+#define DOTS
+#include "outer.h"
 
 void pack_bf16(const PairPack *p);
 void outer_bf16(const PairOuter *p);
@@ -23,80 +22,24 @@ void pack_bf16(const PairPack *p)
     }
 }
 
-enum { WIDE_MAX = OUTER_WIDE / LANES };
-
-/* Rows from .. of dw; high, wide and `part` are constants: see outer.c. */
-INLINE WITH_DOTS void block(const PairOuter *p, int64_t from, int high,
-                            int wide, bool part)
-{
-    V sum[OUTER_HIGH][WIDE_MAX];
-    const int last = p->width - (wide - 1) * LANES;
-    UNROLL for (int i = 0; i < high; i++) UNROLL for (int j = 0; j < wide; j++)
-        sum[i][j] = v_zero();
-    const float *a = p->a + from / high * p->gap;
-    for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = p->x + r * p->pitch;
-        for (int64_t c = 0; c < p->steps; c++, a += high, x += p->ldx) {
-            V row[WIDE_MAX];
-            UNROLL for (int j = 0; j < wide; j++) row[j] =
-                part && j == wide - 1 ? v_load_part(x + j * LANES, last)
-                                      : v_load(x + j * LANES);
-            UNROLL for (int i = 0; i < high; i++)
-            {
-                int32_t pair;
-                memcpy(&pair, a + i, sizeof pair);
-                __m512bh f = (__m512bh)_mm512_set1_epi32(pair);
-                UNROLL for (int j = 0; j < wide; j++) sum[i][j] =
-                    (V)_mm512_dpbf16_ps((__m512)sum[i][j], f, (__m512bh)row[j]);
-            }
-        }
-    }
-    UNROLL for (int i = 0; i < high; i++)
-    {
-        if (from + i >= p->height) break;
-        float *out = p->out + (from + i) * p->ldo;
-        UNROLL for (int j = 0; j < wide; j++)
-        {
-            float *at = out + j * LANES;
-            if (part && j == wide - 1) {
-                V old = p->add ? v_load_part(at, last) : v_zero();
-                v_store_part(at, old + sum[i][j], last);
-            } else {
-                v_store(at, sum[i][j] + (p->add ? v_load(at) : v_zero()));
-            }
-        }
-    }
-}
-
-typedef void Block(const PairOuter *p, int64_t from);
-
-#define BLOCK(high, wide)                                           \
-    static WITH_DOTS void whole_##high##x##wide(const PairOuter *p, \
-                                                int64_t from)       \
-    {                                                               \
-        block(p, from, high, wide, false);                          \
-    }                                                               \
-    static WITH_DOTS void part_##high##x##wide(const PairOuter *p,  \
-                                               int64_t from)        \
-    {                                                               \
-        block(p, from, high, wide, true);                           \
-    }
-#define ENTRY(high, wide) {whole_##high##x##wide, part_##high##x##wide},
-#define HIGHS(B, wide)    B(1, wide) B(2, wide) B(4, wide) B(8, wide)
-
-HIGHS(BLOCK, 1)
-HIGHS(BLOCK, 2)
-HIGHS(BLOCK, 3)
-
-/* [wide - 1][log2(high)][part] */
-static Block *const blocks[WIDE_MAX][4][2] = {
-    {HIGHS(ENTRY, 1)}, {HIGHS(ENTRY, 2)}, {HIGHS(ENTRY, 3)}};
-
+/* Each block of rows is an Outer of whole rows of pairs. */
 void outer_bf16(const PairOuter *p)
 {
-    int wide = (p->width + LANES - 1) / LANES;
-    int high = p->high == 1 ? 0 : p->high == 2 ? 1 : p->high == 4 ? 2 : 3;
-    Block *run = blocks[wide - 1][high][p->width % LANES != 0];
-    for (int64_t i = 0; i < p->height; i += p->high) run(p, i);
+    Outer o = {.x = p->x,
+               .rows = p->rows,
+               .cols = p->steps,
+               .pitch = p->pitch,
+               .lda = p->high,
+               .ldx = p->ldx,
+               .ldo = p->ldo,
+               .high = p->high,
+               .width = p->width,
+               .add = p->add};
+    for (int64_t i = 0; i < p->height; i += p->high) {
+        o.a = p->a + i / p->high * p->gap;
+        o.out = p->out + i * p->ldo;
+        o.height = (int)(p->height - i < p->high ? p->height - i : p->high);
+        outer_block(&o);
+    }
 }
 #endif

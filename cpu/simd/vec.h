@@ -47,6 +47,7 @@ typedef int32_t Viu
  * that they are made of. */
 enum { LANES_D = LANES / 2 };
 typedef double D __attribute__((vector_size(VEC_BYTES)));
+typedef int64_t Di __attribute__((vector_size(VEC_BYTES)));
 typedef float Hu
     __attribute__((vector_size(VEC_BYTES / 2), aligned(4), may_alias));
 
@@ -78,6 +79,22 @@ INLINE V v_zero(void)
 INLINE D d_load(const float *p)
 {
     return __builtin_convertvector(*(const Hu *)p, D);
+}
+
+/* The same back, each rounded to float. */
+INLINE void d_store(float *p, D d)
+{
+    *(Hu *)p = __builtin_convertvector(d, Hu);
+}
+
+INLINE D d_set(double a)
+{
+    return (D){0} + a;
+}
+
+INLINE D d_select(Di m, D a, D b)
+{
+    return (D)((m & (Di)a) | (~m & (Di)b));
 }
 
 /* The bits of the floats, as integers. */

@@ -149,10 +149,44 @@ void ISA_NAME(tile_slope)(const Tile *t, const float *dy, float *planes)
 /* -- out of planes -----------------------------------------------------------
  */
 
+/* A tail of one vector of channels, if any. That it is asked for each result
+ * costs next to nothing: the answer is always the same. */
+typedef struct Finish {
+    const Tail *tail;
+    V hi, lo, scale, beta, low;
+} Finish;
+
+INLINE Finish finish_of(const Tail *tail, int64_t k, bool part, int last)
+{
+    Finish f = {.tail = tail};
+    if (tail) f.low = v_set(tail->then.slope);
+    if (!tail || !tail->norm.hi) return f;
+    f.hi = part_load(tail->norm.hi + k, part, last);
+    f.lo = part_load(tail->norm.lo + k, part, last);
+    f.scale = part_load(tail->norm.scale + k, part, last);
+    f.beta = part_load(tail->norm.beta + k, part, last);
+    return f;
+}
+
+/* With the bits of bn_apply, relu and leaky. */
+INLINE V finish(const Finish *f, V v)
+{
+    if (!f->tail) return v;
+    if (f->tail->norm.hi) v = v_fma(v - f->hi - f->lo, f->scale, f->beta);
+    switch (f->tail->then.kind) {
+    case THEN_RELU:
+        return v_then(THEN_RELU, f->low, v);
+    case THEN_LEAKY:
+        return v_then(THEN_LEAKY, f->low, v);
+    default:
+        return v;
+    }
+}
+
 /* One vector of channels becomes n x n numbers, of which those inside are
  * written; n, `whole` and `part` are constants. */
-INLINE void gather(const Tile *t, const float *from, V bias, float *y, int n,
-                   bool whole, bool part, int last)
+INLINE void gather(const Tile *t, const float *from, V bias, const Finish *f,
+                   float *y, int n, bool whole, bool part, int last)
 {
     V d[SIX], e[4 * SIX], o[4];
     UNROLL for (int b = 0; b < SIX; b++)
@@ -170,43 +204,46 @@ INLINE void gather(const Tile *t, const float *from, V bias, float *y, int n,
             float *at = y + a * t->row + b * t->pixel;
             if (!whole && !(a < t->r1 && b < t->c1)) continue;
             V old = t->add ? part_load(at, part, last) : bias;
+            V v = finish(f, o[b] + old);
             if (part)
-                v_store_part(at, o[b] + old, last);
+                v_store_part(at, v, last);
             else
-                v_store(at, o[b] + old);
+                v_store(at, v);
         }
     }
 }
 
 /* All channels of a grid. */
 INLINE void gather_all(const Tile *t, const float *from, const float *bias,
-                       float *y, int n)
+                       const Tail *tail, float *y, int n)
 {
     bool whole = t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
     for (; k + LANES <= t->channels; k += LANES) {
         V b = bias ? v_load(bias + k) : v_zero();
+        const Finish f = finish_of(tail, k, false, LANES);
         if (whole)
-            gather(t, from + k, b, y + k, n, true, false, LANES);
+            gather(t, from + k, b, &f, y + k, n, true, false, LANES);
         else
-            gather(t, from + k, b, y + k, n, false, false, LANES);
+            gather(t, from + k, b, &f, y + k, n, false, false, LANES);
     }
     int last = (int)(t->channels - k);
     if (!last) return;
     V b = bias ? v_load_part(bias + k, last) : v_zero();
-    gather(t, from + k, b, y + k, n, false, true, last);
+    const Finish f = finish_of(tail, k, true, last);
+    gather(t, from + k, b, &f, y + k, n, false, true, last);
 }
 
 void ISA_NAME(tile_result)(const Tile *t, const float *planes,
-                           const float *bias, float *y);
+                           const float *bias, const Tail *tail, float *y);
 void ISA_NAME(tile_result)(const Tile *t, const float *planes,
-                           const float *bias, float *y)
+                           const float *bias, const Tail *tail, float *y)
 {
-    gather_all(t, planes, bias, y, 4);
+    gather_all(t, planes, bias, tail, y, 4);
 }
 
 void ISA_NAME(tile_gradient)(const Tile *t, const float *planes, float *dw);
 void ISA_NAME(tile_gradient)(const Tile *t, const float *planes, float *dw)
 {
-    gather_all(t, planes, NULL, dw, 3);
+    gather_all(t, planes, NULL, NULL, dw, 3);
 }

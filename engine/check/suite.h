@@ -78,7 +78,8 @@ extern const OpSuite suites_conv[], suites_elementwise[], suites_loss[],
 
 /* Extents on and beside the boundaries of kernels: tiles, parts of sums, what
  * a block has. See suite_edges.c. */
-ImageFn image_walk, image_channels, image_parts, image_global, image_turn;
+ImageFn image_walk, image_channels, image_few, image_parts, image_global,
+    image_turn;
 
 /* All of them, one after the other: *at starts as 0. NULL after the last. */
 const OpSuite *suite_next(int *at);

@@ -39,6 +39,15 @@ Dims image_channels(Draw *d, OpCase *c)
     return (Dims){1, 1, 1, rows, ch};
 }
 
+/* Few classes, and one more than are few: samples that end at a block of rows,
+ * a chunk of them or a vector. */
+Dims image_few(Draw *d, OpCase *c)
+{
+    int rows = draw_edge(d, PICK(d, 2048, 2 * 2048, 128, 64, 32, 16));
+    c->rank = 1;
+    return (Dims){draw_int(d, 1, 3), 1, 1, rows, PICK(d, 2, 3, 4, 5, 16, 17)};
+}
+
 /* loss.cuh: parts of 1024 elements, four a thread, groups of lanes for rows of
  * several channels; more sets than parts. */
 Dims image_parts(Draw *d, OpCase *c)

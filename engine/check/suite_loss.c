@@ -170,6 +170,40 @@ static void draw_alone(Draw *d, OpCase *c)
     if (c->fill[1].hi > 1) c->fill[1].hi = 1;
 }
 
+/* No mask and no weight, or one for each element: also a case of its own. */
+static void draw_whole(Draw *d, OpCase *c)
+{
+    draw_regression(d, c);
+    for (int i = 2; i < 4; i++) c->x[i] = draw_bool(d) ? c->x[0] : (Dims){0};
+}
+
+#define WHOLE(row)                                                     \
+    {                                                                  \
+        .note = "whole", .op = OP_##row, .draw = draw_whole, .wrt = 1, \
+        .image = image_blocks, .cases = 12                             \
+    }
+
+/* Several channels without weight, masked by rows, if at all: one more. */
+static void draw_few(Draw *d, OpCase *c)
+{
+    if (c->attr.op == OP_cross_entropy)
+        draw_cross_entropy(d, c);
+    else if (c->attr.op == OP_tversky)
+        draw_tversky(d, c);
+    else
+        draw_dice(d, c);
+    c->x[2] = c->x[3] = (Dims){0};
+    if (draw_bool(d)) return;
+    c->x[2] = c->x[0];
+    c->x[2].c = 1;
+}
+
+#define FEW(row)                                                           \
+    {                                                                      \
+        .note = "few classes", .op = OP_##row, .draw = draw_few, .wrt = 1, \
+        .image = image_few, .cases = 20                                    \
+    }
+
 #define ALONE(row)                                                           \
     {                                                                        \
         .note = "one channel", .op = OP_##row, .draw = draw_alone, .wrt = 1, \
@@ -201,11 +235,17 @@ const OpSuite suites_loss[] = {
     ALONE(dice_loss),
     ALONE(bce_dice),
     ALONE(tversky),
+    FEW(dice_loss),
+    FEW(tversky),
+    FEW(cross_entropy),
     PARTS(cross_entropy, draw_cross_entropy, 18),
     PARTS(focal, draw_focal, 9),
     PARTS(mae, draw_regression, 6),
     PARTS(mse, draw_regression, 6),
     PARTS(huber, draw_regression, 6),
+    WHOLE(mae),
+    WHOLE(mse),
+    WHOLE(huber),
     PARTS(dvh_loss, draw_dvh, 6),
     {.note = "parts",
      .op = OP_overlap,

@@ -144,9 +144,11 @@ enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
  * `arg`; description.c says more of each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
-/* "kind" of the table on top: what a call of `node` runs, as "conv + batch_norm
- * + relu"; norm and then as of a PlanRow. */
-void set_kind(lua_State *L, const Graph *g, int node, int norm, int then);
+/* "ops" of the table on top: what a call of `node` runs, as {"conv",
+ * "batch_norm", "relu"}, and "kind", the same in a line, "conv + batch_norm +
+ * relu"; concat, norm and then as of a PlanRow. */
+void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
+              int then);
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
  * room behind them; their count. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);

@@ -63,14 +63,22 @@ Precision opt_precision(lua_State *L, int arg)
     return p;
 }
 
-void set_kind(lua_State *L, const Graph *g, int node, int norm, int then)
+void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
+              int then)
 {
-    const int more[] = {norm, then};
-    lua_pushstring(L, op_info[g->node[node].attr.op].name);
-    for (int i = 0; i < 2; i++) {
-        if (more[i] < 0) continue;
-        lua_pushfstring(L, " + %s", op_info[g->node[more[i]].attr.op].name);
+    const int part[] = {concat, node, norm, then};
+    const char *between = "";
+    lua_createtable(L, 4, 0);
+    lua_pushliteral(L, "");
+    for (int i = 0, n = 0; i < 4; i++) {
+        if (part[i] < 0) continue;
+        const char *name = op_info[g->node[part[i]].attr.op].name;
+        lua_pushfstring(L, "%s%s", between, name);
         lua_concat(L, 2);
+        lua_pushstring(L, name);
+        lua_rawseti(L, -3, ++n);
+        between = " + ";
     }
-    lua_setfield(L, -2, "kind");
+    lua_setfield(L, -3, "kind");
+    lua_setfield(L, -2, "ops");
 }

@@ -391,7 +391,8 @@ static int l_time(lua_State *L)
         if (time[i].convert)
             set_text(L, "kind", "copy");
         else
-            set_kind(L, g, time[i].node, time[i].norm, time[i].then);
+            set_kind(L, g, time[i].concat, time[i].node, time[i].norm,
+                     time[i].then);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
         set_integer(L, "live", (lua_Integer)time[i].live);

@@ -10,6 +10,7 @@
 
 local core = require "seg.core"
 local bench = require "seg.bench"
+local budget = require "seg.budget"
 local config = require "seg.config"
 local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
@@ -45,9 +46,10 @@ local function steps(session, feeds, apart)
   return util.median(all), util.median(spent), util.median(waited), sent, met
 end
 
--- A step of this rank for itself, in ms.
-local function by_itself(r, feeds)
+-- A step of this rank for itself, in ms, with the memory of `count` ranks.
+local function by_itself(r, feeds, count)
   local session = recipes.session(r, "train", nil, nil, nil, true)
+  budget.give(session, count)
   session:step(feeds, { lr = 0 }) -- pays for memory
   local ms = bench.step_ms(session, feeds)
   session:close()
@@ -56,7 +58,8 @@ end
 
 -- A step of rank 0 alone on the whole batch, in ms; the others wait for it.
 local function alone(r, batch)
-  local ms = ranks.rank == 0 and string.pack("<d", by_itself(r, bench.feeds(r, batch))) or ""
+  local ms = ranks.rank == 0 and string.pack("<d", by_itself(r, bench.feeds(r, batch),
+                                                             ranks.count)) or ""
   return (string.unpack("<d", ranks.of_first(ms)))
 end
 
@@ -77,7 +80,7 @@ function M.command(r)
     wait = between > 0 and spent * waiting / between or 0
   end
   session:close()
-  if inside then spent = math.max(ms - by_itself(r, feeds), 0) end
+  if inside then spent = math.max(ms - by_itself(r, feeds, 1), 0) end
   local texts = ranks.gather(string.pack("<dddd", ms, ms - spent, wait, spent - wait))
   local one = alone(r, v.batch)
   if not ranks.writes() then return 0 end

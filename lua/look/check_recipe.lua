@@ -55,7 +55,7 @@ end
 local function fuses(r, device)
   if not config.ensure().fuse then return false end
   for _, row in ipairs(plans.plan(r, 2, true, { device = device, recompute = "off" }).rows) do
-    if row.kind:find(" + ", 1, true) then return true end
+    if #row.ops > 1 then return true end
   end
   return false
 end

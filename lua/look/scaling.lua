@@ -93,9 +93,10 @@ function M.of_plan(plan, v)
   local o = { params = plan.gradient_bytes // real, norms = {}, real = real, gpu = gpu,
               nccl = gpu and v.carry ~= "host" }
   for _, row in ipairs(plan.rows) do
-    -- alone, or with what is run in one with it
-    if sync_norm and (" + " .. row.kind .. " + "):find(" + batch_norm + ", 1, true) then
-      o.norms[#o.norms + 1] = math.tointeger(tonumber(row.shape:match("^%d+x(%d+)")))
+    for _, op in ipairs(row.ops) do
+      if sync_norm and op == "batch_norm" then
+        o.norms[#o.norms + 1] = math.tointeger(tonumber(row.shape:match("^%d+x(%d+)")))
+      end
     end
   end
   if not sync_norm and plan.running > 0 then

@@ -60,11 +60,12 @@ function M.arena(device, weights, session)
   return least(left, free), true
 end
 
--- A session that trains keeps to it from now on.
-function M.give(session)
+-- A session that trains keeps to it from now on; `ranks`: has the work of so many, and the
+-- memory that each of them was given.
+function M.give(session, ranks)
   local facts = session:facts()
   local bytes, near = M.arena(facts.device, facts.param_bytes, session)
-  if bytes then session:budget(bytes, near) end
+  if bytes then session:budget(near and bytes or bytes * (ranks or 1), near) end
 end
 
 -- One line on what a plan computes twice, nil when nothing.

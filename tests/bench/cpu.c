@@ -117,6 +117,43 @@ static const Row rows[] = {
     {.name = "bce_dice @256",
      .op = OP_bce_dice,
      .x = {{0, 1, 256, 256, 1}, {0, 1, 256, 256, 1}}},
+    {.name = "cross_entropy @40x56x40 3",
+     .op = OP_cross_entropy,
+     .x = {{0, 40, 56, 40, 3}, {0, 40, 56, 40, 1}}},
+    {.name = "dice_loss @40x56x40 3",
+     .op = OP_dice_loss,
+     .x = {{0, 40, 56, 40, 3}, {0, 40, 56, 40, 1}}},
+    {.name = "softmax @40x56x40 3",
+     .op = OP_softmax,
+     .x = {{0, 40, 56, 40, 3}}},
+    {.name = "sigmoid @256", .op = OP_sigmoid, .x = {{0, 1, 256, 256, 1}}},
+    {.name = "dropout sequence 512 512",
+     .op = OP_dropout,
+     .x = {{0, 1, 1, 512, 512}}},
+    {.name = "spatial_dropout @32 128",
+     .op = OP_spatial_dropout,
+     .x = {{0, 1, 32, 32, 128}}},
+    {.name = "mask_length 512 512",
+     .op = OP_mask_length,
+     .x = {{0, 1, 1, 512, 512}, {0, 1, 1, 1, 1}}},
+    {.name = "global_maxpool 512 512",
+     .op = OP_global_maxpool,
+     .x = {{0, 1, 1, 512, 512}, {0, 1, 1, 1, 1}}},
+    {.name = "global_avgpool 512 512",
+     .op = OP_global_avgpool,
+     .x = {{0, 1, 1, 512, 512}, {0, 1, 1, 1, 1}}},
+    {.name = "layer_norm 512 512",
+     .op = OP_layer_norm,
+     .x = {{0, 1, 1, 512, 512}, {1, 1, 1, 1, 512}, {1, 1, 1, 1, 512}}},
+    {.name = "mul @256 32",
+     .op = OP_mul,
+     .x = {{0, 1, 256, 256, 32}, {0, 1, 256, 256, 32}}},
+    {.name = "mae @64x64x64",
+     .op = OP_mae,
+     .x = {{0, 64, 64, 64, 1}, {0, 64, 64, 64, 1}}},
+    {.name = "mae @64x64x64 masked",
+     .op = OP_mae,
+     .x = {{0, 64, 64, 64, 1}, {0, 64, 64, 64, 1}, {0, 64, 64, 64, 1}}},
     {.name = "dvh_loss @32 10",
      .op = OP_dvh_loss,
      .x = {{0, 32, 32, 32, 1}, {0, 32, 32, 32, 1}, {0, 32, 32, 32, 10}}},
@@ -239,6 +276,14 @@ static const Tensor *copied(const Call *c, const Tensor *from, Tensor *to)
     return to;
 }
 
+/* Operand 1 of extents s holds whole numbers below this: classes, or lengths
+ * of sequences; 0: any numbers. */
+static int64_t whole_below(Op op, Dims x, Dims s)
+{
+    if (op_info[op].flags & LENGTHS) return x.w;
+    return op_info[op].flags & LOSS && s.c == 1 && x.c > 1 ? x.c : 0;
+}
+
 static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
                        Bench *b)
 {
@@ -255,6 +300,9 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
         float *m = b->x[i].data;
         for (int64_t k = 0; k < numel(s) && i == 2 && is_dvh; k++)
             m[k] = m[k] < 0.05f;
+        int64_t below = i == 1 ? whole_below(row->op, b->x[0].dim, s) : 0;
+        for (int64_t k = 0; k < numel(s) && below; k++)
+            m[k] = (float)(int64_t)(m[k] * (float)below);
         c->x[i] = &b->x[i];
     }
     for (int i = 0; i < 3; i++) {

@@ -1,0 +1,161 @@
+/* regression.c -- what errors of a regression cost, and its slope: see Errors.
+ *
+ * In double, as the plain loops: a square stays in range, and a slope has the
+ * same bits. That there are half as many lanes, and numbers to convert, is
+ * hidden behind memory, which bounds all of it. */
+#include "vec.h"
+
+/* Operands of one vector of doubles. */
+enum { X, T, M, Q, OPERANDS };
+
+INLINE D size_of(D e)
+{
+    const Di rest = (Di){0} + INT64_MAX; // all but the sign
+    return (D)((Di)e & rest);
+}
+
+INLINE D value(ErrorKind kind, D e, D delta)
+{
+    if (kind == ERROR_MAE) return size_of(e);
+    if (kind == ERROR_MSE) return e * e;
+    // asked this way NaN goes on as NaN
+    return d_select(size_of(e) <= delta, e * e * 0.5,
+                    delta * (size_of(e) - delta * 0.5));
+}
+
+INLINE D slope(ErrorKind kind, D e, D delta)
+{
+    if (kind == ERROR_MSE) return 2 * e;
+    D most = kind == ERROR_MAE ? d_set(1) : delta;
+    D edge = kind == ERROR_MAE ? d_set(0) : delta;
+    return d_select(e > edge, most, d_select(e < -edge, -most, e));
+}
+
+/* m q at element i. */
+INLINE D share_of(const Errors *e, int64_t i)
+{
+    D w = d_set(1);
+    if (e->m) w *= d_load(e->m + i);
+    if (e->q) w *= d_load(e->q + i);
+    return w;
+}
+
+/* m q l at element i. */
+INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
+{
+    D w = share_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    return d_select(w == 0, d_set(0), w * value(kind, d, d_set(e->delta)));
+}
+
+/* factor m q dl/dx at element i, with the products of the plain loop. */
+INLINE D pull(const Errors *e, ErrorKind kind, int64_t i, D factor)
+{
+    D w = share_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    D s = d_select(w == 0, d_set(0), slope(kind, d, d_set(e->delta)));
+    return factor * w * s;
+}
+
+/* Operands of the last n < LANES_D elements from i on, in `room` and zeros
+ * behind them: those have no error, and cost nothing. */
+INLINE Errors last(const Errors *e, int64_t i, int64_t n,
+                   float room[OPERANDS][LANES_D])
+{
+    const float *from[OPERANDS] = {e->x, e->t, e->m, e->q};
+    memset(room, 0, OPERANDS * sizeof *room);
+    for (int k = 0; k < OPERANDS; k++)
+        if (from[k]) memcpy(room[k], from[k] + i, (size_t)n * sizeof(float));
+    return (Errors){.x = room[X],
+                    .t = room[T],
+                    .m = e->m ? room[M] : NULL,
+                    .q = e->q ? room[Q] : NULL,
+                    .delta = e->delta,
+                    .kind = e->kind};
+}
+
+INLINE double sum_lanes(D d)
+{
+    double all = 0;
+    for (int i = 0; i < LANES_D; i++) all += d[i];
+    return all;
+}
+
+INLINE double sum_of(const Errors *given, ErrorKind kind, int64_t n)
+{
+    const Errors e = *given;
+    // two, so that an addition need not wait for the one before
+    D even = d_set(0), odd = d_set(0);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        even += cost(&e, kind, i);
+        odd += cost(&e, kind, i + LANES_D);
+    }
+    if (i + LANES_D <= n) even += cost(&e, kind, i), i += LANES_D;
+    if (i < n) {
+        float room[OPERANDS][LANES_D];
+        const Errors rest = last(&e, i, n - i, room);
+        odd += cost(&rest, kind, 0);
+    }
+    return sum_lanes(even + odd);
+}
+
+double ISA_NAME(error_sum)(const Errors *e, int64_t n);
+double ISA_NAME(error_sum)(const Errors *e, int64_t n)
+{
+    switch (e->kind) {
+    case ERROR_MAE:
+        return sum_of(e, ERROR_MAE, n);
+    case ERROR_MSE:
+        return sum_of(e, ERROR_MSE, n);
+    default:
+        return sum_of(e, ERROR_HUBER, n);
+    }
+}
+
+INLINE void slopes(const Errors *given, ErrorKind kind, int64_t n,
+                   double factor, float *dx, bool add)
+{
+    const Errors e = *given; // dx is no part of it
+    const D f = d_set(factor);
+    int64_t i = 0;
+    for (; i + LANES_D <= n; i += LANES_D) {
+        D d = pull(&e, kind, i, f);
+        d_store(dx + i, add ? d_load(dx + i) + d : d);
+    }
+    if (i == n) return;
+    float room[OPERANDS][LANES_D], to[LANES_D] = {0};
+    const Errors rest = last(&e, i, n - i, room);
+    const size_t bytes = (size_t)(n - i) * sizeof *dx;
+    if (add) memcpy(to, dx + i, bytes);
+    D d = pull(&rest, kind, 0, f);
+    d_store(to, add ? d_load(to) + d : d);
+    memcpy(dx + i, to, bytes);
+}
+
+void ISA_NAME(error_slope)(const Errors *e, int64_t n, double factor, float *dx,
+                           bool add);
+void ISA_NAME(error_slope)(const Errors *e, int64_t n, double factor, float *dx,
+                           bool add)
+{
+    switch (e->kind) {
+    case ERROR_MAE:
+        slopes(e, ERROR_MAE, n, factor, dx, add);
+        break;
+    case ERROR_MSE:
+        slopes(e, ERROR_MSE, n, factor, dx, add);
+        break;
+    default:
+        slopes(e, ERROR_HUBER, n, factor, dx, add);
+    }
+}
+
+double ISA_NAME(sum)(const float *x, int64_t n);
+double ISA_NAME(sum)(const float *x, int64_t n)
+{
+    D even = d_set(0), odd = d_set(0);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        even += d_load(x + i), odd += d_load(x + i + LANES_D);
+    double all = sum_lanes(even + odd);
+    for (; i < n; i++) all += x[i];
+    return all;
+}
