@@ -196,7 +196,7 @@ t.test("plan against measured in every recipe", function()
       return script .. " plan --preset check --json " .. options .. how
     end
     -- as many samples as make it large beside what else a program takes
-    while arena < 16 << 20 do
+    while arena < 32 << 20 do
       batch = 2 * batch
       options = "--batch " .. batch .. " --recompute "
       arena = tonumber(t.says(plan "off", 0, '"train"'):match('"train": {.-"bytes": (%d+)'))
