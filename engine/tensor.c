@@ -118,7 +118,7 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
         Mem *mem = (Mem *)t->data + n * nc * np;                 \
         User *out = (User *)user + n * nc * np;                  \
         for (int64_t at = from, end; at < to; at = end) {        \
-            end = to - at < NEAR ? to : at + NEAR;               \
+            end = to - at < near ? to : at + near;               \
             for (int64_t c = 0; c < nc; c++)                     \
                 for (int64_t p = at; p < end; p++)               \
                     if (to_user)                                 \
@@ -132,9 +132,10 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
 static void reorder(const Tensor *t, void *user, bool wide, bool to_user,
                     int64_t n, int64_t from, int64_t to)
 {
-    enum { NEAR = 64 };
     CHECK(t->type == F32 || t->type == F64);
     int64_t np = positions(t->dim), nc = t->dim.c;
+    // lines that are a page apart meet in a few places of the cache
+    const int64_t near = nc > 128 ? 8 : 64;
     if (t->type == F32 && !wide) REORDER(float, float);
     if (t->type == F32 && wide) REORDER(float, double);
     if (t->type == F64 && !wide) REORDER(double, float);

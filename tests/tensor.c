@@ -1,5 +1,6 @@
 /* Names and sizes of element types, the two orders of axes, and limits. */
 #include "tensor.h"
+#include "mem.h"
 #include "test.h"
 
 TEST(tensor_dtype_names_round_trip)
@@ -120,6 +121,38 @@ TEST(tensor_order_of_elements)
     tensor_from_user(user, &t64);
     tensor_to_user_f64(&t64, wide);
     for (i = 0; i < COUNT; i++) EXPECT_INT(wide[i], user[i]);
+}
+
+TEST(tensor_order_of_many_channels)
+{
+    // user element (n,c,p) holds its number; a part is some positions of n
+    enum { N = 2, C = 200, P = 77, COUNT = N * C * P, FROM = 5, TO = 70 };
+    Arena mem = {0};
+    float *user = ARENA_NEW(&mem, float, 3 * COUNT);
+    REQUIRE(user);
+    float *back = user + COUNT, *place = back + COUNT;
+    for (int i = 0; i < COUNT; i++) user[i] = (float)i;
+    Tensor t = {{N, 1, 1, P, C}, F32, 1, place};
+    tensor_from_user(user, &t);
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < P * C; i++)
+            EXPECT_INT(place[n * P * C + i], n * P * C + i % C * P + i / C);
+    tensor_to_user(&t, back);
+    EXPECT(!memcmp(user, back, COUNT * sizeof *user));
+    memset(place, 0, COUNT * sizeof *place);
+    tensor_part_from_user(user, &t, 1, FROM, TO);
+    for (int i = 0; i < COUNT; i++) {
+        int n = i / (P * C), at = i / C % P;
+        bool inside = n == 1 && at >= FROM && at < TO;
+        EXPECT_INT(place[i], inside ? n * P * C + i % C * P + at : 0);
+    }
+    memset(back, 0, COUNT * sizeof *back);
+    tensor_part_to_user(&t, back, 1, FROM, TO);
+    for (int i = 0; i < COUNT; i++) {
+        bool inside = i / (P * C) == 1 && i % P >= FROM && i % P < TO;
+        EXPECT_INT(back[i], inside ? i : 0);
+    }
+    arena_release(&mem);
 }
 
 TEST(tensor_set_rounds_to_its_type)
