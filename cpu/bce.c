@@ -37,10 +37,8 @@ bool cpu_bce_fwd(const Call *c)
     if (!is_fast(c)) return plain_bce_fwd(c);
     int64_t count = numel(c->x[0]->dim);
     blocks_run(c, count, sum_block);
-    double all = 0;
-    for (int64_t i = 0; i < ceil_div(count, BLOCK); i++)
-        all += ((const double *)c->scratch)[i];
-    double sum[2] = {all, (double)count};
+    double sum[2] = {blocks_sum(c->scratch, ceil_div(count, BLOCK)),
+                     (double)count};
     if (!sum_ranks(c, sum, 2)) return false;
     *floats(c->y, 0) = (float)(sum[0] / sum[1]);
     return true;

@@ -6,7 +6,7 @@
  * buys is an even share for each thread and places of its own to write to.
  * Neighbouring blocks never write to one cache line, because BLOCK is a
  * multiple of a line and tensors begin at one. A kernel that adds up over
- * blocks must itself add the sums in the order of blocks (see bce.c). */
+ * blocks adds the sums of all with blocks_sum. */
 #ifndef SEG_BLOCKS_H
 #define SEG_BLOCKS_H
 #include "pool.h"
@@ -40,6 +40,14 @@ static inline void blocks_run(const Call *c, int64_t count, BlockFn *fn)
 {
     Blocks b = {c, fn, count};
     pool_run(c->dev, ceil_div(count, BLOCK), blocks_task, &b);
+}
+
+/* Of the sums of blocks, in their order: the same bits whoever made them. */
+static inline double blocks_sum(const double *sum, int64_t blocks)
+{
+    double all = 0;
+    for (int64_t i = 0; i < blocks; i++) all += sum[i];
+    return all;
 }
 
 /* Address of element `from` of an operand, result or gradient; t is not NULL

@@ -383,12 +383,27 @@ static Strip strip_of(const Plan *p, const Axis seen[3], const Region *r,
                                  : strip_copy(p->c.x, p->c.in, seen, r, buffer);
 }
 
-/* Chunk q of the channels of one phase, for the results of region r in panels
- * b0 .. b1-1: the first chunk stores (with bias), later ones add. `s` was laid
- * out once, for all panels, rows and phases that see what `seen` says. */
-static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
-                      const Axis seen[3], Strip s, Region r, int64_t q,
-                      int64_t group, int64_t b0, int64_t b1, Run *run)
+/* What a task computes, in panels b0 .. b1-1 of a group, and its buffers. */
+typedef struct Task {
+    Region whole; // as large as of any phase
+    int64_t group, b0, b1;
+    float *strip;
+    Run *run;
+} Task;
+
+/* Phases first .. first+together-1, of whose taps there are `before` in the
+ * phases before, and what they see together. */
+typedef struct Phases {
+    int64_t first, before;
+    Axis seen[3];
+} Phases;
+
+/* Chunk q of the channels of one phase, for the results of region r: the first
+ * chunk stores (with bias), later ones add. `s` was laid out once, for all
+ * panels, rows and phases that see what `seen` says. */
+static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
+                      int64_t before, const Axis seen[3], Strip s, Region r,
+                      int64_t q)
 {
     const Correlate *c = &p->c;
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
@@ -399,20 +414,20 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
                 (a[2].first - seen[2].first) * s.pixel;
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
-    Product job = {.run = run,
+    Product job = {.run = t->run,
                    .len = joined ? a[2].taps * r.many : r.many,
                    .lda = a[2].step * s.pixel,
                    .cols = r.cols,
                    .ldy = a[2].out_step * c->out.c,
                    .ldw = taps * r.many,
                    .add = c->add || q > 0};
-    for (int64_t b = b0; b < b1; b++) {
+    for (int64_t b = t->b0; b < t->b1; b++) {
         Panel pan = panel(p, b);
-        int64_t co = group * p->co + pan.from;
+        int64_t co = t->group * p->co + pan.from;
         // a strip has just been written; the image may be in memory still, and
         // is in a cache once the first panel has read it
-        job.far = view && b == b0;
-        job.panel = packed_at(p, before, taps, group, &pan, q);
+        job.far = view && b == t->b0;
+        job.panel = packed_at(p, before, taps, t->group, &pan, q);
         job.co = (int)pan.co;
         job.bias = c->bias ? c->bias + co : NULL;
         for (int64_t i = 0; i < r.rows; i++) {
@@ -422,7 +437,7 @@ static void run_chunk(const Plan *p, const Axis a[3], int64_t before,
             int64_t ow = a[2].out0 + r.w * a[2].out_step;
             int64_t at = ((r.n * c->out.d + od) * c->out.h + oh) * c->out.w;
             job.y = c->y + (at + ow) * c->out.c + co;
-            job.runs = find_runs(&s, a, &r, i, joined, run);
+            job.runs = find_runs(&s, a, &r, i, joined, t->run);
             p->product(&job);
         }
     }
@@ -436,37 +451,33 @@ static bool clip(const Plan *p, const Axis a[3], Region *r)
     return r->d < a[0].count && r->rows > 0 && r->cols > 0;
 }
 
-/* Chunk q of phases f .. f+together-1, of whose taps there are `before` in the
- * phases before; how many they have. */
-static int64_t run_phases(const Plan *p, int64_t f, int64_t before,
-                          int64_t group, Region whole, int64_t q, int64_t b0,
-                          int64_t b1, char *private)
+/* Chunk q of some phases; how many taps they have. */
+static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
+                          int64_t q)
 {
-    float *buffer = (float *)private;
-    Run *run = (Run *)(private + p->strip * (int64_t)sizeof *buffer);
-    int64_t from = q * p->chunk, all = 0;
-    Axis seen[3], a[3];
-    axes_together(p, f, seen);
+    int64_t from = q * p->chunk, taps = 0;
+    Region whole = t->whole;
     whole.many = least(p->chunk, p->ci - from);
-    whole.from = group * p->ci + from;
+    whole.from = t->group * p->ci + from;
     Strip s = {0};
-    if (clip(p, seen, &whole)) s = strip_of(p, seen, &whole, buffer);
-    for (int64_t i = f; i < f + p->together; i++) {
+    if (clip(p, f->seen, &whole)) s = strip_of(p, f->seen, &whole, t->strip);
+    for (int64_t i = f->first; i < f->first + p->together; i++) {
+        Axis a[3];
         axes_of(p, i, a);
         Region r = whole;
         if (clip(p, a, &r))
-            run_chunk(p, a, before + all, seen, s, r, q, group, b0, b1, run);
-        all += a[0].taps * a[1].taps * a[2].taps;
+            run_chunk(p, t, a, f->before + taps, f->seen, s, r, q);
+        taps += a[0].taps * a[1].taps * a[2].taps;
     }
-    return all;
+    return taps;
 }
 
-/* The tail of what is complete: region r in panels b0 .. b1-1 of the only
- * group. */
-static void finish(const Plan *p, const Region *r, int64_t b0, int64_t b1)
+/* The tail of what is complete; there is one group. */
+static void finish(const Plan *p, const Task *t)
 {
     const Correlate *c = &p->c;
-    Panel first = panel(p, b0), last = panel(p, b1 - 1);
+    const Region *r = &t->whole;
+    Panel first = panel(p, t->b0), last = panel(p, t->b1 - 1);
     int64_t row = (r->n * c->out.d + r->d) * c->out.h + r->h;
     for (int64_t i = 0; i < r->rows; i++)
         tail_run(&c->tail,
@@ -480,30 +491,29 @@ static void finish(const Plan *p, const Region *r, int64_t b0, int64_t b1)
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
-    int64_t b0 = task % p->splits * p->panels_task;
-    int64_t b1 = least(b0 + p->panels_task, p->panels);
+    char *private = p->private + (size_t)thread * p->private_bytes;
+    Task t = {.strip = (float *)private,
+              .run = (Run *)(private + p->strip * (int64_t)sizeof *t.strip)};
+    t.b0 = task % p->splits * p->panels_task;
+    t.b1 = least(t.b0 + p->panels_task, p->panels);
     task /= p->splits;
-    int64_t group = task % p->c.window.groups;
+    t.group = task % p->c.window.groups;
     task /= p->c.window.groups;
-    Region whole = {.w = task % p->tasks_w * p->cols};
+    t.whole.w = task % p->tasks_w * p->cols;
     task /= p->tasks_w;
-    whole.h = task % p->tasks_h * p->rows;
+    t.whole.h = task % p->tasks_h * p->rows;
     task /= p->tasks_h;
-    whole.d = task % p->count[0];
-    whole.n = task / p->count[0];
-    int64_t before = 0;
-    for (int64_t f = 0; f < p->phases_all; f += p->together) {
+    t.whole.d = task % p->count[0];
+    t.whole.n = task / p->count[0];
+    Phases f = {0};
+    for (; f.first < p->phases_all; f.first += p->together) {
         int64_t taps = 0;
-        for (int64_t q = 0; q < p->chunks; q++)
-            taps = run_phases(p, f, before, group, whole, q, b0, b1,
-                              p->private + (size_t)thread * p->private_bytes);
-        before += taps;
+        axes_together(p, f.first, f.seen);
+        for (int64_t q = 0; q < p->chunks; q++) taps = run_phases(p, &t, &f, q);
+        f.before += taps;
     }
-    if (has_tail(&p->c.tail)) {
-        whole.rows = least(p->rows, p->count[1] - whole.h);
-        whole.cols = least(p->cols, p->count[2] - whole.w);
-        finish(p, &whole, b0, b1);
-    }
+    // a convolution, whose only phase is what was seen
+    if (has_tail(&p->c.tail) && clip(p, f.seen, &t.whole)) finish(p, &t);
 }
 
 /* Two parallel loops: all panels are packed before any is used. */

@@ -1,9 +1,9 @@
 /* cpu.c -- the backends `ref` and `cpu`: host memory, one pool, two tables.
  *
  * A device is a Pool, and what is handed to it is done when the call returns:
- * there is nothing to wait for. The tables come from
- * the rows of ops.def; a row's `cpu` column says whether `cpu` runs the plain
- * loops in float or a fast kernel. */
+ * there is nothing to wait for. The tables come from the rows of ops.def; a
+ * row's `cpu` column says whether `cpu` runs the plain loops in float or a fast
+ * kernel. */
 #include "backend.h"
 #include "bf16.h"
 #include "kernels.h"

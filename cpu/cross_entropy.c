@@ -94,10 +94,8 @@ bool cpu_cross_entropy_bwd(const Call *c)
     // a target is a constant to the planner: nobody may want its gradient
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (!c->dx[0]) return true;
-    const double *part = c->scratch;
-    double total = 0;
     pool_run(c->dev, tasks_of(c), count_task, (void *)c);
-    for (int64_t i = 0; i < tasks_of(c); i++) total += part[i];
+    double total = blocks_sum(c->scratch, tasks_of(c));
     if (!sum_ranks(c, &total, 1)) return false;
     *(float *)c->scratch = (float)(total != 0 ? *floats(c->dy, 0) / total : 0);
     pool_run(c->dev, tasks_of(c), slope_task, (void *)c);

@@ -147,21 +147,7 @@ static bool region_bwd(const Call *c)
     return true;
 }
 
-/* The three kernels of a row; region_of() tells the rows apart. */
-#define REGION_LOSS(name)                                          \
-    Space cpu_##name##_space(const Call *c)                        \
-    {                                                              \
-        return is_fast(c) ? space_of(c) : plain_##name##_space(c); \
-    }                                                              \
-    bool cpu_##name##_fwd(const Call *c)                           \
-    {                                                              \
-        return is_fast(c) ? region_fwd(c) : plain_##name##_fwd(c); \
-    }                                                              \
-    bool cpu_##name##_bwd(const Call *c)                           \
-    {                                                              \
-        return is_fast(c) ? region_bwd(c) : plain_##name##_bwd(c); \
-    }
-
-REGION_LOSS(dice_loss)
-REGION_LOSS(bce_dice)
-REGION_LOSS(tversky)
+/* region_of() tells the rows apart. */
+FAST_OR_PLAIN(dice_loss, region)
+FAST_OR_PLAIN(bce_dice, region)
+FAST_OR_PLAIN(tversky, region)

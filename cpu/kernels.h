@@ -20,6 +20,23 @@
 #include "ops.def"
 #undef KERNEL_SET
 
+/* The kernels and the space of `cpu` for a row whose fast ones serve some
+ * calls, by is_fast(), and several rows alike: space_of(), <kind>_fwd() and
+ * <kind>_bwd(). All three decide by one function, so they decide alike. */
+#define FAST_OR_PLAIN(name, kind)                                  \
+    Space cpu_##name##_space(const Call *c)                        \
+    {                                                              \
+        return is_fast(c) ? space_of(c) : plain_##name##_space(c); \
+    }                                                              \
+    bool cpu_##name##_fwd(const Call *c)                           \
+    {                                                              \
+        return is_fast(c) ? kind##_fwd(c) : plain_##name##_fwd(c); \
+    }                                                              \
+    bool cpu_##name##_bwd(const Call *c)                           \
+    {                                                              \
+        return is_fast(c) ? kind##_bwd(c) : plain_##name##_bwd(c); \
+    }
+
 /* cross_entropy's first counted target that is no class, named in the error;
  * true if there is none. */
 bool ref_cross_entropy_check(const Call *c);

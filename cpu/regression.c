@@ -58,20 +58,13 @@ static void sum_block(const Call *c, int64_t from, int64_t count)
     if (e.m) sum[blocks] = simd()->sum(e.m, count);
 }
 
-static double in_order(const double *sum, int64_t blocks)
-{
-    double all = 0;
-    for (int64_t i = 0; i < blocks; i++) all += sum[i];
-    return all;
-}
-
 static bool regression_fwd(const Call *c)
 {
     int64_t count = numel(c->x[0]->dim), blocks = ceil_div(count, BLOCK);
     const double *part = c->scratch;
     blocks_run(c, count, sum_block);
-    double sum[2] = {in_order(part, blocks), (double)count};
-    if (c->x[2]) sum[1] = in_order(part + blocks, blocks);
+    double sum[2] = {blocks_sum(part, blocks), (double)count};
+    if (c->x[2]) sum[1] = blocks_sum(part + blocks, blocks);
     if (!sum_ranks(c, sum, 2)) return false;
     *floats(c->y, 0) = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
     return true;
@@ -100,7 +93,7 @@ static bool regression_bwd(const Call *c)
     double total = (double)count;
     if (c->x[2]) {
         blocks_run(c, count, mask_block);
-        total = in_order(c->scratch, ceil_div(count, BLOCK));
+        total = blocks_sum(c->scratch, ceil_div(count, BLOCK));
     }
     if (!sum_ranks(c, &total, 1)) return false;
     *(double *)c->scratch = total != 0 ? *floats(c->dy, 0) / total : 0;
@@ -108,21 +101,7 @@ static bool regression_bwd(const Call *c)
     return true;
 }
 
-/* The three kernels of a row; errors_of() tells the rows apart. */
-#define REGRESSION_LOSS(name)                                          \
-    Space cpu_##name##_space(const Call *c)                            \
-    {                                                                  \
-        return is_fast(c) ? space_of(c) : plain_##name##_space(c);     \
-    }                                                                  \
-    bool cpu_##name##_fwd(const Call *c)                               \
-    {                                                                  \
-        return is_fast(c) ? regression_fwd(c) : plain_##name##_fwd(c); \
-    }                                                                  \
-    bool cpu_##name##_bwd(const Call *c)                               \
-    {                                                                  \
-        return is_fast(c) ? regression_bwd(c) : plain_##name##_bwd(c); \
-    }
-
-REGRESSION_LOSS(mae)
-REGRESSION_LOSS(mse)
-REGRESSION_LOSS(huber)
+/* errors_of() tells the rows apart. */
+FAST_OR_PLAIN(mae, regression)
+FAST_OR_PLAIN(mse, regression)
+FAST_OR_PLAIN(huber, regression)

@@ -10,7 +10,20 @@
 #include "simd.h"
 #include "strip.h"
 
-enum { TILE = 4, PLANES = 36 };
+enum {
+    TILE = 4,    /* results, and distance of tiles */
+    PLANES = 36, /* numbers that a tile becomes    */
+    SQUARE = 9,  /* taps of a plane of the window  */
+    LINE = 16,   /* floats of a cache line         */
+};
+
+/* Floats between the planes of `rows` x `width` numbers: a cache line more
+ * than their size, as at a power of two all would meet in the same places of
+ * the first cache. */
+static inline int64_t plane_floats(int64_t rows, int64_t width)
+{
+    return round_up(rows * width, LINE) + LINE;
+}
 
 typedef struct Tiles {
     Dims image, result;
@@ -77,6 +90,25 @@ static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
                   .r1 = tile_end(h, 6, s.h),
                   .c0 = tile_first(w),
                   .c1 = tile_end(w, 6, s.w)};
+}
+
+/* V of that tile, channels from .. end-1, to planes `step` floats apart; the
+ * image is at x, or in two parts. */
+static inline void tile_channels(const Tiles *t, const float *x,
+                                 const Beside *beside, int64_t plane,
+                                 int64_t at, int64_t from, int64_t end,
+                                 int64_t step, float *v)
+{
+    while (from < end) {
+        const Part s = part_at(beside, t->image.c, from);
+        int64_t offset;
+        Tile tile = tile_image_at(t, plane, at, s.channels, &offset);
+        tile.plane = step;
+        tile.channels = least(s.from + s.channels, end) - from;
+        simd()->tile_image(
+            &tile, (s.beside ? beside->at : x) + offset + from - s.from, v);
+        from += tile.channels, v += tile.channels;
+    }
 }
 
 /* Likewise the 4 x 4 of the result. */

@@ -27,10 +27,10 @@ static inline void turn_square(const float *x, int64_t ldx, float *y,
 static inline void turn_rows(const float *x, int64_t ldx, int64_t count,
                              int64_t many, float *y, int64_t ldy)
 {
-    enum { LINE = 16 }; // floats
-    for (int64_t from = 0; from < many; from += LINE) {
-        int64_t to = many < from + LINE ? many : from + LINE, j = 0;
-        for (; to - from == LINE && j + 4 <= count; j += 4)
+    enum { SEEN = 16 }; // floats of a cache line
+    for (int64_t from = 0; from < many; from += SEEN) {
+        int64_t to = many < from + SEEN ? many : from + SEEN, j = 0;
+        for (; to - from == SEEN && j + 4 <= count; j += 4)
             for (int64_t i = from; i < to; i += 4)
                 turn_square(x + j * ldx + i, ldx, y + i * ldy + j, ldy);
         for (; j < count; j++)

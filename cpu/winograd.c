@@ -13,9 +13,7 @@
  * The product has a quarter of the multiply-adds of the direct sum, if V and M
  * of a block stay in the second cache. What the transforms, which load and
  * store more than they add, leave of that is twice the direct sum's speed at 32
- * channels and 2.5 times at 64. M holds one slice of co
- * at a time. Planes lie a cache line more than their size apart: at a power of
- * two all 36 would meet in the same places of the first cache.
+ * channels and 2.5 times at 64. M holds one slice of co at a time.
  *
  * With few blocks, as deep in a network, tasks are slices of a block, V is made
  * for all of them before, and each task transforms the weights of its slice
@@ -37,8 +35,6 @@ enum {
     TASKS = 16,      // at least, where there is that much to do
     ROWS = 128,      // of a panel at a time: channels of x times taps along d
     IMAGE_TILES = 8, // that a task transforms, where V is for all
-    SQUARE = 9,      // taps of a plane of the window
-    LINE = 16,       // floats of a cache line
 };
 
 typedef struct Plan {
@@ -69,12 +65,6 @@ static int64_t blocks(const Plan *p)
 static int64_t slice_width(const Plan *p, int64_t s)
 {
     return round_up(least(p->slice, p->co - s * p->slice), p->simd->lanes);
-}
-
-/* Floats between the planes of `rows` x `width` numbers. */
-static int64_t plane_floats(int64_t rows, int64_t width)
-{
-    return round_up(rows * width, LINE) + LINE;
 }
 
 /* Tiles and planes of a block, by the plane alone. Where the window has
@@ -286,32 +276,15 @@ typedef struct Block {
     int64_t v_step; // floats of V between planes of the image
 } Block;
 
-/* V of tile `at` of image plane `plane` (of all samples), channels from ..
- * end-1. */
-static void transform_tile(const Plan *p, int64_t plane, int64_t at,
-                           int64_t from, int64_t end, float *v)
-{
-    while (from < end) {
-        const Part s = part_at(&p->image, p->ci, from);
-        const float *x = s.beside ? p->image.at : p->c.x;
-        int64_t offset;
-        Tile t = tile_image_at(&p->tiles, plane, at, s.channels, &offset);
-        t.plane = p->v_plane;
-        t.channels = least(s.from + s.channels, end) - from;
-        p->simd->tile_image(&t, x + offset + from - s.from, v);
-        from += t.channels, v += t.channels;
-    }
-}
-
-/* V of tiles at .. at+many-1 of a plane. */
+/* V of tiles at .. at+many-1 of image plane `plane` (of all samples). */
 static void transform_image(const Plan *p, int64_t plane, int64_t at,
                             int64_t many, float *v)
 {
     for (int64_t i = 0; i < many; i++, v += p->v_row)
         for (int64_t q = 0; q < p->chunks; q++) {
             int64_t from = q * p->chunk, end = least(from + p->chunk, p->ci);
-            transform_tile(p, plane, at + i, from, end,
-                           v + q * PLANES * p->v_plane);
+            tile_channels(&p->tiles, p->c.x, &p->image, plane, at + i, from,
+                          end, p->v_plane, v + q * PLANES * p->v_plane);
         }
 }
 

@@ -28,8 +28,6 @@ enum {
     TASKS = 32,             // at least, where there is that much to do
     PART = 128,             // tiles of a part, at least
     PARTS_BYTES = 32 << 20, // the sums of all parts, at most
-    SQUARE = 9,             // taps of a plane of the window
-    LINE = 16,              // floats of a cache line
 };
 
 typedef struct Plan {
@@ -53,12 +51,6 @@ typedef struct Plan {
 static int64_t weights(const Plan *p)
 {
     return p->co * p->taps * SQUARE * p->ci;
-}
-
-/* Floats between the planes of `rows` x `width` numbers. */
-static int64_t plane_floats(int64_t rows, int64_t width)
-{
-    return round_up(rows * width, LINE) + LINE;
 }
 
 /* All but addresses, from extents. */
@@ -107,22 +99,6 @@ typedef struct Private {
     float *v, *s, *w;
 } Private;
 
-/* V of tile `at` of plane `plane` of x, the channels of a block. */
-static void transform_tile(const Plan *p, const Block *b, int64_t plane,
-                           int64_t at, float *v)
-{
-    const int64_t end = b->c0 + b->many;
-    for (int64_t k = b->c0, offset; k < end;) {
-        const Part s = part_at(&p->g.beside, p->ci, k);
-        const float *x = s.beside ? p->g.beside.at : p->g.x;
-        Tile t = tile_image_at(&p->tiles, plane, at, s.channels, &offset);
-        t.plane = p->v_plane;
-        t.channels = least(s.from + s.channels, end) - k;
-        p->simd->tile_image(&t, x + offset + k - s.from, v + k - b->c0);
-        k += t.channels;
-    }
-}
-
 /* V and S of up to CHUNK tiles from *next on (up to `end`), of those whose tap
  * is inside the image; returns how many. */
 static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
@@ -134,8 +110,9 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
         int64_t at = *next % plane, out = *next / plane, offset;
         int64_t d = out % p->depth - p->lo_d + b->t;
         if (d < 0 || d >= p->depth_in) continue;
-        transform_tile(p, b, out / p->depth * p->depth_in + d, at,
-                       mine->v + filled * p->v_row);
+        tile_channels(&p->tiles, p->g.x, &p->g.beside,
+                      out / p->depth * p->depth_in + d, at, b->c0,
+                      b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
         t.plane = p->s_plane, t.channels = b->lift;
         p->simd->tile_slope(&t, p->g.a + offset + b->r0,

@@ -90,15 +90,6 @@ static int drop_all(Rig *r)
     return count;
 }
 
-/* Rows of a plan that read a concat in parts. */
-static int apart_rows(const Plan *p)
-{
-    const PlanRow *row;
-    int count = 0, rows = plan_rows(p, &row);
-    for (int i = 0; i < rows; i++) count += row[i].concat >= 0;
-    return count;
-}
-
 static Got run_case(const Case *k, How how, Arena *mem)
 {
     Net n;
@@ -112,7 +103,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     if (k->how & SECOND) freeze(&r, "p1.");
     rig_plan(&r, how.train);
     got.calls = plan_calls(r.plan);
-    got.concats = apart_rows(r.plan);
+    got.concats = rig_apart(&r);
     if (how.dropped) got.again = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
@@ -240,10 +231,10 @@ TEST(beside_not_within_a_budget)
         // as much as it takes: nothing changes
         r.spec.budget = all[apart];
         rig_plan(&r, true);
-        EXPECT_INT(apart_rows(r.plan), apart);
+        EXPECT_INT(rig_apart(&r), apart);
         r.spec.budget = 1, r.spec.least = true;
         rig_plan(&r, true);
-        EXPECT_INT(apart_rows(r.plan), 0);
+        EXPECT_INT(rig_apart(&r), 0);
         least[apart] = plan_bytes(r.plan);
         values[apart] = plan_again(r.plan).values;
         rig_close(&r);
@@ -264,7 +255,7 @@ static int count_of(Net *n, const Backend *be, bool train, bool direct,
     r.spec.direct = direct;
     r.spec.precision = precision;
     rig_plan(&r, train);
-    const int count = apart_rows(r.plan);
+    const int count = rig_apart(&r);
     rig_close(&r);
     return count;
 }

@@ -271,15 +271,6 @@ static int fused_rows(const Plan *p)
     return count;
 }
 
-/* Those that read a concat in parts. */
-static int apart_rows(const Plan *p)
-{
-    const PlanRow *row;
-    int count = 0, rows = plan_rows(p, &row);
-    for (int i = 0; i < rows; i++) count += row[i].concat >= 0;
-    return count;
-}
-
 /* A plan in one mode. Returns how much it saved. */
 static double compare(Rig *r, uint32_t c, bool train)
 {
@@ -333,7 +324,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
-        fused += fused_rows(r.plan), apart += apart_rows(r.plan);
+        fused += fused_rows(r.plan), apart += rig_apart(&r);
         again += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);

@@ -83,6 +83,14 @@ void rig_pool(Rig *r)
     rig_fill(r);
 }
 
+int rig_apart(const Rig *r)
+{
+    const PlanRow *row;
+    int count = 0, rows = plan_rows(r->plan, &row);
+    for (int i = 0; i < rows; i++) count += row[i].concat >= 0;
+    return count;
+}
+
 bool rig_intact(const Rig *r)
 {
     const unsigned char *end = (void *)(r->pool + plan_bytes(r->plan));

@@ -23,6 +23,9 @@ void rig_pool(Rig *r);             /* the same without building       */
 void rig_fill(Rig *r);             /* the inputs                      */
 void rig_close(Rig *r);
 
+/* Rows of the plan that read the two operands of a concat where they are. */
+int rig_apart(const Rig *r);
+
 /* The canary lives. */
 bool rig_intact(const Rig *r);
 

@@ -118,6 +118,14 @@ INLINE V exponentials(Planes p, int i, int classes)
     return rest;
 }
 
+/* Probabilities in the place of logits. */
+INLINE void shares(Planes p, int i, int classes)
+{
+    V share = v_set(1) / (v_set(1) + exponentials(p, i, classes));
+    for (int c = 0; c < classes; c++)
+        v_store(p[c] + i, v_load(p[c] + i) * share);
+}
+
 /* all += v, in double. */
 INLINE void add_to(D all[2], V v)
 {
@@ -145,11 +153,7 @@ void ISA_NAME(class_softmax)(const float *x, int64_t rows, int classes,
     for (int64_t from = 0; from < rows; from += CHUNK) {
         int n = rows_at(from, rows);
         split(x + from * classes, n, classes, p);
-        for (int i = 0; i < n; i += LANES) {
-            V share = v_set(1) / (v_set(1) + exponentials(p, i, classes));
-            for (int c = 0; c < classes; c++)
-                v_store(p[c] + i, v_load(p[c] + i) * share);
-        }
+        for (int i = 0; i < n; i += LANES) shares(p, i, classes);
         join(p, n, classes, y + from * classes, false);
     }
 }
@@ -249,14 +253,6 @@ INLINE V target(const Classes *r, const Targets *t, int i, int c)
     if (r->shares) return v_load(t->share[c] + i);
     return v_select(v_load(t->number + i) == v_set((float)c), v_set(1),
                     v_zero());
-}
-
-/* Probabilities in the place of logits. */
-INLINE void shares(Planes p, int i, int classes)
-{
-    V share = v_set(1) / (v_set(1) + exponentials(p, i, classes));
-    for (int c = 0; c < classes; c++)
-        v_store(p[c] + i, v_load(p[c] + i) * share);
 }
 
 void ISA_NAME(share_sums)(const Classes *r, double *sum);
