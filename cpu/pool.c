@@ -17,6 +17,7 @@
 #include "cgroup.h"
 #include "mem.h"
 #include "thread.h"
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -188,6 +189,42 @@ int pool_threads(const Pool *p)
     return p ? p->threads : 1;
 }
 
+/* The cores that the scheduler may put this process on, in a set of *bytes
+ * bytes to be freed; NULL where that cannot be asked. */
+static cpu_set_t *own_cores(size_t *bytes)
+{
+    // the kernel refuses a set smaller than its own number of cores
+    for (int room = 1024; room <= 1 << 20; room *= 4) {
+        cpu_set_t *set = CPU_ALLOC(room);
+        *bytes = CPU_ALLOC_SIZE(room);
+        if (set && !sched_getaffinity(0, *bytes, set)) return set;
+        CPU_FREE(set);
+    }
+    return NULL;
+}
+
+static atomic_int first_core = -1; // of pool_pin
+
+void pool_pin(int first)
+{
+    first_core = first;
+}
+
+/* Thread i of a pool stays on the core that is its own; 0, or an errno. */
+static int pin(pthread_t id, int i)
+{
+    size_t bytes;
+    cpu_set_t *set = first_core < 0 ? NULL : own_cores(&bytes);
+    if (!set) return first_core < 0 ? 0 : ENOMEM;
+    int left = (first_core + i) % CPU_COUNT_S(bytes, set), core = 0;
+    while (!CPU_ISSET_S((size_t)core, bytes, set) || left-- > 0) core++;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S((size_t)core, bytes, set);
+    int error = pthread_setaffinity_np(id, bytes, set);
+    CPU_FREE(set);
+    return error;
+}
+
 bool pool_open(int threads, Pool **out)
 {
     *out = NULL;
@@ -205,7 +242,9 @@ bool pool_open(int threads, Pool **out)
         *w = (Worker){.pool = p, .thread = i};
         snprintf(w->row, sizeof w->row, "thread %d", i);
         error = thread_start(&w->id, work, w);
-        if (!error) p->threads++;
+        if (error) break;
+        p->threads++;
+        error = pin(w->id, i);
     }
     if (error) {
         int got = p->threads; // those that did start are ended and joined
@@ -256,22 +295,14 @@ int pool_quota(const char *root)
     return cores < 0 ? 0 : cores > POOL_MAX ? POOL_MAX : (int)cores;
 }
 
-/* Cores that the scheduler may put this process on. */
+/* Their number; where it cannot be asked, of all that are switched on. */
 static int affinity_cores(void)
 {
-    // the kernel refuses a set smaller than its own number of cores
-    for (int room = 1024; room <= 1 << 20; room *= 4) {
-        size_t bytes = CPU_ALLOC_SIZE(room);
-        cpu_set_t *set = CPU_ALLOC(room);
-        if (!set) break;
-        int got = sched_getaffinity(0, bytes, set);
-        int cores = got ? 0 : CPU_COUNT_S(bytes, set);
-        CPU_FREE(set);
-        if (cores) return cores;
-    }
-    // where the affinity cannot be asked: what is switched on
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    size_t bytes;
+    cpu_set_t *set = own_cores(&bytes);
+    long cores = set ? CPU_COUNT_S(bytes, set) : sysconf(_SC_NPROCESSORS_ONLN);
+    CPU_FREE(set);
+    return cores > 0 ? (int)cores : 1;
 }
 
 int pool_cores(void)

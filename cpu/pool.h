@@ -23,8 +23,14 @@ enum { POOL_MAX = 1024 }; /* threads at most */
  * run at the same time with the same number. */
 typedef void PoolFn(void *ctx, int64_t task, int thread);
 
+/* Workers of the pools that open from now on stay on a core each: thread i on
+ * the one i after number `first` of those that this process may use, and around
+ * behind the last. The caller, thread 0, stays free: what it starts would be
+ * bound with it. -1, as at the beginning: where the system puts them. */
+void pool_pin(int first);
+
 /* `threads` 1 .. POOL_MAX, the caller included; a pool of 1 starts none.
- * Fails when the system gives no more threads or memory. */
+ * Fails when the system gives no more threads or memory, or refuses a core. */
 bool pool_open(int threads, Pool **out);
 void pool_close(Pool *p); /* NULL is fine */
 

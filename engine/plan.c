@@ -158,7 +158,9 @@ static void make_rows(Plan *p)
                        .saved_bytes = buffer_bytes(p, p->saved[c]),
                        .scratch_bytes = buffer_bytes(p, p->scratch[c]),
                        .half_bytes = half,
-                       .again = p->node[call->node].again.call >= 0};
+                       .again = p->node[call->node].again.call >= 0,
+                       .blurs = p->spec.be->blurs && call->attr &&
+                                p->spec.be->blurs(call)};
         half = 0;
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;

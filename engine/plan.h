@@ -24,7 +24,7 @@ typedef struct PlanSpec {
     const Backend *be;
     int threads;         /* that the device has or will have  */
     Precision precision; /* of convolutions; one that `be` has */
-    bool direct;         /* of convolutions: Call.direct */
+    const char *direct;  /* see direct.h                        */
     const int *root;     /* nodes whose values stay readable  */
     int roots;
     int loss;    /* root of the gradients; -1: none   */
@@ -56,6 +56,7 @@ typedef struct PlanRow {
     size_t half_bytes;
     int64_t params; /* elements that it reads */
     bool again;     /* computed once more on the way back */
+    bool blurs;     /* Backend.blurs */
 } PlanRow;
 
 typedef struct Plan Plan;

@@ -11,6 +11,7 @@
  * the same numbers, so the same bits. What is made again is there until the
  * last backward call that reads it; nothing is made three times. A value that
  * no backward call reads counts as dropped, as its memory is used again. */
+#include "direct.h"
 #include "plan_inside.h"
 
 /* == one call ========================================================== */
@@ -37,7 +38,7 @@ Call plan_call(Plan *p, int i)
                        (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
               .precision = op_multiplies((Op)q->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
-              .direct = p->spec.direct,
+              .direct = direct_has(p->spec.direct, p->spec.graph->node[i].name),
               .y = &q->first.x};
     operands_of(p, i, 0, c.x);
     // constants that no call makes

@@ -6,6 +6,7 @@
  * this one does not. What only concerns prediction of files that this face does
  * not read becomes `cannot`, and the network can still be run on arrays. */
 #include "decimal.h"
+#include "direct.h"
 #include "json.h"
 #include "segengine_inside.h"
 #include <math.h>
@@ -378,7 +379,8 @@ static const Key entry_keys[] = {
 static const Key run_keys[] = {
     {"batch", JSON_NUMBER, false},  {"precision", JSON_TEXT, false},
     {"bucket", JSON_NULL, false},   {"multiple", JSON_NUMBER, false},
-    {"winograd", JSON_NULL, false}, {NULL, JSON_NULL, false}};
+    {"winograd", JSON_NULL, false}, {"direct", JSON_TEXT, false},
+    {NULL, JSON_NULL, false}};
 
 bool bundle_read(const char *text, Arena *mem, Bundle **out)
 {
@@ -410,7 +412,8 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
     if (winograd && winograd->kind != JSON_TRUE && winograd->kind != JSON_FALSE)
         return fail_data("bundle: run: winograd is %s, want true or false",
                          json_kind(winograd));
-    b->direct = winograd && winograd->kind == JSON_FALSE;
+    b->direct = *text_of(run, "direct") ? text_of(run, "direct") : NULL;
+    if (winograd && winograd->kind == JSON_FALSE) b->direct = DIRECT_ALL;
     if (!read_steps(json_get(all, "prepare"), json_get(all, "flip"), mem, b) ||
         !read_reading(json_get(all, "read"), b) ||
         !read_predict(json_get(all, "predict"), b) ||

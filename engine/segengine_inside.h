@@ -36,7 +36,7 @@ typedef struct Bundle {
     int tidies;
     int batch;
     Precision precision;
-    bool direct;        /* trained so: SessionSpec.direct */
+    const char *direct; /* trained so: SessionSpec.direct */
     const char *cannot; /* why seg_predict_file does not run it, or NULL */
 } Bundle;
 

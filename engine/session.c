@@ -3,6 +3,7 @@
  * A plan is made for given extents and kept: slices of two sizes and a last,
  * smaller batch cost one planning each, not one a step. The plans share a pool
  * as large as the largest of them asked for, since only one runs at a time. */
+#include "direct.h"
 #include "session_inside.h"
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,17 @@ static bool freeze_unreached(Session *s)
     return true;
 }
 
+/* The text may be gone when plans are made. */
+static bool keep_direct(Session *s)
+{
+    const char *given = s->spec.direct;
+    if (!given) return true;
+    s->direct = mem_alloc(strlen(given) + 1);
+    if (!s->direct) return false;
+    s->spec.direct = strcpy(s->direct, given);
+    return direct_valid(given, s->spec.graph);
+}
+
 bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
@@ -95,6 +107,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
+    TRY(keep_direct(s));
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
@@ -141,6 +154,7 @@ void session_close(Session *s)
     mem_free(s->norms);
     mem_free(s->before);
     mem_free(s->root);
+    mem_free(s->direct);
     mem_free(s);
 }
 

@@ -23,7 +23,7 @@ typedef struct SessionSpec {
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
-    bool direct;         /* convolutions sum as they stand: Call.direct */
+    const char *direct;  /* see direct.h                        */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
     size_t limit;  /* bytes that the network may take on the device: weights
                     * with gradients and moments, arena, kept samples; 0:

@@ -23,8 +23,9 @@ typedef struct Slot {
 } Slot;
 
 struct Session {
-    SessionSpec spec; /* its root and optim point at the copies below    */
+    SessionSpec spec; /* its root, direct and optim are the copies below */
     int *root;        /* owned: the caller's, and the loss               */
+    char *direct;     /* owned: the caller's                             */
     Optim optim;
     bool trains; /* has a loss and an optimiser                     */
     const Backend *be;

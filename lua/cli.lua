@@ -399,6 +399,7 @@ local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
   -- before any thread starts: it is for those that start from now on
   if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
+  if config.values.pin then core.sys.pin(0) end
   -- as those of the made-up data beside --data
   for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
@@ -406,6 +407,7 @@ local function run_command(command, recipe, script, text, resume)
   if command == "train" then
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
+      if not resume then require("seg.autotune").choose(recipe) end
       return require("seg.fit").train(recipe, name, text, resume)
     end)
   end
@@ -413,6 +415,7 @@ local function run_command(command, recipe, script, text, resume)
     return ranks.run(whole_line, function()
       if ranks.count > 1 then return require("seg.bench_ranks").command(recipe) end
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
+      require("seg.autotune").choose(recipe)
       return require("seg.bench").command(recipe)
     end)
   end

@@ -1,6 +1,7 @@
 /* beside.c -- convolutions that read the two operands of a concat where they
  * are: the bits of a concat before them, where that is not done, what it
  * saves. Random networks are in plan_random.c. */
+#include "direct.h"
 #include "plan_inside.h"
 #include "rig.h"
 
@@ -252,7 +253,7 @@ static int count_of(Net *n, const Backend *be, bool train, bool direct,
 {
     Rig r;
     rig_open(&r, n, be, 1, 2);
-    r.spec.direct = direct;
+    r.spec.direct = direct ? DIRECT_ALL : NULL;
     r.spec.precision = precision;
     rig_plan(&r, train);
     const int count = rig_apart(&r);

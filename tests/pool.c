@@ -1,4 +1,5 @@
 /* pool.c -- the thread pool: every task once, no wake-up lost, no nesting. */
+#define _GNU_SOURCE // sched_getaffinity
 #include "pool.h"
 #include "backend.h"
 #include "test.h"
@@ -187,6 +188,50 @@ TEST(pool_notes_what_workers_do)
     trace_events(t, &kept, &lost);
     EXPECT_INT(kept, 1);
     trace_drop(t);
+}
+
+/* How many cores each thread may be on, and one of them. */
+typedef struct Cores {
+    atomic_int seen[THREADS], count[THREADS], core[THREADS];
+} Cores;
+
+static void cores_task(void *ctx, int64_t task, int thread)
+{
+    Cores *c = ctx;
+    cpu_set_t set;
+    (void)task;
+    if (sched_getaffinity(0, sizeof set, &set)) return;
+    c->count[thread] = CPU_COUNT(&set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set)) c->core[thread] = i;
+    c->seen[thread]++;
+    usleep(1000); // so that each thread gets some
+}
+
+TEST(pool_pins_workers)
+{
+    cpu_set_t all;
+    int list[CPU_SETSIZE], cores = 0;
+    // where it cannot be asked there is nothing to see
+    if (sched_getaffinity(0, sizeof all, &all)) SKIP("no affinity");
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all)) list[cores++] = i;
+    for (int first = -1; first < cores + 2; first++) {
+        Cores c = {0};
+        Pool *p;
+        pool_pin(first);
+        REQUIRE(pool_open(THREADS, &p));
+        pool_run(p, 40 * THREADS, cores_task, &c);
+        pool_close(p);
+        EXPECT_INT(c.count[0], cores);
+        for (int i = 1; i < THREADS; i++) {
+            if (!c.seen[i]) continue;
+            EXPECT_INT(c.count[i], first < 0 ? cores : 1);
+            if (first >= 0) EXPECT_INT(c.core[i], list[(first + i) % cores]);
+        }
+    }
+    pool_pin(-1);
+    EXPECT_INT(pool_cores() <= cores, true);
 }
 
 TEST(pool_default_is_sane)

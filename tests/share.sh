@@ -48,6 +48,7 @@ run() {
         done
         threads > "$tmp/$name.$after"
         cat /proc/"$pid"/task/*/stat > "$tmp/$name.stat" 2> /dev/null
+        cat /proc/"$pid"/task/*/status > "$tmp/$name.status" 2> /dev/null
     done
     wait "$shell"
 }
@@ -79,6 +80,15 @@ step "all threads give way" test "$(with polite 17 19)" -eq 6
 step "loader threads twice" test "$(with polite 39 5)" -eq 4
 step "the same weights" cmp "$tmp/runs/t2w2/brain_unet/001/checkpoint_last.safetensors" \
     "$tmp/runs/polite/brain_unet/001/checkpoint_last.safetensors"
+
+# how many threads have one core only, a list without "," and "-"
+bound() { grep -c '^Cpus_allowed_list:[[:blank:]]*[0-9]*$' "$tmp/$1.status"; }
+step "--pin" run pinned 3 2 "--pin"
+if [ "$(bound t2w2)" -eq 0 ]; then # else all of this machine is one core
+    step "compute threads but the first have a core each" test "$(bound pinned)" -eq 2
+fi
+step "the same weights, pinned" cmp "$tmp/runs/t2w2/brain_unet/001/checkpoint_last.safetensors" \
+    "$tmp/runs/pinned/brain_unet/001/checkpoint_last.safetensors"
 
 # limits of a shell and of a batch system
 says() { # TEXT COMMAND ...

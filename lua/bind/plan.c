@@ -7,6 +7,7 @@
  * allocated, so a network may be planned for a device or a size that this
  * machine does not have. */
 #include "bind/bind.h"
+#include "direct.h"
 #include <string.h>
 
 /* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The
@@ -53,14 +54,15 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     set_integer(L, "params", r->params);
     set_integer(L, "value_bytes", (lua_Integer)r->value_bytes);
     set_bool(L, "again", r->again);
+    set_bool(L, "winograd", r->blurs);
     lua_pushinteger(
         L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, winograd=true, optim=, budget=0, least=false, average=false,
- * plain=false} ->
+ * precision=, winograd=true, direct="", optim=, budget=0, least=false,
+ * average=false, plain=false} ->
  * {bytes=, naive_bytes=, peak_values=, peak_gradients=, peak_workspace=,
  * flops=, calls=, trained=, running=, param_bytes=, weight_bytes=,
  * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
@@ -88,14 +90,14 @@ static int l_plan(lua_State *L)
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);
-    bool direct = !opt_bool(L, 1, "winograd", true);
+    const char *direct = opt_direct(L, 1);
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
         return raise_error(L);
     if (loss >= 0) root[roots++] = loss;
-    bool ok =
-        params_list(&params, g, root, roots) && read_frozen(L, 1, &params);
+    bool ok = direct_valid(direct, g) && params_list(&params, g, root, roots) &&
+              read_frozen(L, 1, &params);
     PlanSpec spec = {.graph = g,
                      .params = &params,
                      .be = be,
@@ -231,7 +233,7 @@ static int l_launches(lua_State *L)
                         .device = opt_string(L, 1, "device", "cuda"),
                         .optim = &optim,
                         .precision = opt_precision(L, 1),
-                        .direct = !opt_bool(L, 1, "winograd", true),
+                        .direct = opt_direct(L, 1),
                         .plain = opt_bool(L, 1, "plain", false),
                         .rehearse = true};
     int inputs = read_input_dims(L, 1, input);

@@ -457,13 +457,14 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, carry="auto", winograd=true, plain=false}
+ * ranks=false, own_norms=false, carry="auto", winograd=true, direct="",
+ * plain=false}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
  * (see share). carry: what sums over them, of GPUs: see Backend.carry.
- * winograd: false: SessionSpec.direct. plain: no row is run with another. */
+ * winograd, direct: see opt_direct. plain: no row is run with another. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -474,7 +475,7 @@ static int l_session(lua_State *L)
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "auto"),
                         .precision = opt_precision(L, 1),
-                        .direct = !opt_bool(L, 1, "winograd", true),
+                        .direct = opt_direct(L, 1),
                         .threads = (int)opt_int(L, 1, "threads", 0, 0, 4096)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);

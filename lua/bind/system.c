@@ -284,6 +284,14 @@ static int l_nice(lua_State *L)
     return 0;
 }
 
+/* sys.pin(first): compute threads that start from now on stay on a core each,
+ * from number `first` of those that this process may use on: see pool_pin */
+static int l_pin(lua_State *L)
+{
+    pool_pin((int)check_int(L, 1, "pin", 0, 1 << 20));
+    return 0;
+}
+
 /* sys.machine() -> {cores=, all_cores=, memory_bytes=, cpu=, rss_bytes=,
  * now_bytes=}: cores that this process may use, and those that are switched on;
  * all memory, and the memory that this program had when it had most, and has
@@ -405,23 +413,16 @@ static int l_kind(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {{"list", l_list},
-                                         {"stat", l_stat},
-                                         {"mkdir", l_mkdir},
-                                         {"make_new", l_make_new},
-                                         {"remove", l_remove},
-                                         {"write", l_write},
-                                         {"clock", l_clock},
-                                         {"sleep", l_sleep},
-                                         {"terminal", l_terminal},
-                                         {"eprint", l_eprint},
-                                         {"machine", l_machine},
-                                         {"disk_free", l_disk_free},
-                                         {"nice", l_nice},
-                                         {"again", l_again},
-                                         {"raise", l_raise},
-                                         {"kind", l_kind},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"list", l_list},         {"stat", l_stat},
+        {"mkdir", l_mkdir},       {"make_new", l_make_new},
+        {"remove", l_remove},     {"write", l_write},
+        {"clock", l_clock},       {"sleep", l_sleep},
+        {"terminal", l_terminal}, {"eprint", l_eprint},
+        {"machine", l_machine},   {"disk_free", l_disk_free},
+        {"nice", l_nice},         {"pin", l_pin},
+        {"again", l_again},       {"raise", l_raise},
+        {"kind", l_kind},         {NULL, NULL}};
     static const luaL_Reg facts[] = {
         {"random", l_random}, {"entropy", l_entropy},
         {"isa", l_isa},       {"default_threads", l_default_threads},

@@ -49,8 +49,8 @@ local function feeds_of(r, v)
   return opened.feeds(d.loader:next(), d.names, r), d.loader
 end
 
--- Median milliseconds by (layer, direction) over rounds, in the order of calls.
-local function measure(session, feeds)
+-- The calls of a step, in their order, with median milliseconds over rounds.
+function M.calls(session, feeds)
   local calls
   session:time(feeds, true) -- the first round pays for memory
   for round = 1, M.ROUNDS do
@@ -129,7 +129,7 @@ function M.command(r)
   local session, measured = open(r, feeds)
   local plan = plans.plan(r, v.batch, true, { session = session })
   for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
-  local calls, layers, order = measure(session, feeds), {}, {}
+  local calls, layers, order = M.calls(session, feeds), {}, {}
   for _, c in ipairs(calls) do
     local key = c.name .. "/" .. c.kind
     if not layers[key] then

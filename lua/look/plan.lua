@@ -36,7 +36,7 @@ function M.plan(r, batch, train, change)
     return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
                        device = change.device or v.device,
                        precision = change.precision or v.precision,
-                       threads = v.threads, winograd = v.winograd,
+                       threads = v.threads, winograd = v.winograd, direct = v.direct,
                        optim = train and (change.optim or r.optim) or nil,
                        frozen = train and r.frozen or nil, budget = bytes, least = near,
                        average = train and recipes.averages(r), plain = not v.fuse }
@@ -75,7 +75,8 @@ local function launches(r, gpu)
   local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
   local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
-                               precision = v.precision, winograd = v.winograd, budget = bytes,
+                               precision = v.precision, winograd = v.winograd,
+                               direct = v.direct, budget = bytes,
                                plain = not v.fuse }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
   for _, l in ipairs(list) do

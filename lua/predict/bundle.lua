@@ -40,7 +40,7 @@ local inner = {
            numbers = { "table", false } },
   run = { batch = { "integer", false }, precision = { "string", false },
           bucket = { "boolean", false }, multiple = { "integer", false },
-          winograd = { "boolean", false } },
+          winograd = { "boolean", false }, direct = { "string", false } },
 }
 
 -- Steps -----------------------------------------------------------------------
@@ -223,6 +223,17 @@ end
 
 -- Writing ---------------------------------------------------------------------
 
+-- Of the layers in `direct` those that the network (text) has; nil where there are none, as
+-- what programs before this option read has no such word.
+local function direct_of(direct, network)
+  local has, list = {}, {}
+  for name in network:gmatch("\n%S+ (%S+)") do has[name] = true end
+  for name in direct:gmatch("[^,]+") do
+    if has[name] then list[#list + 1] = name end
+  end
+  return list[1] and table.concat(list, ",")
+end
+
 -- The text under `bundle` of recipe r with what its weights say (`meta`).
 function M.text(r, name, meta)
   local steps = meta.preprocessing
@@ -251,7 +262,8 @@ function M.text(r, name, meta)
     flip = flip and rows_of("flip " .. flip)[1], predict = plain(r.predict, "predict"),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
             -- only false is said: what programs before this option read has no such word
-            multiple = batch.multiple, winograd = v.winograd and nil },
+            multiple = batch.multiple, winograd = v.winograd and nil,
+            direct = direct_of(v.direct, network) },
     labels = meta.labels, trained_on = meta.trained_on,
     intended_use = "research use only, not a medical device",
   }
@@ -377,7 +389,8 @@ function M.open(path)
   local b = decode(meta, path)
   local steps = steps_of(b.prepare, path) -- before anything is opened
   local flip = b.flip and steps_of({ b.flip }, path, true) or ""
-  config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd }
+  config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd,
+                  direct = b.run.direct }
   local parsed, roots, inputs = pcall(core.graph_parse, meta.graph or "")
   if not parsed then fail("data", "%s: bundle: %s", path, roots) end
   local outputs, i = {}, 0

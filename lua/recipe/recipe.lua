@@ -383,7 +383,8 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
     loss = not predict and r.loss or nil,
-    device = device or v.device, precision = precision or v.precision, winograd = v.winograd,
+    device = device or v.device, precision = precision or v.precision,
+    winograd = v.winograd, direct = v.direct,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
     ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
     carry = v.carry, plain = plain or not v.fuse,

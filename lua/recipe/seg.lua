@@ -59,14 +59,17 @@ end
 local Model = { load = load_weights }
 Model.__index = Model
 
--- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, seed=,
--- fuse=}; fuse: false: each row runs by itself
+-- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, direct=,
+-- seed=, fuse=}; winograd: false: convolutions sum as they stand; direct: those that do, by
+-- their names with commas between; fuse: false: each row runs by itself
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
-                                precision = "f32", winograd = true, seed = 0, fuse = true })
+                                precision = "f32", winograd = true, direct = "", seed = 0,
+                                fuse = true })
   if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
   local session = core.session { roots = names_of(o.outputs), device = o.device,
                                  precision = o.precision, winograd = o.winograd,
+                                 direct = o.direct,
                                  threads = o.threads, seed = o.seed, plain = not o.fuse }
   return setmetatable({ session = session, outputs = o.outputs }, Model)
 end
@@ -123,13 +126,14 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
                set = Model.set }
 Step.__index = Step
 
--- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=,
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, direct=,
 -- seed=, recompute=, fuse=}; recompute: what the arena may take, as "2G"; more is computed
 -- twice; fuse: false: each row runs by itself
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
-                               winograd = true, seed = 0, recompute = none, fuse = true })
+                               winograd = true, direct = "", seed = 0, recompute = none,
+                               fuse = true })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
@@ -140,6 +144,7 @@ function seg.step(o)
   end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  precision = o.precision, winograd = o.winograd,
+                                 direct = o.direct,
                                  threads = o.threads, seed = o.seed,
                                  optim = o.optim, frozen = o.frozen, plain = not o.fuse }
   if o.recompute ~= nil then

@@ -328,6 +328,8 @@ local function banner(run, weights)
   end
   if not v.winograd and facts.device ~= "cuda" then
     device = device .. ", convolutions without Winograd"
+  elseif v.direct ~= "" and facts.device ~= "cuda" then
+    device = device .. ", without Winograd: " .. v.direct
   end
   show.line("device: %s%s", device, facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",

@@ -229,6 +229,7 @@ function M.run(args, f)
   end
   M.rank, M.count, M.via, v.ranks = rank, count, via, count
   v.device = own_device(v, list)
+  if v.pin then core.sys.pin(local_rank() * M.threads(v.threads)) end
   if rank > 0 then
     config.line.flags.quiet = true
     print = function() end -- luacheck: ignore 121

@@ -1,0 +1,64 @@
+-- autotune.lua -- --autotune: what it chooses of what it measured, and that a run keeps it.
+
+local t = dofile("tests/harness.lua")
+local core = require "seg.core"
+local autotune = require "seg.autotune"
+local folder, remove = t.folder()
+
+local line = "scripts/brain_unet.lua"
+local numbers = " --preset check --base 16 --epochs 2 --autotune"
+local place = " --phantom " .. folder .. "/phantom --out " .. folder .. "/"
+
+local function config(name)
+  return t.read(folder .. "/" .. name .. "/brain_unet/001/config.txt")
+end
+
+t.test("a layer has to win what is no noise", function()
+  local with = { a = 10, b = 10, c = 10, d = 0.1 }
+  local without = { a = 9, b = 9.8, c = 20, d = 0.05 }
+  t.equal(table.concat(autotune.faster({ "a", "b", "c", "d" }, with, without), " "), "a d")
+  t.equal(#autotune.faster({}, with, without), 0)
+  t.equal(#autotune.faster({ "a", "c" }, with, with), 0)
+end)
+
+t.test("a run measures once, and keeps what it found", function()
+  local said = t.says(line .. numbers .. place .. "whole", 0, "autotune: ")
+  local count, rest = said:match("autotune: (%d+) convolutions measured, ([^\n]*)")
+  t.check(count, said)
+  -- what is faster depends on the machine, not what is written down
+  local direct = config("whole"):match("\ndirect = ([^\n]*)\n")
+  t.check(direct, config("whole"))
+  if rest:find("none", 1, true) or rest:find("not worth it", 1, true) then t.equal(direct, "")
+  else t.check(direct ~= "" and rest:find(": " .. direct, 1, true), said) end
+  said = t.says(line .. " --resume " .. folder .. "/whole/brain_unet/001 --epochs 3", 0, "done: ")
+  t.check(not said:find("autotune", 1, true), said)
+  t.equal(config("whole"):match("\ndirect = ([^\n]*)\n"), direct)
+  -- the same bits as of a run that is told so
+  t.says(line .. numbers:gsub(" %-%-autotune", "") .. " --direct '" .. direct .. "'" .. place
+         .. "told", 0, "done: ")
+  t.says(line .. " --resume " .. folder .. "/told/brain_unet/001 --epochs 3", 0, "done: ")
+  local last = "/brain_unet/001/checkpoint_last.safetensors"
+  t.equal(core.checkpoint.meta(folder .. "/whole" .. last).config,
+          core.checkpoint.meta(folder .. "/told" .. last).config)
+  t.equal(t.read(folder .. "/whole" .. last), t.read(folder .. "/told" .. last), "checkpoint")
+end)
+
+t.test("what leaves nothing to choose", function()
+  local bench = line .. " bench --preset check --autotune"
+  -- so few channels are not for Winograd's method
+  t.says(bench .. " --base 1", 0, "autotune: no convolution of this network has a choice")
+  t.says(bench .. " --base 16 --direct enc1.conv2", 0,
+         "autotune: as they stand are enc1.conv2, as --direct says")
+  t.says(bench .. " --base 16", 0, " convolutions measured, ")
+  t.says(bench .. " --base 16 --winograd false", 2,
+         "--autotune: --winograd false has chosen for all layers")
+  t.says(bench .. " --device ref", 0, "autotune: nothing to choose on ref")
+end)
+
+t.test("ranks choose together", function()
+  t.says(line .. numbers .. " --ranks 2 --steps 2" .. place .. "ranks", 0, "autotune: ")
+  t.check(config("ranks"):find("\ndirect = ", 1, true))
+end)
+
+remove()
+t.finish()
