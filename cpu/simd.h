@@ -112,6 +112,25 @@ typedef struct BnAffine {
                 * and to keep                                             */
 } BnAffine;
 
+/* Rows that are normalised each by itself, (rows, channels): y = z gamma + beta
+ * with z = (x - mean) rstd; gamma and beta (channels) may both be NULL: 1 and
+ * 0. What belongs to a row is written by row_norm and read by row_norm_slope.
+ */
+typedef struct RowNorm {
+    const float *x, *gamma, *beta;
+    int64_t rows, channels;
+    double eps;
+    float *hi, *lo, *rstd; /* (rows); the mean is hi + lo */
+} RowNorm;
+
+/* Back through it. dgamma and dbeta (channels), both or neither, become the
+ * sums of these rows; dx may be NULL, or dy's memory. */
+typedef struct RowSlope {
+    const float *dy;
+    float *dx, *dgamma, *dbeta;
+    bool add; /* to dx */
+} RowSlope;
+
 /* What is done to results that are complete: batch_norm of constants, where
  * norm.hi is not NULL, and `then`, which is norm's too. */
 typedef struct Tail {
@@ -213,6 +232,9 @@ typedef struct Classes {
     K(void, bn_slope,                                                          \
       (const float *dy, const float *x, int64_t rows, int64_t channels,        \
        const BnAffine *a, float *dx, bool add))                                \
+    /* layer_norm and its gradients */                                         \
+    K(void, row_norm, (const RowNorm *r, float *y))                            \
+    K(void, row_norm_slope, (const RowNorm *r, const RowSlope *p))             \
     /* y = x, or added */                                                      \
     K(void, copy, (const float *x, int64_t n, float *y, bool add))             \
     /* y[r*ldy + i] = x[r*ldx + i] for i < n, or added */                      \
