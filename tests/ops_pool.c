@@ -1,4 +1,5 @@
-/* ops_pool.c -- who wins in a pool: the first of equals, never padding, NaN. */
+/* ops_pool.c -- who wins in a pool: the first of equals, never padding, NaN;
+ * means by blocks. */
 #include "given.h"
 
 /* With ties the backends agree on the winner. */
@@ -106,6 +107,86 @@ TEST(global_maxpool_winner)
         run_image(&c, given_backend(k), x, &mem, &out);
         EXPECT(isnan(out.y[0]));
         EXPECT_NEAR(out.dx[0][9], 1, 0);
+        arena_release(&mem);
+    }
+}
+
+/* A mean over blocks of positions, with samples that end anywhere in them: of
+ * one channel, of few, whose rows are taken several at a time, of many. */
+TEST(global_avgpool_in_blocks)
+{
+    static const Dims shape[] = {{3, 1, 1, 40011, 1},
+                                 {4, 1, 1, 5003, 3},
+                                 {3, 1, 1, 300, 33},
+                                 {3, 1, 1, 270, 130},
+                                 {4, 1, 1, 37, 4100}};
+    static const double length[] = {1e9, 0.3, 0, NAN};
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        Arena mem = {0};
+        OpValues in, one, three;
+        OpDevice d;
+        OpCase c = {.attr = op_default(OP_global_avgpool),
+                    .rank = 1,
+                    .x = {shape[i], {shape[i].n, 1, 1, 1, 1}},
+                    .fill[1] = {FILL_RANGE, 0, shape[i].w},
+                    .wrt = 1};
+        OpCheck check = {.be = given_backend(1), .report = given_report};
+        OpCase whole = c;
+        whole.x[1] = (Dims){0};
+        opcase_agree(&whole, &check);
+        opcase_agree(&c, &check);
+        opcase_adding(&c, &check);
+        REQUIRE(opcase_values(&c, &mem, &in));
+        for (int n = 0; n < shape[i].n; n++) in.x[1][n] = (float)length[n];
+        REQUIRE(opdevice_open(given_backend(1), 1, &d));
+        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &one);
+        opdevice_close(&d);
+        REQUIRE(ok && opdevice_open(given_backend(1), 3, &d));
+        ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &three);
+        opdevice_close(&d);
+        REQUIRE(ok);
+        EXPECT(!memcmp(one.y, three.y, (size_t)in.results * sizeof *one.y));
+        EXPECT(!memcmp(one.dx[0], three.dx[0],
+                       (size_t)in.count[0] * sizeof *one.dx[0]));
+        // 0.3 of a position is the first; of none the mean is 0
+        const int64_t wide = shape[i].c, sample = shape[i].w * wide;
+        for (int64_t k = 0; k < wide; k++) {
+            EXPECT(one.y[wide + k] == in.x[0][sample + k]);
+            EXPECT(one.y[2 * wide + k] == 0);
+        }
+        arena_release(&mem);
+    }
+}
+
+/* What is behind the end of a sample is not looked at, and gets nothing of a
+ * gradient that is not finite; within it stays with its channel. */
+TEST(global_avgpool_keeps_nan)
+{
+    enum { LONG = 40, OWN = 21, WIDE = 3 };
+    for (int k = 0; k < 2; k++) {
+        Arena mem = {0};
+        OpDevice d;
+        OpValues in, out;
+        OpCase c = {.attr = op_default(OP_global_avgpool),
+                    .rank = 1,
+                    .x = {{1, 1, 1, LONG, WIDE}, {1, 1, 1, 1, 1}},
+                    .wrt = 1};
+        REQUIRE(opcase_values(&c, &mem, &in));
+        in.x[1][0] = OWN;
+        for (int i = OWN * WIDE; i < LONG * WIDE; i++) in.x[0][i] = NAN;
+        in.x[0][(OWN - 1) * WIDE + 2] = NAN;
+        in.dy[1] = INFINITY;
+        REQUIRE(opdevice_open(given_backend(k), 2, &d));
+        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &out);
+        opdevice_close(&d);
+        REQUIRE(ok);
+        for (int i = 0; i < WIDE; i++)
+            EXPECT((isnan(out.y[i]) != 0) == (i == 2));
+        for (int i = 0; i < LONG * WIDE; i++)
+            if (i < OWN * WIDE)
+                EXPECT((isinf(out.dx[0][i]) != 0) == (i % WIDE == 1));
+            else
+                EXPECT(out.dx[0][i] == 0);
         arena_release(&mem);
     }
 }
