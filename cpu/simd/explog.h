@@ -1,40 +1,75 @@
-/* explog.h -- exp and log of vectors, for losses.
+/* explog.h -- exp, log, sigmoid and tanh of vectors, for losses, curves and
+ * gates.
  *
- * Both after Cephes (Moshier): reduce to a short interval, a polynomial, put
- * the exponent back. Errors are below 2 ulp where used; NaN stays NaN. */
+ * After Cephes (Moshier): reduce to a short interval, a polynomial, put the
+ * exponent back. Errors are below 2 ulp where used; NaN stays NaN. */
 #ifndef SEG_EXPLOG_H
 #define SEG_EXPLOG_H
 #include "vec.h"
 
-/* exp(x) for x <= 0; below -87 it is exp(-87), 1.6e-38. */
-INLINE V v_exp_negative(V x)
+/* The sign bit alone. */
+#define SIGN ((Vi)v_set(-0.0f))
+
+/* Adding and taking away 1.5 * 2^23 rounds to integer, which then lies in the
+ * low bits of the sum. */
+#define WHOLE v_set(12582912)
+
+/* n of x = n log 2 + r, |r| <= log(2) / 2. */
+INLINE V v_exp_whole(V x)
 {
-    // NaN is the second operand, and so passes
-    x = v_max(v_set(-87), x);
-    // x = n log 2 + r, |r| <= log(2) / 2, with log 2 as a sum of two floats
-    // so that the first product is exact; adding and taking away 1.5 * 2^23
-    // rounds to integer
-    V magic = v_set(12582912);
-    V n = v_fma(x, v_set(1.44269504089f), magic) - magic;
-    V r = v_fma(n, v_set(-0.693359375f), x);
-    r = v_fma(n, v_set(2.12194440e-4f), r);
-    // exp(r) = 1 + r + r^2 p(r), p by Cephes' expf
+    return v_fma(x, v_set(1.44269504089f), WHOLE) - WHOLE;
+}
+
+/* r of it, with log 2 as a sum of two floats so that the first product is
+ * exact. */
+INLINE V v_exp_rest(V x, V n)
+{
+    return v_fma(n, v_set(2.12194440e-4f), v_fma(n, v_set(-0.693359375f), x));
+}
+
+/* exp(r) = 1 + r + r^2 p(r), p by Cephes' expf. */
+INLINE V v_exp_short(V r)
+{
     V p = v_set(1.9875691500e-4f);
     p = v_fma(p, r, v_set(1.3981999507e-3f));
     p = v_fma(p, r, v_set(8.3334519073e-3f));
     p = v_fma(p, r, v_set(4.1665795894e-2f));
     p = v_fma(p, r, v_set(1.6666665459e-1f));
     p = v_fma(p, r, v_set(5.0000001201e-1f));
-    p = v_fma(p, r * r, r + v_set(1));
-    // 2^n from its bits; the integer lies in the low bits of n + magic
-    Vi bits = (Vi)(n + magic) - (Vi)magic;
-    return p * (V)((bits + 127) << 23);
+    return v_fma(p, r * r, r + v_set(1));
 }
+
+/* 2^(n + more) from its bits. */
+INLINE V v_power(V n, int more)
+{
+    Vi bits = (Vi)(n + WHOLE) - (Vi)WHOLE;
+    return (V)((bits + (127 + more)) << 23);
+}
+
+/* exp(x) for x <= 0; below -87 it is exp(-87), 1.6e-38. */
+INLINE V v_exp_negative(V x)
+{
+    // NaN is the second operand, and so passes
+    x = v_max(v_set(-87), x);
+    V n = v_exp_whole(x);
+    return v_exp_short(v_exp_rest(x, n)) * v_power(n, 0);
+}
+
+/* exp(x - less) * 2^64 for -120 <= x <= 0 and a small `less`, which has what
+ * x as one float cannot say. exp alone would lose digits below -87, as no
+ * normal number is so small; with what it is multiplied by, taken times TINY
+ * at the end, it is rounded once. */
+INLINE V v_exp_large(V x, V less)
+{
+    V n = v_exp_whole(x - less);
+    return v_exp_short(v_exp_rest(x, n) - less) * v_power(n, 64);
+}
+#define TINY v_set(0x1p-64f)
 
 /* exp(-|x|), in which sigmoid and softplus are written: no term overflows. */
 INLINE V v_decay(V x)
 {
-    return v_exp_negative((V)((Vi)x | (Vi)v_set(-0.0f)));
+    return v_exp_negative((V)((Vi)x | SIGN));
 }
 
 /* sigmoid(x) in s and 1 - sigmoid(x) in rest, of e = v_decay(x). Each comes
@@ -46,6 +81,30 @@ INLINE void v_logistic(V x, V e, V *s, V *rest)
     Vi negative = x < 0;
     *s = v_select(negative, far, near);
     *rest = v_select(negative, near, far);
+}
+
+/* 1 / (1 + exp(-x)), for gates: below -87 it is exp(-87), so that products
+ * with it stay normal numbers, which are fast. */
+INLINE V v_sigmoid(V x)
+{
+    V s, rest;
+    v_logistic(x, v_decay(x), &s, &rest);
+    return s;
+}
+
+/* (1 - e) / (1 + e) with e = exp(-2 |x|); where that cancels, a polynomial by
+ * Cephes' tanhf. NaN stays. */
+INLINE V v_tanh(V x)
+{
+    V a = (V)((Vi)x & ~SIGN), one = v_set(1), s = x * x;
+    V e = v_exp_negative(a * v_set(-2));
+    V far = (V)((Vi)((one - e) / (one + e)) | ((Vi)x & SIGN));
+    V p = v_set(-5.70498872745e-3f);
+    p = v_fma(p, s, v_set(2.06390887954e-2f));
+    p = v_fma(p, s, v_set(-5.37397155531e-2f));
+    p = v_fma(p, s, v_set(1.33314422036e-1f));
+    p = v_fma(p, s, v_set(-3.33332819422e-1f));
+    return v_select(a < v_set(0.625f), v_fma(p * s, x, x), far);
 }
 
 /* log(1 + e) for 0 <= e <= 1. */

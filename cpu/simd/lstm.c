@@ -7,32 +7,6 @@
  * the product before it, a few per cent of a layer of 64 units. */
 #include "explog.h"
 
-/* The sign bit alone. */
-#define SIGN ((Vi)v_set(-0.0f))
-
-/* 1 / (1 + exp(-x)); the exponential is of what is not positive. */
-INLINE V sigmoid(V x)
-{
-    V e = v_exp_negative((V)((Vi)x | SIGN)), one = v_set(1);
-    V near = one / (one + e);
-    return v_select(x < 0, e * near, near);
-}
-
-/* (1 - e) / (1 + e) with e = exp(-2 |x|); where that cancels, a polynomial by
- * Cephes' tanhf. NaN stays. */
-INLINE V tangent(V x)
-{
-    V a = (V)((Vi)x & ~SIGN), one = v_set(1), s = x * x;
-    V e = v_exp_negative(a * v_set(-2));
-    V far = (V)((Vi)((one - e) / (one + e)) | ((Vi)x & SIGN));
-    V p = v_set(-5.70498872745e-3f);
-    p = v_fma(p, s, v_set(2.06390887954e-2f));
-    p = v_fma(p, s, v_set(-5.37397155531e-2f));
-    p = v_fma(p, s, v_set(1.33314422036e-1f));
-    p = v_fma(p, s, v_set(-3.33332819422e-1f));
-    return v_select(a < v_set(0.625f), v_fma(p * s, x, x), far);
-}
-
 /* The first n lanes at p, or 0 where there is nothing. */
 INLINE V get(const float *p, int64_t at, int n)
 {
@@ -56,14 +30,14 @@ INLINE void step(const LstmStep *s, int64_t u, int n)
     {
         int64_t at = k * s->units + u;
         V sum = get(s->z, at, n) + get(s->bias, at, n) + get(s->sum, at, n);
-        gate[k] = k == 2 ? tangent(sum) : sigmoid(sum);
+        gate[k] = k == 2 ? v_tanh(sum) : v_sigmoid(sum);
     }
     UNROLL for (int k = 0; k < 4; k++)
         set(s->gates, k * s->units + u, gate[k], n);
     V cell = gate[0] * gate[2];
     if (s->cell) cell = v_fma(gate[1], get(s->cell, u, n), cell);
     set(s->next, u, cell, n);
-    set(s->y, u, gate[3] * tangent(cell), n);
+    set(s->y, u, gate[3] * v_tanh(cell), n);
 }
 
 INLINE void slope(const LstmSlope *s, int64_t u, int n)
@@ -71,7 +45,7 @@ INLINE void slope(const LstmSlope *s, int64_t u, int n)
     V gate[4], one = v_set(1);
     UNROLL for (int k = 0; k < 4; k++) gate[k] =
         get(s->gates, k * s->units + u, n);
-    V t = tangent(get(s->cell, u, n)), last = get(s->last, u, n);
+    V t = v_tanh(get(s->cell, u, n)), last = get(s->last, u, n);
     V d = get(s->dy, u, n) + get(s->dh, u, n);
     V v = get(s->dc, u, n) + d * gate[3] * (one - t * t);
     set(s->gates, u, v * gate[2] * gate[0] * (one - gate[0]), n);
