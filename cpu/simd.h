@@ -175,6 +175,14 @@ typedef struct RegionSlope {
     float a, b, bce, weight;
 } RegionSlope;
 
+/* Activations that have an exponential in them. */
+typedef enum CurveKind {
+    CURVE_SIGMOID,
+    CURVE_TANH,
+    CURVE_GELU,
+    CURVE_SILU
+} CurveKind;
+
 /* Errors e = x - t of a regression, each times its mask m and its weight q
  * (NULL: 1), and what one costs: |e|, e^2, or e^2/2 within delta and
  * delta (|e| - delta/2) beyond. An element with m q = 0 is 0, whatever e is. */
@@ -253,6 +261,12 @@ typedef struct Classes {
     K(void, leaky_slope,                                                       \
       (const float *dy, const float *y, int64_t n, float slope, float *dx,     \
        bool add))                                                              \
+    /* y = the curve of x, may be x's memory; dx = its slope times dy, or      \
+     * added; `kept`: y of sigmoid and tanh, x of the others */                \
+    K(void, curve, (CurveKind kind, const float *x, int64_t n, float *y))      \
+    K(void, curve_slope,                                                       \
+      (CurveKind kind, const float *dy, const float *kept, int64_t n,          \
+       float *dx, bool add))                                                   \
     /* y (cols, channels): the largest; `which`: the number of its tap */      \
     K(void, pool_max, (const PoolRow *p, float *y, uint8_t *which))            \
     /* dx = dy at the tap that won, else 0; or added */                        \

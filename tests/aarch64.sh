@@ -46,7 +46,7 @@ step "the same bits with any number of threads" on "" "$kernels" \
 step "a set of another processor is refused" refused
 if [ -z "${SEG_SOAK:-}" ]; then
     rows "" conv upconv linear maxpool batch_norm concat relu bce mae dropout \
-        softmax cross_entropy dice_loss lstm attention
+        softmax sigmoid tanh gelu silu cross_entropy dice_loss lstm attention
     finish
 fi
 
