@@ -250,6 +250,9 @@ typedef struct Classes {
       (const float *x, int64_t ldx, int64_t rows, int64_t n, float *y,         \
        int64_t ldy, bool add))                                                 \
     K(void, sum2, (const float *a, const float *b, int64_t n, float *y))       \
+    /* y = a * b, or added */                                                  \
+    K(void, mul2,                                                              \
+      (const float *a, const float *b, int64_t n, float *y, bool add))         \
     K(void, relu, (const float *x, int64_t n, float *y))                       \
     /* y = x <= 0 ? x * slope : x */                                           \
     K(void, leaky, (const float *x, int64_t n, float slope, float *y))         \

@@ -3,6 +3,8 @@
  * hand or by PyTorch, and what a diverging network must not lose: NaN. */
 #include "given.h"
 #include "golden/ops_golden.h"
+#include "kernels.h"
+#include "pool.h"
 #include "rng.h"
 
 // -- numbers -----------------------------------------------------------------
@@ -264,6 +266,53 @@ TEST(dropout_in_evaluation)
         given_near(out.dx[0], in.dy, in.results, 0);
     }
     arena_release(&mem);
+}
+
+/* Equal extents are fast on `cpu`: of a few elements and of several blocks,
+ * NaN among them. */
+TEST(mul_has_the_bits_of_the_plain_loops)
+{
+    static const Dims shape[] = {
+        {1, 1, 1, 1, 1}, {2, 1, 3, 5, 7}, {3, 1, 1, 1, 16387}};
+    const Attr attr = op_default(OP_mul);
+    Pool *pool;
+    REQUIRE(pool_open(3, &pool));
+    for (int i = 0; i < 3; i++) {
+        enum { A, B, DY, Y, DA, DB, SQUARE, PLAIN, TENSORS = PLAIN + 3 };
+        const int64_t n = numel(shape[i]);
+        const size_t bytes = (size_t)n * sizeof(float);
+        const Rng r = {.seed = 2, .stream = RNG_TEST};
+        Arena mem = {0};
+        Tensor t[TENSORS];
+        float *p[TENSORS];
+        for (uint32_t k = 0; k < TENSORS; k++) {
+            REQUIRE(p[k] = ARENA_NEW(&mem, float, n));
+            for (int64_t e = 0; e < n && k < Y; e++)
+                p[k][e] = rng_normal(&r, (uint32_t)e * Y + k);
+            t[k] = (Tensor){.dim = shape[i], .type = F32, .data = p[k]};
+        }
+        p[A][n / 2] = NAN, p[B][n / 3] = INFINITY;
+        Call c = {.attr = &attr,
+                  .dev = pool,
+                  .threads = 3,
+                  .x = {&t[A], &t[B]},
+                  .y = &t[Y],
+                  .dy = &t[DY],
+                  .dx = {&t[DA], &t[DB]},
+                  .fresh = 3};
+        EXPECT(cpu_mul_fwd(&c) && cpu_mul_bwd(&c));
+        c.y = &t[PLAIN], c.dx[0] = &t[PLAIN + 1], c.dx[1] = &t[PLAIN + 2];
+        EXPECT(plain_mul_fwd(&c) && plain_mul_bwd(&c));
+        for (int k = 0; k < 3; k++)
+            EXPECT(!memcmp(p[Y + k], p[PLAIN + k], bytes));
+        // a square: both gradients are one, and the second is added to it
+        c.x[1] = c.x[0], c.dx[0] = c.dx[1] = &t[SQUARE], c.fresh = 1;
+        EXPECT(cpu_mul_bwd(&c));
+        for (int64_t e = 0; e < n; e++)
+            EXPECT(p[SQUARE][e] == 2 * (p[DY][e] * p[A][e]) || e == n / 2);
+        arena_release(&mem);
+    }
+    pool_close(pool);
 }
 
 // -- what is not finite ------------------------------------------------------

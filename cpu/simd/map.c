@@ -1,5 +1,5 @@
-/* map.c -- kernels that treat every element alone: copy, sum, times, relu,
- * leaky relu.
+/* map.c -- kernels that treat every element alone: copy, sum, product, times,
+ * relu, leaky relu.
  *
  * An element's result does not depend on where a block begins, so any cut
  * into tasks gives the same bits. Results may be in an operand's memory: a
@@ -57,6 +57,19 @@ void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y)
 {
 #define VALUE(load) load(a + i) + load(b + i)
     MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
+                    bool add);
+void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
+                    bool add)
+{
+#define VALUE(load) load(a + i) * load(b + i)
+    if (add)
+        MAP(y, n, true, VALUE);
+    else
+        MAP(y, n, false, VALUE);
 #undef VALUE
 }
 
