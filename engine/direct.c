@@ -4,11 +4,11 @@
 #include <string.h>
 
 /* The next label of a text, *length long, which moves behind it; NULL at the
- * end. */
+ * end. A space may stand before it. */
 static const char *next(const char **text, size_t *length)
 {
-    const char *label = *text;
-    if (!label || !*label) return NULL;
+    if (!*text || !**text) return NULL;
+    const char *label = *text + strspn(*text, " ");
     *length = strcspn(label, ",");
     *text = label + *length + (label[*length] == ',');
     return label;

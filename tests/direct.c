@@ -111,6 +111,7 @@ TEST(direct_labels_in_a_text)
     EXPECT(direct_has(DIRECT_ALL, "a") && direct_has(DIRECT_ALL, ""));
     EXPECT(direct_has("a", "a") && direct_has("b,a", "a"));
     EXPECT(direct_has("a,b", "a") && direct_has("b,a,c", "a"));
+    EXPECT(direct_has("a, b", "b") && !direct_has("a, b", " b"));
     EXPECT(!direct_has("ab", "a") && !direct_has("a", "ab"));
     EXPECT(!direct_has("a.b,b", "a") && !direct_has("a,b", ""));
 }
