@@ -2,7 +2,7 @@
  * precision is bf16.
  *
  * The planner has copies of operands and dy made (cpu_half says of which,
- * cpu_convert makes them); results, bias and gradients are f32. Two ways to
+ * cpu_convert makes them); results, bias and gradients are f32. Three ways to
  * the products:
  *
  *   pairs   where the processor has dot products of pairs (Simd.pairs). Two
@@ -10,10 +10,13 @@
  *           of correlate.c works as it stands on an image with half the
  *           channels; wgrad.c puts two neighbouring pixels together instead.
  *           An odd number of channels gets one more, of zeros
+ *   tiles   of Winograd, where that is sooner done: transforms read bf16,
+ *           and are f32 from there on
  *   f32     elsewhere: operands are made floats again in scratch, and
  *           multiplied by the kernels of f32
  *
- * Both add the same products up in f32, in another order and rounding.
+ * All add up in f32 what comes of the same numbers, the first and the last the
+ * same products in another order and rounding.
  *
  * Where every channel is alone (depthwise.h) there is nothing to gain, as no
  * two products of neighbours are added: that stays f32, without copies. */
@@ -28,6 +31,10 @@ bool is_bf16(const Call *c);
 /* Backend.half and .convert. */
 unsigned cpu_half(const Call *c);
 KernelFn cpu_convert;
+
+/* Is the gradient of weights, or any other sum, of numbers in bf16 sooner made
+ * by Winograd than as it stands? Extents as of winograd_fits. */
+bool bf16_by_winograd(const Window *g, Dims in, Dims out, bool weights);
 
 /* As correlate_bytes and correlate_run, of one with `half`. */
 size_t bf16_correlate_bytes(const Correlate *c);

@@ -33,6 +33,7 @@ typedef struct Correlate {
     int64_t paired;  /* .. comes back with the channels of a group of w,
                       * which is bf16, where x has pairs and in.c counts
                       * these; else 0                                 */
+    bool half_x;     /* x alone is bf16: of what goes by Winograd     */
     Dims in, out;    /* of x and y                                    */
     const float *x;
     const float *w; /* (out.c, taps, in.c / groups), but transposed: */

@@ -89,7 +89,8 @@ typedef struct Tile {
     ptrdiff_t row, pixel, plane;
     int64_t channels;
     int r0, r1, c0, c1;
-    bool add; /* to what is there; the bias is ignored then */
+    bool half; /* elements are read as bf16 */
+    bool add;  /* to what is there; the bias is ignored then */
 } Tile;
 
 /* What a store does to each result: the rows relu and leaky_relu, with their
@@ -215,9 +216,9 @@ typedef struct Classes {
     K(void, outer, (const Outer *p))                                           \
     K(void, depth, (const Depth *p))                                           \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
-    K(void, tile_image, (const Tile *t, const float *x, float *planes))        \
+    K(void, tile_image, (const Tile *t, const void *x, float *planes))         \
     K(void, tile_weights, (const Tile *t, const float *w, float *planes))      \
-    K(void, tile_slope, (const Tile *t, const float *dy, float *planes))       \
+    K(void, tile_slope, (const Tile *t, const void *dy, float *planes))        \
     /* planes into y 4x4 (bias NULL: 0) or dw 3x3 */                           \
     K(void, tile_result,                                                       \
       (const Tile *t, const float *planes, const float *bias,                  \
@@ -401,6 +402,7 @@ typedef struct Pairs {
     void (*pack)(const PairPack *p);
     void (*outer)(const PairOuter *p);
     int outer_high, outer_wide, deep;
+    bool tiles; /* at many times the rate of f32, not twice */
 } Pairs;
 
 typedef struct Simd {

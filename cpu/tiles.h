@@ -92,9 +92,15 @@ static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
                   .c1 = tile_end(w, 6, s.w)};
 }
 
+/* Where number `offset` of floats or bf16 at x is. */
+static inline const void *numbers_at(const void *x, bool half, int64_t offset)
+{
+    return (const char *)x + offset * (half ? 2 : 4);
+}
+
 /* V of that tile, channels from .. end-1, to planes `step` floats apart; the
- * image is at x, or in two parts. */
-static inline void tile_channels(const Tiles *t, const float *x,
+ * image is at x, floats or bf16, or in two parts. */
+static inline void tile_channels(const Tiles *t, const void *x, bool half,
                                  const Beside *beside, int64_t plane,
                                  int64_t at, int64_t from, int64_t end,
                                  int64_t step, float *v)
@@ -103,10 +109,11 @@ static inline void tile_channels(const Tiles *t, const float *x,
         const Part s = part_at(beside, t->image.c, from);
         int64_t offset;
         Tile tile = tile_image_at(t, plane, at, s.channels, &offset);
-        tile.plane = step;
+        tile.plane = step, tile.half = half;
         tile.channels = least(s.from + s.channels, end) - from;
-        simd()->tile_image(
-            &tile, (s.beside ? beside->at : x) + offset + from - s.from, v);
+        const void *at_x = s.beside ? beside->at : x;
+        simd()->tile_image(&tile,
+                           numbers_at(at_x, half, offset + from - s.from), v);
         from += tile.channels, v += tile.channels;
     }
 }

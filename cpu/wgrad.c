@@ -157,14 +157,16 @@ static Plan plan(const Wgrad *g)
 /* Its window and extents suit Winograd, and nobody wants the sum itself. */
 static bool by_winograd(const Wgrad *g)
 {
-    return !g->direct && !g->half && winograd_fits(&g->window, g->in, g->out);
+    if (g->direct) return false;
+    return g->half ? bf16_by_winograd(&g->window, g->in, g->out, true)
+                   : winograd_fits(&g->window, g->in, g->out);
 }
 
 size_t wgrad_bytes(const Wgrad *g)
 {
+    if (by_winograd(g)) return winograd_grad_bytes(g);
     if (g->half && !simd()->pairs) return bf16_wgrad_bytes(g);
     if (is_depthwise(&g->window, g->in, g->out)) return depthwise_grad_bytes(g);
-    if (by_winograd(g)) return winograd_grad_bytes(g);
     Plan p = plan(g);
     int64_t sums = p.parts > 1 ? p.parts * weights(&p) : 0;
     return (size_t)(round_up(sums, LANES_MAX) +
@@ -434,16 +436,16 @@ void wgrad_combine(const Wgrad *g, Pool *pool, const float *sums, int64_t parts,
 
 void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
+    if (by_winograd(g)) {
+        winograd_grad_run(g, pool, scratch);
+        return;
+    }
     if (g->half && !simd()->pairs) {
         bf16_wgrad_run(g, pool, scratch);
         return;
     }
     if (is_depthwise(&g->window, g->in, g->out)) {
         depthwise_grad_run(g, pool, scratch);
-        return;
-    }
-    if (by_winograd(g)) {
-        winograd_grad_run(g, pool, scratch);
         return;
     }
     Plan p = plan(g);

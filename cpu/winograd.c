@@ -156,10 +156,11 @@ bool winograd_fits(const Window *g, Dims in, Dims out)
 bool winograd_runs(const Call *c)
 {
     if (c->direct || !op_multiplies(call_op(c))) return false;
-    // pairs are summed as they stand, what was widened is as any other
-    if (is_bf16(c) && simd()->pairs) return false;
-    Window g = op_window(c->attr, c->x[1]);
-    return winograd_fits(&g, call_image(c), c->dy ? c->dy->dim : c->y->dim);
+    const Window g = op_window(c->attr, c->x[1]);
+    const Dims in = call_image(c), out = c->dy ? c->dy->dim : c->y->dim;
+    if (!is_bf16(c)) return winograd_fits(&g, in, out);
+    return bf16_by_winograd(&g, in, out, false) ||
+           bf16_by_winograd(&g, in, out, true);
 }
 
 size_t winograd_bytes(const Correlate *c)
@@ -283,8 +284,9 @@ static void transform_image(const Plan *p, int64_t plane, int64_t at,
     for (int64_t i = 0; i < many; i++, v += p->v_row)
         for (int64_t q = 0; q < p->chunks; q++) {
             int64_t from = q * p->chunk, end = least(from + p->chunk, p->ci);
-            tile_channels(&p->tiles, p->c.x, &p->image, plane, at + i, from,
-                          end, p->v_plane, v + q * PLANES * p->v_plane);
+            tile_channels(&p->tiles, p->c.x, p->c.half_x, &p->image, plane,
+                          at + i, from, end, p->v_plane,
+                          v + q * PLANES * p->v_plane);
         }
 }
 

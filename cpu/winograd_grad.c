@@ -110,12 +110,12 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
         int64_t at = *next % plane, out = *next / plane, offset;
         int64_t d = out % p->depth - p->lo_d + b->t;
         if (d < 0 || d >= p->depth_in) continue;
-        tile_channels(&p->tiles, p->g.x, &p->g.beside,
+        tile_channels(&p->tiles, p->g.x, p->g.half, &p->g.beside,
                       out / p->depth * p->depth_in + d, at, b->c0,
                       b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
-        t.plane = p->s_plane, t.channels = b->lift;
-        p->simd->tile_slope(&t, p->g.a + offset + b->r0,
+        t.plane = p->s_plane, t.channels = b->lift, t.half = p->g.half;
+        p->simd->tile_slope(&t, numbers_at(p->g.a, t.half, offset + b->r0),
                             mine->s + filled * p->s_row);
         filled++;
     }

@@ -157,6 +157,24 @@ static void check_tail(const Simd *s, Dice *d, const Tile *t, float *planes,
     EXPECT(!memcmp(got, want, 16 * LD * sizeof *got));
 }
 
+/* V and S of numbers in bf16 have the bits of those of the same numbers as
+ * floats. */
+static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
+{
+    enum { LD = 48, COUNT = 36 * LD };
+    float *x = numbers(mem, COUNT, 8), *v = numbers(mem, 36 * t->plane, 9);
+    float *got = numbers(mem, 36 * t->plane, 9);
+    uint16_t *half = ARENA_NEW(mem, uint16_t, COUNT);
+    Tile narrow = *t;
+    REQUIRE(half);
+    narrow.half = true;
+    s->round_bf16(x, COUNT, half);
+    s->widen_bf16(half, COUNT, x);
+    (slope ? s->tile_slope : s->tile_image)(t, x, v);
+    (slope ? s->tile_slope : s->tile_image)(&narrow, half, got);
+    EXPECT(!memcmp(got, v, (size_t)(36 * t->plane) * sizeof *v));
+}
+
 /* y 4x4 = A'[(G w G') . (B' x B)]A of random tiles, and dw 3x3 likewise: the
  * transforms together are a small convolution, whatever is missing at the
  * ends of tiles and vectors. */
@@ -174,6 +192,8 @@ static void check_tiles(const Simd *s, Dice *d, Arena *mem)
     image.c0 = roll(d, 0, 2), image.c1 = roll(d, 3, 6);
     grid.row = 4 * LD, grid.r1 = rows, grid.c1 = cols, grid.add = roll(d, 0, 1);
     square.row = 3 * LD, square.r1 = square.c1 = 3;
+    check_half(s, &image, false, mem);
+    check_half(s, &grid, true, mem);
     s->tile_image(&image, x, v);
     s->tile_weights(&square, w, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];

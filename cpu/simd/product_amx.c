@@ -113,6 +113,7 @@ void outer_amx(const PairOuter *p);
 
 extern const Pairs pairs_amx;
 const Pairs pairs_amx = {.text = "AMX tiles",
+                         .tiles = true,
                          .product = product,
                          .pack = pack_amx,
                          .outer = outer_amx,

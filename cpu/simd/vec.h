@@ -43,6 +43,10 @@ typedef float Vu __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t Viu
     __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
+// bf16 in memory
+typedef uint16_t Bu
+    __attribute__((vector_size(VEC_BYTES / 2), aligned(2), may_alias));
+
 /* Half as many doubles, for sums that must be exact, and the floats in memory
  * that they are made of. */
 enum { LANES_D = LANES / 2 };
@@ -68,6 +72,12 @@ INLINE V v_load(const float *p)
 INLINE void v_store(float *p, V v)
 {
     *(Vu *)p = v;
+}
+
+/* LANES numbers of bf16, which are the upper halves of floats. */
+INLINE V v_load_half(const uint16_t *p)
+{
+    return (V)(__builtin_convertvector(*(const Bu *)p, Vi) << 16);
 }
 
 INLINE V v_zero(void)

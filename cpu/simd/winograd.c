@@ -82,10 +82,21 @@ INLINE V part_load(const float *p, bool part, int last)
     return part ? v_load_part(p, last) : v_load(p);
 }
 
-/* One vector of channels. `kind`, n (elements along an axis), `whole` (no
- * element is outside) and `part` are constants. */
-INLINE void spread(const Tile *t, const float *x, float *to, Kind kind, int n,
-                   bool whole, bool part, int last)
+/* The same of numbers `at` from x, floats or bf16. */
+INLINE V element(const void *x, ptrdiff_t at, bool half, bool part, int last)
+{
+    if (!half) return part_load((const float *)x + at, part, last);
+    const uint16_t *p = (const uint16_t *)x + at;
+    uint16_t some[LANES] = {0};
+    if (!part) return v_load_half(p);
+    memcpy(some, p, (size_t)last * sizeof *some);
+    return v_load_half(some);
+}
+
+/* The vector of channels from k on. `kind`, `half`, n (elements along an
+ * axis), `whole` (no element is outside) and `part` are constants. */
+INLINE void spread(const Tile *t, const void *x, int64_t k, float *to,
+                   Kind kind, bool half, int n, bool whole, bool part, int last)
 {
     V d[SIX], e[PLANES], o[SIX];
     UNROLL for (int b = 0; b < n; b++)
@@ -94,8 +105,8 @@ INLINE void spread(const Tile *t, const float *x, float *to, Kind kind, int n,
         {
             bool inside =
                 whole || (a >= t->r0 && a < t->r1 && b >= t->c0 && b < t->c1);
-            d[a] = inside ? part_load(x + a * t->row + b * t->pixel, part, last)
-                          : v_zero();
+            ptrdiff_t at = a * t->row + b * t->pixel + k;
+            d[a] = inside ? element(x, at, half, part, last) : v_zero();
         }
         if (kind == IMAGE) image_line(d, 1, o);
         if (kind == WEIGHTS) weights_line(d, 1, o);
@@ -108,42 +119,48 @@ INLINE void spread(const Tile *t, const float *x, float *to, Kind kind, int n,
         if (kind == WEIGHTS) weights_line(e + a * n, 1, o);
         if (kind == SLOPE) slope_line(e + a * n, 1, o);
         UNROLL for (int b = 0; b < SIX; b++)
-            v_store(to + (a * SIX + b) * t->plane, o[b]);
+            v_store(to + (a * SIX + b) * t->plane + k, o[b]);
     }
 }
 
 /* All channels of a grid; planes get whole vectors. */
-INLINE void spread_all(const Tile *t, const float *x, float *to, Kind kind,
-                       int n)
+INLINE void spread_all(const Tile *t, const void *x, float *to, Kind kind,
+                       bool half, int n)
 {
     bool whole = t->r0 <= 0 && t->c0 <= 0 && t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
     if (whole)
         for (; k + LANES <= t->channels; k += LANES)
-            spread(t, x + k, to + k, kind, n, true, false, LANES);
+            spread(t, x, k, to, kind, half, n, true, false, LANES);
     else
         for (; k + LANES <= t->channels; k += LANES)
-            spread(t, x + k, to + k, kind, n, false, false, LANES);
+            spread(t, x, k, to, kind, half, n, false, false, LANES);
     int last = (int)(t->channels - k);
-    if (last) spread(t, x + k, to + k, kind, n, false, true, last);
+    if (last) spread(t, x, k, to, kind, half, n, false, true, last);
 }
 
-void ISA_NAME(tile_image)(const Tile *t, const float *x, float *planes);
-void ISA_NAME(tile_image)(const Tile *t, const float *x, float *planes)
+void ISA_NAME(tile_image)(const Tile *t, const void *x, float *planes);
+void ISA_NAME(tile_image)(const Tile *t, const void *x, float *planes)
 {
-    spread_all(t, x, planes, IMAGE, 6);
+    if (t->half)
+        spread_all(t, x, planes, IMAGE, true, 6);
+    else
+        spread_all(t, x, planes, IMAGE, false, 6);
 }
 
 void ISA_NAME(tile_weights)(const Tile *t, const float *w, float *planes);
 void ISA_NAME(tile_weights)(const Tile *t, const float *w, float *planes)
 {
-    spread_all(t, w, planes, WEIGHTS, 3);
+    spread_all(t, w, planes, WEIGHTS, false, 3);
 }
 
-void ISA_NAME(tile_slope)(const Tile *t, const float *dy, float *planes);
-void ISA_NAME(tile_slope)(const Tile *t, const float *dy, float *planes)
+void ISA_NAME(tile_slope)(const Tile *t, const void *dy, float *planes);
+void ISA_NAME(tile_slope)(const Tile *t, const void *dy, float *planes)
 {
-    spread_all(t, dy, planes, SLOPE, 4);
+    if (t->half)
+        spread_all(t, dy, planes, SLOPE, true, 4);
+    else
+        spread_all(t, dy, planes, SLOPE, false, 4);
 }
 
 /* -- out of planes -----------------------------------------------------------
