@@ -85,14 +85,8 @@ INLINE int lanes_at(int i, int n)
 /* What each row counts, 0 behind the last; t: its class number, if it has. */
 INLINE V counted(const Classes *r, int64_t at, int lanes, V t)
 {
-    V m = v_set(1);
-    if (r->m) {
-        m = v_load_part(r->m + at, lanes);
-    } else if (lanes < LANES) {
-        float one[LANES];
-        v_store(one, m);
-        m = v_load_part(one, lanes);
-    }
+    V m = r->m ? v_load_part(r->m + at, lanes)
+               : v_select(v_first(lanes), v_set(1), v_zero());
     return v_select(t == v_set(r->ignore), v_zero(), m);
 }
 

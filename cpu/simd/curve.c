@@ -97,11 +97,9 @@ INLINE V slope(CurveKind kind, V k)
 
 INLINE void values(CurveKind kind, const float *x, int64_t n, float *y)
 {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        v_store(y + i, value(kind, v_load(x + i)));
-    int rest = (int)(n - i);
-    if (rest) v_store_part(y + i, value(kind, v_load_part(x + i, rest)), rest);
+#define STEP(i, rest) v_put(y + (i), rest, value(kind, v_get(x + (i), rest)))
+    FOR_VECTORS(0, n, STEP);
+#undef STEP
 }
 
 void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y);
@@ -122,18 +120,19 @@ void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y)
     }
 }
 
+INLINE void step_back(CurveKind kind, const float *dy, const float *kept,
+                      float *dx, bool add, int rest)
+{
+    V d = v_get(dy, rest) * slope(kind, v_get(kept, rest));
+    v_put(dx, rest, add ? v_get(dx, rest) + d : d);
+}
+
 INLINE void slopes(CurveKind kind, const float *dy, const float *kept,
                    int64_t n, float *dx, bool add)
 {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        V d = v_load(dy + i) * slope(kind, v_load(kept + i));
-        v_store(dx + i, add ? v_load(dx + i) + d : d);
-    }
-    int rest = (int)(n - i);
-    if (!rest) return;
-    V d = v_load_part(dy + i, rest) * slope(kind, v_load_part(kept + i, rest));
-    v_store_part(dx + i, add ? v_load_part(dx + i, rest) + d : d, rest);
+#define STEP(i, rest) step_back(kind, dy + (i), kept + (i), dx + (i), add, rest)
+    FOR_VECTORS(0, n, STEP);
+#undef STEP
 }
 
 void ISA_NAME(curve_slope)(CurveKind kind, const float *dy, const float *kept,

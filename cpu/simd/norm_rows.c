@@ -18,41 +18,6 @@
  * is a float; further ones are added in double. */
 enum { BESIDE = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
 
-/* body(c, rest) for each vector of channels from .. to-1: rest is 0 for whole
- * ones, else the lanes of the last. */
-#define FOR_VECTORS(from, to, body)                       \
-    do {                                                  \
-        int64_t c = from;                                 \
-        for (; c + LANES <= (to); c += LANES) body(c, 0); \
-        if (c < (to)) body(c, (int)((to)-c));             \
-    } while (0)
-
-INLINE V get(const float *p, int rest)
-{
-    return rest ? v_load_part(p, rest) : v_load(p);
-}
-
-INLINE void set(float *p, int rest, V v)
-{
-    if (rest)
-        v_store_part(p, v, rest);
-    else
-        v_store(p, v);
-}
-
-/* v in the first `rest` lanes, 0 in the others. */
-INLINE V first_lanes(V v, int rest)
-{
-#if LANES == 16
-    const Vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#elif LANES == 8
-    const Vi lane = {0, 1, 2, 3, 4, 5, 6, 7};
-#else
-    const Vi lane = {0, 1, 2, 3};
-#endif
-    return v_select(lane < rest, v, v_zero());
-}
-
 INLINE int64_t span_end(int64_t from, int64_t channels)
 {
     return from + SPAN < channels ? from + SPAN : channels;
@@ -63,7 +28,7 @@ INLINE int64_t span_end(int64_t from, int64_t channels)
 /* The first look: sums of n rows, each rounded to a float in the end. */
 INLINE void add_values(const float *x, int64_t ldx, int n, int rest, V *sum)
 {
-    UNROLL for (int j = 0; j < n; j++) sum[j] += get(x + j * ldx, rest);
+    UNROLL for (int j = 0; j < n; j++) sum[j] += v_get(x + j * ldx, rest);
 }
 
 /* The second: of d = x - about and of d^2. */
@@ -72,9 +37,9 @@ INLINE void add_squares(const float *x, int64_t ldx, int n, int rest,
 {
     UNROLL for (int j = 0; j < n; j++)
     {
-        V d = get(x + j * ldx, rest) - about[j];
+        V d = v_get(x + j * ldx, rest) - about[j];
         // a lane that is not there is 0, which is no distance from the mean
-        if (rest) d = first_lanes(d, rest);
+        if (rest) d = v_select(v_first(rest), d, v_zero());
         off[j] += d;
         square[j] = v_fma(d, d, square[j]);
     }
@@ -141,12 +106,13 @@ INLINE void apply(const RowNorm *r, const Rows *v, int64_t at, int64_t c, int n,
                   int rest, bool affine, float *y)
 {
     V gamma = v_zero(), beta = v_zero();
-    if (affine) gamma = get(r->gamma + c, rest), beta = get(r->beta + c, rest);
+    if (affine)
+        gamma = v_get(r->gamma + c, rest), beta = v_get(r->beta + c, rest);
     UNROLL for (int j = 0; j < n; j++)
     {
         const int64_t i = at + j * r->channels + c;
-        V z = (get(r->x + i, rest) - v->hi[j] - v->lo[j]) * v->rstd[j];
-        set(y + i, rest, affine ? v_fma(z, gamma, beta) : z);
+        V z = (v_get(r->x + i, rest) - v->hi[j] - v->lo[j]) * v->rstd[j];
+        v_put(y + i, rest, affine ? v_fma(z, gamma, beta) : z);
     }
 }
 
@@ -185,14 +151,14 @@ INLINE void add_slopes(const RowNorm *r, const RowSlope *p, const Rows *v,
                        bool parts, V *s, V *t)
 {
     V gamma = v_zero(), dgamma = v_zero(), dbeta = v_zero();
-    if (affine) gamma = get(r->gamma + c, rest);
-    if (parts) dgamma = get(p->dgamma + c, rest);
-    if (parts) dbeta = get(p->dbeta + c, rest);
+    if (affine) gamma = v_get(r->gamma + c, rest);
+    if (parts) dgamma = v_get(p->dgamma + c, rest);
+    if (parts) dbeta = v_get(p->dbeta + c, rest);
     UNROLL for (int j = 0; j < n; j++)
     {
         const int64_t i = at + j * r->channels + c;
-        V d = get(r->x + i, rest) - v->hi[j] - v->lo[j];
-        V dy = get(p->dy + i, rest), u = affine ? dy * gamma : dy;
+        V d = v_get(r->x + i, rest) - v->hi[j] - v->lo[j];
+        V dy = v_get(p->dy + i, rest), u = affine ? dy * gamma : dy;
         s[j] += u;
         t[j] = v_fma(u, d, t[j]);
         if (!parts) continue;
@@ -200,8 +166,8 @@ INLINE void add_slopes(const RowNorm *r, const RowSlope *p, const Rows *v,
         dgamma = v_fma(dy, d * v->rstd[j], dgamma);
     }
     if (!parts) return;
-    set(p->dgamma + c, rest, dgamma);
-    set(p->dbeta + c, rest, dbeta);
+    v_put(p->dgamma + c, rest, dgamma);
+    v_put(p->dbeta + c, rest, dbeta);
 }
 
 /* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). The formula
@@ -211,16 +177,16 @@ INLINE void slope(const RowNorm *r, const RowSlope *p, const Rows *v,
                   int rest, bool affine)
 {
     V gamma = v_zero();
-    if (affine) gamma = get(r->gamma + c, rest);
+    if (affine) gamma = v_get(r->gamma + c, rest);
     UNROLL for (int j = 0; j < n; j++)
     {
         const int64_t i = at + j * r->channels + c;
-        V d = get(r->x + i, rest) - v->hi[j] - v->lo[j];
-        V u = get(p->dy + i, rest);
+        V d = v_get(r->x + i, rest) - v->hi[j] - v->lo[j];
+        V u = v_get(p->dy + i, rest);
         if (affine) u *= gamma;
         u = (u - bar[j] - d * tilt[j]) * v->rstd[j];
-        if (p->add) u += get(p->dx + i, rest);
-        set(p->dx + i, rest, u);
+        if (p->add) u += v_get(p->dx + i, rest);
+        v_put(p->dx + i, rest, u);
     }
 }
 

@@ -11,49 +11,26 @@
 #include "optim.h"
 #include "vec.h"
 
-/* What stands before the end: LANES numbers, or `rest` of them when it is not
- * 0, the lanes beyond reading as 0. */
-INLINE V get(const float *p, int rest)
-{
-    return rest ? v_load_part(p, rest) : v_load(p);
-}
-
-INLINE void set(float *p, int rest, V v)
-{
-    if (rest)
-        v_store_part(p, v, rest);
-    else
-        v_store(p, v);
-}
-
-/* step(i, rest) for each vector of n numbers; a macro, as a step writes to
- * several arrays. */
-#define FOR_VECTORS(n, step)                             \
-    do {                                                 \
-        int64_t i = 0;                                   \
-        for (; i + LANES <= (n); i += LANES) step(i, 0); \
-        if (i < (n)) step(i, (int)((n)-i));              \
-    } while (0)
-
 /* g = SCALE grad + DECAY p, and p with it. */
 INLINE V slope(const float *grad, V p, const float *f, int rest)
 {
-    V g = get(grad, rest) * v_set(f[FACTOR_SCALE]);
+    V g = v_get(grad, rest) * v_set(f[FACTOR_SCALE]);
     return g + v_set(f[FACTOR_DECAY]) * p;
 }
 
 INLINE void adam(const float *grad, const float *f, float *value, float *mean,
                  float *square, int rest)
 {
-    V p = get(value, rest), g = slope(grad, p, f, rest);
-    V m = get(mean, rest) * v_set(f[FACTOR_BETA1]) + v_set(f[FACTOR_REST1]) * g;
-    V v = get(square, rest) * v_set(f[FACTOR_BETA2]) +
+    V p = v_get(value, rest), g = slope(grad, p, f, rest);
+    V m =
+        v_get(mean, rest) * v_set(f[FACTOR_BETA1]) + v_set(f[FACTOR_REST1]) * g;
+    V v = v_get(square, rest) * v_set(f[FACTOR_BETA2]) +
           v_set(f[FACTOR_REST2]) * g * g;
     V below = v_sqrt(v) / v_set(f[FACTOR_ROOT]) + v_set(f[FACTOR_EPS]);
-    set(mean, rest, m);
-    set(square, rest, v);
-    set(value, rest,
-        p * v_set(f[FACTOR_SHRINK]) + v_set(f[FACTOR_RATE]) * m / below);
+    v_put(mean, rest, m);
+    v_put(square, rest, v);
+    v_put(value, rest,
+          p * v_set(f[FACTOR_SHRINK]) + v_set(f[FACTOR_RATE]) * m / below);
 }
 
 void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
@@ -64,7 +41,7 @@ void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
     float f[FACTOR_COUNT]; // own memory: no store to p changes it
     memcpy(f, factor, sizeof f);
 #define STEP(i, rest) adam(grad + i, f, p + i, m + i, v + i, rest)
-    FOR_VECTORS(n, STEP);
+    FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
 
@@ -72,12 +49,12 @@ void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
 INLINE void sgd(const float *grad, const float *f, float *value, float *mean,
                 int rest, bool first, bool nesterov)
 {
-    V p = get(value, rest), g = slope(grad, p, f, rest);
+    V p = v_get(value, rest), g = slope(grad, p, f, rest);
     V momentum = v_set(f[FACTOR_MOMENTUM]);
-    V m = first ? g : get(mean, rest) * momentum + g;
-    set(mean, rest, m);
-    set(value, rest,
-        p + v_set(f[FACTOR_RATE]) * (nesterov ? g + momentum * m : m));
+    V m = first ? g : v_get(mean, rest) * momentum + g;
+    v_put(mean, rest, m);
+    v_put(value, rest,
+          p + v_set(f[FACTOR_RATE]) * (nesterov ? g + momentum * m : m));
 }
 
 void ISA_NAME(sgd)(const float *grad, int64_t n, const float *factor, float *p,
@@ -90,7 +67,7 @@ void ISA_NAME(sgd)(const float *grad, int64_t n, const float *factor, float *p,
     const bool first = f[FACTOR_FIRST] != 0;
     const bool nesterov = f[FACTOR_NESTEROV] != 0;
 #define STEP(i, rest) sgd(grad + i, f, p + i, m + i, rest, first, nesterov)
-    FOR_VECTORS(n, STEP);
+    FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
 
@@ -98,10 +75,11 @@ void ISA_NAME(blend)(const float *x, int64_t n, float by, float *y);
 void ISA_NAME(blend)(const float *x, int64_t n, float by, float *y)
 {
     // as a difference: equal numbers stay equal to the last bit
-#define STEP(i, rest) \
-    set(y + i, rest,  \
-        get(y + i, rest) + v_set(by) * (get(x + i, rest) - get(y + i, rest)))
-    FOR_VECTORS(n, STEP);
+#define STEP(i, rest)          \
+    v_put(y + i, rest,         \
+          v_get(y + i, rest) + \
+              v_set(by) * (v_get(x + i, rest) - v_get(y + i, rest)))
+    FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
 

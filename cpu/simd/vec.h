@@ -119,6 +119,19 @@ INLINE V v_select(Vi m, V a, V b)
     return (V)((m & (Vi)a) | (~m & (Vi)b));
 }
 
+/* All ones in the first n lanes: the mask of a part. */
+INLINE Vi v_first(int n)
+{
+#if LANES == 16
+    const Vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif LANES == 8
+    const Vi lane = {0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    const Vi lane = {0, 1, 2, 3};
+#endif
+    return lane < n;
+}
+
 #if LANES == 16
 INLINE V v_set(float a)
 {
@@ -171,11 +184,6 @@ INLINE V v_min(V a, V b)
 INLINE V v_sqrt(V a)
 {
     return (V)_mm256_sqrt_ps((__m256)a);
-}
-/* All ones in the first n lanes: the mask of a part. */
-INLINE Vi v_first(int n)
-{
-    return (Vi){0, 1, 2, 3, 4, 5, 6, 7} < n;
 }
 INLINE V v_load_part(const float *p, int n)
 {
@@ -249,6 +257,30 @@ INLINE void v_store_part(float *p, V v, int n)
 #endif
 #endif
 #endif
+
+/* LANES numbers, or `rest` of them where it is not 0: the lanes beyond read as
+ * 0 and are not written. */
+INLINE V v_get(const float *p, int rest)
+{
+    return rest ? v_load_part(p, rest) : v_load(p);
+}
+
+INLINE void v_put(float *p, int rest, V v)
+{
+    if (rest)
+        v_store_part(p, v, rest);
+    else
+        v_store(p, v);
+}
+
+/* step(i, rest) for each vector of numbers from .. to-1, `rest` as above; a
+ * macro, as a step may write to several places. */
+#define FOR_VECTORS(from, to, step)                       \
+    do {                                                  \
+        int64_t i = from;                                 \
+        for (; i + LANES <= (to); i += LANES) step(i, 0); \
+        if (i < (to)) step(i, (int)((to)-i));             \
+    } while (0)
 
 /* See Then, of a constant kind; slope: of THEN_LEAKY in all lanes. NaN goes
  * through all of them, as it does through the rows of the same names. */
