@@ -16,7 +16,19 @@ long given_every(void);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 
-/* Run a case on a backend, two threads, forward and (if the case wants a
+/* Run a case on a backend, on all its values as they are; ends the test when
+ * the run fails. */
+static inline void given_values(const Backend *be, int threads, const OpCase *c,
+                                const OpValues *in, Arena *mem, OpValues *out)
+{
+    OpDevice d;
+    REQUIRE(opdevice_open(be, threads, &d));
+    bool ok = oprun(c, &d, in, (OpOptions){0}, mem, out);
+    opdevice_close(&d);
+    REQUIRE(ok);
+}
+
+/* The same with two threads, forward and (if the case wants a
  * gradient) backward. Operands and dy are those given, in memory order and
  * rounded to float; a NULL is drawn as the case says. Ends the test when the
  * run fails. */
@@ -24,17 +36,13 @@ static inline void given_run(const Backend *be, const OpCase *c,
                              const double *const x[MAX_IN], const double *dy,
                              Arena *mem, OpValues *out)
 {
-    OpDevice d;
     OpValues in;
-    REQUIRE(opdevice_open(be, 2, &d));
     REQUIRE(opcase_values(c, mem, &in));
     for (int i = 0; i < MAX_IN; i++)
         for (int64_t k = 0; x[i] && k < in.count[i]; k++)
             in.x[i][k] = (float)x[i][k];
     for (int64_t k = 0; dy && k < in.results; k++) in.dy[k] = (float)dy[k];
-    bool ok = oprun(c, &d, &in, (OpOptions){0}, mem, out);
-    opdevice_close(&d);
-    REQUIRE(ok);
+    given_values(be, 2, c, &in, mem, out);
 }
 
 /* got[i] is want[i] +- tol for all. */

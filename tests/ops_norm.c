@@ -7,7 +7,6 @@ TEST(batch_norm_eval_keeps_to_itself)
 {
     Arena mem = {0};
     for (int k = 0; k < 2; k++) {
-        OpDevice d;
         OpValues in, out;
         OpCase c = {.attr = op_default(OP_batch_norm),
                     .rank = 1,
@@ -18,25 +17,11 @@ TEST(batch_norm_eval_keeps_to_itself)
         c.x[3] = c.x[4] = (Dims){1, 1, 1, 1, 2};
         REQUIRE(opcase_values(&c, &mem, &in));
         in.dy[4] = INFINITY;
-        REQUIRE(opdevice_open(given_backend(k), 1, &d));
-        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &out);
-        opdevice_close(&d);
-        REQUIRE(ok);
+        given_values(given_backend(k), 1, &c, &in, &mem, &out);
         for (int64_t i = 0; i < out.count[0]; i++)
             EXPECT((isfinite(out.dx[0][i]) != 0) == (i != 4));
     }
     arena_release(&mem);
-}
-
-/* Values of a case on the backend under test, with so many threads. */
-static void run_threads(const OpCase *c, const OpValues *in, int threads,
-                        Arena *mem, OpValues *out)
-{
-    OpDevice d;
-    REQUIRE(opdevice_open(given_backend(1), threads, &d));
-    bool ok = oprun(c, &d, in, (OpOptions){0}, mem, out);
-    opdevice_close(&d);
-    REQUIRE(ok);
 }
 
 /* Rows of several blocks, whole and not; many channels. The sums of gamma and
@@ -59,8 +44,8 @@ TEST(layer_norm_in_blocks)
         opcase_agree(&c, &check);
         opcase_adding(&c, &check);
         REQUIRE(opcase_values(&c, &mem, &in));
-        run_threads(&c, &in, 1, &mem, &one);
-        run_threads(&c, &in, 3, &mem, &three);
+        given_values(given_backend(1), 1, &c, &in, &mem, &one);
+        given_values(given_backend(1), 3, &c, &in, &mem, &three);
         EXPECT(!memcmp(one.y, three.y, (size_t)in.results * sizeof *one.y));
         for (int k = 0; k < 3; k++)
             EXPECT(!memcmp(one.dx[k], three.dx[k],
@@ -75,7 +60,6 @@ TEST(layer_norm_keeps_to_its_row)
     enum { ROWS = 9, WIDE = 6, ODD = 4 };
     for (int k = 0; k < 2; k++) {
         Arena mem = {0};
-        OpDevice d;
         OpValues in, out;
         const Dims per = {1, 1, 1, 1, WIDE};
         OpCase c = {.attr = op_default(OP_layer_norm),
@@ -84,10 +68,7 @@ TEST(layer_norm_keeps_to_its_row)
                     .wrt = 7};
         REQUIRE(opcase_values(&c, &mem, &in));
         in.x[0][ODD * WIDE + 1] = NAN;
-        REQUIRE(opdevice_open(given_backend(k), 1, &d));
-        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &out);
-        opdevice_close(&d);
-        REQUIRE(ok);
+        given_values(given_backend(k), 1, &c, &in, &mem, &out);
         for (int i = 0; i < ROWS * WIDE; i++) {
             EXPECT((isnan(out.y[i]) != 0) == (i / WIDE == ODD));
             EXPECT((isnan(out.dx[0][i]) != 0) == (i / WIDE == ODD));

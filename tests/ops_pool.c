@@ -21,16 +21,12 @@ static void run_image(const OpCase *c, const Backend *be, double *x, Arena *mem,
                       OpValues *out)
 {
     double ones[16];
-    OpDevice d;
     Tensor y;
     for (int i = 0; i < 16; i++) ones[i] = 1;
     REQUIRE(opcase_shape(c, &y));
     OpValues in = {.x = {x}, .count = {16}, .dy = ones};
     in.results = numel(y.dim);
-    REQUIRE(opdevice_open(be, 1, &d));
-    bool ok = oprun(c, &d, &in, (OpOptions){0}, mem, out);
-    opdevice_close(&d);
-    REQUIRE(ok);
+    given_values(be, 1, c, &in, mem, out);
 }
 
 /* maxpool 2x2, stride 2, of the image of run_image, so many elements padded. */
@@ -124,7 +120,6 @@ TEST(global_avgpool_in_blocks)
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         Arena mem = {0};
         OpValues in, one, three;
-        OpDevice d;
         OpCase c = {.attr = op_default(OP_global_avgpool),
                     .rank = 1,
                     .x = {shape[i], {shape[i].n, 1, 1, 1, 1}},
@@ -138,13 +133,8 @@ TEST(global_avgpool_in_blocks)
         opcase_adding(&c, &check);
         REQUIRE(opcase_values(&c, &mem, &in));
         for (int n = 0; n < shape[i].n; n++) in.x[1][n] = (float)length[n];
-        REQUIRE(opdevice_open(given_backend(1), 1, &d));
-        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &one);
-        opdevice_close(&d);
-        REQUIRE(ok && opdevice_open(given_backend(1), 3, &d));
-        ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &three);
-        opdevice_close(&d);
-        REQUIRE(ok);
+        given_values(given_backend(1), 1, &c, &in, &mem, &one);
+        given_values(given_backend(1), 3, &c, &in, &mem, &three);
         EXPECT(!memcmp(one.y, three.y, (size_t)in.results * sizeof *one.y));
         EXPECT(!memcmp(one.dx[0], three.dx[0],
                        (size_t)in.count[0] * sizeof *one.dx[0]));
@@ -165,7 +155,6 @@ TEST(global_avgpool_keeps_nan)
     enum { LONG = 40, OWN = 21, WIDE = 3 };
     for (int k = 0; k < 2; k++) {
         Arena mem = {0};
-        OpDevice d;
         OpValues in, out;
         OpCase c = {.attr = op_default(OP_global_avgpool),
                     .rank = 1,
@@ -176,10 +165,7 @@ TEST(global_avgpool_keeps_nan)
         for (int i = OWN * WIDE; i < LONG * WIDE; i++) in.x[0][i] = NAN;
         in.x[0][(OWN - 1) * WIDE + 2] = NAN;
         in.dy[1] = INFINITY;
-        REQUIRE(opdevice_open(given_backend(k), 2, &d));
-        bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &out);
-        opdevice_close(&d);
-        REQUIRE(ok);
+        given_values(given_backend(k), 2, &c, &in, &mem, &out);
         for (int i = 0; i < WIDE; i++)
             EXPECT((isnan(out.y[i]) != 0) == (i == 2));
         for (int i = 0; i < LONG * WIDE; i++)

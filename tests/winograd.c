@@ -127,16 +127,6 @@ static OpCase layer(int n, int d, int size, int ci, int co)
     return c;
 }
 
-static void run(const OpCase *c, const OpValues *in, int threads, Arena *mem,
-                OpValues *out)
-{
-    OpDevice d;
-    REQUIRE(opdevice_open(&backend_cpu, threads, &d));
-    bool ok = oprun(c, &d, in, (OpOptions){0}, mem, out);
-    opdevice_close(&d);
-    REQUIRE(ok);
-}
-
 static bool same(const double *a, const double *b, int64_t count)
 {
     return !memcmp(a, b, (size_t)count * sizeof *a);
@@ -151,9 +141,9 @@ TEST(winograd_threads)
         Arena mem = {0};
         OpValues in, one, more;
         REQUIRE(opcase_values(&cases[i], &mem, &in));
-        run(&cases[i], &in, 1, &mem, &one);
+        given_values(&backend_cpu, 1, &cases[i], &in, &mem, &one);
         for (int threads = 2; threads <= 7; threads += threads == 3 ? 4 : 1) {
-            run(&cases[i], &in, threads, &mem, &more);
+            given_values(&backend_cpu, threads, &cases[i], &in, &mem, &more);
             EXPECT(same(one.y, more.y, one.results));
             for (int k = 0; k < 3; k++)
                 EXPECT(same(one.dx[k], more.dx[k], one.count[k]));
@@ -169,13 +159,13 @@ TEST(winograd_batch)
     Arena mem = {0};
     OpValues in, all, alone;
     REQUIRE(opcase_values(&many, &mem, &in));
-    run(&many, &in, 2, &mem, &all);
+    given_values(&backend_cpu, 2, &many, &in, &mem, &all);
     int64_t x = in.count[0] / 48, y = in.results / 48;
     for (int n = 0; n < 48; n += 19) {
         OpValues part = in;
         part.x[0] += n * x, part.dy += n * y;
         part.count[0] = x, part.results = y;
-        run(&one, &part, 2, &mem, &alone);
+        given_values(&backend_cpu, 2, &one, &part, &mem, &alone);
         EXPECT(same(alone.y, all.y + n * y, y));
         EXPECT(same(alone.dx[0], all.dx[0] + n * x, x));
     }
