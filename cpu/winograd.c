@@ -158,9 +158,9 @@ bool winograd_runs(const Call *c)
     if (c->direct || !op_multiplies(call_op(c))) return false;
     const Window g = op_window(c->attr, c->x[1]);
     const Dims in = call_image(c), out = c->dy ? c->dy->dim : c->y->dim;
-    if (!is_bf16(c)) return winograd_fits(&g, in, out);
-    return bf16_by_winograd(&g, in, out, false) ||
-           bf16_by_winograd(&g, in, out, true);
+    // gradients of weights go by it wherever other sums do
+    return is_bf16(c) ? bf16_by_winograd(&g, in, out, true)
+                      : winograd_fits(&g, in, out);
 }
 
 size_t winograd_bytes(const Correlate *c)
