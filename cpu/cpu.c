@@ -202,6 +202,7 @@ const Backend backend_cpu = {
     HOST,
     .fuses = cpu_fuses,
     .beside = cpu_beside,
+    .slice = cpu_slice,
     .update = cpu_update,
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,

@@ -1,5 +1,5 @@
-/* then.c -- which rows `cpu` runs in the store or the load of another: see
- * Backend.fuses and Backend.beside.
+/* then.c -- which rows `cpu` runs in the store or the load of another, and
+ * which a few samples at a time: see Backend.fuses, .beside and .slice.
  *
  * Rows that are bound by memory, where a pass less is time saved: behind a norm
  * or a sum on the way back, too; behind a convolution where there is no way
@@ -39,4 +39,23 @@ bool cpu_beside(const Call *c)
 {
     return call_op(c) == OP_conv && c->precision == PRECISION_f32 &&
            c->x[0]->dim.c % LANES_MAX == 0 && winograd_runs(c);
+}
+
+// measured on the layers of a U-Net at batch 1, 2 and 4 (docs/benchmarks.md):
+// where weights are not small beside samples, fetching and transforming them
+// once a slice costs more than the samples' way to memory
+int32_t cpu_slice(const Call *c)
+{
+    enum { CACHE = 16 << 20, WEIGHTS = 24 }; // bytes; samples to weights
+    const bool weights = op_multiplies(call_op(c));
+    size_t bytes = tensor_bytes(c->y);
+    for (int k = 0; k < MAX_IN; k++)
+        if (c->x[k] && (!weights || k == 0 || k == BESIDE))
+            bytes += tensor_bytes(c->half[k] ? c->half[k] : c->x[k]);
+    const size_t n = (size_t)c->y->dim.n, sample = bytes / n;
+    const size_t each = sample < CACHE ? CACHE / (sample + 1) : 1;
+    if (bytes <= CACHE ||
+        (weights && each * sample < WEIGHTS * tensor_bytes(c->x[1])))
+        return c->y->dim.n;
+    return (int32_t)(each ? each : 1);
 }

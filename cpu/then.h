@@ -1,5 +1,5 @@
 /* then.h -- the rows that a kernel of `cpu` runs, too: in its store (see
- * Call.then), or a concat in its load. */
+ * Call.then), or a concat in its load; and how much of a batch at a time. */
 #ifndef SEG_CPU_THEN_H
 #define SEG_CPU_THEN_H
 #include "op.h"
@@ -17,4 +17,6 @@ static inline Then then_of(const Call *c)
 bool cpu_fuses(const Call *c);
 /* Backend.beside */
 bool cpu_beside(const Call *c);
+/* Backend.slice */
+int32_t cpu_slice(const Call *c);
 #endif

@@ -66,6 +66,11 @@ typedef struct Backend {
      * bits of a concat before this row? As above; dx is not known yet. NULL:
      * never. */
     bool (*beside)(const Call *c);
+    /* Samples that a forward call is best given at a time, where what it reads
+     * and writes would else be in memory by the time the next call wants it;
+     * its batch or more: all at once. Their results have the same bits either
+     * way. Extents, attributes and y are set. NULL: all, always. */
+    int32_t (*slice)(const Call *c);
     /* Copies in 16 bits that a call whose precision has them reads: bit k of
      * x[k], HALF_DY of dy. Extents, attributes, dy and dx (non-NULL: wanted)
      * are set. Neither NULL where such a precision is had. */

@@ -7,8 +7,9 @@
  * it reads that one.
  *
  * In this order: extents of all nodes (infer), who wants a gradient
- * (find_wanted), which rows run as one (plan_fuse.c), calls, places, and both
- * again for a plan that is larger than its budget (plan_recompute.c); then the
+ * (find_wanted), which rows run as one (plan_fuse.c), calls, which of them run
+ * a few samples at a time (plan_stage.c), places, and calls and places again
+ * for a plan that is larger than its budget (plan_recompute.c); then the
  * printed rows. */
 #include "plan_inside.h"
 #include <string.h>
@@ -198,10 +199,12 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     p->saved = ARENA_NEW(&p->mem, int, most);
     p->scratch = ARENA_NEW(&p->mem, int, most);
     p->row = ARENA_NEW(&p->mem, PlanRow, most);
+    p->stage = ARENA_NEW(&p->mem, Stage, g->count + 1);
+    p->stage_at = -1;
     root = ARENA_NEW(&p->mem, int, spec->roots + 1);
     input = ARENA_NEW(&p->mem, PlanInput, spec->inputs + 1);
     TRY(p->node && p->call && p->param_bits && p->mark && p->reached &&
-        p->saved && p->scratch && p->row && root && input);
+        p->saved && p->scratch && p->row && p->stage && root && input);
     // the spec's arrays are the caller's: keep copies, the loss a root too
     for (int i = 0; i < spec->roots; i++) root[i] = spec->root[i];
     for (int i = 0; i < spec->inputs; i++) input[i] = spec->input[i];
@@ -216,6 +219,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     find_wanted(p);
     if (!spec->plain) plan_fuse(p), plan_apart(p, true);
     plan_calls_make(p);
+    plan_stages(p);
     TRY(plan_lifetimes(p) && plan_place(p));
     p->kept_bytes = p->bytes;
     if (spec->loss >= 0 && spec->budget && p->bytes > spec->budget)

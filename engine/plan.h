@@ -33,8 +33,9 @@ typedef struct PlanSpec {
     bool draws;  /* in evaluation: dropout on all the same, to see how much
                   * predictions differ (Gal and Ghahramani, "Dropout as a
                   * Bayesian approximation", ICML 2016)         */
-    bool plain;  /* each row by itself: nothing is fused. The same bits of
-                  * every root and gradient either way          */
+    bool plain;  /* each row by itself and for the whole batch: nothing is
+                  * fused or cut. The same bits of every root and gradient
+                  * either way                                  */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
@@ -89,6 +90,8 @@ PlanAgain plan_again(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
+/* Calls that run a few samples at a time: see Backend.slice. */
+int plan_sliced(const Plan *p);
 
 /* Give the plan its pool (plan_bytes bytes of device memory, aligned as
  * Backend.alloc does) and the device; may be called again when the pool

@@ -1,8 +1,9 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
  * who wants a gradient, plan_fuse.c which rows run as one, plan_calls.c makes
- * the calls, plan_place.c gives their memory places, plan_recompute.c drops
- * values to be made again where that is too much, plan_run.c runs the calls,
- * plan_cost.c counts what they cost. */
+ * the calls, plan_stage.c which of them run a few samples at a time,
+ * plan_place.c gives their memory places, plan_recompute.c drops values to be
+ * made again where that is too much, plan_run.c runs the calls, plan_cost.c
+ * counts what they cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
 #include "launch_log.h"
@@ -44,6 +45,12 @@ typedef struct PlanNode {
     int grad, half_grad, half_grad_last; /* as of a Making     */
 } PlanNode;
 
+/* Calls first .. end-1 run for `each` samples of the batch at a time. */
+typedef struct Stage {
+    int first, end;
+    int32_t each, batch;
+} Stage;
+
 /* Lives in its own arena, which plan_free must therefore copy out first. All
  * arrays are as long as they can get before the first call is emitted: calls
  * point at nodes, so nothing may move. */
@@ -55,6 +62,9 @@ struct Plan {
     Call *call;           /* in the order of running */
     unsigned *param_bits; /* per call: bits of dx that are parameters' */
     bool *mark, *reached; /* (nodes) of plan_calls_make                   */
+    Stage *stage;         /* in the order of their calls                  */
+    int stages;
+    int stage_at, slice;  /* stage that runs now, -1, and its slice       */
     int *saved, *scratch; /* per call: buffers, -1                     */
     int calls, forward;   /* forward calls come first                  */
     Buffer *buffer;       /* owned, from mem_alloc: the only array that grows */
@@ -151,6 +161,37 @@ Call plan_call(Plan *p, int i);
 /* All calls anew: each value that is dropped and read on the way back is made
  * again before the first that reads it. */
 void plan_calls_make(Plan *p);
+/* Which calls run a few samples at a time; then, once buffers are there, what
+ * this makes of their sizes and lifetimes. */
+void plan_stages(Plan *p);
+void plan_stages_fit(Plan *p);
+/* The stage of call c, -1; its tensors become those of a slice, or those of the
+ * batch again. */
+int plan_stage_of(const Plan *p, int c);
+void plan_stage_cut(Plan *p, int i, int slice);
+void plan_stage_mend(Plan *p, int i);
+/* The calls in the order of running: the first, and the one after c, with
+ * tensors as it is to see them. A run that ends earlier must plan_stop, so that
+ * they are whole again. */
+int plan_first(Plan *p);
+int plan_next(Plan *p, int c);
+void plan_stop(Plan *p);
+/* Number in the batch of the first sample that the call at hand sees. */
+int32_t plan_sample(const Plan *p);
+
+enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
+
+static inline size_t plan_aligned(size_t bytes)
+{
+    return (bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
+}
+
+/* Where a buffer is in the pool; NULL for none, and before plan_bind. */
+static inline void *plan_address(const Plan *p, int buffer)
+{
+    return buffer < 0 || !p->pool ? NULL : p->pool + p->buffer[buffer].at;
+}
+
 /* Buffers with lifetimes for the values, gradients and spaces of all calls;
  * then their offsets, and Plan.bytes. */
 bool plan_lifetimes(Plan *p);

@@ -8,8 +8,6 @@
  * go early. Two values share a buffer when one is computed in place. */
 #include "plan_inside.h"
 
-enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
-
 /* A buffer in use from call `first` to `last`; its number, or -1 without
  * memory. first = -1: before the first call. */
 static int buffer_new(Plan *p, size_t bytes, int first, int last)
@@ -21,8 +19,7 @@ static int buffer_new(Plan *p, size_t bytes, int first, int last)
         p->buffer = grown;
         p->room = room;
     }
-    bytes = (bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
-    p->buffer[p->buffers] = (Buffer){bytes, first, last, 0};
+    p->buffer[p->buffers] = (Buffer){plan_aligned(bytes), first, last, 0};
     return p->buffers++;
 }
 
@@ -200,7 +197,10 @@ static bool place_spaces(Plan *p)
         if (first < 0) continue;
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
+        const int stage = plan_stage_of(p, first);
+        if (stage >= 0) plan_stage_cut(p, stage, 0);
         Space s = space(&p->call[bwd >= 0 ? bwd : first]);
+        if (stage >= 0) plan_stage_mend(p, stage);
         const bool once = op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
         int last = again >= 0 ? again : first, from = once ? first : last;
         int to = bwd >= 0 ? bwd : last;
@@ -223,8 +223,10 @@ bool plan_lifetimes(Plan *p)
 {
     p->buffers = 0;
     find_reads(p);
-    return place_values(p) && place_gradients(p) && place_copies(p) &&
-           place_spaces(p);
+    if (!place_values(p) || !place_gradients(p) || !place_copies(p))
+        return false;
+    plan_stages_fit(p);
+    return place_spaces(p);
 }
 
 bool plan_place(Plan *p)

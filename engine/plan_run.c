@@ -11,16 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a buffer is in the pool; NULL for none. */
-static void *address(const Plan *p, int buffer)
-{
-    return buffer < 0 ? NULL : p->pool + p->buffer[buffer].at;
-}
-
 static void bind_making(const Plan *p, Making *m)
 {
-    m->x.data = address(p, m->value);
-    m->half.data = address(p, m->half_value);
+    m->x.data = plan_address(p, m->value);
+    m->half.data = plan_address(p, m->half_value);
 }
 
 void plan_bind(Plan *p, void *pool, void *dev)
@@ -32,8 +26,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
         PlanNode *q = &p->node[i];
         bind_making(p, &q->first);
         bind_making(p, &q->again);
-        q->dx.data = address(p, q->grad);
-        q->half_dx.data = address(p, q->half_grad);
+        q->dx.data = plan_address(p, q->grad);
+        q->half_dx.data = plan_address(p, q->half_grad);
         if (q->param < 0) continue;
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         // without params_train there is nowhere to put it: then nothing runs
@@ -43,8 +37,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
     }
     for (int c = 0; c < p->calls; c++) {
         p->call[c].dev = dev;
-        p->call[c].saved = address(p, p->saved[c]);
-        p->call[c].scratch = address(p, p->scratch[c]);
+        p->call[c].saved = plan_address(p, p->saved[c]);
+        p->call[c].scratch = plan_address(p, p->scratch[c]);
     }
 }
 
@@ -168,6 +162,13 @@ static void trace_call(Plan *p, int c, Trace *t, double from)
     trace_count(t, "arena", (int64_t)live_at(p, c), from);
 }
 
+/* After a call that failed. */
+static bool stopped(Plan *p)
+{
+    plan_stop(p);
+    return false;
+}
+
 // returns when all calls are queued; read a root after the device's sync
 bool plan_run(Plan *p, const PlanRun *run)
 {
@@ -176,12 +177,12 @@ bool plan_run(Plan *p, const PlanRun *run)
     p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     double begin = trace_now(run->trace);
-    for (int c = 0; c < calls; c++) {
+    for (int c = plan_first(p), next; c < calls; c = next) {
         const double from = trace_now(run->trace);
-        if (!run_call(p, c, run)) return false;
-        if (!run->trace) continue;
-        trace_call(p, c, run->trace, from);
-        if (c + 1 != p->forward && c + 1 != calls) continue;
+        if (!run_call(p, c, run)) return stopped(p);
+        if (run->trace) trace_call(p, c, run->trace, from);
+        next = plan_next(p, c);
+        if (!run->trace || (next != p->forward && next != calls)) continue;
         trace_span(run->trace, "main", c < p->forward ? "forward" : "backward",
                    "run", -1, begin);
         begin = clock_s();
@@ -201,19 +202,18 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     int calls;
     if (!prepare(p, run, &calls) || !be->sync(p->dev) || !mark(p, 0))
         return false;
-    for (int c = 0; c < calls; c++) {
+    for (int c = 0; c < calls && c < max; c++)
+        out[c] = (PlanTime){.node = p->call[c].node,
+                            .concat = p->node[p->call[c].node].concat,
+                            .norm = p->node[p->call[c].node].norm,
+                            .then = p->node[p->call[c].node].then,
+                            .backward = c >= p->forward,
+                            .convert = is_convert(&p->call[c]),
+                            .live = live_at(p, c)};
+    for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
-        if (!run_call(p, c, run) || !mark(p, c + 1)) return false;
-        const double to = clock_s();
-        if (c < max)
-            out[c] = (PlanTime){.node = p->call[c].node,
-                                .concat = p->node[p->call[c].node].concat,
-                                .norm = p->node[p->call[c].node].norm,
-                                .then = p->node[p->call[c].node].then,
-                                .backward = c >= p->forward,
-                                .convert = is_convert(&p->call[c]),
-                                .ms = 1e3 * (to - from),
-                                .live = live_at(p, c)};
+        if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
+        if (c < max) out[c].ms += 1e3 * (clock_s() - from);
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;
@@ -248,17 +248,19 @@ static bool look_at(Plan *p, const Tensor *t, Look *out)
     return ok;
 }
 
-/* What is told of a value that is not finite; `from` may be NULL. */
-static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
-                 Blame *out)
+/* What is told of a value that is not finite, of samples from number `sample`
+ * on; `from` may be NULL. */
+static void tell(const Tensor *t, bool batched, int32_t sample, const Look *l,
+                 const Look *from, Blame *out)
 {
     if (!out) return;
     int64_t count = numel(t->dim), each = count / t->dim.n;
     *out = (Blame){.count = count,
                    .nan = l->nan,
                    .inf = l->inf,
-                   .sample =
-                       batched && t->rank != RANK_SCALAR ? l->first / each : -1,
+                   .sample = batched && t->rank != RANK_SCALAR
+                                 ? sample + l->first / each
+                                 : -1,
                    .lo = l->lo,
                    .hi = l->hi,
                    .from_lo = from ? from->lo : INFINITY,
@@ -270,19 +272,20 @@ static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
 static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
                         size_t room, Blame *more)
 {
-    for (int c = 0; c < p->forward; c++) {
+    for (int c = plan_first(p); c < p->forward; c = plan_next(p, c)) {
         const Call *call = &p->call[c];
         // looked at before the next call, which may write over it
-        if (!run_call(p, c, &(PlanRun){.step = *step})) return false;
+        if (!run_call(p, c, &(PlanRun){.step = *step})) return stopped(p);
         if (is_convert(call)) continue;
         Look *l = &look[call->node];
-        if (!look_at(p, call->y, l)) return false;
+        if (!look_at(p, call->y, l)) return stopped(p);
         if (l->first < 0) continue;
         const Node *n = node_of(p, call->node);
         const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
         bool known = from && from->first == -1 && from->lo <= from->hi;
         describe(p, c, text, room);
-        tell(call->y, n->batched, l, known ? from : NULL, more);
+        tell(call->y, n->batched, plan_sample(p), l, known ? from : NULL, more);
+        plan_stop(p);
         return true;
     }
     return true;
@@ -306,7 +309,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
         ok = look_at(p, &q->first.x, &look[node]);
         if (!ok || look[node].first < 0) continue;
         snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
-        tell(&q->first.x, true, &look[node], NULL, more);
+        tell(&q->first.x, true, 0, &look[node], NULL, more);
     }
     ok = ok && (*text || blame_calls(p, step, look, text, room, more));
     mem_free(look);

@@ -3,6 +3,7 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
+local core = require "seg.core"
 local folder, remove = t.folder()
 
 local brain = "scripts/brain_unet.lua --preset check --quiet "
@@ -106,6 +107,29 @@ t.test("a concat in two parts", function()
   for key, g in pairs(gradients[1]) do t.equal((g:distance(gradients[2][key])), 0, key) end
 end)
 
+-- More than a cache holds: convolutions, a norm and a pool run for a few samples at a time.
+t.test("a wide batch, some samples at a time", function()
+  local nn = seg.nn
+  local x = nn.input("x_wide", { c = 3, h = 96, w = 96 })
+  local y = nn.scope("wide", function()
+    local skip = nn.relu(nn.batch_norm(nn.conv(nn.relu(nn.conv(x, 32, 3)), 32, 3)))
+    local up = nn.upconv(nn.conv(nn.maxpool(skip, 2), 32, 3), 32, 2)
+    return nn.conv(up .. skip, 2, 3)
+  end)
+  local a, out = seg.array.random({ 16, 3, 96, 96 }, 3), {}
+  for _, precision in ipairs { "f32", "bf16" } do
+    for i, fuse in ipairs { true, false } do
+      local m = seg.model { outputs = { y = y }, seed = 4, fuse = fuse, precision = precision }
+      out[i] = m:run { [x.name] = a }.y
+    end
+    t.equal((out[1]:distance(out[2])), 0, precision)
+  end
+  local function plan(fuse)
+    return core.plan { roots = { y }, inputs = { x_wide = { 16, 3, 96, 96 } }, plain = not fuse }
+  end
+  t.check(plan(true).sliced > 4 and plan(false).sliced == 0, "%d calls", plan(true).sliced)
+end)
+
 t.test("evaluation: the same table of cases", function()
   local run = folder .. "/whole/brain_unet/001"
   local got = {}
@@ -120,6 +144,7 @@ end)
 t.test("what is said", function()
   t.says(brain .. "plan", 0, "batch_norm + relu")
   t.says(brain .. "plan --base 16", 0, "concat + conv")
+  t.says("scripts/brain_unet.lua plan --batch 4 --device cpu", 0, "for a few samples at a time")
   t.says(brain .. "bench --threads 1", 0, "batch_norm + relu")
   t.says(brain .. "bench --threads 1 --fuse false", 0, "batch_norm ")
   t.says(brain .. "check --device cpu --phantom " .. folder .. "/brain_unet", 0,

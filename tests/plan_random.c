@@ -361,6 +361,58 @@ TEST(plan_equals_no_plan_with_copies)
     against_unshared(&be, PRECISION_bf16, 150);
 }
 
+/* So many samples at a time, whatever it costs; of a seventh row all, so that
+ * stages end. */
+static int32_t by_one(const Call *c)
+{
+    return c->node % 7 ? 1 : c->y->dim.n;
+}
+
+static int32_t by_two(const Call *c)
+{
+    return c->node % 7 ? 2 : c->y->dim.n;
+}
+
+/* Calls that run a few samples at a time have the bits of calls that have the
+ * whole batch, and want no more memory. */
+static void in_slices(Backend be, Precision p)
+{
+    const int cases = 150, batch[] = {2, 3, 4, 6};
+    int stages = 0, uneven = 0;
+    double share = 0;
+    for (int c = 0; c < cases; c++) {
+        Net n;
+        Rig r;
+        make(&n, (uint32_t)c, false);
+        n.loss = -1;
+        be.slice = NULL;
+        rig_open(&r, &n, &be, 1 + c % 3, batch[c % 4]);
+        r.spec.precision = p;
+        rig_plan(&r, false);
+        const size_t whole = plan_bytes(r.plan);
+        be.slice = c & 8 ? by_one : by_two;
+        compare(&r, (uint32_t)c, false);
+        share += (double)plan_bytes(r.plan) / (double)whole / cases;
+        stages += r.plan->stages;
+        for (int i = 0; i < r.plan->stages; i++)
+            uneven += r.plan->stage[i].each == 1 && be.slice == by_two;
+        r.spec.plain = true;
+        rig_plan(&r, false);
+        EXPECT_INT(r.plan->stages, 0);
+        rig_close(&r);
+        net_free(&n);
+    }
+    EXPECT(stages > cases / 2 && uneven > 4); // a batch of 3 goes by one
+    EXPECT(share < 0.99);
+}
+
+TEST(plan_in_slices)
+{
+    in_slices(backend_cpu, PRECISION_f32);
+    in_slices(backend_ref, PRECISION_f32);
+    in_slices(half_backend(), PRECISION_bf16);
+}
+
 /* d loss / d parameter of the plan against central differences. */
 static void differences(Rig *r, uint32_t c)
 {

@@ -64,7 +64,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
  * precision=, winograd=true, direct="", optim=, budget=0, least=false,
  * average=false, plain=false} ->
  * {bytes=, naive_bytes=, peak_values=, peak_gradients=, peak_workspace=,
- * flops=, calls=, trained=, running=, param_bytes=, weight_bytes=,
+ * flops=, calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
  * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
  * again_flops=, again_moved=, rows={...}}; opens and allocates nothing on a
  * device. With a loss and an optimiser it is the plan of a training step.
@@ -126,7 +126,7 @@ static int l_plan(lua_State *L)
     size_t averaged =
         average ? (size_t)params.total * dtype_bytes(be->real) : 0;
     PlanAgain again = plan_again(plan);
-    lua_createtable(L, 0, 20);
+    lua_createtable(L, 0, 21);
     const struct {
         const char *key;
         int64_t value;
@@ -137,6 +137,7 @@ static int l_plan(lua_State *L)
         {"peak_gradients", (int64_t)peak.gradients},
         {"peak_workspace", (int64_t)peak.workspace},
         {"calls", plan_calls(plan)},
+        {"sliced", plan_sliced(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
         {"param_bytes",

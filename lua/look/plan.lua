@@ -175,7 +175,9 @@ function M.command(r)
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do
     print(string.format("%-12s arena %s bytes (%s; %s without sharing), %d calls", p[1],
                         util.thousands(p[2].bytes), util.bytes(p[2].bytes),
-                        util.bytes(p[2].naive_bytes), p[2].calls))
+                        util.bytes(p[2].naive_bytes), p[2].calls)
+          .. (p[2].sliced > 0
+              and string.format(", %d of them for a few samples at a time", p[2].sliced) or ""))
   end
   local told = budget.told(train)
   if told then print("recompute    " .. told) end

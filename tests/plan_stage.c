@@ -1,0 +1,155 @@
+/* plan_stage.c -- calls that run a few samples at a time: when, what it saves,
+ * and that a plan is whole again afterwards. That all bits are those of the
+ * whole batch is in plan_random.c and fused.lua. */
+#include "plan_inside.h"
+#include "rig.h"
+
+/* A chain of convolutions of 3x3 from 3 channels to the numbers given, up to 0,
+ * for square images; its plan of evaluation. */
+static void chain(Net *n, Rig *r, const Backend *be, int batch, int size,
+                  const int *filters)
+{
+    net_new(n);
+    int x = net_input(n, "x", (Dims){1, 1, size, size, 3}, 2);
+    for (; *filters; filters++) x = net_conv(n, x, *filters, 3);
+    n->root[n->roots++] = x;
+    rig_open(r, n, be, 1, batch);
+    r->spec.train = false;
+    REQUIRE(plan_build(&r->spec, &r->plan));
+}
+
+static void done(Net *n, Rig *r)
+{
+    rig_close(r);
+    net_free(n);
+}
+
+/* What the CPU asks for: parts of a batch that does not fit into a cache, but
+ * not of layers with many weights, nor of one sample. */
+TEST(plan_stages_of_the_cpu)
+{
+    Net n;
+    Rig r;
+    const int wide[] = {32, 32, 1, 0}, deep[] = {512, 512, 512, 0};
+    chain(&n, &r, &backend_cpu, 8, 128, wide);
+    REQUIRE(r.plan->stages == 1);
+    const Stage *s = r.plan->stage;
+    // 4 MiB a sample of the second: 3 would fit, of which 8 is no multiple
+    EXPECT(s->each == 2 && s->batch == 8);
+    EXPECT(s->first == 0 && s->end == plan_calls(r.plan));
+    EXPECT_INT(plan_sliced(r.plan), plan_calls(r.plan));
+    const size_t bytes = plan_bytes(r.plan);
+    plan_free(r.plan);
+    r.spec.plain = true;
+    REQUIRE(plan_build(&r.spec, &r.plan));
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT(3 * bytes < plan_bytes(r.plan));
+    plan_free(r.plan);
+    // draws go by the number of a sample in its batch; a way back by all
+    r.spec.plain = false;
+    r.spec.draws = true;
+    REQUIRE(plan_build(&r.spec, &r.plan));
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    plan_free(r.plan);
+    r.spec.draws = false;
+    r.spec.train = true;
+    REQUIRE(plan_build(&r.spec, &r.plan));
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    done(&n, &r);
+    chain(&n, &r, &backend_cpu, 2, 128, wide);
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    done(&n, &r);
+    chain(&n, &r, &backend_cpu, 1, 1024, wide);
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    done(&n, &r);
+    chain(&n, &r, &backend_cpu, 64, 16, deep);
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    done(&n, &r);
+    chain(&n, &r, &backend_ref, 8, 128, wide);
+    EXPECT_INT(plan_sliced(r.plan), 0);
+    done(&n, &r);
+}
+
+static int32_t by_two(const Call *c)
+{
+    (void)c;
+    return 2;
+}
+
+/* scale that fails when it is called for the third time. */
+static int scales;
+
+static bool scale_thrice(const Call *c)
+{
+    if (++scales == 3) return fail_usage("the third");
+    return backend_cpu.fwd[OP_scale](c);
+}
+
+/* All tensors of all calls have the extents of the batch. */
+static void is_whole(const Rig *r, int32_t batch)
+{
+    const Plan *p = r->plan;
+    EXPECT_INT(p->stage_at, -1);
+    for (int c = 0; c < p->calls; c++) {
+        EXPECT_INT(p->call[c].y->dim.n, batch);
+        EXPECT_INT(p->call[c].x[0]->dim.n, batch);
+        EXPECT(p->call[c].y->data ==
+               plan_address(p, p->node[p->call[c].node].first.value));
+    }
+}
+
+TEST(plan_is_whole_again)
+{
+    enum { BATCH = 6 };
+    Net n;
+    Rig r;
+    char text[256];
+    Blame more;
+    PlanTime time[8];
+    int count;
+    Backend be = backend_cpu;
+    be.slice = by_two;
+    be.fwd[OP_scale] = scale_thrice;
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 4, 4, 2}, 2);
+    Attr scale = op_default(OP_scale);
+    scale.scale.mul = 1e30f;
+    int y = net_row(&n, scale, (int[]){net_conv(&n, x, 2, 1)}, 1);
+    n.root[n.roots++] = net_op(&n, OP_sigmoid, y, -1, -1);
+    rig_open(&r, &n, &be, 1, BATCH);
+    rig_plan(&r, false);
+    REQUIRE(r.plan->stages == 1 && plan_sliced(r.plan) == 3);
+    is_whole(&r, BATCH);
+    // each call thrice
+    scales = 0;
+    const PlanRun run = {.step = rig_step};
+    EXPECT_FAIL(plan_run(r.plan, &run), "the third");
+    is_whole(&r, BATCH);
+    scales = 3;
+    REQUIRE(plan_run(r.plan, &run));
+    EXPECT_INT(scales, 6);
+    is_whole(&r, BATCH);
+    REQUIRE(plan_time(r.plan, &run, time, 8, &count));
+    EXPECT_INT(count, 3);
+    EXPECT_INT(scales, 9);
+    is_whole(&r, BATCH);
+    for (int i = 0; i < 3; i++) EXPECT(time[i].ms > 0);
+    scales = 0;
+    EXPECT_FAIL(plan_time(r.plan, &run, time, 8, &count), "the third");
+    is_whole(&r, BATCH);
+    // the fifth sample overflows: in the last slice, of which it is the first
+    Tensor t = *plan_value(r.plan, x);
+    for (int i = 0; i < 32; i++) tensor_set(&t, 4 * 32 + i, 1e20);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    EXPECT(strstr(text, "scale"));
+    EXPECT_INT(more.sample, 4);
+    EXPECT(more.inf > 0 && more.inf <= 32 && more.nan == 0);
+    is_whole(&r, BATCH);
+    scales = 0;
+    EXPECT_FAIL(plan_blame(r.plan, &rig_step, text, sizeof text, &more),
+                "the third");
+    is_whole(&r, BATCH);
+    EXPECT(rig_intact(&r));
+    rig_close(&r);
+    net_free(&n);
+}
