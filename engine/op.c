@@ -37,6 +37,13 @@ const OpInfo op_info[OP_COUNT] = {
 };
 
 // a few dozen names, asked for while a recipe is read: no need for a hash
+bool op_by_sample(const OpInfo *info, int k)
+{
+    return k == 0 || k >= info->in || info->shape == shape_broadcast ||
+           info->shape == shape_concat || info->shape == shape_overlap ||
+           ((info->flags & LENGTHS) && k == info->in - 1);
+}
+
 Op op_find(const char *name)
 {
     int i = 0;

@@ -79,6 +79,10 @@ static inline bool op_keeps(const OpInfo *info, int k)
     return info->keep & (k ? KEEP_X | KEEP_W : KEEP_X);
 }
 
+/* Does sample n of the result see sample n of operand k (or the only one that
+ * it has)? Else it sees all of it, as of weights. An operand behind those of
+ * the row is one of a concat: see Call. */
+bool op_by_sample(const OpInfo *info, int k);
 /* Row by name; OP_COUNT when there is none. */
 Op op_find(const char *name);
 /* An Attr of row `op` with its defaults. */

@@ -239,10 +239,11 @@ size_t plan_bytes(const Plan *p)
     return p->bytes;
 }
 
-// each buffer a place of its own: what a framework without a planner would take
+// each buffer a place of its own, for the whole batch: what a framework without
+// a planner would take
 size_t plan_naive_bytes(const Plan *p)
 {
-    size_t sum = 0;
+    size_t sum = p->cut_bytes;
     for (int i = 0; i < p->buffers; i++) sum += p->buffer[i].bytes;
     return sum;
 }

@@ -45,10 +45,11 @@ typedef struct PlanNode {
     int grad, half_grad, half_grad_last; /* as of a Making     */
 } PlanNode;
 
-/* Calls first .. end-1 run for `each` samples of the batch at a time. */
+/* Calls first .. end-1 run for `each` samples of the batch at a time, in the
+ * last slice perhaps for fewer. */
 typedef struct Stage {
     int first, end;
-    int32_t each, batch;
+    int32_t each, batch, slices;
 } Stage;
 
 /* Lives in its own arena, which plan_free must therefore copy out first. All
@@ -71,6 +72,7 @@ struct Plan {
     int buffers, room;
     size_t bytes;      /* of the pool                                    */
     size_t kept_bytes; /* the same with nothing dropped              */
+    size_t cut_bytes;  /* that slices leave out of buffers           */
     PlanRow *row;
     int rows;
     size_t *live; /* (calls) bytes in use while each runs; NULL before they
@@ -176,8 +178,10 @@ void plan_stage_mend(Plan *p, int i);
 int plan_first(Plan *p);
 int plan_next(Plan *p, int c);
 void plan_stop(Plan *p);
-/* Number in the batch of the first sample that the call at hand sees. */
+/* Number in the batch of the first sample that the call at hand sees; does
+ * none come after those that it sees? */
 int32_t plan_sample(const Plan *p);
+bool plan_in_last_slice(const Plan *p);
 
 enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
 

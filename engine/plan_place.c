@@ -184,6 +184,22 @@ static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
     return !bytes || *buffer >= 0;
 }
 
+/* What forward call c wants: of a stage the most of any slice, as fewer samples
+ * may want more. */
+static Space space_of(Plan *p, SpaceFn *space, int c)
+{
+    const int i = plan_stage_of(p, c);
+    if (i < 0) return space(&p->call[c]);
+    plan_stage_cut(p, i, 0);
+    Space s = space(&p->call[c]);
+    plan_stage_cut(p, i, p->stage[i].slices - 1);
+    const Space last = space(&p->call[c]);
+    plan_stage_mend(p, i);
+    if (last.saved > s.saved) s.saved = last.saved;
+    if (last.fwd > s.fwd) s.fwd = last.fwd;
+    return s;
+}
+
 /* What each node's kernels want beside their operands: saved bytes live from
  * the last forward call of the node (of a SAVES_ONCE row the first, as the last
  * reads them) to its backward call, scratch for its own call only. The backend
@@ -197,10 +213,7 @@ static bool place_spaces(Plan *p)
         if (first < 0) continue;
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
-        const int stage = plan_stage_of(p, first);
-        if (stage >= 0) plan_stage_cut(p, stage, 0);
-        Space s = space(&p->call[bwd >= 0 ? bwd : first]);
-        if (stage >= 0) plan_stage_mend(p, stage);
+        Space s = bwd >= 0 ? space(&p->call[bwd]) : space_of(p, space, first);
         const bool once = op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
         int last = again >= 0 ? again : first, from = once ? first : last;
         int to = bwd >= 0 ? bwd : last;
@@ -219,13 +232,23 @@ static bool place_spaces(Plan *p)
     return true;
 }
 
+/* Bytes of all buffers so far. */
+static size_t buffers_sum(const Plan *p)
+{
+    size_t sum = 0;
+    for (int i = 0; i < p->buffers; i++) sum += p->buffer[i].bytes;
+    return sum;
+}
+
 bool plan_lifetimes(Plan *p)
 {
     p->buffers = 0;
     find_reads(p);
     if (!place_values(p) || !place_gradients(p) || !place_copies(p))
         return false;
+    p->cut_bytes = buffers_sum(p);
     plan_stages_fit(p);
+    p->cut_bytes -= buffers_sum(p);
     return place_spaces(p);
 }
 

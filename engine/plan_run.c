@@ -224,47 +224,65 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 
 /* What is in a value: `first` of those that are not finite, or -1. */
 typedef struct Look {
-    int64_t nan, inf, first;
+    int64_t count, nan, inf, first;
     double lo, hi; // of the finite ones; lo > hi when there are none
 } Look;
 
-static bool look_at(Plan *p, const Tensor *t, Look *out)
+/* Of nothing, and of what is never looked at, as a value inside a fused row. */
+static const Look nothing = {.first = -1, .lo = INFINITY, .hi = -INFINITY};
+
+/* Look at t, too, whose first element is number `from` of the value. */
+static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
 {
     Tensor host = *t;
     host.data = mem_alloc(tensor_bytes(t));
     bool ok = host.data &&
               p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
-    *out = (Look){.first = -1, .lo = INFINITY, .hi = -INFINITY};
+    l->count += numel(t->dim);
     for (int64_t i = 0; ok && i < numel(t->dim); i++) {
         double v = tensor_get(&host, i);
         if (isfinite(v)) {
-            out->lo = fmin(out->lo, v), out->hi = fmax(out->hi, v);
+            l->lo = fmin(l->lo, v), l->hi = fmax(l->hi, v);
             continue;
         }
-        isnan(v) ? out->nan++ : out->inf++;
-        if (out->first < 0) out->first = i;
+        isnan(v) ? l->nan++ : l->inf++;
+        if (l->first < 0) l->first = from + i;
     }
     mem_free(host.data);
     return ok;
 }
 
-/* What is told of a value that is not finite, of samples from number `sample`
- * on; `from` may be NULL. */
-static void tell(const Tensor *t, bool batched, int32_t sample, const Look *l,
-                 const Look *from, Blame *out)
+/* What is told of a value that is not finite; `from` may be NULL. */
+static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
+                 Blame *out)
 {
     if (!out) return;
-    int64_t count = numel(t->dim), each = count / t->dim.n;
-    *out = (Blame){.count = count,
+    const int64_t each = numel(t->dim) / t->dim.n;
+    *out = (Blame){.count = l->count,
                    .nan = l->nan,
                    .inf = l->inf,
-                   .sample = batched && t->rank != RANK_SCALAR
-                                 ? sample + l->first / each
-                                 : -1,
+                   .sample =
+                       batched && t->rank != RANK_SCALAR ? l->first / each : -1,
                    .lo = l->lo,
                    .hi = l->hi,
                    .from_lo = from ? from->lo : INFINITY,
                    .from_hi = from ? from->hi : -INFINITY};
+}
+
+/* Is the result of call c, of which all has been seen, not finite? Then it is
+ * told. */
+static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
+                        size_t room, Blame *more)
+{
+    const Call *call = &p->call[c];
+    const Look *l = &look[call->node];
+    if (is_convert(call) || l->first < 0) return false;
+    const Node *n = node_of(p, call->node);
+    const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
+    const bool known = from && from->first == -1 && from->lo <= from->hi;
+    describe(p, c, text, room);
+    tell(call->y, n->batched, l, known ? from : NULL, more);
+    return true;
 }
 
 /* The calls one after the other, until one gives what is not finite. look: of
@@ -275,16 +293,15 @@ static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
     for (int c = plan_first(p); c < p->forward; c = plan_next(p, c)) {
         const Call *call = &p->call[c];
         // looked at before the next call, which may write over it
-        if (!run_call(p, c, &(PlanRun){.step = *step})) return stopped(p);
-        if (is_convert(call)) continue;
-        Look *l = &look[call->node];
-        if (!look_at(p, call->y, l)) return stopped(p);
-        if (l->first < 0) continue;
-        const Node *n = node_of(p, call->node);
-        const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
-        bool known = from && from->first == -1 && from->lo <= from->hi;
-        describe(p, c, text, room);
-        tell(call->y, n->batched, plan_sample(p), l, known ? from : NULL, more);
+        if (!run_call(p, c, &(PlanRun){.step = *step}) ||
+            (!is_convert(call) &&
+             !look_at(p, call->y,
+                      plan_sample(p) * (numel(call->y->dim) / call->y->dim.n),
+                      &look[call->node])))
+            return stopped(p);
+        if (!plan_in_last_slice(p) ||
+            !is_to_blame(p, c, look, text, room, more))
+            continue;
         plan_stop(p);
         return true;
     }
@@ -299,17 +316,16 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
         return false;
     Look *look = mem_alloc(bytes);
     bool ok = look;
-    // what is never looked at, as a value inside a fused row, has no range
-    for (int i = 0; ok && i < p->nodes; i++) look[i] = (Look){.lo = 1, .hi = 0};
+    for (int i = 0; ok && i < p->nodes; i++) look[i] = nothing;
     // a bad image would otherwise be blamed on the first layer
     for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
         int node = p->spec.input[i].node;
         const PlanNode *q = &p->node[node];
         if (!q->used) continue;
-        ok = look_at(p, &q->first.x, &look[node]);
+        ok = look_at(p, &q->first.x, 0, &look[node]);
         if (!ok || look[node].first < 0) continue;
         snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
-        tell(&q->first.x, true, 0, &look[node], NULL, more);
+        tell(&q->first.x, true, &look[node], NULL, more);
     }
     ok = ok && (*text || blame_calls(p, step, look, text, room, more));
     mem_free(look);

@@ -22,19 +22,31 @@ static bool is_batched(const Plan *p, int v)
     return node_of(p, v)->batched;
 }
 
-/* Samples that the backend wants call c to have at a time, a divisor of its
- * batch; the batch itself: it is to run whole. */
-static int32_t slice_of(const Plan *p, int c)
+/* May call c run for a part of its samples? Not with weights that are made of
+ * samples, nor where the same numbers stand beside several of them. */
+static bool goes_by_sample(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
-    const int32_t n = call->y->dim.n;
-    if (!is_batched(p, call->node)) return n;
-    for (int k = 0; k < MAX_IN; k++)
-        if (call->x[k] && is_batched(p, operand_of(p, call->node, k)) &&
-            call->x[k]->dim.n != n)
-            return n;
-    int32_t each = p->spec.be->slice(call);
-    while (each > 1 && each < n && n % each) each--;
+    const OpInfo *info = info_of(p, call->node);
+    for (int k = 0; k < MAX_IN; k++) {
+        if (!call->x[k]) continue;
+        const bool batched = is_batched(p, operand_of(p, call->node, k));
+        if (!op_by_sample(info, k)) {
+            if (batched) return false;
+        } else if (call->x[k]->dim.n != (batched ? call->y->dim.n : 1)) {
+            return false;
+        }
+    }
+    return is_batched(p, call->node);
+}
+
+/* Samples that the backend wants call c to have at a time; its batch: it is to
+ * run whole. */
+static int32_t slice_of(const Plan *p, int c)
+{
+    const int32_t n = p->call[c].y->dim.n;
+    if (!goes_by_sample(p, c)) return n;
+    const int32_t each = p->spec.be->slice(&p->call[c]);
     return each < 1 ? 1 : each > n ? n : each;
 }
 
@@ -53,7 +65,11 @@ static Stage stage_from(const Plan *p, int c)
         s.end = i + 1;
         rows++;
     }
-    return rows > 1 ? s : (Stage){.first = c, .end = c};
+    if (rows < 2) return (Stage){.first = c, .end = c};
+    // as many slices, of about as many samples each
+    s.slices = (s.batch + s.each - 1) / s.each;
+    s.each = (s.batch + s.slices - 1) / s.slices;
+    return s;
 }
 
 void plan_stages(Plan *p)
@@ -101,9 +117,9 @@ static void each_tensor(Plan *p, const Stage *s, TensorFn *fn)
 static void fit(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
 {
     Buffer *buffer = &p->buffer[b];
-    if (is_within(p, s, b)) {
+    if (samples && is_within(p, s, b)) {
         Tensor part = *t;
-        if (samples) part.dim.n = s->each;
+        part.dim.n = s->each;
         buffer->bytes = plan_aligned(tensor_bytes(&part));
         return;
     }
@@ -123,11 +139,13 @@ void plan_stages_fit(Plan *p)
 /* It is the slice at hand. */
 static void cut(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
 {
+    const int32_t from = p->slice * s->each, rest = s->batch - from;
     if (!samples) return;
     t->dim.n = s->each;
     t->data = plan_address(p, b);
     if (t->data && !is_within(p, s, b))
         t->data = (char *)t->data + (size_t)p->slice * tensor_bytes(t);
+    if (rest < s->each) t->dim.n = rest;
 }
 
 /* It is the whole again. */
@@ -171,15 +189,25 @@ int plan_first(Plan *p)
     return enter(p, 0);
 }
 
+/* Call c of a stage, or the first behind it that the slice at hand wants: a
+ * copy of weights is there since the first slice. */
+static int wanted(const Plan *p, int c)
+{
+    while (p->slice > 0 && is_convert(&p->call[c]) &&
+           !is_batched(p, p->call[c].node))
+        c++;
+    return c;
+}
+
 int plan_next(Plan *p, int c)
 {
     const int i = p->stage_at;
-    if (i < 0 || c + 1 < p->stage[i].end)
-        return i < 0 ? enter(p, c + 1) : c + 1;
-    const Stage *s = &p->stage[i];
-    if ((p->slice + 1) * s->each < s->batch) {
+    if (i < 0) return enter(p, c + 1);
+    // a stage ends with a row, so there is one behind each copy
+    if (c + 1 < p->stage[i].end) return wanted(p, c + 1);
+    if (!plan_in_last_slice(p)) {
         plan_stage_cut(p, i, p->slice + 1);
-        return s->first;
+        return wanted(p, p->stage[i].first);
     }
     plan_stage_mend(p, i);
     return enter(p, c + 1);
@@ -189,6 +217,11 @@ void plan_stop(Plan *p)
 {
     if (p->stage_at >= 0) plan_stage_mend(p, p->stage_at);
     p->stage_at = -1;
+}
+
+bool plan_in_last_slice(const Plan *p)
+{
+    return p->stage_at < 0 || p->slice + 1 == p->stage[p->stage_at].slices;
 }
 
 int32_t plan_sample(const Plan *p)

@@ -34,16 +34,18 @@ TEST(plan_stages_of_the_cpu)
     chain(&n, &r, &backend_cpu, 8, 128, wide);
     REQUIRE(r.plan->stages == 1);
     const Stage *s = r.plan->stage;
-    // 4 MiB a sample of the second: 3 would fit, of which 8 is no multiple
-    EXPECT(s->each == 2 && s->batch == 8);
+    // 4 MiB a sample of the second: 3, 3 and 2
+    EXPECT(s->each == 3 && s->batch == 8 && s->slices == 3);
     EXPECT(s->first == 0 && s->end == plan_calls(r.plan));
     EXPECT_INT(plan_sliced(r.plan), plan_calls(r.plan));
-    const size_t bytes = plan_bytes(r.plan);
+    const size_t bytes = plan_bytes(r.plan), naive = plan_naive_bytes(r.plan);
     plan_free(r.plan);
     r.spec.plain = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_sliced(r.plan), 0);
-    EXPECT(3 * bytes < plan_bytes(r.plan));
+    EXPECT(2 * bytes < plan_bytes(r.plan));
+    // what it would be without a planner is of the whole batch, but for scratch
+    EXPECT(naive > plan_naive_bytes(r.plan) * 9 / 10);
     plan_free(r.plan);
     // draws go by the number of a sample in its batch; a way back by all
     r.spec.plain = false;
@@ -74,6 +76,78 @@ static int32_t by_two(const Call *c)
 {
     (void)c;
     return 2;
+}
+
+/* The first root of a plan in slices of two has the bits of one of the whole
+ * batch; how many of its calls run so. */
+static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
+{
+    Rig r;
+    Arena mem = {NULL};
+    Backend be = backend_cpu;
+    be.slice = by_two;
+    rig_open(&r, n, &be, 2, batch);
+    for (int k = 0; k < r.spec.inputs; k++)
+        if (inputs_n) r.input[k].dim.n = inputs_n[k];
+    r.spec.plain = true;
+    rig_plan(&r, false);
+    rig_run(&r, false, false, 1);
+    const Tensor *y = plan_value(r.plan, n->root[0]);
+    const size_t bytes = tensor_bytes(y);
+    void *want = arena_alloc(&mem, bytes);
+    REQUIRE(want);
+    memcpy(want, y->data, bytes);
+    r.spec.plain = false;
+    rig_plan(&r, false);
+    rig_run(&r, false, false, 1);
+    EXPECT(!memcmp(want, plan_value(r.plan, n->root[0])->data, bytes));
+    EXPECT(rig_intact(&r));
+    const int sliced = plan_sliced(r.plan);
+    arena_release(&mem);
+    rig_close(&r);
+    net_free(n);
+    return sliced;
+}
+
+/* Operands that are not samples: all slices see all of them. */
+TEST(plan_slices_only_samples)
+{
+    enum { BATCH = 5, C = 4 };
+    Net n;
+    // the weights of a convolution are an input, of as many filters as samples
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
+    int w = net_input(&n, "w", (Dims){1, 1, 3, 3, C}, 2);
+    Attr conv = op_default(OP_conv);
+    conv.conv.ph0 = conv.conv.ph1 = conv.conv.pw0 = conv.conv.pw1 = 1;
+    int y = net_row(&n, conv, (int[]){net_relu(&n, x), w}, 2);
+    y = net_op(&n, OP_sigmoid, net_op(&n, OP_tanh, y, -1, -1), -1, -1);
+    n.root[n.roots++] = y;
+    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 2); // what comes behind it
+    // those of a linear layer are the batch itself
+    net_new(&n);
+    x = net_input(&n, "x", (Dims){1, 1, 1, 1, C}, 0);
+    y = net_op(&n, OP_sigmoid, x, -1, -1);
+    n.root[n.roots++] = net_op(&n, OP_linear, y, x, -1);
+    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 0);
+    // a parameter beside each sample
+    net_new(&n);
+    x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
+    int p = net_param(&n, "each", (Dims){BATCH, 1, 1, 1, C}, 2,
+                      (Init){INIT_UNIFORM, 1}, true);
+    y = net_op(&n, OP_mul, net_conv(&n, net_relu(&n, x), C, 3), p, -1);
+    n.root[n.roots++] = net_conv(&n, net_relu(&n, y), 2, 3);
+    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 4); // before it and behind it
+    // one of all samples, and an input of which there is one
+    net_new(&n);
+    x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
+    int one = net_input(&n, "one", (Dims){1, 1, 1, 1, C}, 2);
+    p = net_param(&n, "all", (Dims){1, 1, 6, 1, C}, 2, (Init){INIT_UNIFORM, 1},
+                  true);
+    y = net_op(&n, OP_add, net_op(&n, OP_mul, net_relu(&n, x), p, -1), x, -1);
+    y = net_op(&n, OP_add, net_relu(&n, y), one, -1);
+    n.root[n.roots++] = net_relu(&n, y);
+    EXPECT_INT(sliced_alike(&n, (int32_t[]){BATCH, 1}, BATCH), 3);
 }
 
 /* scale that fails when it is called for the third time. */
@@ -121,6 +195,7 @@ TEST(plan_is_whole_again)
     REQUIRE(r.plan->stages == 1 && plan_sliced(r.plan) == 3);
     is_whole(&r, BATCH);
     // each call thrice
+    EXPECT(r.plan->stage[0].each == 2 && r.plan->stage[0].slices == 3);
     scales = 0;
     const PlanRun run = {.step = rig_step};
     EXPECT_FAIL(plan_run(r.plan, &run), "the third");
@@ -137,15 +212,28 @@ TEST(plan_is_whole_again)
     scales = 0;
     EXPECT_FAIL(plan_time(r.plan, &run, time, 8, &count), "the third");
     is_whole(&r, BATCH);
-    // the fifth sample overflows: in the last slice, of which it is the first
+    // the second and fifth sample overflow: in the first and the last slice
     Tensor t = *plan_value(r.plan, x);
-    for (int i = 0; i < 32; i++) tensor_set(&t, 4 * 32 + i, 1e20);
+    for (int i = 0; i < 32; i++) {
+        tensor_set(&t, 1 * 32 + i, 1e20);
+        tensor_set(&t, 4 * 32 + i, 1e20);
+    }
     REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
     EXPECT(strstr(text, "scale"));
+    EXPECT_INT(more.sample, 1);
+    EXPECT_INT(more.count, BATCH * 32);
+    EXPECT(more.inf > 32 && more.inf <= 64 && more.nan == 0);
+    EXPECT(more.from_hi - more.from_lo > 1e19 && more.lo <= more.hi);
+    // a row before it in the last slice is the first of the forward run
+    for (int i = 0; i < 32; i++) tensor_set(&t, 4 * 32 + i, 3e38);
+    tensor_set(&t, 4 * 32, -3e38);
+    Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
+    for (int i = 0; i < 4; i++) tensor_set(&w, i, i % 2 ? 4 : 3);
+    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    EXPECT(strstr(text, "conv"));
     EXPECT_INT(more.sample, 4);
-    EXPECT(more.inf > 0 && more.inf <= 32 && more.nan == 0);
     is_whole(&r, BATCH);
-    scales = 0;
+    scales = 1;
     EXPECT_FAIL(plan_blame(r.plan, &rig_step, text, sizeof text, &more),
                 "the third");
     is_whole(&r, BATCH);

@@ -17,8 +17,8 @@
  * ratios in a round. */
 #include "dataset_list.h"
 #include "loader.h"
-#include "phantom.h"
 #include "rng.h"
+#include "scan.h"
 #include "timing.h"
 #include <ftw.h>
 #include <signal.h>
@@ -121,13 +121,14 @@ static void write_photo(const char *path, uint32_t number)
 static void write_series(int number)
 {
     char path[PATH], id[16];
-    const Phantom how = {.patients = SERIES,
-                         .size = 256,
-                         .slices = SLICES,
+    const Phantom how = {.form = phantom_form("dicom"),
+                         .number = {[SCAN_PATIENTS] = SERIES,
+                                    [SCAN_SIZE] = 256,
+                                    [SCAN_SLICES] = SLICES},
                          .seed = 3,
                          .noise = 0.03};
     Volume image, mask;
-    may(phantom_make(&how, number, &image, &mask));
+    may(scan_make(&how, HEAD_FLAIR, number, &image, &mask));
     snprintf(id, sizeof id, "p%02d", number);
     may(dicom_write_series(in_folder(path, "series/p%02d", number), &image,
                            &(DicomWrite){.patient_id = id,
