@@ -143,7 +143,9 @@ static void wait_for_workers(Pool *p, int joined)
         relax();
     }
     pthread_mutex_lock(&p->lock);
-    p->waiting = true;
+    // not a store: an emulator (qemu-user 7.2 on x86) lets the look at
+    // `finished` pass a store of aarch64, which that processor does not
+    atomic_exchange(&p->waiting, true);
     while (p->finished != joined) pthread_cond_wait(&p->done, &p->lock);
     p->waiting = false;
     pthread_mutex_unlock(&p->lock);

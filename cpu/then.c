@@ -46,15 +46,18 @@ bool cpu_beside(const Call *c)
 // once a slice costs more than the samples' way to memory
 int32_t cpu_slice(const Call *c)
 {
-    enum { CACHE = 16 << 20, WEIGHTS = 24 }; // bytes; samples to weights
+    // bytes of a few cores; samples to weights
+    enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };
     const bool weights = op_multiplies(call_op(c));
+    const size_t cache =
+        CACHE * (size_t)most(1, ceil_div(c->threads, CORES));
     size_t bytes = tensor_bytes(c->y);
     for (int k = 0; k < MAX_IN; k++)
         if (c->x[k] && (!weights || k == 0 || k == BESIDE))
             bytes += tensor_bytes(c->half[k] ? c->half[k] : c->x[k]);
     const size_t n = (size_t)c->y->dim.n, sample = bytes / n;
-    const size_t each = sample < CACHE ? CACHE / (sample + 1) : 1;
-    if (bytes <= CACHE ||
+    const size_t each = sample < cache ? cache / (sample + 1) : 1;
+    if (bytes <= cache ||
         (weights && each * sample < WEIGHTS * tensor_bytes(c->x[1])))
         return c->y->dim.n;
     return (int32_t)(each ? each : 1);

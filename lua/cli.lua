@@ -407,7 +407,10 @@ local function run_command(command, recipe, script, text, resume)
   if command == "train" then
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
-      if not resume then require("seg.autotune").choose(recipe) end
+      if not resume then require("seg.autotune").choose(recipe)
+      elseif config.values.autotune then
+        show.line("autotune: a run that is resumed keeps what it has")
+      end
       return require("seg.fit").train(recipe, name, text, resume)
     end)
   end
@@ -420,6 +423,9 @@ local function run_command(command, recipe, script, text, resume)
     end)
   end
   local several = (known(commands, command) or {}).series
+  if config.values.autotune and not several then
+    refuse("--autotune is not for %s, but for train and bench; leave it out", command)
+  end
   if config.values.batch == "auto" and not several then
     require("seg.batch").choose(recipe, command)
   end

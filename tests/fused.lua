@@ -150,6 +150,10 @@ t.test("what is said", function()
   t.says(brain .. "check --device cpu --phantom " .. folder .. "/brain_unet", 0,
          "losses that --fuse false changes")
   t.says(brain .. "plan --fuse maybe", 2, "--fuse")
+  local x = seg.nn.input("x_said", { c = 1, h = 4, w = 4 })
+  local ok, why = pcall(seg.model, { outputs = { y = seg.nn.relu(x) }, fuse = "no" })
+  t.check(not ok and tostring(why):find("seg.model: fuse must be true or false, got no", 1, true),
+          tostring(why))
 end)
 
 remove()

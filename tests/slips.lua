@@ -407,6 +407,16 @@ t.test("what is kept is said as it is", function()
   t.check(said:find(", 1 epoch, ", 1, true), said)
 end)
 
+t.test("--steps that a run had already trains nothing", function()
+  local path = script()
+  local run = folder .. "/steps/run"
+  local line = path .. " --epochs 3 --phantom " .. folder .. "/phantom"
+  t.says(line .. " --run " .. run .. " --steps 1", 0, "stopped after 1 step as told")
+  local last = t.read(run .. "/checkpoint_last.safetensors")
+  t.says(line .. " --resume " .. run .. " --steps 1", 0, "stopped after 1 step as told")
+  t.equal(t.read(run .. "/checkpoint_last.safetensors") == last, true, "checkpoint")
+end)
+
 t.test("--resume auto takes no run that was given up", function()
   local path = script()
   local line = path .. " --out " .. folder .. "/auto --phantom " .. folder .. "/phantom"

@@ -14,6 +14,7 @@
 #include "lauxlib.h"
 #include "lua.h"
 #include "lualib.h"
+#include "pool.h"
 #include "session.h"
 #include <stdatomic.h>
 
@@ -141,6 +142,7 @@ Session *check_session(lua_State *L, int arg);
 /* Those who have memory on the device of the session at `arg`; they are closed
  * before it is, whatever the collector or s:close() takes first. */
 Guest **session_guests(lua_State *L, int arg);
+enum { MAX_THREADS = POOL_MAX };
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
 /* What core.session and core.plan are told about a network, in a table at

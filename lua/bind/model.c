@@ -24,7 +24,7 @@ static int l_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     const char *device = luaL_checkstring(L, 2);
-    int threads = (int)check_int(L, 3, "threads", 0, 4096);
+    int threads = (int)check_int(L, 3, "threads", 0, MAX_THREADS);
     seg_model **box = new_object(L, "seg.opened", sizeof *box);
     *box = seg_open(path, device, threads);
     return *box ? 1 : raise_error(L);

@@ -86,7 +86,7 @@ static int l_plan(lua_State *L)
     int roots = read_roots(L, 1, root);
     int inputs = read_input_dims(L, 1, input), loss = opt_loss(L, 1);
     bool train = read_optim(L, 1, &optim) && loss >= 0;
-    int wanted = (int)opt_int(L, 1, "threads", 0, 0, 4096);
+    int wanted = (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS);
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);

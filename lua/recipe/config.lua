@@ -25,7 +25,7 @@ M.reserved = {
   { "phantom", "", help = "folder of the made-up data; empty: below --out", free = true },
   { "seed", 42, lo = 0, help = "of weights, order and augmentation" },
   { "device", "auto", group = "machine", help = "cpu, ref, cuda, cuda:N or auto", free = true },
-  { "threads", 0, group = "machine", lo = 0, hi = 4096, free = true,
+  { "threads", 0, group = "machine", lo = 0, hi = 1024, free = true,
     help = "compute threads; 0: the cores, less one when more than four" },
   { "pin", false, group = "machine", free = true,
     help = "compute threads stay on a core each; false: where the system puts them" },

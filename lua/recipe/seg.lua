@@ -59,6 +59,14 @@ end
 local Model = { load = load_weights }
 Model.__index = Model
 
+-- `fuse` of the options `o` of function `what`, for a session.
+local function plain_of(what, o)
+  if type(o.fuse) ~= "boolean" then
+    fail("usage", "%s: fuse must be true or false, got %s", what, tostring(o.fuse))
+  end
+  return not o.fuse
+end
+
 -- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, direct=,
 -- seed=, fuse=}; winograd: false: convolutions sum as they stand; direct: those that do, by
 -- their names with commas between; fuse: false: each row runs by itself
@@ -70,7 +78,8 @@ function seg.model(o)
   local session = core.session { roots = names_of(o.outputs), device = o.device,
                                  precision = o.precision, winograd = o.winograd,
                                  direct = o.direct,
-                                 threads = o.threads, seed = o.seed, plain = not o.fuse }
+                                 threads = o.threads, seed = o.seed,
+                                 plain = plain_of("seg.model", o) }
   return setmetatable({ session = session, outputs = o.outputs }, Model)
 end
 
@@ -146,7 +155,8 @@ function seg.step(o)
                                  precision = o.precision, winograd = o.winograd,
                                  direct = o.direct,
                                  threads = o.threads, seed = o.seed,
-                                 optim = o.optim, frozen = o.frozen, plain = not o.fuse }
+                                 optim = o.optim, frozen = o.frozen,
+                                 plain = plain_of("seg.step", o) }
   if o.recompute ~= nil then
     local bytes = util.bytes_of(o.recompute)
     if not bytes then

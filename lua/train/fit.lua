@@ -440,6 +440,12 @@ local function train_phase(run)
       show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
       return 0
     end
+    local done = run.session:facts().count
+    if run.values.steps > 0 and done >= run.values.steps then
+      show.line("stopped after %s as told; continue with --resume %s", util.plural(done, "step"),
+                run.folder)
+      return 0
+    end
     local started = sys.clock()
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
