@@ -476,7 +476,8 @@ static int l_session(lua_State *L)
                         .device = opt_string(L, 1, "device", "auto"),
                         .precision = opt_precision(L, 1),
                         .direct = opt_direct(L, 1),
-                        .threads = (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS)};
+                        .threads =
+                            (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);
     spec.limit = (size_t)opt_int(L, 1, "limit", 0, 0, INT64_MAX);
     spec.draws = opt_bool(L, 1, "draws", false);
