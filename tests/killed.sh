@@ -96,6 +96,17 @@ draw() {
     number=$((drawn / 65536 % $1))
 }
 
+# Ranks whose command is gone end by themselves, a moment later; until then they hold
+# the folder.
+ended() {
+    for _ in $(seq 200); do
+        pgrep -f "$runs/cut" > "$tmp/alive" || return 0
+        sleep 0.05
+    done
+    ps -o pid=,args= -p "$(paste -sd, "$tmp/alive")"
+    return 1
+}
+
 # killed KIND: a run that is killed $times times, then ends
 killed() {
     rm -rf "$runs/cut"
@@ -116,20 +127,21 @@ killed() {
         # a command that has lost a process ends by itself
         wait "$pid" 2> /dev/null
         kills=$((kills + 1))
+        ended || return 1
         "$PROGRAM" "$tmp/whole.lua" "$runs/cut" || return 1
     done
     train "$1" cut --resume auto || return 1
     # a kill before the first checkpoint leaves a folder that stays as it is, one after
     # the end a run that is over: --resume auto then begins another
-    ended=0
+    over=0
     for done in "$runs"/cut/*/*/summary.json; do
         sums "${done%/*}" > "$tmp/cut.sums"
         diff "$tmp/cut.sums" "$tmp/$1.sums" || return 1
         left=$(find "${done%/*}" -name '*.tmp.*')
         test -z "$left" || { echo "left: $left"; return 1; }
-        ended=$((ended + 1))
+        over=$((over + 1))
     done
-    test "$ended" -gt 0
+    test "$over" -gt 0
 }
 
 for kind in ema swa plateau phases ema_parts recompute ranks folds repeat search \
