@@ -49,8 +49,7 @@ int32_t cpu_slice(const Call *c)
     // bytes of a few cores; samples to weights
     enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };
     const bool weights = op_multiplies(call_op(c));
-    const size_t cache =
-        CACHE * (size_t)most(1, ceil_div(c->threads, CORES));
+    const size_t cache = CACHE * (size_t)most(1, ceil_div(c->threads, CORES));
     size_t bytes = tensor_bytes(c->y);
     for (int k = 0; k < MAX_IN; k++)
         if (c->x[k] && (!weights || k == 0 || k == BESIDE))
