@@ -94,6 +94,23 @@ function M.precision(device, precision)
   return string.format("bf16 (%s)", pairs or "multiplied as f32")
 end
 
+-- "CPU, 2 threads, without Winograd: enc1.conv2": where a session computes (its facts) and how
+-- the config `v` has it do so, as far as that is not what everybody gets.
+function M.device(facts, v)
+  if facts.device == "cuda" then
+    return v.precision == "f32" and "GPU" or "GPU, convolutions in " .. v.precision
+  end
+  local text = { string.format("CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s") }
+  local function add(said) text[#text + 1] = said end
+  if v.precision ~= "f32" then add("convolutions in " .. M.precision(facts.device, v.precision)) end
+  if not v.winograd then add("convolutions without Winograd")
+  elseif v.direct ~= "" then add("without Winograd: " .. v.direct) end
+  if not v.fuse then add("each layer by itself") end
+  if v.pin then add("a core for each thread") end
+  if v.nice > 0 then add("nice " .. v.nice) end
+  return table.concat(text, ", ")
+end
+
 -- Rows of cells as aligned text; the first row is the head.
 function M.table(rows)
   local width, out = {}, {}

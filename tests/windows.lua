@@ -115,6 +115,17 @@ t.test("the same bytes for any batch, thread and worker", function()
          .. folder .. "/e --overlap 1", 2, '--overlap wants a number from 0 to 0.9, got "1"')
 end)
 
+t.test("a second case is planned as the first was", function()
+  if soak then return end
+  local two = folder .. "/two"
+  t.check(os.execute("mkdir " .. two))
+  for i = 1, 2 do t.check(os.execute("cp " .. image .. " " .. two .. "/v" .. i .. ".nii")) end
+  local text = t.says(script .. " predict --weights " .. folder .. "/runs/body/001 --in " .. two
+                      .. " --out " .. folder .. "/of_two --batch 8", 0, "memory: took")
+  local first, all = text:match("at most ([%d.]+) MiB %("), text:match("of ([%d.]+) MiB planned")
+  t.check(first and tonumber(all) < 1.2 * tonumber(first), "%s", text)
+end)
+
 t.test("what is asked for beside the labels is planned too", function()
   if soak then return end
   for _, more in ipairs { "--fractions", "--tta w --overlap 0", "--mc 2 --overlap 0" } do

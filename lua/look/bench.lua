@@ -162,9 +162,10 @@ function M.command(r)
   end
   print(show.table(rows))
   local facts = session:facts()
-  print(string.format("training step, batch %d%s, %d threads%s: %.1f ms (median of %d), "
+  print("device: " .. show.device(facts, v))
+  print(string.format("training step, batch %d%s, %s%s: %.1f ms (median of %d), "
                       .. "%.2f samples/s", v.batch, loader and " of the data" or "",
-                      facts.threads, v.precision == "f32" and ""
+                      util.plural(facts.threads, "thread"), v.precision == "f32" and ""
                       or ", " .. show.precision(facts.device, v.precision),
                       ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",

@@ -100,7 +100,12 @@ local function check_steps(r, device, precision)
     and recipes.session(r, "train", device, precision, false, false, true)
   local first_loss, all_losses, gradients = bounds(device, precision)
   local failures, worst, apart = 0, 0, 0
-  print(string.format("%s against ref: %d training steps of the preset check", device, STEPS))
+  print(string.format("%s against ref: %d training steps of the preset %s", device, STEPS,
+                      config.preset))
+  if config.preset ~= "check" then
+    print("ref computes by plain loops in double: of a network of full size a step takes minutes")
+  end
+  io.stdout:flush()
   for i = 1, STEPS do
     local feeds = opened.feeds(d.loader:next(), d.names, r)
     local rate = { lr = r.optim.lr, clip = r.optim.clip_norm }

@@ -124,8 +124,12 @@ function M.plan(work, d, item, before, sink, writing)
               windows = ring * (v.workers > 0 and 3 or 1) + out * arrays(work),
               reading = core.sys.machine().rss_bytes, writing = writing }
   p.slab, p.results = sink:bytes()
-  local host = p.device == "cuda" and 0 or p.activations
-  before = before + SMALL
+  -- an arena that the case before has left is used again, or given back for a larger one
+  local there = 0
+  for _, member in ipairs(work.members) do there = there + member:facts().pool_bytes end
+  if p.device == "cuda" then there = 0 end
+  local host = p.device == "cuda" and 0 or math.max(there, p.activations)
+  before = before - there + SMALL
   p.total = math.max(p.reading, before + host + p.results + math.max(p.slab + p.windows, writing))
   p.program = before - p.input - (p.device == "cuda" and 0 or p.weights)
   return p
@@ -173,6 +177,8 @@ end
 -- The cases at the places of `list` in the set, opened together. -> bytes planned,
 -- 0 without a plan
 local function run_group(work, set, list, each)
+  -- arrays of the case before count as long as nobody has collected them
+  if #list == 1 then collectgarbage() end
   local most, early = 0, core.sys.machine().now_bytes
   local d = opened.open({ inputs = work.inputs }, set:pick(list))
   local pipeline, loader = d.pipeline, d.loader

@@ -360,7 +360,8 @@ function M.config(defaults)
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       refuse("--%s %s differs from the run that is resumed, %s (%s); start a new run, or change "
              .. "only %s", key, o[2] or "", flags.resumed, type(saved[key]) == "table"
-             and list_text(saved[key]) or tostring(saved[key]), free_keys())
+             and list_text(saved[key]) or saved[key] == "" and '""' or tostring(saved[key]),
+             free_keys())
     end
     values[key] = v
   end

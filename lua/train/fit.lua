@@ -321,17 +321,8 @@ local function banner(run, weights)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe
   show.line("segengine %s", core.version)
-  local device = facts.device == "cuda" and "GPU" or string.format(
-    "CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s")
-  if v.precision ~= "f32" then
-    device = device .. ", convolutions in " .. show.precision(facts.device, v.precision)
-  end
-  if not v.winograd and facts.device ~= "cuda" then
-    device = device .. ", convolutions without Winograd"
-  elseif v.direct ~= "" and facts.device ~= "cuda" then
-    device = device .. ", without Winograd: " .. v.direct
-  end
-  show.line("device: %s%s", device, facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
+  show.line("device: %s%s", show.device(facts, v),
+            facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
   show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
