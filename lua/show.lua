@@ -100,7 +100,8 @@ function M.device(facts, v)
   if facts.device == "cuda" then
     return v.precision == "f32" and "GPU" or "GPU, convolutions in " .. v.precision
   end
-  local text = { string.format("CPU, %d thread%s", facts.threads, facts.threads == 1 and "" or "s") }
+  local many = facts.threads == 1 and "" or "s"
+  local text = { string.format("CPU, %d thread%s", facts.threads, many) }
   local function add(said) text[#text + 1] = said end
   if v.precision ~= "f32" then add("convolutions in " .. M.precision(facts.device, v.precision)) end
   if not v.winograd then add("convolutions without Winograd")
