@@ -283,6 +283,12 @@ t.test("classes that are missing or rare, truth that is empty or elsewhere", fun
   finds(root, with("{ 1, 2 }", most), 3, "warning", "outside", "66.7 % of its truth lies where")
 end)
 
+t.test("patches at random to train, of a grid to validate, are one preparation", function()
+  local said = t.says("doctor data scripts/hippocampus_unet3d.lua --preset check --phantom "
+                      .. folder .. "/tubes --out " .. folder .. "/runs", 0, "preparation")
+  t.check(not said:find("prepare all parts", 1, true), said)
+end)
+
 t.test("steps that fail, samples that do not fit, parts prepared in other ways", function()
   local root = patients(function(_, mask) mask(3, function() return 0 end) end)
   local crop = PARTS .. "\n" .. [[

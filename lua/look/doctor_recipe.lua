@@ -246,9 +246,11 @@ check("splits", function(context, add)
   return #fine > 0 and "cases: " .. table.concat(fine, ", ")
 end)
 
--- Steps before augmentation; which slices are used is a choice of each part.
+-- Steps before augmentation; which slices or patches are used, and how many, is a choice
+-- of each part.
 local function preparation(set)
-  return (set:prepare_steps():gsub(" keep=%S+", ""):gsub(" range=%S+\n", "\n"))
+  local steps = set:prepare_steps():gsub(" keep=%S+", ""):gsub(" range=%S+\n", "\n")
+  return (steps:gsub("(patches d=%d+ h=%d+ w=%d+)[^\n]*", "%1"))
 end
 
 -- The first line that differs, of both.
