@@ -18,7 +18,14 @@ INLINE V pair_up(V a, V b)
 {
     Vi even, odd;
     UNROLL for (int i = 0; i < LANES; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
+#ifdef __clang__ // which only fuzzes: it has no such builtin
+    float lane[2 * LANES];
+    v_store(lane, a), v_store(lane + LANES, b);
+    for (int i = 0; i < LANES; i++) a[i] = lane[even[i]] + lane[odd[i]];
+    return a;
+#else
     return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+#endif
 }
 
 /* to[i] = the lanes of s[i] added up. */
