@@ -20,7 +20,7 @@ t.test("numbers out of range end before anything is opened", function()
   for _, case in ipairs {
     { "--batch 100000000", "--batch must be from 1 to 1048576" },
     { "--batch 0", "--batch must be from 1" }, { "--batch ''", "wants a whole number" },
-    { "--threads 100000", "--threads must be from 0 to 4096" },
+    { "--threads 100000", "--threads must be from 0 to 1024" },
     { "--workers -1", "--workers must be from 0 to 256" },
     { "--epochs 1000000001", "--epochs must be from 1" },
     { "--epochs 0", "--epochs must be from 1 to 1000000" },
