@@ -48,16 +48,16 @@ int32_t cpu_slice(const Call *c)
 {
     // bytes of a few cores; samples to weights
     enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };
-    const bool weights = op_multiplies(call_op(c));
-    const size_t cache = CACHE * (size_t)most(1, ceil_div(c->threads, CORES));
-    size_t bytes = tensor_bytes(c->y);
+    const Op op = call_op(c);
+    const int64_t n = c->y->dim.n;
+    const int64_t cache = CACHE * most(1, ceil_div(c->threads, CORES));
+    int64_t bytes = (int64_t)tensor_bytes(c->y);
     for (int k = 0; k < MAX_IN; k++)
-        if (c->x[k] && (!weights || k == 0 || k == BESIDE))
-            bytes += tensor_bytes(c->half[k] ? c->half[k] : c->x[k]);
-    const size_t n = (size_t)c->y->dim.n, sample = bytes / n;
-    const size_t each = sample < cache ? cache / (sample + 1) : 1;
-    if (bytes <= cache ||
-        (weights && each * sample < WEIGHTS * tensor_bytes(c->x[1])))
-        return c->y->dim.n;
-    return (int32_t)(each ? each : 1);
+        if (c->x[k] && op_by_sample(&op_info[op], k))
+            bytes += (int64_t)tensor_bytes(c->half[k] ? c->half[k] : c->x[k]);
+    const int64_t each = most(1, cache / (bytes / n + 1));
+    const int64_t weights =
+        op_multiplies(op) ? (int64_t)tensor_bytes(c->x[1]) : 0;
+    const bool whole = bytes <= cache || each * (bytes / n) < WEIGHTS * weights;
+    return (int32_t)(whole ? n : least(each, n));
 }

@@ -36,7 +36,6 @@ const OpInfo op_info[OP_COUNT] = {
 #include "ops.def"
 };
 
-// a few dozen names, asked for while a recipe is read: no need for a hash
 bool op_by_sample(const OpInfo *info, int k)
 {
     return k == 0 || k >= info->in || info->shape == shape_broadcast ||
@@ -44,6 +43,7 @@ bool op_by_sample(const OpInfo *info, int k)
            ((info->flags & LENGTHS) && k == info->in - 1);
 }
 
+// a few dozen names, asked for while a recipe is read: no need for a hash
 Op op_find(const char *name)
 {
     int i = 0;

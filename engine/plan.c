@@ -243,9 +243,7 @@ size_t plan_bytes(const Plan *p)
 // a planner would take
 size_t plan_naive_bytes(const Plan *p)
 {
-    size_t sum = p->cut_bytes;
-    for (int i = 0; i < p->buffers; i++) sum += p->buffer[i].bytes;
-    return sum;
+    return p->cut_bytes + plan_buffers_sum(p);
 }
 
 double plan_flops(const Plan *p)

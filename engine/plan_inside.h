@@ -190,6 +190,14 @@ static inline size_t plan_aligned(size_t bytes)
     return (bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
 }
 
+/* Bytes of all buffers, had each a place of its own. */
+static inline size_t plan_buffers_sum(const Plan *p)
+{
+    size_t sum = 0;
+    for (int i = 0; i < p->buffers; i++) sum += p->buffer[i].bytes;
+    return sum;
+}
+
 /* Where a buffer is in the pool; NULL for none, and before plan_bind. */
 static inline void *plan_address(const Plan *p, int buffer)
 {

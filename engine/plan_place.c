@@ -232,23 +232,15 @@ static bool place_spaces(Plan *p)
     return true;
 }
 
-/* Bytes of all buffers so far. */
-static size_t buffers_sum(const Plan *p)
-{
-    size_t sum = 0;
-    for (int i = 0; i < p->buffers; i++) sum += p->buffer[i].bytes;
-    return sum;
-}
-
 bool plan_lifetimes(Plan *p)
 {
     p->buffers = 0;
     find_reads(p);
     if (!place_values(p) || !place_gradients(p) || !place_copies(p))
         return false;
-    p->cut_bytes = buffers_sum(p);
+    p->cut_bytes = plan_buffers_sum(p);
     plan_stages_fit(p);
-    p->cut_bytes -= buffers_sum(p);
+    p->cut_bytes -= plan_buffers_sum(p);
     return place_spaces(p);
 }
 

@@ -125,10 +125,11 @@ function M.plan(work, d, item, before, sink, writing)
               reading = core.sys.machine().rss_bytes, writing = writing }
   p.slab, p.results = sink:bytes()
   -- an arena that the case before has left is used again, or given back for a larger one
-  local there = 0
-  for _, member in ipairs(work.members) do there = there + member:facts().pool_bytes end
-  if p.device == "cuda" then there = 0 end
-  local host = p.device == "cuda" and 0 or math.max(there, p.activations)
+  local there, host = 0, 0
+  if p.device ~= "cuda" then
+    for _, member in ipairs(work.members) do there = there + member:facts().pool_bytes end
+    host = math.max(there, p.activations)
+  end
   before = before - there + SMALL
   p.total = math.max(p.reading, before + host + p.results + math.max(p.slab + p.windows, writing))
   p.program = before - p.input - (p.device == "cuda" and 0 or p.weights)

@@ -93,6 +93,12 @@ local function collect(run, parts, wait)
   return true
 end
 
+-- Are these all the steps that --steps allows, with those under way?
+local function has_steps(run, under_way)
+  return run.values.steps > 0
+    and run.session:facts().count + under_way >= run.values.steps
+end
+
 -- Train from the state's place to the end of its epoch. A device that queues is
 -- kept a few batches ahead of what is known of them. False: told to stop, at the
 -- end of a step.
@@ -105,10 +111,7 @@ local function train_epoch(run)
   run.spent = ranks.spent()
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them
-  local function limit(under_way)
-    return run.values.steps > 0
-      and run.session:facts().count + under_way >= run.values.steps
-  end
+  local function limit(under_way) return has_steps(run, under_way) end
   run.session:kept() -- what a pass has left
   run.tally = tally.new(r)
   part.loader:seek(s.epoch, s.batch)
@@ -420,6 +423,13 @@ local function final_test(run)
   return true
 end
 
+-- The run has its --steps. -> exit code
+local function with_steps(run)
+  show.line("stopped after %s as told; continue with --resume %s",
+            util.plural(run.session:facts().count, "step"), run.folder)
+  return 0
+end
+
 -- The epochs of the phase that are left, and its average; the exit code when it was
 -- told to stop.
 local function train_phase(run)
@@ -431,21 +441,12 @@ local function train_phase(run)
       show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
       return 0
     end
-    local done = run.session:facts().count
-    if run.values.steps > 0 and done >= run.values.steps then
-      show.line("stopped after %s as told; continue with --resume %s", util.plural(done, "step"),
-                run.folder)
-      return 0
-    end
+    if has_steps(run, 0) then return with_steps(run) end
     local started = sys.clock()
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
       state.save(run, "checkpoint_last")
-      if limit then
-        show.line("stopped after %s as told; continue with --resume %s",
-                  util.plural(run.session:facts().count, "step"), run.folder)
-        return 0
-      end
+      if limit then return with_steps(run) end
       local signal, called = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
                 s.batch + 1, run.folder)
