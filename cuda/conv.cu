@@ -4,8 +4,8 @@
  *     upconv  y = spread(x), dx = gather(dy), dw = weights(dy, x)
  *     linear  conv with a window of one
  *
- * In 16 bits the products take the copies that the planner had made; db is a
- * sum of dy itself. */
+ * In 16 bits the products take narrow operands as they are, and of others the
+ * copies that the planner had made; db is a sum of dy itself. */
 #include "corr.cuh"
 #include "team.cuh"
 #include "walk.cuh"
@@ -40,7 +40,7 @@ Corr corr_of_call(const Call *c)
 /* db[c] = the sum of dy over rows, by the walk of walk.cuh: parts, then a
  * block for each channel that adds them up. */
 struct Bias {
-    const float *dy;
+    const void *dy;
     float *db;
     double *parts;
     Walk walk;
@@ -49,12 +49,12 @@ struct Bias {
 
 /* A part of the rows: RUN of them in float, then on in double. A block writes
  * one number a channel. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
 {
     const Spot s = spot<V>(p.walk);
     const int64_t step = (int64_t)p.walk.deep * p.walk.channels;
-    const float *at = p.dy + s.from * p.walk.channels + s.c;
+    const Cell<D> *at = (const Cell<D> *)p.dy + s.from * p.walk.channels + s.c;
     double sum[1][V] = {};
     for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.walk.deep) {
         float run[V] = {};
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
         for (int i = 0; i < RUN; i++, at += step) {
             // no break: the loads of a run are under way together
             if (row + i * (int64_t)p.walk.deep >= s.to) continue;
-            const Pack<V> y = load<V>(at);
+            const Pack<V> y = load<V, D>(at);
             for (int v = 0; v < V; v++) run[v] += y.v[v];
         }
         for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
@@ -94,10 +94,11 @@ size_t corr_bias_bytes(Dims dy)
     return walk_bytes(bias_walk(dy), 1, 1);
 }
 
-bool corr_bias(const Call *c, const float *dy, Dims s, float *db, bool fresh)
+bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
 {
-    Bias p = {dy, db, (double *)c->scratch, bias_walk(s), fresh};
-    LAUNCH_V(pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
+    const Dims s = dy->dim;
+    Bias p = {dy->data, db, (double *)c->scratch, bias_walk(s), fresh};
+    LAUNCH_STORED(dy->type, pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
     if (!gpu_launched("bias, parts")) return false;
     LAUNCH(bias_total_kernel, (unsigned)s.c, sum_threads(p.walk.parts.by), 0,
            gpu_stream(c->dev), p);
@@ -124,8 +125,8 @@ bool conv_fwd(const Call *c)
     Corr r = corr_of_call(c);
     const void *x = operand(c, 0), *w = operand(c, 1);
     const float *b = values(c->x[2]);
-    return is_up(c) ? corr_spread(&r, x, w, b, values(c->y), true)
-                    : corr_gather(&r, x, w, b, values(c->y), true);
+    const Target y = target_of(c->y, true);
+    return is_up(c) ? corr_spread(&r, x, w, b, y) : corr_gather(&r, x, w, b, y);
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
@@ -134,16 +135,18 @@ bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
     const void *x = operand(c, 0), *w = operand(c, 1), *dy = slope(c);
-    float *dx = values(c->dx[0]), *dw = values(c->dx[1]);
+    float *dw = values(c->dx[1]);
     bool up = is_up(c);
-    if (dx && !(up ? corr_gather(&r, dy, w, NULL, dx, is_fresh(c, 0))
-                   : corr_spread(&r, dy, w, NULL, dx, is_fresh(c, 0))))
-        return false;
+    if (c->dx[0]) {
+        const Target dx = target_of(c->dx[0], is_fresh(c, 0));
+        if (!(up ? corr_gather(&r, dy, w, NULL, dx)
+                 : corr_spread(&r, dy, w, NULL, dx)))
+            return false;
+    }
     if (dw && !corr_weights(&r, up ? dy : x, up ? x : dy, dw, is_fresh(c, 1),
                             c->scratch))
         return false;
-    return !c->dx[2] || corr_bias(c, values(c->dy), c->y->dim, values(c->dx[2]),
-                                  is_fresh(c, 2));
+    return !c->dx[2] || corr_bias(c, c->dy, values(c->dx[2]), is_fresh(c, 2));
 }
 
 } // namespace

@@ -5,32 +5,17 @@
 
 namespace {
 
-/* 4 elements of the copy. */
-struct alignas(8) Copy {
-    uint32_t pair[2];
-};
-
-/* Two neighbours in one register, the first in the low half. */
-template <Dtype TYPE>
-__device__ __forceinline__ uint32_t pair(float low, float high)
-{
-    return TYPE == BF16 ? pack_bf16(low, high) : pack_f16(low, high);
-}
-
-template <Dtype TYPE>
+template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     convert_kernel(const float *x, uint16_t *y, int64_t count)
 {
     EACH(i, (count + 3) / 4)
     {
-        if (4 * i + 4 <= count) {
-            const Pack<4> f = load<4>(x + 4 * i);
-            ((Copy *)y)[i] = {pair<TYPE>(f.v[0], f.v[1]),
-                              pair<TYPE>(f.v[2], f.v[3])};
-        } else {
+        if (4 * i + 4 <= count)
+            put_pack<4, D>(y + 4 * i, load<4>(x + 4 * i), true);
+        else
             for (int64_t k = 4 * i; k < count; k++)
-                y[k] = (uint16_t)pair<TYPE>(x[k], 0);
-        }
+                y[k] = (uint16_t)Stored<D>::pair(x[k], 0);
     }
 }
 

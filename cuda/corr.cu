@@ -157,18 +157,17 @@ CorrAxis spread_axis(const Window *g, int i, int r, int size, int count)
 } // namespace
 
 bool corr_gather(const Corr *r, const void *image, const void *w,
-                 const float *bias, float *grid, bool fresh)
+                 const float *bias, Target grid)
 {
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
-    if (corr_is_small(r))
-        return corr_direct_gather(r, image, w, bias, grid, fresh);
+    if (corr_is_small(r)) return corr_direct_gather(r, image, w, bias, grid);
     Product p = {};
     p.source = image, p.w = w, p.bias = bias, p.result = grid;
     p.source_c = r->image.c, p.result_c = r->grid.c;
-    p.depth = r->a, p.width = r->b, p.extent = r->grid, p.fresh = fresh;
+    p.depth = r->a, p.width = r->b, p.extent = r->grid;
     for (int i = 0; i < 3; i++) {
         p.taps[i] = g->k[i];
         p.cls[0].axis[i] = {count[i], g->s[i], -g->lo[i], g->dil[i], g->k[i],
@@ -179,19 +178,18 @@ bool corr_gather(const Corr *r, const void *image, const void *w,
 }
 
 bool corr_spread(const Corr *r, const void *grid, const void *w,
-                 const float *bias, float *image, bool fresh)
+                 const float *bias, Target image)
 {
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
-    if (corr_is_small(r))
-        return corr_direct_spread(r, grid, w, bias, image, fresh);
+    if (corr_is_small(r)) return corr_direct_spread(r, grid, w, bias, image);
     Product p = {};
     p.source = grid, p.w = w, p.bias = bias, p.result = image;
     p.source_c = r->grid.c, p.result_c = r->image.c;
     p.depth = r->b, p.width = r->a, p.extent = r->image;
-    p.spread = true, p.fresh = fresh;
+    p.spread = true;
     for (int i = 0; i < 3; i++) p.taps[i] = g->k[i];
     int all = g->s[0] * g->s[1] * g->s[2], n = 0;
     for (int i = 0; i < all; i++) {

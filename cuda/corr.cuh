@@ -12,7 +12,7 @@
  * the grid, in another order. cpu/ref/corr.h has the same three as loops. */
 #ifndef SEG_CORR_CUH
 #define SEG_CORR_CUH
-#include "kernel.cuh"
+#include "pack.cuh"
 
 enum { CORR_THREADS = 128 }; // of a block that makes a tile
 
@@ -28,20 +28,45 @@ static inline Corr corr_of(const Call *c, Window win, Dims image, Dims grid)
     return {c, win, image, grid, image.c / win.groups, grid.c / win.groups};
 }
 
+/* Where results go: floats, or numbers of 16 bits. */
+struct Target {
+    void *data;
+    Dtype type;
+    bool fresh; /* stored, else added */
+};
+
+static inline Target target_of(const Tensor *t, bool fresh)
+{
+    return {t->data, t->type, fresh};
+}
+
+static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
+                                               float v)
+{
+    uint16_t *narrow = (uint16_t *)t.data + i;
+    if (t.type == BF16)
+        *narrow =
+            (uint16_t)pack_bf16(t.fresh ? v : unpack_bf16(*narrow).x + v, 0);
+    else if (t.type == F16)
+        *narrow =
+            (uint16_t)pack_f16(t.fresh ? v : unpack_f16(*narrow).x + v, 0);
+    else
+        put((float *)t.data + i, v, t.fresh);
+}
+
 /* Operands are of the type that Number<c->precision> (number.cuh) has in
- * memory, results floats: stored when `fresh`, else added; bias, of the
- * channels of the result, may be NULL. False with the reason. */
+ * memory; bias, of the channels of the result, may be NULL. False with the
+ * reason. */
 bool corr_gather(const Corr *r, const void *image, const void *w,
-                 const float *bias, float *grid, bool fresh);
+                 const float *bias, Target grid);
 bool corr_spread(const Corr *r, const void *grid, const void *w,
-                 const float *bias, float *image, bool fresh);
+                 const float *bias, Target image);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
                   bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
-/* db[c] = the sum of dy, of extents s, over its rows; conv.cu. c->scratch:
- * corr_bias_bytes. */
-bool corr_bias(const Call *c, const float *dy, Dims s, float *db, bool fresh);
+/* db[c] = the sum of dy over its rows; conv.cu. c->scratch: corr_bias_bytes. */
+bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);
 size_t corr_bias_bytes(Dims s);
 
 /* The walk of a block over an axis that all its results are sums over: from ..

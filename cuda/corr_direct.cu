@@ -12,13 +12,12 @@ namespace {
 struct Direct {
     const void *source, *w;
     const float *bias;
-    float *result;
+    Target result;
     Window win;
     Dims from, to;    // extents of source and result
     int depth, width; // channels of a group: source, result
     Divisor channels; // of the result, all groups
     Grid grid;        // of the result
-    bool fresh;
 };
 
 /* The source position that result position q meets along one axis through
@@ -89,7 +88,7 @@ __global__ void direct_kernel(const Direct p, int64_t count)
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
         float v = direct_sum<SPREAD, P>(p, place(p.grid, (uint32_t)row), c);
-        put(&p.result[i], v + (p.bias ? p.bias[c] : 0.0f), p.fresh);
+        put_one(p.result, i, v + (p.bias ? p.bias[c] : 0.0f));
     }
 }
 
@@ -122,25 +121,16 @@ bool launch(const Corr *r, const Direct &p, int64_t count)
 } // namespace
 
 bool corr_direct_gather(const Corr *r, const void *image, const void *w,
-                        const float *bias, float *grid, bool fresh)
+                        const float *bias, Target grid)
 {
-    Direct p = {image,
-                w,
-                bias,
-                grid,
-                r->win,
-                r->image,
-                r->grid,
-                r->a,
-                r->b,
-                divisor(r->grid.c),
-                grid_of(r->grid),
-                fresh};
+    Direct p = {image,           w,       bias, grid, r->win,
+                r->image,        r->grid, r->a, r->b, divisor(r->grid.c),
+                grid_of(r->grid)};
     return launch<false>(r, p, numel(r->grid));
 }
 
 bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
-                        const float *bias, float *image, bool fresh)
+                        const float *bias, Target image)
 {
     Direct p = {grid,
                 w,
@@ -152,7 +142,6 @@ bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
                 r->b,
                 r->a,
                 divisor(r->image.c),
-                grid_of(r->image),
-                fresh};
+                grid_of(r->image)};
     return launch<true>(r, p, numel(r->image));
 }

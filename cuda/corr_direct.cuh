@@ -11,7 +11,7 @@ static inline bool corr_is_small(const Corr *r)
 }
 
 bool corr_direct_gather(const Corr *r, const void *image, const void *w,
-                        const float *bias, float *grid, bool fresh);
+                        const float *bias, Target grid);
 bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
-                        const float *bias, float *image, bool fresh);
+                        const float *bias, Target image);
 #endif

@@ -40,13 +40,13 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
-    float *result;
+    Target result;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result
     int taps[3];                // of the whole kernel
     int tiles;                  // of the channels of one group
     Dims extent;                // of the result
-    bool spread, fresh;
+    bool spread;
 };
 
 /* What a thread knows of a position whose source it fetches. */
@@ -235,8 +235,7 @@ static __device__ __forceinline__ void put_result(const Product &p, int64_t row,
 {
     if (n >= p.width) return;
     int64_t c = group * p.width + n;
-    put(&p.result[row * p.result_c + c], v + (p.bias ? p.bias[c] : 0.0f),
-        p.fresh);
+    put_one(p.result, row * p.result_c + c, v + (p.bias ? p.bias[c] : 0.0f));
 }
 
 /* What corr_bf16.cu and its like have: the product on tensor cores, of classes

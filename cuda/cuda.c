@@ -12,6 +12,30 @@
     bool cuda_##name##_bwd(const Call *c);
 #include "ops.def"
 
+/* Which tensors the kernels take in 16 bits: Backend.narrow. Rows that only
+ * move or weigh what passes are bound by memory, so half the bytes are half the
+ * time. Losses, softmax, attention and the LSTM keep f32: their operands are
+ * few, and sums or exponents of them want the digits. */
+static unsigned narrow(const Call *c)
+{
+    const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
+    switch (call_op(c)) {
+    case OP_conv:
+    case OP_upconv:
+    case OP_linear:
+    case OP_relu:
+    case OP_leaky_relu:
+    case OP_sigmoid:
+    case OP_tanh:
+    case OP_gelu:
+    case OP_silu:
+    case OP_scale:
+        return pair;
+    default:
+        return 0;
+    }
+}
+
 extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
@@ -31,6 +55,7 @@ const Backend backend_cuda = {
     .update = cuda_update,
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
+    .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,
     .carry = gpu_carry,

@@ -1,10 +1,10 @@
 /* elementwise.cu -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale.
  *
- * Mapping: a thread makes four neighbouring elements with one 16-byte load
- * and store, then goes on by the whole grid; the last count % 4 elements go
- * one by one. No shared memory. Bound by bandwidth: forward reads and writes
- * 4 bytes an element each, backward reads two (what the row keeps, and dy)
- * and writes one, or reads that one too when it adds.
+ * Mapping: a thread makes four neighbouring elements with one load and store,
+ * then goes on by the whole grid; the last count % 4 elements go one by one.
+ * No shared memory. Bound by bandwidth: forward reads and writes an element
+ * each (4 bytes, narrow 2), backward reads two (what the row keeps, and dy) and
+ * writes one, or reads that one too when it adds.
  *
  * y may be operand 0's memory and dx[0] may be dy's: a thread reads its
  * elements before it writes them and reads nothing else. NaN goes through
@@ -114,52 +114,71 @@ struct Scale {
 
 // -- kernels -----------------------------------------------------------------
 
-template <class F>
-__global__ void value_kernel(const F f, const float *x, float *y, int64_t count)
+template <class F, Dtype D>
+__global__ void value_kernel(const F f, const Cell<D> *x, Cell<D> *y,
+                             int64_t count)
 {
     EACH(i, count / 4)
     {
-        Pack<4> q = load<4>(x + i * 4);
+        Pack<4> q = load<4, D>(x + i * 4);
         for (int k = 0; k < 4; k++) q.v[k] = f.value(q.v[k]);
-        put_pack<4>(y + i * 4, q, true);
+        put_pack<4, D>(y + i * 4, q, true);
     }
-    // the tail belongs to the first threads, which may still be in the loop
+    // the tail belongs to the first threads, which may still be in the loop;
+    // what is narrow has none
     int64_t t = count / 4 * 4 + threadIdx.x;
-    if (blockIdx.x == 0 && t < count) y[t] = f.value(x[t]);
+    if constexpr (D == F32)
+        if (blockIdx.x == 0 && t < count) y[t] = f.value(x[t]);
 }
 
-template <class F>
-__global__ void slope_kernel(const F f, const float *kept, const float *dy,
-                             float *dx, int64_t count, bool fresh)
+template <class F, Dtype D>
+__global__ void slope_kernel(const F f, const Cell<D> *kept, const Cell<D> *dy,
+                             Cell<D> *dx, int64_t count, bool fresh)
 {
     EACH(i, count / 4)
     {
-        const Pack<4> k = load<4>(kept + i * 4);
-        Pack<4> d = load<4>(dy + i * 4);
+        const Pack<4> k = load<4, D>(kept + i * 4);
+        Pack<4> d = load<4, D>(dy + i * 4);
         for (int n = 0; n < 4; n++) d.v[n] *= f.slope(k.v[n]);
-        put_pack<4>(dx + i * 4, d, fresh);
+        put_pack<4, D>(dx + i * 4, d, fresh);
     }
     int64_t t = count / 4 * 4 + threadIdx.x;
-    if (blockIdx.x == 0 && t < count)
-        put(&dx[t], dy[t] * f.slope(kept[t]), fresh);
+    if constexpr (D == F32)
+        if (blockIdx.x == 0 && t < count)
+            put(&dx[t], dy[t] * f.slope(kept[t]), fresh);
+}
+
+template <class F, Dtype D> bool forward_as(const Call *c, const F &f)
+{
+    int64_t count = numel(c->y->dim);
+    LAUNCH((value_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
+           gpu_stream(c->dev), f, cells<D>(c->x[0]), cells<D>(c->y), count);
+    return gpu_launched("elementwise");
 }
 
 template <class F> bool forward(const Call *c, const F &f)
 {
+    return c->y->type == BF16  ? forward_as<F, BF16>(c, f)
+           : c->y->type == F16 ? forward_as<F, F16>(c, f)
+                               : forward_as<F, F32>(c, f);
+}
+
+template <class F, Dtype D>
+bool backward_as(const Call *c, const F &f, const Tensor *kept)
+{
     int64_t count = numel(c->y->dim);
-    LAUNCH((value_kernel<F>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, values(c->x[0]), values(c->y), count);
-    return gpu_launched("elementwise");
+    LAUNCH((slope_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
+           gpu_stream(c->dev), f, cells<D>(kept), cells<D>(c->dy),
+           cells<D>(c->dx[0]), count, is_fresh(c, 0));
+    return gpu_launched("elementwise, backward");
 }
 
 template <class F> bool backward(const Call *c, const F &f, const Tensor *kept)
 {
-    int64_t count = numel(c->y->dim);
     if (!c->dx[0]) return true;
-    LAUNCH((slope_kernel<F>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, values(kept), values(c->dy), values(c->dx[0]),
-           count, is_fresh(c, 0));
-    return gpu_launched("elementwise, backward");
+    return c->dy->type == BF16  ? backward_as<F, BF16>(c, f, kept)
+           : c->dy->type == F16 ? backward_as<F, F16>(c, f, kept)
+                                : backward_as<F, F32>(c, f, kept);
 }
 
 } // namespace

@@ -504,7 +504,7 @@ bool cuda_lstm_bwd(const Call *c)
     if (c->dx[1] && !corr_weights(&r, p.y, p.gates, values(c->dx[1]),
                                   is_fresh(c, 1), c->scratch))
         return false;
-    return !c->dx[2] || corr_bias(c, p.gates, c->x[0]->dim, values(c->dx[2]),
-                                  is_fresh(c, 2));
+    const Tensor dz = {c->x[0]->dim, F32, c->x[0]->rank, p.gates};
+    return !c->dx[2] || corr_bias(c, &dz, values(c->dx[2]), is_fresh(c, 2));
 }
 }

@@ -1,10 +1,14 @@
 /* pack.cuh -- one thread, one pack of neighbouring channels.
  *
  * Kernels that copy, pick or gather walk a tensor by packs of V channels of
- * one row: V = 4 (16 bytes, one memory instruction) where the channels of all
- * tensors of the call divide by 4, else 1. Neighbouring threads take
- * neighbouring packs, so a warp reads and writes contiguous memory.
- * Alignment: tensors begin at multiples of 256 bytes (plan_place.c). */
+ * one row: V = 4 (one memory instruction) where the channels of all tensors of
+ * the call divide by 4, else 1. Neighbouring threads take neighbouring packs,
+ * so a warp reads and writes contiguous memory. Alignment: tensors begin at
+ * multiples of 256 bytes (plan_place.c).
+ *
+ * A tensor is of f32 or, where the plan has it so, of 16 bits (cuda.c says of
+ * which rows); in registers a pack is always of floats. What is narrow has
+ * channels that divide by 8. */
 #ifndef SEG_PACK_CUH
 #define SEG_PACK_CUH
 #include "kernel.cuh"
@@ -13,20 +17,85 @@ template <int V> struct alignas(4 * V) Pack {
     float v[V];
 };
 
-template <int V> static __device__ __forceinline__ Pack<V> load(const float *p)
+/* What a number is in memory, and two of 16 bits in one register: the first
+ * in the low half, rounded to the nearest as convert.cu does. */
+template <Dtype D> struct Stored;
+
+template <> struct Stored<F32> {
+    typedef float T;
+};
+
+template <> struct Stored<BF16> {
+    typedef uint16_t T;
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+        return pack_bf16(low, high);
+    }
+    static __device__ __forceinline__ float2 apart(uint32_t both)
+    {
+        return unpack_bf16(both);
+    }
+};
+
+template <> struct Stored<F16> {
+    typedef uint16_t T;
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+        return pack_f16(low, high);
+    }
+    static __device__ __forceinline__ float2 apart(uint32_t both)
+    {
+        return unpack_f16(both);
+    }
+};
+
+template <Dtype D> using Cell = typename Stored<D>::T;
+
+/* Memory of a tensor of type D; NULL for an absent one. */
+template <Dtype D> static inline Cell<D> *cells(const Tensor *t)
 {
-    return *(const Pack<V> *)p;
+    return t ? (Cell<D> *)t->data : NULL;
+}
+
+template <int V> struct alignas(2 * V) Pairs16 {
+    uint32_t v[V / 2];
+};
+
+template <int V, Dtype D = F32>
+static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
+{
+    if constexpr (D == F32) {
+        return *(const Pack<V> *)p;
+    } else {
+        const Pairs16<V> all = *(const Pairs16<V> *)p;
+        Pack<V> x;
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            const float2 two = Stored<D>::apart(all.v[i]);
+            x.v[2 * i] = two.x, x.v[2 * i + 1] = two.y;
+        }
+        return x;
+    }
 }
 
 /* *p = x or *p += x. */
-template <int V>
-static __device__ __forceinline__ void put_pack(float *p, Pack<V> x, bool fresh)
+template <int V, Dtype D = F32>
+static __device__ __forceinline__ void put_pack(Cell<D> *p, Pack<V> x,
+                                                bool fresh)
 {
     if (!fresh) {
-        const Pack<V> old = load<V>(p);
+        const Pack<V> old = load<V, D>(p);
         for (int i = 0; i < V; i++) x.v[i] = old.v[i] + x.v[i];
     }
-    *(Pack<V> *)p = x;
+    if constexpr (D == F32) {
+        *(Pack<V> *)p = x;
+    } else {
+        Pairs16<V> all;
+#pragma unroll
+        for (int i = 0; i < V / 2; i++)
+            all.v[i] = Stored<D>::pair(x.v[2 * i], x.v[2 * i + 1]);
+        *(Pairs16<V> *)p = all;
+    }
 }
 
 /* How many channels a pack has in a tensor of `channels`. */
@@ -84,4 +153,22 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
 /* ... with a thread for each of `count`. */
 #define LAUNCH_PACKED(v, kernel, count, c, ...) \
     LAUNCH_V(v, kernel, blocks_for(count), c, __VA_ARGS__)
+
+/* Launch kernel<V, D> for tensors of type D: what is narrow goes by packs of
+ * four. */
+#define LAUNCH_STORED(type, v, kernel, blocks, c, ...)                        \
+    do {                                                                      \
+        if ((type) == BF16)                                                   \
+            LAUNCH((kernel<4, BF16>), blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                              \
+        else if ((type) == F16)                                               \
+            LAUNCH((kernel<4, F16>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+        else if ((v) == 4)                                                    \
+            LAUNCH((kernel<4, F32>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+        else                                                                  \
+            LAUNCH((kernel<1, F32>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+    } while (0)
 #endif

@@ -129,17 +129,22 @@ typedef struct Step {
     Share share;
 } Step;
 
-/* The bit of dy beside those of operands, see Backend.half. */
-enum { HALF_DY = 1 << MAX_IN };
+/* The bit of dy beside those of operands, see Backend.half; and of y and dy,
+ * see Backend.narrow. */
+enum { HALF_DY = 1 << MAX_IN, NARROW_Y = 1 << MAX_IN };
+/* Channels of a tensor in 16 bits divide by this: 16 bytes. */
+enum { NARROW_CHANNELS = 8 };
 
 /* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
  * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
  * else add to it. dx[0] may be dy's memory (INPLACE_GRAD rows), y operand 0's
- * (INPLACE rows). All tensors are of the backend's real type, but for copies:
- * where half[k] or half_dy is there, it holds x[k] or dy in 16 bits, the kernel
- * multiplies that, and x[k] has only extents: its memory may be in use for
- * something else by then. dy stays readable beside its copy. A backend is given
- * the copies that its Backend.half asks for.
+ * (INPLACE rows). All tensors are of the backend's real type, but for narrow
+ * ones, which are of 16 bits where Backend.narrow allows it (dx[k] is of the
+ * type of x[k], dy of that of y), and for copies: where half[k] or half_dy is
+ * there, it holds x[k] or dy in 16 bits, the kernel multiplies that, and x[k]
+ * has only extents: its memory may be in use for something else by then. dy
+ * stays readable beside its copy. A backend is given the copies that its
+ * Backend.half asks for, but of what is narrow.
  *
  * A convolution may see a concat of two that nobody made: where x[BESIDE] is
  * there, its channels follow those of x[0], and dx[BESIDE] is their gradient.

@@ -218,6 +218,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(infer(p));
     find_wanted(p);
     if (!spec->plain) plan_fuse(p), plan_apart(p, true);
+    plan_narrow(p);
     plan_calls_make(p);
     plan_stages(p);
     TRY(plan_lifetimes(p) && plan_place(p));

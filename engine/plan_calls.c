@@ -88,10 +88,12 @@ static int emit(Plan *p, int i, Call c, bool late)
         if (v < 0) continue;
         Making *m = late ? late_making(p, v) : &p->node[v].first;
         c.x[k] = &m->x;
-        if (wants >> k & 1) c.half[k] = copy_of(p, v, &m->x, &m->half);
+        if (wants >> k & 1 && !is_narrow(&m->x))
+            c.half[k] = copy_of(p, v, &m->x, &m->half);
     }
     PlanNode *q = &p->node[i];
-    if (wants & HALF_DY) c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
+    if (wants & HALF_DY && !is_narrow(&q->dx))
+        c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
     append(p, &c);
     return p->calls - 1;
 }

@@ -1,5 +1,6 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
- * who wants a gradient, plan_fuse.c which rows run as one, plan_calls.c makes
+ * who wants a gradient, plan_fuse.c which rows run as one, plan_narrow.c which
+ * values are of 16 bits, plan_calls.c makes
  * the calls, plan_stage.c which of them run a few samples at a time,
  * plan_place.c gives their memory places, plan_recompute.c drops values to be
  * made again where that is too much, plan_run.c runs the calls, plan_cost.c
@@ -137,6 +138,12 @@ static inline bool is_backward(const Call *c)
     return c->dy != NULL;
 }
 
+/* Is it of 16 bits? */
+static inline bool is_narrow(const Tensor *t)
+{
+    return t->type == BF16 || t->type == F16;
+}
+
 /* Does the value of node v stay readable after a run? v shows itself. */
 bool plan_keeps(const Plan *p, int v);
 
@@ -155,6 +162,8 @@ void plan_fuse(Plan *p);
 /* Concats are not made where a convolution reads their operands as well; not
  * `apart`: all are. */
 void plan_apart(Plan *p, bool apart);
+/* Which values, and so their gradients, are of 16 bits: see plan_narrow.c. */
+void plan_narrow(Plan *p);
 /* What the call of node v runs: "concat + conv + batch_norm + relu". */
 enum { ROW_TEXT = 64 };
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);

@@ -87,7 +87,8 @@ static const Making *inplace(Plan *p, int c)
     const Making *m = making_of(p, v, call->x[0]);
     bool over = (op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
-                dims_equal(m->x.dim, call->y->dim) && m->last <= c;
+                dims_equal(m->x.dim, call->y->dim) &&
+                m->x.type == call->y->type && m->last <= c;
     return over ? m : NULL;
 }
 
@@ -149,7 +150,8 @@ static bool place_gradients(Plan *p)
             bool over = k == 0 && (call->fresh & 1) && v->grad < 0 &&
                         (op_info[n->attr.op].flags & INPLACE_GRAD) &&
                         call->node != p->spec.loss &&
-                        dims_equal(v->dx.dim, call->y->dim);
+                        dims_equal(v->dx.dim, call->y->dim) &&
+                        v->dx.type == call->dy->type;
             if (v->grad < 0 && over) v->grad = dy;
             if (v->grad < 0)
                 v->grad = buffer_new(p, tensor_bytes(&v->dx), c, c);

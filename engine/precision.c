@@ -80,6 +80,31 @@ double precision_value(Precision p, uint16_t word)
            ldexp(fraction, info[p].least - places + (field ? field : 1) - 1);
 }
 
+uint16_t precision_bits(Precision p, double v)
+{
+    const int places = info[p].bits - 1;       // of the fraction
+    const int most = (1 << (15 - places)) - 1; // exponent of no number
+    const unsigned sign = signbit(v) ? 0x8000 : 0;
+    const double r = fabs(precision_round(p, v));
+    int e;
+    if (isnan(r)) return (uint16_t)(sign | 0x7fff);
+    if (isinf(r)) return (uint16_t)(sign | (unsigned)most << places);
+    frexp(r, &e);                        // r in [2^(e-1), 2^e)
+    if (r == 0 || e - 1 < info[p].least) // exponent 0: no leading one
+        return (uint16_t)(sign | (unsigned)ldexp(r, places - info[p].least));
+    const unsigned exponent = (unsigned)(e - info[p].least);
+    const unsigned fraction = (unsigned)ldexp(r, places - (e - 1));
+    return (uint16_t)(sign | exponent << places |
+                      (fraction & ((1u << places) - 1)));
+}
+
+Precision precision_of_type(Dtype t)
+{
+    for (int p = 0; p < PRECISION_COUNT; p++)
+        if (t != F32 && info[p].type == t) return (Precision)p;
+    return PRECISION_f32;
+}
+
 double precision_unit(Precision p)
 {
     return ldexp(1, -info[p].bits);

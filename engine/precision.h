@@ -37,8 +37,11 @@ Dtype precision_copy(Precision p);
  * zero as the instruction does; what is beyond the largest becomes infinite,
  * what is below the least normal number loses bits. NaN stays. */
 double precision_round(Precision p, double v);
-/* The value of a copy's 16 bits. */
+/* The value of 16 bits, and the bits of the nearest number; of BF16 or F16. */
 double precision_value(Precision p, uint16_t bits);
+uint16_t precision_bits(Precision p, double v);
+/* The precision whose copies are of this type; f32 for those that are none. */
+Precision precision_of_type(Dtype t);
 /* The largest relative error of rounding, for normal numbers: 2^-bits. */
 double precision_unit(Precision p);
 /* The least normal number. */

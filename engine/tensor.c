@@ -3,7 +3,7 @@
  * Memory is (N,D,H,W,C), what a user sees is (N,C,D,H,W). Turning one into
  * the other is, for each sample, the transposition of a matrix of positions
  * by channels; that is all the copying functions below do. */
-#include "tensor.h"
+#include "precision.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -184,15 +184,21 @@ void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
 // for tests, losses and blame: element by element, not for kernels
 double tensor_get(const Tensor *t, int64_t i)
 {
-    CHECK(t->type == F32 || t->type == F64);
-    return t->type == F32 ? (double)((const float *)t->data)[i]
-                          : ((const double *)t->data)[i];
+    const Precision p = precision_of_type(t->type);
+    CHECK(t->type == F32 || t->type == F64 || p != PRECISION_f32);
+    return p != PRECISION_f32
+               ? precision_value(p, ((const uint16_t *)t->data)[i])
+           : t->type == F32 ? (double)((const float *)t->data)[i]
+                            : ((const double *)t->data)[i];
 }
 
 void tensor_set(const Tensor *t, int64_t i, double v)
 {
-    CHECK(t->type == F32 || t->type == F64);
-    if (t->type == F32)
+    const Precision p = precision_of_type(t->type);
+    CHECK(t->type == F32 || t->type == F64 || p != PRECISION_f32);
+    if (p != PRECISION_f32)
+        ((uint16_t *)t->data)[i] = precision_bits(p, v);
+    else if (t->type == F32)
         ((float *)t->data)[i] = (float)v;
     else
         ((double *)t->data)[i] = v;

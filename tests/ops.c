@@ -6,7 +6,7 @@
 #include "given.h"
 #include <stdlib.h>
 
-enum { GRADIENTS = 10, AGREEMENTS = 50 }; // promised for each row
+enum { GRADIENTS = 10, AGREEMENTS = 50, NARROW = 20 }; // promised for each row
 
 /* The suites of a row in one precision; how many cases. */
 static SuiteSize run_suites(Op op, Precision p)
@@ -15,10 +15,11 @@ static SuiteSize run_suites(Op op, Precision p)
     const OpSuite *s;
     for (int at = 0; (s = suite_next(&at));) {
         if (s->op != op) continue;
-        SuiteSize n = suite_size(s, p);
         OpCheck k = {
             .be = given_backend(1), .precision = p, .report = given_report};
+        SuiteSize n = suite_size(s, &k);
         all.gradient += n.gradient, all.agree += n.agree;
+        all.narrow += n.narrow;
         suite_run(s, &k);
         if (getenv("SEG_MARGINS"))
             printf("%-18s %-10s %-4s %8.3g of its bound\n", op_info[op].name,
@@ -32,9 +33,15 @@ static void run_row(Op op)
     const OpInfo *info = &op_info[op];
     const Backend *be = given_backend(1);
     SuiteSize all = run_suites(op, PRECISION_f32);
-    for (int p = 1; p < PRECISION_COUNT; p++)
-        if (be->precisions >> p & 1 && op_multiplies(op))
-            run_suites(op, (Precision)p);
+    const Attr attr = op_default(op);
+    const bool narrow = be->narrow && be->narrow(&(Call){.attr = &attr});
+    for (int p = 1; p < PRECISION_COUNT; p++) {
+        if (!(be->precisions >> p & 1)) continue;
+        const int cases = run_suites(op, (Precision)p).narrow;
+        if (narrow && precision_copy((Precision)p) != F32 && cases < NARROW)
+            test_failed(__FILE__, __LINE__, "%s: %d cases on narrow tensors",
+                        info->name, cases);
+    }
     // a row that was added without a suite, or whose suite checks no gradient
     if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
         test_failed(__FILE__, __LINE__,

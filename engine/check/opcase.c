@@ -405,9 +405,8 @@ void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
 
 // -- bits, adding, in place --------------------------------------------------
 
-/* Every part of two results has the same bits. */
-static void same_bits(OpCheck *check, const OpCase *c, const OpValues *p,
-                      const OpValues *q, const char *what)
+void opcase_same(OpCheck *check, const OpCase *c, const OpValues *p,
+                 const OpValues *q, const char *what)
 {
     for (int i = 0; i < PARTS; i++) {
         int64_t count;
@@ -421,10 +420,8 @@ static void same_bits(OpCheck *check, const OpCase *c, const OpValues *p,
     }
 }
 
-/* Run a case with some threads; the device lives for this run only. */
-static bool run_with(const OpCase *c, const OpCheck *check, int threads,
-                     const OpValues *v, OpOptions how, Arena *mem,
-                     OpValues *out)
+bool opcase_run(const OpCase *c, const OpCheck *check, int threads,
+                const OpValues *v, OpOptions how, Arena *mem, OpValues *out)
 {
     OpDevice d;
     if (!open_checked(check, threads, &d)) return false;
@@ -444,10 +441,10 @@ void opcase_bits(const OpCase *c, OpCheck *check)
     bool ok = false;
     OpOptions how = {0};
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, check, 1, &v, how, &mem, &first));
+    TRY(opcase_run(c, check, 1, &v, how, &mem, &first));
     for (int i = 0; i < 3; i++) {
-        TRY(run_with(c, check, threads[i], &v, how, &mem, &again));
-        same_bits(check, c, &first, &again, name[i]);
+        TRY(opcase_run(c, check, threads[i], &v, how, &mem, &again));
+        opcase_same(check, c, &first, &again, name[i]);
     }
     ok = true;
 done:
@@ -466,9 +463,9 @@ void opcase_adding(const OpCase *c, OpCheck *check)
     OpDevice ref = {0};
     TRY(opdevice_open(&backend_ref, 1, &ref));
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, check, 2, &v, (OpOptions){0}, &mem, &fresh));
-    TRY(run_with(c, check, 2, &v, (OpOptions){.accumulate = true}, &mem,
-                 &added));
+    TRY(opcase_run(c, check, 2, &v, (OpOptions){0}, &mem, &fresh));
+    TRY(opcase_run(c, check, 2, &v, (OpOptions){.accumulate = true}, &mem,
+                   &added));
     if (dots) TRY(dot_scale(c, &ref, &v, (OpOptions){0}, &mem, &scale, &chain));
     for (int k = 0; k < MAX_IN; k++) {
         if (!fresh.dx[k]) continue;
@@ -499,18 +496,18 @@ void opcase_inplace(const OpCase *c, OpCheck *check)
     OpValues v, apart, same;
     bool ok = false;
     TRY(opcase_values(c, &mem, &v));
-    TRY(run_with(c, check, 2, &v, (OpOptions){0}, &mem, &apart));
+    TRY(opcase_run(c, check, 2, &v, (OpOptions){0}, &mem, &apart));
     if (flags & INPLACE) {
         OpOptions how = {.inplace = true};
         how.forward_only = op_info[c->attr.op].keep & KEEP_X;
-        TRY(run_with(c, check, 2, &v, how, &mem, &same));
+        TRY(opcase_run(c, check, 2, &v, how, &mem, &same));
         same.x[0] = NULL; // holds y
-        same_bits(check, c, &apart, &same, "y in x0");
+        opcase_same(check, c, &apart, &same, "y in x0");
     }
     if (flags & INPLACE_GRAD && c->wrt & 1) {
         OpOptions how = {.inplace_grad = true};
-        TRY(run_with(c, check, 2, &v, how, &mem, &same));
-        same_bits(check, c, &apart, &same, "dx0 in dy");
+        TRY(opcase_run(c, check, 2, &v, how, &mem, &same));
+        opcase_same(check, c, &apart, &same, "dx0 in dy");
     }
     ok = true;
 done:
@@ -545,17 +542,18 @@ static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
     Tensor y;
     OpValues first, second, masked = *v;
     OpOptions forward = {.forward_only = true};
-    if (!opcase_shape(c, &y) || !run_with(c, check, 2, v, forward, mem, &first))
+    if (!opcase_shape(c, &y) ||
+        !opcase_run(c, check, 2, v, forward, mem, &first))
         return false;
     OpCase after = {.attr = *then, .rank = y.rank, .x = {y.dim}, .wrt = 1};
     OpValues between = {.x = {first.y},
                         .dy = v->dy,
                         .count = {v->results},
                         .results = v->results};
-    if (!run_with(&after, check, 2, &between, (OpOptions){0}, mem, &second))
+    if (!opcase_run(&after, check, 2, &between, (OpOptions){0}, mem, &second))
         return false;
     masked.dy = second.dx[0];
-    if (!run_with(c, check, 2, &masked, how, mem, out)) return false;
+    if (!opcase_run(c, check, 2, &masked, how, mem, out)) return false;
     out->y = second.y;
     return true;
 }
@@ -573,8 +571,8 @@ static void fused_with(const OpCase *c, OpCheck *check, const Attr *then)
         OpOptions how = {.accumulate = i == 1, .inplace_grad = i == 2};
         TRY(run_apart(c, check, then, &v, how, &mem, &apart));
         how.then = then;
-        TRY(run_with(c, check, 3, &v, how, &mem, &fused));
-        same_bits(check, c, &apart, &fused, op_info[then->op].name);
+        TRY(opcase_run(c, check, 3, &v, how, &mem, &fused));
+        opcase_same(check, c, &apart, &fused, op_info[then->op].name);
     }
     ok = true;
 done:

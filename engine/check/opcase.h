@@ -52,6 +52,13 @@ void opcase_adding(const OpCase *c, OpCheck *k);
 void opcase_inplace(const OpCase *c, OpCheck *k);
 void opcase_fused(const OpCase *c, OpCheck *k);
 
+/* For checks of other files: run a case on the device that is checked, open for
+ * this run only; and is every part of p and q the same bits? */
+bool opcase_run(const OpCase *c, const OpCheck *k, int threads,
+                const OpValues *v, OpOptions how, Arena *mem, OpValues *out);
+void opcase_same(OpCheck *k, const OpCase *c, const OpValues *p,
+                 const OpValues *q, const char *what);
+
 /* A failure of a case that never ran, or the above. */
 void opcheck_report(OpCheck *k, const OpCase *c, const char *fmt, ...)
     ERR_FORMAT(3, 4);

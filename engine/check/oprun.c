@@ -185,9 +185,12 @@ static bool buffer_make(Rig *r, int i, const char *what, size_t bytes)
     return buffer_write(r, i, NULL, NOTHING);
 }
 
-static bool tensor_make(Rig *r, int i, const char *what, Dims s, int rank)
+static bool tensor_make(Rig *r, int i, const char *what, Dims s, int rank,
+                        bool narrow)
 {
-    r->b[i].t = (Tensor){s, r->d->be->real, rank, NULL};
+    const Dtype type =
+        narrow ? precision_copy(r->d->precision) : r->d->be->real;
+    r->b[i].t = (Tensor){s, type, rank, NULL};
     return buffer_make(r, i, what, tensor_bytes(&r->b[i].t));
 }
 
@@ -246,18 +249,20 @@ static bool make_all(Rig *r, const OpValues *in, OpOptions how, Call *c)
     Tensor y;
     if (!opcase_shape(oc, &y)) return false;
     for (int i = 0; i < info->in; i++) {
+        const bool narrow = how.narrow >> i & 1;
         if (!oc->x[i].n) continue;
-        if (!tensor_make(r, X0 + i, x_name[i], oc->x[i], oc->rank) ||
+        if (!tensor_make(r, X0 + i, x_name[i], oc->x[i], oc->rank, narrow) ||
             !buffer_write(r, X0 + i, in->x[i], 0))
             return false;
         c->x[i] = &r->b[X0 + i].t;
         if (!info->grad || how.forward_only || !(oc->wrt >> i & 1)) continue;
-        if (!tensor_make(r, DX0 + i, dx_name[i], oc->x[i], oc->rank))
+        if (!tensor_make(r, DX0 + i, dx_name[i], oc->x[i], oc->rank, narrow))
             return false;
         c->dx[i] = &r->b[DX0 + i].t;
     }
-    if (!tensor_make(r, Y, "y", y.dim, y.rank) ||
-        !tensor_make(r, DY, "dy", y.dim, y.rank) ||
+    const bool narrow = how.narrow & NARROW_Y;
+    if (!tensor_make(r, Y, "y", y.dim, y.rank, narrow) ||
+        !tensor_make(r, DY, "dy", y.dim, y.rank, narrow) ||
         !buffer_write(r, DY, in->dy, 0))
         return false;
     c->y = &r->b[Y].t;
@@ -293,7 +298,7 @@ static bool copies_make(Rig *r, Call *c)
     if (precision_copy(c->precision) == F32) return true;
     unsigned wants = be->half(c);
     for (int i = 0; i < MAX_IN; i++) {
-        if (!(wants >> i & 1)) continue;
+        if (!(wants >> i & 1) || c->x[i]->type != be->real) continue;
         // made by the forward run, or now
         if (!(r->copied >> i & 1) && (!copy_make(r, X0 + i, HALF0 + i, c) ||
                                       !buffer_write(r, X0 + i, NULL, NOTHING)))
@@ -301,7 +306,7 @@ static bool copies_make(Rig *r, Call *c)
         r->copied |= 1u << i;
         c->half[i] = &r->b[HALF0 + i].t;
     }
-    if (!(wants & HALF_DY)) return true;
+    if (!(wants & HALF_DY) || c->dy->type != be->real) return true;
     c->half_dy = &r->b[HALFDY].t;
     return copy_make(r, DY, HALFDY, c);
 }

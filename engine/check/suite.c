@@ -3,6 +3,7 @@
  * A draw is a function of the suite's row, the number of the case and how
  * many numbers the case has drawn before: see rng.h. */
 #include "suite.h"
+#include "opnarrow.h"
 #include "rng.h"
 #include <string.h>
 
@@ -10,9 +11,11 @@ enum {
     GRADIENT_CASES = 12,
     AGREE_CASES = 56,
     AGREE_FIRST = 1000, // their numbers begin here
-    BITS_CASES = 16,    // also adding and in place
-    LARGE_STEP = 5,     // of large cases one in so many
-    REDRAWS = 1000,     // refused shapes before a suite gives up
+    NARROW_CASES = 24,
+    NARROW_FIRST = 2000,
+    BITS_CASES = 16, // also adding and in place
+    LARGE_STEP = 5,  // of large cases one in so many
+    REDRAWS = 1000,  // refused shapes before a suite gives up
 };
 
 // -- draws -------------------------------------------------------------------
@@ -141,14 +144,29 @@ static int agree_cases(const OpSuite *s, Precision p)
     return s->cases ? s->cases : AGREE_CASES;
 }
 
-SuiteSize suite_size(const OpSuite *s, Precision p)
+/* Case i on narrow tensors; false where it has none. */
+static bool narrow_case(const OpSuite *s, const OpCheck *k, int i, OpCase *c)
+{
+    return draw_case(s, NARROW_FIRST + (uint32_t)i, true, c) &&
+           opnarrow_case(c) && opnarrow_bits(c, k) != 0;
+}
+
+/* Extents beyond those of a block are those of rows in f32. */
+static int narrow_cases(const OpSuite *s)
+{
+    return s->cases ? 0 : NARROW_CASES;
+}
+
+SuiteSize suite_size(const OpSuite *s, const OpCheck *k)
 {
     SuiteSize n = {0};
     OpCase c;
-    for (int i = 0; i < gradient_cases(s, p); i++)
+    for (int i = 0; i < gradient_cases(s, k->precision); i++)
         if (draw_case(s, (uint32_t)i, true, &c)) n.gradient += c.wrt != 0;
-    for (int i = 0; i < agree_cases(s, p); i++)
+    for (int i = 0; i < agree_cases(s, k->precision); i++)
         n.agree += draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c);
+    for (int i = 0; i < narrow_cases(s); i++)
+        n.narrow += narrow_case(s, k, i, &c);
     return n;
 }
 
@@ -188,4 +206,6 @@ void suite_run(const OpSuite *s, OpCheck *k)
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);
     }
+    for (int i = 0; i < narrow_cases(s); i++)
+        if (narrow_case(s, k, i, &c)) opnarrow_agree(&c, k);
 }

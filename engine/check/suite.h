@@ -8,6 +8,7 @@
  *     56 cases          agreement, with a subset of the gradients wanted
  *     the first 16      also bits, adding, in place and fused, of ref and the
  *                       backend
+ *     24 cases          on narrow tensors, where the backend takes them
  *
  * Adding an operator:
  *
@@ -88,12 +89,13 @@ const OpSuite *suite_next(int *at);
  * values that the row is meant for (0 and 1 in a target, variances above 0). */
 bool suite_example(Op op, OpCase *out);
 
-/* How many cases in a precision: gradients (of ref: in f32 only) of at least
- * one operand, and agreements. None of a row that does not multiply in it. */
+/* How many cases in k->precision: gradients (of ref: in f32 only) of at least
+ * one operand, agreements, and those on narrow tensors (opnarrow.h). In a
+ * precision other than f32 agreements are of rows that multiply. */
 typedef struct SuiteSize {
-    int gradient, agree;
+    int gradient, agree, narrow;
 } SuiteSize;
-SuiteSize suite_size(const OpSuite *s, Precision p);
+SuiteSize suite_size(const OpSuite *s, const OpCheck *k);
 
 /* Run all cases, in k->precision; failures and margins go to k. */
 void suite_run(const OpSuite *s, OpCheck *k);

@@ -1,0 +1,98 @@
+#include "opnarrow.h"
+#include <math.h>
+#include <string.h>
+
+// -- cases -------------------------------------------------------------------
+
+bool opnarrow_case(OpCase *c)
+{
+    const OpInfo *info = &op_info[c->attr.op];
+    const bool repeats = info->shape == op_info[OP_add].shape;
+    const int lengths = info->flags & LENGTHS ? info->in - 1 : MAX_IN;
+    Tensor y;
+    for (int i = 0; i < info->in; i++) {
+        // one channel that is repeated stays one, lengths are no channels
+        if (!c->x[i].n || i == lengths || (repeats && c->x[i].c == 1)) continue;
+        c->x[i].c *= NARROW_CHANNELS;
+    }
+    if (op_multiplies((Op)c->attr.op)) c->x[1].n *= NARROW_CHANNELS;
+    if (c->attr.op == OP_slice)
+        c->attr.slice.c *= NARROW_CHANNELS, c->attr.slice.c0 *= NARROW_CHANNELS;
+    return opcase_shape(c, &y);
+}
+
+unsigned opnarrow_bits(const OpCase *c, const OpCheck *k)
+{
+    Tensor x[MAX_IN], y;
+    Call call = {.attr = &c->attr, .y = &y, .train = !c->eval};
+    const bool each = op_multiplies((Op)c->attr.op);
+    if (!k->be->narrow || precision_copy(k->precision) == F32 ||
+        !opcase_shape(c, &y))
+        return 0;
+    for (int i = 0; i < MAX_IN; i++) {
+        x[i] = (Tensor){c->x[i], k->be->real, c->rank, NULL};
+        if (c->x[i].n) call.x[i] = &x[i];
+    }
+    unsigned bits = k->be->narrow(&call);
+    for (int i = 0; i <= MAX_IN; i++) {
+        const Dims s = i == MAX_IN ? y.dim : c->x[i];
+        if (!(bits >> i & 1)) continue;
+        if (!s.n)
+            bits &= ~(1u << i);
+        else if (s.c % NARROW_CHANNELS)
+            bits = each ? bits & ~(1u << i) : 0;
+    }
+    return bits;
+}
+
+// -- agreement ---------------------------------------------------------------
+
+static void round_all(Precision p, double *v, int64_t count)
+{
+    for (int64_t i = 0; v && i < count; i++) v[i] = precision_round(p, v[i]);
+}
+
+/* Once with these tensors in float and once narrow. */
+static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
+{
+    const Precision p = k->precision;
+    const OpInfo *info = &op_info[c->attr.op];
+    Arena mem = {0};
+    OpValues v, wide, narrow;
+    OpCase forward = *c;
+    bool ok = false;
+    forward.wrt = 0;
+    TRY(opcase_values(c, &mem, &v));
+    for (int i = 0; i < info->in; i++)
+        if (bits >> i & 1) round_all(p, v.x[i], v.count[i]);
+    if (bits & NARROW_Y) round_all(p, v.dy, v.results);
+    // backward sees the result as it was stored
+    TRY(opcase_run(&forward, k, 2, &v, (OpOptions){0}, &mem, &wide));
+    if (bits & NARROW_Y) round_all(p, wide.y, v.results);
+    how.y = wide.y;
+    TRY(opcase_run(c, k, 2, &v, how, &mem, &wide));
+    if (bits & NARROW_Y) round_all(p, wide.y, v.results);
+    for (int i = 0; i < info->in; i++)
+        if (bits >> i & 1) round_all(p, wide.dx[i], v.count[i]);
+    how.narrow = bits;
+    TRY(opcase_run(c, k, 2, &v, how, &mem, &narrow));
+    opcase_same(k, c, &wide, &narrow, "in f32 and narrow");
+    ok = true;
+done:
+    if (!ok) opcheck_report(k, c, "%s, narrow: %s", k->be->name, err_text());
+    arena_release(&mem);
+}
+
+void opnarrow_agree(const OpCase *c, OpCheck *k)
+{
+    const unsigned bits = opnarrow_bits(c, k);
+    const bool each = op_multiplies((Op)c->attr.op);
+    const bool over = op_info[c->attr.op].flags & INPLACE_GRAD && c->wrt & 1;
+    agree(c, k, bits, (OpOptions){.accumulate = true});
+    agree(c, k, bits, (OpOptions){0});
+    if (over) agree(c, k, bits, (OpOptions){.inplace_grad = true});
+    if (each && bits & NARROW_Y && bits != NARROW_Y) {
+        agree(c, k, NARROW_Y, (OpOptions){0});
+        agree(c, k, bits & ~(unsigned)NARROW_Y, (OpOptions){0});
+    }
+}

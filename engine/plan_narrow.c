@@ -1,0 +1,78 @@
+/* plan_narrow.c -- values in 16 bits.
+ *
+ * In a precision whose operands are of 16 bits a value that convolutions read
+ * loses nothing there by being stored so, and every pass over it is half as
+ * long. So are the passes of the rows between them, where the backend has
+ * kernels for it (Backend.narrow). A value is narrow where the row that makes
+ * it and all that read it allow it; its gradient is, too.
+ *
+ * A row that does not multiply has all its tensors of one type, as its kernels
+ * come in one piece. So one of f32 makes the others f32, through as many rows
+ * as do not multiply: found by going over all calls until nothing changes.
+ *
+ * What the caller gives or reads (inputs, parameters, roots) is f32. */
+#include "plan_inside.h"
+
+/* May node i, which shows itself, be narrow at all? */
+static bool may_be_narrow(const Plan *p, int i)
+{
+    const PlanNode *q = &p->node[i];
+    return q->used && q->same == i && node_of(p, i)->kind == NODE_OP &&
+           q->first.x.dim.c % NARROW_CHANNELS == 0 && !plan_keeps(p, i);
+}
+
+/* The bits of plan_narrow's rule for the call of node i: which of its tensors
+ * may be narrow. */
+static unsigned allowed(Plan *p, int i)
+{
+    const Call c = plan_call(p, i);
+    return p->spec.be->narrow(&c);
+}
+
+/* Node v becomes f32; was it narrow? */
+static bool widen(Plan *p, int v)
+{
+    Tensor *x = &p->node[v].first.x;
+    const bool was = is_narrow(x);
+    x->type = p->spec.be->real;
+    return was;
+}
+
+/* Make f32 what the call of node i needs so; does anything change? */
+static bool settle(Plan *p, int i)
+{
+    const unsigned bits = allowed(p, i);
+    const bool each = op_multiplies((Op)node_of(p, i)->attr.op);
+    bool wide = bits & NARROW_Y && !is_narrow(&p->node[i].first.x);
+    bool changed = bits & NARROW_Y ? false : widen(p, i);
+    for (int k = 0; k < MAX_IN; k++) {
+        const int v = operand_of(p, i, k);
+        if (v < 0) continue;
+        if (!(bits >> k & 1))
+            changed |= widen(p, v);
+        else
+            wide = wide || !is_narrow(&p->node[v].first.x);
+    }
+    if (!wide || each) return changed;
+    if (bits & NARROW_Y) changed |= widen(p, i);
+    for (int k = 0; k < MAX_IN; k++)
+        if (bits >> k & 1 && operand_of(p, i, k) >= 0)
+            changed |= widen(p, operand_of(p, i, k));
+    return changed;
+}
+
+void plan_narrow(Plan *p)
+{
+    const Dtype type = precision_copy(p->spec.precision);
+    if (type == F32 || !p->spec.be->narrow) return;
+    for (int i = 0; i < p->nodes; i++)
+        if (may_be_narrow(p, i)) p->node[i].first.x.type = type;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < p->nodes; i++) {
+            const PlanNode *q = &p->node[i];
+            if (q->used && q->same == i && node_of(p, i)->kind == NODE_OP)
+                changed |= settle(p, i);
+        }
+    }
+}
