@@ -65,19 +65,40 @@ TEST(precision_of_all_bits)
     for (int i = 0; i < 65536; i++) {
         double h = precision_value(PRECISION_f16, (uint16_t)i);
         double b = precision_value(PRECISION_bf16, (uint16_t)i);
-        if (isnan(h))
+        if (isnan(h)) {
             EXPECT((i & 0x7fff) > 0x7c00);
-        else
+        } else {
             EXPECT(precision_round(PRECISION_f16, h) == h);
-        if (isnan(b))
+            EXPECT_INT(precision_bits(PRECISION_f16, h), i);
+        }
+        if (isnan(b)) {
             EXPECT((i & 0x7fff) > 0x7f80);
-        else
+        } else {
             EXPECT(precision_round(PRECISION_bf16, b) == b);
+            EXPECT_INT(precision_bits(PRECISION_bf16, b), i);
+        }
     }
     EXPECT_NEAR(precision_value(PRECISION_f16, 0x7bff), 65504, 0);
     EXPECT_NEAR(precision_value(PRECISION_f16, 0x8001), -0x1p-24, 0);
     EXPECT(precision_value(PRECISION_bf16, 0xff80) == -INFINITY);
     EXPECT_NEAR(precision_value(PRECISION_bf16, 0x3f81), 1 + 0x1p-7, 0);
+}
+
+TEST(precision_bits_of_the_nearest)
+{
+    EXPECT_INT(precision_bits(PRECISION_bf16, 1 + 0x1p-8), 0x3f80);
+    EXPECT_INT(precision_bits(PRECISION_bf16, 1 + 0x1.8p-7), 0x3f82);
+    EXPECT_INT(precision_bits(PRECISION_f16, 65520), 0x7c00);
+    EXPECT_INT(precision_bits(PRECISION_f16, -65519), 0xfbff);
+    EXPECT_INT(precision_bits(PRECISION_f16, 0x1.8p-24), 2);
+    EXPECT_INT(precision_bits(PRECISION_f16, 0x1.ffep-15), 0x0400);
+    EXPECT_INT(precision_bits(PRECISION_bf16, -0.0), 0x8000);
+    EXPECT(isnan(precision_value(PRECISION_bf16,
+                                 precision_bits(PRECISION_bf16, NAN))));
+    EXPECT_INT(precision_of_type(BF16), PRECISION_bf16);
+    EXPECT_INT(precision_of_type(F16), PRECISION_f16);
+    EXPECT_INT(precision_of_type(F32), PRECISION_f32);
+    EXPECT_INT(precision_of_type(U8), PRECISION_f32);
 }
 
 TEST(precision_that_a_device_lacks)

@@ -1,0 +1,175 @@
+/* plan_narrow.c -- which values a plan has in 16 bits. What kernels make of
+ * them is in engine/check/opnarrow.c, what networks do in tests/emu. */
+#include "plan_inside.h"
+#include "rig.h"
+
+/* Products and activations of both sides, sums, and of a global pool the
+ * operand alone. */
+static unsigned narrow(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_conv:
+    case OP_relu:
+    case OP_sigmoid:
+        return 1 | NARROW_Y;
+    case OP_add:
+        return 3 | NARROW_Y;
+    case OP_global_avgpool:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* Nothing of this backend runs here. */
+static Backend narrow_backend(void)
+{
+    Backend be = backend_cpu;
+    be.narrow = narrow;
+    be.fuses = NULL, be.beside = NULL;
+    return be;
+}
+
+static void plan_of(Rig *r, Net *n, const Backend *be, Precision p)
+{
+    rig_open(r, n, be, 1, 2);
+    r->spec.precision = p;
+    Plan *plan;
+    REQUIRE(plan_build(&r->spec, &plan));
+    r->plan = plan;
+}
+
+/* Types of a value and of its gradient. */
+static Dtype type_of(const Rig *r, int node)
+{
+    const PlanNode *q = &r->plan->node[node];
+    EXPECT_INT(q->dx.type, q->first.x.type);
+    return q->first.x.type;
+}
+
+static void close_all(Rig *r, Net *n)
+{
+    plan_free(r->plan);
+    r->plan = NULL;
+    rig_close(r);
+    net_free(n);
+}
+
+static int image(Net *n)
+{
+    net_new(n);
+    return net_input(n, "x", (Dims){1, 1, 6, 6, 8}, 2);
+}
+
+/* `y` is the root, its mean square error against a target the loss. */
+static void ends(Net *n, int y)
+{
+    int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
+    n->root[n->roots++] = y;
+    n->loss = net_op(n, OP_mse, y, t, -1);
+}
+
+TEST(plan_narrow_between_inputs_and_roots)
+{
+    Net n;
+    Rig r;
+    const Backend be = narrow_backend();
+    int x = image(&n), a = net_conv(&n, x, 16, 3), b = net_relu(&n, a);
+    int odd = net_conv(&n, b, 12, 3), c = net_relu(&n, odd);
+    int last = net_conv(&n, c, 8, 3);
+    ends(&n, last);
+    plan_of(&r, &n, &be, PRECISION_bf16);
+    EXPECT_INT(type_of(&r, x), F32);
+    EXPECT_INT(type_of(&r, a), BF16);
+    EXPECT_INT(type_of(&r, b), BF16);
+    // channels that do not divide, a root, a loss
+    EXPECT_INT(type_of(&r, odd), F32);
+    EXPECT_INT(type_of(&r, c), F32);
+    EXPECT_INT(type_of(&r, last), F32);
+    EXPECT_INT(type_of(&r, n.loss), F32);
+    // copies are of what is not narrow: x, c, four weights; dy of two
+    int copies = 0;
+    for (int i = 0; i < r.plan->calls; i++) {
+        const Call *call = &r.plan->call[i];
+        copies += is_convert(call);
+        for (int k = 0; k < MAX_IN; k++)
+            EXPECT(!call->half[k] || !is_narrow(call->x[k]));
+        EXPECT(!call->half_dy || !is_narrow(call->dy));
+    }
+    EXPECT_INT(copies, 2 + 3 + 2);
+    close_all(&r, &n);
+}
+
+TEST(plan_narrow_of_no_other_precision)
+{
+    static const Precision p[] = {PRECISION_f32, PRECISION_bf16};
+    for (int i = 0; i < 2; i++) {
+        Net n;
+        Rig r;
+        Backend be = narrow_backend();
+        int a = net_conv(&n, image(&n), 8, 3);
+        ends(&n, net_conv(&n, a, 8, 3));
+        if (i) be.narrow = NULL;
+        plan_of(&r, &n, &be, p[i]);
+        EXPECT_INT(type_of(&r, a), F32);
+        close_all(&r, &n);
+    }
+}
+
+TEST(plan_narrow_rows_have_one_type)
+{
+    // the root makes its activation f32, that the sum, that both branches, and
+    // one of them what lies before its activation; not behind a convolution
+    Net n;
+    Rig r;
+    const Backend be = narrow_backend();
+    int x = image(&n), first = net_conv(&n, x, 8, 3);
+    int left = net_relu(&n, net_conv(&n, first, 8, 3));
+    int before = n.g.node[left].in[0], right = net_conv(&n, first, 8, 1);
+    int sum = net_op(&n, OP_add, left, right, -1);
+    ends(&n, net_op(&n, OP_sigmoid, sum, -1, -1));
+    plan_of(&r, &n, &be, PRECISION_bf16);
+    EXPECT_INT(type_of(&r, first), BF16);
+    EXPECT_INT(type_of(&r, before), F32);
+    EXPECT_INT(type_of(&r, left), F32);
+    EXPECT_INT(type_of(&r, right), F32);
+    EXPECT_INT(type_of(&r, sum), F32);
+    close_all(&r, &n);
+}
+
+TEST(plan_narrow_operand_of_a_wide_result)
+{
+    // a row that takes a narrow operand and makes f32; and one that takes none
+    for (int all = 0; all < 2; all++) {
+        Net n;
+        Rig r;
+        const Backend be = narrow_backend();
+        int a = net_conv(&n, image(&n), 8, 3), b = net_relu(&n, a);
+        int p =
+            net_op(&n, all ? OP_global_maxpool : OP_global_avgpool, b, -1, -1);
+        ends(&n, p);
+        plan_of(&r, &n, &be, PRECISION_bf16);
+        EXPECT_INT(type_of(&r, b), all ? F32 : BF16);
+        EXPECT_INT(type_of(&r, a), all ? F32 : BF16);
+        EXPECT_INT(type_of(&r, p), F32);
+        close_all(&r, &n);
+    }
+}
+
+TEST(plan_narrow_halves_the_pool)
+{
+    Net n;
+    Rig r;
+    Backend be = narrow_backend();
+    net_new(&n);
+    int y = net_input(&n, "x", (Dims){1, 1, 48, 48, 8}, 2);
+    for (int i = 0; i < 8; i++) y = net_relu(&n, net_conv(&n, y, 8, 3));
+    ends(&n, net_conv(&n, y, 1, 1));
+    plan_of(&r, &n, &be, PRECISION_bf16);
+    const size_t bytes = plan_bytes(r.plan);
+    plan_free(r.plan);
+    be.narrow = NULL;
+    REQUIRE(plan_build(&r.spec, &r.plan));
+    EXPECT(bytes < plan_bytes(r.plan) * 6 / 10);
+    close_all(&r, &n);
+}
