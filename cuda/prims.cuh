@@ -1,5 +1,5 @@
 /* prims.cuh -- what C++ cannot say: tensor-core products, asynchronous
- * copies, a barrier of the whole grid, and sums over a warp.
+ * copies, a barrier of the whole grid, the last block, and sums over a warp.
  *
  * The only file with inline PTX. Each primitive has a device body and, for
  * the emulator, a host body of the same meaning; tests/emu/prims.cu checks
@@ -228,6 +228,29 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
     __syncthreads();
 #else
     emu::grid_barrier(word PRIM_PASS);
+#endif
+}
+
+/* -- the last block ---------------------------------------------------------
+ * Is this the last of `count` blocks that come here with this word? All threads
+ * of a block call it, as a barrier, and get one answer. What the other blocks
+ * had written before they came is seen by all threads of the last one, which
+ * may so finish what they began, in an order of its own choice. `word` is
+ * global memory that was 0 before its first use and is 0 again behind the last
+ * block. */
+PRIM bool last_block(unsigned *word, unsigned count PRIM_AT)
+{
+#ifdef __CUDACC__
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+        __threadfence(); /* what the block wrote goes before its arrival */
+        last = atomicInc(word, count - 1) == count - 1; /* then back to 0 */
+        __threadfence(); /* and what others wrote is seen after it */
+    }
+    return __syncthreads_or(last);
+#else
+    return emu::last_block(word, count PRIM_PASS);
 #endif
 }
 

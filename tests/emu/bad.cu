@@ -280,6 +280,50 @@ static bool grid_word(bool broken)
     return true;
 }
 
+/* Broken: what is asked for is not the last block, but any. */
+static __global__ void k_any_block(unsigned *parts, unsigned *word, bool broken)
+{
+    if (threadIdx.x == 0) parts[blockIdx.x] = blockIdx.x;
+    const bool last = last_block(word, broken ? 1 : 4);
+    if (!last || threadIdx.x) return;
+    for (unsigned i = 0; i < 3; i++) parts[3] += parts[i];
+}
+static bool any_block(bool broken)
+{
+    Buffer<unsigned> parts(std::vector<unsigned>(4, 0));
+    Buffer<unsigned> word(std::vector<unsigned>(1, 0));
+    LAUNCH(k_any_block, 4, 32, 0, 0, parts.p, word.p, broken);
+    OK_LAUNCH();
+    return parts.get()[3] == 6;
+}
+/* Broken: written behind the arrival. */
+static __global__ void k_late_write(unsigned *parts, unsigned *word,
+                                    bool broken)
+{
+    if (!broken) parts[blockIdx.x * 32 + threadIdx.x] = 1;
+    const bool last = last_block(word, 4);
+    if (broken) parts[blockIdx.x * 32 + threadIdx.x] = 1;
+    if (last)
+        for (unsigned i = 0; i < 4; i++)
+            parts[128 + threadIdx.x] += parts[i * 32 + threadIdx.x];
+}
+static bool late_write(bool broken)
+{
+    Buffer<unsigned> parts(std::vector<unsigned>(160, 0));
+    Buffer<unsigned> word(std::vector<unsigned>(1, 0));
+    LAUNCH(k_late_write, 4, 32, 0, 0, parts.p, word.p, broken);
+    OK_LAUNCH();
+    return parts.get()[128] == 4;
+}
+static bool last_word(bool broken)
+{
+    Buffer<unsigned> parts(std::vector<unsigned>(4, 0));
+    Buffer<unsigned> word(std::vector<unsigned>(1, broken ? 5 : 0));
+    LAUNCH(k_any_block, 4, 32, 0, 0, parts.p, word.p, false);
+    OK_LAUNCH();
+    return parts.get()[3] == 6;
+}
+
 /* -- primitives ------------------------------------------------------------ */
 static __global__ void k_copy(const float *in, float *out, int offset)
 {
@@ -386,6 +430,9 @@ static const Case kernel_cases[] = {
     {37, "ldmatrix out of bounds", matrix_past},
     {38, "static and dynamic shared memory too large", much_smem},
     {39, "static shared memory too large", static_smem},
+    {57, "every block is taken for the last", any_block},
+    {58, "a block writes after it came", late_write},
+    {59, "last_block's word is not 0", last_word},
 };
 
 int main(int argc, char **argv)

@@ -148,6 +148,9 @@ done << 'END'
 55 | a   |                   | use-after-poison
 55 | r   |                   | k_double: touches device memory that is closed
 56 | pa  |                   | wrong
+57 | r   |                   | k_any_block: race between blocks: reads
+58 | r   |                   | k_late_write: race between blocks: reads
+59 | par |                   | last_block: its word is 5 of 4
 56 | r   |                   | k_double: reads uninitialised device memory
 END
 step "the table was read" [ "$run" -gt 80 ]

@@ -146,6 +146,9 @@ struct Checker {
     void (*freed)(uintptr_t at, size_t n);
     void (*closed)(uintptr_t at, size_t n, bool closed);
     void (*interval)(uint32_t number, int block);
+    /* the block comes to last_block; and sees all that came before it */
+    void (*arrived)(const unsigned *word);
+    void (*joined)(const unsigned *word);
     long (*count)();
 };
 extern const Checker *checker; /* null in the other builds */

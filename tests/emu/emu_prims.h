@@ -38,6 +38,7 @@ void copy_commit();
 void copy_wait(int groups_left);
 
 void grid_barrier(unsigned *word, const char *file, int line);
+bool last_block(unsigned *word, unsigned count, const char *file, int line);
 
 } // namespace emu
 #endif

@@ -96,6 +96,14 @@ int block_vote(Vote vote, bool yes, const char *file, int line)
     return b->outcome;
 }
 
+/* The word as a place of this kind: in device memory. */
+static void check_word(const Site &site, const unsigned *word)
+{
+    const Allocation *a = allocation_of((uintptr_t)word);
+    if (!a || a->at + a->bytes < (uintptr_t)(word + 1))
+        stop(site, "%s: its word is not in device memory", site.what);
+}
+
 void grid_barrier(unsigned *word, const char *file, int line)
 {
     const Site site = {"grid_barrier", file, line};
@@ -106,9 +114,7 @@ void grid_barrier(unsigned *word, const char *file, int line)
     if (grid_waiting && !same_site(grid_site, site))
         stop(site, "divergent grid_barrier: others wait at %s:%d",
              grid_site.file, grid_site.line);
-    const Allocation *a = allocation_of((uintptr_t)word);
-    if (!a || a->at + a->bytes < (uintptr_t)(word + 1))
-        stop(site, "grid_barrier: its word is not in device memory");
+    check_word(site, word);
     grid_site = site;
     if (!grid_waiting && (*word & 0x7fffffffu))
         stop(site,
@@ -126,6 +132,32 @@ void grid_barrier(unsigned *word, const char *file, int line)
     phase_first = intervals + 1;
     for (int i = 0; i < block_total; i++) wake_all(blocks + i);
     fiber_yield();
+}
+
+/* Between two barriers of the block, so all of it has come and all of it gets
+ * the answer. */
+bool last_block(unsigned *word, unsigned count, const char *file, int line)
+{
+    const Site site = {"last_block", file, line};
+    if (running->coop) stop(site, "last_block in a kernel of LAUNCH_COOP");
+    check_word(site, word);
+    block_barrier("last_block", file, line);
+    if (thread_number == 0) {
+        if (*word >= count)
+            stop(site,
+                 "last_block: its word is %u of %u; set it to 0 before the "
+                 "first use",
+                 *word, count);
+        block->outcome = *word + 1 == count;
+        *word = block->outcome ? 0 : *word + 1;
+        if (checker) {
+            checker->written((uintptr_t)word, sizeof *word);
+            checker->arrived(word);
+            if (block->outcome) checker->joined(word);
+        }
+    }
+    block_barrier("last_block", file, line);
+    return block->outcome;
 }
 
 void thread_returned()

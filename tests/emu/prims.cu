@@ -355,6 +355,40 @@ static void grids(Words *got, Words *want)
     *want = cells;
 }
 
+/* Blocks leave numbers, the last of each four adds theirs, the last of those
+ * all; twice, as the words are 0 again. */
+static __global__ void k_last(uint32_t *parts, unsigned *words, uint32_t *out)
+{
+    const unsigned t = threadIdx.x, group = blockIdx.x / 4;
+    uint32_t *own = parts + blockIdx.x * blockDim.x;
+    own[t] = out[0] + blockIdx.x * 7 + t;
+    if (!last_block(&words[group], 4)) return;
+    for (unsigned i = group * 4; i < group * 4 + 4; i++)
+        if (i != blockIdx.x) own[t] += parts[i * blockDim.x + t];
+    parts[(gridDim.x + group) * blockDim.x + t] = own[t];
+    if (!last_block(&words[4], gridDim.x / 4)) return;
+    uint32_t sum = 0;
+    for (unsigned i = 0; i < gridDim.x / 4; i++)
+        sum += parts[(gridDim.x + i) * blockDim.x + t];
+    out[1 + t] = sum;
+}
+static void last(Words *got, Words *want)
+{
+    const uint32_t blocks = 16, threads = 64;
+    Buffer<uint32_t> parts(20 * threads), out(Words(1 + threads, 0));
+    Buffer<unsigned> words(std::vector<unsigned>(5, 0));
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        LAUNCH(k_last, blocks, threads, 0, 0, parts.p, words.p, out.p);
+        OK_LAUNCH();
+    }
+    *got = out.get();
+    for (unsigned w : words.get()) got->push_back(w);
+    want->push_back(0);
+    for (uint32_t t = 0; t < threads; t++)
+        want->push_back(blocks * (blocks - 1) / 2 * 7 + blocks * t);
+    for (int i = 0; i < 5; i++) want->push_back(0);
+}
+
 static const struct {
     const char *name;
     void (*run)(Words *got, Words *want);
@@ -385,6 +419,7 @@ static const struct {
     {"atomics", atomics, 0x6438d41bed0a8ae9u},
     {"block", blocks, 0x10872f4a30f91a1eu},
     {"grid barrier", grids, 0xaa97db75682d341bu},
+    {"last block", last, 0x0092af4267bca2e3u},
 };
 
 int main(int argc, char **argv)

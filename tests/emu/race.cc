@@ -7,7 +7,8 @@
  * is exact whether a barrier lies between two accesses, whatever the order
  * in which the fibers happened to run. Two accesses conflict when one writes,
  * not both are atomic, and they are by
- *     different blocks of one launch (unless a grid barrier is between), or
+ *     different blocks of one launch (unless a grid barrier is between, or one
+ *     is the last of last_block and the other had come there before), or
  *     different threads of a block in the same interval (within a warp: and
  *     with no __syncwarp between).
  * Also found: reads of what was never written, accesses outside allocations
@@ -18,7 +19,9 @@
  * not report. Functions of libc called in a kernel are not seen. */
 #include "core.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -55,6 +58,22 @@ static std::set<void *> &reported = *new std::set<void *>;
 static std::vector<uint8_t> owners; /* block of interval owners_from + i */
 static uint32_t owners_from;
 static bool busy; /* reporting: what that touches is not checked */
+
+/* Intervals of a block up to where it came to last_block. What came to each
+ * word in this launch, and what the running block sees of it; by `from`. */
+struct Span {
+    uint32_t from, to;
+    bool operator<(const Span &o) const
+    {
+        // of one block the longer comes later
+        return from != o.from ? from < o.from : to < o.to;
+    }
+};
+typedef std::vector<Span> Spans;
+static std::map<const unsigned *, Spans> &came =
+    *new std::map<const unsigned *, Spans>;
+static Spans &seen = *new Spans;
+static uint32_t came_from, seen_from; /* the launch, the block they are of */
 
 static Cell *reserve(size_t cells)
 {
@@ -140,10 +159,28 @@ static bool same_block(const Record &r)
     return r.interval >= block->first_interval;
 }
 
+/* What the running block sees since it was the last of last_block. */
+static Spans &seen_here()
+{
+    if (seen_from != block->first_interval) seen.clear();
+    seen_from = block->first_interval;
+    return seen;
+}
+
+/* Did the block of that access come to last_block after it, and this one as the
+ * last? */
+static bool is_seen(const Record &r)
+{
+    const Spans &all = seen_here();
+    auto after =
+        std::upper_bound(all.begin(), all.end(), Span{r.interval, UINT32_MAX});
+    return after != all.begin() && r.interval <= (after - 1)->to;
+}
+
 /* Is there no barrier between that access and one by this thread now? */
 static bool concurrent(const Record &r, uint32_t epoch)
 {
-    if (!same_block(r)) return true;
+    if (!same_block(r)) return !is_seen(r);
     if (r.interval != block->interval || (int)r.thread == thread_number)
         return false;
     return (int)(r.thread >> 5) != thread_number >> 5 || r.epoch == epoch;
@@ -291,6 +328,24 @@ static void interval(uint32_t number, int of)
     owners.push_back((uint8_t)of);
 }
 
+/* The block's accesses so far, and those that it sees, come with it. */
+static void arrived(const unsigned *word)
+{
+    if (came_from != phase_first) came.clear();
+    came_from = phase_first;
+    Spans &all = came[word];
+    all.push_back({block->first_interval, block->interval});
+    all.insert(all.end(), seen_here().begin(), seen_here().end());
+}
+
+static void joined(const unsigned *word)
+{
+    Spans &all = seen_here();
+    all.insert(all.end(), came[word].begin(), came[word].end());
+    std::sort(all.begin(), all.end());
+    came.erase(word);
+}
+
 /* Addresses are given out again seldom, so cells would add up; those of a new
  * allocation are forgotten. A span is of whole pages, hence its cells are. */
 static void freed(uintptr_t at, size_t n)
@@ -298,8 +353,8 @@ static void freed(uintptr_t at, size_t n)
     if (heap_cells) madvise(heap_cell(at), n * sizeof(Cell), MADV_DONTNEED);
 }
 
-static const Checker callbacks = {access, written,  forgotten, freed,
-                                  closed, interval, count};
+static const Checker callbacks = {access,   written, forgotten, freed, closed,
+                                  interval, arrived, joined,    count};
 __attribute__((constructor)) static void install()
 {
     checker = &callbacks;
