@@ -93,8 +93,8 @@ TEST(precision_bits_of_the_nearest)
     EXPECT_INT(precision_bits(PRECISION_f16, 0x1.8p-24), 2);
     EXPECT_INT(precision_bits(PRECISION_f16, 0x1.ffep-15), 0x0400);
     EXPECT_INT(precision_bits(PRECISION_bf16, -0.0), 0x8000);
-    EXPECT(isnan(precision_value(PRECISION_bf16,
-                                 precision_bits(PRECISION_bf16, NAN))));
+    EXPECT(isnan(
+        precision_value(PRECISION_bf16, precision_bits(PRECISION_bf16, NAN))));
     EXPECT_INT(precision_of_type(BF16), PRECISION_bf16);
     EXPECT_INT(precision_of_type(F16), PRECISION_f16);
     EXPECT_INT(precision_of_type(F32), PRECISION_f32);
