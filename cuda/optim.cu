@@ -7,9 +7,10 @@
  * host or by the trainer's one thread.
  *
  * An element has a thread; four of them where all addresses allow. Bound by
- * memory: adam 28 bytes a parameter, sgd 20. The sum of squares is in double
- * throughout, as squares of floats would overflow long before their root does:
- * parts in a number that depends on `count` only, then one block. */
+ * memory: adam 28 bytes a parameter, sgd 20, 2 more for a copy in 16 bits. The
+ * sum of squares is in double throughout, as squares of floats would overflow
+ * long before their root does: parts in a number that depends on `count` only,
+ * then one block. */
 #include "optim.cuh"
 #include "pack.cuh"
 #include "team.cuh"
@@ -36,6 +37,8 @@ struct Factors {
 struct Job {
     float *value, *m, *v;
     const float *grad;
+    uint16_t *copy; // or NULL
+    Dtype copied;
     int64_t count;
 };
 
@@ -79,6 +82,16 @@ struct Adam {
     }
 };
 
+/* V numbers of a copy of type D. */
+template <int V, Dtype D>
+__device__ __forceinline__ void put_copy(uint16_t *to, const Pack<V> &p)
+{
+    if constexpr (V > 1)
+        put_pack<V, D>(to, p, true);
+    else
+        *to = (uint16_t)Stored<D>::pair(p.v[0], 0);
+}
+
 /* V neighbours from element i on. */
 template <class Kind, int V>
 __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
@@ -93,6 +106,8 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
         p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
     }
     put_pack<V>(j.value + i, p, true);
+    if (j.copy && j.copied == BF16) put_copy<V, BF16>(j.copy + i, p);
+    if (j.copy && j.copied == F16) put_copy<V, F16>(j.copy + i, p);
     put_pack<V>(j.m + i, m, true);
     if (Kind::STATES > 1) put_pack<V>(j.v + i, v, true);
 }
@@ -256,6 +271,7 @@ bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
     Job j = {};
     j.value = (float *)spec->value, j.grad = (const float *)spec->grad;
     j.m = (float *)spec->state[0], j.v = (float *)spec->state[1];
+    j.copy = (uint16_t *)spec->copy, j.copied = spec->copied;
     j.count = spec->trained;
     return update_kind(dev, spec->optim.kind, j, list, spec->stretches, d);
 }

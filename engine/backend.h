@@ -108,7 +108,8 @@ typedef struct Backend {
     bool (*join)(void *dev, void *v, Dtype type, int64_t count, double by);
 
     /* The rest is of a device that only queues what it is told; NULL where a
-     * call has run when it returns. */
+     * call has run when it returns. A trainer keeps copies of parameters, too:
+     * params_copied. */
     const Trainer *trainer;
     /* What is queued after `record` does not run but is recorded, until `keep`
      * makes a tape of it (or forgets it: NULL) that plays any number of times,

@@ -79,10 +79,49 @@ int64_t params_running(const Params *p)
     return elements(p, false);
 }
 
+/* == copies in 16 bits ================================================= */
+
+void params_copied(Params *p, const Backend *be, Precision precision)
+{
+    const Dtype type = precision_copy(precision);
+    p->copied = be->trainer && type != F32 ? type : F64;
+}
+
+bool params_has_copy(const Params *p, int i)
+{
+    return p->copied != F64 && p->list[i].trained;
+}
+
+Tensor params_copy(const Params *p, int i)
+{
+    const Param *q = &p->list[i];
+    CHECK(p->copy && params_has_copy(p, i));
+    return (Tensor){.dim = q->dim,
+                    .type = p->copied,
+                    .rank = q->rank,
+                    .data = (char *)p->copy +
+                            (size_t)q->at * dtype_bytes(p->copied)};
+}
+
+static size_t copy_bytes(const Params *p)
+{
+    return p->copied == F64 ? 0 : (size_t)p->trained * dtype_bytes(p->copied);
+}
+
+/* The copy of parameter i is that of its values as they are now. */
+static bool renew(const Params *p, int i)
+{
+    if (!params_has_copy(p, i)) return true;
+    Tensor x = params_tensor(p, i, PARAM_VALUE, 0), y = params_copy(p, i);
+    return p->be->convert(&(Call){.dev = p->dev, .x = {&x}, .y = &y});
+}
+
+/* == numbers of them =================================================== */
+
 size_t params_bytes(const Params *p, Dtype real, bool train, int states)
 {
     int64_t blocks = p->total + (train ? p->trained * (1 + states) : 0);
-    return (size_t)blocks * dtype_bytes(real);
+    return (size_t)blocks * dtype_bytes(real) + copy_bytes(p);
 }
 
 int params_find(const Params *p, const char *name)
@@ -157,8 +196,9 @@ bool params_room(Params *p, const Backend *be, void *dev)
 {
     p->be = be;
     p->dev = dev;
-    return be->alloc(dev, (size_t)p->total * dtype_bytes(be->real),
-                     &p->value) ||
+    return (be->alloc(dev, (size_t)p->total * dtype_bytes(be->real),
+                      &p->value) &&
+            (p->copied == F64 || be->alloc(dev, copy_bytes(p), &p->copy))) ||
            within("parameters");
 }
 
@@ -222,6 +262,7 @@ bool params_swap(Params *p)
         ok = p->be->copy(p->dev, room, a, n) && p->be->copy(p->dev, a, b, n) &&
              p->be->copy(p->dev, b, room, n);
     }
+    for (int i = 0; ok && i < p->count; i++) ok = renew(p, i);
     ok = p->be->sync(p->dev) && ok; // the room is in use until then
     p->be->release(p->dev, room);
     return ok;
@@ -232,6 +273,7 @@ void params_free(Params *p)
     if (p->be) {
         p->be->release(p->dev, p->value);
         p->be->release(p->dev, p->average);
+        p->be->release(p->dev, p->copy);
         p->be->release(p->dev, p->grad);
         for (int i = 0; i < MAX_STATES; i++)
             p->be->release(p->dev, p->state[i]);
@@ -279,7 +321,8 @@ bool params_write(const Params *p, int i, ParamBlock block, int state,
     host.data = mem_alloc(bytes);
     if (!host.data) return within("%s", p->list[i].name);
     tensor_from_user_f64(user, &host);
-    bool ok = p->be->upload(p->dev, t.data, host.data, bytes);
+    bool ok = p->be->upload(p->dev, t.data, host.data, bytes) &&
+              (block != PARAM_VALUE || renew(p, i));
     mem_free(host.data);
     return ok || within("%s", p->list[i].name);
 }

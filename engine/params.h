@@ -39,6 +39,8 @@ typedef struct Params {
     void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
     int states;    /* how many of state[] there are: the optimiser's row */
     void *average; /* (total) averages over steps or epochs; NULL: none */
+    Dtype copied;  /* of `copy`: BF16 or F16; F64: there is none         */
+    void *copy;    /* (trained) the values in 16 bits, always those of now */
 } Params;
 
 /* The list only, nothing allocated on a device: for planning. */
@@ -51,6 +53,10 @@ bool params_freeze(Params *p, const char *name);
  * and with this decay (below 0: the optimiser's). Before the first step.
  * ERR_USAGE when there is none, or a number is not finite or a rate below 0. */
 bool params_group(Params *p, const char *name, double rate, double decay);
+/* From now on the trained values have copies in the type of a precision, where
+ * it has one and the backend's trainer keeps them (TrainerSpec.copy). Before
+ * params_room, and before a plan is built, which then makes none. */
+void params_copied(Params *p, const Backend *be, Precision precision);
 /* Memory for the values, zero. */
 bool params_room(Params *p, const Backend *be, void *dev);
 /* The same, and initialised from (seed, name): independent of the backend up
@@ -70,8 +76,8 @@ void params_free(Params *p);
  * without gaps. */
 int64_t params_trained(const Params *p);
 int64_t params_running(const Params *p);
-/* Bytes of value + grad + state blocks for reals of `real`; an average is as
- * many again as the values. */
+/* Bytes of value + grad + state blocks for reals of `real`, and of copies; an
+ * average is as many again as the values. */
 size_t params_bytes(const Params *p, Dtype real, bool train, int states);
 
 int params_find(const Params *p, const char *name); /* or -1 */
@@ -84,6 +90,10 @@ typedef enum ParamBlock {
     PARAM_AVERAGE
 } ParamBlock;
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state);
+
+/* Has parameter i a copy in 16 bits? It, in device memory. */
+bool params_has_copy(const Params *p, int i);
+Tensor params_copy(const Params *p, int i);
 
 /* Copy one parameter's block to or from user order; `user` has numel
  * elements of F64 (exact for both reals). */

@@ -56,10 +56,15 @@ static void append(Plan *p, const Call *c)
 }
 
 /* The copy `to` of `from`, which are of node i; unless there is one, a call
- * that makes it is appended. */
+ * that makes it is appended. Parameters may bring theirs. */
 static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
 {
+    const int param = p->node[i].param;
     if (to->type != F32) return to;
+    if (param >= 0 && params_has_copy(p->spec.params, param)) {
+        to->type = p->spec.params->copied;
+        return to;
+    }
     to->type = precision_copy(p->spec.precision);
     append(p, &(Call){.step = &p->step,
                       .threads = p->spec.threads,

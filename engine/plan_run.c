@@ -30,6 +30,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
         q->half_dx.data = plan_address(p, q->half_grad);
         if (q->param < 0) continue;
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        if (is_narrow(&q->first.half) && params_has_copy(params, q->param))
+            q->first.half = params_copy(params, q->param);
         // without params_train there is nowhere to put it: then nothing runs
         // backward either
         if (q->wants && params->grad)

@@ -111,6 +111,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
+    params_copied(&s->params, s->be, spec->precision);
     TRY(within_limit(s, 0));
     TRY(spec->rehearse
             ? params_room(&s->params, s->be, s->dev)

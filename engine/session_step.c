@@ -191,6 +191,8 @@ static bool open_trainer(Session *s)
                         .value = q->value,
                         .grad = q->grad,
                         .state = {q->state[0], q->state[1]},
+                        .copy = q->copy,
+                        .copied = q->copied,
                         .trained = q->trained,
                         .running = (char *)q->value + (size_t)q->trained * real,
                         .running_count = q->total - q->trained,
@@ -211,7 +213,8 @@ static bool open_trainer(Session *s)
 
 /* The least that the end of a step moves: gradients are read for the norm;
  * of what is updated values and moments are read and written, gradients
- * read; an average is read and written, all values read for it. */
+ * read, copies written; an average is read and written, all values read for it.
+ */
 static double update_bytes(const Session *s)
 {
     const Params *q = &s->params;
@@ -221,8 +224,11 @@ static double update_bytes(const Session *s)
             elements += (double)numel(q->list[i].dim);
     double passes = 1 + 2 * (1 + q->states);
     double average = s->ema == 0 ? 0 : 3 * (double)q->total;
+    const double copies =
+        q->copy ? elements * (double)dtype_bytes(q->copied) : 0;
     return ((double)q->trained + passes * elements + average) *
-           (double)dtype_bytes(s->be->real);
+               (double)dtype_bytes(s->be->real) +
+           copies;
 }
 
 /* What is launched from here on is of the step itself. */

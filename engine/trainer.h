@@ -28,9 +28,12 @@ typedef struct TrainerSpec {
     Optim optim;
     bool scaled;                   /* the loss scale adapts                 */
     void *value, *grad, *state[2]; /* (trained) each, of the device         */
-    int64_t trained;               /* elements                              */
-    void *running;                 /* (running_count), put back when a step
-                                    * is left out                           */
+    void *copy; /* (trained) values in 16 bits, of type `copied`, which
+                 * an update writes with them; NULL: none           */
+    Dtype copied;
+    int64_t trained; /* elements                              */
+    void *running;   /* (running_count), put back when a step
+                      * is left out                           */
     int64_t running_count;
     const Stretch *stretch; /* in order; may go after open */
     int stretches;

@@ -113,6 +113,7 @@ static int l_plan(lua_State *L)
                      .inputs = inputs,
                      .budget = budget,
                      .least = least};
+    params_copied(&params, be, spec.precision);
     ok = ok && plan_build(&spec, &plan);
     if (!ok) {
         params_free(&params);

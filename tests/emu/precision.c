@@ -6,6 +6,7 @@
  * CPU in f32. */
 #include "given.h"
 #include "net.h"
+#include "plan_inside.h"
 
 extern const Backend backend_cuda;
 
@@ -112,7 +113,7 @@ TEST(precision_f16_overflows)
 
 // -- training ----------------------------------------------------------------
 
-enum { STEPS = 3 };
+enum { STEPS = 3, LARGEST = 16384 };
 
 static void unet(Net *n, int rank)
 {
@@ -205,6 +206,56 @@ TEST(precision_trains_3d)
     trained_like_cpu(3, PRECISION_tf32);
     trained_like_cpu(3, PRECISION_bf16);
     trained_like_cpu(3, PRECISION_f16);
+}
+
+/* Every trained number has its nearest of 16 bits beside it. */
+static void copies_are_now(Session *s, Precision p)
+{
+    const Params *q = session_params(s);
+    REQUIRE(q->copied == precision_copy(p));
+    for (int i = 0; i < q->count; i++) {
+        static float value[LARGEST];
+        static uint16_t copy[LARGEST];
+        if (!params_has_copy(q, i)) continue;
+        const Tensor x = params_tensor(q, i, PARAM_VALUE, 0);
+        const Tensor y = params_copy(q, i);
+        REQUIRE(numel(x.dim) <= LARGEST);
+        REQUIRE(backend_cuda.download(session_device(s), value, x.data,
+                                      tensor_bytes(&x)));
+        REQUIRE(backend_cuda.download(session_device(s), copy, y.data,
+                                      tensor_bytes(&y)));
+        for (int64_t k = 0; k < numel(x.dim); k++)
+            EXPECT(precision_value(p, copy[k]) ==
+                   precision_round(p, (double)value[k]));
+    }
+}
+
+/* ... from the beginning, after steps, when averages take the values' place,
+ * and when a parameter is written. */
+TEST(precision_copies_of_parameters)
+{
+    for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
+        Net n;
+        open_net(&n, 2, "cuda", (Precision)p);
+        REQUIRE(session_ema(n.s, 0.5));
+        copies_are_now(n.s, (Precision)p);
+        for (uint32_t i = 0; i < 2; i++)
+            EXPECT(net_step(&n, 2, i, 0.05, 1).applied);
+        copies_are_now(n.s, (Precision)p);
+        REQUIRE(session_swap(n.s));
+        copies_are_now(n.s, (Precision)p);
+        static double v[LARGEST];
+        for (int i = 0; i < LARGEST; i++) v[i] = 0.37 * i - 5;
+        REQUIRE(params_write(session_params(n.s), 0, PARAM_VALUE, 0, v));
+        copies_are_now(n.s, (Precision)p);
+        // no call of a plan makes them
+        Plan *plan = net_plan(&n, true, 2);
+        for (int c = 0; c < plan_calls(plan); c++) {
+            const Call *call = &plan->call[c];
+            EXPECT(!is_convert(call) || plan->node[call->node].param < 0);
+        }
+        net_free(&n);
+    }
 }
 
 /* All gradients of one run whose loss is multiplied by `scale`. */
