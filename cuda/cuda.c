@@ -12,6 +12,16 @@
     bool cuda_##name##_bwd(const Call *c);
 #include "ops.def"
 
+/* Would packs of four cross the groups of a norm? Of samples of one position,
+ * which norm_rows.cu takes group by group. */
+static bool packs_cross(const Call *c)
+{
+    const Tensor *x = c->x[0];
+    if (!x || positions(x->dim) > 1) return false;
+    return call_op(c) == OP_instance_norm ||
+           x->dim.c / c->attr->group_norm.groups % 4 != 0;
+}
+
 /* Which tensors the kernels take in 16 bits: Backend.narrow. Rows that only
  * move or weigh what passes are bound by memory, so half the bytes are half the
  * time. Losses, softmax, attention and the LSTM keep f32: their operands are
@@ -30,7 +40,12 @@ static unsigned narrow(const Call *c)
     case OP_gelu:
     case OP_silu:
     case OP_scale:
+    case OP_batch_norm:
+    case OP_layer_norm:
         return pair;
+    case OP_instance_norm:
+    case OP_group_norm:
+        return packs_cross(c) ? 0 : pair;
     default:
         return 0;
     }

@@ -11,7 +11,8 @@
  * those over sets), bars where a group has several channels, dx.
  *
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
- * twice). 16 KB of shared memory. Sets of one row are in norm_rows.cu. */
+ * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
+ * norm_rows.cu. */
 #include "norm.cuh"
 
 namespace {
@@ -45,15 +46,18 @@ __device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
 }
 
 /* Sums of d and d^2 of each channel over a part of the rows. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
 {
     const Spot s = spot<V>(p.walk);
+    const Cell<D> *from = (const Cell<D> *)p.x;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     double sum[2][V] = {}, pivot[V] = {};
-    for (int v = 0; v < V && s.valid; v++)
-        pivot[v] = (double)p.x[base - s.c +
-                               quotient((uint32_t)(s.c + v), p.per) * p.per.by];
+    for (int v = 0; v < V && s.valid; v++) {
+        const uint32_t group = quotient((uint32_t)(s.c + v), p.per);
+        const Cell<D> *first = from + base - s.c + group * p.per.by;
+        pivot[v] = (double)load<1, D>(first).v[0];
+    }
     for (int64_t row = s.from; row < s.to; row += RUN * deep) {
         Pack<V> x[RUN];
         int n = 0;
@@ -62,7 +66,7 @@ __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
             x[i] = {};
             const int64_t at = row + i * deep;
             if (at >= s.to) continue;
-            x[i] = load<V>(p.x + base + at * p.channels);
+            x[i] = load<V, D>(from + base + at * p.channels);
             n++;
         }
 #pragma unroll
@@ -70,6 +74,14 @@ __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
             add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
     }
     spot_fold<2, V>(p.walk, s, sum, p.parts);
+}
+
+/* Element i of x. Kernels that need one of it are not there for each type. */
+__device__ __forceinline__ float element(const Norm &p, int64_t i)
+{
+    if (p.type == BF16) return load<1, BF16>((const Cell<BF16> *)p.x + i).v[0];
+    if (p.type == F16) return load<1, F16>((const Cell<F16> *)p.x + i).v[0];
+    return ((const float *)p.x)[i];
 }
 
 /* Mean and variance of the block's set and group from the sums over its parts
@@ -92,7 +104,7 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     team_sums(sum, (int)blockDim.x);
     const double n = (double)p.rows * p.per.by, off = sum[0] / n;
     const double square = sum[1] / n - off * off;
-    *mean = (double)p.x[set * p.rows * p.channels + first] + off;
+    *mean = (double)element(p, set * p.rows * p.channels + first) + off;
     *var = square < 0 ? 0 : square;
 }
 
@@ -167,10 +179,12 @@ __device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set, int c)
 
 /* y = (x - mean) scale + shift, by the same walk as the sums: a thread looks
  * its channels' numbers up once. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 {
     const Spot s = spot<V>(p.walk);
+    const Cell<D> *from = (const Cell<D> *)p.x;
+    Cell<D> *to = (Cell<D> *)p.out;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     Stat stat[V];
     float scale[V], shift[V];
@@ -185,14 +199,14 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
             if (row + i * deep < s.to)
-                x[i] = load<V>(p.x + base + (row + i * deep) * p.channels);
+                x[i] = load<V, D>(from + base + (row + i * deep) * p.channels);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++)
                 x[i].v[v] = centred(x[i].v[v], stat[v]) * scale[v] + shift[v];
-            put_pack<V>(p.out + base + (row + i * deep) * p.channels, x[i],
-                        true);
+            put_pack<V, D>(to + base + (row + i * deep) * p.channels, x[i],
+                           true);
         }
     }
 }
@@ -200,10 +214,11 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 // -- backward ----------------------------------------------------------------
 
 /* Sums of dy and dy z. ALONE: each row has its own statistics. */
-template <int V, bool ALONE>
+template <int V, Dtype D, bool ALONE>
 __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
 {
     const Spot s = spot<V>(p.walk);
+    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     double sum[2][V] = {};
     Stat stat[V] = {};
@@ -223,8 +238,8 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
                 x[i] = dy[i] = {};
                 own[i] = {};
                 if (at >= s.to) continue;
-                x[i] = load<V>(p.x + base + at * p.channels);
-                dy[i] = load<V>(p.dy + base + at * p.channels);
+                x[i] = load<V, D>(xs + base + at * p.channels);
+                dy[i] = load<V, D>(dys + base + at * p.channels);
                 if (ALONE) own[i] = p.stat[at * p.count + group];
             }
 #pragma unroll
@@ -309,10 +324,12 @@ __global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
 }
 
 /* dx = dy scale + (x - mean) tilt + shift. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 {
     const Spot s = spot<V>(p.walk);
+    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
+    Cell<D> *to = (Cell<D> *)p.out;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     Stat stat[V];
     float scale[V], tilt[V], shift[V];
@@ -340,8 +357,8 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
         for (int i = 0; i < BATCH; i++) {
             const int64_t at = base + (row + i * deep) * p.channels;
             if (row + i * deep >= s.to) continue;
-            x[i] = load<V>(p.x + at);
-            dy[i] = load<V>(p.dy + at);
+            x[i] = load<V, D>(xs + at);
+            dy[i] = load<V, D>(dys + at);
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
@@ -349,8 +366,8 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
             for (int v = 0; v < V; v++)
                 dy[i].v[v] = dy[i].v[v] * scale[v] +
                              centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
-            put_pack<V>(p.out + base + (row + i * deep) * p.channels, dy[i],
-                        p.fresh);
+            put_pack<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
+                           p.fresh);
         }
     }
 }
@@ -399,7 +416,8 @@ Norm norm_of(const Call *c)
     p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
     p.teams = teams_of(p.sets * p.count, per);
     p.step = c->dev ? gpu_step(c->dev) : NULL;
-    p.x = values(c->x[0]), p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
+    p.x = c->x[0]->data, p.type = c->x[0]->type;
+    p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
     p.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
     if (p.parts)
@@ -443,12 +461,12 @@ bool norm_fwd(const Call *c)
 {
     Norm p = norm_of(c);
     cudaStream_t stream = gpu_stream(c->dev);
-    p.out = values(c->y);
+    p.out = c->y->data;
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
     // computed again a batch norm is what it was: what it saved is there
     if (!p.given && !(c->again && c->attr->op == OP_batch_norm)) {
-        LAUNCH_V(p.pack, stats_kernel, p.walk.blocks, c, p);
+        LAUNCH_STORED(p.type, p.pack, stats_kernel, p.walk.blocks, c, p);
         if (!gpu_launched("norm, sums")) return false;
         if (is_joined(c, p)) {
             if (!joined_stat(c, &p)) return false;
@@ -458,7 +476,7 @@ bool norm_fwd(const Call *c)
                    p);
         if (!gpu_launched("norm, statistics")) return false;
     }
-    LAUNCH_V(p.pack, apply_kernel, p.walk.blocks, c, p);
+    LAUNCH_STORED(p.type, p.pack, apply_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm");
 }
 
@@ -478,18 +496,20 @@ bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
     return gpu_launched("norm, totals");
 }
 
+template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (p.alone)
+        LAUNCH((slopes_kernel<V, D, true>), p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH((slopes_kernel<V, D, false>), p.walk.blocks, BLOCK, 0, stream,
+               p);
+}
+
 /* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
 bool slopes(const Call *c, const Norm &p)
 {
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (p.alone && p.pack == 4)
-        LAUNCH((slopes_kernel<4, true>), p.walk.blocks, BLOCK, 0, stream, p);
-    else if (p.alone)
-        LAUNCH((slopes_kernel<1, true>), p.walk.blocks, BLOCK, 0, stream, p);
-    else if (p.pack == 4)
-        LAUNCH((slopes_kernel<4, false>), p.walk.blocks, BLOCK, 0, stream, p);
-    else
-        LAUNCH((slopes_kernel<1, false>), p.walk.blocks, BLOCK, 0, stream, p);
+    CALL_STORED(p.type, p.pack, start_slopes, c, p);
     if (!gpu_launched("norm, sums of slopes") ||
         !totals(c, p, p.parts, p.walked, p.walk.parts.by,
                 p.alone ? NULL : p.total))
@@ -505,7 +525,7 @@ bool norm_bwd(const Call *c)
     Norm p = norm_of(c);
     cudaStream_t stream = gpu_stream(c->dev);
     const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
-    p.dy = values(c->dy), p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
+    p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
     // before dx, which may be dy's memory
     if ((affine || (bars && p.out)) && !slopes(c, p)) return false;
@@ -524,7 +544,7 @@ bool norm_bwd(const Call *c)
                sum_threads(p.per.by), 0, stream, p);
         if (!gpu_launched("norm, groups")) return false;
     }
-    LAUNCH_V(p.pack, slope_kernel, p.walk.blocks, c, p);
+    LAUNCH_STORED(p.type, p.pack, slope_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm, slope");
 }
 

@@ -22,8 +22,10 @@ static __device__ __forceinline__ float centred(float x, const Stat &s)
 }
 
 struct Norm {
-    const float *x, *dy, *gamma, *beta;
-    float *out;              // y or dx[0]
+    const void *x, *dy;
+    void *out;  // y or dx[0]
+    Dtype type; // of x, dy and out
+    const float *gamma, *beta;
     bool fresh;              // of dx[0]
     float *running, *spread; // mean and variance; batch_norm, or NULL
     Stat *stat;              // (sets, groups): saved

@@ -9,7 +9,8 @@
  * written, so dx may be dy's memory.
  *
  * A segment is read from memory once, and again from the first cache: bound by
- * memory at 8 bytes an element forward, 12 backward (16 when dx is added to).
+ * memory at 8 bytes an element forward, 12 backward (16 when dx is added to),
+ * narrow at half of them.
  * dgamma and dbeta are column sums over rows, in norm.cu. */
 #include "norm.cuh"
 
@@ -21,17 +22,17 @@ __device__ __forceinline__ int segment_channel(const Norm &p, int64_t item)
     return p.count == 1 ? 0 : (int)(item % p.count) * (int)p.per.by;
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
 {
     const Team t = team(p.teams);
     const int length = (int)p.per.by, end = t.live ? length : 0;
     const int step = t.width * V, start = t.lane * V;
-    const float *x = p.x + t.item * length;
+    const Cell<D> *x = (const Cell<D> *)p.x + t.item * length;
     const float share = 1 / (float)length;
     Chain all = {};
     for (int j = start; j < end; j += step) {
-        const Pack<V> a = load<V>(x + j);
+        const Pack<V> a = load<V, D>(x + j);
         for (int v = 0; v < V; v++) chain_add(&all, a.v[v]);
     }
     float mean[1] = {chain_total(all)};
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     mean[0] *= share;
     Chain off = {}, square = {};
     for (int j = start; j < end; j += step) {
-        const Pack<V> a = load<V>(x + j);
+        const Pack<V> a = load<V, D>(x + j);
         for (int v = 0; v < V; v++) {
             const float e = a.v[v] - mean[0];
             chain_add(&off, e);
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     if (t.live && t.lane == 0) p.stat[t.item] = s;
     const int c = segment_channel(p, t.item);
     for (int j = start; j < end; j += step) {
-        const Pack<V> a = load<V>(x + j);
+        const Pack<V> a = load<V, D>(x + j);
         Pack<V> y;
         for (int v = 0; v < V; v++) y.v[v] = centred(a.v[v], s) * s.rstd;
         if (p.gamma) {
@@ -62,25 +63,26 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
             const Pack<V> b = load<V>(p.beta + c + j);
             for (int v = 0; v < V; v++) y.v[v] = y.v[v] * g.v[v] + b.v[v];
         }
-        put_pack<V>(p.out + t.item * length + j, y, true);
+        put_pack<V, D>((Cell<D> *)p.out + t.item * length + j, y, true);
     }
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
 {
     const Team t = team(p.teams);
     const int length = (int)p.per.by, end = t.live ? length : 0;
     const int step = t.width * V, start = t.lane * V;
-    const float *x = p.x + t.item * length, *dy = p.dy + t.item * length;
+    const Cell<D> *x = (const Cell<D> *)p.x + t.item * length;
+    const Cell<D> *dy = (const Cell<D> *)p.dy + t.item * length;
     const float *gamma = p.gamma;
     if (gamma) gamma += segment_channel(p, t.item);
     Stat s = {};
     if (t.live) s = p.stat[t.item];
     // u and z of V neighbours from channel j on
     auto fetch = [&](int j, Pack<V> *u, Pack<V> *z) {
-        *z = load<V>(x + j);
-        *u = load<V>(dy + j);
+        *z = load<V, D>(x + j);
+        *u = load<V, D>(dy + j);
         for (int v = 0; v < V; v++) z->v[v] = centred(z->v[v], s) * s.rstd;
         if (!gamma) return;
         const Pack<V> g = load<V>(gamma + j);
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
         fetch(j, &u, &z);
         for (int v = 0; v < V; v++)
             u.v[v] = s.rstd * (u.v[v] - bar[0] - z.v[v] * bar[1]);
-        put_pack<V>(p.out + t.item * length + j, u, p.fresh);
+        put_pack<V, D>((Cell<D> *)p.out + t.item * length + j, u, p.fresh);
     }
 }
 
@@ -110,12 +112,12 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
 
 bool norm_rows_fwd(const Call *c, const Norm &p)
 {
-    LAUNCH_V(p.pack, fwd_kernel, p.teams.blocks, c, p);
+    LAUNCH_STORED(p.type, p.pack, fwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows");
 }
 
 bool norm_rows_bwd(const Call *c, const Norm &p)
 {
-    LAUNCH_V(p.pack, bwd_kernel, p.teams.blocks, c, p);
+    LAUNCH_STORED(p.type, p.pack, bwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows, backward");
 }

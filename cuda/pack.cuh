@@ -8,7 +8,7 @@
  *
  * A tensor is of f32 or, where the plan has it so, of 16 bits (cuda.c says of
  * which rows); in registers a pack is always of floats. What is narrow has
- * channels that divide by 8. */
+ * channels that divide by 8, so V = 4 but where a kernel goes by elements. */
 #ifndef SEG_PACK_CUH
 #define SEG_PACK_CUH
 #include "kernel.cuh"
@@ -66,6 +66,8 @@ static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
 {
     if constexpr (D == F32) {
         return *(const Pack<V> *)p;
+    } else if constexpr (V == 1) {
+        return {Stored<D>::apart(*p).x};
     } else {
         const Pairs16<V> all = *(const Pairs16<V> *)p;
         Pack<V> x;
@@ -89,6 +91,8 @@ static __device__ __forceinline__ void put_pack(Cell<D> *p, Pack<V> x,
     }
     if constexpr (D == F32) {
         *(Pack<V> *)p = x;
+    } else if constexpr (V == 1) {
+        *p = (uint16_t)Stored<D>::pair(x.v[0], 0);
     } else {
         Pairs16<V> all;
 #pragma unroll
@@ -171,4 +175,11 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
             LAUNCH((kernel<1, F32>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
                    __VA_ARGS__);                                              \
     } while (0)
+
+/* f<V, D>(...) likewise, for launches of another form. */
+#define CALL_STORED(type, v, f, ...)           \
+    ((type) == BF16  ? f<4, BF16>(__VA_ARGS__) \
+     : (type) == F16 ? f<4, F16>(__VA_ARGS__)  \
+     : (v) == 4      ? f<4, F32>(__VA_ARGS__)  \
+                     : f<1, F32>(__VA_ARGS__))
 #endif
