@@ -42,6 +42,10 @@ static unsigned narrow(const Call *c)
     case OP_scale:
     case OP_batch_norm:
     case OP_layer_norm:
+    case OP_maxpool:
+    case OP_avgpool:
+    case OP_upsample_nearest:
+    case OP_upsample_linear:
         return pair;
     case OP_instance_norm:
     case OP_group_norm:

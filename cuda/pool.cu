@@ -9,7 +9,8 @@
  * plan holds from the forward run to the backward run.
  *
  * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
- * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways. */
+ * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways; narrow 2 + 3/4
+ * and 2 + 1/2. */
 #include "window.cuh"
 
 namespace {
@@ -17,8 +18,8 @@ namespace {
 enum { AHEAD = 4 }; // points whose loads are under way together
 
 struct Pool {
-    float *x, *y; // operand and result, or their gradients
-    void *tap;    // maxpool: of each result
+    void *x, *y; // operand and result, or their gradients
+    void *tap;   // maxpool: of each result
     Axis axis[3];
     Packs packs; // of what is written
     Grid grid;   // likewise
@@ -81,7 +82,7 @@ __device__ __forceinline__ int tap_number(const Pool &p, int d, int h, int w)
 
 /* Packs of the next AHEAD taps, and the number of each; `none` where the
  * window has no more. w moves on. `corner` is where tap (0,0,0) falls. */
-template <int V>
+template <int V, Dtype D>
 __device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
                                            Place corner, int c, float none,
                                            Pack<V> x[AHEAD], int number[AHEAD])
@@ -94,7 +95,7 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
         const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
                                    corner.h + w->at[1], corner.w + w->at[2]);
         number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
-        x[i] = load<V>(p.x + row * p.xs.c + c);
+        x[i] = load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c);
         walk_on(w);
     }
 }
@@ -109,7 +110,7 @@ __device__ __forceinline__ Place corner_of(const Pool &p, Place q)
 /* Ties go to the first tap; a NaN (v != v), which no comparison would let
  * win, does, so that it is not hidden. A tap that is not there is -inf, which
  * never wins. */
-template <int V, class T>
+template <int V, Dtype D, class T>
 __global__ void __launch_bounds__(BLOCK)
     max_kernel(const __grid_constant__ Pool p)
 {
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(BLOCK)
             tap[k] = tap_number(p, box.from[0], box.from[1], box.from[2]);
         }
         while (w.left > 0) {
-            fetch_taps<V>(p, &w, corner_of(p, q), c * V, -INFINITY, x, number);
+            fetch_taps<V, D>(p, &w, corner_of(p, q), c * V, -INFINITY, x,
+                             number);
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
                 for (int k = 0; k < V; k++) {
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(BLOCK)
         }
         Taps<V, T> won;
         for (int k = 0; k < V; k++) won.v[k] = (T)tap[k];
-        put_pack<V>(p.y + i * V, best, true);
+        put_pack<V, D>((Cell<D> *)p.y + i * V, best, true);
         *(Taps<V, T> *)((T *)p.tap + i * V) = won;
     }
 }
@@ -160,7 +162,7 @@ __device__ __forceinline__ float all_taps(const Pool &p)
 }
 
 /* Padding counts as 0 in the sum. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     average_kernel(const __grid_constant__ Pool p)
 {
@@ -173,7 +175,7 @@ __global__ void __launch_bounds__(BLOCK)
         PackChain<V> sum = {};
         Pack<V> x[AHEAD];
         while (w.left > 0) {
-            fetch_taps<V>(p, &w, corner_of(p, q), c * V, 0, x, number);
+            fetch_taps<V, D>(p, &w, corner_of(p, q), c * V, 0, x, number);
             for (int k = 0; k < V; k++)
                 sum.run[k] += (x[0].v[k] + x[1].v[k]) + (x[2].v[k] + x[3].v[k]);
             chain_on(&sum, AHEAD);
@@ -181,14 +183,14 @@ __global__ void __launch_bounds__(BLOCK)
         Pack<V> y = chain_end(sum);
         const float by = p.count_all ? all_taps(p) : inside(p, q.d, q.h, q.w);
         for (int k = 0; k < V; k++) y.v[k] /= by;
-        put_pack<V>(p.y + i * V, y, true);
+        put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
     }
 }
 
 /* dx from the results that see an element: those that it won (MAX), or its
  * share of each. N points ahead: 1 where windows do not overlap, as there is
  * one result then at most. */
-template <int V, class T, int N, bool MAX>
+template <int V, Dtype D, class T, int N, bool MAX>
 __global__ void __launch_bounds__(BLOCK)
     gather_kernel(const __grid_constant__ Pool p)
 {
@@ -214,7 +216,7 @@ __global__ void __launch_bounds__(BLOCK)
                 if (walk.left <= 0) continue;
                 const int d = walk.at[0], h = walk.at[1], w = walk.at[2];
                 const int64_t at = row_at(p.ys, q.n, d, h, w) * p.ys.c + c * V;
-                dy[j] = load<V>(p.y + at);
+                dy[j] = load<V, D>((const Cell<D> *)p.y + at);
                 if (MAX) {
                     won[j] = *(const Taps<V, T> *)((const T *)p.tap + at);
                     tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(BLOCK)
         Pack<V> dx = chain_end(sum);
         if (!MAX && p.count_all)
             for (int k = 0; k < V; k++) dx.v[k] /= all_taps(p);
-        put_pack<V>(p.x + i * V, dx, p.fresh);
+        put_pack<V, D>((Cell<D> *)p.x + i * V, dx, p.fresh);
     }
 }
 
@@ -248,14 +250,14 @@ __global__ void __launch_bounds__(BLOCK)
     LAUNCH(kernel, blocks_for((p).packs.count), BLOCK, 0, \
            gpu_stream((c)->dev), p)
 
-template <int V> void start_forward(const Call *c, const Pool &p)
+template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
 {
     if (p.average)
-        START(average_kernel<V>, p, c);
+        START((average_kernel<V, D>), p, c);
     else if (small_taps(c))
-        START((max_kernel<V, uint8_t>), p, c);
+        START((max_kernel<V, D, uint8_t>), p, c);
     else
-        START((max_kernel<V, int32_t>), p, c);
+        START((max_kernel<V, D, int32_t>), p, c);
 }
 
 /* A thread for each pack of the result. */
@@ -264,29 +266,26 @@ bool pool_fwd(const Call *c)
     Pool p;
     const int v = pack_of(c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
-    p.x = values(c->x[0]), p.y = values(c->y);
-    if (v == 4)
-        start_forward<4>(c, p);
-    else
-        start_forward<1>(c, p);
+    p.x = c->x[0]->data, p.y = c->y->data;
+    CALL_STORED(c->y->type, v, start_forward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
 /* One point ahead where windows do not overlap: there is none to wait for. */
-template <int V> void start_backward(const Call *c, const Pool &p)
+template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
 {
     const Window g = op_window(c->attr, NULL);
     const bool apart = g.k[0] <= g.s[0] && g.k[1] <= g.s[1] && g.k[2] <= g.s[2];
     if (p.average && apart)
-        START((gather_kernel<V, uint8_t, 1, false>), p, c);
+        START((gather_kernel<V, D, uint8_t, 1, false>), p, c);
     else if (p.average)
-        START((gather_kernel<V, uint8_t, AHEAD, false>), p, c);
+        START((gather_kernel<V, D, uint8_t, AHEAD, false>), p, c);
     else if (!small_taps(c))
-        START((gather_kernel<V, int32_t, AHEAD, true>), p, c);
+        START((gather_kernel<V, D, int32_t, AHEAD, true>), p, c);
     else if (apart)
-        START((gather_kernel<V, uint8_t, 1, true>), p, c);
+        START((gather_kernel<V, D, uint8_t, 1, true>), p, c);
     else
-        START((gather_kernel<V, uint8_t, AHEAD, true>), p, c);
+        START((gather_kernel<V, D, uint8_t, AHEAD, true>), p, c);
 }
 
 /* A thread for each pack of dx: no two write to one element. */
@@ -296,11 +295,8 @@ bool pool_bwd(const Call *c)
     const int v = pack_of(c->y->dim.c);
     if (!c->dx[0]) return true;
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
-    p.x = values(c->dx[0]), p.y = values(c->dy), p.fresh = is_fresh(c, 0);
-    if (v == 4)
-        start_backward<4>(c, p);
-    else
-        start_backward<1>(c, p);
+    p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
+    CALL_STORED(c->dy->type, v, start_backward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

@@ -13,8 +13,8 @@
  * way together; backward of the operand, gathered from the results in which
  * it has a share. What rows share comes out of the caches, so no shared
  * memory. Bound by memory; floor 4 (1 + 1/(fd fh fw)) bytes per element of
- * the result both ways, of which linear in 3-D reaches a part, as each dy is
- * looked at 8 times. */
+ * the result (narrow 2) both ways, of which linear in 3-D reaches a part, as
+ * each dy is looked at 8 times. */
 #include "window.cuh"
 
 namespace {
@@ -32,7 +32,7 @@ struct Source {
 };
 
 struct Up {
-    float *x, *y; // operand and result, or their gradients
+    void *x, *y; // operand and result, or their gradients
     Source axis[3];
     Packs packs; // of what is written
     Grid grid;   // likewise
@@ -78,7 +78,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
 
 // -- nearest -----------------------------------------------------------------
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     repeat_kernel(const __grid_constant__ Up p)
 {
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t row =
             row_at(p.xs, q.n, quotient(q.d, p.axis[0].f),
                    quotient(q.h, p.axis[1].f), quotient(q.w, p.axis[2].f));
-        put_pack<V>(p.y + i * V, load<V>(p.x + row * p.xs.c + c * V), true);
+        const Cell<D> *x = (const Cell<D> *)p.x + row * p.xs.c + c * V;
+        put_pack<V, D>((Cell<D> *)p.y + i * V, load<V, D>(x), true);
     }
 }
 
@@ -101,7 +102,7 @@ __device__ __forceinline__ void repeats(const Source &a, int q, int *from,
     *to = *from + (int)a.f.by;
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     repeat_back_kernel(const __grid_constant__ Up p)
 {
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(BLOCK)
                 if (walk.left <= 0) continue;
                 const int64_t row =
                     row_at(p.ys, q.n, walk.at[0], walk.at[1], walk.at[2]);
-                dy[j] = load<V>(p.y + row * p.ys.c + c * V);
+                dy[j] = load<V, D>((const Cell<D> *)p.y + row * p.ys.c + c * V);
                 walk_on(&walk);
             }
             for (int k = 0; k < V; k++)
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(BLOCK)
                     (dy[0].v[k] + dy[1].v[k]) + (dy[2].v[k] + dy[3].v[k]);
             chain_on(&sum, AHEAD);
         }
-        put_pack<V>(p.x + i * V, chain_end(sum), p.fresh);
+        put_pack<V, D>((Cell<D> *)p.x + i * V, chain_end(sum), p.fresh);
     }
 }
 
@@ -188,7 +189,7 @@ __device__ __forceinline__ void reach(const Source &a, int q, int *from,
     if (q < a.size - 1) *to = (int)whole(a, above + a.num - 1, a.by_num);
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mix_kernel(const __grid_constant__ Up p)
 {
@@ -208,17 +209,17 @@ __global__ void __launch_bounds__(BLOCK)
             const int64_t row =
                 row_at(p.xs, q.n, d.i + (k >> 2) * d.step,
                        h.i + (k >> 1 & 1) * h.step, w.i + (k & 1) * w.step);
-            x[k] = load<V>(p.x + row * p.xs.c + c * V);
+            x[k] = load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c * V);
         }
 #pragma unroll
         for (int k = 0; k < 8; k++)
             for (int j = 0; j < V; j++)
                 y.v[j] = fmaf(weight[k], x[k].v[j], y.v[j]);
-        put_pack<V>(p.y + i * V, y, true);
+        put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
     }
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mix_back_kernel(const __grid_constant__ Up p)
 {
@@ -234,8 +235,8 @@ __global__ void __launch_bounds__(BLOCK)
             const float wd = share(p.axis[0], d, q.d);
             for (int h = h0; h < h1; h++) {
                 const float wh = wd * share(p.axis[1], h, q.h);
-                const float *dy =
-                    p.y + row_at(p.ys, q.n, d, h, 0) * p.ys.c + c * V;
+                const Cell<D> *dy = (const Cell<D> *)p.y +
+                                    row_at(p.ys, q.n, d, h, 0) * p.ys.c + c * V;
                 for (int w = w0; w < w1; w += AHEAD) {
                     Pack<V> x[AHEAD];
                     float weight[AHEAD];
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(BLOCK)
                         x[j] = {}, weight[j] = 0;
                         if (w + j >= w1) continue;
                         weight[j] = wh * share(p.axis[2], w + j, q.w);
-                        x[j] = load<V>(dy + (int64_t)(w + j) * p.ys.c);
+                        x[j] = load<V, D>(dy + (int64_t)(w + j) * p.ys.c);
                     }
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++)
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(BLOCK)
                 }
             }
         }
-        put_pack<V>(p.x + i * V, chain_end(sum), p.fresh);
+        put_pack<V, D>((Cell<D> *)p.x + i * V, chain_end(sum), p.fresh);
     }
 }
 
@@ -266,11 +267,13 @@ bool up_fwd(const Call *c)
     Up p;
     const int v = pack_of(c->y->dim.c);
     if (!up_of(c, c->y->dim, v, &p)) return false;
-    p.x = values(c->x[0]), p.y = values(c->y);
+    p.x = c->x[0]->data, p.y = c->y->data;
+    const Dtype type = c->y->type;
+    const unsigned blocks = blocks_for(p.packs.count);
     if (c->attr->op == OP_upsample_nearest)
-        LAUNCH_PACKED(v, repeat_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(type, v, repeat_kernel, blocks, c, p);
     else
-        LAUNCH_PACKED(v, mix_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(type, v, mix_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -281,11 +284,13 @@ bool up_bwd(const Call *c)
     const int v = pack_of(c->y->dim.c);
     if (!c->dx[0]) return true;
     if (!up_of(c, c->x[0]->dim, v, &p)) return false;
-    p.x = values(c->dx[0]), p.y = values(c->dy), p.fresh = is_fresh(c, 0);
+    p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
+    const Dtype type = c->dy->type;
+    const unsigned blocks = blocks_for(p.packs.count);
     if (c->attr->op == OP_upsample_nearest)
-        LAUNCH_PACKED(v, repeat_back_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(type, v, repeat_back_kernel, blocks, c, p);
     else
-        LAUNCH_PACKED(v, mix_back_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(type, v, mix_back_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
