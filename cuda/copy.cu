@@ -13,7 +13,7 @@
  * below 8 tiles would be mostly empty, and each thread fetches for itself.
  *
  * Bound by memory; floor 8 bytes per element that moves, 12 where it is
- * added to dx. A border costs 4. */
+ * added to dx. A border costs 4. Narrow half of these. */
 #include "pack.cuh"
 
 namespace {
@@ -21,10 +21,10 @@ namespace {
 // -- concat ------------------------------------------------------------------
 
 struct Join {
-    float *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
-    int from[MAX_IN];    // first channel in the whole; none: the last
+    void *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
+    int from[MAX_IN];   // first channel in the whole; none: the last
     int channels[MAX_IN];
-    float *whole;   // y, or dy
+    void *whole;    // y, or dy
     int all;        // its channels
     unsigned fresh; // backward: bit i as in Call
     Packs packs;    // of the whole
@@ -32,7 +32,7 @@ struct Join {
 
 /* The number of the operand that channel c of the whole belongs to. No loop
  * over indices known late: tables of a launch are read by constants. */
-__device__ __forceinline__ int part_of(const Join &p, int c, float **part,
+__device__ __forceinline__ int part_of(const Join &p, int c, void **part,
                                        int *from, int *channels)
 {
     int found = 0;
@@ -46,34 +46,37 @@ __device__ __forceinline__ int part_of(const Join &p, int c, float **part,
     return found;
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     join_kernel(const __grid_constant__ Join p)
 {
     EACH(i, p.packs.count)
     {
         int c, from, channels;
-        float *part;
+        void *part;
         const int64_t row = row_of(p.packs, i, &c);
         part_of(p, c * V, &part, &from, &channels);
-        put_pack<V>(p.whole + i * V,
-                    load<V>(part + row * channels + c * V - from), true);
+        put_pack<V, D>(
+            (Cell<D> *)p.whole + i * V,
+            load<V, D>((const Cell<D> *)part + row * channels + c * V - from),
+            true);
     }
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     part_kernel(const __grid_constant__ Join p)
 {
     EACH(i, p.packs.count)
     {
         int c, from, channels;
-        float *part;
+        void *part;
         const int64_t row = row_of(p.packs, i, &c);
         const int k = part_of(p, c * V, &part, &from, &channels);
         if (!part) continue;
-        put_pack<V>(part + row * channels + c * V - from,
-                    load<V>(p.whole + i * V), p.fresh >> k & 1);
+        put_pack<V, D>((Cell<D> *)part + row * channels + c * V - from,
+                       load<V, D>((const Cell<D> *)p.whole + i * V),
+                       p.fresh >> k & 1);
     }
 }
 
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(BLOCK)
 Join join_of(const Call *c, const Tensor *whole, int *v)
 {
     Join p = {};
-    p.whole = values(whole), p.all = whole->dim.c, p.fresh = c->fresh;
+    p.whole = whole->data, p.all = whole->dim.c, p.fresh = c->fresh;
     int from = 0;
     *v = 4;
     for (int i = 0; i < MAX_IN; i++) {
@@ -100,7 +103,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
 
 /* A small block at an offset within a large one. */
 struct Box {
-    float *small, *large;
+    void *small, *large;
     Dims in, out;   // extents of small and large
     int d, h, w, c; // where small begins
     Packs packs;    // of what is walked over
@@ -110,41 +113,41 @@ struct Box {
 };
 
 /* Walks over the small block: CUT small (+)= large, else large += small. */
-template <int V, bool CUT>
+template <int V, Dtype D, bool CUT>
 __device__ __forceinline__ void move_box(const Box &p)
 {
     EACH(i, p.packs.count)
     {
         int c;
         const Place q = place(p.grid, row_of(p.packs, i, &c));
-        float *large =
-            p.large +
+        Cell<D> *large =
+            (Cell<D> *)p.large +
             row_at(p.out, q.n, q.d + p.d, q.h + p.h, q.w + p.w) * p.out.c +
             p.c + c * V;
-        float *small = p.small + i * V;
+        Cell<D> *small = (Cell<D> *)p.small + i * V;
         if (CUT)
-            put_pack<V>(small, load<V>(large), p.fresh);
+            put_pack<V, D>(small, load<V, D>(large), p.fresh);
         else
-            put_pack<V>(large, load<V>(small), false);
+            put_pack<V, D>(large, load<V, D>(small), false);
     }
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     cut_kernel(const __grid_constant__ Box p)
 {
-    move_box<V, true>(p);
+    move_box<V, D, true>(p);
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     add_kernel(const __grid_constant__ Box p)
 {
-    move_box<V, false>(p);
+    move_box<V, D, false>(p);
 }
 
 /* Walks over the large block: the small one, and the fill around it. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     embed_kernel(const __grid_constant__ Box p)
 {
@@ -158,8 +161,9 @@ __global__ void __launch_bounds__(BLOCK)
         for (int j = 0; j < V; j++) x.v[j] = p.fill;
         if (d >= 0 && d < p.in.d && h >= 0 && h < p.in.h && w >= 0 &&
             w < p.in.w && k >= 0 && k < p.in.c)
-            x = load<V>(p.small + row_at(p.in, q.n, d, h, w) * p.in.c + k);
-        put_pack<V>(p.large + i * V, x, true);
+            x = load<V, D>((const Cell<D> *)p.small +
+                           row_at(p.in, q.n, d, h, w) * p.in.c + k);
+        put_pack<V, D>((Cell<D> *)p.large + i * V, x, true);
     }
 }
 
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(BLOCK)
 bool box_of(const Call *c, const Tensor *small, const Tensor *large, Box *p)
 {
     *p = {};
-    p->small = values(small), p->large = values(large);
+    p->small = small->data, p->large = large->data;
     p->in = small->dim, p->out = large->dim;
     if (c->attr->op == OP_slice) {
         p->d = c->attr->slice.d0, p->h = c->attr->slice.h0;
@@ -195,7 +199,7 @@ bool cut(const Call *c, const Tensor *large, const Tensor *small, bool fresh)
     if (!box_of(c, small, large, &p)) return false;
     p.fresh = fresh;
     const int v = box_walk(&p, small->dim);
-    LAUNCH_PACKED(v, cut_kernel, p.packs.count, c, p);
+    LAUNCH_STORED(small->type, v, cut_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -207,10 +211,11 @@ bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
     if (!large) return true;
     if (!box_of(c, small, large, &p)) return false;
     const int v = box_walk(&p, fresh ? large->dim : small->dim);
+    const unsigned blocks = blocks_for(p.packs.count);
     if (fresh)
-        LAUNCH_PACKED(v, embed_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(small->type, v, embed_kernel, blocks, c, p);
     else
-        LAUNCH_PACKED(v, add_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(small->type, v, add_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -220,16 +225,18 @@ enum { TILE = 32, TILE_ROWS = 8 };
 
 /* out[n, b A + a] = in[n, a B + b]. */
 struct Turn {
-    const float *in;
-    float *out;
+    const void *in;
+    void *out;
     int a, b, tiles_a, tiles_b;
     int64_t tiles, count;
     bool fresh;
 };
 
-__global__ void turn_kernel(const Turn p)
+template <Dtype D> __global__ void turn_kernel(const Turn p)
 {
     SMEM(float, tile, [TILE][TILE + 1]); // + 1: columns in different banks
+    const Cell<D> *in = (const Cell<D> *)p.in;
+    Cell<D> *out = (Cell<D> *)p.out;
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
     for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
         const int64_t n = t / p.tiles_b / p.tiles_a;
@@ -238,42 +245,62 @@ __global__ void turn_kernel(const Turn p)
         const int64_t sample = n * p.a * p.b;
         for (int i = y; i < TILE; i += TILE_ROWS)
             if (a0 + i < p.a && b0 + x < p.b)
-                tile[i][x] = p.in[sample + (int64_t)(a0 + i) * p.b + b0 + x];
+                tile[i][x] =
+                    load<1, D>(in + sample + (int64_t)(a0 + i) * p.b + b0 + x)
+                        .v[0];
         __syncthreads();
         for (int i = y; i < TILE; i += TILE_ROWS)
             if (b0 + i < p.b && a0 + x < p.a)
-                put(&p.out[sample + (int64_t)(b0 + i) * p.a + a0 + x],
-                    tile[x][i], p.fresh);
+                put_pack<1, D>(out + sample + (int64_t)(b0 + i) * p.a + a0 + x,
+                               {tile[x][i]}, p.fresh);
         __syncthreads(); // before the next tile overwrites this one
     }
 }
 
 /* Few of either: each thread fetches its element. */
-__global__ void turn_narrow_kernel(const Turn p, const Packs sample)
+template <Dtype D>
+__global__ void turn_few_kernel(const Turn p, const Packs sample)
 {
+    const Cell<D> *in = (const Cell<D> *)p.in;
     EACH(i, p.count)
     {
         int at;
         const int64_t n = row_of(sample, i, &at);
         const int b = at / p.a, a = at - b * p.a;
-        put(&p.out[i], p.in[n * p.a * p.b + (int64_t)a * p.b + b], p.fresh);
+        put_pack<1, D>((Cell<D> *)p.out + i,
+                       load<1, D>(in + n * p.a * p.b + (int64_t)a * p.b + b),
+                       p.fresh);
     }
 }
 
-/* A sample is a times b elements, which are fewer than 2^31 (shape.c). */
-bool turn(const Call *c, const float *in, float *out, int n, int a, int b,
-          bool fresh)
+template <Dtype D> void start_turn(const Call *c, const Turn &p, Dims sample)
 {
-    Turn p = {in, out, a,    b, (int)ceil_div(a, TILE), (int)ceil_div(b, TILE),
-              0,  0,   fresh};
+    if (least(p.a, p.b) < TILE_ROWS)
+        LAUNCH(turn_few_kernel<D>, blocks_for(p.count), BLOCK, 0,
+               gpu_stream(c->dev), p, packs_of(sample, 1));
+    else
+        LAUNCH(turn_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
+               dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);
+}
+
+/* A sample is a times b elements, which are fewer than 2^31 (shape.c). */
+bool turn(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
+          int b, bool fresh)
+{
+    const Dims sample = {n, 1, 1, 1, a * b};
+    Turn p = {};
+    p.in = in->data, p.out = out->data;
+    p.a = a, p.tiles_a = (int)ceil_div(a, TILE);
+    p.b = b, p.tiles_b = (int)ceil_div(b, TILE);
     p.count = (int64_t)n * a * b;
     p.tiles = (int64_t)n * p.tiles_a * p.tiles_b;
-    if (least(a, b) < TILE_ROWS)
-        LAUNCH(turn_narrow_kernel, blocks_for(p.count), BLOCK, 0,
-               gpu_stream(c->dev), p, packs_of({n, 1, 1, 1, a * b}, 1));
+    p.fresh = fresh;
+    if (in->type == BF16)
+        start_turn<BF16>(c, p, sample);
+    else if (in->type == F16)
+        start_turn<F16>(c, p, sample);
     else
-        LAUNCH(turn_kernel, (unsigned)least(p.tiles, 1 << 16),
-               dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);
+        start_turn<F32>(c, p, sample);
     return gpu_launched("flatten");
 }
 
@@ -288,7 +315,7 @@ bool cuda_concat_fwd(const Call *c)
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
         p.part[i] = values(c->x[i]);
-    LAUNCH_PACKED(v, join_kernel, p.packs.count, c, p);
+    LAUNCH_STORED(c->y->type, v, join_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched("concat");
 }
 
@@ -303,14 +330,15 @@ bool cuda_concat_bwd(const Call *c)
         bool met = false, any = false;
         for (int k = 0; k < MAX_IN; k++) p.part[k] = NULL;
         for (; i < MAX_IN && p.from[i] < p.all; i++) {
-            float *dx = values(c->dx[i]);
+            void *dx = values(c->dx[i]);
             for (int k = 0; k < i; k++) met |= dx && dx == p.part[k];
             if (met) break;
             p.part[i] = dx;
             any |= dx != NULL;
         }
         if (!any) continue;
-        LAUNCH_PACKED(v, part_kernel, p.packs.count, c, p);
+        LAUNCH_STORED(c->dy->type, v, part_kernel, blocks_for(p.packs.count), c,
+                      p);
         if (!gpu_launched("concat, backward")) return false;
     }
     return true;
@@ -339,14 +367,13 @@ bool cuda_pad_bwd(const Call *c)
 bool cuda_flatten_fwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return turn(c, values(c->x[0]), values(c->y), s.n, (int)positions(s), s.c,
-                true);
+    return turn(c, c->x[0], c->y, s.n, (int)positions(s), s.c, true);
 }
 
 bool cuda_flatten_bwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return !c->dx[0] || turn(c, values(c->dy), values(c->dx[0]), s.n, s.c,
-                             (int)positions(s), is_fresh(c, 0));
+    return !c->dx[0] || turn(c, c->dy, c->dx[0], s.n, s.c, (int)positions(s),
+                             is_fresh(c, 0));
 }
 }

@@ -29,6 +29,7 @@ static bool packs_cross(const Call *c)
 static unsigned narrow(const Call *c)
 {
     const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
+    const unsigned all = (1u << MAX_IN) - 1;
     switch (call_op(c)) {
     case OP_conv:
     case OP_upconv:
@@ -46,7 +47,19 @@ static unsigned narrow(const Call *c)
     case OP_avgpool:
     case OP_upsample_nearest:
     case OP_upsample_linear:
+    case OP_pad:
+    case OP_flatten:
+    case OP_dropout:
+    case OP_spatial_dropout:
+    case OP_global_avgpool:
+    case OP_global_maxpool:
+    case OP_last_step:
+    case OP_mask_length:
         return pair;
+    case OP_concat:
+        return all | NARROW_Y;
+    case OP_slice: // packs begin where those of the operand do
+        return c->attr->slice.c0 % 4 ? 0 : pair;
     case OP_instance_norm:
     case OP_group_norm:
         return packs_cross(c) ? 0 : pair;

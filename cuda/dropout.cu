@@ -11,8 +11,9 @@
  * is nothing to divide. Channels: by the walk of walk.cuh, one draw for all
  * rows that a thread has. `to` may be the memory of `from`.
  *
- * Elements: 8 bytes an element, and 10 rounds of two wide products for four of
- * them, which take about as long on a GPU of today. Channels: by memory. */
+ * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
+ * for four of them, which take about as long on a GPU of today. Channels: by
+ * memory. */
 #include "rng.h"
 #include "walk.cuh"
 
@@ -21,8 +22,8 @@ namespace {
 enum { DRAWS = 4, BATCH = 4 }; // of a block of draws; rows under way
 
 struct Drop {
-    const float *from;
-    float *to;
+    const void *from;
+    void *to;
     const Step *step; // on the device
     float p, factor;
     int node, samples;
@@ -50,10 +51,12 @@ __device__ __forceinline__ float scaled(float x, float factor)
     return factor == 0 ? 0 : x * factor;
 }
 
-/* VEC: samples begin at multiples of 4 elements. */
-template <bool VEC>
+/* V = 4: samples begin at multiples of 4 elements. */
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
 {
+    const Cell<D> *from = (const Cell<D> *)p.from;
+    Cell<D> *to = (Cell<D> *)p.to;
     for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
          n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
         EACH(i, p.fours)
@@ -62,24 +65,28 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
             const int64_t at = n * p.size + i * DRAWS;
             float factor[DRAWS];
             draw(p, (uint32_t)n, (uint32_t)i, factor);
-            if (VEC) {
-                Pack<4> x = load<4>(p.from + at);
+            if (V == DRAWS) {
+                Pack<4> x = load<4, D>(from + at);
                 for (int k = 0; k < DRAWS; k++)
                     x.v[k] = scaled(x.v[k], factor[k]);
-                put_pack<4>(p.to + at, x, p.fresh);
+                put_pack<4, D>(to + at, x, p.fresh);
             } else {
                 for (int k = 0; k < DRAWS; k++)
                     if (k < left)
-                        put(&p.to[at + k], scaled(p.from[at + k], factor[k]),
+                        put_pack<1, D>(
+                            to + at + k,
+                            {scaled(load<1, D>(from + at + k).v[0], factor[k])},
                             p.fresh);
             }
         }
 }
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     channels_kernel(const Drop p, const Walk w)
 {
+    const Cell<D> *from = (const Cell<D> *)p.from;
+    Cell<D> *to = (Cell<D> *)p.to;
     const Spot s = spot<V>(w);
     const int64_t base = spot_base(w, s), deep = w.deep;
     static_assert(V == DRAWS || V == 1, "a pack has the draws of a block");
@@ -97,31 +104,34 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
             if (row + i * deep < s.to)
-                x[i] = load<V>(p.from + base + (row + i * deep) * w.channels);
+                x[i] = load<V, D>(from + base + (row + i * deep) * w.channels);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++)
                 x[i].v[v] = scaled(x[i].v[v], factor[v]);
-            put_pack<V>(p.to + base + (row + i * deep) * w.channels, x[i],
-                        p.fresh);
+            put_pack<V, D>(to + base + (row + i * deep) * w.channels, x[i],
+                           p.fresh);
         }
     }
 }
 
 /* Fours by samples: as wide as a sample has fours, up to a block. */
-bool drop_elements(const Call *c, const Drop &p)
+template <int V, Dtype D> void start_elements(const Call *c, const Drop &p)
 {
     unsigned wide = 1;
     while (wide < BLOCK && wide < p.fours) wide *= 2;
     const unsigned high = BLOCK / wide;
     const dim3 grid((unsigned)least(ceil_div(p.fours, wide), 1 << 16),
                     (unsigned)least(ceil_div(p.samples, high), 65535));
-    cudaStream_t stream = gpu_stream(c->dev);
-    if (p.size % DRAWS == 0)
-        LAUNCH(elements_kernel<true>, grid, dim3(wide, high), 0, stream, p);
-    else
-        LAUNCH(elements_kernel<false>, grid, dim3(wide, high), 0, stream, p);
+    LAUNCH((elements_kernel<V, D>), grid, dim3(wide, high), 0,
+           gpu_stream(c->dev), p);
+}
+
+bool drop_elements(const Call *c, const Drop &p)
+{
+    const int v = p.size % DRAWS == 0 ? DRAWS : 1;
+    CALL_STORED(c->y->type, v, start_elements, c, p);
     return gpu_launched("dropout");
 }
 
@@ -129,7 +139,7 @@ bool drop_channels(const Call *c, const Drop &p)
 {
     const Dims s = c->y->dim;
     const Walk w = walk_of(s.n, positions(s), s.c, pack_of(s.c));
-    LAUNCH_V(pack_of(s.c), channels_kernel, w.blocks, c, p, w);
+    LAUNCH_STORED(c->y->type, pack_of(s.c), channels_kernel, w.blocks, c, p, w);
     return gpu_launched("spatial dropout");
 }
 
@@ -140,7 +150,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     const bool spatial = c->attr->op == OP_spatial_dropout;
     Drop p = {};
     if (!to) return true;
-    p.from = values(from), p.to = values(to), p.fresh = fresh;
+    p.from = from->data, p.to = to->data, p.fresh = fresh;
     p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
     p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
     // p is below 1 or nothing is kept: the factor then multiplies nothing

@@ -14,7 +14,8 @@
  * Backward runs give a pack of dx to each thread. Where the gradient of the
  * largest is added, only the winners are touched.
  *
- * Bound by memory; floor 4 bytes per element of x both ways, 8 to add. */
+ * Bound by memory; floor 4 bytes per element of x both ways, 8 to add; narrow
+ * half. */
 #include "length.cuh"
 #include "pack.cuh"
 
@@ -163,8 +164,8 @@ Cut cut_of(Dims s)
 }
 
 struct Fold {
-    const float *x;
-    float *y;
+    const void *x;
+    void *y;
     int *where;  // Peak: the position of each result
     void *parts; // [n][c][part], when there is more than one
     Cut cut;
@@ -172,21 +173,29 @@ struct Fold {
     int positions;
 };
 
-/* Result i is `all`. */
-__device__ __forceinline__ void finish(const Fold &p, int64_t i, Sum all)
+template <Dtype D>
+__device__ __forceinline__ void put_result(const Fold &p, int64_t i, float v)
 {
-    p.y[i] = (float)(all.v / (double)p.positions);
+    put_pack<1, D>((Cell<D> *)p.y + i, {v}, true);
 }
 
+/* Result i is `all`. */
+template <Dtype D>
+__device__ __forceinline__ void finish(const Fold &p, int64_t i, Sum all)
+{
+    put_result<D>(p, i, (float)(all.v / (double)p.positions));
+}
+
+template <Dtype D>
 __device__ __forceinline__ void finish(const Fold &p, int64_t i, Peak all)
 {
-    p.y[i] = all.v;
+    put_result<D>(p, i, all.v);
     p.where[i] = all.at;
 }
 
 /* A part of a tile of a sample. Thread t stands on pack t % width of line
  * t / width of the lines that the block covers. */
-template <int V, class Lanes, class State>
+template <int V, Dtype D, class Lanes, class State>
 __global__ void __launch_bounds__(BLOCK)
     fold_kernel(const __grid_constant__ Fold p)
 {
@@ -204,7 +213,8 @@ __global__ void __launch_bounds__(BLOCK)
 
     Lanes own;
     own.begin();
-    const float *x = p.x + n * p.positions * p.channels + (int64_t)pack * V;
+    const Cell<D> *x =
+        (const Cell<D> *)p.x + n * p.positions * p.channels + (int64_t)pack * V;
     const int64_t line = (int64_t)k.packs * V;
     // in 64 bits: the last steps go beyond the last line
     for (int64_t i = from + row; works && i < to; i += AHEAD * k.step) {
@@ -213,7 +223,7 @@ __global__ void __launch_bounds__(BLOCK)
         for (int j = 0; j < AHEAD; j++) {
             v[j] = {};
             const int64_t at = i + (int64_t)j * k.step;
-            if (at < to) v[j] = load<V>(x + at * line);
+            if (at < to) v[j] = load<V, D>(x + at * line);
         }
         own.take(v, (int)i, k.step, to);
     }
@@ -242,7 +252,7 @@ __global__ void __launch_bounds__(BLOCK)
             all = join(all, lane[c + j * p.channels]);
         const int64_t i = n * p.channels + first + c;
         if (k.parts == 1)
-            finish(p, i, all);
+            finish<D>(p, i, all);
         else
             ((State *)p.parts)[i * k.parts + part] = all;
     }
@@ -250,7 +260,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* The parts of each result: a warp for a result, or a thread where the parts
  * are few. */
-template <class State>
+template <Dtype D, class State>
 __global__ void __launch_bounds__(BLOCK)
     parts_kernel(const __grid_constant__ Fold p, int lanes)
 {
@@ -264,7 +274,7 @@ __global__ void __launch_bounds__(BLOCK)
         for (int k = lane; k < p.cut.parts; k += lanes)
             s = join(s, parts[i * p.cut.parts + k]);
         for (int by = lanes / 2; by > 0; by /= 2) s = join(s, shuffled(s, by));
-        if (lane == 0) finish(p, i, s);
+        if (lane == 0) finish<D>(p, i, s);
     }
 }
 
@@ -283,7 +293,7 @@ enum { OWN_WIDE = 32, OWN_DEEP = BLOCK / OWN_WIDE };
 /* Positions below a sample's length: a block has OWN_WIDE channels of one
  * sample, a row of threads every OWN_DEEP-th position, so that the order does
  * not depend on how many there are beyond. */
-template <class State>
+template <Dtype D, class State>
 __global__ void __launch_bounds__(BLOCK)
     own_kernel(const __grid_constant__ Fold p, const float *lengths, int tiles)
 {
@@ -294,10 +304,11 @@ __global__ void __launch_bounds__(BLOCK)
     const int count = own_count(lengths, n, p.positions);
     State all;
     none(&all);
-    const float *from = p.x + n * p.positions * p.channels + c;
+    const Cell<D> *from =
+        (const Cell<D> *)p.x + n * p.positions * p.channels + c;
     for (int i = y; c < p.channels && i < count; i += OWN_DEEP) {
         State next;
-        one(&next, from[(int64_t)i * p.channels], i);
+        one(&next, load<1, D>(from + (int64_t)i * p.channels).v[0], i);
         all = join(all, next);
     }
     part[y][x] = all;
@@ -306,49 +317,62 @@ __global__ void __launch_bounds__(BLOCK)
     for (int i = 1; i < OWN_DEEP; i++) all = join(all, part[i][x]);
     Fold own = p;
     own.positions = max(count, 1);
-    finish(own, n * p.channels + c, all);
-    if (!count) p.y[n * p.channels + c] = 0;
+    finish<D>(own, n * p.channels + c, all);
+    if (!count) put_result<D>(p, n * p.channels + c, 0);
 }
 
-template <class State> bool own(const Call *c)
+template <Dtype D, class State> bool own(const Call *c)
 {
     const Dims s = c->x[0]->dim;
     const int64_t tiles = ceil_div(s.c, OWN_WIDE);
     Fold p = {};
     if (!countable(c, s.n * tiles)) return false;
-    p.x = values(c->x[0]), p.y = values(c->y);
+    p.x = c->x[0]->data, p.y = c->y->data;
     p.where = (int *)c->saved;
     p.n = s.n, p.channels = s.c, p.positions = (int)positions(s);
-    LAUNCH((own_kernel<State>), (unsigned)(s.n * tiles), BLOCK, 0,
+    LAUNCH((own_kernel<D, State>), (unsigned)(s.n * tiles), BLOCK, 0,
            gpu_stream(c->dev), p, values(c->x[1]), (int)tiles);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-template <template <int> class Lanes, class State> bool fold(const Call *c)
+template <int V, Dtype D, template <int> class Lanes, class State>
+void start_fold(const Call *c, const Fold &p, int64_t blocks)
+{
+    LAUNCH((fold_kernel<V, D, Lanes<V>, State>), (unsigned)blocks,
+           (unsigned)p.cut.threads, 0, gpu_stream(c->dev), p);
+}
+
+template <Dtype D, template <int> class Lanes, class State>
+bool fold_as(const Call *c)
 {
     const Dims s = c->x[0]->dim;
     if (!countable(c, rows(s))) return false;
-    if (c->x[1]) return own<State>(c);
+    if (c->x[1]) return own<D, State>(c);
     Fold p = {};
-    p.x = values(c->x[0]), p.y = values(c->y);
+    p.x = c->x[0]->data, p.y = c->y->data;
     p.where = (int *)c->saved, p.parts = c->scratch;
     p.cut = cut_of(s);
     p.n = s.n, p.channels = s.c, p.positions = (int)positions(s);
     const int64_t blocks = (int64_t)s.n * p.cut.tiles * p.cut.parts;
     if (!countable(c, blocks)) return false;
-    if (p.cut.v == 4)
-        LAUNCH((fold_kernel<4, Lanes<4>, State>), (unsigned)blocks,
-               (unsigned)p.cut.threads, 0, gpu_stream(c->dev), p);
+    if (D != F32 || p.cut.v == 4) // what is narrow has packs in each row
+        start_fold<4, D, Lanes, State>(c, p, blocks);
     else
-        LAUNCH((fold_kernel<1, Lanes<1>, State>), (unsigned)blocks,
-               (unsigned)p.cut.threads, 0, gpu_stream(c->dev), p);
+        start_fold<1, F32, Lanes, State>(c, p, blocks);
     const char *name = op_info[c->attr->op].name;
     if (!gpu_launched(name)) return false;
     if (p.cut.parts == 1) return true;
     const int lanes = p.cut.parts < WARP ? 1 : WARP;
-    LAUNCH((parts_kernel<State>), blocks_for((int64_t)s.n * s.c * lanes), BLOCK,
-           0, gpu_stream(c->dev), p, lanes);
+    LAUNCH((parts_kernel<D, State>), blocks_for((int64_t)s.n * s.c * lanes),
+           BLOCK, 0, gpu_stream(c->dev), p, lanes);
     return gpu_launched(name);
+}
+
+template <template <int> class Lanes, class State> bool fold(const Call *c)
+{
+    return c->y->type == BF16  ? fold_as<BF16, Lanes, State>(c)
+           : c->y->type == F16 ? fold_as<F16, Lanes, State>(c)
+                               : fold_as<F32, Lanes, State>(c);
 }
 
 /* Bytes of the parts. */
@@ -363,10 +387,10 @@ size_t parts_bytes(const Call *c)
 // -- backward ----------------------------------------------------------------
 
 struct Back {
-    const float *dy;
+    const void *dy;
     const int *where; // NULL: mean
     const float *lengths;
-    float *dx;
+    void *dx;
     Packs packs; // of dx
     Divisor positions;
     int channels;
@@ -375,7 +399,7 @@ struct Back {
 };
 
 /* dx[n,p,c] = dy[n,c] / how many count, or all of it where the largest was. */
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     back_kernel(const __grid_constant__ Back p)
 {
@@ -385,7 +409,7 @@ __global__ void __launch_bounds__(BLOCK)
         uint32_t n = row_of(p.packs, i, &c);
         const int at = (int)split(&n, p.positions);
         const int64_t from = (int64_t)n * p.channels + c * V;
-        Pack<V> x = load<V>(p.dy + from);
+        Pack<V> x = load<V, D>((const Cell<D> *)p.dy + from);
         float share = p.share;
         if (p.lengths) {
             const int count = own_count(p.lengths, n, (int)p.positions.by);
@@ -396,11 +420,12 @@ __global__ void __launch_bounds__(BLOCK)
                 x.v[k] = p.where[from + k] == at ? x.v[k] : 0;
             else
                 x.v[k] = share == 0 ? 0 : x.v[k] * share;
-        put_pack<V>(p.dx + i * V, x, p.fresh);
+        put_pack<V, D>((Cell<D> *)p.dx + i * V, x, p.fresh);
     }
 }
 
 /* Adding to the winners alone; a sample of length 0 has none. */
+template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     winners_kernel(const __grid_constant__ Back p, int64_t count)
 {
@@ -409,8 +434,20 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t n = i / p.channels;
         if (p.where[i] < 0) continue;
         const int64_t row = n * p.positions.by + p.where[i];
-        put(&p.dx[row * p.channels + (i - n * p.channels)], p.dy[i], false);
+        put_pack<1, D>((Cell<D> *)p.dx + row * p.channels + i - n * p.channels,
+                       load<1, D>((const Cell<D> *)p.dy + i), false);
     }
+}
+
+template <int V, Dtype D> void start_back(const Call *c, const Back &p)
+{
+    const int64_t winners = numel(c->y->dim);
+    if (p.where && !p.fresh)
+        LAUNCH(winners_kernel<D>, blocks_for(winners), BLOCK, 0,
+               gpu_stream(c->dev), p, winners);
+    else
+        LAUNCH((back_kernel<V, D>), blocks_for(p.packs.count), BLOCK, 0,
+               gpu_stream(c->dev), p);
 }
 
 bool back(const Call *c, const int *where)
@@ -420,19 +457,14 @@ bool back(const Call *c, const int *where)
     const int v = pack_of(s.c);
     if (!countable(c, rows(s))) return false;
     Back p = {};
-    p.dy = values(c->dy), p.where = where, p.dx = values(c->dx[0]);
+    p.dy = c->dy->data, p.where = where, p.dx = c->dx[0]->data;
     p.lengths = values(c->x[1]);
     p.packs = packs_of(s, v);
     p.positions = divisor(positions(s));
     p.channels = s.c;
     p.share = 1.0f / (float)positions(s);
     p.fresh = is_fresh(c, 0);
-    const int64_t winners = numel(c->y->dim);
-    if (where && !p.fresh)
-        LAUNCH(winners_kernel, blocks_for(winners), BLOCK, 0,
-               gpu_stream(c->dev), p, winners);
-    else
-        LAUNCH_PACKED(v, back_kernel, p.packs.count, c, p);
+    CALL_STORED(c->dy->type, v, start_back, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

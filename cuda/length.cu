@@ -4,21 +4,22 @@
  * length is, each thread asks itself: the number is in a cache.
  *
  * Bound by memory: 8 bytes an element of x, 12 to add to dx; backward of the
- * last step writes zeros, 4 bytes an element. */
+ * last step writes zeros, 4 bytes an element; narrow half. */
 #include "length.cuh"
 #include "pack.cuh"
 
 namespace {
 
 struct Mask {
-    const float *from, *lengths;
-    float *to;
+    const void *from;
+    const float *lengths;
+    void *to;
     Packs packs;
     Divisor positions;
     bool fresh;
 };
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mask_kernel(const __grid_constant__ Mask p)
 {
@@ -30,8 +31,8 @@ __global__ void __launch_bounds__(BLOCK)
         Pack<V> x = {};
         // what is beyond is gone, even when it is not finite
         if (at < own_count(p.lengths, n, (int)p.positions.by))
-            x = load<V>(p.from + i * V);
-        put_pack<V>(p.to + i * V, x, p.fresh);
+            x = load<V, D>((const Cell<D> *)p.from + i * V);
+        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
     }
 }
 
@@ -41,23 +42,24 @@ bool mask(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     const int v = pack_of(s.c);
     if (!to) return true;
     if (!countable(c, rows(s))) return false;
-    Mask p = {values(from),   values(c->x[1]),       values(to),
+    Mask p = {from->data,     values(c->x[1]),       to->data,
               packs_of(s, v), divisor(positions(s)), fresh};
-    LAUNCH_PACKED(v, mask_kernel, p.packs.count, c, p);
+    LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched("mask_length");
 }
 
 /* Forward: from x to y (N,C). Backward: from dy to dx. */
 struct Last {
-    const float *from, *lengths;
-    float *to;
+    const void *from;
+    const float *lengths;
+    void *to;
     Packs packs; // of `to`
     Divisor positions;
     int channels;
     bool back, fresh;
 };
 
-template <int V>
+template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     last_kernel(const __grid_constant__ Last p)
 {
@@ -70,8 +72,8 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t row = p.back ? n : (int64_t)n * p.positions.by + last;
         Pack<V> x = {};
         if (last >= 0 && (!p.back || at == last))
-            x = load<V>(p.from + row * p.channels + c * V);
-        put_pack<V>(p.to + i * V, x, p.fresh);
+            x = load<V, D>((const Cell<D> *)p.from + row * p.channels + c * V);
+        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
     }
 }
 
@@ -82,15 +84,15 @@ bool last(const Call *c, bool back)
     const Tensor *to = back ? c->dx[0] : c->y;
     if (!to) return true;
     if (!countable(c, rows(s))) return false;
-    Last p = {values(back ? c->dy : c->x[0]),
+    Last p = {(back ? c->dy : c->x[0])->data,
               values(c->x[1]),
-              values(to),
+              to->data,
               packs_of(to->dim, v),
               divisor(positions(s)),
               s.c,
               back,
               !back || is_fresh(c, 0)};
-    LAUNCH_PACKED(v, last_kernel, p.packs.count, c, p);
+    LAUNCH_STORED(to->type, v, last_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched("last_step");
 }
 
