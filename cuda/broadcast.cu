@@ -1,8 +1,8 @@
 /* broadcast.cu -- add, sub, mul, div of operands with equal extents or 1.
  *
- * Forward: a thread an element of the result; an operand that is repeated
- * along an axis has stride 0 there. Equal extents need no places and go flat.
- * Bound by bandwidth: 12 bytes an element.
+ * Forward: a thread an element of the result, narrow four of them; an operand
+ * that is repeated along an axis has stride 0 there. Equal extents need no
+ * places and go flat. Bound by bandwidth: 12 bytes an element, narrow 6.
  *
  * Backward sums dy (times a slope) over the axes along which the operand was
  * repeated. Three ways: nothing repeated, an element each; few repeats
@@ -15,6 +15,13 @@
 namespace {
 
 enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
+
+/* Elements of a thread where each has its own result: narrow operands have
+ * channels that divide by four, or the call is not narrow. */
+template <Dtype D> constexpr int each_of()
+{
+    return D == F32 ? 1 : 4;
+}
 
 // -- the four rows -----------------------------------------------------------
 // value(a, b); part: what an element of dy adds to the gradient of an operand;
@@ -71,19 +78,20 @@ struct Div {
 // -- operands seen as the result ---------------------------------------------
 
 struct View {
-    const float *data;
+    const void *data;
     Steps step;
 };
 
 View view_of(const Tensor *t)
 {
-    return {values(t), steps_of(t->dim)};
+    return {t->data, steps_of(t->dim)};
 }
 
-/* Its element at a place and channel of the result. */
-__device__ __forceinline__ float seen(const View &v, const Place &p, int c)
+/* V of its elements at a place and from a channel of the result on. */
+template <int V, Dtype D>
+__device__ __forceinline__ Pack<V> seen(const View &v, const Place &p, int c)
 {
-    return v.data[offset(v.step, p, c)];
+    return load<V, D>((const Cell<D> *)v.data + offset(v.step, p, c));
 }
 
 struct Pair {
@@ -93,6 +101,14 @@ struct Pair {
     int64_t count;
     bool flat; // all extents equal
 };
+
+/* F::value of V elements. */
+template <class F, int V>
+__device__ __forceinline__ Pack<V> value_of(Pack<V> a, const Pack<V> &b)
+{
+    for (int k = 0; k < V; k++) a.v[k] = F::value(a.v[k], b.v[k]);
+    return a;
+}
 
 Pair pair_of(const Call *c)
 {
@@ -106,28 +122,43 @@ Pair pair_of(const Call *c)
 
 /* Neighbouring threads make neighbouring elements; an operand that is repeated
  * comes from the caches. */
-template <class F> __global__ void value_kernel(const Pair p, float *y)
+template <class F, Dtype D>
+__global__ void value_kernel(const Pair p, Cell<D> *y)
 {
-    EACH(i, p.count)
+    constexpr int V = each_of<D>();
+    const Cell<D> *a = (const Cell<D> *)p.a.data,
+                  *b = (const Cell<D> *)p.b.data;
+    EACH(n, p.count / V)
     {
+        const int64_t i = n * V;
         if (p.flat) {
-            y[i] = F::value(p.a.data[i], p.b.data[i]);
+            put_pack<V, D>(
+                y + i, value_of<F>(load<V, D>(a + i), load<V, D>(b + i)), true);
             continue;
         }
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
         Place q = place(p.grid, (uint32_t)row);
-        y[i] = F::value(seen(p.a, q, c), seen(p.b, q, c));
+        put_pack<V, D>(
+            y + i, value_of<F>(seen<V, D>(p.a, q, c), seen<V, D>(p.b, q, c)),
+            true);
     }
+}
+
+template <class F, Dtype D> bool forward_as(const Call *c)
+{
+    Pair p = pair_of(c);
+    if (!countable(c, rows(c->y->dim))) return false;
+    LAUNCH((value_kernel<F, D>), blocks_for(p.count / each_of<D>()), BLOCK, 0,
+           gpu_stream(c->dev), p, cells<D>(c->y));
+    return gpu_launched("broadcast");
 }
 
 template <class F> bool forward(const Call *c)
 {
-    Pair p = pair_of(c);
-    if (!countable(c, rows(c->y->dim))) return false;
-    LAUNCH((value_kernel<F>), blocks_for(p.count), BLOCK, 0, gpu_stream(c->dev),
-           p, values(c->y));
-    return gpu_launched("broadcast");
+    return c->y->type == BF16  ? forward_as<F, BF16>(c)
+           : c->y->type == F16 ? forward_as<F, F16>(c)
+                               : forward_as<F, F32>(c);
 }
 
 // -- backward ----------------------------------------------------------------
@@ -144,40 +175,48 @@ struct Repeat {
     int operand;
 };
 
-/* The part that dy's element (own place and channel, repeat r) adds. */
-template <class F>
-__device__ __forceinline__ float part_at(const Pair &p, const Repeat &r,
-                                         Place own, int c, int64_t k)
+/* The part that dy's elements (own place and channel, repeat r) add. */
+template <class F, int V, Dtype D>
+__device__ __forceinline__ Pack<V> part_at(const Pair &p, const Repeat &r,
+                                           Place own, int c, int64_t k)
 {
     int64_t row = k / r.again_c.by;
     int rc = (int)(k - row * r.again_c.by);
     Place q = place(r.again, (uint32_t)row);
     // along each axis one of the two is 0
     q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
-    float dy = seen(r.dy, q, c);
-    if (!F::reads) return F::part(r.operand, dy, 0, 0);
-    return F::part(r.operand, dy, seen(p.a, q, c), seen(p.b, q, c));
+    Pack<V> dy = seen<V, D>(r.dy, q, c), a = {}, b = {};
+    if (F::reads) a = seen<V, D>(p.a, q, c), b = seen<V, D>(p.b, q, c);
+    for (int v = 0; v < V; v++)
+        dy.v[v] = F::part(r.operand, dy.v[v], a.v[v], b.v[v]);
+    return dy;
 }
 
-/* A thread an element of the gradient: FEW terms are no chain worth cutting. */
-template <class F>
-__global__ void few_kernel(const Pair p, const Repeat r, float *dx, bool fresh)
+/* A thread an element of the gradient, narrow four of them: FEW terms are no
+ * chain worth cutting. */
+template <class F, Dtype D>
+__global__ void few_kernel(const Pair p, const Repeat r, Cell<D> *dx,
+                           bool fresh)
 {
-    EACH(i, r.count)
+    constexpr int V = each_of<D>();
+    EACH(n, r.count / V)
     {
+        const int64_t i = n * V;
         int64_t row = i / r.own_c.by;
         int c = (int)(i - row * r.own_c.by);
         Place own = place(r.own, (uint32_t)row);
-        float sum = 0;
-        for (int64_t k = 0; k < r.repeats; k++)
-            sum += part_at<F>(p, r, own, c, k);
-        put(&dx[i], sum, fresh);
+        Pack<V> sum = {};
+        for (int64_t k = 0; k < r.repeats; k++) {
+            const Pack<V> part = part_at<F, V, D>(p, r, own, c, k);
+            for (int v = 0; v < V; v++) sum.v[v] += part.v[v];
+        }
+        put_pack<V, D>(dx + i, sum, fresh);
     }
 }
 
 /* parts[part][element]. Block (32, 8): x over channels and y over repeats,
  * or, of one channel, all 256 over repeats. */
-template <class F, bool CHANNELS>
+template <class F, Dtype D, bool CHANNELS>
 __global__ void many_kernel(const Pair p, const Repeat r, int tiles,
                             double *parts)
 {
@@ -195,7 +234,7 @@ __global__ void many_kernel(const Pair p, const Repeat r, int tiles,
         for (int64_t k = from + first; k < to;) {
             float run = 0;
             for (int n = 0; n < RUN && k < to; n++, k += step)
-                run += part_at<F>(p, r, own, c, k);
+                run += part_at<F, 1, D>(p, r, own, c, k).v[0];
             sum += (double)run;
         }
     }
@@ -248,39 +287,47 @@ Space space_of(const Call *c)
     return s;
 }
 
-template <class F> bool gradient(const Call *c, const Pair &p, int operand)
+template <class F, Dtype D>
+bool gradient(const Call *c, const Pair &p, int operand)
 {
     Repeat r = repeat_of(c, operand);
-    float *dx = values(c->dx[operand]);
+    Cell<D> *dx = cells<D>(c->dx[operand]);
     bool fresh = is_fresh(c, operand);
     cudaStream_t stream = gpu_stream(c->dev);
     r.dy = view_of(c->dy);
     if (r.repeats <= FEW) {
-        LAUNCH((few_kernel<F>), blocks_for(r.count), BLOCK, 0, stream, p, r, dx,
-               fresh);
+        LAUNCH((few_kernel<F, D>), blocks_for(r.count / each_of<D>()), BLOCK, 0,
+               stream, p, r, dx, fresh);
         return gpu_launched("broadcast, backward");
     }
     double *parts = (double *)c->scratch;
     int count = (int)ceil_div(r.repeats, r.part);
     int tiles = (int)ceil_div(r.own_c.by, 32);
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
-    if (r.own_c.by > 1)
-        LAUNCH((many_kernel<F, true>), grid, dim3(32, 8), 0, stream, p, r,
+    if (D != F32 || r.own_c.by > 1)
+        LAUNCH((many_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     else
-        LAUNCH((many_kernel<F, false>), grid, dim3(32, 8), 0, stream, p, r,
+        LAUNCH((many_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     if (!gpu_launched("broadcast, parts")) return false;
-    return add_parts(c, parts, count, r.count, dx, fresh);
+    return add_parts<D>(c, parts, count, r.count, dx, fresh);
 }
 
 /* One after the other: the two share the scratch. */
-template <class F> bool backward(const Call *c)
+template <class F, Dtype D> bool backward_as(const Call *c)
 {
     Pair p = pair_of(c);
     for (int i = 0; i < 2; i++)
-        if (c->dx[i] && !gradient<F>(c, p, i)) return false;
+        if (c->dx[i] && !gradient<F, D>(c, p, i)) return false;
     return true;
+}
+
+template <class F> bool backward(const Call *c)
+{
+    return c->dy->type == BF16  ? backward_as<F, BF16>(c)
+           : c->dy->type == F16 ? backward_as<F, F16>(c)
+                                : backward_as<F, F32>(c);
 }
 
 } // namespace

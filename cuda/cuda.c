@@ -58,6 +58,11 @@ static unsigned narrow(const Call *c)
         return pair;
     case OP_concat:
         return all | NARROW_Y;
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_div:
+        return 1 | 2 | NARROW_Y;
     case OP_slice: // packs begin where those of the operand do
         return c->attr->slice.c0 % 4 ? 0 : pair;
     case OP_instance_norm:

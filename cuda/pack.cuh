@@ -154,10 +154,6 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
                    __VA_ARGS__);                                      \
     } while (0)
 
-/* ... with a thread for each of `count`. */
-#define LAUNCH_PACKED(v, kernel, count, c, ...) \
-    LAUNCH_V(v, kernel, blocks_for(count), c, __VA_ARGS__)
-
 /* Launch kernel<V, D> for tensors of type D: what is narrow goes by packs of
  * four. */
 #define LAUNCH_STORED(type, v, kernel, blocks, c, ...)                        \

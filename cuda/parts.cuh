@@ -5,26 +5,26 @@
  * bound by memory at the bytes of the parts. */
 #ifndef SEG_PARTS_CUH
 #define SEG_PARTS_CUH
-#include "kernel.cuh"
+#include "pack.cuh"
 
-template <class T>
+template <Dtype D, class T>
 static __global__ void add_parts_kernel(const T *parts, int count, int64_t size,
-                                        float *out, bool fresh)
+                                        Cell<D> *out, bool fresh)
 {
     EACH(i, size)
     {
         double sum = 0;
         for (int k = 0; k < count; k++) sum += (double)parts[k * size + i];
-        put(&out[i], (float)sum, fresh);
+        put_pack<1, D>(out + i, {(float)sum}, fresh);
     }
 }
 
 /* Queue out (+)= the sum of `count` parts of `size` elements each. */
-template <class T>
+template <Dtype D = F32, class T>
 static bool add_parts(const Call *c, const T *parts, int count, int64_t size,
-                      float *out, bool fresh)
+                      Cell<D> *out, bool fresh)
 {
-    LAUNCH((add_parts_kernel<T>), blocks_for(size), BLOCK, 0,
+    LAUNCH((add_parts_kernel<D, T>), blocks_for(size), BLOCK, 0,
            gpu_stream(c->dev), parts, count, size, out, fresh);
     return gpu_launched("sum of parts");
 }

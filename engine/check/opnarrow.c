@@ -9,10 +9,14 @@ bool opnarrow_case(OpCase *c)
     const OpInfo *info = &op_info[c->attr.op];
     const bool repeats = info->shape == op_info[OP_add].shape;
     const int lengths = info->flags & LENGTHS ? info->in - 1 : MAX_IN;
+    int32_t most = 1;
     Tensor y;
+    for (int i = 0; i < info->in; i++)
+        if (c->x[i].c > most) most = c->x[i].c;
     for (int i = 0; i < info->in; i++) {
-        // one channel that is repeated stays one, lengths are no channels
-        if (!c->x[i].n || i == lengths || (repeats && c->x[i].c == 1)) continue;
+        if (!c->x[i].n || i == lengths) continue; // lengths are no channels
+        // one channel that is repeated would make the call one in float
+        if (repeats) c->x[i].c = most;
         c->x[i].c *= NARROW_CHANNELS;
     }
     if (op_multiplies((Op)c->attr.op)) c->x[1].n *= NARROW_CHANNELS;
