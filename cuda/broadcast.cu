@@ -18,10 +18,9 @@ enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
 
 /* Elements of a thread where each has its own result: narrow operands have
  * channels that divide by four, or the call is not narrow. */
-template <Dtype D> constexpr int each_of()
-{
-    return D == F32 ? 1 : 4;
-}
+template <Dtype D> struct Each {
+    enum { COUNT = D == F32 ? 1 : 4 };
+};
 
 // -- the four rows -----------------------------------------------------------
 // value(a, b); part: what an element of dy adds to the gradient of an operand;
@@ -125,7 +124,7 @@ Pair pair_of(const Call *c)
 template <class F, Dtype D>
 __global__ void value_kernel(const Pair p, Cell<D> *y)
 {
-    constexpr int V = each_of<D>();
+    constexpr int V = Each<D>::COUNT;
     const Cell<D> *a = (const Cell<D> *)p.a.data,
                   *b = (const Cell<D> *)p.b.data;
     EACH(n, p.count / V)
@@ -149,7 +148,7 @@ template <class F, Dtype D> bool forward_as(const Call *c)
 {
     Pair p = pair_of(c);
     if (!countable(c, rows(c->y->dim))) return false;
-    LAUNCH((value_kernel<F, D>), blocks_for(p.count / each_of<D>()), BLOCK, 0,
+    LAUNCH((value_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT), BLOCK, 0,
            gpu_stream(c->dev), p, cells<D>(c->y));
     return gpu_launched("broadcast");
 }
@@ -198,7 +197,7 @@ template <class F, Dtype D>
 __global__ void few_kernel(const Pair p, const Repeat r, Cell<D> *dx,
                            bool fresh)
 {
-    constexpr int V = each_of<D>();
+    constexpr int V = Each<D>::COUNT;
     EACH(n, r.count / V)
     {
         const int64_t i = n * V;
@@ -296,8 +295,8 @@ bool gradient(const Call *c, const Pair &p, int operand)
     cudaStream_t stream = gpu_stream(c->dev);
     r.dy = view_of(c->dy);
     if (r.repeats <= FEW) {
-        LAUNCH((few_kernel<F, D>), blocks_for(r.count / each_of<D>()), BLOCK, 0,
-               stream, p, r, dx, fresh);
+        LAUNCH((few_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
+               0, stream, p, r, dx, fresh);
         return gpu_launched("broadcast, backward");
     }
     double *parts = (double *)c->scratch;
