@@ -8,6 +8,7 @@
  * copies that the planner had made; db is a sum of dy itself. */
 #include "corr.cuh"
 #include "team.cuh"
+#include "tile.cuh"
 #include "walk.cuh"
 
 namespace {
@@ -107,13 +108,16 @@ bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
 
 namespace {
 
-/* Backward: parts of dw, and parts of db. */
+/* Parts of y, of dx, dw and db: backward one after the other in the same
+ * bytes. */
 Space conv_space(const Call *c)
 {
     Corr r = corr_of_call(c);
     Space s = {};
-    // one after the other in the same bytes
-    if (c->dx[1]) s.bwd = corr_weights_bytes(&r);
+    s.fwd = tile_bytes(&r, is_up(c));
+    if (c->dx[0]) s.bwd = tile_bytes(&r, !is_up(c));
+    if (c->dx[1])
+        s.bwd = (size_t)most((int64_t)s.bwd, (int64_t)corr_weights_bytes(&r));
     if (c->dx[2])
         s.bwd =
             (size_t)most((int64_t)s.bwd, (int64_t)corr_bias_bytes(c->y->dim));

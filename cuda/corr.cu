@@ -14,6 +14,7 @@
  * take the loop of corr_direct.cu, one thread a result. */
 #include "corr_direct.cuh"
 #include "corr_tile.cuh"
+#include "tile.cuh"
 
 namespace {
 
@@ -109,6 +110,10 @@ bool launch(const Corr *r, Product *p, int classes)
     for (int i = 0; i < classes; i++)
         if (p->cls[i].positions > positions) positions = p->cls[i].positions;
     if (!positions) return true;
+    if (tile_takes(r)) {
+        bool done, ok = tile_product(r, p, classes, &done);
+        if (done) return ok;
+    }
     switch (r->c->precision) {
     case PRECISION_tf32:
         return corr_mma_product<PRECISION_tf32>(r, p, classes, positions);

@@ -9,6 +9,9 @@
  * that ldmatrix meets no bank twice. A chunk of 64 x 64 in 16 bits moves 8 KB
  * for 262,144 FLOPs.
  *
+ * In 16 bits tile.cuh has gather and spread of channels that divide by 8 and
+ * of halos that fit; the rest of them, tf32 and dw are here.
+ *
  * The order of additions is that of the instruction, then CHAIN as everywhere:
  * a function of extents. */
 #ifndef SEG_CORR_MMA_CUH

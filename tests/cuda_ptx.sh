@@ -51,7 +51,7 @@ for file in cuda/*.cu; do
     step "$file, a float atomic" no_float_atomics
     for gpu in $gpus; do
         case $file in
-        cuda/corr*) step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu" ;;
+        cuda/corr* | cuda/tile*) step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu" ;;
         *) [ -z "${SEG_SOAK:-}" ] ||
             step "$file for sm_$gpu" compiles "$file" "$gpu" ;;
         esac

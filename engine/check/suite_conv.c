@@ -218,6 +218,101 @@ static void draw_linear_tiles(Draw *d, OpCase *c)
     c->x[2] = (Dims){1, 1, 1, 1, out};
 }
 
+/* What cuda/tile.cuh takes: channels of a group that divide by 8, at the ends
+ * of its chunks of 32 (halves of 16) and tiles of 32, 64 and 128, extents at
+ * and beside those of its boxes, windows that sort a stride into groups or
+ * classes. Sets the operands of conv, or of upconv, whose weights have the
+ * channels the other way round. */
+static void set_boxes(Draw *d, OpCase *c, Window g, int ci, int co)
+{
+    c->x[0].c = ci * g.groups;
+    SET_WINDOW(conv, g); // the two rows have the same attributes
+    c->x[1] = (Dims){co * g.groups, g.k[0], g.k[1], g.k[2], ci};
+    if (c->attr.op == OP_upconv) c->x[1].n = ci * g.groups, c->x[1].c = co;
+    if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co * g.groups};
+}
+
+static void draw_boxes(Draw *d, OpCase *c)
+{
+    Window g = {.k = {1, 1, 1}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
+    int ci = PICK(d, 8, 16, 24, 32, 40), co = PICK(d, 8, 24, 32, 40);
+    c->rank = 2;
+    c->x[0] =
+        (Dims){draw_int(d, 1, 2), 1, draw_edge(d, 8), draw_edge(d, 16), ci};
+    for (int i = 1; i < 3; i++) g.k[i] = 3, g.lo[i] = g.hi[i] = 1;
+    switch (d->sample % 8) {
+    case 0: // the common one
+        break;
+    case 1: // in three dimensions, strided half of the time
+        c->rank = 3;
+        c->x[0] = (Dims){draw_int(d, 1, 2), draw_edge(d, 4), draw_edge(d, 4),
+                         draw_edge(d, 8), ci};
+        g.k[0] = g.k[1] = g.k[2] = PICK(d, 3, 4);
+        g.s[0] = g.s[1] = g.s[2] = g.k[0] - 2;
+        g.lo[0] = g.hi[0] = 1;
+        ci = PICK(d, 8, 16), co = PICK(d, 8, 24);
+        break;
+    case 2: // one tap, all channels
+        g.k[1] = g.k[2] = 1, g.lo[1] = g.lo[2] = 0, g.hi[1] = g.hi[2] = 0;
+        g.s[2] = draw_int(d, 1, 2);
+        ci = PICK(d, 32, 64, 72, 136), co = PICK(d, 16, 64, 72, 136);
+        break;
+    case 3: // wide windows; the widest have no halo that fits
+        g.k[1] = g.k[2] = PICK(d, 5, 7);
+        g.dil[1] = PICK(d, 1, 1, 5), g.dil[2] = PICK(d, 1, 2, 5);
+        for (int i = 1; i < 3; i++) {
+            g.lo[i] = g.dil[i] * draw_int(d, 2, 3);
+            g.hi[i] = g.dil[i] * draw_int(d, 2, 4);
+        }
+        ci = PICK(d, 8, 16), co = PICK(d, 8, 16);
+        break;
+    case 4: // strides that the kernel is, is less or more than
+        for (int i = 1; i < 3; i++) {
+            g.k[i] = draw_int(d, 1, 4), g.s[i] = draw_int(d, 1, 3);
+            g.dil[i] = draw_int(d, 1, 3);
+            g.lo[i] = draw_int(d, 0, 3), g.hi[i] = draw_int(d, 0, 3);
+        }
+        break;
+    case 5: // halves of an image, and back
+        g.k[1] = g.k[2] = g.s[1] = g.s[2] = 2;
+        g.lo[1] = g.lo[2] = 0, g.hi[1] = g.hi[2] = 0;
+        ci = PICK(d, 16, 32, 64);
+        break;
+    case 6: // groups of their own
+        g.groups = draw_int(d, 2, 3);
+        ci = PICK(d, 8, 16, 24), co = PICK(d, 8, 24, 40);
+        break;
+    default: // long sums of few positions: segments, and a chain of 512
+        c->rank = 3;
+        c->x[0] = (Dims){draw_int(d, 1, 3), 2, 3, draw_int(d, 2, 3), ci};
+        g.k[0] = 3, g.lo[0] = g.hi[0] = 1;
+        ci = PICK(d, 104, 136, 320), co = PICK(d, 8, 24, 72);
+        if (ci > 136) co = 8;
+    }
+    set_boxes(d, c, g, ci, co);
+}
+
+/* Enough results that the larger tiles are taken: 32, 64 and 128 channels. */
+static void draw_many(Draw *d, OpCase *c)
+{
+    const int co = (int[]){24, 56, 120}[d->sample % 3];
+    Window g = {.k = {1, 1, 3}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
+    g.lo[2] = draw_int(d, 0, 2), g.hi[2] = draw_int(d, 0, 2);
+    c->rank = 1;
+    c->x[0] = (Dims){1, 1, 1, 16384 + draw_int(d, 16, 100), 8};
+    set_boxes(d, c, g, 8, co);
+}
+
+/* A window of one: long sums, in one block or several. */
+static void draw_linear_long(Draw *d, OpCase *c)
+{
+    int in = PICK(d, 2040, 2080, 4104, 8200), out = PICK(d, 8, 64, 72);
+    if (in > 8192) out = 8;
+    c->x[0] = (Dims){draw_edge(d, PICK(d, 2, 64)), 1, 1, 1, in};
+    c->x[1] = (Dims){out, 1, 1, 1, in};
+    c->x[2] = (Dims){1, 1, 1, 1, out};
+}
+
 const OpSuite suites_conv[] = {
     {.op = OP_conv, .draw = draw_conv, .wrt = 7},
     {.note = "depthwise", .op = OP_conv, .draw = draw_depthwise, .wrt = 7},
@@ -249,5 +344,18 @@ const OpSuite suites_conv[] = {
      .draw = draw_linear_tiles,
      .wrt = 7,
      .cases = 9},
+    {.note = "boxes", .op = OP_conv, .draw = draw_boxes, .wrt = 7, .cases = 24},
+    {.note = "boxes",
+     .op = OP_upconv,
+     .draw = draw_boxes,
+     .wrt = 7,
+     .cases = 24},
+    {.note = "many", .op = OP_conv, .draw = draw_many, .wrt = 7, .cases = 3},
+    {.note = "many", .op = OP_upconv, .draw = draw_many, .wrt = 7, .cases = 3},
+    {.note = "long",
+     .op = OP_linear,
+     .draw = draw_linear_long,
+     .wrt = 7,
+     .cases = 6},
     {.draw = NULL},
 };

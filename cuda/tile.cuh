@@ -1,0 +1,118 @@
+/* tile.cuh -- gather and spread on tensor cores, for channels of a group that
+ * divide by 8 (16 bytes); corr_mma.cuh has the rest.
+ *
+ * A block makes a BOX of samples and positions of one class (corr_tile.cuh)
+ * by BN channels. What all taps see of the source around a box is its HALO,
+ * dense again where a stride is sorted out: of axis position j of the result
+ * tap i sees source position j*step + base + i*tap, so taps whose
+ * base + i*tap leave the same remainder by `step` see a box of the source
+ * taken every `step` positions. Such taps are a group of the axis; groups of
+ * three axes make the groups of a class.
+ *
+ * The k axis of the product is (chunk of channels, group, tap, channel): a
+ * chunk is 64 bytes of each position. For each chunk and group the halo is
+ * filled once, then each tap is a STEP: rows of the halo, moved by the tap, by
+ * a tile of weights.
+ *
+ *     tile_fill.cuh     global memory to shared memory
+ *     tile_product.cuh  the steps
+ *     tile_store.cuh    registers to the result */
+#ifndef SEG_TILE_CUH
+#define SEG_TILE_CUH
+#include "corr_tile.cuh"
+
+enum {
+    TILE_ROW = 64,          // bytes of a position in shared memory
+    TILE_LINE = 16,         // bytes of one copy
+    TILE_LINES = 4,         // of a row
+    TILE_CHANNELS = 8,      // stored at a time; those of a group divide by it
+    TILE_STAGES = 4,        // tiles of weights, one of them in use
+    TILE_GROUPS = 4,        // of one axis
+    TILE_SHARED = 99 << 10, // bytes of a block, on all GPUs
+    TILE_FRAGMENT = 16,     // rows that a warp turns around at a time, in
+    TILE_PITCH = 40,        // floats a row of 32: writes meet no bank twice;
+    TILE_TURN = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
+};
+
+/* One group of an axis: kernel taps first + i*every, i < count, see halo
+ * position at + i*step of what the box's first position sees there; halo
+ * position 0 of a box at 0 is source position `origin`. */
+struct TileTaps {
+    int first, every, count, at, step, reach, origin; // reach: the farthest
+};
+
+template <int GROUPS> struct TileAxis {
+    int count, size, step, out_step, out_base; // as in CorrAxis
+    int groups;
+    TileTaps group[GROUPS];
+};
+
+template <int GROUPS> struct TileClass {
+    TileAxis<GROUPS> axis[3];
+    Divisor boxes[3]; // along each axis
+    int blocks;       // boxes of all samples
+    int taps, groups; // of all axes
+};
+
+/* Arguments of a launch; blockIdx: box, tile of channels and group of
+ * channels, class and part of the chunks. */
+template <bool SPREAD> struct Tiled {
+    enum { GROUPS = SPREAD ? 1 : TILE_GROUPS };
+    TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
+    const void *source, *w;
+    const float *bias;
+    Target result;              // or parts of it, in f32
+    int64_t part_stride;        // elements between parts; 0: there are none
+    int64_t source_c, result_c; // channels of all groups
+    int depth, width;           // channels of a group: source, result
+    int taps[3];                // of the whole kernel
+    int tiles;                  // of the channels of one group
+    int chunks, segments;       // of channels; sums of their own
+    Dims extent;                // of the result
+    int box[3], samples;        // log2 of its extents; samples of one
+    Divisor halo[3];            // extents of it
+    int rows;                   // of all of its samples
+    int ahead, buffers;         // fills under way; halos in shared memory
+};
+
+/* Which tile and how many sums: follows from extents and precision. */
+struct TileCut {
+    int bm, bn;
+    int segments; // of the chunks: each a sum of its own, added in order
+    bool split;   // a block makes one segment, not all
+};
+
+/* Could a tile be made of this call's channels? */
+bool tile_takes(const Corr *r);
+/* Bytes of Call.scratch that gather or spread need. */
+size_t tile_bytes(const Corr *r, bool spread);
+/* Queue gather or spread of classes, all of a call where it is split. False
+ * with *done set: a device failed; with *done not set: nothing was queued, the
+ * halo is too large. */
+bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
+
+/* Channels i .. i+7 of a target: v stored, or added to what is there. */
+static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
+                                                    const Pack<8> &v)
+{
+    if (t.type == BF16)
+        put_pack<8, BF16>((uint16_t *)t.data + i, v, t.fresh);
+    else if (t.type == F16)
+        put_pack<8, F16>((uint16_t *)t.data + i, v, t.fresh);
+    else
+        put_pack<8>((float *)t.data + i, v, t.fresh);
+}
+
+static __device__ __forceinline__ void add_bias(const float *bias, int64_t c,
+                                                Pack<8> *v)
+{
+    if (!bias) return;
+#pragma unroll
+    for (int i = 0; i < TILE_CHANNELS; i++) v->v[i] += bias[c + i];
+}
+
+/* What tile_bf16.cu and its like have. */
+template <Precision P, bool SPREAD>
+bool tile_launch(const Corr *r, const TileCut &cut, const Tiled<SPREAD> &p,
+                 dim3 blocks, size_t shared);
+#endif

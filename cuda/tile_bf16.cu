@@ -1,0 +1,10 @@
+/* tile_bf16.cu -- tile_product.cuh in bf16; a file each, so that they compile
+ * side by side. */
+#include "tile_product.cuh"
+
+template bool tile_launch<PRECISION_bf16>(const Corr *r, const TileCut &cut,
+                                          const Tiled<false> &p, dim3 blocks,
+                                          size_t shared);
+template bool tile_launch<PRECISION_bf16>(const Corr *r, const TileCut &cut,
+                                          const Tiled<true> &p, dim3 blocks,
+                                          size_t shared);

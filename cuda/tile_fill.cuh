@@ -1,0 +1,196 @@
+/* tile_fill.cuh -- how source and weights get into shared memory.
+ *
+ * All of it goes by cp.async, 16 bytes each, zeros for what is outside of the
+ * image or beyond the channels. A line's place in its row is turned by the
+ * row's number, so that the eight rows of an ldmatrix meet all banks once:
+ * rows of 64 bytes lie two to 128 bytes, wider ones have 128 of their own.
+ *
+ * Two tables are made at a block's start, so that no step divides: the source
+ * row of each halo row of each group, and of each tap where it moves the halo
+ * and which one of the kernel's it is. */
+#ifndef SEG_TILE_FILL_CUH
+#define SEG_TILE_FILL_CUH
+#include "tile.cuh"
+
+namespace {
+
+/* Byte of line `line` of a row of LINES. */
+template <int LINES>
+__device__ __forceinline__ int tile_place(int row, int line)
+{
+    const int turn = LINES == TILE_LINES ? row >> 1 & 3 : row & 7;
+    return (row * LINES + (line ^ turn)) * TILE_LINE;
+}
+
+/* A tap in its table: where it moves rows of the halo, its number in the
+ * kernel, and whether its group begins with it. */
+struct TapEntry {
+    uint16_t move, number;
+    static constexpr int FIRST = 1 << 15;
+};
+static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
+
+/* The share of a block. */
+struct TileSpot {
+    int64_t group;       // of channels
+    int n0, part;        // first channel in it; part of the chunks
+    int sample, from[3]; // of the box's first position
+};
+
+template <bool SPREAD> using TileClassOf = TileClass<Tiled<SPREAD>::GROUPS>;
+
+template <int BN, bool SPREAD>
+__device__ __forceinline__ TileSpot tile_spot(const Tiled<SPREAD> &p,
+                                              const TileClassOf<SPREAD> &k)
+{
+    TileSpot s;
+    uint32_t rest = blockIdx.x;
+    for (int i = 2; i >= 0; i--)
+        s.from[i] = (int)split(&rest, k.boxes[i]) << p.box[i];
+    s.sample = (int)rest * p.samples;
+    s.group = blockIdx.y / p.tiles;
+    s.n0 = (int)(blockIdx.y % p.tiles) * BN;
+    s.part = p.part_stride ? (int)blockIdx.z % p.segments : 0;
+    return s;
+}
+
+/* Group number of the class -> of its axes. */
+template <int GROUPS>
+__device__ __forceinline__ void axis_groups(const TileClass<GROUPS> &k, int g,
+                                            int (&of)[3])
+{
+    for (int i = 2; i >= 0; i--) {
+        of[i] = g % k.axis[i].groups;
+        g /= k.axis[i].groups;
+    }
+}
+
+/* rows[group][halo row]: the row of the source, or -1 where there is none or
+ * nobody asks. */
+template <bool SPREAD>
+__device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
+                                          const TileClassOf<SPREAD> &k,
+                                          const TileSpot &s, int *rows)
+{
+    for (int i = (int)threadIdx.x; i < k.groups * p.rows;
+         i += (int)blockDim.x) {
+        int of[3];
+        axis_groups(k, i / p.rows, of);
+        uint32_t rest = (uint32_t)(i % p.rows);
+        int at[3];
+        for (int a = 2; a >= 0; a--) at[a] = (int)split(&rest, p.halo[a]);
+        int row = s.sample + (int)rest;
+        bool inside = row < p.extent.n;
+        for (int a = 0; a < 3; a++) {
+            const auto &x = k.axis[a];
+            const TileTaps &t = x.group[of[a]];
+            const int q = (s.from[a] + at[a]) * x.step + t.origin;
+            inside = inside && q >= 0 && q < x.size &&
+                     at[a] < (1 << p.box[a]) + t.reach;
+            row = row * x.size + q;
+        }
+        rows[i] = inside ? row : -1;
+    }
+}
+
+/* Taps in the order of the steps: group by group. */
+template <bool SPREAD>
+__device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
+                                          const TileClassOf<SPREAD> &k,
+                                          TapEntry *taps)
+{
+    for (int i = (int)threadIdx.x; i < k.taps; i += (int)blockDim.x) {
+        int of[3], rest = i, count[3];
+        for (int g = 0;; g++) {
+            axis_groups(k, g, of);
+            for (int a = 0; a < 3; a++) count[a] = k.axis[a].group[of[a]].count;
+            const int all = count[0] * count[1] * count[2];
+            if (rest < all) break;
+            rest -= all;
+        }
+        const bool first = rest == 0;
+        const int t[3] = {rest / count[2] / count[1],
+                          rest / count[2] % count[1], rest % count[2]};
+        int move = 0, number = 0;
+        for (int a = 0; a < 3; a++) {
+            const TileTaps &x = k.axis[a].group[of[a]];
+            move = move * (int)p.halo[a].by + x.at + t[a] * x.step;
+            number = number * p.taps[a] + x.first + t[a] * x.every;
+        }
+        taps[i] = {(uint16_t)move,
+                   (uint16_t)(number | (first ? TapEntry::FIRST : 0))};
+    }
+}
+
+/* Fill a halo with the chunk that begins at `channel` of the group. `source`
+ * points at the group's channels of row 0. */
+template <class T, int THREADS, bool SPREAD>
+__device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
+                                          const int *rows, const T *source,
+                                          int channel, unsigned char *to)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+    channel += line * Line<T>::COUNT;
+    const bool wanted = channel < p.depth;
+    for (int r = (int)threadIdx.x / TILE_LINES; r < p.rows;
+         r += THREADS / TILE_LINES) {
+        const int row = rows[r];
+        const bool valid = wanted && row >= 0;
+        const T *from = source;
+        if (valid) from += row * p.source_c + channel;
+        cp_async16(to + tile_place<TILE_LINES>(r, line), from, valid);
+    }
+}
+
+/* What a thread copies of a tile of weights of one tap and chunk. gather has
+ * rows of BN that run along the channels of the chunk, spread rows of the
+ * chunk that run along BN: w is (B, taps, A), see corr.cuh. */
+template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
+    enum {
+        COUNT = Line<T>::COUNT,
+        CHUNK = TILE_ROW / sizeof(T),
+        LINES = SPREAD ? BN / COUNT : TILE_LINES, // of a row
+        ROWS = SPREAD ? CHUNK : BN,
+        STEP = THREADS / LINES, // rows that the block copies at a time
+        BYTES = BN * TILE_ROW,
+    };
+    static_assert(THREADS % LINES == 0 && ROWS % STEP == 0, "all copy alike");
+    const T *at;        // the first line of tap 0 in chunk 0
+    int64_t row, chunk; // elements to the next row of a copy, the next chunk
+    int n, k;           // first column and place in the chunk
+
+    __device__ __forceinline__ TileWeights(const Tiled<SPREAD> &p,
+                                           const TileSpot &s)
+    {
+        const int line = (int)threadIdx.x % LINES;
+        const int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
+        k = SPREAD ? (int)threadIdx.x / LINES : line * COUNT;
+        n = s.n0 + (SPREAD ? line * COUNT : (int)threadIdx.x / LINES);
+        row = taps * (SPREAD ? p.width : p.depth);
+        chunk = CHUNK * (SPREAD ? row : 1);
+        at = (const T *)p.w + (SPREAD ? (s.group * p.depth + k) * row + n
+                                      : (s.group * p.width + n) * row + k);
+        row *= STEP;
+    }
+
+    /* Issue those of a tap and chunk. */
+    __device__ __forceinline__ void fill(const Tiled<SPREAD> &p, int tap, int c,
+                                         unsigned char *to) const
+    {
+        const T *from = at + c * chunk + tap * (SPREAD ? p.width : p.depth);
+        to += tile_place<LINES>((int)threadIdx.x / LINES,
+                                (int)threadIdx.x % LINES);
+#pragma unroll
+        for (int i = 0; i < ROWS / STEP; i++) {
+            const int rows = i * STEP;
+            const bool valid = (SPREAD ? n : n + rows) < p.width &&
+                               c * CHUNK + (SPREAD ? k + rows : k) < p.depth;
+            // STEP divides by 8: the turn of a line stays
+            cp_async16(to + rows * LINES * TILE_LINE,
+                       valid ? from + i * row : (const T *)p.w, valid);
+        }
+    }
+};
+
+} // namespace
+#endif
