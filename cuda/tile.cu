@@ -310,7 +310,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     Tiled<SPREAD> t = {};
     *done = false;
     t.source = p->source, t.w = p->w, t.bias = p->bias, t.result = p->result;
-    t.source_c = p->source_c, t.result_c = p->result_c;
+    t.source_c = (int)p->source_c, t.result_c = (int)p->result_c;
     t.depth = p->depth, t.width = p->width, t.extent = p->extent;
     t.chunks = chunks_of(p->depth), t.segments = cut.segments;
     memcpy(t.taps, p->taps, sizeof t.taps);

@@ -61,18 +61,18 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    Target result;              // or parts of it, in f32
-    int64_t part_stride;        // elements between parts; 0: there are none
-    int64_t source_c, result_c; // channels of all groups
-    int depth, width;           // channels of a group: source, result
-    int taps[3];                // of the whole kernel
-    int tiles;                  // of the channels of one group
-    int chunks, segments;       // of channels; sums of their own
-    Dims extent;                // of the result
-    int box[3], samples;        // log2 of its extents; samples of one
-    Divisor halo[3];            // extents of it
-    int rows;                   // of all of its samples
-    int ahead, buffers;         // fills under way; halos in shared memory
+    Target result;          // or parts of it, in f32
+    int64_t part_stride;    // elements between parts; 0: there are none
+    int source_c, result_c; // channels of all groups
+    int depth, width;       // channels of a group: source, result
+    int taps[3];            // of the whole kernel
+    int tiles;              // of the channels of one group
+    int chunks, segments;   // of channels; sums of their own
+    Dims extent;            // of the result
+    int box[3], samples;    // log2 of its extents; samples of one
+    Divisor halo[3];        // extents of it
+    int rows;               // of all of its samples
+    int ahead, buffers;     // fills under way; halos in shared memory
 };
 
 /* Which tile and how many sums: follows from extents and precision. */

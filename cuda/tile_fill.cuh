@@ -129,16 +129,18 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
                                           const int *rows, const T *source,
                                           int channel, unsigned char *to)
 {
+    enum { STEP = THREADS / TILE_LINES };
     const int line = (int)threadIdx.x % TILE_LINES;
     channel += line * Line<T>::COUNT;
     const bool wanted = channel < p.depth;
-    for (int r = (int)threadIdx.x / TILE_LINES; r < p.rows;
-         r += THREADS / TILE_LINES) {
+    source += wanted ? channel : 0;
+    int r = (int)threadIdx.x / TILE_LINES;
+    // STEP divides by 8: the turn of a line stays
+    to += tile_place<TILE_LINES>(r, line);
+    for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
         const int row = rows[r];
         const bool valid = wanted && row >= 0;
-        const T *from = source;
-        if (valid) from += row * p.source_c + channel;
-        cp_async16(to + tile_place<TILE_LINES>(r, line), from, valid);
+        cp_async16(to, source + (int64_t)(valid ? row : 0) * p.source_c, valid);
     }
 }
 
@@ -178,6 +180,7 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
                                          unsigned char *to) const
     {
         const T *from = at + c * chunk + tap * (SPREAD ? p.width : p.depth);
+        // here, too, the turn stays
         to += tile_place<LINES>((int)threadIdx.x / LINES,
                                 (int)threadIdx.x % LINES);
 #pragma unroll
@@ -185,7 +188,6 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
             const int rows = i * STEP;
             const bool valid = (SPREAD ? n : n + rows) < p.width &&
                                c * CHUNK + (SPREAD ? k + rows : k) < p.depth;
-            // STEP divides by 8: the turn of a line stays
             cp_async16(to + rows * LINES * TILE_LINE,
                        valid ? from + i * row : (const T *)p.w, valid);
         }

@@ -24,8 +24,9 @@ template <int BM, int BN> struct TileShape {
         WN = 32,
         ACROSS = BM / WM,
         THREADS = ACROSS * (BN / WN) * WARP,
-        FRAGMENTS = WM / 16, // of 16 rows
-        COLUMNS = WN / 8,    // of 8
+        BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
+        FRAGMENTS = WM / 16,    // of 16 rows
+        COLUMNS = WN / 8,       // of 8
         RESUMES = WM == 32,
     };
 };
@@ -168,7 +169,8 @@ __device__ __forceinline__ int segment_at(const Tiled<SPREAD> &p, int segment)
 }
 
 template <Precision P, int BM, int BN, bool SPREAD>
-__global__ void __launch_bounds__(TileShape<BM, BN>::THREADS)
+__global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
+                                  TileShape<BM, BN>::BLOCKS)
     tile_kernel(const __grid_constant__ Tiled<SPREAD> p)
 {
     typedef typename Number<P>::T T;
@@ -202,22 +204,22 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS)
         }
     }
     int tap = 0, next = segment_at(p, segment + 1);
-    const unsigned char *halo = feed.halos - p.rows * TILE_ROW;
+    const unsigned char *halo = feed.ring - p.rows * TILE_ROW; // the last
     for (int i = 0; i < steps; i++) {
         // all but the weights of the next two steps have landed
         cp_async_wait<TILE_STAGES - 2>();
         __syncthreads();
         const TapEntry entry = taps[tap];
-        if (entry.number & TapEntry::FIRST) {
-            halo += p.rows * TILE_ROW;
-            if (halo == feed.ring) halo = feed.halos;
-            feed.next_fill(p, k.groups);
-        }
-        feed.next_weights(p, k.taps);
-        cp_async_commit();
+        const bool first = entry.number & TapEntry::FIRST;
+        if (first) halo += p.rows * TILE_ROW;
+        if (halo == feed.ring) halo = feed.halos;
         const unsigned char *w =
             feed.ring + i % TILE_STAGES * Feed::Weights::BYTES;
         share.multiply(halo, w, entry.move, 0);
+        // copies are issued while the products are under way
+        if (first) feed.next_fill(p, k.groups);
+        feed.next_weights(p, k.taps);
+        cp_async_commit();
         // of 16 channels or fewer the rest of the chunk is zero
         if (p.depth - chunk * Feed::CHUNK > Feed::CHUNK / 2)
             share.multiply(halo, w, entry.move, 1);

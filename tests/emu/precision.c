@@ -4,6 +4,8 @@
  * what lies around them: copies of numbers at the ends of the types, overflow
  * in f16, a loss scale, and small U-Nets trained in each precision against the
  * CPU in f32. */
+#include "check/oprun.h"
+#include "emu_control.h"
 #include "given.h"
 #include "net.h"
 #include "plan_inside.h"
@@ -349,4 +351,37 @@ TEST(precision_same_bits)
         EXPECT(!memcmp(a, b, (size_t)count * sizeof *a));
         arena_release(&mem);
     }
+}
+
+/* y of a linear layer of so many rows; of the same first rows whatever their
+ * number. */
+static bool linear_rows(int32_t rows, Arena *mem, OpValues *out)
+{
+    enum { IN = 2336, OUT = 8 };
+    const OpCase c = {.attr = op_default(OP_linear),
+                      .x = {{rows, 1, 1, 1, IN}, {OUT, 1, 1, 1, IN}}};
+    OpDevice d;
+    OpValues in;
+    if (!opdevice_open(&backend_cuda, 1, &d)) return false;
+    d.precision = PRECISION_f16;
+    const OpOptions how = {.forward_only = true};
+    bool ok = opcase_values(&c, mem, &in) && oprun(&c, &d, &in, how, mem, out);
+    opdevice_close(&d);
+    return ok;
+}
+
+/* A long sum of few rows is made by several blocks, of many rows by one: in
+ * the same order. */
+TEST(precision_same_bits_in_any_batch)
+{
+    enum { FEW = 3, MANY = 4400 };
+    Arena mem = {NULL};
+    OpValues few, many;
+    emu_reset_counts();
+    REQUIRE(linear_rows(FEW, &mem, &few));
+    EXPECT(emu_launch_count("tile_join") == 1);
+    REQUIRE(linear_rows(MANY, &mem, &many));
+    EXPECT(emu_launch_count("tile_join") == 1);
+    EXPECT(!memcmp(few.y, many.y, (size_t)few.results * sizeof *few.y));
+    arena_release(&mem);
 }
