@@ -10,7 +10,7 @@
  * Counted for 16 bits: a warp of 64 x 32 reads 192 bytes of shared memory for
  * each mma, one of 32 x 32 256; an SM of an A100 serves 128 bytes a cycle and
  * makes an mma in two. From the second-level cache a step of 3x3 reads BN 64
- * bytes of weights and a ninth of the halo: 128 x 128 109 FLOP a byte. */
+ * bytes of weights and a ninth of the halo: 128 x 128 111 FLOP a byte. */
 #ifndef SEG_TILE_PRODUCT_CUH
 #define SEG_TILE_PRODUCT_CUH
 #include "tile_fill.cuh"

@@ -33,6 +33,11 @@ no_spills() {
     grep -q 'bytes spill stores' "$tmp/said" &&
         ! grep -E '[1-9][0-9]* bytes spill' "$tmp/said"
 }
+# registers MOST: a thread, of what no_spills compiled last
+registers() {
+    ! sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$tmp/said" |
+        awk -v most="$1" '$1 > most { found = 1 } END { exit !found }'
+}
 
 # compiles FILE GPU: to code of that family
 compiles() {
@@ -51,7 +56,11 @@ for file in cuda/*.cu; do
     step "$file, a float atomic" no_float_atomics
     for gpu in $gpus; do
         case $file in
-        cuda/corr* | cuda/tile*) step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu" ;;
+        cuda/corr*) step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu" ;;
+        cuda/tile*)
+            step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu"
+            step "$file, registers on sm_$gpu" registers 128
+            ;;
         *) [ -z "${SEG_SOAK:-}" ] ||
             step "$file for sm_$gpu" compiles "$file" "$gpu" ;;
         esac
@@ -76,4 +85,6 @@ __global__ void __launch_bounds__(1024, 2) f(float *x, int n)
 END
 spilled() { ! no_spills "$tmp/spill.cu" 80 && grep -q 'bytes spill' "$tmp/said"; }
 step "a spill, found" spilled
+crowded() { registers 255 && ! registers 8; }
+step "registers are counted" crowded
 finish
