@@ -14,8 +14,10 @@ struct TileStore {
     const float *bias;
     int64_t channels; // of a row
 
-    __device__ __forceinline__ void put(int64_t row, int64_t c, Pack<8> v) const
+    __device__ __forceinline__ void put(int64_t row, int64_t c,
+                                        const Pack<8> &sum) const
     {
+        Pack<8> v = sum;
         add_bias(bias, c, &v);
         put_channels(to, row * channels + c, v);
     }
