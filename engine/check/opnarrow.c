@@ -4,12 +4,21 @@
 
 // -- cases -------------------------------------------------------------------
 
+/* The larger of so many times and how often `c` makes whole packs. */
+static int32_t times_of(int32_t times, int32_t c)
+{
+    int32_t own = 1;
+    while (c * own % NARROW_CHANNELS) own *= 2;
+    return own > times ? own : times;
+}
+
 bool opnarrow_case(OpCase *c)
 {
     const OpInfo *info = &op_info[c->attr.op];
     const bool repeats = info->shape == op_info[OP_add].shape;
+    const bool each = op_multiplies((Op)c->attr.op);
     const int lengths = info->flags & LENGTHS ? info->in - 1 : MAX_IN;
-    int32_t most = 1;
+    int32_t most = 1, times = 1;
     Tensor y;
     for (int i = 0; i < info->in; i++)
         if (c->x[i].c > most) most = c->x[i].c;
@@ -17,11 +26,16 @@ bool opnarrow_case(OpCase *c)
         if (!c->x[i].n || i == lengths) continue; // lengths are no channels
         // one channel that is repeated would make the call one in float
         if (repeats) c->x[i].c = most;
-        c->x[i].c *= NARROW_CHANNELS;
+        times = times_of(times, c->x[i].c);
     }
-    if (op_multiplies((Op)c->attr.op)) c->x[1].n *= NARROW_CHANNELS;
+    if (each) times = times_of(times, c->x[1].n);
     if (c->attr.op == OP_slice)
-        c->attr.slice.c *= NARROW_CHANNELS, c->attr.slice.c0 *= NARROW_CHANNELS;
+        times = times_of(times_of(times, c->attr.slice.c), c->attr.slice.c0);
+    for (int i = 0; i < info->in; i++)
+        if (i != lengths) c->x[i].c *= times;
+    if (each) c->x[1].n *= times;
+    if (c->attr.op == OP_slice)
+        c->attr.slice.c *= times, c->attr.slice.c0 *= times;
     return opcase_shape(c, &y);
 }
 

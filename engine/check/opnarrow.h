@@ -7,7 +7,7 @@
 #define SEG_OPNARROW_H
 #include "opcase.h"
 
-/* The same case with eight times the channels, so that they divide by
+/* The same case with 1, 2, 4 or 8 times the channels, so that they divide by
  * NARROW_CHANNELS; false where the row cannot have them. */
 bool opnarrow_case(OpCase *c);
 /* What of a case may be narrow on the device and in the precision that are
