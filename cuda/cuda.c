@@ -73,6 +73,23 @@ static unsigned narrow(const Call *c)
     }
 }
 
+/* Behind which rows a kernel runs an activation before it stores, and takes dy
+ * back through it as it reads: Backend.fuses. */
+static bool fuses(const Call *c)
+{
+    const int then = c->then ? c->then->op : OP_relu;
+    if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
+    switch (call_op(c)) {
+    case OP_batch_norm:
+        return true;
+    case OP_instance_norm:
+    case OP_group_norm: // of samples of one position: norm_rows.cu
+        return positions(c->x[0]->dim) > 1;
+    default:
+        return false;
+    }
+}
+
 extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
@@ -92,6 +109,7 @@ const Backend backend_cuda = {
     .update = cuda_update,
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
+    .fuses = fuses,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

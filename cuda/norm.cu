@@ -1,14 +1,12 @@
 /* norm.cu -- batch, instance, group and layer normalisation.
  *
  * Over the walk of walk.cuh (a block has a part of the rows of a set, a thread
- * keeps its channels). Forward: sums of each channel by parts; totals, a block
- * for each set and group, which make mean and rstd; y. Sums are of d = x -
- * pivot and d^2, pivot being the first element of the set and group, so what
- * d^2 - (sum d)^2 / n cancels is far above the rounding of double; a thread
- * takes RUN rows in float about their own mean, and goes on in double.
+ * keeps its channels). Forward: statistics (norm_stat.cu), y. Backward: sums
+ * of dy and dy z of each channel by parts, totals (dgamma and dbeta are those
+ * over sets), bars where a group has several channels, dx.
  *
- * Backward: sums of dy and dy z in the same way, totals (dgamma and dbeta are
- * those over sets), bars where a group has several channels, dx.
+ * An activation behind it (Call.then) costs no pass: y is stored behind it, and
+ * dy taken through it as it is read, by the sign of what y was, found from x.
  *
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
  * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
@@ -19,165 +17,9 @@ namespace {
 
 enum { BATCH = 4 }; // rows whose loads a thread has under way
 
-// -- sums over rows ----------------------------------------------------------
-
-/* RUN numbers v[0 .. n-1] as sums of d and d^2, d = v - pivot; the others
- * are 0. */
-template <int V>
-__device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
-                                        double pivot, double *sum,
-                                        double *square)
-{
-    const float share = n == RUN ? 1.0f / RUN : 1.0f / (float)n;
-    float mean = 0, off = 0, m2 = 0;
-#pragma unroll
-    for (int i = 0; i < RUN; i++) mean += x[i].v[v];
-    mean *= share;
-#pragma unroll
-    for (int i = 0; i < RUN; i++) {
-        const float e = i < n ? x[i].v[v] - mean : 0;
-        off += e; // what rounding took from the mean
-        m2 += e * e;
-    }
-    off *= share;
-    const double d = (double)mean - pivot + (double)off;
-    *sum += n * d;
-    *square += n * d * d + (double)(m2 - (float)n * off * off);
-}
-
-/* Sums of d and d^2 of each channel over a part of the rows. */
-template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
-{
-    const Spot s = spot<V>(p.walk);
-    const Cell<D> *from = (const Cell<D> *)p.x;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
-    double sum[2][V] = {}, pivot[V] = {};
-    for (int v = 0; v < V && s.valid; v++) {
-        const uint32_t group = quotient((uint32_t)(s.c + v), p.per);
-        const Cell<D> *first = from + base - s.c + group * p.per.by;
-        pivot[v] = (double)load<1, D>(first).v[0];
-    }
-    for (int64_t row = s.from; row < s.to; row += RUN * deep) {
-        Pack<V> x[RUN];
-        int n = 0;
-#pragma unroll
-        for (int i = 0; i < RUN; i++) {
-            x[i] = {};
-            const int64_t at = row + i * deep;
-            if (at >= s.to) continue;
-            x[i] = load<V, D>(from + base + at * p.channels);
-            n++;
-        }
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
-    }
-    spot_fold<2, V>(p.walk, s, sum, p.parts);
-}
-
-/* Element i of x. Kernels that need one of it are not there for each type. */
-__device__ __forceinline__ float element(const Norm &p, int64_t i)
-{
-    if (p.type == BF16) return load<1, BF16>((const Cell<BF16> *)p.x + i).v[0];
-    if (p.type == F16) return load<1, F16>((const Cell<F16> *)p.x + i).v[0];
-    return ((const float *)p.x)[i];
-}
-
-/* Mean and variance of the block's set and group from the sums over its parts
- * and channels; on thread 0. */
-__device__ __forceinline__ void moments(const Norm &p, double *mean,
-                                        double *var)
-{
-    uint32_t set = blockIdx.x;
-    const uint32_t group = split(&set, p.groups), first = group * p.per.by;
-    const uint32_t items = p.walk.parts.by * p.per.by;
-    double sum[2] = {};
-    for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
-        uint32_t part = i;
-        const uint32_t c = first + split(&part, p.per);
-        const double *at =
-            p.parts + ((int64_t)set * p.walk.parts.by + part) * 2 * p.channels;
-        sum[0] += at[c];
-        sum[1] += at[p.channels + c];
-    }
-    team_sums(sum, (int)blockDim.x);
-    const double n = (double)p.rows * p.per.by, off = sum[0] / n;
-    const double square = sum[1] / n - off * off;
-    *mean = (double)element(p, set * p.rows * p.channels + first) + off;
-    *var = square < 0 ? 0 : square;
-}
-
-/* Keep the statistics of a set and group of n values; the running ones move. */
-__device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
-                                         double mean, double var, bool moves)
-{
-    const uint32_t first = (uint32_t)(at % p.count) * p.per.by;
-    Stat s;
-    s.hi = (float)mean;
-    s.lo = (float)(mean - (double)s.hi);
-    s.rstd = (float)(1 / sqrt(var + (double)p.eps));
-    p.stat[at] = s;
-    if (!p.running || !moves) return;
-    // of a single value there is no unbiased variance
-    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
-    float *move = p.running + first, *spread = p.spread + first;
-    *move = (float)(stay * (double)*move + p.momentum * mean);
-    *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
-}
-
-/* Statistics of a set and group; a block each. An idle rank that is on its own
- * has none to move by. */
-__global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
-{
-    double mean, var;
-    moments(p, &mean, &var);
-    if (threadIdx.x) return;
-    put_stat(p, blockIdx.x, (double)p.rows * p.per.by, mean, var,
-             !p.step->share.idle);
-}
-
-/* What ranks join: sums of d and d^2, d = x - about, and rows; a block a
- * channel. `about` is the running mean, which all have alike and which is near
- * enough: what the difference of squares cancels is far above the rounding of
- * double. */
-__global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
-{
-    const int c = (int)blockIdx.x;
-    const double n = p.step->share.idle ? 0 : (double)p.rows;
-    double mean, var;
-    moments(p, &mean, &var);
-    if (threadIdx.x) return;
-    const double d = mean - (double)p.about[c];
-    // what is idle may hold what is not finite: it is not computed with
-    p.joined[c] = n == 0 ? 0 : n * d;
-    p.joined[p.channels + c] = n == 0 ? 0 : n * (var + d * d);
-    if (c == 0) p.joined[2 * p.channels] = n;
-}
-
-/* Statistics from the sums of all ranks; a thread a channel. */
-__global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
-{
-    const double n = p.joined[2 * p.channels];
-    EACH(c, p.channels)
-    {
-        const double off = p.joined[c] / n;
-        const double var = p.joined[p.channels + c] / n - off * off;
-        put_stat(p, c, n, (double)p.about[c] + off, var < 0 ? 0 : var, true);
-    }
-}
-
-/* Statistics of channel c of a set: measured, or the running ones. */
-__device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set, int c)
-{
-    if (!p.given) return p.stat[set * p.count + quotient((uint32_t)c, p.per)];
-    return {p.running[c], 0,
-            (float)(1 / sqrt((double)p.spread[c] + (double)p.eps))};
-}
-
 // -- forward -----------------------------------------------------------------
 
-/* y = (x - mean) scale + shift, by the same walk as the sums: a thread looks
+/* y = (x - mean) scale + beta, by the same walk as the sums: a thread looks
  * its channels' numbers up once. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
@@ -187,12 +29,12 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
     Cell<D> *to = (Cell<D> *)p.out;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     Stat stat[V];
-    float scale[V], shift[V];
+    float scale[V], beta[V];
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         stat[v] = stat_of(p, s.set, s.c + v);
-        scale[v] = p.gamma ? stat[v].rstd * p.gamma[s.c + v] : stat[v].rstd;
-        shift[v] = p.gamma ? p.beta[s.c + v] : 0;
+        scale[v] = scale_of(p, stat[v], s.c + v);
+        beta[v] = beta_of(p, s.c + v);
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Pack<V> x[BATCH];
@@ -203,8 +45,10 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
-            for (int v = 0; v < V; v++)
-                x[i].v[v] = centred(x[i].v[v], stat[v]) * scale[v] + shift[v];
+            for (int v = 0; v < V; v++) {
+                x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
+                if (p.then.runs) x[i].v[v] = then_value<D>(p.then, x[i].v[v]);
+            }
             put_pack<V, D>(to + base + (row + i * deep) * p.channels, x[i],
                            true);
         }
@@ -222,8 +66,12 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     double sum[2][V] = {};
     Stat stat[V] = {};
-    for (int v = 0; v < V && s.valid && !ALONE; v++)
+    float scale[V] = {}, beta[V] = {};
+    for (int v = 0; v < V && s.valid && !ALONE; v++) {
         stat[v] = stat_of(p, s.set, s.c + v);
+        scale[v] = scale_of(p, stat[v], s.c + v);
+        beta[v] = beta_of(p, s.c + v);
+    }
     // alone: one for all V, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
     for (int64_t row = s.from; row < s.to;) {
@@ -247,8 +95,14 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
                 for (int v = 0; v < V; v++) {
                     const Stat &k = ALONE ? own[i] : stat[v];
                     const float z = centred(x[i].v[v], k) * k.rstd;
-                    run[0][v] += dy[i].v[v];
-                    run[1][v] += dy[i].v[v] * z;
+                    float slope = dy[i].v[v];
+                    if (!ALONE && p.then.runs)
+                        slope = then_slope<D>(
+                            p.then,
+                            normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                            slope);
+                    run[0][v] += slope;
+                    run[1][v] += slope * z;
                 }
         }
         for (int v = 0; v < V; v++) {
@@ -323,7 +177,7 @@ __global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
     }
 }
 
-/* dx = dy scale + (x - mean) tilt + shift. */
+/* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 {
@@ -332,13 +186,13 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
     Cell<D> *to = (Cell<D> *)p.out;
     const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
     Stat stat[V];
-    float scale[V], tilt[V], shift[V];
+    float scale[V], beta[V], tilt[V], shift[V];
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         const int c = s.c + v;
         const double gamma = p.gamma ? (double)p.gamma[c] : 1;
         stat[v] = stat_of(p, s.set, c);
-        scale[v] = (float)((double)stat[v].rstd * gamma);
+        scale[v] = scale_of(p, stat[v], c), beta[v] = beta_of(p, c);
         // given statistics are constants and share nothing; 0 is said and
         // not computed, so that a sum that is not finite stays outside
         tilt[v] = shift[v] = 0;
@@ -363,9 +217,15 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
-            for (int v = 0; v < V; v++)
-                dy[i].v[v] = dy[i].v[v] * scale[v] +
+            for (int v = 0; v < V; v++) {
+                float slope = dy[i].v[v];
+                if (p.then.runs)
+                    slope = then_slope<D>(
+                        p.then, normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                        slope);
+                dy[i].v[v] = slope * scale[v] +
                              centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
+            }
             put_pack<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
                            p.fresh);
         }
@@ -373,13 +233,6 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 }
 
 // -- the call ----------------------------------------------------------------
-
-/* Are the statistics those of the batch of all ranks? */
-bool is_joined(const Call *c, const Norm &p)
-{
-    return c->attr->op == OP_batch_norm && !p.given && is_shared(c) &&
-           c->step->share.norms;
-}
 
 /* Extents, operands and the layout of scratch: parts, then totals, which with
  * the rows behind them are also what ranks join. */
@@ -420,6 +273,7 @@ Norm norm_of(const Call *c)
     p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
     p.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
+    p.then = then_of(c);
     if (p.parts)
         p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
     return p;
@@ -442,40 +296,17 @@ Space norm_space(const Call *c)
     return s;
 }
 
-/* Statistics of the batch of all ranks. */
-bool joined_stat(const Call *c, Norm *p)
-{
-    cudaStream_t stream = gpu_stream(c->dev);
-    p->joined = p->total;
-    LAUNCH(own_kernel, (unsigned)p->channels,
-           sum_threads((int64_t)p->walk.parts.by), 0, stream, *p);
-    if (!gpu_launched("norm, own statistics") ||
-        !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
-        return false;
-    LAUNCH(joined_kernel, blocks_for(p->channels), BLOCK, 0, stream, *p);
-    return gpu_launched("norm, statistics of all");
-}
-
-/* Sums, statistics, y; with given statistics only the last. */
+/* Statistics, y; with given ones only the last. */
 bool norm_fwd(const Call *c)
 {
     Norm p = norm_of(c);
-    cudaStream_t stream = gpu_stream(c->dev);
     p.out = c->y->data;
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
     // computed again a batch norm is what it was: what it saved is there
-    if (!p.given && !(c->again && c->attr->op == OP_batch_norm)) {
-        LAUNCH_STORED(p.type, p.pack, stats_kernel, p.walk.blocks, c, p);
-        if (!gpu_launched("norm, sums")) return false;
-        if (is_joined(c, p)) {
-            if (!joined_stat(c, &p)) return false;
-        } else
-            LAUNCH(stat_kernel, (unsigned)(p.sets * p.count),
-                   sum_threads((int64_t)p.walk.parts.by * p.per.by), 0, stream,
-                   p);
-        if (!gpu_launched("norm, statistics")) return false;
-    }
+    if (!p.given && !(c->again && c->attr->op == OP_batch_norm) &&
+        !norm_measure(c, &p))
+        return false;
     LAUNCH_STORED(p.type, p.pack, apply_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm");
 }
@@ -531,7 +362,7 @@ bool norm_bwd(const Call *c)
     if ((affine || (bars && p.out)) && !slopes(c, p)) return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
-    if (is_joined(c, p)) {
+    if (norm_is_joined(c, p)) {
         p.joined = p.total;
         LAUNCH(own_slopes_kernel, blocks_for(2 * p.channels + 1), BLOCK, 0,
                stream, p);

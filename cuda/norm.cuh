@@ -1,4 +1,5 @@
-/* norm.cuh -- one call of a normalisation, for norm.cu and norm_rows.cu.
+/* norm.cuh -- one call of a normalisation, for norm.cu, norm_stat.cu and
+ * norm_rows.cu.
  *
  *     y = (x - mean) * rstd * gamma + beta
  *     dx = rstd * (u - bar(u) - z bar(u z)), u = dy * gamma,
@@ -8,6 +9,7 @@
 #ifndef SEG_NORM_CUH
 #define SEG_NORM_CUH
 #include "team.cuh"
+#include "then.cuh"
 #include "walk.cuh"
 
 /* The mean as hi + lo: subtracted one after the other they keep the digits of
@@ -19,6 +21,13 @@ struct Stat {
 static __device__ __forceinline__ float centred(float x, const Stat &s)
 {
     return x - s.hi - s.lo;
+}
+
+/* y of x: one rounding, so that it is the same in every kernel. */
+static __device__ __forceinline__ float normal(float x, const Stat &s,
+                                               float scale, float shift)
+{
+    return fmaf(centred(x, s), scale, shift);
 }
 
 struct Norm {
@@ -38,6 +47,7 @@ struct Norm {
     double momentum;
     Divisor groups, per; // how many; channels of each
     bool given;          // statistics come from outside (evaluation)
+    Then then;           // behind y, before dy
     // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
     double *joined;
     const float *about; // (C) what the moments of a rank are taken about
@@ -47,6 +57,38 @@ struct Norm {
     Walk walk;          // alone: over all rows as one set
     Teams teams;        // alone: one for each set and group
 };
+
+/* Statistics of channel c of a set: measured, or the running ones. */
+static __device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set,
+                                               int c)
+{
+    if (!p.given) return p.stat[set * p.count + quotient((uint32_t)c, p.per)];
+    return {p.running[c], 0,
+            (float)(1 / sqrt((double)p.spread[c] + (double)p.eps))};
+}
+
+/* Of channel c with these statistics. */
+static __device__ __forceinline__ float scale_of(const Norm &p, const Stat &s,
+                                                 int c)
+{
+    return p.gamma ? s.rstd * p.gamma[c] : s.rstd;
+}
+
+static __device__ __forceinline__ float beta_of(const Norm &p, int c)
+{
+    return p.gamma ? p.beta[c] : 0;
+}
+
+/* Are the statistics those of the batch of all ranks? */
+static inline bool norm_is_joined(const Call *c, const Norm &p)
+{
+    return c->attr->op == OP_batch_norm && !p.given && is_shared(c) &&
+           c->step->share.norms;
+}
+
+/* norm_stat.cu: p->stat of the rows of x, of all ranks where they share it; the
+ * running ones move. False with the reason. */
+bool norm_measure(const Call *c, Norm *p);
 
 /* norm_rows.cu: sets of one row. Forward: statistics and y. Backward: dx. */
 bool norm_rows_fwd(const Call *c, const Norm &p);

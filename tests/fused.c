@@ -1,6 +1,6 @@
 /* fused.c -- rows that a plan runs as one: which, what that costs, and who is
  * named. That the bits stay is in plan_random.c, and of each kernel in its
- * suite (opcase_fused). */
+ * suite (opfused_agree). */
 #include "rig.h"
 
 static const Dims image = {1, 1, 8, 8, 3};

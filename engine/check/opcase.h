@@ -10,8 +10,6 @@
  *   bits       the same bits again, and with 1, 2, 4 threads
  *   adding     dx that starts at 1 and is added to
  *   in place   the same bits with y in x[0] or dx[0] in dy, where allowed
- *   fused      the same bits as apart, with each row that the backend runs in
- *              the store of this one
  *   fences     in each run of all of these (see oprun.h)
  *
  * suite.h draws the cases. Called by the tests and by `segengine check`, so
@@ -50,7 +48,6 @@ void opcase_agree(const OpCase *c, OpCheck *k);
 void opcase_bits(const OpCase *c, OpCheck *k);
 void opcase_adding(const OpCase *c, OpCheck *k);
 void opcase_inplace(const OpCase *c, OpCheck *k);
-void opcase_fused(const OpCase *c, OpCheck *k);
 
 /* For checks of other files: run a case on the device that is checked, open for
  * this run only; and is every part of p and q the same bits? */

@@ -70,6 +70,16 @@ static void round_all(Precision p, double *v, int64_t count)
     for (int64_t i = 0; v && i < count; i++) v[i] = precision_round(p, v[i]);
 }
 
+bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
+                     Arena *mem, OpValues *out)
+{
+    if (!opcase_values(c, mem, out)) return false;
+    for (int i = 0; i < MAX_IN; i++)
+        if (bits >> i & 1) round_all(k->precision, out->x[i], out->count[i]);
+    if (bits & NARROW_Y) round_all(k->precision, out->dy, out->results);
+    return true;
+}
+
 /* Once with these tensors in float and once narrow. */
 static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
 {
@@ -80,10 +90,7 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
     OpCase forward = *c;
     bool ok = false;
     forward.wrt = 0;
-    TRY(opcase_values(c, &mem, &v));
-    for (int i = 0; i < info->in; i++)
-        if (bits >> i & 1) round_all(p, v.x[i], v.count[i]);
-    if (bits & NARROW_Y) round_all(p, v.dy, v.results);
+    TRY(opnarrow_values(c, k, bits, &mem, &v));
     if (info->keep & KEEP_Y) { // backward sees the result as it was stored
         TRY(opcase_run(&forward, k, 2, &v, (OpOptions){0}, &mem, &wide));
         if (bits & NARROW_Y) round_all(p, wide.y, v.results);

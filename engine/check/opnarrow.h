@@ -13,6 +13,9 @@ bool opnarrow_case(OpCase *c);
 /* What of a case may be narrow on the device and in the precision that are
  * checked: bits as of Backend.narrow. */
 unsigned opnarrow_bits(const OpCase *c, const OpCheck *k);
+/* opcase_values, of which those that are narrow have no more bits. */
+bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
+                     Arena *mem, OpValues *out);
 /* Stored or added, dx[0] apart and in dy's memory where the row allows it; of
  * a row that multiplies operand and result by turns. */
 void opnarrow_agree(const OpCase *c, OpCheck *k);

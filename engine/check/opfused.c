@@ -1,0 +1,85 @@
+#include "opfused.h"
+#include "opnarrow.h"
+
+/* Does the backend run a row with these attributes in the store of this case,
+ * `back` through it, too? */
+static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *then,
+                     bool back)
+{
+    Tensor x[MAX_IN], y;
+    Call call = {.attr = &c->attr, .then = then, .train = !c->eval, .y = &y};
+    if (back) call.dy = &y;
+    if (op_info[then->op].in != 1 || !opcase_shape(c, &y)) return false;
+    for (int i = 0; i < MAX_IN; i++) {
+        x[i] = (Tensor){c->x[i], check->be->real, c->rank, NULL};
+        if (c->x[i].n) call.x[i] = &x[i];
+    }
+    return check->be->fuses(&call);
+}
+
+/* Both rows by themselves: y of the second, and all else of the first, whose dy
+ * is what the second makes of that of `v`. */
+static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
+                      const OpValues *v, OpOptions how, Arena *mem,
+                      OpValues *out)
+{
+    Tensor y;
+    OpValues first, second, masked = *v;
+    OpOptions forward = {.forward_only = true, .narrow = how.narrow};
+    const OpOptions activation = {.narrow =
+                                      how.narrow & NARROW_Y ? NARROW_Y | 1 : 0};
+    if (!opcase_shape(c, &y) ||
+        !opcase_run(c, check, 2, v, forward, mem, &first))
+        return false;
+    OpCase after = {.attr = *then, .rank = y.rank, .x = {y.dim}, .wrt = 1};
+    OpValues between = {.x = {first.y},
+                        .dy = v->dy,
+                        .count = {v->results},
+                        .results = v->results};
+    if (!opcase_run(&after, check, 2, &between, activation, mem, &second))
+        return false;
+    masked.dy = second.dx[0];
+    if (!opcase_run(c, check, 2, &masked, how, mem, out)) return false;
+    out->y = second.y;
+    return true;
+}
+
+/* The same bits with `then` in the store: stored, added, and with dx[0] in dy
+ * where allowed. */
+static void fused_with(const OpCase *c, OpCheck *check, const Attr *then,
+                       unsigned bits)
+{
+    const bool over = op_info[c->attr.op].flags & INPLACE_GRAD && c->wrt & 1;
+    Arena mem = {0};
+    OpValues v, apart, fused;
+    bool ok = false;
+    TRY(opnarrow_values(c, check, bits, &mem, &v));
+    for (int i = 0; i < 2 + over; i++) {
+        OpOptions how = {
+            .accumulate = i == 1, .inplace_grad = i == 2, .narrow = bits};
+        TRY(run_apart(c, check, then, &v, how, &mem, &apart));
+        how.then = then;
+        TRY(opcase_run(c, check, 3, &v, how, &mem, &fused));
+        opcase_same(check, c, &apart, &fused, op_info[then->op].name);
+    }
+    ok = true;
+done:
+    if (!ok)
+        opcheck_report(check, c, "%s, %s: %s", check->be->name,
+                       op_info[then->op].name, err_text());
+    arena_release(&mem);
+}
+
+void opfused_agree(const OpCase *c, OpCheck *check, unsigned bits)
+{
+    if (!check->be->fuses) return;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const Attr then = op_default((Op)op);
+        OpCase forward = *c;
+        forward.wrt = 0;
+        if (is_fused(check, c, &then, true))
+            fused_with(c, check, &then, bits);
+        else if (is_fused(check, c, &then, false))
+            fused_with(&forward, check, &then, bits);
+    }
+}
