@@ -98,6 +98,7 @@ size_t corr_bias_bytes(Dims dy)
 bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
 {
     const Dims s = dy->dim;
+    moves(moved(dy));
     Bias p = {dy->data, db, (double *)c->scratch, bias_walk(s), fresh};
     LAUNCH_STORED(dy->type, pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
     if (!gpu_launched("bias, parts")) return false;
@@ -108,48 +109,100 @@ bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
 
 namespace {
 
-/* Parts of y, of dx, dw and db: backward one after the other in the same
- * bytes. */
+size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
+ * the same bytes. */
+size_t work_bytes(const Call *c, const Corr &r, bool back)
+{
+    const Space norm = c->lazy ? norm_lazy_space(c) : Space{};
+    if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
+    size_t bytes = norm.bwd;
+    if (c->dx[0]) bytes = larger(bytes, tile_bytes(&r, !is_up(c)));
+    if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
+    if (c->dx[2]) bytes = larger(bytes, corr_bias_bytes(c->y->dim));
+    return bytes;
+}
+
+/* Is operand 0 wanted as its lens shows it, in a copy? */
+bool wants_shown(const Call *c, const Corr &r, bool back)
+{
+    if (!c->lens[0]) return false;
+    return back ? c->dx[1] != NULL : !corr_sees(&r, is_up(c));
+}
+
+/* Where in the scratch that copy is. */
+size_t shown_at(const Call *c, const Corr &r, bool back)
+{
+    return (work_bytes(c, r, back) + 255) / 256 * 256;
+}
+
+size_t scratch_bytes(const Call *c, bool back)
+{
+    const Corr r = corr_of_call(c);
+    return wants_shown(c, r, back)
+               ? shown_at(c, r, back) + tensor_bytes(c->x[0])
+               : work_bytes(c, r, back);
+}
+
 Space conv_space(const Call *c)
 {
-    Corr r = corr_of_call(c);
     Space s = {};
-    s.fwd = tile_bytes(&r, is_up(c));
-    if (c->dx[0]) s.bwd = tile_bytes(&r, !is_up(c));
-    if (c->dx[1])
-        s.bwd = (size_t)most((int64_t)s.bwd, (int64_t)corr_weights_bytes(&r));
-    if (c->dx[2])
-        s.bwd =
-            (size_t)most((int64_t)s.bwd, (int64_t)corr_bias_bytes(c->y->dim));
+    s.fwd = scratch_bytes(c, false);
+    s.bwd = scratch_bytes(c, true);
+    if (c->lazy) s.saved = sight_bytes(c->y->dim.c);
     return s;
+}
+
+/* Operand 0, to be looked at through its lens or as that shows it. */
+bool source(const Call *c, const Corr &r, bool back, Source *x)
+{
+    *x = {operand(c, 0), sight_of(c, 0)};
+    if (!wants_shown(c, r, back)) return true;
+    void *to = (char *)c->scratch + shown_at(c, r, back);
+    const Sight sight = x->sight;
+    *x = {to, {}};
+    return sight_show(c, sight, c->x[0], to);
 }
 
 bool conv_fwd(const Call *c)
 {
     Corr r = corr_of_call(c);
-    const void *x = operand(c, 0), *w = operand(c, 1);
+    const void *w = operand(c, 1);
     const float *b = values(c->x[2]);
     const Target y = target_of(c->y, true);
-    return is_up(c) ? corr_spread(&r, x, w, b, y) : corr_gather(&r, x, w, b, y);
+    Source x;
+    if (!source(c, r, false, &x)) return false;
+    if (!(is_up(c) ? corr_spread(&r, x, w, b, y) : corr_gather(&r, x, w, b, y)))
+        return false;
+    return !c->lazy || norm_lazy(c);
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
- * dw's use of the scratch apart from db's. */
+ * their uses of the scratch apart. */
 bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
-    const void *x = operand(c, 0), *w = operand(c, 1), *dy = slope(c);
+    const void *w = operand(c, 1), *dy = slope(c);
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
+    if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0]) {
         const Target dx = target_of(c->dx[0], is_fresh(c, 0));
-        if (!(up ? corr_gather(&r, dy, w, NULL, dx)
-                 : corr_spread(&r, dy, w, NULL, dx)))
+        if (!(up ? corr_gather(&r, {dy, {}}, w, NULL, dx)
+                 : corr_spread(&r, {dy, {}}, w, NULL, dx)))
             return false;
     }
-    if (dw && !corr_weights(&r, up ? dy : x, up ? x : dy, dw, is_fresh(c, 1),
-                            c->scratch))
-        return false;
+    if (dw) {
+        Source x;
+        if (!source(c, r, true, &x) ||
+            !corr_weights(&r, up ? dy : x.data, up ? x.data : dy, dw,
+                          is_fresh(c, 1), c->scratch))
+            return false;
+    }
     return !c->dx[2] || corr_bias(c, c->dy, values(c->dx[2]), is_fresh(c, 2));
 }
 

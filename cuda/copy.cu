@@ -14,7 +14,7 @@
  *
  * Bound by memory; floor 8 bytes per element that moves, 12 where it is
  * added to dx. A border costs 4. Narrow half of these. */
-#include "pack.cuh"
+#include "lens.cuh"
 
 namespace {
 
@@ -24,10 +24,11 @@ struct Join {
     void *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
     int from[MAX_IN];   // first channel in the whole; none: the last
     int channels[MAX_IN];
-    void *whole;    // y, or dy
-    int all;        // its channels
-    unsigned fresh; // backward: bit i as in Call
-    Packs packs;    // of the whole
+    Sight sight[MAX_IN]; // forward: of each operand
+    void *whole;         // y, or dy
+    int all;             // its channels
+    unsigned fresh;      // backward: bit i as in Call
+    Packs packs;         // of the whole
 };
 
 /* The number of the operand that channel c of the whole belongs to. No loop
@@ -55,11 +56,15 @@ __global__ void __launch_bounds__(BLOCK)
         int c, from, channels;
         void *part;
         const int64_t row = row_of(p.packs, i, &c);
-        part_of(p, c * V, &part, &from, &channels);
-        put_pack<V, D>(
-            (Cell<D> *)p.whole + i * V,
-            load<V, D>((const Cell<D> *)part + row * channels + c * V - from),
-            true);
+        const int k = part_of(p, c * V, &part, &from, &channels);
+        Sight sight = p.sight[0];
+#pragma unroll
+        for (int j = 1; j < MAX_IN; j++)
+            if (j == k) sight = p.sight[j];
+        const int at = c * V - from;
+        const auto x = load<V, D>((const Cell<D> *)part + row * channels + at);
+        put_pack<V, D>((Cell<D> *)p.whole + i * V, seen<V, D>(sight, at, x),
+                       true);
     }
 }
 
@@ -314,7 +319,7 @@ bool cuda_concat_fwd(const Call *c)
     Join p = join_of(c, c->y, &v);
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
-        p.part[i] = values(c->x[i]);
+        p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
     LAUNCH_STORED(c->y->type, v, join_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched("concat");
 }

@@ -161,54 +161,99 @@ CorrAxis spread_axis(const Window *g, int i, int r, int size, int count)
 
 } // namespace
 
-bool corr_gather(const Corr *r, const void *image, const void *w,
-                 const float *bias, Target grid)
+namespace {
+
+/* All of a product but its operands; false: too long for its numbers. */
+bool gather_of(const Corr *r, Product *p)
 {
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
-    if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
-        return false;
-    if (corr_is_small(r)) return corr_direct_gather(r, image, w, bias, grid);
-    Product p = {};
-    p.source = image, p.w = w, p.bias = bias, p.result = grid;
-    p.source_c = r->image.c, p.result_c = r->grid.c;
-    p.depth = r->a, p.width = r->b, p.extent = r->grid;
+    *p = {};
+    p->source_c = r->image.c, p->result_c = r->grid.c;
+    p->depth = r->a, p->width = r->b, p->extent = r->grid;
     for (int i = 0; i < 3; i++) {
-        p.taps[i] = g->k[i];
-        p.cls[0].axis[i] = {count[i], g->s[i], -g->lo[i], g->dil[i], g->k[i],
-                            0,        1,       size[i],   1,         0};
+        p->taps[i] = g->k[i];
+        p->cls[0].axis[i] = {count[i], g->s[i], -g->lo[i], g->dil[i], g->k[i],
+                             0,        1,       size[i],   1,         0};
     }
-    finish(&p.cls[0], r->grid.n, r->a);
-    return launch(r, &p, 1);
+    finish(&p->cls[0], r->grid.n, r->a);
+    return countable(r->c, rows(r->image)) && countable(r->c, rows(r->grid));
 }
 
-bool corr_spread(const Corr *r, const void *grid, const void *w,
-                 const float *bias, Target image)
+/* Likewise, without classes. */
+bool spread_of(const Corr *r, Product *p)
+{
+    *p = {};
+    p->source_c = r->grid.c, p->result_c = r->image.c;
+    p->depth = r->b, p->width = r->a, p->extent = r->image;
+    p->spread = true;
+    for (int i = 0; i < 3; i++) p->taps[i] = r->win.k[i];
+    return countable(r->c, rows(r->image)) && countable(r->c, rows(r->grid));
+}
+
+/* The next classes of a spread, as many as a launch has; *at starts as 0. */
+int spread_classes(const Corr *r, int *at, Product *p)
 {
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
-    if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
-        return false;
-    if (corr_is_small(r)) return corr_direct_spread(r, grid, w, bias, image);
-    Product p = {};
-    p.source = grid, p.w = w, p.bias = bias, p.result = image;
-    p.source_c = r->grid.c, p.result_c = r->image.c;
-    p.depth = r->b, p.width = r->a, p.extent = r->image;
-    p.spread = true;
-    for (int i = 0; i < 3; i++) p.taps[i] = g->k[i];
-    int all = g->s[0] * g->s[1] * g->s[2], n = 0;
-    for (int i = 0; i < all; i++) {
-        int residue[3] = {i / g->s[2] / g->s[1], i / g->s[2] % g->s[1],
-                          i % g->s[2]};
-        Class *k = &p.cls[n];
+    const int all = g->s[0] * g->s[1] * g->s[2];
+    int n = 0;
+    for (; *at < all && n < CORR_CLASSES; ++*at) {
+        const int residue[3] = {*at / g->s[2] / g->s[1],
+                                *at / g->s[2] % g->s[1], *at % g->s[2]};
+        Class *k = &p->cls[n];
+        *k = {};
         for (int a = 0; a < 3; a++)
             k->axis[a] = spread_axis(g, a, residue[a], size[a], count[a]);
         finish(k, r->image.n, r->b);
         // without taps a class still writes: its bias, or zero
-        if (!k->positions) continue;
-        if (++n < CORR_CLASSES) continue;
-        if (!launch(r, &p, n)) return false;
-        n = 0;
+        if (k->positions) n++;
     }
-    return !n || launch(r, &p, n);
+    return n;
+}
+
+} // namespace
+
+bool corr_sees(const Corr *r, bool spread)
+{
+    Product p;
+    int at = 0;
+    if (!tile_takes(r) || corr_is_small(r)) return false;
+    if (!spread) return gather_of(r, &p) && tile_fits(r, &p, 1);
+    if (!spread_of(r, &p)) return false;
+    const int n = spread_classes(r, &at, &p);
+    return at == r->win.s[0] * r->win.s[1] * r->win.s[2] && n &&
+           tile_fits(r, &p, n);
+}
+
+bool corr_gather(const Corr *r, const Source &image, const void *w,
+                 const float *bias, Target grid)
+{
+    Product p;
+    if (!gather_of(r, &p)) return false;
+    moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) +
+              target_bytes(grid, numel(r->grid)),
+          corr_flops(r));
+    if (corr_is_small(r))
+        return corr_direct_gather(r, image.data, w, bias, grid);
+    p.source = image.data, p.sight = image.sight;
+    p.w = w, p.bias = bias, p.result = grid;
+    return launch(r, &p, 1);
+}
+
+bool corr_spread(const Corr *r, const Source &grid, const void *w,
+                 const float *bias, Target image)
+{
+    Product p;
+    if (!spread_of(r, &p)) return false;
+    moves(corr_bytes(r, numel(r->grid) + corr_weights_size(r)) +
+              target_bytes(image, numel(r->image)),
+          corr_flops(r));
+    if (corr_is_small(r))
+        return corr_direct_spread(r, grid.data, w, bias, image);
+    p.source = grid.data, p.sight = grid.sight;
+    p.w = w, p.bias = bias, p.result = image;
+    for (int n, at = 0; (n = spread_classes(r, &at, &p));)
+        if (!launch(r, &p, n)) return false;
+    return true;
 }

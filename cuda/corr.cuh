@@ -12,7 +12,7 @@
  * the grid, in another order. cpu/ref/corr.h has the same three as loops. */
 #ifndef SEG_CORR_CUH
 #define SEG_CORR_CUH
-#include "pack.cuh"
+#include "lens.cuh"
 
 enum { CORR_THREADS = 128 }; // of a block that makes a tile
 
@@ -28,6 +28,26 @@ static inline Corr corr_of(const Call *c, Window win, Dims image, Dims grid)
     return {c, win, image, grid, image.c / win.groups, grid.c / win.groups};
 }
 
+/* FLOPs of each of the three. */
+static inline double corr_flops(const Corr *r)
+{
+    const Window *g = &r->win;
+    return 2.0 * (double)numel(r->grid) * g->k[0] * g->k[1] * g->k[2] * r->a;
+}
+
+/* Bytes of so many numbers as an operand has them. */
+static inline double corr_bytes(const Corr *r, int64_t count)
+{
+    return (double)count * (double)dtype_bytes(precision_copy(r->c->precision));
+}
+
+/* Elements of w. */
+static inline int64_t corr_weights_size(const Corr *r)
+{
+    const Window *g = &r->win;
+    return (int64_t)r->grid.c * g->k[0] * g->k[1] * g->k[2] * r->a;
+}
+
 /* Where results go: floats, or numbers of 16 bits. */
 struct Target {
     void *data;
@@ -38,6 +58,12 @@ struct Target {
 static inline Target target_of(const Tensor *t, bool fresh)
 {
     return {t->data, t->type, fresh};
+}
+
+/* Bytes that it is written in, or read and written. */
+static inline double target_bytes(const Target &t, int64_t count)
+{
+    return (double)count * (double)dtype_bytes(t.type) * (t.fresh ? 1 : 2);
 }
 
 static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
@@ -54,13 +80,20 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
         put((float *)t.data + i, v, t.fresh);
 }
 
-/* Operands are of the type that Number<c->precision> (number.cuh) has in
- * memory; bias, of the channels of the result, may be NULL. False with the
- * reason. */
-bool corr_gather(const Corr *r, const void *image, const void *w,
+/* An operand, of the type that Number<c->precision> (number.cuh) has in
+ * memory. What it is seen through is for those that corr_sees. */
+struct Source {
+    const void *data;
+    Sight sight;
+};
+
+/* bias, of the channels of the result, may be NULL. False with the reason. */
+bool corr_gather(const Corr *r, const Source &image, const void *w,
                  const float *bias, Target grid);
-bool corr_spread(const Corr *r, const void *grid, const void *w,
+bool corr_spread(const Corr *r, const Source &grid, const void *w,
                  const float *bias, Target image);
+/* Do gather or spread read their source through a lens? */
+bool corr_sees(const Corr *r, bool spread);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
                   bool fresh, void *scratch);

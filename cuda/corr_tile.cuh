@@ -40,6 +40,7 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
+    Sight sight; // of the source: gather and spread by tiles alone
     Target result;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result

@@ -77,18 +77,13 @@ int parts_of(const Corr *r, int *part)
     return (int)ceil_div(positions, *part);
 }
 
-/* Elements of w. */
-int64_t weights_size(const Corr *r)
-{
-    return r->grid.c * depth_of(r);
-}
-
 } // namespace
 
 size_t corr_weights_bytes(const Corr *r)
 {
     int part, parts = parts_of(r, &part);
-    return parts > 1 ? (size_t)(parts * weights_size(r)) * sizeof(float) : 0;
+    return parts > 1 ? (size_t)(parts * corr_weights_size(r)) * sizeof(float)
+                     : 0;
 }
 
 /* Queue the product of blocks tiles and parts. */
@@ -125,7 +120,7 @@ bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
     p.depth = (int)depth_of(r);
     p.mtiles = (int)ceil_div(r->b, WEIGHTS_TILE);
     p.positions = (int)rows(r->grid);
-    p.part_stride = weights_size(r);
+    p.part_stride = corr_weights_size(r);
     // parts are new each time; whether w is added to is the second launch's
     p.out = parts > 1 ? (float *)scratch : w;
     p.fresh = parts > 1 || fresh;
@@ -136,6 +131,10 @@ bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
     }
     dim3 blocks((unsigned)ceil_div(p.depth, WEIGHTS_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
+    const double bytes = (double)(parts * p.part_stride) * sizeof(float);
+    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) + bytes,
+          corr_flops(r));
     if (!launch(r, &p, blocks)) return false;
+    if (parts > 1) moves(bytes + (double)p.part_stride * sizeof(float));
     return parts == 1 || add_parts(r->c, p.out, parts, p.part_stride, w, fresh);
 }

@@ -78,6 +78,7 @@ static unsigned narrow(const Call *c)
 static bool fuses(const Call *c)
 {
     const int then = c->then ? c->then->op : OP_relu;
+    if (c->lazy) return op_multiplies(call_op(c));
     if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
     switch (call_op(c)) {
     case OP_batch_norm:
@@ -87,6 +88,24 @@ static bool fuses(const Call *c)
         return positions(c->x[0]->dim) > 1;
     default:
         return false;
+    }
+}
+
+/* Which operands may be stored before their norm: Backend.sees. Products look
+ * as they fill shared memory, or are given a copy of what is to be seen. */
+static unsigned sees(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_conv:
+    case OP_upconv:
+    case OP_linear:
+    case OP_maxpool:
+    case OP_avgpool:
+        return 1;
+    case OP_concat:
+        return (1u << MAX_IN) - 1;
+    default:
+        return 0;
     }
 }
 
@@ -110,6 +129,7 @@ const Backend backend_cuda = {
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
     .fuses = fuses,
+    .sees = sees,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -16,6 +16,7 @@
 #include "prims.cuh"
 extern "C" {
 #include "cuda.h"
+#include "launch_log.h"
 }
 
 enum {
@@ -36,6 +37,25 @@ static inline float *values(const Tensor *t)
 static inline bool is_fresh(const Call *c, int i)
 {
     return c->fresh >> i & 1;
+}
+
+/* Bytes of a tensor, 0 of one that is not there. */
+static inline double moved(const Tensor *t)
+{
+    return t ? (double)tensor_bytes(t) : 0;
+}
+
+/* Of a gradient: written, or read and written. */
+static inline double moved(const Tensor *dx, bool fresh)
+{
+    return moved(dx) * (fresh ? 1 : 2);
+}
+
+/* Tell a device that is not there what the next launch moves: see
+ * launch_log_moves. */
+static inline void moves(double bytes, double flops = 0)
+{
+    if (launch_told) launch_log_moves(bytes, flops);
 }
 
 /* Is the batch that this call works on shared by several ranks? Then sums over

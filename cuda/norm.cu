@@ -11,7 +11,7 @@
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
  * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
  * norm_rows.cu. */
-#include "norm.cuh"
+#include "lens.cuh"
 
 namespace {
 
@@ -273,7 +273,7 @@ Norm norm_of(const Call *c)
     p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
     p.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
-    p.then = then_of(c);
+    p.then = then_of(c->then);
     if (p.parts)
         p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
     return p;
@@ -307,6 +307,7 @@ bool norm_fwd(const Call *c)
     if (!p.given && !(c->again && c->attr->op == OP_batch_norm) &&
         !norm_measure(c, &p))
         return false;
+    moves(moved(c->x[0]) + moved(c->y));
     LAUNCH_STORED(p.type, p.pack, apply_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm");
 }
@@ -340,6 +341,7 @@ template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
 /* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
 bool slopes(const Call *c, const Norm &p)
 {
+    moves(moved(c->x[0]) + moved(c->dy));
     CALL_STORED(p.type, p.pack, start_slopes, c, p);
     if (!gpu_launched("norm, sums of slopes") ||
         !totals(c, p, p.parts, p.walked, p.walk.parts.by,
@@ -375,11 +377,45 @@ bool norm_bwd(const Call *c)
                sum_threads(p.per.by), 0, stream, p);
         if (!gpu_launched("norm, groups")) return false;
     }
+    moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
     LAUNCH_STORED(p.type, p.pack, slope_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm, slope");
 }
 
 } // namespace
+
+static Call norm_of_lazy(const Call *c)
+{
+    Call n = *c;
+    n.attr = c->norm, n.norm = NULL, n.lazy = false;
+    n.x[0] = c->y, n.dx[0] = c->dy, n.fresh = 1;
+    for (int k = 1; k < MAX_IN; k++) {
+        n.x[k] = c->norm_x[k], n.dx[k] = c->norm_dx[k];
+        n.fresh |= (c->fresh >> (NORM_FRESH + k) & 1) << k;
+    }
+    return n;
+}
+
+Space norm_lazy_space(const Call *c)
+{
+    const Call n = norm_of_lazy(c);
+    return norm_space(&n);
+}
+
+// computed again the convolution is what it was, and so is what it saved
+bool norm_lazy(const Call *c)
+{
+    const Call n = norm_of_lazy(c);
+    Norm p = norm_of(&n);
+    p.table = sight_table(c->saved, p.channels);
+    return c->again || norm_measure(&n, &p);
+}
+
+bool norm_lazy_back(const Call *c)
+{
+    const Call n = norm_of_lazy(c);
+    return norm_bwd(&n);
+}
 
 #define ROW(name)                            \
     Space cuda_##name##_space(const Call *c) \

@@ -38,6 +38,7 @@ struct Norm {
     bool fresh;              // of dx[0]
     float *running, *spread; // mean and variance; batch_norm, or NULL
     Stat *stat;              // (sets, groups): saved
+    float2 *table;           // of a lazy call (lens.cuh), or NULL
     double *parts;           // of sums, (sets, parts, 2, C)
     double *total;           // bwd: their totals, (sets, 2, C)
     int64_t sets, rows;      // rows: of a set
@@ -86,6 +87,12 @@ static inline bool norm_is_joined(const Call *c, const Norm &p)
            c->step->share.norms;
 }
 
+/* norm.cu: a batch_norm that a lazy convolution c leaves to its readers, as a
+ * call of its own on what c stored; its statistics and the table of lens.cuh,
+ * and the way back, in dy's memory. */
+Space norm_lazy_space(const Call *c);
+bool norm_lazy(const Call *c);
+bool norm_lazy_back(const Call *c);
 /* norm_stat.cu: p->stat of the rows of x, of all ranks where they share it; the
  * running ones move. False with the reason. */
 bool norm_measure(const Call *c, Norm *p);

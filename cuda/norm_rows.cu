@@ -112,12 +112,14 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
 
 bool norm_rows_fwd(const Call *c, const Norm &p)
 {
+    moves(moved(c->x[0]) + moved(c->y));
     LAUNCH_STORED(p.type, p.pack, fwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows");
 }
 
 bool norm_rows_bwd(const Call *c, const Norm &p)
 {
+    moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
     LAUNCH_STORED(p.type, p.pack, bwd_kernel, p.teams.blocks, c, p);
     return gpu_launched("norm of rows, backward");
 }

@@ -109,6 +109,11 @@ __device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
     s.lo = (float)(mean - (double)s.hi);
     s.rstd = (float)(1 / sqrt(var + (double)p.eps));
     p.stat[at] = s;
+    if (p.table) {
+        const float scale = scale_of(p, s, (int)at);
+        const double beta = (double)beta_of(p, (int)at);
+        p.table[at] = {scale, (float)(beta - mean * (double)scale)};
+    }
     if (!p.running || !moves) return;
     // of a single value there is no unbiased variance
     const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
@@ -176,6 +181,7 @@ bool joined_stat(const Call *c, Norm *p)
 
 bool norm_measure(const Call *c, Norm *p)
 {
+    moves(moved(c->x[0]));
     LAUNCH_STORED(p->type, p->pack, stats_kernel, p->walk.blocks, c, *p);
     if (!gpu_launched("norm, sums")) return false;
     if (norm_is_joined(c, *p)) return joined_stat(c, p);

@@ -11,6 +11,7 @@
  * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
  * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways; narrow 2 + 3/4
  * and 2 + 1/2. */
+#include "lens.cuh"
 #include "window.cuh"
 
 namespace {
@@ -22,6 +23,7 @@ struct Pool {
     void *tap;   // maxpool: of each result
     Axis axis[3];
     Packs packs; // of what is written
+    Sight sight; // maxpool forward: of x
     Grid grid;   // likewise
     Dims xs, ys;
     bool fresh; // backward
@@ -95,7 +97,8 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
         const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
                                    corner.h + w->at[1], corner.w + w->at[2]);
         number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
-        x[i] = load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c);
+        x[i] = seen<V, D>(p.sight, c,
+                          load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c));
         walk_on(w);
     }
 }
@@ -266,7 +269,7 @@ bool pool_fwd(const Call *c)
     Pool p;
     const int v = pack_of(c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
-    p.x = c->x[0]->data, p.y = c->y->data;
+    p.x = c->x[0]->data, p.y = c->y->data, p.sight = sight_of(c, 0);
     CALL_STORED(c->y->type, v, start_forward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }

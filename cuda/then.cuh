@@ -3,17 +3,17 @@
 #define SEG_THEN_CUH
 #include "pack.cuh"
 
-/* Of a call without one `runs` is false, and all of this the identity. */
+/* Without one `runs` is false, and all of this the identity. */
 struct Then {
     bool runs, zero; // zero: relu
     float leak;      // slope at and below 0
 };
 
-static inline Then then_of(const Call *c)
+static inline Then then_of(const Attr *then)
 {
-    if (!c->then) return {false, false, 1};
-    if (c->then->op == OP_relu) return {true, true, 0};
-    return {true, false, c->then->leaky_relu.slope};
+    if (!then) return {false, false, 1};
+    if (then->op == OP_relu) return {true, true, 0};
+    return {true, false, then->leaky_relu.slope};
 }
 
 /* A number as it would be read again, had it been stored. */

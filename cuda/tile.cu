@@ -295,6 +295,8 @@ bool join(const Corr *r, const Product *p, int count)
 {
     const Dims to = p->spread ? r->image : r->grid;
     const Packs packs = packs_of(to, TILE_CHANNELS);
+    moves((double)(numel(to) * count) * sizeof(float) +
+          target_bytes(p->result, numel(to)));
     LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
            numel(to), packs, p->bias, p->result);
@@ -303,38 +305,51 @@ bool join(const Corr *r, const Product *p, int count)
 
 // -- launching ---------------------------------------------------------------
 
+/* A launch of these classes but for its addresses; false if no halo fits. */
+template <bool SPREAD>
+bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
+              Tiled<SPREAD> *t)
+{
+    *t = {};
+    t->source_c = (int)p->source_c, t->result_c = (int)p->result_c;
+    t->depth = p->depth, t->width = p->width, t->extent = p->extent;
+    t->chunks = chunks_of(p->depth), t->segments = cut->segments;
+    memcpy(t->taps, p->taps, sizeof t->taps);
+    t->ahead = 1;
+    for (int i = 0; i < classes; i++) {
+        Class k = p->cls[i];
+        if (classes == 1) join_axes(p, &k, &t->extent);
+        if (!class_of(k, &t->cls[i])) return false;
+        t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
+    }
+    t->buffers = t->ahead + 1;
+    if (!choose_boxes(t, classes, *cut)) {
+        cut->bm = cut->bn = 64; // the smallest
+        if (!choose_boxes(t, classes, *cut)) return false;
+    }
+    t->tiles = (int)ceil_div(t->width, cut->bn);
+    return t->tiles * r->win.groups <= UINT16_MAX;
+}
+
 template <bool SPREAD>
 bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
            bool *done)
 {
-    Tiled<SPREAD> t = {};
-    *done = false;
-    t.source = p->source, t.w = p->w, t.bias = p->bias, t.result = p->result;
-    t.source_c = (int)p->source_c, t.result_c = (int)p->result_c;
-    t.depth = p->depth, t.width = p->width, t.extent = p->extent;
-    t.chunks = chunks_of(p->depth), t.segments = cut.segments;
-    memcpy(t.taps, p->taps, sizeof t.taps);
-    t.ahead = 1;
-    for (int i = 0; i < classes; i++) {
-        Class k = p->cls[i];
-        if (classes == 1) join_axes(p, &k, &t.extent);
-        if (!class_of(k, &t.cls[i])) return true;
-        t.ahead = (int)most(t.ahead, ahead_of(t.cls[i]));
-    }
-    t.buffers = t.ahead + 1;
-    if (!choose_boxes(&t, classes, cut)) {
-        cut.bm = cut.bn = 64; // the smallest
-        if (!choose_boxes(&t, classes, cut)) return true;
-    }
-    t.tiles = (int)ceil_div(t.width, cut.bn);
-    if (t.tiles * r->win.groups > UINT16_MAX) return true;
-    *done = true;
+    Tiled<SPREAD> t;
+    *done = tiled_of(r, p, classes, &cut, &t);
+    if (!*done) return true;
+    t.source = p->source, t.sight = p->sight;
+    t.w = p->w, t.bias = p->bias, t.result = p->result;
     int parts = 1;
     if (cut.split) {
         parts = cut.segments;
         t.part_stride = numel(SPREAD ? r->image : r->grid);
         t.result = {r->c->scratch, F32, true};
         t.bias = NULL;
+        moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
+                                corr_weights_size(r)) +
+                  target_bytes(t.result, t.part_stride * parts),
+              corr_flops(r));
     }
     int blocks = 0;
     for (int i = 0; i < classes; i++)
@@ -373,4 +388,13 @@ bool tile_product(const Corr *r, const Product *p, int classes, bool *done)
     const TileCut cut = cut_of(r, p->spread);
     return p->spread ? queue<true>(r, p, classes, cut, done)
                      : queue<false>(r, p, classes, cut, done);
+}
+
+bool tile_fits(const Corr *r, const Product *p, int classes)
+{
+    TileCut cut = cut_of(r, p->spread);
+    Tiled<true> spread;
+    Tiled<false> gather;
+    return p->spread ? tiled_of(r, p, classes, &cut, &spread)
+                     : tiled_of(r, p, classes, &cut, &gather);
 }

@@ -61,6 +61,7 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
+    Sight sight;            // of the source
     Target result;          // or parts of it, in f32
     int64_t part_stride;    // elements between parts; 0: there are none
     int source_c, result_c; // channels of all groups
@@ -90,6 +91,8 @@ size_t tile_bytes(const Corr *r, bool spread);
  * with *done set: a device failed; with *done not set: nothing was queued, the
  * halo is too large. */
 bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
+/* Would it be queued? */
+bool tile_fits(const Corr *r, const Product *p, int classes);
 
 /* Channels i .. i+7 of a target: v stored, or added to what is there. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,

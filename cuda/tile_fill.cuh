@@ -144,6 +144,33 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     }
 }
 
+/* Look at a halo through the lens: each thread at the lines that it copied,
+ * once they have landed. Zeros outside of the image stay, as the padding is of
+ * what the lens shows. */
+template <Dtype D, int THREADS, bool SPREAD>
+__device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
+                                         const int *rows, int64_t channel,
+                                         int depth, unsigned char *at)
+{
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS };
+    const int line = (int)threadIdx.x % TILE_LINES;
+    if (line * COUNT >= depth) return; // of zeros
+    float2 by[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        by[i] = p.sight.table[channel + line * COUNT + i];
+    int r = (int)threadIdx.x / TILE_LINES;
+    at += tile_place<TILE_LINES>(r, line);
+    for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
+        if (rows[r] < 0) continue;
+        Pack<COUNT> v = load<COUNT, D>((const Cell<D> *)at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            v.v[i] = seen_one<D>(p.sight.then, by[i], v.v[i]);
+        put_pack<COUNT, D>((Cell<D> *)at, v, true);
+    }
+}
+
 /* What a thread copies of a tile of weights of one tap and chunk. gather has
  * rows of BN that run along the channels of the chunk, spread rows of the
  * chunk that run along BN: w is (B, taps, A), see corr.cuh. */

@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
 {
     typedef typename Number<P>::T T;
     typedef TileShape<BM, BN> Shape;
+    constexpr Dtype D = P == PRECISION_bf16 ? BF16 : F16;
     typedef TileFeed<T, BN, Shape::THREADS, SPREAD> Feed;
     DYN_SMEM(unsigned char, shared);
     const bool parts = p.part_stride;
@@ -203,16 +204,22 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
             cp_async_commit();
         }
     }
-    int tap = 0, next = segment_at(p, segment + 1);
-    const unsigned char *halo = feed.ring - p.rows * TILE_ROW; // the last
+    int tap = 0, group = 0, next = segment_at(p, segment + 1);
+    unsigned char *halo = feed.ring - p.rows * TILE_ROW; // the last
     for (int i = 0; i < steps; i++) {
         // all but the weights of the next two steps have landed
         cp_async_wait<TILE_STAGES - 2>();
-        __syncthreads();
         const TapEntry entry = taps[tap];
         const bool first = entry.number & TapEntry::FIRST;
         if (first) halo += p.rows * TILE_ROW;
         if (halo == feed.ring) halo = feed.halos;
+        if (first && p.sight.table) {
+            see_halo<D, Shape::THREADS>(p, feed.rows + group * p.rows,
+                                        s.group * p.depth + chunk * Feed::CHUNK,
+                                        p.depth - chunk * Feed::CHUNK, halo);
+            if (++group == k.groups) group = 0;
+        }
+        __syncthreads();
         const unsigned char *w =
             feed.ring + i % TILE_STAGES * Feed::Weights::BYTES;
         share.multiply(halo, w, entry.move, 0);

@@ -59,6 +59,7 @@ typedef struct Backend {
     bool (*blurs)(const Call *c);
     /* Does it run c->norm and c->then, those that are there, in the store of
      * this row, and back through `then`? With the bits of all of them apart.
+     * Of a lazy call: does it leave them to who reads y?
      * Attributes and extents are set; dy, too, where there will be a backward
      * run. NULL: never. */
     bool (*fuses)(const Call *c);
@@ -66,6 +67,11 @@ typedef struct Backend {
      * bits of a concat before this row? As above; dx is not known yet. NULL:
      * never. */
     bool (*beside)(const Call *c);
+    /* Which operands a call, forward and back, reads through a lens: bit k of
+     * x[k]. Values are those of rows apart but for rounding. Extents, types
+     * and attributes are set; dy, too, where there will be a backward run.
+     * NULL: of no call any. */
+    unsigned (*sees)(const Call *c);
     /* Samples that a forward call is best given at a time, where what it reads
      * and writes would else be in memory by the time the next call wants it;
      * its batch or more: all at once. Their results have the same bits either

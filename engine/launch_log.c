@@ -37,6 +37,11 @@ void launch_log_part(LaunchPart part)
     here->failed |= !p;
 }
 
+void launch_log_moves(double bytes, double flops)
+{
+    if (here) here->moved = bytes, here->flops = flops;
+}
+
 void launch_log_add(Launch launch)
 {
     if (!here || here->failed) return;
@@ -46,6 +51,8 @@ void launch_log_add(Launch launch)
     void *p = grown(here->launch, here->launches, &here->launch_room,
                     sizeof *here->launch);
     launch.part = here->parts - 1;
+    launch.moved = here->moved, launch.flops = here->flops;
+    here->moved = here->flops = 0;
     if (p) here->launch = p, here->launch[here->launches++] = launch;
     here->failed |= !p;
 }

@@ -29,6 +29,7 @@ typedef struct Launch {
     size_t shared;              /* bytes that the launch asks for, beside what
                                  * the kernel declares                       */
     size_t bytes;               /* of a copy or fill                         */
+    double moved, flops;        /* launch_log_moves; moved 0: it did not say */
 } Launch;
 
 /* Owns its lists. A zeroed one is empty. */
@@ -36,7 +37,8 @@ typedef struct LaunchLog {
     LaunchPart *part;
     Launch *launch;
     int parts, launches, part_room, launch_room;
-    bool failed; /* no memory for all of it; the reason is err_text() */
+    double moved, flops; /* of the launch to come                          */
+    bool failed;         /* no memory for all of it; the reason is err_text() */
 } LaunchLog;
 
 /* Launches of this thread go into `log` from now on; NULL: into nothing. */
@@ -45,6 +47,10 @@ void launch_log_into(LaunchLog *log);
 LaunchLog *launch_log_here(void);
 /* What is launched from now on belongs to this part. */
 void launch_log_part(LaunchPart part);
+/* The next launch reads and writes so many bytes of tensors, each element once,
+ * and computes so many FLOPs. Of a call whose launches say so, these stand for
+ * what the part says, which is the least for all of them. */
+void launch_log_moves(double bytes, double flops);
 /* Adds one; its `part` is filled in. */
 void launch_log_add(Launch launch);
 void launch_log_free(LaunchLog *log);

@@ -132,8 +132,18 @@ typedef struct Step {
 /* The bit of dy beside those of operands, see Backend.half; and of y and dy,
  * see Backend.narrow. */
 enum { HALF_DY = 1 << MAX_IN, NARROW_Y = 1 << MAX_IN };
+/* The first bit of Call.fresh of the gradients of a lazy norm. */
+enum { NORM_FRESH = 8 };
 /* Channels of a tensor in 16 bits divide by this: 16 bytes. */
 enum { NARROW_CHANNELS = 8 };
+
+/* How a call reads an operand that is stored as it was before a batch_norm and
+ * the activation behind it, which nobody ran: it applies both to what it
+ * loads, with the statistics that the call that made it left. */
+typedef struct Lens {
+    const Attr *norm, *then; /* then NULL: no activation               */
+    const void *saved;       /* Call.saved of the call that made it    */
+} Lens;
 
 /* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
  * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
@@ -161,6 +171,14 @@ typedef struct Call {
      * result before `then`, or NULL; norm_x: its operands but the first. */
     const Attr *norm;
     const Tensor *norm_x[MAX_IN];
+    /* Lazy, in training: neither `norm` nor `then` runs here. fwd stores y as
+     * it is, measures the statistics that the norm would and leaves them in
+     * `saved`: who reads y has a Lens. bwd gets y and the gradient of what the
+     * lenses show; it takes dy back through `then` and `norm`, in dy's memory,
+     * whose gradients of norm_x are norm_dx, and on from there. */
+    bool lazy;
+    const Tensor *norm_dx[MAX_IN];
+    const Lens *lens[MAX_IN]; /* of x[i], or NULL: as it stands */
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */
@@ -171,7 +189,7 @@ typedef struct Call {
                  * a SAVES_ONCE row saved is there */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
-    unsigned fresh;
+    unsigned fresh; /* bit NORM_FRESH + i: of norm_dx[i] */
     bool direct; /* sums as they stand: no convolution by Winograd, whose error
                   * is larger (docs/numerics.md) */
     Precision precision; /* of products; f32 for rows that have none */

@@ -7,7 +7,8 @@
  * it reads that one.
  *
  * In this order: extents of all nodes (infer), who wants a gradient
- * (find_wanted), which rows run as one (plan_fuse.c), calls, which of them run
+ * (find_wanted), which rows run as one (plan_fuse.c), types (plan_narrow.c),
+ * which norms are not run at all (plan_lazy.c), calls, which of them run
  * a few samples at a time (plan_stage.c), places, and calls and places again
  * for a plan that is larger than its budget (plan_recompute.c); then the
  * printed rows. */
@@ -219,6 +220,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     find_wanted(p);
     if (!spec->plain) plan_fuse(p), plan_apart(p, true);
     plan_narrow(p);
+    if (!spec->plain) plan_lazy(p);
     plan_calls_make(p);
     plan_stages(p);
     TRY(plan_lifetimes(p) && plan_place(p));

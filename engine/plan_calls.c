@@ -31,6 +31,7 @@ Call plan_call(Plan *p, int i)
     Call c = {.attr = &q->attr,
               .then = q->then < 0 ? NULL : &p->node[q->then].attr,
               .norm = q->norm < 0 ? NULL : &p->node[q->norm].attr,
+              .lazy = q->lazy,
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
@@ -41,7 +42,11 @@ Call plan_call(Plan *p, int i)
               .direct = direct_has(p->spec.direct, p->spec.graph->node[i].name),
               .y = &q->first.x};
     operands_of(p, i, 0, c.x);
-    // constants that no call makes
+    for (int k = 0; k < MAX_IN; k++) {
+        const int v = operand_of(p, i, k);
+        if (v >= 0 && p->node[v].lazy) c.lens[k] = &p->node[v].lens;
+    }
+    // parameters, which no call makes
     if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
     return c;
 }
@@ -153,6 +158,22 @@ static void bring_operands(Plan *p, int i, const Call *c)
     if ((keep & KEEP_Y) || p->node[i].saves_again) bring(p, i);
 }
 
+/* c, a lazy call, makes the gradients of the parameters of norm i, too. Their
+ * bits of c->fresh. */
+static unsigned norm_gradients(Plan *p, int i, Call *c)
+{
+    unsigned bits = 0;
+    for (int k = 1; k < differentiable(info_of(p, i)); k++) {
+        const int v = operand_of(p, i, k);
+        if (v < 0 || !p->node[v].wants) continue;
+        bits |= 1u << (NORM_FRESH + k);
+        if (!p->reached[v]) c->fresh |= 1u << (NORM_FRESH + k);
+        c->norm_dx[k] = &p->node[v].dx;
+        p->reached[v] = true;
+    }
+    return bits;
+}
+
 /* The backward call of node i, which a gradient has reached; it reaches its
  * operands. */
 static void emit_backward(Plan *p, int i)
@@ -177,6 +198,7 @@ static void emit_backward(Plan *p, int i)
         c.dx[k] = &p->node[v].dx;
         p->reached[v] = true;
     }
+    if (q->lazy) bits |= norm_gradients(p, q->norm, &c);
     q->bwd = emit(p, i, c, true);
     p->param_bits[q->bwd] = bits;
 }

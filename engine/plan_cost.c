@@ -74,12 +74,19 @@ static double operand(const Call *c, int k)
     return size_of(c->half[k] ? c->half[k] : c->x[k]);
 }
 
-/* Every gradient that is wanted: written, or read and written. */
+/* A gradient: written, or read and written. */
+static double written(const Tensor *dx, unsigned fresh)
+{
+    return size_of(dx) * (fresh & 1 ? 1 : 2);
+}
+
+/* Every gradient that is wanted. */
 static double gradients(const Call *c, unsigned fresh)
 {
     double bytes = 0;
     for (int k = 0; k < MAX_IN; k++)
-        if (c->dx[k]) bytes += size_of(c->dx[k]) * (fresh >> k & 1 ? 1 : 2);
+        bytes += written(c->dx[k], fresh >> k) +
+                 written(c->norm_dx[k], fresh >> (NORM_FRESH + k));
     return bytes;
 }
 

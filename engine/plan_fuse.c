@@ -35,8 +35,7 @@ static int readers(const Plan *p, int v, int from, int end)
     return count;
 }
 
-/* Is there one, and no root? */
-static bool is_read_once(const Plan *p, int v)
+bool is_read_once(const Plan *p, int v)
 {
     return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes) == 1;
 }

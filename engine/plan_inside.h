@@ -1,7 +1,7 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
  * who wants a gradient, plan_fuse.c which rows run as one, plan_narrow.c which
- * values are of 16 bits, plan_calls.c makes
- * the calls, plan_stage.c which of them run a few samples at a time,
+ * values are of 16 bits, plan_lazy.c which norms nobody runs, plan_calls.c
+ * makes the calls, plan_stage.c which of them run a few samples at a time,
  * plan_place.c gives their memory places, plan_recompute.c drops values to be
  * made again where that is too much, plan_run.c runs the calls, plan_cost.c
  * counts what they cost. */
@@ -34,6 +34,9 @@ typedef struct PlanNode {
     int same;         /* node whose value this one shows (else self) */
     int norm, then;   /* nodes that its call runs, too, and that show the
                        * result: see plan_fuse.c; -1 */
+    bool lazy;        /* its call leaves both to who reads its value,
+                       * see plan_lazy.c */
+    Lens lens;        /* of a lazy one: what readers see through */
     int concat;       /* node whose operands it reads instead of it; -1 */
     int bwd;          /* its backward call, -1 */
     int param;        /* number in params, -1  */
@@ -115,11 +118,12 @@ static inline bool is_convert(const Call *c)
 
 /* What the backward run of call c reads beside dy: see op.h. Back through a
  * fused row it goes by the sign of that row's operand, which a row that keeps
- * its own finds from it again; else by that row's result, which is y. */
+ * its own finds from it again; else by that row's result, which is y. A lazy
+ * call takes dy through its norm by what it stored. */
 static inline int keeps_of(const Plan *p, const Call *c)
 {
     const int keep = info_of(p, c->node)->keep;
-    return keep | (c->then && !(keep & KEEP_X) ? KEEP_Y : 0);
+    return keep | (c->lazy || (c->then && !(keep & KEEP_X)) ? KEEP_Y : 0);
 }
 
 /* How many operands of a row, from the first, get gradients: of a loss only the
@@ -157,6 +161,8 @@ static inline Making *making_of(Plan *p, int v, const Tensor *x)
     return x == &q->first.x ? &q->first : x == &q->again.x ? &q->again : NULL;
 }
 
+/* Does one call read the value of node v, and nobody else want it? */
+bool is_read_once(const Plan *p, int v);
 /* Rows that the backend runs as one become one: what plan_fuse.c says. */
 void plan_fuse(Plan *p);
 /* Concats are not made where a convolution reads their operands as well; not
@@ -164,6 +170,8 @@ void plan_fuse(Plan *p);
 void plan_apart(Plan *p, bool apart);
 /* Which values, and so their gradients, are of 16 bits: see plan_narrow.c. */
 void plan_narrow(Plan *p);
+/* Which norms are left to those who read what they would make. */
+void plan_lazy(Plan *p);
 /* What the call of node v runs: "concat + conv + batch_norm + relu". */
 enum { ROW_TEXT = 64 };
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);

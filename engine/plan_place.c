@@ -216,7 +216,8 @@ static bool place_spaces(Plan *p)
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
         Space s = bwd >= 0 ? space(&p->call[bwd]) : space_of(p, space, first);
-        const bool once = op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
+        const bool once =
+            q->lazy || op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
         int last = again >= 0 ? again : first, from = once ? first : last;
         int to = bwd >= 0 ? bwd : last;
         if (!place_space(p, s.saved, from, to, &p->saved[from]) ||

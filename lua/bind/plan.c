@@ -182,10 +182,19 @@ static void push_extents(lua_State *L, const unsigned extent[3],
     lua_setfield(L, -2, key);
 }
 
-/* A line of the table of launches; `first`: of its part, whose costs it
- * shows. */
+/* Do the launches of the part of launch i, the first of it, say what they
+ * move? */
+static bool says_moved(const LaunchLog *r, int i)
+{
+    for (int k = i; k < r->launches && r->launch[k].part == r->launch[i].part;
+         k++)
+        if (r->launch[k].moved > 0) return true;
+    return false;
+}
+
+/* A line of the table of launches; `whole`: it shows the costs of its part. */
 static void push_launch(lua_State *L, const Graph *g, const Launch *l,
-                        const LaunchPart *part, bool first)
+                        const LaunchPart *part, bool whole)
 {
     const Node *n = part->node < 0 ? NULL : &g->node[part->node];
     lua_createtable(L, 0, 12);
@@ -195,8 +204,8 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
     set_text(L, "launch", l->name);
     set_integer(L, "shared", (lua_Integer)l->shared);
     set_integer(L, "copied", (lua_Integer)l->bytes);
-    set_number(L, "bytes", first ? part->bytes : 0);
-    set_number(L, "flops", first ? part->flops : 0);
+    set_number(L, "bytes", whole ? part->bytes : l->moved);
+    set_number(L, "flops", whole ? part->flops : l->flops);
     if (!l->block[0]) return;
     push_extents(L, l->grid, "grid");
     push_extents(L, l->block, "block");
@@ -218,8 +227,9 @@ static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
 
 /* launches{as plan} -> a list of what one training step launches
  * on device "cuda", in its order: { name=, kind=, backward=, launch=, grid=,
- * block=, shared=, copied=, bytes=, flops= }; grid and block of a kernel only,
- * bytes and FLOPs of a call stand with its first launch. */
+ * block=, shared=, copied=, bytes=, flops= }; grid and block of a kernel only;
+ * bytes and FLOPs are those of the launch where the call's launches say what
+ * they move, else the least of the call, with its first. */
 static int l_launches(lua_State *L)
 {
     int root[MAX_ROOTS];
@@ -250,7 +260,8 @@ static int l_launches(lua_State *L)
     lua_createtable(L, r.launches, 0);
     for (int i = 0, last = -1; i < r.launches; i++) {
         const Launch *l = &r.launch[i];
-        push_launch(L, g, l, &r.part[l->part], l->part != last);
+        push_launch(L, g, l, &r.part[l->part],
+                    l->part != last && !says_moved(&r, i));
         last = l->part;
         lua_rawseti(L, -2, i + 1);
     }

@@ -69,7 +69,7 @@ end
 -- Launches ----------------------------------------------------------------------
 
 -- What one training step launches on a GPU, each with its floor in microseconds
--- there (of a call: at its first launch); and the sums.
+-- there (of a call whose launches do not say what they move: at its first); and the sums.
 local function launches(r, gpu)
   local v = config.ensure()
   local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
@@ -132,7 +132,7 @@ local function launch_plan(r, name)
   print(string.format("floor on %s (%d GB/s, %g TFLOP/s): %.2f ms, %.0f samples/s", gpu.text,
                       gpu.bandwidth, gpus.rate(gpu, v.precision), sum.floor_us / 1e3,
                       1e6 * v.batch / sum.floor_us))
-  print("bytes: each operand read once, each result written once; no kernel moves less")
+  print("bytes: each launch reads each operand once and writes each result once")
   return 0
 end
 

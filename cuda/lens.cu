@@ -1,0 +1,41 @@
+/* lens.cu -- a tensor as a lens shows it, for kernels that cannot look through
+ * one.
+ *
+ * A thread has packs of eight channels. Bound by memory: 4 bytes an element,
+ * read and written. */
+#include "lens.cuh"
+
+namespace {
+
+enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
+
+template <Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs)
+{
+    EACH(i, packs.count)
+    {
+        int pack;
+        row_of(packs, i, &pack);
+        const auto v = load<CHANNELS, D>(x + i * CHANNELS);
+        put_pack<CHANNELS, D>(to + i * CHANNELS,
+                              seen<CHANNELS, D>(s, pack * CHANNELS, v), true);
+    }
+}
+
+} // namespace
+
+bool sight_show(const Call *c, const Sight &s, const Tensor *x, void *to)
+{
+    const Packs packs = packs_of(x->dim, CHANNELS);
+    const unsigned blocks = blocks_for(packs.count);
+    moves(2 * moved(x));
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (x->type == BF16)
+        LAUNCH(show_kernel<BF16>, blocks, BLOCK, 0, stream, s,
+               (const uint16_t *)x->data, (uint16_t *)to, packs);
+    else
+        LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
+               (const uint16_t *)x->data, (uint16_t *)to, packs);
+    return gpu_launched("lens");
+}

@@ -1,0 +1,349 @@
+/* lens.c -- values that are stored before their norm, on the emulated device:
+ * what a lazy convolution leaves, what a lens shows of it, and the way back.
+ * Which values a plan has so is in plan_lazy.c. */
+#include "check/oprun.h"
+#include "emu_control.h"
+#include "given.h"
+#include "rng.h"
+#include <math.h>
+
+extern const Backend backend_cuda;
+
+enum { MOST = 32 };
+
+/* A device and what was allocated on it. */
+typedef struct Bench {
+    OpDevice d;
+    Precision precision;
+    void *block[MOST];
+    int blocks;
+    uint32_t draws;
+} Bench;
+
+static void bench_open(Bench *b, Precision p)
+{
+    *b = (Bench){.precision = p};
+    REQUIRE(opdevice_open(&backend_cuda, 1, &b->d));
+}
+
+static void bench_close(Bench *b)
+{
+    for (int i = 0; i < b->blocks; i++)
+        backend_cuda.release(b->d.dev, b->block[i]);
+    opdevice_close(&b->d);
+}
+
+static void *bytes_of(Bench *b, size_t bytes)
+{
+    void *p = NULL;
+    REQUIRE(b->blocks < MOST);
+    REQUIRE(backend_cuda.alloc(b->d.dev, bytes + 256, &p));
+    return b->block[b->blocks++] = p;
+}
+
+static Tensor tensor_of(Bench *b, Dims dim, Dtype type)
+{
+    Tensor t = {dim, type, RANK_MAX, NULL};
+    t.data = bytes_of(b, tensor_bytes(&t));
+    return t;
+}
+
+static void read_tensor(Bench *b, const Tensor *t, double *out)
+{
+    Tensor host = *t;
+    host.data = mem_alloc(tensor_bytes(t));
+    REQUIRE(host.data && backend_cuda.download(b->d.dev, host.data, t->data,
+                                               tensor_bytes(t)));
+    for (int64_t i = 0; i < numel(t->dim); i++) out[i] = tensor_get(&host, i);
+    mem_free(host.data);
+}
+
+/* Values lo .. hi. */
+static Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi)
+{
+    Tensor t = tensor_of(b, dim, type), host = t;
+    const Rng r = {.seed = 11, .stream = RNG_TEST, .sample = b->draws++};
+    host.data = mem_alloc(tensor_bytes(&t));
+    REQUIRE(host.data);
+    for (int64_t i = 0; i < numel(dim); i++)
+        tensor_set(&host, i, (double)rng_range(&r, (uint32_t)i, lo, hi));
+    REQUIRE(backend_cuda.upload(b->d.dev, t.data, host.data, tensor_bytes(&t)));
+    mem_free(host.data);
+    return t;
+}
+
+/* The same bits, which are no NaN. */
+static void same(Bench *b, const Tensor *p, const Tensor *q)
+{
+    const int64_t count = numel(p->dim);
+    double *v = mem_alloc((size_t)(2 * count) * sizeof *v);
+    REQUIRE(v);
+    read_tensor(b, p, v);
+    read_tensor(b, q, v + count);
+    for (int64_t i = 0; i < count; i++) {
+        EXPECT_NEAR(v[i], v[count + i], 0);
+        if (v[i] != v[count + i]) break;
+    }
+    mem_free(v);
+}
+
+/* Run it, forward or back, with garbage as scratch. */
+static void run(Bench *b, Call *c)
+{
+    const Op op = (Op)c->attr->op;
+    static const Step step = {.seed = 3, .count = 5};
+    c->dev = b->d.dev, c->threads = 1, c->train = true, c->step = &step;
+    c->precision = op_multiplies(op) ? b->precision : PRECISION_f32;
+    Space s = {0};
+    if (backend_cuda.space[op]) s = backend_cuda.space[op](c);
+    if (!c->saved && s.saved) c->saved = bytes_of(b, s.saved);
+    const size_t bytes = c->dy ? s.bwd : s.fwd;
+    c->scratch = bytes ? drawn(b, (Dims){1, 1, 1, 1, (int32_t)(bytes / 4 + 1)},
+                               F32, -9, 9)
+                             .data
+                       : NULL;
+    REQUIRE(backend_cuda.begin(b->d.dev, &step));
+    REQUIRE((c->dy ? backend_cuda.bwd : backend_cuda.fwd)[op](c));
+    REQUIRE(backend_cuda.sync(b->d.dev));
+}
+
+/* A norm and the activation behind it (NULL: none), of `channels`. */
+typedef struct Behind {
+    Attr norm, then;
+    Tensor x[MAX_IN], dx[MAX_IN]; // gamma, beta, running mean and variance
+    Lens lens;
+} Behind;
+
+static void behind(Bench *b, Behind *h, int channels, Op then)
+{
+    const Dims s = {1, 1, 1, 1, channels};
+    h->norm = op_default(OP_batch_norm), h->then = op_default(then);
+    h->x[1] = drawn(b, s, F32, -2, 2), h->x[2] = drawn(b, s, F32, -1, 1);
+    h->x[3] = drawn(b, s, F32, -1, 1), h->x[4] = drawn(b, s, F32, 1, 2);
+    for (int k = 1; k <= 2; k++) h->dx[k] = tensor_of(b, s, F32);
+    h->lens = (Lens){&h->norm, op_info[then].in == 1 ? &h->then : NULL, NULL};
+}
+
+/* y of a convolution of x, left before `h`; *c is its call, whose y is to be
+ * set again. */
+static Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
+                   Behind *h, Call *c)
+{
+    Tensor in[MAX_IN] = {*x, *w}, y;
+    REQUIRE(op_shape(attr, in, &y));
+    y = tensor_of(b, y.dim, x->type);
+    behind(b, h, y.dim.c, OP_leaky_relu);
+    *c = (Call){.attr = attr,
+                .norm = &h->norm,
+                .then = h->lens.then,
+                .lazy = true,
+                .x = {x, w},
+                .y = &y};
+    for (int k = 1; k <= 4; k++) c->norm_x[k] = &h->x[k];
+    run(b, c);
+    h->lens.saved = c->saved;
+    return y;
+}
+
+/* What a lens shows of y: the largest of windows of one. */
+static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
+{
+    Attr pool = op_default(OP_maxpool);
+    pool.maxpool.kd = pool.maxpool.kh = pool.maxpool.kw = 1;
+    pool.maxpool.sd = pool.maxpool.sh = pool.maxpool.sw = 1;
+    Tensor out = tensor_of(b, y->dim, y->type);
+    run(b, &(Call){.attr = &pool, .x = {y}, .y = &out, .lens = {&h->lens}});
+    return out;
+}
+
+/* A convolution whose operand is looked at, and what its result is made of. */
+typedef struct Shape {
+    Op op;
+    Dims x, w; // w: B, k, k, k, A
+    int stride, pad, groups;
+} Shape;
+
+static const Shape shapes[] = {
+    {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
+    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1},
+    {OP_conv, {1, 5, 7, 6, 16}, {24, 3, 3, 3, 16}, 1, 1, 1},
+    {OP_conv, {1, 8, 8, 8, 8}, {8, 4, 4, 4, 8}, 2, 1, 1},
+    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
+    {OP_conv, {2, 1, 8, 8, 32}, {32, 1, 3, 3, 16}, 1, 1, 2},
+    {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1}, // segments
+    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
+    {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1}, // given a copy
+    {OP_conv, {1, 1, 9, 8, 8}, {12, 1, 3, 3, 8}, 1, 1, 1},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static Attr attr_of(const Shape *s)
+{
+    Attr a = op_default(s->op);
+    const bool deep = s->w.d > 1 && s->op == OP_conv;
+    if (s->op == OP_conv) {
+        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
+        a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
+        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
+        a.conv.groups = s->groups;
+    } else {
+        a.upconv.sd = 1, a.upconv.sh = a.upconv.sw = s->stride;
+    }
+    return a;
+}
+
+/* The same bits through a lens and of what it shows: y, dx and dw. */
+static void looks(Precision p, const Shape *s)
+{
+    Bench b;
+    Behind h;
+    Call made;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr first = op_default(OP_linear), attr = attr_of(s);
+    // a product of rows, as any convolution is
+    const int64_t rows = s->x.n * positions(s->x);
+    Tensor x = drawn(&b, (Dims){(int32_t)rows, 1, 1, 1, 8}, type, -1, 1);
+    Tensor w = drawn(&b, (Dims){s->x.c, 1, 1, 1, 8}, type, -1, 1);
+    Tensor y = lazy(&b, &first, &x, &w, &h, &made);
+    y.dim = s->x;
+    const Tensor seen = shown(&b, &y, &h), w2 = drawn(&b, s->w, type, -1, 1);
+    Tensor in[MAX_IN] = {y, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
+    Tensor out[2], dx[2], dw[2];
+    const Tensor dz = drawn(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor half = drawn(&b, z.dim, type, -1, 1);
+    for (int i = 0; i < 2; i++) {
+        out[i] = tensor_of(&b, z.dim, narrow ? type : F32);
+        dx[i] = tensor_of(&b, y.dim, type);
+        dw[i] = tensor_of(&b, s->w, F32);
+        Call c = {.attr = &attr, .x = {i ? &seen : &y, &w2}, .y = &out[i]};
+        if (!i) c.lens[0] = &h.lens;
+        run(&b, &c);
+        c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i], c.fresh = 3;
+        if (!narrow) c.half_dy = &half;
+        run(&b, &c);
+    }
+    same(&b, &out[0], &out[1]);
+    same(&b, &dx[0], &dx[1]);
+    same(&b, &dw[0], &dw[1]);
+    bench_close(&b);
+}
+
+TEST(lens_shows_products_what_it_shows)
+{
+    for (int i = 0; i < SHAPES; i++) looks(PRECISION_bf16, &shapes[i]);
+    looks(PRECISION_f16, &shapes[1]);
+    looks(PRECISION_f16, &shapes[8]);
+}
+
+/* Of channel c of y: mean and variance of what is stored. */
+static void moments(const double *y, int64_t rows, int channels, int c,
+                    double *mean, double *var)
+{
+    *mean = *var = 0;
+    for (int64_t r = 0; r < rows; r++) *mean += y[r * channels + c];
+    *mean /= (double)rows;
+    for (int64_t r = 0; r < rows; r++) {
+        const double d = y[r * channels + c] - *mean;
+        *var += d * d;
+    }
+    *var /= (double)rows;
+}
+
+/* A lens shows norm and activation of what is stored, rounded once; the running
+ * statistics have moved. */
+TEST(lens_shows_the_norm_of_what_is_stored)
+{
+    enum { ROWS = 700, C = 24 };
+    for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
+        static double y[ROWS * C], seen[ROWS * C], k[MAX_IN][C], moved[2][C];
+        Bench b;
+        Behind h;
+        Call made;
+        bench_open(&b, (Precision)p);
+        const Dtype type = precision_copy((Precision)p);
+        const Attr linear = op_default(OP_linear);
+        Tensor x = drawn(&b, (Dims){ROWS, 1, 1, 1, 16}, type, 0.5f, 1);
+        Tensor w = drawn(&b, (Dims){C, 1, 1, 1, 16}, type, -1, 1);
+        Attr a = linear;
+        Tensor out = lazy(&b, &a, &x, &w, &h, &made);
+        const Tensor shows = shown(&b, &out, &h);
+        read_tensor(&b, &out, y);
+        read_tensor(&b, &shows, seen);
+        for (int i = 1; i <= 2; i++) read_tensor(&b, &h.x[i], k[i]);
+        for (int i = 0; i < 2; i++) read_tensor(&b, &h.x[3 + i], moved[i]);
+        // half of what the last digit is worth, relative
+        const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+        const double leak = h.then.leaky_relu.slope;
+        for (int c = 0; c < C; c++) {
+            double mean, var, most = 0;
+            moments(y, ROWS, C, c, &mean, &var);
+            const double scale = k[1][c] / sqrt(var + 1e-5);
+            for (int r = 0; r < ROWS; r++) {
+                double v = (y[r * C + c] - mean) * scale + k[2][c];
+                if (v <= 0) v *= leak;
+                // ... and what floats lose on the way
+                const double far =
+                    unit * fabs(v) + 1e-6 * (1 + fabs(mean * scale));
+                const double off = fabs(seen[r * C + c] - v);
+                if (off > far && off > most) most = off;
+            }
+            EXPECT_NEAR(most, 0, 0);
+            // from what was -1 .. 1 and 1 .. 2, momentum 0.1
+            EXPECT(fabs(moved[0][c] - 0.1 * mean) < 0.9001);
+            const double rest = moved[1][c] - 0.1 * var * ROWS / (ROWS - 1);
+            EXPECT(rest > 0.8999 && rest < 1.8001);
+        }
+        bench_close(&b);
+    }
+}
+
+/* Back through a lazy convolution: the bits of norm, activation and
+ * convolution apart, of dx, dw, dgamma and dbeta, stored and added. */
+TEST(lens_way_back)
+{
+    enum { C = 16 };
+    for (int add = 0; add < 2; add++) {
+        Bench b;
+        Behind h;
+        Call c;
+        bench_open(&b, PRECISION_bf16);
+        Attr conv = attr_of(&shapes[0]);
+        Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
+        Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
+        Tensor y = lazy(&b, &conv, &x, &w, &h, &c), dx[2], dw[2], dk[2][3];
+        Tensor slope[2], stat = y;
+        for (int i = 0; i < 2; i++) {
+            b.draws = 100; // the same for both
+            dx[i] = drawn(&b, x.dim, BF16, -1, 1);
+            dw[i] = drawn(&b, w.dim, F32, -1, 1);
+            for (int k = 1; k <= 2; k++)
+                dk[i][k] = drawn(&b, h.x[k].dim, F32, -1, 1);
+            slope[i] = drawn(&b, y.dim, BF16, -1, 1);
+        }
+        c.y = &y, c.dy = &slope[0], c.dx[0] = &dx[0], c.dx[1] = &dw[0];
+        for (int k = 1; k <= 2; k++) c.norm_dx[k] = &dk[0][k];
+        c.fresh = add ? 0 : ~0u;
+        run(&b, &c);
+        // apart: statistics again, of the same y
+        Tensor z = tensor_of(&b, y.dim, BF16);
+        Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &z};
+        norm.x[0] = &stat;
+        for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+        run(&b, &norm);
+        norm.dy = norm.dx[0] = &slope[1], norm.fresh = add ? 1 : ~0u;
+        for (int k = 1; k <= 2; k++) norm.dx[k] = &dk[1][k];
+        run(&b, &norm);
+        Call plain = {.attr = &conv, .x = {&x, &w}, .y = &y};
+        plain.dy = &slope[1], plain.dx[0] = &dx[1], plain.dx[1] = &dw[1];
+        plain.fresh = add ? 0 : ~0u;
+        run(&b, &plain);
+        same(&b, &dx[0], &dx[1]);
+        same(&b, &dw[0], &dw[1]);
+        for (int k = 1; k <= 2; k++) same(&b, &dk[0][k], &dk[1][k]);
+        bench_close(&b);
+    }
+}
