@@ -114,11 +114,17 @@ size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Parts of the sums that a lazy call measures as it stores y; 0: after. */
+int stat_parts(const Call *c, const Corr &r)
+{
+    return is_up(c) || c->again ? 0 : corr_stat_parts(&r);
+}
+
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
  * the same bytes. */
 size_t work_bytes(const Call *c, const Corr &r, bool back)
 {
-    const Space norm = c->lazy ? norm_lazy_space(c) : Space{};
+    const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     size_t bytes = norm.bwd;
     if (c->dx[0]) bytes = larger(bytes, tile_bytes(&r, !is_up(c)));
@@ -160,11 +166,11 @@ Space conv_space(const Call *c)
 /* Operand 0, to be looked at through its lens or as that shows it. */
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
-    *x = {operand(c, 0), sight_of(c, 0)};
+    *x = {operand(c, 0), sight_of(c, 0), NULL};
     if (!wants_shown(c, r, back)) return true;
     void *to = (char *)c->scratch + shown_at(c, r, back);
     const Sight sight = x->sight;
-    *x = {to, {}};
+    *x = {to, {}, NULL};
     return sight_show(c, sight, c->x[0], to);
 }
 
@@ -175,10 +181,12 @@ bool conv_fwd(const Call *c)
     const float *b = values(c->x[2]);
     const Target y = target_of(c->y, true);
     Source x;
+    const int parts = c->lazy ? stat_parts(c, r) : 0;
     if (!source(c, r, false, &x)) return false;
+    if (parts) x.stats = (double *)c->scratch;
     if (!(is_up(c) ? corr_spread(&r, x, w, b, y) : corr_gather(&r, x, w, b, y)))
         return false;
-    return !c->lazy || norm_lazy(c);
+    return !c->lazy || norm_lazy(c, parts);
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
@@ -192,8 +200,8 @@ bool conv_bwd(const Call *c)
     if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0]) {
         const Target dx = target_of(c->dx[0], is_fresh(c, 0));
-        if (!(up ? corr_gather(&r, {dy, {}}, w, NULL, dx)
-                 : corr_spread(&r, {dy, {}}, w, NULL, dx)))
+        if (!(up ? corr_gather(&r, {dy, {}, NULL}, w, NULL, dx)
+                 : corr_spread(&r, {dy, {}, NULL}, w, NULL, dx)))
             return false;
     }
     if (dw) {

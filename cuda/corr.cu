@@ -226,6 +226,13 @@ bool corr_sees(const Corr *r, bool spread)
            tile_fits(r, &p, n);
 }
 
+int corr_stat_parts(const Corr *r)
+{
+    Product p;
+    if (!tile_takes(r) || corr_is_small(r) || !gather_of(r, &p)) return 0;
+    return tile_stat_parts(r, &p);
+}
+
 bool corr_gather(const Corr *r, const Source &image, const void *w,
                  const float *bias, Target grid)
 {
@@ -236,7 +243,7 @@ bool corr_gather(const Corr *r, const Source &image, const void *w,
           corr_flops(r));
     if (corr_is_small(r))
         return corr_direct_gather(r, image.data, w, bias, grid);
-    p.source = image.data, p.sight = image.sight;
+    p.source = image.data, p.sight = image.sight, p.stats = image.stats;
     p.w = w, p.bias = bias, p.result = grid;
     return launch(r, &p, 1);
 }

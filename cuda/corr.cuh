@@ -85,6 +85,7 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
 struct Source {
     const void *data;
     Sight sight;
+    double *stats; // sums over the result go there (tile.cuh); or NULL
 };
 
 /* bias, of the channels of the result, may be NULL. False with the reason. */
@@ -94,6 +95,8 @@ bool corr_spread(const Corr *r, const Source &grid, const void *w,
                  const float *bias, Target image);
 /* Do gather or spread read their source through a lens? */
 bool corr_sees(const Corr *r, bool spread);
+/* Parts that a gather leaves in Source.stats; 0: it cannot. */
+int corr_stat_parts(const Corr *r);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
                   bool fresh, void *scratch);

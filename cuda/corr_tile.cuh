@@ -40,7 +40,8 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
-    Sight sight; // of the source: gather and spread by tiles alone
+    Sight sight;   // of the source: gather and spread by tiles alone
+    double *stats; // gather by tiles: see tile_stat_parts; or NULL
     Target result;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result

@@ -396,18 +396,34 @@ static Call norm_of_lazy(const Call *c)
     return n;
 }
 
-Space norm_lazy_space(const Call *c)
+static size_t lazy_bytes(const Norm &p, int parts)
+{
+    return (size_t)parts * 2 * (size_t)p.channels * sizeof(double);
+}
+
+Space norm_lazy_space(const Call *c, int parts)
 {
     const Call n = norm_of_lazy(c);
-    return norm_space(&n);
+    const Norm p = norm_of(&n);
+    Space s = norm_space(&n);
+    // totals behind the parts
+    if (parts)
+        s.fwd = lazy_bytes(p, parts) +
+                (size_t)(2 * p.channels + 1) * sizeof(double);
+    return s;
 }
 
 // computed again the convolution is what it was, and so is what it saved
-bool norm_lazy(const Call *c)
+bool norm_lazy(const Call *c, int parts)
 {
     const Call n = norm_of_lazy(c);
     Norm p = norm_of(&n);
     p.table = sight_table(c->saved, p.channels);
+    if (parts) {
+        p.about_0 = true;
+        p.walk.parts = divisor(parts);
+        p.total = (double *)((char *)c->scratch + lazy_bytes(p, parts));
+    }
     return c->again || norm_measure(&n, &p);
 }
 

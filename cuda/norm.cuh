@@ -37,6 +37,7 @@ struct Norm {
     const float *gamma, *beta;
     bool fresh;              // of dx[0]
     float *running, *spread; // mean and variance; batch_norm, or NULL
+    bool about_0;            // parts are sums of x and x^2
     Stat *stat;              // (sets, groups): saved
     float2 *table;           // of a lazy call (lens.cuh), or NULL
     double *parts;           // of sums, (sets, parts, 2, C)
@@ -89,9 +90,10 @@ static inline bool norm_is_joined(const Call *c, const Norm &p)
 
 /* norm.cu: a batch_norm that a lazy convolution c leaves to its readers, as a
  * call of its own on what c stored; its statistics and the table of lens.cuh,
- * and the way back, in dy's memory. */
-Space norm_lazy_space(const Call *c);
-bool norm_lazy(const Call *c);
+ * and the way back, in dy's memory. parts: of sums of y and y^2 of each channel
+ * that the scratch begins with; 0: none. */
+Space norm_lazy_space(const Call *c, int parts);
+bool norm_lazy(const Call *c, int parts);
 bool norm_lazy_back(const Call *c);
 /* norm_stat.cu: p->stat of the rows of x, of all ranks where they share it; the
  * running ones move. False with the reason. */

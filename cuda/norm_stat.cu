@@ -95,7 +95,9 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     team_sums(sum, (int)blockDim.x);
     const double n = (double)p.rows * p.per.by, off = sum[0] / n;
     const double square = sum[1] / n - off * off;
-    *mean = (double)element(p, set * p.rows * p.channels + first) + off;
+    *mean = off;
+    if (!p.about_0)
+        *mean += (double)element(p, set * p.rows * p.channels + first);
     *var = square < 0 ? 0 : square;
 }
 
@@ -181,9 +183,11 @@ bool joined_stat(const Call *c, Norm *p)
 
 bool norm_measure(const Call *c, Norm *p)
 {
-    moves(moved(c->x[0]));
-    LAUNCH_STORED(p->type, p->pack, stats_kernel, p->walk.blocks, c, *p);
-    if (!gpu_launched("norm, sums")) return false;
+    if (!p->about_0) {
+        moves(moved(c->x[0]));
+        LAUNCH_STORED(p->type, p->pack, stats_kernel, p->walk.blocks, c, *p);
+        if (!gpu_launched("norm, sums")) return false;
+    }
     if (norm_is_joined(c, *p)) return joined_stat(c, p);
     LAUNCH(stat_kernel, (unsigned)(p->sets * p->count),
            sum_threads((int64_t)p->walk.parts.by * p->per.by), 0,

@@ -198,6 +198,14 @@ template <class T> PRIM T warp_sum(T x, int width = 32 PRIM_AT)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
+/* Over the lanes whose numbers leave the same remainder by `apart`, a power of
+ * two. */
+template <class T> PRIM T warp_sum_apart(T x, int apart PRIM_AT)
+{
+    for (int o = 16; o >= apart; o /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
+    return x;
+}
 /* NaN in any lane is not kept: max() drops it, on the device and here. */
 template <class T> PRIM T warp_max(T x, int width = 32 PRIM_AT)
 {

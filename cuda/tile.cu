@@ -338,7 +338,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     Tiled<SPREAD> t;
     *done = tiled_of(r, p, classes, &cut, &t);
     if (!*done) return true;
-    t.source = p->source, t.sight = p->sight;
+    t.source = p->source, t.sight = p->sight, t.stats = p->stats;
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     int parts = 1;
     if (cut.split) {
@@ -356,8 +356,10 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
         blocks = (int)most(blocks, t.cls[i].blocks);
     dim3 grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
               (unsigned)(classes * parts));
-    const size_t shared = most((int64_t)shared_of(t, classes, cut.bn),
-                               cut.bm * cut.bn / 1024 * TILE_TURN);
+    const size_t behind = tile_turn_bytes(cut.bm, cut.bn) +
+                          (t.stats ? tile_stat_bytes(cut.bm, cut.bn) : 0);
+    const size_t shared =
+        most((int64_t)shared_of(t, classes, cut.bn), (int64_t)behind);
     const bool ok = r->c->precision == PRECISION_bf16
                         ? tile_launch<PRECISION_bf16>(r, cut, t, grid, shared)
                         : tile_launch<PRECISION_f16>(r, cut, t, grid, shared);
@@ -397,4 +399,12 @@ bool tile_fits(const Corr *r, const Product *p, int classes)
     Tiled<false> gather;
     return p->spread ? tiled_of(r, p, classes, &cut, &spread)
                      : tiled_of(r, p, classes, &cut, &gather);
+}
+
+int tile_stat_parts(const Corr *r, const Product *p)
+{
+    TileCut cut = cut_of(r, false);
+    Tiled<false> t;
+    if (!tiled_of(r, p, 1, &cut, &t) || cut.split) return 0;
+    return t.cls[0].blocks;
 }

@@ -62,6 +62,7 @@ template <bool SPREAD> struct Tiled {
     const void *source, *w;
     const float *bias;
     Sight sight;            // of the source
+    double *stats;          // gather: [box][2][result_c], see tile_stats; NULL
     Target result;          // or parts of it, in f32
     int64_t part_stride;    // elements between parts; 0: there are none
     int source_c, result_c; // channels of all groups
@@ -93,6 +94,9 @@ size_t tile_bytes(const Corr *r, bool spread);
 bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
 /* Would it be queued? */
 bool tile_fits(const Corr *r, const Product *p, int classes);
+/* Parts of sums of each channel that a gather can make of its result as it
+ * stores it; 0: it cannot. */
+int tile_stat_parts(const Corr *r, const Product *p);
 
 /* Channels i .. i+7 of a target: v stored, or added to what is there. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
@@ -112,6 +116,23 @@ static __device__ __forceinline__ void add_bias(const float *bias, int64_t c,
     if (!bias) return;
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) v->v[i] += bias[c + i];
+}
+
+/* Rows of a warp's part of a tile, which has 32 columns. */
+static constexpr int tile_warp_rows(int bm, int bn)
+{
+    return bm * bn == 128 * 128 ? 64 : 32;
+}
+
+/* Shared memory behind the steps: what warps turn around, and their sums. */
+static constexpr size_t tile_turn_bytes(int bm, int bn)
+{
+    return (size_t)(bm / tile_warp_rows(bm, bn) * (bn / 32) * TILE_TURN);
+}
+
+static constexpr size_t tile_stat_bytes(int bm, int bn)
+{
+    return (size_t)(bm / tile_warp_rows(bm, bn) * bn) * 2 * sizeof(double);
 }
 
 /* What tile_bf16.cu and its like have. */

@@ -20,9 +20,11 @@
  * may end before the k axis does. */
 template <int BM, int BN> struct TileShape {
     enum {
-        WM = BM * BN == 128 * 128 ? 64 : 32,
+        WM = tile_warp_rows(BM, BN),
         WN = 32,
         ACROSS = BM / WM,
+        DOWN = BN / WN,
+        TURN = tile_turn_bytes(BM, BN),
         THREADS = ACROSS * (BN / WN) * WARP,
         BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
         FRAGMENTS = WM / 16,    // of 16 rows
@@ -246,6 +248,10 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        turn, store);
+    if constexpr (!SPREAD)
+        if (p.stats)
+            tile_stats<D, Shape>(p, k, s, wm, wn, share, store,
+                                 (double *)(shared + Shape::TURN));
 }
 
 } // namespace

@@ -276,11 +276,12 @@ static __global__ void k_sums(double *out)
         out[i * 128 + 32 + l] = warp_sum((float)(1 << (l & 15)), width);
         out[i * 128 + 64 + l] = warp_max((float)((l * 7) % 32), width);
         out[i * 128 + 96 + l] = warp_max((l * 11) % 32, width);
+        out[768 + i * 32 + l] = warp_sum_apart((double)(l * l), width);
     }
 }
 static void sums(Words *got, Words *want)
 {
-    Buffer<double> out(6 * 128);
+    Buffer<double> out(6 * 160);
     LAUNCH(k_sums, 1, 32, 0, 0, out.p);
     OK_LAUNCH();
     for (double x : out.get()) got->push_back((uint32_t)x);
@@ -299,6 +300,12 @@ static void sums(Words *got, Words *want)
             }
         }
     }
+    for (uint32_t apart = 32; apart >= 1; apart /= 2)
+        for (uint32_t l = 0; l < 32; l++) {
+            uint32_t r = 0;
+            for (uint32_t k = l % apart; k < 32; k += apart) r += k * k;
+            want->push_back(r);
+        }
 }
 
 #include "prims_numbers.h"
@@ -412,7 +419,7 @@ static const struct {
     {"shuffle double", shuffles<double>, 0x2bfa0ed123ea64f3u},
     {"shuffle int64", shuffles<long long>, 0x2bfa0ed123ea64f3u},
     {"votes", votes, 0xaa77f326bae087e7u},
-    {"warp sums", sums, 0xa779e8a7aaed1382u},
+    {"warp sums", sums, 0xe7595acf40682187u},
     {"16-bit patterns", patterns, 0x37b088bcf0292783u},
     {"16-bit arithmetic", halves, 0x1ff18edc6c4add2eu},
     {"integer intrinsics", bits, 0x3a1c0afa0c62d4d1u},
