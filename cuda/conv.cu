@@ -35,7 +35,7 @@ Corr corr_of_call(const Call *c)
 {
     Window g = op_window(c->attr, c->x[1]);
     return is_up(c) ? corr_of(c, g, c->y->dim, c->x[0]->dim)
-                    : corr_of(c, g, c->x[0]->dim, c->y->dim);
+                    : corr_of(c, g, call_image(c), c->y->dim);
 }
 
 /* db[c] = the sum of dy over rows, by the walk of walk.cuh: parts, then a
@@ -127,31 +127,39 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     size_t bytes = norm.bwd;
-    if (c->dx[0]) bytes = larger(bytes, tile_bytes(&r, !is_up(c)));
+    if (c->dx[0] || c->dx[BESIDE])
+        bytes = larger(bytes, tile_bytes(&r, !is_up(c)));
     if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
     if (c->dx[2]) bytes = larger(bytes, corr_bias_bytes(c->y->dim));
     return bytes;
 }
 
-/* Is operand 0 wanted as its lens shows it, in a copy? */
-bool wants_shown(const Call *c, const Corr &r, bool back)
+/* Is operand 0 wanted in a copy: as its lens shows it, and with what stands
+ * beside it? */
+bool wants_copy(const Call *c, const Corr &r, bool back)
 {
-    if (!c->lens[0]) return false;
+    if (!c->lens[0] && !c->lens[BESIDE] && !c->x[BESIDE]) return false;
     return back ? c->dx[1] != NULL : !corr_sees(&r, is_up(c));
 }
 
 /* Where in the scratch that copy is. */
-size_t shown_at(const Call *c, const Corr &r, bool back)
+size_t copy_at(const Call *c, const Corr &r, bool back)
 {
     return (work_bytes(c, r, back) + 255) / 256 * 256;
+}
+
+/* What a product's operand is in memory. */
+Dtype operand_type(const Call *c)
+{
+    return precision_copy(c->precision);
 }
 
 size_t scratch_bytes(const Call *c, bool back)
 {
     const Corr r = corr_of_call(c);
-    return wants_shown(c, r, back)
-               ? shown_at(c, r, back) + tensor_bytes(c->x[0])
-               : work_bytes(c, r, back);
+    if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
+    return copy_at(c, r, back) +
+           (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
 }
 
 Space conv_space(const Call *c)
@@ -163,15 +171,40 @@ Space conv_space(const Call *c)
     return s;
 }
 
-/* Operand 0, to be looked at through its lens or as that shows it. */
+/* The image, to be looked at through its lenses; or a copy. */
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
-    *x = {operand(c, 0), sight_of(c, 0), NULL};
-    if (!wants_shown(c, r, back)) return true;
-    void *to = (char *)c->scratch + shown_at(c, r, back);
-    const Sight sight = x->sight;
-    *x = {to, {}, NULL};
-    return sight_show(c, sight, c->x[0], to);
+    *x = {};
+    x->own = {operand(c, 0), sight_of(c, 0)};
+    if (c->x[BESIDE]) {
+        x->from = c->x[0]->dim.c;
+        x->beside = {operand(c, BESIDE), sight_of(c, BESIDE)};
+    }
+    if (!wants_copy(c, r, back)) return true;
+    char *to = (char *)c->scratch + copy_at(c, r, back);
+    const int channels = call_image(c).c;
+    const Dtype type = operand_type(c);
+    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, type, to,
+                    channels) ||
+        (c->x[BESIDE] &&
+         !sight_show(c, x->beside.sight, c->x[BESIDE]->dim, x->beside.data,
+                     type, to + (size_t)x->from * dtype_bytes(type), channels)))
+        return false;
+    *x = {};
+    x->own.data = to;
+    return true;
+}
+
+/* Where dx goes. */
+Result gradients(const Call *c)
+{
+    Result to = {};
+    if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
+    if (!c->x[BESIDE]) return to;
+    to.from = c->x[0]->dim.c;
+    if (c->dx[BESIDE])
+        to.beside = target_of(c->dx[BESIDE], is_fresh(c, BESIDE));
+    return to;
 }
 
 bool conv_fwd(const Call *c)
@@ -184,7 +217,8 @@ bool conv_fwd(const Call *c)
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     if (!source(c, r, false, &x)) return false;
     if (parts) x.stats = (double *)c->scratch;
-    if (!(is_up(c) ? corr_spread(&r, x, w, b, y) : corr_gather(&r, x, w, b, y)))
+    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, {y, {}, 0})
+                   : corr_gather(&r, x, w, b, y)))
         return false;
     return !c->lazy || norm_lazy(c, parts);
 }
@@ -198,16 +232,18 @@ bool conv_bwd(const Call *c)
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
     if (c->lazy && !norm_lazy_back(c)) return false;
-    if (c->dx[0]) {
-        const Target dx = target_of(c->dx[0], is_fresh(c, 0));
-        if (!(up ? corr_gather(&r, {dy, {}, NULL}, w, NULL, dx)
-                 : corr_spread(&r, {dy, {}, NULL}, w, NULL, dx)))
+    if (c->dx[0] || c->dx[BESIDE]) {
+        const Source from = {{dy, {}}, {}, 0, NULL};
+        const Result dx = gradients(c);
+        if (!(up ? corr_gather(&r, from, w, NULL, dx.own)
+                 : corr_spread(&r, from.own, w, NULL, dx)))
             return false;
     }
     if (dw) {
         Source x;
-        if (!source(c, r, true, &x) ||
-            !corr_weights(&r, up ? dy : x.data, up ? x.data : dy, dw,
+        if (!source(c, r, true, &x)) return false;
+        const void *image = x.own.data;
+        if (!corr_weights(&r, up ? dy : image, up ? image : dy, dw,
                           is_fresh(c, 1), c->scratch))
             return false;
     }
@@ -220,11 +256,23 @@ bool conv_bwd(const Call *c)
 extern "C" unsigned cuda_half(const Call *c)
 {
     if (!op_multiplies(call_op(c))) return 0;
-    if (!c->dy) return 3;
-    unsigned wants = c->dx[0] || c->dx[1] ? (unsigned)HALF_DY : 0;
-    if (c->dx[0]) wants |= 2;
-    if (c->dx[1]) wants |= 1;
+    const bool image = c->dx[0] || c->dx[BESIDE];
+    const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
+    if (!c->dy) return data | 2;
+    unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (image) wants |= 2;
+    if (c->dx[1]) wants |= data;
     return wants;
+}
+
+// only products of 16 bits are by tiles; a window of one may be any row's
+extern "C" bool cuda_beside(const Call *c)
+{
+    if (call_op(c) != OP_conv || precision_copy(c->precision) == F32)
+        return false;
+    const Corr r = corr_of_call(c);
+    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 &&
+           corr_beside(&r, c->x[0]->dim.c);
 }
 
 // three rows, one code: the attributes tell them apart

@@ -169,7 +169,7 @@ bool gather_of(const Corr *r, Product *p)
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
     *p = {};
-    p->source_c = r->image.c, p->result_c = r->grid.c;
+    p->source_c = p->border = r->image.c, p->result_c = r->grid.c;
     p->depth = r->a, p->width = r->b, p->extent = r->grid;
     for (int i = 0; i < 3; i++) {
         p->taps[i] = g->k[i];
@@ -184,7 +184,7 @@ bool gather_of(const Corr *r, Product *p)
 bool spread_of(const Corr *r, Product *p)
 {
     *p = {};
-    p->source_c = r->grid.c, p->result_c = r->image.c;
+    p->source_c = r->grid.c, p->result_c = p->border = r->image.c;
     p->depth = r->b, p->width = r->a, p->extent = r->image;
     p->spread = true;
     for (int i = 0; i < 3; i++) p->taps[i] = r->win.k[i];
@@ -214,6 +214,13 @@ int spread_classes(const Corr *r, int *at, Product *p)
 
 } // namespace
 
+// a chunk of the source and a block's columns are of one tensor
+bool corr_beside(const Corr *r, int from)
+{
+    return from % TILE_CHUNK == 0 && r->win.groups == 1 &&
+           corr_sees(r, false) && corr_sees(r, true);
+}
+
 bool corr_sees(const Corr *r, bool spread)
 {
     Product p;
@@ -242,24 +249,27 @@ bool corr_gather(const Corr *r, const Source &image, const void *w,
               target_bytes(grid, numel(r->grid)),
           corr_flops(r));
     if (corr_is_small(r))
-        return corr_direct_gather(r, image.data, w, bias, grid);
-    p.source = image.data, p.sight = image.sight, p.stats = image.stats;
+        return corr_direct_gather(r, image.own.data, w, bias, grid);
+    p.source = image.own.data, p.sight = image.own.sight;
+    if (image.beside.data) p.beside = image.beside, p.border = image.from;
+    p.stats = image.stats;
     p.w = w, p.bias = bias, p.result = grid;
     return launch(r, &p, 1);
 }
 
-bool corr_spread(const Corr *r, const Source &grid, const void *w,
-                 const float *bias, Target image)
+bool corr_spread(const Corr *r, const Operand &grid, const void *w,
+                 const float *bias, const Result &image)
 {
     Product p;
     if (!spread_of(r, &p)) return false;
     moves(corr_bytes(r, numel(r->grid) + corr_weights_size(r)) +
-              target_bytes(image, numel(r->image)),
+              result_bytes(image, r->image),
           corr_flops(r));
     if (corr_is_small(r))
-        return corr_direct_spread(r, grid.data, w, bias, image);
+        return corr_direct_spread(r, grid.data, w, bias, image.own);
     p.source = grid.data, p.sight = grid.sight;
-    p.w = w, p.bias = bias, p.result = image;
+    p.w = w, p.bias = bias, p.result = image.own;
+    if (image.from) p.beside_result = image.beside, p.border = image.from;
     for (int n, at = 0; (n = spread_classes(r, &at, &p));)
         if (!launch(r, &p, n)) return false;
     return true;

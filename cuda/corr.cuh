@@ -81,18 +81,43 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
 }
 
 /* An operand, of the type that Number<c->precision> (number.cuh) has in
- * memory. What it is seen through is for those that corr_sees. */
-struct Source {
+ * memory, and what it is seen through. */
+struct Operand {
     const void *data;
     Sight sight;
-    double *stats; // sums over the result go there (tile.cuh); or NULL
 };
+
+/* The operand of a product whose channels are those of one tensor or, from
+ * channel `from` on, of a second. Lenses and a second one are for those that
+ * corr_sees and corr_beside. */
+struct Source {
+    Operand own, beside; // beside.data NULL: there is one
+    int from;
+    double *stats; // sums over the result go there: corr_stat_parts; or NULL
+};
+
+/* Likewise of a result. One whose data is NULL is not wanted. */
+struct Result {
+    Target own, beside;
+    int from; // 0: there is one
+};
+
+/* Of the parts of an image that are wanted. */
+static inline double result_bytes(const Result &r, Dims s)
+{
+    const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
+    return (r.own.data ? target_bytes(r.own, own) : 0) +
+           (r.beside.data ? target_bytes(r.beside, all - own) : 0);
+}
 
 /* bias, of the channels of the result, may be NULL. False with the reason. */
 bool corr_gather(const Corr *r, const Source &image, const void *w,
                  const float *bias, Target grid);
-bool corr_spread(const Corr *r, const Source &grid, const void *w,
-                 const float *bias, Target image);
+bool corr_spread(const Corr *r, const Operand &grid, const void *w,
+                 const float *bias, const Result &image);
+/* Do gather and spread both work on an image in two parts, the first of so many
+ * channels? */
+bool corr_beside(const Corr *r, int from);
 /* Do gather or spread read their source through a lens? */
 bool corr_sees(const Corr *r, bool spread);
 /* Parts that a gather leaves in Source.stats; 0: it cannot. */

@@ -40,9 +40,14 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
-    Sight sight;   // of the source: gather and spread by tiles alone
-    double *stats; // gather by tiles: see tile_stat_parts; or NULL
-    Target result;
+    // by tiles alone: what the source is seen through; channels `border` and on
+    // of a gather's source and of a spread's result are in tensors of their
+    // own; sums of a gather's result
+    Sight sight;
+    int border; // of one tensor: its channels
+    Operand beside;
+    Target result, beside_result;
+    double *stats;              // see tile_stat_parts; or NULL
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result
     int taps[3];                // of the whole kernel

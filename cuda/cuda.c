@@ -31,7 +31,8 @@ static unsigned narrow(const Call *c)
     const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
     const unsigned all = (1u << MAX_IN) - 1;
     switch (call_op(c)) {
-    case OP_conv:
+    case OP_conv: // and what stands beside it
+        return pair | 1u << BESIDE;
     case OP_upconv:
     case OP_linear:
     case OP_relu:
@@ -97,6 +98,7 @@ static unsigned sees(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
+        return 1 | 1u << BESIDE;
     case OP_upconv:
     case OP_linear:
     case OP_maxpool:
@@ -129,6 +131,7 @@ const Backend backend_cuda = {
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
     .fuses = fuses,
+    .beside = cuda_beside,
     .sees = sees,
     .narrow = narrow,
     .half = cuda_half,

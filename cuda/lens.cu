@@ -11,31 +11,33 @@ enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs)
+    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs,
+                int pitch)
 {
     EACH(i, packs.count)
     {
         int pack;
-        row_of(packs, i, &pack);
+        const int64_t row = row_of(packs, i, &pack);
         const auto v = load<CHANNELS, D>(x + i * CHANNELS);
-        put_pack<CHANNELS, D>(to + i * CHANNELS,
+        put_pack<CHANNELS, D>(to + row * pitch + pack * CHANNELS,
                               seen<CHANNELS, D>(s, pack * CHANNELS, v), true);
     }
 }
 
 } // namespace
 
-bool sight_show(const Call *c, const Sight &s, const Tensor *x, void *to)
+bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
+                Dtype type, void *to, int pitch)
 {
-    const Packs packs = packs_of(x->dim, CHANNELS);
+    const Packs packs = packs_of(x, CHANNELS);
     const unsigned blocks = blocks_for(packs.count);
-    moves(2 * moved(x));
     cudaStream_t stream = gpu_stream(c->dev);
-    if (x->type == BF16)
+    moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
+    if (type == BF16)
         LAUNCH(show_kernel<BF16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)x->data, (uint16_t *)to, packs);
+               (const uint16_t *)data, (uint16_t *)to, packs, pitch);
     else
         LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)x->data, (uint16_t *)to, packs);
+               (const uint16_t *)data, (uint16_t *)to, packs, pitch);
     return gpu_launched("lens");
 }

@@ -272,7 +272,8 @@ bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
  * segments adds them. */
 __global__ void __launch_bounds__(BLOCK)
     tile_join_kernel(const float *parts, int count, int64_t size, Packs packs,
-                     const float *bias, const Target to)
+                     const float *bias, const Target to, const Target beside,
+                     int border)
 {
     EACH(i, packs.count)
     {
@@ -284,9 +285,10 @@ __global__ void __launch_bounds__(BLOCK)
             for (int c = 0; c < TILE_CHANNELS; c++) sum.v[c] += v.v[c];
         }
         int pack;
-        row_of(packs, i, &pack);
+        const int64_t row = row_of(packs, i, &pack);
         add_bias(bias, pack * TILE_CHANNELS, &sum);
-        put_channels(to, i * TILE_CHANNELS, sum);
+        put_beside(to, beside, border, (int)packs.per_row.by * TILE_CHANNELS,
+                   row, pack * TILE_CHANNELS, sum);
     }
 }
 
@@ -299,7 +301,8 @@ bool join(const Corr *r, const Product *p, int count)
           target_bytes(p->result, numel(to)));
     LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
-           numel(to), packs, p->bias, p->result);
+           numel(to), packs, p->bias, p->result, p->beside_result,
+           p->spread ? p->border : to.c);
     return gpu_launched("sum of segments");
 }
 
@@ -311,7 +314,9 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
               Tiled<SPREAD> *t)
 {
     *t = {};
-    t->source_c = (int)p->source_c, t->result_c = (int)p->result_c;
+    t->result_c = (int)p->result_c, t->border = p->border;
+    t->pitch[0] = SPREAD ? (int)p->source_c : p->border;
+    t->pitch[1] = (int)p->source_c - p->border;
     t->depth = p->depth, t->width = p->width, t->extent = p->extent;
     t->chunks = chunks_of(p->depth), t->segments = cut->segments;
     memcpy(t->taps, p->taps, sizeof t->taps);
@@ -339,13 +344,15 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     *done = tiled_of(r, p, classes, &cut, &t);
     if (!*done) return true;
     t.source = p->source, t.sight = p->sight, t.stats = p->stats;
+    t.beside = p->beside, t.beside_result = p->beside_result;
+    if (!SPREAD) t.beside_result = {};
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     int parts = 1;
     if (cut.split) {
         parts = cut.segments;
         t.part_stride = numel(SPREAD ? r->image : r->grid);
         t.result = {r->c->scratch, F32, true};
-        t.bias = NULL;
+        t.bias = NULL, t.border = SPREAD ? t.result_c : t.border;
         moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
                                 corr_weights_size(r)) +
                   target_bytes(t.result, t.part_stride * parts),

@@ -25,6 +25,7 @@ enum {
     TILE_ROW = 64,          // bytes of a position in shared memory
     TILE_LINE = 16,         // bytes of one copy
     TILE_LINES = 4,         // of a row
+    TILE_CHUNK = 32,        // channels of it
     TILE_CHANNELS = 8,      // stored at a time; those of a group divide by it
     TILE_STAGES = 4,        // tiles of weights, one of them in use
     TILE_GROUPS = 4,        // of one axis
@@ -61,20 +62,24 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    Sight sight;            // of the source
-    double *stats;          // gather: [box][2][result_c], see tile_stats; NULL
-    Target result;          // or parts of it, in f32
-    int64_t part_stride;    // elements between parts; 0: there are none
-    int source_c, result_c; // channels of all groups
-    int depth, width;       // channels of a group: source, result
-    int taps[3];            // of the whole kernel
-    int tiles;              // of the channels of one group
-    int chunks, segments;   // of channels; sums of their own
-    Dims extent;            // of the result
-    int box[3], samples;    // log2 of its extents; samples of one
-    Divisor halo[3];        // extents of it
-    int rows;               // of all of its samples
-    int ahead, buffers;     // fills under way; halos in shared memory
+    int border;           // channels before those of `beside`, beside_result
+    int pitch[2];         // channels of a row of either
+    Operand beside;       // gather: the source's other tensor
+    Target beside_result; // spread: the result's
+    Sight sight;          // of the source
+    double *stats;        // gather: [box][2][result_c], see tile_stats; NULL
+    Target result;        // or parts of it, in f32
+    int64_t part_stride;  // elements between parts; 0: there are none
+    int result_c;         // channels of all groups
+    int depth, width;     // channels of a group: source, result
+    int taps[3];          // of the whole kernel
+    int tiles;            // of the channels of one group
+    int chunks, segments; // of channels; sums of their own
+    Dims extent;          // of the result
+    int box[3], samples;  // log2 of its extents; samples of one
+    Divisor halo[3];      // extents of it
+    int rows;             // of all of its samples
+    int ahead, buffers;   // fills under way; halos in shared memory
 };
 
 /* Which tile and how many sums: follows from extents and precision. */
@@ -108,6 +113,22 @@ static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
         put_pack<8, F16>((uint16_t *)t.data + i, v, t.fresh);
     else
         put_pack<8>((float *)t.data + i, v, t.fresh);
+}
+
+/* Likewise of a row of `channels` that two tensors share, the first up to the
+ * border; one that is not there is not wanted. */
+static __device__ __forceinline__ void put_beside(const Target &own,
+                                                  const Target &beside,
+                                                  int border, int channels,
+                                                  int64_t row, int64_t c,
+                                                  const Pack<8> &v)
+{
+    if (c >= border) {
+        if (beside.data)
+            put_channels(beside, row * (channels - border) + c - border, v);
+    } else if (own.data) {
+        put_channels(own, row * border + c, v);
+    }
 }
 
 static __device__ __forceinline__ void add_bias(const float *bias, int64_t c,

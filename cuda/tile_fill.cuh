@@ -123,7 +123,8 @@ __device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
 }
 
 /* Fill a halo with the chunk that begins at `channel` of the group. `source`
- * points at the group's channels of row 0. */
+ * points at the group's channels of row 0 of the first tensor: a chunk is of
+ * one. */
 template <class T, int THREADS, bool SPREAD>
 __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
                                           const int *rows, const T *source,
@@ -131,8 +132,14 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
 {
     enum { STEP = THREADS / TILE_LINES };
     const int line = (int)threadIdx.x % TILE_LINES;
+    int pitch = p.pitch[0], depth = p.depth;
+    if constexpr (!SPREAD)
+        if (channel >= p.border) {
+            source = (const T *)p.beside.data, pitch = p.pitch[1];
+            channel -= p.border, depth -= p.border;
+        }
     channel += line * Line<T>::COUNT;
-    const bool wanted = channel < p.depth;
+    const bool wanted = channel < depth;
     source += wanted ? channel : 0;
     int r = (int)threadIdx.x / TILE_LINES;
     // STEP divides by 8: the turn of a line stays
@@ -140,7 +147,7 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
         const int row = rows[r];
         const bool valid = wanted && row >= 0;
-        cp_async16(to, source + (int64_t)(valid ? row : 0) * p.source_c, valid);
+        cp_async16(to, source + (int64_t)(valid ? row : 0) * pitch, valid);
     }
 }
 
@@ -152,13 +159,17 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
                                          const int *rows, int64_t channel,
                                          int depth, unsigned char *at)
 {
+    Sight sight = p.sight;
+    if constexpr (!SPREAD)
+        if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
+    if (!sight.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS };
     const int line = (int)threadIdx.x % TILE_LINES;
     if (line * COUNT >= depth) return; // of zeros
     float2 by[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        by[i] = p.sight.table[channel + line * COUNT + i];
+        by[i] = sight.table[channel + line * COUNT + i];
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
     for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
@@ -166,7 +177,7 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
         Pack<COUNT> v = load<COUNT, D>((const Cell<D> *)at);
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            v.v[i] = seen_one<D>(p.sight.then, by[i], v.v[i]);
+            v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
         put_pack<COUNT, D>((Cell<D> *)at, v, true);
     }
 }

@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         const bool first = entry.number & TapEntry::FIRST;
         if (first) halo += p.rows * TILE_ROW;
         if (halo == feed.ring) halo = feed.halos;
-        if (first && p.sight.table) {
+        if (first && (p.sight.table || p.beside.sight.table)) {
             see_halo<D, Shape::THREADS>(p, feed.rows + group * p.rows,
                                         s.group * p.depth + chunk * Feed::CHUNK,
                                         p.depth - chunk * Feed::CHUNK, halo);
@@ -241,7 +241,8 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     cp_async_wait<0>();
     __syncthreads(); // the memory is for something else now
 
-    TileStore store = {p.result, p.bias, p.result_c};
+    TileStore store = {p.result, p.beside_result, p.bias,
+                       SPREAD ? p.border : p.result_c, p.result_c};
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
     float *turn = (float *)(shared + warp * TILE_TURN);
 #pragma unroll

@@ -8,18 +8,18 @@
 #define SEG_TILE_STORE_CUH
 #include "tile_fill.cuh"
 
-/* A bias, and rounding. */
+/* A bias, and rounding; into one tensor or, by channels, two. */
 struct TileStore {
-    Target to;
+    Target to, beside;
     const float *bias;
-    int64_t channels; // of a row
+    int border, channels; // of the first tensor; of a row of the result
 
     __device__ __forceinline__ void put(int64_t row, int64_t c,
                                         const Pack<8> &sum) const
     {
         Pack<8> v = sum;
         add_bias(bias, c, &v);
-        put_channels(to, row * channels + c, v);
+        put_beside(to, beside, border, channels, row, c, v);
     }
 };
 

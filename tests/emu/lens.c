@@ -361,3 +361,93 @@ TEST(lens_way_back)
         bench_close(&b);
     }
 }
+
+/* Rows of p are the channels of rows of q from `from` on: the same bits. */
+static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
+{
+    const int64_t rows = numel(p->dim) / p->dim.c;
+    double *v = mem_alloc((size_t)numel(p->dim) * sizeof *v);
+    double *w = mem_alloc((size_t)numel(q->dim) * sizeof *w);
+    REQUIRE(v && w);
+    read_tensor(b, p, v);
+    read_tensor(b, q, w);
+    int64_t off = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int c = 0; c < p->dim.c; c++)
+            off += v[r * p->dim.c + c] != w[r * q->dim.c + from + c];
+    EXPECT_INT(off, 0);
+    mem_free(v);
+    mem_free(w);
+}
+
+/* A convolution of a concat that is not made: the bits of one of the concat,
+ * y, both gradients and dw, whichever of its operands are seen through a
+ * lens and whichever gradient is wanted. */
+static void beside(const Shape *s, int first, int how)
+{
+    Bench b;
+    Behind h;
+    Call made;
+    bench_open(&b, PRECISION_bf16);
+    const Attr linear = op_default(OP_linear), attr = attr_of(s);
+    const Attr concat = op_default(OP_concat);
+    Dims one = s->x, two = s->x;
+    one.c = first, two.c -= first;
+    const bool far = how & 1, dx0 = !(how & 2), dx1 = !(how & 4);
+    const Dims seen = far ? two : one, rest = far ? one : two;
+    const int32_t rows = (int32_t)(seen.n * positions(seen));
+    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, BF16, -1, 1);
+    Tensor w = drawn(&b, (Dims){seen.c, 1, 1, 1, 8}, BF16, -1, 1);
+    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
+    y.dim = seen;
+    const Tensor other = drawn(&b, rest, BF16, -1, 1);
+    const Tensor w2 = drawn(&b, s->w, BF16, -1, 1);
+    const Tensor whole = tensor_of(&b, s->x, BF16);
+    const Tensor *part[2] = {far ? &other : &y, far ? &y : &other};
+    Call join = {.attr = &concat, .x = {part[0], part[1]}, .y = &whole};
+    join.lens[far] = &h.lens;
+    run(&b, &join);
+    Tensor in[MAX_IN] = {whole, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    Tensor out[2], dw[2], dx[3];
+    const Tensor dz = drawn(&b, z.dim, BF16, -1, 1);
+    for (int i = 0; i < 2; i++) {
+        out[i] = tensor_of(&b, z.dim, BF16);
+        dw[i] = tensor_of(&b, s->w, F32);
+    }
+    dx[0] = tensor_of(&b, one, BF16), dx[1] = tensor_of(&b, two, BF16);
+    dx[2] = tensor_of(&b, s->x, BF16);
+    Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};
+    c.x[BESIDE] = part[1], c.lens[far ? BESIDE : 0] = &h.lens;
+    EXPECT(backend_cuda.beside(&(Call){.attr = &attr,
+                                       .precision = b.precision,
+                                       .x = {c.x[0], &w2, [BESIDE] = part[1]},
+                                       .y = &out[0]}));
+    run(&b, &c);
+    c.dy = &dz, c.dx[1] = &dw[0], c.fresh = ~0u;
+    c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[BESIDE] = dx1 ? &dx[1] : NULL;
+    run(&b, &c);
+    Call plain = {.attr = &attr, .x = {&whole, &w2}, .y = &out[1]};
+    run(&b, &plain);
+    plain.dy = &dz, plain.dx[0] = &dx[2], plain.dx[1] = &dw[1];
+    plain.fresh = ~0u;
+    run(&b, &plain);
+    same(&b, &out[0], &out[1]);
+    same(&b, &dw[0], &dw[1]);
+    if (dx0) same_part(&b, &dx[0], &dx[2], 0);
+    if (dx1) same_part(&b, &dx[1], &dx[2], first);
+    bench_close(&b);
+}
+
+TEST(lens_beside)
+{
+    static const Shape both[] = {
+        {OP_conv, {2, 1, 15, 17, 56}, {40, 1, 3, 3, 56}, 1, 1, 1},
+        {OP_conv, {1, 5, 7, 6, 40}, {24, 3, 3, 3, 40}, 1, 1, 1},
+        {OP_conv, {1, 1, 9, 8, 96}, {16, 1, 1, 1, 96}, 1, 0, 1},
+        {OP_conv, {1, 1, 2, 2, 256}, {64, 1, 3, 3, 256}, 1, 1, 1}, // parts
+    };
+    for (int i = 0; i < 4; i++)
+        for (int how = i == 0 ? 0 : i; how < (i == 0 ? 6 : i + 1); how++)
+            beside(&both[i], i == 3 ? 128 : 32, how);
+}
