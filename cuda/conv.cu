@@ -139,7 +139,7 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
     if (!c->lens[0] && !c->lens[BESIDE] && !c->x[BESIDE]) return false;
-    return back ? c->dx[1] != NULL : !corr_sees(&r, is_up(c));
+    return back ? c->dx[1] && !corr_weights_sees(&r) : !corr_sees(&r, is_up(c));
 }
 
 /* Where in the scratch that copy is. */
@@ -228,22 +228,22 @@ bool conv_fwd(const Call *c)
 bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
-    const void *w = operand(c, 1), *dy = slope(c);
+    const void *w = operand(c, 1);
+    const Source slopes = {{slope(c), {}}, {}, 0, NULL};
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
+    // in dy's memory, which the products read then
     if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0] || c->dx[BESIDE]) {
-        const Source from = {{dy, {}}, {}, 0, NULL};
         const Result dx = gradients(c);
-        if (!(up ? corr_gather(&r, from, w, NULL, dx.own)
-                 : corr_spread(&r, from.own, w, NULL, dx)))
+        if (!(up ? corr_gather(&r, slopes, w, NULL, dx.own)
+                 : corr_spread(&r, slopes.own, w, NULL, dx)))
             return false;
     }
     if (dw) {
         Source x;
-        if (!source(c, r, true, &x)) return false;
-        const void *image = x.own.data;
-        if (!corr_weights(&r, up ? dy : image, up ? image : dy, dw,
+        if (!source(c, r, true, &x) ||
+            !corr_weights(&r, up ? slopes : x, up ? x.own : slopes.own, dw,
                           is_fresh(c, 1), c->scratch))
             return false;
     }

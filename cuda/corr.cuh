@@ -123,8 +123,10 @@ bool corr_sees(const Corr *r, bool spread);
 /* Parts that a gather leaves in Source.stats; 0: it cannot. */
 int corr_stat_parts(const Corr *r);
 /* scratch: corr_weights_bytes. */
-bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
-                  bool fresh, void *scratch);
+bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
+                  float *w, bool fresh, void *scratch);
+/* Does it read through lenses, and an image in two parts? */
+bool corr_weights_sees(const Corr *r);
 size_t corr_weights_bytes(const Corr *r);
 /* db[c] = the sum of dy over its rows; conv.cu. c->scratch: corr_bias_bytes. */
 bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);

@@ -250,6 +250,8 @@ __global__ void __launch_bounds__(CORR_THREADS)
     Mine share;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
+        if constexpr (VEC && P != PRECISION_tf32)
+            see_pairs<P == PRECISION_bf16 ? BF16 : F16>(p, s, &f);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);

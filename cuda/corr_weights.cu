@@ -107,15 +107,25 @@ static bool launch(const Corr *r, const Weights *p, dim3 blocks)
     return gpu_launched("weights");
 }
 
-bool corr_weights(const Corr *r, const void *image, const void *grid, float *w,
-                  bool fresh, void *scratch)
+bool corr_weights_sees(const Corr *r)
+{
+    return precision_copy(r->c->precision) != F32 &&
+           r->a % NARROW_CHANNELS == 0 && r->b % NARROW_CHANNELS == 0;
+}
+
+bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
+                  float *w, bool fresh, void *scratch)
 {
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
     Weights p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->grid.d;
-    p.image = image, p.grid = grid, p.win = r->win, p.size = r->image;
+    p.image = image.own.data, p.image_sight = image.own.sight;
+    p.border = r->image.c;
+    if (image.beside.data) p.beside = image.beside, p.border = image.from;
+    p.grid = grid.data, p.grid_sight = grid.sight;
+    p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
     p.depth = (int)depth_of(r);
     p.mtiles = (int)ceil_div(r->b, WEIGHTS_TILE);

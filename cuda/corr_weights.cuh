@@ -17,6 +17,11 @@ enum {
 
 struct Weights {
     const void *image, *grid;
+    // where corr_weights_sees: what they are seen through; channels `border`
+    // and on of the image are in a tensor of their own
+    Sight image_sight, grid_sight;
+    Operand beside;
+    int border;
     float *out; // w, or the parts
     Window win;
     Dims size; // of the image
@@ -63,8 +68,9 @@ static __device__ __forceinline__ Column column_of(const Weights &p, int n)
     return c;
 }
 
-/* Address of the image that grid position m meets there; NULL outside. */
-template <class T>
+/* Address of the image that grid position m meets there; NULL outside. VEC: it
+ * may be in two parts. */
+template <class T, bool VEC>
 static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
                                                     const Column &c,
                                                     int64_t group)
@@ -79,7 +85,13 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
     if (!inside) return NULL;
     int64_t row =
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
-    return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
+    if constexpr (!VEC)
+        return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
+    const int64_t channel = group * p.a + c.channel;
+    if (channel < p.border)
+        return (const T *)p.image + row * p.border + channel;
+    return (const T *)p.beside.data + row * (p.size.c - p.border) + channel -
+           p.border;
 }
 
 /* What a thread fetches of a chunk of BK positions: lines of neighbouring
@@ -97,6 +109,7 @@ template <class T, bool VEC> struct Pairs {
     static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
     Column column[VEC ? 1 : COUNT];
     Line<T> g[LOADS], x[LOADS];
+    bool inside[VEC ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
     {
@@ -123,23 +136,60 @@ template <class T, bool VEC> struct Pairs {
         for (int i = 0; i < LOADS; i++) {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
+            if (VEC) inside[i] = false;
             if (m >= s.to) continue;
             const T *y = (const T *)p.grid + m * p.grid_c + s.group * p.b + m1;
             if constexpr (VEC) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
-                const T *from = image_at<T>(p, m, column[0], s.group);
+                const T *from = image_at<T, VEC>(p, m, column[0], s.group);
+                inside[i] = from != NULL;
                 if (from) x[i] = *(const Line<T> *)from;
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++) {
                     if (m1 + j < p.b) g[i].v[j] = y[j];
-                    const T *from = image_at<T>(p, m, column[j], s.group);
+                    const T *from = image_at<T, VEC>(p, m, column[j], s.group);
                     if (from) x[i].v[j] = *from;
                 }
             }
         }
     }
 };
+
+/* Lines of 16 bits, of `channel` on, as a lens shows them; those that are not
+ * wanted stay. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void see_lines(const Sight &s,
+                                                 int64_t channel,
+                                                 Line<uint16_t> (&x)[COUNT],
+                                                 const bool (&wanted)[COUNT])
+{
+    enum { EACH = Line<uint16_t>::COUNT };
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if (!wanted[i]) continue;
+        auto v = load<EACH, D>(x[i].v);
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            v.v[k] = seen_one<D>(s.then, s.table[channel + k], v.v[k]);
+        put_pack<EACH, D>(x[i].v, v, true);
+    }
+}
+
+/* What was fetched of both sides, through their lenses. */
+template <Dtype D, class F>
+static __device__ __forceinline__ void see_pairs(const Weights &p,
+                                                 const Slice &s, F *f)
+{
+    const int64_t channel = s.group * p.a + f->column[0].channel;
+    const bool far = channel >= p.border;
+    const Sight image = far ? p.beside.sight : p.image_sight;
+    if (image.table)
+        see_lines<D>(image, channel - (far ? p.border : 0), f->x, f->inside);
+    if (p.grid_sight.table)
+        see_lines<D>(p.grid_sight, s.group * p.b + s.m0 + F::first(), f->g,
+                     f->inside);
+}
 
 /* Element (m, n) of the tile; nothing beyond the edges of w. */
 static __device__ __forceinline__ void put_weight(const Weights &p,
