@@ -9,8 +9,12 @@
  * memory. Both have the same bits, and so have all tiles and boxes, so these
  * may follow from whatever is fastest. */
 #include "tile.cuh"
+#include "tile_choice.h"
+#include <stdio.h>
 
 namespace {
+
+__thread int wanted, taken = TILE_NONE; // see tile_choice.h
 
 enum {
     FILL = 132,            // multiprocessors of an H100
@@ -25,6 +29,12 @@ enum {
 const struct {
     int bm, bn, percent;
 } TILES[] = {{128, 128, 100}, {128, 64, 90}, {64, 64, 75}, {128, 32, 70}};
+enum { TILE_KINDS = sizeof TILES / sizeof *TILES };
+
+int number_of(int kind, bool split)
+{
+    return 1 + kind + (split ? TILE_KINDS : 0);
+}
 
 int gcd(int a, int b)
 {
@@ -99,17 +109,20 @@ double cost_of(const Work &w, const TileCut &cut, int percent)
            (cut.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
 }
 
+/* That of least cost; one of no extents where none is as wanted. */
 TileCut cut_of(const Corr *r, bool spread)
 {
     const Work w = work_of(r, spread);
     const int segments = segments_of(w);
     TileCut best = {};
     double least_cost = 0;
-    for (const auto &t : TILES) {
+    for (int kind = 0; kind < TILE_KINDS; kind++) {
+        const auto &t = TILES[kind];
         if (segments > 1 && t.bm * t.bn == 128 * 128) continue; // see TileShape
         // the classes of a split call are those of one launch
         for (int split = 0;
              split <= (segments > 1 && w.classes <= CORR_CLASSES); split++) {
+            if (wanted && number_of(kind, split) != wanted) continue;
             const TileCut cut = {t.bm, t.bn, segments, split != 0};
             const double cost = cost_of(w, cut, t.percent);
             if (best.bm && cost >= least_cost) continue;
@@ -308,12 +321,14 @@ bool join(const Corr *r, const Product *p, int count)
 
 // -- launching ---------------------------------------------------------------
 
-/* A launch of these classes but for its addresses; false if no halo fits. */
+/* A launch of these classes but for its addresses; false if no halo fits, or
+ * no tile is as wanted. */
 template <bool SPREAD>
 bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
               Tiled<SPREAD> *t)
 {
     *t = {};
+    if (!cut->bm) return false;
     t->result_c = (int)p->result_c, t->border = p->border;
     t->pitch[0] = SPREAD ? (int)p->source_c : p->border;
     t->pitch[1] = (int)p->source_c - p->border;
@@ -347,6 +362,9 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     t.beside = p->beside, t.beside_result = p->beside_result;
     if (!SPREAD) t.beside_result = {};
     t.w = p->w, t.bias = p->bias, t.result = p->result;
+    for (int kind = 0; kind < TILE_KINDS; kind++)
+        if (TILES[kind].bm == cut.bm && TILES[kind].bn == cut.bn)
+            taken = number_of(kind, cut.split);
     int parts = 1;
     if (cut.split) {
         parts = cut.segments;
@@ -395,6 +413,7 @@ size_t tile_bytes(const Corr *r, bool spread)
 bool tile_product(const Corr *r, const Product *p, int classes, bool *done)
 {
     const TileCut cut = cut_of(r, p->spread);
+    taken = TILE_NONE;
     return p->spread ? queue<true>(r, p, classes, cut, done)
                      : queue<false>(r, p, classes, cut, done);
 }
@@ -414,4 +433,31 @@ int tile_stat_parts(const Corr *r, const Product *p)
     Tiled<false> t;
     if (!tiled_of(r, p, 1, &cut, &t) || cut.split) return 0;
     return t.cls[0].blocks;
+}
+
+extern "C" void tile_want(int number)
+{
+    wanted = number;
+}
+
+extern "C" int tile_taken(void)
+{
+    const int was = taken;
+    taken = TILE_NONE;
+    return was;
+}
+
+extern "C" int tile_count(void)
+{
+    return 2 * TILE_KINDS;
+}
+
+extern "C" const char *tile_name(int number)
+{
+    static __thread char text[32];
+    if (number < 1 || number > tile_count()) return "none";
+    const auto &t = TILES[(number - 1) % TILE_KINDS];
+    snprintf(text, sizeof text, "%dx%d%s", t.bm, t.bn,
+             number > TILE_KINDS ? " split" : "");
+    return text;
 }

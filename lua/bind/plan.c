@@ -41,12 +41,54 @@ static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
     return n;
 }
 
+/* Three numbers, of the axes d, h, w, as field `key` of the table on top. */
+static void push_axes(lua_State *L, const int v[3], const char *key)
+{
+    const int64_t axes[3] = {v[0], v[1], v[2]};
+    push_shape(L, 3, axes);
+    lua_setfield(L, -2, key);
+}
+
+/* Extents in memory order, of which the first is left out of one sample's. */
+static void push_extents_of(lua_State *L, const Tensor *t, bool sample,
+                            const char *key)
+{
+    const Dims s = t->dim;
+    const int64_t extent[5] = {s.n, s.d, s.h, s.w, s.c};
+    push_shape(L, 5 - sample, extent + sample);
+    lua_setfield(L, -2, key);
+}
+
+/* Field `convolution` of the table on top, of a row that is one: all that it
+ * takes to run it alone. x and y are {d, h, w, c} of one sample; entrance:
+ * nobody wants the gradient of x, which is an input. */
+static void push_convolution(lua_State *L, const Graph *g, const Node *n)
+{
+    const Op op = (Op)n->attr.op;
+    if (op != OP_conv && op != OP_upconv) return;
+    const Node *x = &g->node[n->in[0]], *w = &g->node[n->in[1]];
+    const Window window = op_window(&n->attr, &w->y);
+    lua_createtable(L, 0, 12);
+    set_text(L, "op", op_info[op].name);
+    set_integer(L, "rank", n->y.rank);
+    push_extents_of(L, &x->y, true, "x");
+    push_extents_of(L, &n->y, true, "y");
+    push_extents_of(L, &w->y, false, "w");
+    push_axes(L, window.s, "stride");
+    push_axes(L, window.lo, "lo");
+    push_axes(L, window.hi, "hi");
+    push_axes(L, window.dil, "dilation");
+    set_integer(L, "groups", window.groups);
+    set_bool(L, "entrance", x->kind == NODE_INPUT);
+    lua_setfield(L, -2, "convolution");
+}
+
 /* A line of the plan's table. */
 static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 {
     const Node *n = &g->node[r->node];
     char text[DIMS_TEXT];
-    lua_createtable(L, 0, 8);
+    lua_createtable(L, 0, 9);
     set_text(L, "name", n->name);
     set_kind(L, g, r->concat, r->node, r->norm, r->then);
     set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
@@ -58,6 +100,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     lua_pushinteger(
         L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
+    push_convolution(L, g, n);
 }
 
 /* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,

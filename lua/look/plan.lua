@@ -150,6 +150,18 @@ local function exchange(r, ranks)
   return scaling.describe(scaling.of_plan(plan, v), ranks, ms)
 end
 
+-- The convolutions of a plan, as one runs them alone: what tests/gpu/sweep.c times.
+local function convolutions(plan)
+  local list = {}
+  for _, row in ipairs(plan.rows) do
+    local one = row.convolution
+    if one then
+      one.name, list[#list + 1] = row.name, one
+    end
+  end
+  return list
+end
+
 -- plan: the command. FLOPs count a multiplication and an addition as two.
 function M.command(r)
   local v = config.ensure()
@@ -157,8 +169,10 @@ function M.command(r)
   local train, eval = M.plan(r, v.batch, true), M.plan(r, v.batch, false)
   local said, links, exchanged = exchange(r, v.ranks)
   if config.line.flags.json then
-    train.rows, eval.rows = nil, nil -- the sums only
-    print(util.json { batch = v.batch, train = train, evaluate = eval, exchange = exchanged })
+    local list = convolutions(train)
+    train.rows, eval.rows = nil, nil -- else the sums only
+    print(util.json { batch = v.batch, train = train, evaluate = eval, exchange = exchanged,
+                      convolutions = list })
     return 0
   end
   print(rows_text(train, v.batch))

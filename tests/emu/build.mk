@@ -41,7 +41,7 @@ $(EMU)/table.o: cuda/cuda.c $(BUILD)/settings
 # tests of what only the emulated device can be told to do
 $(EMU)/%.o: tests/emu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -DSEG_CUDA -Itests -Itests/emu \
+	$(COMPILE) -DSEG_CUDA -Icuda -Itests -Itests/emu \
 	  -DEMU_NCCL='"$(abspath $(EMU_NCCL))"' -c -o $@ $<
 
 # in the place of NCCL; it takes the emulated streams from the program

@@ -1,0 +1,34 @@
+/* tile_choice.h -- which tile a convolution takes, said from outside.
+ *
+ * tile.cu chooses by the extents of a call, by an estimate that nobody had
+ * measured when it was written. A bench has to time the others, and a test to
+ * show that all give the same bits; both say here what they want of the calls
+ * of their thread. The program says nothing and has tile.cu's choice. */
+#ifndef SEG_TILE_CHOICE_H
+#define SEG_TILE_CHOICE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Numbers of tiles are 1 .. tile_count(). */
+enum {
+    TILE_ANY = 0,   /* tile.cu's choice                     */
+    TILE_NONE = -1, /* no tile, but the loop of corr_mma.cuh */
+};
+
+/* What calls of this thread are to take, their space included; one that
+ * cannot takes no tile. */
+void tile_want(int number);
+/* What the last call took that came to tile.cu; asked again, TILE_NONE: what
+ * came since took no tile. */
+int tile_taken(void);
+
+int tile_count(void);
+/* "128x64", "128x64 split" (a block makes one segment); "none" of TILE_NONE. */
+const char *tile_name(int number);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
