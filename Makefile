@@ -83,7 +83,8 @@ LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
 REPLAYS := $(FUZZ:%.c=$(BUILD)/%)
 BENCHES := $(BENCH:%.c=$(BUILD)/%)
-GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates)
+GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates \
+               $(BUILD)/tests/gpu/sweep)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
 # beside the program, which looks for it there
@@ -423,6 +424,10 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<
+# ... and one in C, of the program's own objects
+$(BUILD)/tests/gpu/sweep.o: COMPILE += -Icuda
+$(BUILD)/tests/gpu/sweep: $(BUILD)/tests/gpu/sweep.o $(BUILD)/tests/objects.a
+	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<

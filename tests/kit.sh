@@ -10,7 +10,7 @@ git rev-parse --git-dir > /dev/null 2>&1 || skip "this is not a checkout"
 step "make kit" vendor/kit segengine-kit "$tmp"
 tar -xzf "$tmp/segengine-kit.tar.gz" -C "$tmp" || exit 1
 kit=$tmp/segengine-kit
-for file in Makefile tests/gpu/run.sh tests/emu/prims.cu tests/emu/build.mk \
+for file in Makefile tests/gpu/run.sh tests/gpu/sweep.py tests/emu/prims.cu tests/emu/build.mk \
     tests/peer/unet_torch.py scripts/brain_unet.lua commit \
     vendor/prefix/licenses/zlib1g-dev; do
     step "the kit has $file" test -s "$kit/$file"
@@ -71,5 +71,21 @@ step "other precisions" says \
     'ran scripts/brain_unet.lua check --device cuda --precision tf32'
 step "one that is not there" says 'precision bf16: not in this program'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
+# where what times is a script as well, the table has its lines
+mkdir -p "$tmp/build/tests/gpu"
+cat > "$tmp/build/tests/gpu/rates" << 'END'
+#!/bin/sh
+echo "bf16, tensor cores          500.0 TFLOP/s"
+END
+cat > "$tmp/build/tests/gpu/sweep" << 'END'
+#!/bin/sh
+echo '{"net": "a", "layer": "b", "not_run": "no time left"}'
+echo "asked: $*" >&2
+END
+chmod +x "$tmp"/build/tests/gpu/*
+step "a sweep without Python: its lines" code 0 sweep
+step "are in the report" says '"not_run": "no time left"'
+step "of both networks" says 'sweep/brain_unet.json'
+run bench
 step "no PyTorch" says '| bench | not run: /nowhere/python has no PyTorch'
 finish

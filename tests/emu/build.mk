@@ -24,7 +24,7 @@ EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \
              $(filter-out $(BUILD)/engine/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
 
 emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%)) \
-          $(EMU)/plain/segengine
+          $(EMU)/plain/segengine $(EMU)/plain/sweep
 
 $(EMU)/%.o: tests/emu/%.cc $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -74,5 +74,10 @@ $(EMU)/plain/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(EMU_RT_plain) \
                         $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
 	$(call SHOW,link)$(CXX) $(WL)-E -pthread -o $@ $^ $(LUA_LIB) $(LIBS)
 
+# the bench of convolutions, to see that it runs
+$(EMU)/plain/sweep: $(BUILD)/tests/gpu/sweep.o $(EMU_RT_plain) \
+                    $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
+	$(call SHOW,link)$(CXX) $(WL)-E -pthread -o $@ $^ $(LIBS)
+
 .PHONY: emulated
--include $(wildcard $(EMU)/*.d $(EMU)/*/*.d)
+-include $(wildcard $(EMU)/*.d $(EMU)/*/*.d) $(BUILD)/tests/gpu/sweep.d

@@ -17,6 +17,7 @@
 #     ranks        the demo on two GPUs, by NCCL and through the host, against one;
 #                  wants two
 #     rates        bandwidth and matrix rates of this GPU
+#     sweep        each convolution of two networks with each tile, beside PyTorch
 #     bench        training steps beside PyTorch
 #
 # Each part has LIMIT seconds (600). A part that cannot run says why and is no
@@ -35,7 +36,7 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
-parts="build program plan primitives check$recipes sanitizer train ranks rates bench"
+parts="build program plan primitives check$recipes sanitizer train ranks rates sweep bench"
 
 # == the parts, each a function in a process of its own =====================
 
@@ -177,6 +178,28 @@ part_rates() {
     "$BUILD/tests/gpu/rates"
 }
 
+# shapes_of RECIPE BATCH: the convolutions that the program says it has
+shapes_of() {
+    "$program" "scripts/$1.lua" plan --json --device cpu --preset full \
+        --batch "$2" > "$BUILD/sweep/$1.json"
+}
+
+# seconds on a large GPU; the limits are for a small one
+part_sweep() {
+    want_gpu
+    mkdir -p "$BUILD/sweep"
+    shapes_of brain_unet 16 && shapes_of openkbp_unet3d 2 || return 1
+    rate=$("$BUILD/tests/gpu/rates" | awk '/^bf16, tensor/ { print $4 }')
+    "$BUILD/tests/gpu/sweep" --seconds $((LIMIT * 2 / 5)) \
+        "$BUILD"/sweep/*.json > "$BUILD/sweep/lines" || return 1
+    if command -v "$PYTHON" > /dev/null; then
+        "$PYTHON" tests/gpu/sweep.py "$BUILD/sweep/lines" \
+            --rate "${rate:-0}" --seconds $((LIMIT * 2 / 5))
+    else
+        cat "$BUILD/sweep/lines" # no table, but all that it is made of
+    fi
+}
+
 part_bench() {
     want_gpu
     "$PYTHON" -c 'import torch' 2> /dev/null ||
@@ -219,7 +242,7 @@ for part; do
     *) said="FAILED: status $status" ;;
     esac
     case $part:$said in
-    rates:* | bench:*) ;;
+    rates:* | sweep:* | bench:*) ;;
     *FAILED*) failed=1 ;;
     esac
     echo "| $part | $said | $took |" >> "$logs/table"
@@ -268,6 +291,7 @@ section() {
     echo "|---|---|---|"
     cat "$logs/table"
     section rates 20
+    section sweep 140
     section bench 60
     section plan 4
     section program 6
