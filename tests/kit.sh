@@ -71,6 +71,25 @@ step "other precisions" says \
     'ran scripts/brain_unet.lua check --device cuda --precision tf32'
 step "one that is not there" says 'precision bf16: not in this program'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
+# losses LOSS: a program whose runs in bf16 end with that, in f32 with 0.5
+losses() {
+    # shellcheck disable=SC2016  # for the shell of that script
+    program "$gpu"'
+while [ $# -gt 1 ]; do
+    case $1 in --out) out=$2/brain_unet/001 ;; --precision) precision=$2 ;; esac
+    shift
+done
+mkdir -p "$out"
+echo "$precision" > "$out/checkpoint_last.safetensors"
+case $precision in f32) loss=0.5 ;; *) loss='"$1"' ;; esac
+printf "epoch,step,lr,train_loss\n1,9,1,0.9\n20,99,1,$loss\n" > "$out/metrics.csv"'
+}
+losses 0.503
+step "bf16 near f32" code 0 losses
+step "how near" says 'f32 0.5, bf16 0.503, off by 0.60 %'
+losses 0.52
+step "not near" code 1 losses
+program "$gpu; echo \"ran \$*\""
 # where what times is a script as well, the table has its lines
 mkdir -p "$tmp/build/tests/gpu"
 cat > "$tmp/build/tests/gpu/rates" << 'END'

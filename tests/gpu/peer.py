@@ -2,24 +2,29 @@
 """peer.py -- training steps on a GPU beside PyTorch's, in one run.
 
     tests/gpu/peer.py [--program build/gpu/segengine] [--seconds 540]
-                      [--rounds 3] [--device cuda] [--batch 16,64] [--size 256]
+                      [--rounds 3] [--device cuda] [--small] [--only NAME]
+                      [--precisions bf16,tf32,f32,f16] [--wait 90]
 
-The base-32 U-Net of scripts/brain_unet.lua: forward, BCE + Dice, backward and
-AdamW on random data. PyTorch runs as fast as we know how: channels last,
-cudnn.benchmark, the fused optimizer, data that stays on the GPU, autocast for
-bf16 and f16 (with its loss scaler), eager and compiled, and is timed by CUDA
-events. segengine's time is what `segengine SCRIPT bench --json` says, uploads
-included. The two take turns; figures are medians over all rounds, and the ratio
-is to the better of PyTorch's two. What is left when --seconds are over is
-reported as not run. Exit 77: no PyTorch or no GPU. --device cpu is for trying
-this file out.
+The networks of WORKLOADS: forward, loss, backward and update on random data.
+PyTorch runs as fast as we know how: channels last, cudnn.benchmark, the fused
+optimizer, data that stays on the GPU, autocast for bf16 and f16 (with its loss
+scaler), and each of WAYS: step by step, the whole step captured in a CUDA
+graph, compiled, compiled with CUDA graphs. Each way is a process of its own and
+times its steps by CUDA events; one that cannot, or is not ready within --wait
+seconds, is named below the table. segengine's time is what `segengine SCRIPT
+bench --json` says, uploads included. All take turns; figures are medians over
+all rounds, and the ratio is to the best of PyTorch's. Memory is what a step has
+taken at most: of PyTorch its allocator's reserve, of segengine what the device
+has less, in MB. Nothing is begun once --seconds are over: rows are in the order
+of --precisions, so what is missing is at the end, and is named. Exit 77: no
+PyTorch or no GPU. --device cpu --small is for trying this file out.
 """
 
 import argparse
 import contextlib
-import copy
 import json
 import pathlib
+import select
 import statistics
 import subprocess
 import sys
@@ -27,49 +32,130 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/peer"))
-STEPS = 8  # of a variant in a round
-PRECISIONS = ("f32", "tf32", "bf16", "f16")
+STEPS = 8  # of a way in a round
+WARM = 4  # before the first that counts
+WAYS = ("eager", "captured", "compiled", "compiled, graphs")
 
-# recipe -> builder of its twin; another recipe is compared when it has a line
-# here
-TWINS = {"brain_unet": lambda peer: peer.UNet((32, 64, 128, 256))}
+
+# Workloads ---------------------------------------------------------------------
+# Each: the recipe, its options (and small ones), batches, and a twin of the same
+# options: network, inputs, loss of (result, target), optimizer.
+
+
+def brain_unet(torch, o, batch, device):
+    import unet_torch as peer
+
+    shape = (batch, 1, o["size"], o["size"])
+    net = peer.UNet(tuple(o["base"] * 2**i for i in range(4)))
+    x = torch.randn(shape, device=device)
+    y = (torch.rand(shape, device=device) > 0.7).float()
+    return net, [x], lambda out: peer.bce_dice(out, y), adamw(torch, 1e-4)
+
+
+def openkbp_unet3d(torch, o, batch, device):
+    from openkbp import Generator
+
+    a = argparse.Namespace(**o, dropout=0.2, better=False, squeeze=0)
+    size = (o["size"],) * 3
+    x = torch.rand((batch, 11, *size), device=device)
+    y = 70 * torch.rand((batch, 1, *size), device=device)
+
+    def adam(p, **more):
+        return torch.optim.Adam(p, 2e-4, (0.5, 0.999), 1e-7, **more)
+
+    return Generator(11, a), [x], lambda out: (out - y).abs().mean(), adam
+
+
+def sequence_cnn_lstm(torch, o, batch, device):
+    import sequence
+
+    a = argparse.Namespace(
+        **{k: list_of(v) if isinstance(v, str) else v for k, v in o.items()},
+        layers=2, lstm_dropout=0.3, mlp_dropout=0.4)  # fmt: skip
+    a.dropout = 0.2
+    net = sequence.Network(o["channels"], o["classes"], a)
+    x = torch.rand((batch, o["channels"], o["longest"]), device=device)
+    lengths = torch.full((batch,), o["longest"], device=device)
+    y = torch.randint(o["classes"], (batch,), device=device)
+    loss = torch.nn.functional.cross_entropy
+    return net, [x, lengths], lambda out: loss(out, y), adamw(torch, 0.0)
+
+
+def adamw(torch, decay):
+    return lambda p, **more: torch.optim.AdamW(p, lr=1e-4, weight_decay=decay, **more)
+
+
+def list_of(text):
+    return [int(v) for v in text.split(",")]
+
+
+WORKLOADS = {
+    "brain_unet": (
+        brain_unet, (16, 64), {},
+        {"size": 256, "base": 32}, {"size": 32, "base": 4}),
+    "openkbp_unet3d": (
+        openkbp_unet3d, (2,), {"better": "false"},
+        {"size": 128, "filters": 64, "levels": 6}, {"size": 16, "filters": 2, "levels": 4}),
+    "sequence_cnn_lstm": (
+        sequence_cnn_lstm, (64,), {"learn": "supervised"},
+        {"channels": 1024, "longest": 500, "classes": 5, "features": "64,128,256", "hidden": 256,
+         "project": 512, "embed": 512, "mlp": "256,128"},
+        {"channels": 8, "longest": 64, "classes": 3, "features": "4,6", "hidden": 4,
+         "project": 8, "embed": 8, "mlp": "6"}),
+}  # fmt: skip
+
+
+def options_of(name, small):
+    """-> what twin and recipe are told, and what the recipe is told besides"""
+    _, _, more, full, tiny = WORKLOADS[name]
+    return (tiny if small else full), more
+
+
+# PyTorch's side: a process each ---------------------------------------------------
 
 
 class Torch:
     """One way of PyTorch's to do a step."""
 
-    def __init__(self, torch, peer, net, x, y, precision, compiled):
-        self.torch, self.peer = torch, peer
-        self.cuda = x.device.type == "cuda"
+    def __init__(self, torch, name, small, batch, precision, way, device):
+        self.torch, self.cuda = torch, device == "cuda"
+        torch.manual_seed(0)
         torch.backends.cudnn.benchmark = True
-        self.tf32 = precision != "f32"
-        self.net = copy.deepcopy(net).to(
-            device=x.device, memory_format=torch.channels_last
-        )
-        self.x = x.to(memory_format=torch.channels_last)
-        self.y = y
-        fused = {"fused": True} if self.cuda else {}
-        self.optim = torch.optim.AdamW(
-            self.net.parameters(), lr=1e-4, weight_decay=1e-4, **fused
-        )
+        torch.backends.cuda.matmul.allow_tf32 = precision != "f32"
+        torch.backends.cudnn.allow_tf32 = precision != "f32"
+        build = WORKLOADS[name][0]
+        net, self.x, self.loss, optim = build(
+            torch, options_of(name, small)[0], batch, torch.device(device))
+        layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(self.x[0].dim())
+        net = net.to(device)
+        if layout:
+            net = net.to(memory_format=layout)
+            self.x[0] = self.x[0].to(memory_format=layout)
+        self.parameters = sum(p.numel() for p in net.parameters())
+        more = {"fused": True} if self.cuda else {}
+        if way == "captured":
+            more["capturable"] = True
+        self.optim = optim(net.parameters(), **more)
         self.half = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision)
-        self.scaler = None
-        if precision == "f16" and self.cuda:
-            self.scaler = torch.cuda.amp.GradScaler()
-        self.run = self.net
-        if compiled:
-            self.run = torch.compile(self.net, mode="reduce-overhead")
+        self.scaler = torch.cuda.amp.GradScaler() if precision == "f16" and self.cuda else None
+        self.run, self.step = net, self.once
+        if way.startswith("compiled"):
+            mode = {"mode": "reduce-overhead"} if way.endswith("graphs") else {}
+            self.run = torch.compile(net, **mode)
+        if way == "captured":
+            self.capture()
 
-    def autocast(self):
-        if not self.half:
-            return contextlib.nullcontext()
-        return self.torch.autocast(self.x.device.type, dtype=self.half)
-
-    def step(self):
+    def once(self):
         self.optim.zero_grad(set_to_none=True)
-        with self.autocast():
-            logits = self.run(self.x)
-        loss = self.peer.bce_dice(logits.float(), self.y)
+        self.rest()
+
+    def rest(self):
+        half = contextlib.nullcontext()
+        if self.half:
+            half = self.torch.autocast("cuda" if self.cuda else "cpu", dtype=self.half)
+        with half:
+            out = self.run(*self.x)
+        loss = self.loss(out.float())
         if self.scaler:
             self.scaler.scale(loss).backward()
             self.scaler.step(self.optim)
@@ -78,15 +164,31 @@ class Torch:
             loss.backward()
             self.optim.step()
 
+    def capture(self):
+        """the whole step as one graph, as PyTorch's notes on CUDA graphs do it"""
+        torch = self.torch
+        if not self.cuda:
+            raise RuntimeError("CUDA graphs want a GPU")
+        if self.scaler:
+            raise RuntimeError("the scaler asks the host, which a graph cannot")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                self.once()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self.optim.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self.rest()
+        self.step = graph.replay
+
     def times(self, count):
         """milliseconds of each of `count` steps"""
-        torch = self.torch
-        torch.backends.cuda.matmul.allow_tf32 = self.tf32
-        torch.backends.cudnn.allow_tf32 = self.tf32
         out = []
         for _ in range(count):
             if self.cuda:
-                a, b = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+                a, b = (self.torch.cuda.Event(enable_timing=True) for _ in "ab")
                 a.record()
                 self.step()
                 b.record()
@@ -98,108 +200,183 @@ class Torch:
                 out.append(1000 * (time.perf_counter() - began))
         return out
 
-
-def engine_ms(a, recipe, batch, precision):
-    """-> milliseconds, or why not"""
-    run = subprocess.run(
-        [a.program, f"scripts/{recipe}.lua", "bench", "--device", a.device,
-         "--batch", str(batch), "--size", str(a.size),
-         "--precision", precision, "--json"],
-        cwd=ROOT, capture_output=True, text=True)  # fmt: skip
-    if run.returncode == 0:
-        return json.loads(run.stdout)["step_ms"]
-    lines = run.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit code {run.returncode}"
+    def bytes(self):
+        return self.torch.cuda.max_memory_reserved() if self.cuda else 0
 
 
-def variants(a, torch, peer, net, batch, precision):
-    """-> name -> Torch, or why not; each has done its first steps"""
-    device = torch.device(a.device)
-    torch.manual_seed(0)
-    x = torch.randn(batch, 1, a.size, a.size, device=device)
-    y = (torch.rand(batch, 1, a.size, a.size, device=device) > 0.7).float()
-    out = {}
-    for name in ("eager", "compile"):
-        if name == "compile" and not hasattr(torch, "compile"):
-            out[name] = "no torch.compile"
-            continue
+def serve(a):
+    """A way: says it is ready, then answers each line with times of STEPS."""
+    import torch
+
+    name, batch, precision, way = json.loads(a.serve)
+    try:
+        if way.startswith("compiled") and not hasattr(torch, "compile"):
+            raise RuntimeError("this PyTorch has no torch.compile")
+        one = Torch(torch, name, a.small, batch, precision, way, a.device)
+        one.times(WARM)
+    except Exception as e:  # out of memory, no compiler: said, not fatal
+        print(json.dumps({"why": (str(e) or repr(e)).splitlines()[0][:100]}), flush=True)
+        return 0
+    print(json.dumps({"parameters": one.parameters}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"ms": one.times(STEPS), "bytes": one.bytes()}), flush=True)
+    return 0
+
+
+class Side:
+    """Such a process, seen from here. `why`: it is of no use, and why."""
+
+    def __init__(self, a, seconds, *what):
+        command = [sys.executable, __file__, "--serve", json.dumps(what), "--device", a.device]
+        self.why, self.ms, self.most = "", [], 0
+        self.child = subprocess.Popen(
+            command + ["--small"] * a.small, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, bufsize=0)  # fmt: skip
+        self.parameters = self.answer(seconds, "ready").get("parameters", 0)
+
+    def answer(self, seconds, what):
+        ready, _, _ = select.select([self.child.stdout], [], [], max(seconds, 0))
+        line = self.child.stdout.readline() if ready else b""
+        out = json.loads(line) if line else {}
+        self.why = out.get("why", "") if line else "ended" if ready else (
+            f"not {what} after {seconds:.0f} s")  # fmt: skip
+        if self.why:
+            self.end()
+        return out
+
+    def round(self, seconds):
+        self.child.stdin.write(b"\n")
+        out = self.answer(seconds, "done")
+        self.ms += out.get("ms", [])
+        self.most = max(self.most, out.get("bytes", 0))
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+# Our side ------------------------------------------------------------------------
+
+
+class Engine:
+    """What `segengine SCRIPT bench` says."""
+
+    def __init__(self, a, seconds, name, batch, precision):
+        own, more = options_of(name, a.small)
+        self.why, self.ms, self.most = "", [], 0
+        self.command = [a.program, f"scripts/{name}.lua"]
+        self.options = ["--device", a.device, "--batch", str(batch), "--precision", precision,
+                        "--json"]  # fmt: skip
+        for key, value in {**own, **more}.items():
+            self.options += [f"--{key}", str(value)]
+        self.parameters = self.say("plan", seconds).get("train", {}).get("trained", 0)
+
+    def say(self, what, seconds):
+        command = [self.command[0], self.command[1], what, *self.options]
         try:
-            v = Torch(torch, peer, net, x, y, precision, name == "compile")
-            v.times(4)
-            out[name] = v
-        except Exception as e:  # out of memory, no compiler: said, not fatal
-            out[name] = str(e).splitlines()[0][:80] if str(e) else repr(e)
-    return out
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True,
+                                 timeout=max(seconds, 1))  # fmt: skip
+        except subprocess.TimeoutExpired:
+            self.why = f"{what}: not done after {seconds:.0f} s"
+            return {}
+        if run.returncode:
+            lines = run.stderr.strip().splitlines()
+            self.why = lines[-1] if lines else f"exit code {run.returncode}"
+            return {}
+        return json.loads(run.stdout)
+
+    def round(self, seconds):
+        out = self.say("bench", seconds)
+        if out:
+            self.ms.append(out["step_ms"])
+            self.most = max(self.most, out["measured_bytes"])
+
+    def end(self):
+        pass
 
 
-def compare(a, torch, peer, recipe, net, batch, precision):
-    """A row of the table."""
-    sides = variants(a, torch, peer, net, batch, precision)
-    times = {name: [] for name in (*sides, "segengine")}
-    why = {n: v for n, v in sides.items() if isinstance(v, str)}
+# The table -----------------------------------------------------------------------
+
+
+def compare(a, name, batch, precision, left):
+    """A row; left(): seconds until the end. -> what was not run"""
+
+    def most():
+        return min(a.wait, left())
+
+    ours = Engine(a, most(), name, batch, precision)
+    sides = {"segengine": ours}
+    for way in WAYS:
+        if left() <= 0 or ours.why:
+            break
+        sides[way] = Side(a, most(), name, batch, precision, way)
+        theirs = sides[way].parameters
+        if theirs and theirs != ours.parameters:
+            sides[way].why = f"its network has {theirs} parameters, ours {ours.parameters}"
     for _ in range(a.rounds):
-        for name, v in sides.items():
-            if name not in why:
-                times[name] += v.times(STEPS)
-        if "segengine" not in why:
-            ms = engine_ms(a, recipe, batch, precision)
-            if isinstance(ms, str):
-                why["segengine"] = ms
-            else:
-                times["segengine"].append(ms)
-    ms = {n: statistics.median(t) for n, t in times.items() if t}
-    cells = [f"{ms[n]:.2f}" if n in ms else "-" for n in times]
-    best = min((ms[n] for n in sides if n in ms), default=None)
-    ratio = "-"
-    if best and "segengine" in ms:
-        ratio = f"{ms['segengine'] / best:.2f}"
-    rate = f"{1000 * batch / ms['segengine']:.0f}" if "segengine" in ms else "-"
-    print("|", recipe, "|", batch, "|", precision, "|", " | ".join(cells), "|",
-          ratio, "|", rate, "|", flush=True)  # fmt: skip
-    return [f"{recipe}, batch {batch}, {precision}, {n}: not run: {w}"
-            for n, w in why.items()]  # fmt: skip
+        for side in sides.values():
+            if not side.why and left() > 0:
+                side.round(most())
+    for side in sides.values():
+        side.end()
+    ms = {n: statistics.median(s.ms) for n, s in sides.items() if s.ms}
+    theirs = [n for n in ms if n != "segengine"]
+    best = min(theirs, key=ms.get, default=None)
+    own = ms.get("segengine")
+    cells = [f"{ms[n]:.2f}" if n in ms else "-" for n in (*WAYS, "segengine")]
+    cells += [
+        f"{ms[best] / own:.2f}" if best and own else "-",
+        f"{1000 * batch / own:.0f}" if own else "-",
+        f"{ours.most / 1e6:.0f}" if ours.most else "-",
+        f"{sides[best].most / 1e6:.0f}" if best and sides[best].most else "-",
+    ]
+    print("|", name, "|", batch, "|", precision, "|", " | ".join(cells), "|", flush=True)
+    what = f"{name}, batch {batch}, {precision}"
+    missing = [f"{what}, {n}: not run: {s.why}" for n, s in sides.items() if s.why]
+    unseen = [w for w in WAYS if w not in sides and not ours.why]
+    return missing + [f"{what}, {w}: not run: no time left" for w in unseen]
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--program", default="build/gpu/segengine")
     ap.add_argument("--seconds", type=float, default=540)
+    ap.add_argument("--wait", type=float, default=90)
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--device", default="cuda")
-    ap.add_argument("--batch", default="16,64")
-    ap.add_argument("--size", type=int, default=256)
+    ap.add_argument("--precisions", default="bf16,tf32,f32,f16")
+    ap.add_argument("--only", default="")
+    ap.add_argument("--small", action="store_true")
+    ap.add_argument("--serve", help=argparse.SUPPRESS)
     a = ap.parse_args()
+    if a.serve:
+        return serve(a)
     a.program = str((ROOT / a.program).resolve())
     try:
         import torch
-        import unet_torch as peer
     except ImportError as e:
         print(f"not run: no PyTorch: {e}")
         return 77
     if a.device == "cuda" and not torch.cuda.is_available():
         print("not run: PyTorch sees no GPU")
         return 77
-    began, notes = time.monotonic(), []
-    print(f"PyTorch {torch.__version__}, channels last, fused AdamW, "
-          f"{a.size}x{a.size}; milliseconds a step")  # fmt: skip
+    end, notes = time.monotonic() + a.seconds, []
+    print(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}; milliseconds "
+          "a step, MB at most")  # fmt: skip
     print()
-    print("| recipe | batch | precision | PyTorch eager | compiled | segengine "
-          "| segengine / best PyTorch | samples/s |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|")
-    for recipe in sorted(p.stem for p in (ROOT / "scripts").glob("*.lua")):
-        if recipe not in TWINS:
-            notes.append(f"{recipe}: not run: it has no twin in peer.py")
-            continue
-        net = TWINS[recipe](peer)
-        for batch in (int(b) for b in a.batch.split(",")):
-            for precision in PRECISIONS:
-                if time.monotonic() - began > a.seconds:
-                    notes.append(f"{recipe}, batch {batch}, {precision}: "
-                                 "not run: no time left")  # fmt: skip
+    head = ["recipe", "batch", "precision", *(f"PyTorch {w}" for w in WAYS), "segengine",
+            "times as fast as the best", "samples/s", "MB", "PyTorch's MB"]  # fmt: skip
+    print("|", " | ".join(head), "|")
+    print("|" + "---|" * len(head))
+    for precision in a.precisions.split(","):
+        for name, (_, batches, *_) in WORKLOADS.items():
+            for batch in (2,) if a.small else batches:
+                if a.only and a.only != name:
                     continue
-                notes += compare(a, torch, peer, recipe, net, batch, precision)
-                if a.device == "cuda":
-                    torch.cuda.empty_cache()
+                if time.monotonic() > end:
+                    notes.append(f"{name}, batch {batch}, {precision}: not run: no time left")
+                    continue
+                notes += compare(a, name, batch, precision, lambda: end - time.monotonic())
     print("\n" + "\n".join(notes))
     return 0
 

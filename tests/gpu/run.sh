@@ -14,6 +14,7 @@
 #     recipe:NAME  that recipe's check on the GPU; one part each
 #     sanitizer    memcheck, racecheck, initcheck of some operators
 #     train        the demo twice: the same bits
+#     losses       20 epochs in bf16 end within 1 % of f32; bf16 twice: the same bits
 #     ranks        the demo on two GPUs, by NCCL and through the host, against one;
 #                  wants two
 #     rates        bandwidth and matrix rates of this GPU
@@ -36,7 +37,7 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
-parts="build program plan primitives check$recipes sanitizer train ranks rates sweep bench"
+parts="build program plan primitives check$recipes sanitizer train losses ranks rates sweep bench"
 
 # == the parts, each a function in a process of its own =====================
 
@@ -141,6 +142,26 @@ part_train() {
             return 1
     done
     echo "two runs: the same bits"
+}
+
+# of the preset that people begin with, on made-up patients
+part_losses() {
+    want_gpu
+    rm -rf "$BUILD/losses"
+    for run in f32 bf16 again:bf16; do
+        "$program" scripts/brain_unet.lua --preset quick --epochs 20 --t_max 20 \
+            --device cuda --precision "${run#*:}" --phantom "$BUILD/losses/phantom" \
+            --out "$BUILD/losses/${run%:*}" || return 1
+        tail -n 1 "$BUILD/losses/${run%:*}/brain_unet/001/metrics.csv" |
+            cut -d, -f4 > "$BUILD/losses/${run%:*}.loss"
+    done
+    cmp "$BUILD/losses/bf16/brain_unet/001/checkpoint_last.safetensors" \
+        "$BUILD/losses/again/brain_unet/001/checkpoint_last.safetensors" || return 1
+    echo "two runs in bf16: the same bits"
+    paste "$BUILD/losses/f32.loss" "$BUILD/losses/bf16.loss" | awk '{
+        d = $1 - $2; if (d < 0) d = -d
+        printf "loss after 20 epochs: f32 %s, bf16 %s, off by %.2f %%\n", $1, $2, 100 * d / $1
+        exit !($1 > 0 && d <= 1e-2 * $1) }'
 }
 
 # losses of one GPU and of two: their sums are taken in another order
@@ -299,6 +320,7 @@ section() {
     section check 100
     for part in $recipes; do section "$part" 12; done
     section train 30
+    section losses 6
     section ranks 30
 } > "$report"
 echo "report: $report"

@@ -56,7 +56,8 @@ class Encoder(nn.Module):
 
     def forward(self, x, lengths):
         def counts(x):  # (N,1,T): which steps are of the sequence
-            return torch.arange(x.shape[2])[None, None] < lengths[:, None, None]
+            steps = torch.arange(x.shape[2], device=x.device)
+            return steps[None, None] < lengths[:, None, None]
 
         x = x * counts(x)
         for i in range(1, self.levels + 1):
@@ -64,7 +65,7 @@ class Encoder(nn.Module):
             x = F.max_pool1d(F.relu(getattr(self.cnn, f"norm{i}")(x)), 2)
             lengths = lengths // 2
             x = F.dropout(x * counts(x), self.dropout[0], self.training)
-        packed = rnn.pack_padded_sequence(x.transpose(1, 2), lengths,
+        packed = rnn.pack_padded_sequence(x.transpose(1, 2), lengths.cpu(),
                                           batch_first=True, enforce_sorted=False)  # fmt: skip
         y, _ = rnn.pad_packed_sequence(self.lstm1(packed)[0], batch_first=True,
                                        total_length=x.shape[2])  # fmt: skip
