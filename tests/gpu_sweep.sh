@@ -47,8 +47,12 @@ step "all that was left out is named" count 19 '"not_run": "no time left"'
 bad() { ! "$sweep" "$@" > "$tmp/said" 2>&1; }
 step "no file" bad
 step "a file that is not there" bad "$tmp/none.json"
-echo '{"convolutions": [{"op": "conv", "name": "a"}]}' > "$tmp/few.json"
+echo '{"batch": 1, "convolutions": [{"op": "conv", "name": "a"}]}' > "$tmp/few.json"
 step "a shape without extents" bad "$tmp/few.json"
+echo '{"batch": 1, "convolutions": [{"op": "none", "name": "a"}]}' > "$tmp/odd.json"
+step "one of no operator" bad "$tmp/odd.json"
+echo '{"batch": 1}' > "$tmp/empty.json"
+step "no shapes" bad "$tmp/empty.json"
 
 [ -x "$(command -v "$PYTHON")" ] || skip "there is no $PYTHON"
 table() { "$PYTHON" tests/gpu/sweep.py --rounds 1 --flush 1 "$@" > "$tmp/table"; }

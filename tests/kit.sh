@@ -22,7 +22,7 @@ step "checksums" sh -c "cd $kit && sha256sum --quiet -c SHA256SUMS"
 
 # run PART ...: run.sh in the kit with the program below; its exit code
 run() {
-    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc PYTHON=/nowhere/python \
+    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc PYTHON=${python:-/nowhere/python} \
         LIMIT=${limit:-20} REPORT=$tmp/report sh tests/gpu/run.sh "$@") \
         > "$tmp/said" 2>&1
 }
@@ -105,6 +105,13 @@ chmod +x "$tmp"/build/tests/gpu/*
 step "a sweep without Python: its lines" code 0 sweep
 step "are in the report" says '"not_run": "no time left"'
 step "of both networks" says 'sweep/brain_unet.json'
+python=$(command -v python3)
+if [ -n "$python" ]; then
+    step "with Python" code 0 sweep
+    step "a table, shares of the rate that was measured" says '| of 500 |'
+    step "and what is missing" says 'a b: not run: no time left'
+fi
+python=
 run bench
 step "no PyTorch" says '| bench | not run: /nowhere/python has no PyTorch'
 finish

@@ -85,12 +85,16 @@ static Shape shape_of(const JsonValue *v, int batch)
 {
     int x[4], y[4], w[5], s[3], lo[3], hi[3], dil[3];
     const JsonValue *entrance = json_get(v, "entrance");
-    const char *op = json_get(v, "op")->text;
-    Shape out = {.layer = json_get(v, "name")->text,
+    const JsonValue *op = json_get(v, "op"), *name = json_get(v, "name");
+    if (!op || !name || op_find(op->text) == OP_COUNT) {
+        fprintf(stderr, "sweep: a shape without its operator or name\n");
+        exit(1);
+    }
+    Shape out = {.layer = name->text,
                  .layers = 1,
                  .rank = number(v, "rank"),
                  .entrance = entrance && entrance->kind == JSON_TRUE,
-                 .attr = op_default(op_find(op))};
+                 .attr = op_default(op_find(op->text))};
     numbers(v, "x", x, 4), numbers(v, "y", y, 4), numbers(v, "w", w, 5);
     numbers(v, "stride", s, 3), numbers(v, "dilation", dil, 3);
     numbers(v, "lo", lo, 3), numbers(v, "hi", hi, 3);
@@ -133,7 +137,11 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
         stop(path);
     const JsonValue *list = json_get(plan, "convolutions");
     const int batch = number(plan, "batch");
-    for (const JsonValue *v = list ? list->first : NULL; v; v = v->next) {
+    if (!list || !list->first || batch < 1) {
+        fprintf(stderr, "sweep: %s: no convolutions of a batch\n", path);
+        exit(1);
+    }
+    for (const JsonValue *v = list->first; v; v = v->next) {
         Shape one = shape_of(v, batch);
         int i = 0;
         while (i < count &&
