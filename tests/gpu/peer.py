@@ -238,14 +238,19 @@ class Side:
         ready, _, _ = select.select([self.child.stdout], [], [], max(seconds, 0))
         line = self.child.stdout.readline() if ready else b""
         out = json.loads(line) if line else {}
-        self.why = out.get("why", "") if line else "ended" if ready else (
-            f"not {what} after {seconds:.0f} s")  # fmt: skip
+        if line:
+            self.why = out.get("why", "")
+        else:
+            self.why = "it has ended" if ready else f"not {what} after {seconds:.0f} s"
         if self.why:
             self.end()
         return out
 
     def round(self, seconds):
-        self.child.stdin.write(b"\n")
+        try:
+            self.child.stdin.write(b"\n")
+        except OSError:  # it has ended: so says its answer
+            pass
         out = self.answer(seconds, "done")
         self.ms += out.get("ms", [])
         self.most = max(self.most, out.get("bytes", 0))
