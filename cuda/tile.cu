@@ -7,7 +7,8 @@
  * own, segments are added in their order: by one block in registers, or, where
  * there are few blocks for a GPU, one block each, whose sums go through
  * memory. Both have the same bits, and so have all tiles and boxes, so these
- * may follow from whatever is fastest. */
+ * may follow from whatever is fastest; but for statistics of the result, which
+ * are summed box by box (tile_stats). */
 #include "tile.cuh"
 #include "tile_choice.h"
 #include <stdio.h>
