@@ -163,22 +163,27 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
     if constexpr (!SPREAD)
         if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
     if (!sight.table) return;
-    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS };
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;
     if (line * COUNT >= depth) return; // of zeros
-    float2 by[COUNT];
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        by[i] = sight.table[channel + line * COUNT + i];
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
-    for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
-        if (rows[r] < 0) continue;
-        Pack<COUNT> v = load<COUNT, D>((const Cell<D> *)at);
+    // half a line at a time: registers are few here
+#pragma unroll 1
+    for (int half = 0; half < 2; half++, at += HALF * sizeof(Cell<D>)) {
+        float2 by[HALF];
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
-        put_pack<COUNT, D>((Cell<D> *)at, v, true);
+        for (int i = 0; i < HALF; i++)
+            by[i] = sight.table[channel + line * COUNT + half * HALF + i];
+        unsigned char *to = at;
+        for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
+            if (rows[q] < 0) continue;
+            auto v = load<HALF, D>((const Cell<D> *)to);
+#pragma unroll
+            for (int i = 0; i < HALF; i++)
+                v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
+            put_pack<HALF, D>((Cell<D> *)to, v, true);
+        }
     }
 }
 
