@@ -100,6 +100,7 @@ step "by the number that --devices wants" says doctor "^GPU 1  *ok "
 
 # a rank that is killed while the other waits for it on its GPU
 killed() {
+    : > "$tmp/killed.txt" # what another wrote
     "$program" "$tmp/tiny.lua" --device cuda --devices 0,1 --phantom "$tmp/phantom" \
         --out "$tmp/killed" --epochs 100000 > "$tmp/killed.txt" 2>&1 &
     pid=$!

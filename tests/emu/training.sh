@@ -55,7 +55,7 @@ step "the rest of them" train some --accumulate 3 --resume "$tmp/some/tiny/001"
 step "the same bytes of parts" same parts some
 
 # less memory: some values are made twice, and no samples are kept there
-step "values computed twice" train twice --recompute 30K
+step "values computed twice" train twice --recompute 26K
 step "are told" says twice "^recompute: "
 step "the same bytes from less memory" same whole twice
 step "a bound on all" train bound --vram 50K
