@@ -186,9 +186,9 @@ static __device__ __forceinline__ void see_pairs(const Weights &p,
     const Sight image = far ? p.beside.sight : p.image_sight;
     if (image.table)
         see_lines<D>(image, channel - (far ? p.border : 0), f->x, f->inside);
-    if (p.grid_sight.table)
-        see_lines<D>(p.grid_sight, s.group * p.b + s.m0 + F::first(), f->g,
-                     f->inside);
+    const int m1 = s.m0 + F::first();
+    if (p.grid_sight.table && m1 < p.b)
+        see_lines<D>(p.grid_sight, s.group * p.b + m1, f->g, f->inside);
 }
 
 /* Element (m, n) of the tile; nothing beyond the edges of w. */

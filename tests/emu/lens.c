@@ -37,7 +37,7 @@ static void *bytes_of(Bench *b, size_t bytes)
 {
     void *p = NULL;
     REQUIRE(b->blocks < MOST);
-    REQUIRE(backend_cuda.alloc(b->d.dev, bytes + 256, &p));
+    REQUIRE(backend_cuda.alloc(b->d.dev, bytes, &p));
     return b->block[b->blocks++] = p;
 }
 
