@@ -159,8 +159,7 @@ template <class T, bool VEC> struct Pairs {
 /* Lines of 16 bits, of `channel` on, as a lens shows them; those that are not
  * wanted stay. */
 template <Dtype D, int COUNT>
-static __device__ __forceinline__ void see_lines(const Sight &s,
-                                                 int64_t channel,
+static __device__ __forceinline__ void see_lines(const Sight &s, int channel,
                                                  Line<uint16_t> (&x)[COUNT],
                                                  const bool (&wanted)[COUNT])
 {
@@ -168,10 +167,7 @@ static __device__ __forceinline__ void see_lines(const Sight &s,
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (!wanted[i]) continue;
-        auto v = load<EACH, D>(x[i].v);
-#pragma unroll
-        for (int k = 0; k < EACH; k++)
-            v.v[k] = seen_one<D>(s.then, s.table[channel + k], v.v[k]);
+        const auto v = seen<EACH, D>(s, channel, load<EACH, D>(x[i].v));
         put_pack<EACH, D>(x[i].v, v, true);
     }
 }
@@ -181,7 +177,7 @@ template <Dtype D, class F>
 static __device__ __forceinline__ void see_pairs(const Weights &p,
                                                  const Slice &s, F *f)
 {
-    const int64_t channel = s.group * p.a + f->column[0].channel;
+    const int channel = s.group * p.a + f->column[0].channel;
     const bool far = channel >= p.border;
     const Sight image = far ? p.beside.sight : p.image_sight;
     if (image.table)

@@ -44,8 +44,7 @@ template <Dtype D>
 static __device__ __forceinline__ float seen_one(const Then &t, float2 by,
                                                  float x)
 {
-    x = fmaf(x, by.x, by.y);
-    return rounded<D>(x <= 0 ? (t.zero ? 0 : x * t.leak) : x);
+    return rounded<D>(then_value<F32>(t, fmaf(x, by.x, by.y)));
 }
 
 /* Channels c .. c+V-1 of a row. */
