@@ -8,25 +8,16 @@
 
 namespace emu {
 
-static std::vector<CUevent_st *> events; /* kept: queued records point here */
+static Handles<CUevent_st> events;
 
 size_t live_events()
 {
-    size_t n = 0;
-    for (const CUevent_st *e : events) n += !e->gone;
-    return n;
+    return events.live.size();
 }
 
 void events_reset()
 {
-    for (CUevent_st *e : events) e->gone = true;
-}
-
-static bool is_event(cudaEvent_t handle)
-{
-    for (const CUevent_st *e : events)
-        if (e == handle) return !e->gone;
-    return false;
+    events.live.clear();
 }
 
 static bool complete(const CUevent_st *e)
@@ -42,8 +33,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     BEGIN(CALL_FAILS);
     if (!e) return call.end(cudaErrorInvalidValue);
-    events.push_back(new CUevent_st());
-    *e = events.back();
+    *e = events.add();
     (*e)->flags = flags;
     return call.end(cudaSuccess);
 }
@@ -55,8 +45,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *e)
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     BEGIN(CALL_PLAIN);
-    if (!is_event(e)) return call.end(cudaErrorInvalidResourceHandle);
-    e->gone = true;
+    if (!events.has(e)) return call.end(cudaErrorInvalidResourceHandle);
+    events.live.erase(e);
     return call.end(cudaSuccess);
 }
 
@@ -64,7 +54,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
 {
     BEGIN(CALL_FAILS);
     CUstream_st *s = find_stream(stream);
-    if (!is_event(e) || !s) return call.end(cudaErrorInvalidResourceHandle);
+    if (!events.has(e) || !s) return call.end(cudaErrorInvalidResourceHandle);
     if (s->capture) {
         if (s->capture->spoilt)
             return call.end(cudaErrorStreamCaptureInvalidated);
@@ -89,7 +79,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
 {
     BEGIN(CALL_FAILS);
     CUstream_st *s = find_stream(stream);
-    if (!is_event(e) || !s) return call.end(cudaErrorInvalidResourceHandle);
+    if (!events.has(e) || !s) return call.end(cudaErrorInvalidResourceHandle);
     if (e->capture || s->capture)
         return call.end(capture_wait(s, e->capture, e->tips));
     if (complete(e)) return call.end(cudaSuccess);
@@ -101,7 +91,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     BEGIN(CALL_FAILS | CALL_UNSAFE);
-    if (!is_event(e)) return call.end(cudaErrorInvalidResourceHandle);
+    if (!events.has(e)) return call.end(cudaErrorInvalidResourceHandle);
     if (e->capture) return call.end(cudaErrorCapturedEvent);
     if (complete(e)) return call.end(cudaSuccess);
     run_one(e->stream); /* a program that polls must get on */
@@ -111,7 +101,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     BEGIN(CALL_FAILS | CALL_UNSAFE);
-    if (!is_event(e)) return call.end(cudaErrorInvalidResourceHandle);
+    if (!events.has(e)) return call.end(cudaErrorInvalidResourceHandle);
     if (e->capture) return call.end(cudaErrorCapturedEvent);
     if (!complete(e)) run_until(e->stream, e->number);
     return call.end(cudaSuccess);
@@ -121,7 +111,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     BEGIN(CALL_PLAIN);
     for (const cudaEvent_t e : {from, to}) {
-        if (!is_event(e) || !e->recorded || (e->flags & cudaEventDisableTiming))
+        if (!events.has(e) || !e->recorded ||
+            (e->flags & cudaEventDisableTiming))
             return call.end(cudaErrorInvalidResourceHandle);
         if (e->capture) return call.end(cudaErrorCapturedEvent);
         if (!complete(e)) return call.end(cudaErrorNotReady);

@@ -20,40 +20,30 @@ struct CUgraphNode_st {
 struct CUgraph_st {
     std::shared_ptr<const Nodes> nodes;
     std::vector<CUgraphNode_st> handles;
-    bool gone;
 };
 struct CUgraphExec_st {
     std::shared_ptr<const Nodes> nodes;
     CUstream_st *stream; /* of its last launch, which the next waits for */
     uint64_t number;
-    bool gone;
 };
 
 namespace emu {
 
 static std::vector<std::shared_ptr<Capture>> captures; /* under way */
-static std::vector<CUgraph_st *> graphs;
-static std::vector<CUgraphExec_st *> execs;
+static Handles<CUgraph_st> graphs;
+static Handles<CUgraphExec_st> execs;
 
 size_t live_graphs()
 {
-    size_t n = 0;
-    for (const CUgraph_st *g : graphs) n += !g->gone;
-    for (const CUgraphExec_st *x : execs) n += !x->gone;
-    return n;
+    return graphs.live.size() + execs.live.size();
 }
 
 void graphs_reset()
 {
-    for (CUgraph_st *g : graphs) g->gone = true, g->nodes = nullptr;
-    for (CUgraphExec_st *x : execs) x->gone = true, x->nodes = nullptr;
-}
-
-template <class T> static bool is_live(const std::vector<T *> &all, T *handle)
-{
-    for (const T *t : all)
-        if (t == handle) return !t->gone;
-    return false;
+    for (CUgraph_st &g : graphs.all) g.nodes = nullptr;
+    for (CUgraphExec_st &x : execs.all) x.nodes = nullptr;
+    graphs.live.clear();
+    execs.live.clear();
 }
 
 void spoil(const std::shared_ptr<Capture> &capture)
@@ -214,7 +204,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
     }
     capture_end(c);
     if (e) return call.end(e);
-    CUgraph_st *g = new CUgraph_st();
+    CUgraph_st *g = graphs.add();
     g->nodes = std::make_shared<const Nodes>(std::move(c->nodes));
     static const cudaGraphNodeType types[] = {
         cudaGraphNodeTypeKernel, cudaGraphNodeTypeMemcpy,
@@ -222,7 +212,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
         cudaGraphNodeTypeHost,   cudaGraphNodeTypeHost,
         cudaGraphNodeTypeHost}; /* by kind of work; events make no node */
     for (const Node &n : *g->nodes) g->handles.push_back({types[n.work.kind]});
-    graphs.push_back(g);
     *graph = g;
     return call.end(cudaSuccess);
 }
@@ -243,7 +232,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes,
                               size_t *count)
 {
     BEGIN(CALL_PLAIN);
-    if (!is_live(graphs, graph)) return call.end(cudaErrorInvalidValue);
+    if (!graphs.has(graph)) return call.end(cudaErrorInvalidValue);
     const size_t total = graph->handles.size();
     if (!nodes) {
         *count = total;
@@ -267,18 +256,16 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long)
 {
     BEGIN(CALL_FAILS);
-    if (!exec || !is_live(graphs, graph))
-        return call.end(cudaErrorInvalidValue);
-    execs.push_back(new CUgraphExec_st());
-    execs.back()->nodes = graph->nodes;
-    *exec = execs.back();
+    if (!exec || !graphs.has(graph)) return call.end(cudaErrorInvalidValue);
+    *exec = execs.add();
+    (*exec)->nodes = graph->nodes;
     return call.end(cudaSuccess);
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle)
 {
     BEGIN(CALL_FAILS);
-    if (!is_live(execs, exec) || !find_stream(handle))
+    if (!execs.has(exec) || !find_stream(handle))
         return call.end(cudaErrorInvalidValue);
     return call.end(cudaSuccess);
 }
@@ -287,7 +274,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
 {
     BEGIN(CALL_FAILS | CALL_LAUNCH);
     CUstream_st *s = find_stream(handle);
-    if (!is_live(execs, exec)) return call.end(cudaErrorInvalidValue);
+    if (!execs.has(exec)) return call.end(cudaErrorInvalidValue);
     if (!s) return call.end(cudaErrorInvalidResourceHandle);
     if (s->capture) { /* a graph within a graph is not offered */
         spoil(s->capture);
@@ -307,8 +294,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     BEGIN(CALL_PLAIN);
-    if (!is_live(execs, exec)) return call.end(cudaErrorInvalidValue);
-    exec->gone = true;
+    if (!execs.has(exec)) return call.end(cudaErrorInvalidValue);
+    execs.live.erase(exec);
     exec->nodes = nullptr; /* a launch that is queued keeps its own hold */
     return call.end(cudaSuccess);
 }
@@ -316,8 +303,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     BEGIN(CALL_PLAIN);
-    if (!is_live(graphs, graph)) return call.end(cudaErrorInvalidValue);
-    graph->gone = true;
+    if (!graphs.has(graph)) return call.end(cudaErrorInvalidValue);
+    graphs.live.erase(graph);
     graph->nodes = nullptr;
     return call.end(cudaSuccess);
 }

@@ -42,7 +42,9 @@ uintptr_t heap_low, heap_high; /* reserved; used up to heap_next */
 static uintptr_t heap_next;
 static std::map<uintptr_t, Allocation> live; /* by first byte of the span */
 static std::map<uintptr_t, Allocation> dead; /* for messages and reuse */
-static std::deque<uintptr_t> dead_order;
+/* spans of the dead by their bytes, the longest dead first: a run frees a
+ * hundred thousand of them */
+static std::map<size_t, std::deque<uintptr_t>> dead_of;
 static size_t dead_bytes, used_bytes[64];
 static int opened;
 static const Allocation *last_hit;
@@ -237,19 +239,21 @@ void check_red_zones(const char *file, int line)
 
 /* -- allocate and free ---------------------------------------------------- */
 /* Address space of `span` bytes and the page behind: freed one that fits
- * when enough has been freed since, else new. */
+ * when enough has been freed since, else new; when no new are left, the
+ * smallest that is large enough. */
 static uintptr_t find_span(size_t *span)
 {
     const bool full = heap_next + *span + PAGE > heap_high;
     if (dead_bytes > KEEP_FREED || full) {
-        for (size_t i = 0; i < dead_order.size(); i++) {
-            const Allocation &a = dead[dead_order[i]];
-            if (full ? a.span < *span : a.span != *span) continue;
-            const uintptr_t at = a.span_at;
-            *span = a.span;
-            dead_bytes -= a.span;
+        const auto fit =
+            full ? dead_of.lower_bound(*span) : dead_of.find(*span);
+        if (fit != dead_of.end()) {
+            const uintptr_t at = fit->second.front();
+            *span = fit->first;
+            dead_bytes -= *span;
             dead.erase(at);
-            dead_order.erase(dead_order.begin() + (ptrdiff_t)i);
+            fit->second.pop_front();
+            if (fit->second.empty()) dead_of.erase(fit);
             return at;
         }
         if (full)
@@ -303,7 +307,7 @@ static void release(Allocation a)
     a.freed = true;
     protect(a, false);
     dead[a.span_at] = a;
-    dead_order.push_back(a.span_at);
+    dead_of[a.span].push_back(a.span_at);
     dead_bytes += a.span;
 }
 

@@ -14,6 +14,7 @@
  * into pageable memory ends before the call returns. */
 #include "work.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -27,14 +28,15 @@ namespace emu {
 
 Streams streams_mode;
 uint64_t streams_dice;
-static std::vector<CUstream_st *> streams; /* never shrinks: events point */
+static Handles<CUstream_st> made;
+static std::vector<CUstream_st *> streams; /* live, or with work; [0] legacy */
 static uint64_t newest;
 static std::map<std::string, long> launch_counts;
 
 static CUstream_st *new_stream(bool blocking)
 {
-    CUstream_st *s = new CUstream_st();
-    s->id = (int)streams.size();
+    CUstream_st *s = made.add();
+    s->id = (int)made.all.size() - 1;
     s->device = current_device;
     s->blocking = blocking;
     streams.push_back(s);
@@ -46,6 +48,14 @@ CUstream_st *legacy_stream()
     return streams.empty() ? new_stream(true) : streams[0];
 }
 
+/* A fault leaves work in the queue, which still counts as pending. */
+static void retire(CUstream_st *s)
+{
+    made.live.erase(s);
+    if (s->queue.empty())
+        streams.erase(std::find(streams.begin(), streams.end(), s));
+}
+
 const std::vector<CUstream_st *> &all_streams()
 {
     return streams;
@@ -55,9 +65,7 @@ CUstream_st *find_stream(cudaStream_t handle)
 {
     CUstream_st *legacy = legacy_stream();
     if (!handle || handle == cudaStreamLegacy) return legacy;
-    for (CUstream_st *s : streams)
-        if (s == handle && s != legacy && !s->gone) return s;
-    return nullptr;
+    return handle != legacy && made.has(handle) ? handle : nullptr;
 }
 
 /* -- running -------------------------------------------------------------- */
@@ -218,11 +226,11 @@ bool copies_pending(const void *host, size_t bytes)
 /* cudaDeviceReset(): what is queued is dropped. */
 void streams_reset()
 {
-    for (CUstream_st *s : streams) {
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) {
         s->queue.clear();
         s->done = s->last;
         if (s->capture) capture_end(s->capture);
-        if (s->id) s->gone = true;
+        if (s->id) retire(s);
     }
 }
 
@@ -424,7 +432,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
         return call.end(cudaErrorInvalidResourceHandle);
     if (s->capture) capture_end(s->capture);
     run_until(s, s->last); /* CUDA lets it finish in its own time */
-    s->gone = true;
+    retire(s);
     return call.end(cudaSuccess);
 }
 
@@ -511,7 +519,6 @@ void emu_reset_counts(void)
 
 size_t emu_live_handles(void)
 {
-    size_t n = live_events() + live_graphs();
-    for (const CUstream_st *s : streams) n += s->id && !s->gone;
-    return n;
+    const size_t legacy = !streams.empty(); /* nobody made it */
+    return live_events() + live_graphs() + made.live.size() - legacy;
 }

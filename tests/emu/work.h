@@ -9,9 +9,29 @@
 #include "core.h"
 
 #include <deque>
+#include <unordered_set>
 #include <vector>
 
 namespace emu {
+
+/* Handles that the program was given. A destroyed one is no longer live, but
+ * its object stays: queued work points to it, and so may the program. A run
+ * makes very many, so none is looked for in a list. */
+template <class T> struct Handles {
+    std::deque<T> all;
+    std::unordered_set<const T *> live;
+
+    T *add()
+    {
+        all.emplace_back();
+        live.insert(&all.back());
+        return &all.back();
+    }
+    bool has(const T *handle) const
+    {
+        return live.count(handle) > 0;
+    }
+};
 
 struct Node;
 typedef std::vector<Node> Nodes;
@@ -63,7 +83,7 @@ struct Capture {
 struct CUstream_st {
     int id;     /* 0 is the legacy stream */
     int device; /* that was current when it was made */
-    bool blocking, gone;
+    bool blocking;
     std::deque<emu::Work> queue;
     uint64_t last, done; /* numbers: the newest queued, the newest run */
     std::shared_ptr<emu::Capture> capture;
@@ -72,7 +92,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     unsigned flags;
-    bool recorded, gone;
+    bool recorded;
     CUstream_st *stream; /* where it was last recorded, as which work */
     uint64_t number;
     double time; /* seconds; valid when that work has run */
