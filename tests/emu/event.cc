@@ -45,8 +45,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *e)
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     BEGIN(CALL_PLAIN);
-    if (!events.has(e)) return call.end(cudaErrorInvalidResourceHandle);
-    events.live.erase(e);
+    if (!events.drop(e)) return call.end(cudaErrorInvalidResourceHandle);
     return call.end(cudaSuccess);
 }
 

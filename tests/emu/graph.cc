@@ -294,8 +294,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     BEGIN(CALL_PLAIN);
-    if (!execs.has(exec)) return call.end(cudaErrorInvalidValue);
-    execs.live.erase(exec);
+    if (!execs.drop(exec)) return call.end(cudaErrorInvalidValue);
     exec->nodes = nullptr; /* a launch that is queued keeps its own hold */
     return call.end(cudaSuccess);
 }
@@ -303,8 +302,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     BEGIN(CALL_PLAIN);
-    if (!graphs.has(graph)) return call.end(cudaErrorInvalidValue);
-    graphs.live.erase(graph);
+    if (!graphs.drop(graph)) return call.end(cudaErrorInvalidValue);
     graph->nodes = nullptr;
     return call.end(cudaSuccess);
 }

@@ -45,13 +45,14 @@ static CUstream_st *new_stream(bool blocking)
 
 CUstream_st *legacy_stream()
 {
-    return streams.empty() ? new_stream(true) : streams[0];
+    if (streams.empty()) made.drop(new_stream(true)); /* given to nobody */
+    return streams[0];
 }
 
 /* A fault leaves work in the queue, which still counts as pending. */
 static void retire(CUstream_st *s)
 {
-    made.live.erase(s);
+    made.drop(s);
     if (s->queue.empty())
         streams.erase(std::find(streams.begin(), streams.end(), s));
 }
@@ -65,7 +66,7 @@ CUstream_st *find_stream(cudaStream_t handle)
 {
     CUstream_st *legacy = legacy_stream();
     if (!handle || handle == cudaStreamLegacy) return legacy;
-    return handle != legacy && made.has(handle) ? handle : nullptr;
+    return made.has(handle) ? handle : nullptr;
 }
 
 /* -- running -------------------------------------------------------------- */
@@ -519,6 +520,5 @@ void emu_reset_counts(void)
 
 size_t emu_live_handles(void)
 {
-    const size_t legacy = !streams.empty(); /* nobody made it */
-    return live_events() + live_graphs() + made.live.size() - legacy;
+    return live_events() + live_graphs() + made.live.size();
 }

@@ -31,6 +31,10 @@ template <class T> struct Handles {
     {
         return live.count(handle) > 0;
     }
+    bool drop(const T *handle) /* false when it was not live */
+    {
+        return live.erase(handle) > 0;
+    }
 };
 
 struct Node;
