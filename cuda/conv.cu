@@ -117,7 +117,26 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    return is_up(c) || c->again ? 0 : corr_stat_parts(&r);
+    return is_up(c) || c->again ? 0 : corr_sum_parts(&r, false);
+}
+
+/* Those of the gradients that a backward call closes. */
+int close_parts(const Call *c, const Corr &r)
+{
+    return c->total[0] || c->total[BESIDE] ? corr_sum_parts(&r, !is_up(c)) : 0;
+}
+
+size_t close_bytes(const Call *c, const Corr &r)
+{
+    return (size_t)(close_parts(c, r) * TOTAL * call_image(c).c) *
+           sizeof(double);
+}
+
+/* Did another call sum dy? That of a lazy one is taken back through the norm
+ * before it is a bias's. */
+bool sums_dy(const Call *c)
+{
+    return c->dy_total && !c->lazy;
 }
 
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
@@ -128,9 +147,11 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     size_t bytes = norm.bwd;
     if (c->dx[0] || c->dx[BESIDE])
-        bytes = larger(bytes, tile_bytes(&r, !is_up(c)));
+        bytes =
+            larger(bytes, larger(tile_bytes(&r, !is_up(c)), close_bytes(c, r)));
     if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
-    if (c->dx[2]) bytes = larger(bytes, corr_bias_bytes(c->y->dim));
+    if (c->dx[2] && !sums_dy(c))
+        bytes = larger(bytes, corr_bias_bytes(c->y->dim));
     return bytes;
 }
 
@@ -200,6 +221,8 @@ Result gradients(const Call *c)
 {
     Result to = {};
     if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
+    to.close = closing_of(c, 0), to.close_beside = closing_of(c, BESIDE);
+    if (to.close.runs || to.close_beside.runs) to.sums = (double *)c->scratch;
     if (!c->x[BESIDE]) return to;
     to.from = c->x[0]->dim.c;
     if (c->dx[BESIDE])
@@ -215,12 +238,22 @@ bool conv_fwd(const Call *c)
     const Target y = target_of(c->y, true);
     Source x;
     const int parts = c->lazy ? stat_parts(c, r) : 0;
+    Result to = {};
+    to.own = y, to.sums = parts ? (double *)c->scratch : NULL;
     if (!source(c, r, false, &x)) return false;
-    if (parts) x.stats = (double *)c->scratch;
-    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, {y, {}, 0})
-                   : corr_gather(&r, x, w, b, y)))
+    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, to)
+                   : corr_gather(&r, x, w, b, to)))
         return false;
     return !c->lazy || norm_lazy(c, parts);
+}
+
+/* The sums of what was closed, from their parts. */
+bool totals(const Call *c, const Corr &r, const double *parts)
+{
+    const int count = close_parts(c, r), channels = call_image(c).c;
+    return (!c->total[0] || close_total(c, 0, parts, count, channels, 0)) &&
+           (!c->total[BESIDE] ||
+            close_total(c, BESIDE, parts, count, channels, c->x[0]->dim.c));
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
@@ -229,15 +262,16 @@ bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
     const void *w = operand(c, 1);
-    const Source slopes = {{slope(c), {}}, {}, 0, NULL};
+    const Source slopes = {{slope(c), {}}, {}, 0};
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
     // in dy's memory, which the products read then
     if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0] || c->dx[BESIDE]) {
         const Result dx = gradients(c);
-        if (!(up ? corr_gather(&r, slopes, w, NULL, dx.own)
-                 : corr_spread(&r, slopes.own, w, NULL, dx)))
+        if (!(up ? corr_gather(&r, slopes, w, NULL, dx)
+                 : corr_spread(&r, slopes.own, w, NULL, dx)) ||
+            (dx.sums && !totals(c, r, dx.sums)))
             return false;
     }
     if (dw) {
@@ -247,10 +281,28 @@ bool conv_bwd(const Call *c)
                           is_fresh(c, 1), c->scratch))
             return false;
     }
-    return !c->dx[2] || corr_bias(c, c->dy, values(c->dx[2]), is_fresh(c, 2));
+    if (!c->dx[2]) return true;
+    float *const db[2] = {values(c->dx[2]), NULL};
+    const bool fresh[2] = {is_fresh(c, 2), false};
+    return sums_dy(c) ? close_put(c, c->dy_total, db, fresh)
+                      : corr_bias(c, c->dy, db[0], fresh[0]);
 }
 
 } // namespace
+
+// tiles that no segments are cut of, and gradients in 16 bits
+extern "C" unsigned cuda_closes(const Call *c)
+{
+    unsigned bits = 0;
+    if (!op_multiplies(call_op(c)) || precision_copy(c->precision) == F32)
+        return 0;
+    for (int k = 0; k < MAX_IN; k++)
+        if ((k == 0 || k == BESIDE) && c->dx[k] &&
+            dtype_bytes(c->dx[k]->type) == 2)
+            bits |= 1u << k;
+    const Corr r = corr_of_call(c);
+    return bits && corr_sum_parts(&r, !is_up(c)) ? bits : 0;
+}
 
 // forward x and w; backward what the wanted gradients are made of
 extern "C" unsigned cuda_half(const Call *c)

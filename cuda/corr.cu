@@ -233,27 +233,31 @@ bool corr_sees(const Corr *r, bool spread)
            tile_fits(r, &p, n);
 }
 
-int corr_stat_parts(const Corr *r)
+int corr_sum_parts(const Corr *r, bool spread)
 {
     Product p;
-    if (!tile_takes(r) || corr_is_small(r) || !gather_of(r, &p)) return 0;
-    return tile_stat_parts(r, &p);
+    int at = 0, n = 1;
+    if (!corr_sees(r, spread)) return 0;
+    if (!spread) return gather_of(r, &p) ? tile_sum_parts(r, &p, n) : 0;
+    if (!spread_of(r, &p)) return 0;
+    n = spread_classes(r, &at, &p);
+    return tile_sum_parts(r, &p, n);
 }
 
 bool corr_gather(const Corr *r, const Source &image, const void *w,
-                 const float *bias, Target grid)
+                 const float *bias, const Result &grid)
 {
     Product p;
     if (!gather_of(r, &p)) return false;
     moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) +
-              target_bytes(grid, numel(r->grid)),
+              result_bytes(grid, r->grid),
           corr_flops(r));
     if (corr_is_small(r))
-        return corr_direct_gather(r, image.own.data, w, bias, grid);
+        return corr_direct_gather(r, image.own.data, w, bias, grid.own);
     p.source = image.own.data, p.sight = image.own.sight;
     if (image.beside.data) p.beside = image.beside, p.border = image.from;
-    p.stats = image.stats;
-    p.w = w, p.bias = bias, p.result = grid;
+    p.sums = grid.sums, p.close = grid.close;
+    p.w = w, p.bias = bias, p.result = grid.own;
     return launch(r, &p, 1);
 }
 
@@ -268,6 +272,8 @@ bool corr_spread(const Corr *r, const Operand &grid, const void *w,
     if (corr_is_small(r))
         return corr_direct_spread(r, grid.data, w, bias, image.own);
     p.source = grid.data, p.sight = grid.sight;
+    p.sums = image.sums, p.close = image.close;
+    p.close_beside = image.close_beside;
     p.w = w, p.bias = bias, p.result = image.own;
     if (image.from) p.beside_result = image.beside, p.border = image.from;
     for (int n, at = 0; (n = spread_classes(r, &at, &p));)

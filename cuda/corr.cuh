@@ -12,7 +12,7 @@
  * the grid, in another order. cpu/ref/corr.h has the same three as loops. */
 #ifndef SEG_CORR_CUH
 #define SEG_CORR_CUH
-#include "lens.cuh"
+#include "close.cuh"
 
 enum { CORR_THREADS = 128 }; // of a block that makes a tile
 
@@ -93,26 +93,38 @@ struct Operand {
 struct Source {
     Operand own, beside; // beside.data NULL: there is one
     int from;
-    double *stats; // sums over the result go there: corr_stat_parts; or NULL
 };
 
 /* Likewise of a result. One whose data is NULL is not wanted. */
 struct Result {
     Target own, beside;
     int from; // 0: there is one
+    // parts of sums over it: of what a lazy call stored, or of gradients that
+    // it closes; corr_sum_parts; or NULL
+    double *sums;
+    Closing close, close_beside;
 };
 
-/* Of the parts of an image that are wanted. */
+/* Bytes of one part of a result, `count` numbers: what is wanted of it is
+ * stored, and what closing it takes is read. */
+static inline double part_bytes(const Target &t, const Closing &by,
+                                int64_t count)
+{
+    if (!t.data) return 0;
+    return target_bytes(t, count) +
+           (by.x ? (double)count * (double)dtype_bytes(t.type) : 0);
+}
+
 static inline double result_bytes(const Result &r, Dims s)
 {
     const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
-    return (r.own.data ? target_bytes(r.own, own) : 0) +
-           (r.beside.data ? target_bytes(r.beside, all - own) : 0);
+    return part_bytes(r.own, r.close, own) +
+           part_bytes(r.beside, r.close_beside, all - own);
 }
 
 /* bias, of the channels of the result, may be NULL. False with the reason. */
 bool corr_gather(const Corr *r, const Source &image, const void *w,
-                 const float *bias, Target grid);
+                 const float *bias, const Result &grid);
 bool corr_spread(const Corr *r, const Operand &grid, const void *w,
                  const float *bias, const Result &image);
 /* Do gather and spread both work on an image in two parts, the first of so many
@@ -120,8 +132,9 @@ bool corr_spread(const Corr *r, const Operand &grid, const void *w,
 bool corr_beside(const Corr *r, int from);
 /* Do gather or spread read their source through a lens? */
 bool corr_sees(const Corr *r, bool spread);
-/* Parts that a gather leaves in Source.stats; 0: it cannot. */
-int corr_stat_parts(const Corr *r);
+/* Parts (parts, 2, channels) that gather or spread leave in Result.sums; 0: it
+ * cannot. */
+int corr_sum_parts(const Corr *r, bool spread);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
                   float *w, bool fresh, void *scratch);

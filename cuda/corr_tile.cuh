@@ -42,12 +42,13 @@ struct Product {
     const float *bias;
     // by tiles alone: what the source is seen through; channels `border` and on
     // of a gather's source and of a spread's result are in tensors of their
-    // own; sums of a gather's result
+    // own; sums of the result
     Sight sight;
     int border; // of one tensor: its channels
     Operand beside;
     Target result, beside_result;
-    double *stats;              // see tile_stat_parts; or NULL
+    Closing close, close_beside;
+    double *sums;               // see Result; or NULL
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result
     int taps[3];                // of the whole kernel

@@ -133,6 +133,7 @@ const Backend backend_cuda = {
     .fuses = fuses,
     .beside = cuda_beside,
     .sees = sees,
+    .closes = cuda_closes,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -11,7 +11,7 @@
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
  * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
  * norm_rows.cu. */
-#include "lens.cuh"
+#include "close.cuh"
 
 namespace {
 
@@ -291,6 +291,7 @@ Space norm_space(const Call *c)
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.alone || p.given ? 0 : parts;
     if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
+    if (c->dy_total) return s;
     s.bwd = parts;
     if (!p.alone) s.bwd += total;
     return s;
@@ -352,6 +353,15 @@ bool slopes(const Call *c, const Norm &p)
     return true;
 }
 
+/* Those that the call made which stored dy. */
+bool given_slopes(const Call *c, Norm *p)
+{
+    float *const slope[2] = {values(c->dx[2]), values(c->dx[1])};
+    const bool fresh[2] = {is_fresh(c, 2), is_fresh(c, 1)};
+    p->total = (double *)c->dy_total->data;
+    return close_put(c, c->dy_total, slope, fresh);
+}
+
 /* Sums of the slopes if anybody wants them, bars of groups, dx. */
 bool norm_bwd(const Call *c)
 {
@@ -361,7 +371,9 @@ bool norm_bwd(const Call *c)
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
     // before dx, which may be dy's memory
-    if ((affine || (bars && p.out)) && !slopes(c, p)) return false;
+    if ((affine || (bars && p.out)) &&
+        !(c->dy_total ? given_slopes(c, &p) : slopes(c, p)))
+        return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
     if (norm_is_joined(c, p)) {

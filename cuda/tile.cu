@@ -7,8 +7,8 @@
  * own, segments are added in their order: by one block in registers, or, where
  * there are few blocks for a GPU, one block each, whose sums go through
  * memory. Both have the same bits, and so have all tiles and boxes, so these
- * may follow from whatever is fastest; but for statistics of the result, which
- * are summed box by box (tile_stats). */
+ * may follow from whatever is fastest; but for sums over the result, which are
+ * made box by box (tile_sums.cuh). */
 #include "tile.cuh"
 #include "tile_choice.h"
 #include <stdio.h>
@@ -242,6 +242,7 @@ int64_t lay_boxes(Tiled<SPREAD> *p, int classes, int bm, const int (&reach)[3])
             blocks *= boxes;
         }
         k.blocks = (int)blocks;
+        k.first = i ? p->cls[i - 1].first + p->cls[i - 1].blocks : 0;
         cost +=
             blocks * (1 + (int64_t)bm * k.taps + (int64_t)p->rows * k.groups);
     }
@@ -359,7 +360,8 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     Tiled<SPREAD> t;
     *done = tiled_of(r, p, classes, &cut, &t);
     if (!*done) return true;
-    t.source = p->source, t.sight = p->sight, t.stats = p->stats;
+    t.source = p->source, t.sight = p->sight, t.sums = p->sums;
+    t.close = p->close, t.close_beside = p->close_beside;
     t.beside = p->beside, t.beside_result = p->beside_result;
     if (!SPREAD) t.beside_result = {};
     t.w = p->w, t.bias = p->bias, t.result = p->result;
@@ -383,7 +385,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     dim3 grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
               (unsigned)(classes * parts));
     const size_t behind = tile_turn_bytes(cut.bm, cut.bn) +
-                          (t.stats ? tile_stat_bytes(cut.bm, cut.bn) : 0);
+                          (t.sums ? tile_sum_bytes(cut.bm, cut.bn) : 0);
     const size_t shared =
         most((int64_t)shared_of(t, classes, cut.bn), (int64_t)behind);
     const bool ok = r->c->precision == PRECISION_bf16
@@ -428,12 +430,20 @@ bool tile_fits(const Corr *r, const Product *p, int classes)
                      : tiled_of(r, p, classes, &cut, &gather);
 }
 
-int tile_stat_parts(const Corr *r, const Product *p)
+template <bool SPREAD>
+static int sum_parts(const Corr *r, const Product *p, int classes)
 {
-    TileCut cut = cut_of(r, false);
-    Tiled<false> t;
-    if (!tiled_of(r, p, 1, &cut, &t) || cut.split) return 0;
-    return t.cls[0].blocks;
+    TileCut cut = cut_of(r, SPREAD);
+    Tiled<SPREAD> t;
+    if (!tiled_of(r, p, classes, &cut, &t) || cut.split) return 0;
+    const auto &last = t.cls[classes - 1];
+    return last.first + last.blocks;
+}
+
+int tile_sum_parts(const Corr *r, const Product *p, int classes)
+{
+    return p->spread ? sum_parts<true>(r, p, classes)
+                     : sum_parts<false>(r, p, classes);
 }
 
 extern "C" void tile_want(int number)

@@ -16,7 +16,8 @@
  *
  *     tile_fill.cuh     global memory to shared memory
  *     tile_product.cuh  the steps
- *     tile_store.cuh    registers to the result */
+ *     tile_store.cuh    registers to the result
+ *     tile_sums.cuh     sums over the result */
 #ifndef SEG_TILE_CUH
 #define SEG_TILE_CUH
 #include "corr_tile.cuh"
@@ -52,6 +53,7 @@ template <int GROUPS> struct TileClass {
     TileAxis<GROUPS> axis[3];
     Divisor boxes[3]; // along each axis
     int blocks;       // boxes of all samples
+    int first;        // boxes of the classes before
     int taps, groups; // of all axes
 };
 
@@ -67,19 +69,20 @@ template <bool SPREAD> struct Tiled {
     Operand beside;       // gather: the source's other tensor
     Target beside_result; // spread: the result's
     Sight sight;          // of the source
-    double *stats;        // gather: [box][2][result_c], see tile_stats; NULL
-    Target result;        // or parts of it, in f32
-    int64_t part_stride;  // elements between parts; 0: there are none
-    int result_c;         // channels of all groups
-    int depth, width;     // channels of a group: source, result
-    int taps[3];          // of the whole kernel
-    int tiles;            // of the channels of one group
-    int chunks, segments; // of channels; sums of their own
-    Dims extent;          // of the result
-    int box[3], samples;  // log2 of its extents; samples of one
-    Divisor halo[3];      // extents of it
-    int rows;             // of all of its samples
-    int ahead, buffers;   // fills under way; halos in shared memory
+    double *sums;         // [box][2][result_c], see tile_sums.cuh; or NULL
+    Closing close, close_beside; // sums are of gradients that these close
+    Target result;               // or parts of it, in f32
+    int64_t part_stride;         // elements between parts; 0: there are none
+    int result_c;                // channels of all groups
+    int depth, width;            // channels of a group: source, result
+    int taps[3];                 // of the whole kernel
+    int tiles;                   // of the channels of one group
+    int chunks, segments;        // of channels; sums of their own
+    Dims extent;                 // of the result
+    int box[3], samples;         // log2 of its extents; samples of one
+    Divisor halo[3];             // extents of it
+    int rows;                    // of all of its samples
+    int ahead, buffers;          // fills under way; halos in shared memory
 };
 
 /* Which tile and how many sums: follows from extents and precision. */
@@ -99,9 +102,9 @@ size_t tile_bytes(const Corr *r, bool spread);
 bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
 /* Would it be queued? */
 bool tile_fits(const Corr *r, const Product *p, int classes);
-/* Parts of sums of each channel that a gather can make of its result as it
- * stores it; 0: it cannot. */
-int tile_stat_parts(const Corr *r, const Product *p);
+/* Parts of sums of each channel that these classes, all of a call, can make of
+ * the result as they store it; 0: they cannot. */
+int tile_sum_parts(const Corr *r, const Product *p, int classes);
 
 /* Channels i .. i+7 of a target: v stored, or added to what is there. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
@@ -151,9 +154,10 @@ static constexpr size_t tile_turn_bytes(int bm, int bn)
     return (size_t)(bm / tile_warp_rows(bm, bn) * (bn / 32) * TILE_TURN);
 }
 
-static constexpr size_t tile_stat_bytes(int bm, int bn)
+static constexpr size_t tile_sum_bytes(int bm, int bn)
 {
-    return (size_t)(bm / tile_warp_rows(bm, bn) * bn) * 2 * sizeof(double);
+    return (size_t)(bm / tile_warp_rows(bm, bn) * bn) * 2 * sizeof(double) +
+           (size_t)bn * sizeof(float4);
 }
 
 /* What tile_bf16.cu and its like have. */

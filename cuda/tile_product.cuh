@@ -14,7 +14,7 @@
 #ifndef SEG_TILE_PRODUCT_CUH
 #define SEG_TILE_PRODUCT_CUH
 #include "tile_fill.cuh"
-#include "tile_store.cuh"
+#include "tile_sums.cuh"
 
 /* A tile's warps. A warp of 32 x 32 has registers for a second sum: its chains
  * may end before the k axis does. */
@@ -241,18 +241,21 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     cp_async_wait<0>();
     __syncthreads(); // the memory is for something else now
 
+    float *turn = (float *)(shared + warp * TILE_TURN);
+    double *pile = (double *)(shared + Shape::TURN);
+    if (p.close.runs || p.close_beside.runs) {
+        tile_close<D, Shape>(p, k, s, wm, wn, share, turn, pile);
+        return;
+    }
     TileStore store = {p.result, p.beside_result, p.bias,
                        SPREAD ? p.border : p.result_c, p.result_c};
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
-    float *turn = (float *)(shared + warp * TILE_TURN);
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        turn, store);
     if constexpr (!SPREAD)
-        if (p.stats)
-            tile_stats<D, Shape>(p, k, s, wm, wn, share, store,
-                                 (double *)(shared + Shape::TURN));
+        if (p.sums) tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
 }
 
 } // namespace

@@ -49,7 +49,7 @@ static __device__ __forceinline__ int64_t box_row(const Tiled<SPREAD> &p,
 template <bool SPREAD, class Store>
 static __device__ __forceinline__ void store_fragment(
     const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
-    int m, int n, const float (&d)[4][4], float *turn, const Store &store)
+    int m, int n, const float (&d)[4][4], float *turn, Store &store)
 {
     const int lane = (int)threadIdx.x % WARP;
     __syncwarp(); // those before were read
@@ -69,61 +69,6 @@ static __device__ __forceinline__ void store_fragment(
         if (row < 0 || n >= p.width) continue;
         const float *from = &turn[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
         store.put(row, s.group * p.width + n, *(const Pack<8> *)from);
-    }
-}
-
-/* What the block has stored, as sums of v and v^2 of each channel over its
- * rows: p.stats[box][0, 1][channel]. A warp takes its rows in float about their
- * own mean and goes on in double; warps are added in their order. `pile`:
- * [2][warps across][BN]. All threads of the block come here. */
-template <Dtype D, class Shape, class Share>
-static __device__ __forceinline__ void tile_stats(
-    const Tiled<false> &p, const TileClassOf<false> &k, const TileSpot &s,
-    int wm, int wn, const Share &share, const TileStore &store, double *pile)
-{
-    enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
-    const int lane = (int)threadIdx.x % WARP, bn = Shape::WN * Shape::DOWN;
-    bool valid[ROWS];
-    int n = 0;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        valid[i] = box_row(p, k, s, wm + i * 8 + lane / 4) >= 0;
-        n += valid[i];
-    }
-    n = warp_sum_apart(n, 4);
-    const float each = n ? 1 / (float)n : 0;
-#pragma unroll
-    for (int j = 0; j < 2 * NF; j++) {
-        const int at = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;
-        const int channel = s.n0 + at;
-        const float bias = store.bias && channel < p.width
-                               ? store.bias[s.group * p.width + channel]
-                               : 0;
-        float v[ROWS], mean = 0, m2 = 0;
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            v[i] = rounded<D>(share.of(i / 2)[j / 2][i % 2 * 2 + j % 2] + bias);
-            mean += valid[i] ? v[i] : 0;
-        }
-        mean = warp_sum_apart(mean, 4) * each;
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            m2 += valid[i] ? (v[i] - mean) * (v[i] - mean) : 0;
-        m2 = warp_sum_apart(m2, 4);
-        if (lane >= 4) continue;
-        double *to = pile + wm / Shape::WM * bn + at;
-        to[0] = (double)mean * n;
-        to[Shape::ACROSS * bn] = (double)m2 + (double)mean * mean * n;
-    }
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < 2 * bn; i += Shape::THREADS) {
-        const int at = i % bn, which = i / bn;
-        if (s.n0 + at >= p.width) continue;
-        double sum = 0;
-        for (int w = 0; w < Shape::ACROSS; w++)
-            sum += pile[(which * Shape::ACROSS + w) * bn + at];
-        p.stats[((int64_t)blockIdx.x * 2 + which) * p.result_c +
-                s.group * p.width + s.n0 + at] = sum;
     }
 }
 #endif

@@ -72,6 +72,11 @@ typedef struct Backend {
      * and attributes are set; dy, too, where there will be a backward run.
      * NULL: of no call any. */
     unsigned (*sees)(const Call *c);
+    /* Which gradients a backward call can sum as it stores them: bit k of
+     * total[k]. It may be the last of several that add to one. Extents, types,
+     * attributes, lenses, dy and dx (non-NULL: wanted) are set. NULL: of no
+     * call any. */
+    unsigned (*closes)(const Call *c);
     /* Samples that a forward call is best given at a time, where what it reads
      * and writes would else be in memory by the time the next call wants it;
      * its batch or more: all at once. Their results have the same bits either

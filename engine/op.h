@@ -136,6 +136,8 @@ enum { HALF_DY = 1 << MAX_IN, NARROW_Y = 1 << MAX_IN };
 enum { NORM_FRESH = 8 };
 /* Channels of a tensor in 16 bits divide by this: 16 bytes. */
 enum { NARROW_CHANNELS = 8 };
+/* Sums of a gradient, see Call.total. */
+enum { TOTAL = 2 };
 
 /* How a call reads an operand that is stored as it was before a batch_norm and
  * the activation behind it, which nobody ran: it applies both to what it
@@ -179,6 +181,15 @@ typedef struct Call {
     bool lazy;
     const Tensor *norm_dx[MAX_IN];
     const Lens *lens[MAX_IN]; /* of x[i], or NULL: as it stands */
+    /* bwd: total[i] is there where this call is the last that adds to dx[i] and
+     * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
+     * of C channels and one more: of u and of u z, u being dx[i] taken through
+     * the activation that lens[i] shows and z the norm's operand, normalised;
+     * without a lens of dx[i], and the rest is nothing. bwd reads x[i] for it,
+     * whatever its row keeps. Only where Backend.closes said so. */
+    const Tensor *total[MAX_IN];
+    const Tensor
+        *dy_total; /* the same of dy, which another call left; or NULL */
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

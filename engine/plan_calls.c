@@ -229,6 +229,7 @@ void plan_calls_make(Plan *p)
         clear(&q->again, q->first.x);
         q->dx = q->half_dx = q->first.x;
         q->bwd = q->grad = q->half_grad = q->half_grad_last = -1;
+        q->closer = q->sums = -1;
         q->read = p->reached[i] = false;
     }
     for (int i = 0; i < p->nodes; i++) {
@@ -245,4 +246,5 @@ void plan_calls_make(Plan *p)
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
+    if (!p->spec.plain) plan_close(p);
 }

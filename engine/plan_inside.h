@@ -1,7 +1,7 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
  * who wants a gradient, plan_fuse.c which rows run as one, plan_narrow.c which
  * values are of 16 bits, plan_lazy.c which norms nobody runs, plan_calls.c
- * makes the calls, plan_stage.c which of them run a few samples at a time,
+ * makes the calls, plan_close.c says which of them sum what they store, plan_stage.c which of them run a few samples at a time,
  * plan_place.c gives their memory places, plan_recompute.c drops values to be
  * made again where that is too much, plan_run.c runs the calls, plan_cost.c
  * counts what they cost. */
@@ -47,6 +47,9 @@ typedef struct PlanNode {
     Tensor dx;        /* its gradient, and the copy in 16 bits   */
     Tensor half_dx;   /* of type F32 until a call makes it       */
     int grad, half_grad, half_grad_last; /* as of a Making     */
+    Tensor total; /* sums of its gradient: Call.total          */
+    int closer;   /* the call that makes them, -1: none        */
+    int sums;     /* their buffer                              */
 } PlanNode;
 
 /* Calls first .. end-1 run for `each` samples of the batch at a time, in the
@@ -180,6 +183,8 @@ Call plan_call(Plan *p, int i);
 /* All calls anew: each value that is dropped and read on the way back is made
  * again before the first that reads it. */
 void plan_calls_make(Plan *p);
+/* Which backward calls sum gradients that are whole once they have run. */
+void plan_close(Plan *p);
 /* Which calls run a few samples at a time; then, once buffers are there, what
  * this makes of their sizes and lifetimes. */
 void plan_stages(Plan *p);

@@ -3,9 +3,10 @@
  * A value lives from the call that makes it to the last call that reads it,
  * which may be a backward call; a gradient from its first store to the call
  * that reads it; what a forward call saves until its backward call; scratch
- * for one call; a copy in 16 bits from the call that makes it to the last that
- * reads it. A call that has a copy does not read what was copied, which may so
- * go early. Two values share a buffer when one is computed in place. */
+ * for one call; sums of a gradient from who makes them to who reads it; a copy
+ * in 16 bits from the call that makes it to the last that reads it. A call that
+ * has a copy does not read what was copied, which may so go early. Two values
+ * share a buffer when one is computed in place. */
 #include "plan_inside.h"
 
 /* A buffer in use from call `first` to `last`; its number, or -1 without
@@ -55,7 +56,7 @@ static void find_reads(Plan *p)
                 is_convert(call) ? call->node : operand_of(p, call->node, k);
             Making *m = making_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
-            if (!m || (back && !op_keeps(info, k))) continue;
+            if (!m || (back && !op_keeps(info, k) && !call->total[k])) continue;
             *(call->half[k] ? &m->half_last : &m->last) = c;
             note_read(p, m, c);
         }
@@ -179,6 +180,19 @@ static bool place_copies(Plan *p)
     return true;
 }
 
+/* Buffers of sums of gradients: from the call that makes them to the one that
+ * reads the gradient. */
+static bool place_totals(Plan *p)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (q->closer < 0) continue;
+        q->sums = buffer_new(p, tensor_bytes(&q->total), q->closer, q->bwd);
+        if (q->sums < 0) return false;
+    }
+    return true;
+}
+
 /* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
 static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
 {
@@ -244,7 +258,7 @@ bool plan_lifetimes(Plan *p)
     p->cut_bytes = plan_buffers_sum(p);
     plan_stages_fit(p);
     p->cut_bytes -= plan_buffers_sum(p);
-    return place_spaces(p);
+    return place_totals(p) && place_spaces(p);
 }
 
 bool plan_place(Plan *p)

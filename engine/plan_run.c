@@ -28,6 +28,7 @@ void plan_bind(Plan *p, void *pool, void *dev)
         bind_making(p, &q->again);
         q->dx.data = plan_address(p, q->grad);
         q->half_dx.data = plan_address(p, q->half_grad);
+        q->total.data = plan_address(p, q->sums);
         if (q->lazy) q->lens.saved = plan_address(p, p->saved[q->first.call]);
         if (q->param < 0) continue;
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);

@@ -1,0 +1,70 @@
+/* plan_close.c -- gradients that are summed as they are stored.
+ *
+ * The way back through a batch_norm begins with sums over all rows of its
+ * gradient, and the gradient of a bias is one: a pass over what another call
+ * has just stored. Several calls may add to a gradient, one after the other;
+ * the last of them, which closes it, sees it whole. Where that call can sum
+ * what it stores (Backend.closes), it leaves the sums for the call that reads
+ * the gradient.
+ *
+ * Wanted is that of a lazy product, whose norm's gradients its backward call
+ * makes (plan_lazy.c), and of a product that has a bias to train. */
+#include "plan_inside.h"
+
+/* Does the backward call of node v begin with sums of its gradient? */
+static bool wants_total(const Plan *p, int v)
+{
+    const PlanNode *q = &p->node[v];
+    if (q->bwd < 0 || node_of(p, v)->kind != NODE_OP) return false;
+    return q->lazy || (op_multiplies((Op)q->attr.op) && q->then < 0 &&
+                       p->call[q->bwd].dx[2]);
+}
+
+/* Is operand k of backward call c there for it to read? Of a lens it reads what
+ * the row may not keep. */
+static bool is_there(const Plan *p, const Call *c, int k)
+{
+    const int v = operand_of(p, c->node, k);
+    return !c->lens[k] || op_keeps(info_of(p, c->node), k) ||
+           !p->node[v].dropped;
+}
+
+/* How many operands of call c are node v. */
+static int times(const Plan *p, const Call *c, int v)
+{
+    int count = 0;
+    for (int k = 0; k < MAX_IN; k++) count += operand_of(p, c->node, k) == v;
+    return count;
+}
+
+/* Call c is the last that adds to the gradient of node v, its operand k. */
+static void close_gradient(Plan *p, int c, int k, int v)
+{
+    PlanNode *q = &p->node[v];
+    Call *call = &p->call[c];
+    if (!wants_total(p, v) || times(p, call, v) != 1 || !is_there(p, call, k) ||
+        !(p->spec.be->closes(call) >> k & 1))
+        return;
+    q->closer = c;
+    q->total = (Tensor){
+        {1, 1, 1, 1, TOTAL * q->first.x.dim.c + 1}, F64, RANK_MAX, NULL};
+    call->total[k] = p->call[q->bwd].dy_total = &q->total;
+}
+
+void plan_close(Plan *p)
+{
+    if (!p->spec.be->closes) return;
+    for (int i = 0; i < p->nodes; i++) p->mark[i] = false;
+    // from the end: who comes first here is the last to add
+    for (int c = p->calls - 1; c >= p->forward; c--) {
+        const Call *call = &p->call[c];
+        if (!is_backward(call)) continue;
+        for (int k = 0; k < MAX_IN; k++) {
+            const int v = operand_of(p, call->node, k);
+            if (!call->dx[k] || p->mark[v]) continue;
+            p->mark[v] = true;
+            close_gradient(p, c, k, v);
+        }
+    }
+    for (int i = 0; i < p->nodes; i++) p->mark[i] = false;
+}

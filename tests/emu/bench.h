@@ -1,0 +1,44 @@
+/* bench.h -- calls of the emulated device that a test makes by hand, on
+ * tensors that it draws there. */
+#ifndef SEG_EMU_TEST_BENCH_H
+#define SEG_EMU_TEST_BENCH_H
+#include "check/oprun.h"
+#include "given.h"
+
+extern const Backend backend_cuda;
+
+enum { BENCH_MOST = 48 };
+
+/* A device and what was allocated on it. */
+typedef struct Bench {
+    OpDevice d;
+    Precision precision;
+    void *block[BENCH_MOST];
+    int blocks;
+    uint32_t draws;
+} Bench;
+
+void bench_open(Bench *b, Precision p);
+void bench_close(Bench *b);
+Tensor tensor_of(Bench *b, Dims dim, Dtype type);
+/* Values lo .. hi. */
+Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi);
+void read_tensor(Bench *b, const Tensor *t, double *out);
+/* The same bits, which are no NaN. */
+void same(Bench *b, const Tensor *p, const Tensor *q);
+/* Run it, forward or back, with garbage as scratch. */
+void run(Bench *b, Call *c);
+
+/* A norm and the activation behind it (NULL: none), of `channels`. */
+typedef struct Behind {
+    Attr norm, then;
+    Tensor x[MAX_IN], dx[MAX_IN]; // gamma, beta, running mean and variance
+    Tensor bias;                  // of the convolution
+    Lens lens;
+} Behind;
+
+/* y of a convolution of x, left before `h`; *c is its call, whose y is to be
+ * set again. */
+Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
+            Behind *h, Call *c);
+#endif

@@ -1,0 +1,257 @@
+/* close.c -- sums over a gradient that the call makes which stores the last of
+ * it: Call.total, on the emulated device. Which calls do is in plan_close.c. */
+#include "bench.h"
+#include "emu_control.h"
+#include <math.h>
+
+/* A product whose backward call closes the gradient of its operand. */
+typedef struct Closer {
+    Op op;
+    Dims x, w; // w: B, k, k, k, A
+    int stride, pad, groups, dilation;
+} Closer;
+
+static const Closer closers[] = {
+    {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1, 1},
+    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1, 1},
+    // four and eight classes, of which some have more boxes than others
+    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1, 1},
+    {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1, 1},
+    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2, 1},
+    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1, 1},
+    {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1, 1},
+    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1, 1},
+    {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1, 1},
+};
+enum { CLOSERS = sizeof closers / sizeof *closers };
+
+static Attr attr_of(const Closer *s)
+{
+    Attr a = op_default(s->op);
+    const bool deep = s->w.d > 1;
+    if (s->op == OP_conv) {
+        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
+        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
+        a.conv.groups = s->groups;
+    } else {
+        a.upconv.sd = 1, a.upconv.sh = a.upconv.sw = s->stride;
+    }
+    return a;
+}
+
+/* The sums of dx over its rows, in double, as a call that reads it would make
+ * them: `h` NULL: there is no lens. `size`: what the terms add up to. */
+static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
+                    const Behind *h, double *sum, double *size)
+{
+    const int channels = dx->dim.c;
+    const int64_t count = numel(dx->dim), rows = count / channels;
+    double *v = mem_alloc((size_t)(2 * count) * sizeof *v);
+    double k[MAX_IN][256];
+    REQUIRE(v && channels <= 256);
+    read_tensor(b, dx, v);
+    if (h) {
+        read_tensor(b, x, v + count);
+        for (int i = 1; i <= 2; i++) read_tensor(b, &h->x[i], k[i]);
+    }
+    for (int c = 0; c < channels; c++) {
+        double mean = 0, var = 0;
+        for (int64_t r = 0; h && r < rows; r++)
+            mean += v[count + r * channels + c] / (double)rows;
+        for (int64_t r = 0; h && r < rows; r++)
+            var += pow(v[count + r * channels + c] - mean, 2) / (double)rows;
+        const double eps = h ? (double)h->norm.batch_norm.eps : 1;
+        const double rstd = 1 / sqrt(var + eps);
+        double *s = sum + c, *t = size + c;
+        s[0] = s[channels] = t[0] = t[channels] = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            double u = v[r * channels + c], z = 0;
+            if (h) z = (v[count + r * channels + c] - mean) * rstd;
+            if (h && z * k[1][c] + k[2][c] <= 0)
+                u *= (double)h->then.leaky_relu.slope;
+            s[0] += u, s[channels] += u * z;
+            t[0] += fabs(u), t[channels] += fabs(u * z);
+        }
+    }
+    mem_free(v);
+}
+
+/* total is what dx sums up to. A float's sign may fall the other way next to
+ * zero, where u is not small: such a term is a share of 1e-4 here. */
+static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
+                       const Tensor *x, const Behind *h)
+{
+    double got[513], want[512], size[512];
+    const int sums = (h ? 2 : 1) * dx->dim.c;
+    REQUIRE(total->dim.c <= 513);
+    read_tensor(b, total, got);
+    sums_of(b, dx, x, h, want, size);
+    for (int i = 0; i < sums; i++)
+        EXPECT_NEAR(got[i], want[i], 2e-4 * size[i] + 1e-6);
+}
+
+static Tensor total_of(Bench *b, Dims s)
+{
+    return tensor_of(b, (Dims){1, 1, 1, 1, TOTAL * s.c + 1}, F64);
+}
+
+/* Does the backend say that this call closes dx[k]? */
+static bool is_closed(Bench *b, Call c, int k)
+{
+    c.precision = b->precision;
+    return backend_cuda.closes(&c) >> k & 1;
+}
+
+static void closes(Precision p, const Closer *s, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    Call made;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr linear = op_default(OP_linear), attr = attr_of(s);
+    const int64_t rows = s->x.n * positions(s->x);
+    Tensor x = drawn(&b, (Dims){(int32_t)rows, 1, 1, 1, 8}, type, -1, 1);
+    Tensor w = drawn(&b, (Dims){s->x.c, 1, 1, 1, 8}, type, -1, 1);
+    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
+    y.dim = s->x;
+    const Tensor w2 = drawn(&b, s->w, type, -1, 1);
+    Tensor in[MAX_IN] = {y, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    const Tensor dz = drawn(&b, z.dim, type, -1, 1);
+    const Tensor total = total_of(&b, s->x);
+    Tensor dx[2];
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        dx[i] = drawn(&b, y.dim, type, -1, 1);
+        z.data = NULL;
+        Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
+        if (seen) c.lens[0] = &h.lens;
+        c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(is_closed(&b, c, 0));
+        if (i) c.total[0] = &total;
+        run(&b, &c);
+    }
+    same(&b, &dx[0], &dx[1]);
+    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_a_product)
+{
+    for (int i = 0; i < CLOSERS; i++) {
+        closes(PRECISION_bf16, &closers[i], true, i % 2);
+        if (i % 3 == 0) closes(PRECISION_f16, &closers[i], true, i % 2 == 0);
+        if (i % 3 == 1) closes(PRECISION_bf16, &closers[i], false, i % 2 == 0);
+    }
+}
+
+/* Of a concat that is not made, each gradient by itself. */
+static void beside(int how)
+{
+    enum { FIRST = 32, C = 56 };
+    const bool far = how & 1, one = !(how & 2), two = !(how & 4);
+    const Dims half[2] = {{2, 1, 15, 17, FIRST}, {2, 1, 15, 17, C - FIRST}};
+    const Closer s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1, 1};
+    Bench b;
+    Behind h;
+    Call made;
+    bench_open(&b, PRECISION_bf16);
+    const Attr linear = op_default(OP_linear), attr = attr_of(&s);
+    const int32_t rows = (int32_t)(2 * positions(half[0]));
+    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, BF16, -1, 1);
+    Tensor w = drawn(&b, (Dims){half[far].c, 1, 1, 1, 8}, BF16, -1, 1);
+    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
+    y.dim = half[far];
+    const Tensor other = drawn(&b, half[!far], BF16, -1, 1);
+    const Tensor w2 = drawn(&b, s.w, BF16, -1, 1);
+    const Tensor dz = drawn(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
+    Tensor z = dz, dx[2], total[2];
+    Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
+    c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[BESIDE] = far ? &y : &other;
+    c.lens[far ? BESIDE : 0] = &h.lens;
+    for (int i = 0; i < 2; i++) {
+        const int k = i ? BESIDE : 0;
+        dx[i] = drawn(&b, half[i], BF16, -1, 1);
+        total[i] = total_of(&b, half[i]);
+        if (!(i ? two : one)) continue;
+        c.dx[k] = &dx[i], c.total[k] = &total[i];
+    }
+    for (int i = 0; i < 2; i++)
+        if (i ? two : one) EXPECT(is_closed(&b, c, i ? BESIDE : 0));
+    run(&b, &c);
+    for (int i = 0; i < 2; i++)
+        if (i ? two : one)
+            totals_are(&b, &total[i], &dx[i], &y, i == far ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_a_concat)
+{
+    for (int how = 0; how < 6; how++) beside(how);
+}
+
+/* Not of what is f32, nor where a sum goes through memory. */
+TEST(close_not_otherwise)
+{
+    Bench b;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(&closers[0]);
+    Tensor x = {{1, 1, 2, 2, 512}, BF16, 2, NULL};
+    Tensor w = {{512, 1, 3, 3, 512}, F32, 2, NULL}, z = {.data = NULL};
+    Tensor in[MAX_IN] = {x, w};
+    REQUIRE(op_shape(&attr, in, &z));
+    Call c = {.attr = &attr, .x = {&x, &w}, .y = &z, .dy = &z, .dx = {&x}};
+    EXPECT(!is_closed(&b, c, 0)); // split
+    x.dim = (Dims){1, 1, 64, 64, 512}, in[0] = x;
+    REQUIRE(op_shape(&attr, in, &z));
+    EXPECT(is_closed(&b, c, 0));
+    EXPECT(!is_closed(&b, c, BESIDE));
+    x.type = F32;
+    EXPECT(!is_closed(&b, c, 0));
+    bench_close(&b);
+}
+
+/* A lazy call that is given the sums of dy: the gradients of one that makes
+ * them, but for the order of its sums; and no pass over dy and y. */
+TEST(close_way_back)
+{
+    enum { C = 16 };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, PRECISION_bf16);
+    const Attr conv = attr_of(&closers[0]);
+    Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
+    Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
+    Tensor y = lazy(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
+    const Tensor total = total_of(&b, y.dim);
+    c.y = &y, c.fresh = ~0u;
+    for (int i = 0; i < 2; i++) {
+        b.draws = 200; // the same for both
+        const Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        if (i) {
+            double sum[TOTAL * C + 1] = {0}, size[TOTAL * C];
+            sums_of(&b, &slope, &y, &h, sum, size);
+            REQUIRE(backend_cuda.upload(b.d.dev, total.data, sum, sizeof sum));
+            c.dy_total = &total;
+        }
+        dx[i] = tensor_of(&b, x.dim, BF16);
+        c.dy = &slope, c.dx[0] = &dx[i];
+        for (int k = 1; k <= 2; k++)
+            dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm_dx[k] = &dk[i][k];
+        emu_reset_counts();
+        run(&b, &c);
+        EXPECT_INT(emu_launch_count("slopes_kernel"), !i);
+    }
+    double v[2][2 * 9 * 11 * 8];
+    for (int k = 1; k <= 2; k++) {
+        for (int i = 0; i < 2; i++) read_tensor(&b, &dk[i][k], v[i]);
+        for (int i = 0; i < C; i++)
+            EXPECT_NEAR(v[0][i], v[1][i], 1e-3 + 1e-4 * fabs(v[0][i]));
+    }
+    for (int i = 0; i < 2; i++) read_tensor(&b, &dx[i], v[i]);
+    for (int i = 0; i < 2 * 9 * 11 * 8; i++)
+        EXPECT_NEAR(v[0][i], v[1][i], 0.02 * (1 + fabs(v[0][i])));
+    bench_close(&b);
+}
