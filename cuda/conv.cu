@@ -117,13 +117,23 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    return is_up(c) || c->again ? 0 : corr_sum_parts(&r, false);
+    return is_up(c) || c->again ? 0 : corr_sum_parts(&r, false, false);
+}
+
+/* Does the product that makes the data's gradient take that of a lazy call back
+ * through the norm as it reads it? It stores what it makes of it. */
+bool slants(const Call *c, const Corr &r)
+{
+    return c->lazy && c->dy && (c->dx[0] || c->dx[BESIDE]) &&
+           corr_slants(&r, !is_up(c));
 }
 
 /* Those of the gradients that a backward call closes. */
 int close_parts(const Call *c, const Corr &r)
 {
-    return c->total[0] || c->total[BESIDE] ? corr_sum_parts(&r, !is_up(c)) : 0;
+    return c->total[0] || c->total[BESIDE]
+               ? corr_sum_parts(&r, !is_up(c), slants(c, r))
+               : 0;
 }
 
 size_t close_bytes(const Call *c, const Corr &r)
@@ -163,10 +173,15 @@ bool wants_copy(const Call *c, const Corr &r, bool back)
     return back ? c->dx[1] && !corr_weights_sees(&r) : !corr_sees(&r, is_up(c));
 }
 
+size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
 /* Where in the scratch that copy is. */
 size_t copy_at(const Call *c, const Corr &r, bool back)
 {
-    return (work_bytes(c, r, back) + 255) / 256 * 256;
+    return aligned(work_bytes(c, r, back));
 }
 
 /* What a product's operand is in memory. */
@@ -175,9 +190,25 @@ Dtype operand_type(const Call *c)
     return precision_copy(c->precision);
 }
 
+/* Where in the scratch that is, of 16 bits, and behind it the slant's table. */
+size_t slant_at(const Call *c, const Corr &r)
+{
+    size_t at = copy_at(c, r, true);
+    if (wants_copy(c, r, true))
+        at += (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
+    return aligned(at);
+}
+
+size_t slant_table_at(const Call *c, const Corr &r)
+{
+    return aligned(slant_at(c, r) + tensor_bytes(c->y));
+}
+
 size_t scratch_bytes(const Call *c, bool back)
 {
     const Corr r = corr_of_call(c);
+    if (back && slants(c, r))
+        return slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) +
            (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
@@ -196,10 +227,10 @@ Space conv_space(const Call *c)
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
     *x = {};
-    x->own = {operand(c, 0), sight_of(c, 0)};
+    x->own = {operand(c, 0), sight_of(c, 0), {}};
     if (c->x[BESIDE]) {
         x->from = c->x[0]->dim.c;
-        x->beside = {operand(c, BESIDE), sight_of(c, BESIDE)};
+        x->beside = {operand(c, BESIDE), sight_of(c, BESIDE), {}};
     }
     if (!wants_copy(c, r, back)) return true;
     char *to = (char *)c->scratch + copy_at(c, r, back);
@@ -262,11 +293,19 @@ bool conv_bwd(const Call *c)
 {
     Corr r = corr_of_call(c);
     const void *w = operand(c, 1);
-    const Source slopes = {{slope(c), {}}, {}, 0};
+    Source slopes = {{slope(c), {}, {}}, {}, 0};
+    Tensor dy = *c->dy;
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
-    // in dy's memory, which the products read then
-    if (c->lazy && !norm_lazy_back(c)) return false;
+    char *const scratch = (char *)c->scratch;
+    Slant *slant = &slopes.own.slant;
+    if (slants(c, r)) {
+        slant->to = dy.data = scratch + slant_at(c, r);
+        float4 *table = (float4 *)(scratch + slant_table_at(c, r));
+        if (!norm_lazy_slant(c, table, slant)) return false;
+    } else if (c->lazy && !norm_lazy_back(c)) {
+        return false; // in dy's memory, which the products read then
+    }
     if (c->dx[0] || c->dx[BESIDE]) {
         const Result dx = gradients(c);
         if (!(up ? corr_gather(&r, slopes, w, NULL, dx)
@@ -274,6 +313,8 @@ bool conv_bwd(const Call *c)
             (dx.sums && !totals(c, r, dx.sums)))
             return false;
     }
+    // the first product has stored it
+    if (slant->to) slopes.own = {slant->to, {}, {}};
     if (dw) {
         Source x;
         if (!source(c, r, true, &x) ||
@@ -285,7 +326,7 @@ bool conv_bwd(const Call *c)
     float *const db[2] = {values(c->dx[2]), NULL};
     const bool fresh[2] = {is_fresh(c, 2), false};
     return sums_dy(c) ? close_put(c, c->dy_total, db, fresh)
-                      : corr_bias(c, c->dy, db[0], fresh[0]);
+                      : corr_bias(c, &dy, db[0], fresh[0]);
 }
 
 } // namespace
@@ -294,14 +335,13 @@ bool conv_bwd(const Call *c)
 extern "C" unsigned cuda_closes(const Call *c)
 {
     unsigned bits = 0;
-    if (!op_multiplies(call_op(c)) || precision_copy(c->precision) == F32)
-        return 0;
+    if (precision_copy(c->precision) == F32) return 0;
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == BESIDE) && c->dx[k] &&
             dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
-    return bits && corr_sum_parts(&r, !is_up(c)) ? bits : 0;
+    return bits && corr_sum_parts(&r, !is_up(c), slants(c, r)) ? bits : 0;
 }
 
 // forward x and w; backward what the wanted gradients are made of

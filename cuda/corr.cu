@@ -212,6 +212,17 @@ int spread_classes(const Corr *r, int *at, Product *p)
     return n;
 }
 
+/* One launch's product, and its classes; false: it is more, or none. */
+bool all_of(const Corr *r, bool spread, Product *p, int *classes)
+{
+    int at = 0;
+    *classes = 1;
+    if (!spread) return gather_of(r, p);
+    if (!spread_of(r, p)) return false;
+    *classes = spread_classes(r, &at, p);
+    return *classes && at == r->win.s[0] * r->win.s[1] * r->win.s[2];
+}
+
 } // namespace
 
 // a chunk of the source and a block's columns are of one tensor
@@ -224,23 +235,26 @@ bool corr_beside(const Corr *r, int from)
 bool corr_sees(const Corr *r, bool spread)
 {
     Product p;
-    int at = 0;
-    if (!tile_takes(r) || corr_is_small(r)) return false;
-    if (!spread) return gather_of(r, &p) && tile_fits(r, &p, 1);
-    if (!spread_of(r, &p)) return false;
-    const int n = spread_classes(r, &at, &p);
-    return at == r->win.s[0] * r->win.s[1] * r->win.s[2] && n &&
+    int n;
+    return tile_takes(r) && !corr_is_small(r) && all_of(r, spread, &p, &n) &&
            tile_fits(r, &p, n);
 }
 
-int corr_sum_parts(const Corr *r, bool spread)
+bool corr_slants(const Corr *r, bool spread)
 {
     Product p;
-    int at = 0, n = 1;
-    if (!corr_sees(r, spread)) return 0;
-    if (!spread) return gather_of(r, &p) ? tile_sum_parts(r, &p, n) : 0;
-    if (!spread_of(r, &p)) return 0;
-    n = spread_classes(r, &at, &p);
+    int n;
+    if (!corr_sees(r, spread) || !all_of(r, spread, &p, &n)) return false;
+    p.slants = true;
+    return tile_fits(r, &p, n);
+}
+
+int corr_sum_parts(const Corr *r, bool spread, bool slants)
+{
+    Product p;
+    int n;
+    if (!corr_sees(r, spread) || !all_of(r, spread, &p, &n)) return 0;
+    p.slants = slants;
     return tile_sum_parts(r, &p, n);
 }
 
@@ -249,12 +263,13 @@ bool corr_gather(const Corr *r, const Source &image, const void *w,
 {
     Product p;
     if (!gather_of(r, &p)) return false;
-    moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) +
-              result_bytes(grid, r->grid),
+    moves(operand_bytes(r, image.own.slant, numel(r->image)) +
+              corr_bytes(r, corr_weights_size(r)) + result_bytes(grid, r->grid),
           corr_flops(r));
     if (corr_is_small(r))
         return corr_direct_gather(r, image.own.data, w, bias, grid.own);
     p.source = image.own.data, p.sight = image.own.sight;
+    p.slant = image.own.slant, p.slants = p.slant.table != NULL;
     if (image.beside.data) p.beside = image.beside, p.border = image.from;
     p.sums = grid.sums, p.close = grid.close;
     p.w = w, p.bias = bias, p.result = grid.own;
@@ -266,12 +281,14 @@ bool corr_spread(const Corr *r, const Operand &grid, const void *w,
 {
     Product p;
     if (!spread_of(r, &p)) return false;
-    moves(corr_bytes(r, numel(r->grid) + corr_weights_size(r)) +
+    moves(operand_bytes(r, grid.slant, numel(r->grid)) +
+              corr_bytes(r, corr_weights_size(r)) +
               result_bytes(image, r->image),
           corr_flops(r));
     if (corr_is_small(r))
         return corr_direct_spread(r, grid.data, w, bias, image.own);
     p.source = grid.data, p.sight = grid.sight;
+    p.slant = grid.slant, p.slants = p.slant.table != NULL;
     p.sums = image.sums, p.close = image.close;
     p.close_beside = image.close_beside;
     p.w = w, p.bias = bias, p.result = image.own;

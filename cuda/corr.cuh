@@ -13,6 +13,7 @@
 #ifndef SEG_CORR_CUH
 #define SEG_CORR_CUH
 #include "close.cuh"
+#include "slant.cuh"
 
 enum { CORR_THREADS = 128 }; // of a block that makes a tile
 
@@ -48,6 +49,12 @@ static inline int64_t corr_weights_size(const Corr *r)
     return (int64_t)r->grid.c * g->k[0] * g->k[1] * g->k[2] * r->a;
 }
 
+/* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
+static inline double operand_bytes(const Corr *r, const Slant &s, int64_t count)
+{
+    return corr_bytes(r, s.table ? 3 * count : count);
+}
+
 /* Where results go: floats, or numbers of 16 bits. */
 struct Target {
     void *data;
@@ -81,10 +88,11 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
 }
 
 /* An operand, of the type that Number<c->precision> (number.cuh) has in
- * memory, and what it is seen through. */
+ * memory, and what it is seen through, or taken back through. */
 struct Operand {
     const void *data;
     Sight sight;
+    Slant slant; // of one that corr_slants says
 };
 
 /* The operand of a product whose channels are those of one tensor or, from
@@ -132,9 +140,11 @@ bool corr_spread(const Corr *r, const Operand &grid, const void *w,
 bool corr_beside(const Corr *r, int from);
 /* Do gather or spread read their source through a lens? */
 bool corr_sees(const Corr *r, bool spread);
-/* Parts (parts, 2, channels) that gather or spread leave in Result.sums; 0: it
- * cannot. */
-int corr_sum_parts(const Corr *r, bool spread);
+/* Do they take it through a slant, and store it? */
+bool corr_slants(const Corr *r, bool spread);
+/* Parts (parts, 2, channels) that gather or spread, with a slant or without,
+ * leave in Result.sums; 0: it cannot. */
+int corr_sum_parts(const Corr *r, bool spread, bool slants);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
                   float *w, bool fresh, void *scratch);

@@ -44,7 +44,9 @@ struct Product {
     // of a gather's source and of a spread's result are in tensors of their
     // own; sums of the result
     Sight sight;
-    int border; // of one tensor: its channels
+    Slant slant;
+    bool slants; // slant is there, or will be
+    int border;  // of one tensor: its channels
     Operand beside;
     Target result, beside_result;
     Closing close, close_beside;

@@ -111,6 +111,13 @@ static unsigned sees(const Call *c)
     }
 }
 
+/* Which gradients are summed as they are stored: Backend.closes. */
+static unsigned closes(const Call *c)
+{
+    if (call_op(c) == OP_maxpool) return cuda_maxpool_closes(c);
+    return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
+}
+
 extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
@@ -133,7 +140,7 @@ const Backend backend_cuda = {
     .fuses = fuses,
     .beside = cuda_beside,
     .sees = sees,
-    .closes = cuda_closes,
+    .closes = closes,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

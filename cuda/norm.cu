@@ -12,6 +12,7 @@
  * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
  * norm_rows.cu. */
 #include "close.cuh"
+#include "slant.cuh"
 
 namespace {
 
@@ -177,6 +178,25 @@ __global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
     }
 }
 
+/* What dx of channel c of a set is made of: dy scale + (x - mean) tilt + shift.
+ * Given statistics are constants and share nothing, nor does what is idle: 0 is
+ * said and not computed, so that a sum that is not finite stays outside. */
+__device__ __forceinline__ void bars_of(const Norm &p, int64_t set, int c,
+                                        const Stat &stat, double *tilt,
+                                        double *shift)
+{
+    *tilt = *shift = 0;
+    if (p.given || p.step->share.idle) return;
+    const double gamma = p.gamma ? (double)p.gamma[c] : 1;
+    const double n =
+        p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
+    // a group of one channel holds a plain total
+    const double share = (p.per.by == 1 ? gamma : 1) * -stat.rstd / n;
+    const double *total = p.total + set * 2 * p.channels + c;
+    *shift = share * total[0];
+    *tilt = share * total[p.channels] * (double)stat.rstd;
+}
+
 /* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
@@ -190,20 +210,11 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         const int c = s.c + v;
-        const double gamma = p.gamma ? (double)p.gamma[c] : 1;
+        double lean, level;
         stat[v] = stat_of(p, s.set, c);
         scale[v] = scale_of(p, stat[v], c), beta[v] = beta_of(p, c);
-        // given statistics are constants and share nothing; 0 is said and
-        // not computed, so that a sum that is not finite stays outside
-        tilt[v] = shift[v] = 0;
-        if (p.given || p.step->share.idle) continue;
-        const double n =
-            p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
-        // a group of one channel holds a plain total
-        const double share = (p.per.by == 1 ? gamma : 1) * -stat[v].rstd / n;
-        const double *total = p.total + s.set * 2 * p.channels + c;
-        shift[v] = (float)(share * total[0]);
-        tilt[v] = (float)(share * total[p.channels] * (double)stat[v].rstd);
+        bars_of(p, s.set, c, stat[v], &lean, &level);
+        tilt[v] = (float)lean, shift[v] = (float)level;
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Pack<V> x[BATCH], dy[BATCH];
@@ -229,6 +240,34 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
             put_pack<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
                            p.fresh);
         }
+    }
+}
+
+/* The same as a line of x for each channel, see slant.cuh; and the gradients of
+ * the parameters, where another call left their sums. A thread a channel. */
+struct Lean {
+    Norm norm;
+    const float2 *lens;
+    float4 *to;
+    float *slope[2]; // dbeta, dgamma, or NULL
+    bool fresh[2];
+};
+
+__global__ void __launch_bounds__(BLOCK)
+    slant_kernel(const __grid_constant__ Lean p)
+{
+    EACH(c, p.norm.channels)
+    {
+        const Stat s = p.norm.stat[c];
+        double tilt, shift;
+        bars_of(p.norm, 0, (int)c, s, &tilt, &shift);
+        shift -= ((double)s.hi + (double)s.lo) * tilt;
+        p.to[c] =
+            make_float4(p.lens[c].x, p.lens[c].y, (float)tilt, (float)shift);
+        const double *total = p.norm.total;
+        if (p.slope[0]) put(&p.slope[0][c], (float)total[c], p.fresh[0]);
+        if (p.slope[1])
+            put(&p.slope[1][c], (float)total[p.norm.channels + c], p.fresh[1]);
     }
 }
 
@@ -353,42 +392,44 @@ bool slopes(const Call *c, const Norm &p)
     return true;
 }
 
-/* Those that the call made which stored dy. */
-bool given_slopes(const Call *c, Norm *p)
+/* Sums of the slopes, of all ranks where they share the batch; those that the
+ * call made which stored dy are not made again, but dgamma and dbeta are still
+ * to be put. */
+bool norm_bars(const Call *c, Norm *p)
 {
-    float *const slope[2] = {values(c->dx[2]), values(c->dx[1])};
-    const bool fresh[2] = {is_fresh(c, 2), is_fresh(c, 1)};
-    p->total = (double *)c->dy_total->data;
-    return close_put(c, c->dy_total, slope, fresh);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (c->dy_total)
+        p->total = (double *)c->dy_total->data;
+    else if (!slopes(c, *p))
+        return false;
+    if (!p->out || p->alone) return true;
+    if (norm_is_joined(c, *p)) {
+        p->joined = p->total;
+        LAUNCH(own_slopes_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
+               stream, *p);
+        if (!gpu_launched("norm, own slopes") ||
+            !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
+            return false;
+    }
+    if (!p->given && p->per.by > 1) {
+        LAUNCH(group_kernel, (unsigned)(p->sets * p->count),
+               sum_threads(p->per.by), 0, stream, *p);
+        if (!gpu_launched("norm, groups")) return false;
+    }
+    return true;
 }
 
 /* Sums of the slopes if anybody wants them, bars of groups, dx. */
 bool norm_bwd(const Call *c)
 {
     Norm p = norm_of(c);
-    cudaStream_t stream = gpu_stream(c->dev);
     const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
     // before dx, which may be dy's memory
-    if ((affine || (bars && p.out)) &&
-        !(c->dy_total ? given_slopes(c, &p) : slopes(c, p)))
-        return false;
+    if ((affine || (bars && p.out)) && !norm_bars(c, &p)) return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
-    if (norm_is_joined(c, p)) {
-        p.joined = p.total;
-        LAUNCH(own_slopes_kernel, blocks_for(2 * p.channels + 1), BLOCK, 0,
-               stream, p);
-        if (!gpu_launched("norm, own slopes") ||
-            !gpu_join(c->dev, p.joined, F64, 2 * (int64_t)p.channels + 1, 1))
-            return false;
-    }
-    if (bars && p.per.by > 1) {
-        LAUNCH(group_kernel, (unsigned)(p.sets * p.count),
-               sum_threads(p.per.by), 0, stream, p);
-        if (!gpu_launched("norm, groups")) return false;
-    }
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
     LAUNCH_STORED(p.type, p.pack, slope_kernel, p.walk.blocks, c, p);
     return gpu_launched("norm, slope");
@@ -442,7 +483,35 @@ bool norm_lazy(const Call *c, int parts)
 bool norm_lazy_back(const Call *c)
 {
     const Call n = norm_of_lazy(c);
-    return norm_bwd(&n);
+    float *const slope[2] = {values(n.dx[2]), values(n.dx[1])};
+    const bool fresh[2] = {is_fresh(&n, 2), is_fresh(&n, 1)};
+    // the sums before ranks join them
+    return (!c->dy_total || close_put(&n, c->dy_total, slope, fresh)) &&
+           norm_bwd(&n);
+}
+
+bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
+{
+    const Call n = norm_of_lazy(c);
+    Lean p = {};
+    p.norm = norm_of(&n);
+    p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
+    p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
+    s->table = table, s->x = c->y->data, s->leak = then_of(c->then).leak;
+    for (int k = 0; k < 2 && c->dy_total; k++) {
+        p.slope[k] = values(n.dx[2 - k]);
+        p.fresh[k] = is_fresh(&n, 2 - k);
+    }
+    // ranks join the sums in place, those of this one have to be put before
+    if (c->dy_total && norm_is_joined(&n, p.norm)) {
+        if (!close_put(&n, c->dy_total, p.slope, p.fresh)) return false;
+        p.slope[0] = p.slope[1] = NULL;
+    }
+    if (!norm_bars(&n, &p.norm)) return false;
+    moves(4.0 * p.norm.channels * sizeof(float4));
+    LAUNCH(slant_kernel, blocks_for(p.norm.channels), BLOCK, 0,
+           gpu_stream(c->dev), p);
+    return gpu_launched("norm, slant");
 }
 
 #define ROW(name)                            \

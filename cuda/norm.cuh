@@ -30,6 +30,8 @@ static __device__ __forceinline__ float normal(float x, const Stat &s,
     return fmaf(centred(x, s), scale, shift);
 }
 
+struct Slant; // slant.cuh
+
 struct Norm {
     const void *x, *dy;
     void *out;  // y or dx[0]
@@ -95,6 +97,9 @@ static inline bool norm_is_joined(const Call *c, const Norm &p)
 Space norm_lazy_space(const Call *c, int parts);
 bool norm_lazy(const Call *c, int parts);
 bool norm_lazy_back(const Call *c);
+/* Not taken back but described, for a product that does it: *s but s->to; the
+ * gradients of the norm's parameters are made. table: of C channels. */
+bool norm_lazy_slant(const Call *c, float4 *table, Slant *s);
 /* norm_stat.cu: p->stat of the rows of x, of all ranks where they share it; the
  * running ones move. False with the reason. */
 bool norm_measure(const Call *c, Norm *p);

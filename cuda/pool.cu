@@ -11,60 +11,11 @@
  * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
  * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways; narrow 2 + 3/4
  * and 2 + 1/2. */
-#include "lens.cuh"
-#include "window.cuh"
+#include "pool.cuh"
 
 namespace {
 
 enum { AHEAD = 4 }; // points whose loads are under way together
-
-struct Pool {
-    void *x, *y; // operand and result, or their gradients
-    void *tap;   // maxpool: of each result
-    Axis axis[3];
-    Packs packs; // of what is written
-    Sight sight; // maxpool forward: of x
-    Grid grid;   // likewise
-    Dims xs, ys;
-    bool fresh; // backward
-    bool average, count_all;
-};
-
-int64_t taps_of(const Call *c)
-{
-    Window g = op_window(c->attr, NULL);
-    return (int64_t)g.k[0] * g.k[1] * g.k[2];
-}
-
-/* Forward writes y, backward (into = operand 0's extents) dx. */
-bool pool_of(const Call *c, Dims into, int v, Pool *p)
-{
-    Window g = op_window(c->attr, NULL);
-    *p = {};
-    p->xs = c->x[0]->dim, p->ys = c->y->dim;
-    for (int i = 0; i < 3; i++) {
-        p->axis[i] = axis_of(g, i, p->xs, p->ys);
-        // q + lo of seen_from
-        if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
-    }
-    p->tap = c->saved;
-    p->packs = packs_of(into, v);
-    p->grid = grid_of(into);
-    p->average = c->attr->op == OP_avgpool;
-    p->count_all = p->average && c->attr->avgpool.count_all;
-    return countable(c, taps_of(c)) && countable(c, rows(p->xs)) &&
-           countable(c, rows(p->ys));
-}
-
-/* Saved taps are bytes, else int32_t. */
-bool small_taps(const Call *c)
-{
-    return taps_of(c) <= 256;
-}
-
-template <int V, class T> struct alignas(sizeof(T) * V) Taps {
-    T v[V];
-};
 
 /* The window of the result at q: its taps inside the image. */
 __device__ __forceinline__ Box taps_box(const Pool &p, Place q)
@@ -74,12 +25,6 @@ __device__ __forceinline__ Box taps_box(const Pool &p, Place q)
     taps_inside(p.axis[1], q.h, &b.from[1], &b.to[1]);
     taps_inside(p.axis[2], q.w, &b.from[2], &b.to[2]);
     return b;
-}
-
-/* Number of a tap, outside ones counted. */
-__device__ __forceinline__ int tap_number(const Pool &p, int d, int h, int w)
-{
-    return (d * p.axis[1].k + h) * p.axis[2].k + w;
 }
 
 /* Packs of the next AHEAD taps, and the number of each; `none` where the
@@ -144,10 +89,10 @@ __global__ void __launch_bounds__(BLOCK)
                 }
             }
         }
-        Taps<V, T> won;
+        Won<V, T> won;
         for (int k = 0; k < V; k++) won.v[k] = (T)tap[k];
         put_pack<V, D>((Cell<D> *)p.y + i * V, best, true);
-        *(Taps<V, T> *)((T *)p.tap + i * V) = won;
+        *(Won<V, T> *)((T *)p.tap + i * V) = won;
     }
 }
 
@@ -210,7 +155,7 @@ __global__ void __launch_bounds__(BLOCK)
         PackChain<V> sum = {};
         while (walk.left > 0) {
             Pack<V> dy[N];
-            Taps<V, T> won[N];
+            Won<V, T> won[N];
             int tap[N];
             float share[N];
 #pragma unroll
@@ -221,7 +166,7 @@ __global__ void __launch_bounds__(BLOCK)
                 const int64_t at = row_at(p.ys, q.n, d, h, w) * p.ys.c + c * V;
                 dy[j] = load<V, D>((const Cell<D> *)p.y + at);
                 if (MAX) {
-                    won[j] = *(const Taps<V, T> *)((const T *)p.tap + at);
+                    won[j] = *(const Won<V, T> *)((const T *)p.tap + at);
                     tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
                                         q.h - first_of(p.axis[1], h),
                                         q.w - first_of(p.axis[2], w));
@@ -277,8 +222,7 @@ bool pool_fwd(const Call *c)
 /* One point ahead where windows do not overlap: there is none to wait for. */
 template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
 {
-    const Window g = op_window(c->attr, NULL);
-    const bool apart = g.k[0] <= g.s[0] && g.k[1] <= g.s[1] && g.k[2] <= g.s[2];
+    const bool apart = windows_apart(c);
     if (p.average && apart)
         START((gather_kernel<V, D, uint8_t, 1, false>), p, c);
     else if (p.average)
@@ -297,6 +241,7 @@ bool pool_bwd(const Call *c)
     Pool p;
     const int v = pack_of(c->y->dim.c);
     if (!c->dx[0]) return true;
+    if (c->total[0]) return pool_close(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
     CALL_STORED(c->dy->type, v, start_backward, c, p);
@@ -312,7 +257,14 @@ Space cuda_maxpool_space(const Call *c)
     Space s = {};
     s.saved = (size_t)numel(c->y->dim) *
               (small_taps(c) ? sizeof(uint8_t) : sizeof(int32_t));
+    if (c->total[0]) s.bwd = pool_close_bytes(c);
     return s;
+}
+
+bool cuda_maxpool_closes(const Call *c)
+{
+    return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2 && small_taps(c) &&
+           windows_apart(c);
 }
 
 bool cuda_maxpool_fwd(const Call *c)

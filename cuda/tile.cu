@@ -156,6 +156,22 @@ template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
         t->at = t->step < 0 ? t->reach : 0;
         t->origin = (meets - rest) / x.step;
         t->origin = (t->origin - t->at) * x.step + rest;
+        t->own = (int)most(0, ceil_div(-t->origin, x.step));
+    }
+    return true;
+}
+
+/* Do the boxes of an axis own each position of the source once? Those of all
+ * groups meet each remainder by the step. */
+template <int GROUPS> bool owns_all(const TileAxis<GROUPS> &x)
+{
+    if (x.groups != x.step) return false;
+    for (int i = 0; i < x.groups; i++) {
+        const TileTaps &t = x.group[i];
+        const int first = t.origin + t.own * x.step;
+        if (t.own > t.reach || first >= x.step ||
+            ceil_div(x.size - first, x.step) > x.count)
+            return false;
     }
     return true;
 }
@@ -216,7 +232,8 @@ size_t shared_of(const Tiled<SPREAD> &p, int classes, int bn)
         groups = (int)most(groups, p.cls[i].groups);
         taps = (int)most(taps, p.cls[i].taps);
     }
-    return (size_t)p.rows * (size_t)(p.buffers * TILE_ROW + groups * 4) +
+    return (size_t)p.rows *
+               (size_t)(p.buffers * p.layers * TILE_ROW + groups * 4) +
            (size_t)(TILE_STAGES * bn * TILE_ROW) + (size_t)taps * 4;
 }
 
@@ -344,7 +361,9 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
         if (!class_of(k, &t->cls[i])) return false;
         t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
     }
-    t->buffers = t->ahead + 1;
+    t->buffers = t->ahead + 1, t->layers = p->slants ? 2 : 1;
+    for (int a = 0; a < 3 && p->slants; a++)
+        if (!owns_all(t->cls[0].axis[a])) return false;
     if (!choose_boxes(t, classes, *cut)) {
         cut->bm = cut->bn = 64; // the smallest
         if (!choose_boxes(t, classes, *cut)) return false;
@@ -361,6 +380,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     *done = tiled_of(r, p, classes, &cut, &t);
     if (!*done) return true;
     t.source = p->source, t.sight = p->sight, t.sums = p->sums;
+    t.slant = p->slant;
     t.close = p->close, t.close_beside = p->close_beside;
     t.beside = p->beside, t.beside_result = p->beside_result;
     if (!SPREAD) t.beside_result = {};

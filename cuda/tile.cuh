@@ -32,15 +32,19 @@ enum {
     TILE_GROUPS = 4,        // of one axis
     TILE_SHARED = 99 << 10, // bytes of a block, on all GPUs
     TILE_FRAGMENT = 16,     // rows that a warp turns around at a time, in
-    TILE_PITCH = 40,        // floats a row of 32: writes meet no bank twice;
+    TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see TileTaps
+    TILE_PITCH = 40,    // floats a row of 32: writes meet no bank twice;
     TILE_TURN = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
 };
 
 /* One group of an axis: kernel taps first + i*every, i < count, see halo
  * position at + i*step of what the box's first position sees there; halo
- * position 0 of a box at 0 is source position `origin`. */
+ * position 0 of a box at 0 is source position `origin`. Halo positions `own`
+ * and on, as many as the box has, are the box's own: of all boxes of a class,
+ * in all groups, they are each position of the source once. */
 struct TileTaps {
     int first, every, count, at, step, reach, origin; // reach: the farthest
+    int own;
 };
 
 template <int GROUPS> struct TileAxis {
@@ -69,6 +73,8 @@ template <bool SPREAD> struct Tiled {
     Operand beside;       // gather: the source's other tensor
     Target beside_result; // spread: the result's
     Sight sight;          // of the source
+    Slant slant;          // of the source; its x has halos behind the others
+    int layers;           // halos of a fill: 2 with a slant
     double *sums;         // [box][2][result_c], see tile_sums.cuh; or NULL
     Closing close, close_beside; // sums are of gradients that these close
     Target result;               // or parts of it, in f32

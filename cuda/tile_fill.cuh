@@ -66,12 +66,15 @@ __device__ __forceinline__ void axis_groups(const TileClass<GROUPS> &k, int g,
 }
 
 /* rows[group][halo row]: the row of the source, or -1 where there is none or
- * nobody asks. */
+ * nobody asks. Of one with a slant bit TILE_OWN says whether the block stores
+ * it: if it is the box's own, and these the first channels of the first
+ * class. */
 template <bool SPREAD>
 __device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
                                           const TileClassOf<SPREAD> &k,
                                           const TileSpot &s, int *rows)
 {
+    const bool stores = p.slant.table && s.n0 == 0 && &k == p.cls;
     for (int i = (int)threadIdx.x; i < k.groups * p.rows;
          i += (int)blockDim.x) {
         int of[3];
@@ -80,16 +83,17 @@ __device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
         int at[3];
         for (int a = 2; a >= 0; a--) at[a] = (int)split(&rest, p.halo[a]);
         int row = s.sample + (int)rest;
-        bool inside = row < p.extent.n;
+        bool inside = row < p.extent.n, own = stores;
         for (int a = 0; a < 3; a++) {
             const auto &x = k.axis[a];
             const TileTaps &t = x.group[of[a]];
             const int q = (s.from[a] + at[a]) * x.step + t.origin;
             inside = inside && q >= 0 && q < x.size &&
                      at[a] < (1 << p.box[a]) + t.reach;
+            own = own && at[a] >= t.own && at[a] < t.own + (1 << p.box[a]);
             row = row * x.size + q;
         }
-        rows[i] = inside ? row : -1;
+        rows[i] = inside ? row | (own ? TILE_OWN : 0) : -1;
     }
 }
 
@@ -144,6 +148,19 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     int r = (int)threadIdx.x / TILE_LINES;
     // STEP divides by 8: the turn of a line stays
     to += tile_place<TILE_LINES>(r, line);
+    if (p.slant.table) {
+        // x beside its gradient
+        const int64_t behind = (const T *)p.slant.x - (const T *)p.source;
+        for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
+            const bool valid = wanted && rows[r] >= 0;
+            const int row = valid ? rows[r] & (TILE_OWN - 1) : 0;
+            const T *from = source + (int64_t)row * pitch;
+            cp_async16(to, from, valid);
+            cp_async16(to + p.buffers * p.rows * TILE_ROW, from + behind,
+                       valid);
+        }
+        return;
+    }
     for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
         const int row = rows[r];
         const bool valid = wanted && row >= 0;
@@ -184,6 +201,48 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
                 v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
             put_pack<HALF, D>((Cell<D> *)to, v, true);
         }
+    }
+}
+
+/* Take a halo of gradients back through the slant, as above, and store what is
+ * the block's own. `channel` counts those of all groups. */
+template <Dtype D, int THREADS, bool SPREAD>
+__device__ __forceinline__ void slant_halo(const Tiled<SPREAD> &p,
+                                           const int *rows, int64_t channel,
+                                           int depth, unsigned char *at)
+{
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, EACH_TIME = 2 };
+    const int line = (int)threadIdx.x % TILE_LINES;
+    const int behind = p.buffers * p.rows * TILE_ROW;
+    if (line * COUNT >= depth) return; // of zeros
+    channel += line * COUNT;
+    int r = (int)threadIdx.x / TILE_LINES;
+    at += tile_place<TILE_LINES>(r, line);
+#pragma unroll 1
+    for (int c = 0; c < COUNT; c += EACH_TIME) {
+        float4 by[EACH_TIME];
+#pragma unroll
+        for (int i = 0; i < EACH_TIME; i++)
+            by[i] = p.slant.table[channel + c + i];
+        unsigned char *to = at + c * sizeof(Cell<D>);
+        for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
+            if (rows[q] < 0) continue;
+            auto v = load<EACH_TIME, D>((const Cell<D> *)to);
+            const auto x = load<EACH_TIME, D>((const Cell<D> *)(to + behind));
+#pragma unroll
+            for (int i = 0; i < EACH_TIME; i++)
+                v.v[i] = slanted<D>(by[i], p.slant.leak, x.v[i], v.v[i]);
+            put_pack<EACH_TIME, D>((Cell<D> *)to, v, true);
+        }
+    }
+    Cell<D> *to = (Cell<D> *)p.slant.to + channel;
+#pragma unroll 1
+    for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
+        const int row = rows[r];
+        if (row >= 0 && row & TILE_OWN)
+            *(Line<Cell<D>> *)(to +
+                               (int64_t)(row & (TILE_OWN - 1)) * p.pitch[0]) =
+                *(const Line<Cell<D>> *)at;
     }
 }
 

@@ -53,7 +53,8 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileFeed {
                                         const TileSpot &s, int from, int to,
                                         unsigned char *shared)
         : weights(p, s), source((const T *)p.source + s.group * p.depth),
-          halos(shared), ring(shared + p.buffers * p.rows * TILE_ROW),
+          halos(shared),
+          ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
           rows((const int *)(ring + TILE_STAGES * Weights::BYTES)),
           taps((const TapEntry *)rows), end(to), fill_chunk(from),
           tap_chunk(from)
@@ -207,18 +208,24 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         }
     }
     int tap = 0, group = 0, next = segment_at(p, segment + 1);
-    unsigned char *halo = feed.ring - p.rows * TILE_ROW; // the last
+    // the last
+    unsigned char *halo = feed.halos + (p.buffers - 1) * p.rows * TILE_ROW;
     for (int i = 0; i < steps; i++) {
         // all but the weights of the next two steps have landed
         cp_async_wait<TILE_STAGES - 2>();
         const TapEntry entry = taps[tap];
         const bool first = entry.number & TapEntry::FIRST;
         if (first) halo += p.rows * TILE_ROW;
-        if (halo == feed.ring) halo = feed.halos;
-        if (first && (p.sight.table || p.beside.sight.table)) {
-            see_halo<D, Shape::THREADS>(p, feed.rows + group * p.rows,
-                                        s.group * p.depth + chunk * Feed::CHUNK,
-                                        p.depth - chunk * Feed::CHUNK, halo);
+        if (halo == feed.halos + p.buffers * p.rows * TILE_ROW)
+            halo = feed.halos;
+        if (first && (p.sight.table || p.beside.sight.table || p.slant.table)) {
+            const int *rows = feed.rows + group * p.rows;
+            const int64_t channel = s.group * p.depth + chunk * Feed::CHUNK;
+            const int depth = p.depth - chunk * Feed::CHUNK;
+            if (p.slant.table)
+                slant_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+            else
+                see_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
             if (++group == k.groups) group = 0;
         }
         __syncthreads();

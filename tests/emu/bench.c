@@ -67,6 +67,22 @@ void same(Bench *b, const Tensor *p, const Tensor *q)
     mem_free(v);
 }
 
+void near(Bench *b, const Tensor *p, const Tensor *q, double share)
+{
+    const int64_t count = numel(p->dim);
+    double *v = mem_alloc((size_t)(2 * count) * sizeof *v), off = 0, all = 0;
+    REQUIRE(v);
+    read_tensor(b, p, v);
+    read_tensor(b, q, v + count);
+    for (int64_t i = 0; i < count; i++) {
+        off += (v[i] - v[count + i]) * (v[i] - v[count + i]);
+        all += v[count + i] * v[count + i];
+    }
+    EXPECT(off <= share * all);
+    if (!(off <= share * all)) EXPECT_NEAR(off / all, 0, share);
+    mem_free(v);
+}
+
 void run(Bench *b, Call *c)
 {
     const Op op = (Op)c->attr->op;

@@ -26,6 +26,9 @@ Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi);
 void read_tensor(Bench *b, const Tensor *t, double *out);
 /* The same bits, which are no NaN. */
 void same(Bench *b, const Tensor *p, const Tensor *q);
+/* The same but for rounding: the sum of squared differences is at most such a
+ * share of that of q's squares, and there is no NaN. */
+void near(Bench *b, const Tensor *p, const Tensor *q, double share);
 /* Run it, forward or back, with garbage as scratch. */
 void run(Bench *b, Call *c);
 

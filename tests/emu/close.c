@@ -146,6 +146,52 @@ TEST(close_of_a_product)
     }
 }
 
+/* Of a pool: windows of two along the axes that there are, whose last elements
+ * no window may have. */
+static void closes_pool(Precision p, Dims s, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    Call made;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr linear = op_default(OP_linear);
+    Attr pool = op_default(OP_maxpool);
+    pool.maxpool.kd = pool.maxpool.sd = s.d > 1 ? 2 : 1;
+    pool.maxpool.kh = pool.maxpool.sh = pool.maxpool.kw = pool.maxpool.sw = 2;
+    Tensor x = drawn(&b, (Dims){(int32_t)(s.n * positions(s)), 1, 1, 1, 8},
+                     type, -1, 1);
+    Tensor w = drawn(&b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
+    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
+    y.dim = s;
+    Tensor in[MAX_IN] = {y}, z, dx[2];
+    REQUIRE(op_shape(&pool, in, &z));
+    z = tensor_of(&b, z.dim, type);
+    const Tensor dz = drawn(&b, z.dim, type, -1, 1), total = total_of(&b, s);
+    Call c = {.attr = &pool, .x = {&y}, .y = &z};
+    if (seen) c.lens[0] = &h.lens;
+    run(&b, &c);
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        dx[i] = drawn(&b, s, type, -1, 1);
+        c.dy = &dz, c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(backend_cuda.closes(&c) == 1);
+        if (i) c.total[0] = &total;
+        run(&b, &c);
+    }
+    same(&b, &dx[0], &dx[1]);
+    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_a_pool)
+{
+    closes_pool(PRECISION_bf16, (Dims){2, 1, 16, 14, 32}, true, true);
+    closes_pool(PRECISION_bf16, (Dims){1, 1, 15, 9, 40}, true, false);
+    closes_pool(PRECISION_f16, (Dims){3, 5, 6, 7, 8}, true, true);
+    closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
+}
+
 /* Of a concat that is not made, each gradient by itself. */
 static void beside(int how)
 {

@@ -175,51 +175,6 @@ TEST(lens_shows_the_norm_of_what_is_stored)
     }
 }
 
-/* Back through a lazy convolution: the bits of norm, activation and
- * convolution apart, of dx, dw, dgamma and dbeta, stored and added. */
-TEST(lens_way_back)
-{
-    enum { C = 16 };
-    for (int add = 0; add < 2; add++) {
-        Bench b;
-        Behind h;
-        Call c;
-        bench_open(&b, PRECISION_bf16);
-        Attr conv = attr_of(&shapes[0]);
-        Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
-        Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
-        Tensor y = lazy(&b, &conv, &x, &w, &h, &c), dx[2], dw[2], dk[2][3];
-        Tensor slope[2];
-        for (int i = 0; i < 2; i++) {
-            b.draws = 100; // the same for both
-            dx[i] = drawn(&b, x.dim, BF16, -1, 1);
-            dw[i] = drawn(&b, w.dim, F32, -1, 1);
-            for (int k = 1; k <= 2; k++)
-                dk[i][k] = drawn(&b, h.x[k].dim, F32, -1, 1);
-            slope[i] = drawn(&b, y.dim, BF16, -1, 1);
-        }
-        c.y = &y, c.dy = &slope[0], c.dx[0] = &dx[0], c.dx[1] = &dw[0];
-        for (int k = 1; k <= 2; k++) c.norm_dx[k] = &dk[0][k];
-        c.fresh = add ? 0 : ~0u;
-        run(&b, &c);
-        // apart, with the same statistics
-        Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y};
-        norm.x[0] = &y, norm.saved = c.saved;
-        for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
-        norm.dy = norm.dx[0] = &slope[1], norm.fresh = add ? 1 : ~0u;
-        for (int k = 1; k <= 2; k++) norm.dx[k] = &dk[1][k];
-        run(&b, &norm);
-        Call plain = {.attr = &conv, .x = {&x, &w}, .y = &y};
-        plain.dy = &slope[1], plain.dx[0] = &dx[1], plain.dx[1] = &dw[1];
-        plain.fresh = add ? 0 : ~0u;
-        run(&b, &plain);
-        same(&b, &dx[0], &dx[1]);
-        same(&b, &dw[0], &dw[1]);
-        for (int k = 1; k <= 2; k++) same(&b, &dk[0][k], &dk[1][k]);
-        bench_close(&b);
-    }
-}
-
 /* Rows of p are the channels of rows of q from `from` on: the same bits. */
 static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
 {

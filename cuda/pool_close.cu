@@ -1,0 +1,132 @@
+/* pool_close.cu -- back through a maxpool whose windows do not overlap, with
+ * sums over the gradient that it completes: see close.cuh.
+ *
+ * The walk of walk.cuh over the rows of dx: a thread keeps four channels and
+ * their sums, in float over RUN rows, then in double.
+ *
+ * Bound by memory: in 16 bits 4 bytes an element of dx (6 where it adds) and
+ * (2 + 1) a window. 16 KB of shared memory. */
+#include "pool.cuh"
+#include "walk.cuh"
+
+namespace {
+
+enum {
+    V = 4,     // what is narrow goes by packs of four
+    BATCH = 4, // rows whose loads a thread has under way
+};
+
+struct PoolClose {
+    Pool pool;
+    Closing close;
+    Walk walk;
+    double *parts; // (parts, 2, C)
+};
+
+/* Of the element at `row`: the number of its window's result, and of the tap
+ * that it is there; -1 of one that no window has. */
+__device__ __forceinline__ int64_t window_of(const Pool &p, int64_t row,
+                                             int *tap)
+{
+    const Place q = place(p.grid, (uint32_t)row);
+    int at[3], end[3];
+    seen_from(p.axis[0], q.d, &at[0], &end[0]);
+    seen_from(p.axis[1], q.h, &at[1], &end[1]);
+    seen_from(p.axis[2], q.w, &at[2], &end[2]);
+    if (at[0] >= end[0] || at[1] >= end[1] || at[2] >= end[2]) return -1;
+    *tap = tap_number(p, q.d - first_of(p.axis[0], at[0]),
+                      q.h - first_of(p.axis[1], at[1]),
+                      q.w - first_of(p.axis[2], at[2]));
+    return row_at(p.ys, q.n, at[0], at[1], at[2]);
+}
+
+/* BATCH rows from `row` on: stored, and added to the sums. */
+template <Dtype D>
+__device__ __forceinline__ void close_rows(const PoolClose &p, const Spot &s,
+                                           int64_t row, const float4 (&by)[V],
+                                           float (&run)[2][V])
+{
+    const Pool &q = p.pool;
+    const int64_t deep = p.walk.deep;
+    Pack<V> dx[BATCH], x[BATCH], dy[BATCH];
+    Won<V, uint8_t> won[BATCH];
+    int tap[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        const int64_t at = row + i * deep, here = at * q.xs.c + s.c;
+        dx[i] = x[i] = dy[i] = {}, won[i] = {}, tap[i] = -1;
+        if (at >= s.to) continue;
+        const int64_t window = window_of(q, at, &tap[i]) * q.ys.c + s.c;
+        if (!q.fresh) dx[i] = load<V, D>((const Cell<D> *)q.x + here);
+        if (p.close.x) x[i] = load<V, D>((const Cell<D> *)p.close.x + here);
+        if (tap[i] < 0) continue;
+        dy[i] = load<V, D>((const Cell<D> *)q.y + window);
+        won[i] = *(const Won<V, uint8_t> *)((const uint8_t *)q.tap + window);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        const int64_t at = row + i * deep;
+        if (at >= s.to) continue;
+        for (int v = 0; v < V; v++)
+            dx[i].v[v] += (int)won[i].v[v] == tap[i] ? dy[i].v[v] : 0;
+        put_pack<V, D>((Cell<D> *)q.x + at * q.xs.c + s.c, dx[i], true);
+        // what it is in memory
+        for (int v = 0; v < V; v++)
+            close_one(by[v], x[i].v[v], rounded<D>(dx[i].v[v]), &run[0][v],
+                      &run[1][v]);
+    }
+}
+
+template <Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    pool_close_kernel(const __grid_constant__ PoolClose p)
+{
+    const Spot s = spot<V>(p.walk);
+    double sum[2][V] = {};
+    float4 by[V] = {};
+    for (int v = 0; v < V && s.valid; v++) by[v] = closing_by(p.close, s.c + v);
+    for (int64_t row = s.from; row < s.to;) {
+        float run[2][V] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH, row += BATCH * p.walk.deep)
+            close_rows<D>(p, s, row, by, run);
+        for (int v = 0; v < V; v++) {
+            sum[0][v] += (double)run[0][v];
+            sum[1][v] += (double)run[1][v];
+        }
+    }
+    spot_fold<2, V>(p.walk, s, sum, p.parts);
+}
+
+Walk close_walk(const Call *c)
+{
+    return walk_of(1, rows(c->x[0]->dim), c->x[0]->dim.c, V);
+}
+
+} // namespace
+
+size_t pool_close_bytes(const Call *c)
+{
+    return walk_bytes(close_walk(c), 1, 2);
+}
+
+bool pool_close(const Call *c)
+{
+    const Tensor *dx = c->dx[0];
+    PoolClose p = {};
+    if (!pool_of(c, dx->dim, V, &p.pool)) return false;
+    p.pool.x = dx->data, p.pool.y = c->dy->data, p.pool.fresh = is_fresh(c, 0);
+    p.close = closing_of(c, 0);
+    p.walk = close_walk(c), p.parts = (double *)c->scratch;
+    moves(moved(dx, p.pool.fresh) + (p.close.x ? moved(c->x[0]) : 0) +
+          moved(c->dy) + (double)numel(c->dy->dim) +
+          (double)pool_close_bytes(c));
+    if (dx->type == BF16)
+        LAUNCH(pool_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    else
+        LAUNCH(pool_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    return gpu_launched("maxpool, closed") &&
+           close_total(c, 0, p.parts, (int)p.walk.parts.by, dx->dim.c, 0);
+}

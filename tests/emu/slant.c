@@ -1,0 +1,129 @@
+/* slant.c -- the way back through a convolution whose norm nobody ran, on the
+ * emulated device: its products take the gradient through norm and activation
+ * themselves. */
+#include "bench.h"
+#include "emu_control.h"
+
+/* A lazy product, and whether its gradient is made by products (else a pass
+ * makes it). */
+typedef struct Lazy {
+    Op op;
+    Dims x, w; // w: B, k, k, k, A
+    int stride, pad, groups;
+    bool slants;
+} Lazy;
+
+static const Lazy lazies[] = {
+    {OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1, true},
+    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1, true},
+    {OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1, true},
+    // several classes see each position
+    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1, true},
+    {OP_conv, {1, 6, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1, true},
+    // the image reaches farther than the result, and less far
+    {OP_conv, {1, 1, 14, 9, 16}, {24, 1, 3, 3, 16}, 1, 0, 1, true},
+    {OP_conv, {1, 1, 9, 9, 16}, {24, 1, 3, 3, 16}, 1, 2, 1, false},
+    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2, true},
+    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1, true},
+    {OP_conv, {1, 5, 6, 7, 16}, {8, 3, 3, 3, 16}, 1, 1, 1, true},
+    {OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1, true}, // parts
+    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1, true},
+    {OP_upconv, {1, 1, 7, 9, 32}, {32, 1, 4, 4, 40}, 2, 1, 1, true},
+    {OP_upconv, {1, 3, 4, 5, 16}, {16, 4, 4, 4, 8}, 2, 1, 1, true},
+    // a row of the image that no result sees
+    {OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1, false},
+};
+enum { LAZIES = sizeof lazies / sizeof *lazies };
+
+static Attr attr_of(const Lazy *s)
+{
+    Attr a = op_default(s->op);
+    const bool deep = s->w.d > 1;
+    if (s->op == OP_conv) {
+        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
+        a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
+        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
+        a.conv.groups = s->groups;
+    } else {
+        a.upconv.sd = deep ? s->stride : 1;
+        a.upconv.sh = a.upconv.sw = s->stride;
+        a.upconv.pd0 = a.upconv.pd1 = deep ? s->pad : 0;
+        a.upconv.ph0 = a.upconv.ph1 = a.upconv.pw0 = a.upconv.pw1 = s->pad;
+    }
+    return a;
+}
+
+/* dx, dw, db, dgamma and dbeta of norm, activation and convolution apart:
+ * stored or added, with the sums of dy given or not. */
+static void way_back(Precision p, const Lazy *s, bool add, bool given)
+{
+    enum { DX, DW, DB, DGAMMA, DBETA, ALL };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(s);
+    Tensor x = drawn(&b, s->x, type, -1, 1), w = drawn(&b, s->w, type, -1, 1);
+    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor total = tensor_of(&b, (Dims){1, 1, 1, 1, TOTAL * y.dim.c + 1}, F64);
+    const Dims one = {1, 1, 1, 1, y.dim.c},
+               extent[] = {x.dim, w.dim, one, one, one};
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        for (int k = 0; k < ALL; k++)
+            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+    }
+    // apart, with the same statistics
+    Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y, .x = {&y}};
+    norm.saved = c.saved;
+    for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+    norm.dy = norm.dx[0] = &slope[1];
+    norm.fresh = add ? 1 : ~0u;
+    norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
+    // ... whose sums may be those of a pool's gradient
+    if (given) {
+        Attr pool = op_default(OP_maxpool);
+        pool.maxpool.kd = pool.maxpool.kh = pool.maxpool.kw = 1;
+        pool.maxpool.sd = pool.maxpool.sh = pool.maxpool.sw = 1;
+        Tensor out = tensor_of(&b, y.dim, type),
+               in = tensor_of(&b, y.dim, type);
+        Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
+        one_of.lens[0] = &h.lens;
+        run(&b, &one_of);
+        one_of.dy = &slope[1], one_of.dx[0] = &in, one_of.fresh = 1;
+        one_of.total[0] = &total;
+        run(&b, &one_of);
+        c.dy_total = &total;
+    }
+    run(&b, &norm);
+    Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
+    plain.dy = &slope[1], plain.dx[0] = &d[1][DX], plain.dx[1] = &d[1][DW];
+    plain.dx[2] = &d[1][DB];
+    plain.fresh = add ? 0 : ~0u;
+    run(&b, &plain);
+    c.y = &y, c.dy = &slope[0], c.dx[0] = &d[0][DX], c.dx[1] = &d[0][DW];
+    c.dx[2] = &d[0][DB];
+    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    c.fresh = add ? 0 : ~0u;
+    emu_reset_counts();
+    run(&b, &c);
+    EXPECT_INT(emu_launch_count("slope_kernel"), !s->slants);
+    EXPECT_INT(emu_launch_count("slopes_kernel"), !given);
+    // both round dy of the convolution, to numbers that are next to each other
+    // at times; of its sum, which is 0, nothing but that is left
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    for (int k = 0; k < ALL; k++)
+        if (k != DB) near(&b, &d[0][k], &d[1][k], unit * unit);
+    if (add) near(&b, &d[0][DB], &d[1][DB], 1);
+    bench_close(&b);
+}
+
+TEST(slant_way_back)
+{
+    for (int i = 0; i < LAZIES; i++) {
+        way_back(PRECISION_bf16, &lazies[i], i % 2, i % 3 == 0);
+        if (i % 4 == 1) way_back(PRECISION_f16, &lazies[i], i % 2 == 0, i % 3);
+    }
+}
