@@ -34,7 +34,7 @@ const void *slope(const Call *c)
 Corr corr_of_call(const Call *c)
 {
     Window g = op_window(c->attr, c->x[1]);
-    return is_up(c) ? corr_of(c, g, c->y->dim, c->x[0]->dim)
+    return is_up(c) ? corr_of(c, g, c->y->dim, call_image(c))
                     : corr_of(c, g, call_image(c), c->y->dim);
 }
 
@@ -134,12 +134,11 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     return bytes;
 }
 
-/* Is operand 0 wanted in a copy: as its lens shows it, and with what stands
- * beside it? */
+/* Is operand 0 wanted in a copy, as its lens shows it? What stands beside it
+ * is always seen: cuda_beside. */
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
-    if (!c->lens[0] && !c->lens[BESIDE] && !c->x[BESIDE]) return false;
-    return back ? c->dx[1] && !corr_weights_sees(&r) : !corr_sees(&r, is_up(c));
+    return c->lens[0] && !corr_sees(&r, is_up(c)) && (!back || c->dx[1]);
 }
 
 /* Where in the scratch that copy is. */
@@ -159,7 +158,7 @@ size_t scratch_bytes(const Call *c, bool back)
     const Corr r = corr_of_call(c);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) +
-           (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
+           (size_t)numel(c->x[0]->dim) * dtype_bytes(operand_type(c));
 }
 
 Space conv_space(const Call *c)
@@ -171,7 +170,7 @@ Space conv_space(const Call *c)
     return s;
 }
 
-/* The image, to be looked at through its lenses; or a copy. */
+/* Operand 0, to be looked at through its lenses; or a copy. */
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
     *x = {};
@@ -182,16 +181,10 @@ bool source(const Call *c, const Corr &r, bool back, Source *x)
     }
     if (!wants_copy(c, r, back)) return true;
     char *to = (char *)c->scratch + copy_at(c, r, back);
-    const int channels = call_image(c).c;
-    const Dtype type = operand_type(c);
-    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, type, to,
-                    channels) ||
-        (c->x[BESIDE] &&
-         !sight_show(c, x->beside.sight, c->x[BESIDE]->dim, x->beside.data,
-                     type, to + (size_t)x->from * dtype_bytes(type), channels)))
+    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, operand_type(c),
+                    to))
         return false;
-    *x = {};
-    x->own.data = to;
+    x->own = {to, {}};
     return true;
 }
 
@@ -212,14 +205,12 @@ bool conv_fwd(const Call *c)
     Corr r = corr_of_call(c);
     const void *w = operand(c, 1);
     const float *b = values(c->x[2]);
-    const Target y = target_of(c->y, true);
+    const Result y = {target_of(c->y, true), {}, 0};
     Source x;
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     if (!source(c, r, false, &x)) return false;
     if (parts) x.stats = (double *)c->scratch;
-    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, {y, {}, 0})
-                   : corr_gather(&r, x, w, b, y)))
-        return false;
+    if (!(is_up(c) ? corr_spread : corr_gather)(&r, x, w, b, y)) return false;
     return !c->lazy || norm_lazy(c, parts);
 }
 
@@ -231,19 +222,17 @@ bool conv_bwd(const Call *c)
     const void *w = operand(c, 1);
     const Source slopes = {{slope(c), {}}, {}, 0, NULL};
     float *dw = values(c->dx[1]);
-    bool up = is_up(c);
+    const bool up = is_up(c);
     // in dy's memory, which the products read then
     if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0] || c->dx[BESIDE]) {
-        const Result dx = gradients(c);
-        if (!(up ? corr_gather(&r, slopes, w, NULL, dx.own)
-                 : corr_spread(&r, slopes.own, w, NULL, dx)))
-            return false;
+        const auto product = up ? corr_gather : corr_spread;
+        if (!product(&r, slopes, w, NULL, gradients(c))) return false;
     }
     if (dw) {
         Source x;
         if (!source(c, r, true, &x) ||
-            !corr_weights(&r, up ? slopes : x, up ? x.own : slopes.own, dw,
+            !corr_weights(&r, up ? slopes : x, up ? x : slopes, dw,
                           is_fresh(c, 1), c->scratch))
             return false;
     }
@@ -265,14 +254,12 @@ extern "C" unsigned cuda_half(const Call *c)
     return wants;
 }
 
-// only products of 16 bits are by tiles; a window of one may be any row's
 extern "C" bool cuda_beside(const Call *c)
 {
-    if (call_op(c) != OP_conv || precision_copy(c->precision) == F32)
-        return false;
+    if (call_op(c) == OP_linear) return false;
     const Corr r = corr_of_call(c);
     return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 &&
-           corr_beside(&r, c->x[0]->dim.c);
+           corr_beside(&r, is_up(c), c->x[0]->dim.c);
 }
 
 // three rows, one code: the attributes tell them apart

@@ -32,8 +32,8 @@ static unsigned narrow(const Call *c)
     const unsigned all = (1u << MAX_IN) - 1;
     switch (call_op(c)) {
     case OP_conv: // and what stands beside it
-        return pair | 1u << BESIDE;
     case OP_upconv:
+        return pair | 1u << BESIDE;
     case OP_linear:
     case OP_relu:
     case OP_leaky_relu:
@@ -98,8 +98,8 @@ static unsigned sees(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
-        return 1 | 1u << BESIDE;
     case OP_upconv:
+        return 1 | 1u << BESIDE;
     case OP_linear:
     case OP_maxpool:
     case OP_avgpool:

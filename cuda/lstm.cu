@@ -501,7 +501,8 @@ bool cuda_lstm_bwd(const Call *c)
         if (!gpu_launched("lstm, dx")) return false;
     }
     const Corr r = corr_of_weights(c);
-    if (c->dx[1] && !corr_weights(&r, {{p.y, {}}, {}, 0, NULL}, {p.gates, {}},
+    if (c->dx[1] && !corr_weights(&r, {{p.y, {}}, {}, 0, NULL},
+                                  {{p.gates, {}}, {}, 0, NULL},
                                   values(c->dx[1]), is_fresh(c, 1), c->scratch))
         return false;
     const Tensor dz = {c->x[0]->dim, F32, c->x[0]->rank, p.gates};

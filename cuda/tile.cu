@@ -312,11 +312,13 @@ bool join(const Corr *r, const Product *p, int count)
     const Dims to = p->spread ? r->image : r->grid;
     const Packs packs = packs_of(to, TILE_CHANNELS);
     moves((double)(numel(to) * count) * sizeof(float) +
-          target_bytes(p->result, numel(to)));
+          result_bytes({p->result, p->beside_result,
+                        p->result_border < to.c ? p->result_border : 0},
+                       to));
     LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
            numel(to), packs, p->bias, p->result, p->beside_result,
-           p->spread ? p->border : to.c);
+           p->result_border);
     return gpu_launched("sum of segments");
 }
 
@@ -330,8 +332,8 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
 {
     *t = {};
     if (!cut->bm) return false;
-    t->result_c = (int)p->result_c, t->border = p->border;
-    t->pitch[0] = SPREAD ? (int)p->source_c : p->border;
+    t->result_c = (int)p->result_c, t->result_border = p->result_border;
+    t->border = t->pitch[0] = p->border;
     t->pitch[1] = (int)p->source_c - p->border;
     t->depth = p->depth, t->width = p->width, t->extent = p->extent;
     t->chunks = chunks_of(p->depth), t->segments = cut->segments;
@@ -361,7 +363,6 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     if (!*done) return true;
     t.source = p->source, t.sight = p->sight, t.stats = p->stats;
     t.beside = p->beside, t.beside_result = p->beside_result;
-    if (!SPREAD) t.beside_result = {};
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     for (int kind = 0; kind < TILE_KINDS; kind++)
         if (TILES[kind].bm == cut.bm && TILES[kind].bn == cut.bn)
@@ -371,7 +372,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
         parts = cut.segments;
         t.part_stride = numel(SPREAD ? r->image : r->grid);
         t.result = {r->c->scratch, F32, true};
-        t.bias = NULL, t.border = SPREAD ? t.result_c : t.border;
+        t.bias = NULL, t.result_border = t.result_c;
         moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
                                 corr_weights_size(r)) +
                   target_bytes(t.result, t.part_stride * parts),
@@ -417,15 +418,6 @@ bool tile_product(const Corr *r, const Product *p, int classes, bool *done)
     taken = TILE_NONE;
     return p->spread ? queue<true>(r, p, classes, cut, done)
                      : queue<false>(r, p, classes, cut, done);
-}
-
-bool tile_fits(const Corr *r, const Product *p, int classes)
-{
-    TileCut cut = cut_of(r, p->spread);
-    Tiled<true> spread;
-    Tiled<false> gather;
-    return p->spread ? tiled_of(r, p, classes, &cut, &spread)
-                     : tiled_of(r, p, classes, &cut, &gather);
 }
 
 int tile_stat_parts(const Corr *r, const Product *p)

@@ -62,10 +62,11 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    int border;           // channels before those of `beside`, beside_result
-    int pitch[2];         // channels of a row of either
-    Operand beside;       // gather: the source's other tensor
-    Target beside_result; // spread: the result's
+    int border;           // channels before those of `beside`
+    int result_border;    // and of beside_result
+    int pitch[2];         // channels of a row of `source`, `beside`
+    Operand beside;       // the source's other tensor
+    Target beside_result; // the result's
     Sight sight;          // of the source
     double *stats;        // gather: [box][2][result_c], see tile_stats; NULL
     Target result;        // or parts of it, in f32
@@ -97,8 +98,6 @@ size_t tile_bytes(const Corr *r, bool spread);
  * with *done set: a device failed; with *done not set: nothing was queued, the
  * halo is too large. */
 bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
-/* Would it be queued? */
-bool tile_fits(const Corr *r, const Product *p, int classes);
 /* Parts of sums of each channel that a gather can make of its result as it
  * stores it; 0: it cannot. */
 int tile_stat_parts(const Corr *r, const Product *p);

@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     cp_async_wait<0>();
     __syncthreads(); // the memory is for something else now
 
-    TileStore store = {p.result, p.beside_result, p.bias,
-                       SPREAD ? p.border : p.result_c, p.result_c};
+    TileStore store = {p.result, p.beside_result, p.bias, p.result_border,
+                       p.result_c};
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
     float *turn = (float *)(shared + warp * TILE_TURN);
 #pragma unroll
