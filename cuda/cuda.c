@@ -58,7 +58,7 @@ static unsigned narrow(const Call *c)
     case OP_mask_length:
         return pair;
     case OP_concat:
-        return all | NARROW_Y;
+        return all | NARROW_Y | NARROW_ALONE;
     case OP_add:
     case OP_sub:
     case OP_mul:
