@@ -83,6 +83,8 @@ static bool fuses(const Call *c)
     if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
     switch (call_op(c)) {
     case OP_batch_norm:
+    case OP_dropout:
+    case OP_spatial_dropout:
         return true;
     case OP_instance_norm:
     case OP_group_norm: // of samples of one position: norm_rows.cu
@@ -103,6 +105,7 @@ static unsigned sees(const Call *c)
     case OP_linear:
     case OP_maxpool:
     case OP_avgpool:
+    case OP_spatial_dropout:
         return 1;
     case OP_concat:
         return (1u << MAX_IN) - 1;

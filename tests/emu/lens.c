@@ -251,6 +251,32 @@ TEST(lens_shows_products_what_it_shows)
     looks(PRECISION_f16, &others[0]);
 }
 
+/* Channels that are dropped behind the norm; the draws are the same. */
+TEST(lens_shows_dropout_what_it_shows)
+{
+    for (int f16 = 0; f16 < 2; f16++) {
+        Bench b;
+        Behind h;
+        Call made;
+        bench_open(&b, f16 ? PRECISION_f16 : PRECISION_bf16);
+        const Dtype type = precision_copy(b.precision);
+        const Attr conv = attr_of(&shapes[0]);
+        Attr relu = op_default(OP_relu), drop = op_default(OP_spatial_dropout);
+        Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
+        Tensor w = drawn(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
+        Tensor y = lazy(&b, &conv, &x, &w, &h, &made);
+        const Tensor seen = shown(&b, &y, &h);
+        for (int i = 0; i < 2; i++) {
+            out[i] = tensor_of(&b, y.dim, type);
+            Call c = {.attr = &drop, .then = &relu, .y = &out[i]};
+            c.x[0] = i ? &seen : &y, c.lens[0] = i ? NULL : &h.lens;
+            run(&b, &c);
+        }
+        same(&b, &out[0], &out[1]);
+        bench_close(&b);
+    }
+}
+
 /* Of channel c of y: mean and variance of what is stored. */
 static void moments(const double *y, int64_t rows, int channels, int c,
                     double *mean, double *var)
