@@ -34,7 +34,7 @@ const void *slope(const Call *c)
 Corr corr_of_call(const Call *c)
 {
     Window g = op_window(c->attr, c->x[1]);
-    return is_up(c) ? corr_of(c, g, c->y->dim, c->x[0]->dim)
+    return is_up(c) ? corr_of(c, g, c->y->dim, call_image(c))
                     : corr_of(c, g, call_image(c), c->y->dim);
 }
 
@@ -165,12 +165,11 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     return bytes;
 }
 
-/* Is operand 0 wanted in a copy: as its lens shows it, and with what stands
- * beside it? */
+/* Is operand 0 wanted in a copy, as its lens shows it? What stands beside it
+ * is always seen: cuda_beside. */
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
-    if (!c->lens[0] && !c->lens[BESIDE] && !c->x[BESIDE]) return false;
-    return back ? c->dx[1] && !corr_weights_sees(&r) : !corr_sees(&r, is_up(c));
+    return c->lens[0] && !corr_sees(&r, is_up(c)) && (!back || c->dx[1]);
 }
 
 size_t aligned(size_t bytes)
@@ -190,12 +189,16 @@ Dtype operand_type(const Call *c)
     return precision_copy(c->precision);
 }
 
+size_t copy_bytes(const Call *c)
+{
+    return (size_t)numel(c->x[0]->dim) * dtype_bytes(operand_type(c));
+}
+
 /* Where in the scratch that is, of 16 bits, and behind it the slant's table. */
 size_t slant_at(const Call *c, const Corr &r)
 {
     size_t at = copy_at(c, r, true);
-    if (wants_copy(c, r, true))
-        at += (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
+    if (wants_copy(c, r, true)) at += copy_bytes(c);
     return aligned(at);
 }
 
@@ -210,8 +213,7 @@ size_t scratch_bytes(const Call *c, bool back)
     if (back && slants(c, r))
         return slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
-    return copy_at(c, r, back) +
-           (size_t)numel(call_image(c)) * dtype_bytes(operand_type(c));
+    return copy_at(c, r, back) + copy_bytes(c);
 }
 
 Space conv_space(const Call *c)
@@ -223,7 +225,7 @@ Space conv_space(const Call *c)
     return s;
 }
 
-/* The image, to be looked at through its lenses; or a copy. */
+/* Operand 0, to be looked at through its lenses; or a copy. */
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
     *x = {};
@@ -234,16 +236,10 @@ bool source(const Call *c, const Corr &r, bool back, Source *x)
     }
     if (!wants_copy(c, r, back)) return true;
     char *to = (char *)c->scratch + copy_at(c, r, back);
-    const int channels = call_image(c).c;
-    const Dtype type = operand_type(c);
-    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, type, to,
-                    channels) ||
-        (c->x[BESIDE] &&
-         !sight_show(c, x->beside.sight, c->x[BESIDE]->dim, x->beside.data,
-                     type, to + (size_t)x->from * dtype_bytes(type), channels)))
+    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, operand_type(c),
+                    to))
         return false;
-    *x = {};
-    x->own.data = to;
+    x->own = {to, {}, {}};
     return true;
 }
 
@@ -266,15 +262,13 @@ bool conv_fwd(const Call *c)
     Corr r = corr_of_call(c);
     const void *w = operand(c, 1);
     const float *b = values(c->x[2]);
-    const Target y = target_of(c->y, true);
+    Result y = {};
     Source x;
     const int parts = c->lazy ? stat_parts(c, r) : 0;
-    Result to = {};
-    to.own = y, to.sums = parts ? (double *)c->scratch : NULL;
+    y.own = target_of(c->y, true);
+    if (parts) y.sums = (double *)c->scratch;
     if (!source(c, r, false, &x)) return false;
-    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, to)
-                   : corr_gather(&r, x, w, b, to)))
-        return false;
+    if (!(is_up(c) ? corr_spread : corr_gather)(&r, x, w, b, y)) return false;
     return !c->lazy || norm_lazy(c, parts);
 }
 
@@ -296,7 +290,7 @@ bool conv_bwd(const Call *c)
     Source slopes = {{slope(c), {}, {}}, {}, 0};
     Tensor dy = *c->dy;
     float *dw = values(c->dx[1]);
-    bool up = is_up(c);
+    const bool up = is_up(c);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
     if (slants(c, r)) {
@@ -307,9 +301,9 @@ bool conv_bwd(const Call *c)
         return false; // in dy's memory, which the products read then
     }
     if (c->dx[0] || c->dx[BESIDE]) {
+        const auto product = up ? corr_gather : corr_spread;
         const Result dx = gradients(c);
-        if (!(up ? corr_gather(&r, slopes, w, NULL, dx)
-                 : corr_spread(&r, slopes.own, w, NULL, dx)) ||
+        if (!product(&r, slopes, w, NULL, dx) ||
             (dx.sums && !totals(c, r, dx.sums)))
             return false;
     }
@@ -318,7 +312,7 @@ bool conv_bwd(const Call *c)
     if (dw) {
         Source x;
         if (!source(c, r, true, &x) ||
-            !corr_weights(&r, up ? slopes : x, up ? x.own : slopes.own, dw,
+            !corr_weights(&r, up ? slopes : x, up ? x : slopes, dw,
                           is_fresh(c, 1), c->scratch))
             return false;
     }
@@ -357,14 +351,12 @@ extern "C" unsigned cuda_half(const Call *c)
     return wants;
 }
 
-// only products of 16 bits are by tiles; a window of one may be any row's
 extern "C" bool cuda_beside(const Call *c)
 {
-    if (call_op(c) != OP_conv || precision_copy(c->precision) == F32)
-        return false;
+    if (call_op(c) == OP_linear) return false;
     const Corr r = corr_of_call(c);
     return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 &&
-           corr_beside(&r, c->x[0]->dim.c);
+           corr_beside(&r, is_up(c), c->x[0]->dim.c);
 }
 
 // three rows, one code: the attributes tell them apart

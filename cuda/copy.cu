@@ -13,7 +13,8 @@
  * below 8 tiles would be mostly empty, and each thread fetches for itself.
  *
  * Bound by memory; floor 8 bytes per element that moves, 12 where it is
- * added to dx. A border costs 4. Narrow half of these. */
+ * added to dx. A border costs 4. Narrow half of these; a concat of f32 that is
+ * narrow 6. */
 #include "lens.cuh"
 
 namespace {
@@ -47,7 +48,8 @@ __device__ __forceinline__ int part_of(const Join &p, int c, void **part,
     return found;
 }
 
-template <int V, Dtype D>
+/* Of operands in F to a whole in D. */
+template <int V, Dtype D, Dtype F = D>
 __global__ void __launch_bounds__(BLOCK)
     join_kernel(const __grid_constant__ Join p)
 {
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(BLOCK)
         for (int j = 1; j < MAX_IN; j++)
             if (j == k) sight = p.sight[j];
         const int at = c * V - from;
-        const auto x = load<V, D>((const Cell<D> *)part + row * channels + at);
+        const auto x = load<V, F>((const Cell<F> *)part + row * channels + at);
         put_pack<V, D>((Cell<D> *)p.whole + i * V, seen<V, D>(sight, at, x),
                        true);
     }
@@ -83,6 +85,13 @@ __global__ void __launch_bounds__(BLOCK)
                        load<V, D>((const Cell<D> *)p.whole + i * V),
                        p.fresh >> k & 1);
     }
+}
+
+/* Operands of f32 to a whole of 16 bits. */
+template <int V, Dtype D> void start_narrow(const Call *c, const Join &p)
+{
+    LAUNCH((join_kernel<V, D, F32>), blocks_for(p.packs.count), BLOCK, 0,
+           gpu_stream(c->dev), p);
 }
 
 /* Of the operands, which are dense from 0 on; sets the width of a pack. */
@@ -320,7 +329,13 @@ bool cuda_concat_fwd(const Call *c)
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
         p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
-    LAUNCH_STORED(c->y->type, v, join_kernel, blocks_for(p.packs.count), c, p);
+    if (c->x[0]->type == c->y->type)
+        LAUNCH_STORED(c->y->type, v, join_kernel, blocks_for(p.packs.count), c,
+                      p);
+    else if (c->y->type == BF16)
+        v == 4 ? start_narrow<4, BF16>(c, p) : start_narrow<1, BF16>(c, p);
+    else
+        v == 4 ? start_narrow<4, F16>(c, p) : start_narrow<1, F16>(c, p);
     return gpu_launched("concat");
 }
 

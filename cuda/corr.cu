@@ -45,7 +45,9 @@ __global__ void __launch_bounds__(CORR_THREADS)
 
     Fragment<TM, TN> mine;
     F f;
-    auto fetch = [&](int at) { f.template fetch<VEC>(p, k, o, at, n0, group); };
+    auto fetch = [&](int at) {
+        f.template fetch<VEC, VEC>(p, k, o, at, n0, group);
+    };
     auto store = [&](int b) {
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
@@ -169,7 +171,8 @@ bool gather_of(const Corr *r, Product *p)
     const Window *g = &r->win;
     const int32_t *size = &r->image.d, *count = &r->grid.d;
     *p = {};
-    p->source_c = p->border = r->image.c, p->result_c = r->grid.c;
+    p->source_c = p->border = r->image.c;
+    p->result_c = p->result_border = r->grid.c;
     p->depth = r->a, p->width = r->b, p->extent = r->grid;
     for (int i = 0; i < 3; i++) {
         p->taps[i] = g->k[i];
@@ -184,7 +187,8 @@ bool gather_of(const Corr *r, Product *p)
 bool spread_of(const Corr *r, Product *p)
 {
     *p = {};
-    p->source_c = r->grid.c, p->result_c = p->border = r->image.c;
+    p->source_c = p->border = r->grid.c;
+    p->result_c = p->result_border = r->image.c;
     p->depth = r->b, p->width = r->a, p->extent = r->image;
     p->spread = true;
     for (int i = 0; i < 3; i++) p->taps[i] = r->win.k[i];
@@ -225,26 +229,46 @@ bool all_of(const Corr *r, bool spread, Product *p, int *classes)
 
 } // namespace
 
-// a chunk of the source and a block's columns are of one tensor
-bool corr_beside(const Corr *r, int from)
+// groups of fewer channels than a line are what corr_direct.cu has
+bool corr_sees(const Corr *r, bool grid)
 {
-    return from % TILE_CHUNK == 0 && r->win.groups == 1 &&
-           corr_sees(r, false) && corr_sees(r, true);
+    return precision_copy(r->c->precision) != F32 &&
+           (grid ? r->b : r->a) % NARROW_CHANNELS == 0;
 }
 
-bool corr_sees(const Corr *r, bool spread)
+// a chunk of the source is of one tensor
+bool corr_beside(const Corr *r, bool grid, int from)
 {
-    Product p;
-    int n;
-    return tile_takes(r) && !corr_is_small(r) && all_of(r, spread, &p, &n) &&
-           tile_fits(r, &p, n);
+    return from % TILE_CHUNK == 0 && r->win.groups == 1 && corr_sees(r, grid);
 }
+
+namespace {
+
+/* The operands and the result of a product. */
+void set_operands(Product *p, const Source &source, const void *w,
+                  const float *bias, const Result &to)
+{
+    p->source = source.own.data, p->sight = source.own.sight;
+    p->slant = source.own.slant, p->slants = p->slant.table != NULL;
+    if (source.from) p->beside = source.beside, p->border = source.from;
+    p->sums = to.sums, p->close = to.close, p->close_beside = to.close_beside;
+    p->w = w, p->bias = bias, p->result = to.own;
+    if (to.from) p->beside_result = to.beside, p->result_border = to.from;
+}
+
+/* All of a product that tiles make in one launch, but its operands. */
+bool by_tiles(const Corr *r, bool spread, Product *p, int *classes)
+{
+    return tile_takes(r) && !corr_is_small(r) && all_of(r, spread, p, classes);
+}
+
+} // namespace
 
 bool corr_slants(const Corr *r, bool spread)
 {
     Product p;
     int n;
-    if (!corr_sees(r, spread) || !all_of(r, spread, &p, &n)) return false;
+    if (!by_tiles(r, spread, &p, &n)) return false;
     p.slants = true;
     return tile_fits(r, &p, n);
 }
@@ -253,7 +277,7 @@ int corr_sum_parts(const Corr *r, bool spread, bool slants)
 {
     Product p;
     int n;
-    if (!corr_sees(r, spread) || !all_of(r, spread, &p, &n)) return 0;
+    if (!by_tiles(r, spread, &p, &n)) return 0;
     p.slants = slants;
     return tile_sum_parts(r, &p, n);
 }
@@ -268,31 +292,22 @@ bool corr_gather(const Corr *r, const Source &image, const void *w,
           corr_flops(r));
     if (corr_is_small(r))
         return corr_direct_gather(r, image.own.data, w, bias, grid.own);
-    p.source = image.own.data, p.sight = image.own.sight;
-    p.slant = image.own.slant, p.slants = p.slant.table != NULL;
-    if (image.beside.data) p.beside = image.beside, p.border = image.from;
-    p.sums = grid.sums, p.close = grid.close;
-    p.w = w, p.bias = bias, p.result = grid.own;
+    set_operands(&p, image, w, bias, grid);
     return launch(r, &p, 1);
 }
 
-bool corr_spread(const Corr *r, const Operand &grid, const void *w,
+bool corr_spread(const Corr *r, const Source &grid, const void *w,
                  const float *bias, const Result &image)
 {
     Product p;
     if (!spread_of(r, &p)) return false;
-    moves(operand_bytes(r, grid.slant, numel(r->grid)) +
+    moves(operand_bytes(r, grid.own.slant, numel(r->grid)) +
               corr_bytes(r, corr_weights_size(r)) +
               result_bytes(image, r->image),
           corr_flops(r));
     if (corr_is_small(r))
-        return corr_direct_spread(r, grid.data, w, bias, image.own);
-    p.source = grid.data, p.sight = grid.sight;
-    p.slant = grid.slant, p.slants = p.slant.table != NULL;
-    p.sums = image.sums, p.close = image.close;
-    p.close_beside = image.close_beside;
-    p.w = w, p.bias = bias, p.result = image.own;
-    if (image.from) p.beside_result = image.beside, p.border = image.from;
+        return corr_direct_spread(r, grid.own.data, w, bias, image.own);
+    set_operands(&p, grid, w, bias, image);
     for (int n, at = 0; (n = spread_classes(r, &at, &p));)
         if (!launch(r, &p, n)) return false;
     return true;

@@ -95,12 +95,12 @@ struct Operand {
     Slant slant; // of one that corr_slants says
 };
 
-/* The operand of a product whose channels are those of one tensor or, from
+/* An operand of a product whose channels are those of one tensor or, from
  * channel `from` on, of a second. Lenses and a second one are for those that
  * corr_sees and corr_beside. */
 struct Source {
-    Operand own, beside; // beside.data NULL: there is one
-    int from;
+    Operand own, beside;
+    int from; // 0: there is one
 };
 
 /* Likewise of a result. One whose data is NULL is not wanted. */
@@ -123,6 +123,7 @@ static inline double part_bytes(const Target &t, const Closing &by,
            (by.x ? (double)count * (double)dtype_bytes(t.type) : 0);
 }
 
+/* Of the parts that are wanted of a result of these extents. */
 static inline double result_bytes(const Result &r, Dims s)
 {
     const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
@@ -133,23 +134,22 @@ static inline double result_bytes(const Result &r, Dims s)
 /* bias, of the channels of the result, may be NULL. False with the reason. */
 bool corr_gather(const Corr *r, const Source &image, const void *w,
                  const float *bias, const Result &grid);
-bool corr_spread(const Corr *r, const Operand &grid, const void *w,
+bool corr_spread(const Corr *r, const Source &grid, const void *w,
                  const float *bias, const Result &image);
-/* Do gather and spread both work on an image in two parts, the first of so many
- * channels? */
-bool corr_beside(const Corr *r, int from);
-/* Do gather or spread read their source through a lens? */
-bool corr_sees(const Corr *r, bool spread);
-/* Do they take it through a slant, and store it? */
+/* Is the image (`grid`: the grid) read 16 bytes at a time by the products that
+ * take it as an operand, and so through a lens? */
+bool corr_sees(const Corr *r, bool grid);
+/* Is it read so in two parts, the first of so many channels, and its gradient
+ * stored so? */
+bool corr_beside(const Corr *r, bool grid, int from);
+/* Does gather or spread take its source through a slant, and store it? */
 bool corr_slants(const Corr *r, bool spread);
 /* Parts (parts, 2, channels) that gather or spread, with a slant or without,
  * leave in Result.sums; 0: it cannot. */
 int corr_sum_parts(const Corr *r, bool spread, bool slants);
 /* scratch: corr_weights_bytes. */
-bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
+bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                   float *w, bool fresh, void *scratch);
-/* Does it read through lenses, and an image in two parts? */
-bool corr_weights_sees(const Corr *r);
 size_t corr_weights_bytes(const Corr *r);
 /* db[c] = the sum of dy over its rows; conv.cu. c->scratch: corr_bias_bytes. */
 bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);

@@ -21,7 +21,10 @@
 
 namespace {
 
-enum { SKEW = 8 }; // elements behind a row that does not run along k
+enum {
+    SKEW = 8,   // elements behind a row that does not run along k
+    BLOCKS = 4, // a multiprocessor: 128 registers a thread
+};
 
 // -- fragments ---------------------------------------------------------------
 
@@ -121,6 +124,9 @@ __device__ __forceinline__ int column_of_share(int j, int i)
     return j * 8 + (int)threadIdx.x % 4 * 2 + i;
 }
 
+template <Precision P>
+constexpr Dtype TYPE = P == PRECISION_bf16 ? BF16 : F16; // of 16 bits
+
 /* A line as it goes into shared memory. */
 template <Precision P, class S, class T>
 __device__ __forceinline__ void keep(S *to, const Line<T> &from)
@@ -134,8 +140,9 @@ __device__ __forceinline__ void keep(S *to, const Line<T> &from)
 
 // -- gather and spread -------------------------------------------------------
 
-template <Precision P, int BM, int BN, bool SPREAD, bool VEC>
-__global__ void __launch_bounds__(CORR_THREADS)
+/* SOURCE, VEC: see Fetched. */
+template <Precision P, int BM, int BN, bool SPREAD, bool SOURCE, bool VEC>
+__global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
     product_mma_kernel(const __grid_constant__ Product p)
 {
     typedef typename Number<P>::T T;
@@ -160,8 +167,13 @@ __global__ void __launch_bounds__(CORR_THREADS)
     typedef Shares<P, COLUMNS> Mine;
     Mine share;
     F f;
-    auto fetch = [&](int at) { f.template fetch<VEC>(p, k, o, at, n0, group); };
+    auto fetch = [&](int at) {
+        f.template fetch<SOURCE, VEC>(p, k, o, at, n0, group);
+    };
     auto store = [&](int b) {
+        if constexpr (SOURCE && P != PRECISION_tf32)
+            see_side<TYPE<P>>(p.sight, p.beside.sight, p.border,
+                              (int)group * p.depth + f.channel, f.s, f.inside);
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
             keep<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
@@ -212,18 +224,23 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
     dim3 grid((unsigned)ceil_div(positions, BM),
               (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
-    bool vec = p->depth % COUNT == 0 && (!p->spread || p->width % COUNT == 0);
+    // the weights of a gather run along the source's channels
+    const bool source = p->depth % COUNT == 0;
+    const bool vec = source && p->width % COUNT == 0;
     if (p->spread && vec)
-        LAUNCH((product_mma_kernel<P, BM, BN, true, true>), grid, CORR_THREADS,
-               0, stream, *p);
+        LAUNCH((product_mma_kernel<P, BM, BN, true, true, true>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else if (p->spread && source)
+        LAUNCH((product_mma_kernel<P, BM, BN, true, true, false>), grid,
+               CORR_THREADS, 0, stream, *p);
     else if (p->spread)
-        LAUNCH((product_mma_kernel<P, BM, BN, true, false>), grid, CORR_THREADS,
-               0, stream, *p);
-    else if (vec)
-        LAUNCH((product_mma_kernel<P, BM, BN, false, true>), grid, CORR_THREADS,
-               0, stream, *p);
+        LAUNCH((product_mma_kernel<P, BM, BN, true, false, false>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else if (source)
+        LAUNCH((product_mma_kernel<P, BM, BN, false, true, true>), grid,
+               CORR_THREADS, 0, stream, *p);
     else
-        LAUNCH((product_mma_kernel<P, BM, BN, false, false>), grid,
+        LAUNCH((product_mma_kernel<P, BM, BN, false, false, false>), grid,
                CORR_THREADS, 0, stream, *p);
     return gpu_launched(p->spread ? "spread, tensor cores"
                                   : "gather, tensor cores");
@@ -232,13 +249,13 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
 // -- weights -----------------------------------------------------------------
 
 /* One tile of w of one group, from the positions of one part. */
-template <Precision P, bool VEC>
-__global__ void __launch_bounds__(CORR_THREADS)
+template <Precision P, bool GRID, bool IMAGE>
+__global__ void __launch_bounds__(CORR_THREADS, GRID + IMAGE == 2 ? BLOCKS : 0)
     weights_mma_kernel(const __grid_constant__ Weights p)
 {
     typedef typename Number<P>::T T;
     typedef typename Number<P>::Shared S;
-    typedef Pairs<T, VEC> F;
+    typedef Pairs<T, GRID, IMAGE> F;
     typedef Shares<P, 4> Mine;
     enum { BK = F::BK, WIDE = WEIGHTS_TILE + SKEW };
     SMEM(S, grid, [2][BK][WIDE]);
@@ -250,8 +267,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
     Mine share;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
-        if constexpr (VEC && P != PRECISION_tf32)
-            see_pairs<P == PRECISION_bf16 ? BF16 : F16>(p, s, &f);
+        if constexpr (P != PRECISION_tf32) see_pairs<TYPE<P>>(p, s, &f);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);
@@ -297,12 +313,19 @@ bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
 {
     enum { COUNT = Line<typename Number<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
-    if (r->a % COUNT == 0 && r->b % COUNT == 0)
-        LAUNCH((weights_mma_kernel<P, true>), blocks, CORR_THREADS, 0, stream,
-               *p);
+    const bool lines = r->b % COUNT == 0;
+    if (lines && r->a % COUNT == 0)
+        LAUNCH((weights_mma_kernel<P, true, true>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    else if (lines)
+        LAUNCH((weights_mma_kernel<P, true, false>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    else if (r->a % COUNT == 0)
+        LAUNCH((weights_mma_kernel<P, false, true>), blocks, CORR_THREADS, 0,
+               stream, *p);
     else
-        LAUNCH((weights_mma_kernel<P, false>), blocks, CORR_THREADS, 0, stream,
-               *p);
+        LAUNCH((weights_mma_kernel<P, false, false>), blocks, CORR_THREADS, 0,
+               stream, *p);
     return gpu_launched("weights, tensor cores");
 }
 #endif

@@ -40,15 +40,15 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
-    // by tiles alone: what the source is seen through; channels `border` and on
-    // of a gather's source and of a spread's result are in tensors of their
-    // own; sums of the result
+    // what the source is seen through where corr_sees; channels `border` and
+    // `result_border` on of source and result are in tensors of their own
     Sight sight;
-    Slant slant;
-    bool slants; // slant is there, or will be
-    int border;  // of one tensor: its channels
+    int border, result_border; // of one tensor: its channels
     Operand beside;
     Target result, beside_result;
+    // by tiles alone: what the source is taken back through; sums of the result
+    Slant slant;
+    bool slants; // slant is there, or will be
     Closing close, close_beside;
     double *sums;               // see Result; or NULL
     int64_t source_c, result_c; // channels of all groups
@@ -99,8 +99,9 @@ static __device__ __forceinline__ Tap tap_of(const Product &p, const Class &k,
     return t;
 }
 
-/* Address of the source at a position and tap; NULL outside the image. */
-template <class T>
+/* Address of the source at a position and tap; NULL outside the image. VEC: it
+ * may be in two parts. */
+template <bool VEC, class T>
 static __device__ __forceinline__ const T *source_at(const Product &p,
                                                      const Class &k,
                                                      const Origin &o,
@@ -114,9 +115,13 @@ static __device__ __forceinline__ const T *source_at(const Product &p,
         inside = inside && q >= 0 && q < k.axis[a].size;
         row = row * k.axis[a].size + q;
     }
-    return inside ? (const T *)p.source + row * p.source_c + group * p.depth +
-                        t.channel
-                  : NULL;
+    if (!inside) return NULL;
+    const int64_t channel = group * p.depth + t.channel;
+    if constexpr (!VEC) return (const T *)p.source + row * p.source_c + channel;
+    if (channel < p.border)
+        return (const T *)p.source + row * p.border + channel;
+    return (const T *)p.beside.data + row * (p.source_c - p.border) + channel -
+           p.border;
 }
 
 /* Address of the weight of a place on the k axis and channel n. */
@@ -136,26 +141,35 @@ static __device__ __forceinline__ const T *weight_at(const Product &p,
                       t.channel);
 }
 
-/* A line of neighbours on the k axis of one position: one load when they are
- * channels of one tap (VEC: channels of the source divide by COUNT). */
-template <bool VEC, class T>
-static __device__ __forceinline__ void fetch_source(const Product &p,
+/* A line of neighbours on the k axis of one position, channels of one tap:
+ * those of the source divide by COUNT. Is it of the source, and no zeros? */
+template <class T>
+static __device__ __forceinline__ bool fetch_line(const Product &p,
+                                                  const Class &k,
+                                                  const Origin &o, int at,
+                                                  const Tap &tap, int64_t group,
+                                                  Line<T> *out)
+{
+    *out = {};
+    if (at >= k.depth) return false;
+    const T *s = source_at<true, T>(p, k, o, tap, group);
+    if (s) *out = *(const Line<T> *)s;
+    return s != NULL;
+}
+
+/* One by one, where they may be of several. */
+template <class T>
+static __device__ __forceinline__ void fetch_singly(const Product &p,
                                                     const Class &k,
                                                     const Origin &o, int at,
                                                     int64_t group, Line<T> *out)
 {
     *out = {};
-    if constexpr (VEC) {
-        if (at >= k.depth) return;
-        const T *s = source_at<T>(p, k, o, tap_of(p, k, at), group);
-        if (s) *out = *(const Line<T> *)s;
-    } else {
 #pragma unroll
-        for (int i = 0; i < Line<T>::COUNT; i++) {
-            if (at + i >= k.depth) continue;
-            const T *s = source_at<T>(p, k, o, tap_of(p, k, at + i), group);
-            if (s) out->v[i] = *s;
-        }
+    for (int i = 0; i < Line<T>::COUNT; i++) {
+        if (at + i >= k.depth) continue;
+        const T *s = source_at<false, T>(p, k, o, tap_of(p, k, at + i), group);
+        if (s) out->v[i] = *s;
     }
 }
 
@@ -195,6 +209,9 @@ template <class T, int BM, int BN, bool SPREAD> struct Fetched {
         NS = (ALL + CORR_THREADS - 1) / CORR_THREADS,
     };
     Line<T> s[MS], w[NS];
+    // of a source in lines: which are of it, and their channel of the group
+    bool inside[MS];
+    int channel;
 
     /* Where line i of this thread's weights begins, on the k axis and in the
      * tile's channels; false when there is no such line. */
@@ -206,15 +223,24 @@ template <class T, int BM, int BN, bool SPREAD> struct Fetched {
         return q < ALL;
     }
 
-    template <bool VEC>
+    /* SOURCE, VEC: lines of the source, of weights, are one load. */
+    template <bool SOURCE, bool VEC>
     __device__ __forceinline__ void fetch(const Product &p, const Class &k,
                                           const Origin (&o)[MS], int at, int n0,
                                           int64_t group)
     {
-        const int fk = (int)threadIdx.x % CORR_LINES * COUNT;
+        const int first = at + (int)threadIdx.x % CORR_LINES * COUNT;
+        if constexpr (SOURCE) {
+            const Tap tap = tap_of(p, k, first);
+            channel = tap.channel;
 #pragma unroll
-        for (int i = 0; i < MS; i++)
-            fetch_source<VEC>(p, k, o[i], at + fk, group, &s[i]);
+            for (int i = 0; i < MS; i++)
+                inside[i] = fetch_line(p, k, o[i], first, tap, group, &s[i]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < MS; i++)
+                fetch_singly(p, k, o[i], first, group, &s[i]);
+        }
 #pragma unroll
         for (int i = 0; i < NS; i++) {
             int wk, wn;
@@ -239,13 +265,18 @@ static __device__ __forceinline__ int64_t result_row(const Product &p,
 }
 
 /* Column n of a group at a row of the result: v and the bias, stored or added
- * to; nothing beyond the last. */
+ * to; nothing beyond the last, nor of a tensor that is not wanted. */
 static __device__ __forceinline__ void put_result(const Product &p, int64_t row,
                                                   int64_t group, int n, float v)
 {
     if (n >= p.width) return;
-    int64_t c = group * p.width + n;
-    put_one(p.result, row * p.result_c + c, v + (p.bias ? p.bias[c] : 0.0f));
+    const int64_t c = group * p.width + n, far = c - p.result_border;
+    if (p.bias) v += p.bias[c];
+    if (far < 0) {
+        if (p.result.data) put_one(p.result, row * p.result_border + c, v);
+    } else if (p.beside_result.data) {
+        put_one(p.beside_result, row * (p.result_c - p.result_border) + far, v);
+    }
 }
 
 /* What corr_bf16.cu and its like have: the product on tensor cores, of classes

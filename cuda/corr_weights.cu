@@ -26,7 +26,7 @@ template <bool VEC>
 __global__ void __launch_bounds__(CORR_THREADS)
     weights_kernel(const __grid_constant__ Weights p)
 {
-    typedef Pairs<float, VEC> F;
+    typedef Pairs<float, VEC, VEC> F;
     enum { BK = F::BK, TILE = WEIGHTS_TILE };
     SMEM(float, grid, [2][BK][TILE]);
     SMEM(float, image, [2][BK][TILE]);
@@ -107,13 +107,7 @@ static bool launch(const Corr *r, const Weights *p, dim3 blocks)
     return gpu_launched("weights");
 }
 
-bool corr_weights_sees(const Corr *r)
-{
-    return precision_copy(r->c->precision) != F32 &&
-           r->a % NARROW_CHANNELS == 0 && r->b % NARROW_CHANNELS == 0;
-}
-
-bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
+bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                   float *w, bool fresh, void *scratch)
 {
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
@@ -122,9 +116,10 @@ bool corr_weights(const Corr *r, const Source &image, const Operand &grid,
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->grid.d;
     p.image = image.own.data, p.image_sight = image.own.sight;
-    p.border = r->image.c;
-    if (image.beside.data) p.beside = image.beside, p.border = image.from;
-    p.grid = grid.data, p.grid_sight = grid.sight;
+    p.border = r->image.c, p.grid_border = r->grid.c;
+    if (image.from) p.beside = image.beside, p.border = image.from;
+    p.grid = grid.own.data, p.grid_sight = grid.own.sight;
+    if (grid.from) p.grid_beside = grid.beside, p.grid_border = grid.from;
     p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
     p.depth = (int)depth_of(r);

@@ -17,11 +17,11 @@ enum {
 
 struct Weights {
     const void *image, *grid;
-    // where corr_weights_sees: what they are seen through; channels `border`
-    // and on of the image are in a tensor of their own
+    // where corr_sees: what they are seen through; channels `border` and on of
+    // the image, `grid_border` and on of the grid are in tensors of their own
     Sight image_sight, grid_sight;
-    Operand beside;
-    int border;
+    Operand beside, grid_beside;
+    int border, grid_border;
     float *out; // w, or the parts
     Window win;
     Dims size; // of the image
@@ -87,18 +87,30 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
     if constexpr (!VEC)
         return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
-    const int64_t channel = group * p.a + c.channel;
+    const int channel = (int)group * p.a + c.channel;
     if (channel < p.border)
         return (const T *)p.image + row * p.border + channel;
     return (const T *)p.beside.data + row * (p.size.c - p.border) + channel -
            p.border;
 }
 
+/* Address of the grid at position m; likewise. */
+template <class T, bool VEC>
+static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
+                                                   int channel)
+{
+    if constexpr (!VEC) return (const T *)p.grid + m * p.grid_c + channel;
+    if (channel < p.grid_border)
+        return (const T *)p.grid + m * p.grid_border + channel;
+    return (const T *)p.grid_beside.data + m * (p.grid_c - p.grid_border) +
+           channel - p.grid_border;
+}
+
 /* What a thread fetches of a chunk of BK positions: lines of neighbouring
  * channels of the grid and of the image, of positions row, row + STEP, ..
- * VEC: channels of both sides divide by COUNT, so a line is one load and
- * belongs to one tap. */
-template <class T, bool VEC> struct Pairs {
+ * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
+ * and of the image belongs to one tap. */
+template <class T, bool GRID, bool IMAGE> struct Pairs {
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
@@ -107,9 +119,9 @@ template <class T, bool VEC> struct Pairs {
         BK = LOADS * STEP,
     };
     static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
-    Column column[VEC ? 1 : COUNT];
+    Column column[IMAGE ? 1 : COUNT];
     Line<T> g[LOADS], x[LOADS];
-    bool inside[VEC ? LOADS : 1]; // x is of the image, and no zeros
+    bool inside[IMAGE ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
     {
@@ -124,7 +136,7 @@ template <class T, bool VEC> struct Pairs {
     __device__ __forceinline__ Pairs(const Weights &p, const Slice &s)
     {
 #pragma unroll
-        for (int i = 0; i < (VEC ? 1 : COUNT); i++)
+        for (int i = 0; i < (IMAGE ? 1 : COUNT); i++)
             column[i] = column_of(p, s.n0 + first() + i);
     }
 
@@ -136,19 +148,25 @@ template <class T, bool VEC> struct Pairs {
         for (int i = 0; i < LOADS; i++) {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
-            if (VEC) inside[i] = false;
+            if (IMAGE) inside[i] = false;
             if (m >= s.to) continue;
-            const T *y = (const T *)p.grid + m * p.grid_c + s.group * p.b + m1;
-            if constexpr (VEC) {
+            const T *y = grid_at<T, GRID>(p, m, (int)s.group * p.b + m1);
+            if constexpr (GRID) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
-                const T *from = image_at<T, VEC>(p, m, column[0], s.group);
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; j++)
+                    if (m1 + j < p.b) g[i].v[j] = y[j];
+            }
+            if constexpr (IMAGE) {
+                const T *from = image_at<T, true>(p, m, column[0], s.group);
                 inside[i] = from != NULL;
                 if (from) x[i] = *(const Line<T> *)from;
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++) {
-                    if (m1 + j < p.b) g[i].v[j] = y[j];
-                    const T *from = image_at<T, VEC>(p, m, column[j], s.group);
+                    const T *from =
+                        image_at<T, false>(p, m, column[j], s.group);
                     if (from) x[i].v[j] = *from;
                 }
             }
@@ -172,19 +190,39 @@ static __device__ __forceinline__ void see_lines(const Sight &s, int channel,
     }
 }
 
-/* What was fetched of both sides, through their lenses. */
-template <Dtype D, class F>
-static __device__ __forceinline__ void see_pairs(const Weights &p,
-                                                 const Slice &s, F *f)
+/* Those of a side in two parts. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void see_side(const Sight &own,
+                                                const Sight &beside, int border,
+                                                int channel,
+                                                Line<uint16_t> (&x)[COUNT],
+                                                const bool (&wanted)[COUNT])
 {
-    const int channel = s.group * p.a + f->column[0].channel;
-    const bool far = channel >= p.border;
-    const Sight image = far ? p.beside.sight : p.image_sight;
-    if (image.table)
-        see_lines<D>(image, channel - (far ? p.border : 0), f->x, f->inside);
+    const bool far = channel >= border;
+    const Sight sight = far ? beside : own;
+    if (sight.table)
+        see_lines<D>(sight, channel - (far ? border : 0), x, wanted);
+}
+
+/* What was fetched in lines of either side, through their lenses. A line of
+ * the grid meets all columns of the tile, whatever this thread has of the
+ * image; behind the last position the image is zero for all of them. */
+template <Dtype D, bool GRID, bool IMAGE>
+static __device__ __forceinline__ void see_pairs(
+    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE> *f)
+{
+    typedef Pairs<uint16_t, GRID, IMAGE> F;
     const int m1 = s.m0 + F::first();
-    if (p.grid_sight.table && m1 < p.b)
-        see_lines<D>(p.grid_sight, s.group * p.b + m1, f->g, f->inside);
+    if constexpr (IMAGE)
+        see_side<D>(p.image_sight, p.beside.sight, p.border,
+                    s.group * p.a + f->column[0].channel, f->x, f->inside);
+    if constexpr (GRID) {
+        bool all[F::LOADS];
+        for (int i = 0; i < F::LOADS; i++) all[i] = true;
+        if (m1 < p.b)
+            see_side<D>(p.grid_sight, p.grid_beside.sight, p.grid_border,
+                        s.group * p.b + m1, f->g, all);
+    }
 }
 
 /* Element (m, n) of the tile; nothing beyond the edges of w. */

@@ -32,8 +32,8 @@ static unsigned narrow(const Call *c)
     const unsigned all = (1u << MAX_IN) - 1;
     switch (call_op(c)) {
     case OP_conv: // and what stands beside it
-        return pair | 1u << BESIDE;
     case OP_upconv:
+        return pair | 1u << BESIDE;
     case OP_linear:
     case OP_relu:
     case OP_leaky_relu:
@@ -58,7 +58,7 @@ static unsigned narrow(const Call *c)
     case OP_mask_length:
         return pair;
     case OP_concat:
-        return all | NARROW_Y;
+        return all | NARROW_Y | NARROW_ALONE;
     case OP_add:
     case OP_sub:
     case OP_mul:
@@ -83,6 +83,8 @@ static bool fuses(const Call *c)
     if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
     switch (call_op(c)) {
     case OP_batch_norm:
+    case OP_dropout:
+    case OP_spatial_dropout:
         return true;
     case OP_instance_norm:
     case OP_group_norm: // of samples of one position: norm_rows.cu
@@ -98,11 +100,12 @@ static unsigned sees(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
-        return 1 | 1u << BESIDE;
     case OP_upconv:
+        return 1 | 1u << BESIDE;
     case OP_linear:
     case OP_maxpool:
     case OP_avgpool:
+    case OP_spatial_dropout:
         return 1;
     case OP_concat:
         return (1u << MAX_IN) - 1;

@@ -11,9 +11,13 @@
  * is nothing to divide. Channels: by the walk of walk.cuh, one draw for all
  * rows that a thread has. `to` may be the memory of `from`.
  *
+ * An activation behind runs in the store; on the way back dy goes through it
+ * first, by y. Channels are seen through a lens, if there is one.
+ *
  * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
  * for four of them, which take about as long on a GPU of today. Channels: by
- * memory. */
+ * memory. With an activation 4 (2) more on the way back. */
+#include "lens.cuh"
 #include "rng.h"
 #include "walk.cuh"
 
@@ -29,6 +33,9 @@ struct Drop {
     int node, samples;
     int64_t size, fours; // elements of a sample; blocks of draws
     bool all, fresh;     // all: evaluation, nothing is dropped
+    Then then;
+    const void *y; // backward through `then`; else NULL
+    Sight sight;   // forward, of channels
 };
 
 /* What the four draws of a block multiply by. */
@@ -51,11 +58,21 @@ __device__ __forceinline__ float scaled(float x, float factor)
     return factor == 0 ? 0 : x * factor;
 }
 
+/* x through both; or dy back, to where y is stored. */
+template <Dtype D>
+__device__ __forceinline__ float passed(const Drop &p, float x, float y,
+                                        float factor)
+{
+    if (p.y) return scaled(then_slope<D>(p.then, y, x), factor);
+    x = scaled(x, factor);
+    return p.then.runs ? then_value<D>(p.then, x) : x;
+}
+
 /* V = 4: samples begin at multiples of 4 elements. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
 {
-    const Cell<D> *from = (const Cell<D> *)p.from;
+    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
     Cell<D> *to = (Cell<D> *)p.to;
     for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
          n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
@@ -65,18 +82,19 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
             const int64_t at = n * p.size + i * DRAWS;
             float factor[DRAWS];
             draw(p, (uint32_t)n, (uint32_t)i, factor);
-            if (V == DRAWS) {
-                Pack<4> x = load<4, D>(from + at);
+            if constexpr (V == DRAWS) {
+                Pack<4> x = load<4, D>(from + at), by = {};
+                if (y) by = load<4, D>(y + at);
                 for (int k = 0; k < DRAWS; k++)
-                    x.v[k] = scaled(x.v[k], factor[k]);
+                    x.v[k] = passed<D>(p, x.v[k], by.v[k], factor[k]);
                 put_pack<4, D>(to + at, x, p.fresh);
             } else {
-                for (int k = 0; k < DRAWS; k++)
-                    if (k < left)
-                        put_pack<1, D>(
-                            to + at + k,
-                            {scaled(load<1, D>(from + at + k).v[0], factor[k])},
-                            p.fresh);
+                for (int k = 0; k < DRAWS && k < left; k++) {
+                    const float x = load<1, D>(from + at + k).v[0];
+                    const float by = y ? load<1, D>(y + at + k).v[0] : 0;
+                    put_pack<1, D>(to + at + k,
+                                   {passed<D>(p, x, by, factor[k])}, p.fresh);
+                }
             }
         }
 }
@@ -85,7 +103,7 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     channels_kernel(const Drop p, const Walk w)
 {
-    const Cell<D> *from = (const Cell<D> *)p.from;
+    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
     Cell<D> *to = (Cell<D> *)p.to;
     const Spot s = spot<V>(w);
     const int64_t base = spot_base(w, s), deep = w.deep;
@@ -100,16 +118,20 @@ __global__ void __launch_bounds__(BLOCK)
         else if (s.c % DRAWS == i)
             factor[0] = drawn[i];
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
-        Pack<V> x[BATCH];
+        Pack<V> x[BATCH], by[BATCH] = {};
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            if (row + i * deep < s.to)
-                x[i] = load<V, D>(from + base + (row + i * deep) * w.channels);
+        for (int i = 0; i < BATCH; i++) {
+            const int64_t at = base + (row + i * deep) * w.channels;
+            if (row + i * deep >= s.to) continue;
+            x[i] = load<V, D>(from + at);
+            if (y) by[i] = load<V, D>(y + at);
+        }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
+            if constexpr (D != F32) x[i] = seen<V, D>(p.sight, s.c, x[i]);
             for (int v = 0; v < V; v++)
-                x[i].v[v] = scaled(x[i].v[v], factor[v]);
+                x[i].v[v] = passed<D>(p, x[i].v[v], by[i].v[v], factor[v]);
             put_pack<V, D>(to + base + (row + i * deep) * w.channels, x[i],
                            p.fresh);
         }
@@ -152,6 +174,9 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (!to) return true;
     p.from = from->data, p.to = to->data, p.fresh = fresh;
     p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
+    p.then = then_of(c->then);
+    if (from == c->x[0]) p.sight = sight_of(c, 0);
+    if (from == c->dy && c->then) p.y = c->y->data;
     p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
     // p is below 1 or nothing is kept: the factor then multiplies nothing
     p.factor = (float)(1 / (1 - (double)p.p));

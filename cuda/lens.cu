@@ -11,15 +11,14 @@ enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs,
-                int pitch)
+    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs)
 {
     EACH(i, packs.count)
     {
         int pack;
-        const int64_t row = row_of(packs, i, &pack);
+        row_of(packs, i, &pack);
         const auto v = load<CHANNELS, D>(x + i * CHANNELS);
-        put_pack<CHANNELS, D>(to + row * pitch + pack * CHANNELS,
+        put_pack<CHANNELS, D>(to + i * CHANNELS,
                               seen<CHANNELS, D>(s, pack * CHANNELS, v), true);
     }
 }
@@ -27,7 +26,7 @@ __global__ void __launch_bounds__(BLOCK)
 } // namespace
 
 bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
-                Dtype type, void *to, int pitch)
+                Dtype type, void *to)
 {
     const Packs packs = packs_of(x, CHANNELS);
     const unsigned blocks = blocks_for(packs.count);
@@ -35,9 +34,9 @@ bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
     moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
     if (type == BF16)
         LAUNCH(show_kernel<BF16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)data, (uint16_t *)to, packs, pitch);
+               (const uint16_t *)data, (uint16_t *)to, packs);
     else
         LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)data, (uint16_t *)to, packs, pitch);
+               (const uint16_t *)data, (uint16_t *)to, packs);
     return gpu_launched("lens");
 }

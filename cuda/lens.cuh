@@ -58,9 +58,7 @@ static __device__ __forceinline__ Pack<V> seen(const Sight &s, int c, Pack<V> x)
     return x;
 }
 
-/* lens.cu: rows of `to`, which begin `pitch` elements after each other, = those
- * of x as the lens shows them (or, without one, as they are); queued. False
- * with the reason. */
+/* lens.cu: `to` = x as the lens shows it; queued. False with the reason. */
 bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
-                Dtype type, void *to, int pitch);
+                Dtype type, void *to);
 #endif

@@ -329,12 +329,14 @@ bool join(const Corr *r, const Product *p, int count)
 {
     const Dims to = p->spread ? r->image : r->grid;
     const Packs packs = packs_of(to, TILE_CHANNELS);
-    moves((double)(numel(to) * count) * sizeof(float) +
-          target_bytes(p->result, numel(to)));
+    Result all = {};
+    all.own = p->result, all.beside = p->beside_result;
+    all.from = p->result_border < to.c ? p->result_border : 0;
+    moves((double)(numel(to) * count) * sizeof(float) + result_bytes(all, to));
     LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
            numel(to), packs, p->bias, p->result, p->beside_result,
-           p->spread ? p->border : to.c);
+           p->result_border);
     return gpu_launched("sum of segments");
 }
 
@@ -348,8 +350,8 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
 {
     *t = {};
     if (!cut->bm) return false;
-    t->result_c = (int)p->result_c, t->border = p->border;
-    t->pitch[0] = SPREAD ? (int)p->source_c : p->border;
+    t->result_c = (int)p->result_c, t->result_border = p->result_border;
+    t->border = t->pitch[0] = p->border;
     t->pitch[1] = (int)p->source_c - p->border;
     t->depth = p->depth, t->width = p->width, t->extent = p->extent;
     t->chunks = chunks_of(p->depth), t->segments = cut->segments;
@@ -383,7 +385,6 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     t.slant = p->slant;
     t.close = p->close, t.close_beside = p->close_beside;
     t.beside = p->beside, t.beside_result = p->beside_result;
-    if (!SPREAD) t.beside_result = {};
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     for (int kind = 0; kind < TILE_KINDS; kind++)
         if (TILES[kind].bm == cut.bm && TILES[kind].bn == cut.bn)
@@ -393,7 +394,7 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
         parts = cut.segments;
         t.part_stride = numel(SPREAD ? r->image : r->grid);
         t.result = {r->c->scratch, F32, true};
-        t.bias = NULL, t.border = SPREAD ? t.result_c : t.border;
+        t.bias = NULL, t.result_border = t.result_c;
         moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
                                 corr_weights_size(r)) +
                   target_bytes(t.result, t.part_stride * parts),

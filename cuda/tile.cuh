@@ -68,10 +68,11 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    int border;           // channels before those of `beside`, beside_result
-    int pitch[2];         // channels of a row of either
-    Operand beside;       // gather: the source's other tensor
-    Target beside_result; // spread: the result's
+    int border;           // channels before those of `beside`
+    int result_border;    // and of beside_result
+    int pitch[2];         // channels of a row of `source`, `beside`
+    Operand beside;       // the source's other tensor
+    Target beside_result; // the result's
     Sight sight;          // of the source
     Slant slant;          // of the source; its x has halos behind the others
     int layers;           // halos of a fill: 2 with a slant

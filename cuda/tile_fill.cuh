@@ -137,11 +137,10 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     enum { STEP = THREADS / TILE_LINES };
     const int line = (int)threadIdx.x % TILE_LINES;
     int pitch = p.pitch[0], depth = p.depth;
-    if constexpr (!SPREAD)
-        if (channel >= p.border) {
-            source = (const T *)p.beside.data, pitch = p.pitch[1];
-            channel -= p.border, depth -= p.border;
-        }
+    if (channel >= p.border) {
+        source = (const T *)p.beside.data, pitch = p.pitch[1];
+        channel -= p.border, depth -= p.border;
+    }
     channel += line * Line<T>::COUNT;
     const bool wanted = channel < depth;
     source += wanted ? channel : 0;
@@ -177,8 +176,7 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
                                          int depth, unsigned char *at)
 {
     Sight sight = p.sight;
-    if constexpr (!SPREAD)
-        if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
+    if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
     if (!sight.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;

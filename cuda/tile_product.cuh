@@ -254,8 +254,8 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         tile_close<D, Shape>(p, k, s, wm, wn, share, turn, pile);
         return;
     }
-    TileStore store = {p.result, p.beside_result, p.bias,
-                       SPREAD ? p.border : p.result_c, p.result_c};
+    TileStore store = {p.result, p.beside_result, p.bias, p.result_border,
+                       p.result_c};
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)

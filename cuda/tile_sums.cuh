@@ -117,7 +117,7 @@ static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
                                                   float *turn, double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
-    const int border = SPREAD ? p.border : p.result_c;
+    const int border = p.result_border;
     float4 *by = (float4 *)(pile + 2 * Shape::ACROSS * BN);
     for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
          i += Shape::THREADS) {

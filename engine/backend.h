@@ -85,8 +85,9 @@ typedef struct Backend {
     /* In a plan whose precision has copies in 16 bits (precision_copy): which
      * tensors of a call it takes in that type instead of `real`; bit k: x[k]
      * and dx[k], NARROW_Y: y and dy. Of a row that multiplies each by itself,
-     * of others all of these or none. Extents and attributes are set. NULL: of
-     * no call any. */
+     * of others all of these or none. NARROW_ALONE: it stores y so of operands
+     * of `real`, too, in any number of channels; no way back. Extents and
+     * attributes are set. NULL: of no call any. */
     unsigned (*narrow)(const Call *c);
     /* Copies in 16 bits that a call whose precision has them reads: bit k of
      * x[k], HALF_DY of dy. Extents, attributes, dy and dx (non-NULL: wanted)

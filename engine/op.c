@@ -165,8 +165,9 @@ double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
     case OP_conv: // each result sums its window over ci
     case OP_linear:
         return 2.0 * (double)numel(y->dim) * taps * w.c;
-    case OP_upconv: // each operand spreads over its window and co
-        return 2.0 * (double)numel(x[0].dim) * taps * w.c;
+    case OP_upconv: // each of the w.n operands spreads over its window and co
+        return 2.0 * (double)x[0].dim.n * (double)positions(x[0].dim) * w.n *
+               taps * w.c;
     case OP_lstm: // four gates a unit, each a sum over all units
         return 2.0 * (double)numel(x[0].dim) * w.c;
     case OP_attention: // two products of all positions by all positions

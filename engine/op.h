@@ -130,11 +130,16 @@ typedef struct Step {
 } Step;
 
 /* The bit of dy beside those of operands, see Backend.half; and of y and dy,
- * see Backend.narrow. */
-enum { HALF_DY = 1 << MAX_IN, NARROW_Y = 1 << MAX_IN };
+ * and of y alone, see Backend.narrow. */
+enum {
+    HALF_DY = 1 << MAX_IN,
+    NARROW_Y = 1 << MAX_IN,
+    NARROW_ALONE = 2 << MAX_IN
+};
 /* The first bit of Call.fresh of the gradients of a lazy norm. */
 enum { NORM_FRESH = 8 };
-/* Channels of a tensor in 16 bits divide by this: 16 bytes. */
+/* Channels of a tensor in 16 bits divide by this (16 bytes), unless products
+ * alone read it. */
 enum { NARROW_CHANNELS = 8 };
 /* Sums of a gradient, see Call.total. */
 enum { TOTAL = 2 };

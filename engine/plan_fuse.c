@@ -13,10 +13,11 @@
  * backward call would, so a gradient that several rows add to is added up in
  * the same order, and all bits are those of calls apart.
  *
- * A concat is a copy. Where the backend's convolution reads its two operands
- * where they are, and leaves their gradients there (Backend.beside), the concat
- * is not made; nor may anybody else want it. Between the two stands no other
- * reader of these operands, for the same order of sums.
+ * A concat is a copy. Where the backend's convolution, transposed or not, reads
+ * its two operands where they are, and leaves their gradients there
+ * (Backend.beside), the concat is not made; nor may anybody else want it.
+ * Between the two stands no other reader of these operands, for the same order
+ * of sums.
  *
  * Names of errors and of printed rows stay those of the graph:
  * "batch_norm + relu", "concat + conv". */

@@ -10,7 +10,10 @@
  * come in one piece. So one of f32 makes the others f32, through as many rows
  * as do not multiply: found by going over all calls until nothing changes.
  *
- * What the caller gives or reads (inputs, parameters, roots) is f32. */
+ * What the caller gives or reads (inputs, parameters, roots) is f32. What is
+ * made of inputs and read by products alone, as a concat of them, would be
+ * copied in 16 bits at once: where the row can store it so (NARROW_ALONE), and
+ * nobody wants its gradient, it is narrow by itself. */
 #include "plan_inside.h"
 
 /* May node i, which shows itself, be narrow at all? */
@@ -61,6 +64,28 @@ static bool settle(Plan *p, int i)
     return changed;
 }
 
+/* Do only products read the value of node v, as data? */
+static bool is_multiplied(Plan *p, int v)
+{
+    for (int i = v + 1; i < p->nodes; i++) {
+        if (!p->node[i].used || p->node[i].same != i) continue;
+        for (int k = 0; k < MAX_IN; k++)
+            if (operand_of(p, i, k) == v &&
+                (!op_multiplies((Op)node_of(p, i)->attr.op) ||
+                 !(allowed(p, i) >> k & 1)))
+                return false;
+    }
+    return true;
+}
+
+/* May the value of node i, an operator's, be narrow by itself? */
+static bool may_be_alone(Plan *p, int i)
+{
+    return !p->node[i].wants && !is_narrow(&p->node[i].first.x) &&
+           !plan_keeps(p, i) && allowed(p, i) & NARROW_ALONE &&
+           is_multiplied(p, i);
+}
+
 void plan_narrow(Plan *p)
 {
     const Dtype type = precision_copy(p->spec.precision);
@@ -74,5 +99,11 @@ void plan_narrow(Plan *p)
             if (q->used && q->same == i && node_of(p, i)->kind == NODE_OP)
                 changed |= settle(p, i);
         }
+    }
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (q->used && q->same == i && node_of(p, i)->kind == NODE_OP &&
+            may_be_alone(p, i))
+            q->first.x.type = type;
     }
 }

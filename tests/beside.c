@@ -315,6 +315,36 @@ TEST(beside_not_where_the_concat_is_wanted)
     }
 }
 
+static bool beside_upconv(const Call *c)
+{
+    return call_op(c) == OP_upconv;
+}
+
+/* A transposed convolution may be one, too: its row has the FLOPs of all that
+ * it reads. */
+TEST(beside_of_an_upconv)
+{
+    double flops[2];
+    for (int apart = 0; apart < 2; apart++) {
+        Net n;
+        Rig r;
+        Backend be = backend_cpu; // whose kernels do not run here
+        be.beside = apart ? beside_upconv : NULL;
+        net_new(&n);
+        int x = net_input(&n, "x", (Dims){1, 1, 8, 8, 3}, 2);
+        int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 24, 3);
+        int y = net_upconv(&n, net_op(&n, OP_concat, a, b, -1), 16);
+        n.root[n.roots++] = y;
+        rig_open(&r, &n, &be, 1, 2);
+        rig_plan(&r, false);
+        EXPECT_INT(rig_apart(&r), apart);
+        flops[apart] = plan_flops(r.plan);
+        rig_close(&r);
+        net_free(&n);
+    }
+    EXPECT_NEAR(flops[1], flops[0], 0);
+}
+
 /* Of a value that is not finite all rows are named, and the concat has no
  * value. */
 TEST(beside_blame)

@@ -16,6 +16,8 @@ static unsigned narrow(const Call *c)
         return 3 | NARROW_Y;
     case OP_global_avgpool:
         return 1;
+    case OP_concat:
+        return 3 | NARROW_Y | NARROW_ALONE;
     default:
         return 0;
     }
@@ -152,6 +154,37 @@ TEST(plan_narrow_operand_of_a_wide_result)
         EXPECT_INT(type_of(&r, b), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, a), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, p), F32);
+        close_all(&r, &n);
+    }
+}
+
+/* What inputs are put together to is narrow at once, in whatever number of
+ * channels, where products alone read it and no gradient is wanted. */
+TEST(plan_narrow_alone)
+{
+    enum { ONE, TWO, READ, ROOT, TRAINED, CASES };
+    for (int how = 0; how < CASES; how++) {
+        Net n;
+        Rig r;
+        const Backend be = narrow_backend();
+        int x = image(&n);
+        int z = net_input(&n, "z", (Dims){1, 1, 6, 6, 3}, 2);
+        if (how == TRAINED) x = net_conv(&n, x, 8, 3);
+        int both = net_op(&n, OP_concat, x, z, -1);
+        int y = net_conv(&n, both, 8, 3);
+        if (how == TWO) y = net_op(&n, OP_add, y, net_conv(&n, both, 8, 1), -1);
+        if (how == READ) n.root[n.roots++] = net_relu(&n, both);
+        if (how == ROOT) n.root[n.roots++] = both;
+        ends(&n, net_conv(&n, y, 8, 3));
+        plan_of(&r, &n, &be, PRECISION_bf16);
+        EXPECT_INT(type_of(&r, both), how <= TWO ? BF16 : F32);
+        EXPECT_INT(type_of(&r, x), F32);
+        int copies = 0;
+        for (int i = 0; i < r.plan->calls; i++) {
+            const Call *c = &r.plan->call[i];
+            copies += is_convert(c) && c->node == both;
+        }
+        EXPECT_INT(copies, how > TWO);
         close_all(&r, &n);
     }
 }

@@ -39,19 +39,26 @@ bool opnarrow_case(OpCase *c)
     return opcase_shape(c, &y);
 }
 
-unsigned opnarrow_bits(const OpCase *c, const OpCheck *k)
+/* What the backend says of a case; its result. */
+static unsigned said(const OpCase *c, const OpCheck *k, Tensor *y)
 {
-    Tensor x[MAX_IN], y;
-    Call call = {.attr = &c->attr, .y = &y, .train = !c->eval};
-    const bool each = op_multiplies((Op)c->attr.op);
+    Tensor x[MAX_IN];
+    Call call = {.attr = &c->attr, .y = y, .train = !c->eval};
     if (!k->be->narrow || precision_copy(k->precision) == F32 ||
-        !opcase_shape(c, &y))
+        !opcase_shape(c, y))
         return 0;
     for (int i = 0; i < MAX_IN; i++) {
         x[i] = (Tensor){c->x[i], k->be->real, c->rank, NULL};
         if (c->x[i].n) call.x[i] = &x[i];
     }
-    unsigned bits = k->be->narrow(&call);
+    return k->be->narrow(&call);
+}
+
+unsigned opnarrow_bits(const OpCase *c, const OpCheck *k)
+{
+    Tensor y;
+    const bool each = op_multiplies((Op)c->attr.op);
+    unsigned bits = said(c, k, &y) & ~(unsigned)NARROW_ALONE;
     for (int i = 0; i <= MAX_IN; i++) {
         const Dims s = i == MAX_IN ? y.dim : c->x[i];
         if (!(bits >> i & 1)) continue;
@@ -107,6 +114,15 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
 done:
     if (!ok) opcheck_report(k, c, "%s, narrow: %s", k->be->name, err_text());
     arena_release(&mem);
+}
+
+void opnarrow_alone(const OpCase *c, OpCheck *k)
+{
+    Tensor y;
+    OpCase forward = *c;
+    forward.wrt = 0;
+    if (said(c, k, &y) & NARROW_ALONE)
+        agree(&forward, k, NARROW_Y, (OpOptions){.forward_only = true});
 }
 
 void opnarrow_agree(const OpCase *c, OpCheck *k)

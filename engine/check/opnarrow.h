@@ -19,4 +19,6 @@ bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
 /* Stored or added, dx[0] apart and in dy's memory where the row allows it; of
  * a row that multiplies operand and result by turns. */
 void opnarrow_agree(const OpCase *c, OpCheck *k);
+/* Likewise of a result that is narrow alone, where the row has one. */
+void opnarrow_alone(const OpCase *c, OpCheck *k);
 #endif

@@ -215,6 +215,10 @@ void suite_run(const OpSuite *s, OpCheck *k)
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);
     }
-    for (int i = 0; i < narrow_cases(s); i++)
+    for (int i = 0; i < narrow_cases(s); i++) {
         if (narrow_case(s, k, i, &c)) run_narrow(&c, i, k);
+        // in the channels that it was drawn with
+        if (draw_case(s, NARROW_FIRST + (uint32_t)i, !s->cases, &c))
+            opnarrow_alone(&c, k);
+    }
 }

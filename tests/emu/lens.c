@@ -33,23 +33,31 @@ static const Shape shapes[] = {
     {OP_conv, {2, 1, 8, 8, 32}, {32, 1, 3, 3, 16}, 1, 1, 2},
     {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1}, // segments
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
-    {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1}, // given a copy
+    {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1},
     {OP_conv, {1, 1, 9, 8, 8}, {12, 1, 3, 3, 8}, 1, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
+/* Not by tiles: results of few channels, windows of many taps, and groups
+ * whose channels are no lines, given a copy. */
+static const Shape others[] = {
+    {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {2, 1, 9, 7, 40}, {40, 1, 3, 3, 20}, 2, 1, 1},
+    {OP_conv, {1, 3, 4, 5, 24}, {8, 7, 7, 7, 24}, 1, 3, 1},
+    {OP_conv, {2, 1, 9, 8, 24}, {16, 1, 3, 3, 12}, 1, 1, 2},
+    {OP_conv, {2, 1, 9, 8, 16}, {16, 1, 3, 3, 4}, 1, 1, 4},
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
 static Attr attr_of(const Shape *s)
 {
+    // conv and upconv have the same attributes in the same order
     Attr a = op_default(s->op);
-    const bool deep = s->w.d > 1 && s->op == OP_conv;
-    if (s->op == OP_conv) {
-        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
-        a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
-        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
-        a.conv.groups = s->groups;
-    } else {
-        a.upconv.sd = 1, a.upconv.sh = a.upconv.sw = s->stride;
-    }
+    const bool deep = s->w.d > 1;
+    a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
+    a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
+    a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
+    a.conv.groups = s->groups;
     return a;
 }
 
@@ -97,6 +105,34 @@ TEST(lens_shows_products_what_it_shows)
     for (int i = 0; i < SHAPES; i++) looks(PRECISION_bf16, &shapes[i]);
     looks(PRECISION_f16, &shapes[1]);
     looks(PRECISION_f16, &shapes[8]);
+    for (int i = 0; i < OTHERS; i++) looks(PRECISION_bf16, &others[i]);
+    looks(PRECISION_f16, &others[0]);
+}
+
+/* Channels that are dropped behind the norm; the draws are the same. */
+TEST(lens_shows_dropout_what_it_shows)
+{
+    for (int f16 = 0; f16 < 2; f16++) {
+        Bench b;
+        Behind h;
+        Call made;
+        bench_open(&b, f16 ? PRECISION_f16 : PRECISION_bf16);
+        const Dtype type = precision_copy(b.precision);
+        const Attr conv = attr_of(&shapes[0]);
+        Attr relu = op_default(OP_relu), drop = op_default(OP_spatial_dropout);
+        Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
+        Tensor w = drawn(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
+        Tensor y = lazy(&b, &conv, &x, &w, &h, &made);
+        const Tensor seen = shown(&b, &y, &h);
+        for (int i = 0; i < 2; i++) {
+            out[i] = tensor_of(&b, y.dim, type);
+            Call c = {.attr = &drop, .then = &relu, .y = &out[i]};
+            c.x[0] = i ? &seen : &y, c.lens[0] = i ? NULL : &h.lens;
+            run(&b, &c);
+        }
+        same(&b, &out[0], &out[1]);
+        bench_close(&b);
+    }
 }
 
 /* Of channel c of y: mean and variance of what is stored. */
@@ -193,43 +229,62 @@ static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
     mem_free(w);
 }
 
+/* Which of the operands of a concat is seen through a lens, which gradients
+ * are not wanted, and whether they are added. */
+enum { FAR = 1, NOT_FIRST = 2, NOT_SECOND = 4, ADDED = 8, HOWS = 16 };
+
+/* `whole` = the concat of two; queued. */
+static void put_together(Bench *b, const Tensor *one, const Tensor *two,
+                         const Tensor *whole, const Lens *first,
+                         const Lens *second)
+{
+    const Attr concat = op_default(OP_concat);
+    run(b, &(Call){.attr = &concat,
+                   .x = {one, two},
+                   .y = whole,
+                   .lens = {first, second}});
+}
+
 /* A convolution of a concat that is not made: the bits of one of the concat,
- * y, both gradients and dw, whichever of its operands are seen through a
- * lens and whichever gradient is wanted. */
-static void beside(const Shape *s, int first, int how)
+ * y, both gradients and dw. */
+static void beside(Precision p, const Shape *s, int first, int how)
 {
     Bench b;
     Behind h;
     Call made;
-    bench_open(&b, PRECISION_bf16);
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
     const Attr linear = op_default(OP_linear), attr = attr_of(s);
-    const Attr concat = op_default(OP_concat);
     Dims one = s->x, two = s->x;
     one.c = first, two.c -= first;
-    const bool far = how & 1, dx0 = !(how & 2), dx1 = !(how & 4);
+    const bool far = how & FAR;
+    const bool dx0 = !(how & NOT_FIRST), dx1 = !(how & NOT_SECOND);
     const Dims seen = far ? two : one, rest = far ? one : two;
     const int32_t rows = (int32_t)(seen.n * positions(seen));
-    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, BF16, -1, 1);
-    Tensor w = drawn(&b, (Dims){seen.c, 1, 1, 1, 8}, BF16, -1, 1);
+    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, type, -1, 1);
+    Tensor w = drawn(&b, (Dims){seen.c, 1, 1, 1, 8}, type, -1, 1);
     Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
     y.dim = seen;
-    const Tensor other = drawn(&b, rest, BF16, -1, 1);
-    const Tensor w2 = drawn(&b, s->w, BF16, -1, 1);
-    const Tensor whole = tensor_of(&b, s->x, BF16);
+    const Tensor other = drawn(&b, rest, type, -1, 1);
+    const Tensor w2 = drawn(&b, s->w, type, -1, 1);
+    const Tensor whole = tensor_of(&b, s->x, type);
     const Tensor *part[2] = {far ? &other : &y, far ? &y : &other};
-    Call join = {.attr = &concat, .x = {part[0], part[1]}, .y = &whole};
-    join.lens[far] = &h.lens;
-    run(&b, &join);
+    put_together(&b, part[0], part[1], &whole, far ? NULL : &h.lens,
+                 far ? &h.lens : NULL);
     Tensor in[MAX_IN] = {whole, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
+    const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
     Tensor out[2], dw[2], dx[3];
-    const Tensor dz = drawn(&b, z.dim, BF16, -1, 1);
+    const Tensor dz = drawn(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor half = drawn(&b, z.dim, type, -1, 1);
     for (int i = 0; i < 2; i++) {
-        out[i] = tensor_of(&b, z.dim, BF16);
-        dw[i] = tensor_of(&b, s->w, F32);
+        out[i] = tensor_of(&b, z.dim, dz.type);
+        b.draws = 100;
+        dw[i] = drawn(&b, s->w, F32, -1, 1);
     }
-    dx[0] = tensor_of(&b, one, BF16), dx[1] = tensor_of(&b, two, BF16);
-    dx[2] = tensor_of(&b, s->x, BF16);
+    dx[0] = drawn(&b, one, type, -1, 1), dx[1] = drawn(&b, two, type, -1, 1);
+    dx[2] = tensor_of(&b, s->x, type);
+    put_together(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
     Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};
     c.x[BESIDE] = part[1], c.lens[far ? BESIDE : 0] = &h.lens;
     EXPECT(backend_cuda.beside(&(Call){.attr = &attr,
@@ -237,13 +292,14 @@ static void beside(const Shape *s, int first, int how)
                                        .x = {c.x[0], &w2, [BESIDE] = part[1]},
                                        .y = &out[0]}));
     run(&b, &c);
-    c.dy = &dz, c.dx[1] = &dw[0], c.fresh = ~0u;
+    c.dy = &dz, c.dx[1] = &dw[0], c.fresh = how & ADDED ? 0 : ~0u;
+    c.half_dy = narrow ? NULL : &half;
     c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[BESIDE] = dx1 ? &dx[1] : NULL;
     run(&b, &c);
     Call plain = {.attr = &attr, .x = {&whole, &w2}, .y = &out[1]};
     run(&b, &plain);
     plain.dy = &dz, plain.dx[0] = &dx[2], plain.dx[1] = &dw[1];
-    plain.fresh = ~0u;
+    plain.fresh = c.fresh, plain.half_dy = c.half_dy;
     run(&b, &plain);
     same(&b, &out[0], &out[1]);
     same(&b, &dw[0], &dw[1]);
@@ -254,13 +310,50 @@ static void beside(const Shape *s, int first, int how)
 
 TEST(lens_beside)
 {
-    static const Shape both[] = {
+    static const Shape all[] = {
         {OP_conv, {2, 1, 15, 17, 56}, {40, 1, 3, 3, 56}, 1, 1, 1},
+        {OP_upconv, {2, 1, 7, 9, 56}, {56, 1, 4, 4, 24}, 2, 1, 1},
+        {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
+    };
+    for (int i = 0; i < 3; i++)
+        for (int how = 0; how < HOWS; how++)
+            // one gradient at least
+            if ((how & (NOT_FIRST | NOT_SECOND)) != (NOT_FIRST | NOT_SECOND))
+                beside(how & 2 ? PRECISION_f16 : PRECISION_bf16, &all[i], 32,
+                       how);
+}
+
+TEST(lens_beside_of_other_extents)
+{
+    static const Shape all[] = {
         {OP_conv, {1, 5, 7, 6, 40}, {24, 3, 3, 3, 40}, 1, 1, 1},
         {OP_conv, {1, 1, 9, 8, 96}, {16, 1, 1, 1, 96}, 1, 0, 1},
-        {OP_conv, {1, 1, 2, 2, 256}, {64, 1, 3, 3, 256}, 1, 1, 1}, // parts
+        {OP_conv, {1, 3, 4, 5, 40}, {8, 7, 7, 7, 40}, 1, 3, 1}, // no tiles
+        {OP_conv, {1, 1, 9, 8, 48}, {1, 1, 1, 1, 48}, 1, 0, 1},
+        {OP_upconv, {1, 3, 2, 5, 48}, {48, 4, 4, 4, 24}, 2, 1, 1},
+        {OP_upconv, {2, 1, 5, 6, 104}, {104, 1, 2, 2, 32}, 2, 0, 1},
+        {OP_upconv, {2, 1, 9, 7, 40}, {40, 1, 3, 3, 20}, 2, 1, 1},
+    };
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
+        for (int how = i % 2; how < HOWS; how += 8 + FAR)
+            beside(PRECISION_bf16, &all[i], 32, how);
+}
+
+/* Sums in segments, a block each: what comes through memory is split by
+ * channels as it is added up. */
+TEST(lens_beside_of_parts)
+{
+    static const Shape all[] = {
+        {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1},
+        {OP_conv, {1, 1, 2, 2, 64}, {512, 1, 3, 3, 64}, 1, 1, 1},
+        {OP_upconv, {1, 1, 3, 2, 1024}, {1024, 1, 4, 4, 32}, 2, 1, 1},
+        {OP_upconv, {1, 1, 3, 2, 64}, {64, 1, 4, 4, 256}, 2, 1, 1},
     };
     for (int i = 0; i < 4; i++)
-        for (int how = i == 0 ? 0 : i; how < (i == 0 ? 6 : i + 1); how++)
-            beside(&both[i], i == 3 ? 128 : 32, how);
+        for (int how = 0; how < HOWS; how += ADDED + i % 2) {
+            emu_reset_counts();
+            beside(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
+            // of either way
+            EXPECT_INT(emu_launch_count("tile_join"), 2);
+        }
 }
