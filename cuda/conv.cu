@@ -5,8 +5,9 @@
  *     linear  conv with a window of one
  *
  * In 16 bits the products take narrow operands as they are, and of others the
- * copies that the planner had made; db is a sum of dy itself. */
-#include "corr.cuh"
+ * copies that the planner had made; db is a sum of dy itself. few.cu has
+ * calls of few results. */
+#include "few.cuh"
 #include "team.cuh"
 #include "tile.cuh"
 #include "walk.cuh"
@@ -124,6 +125,7 @@ int stat_parts(const Call *c, const Corr &r)
  * the same bytes. */
 size_t work_bytes(const Call *c, const Corr &r, bool back)
 {
+    if (few_takes(&r)) return back ? few_bytes(&r) : 0;
     const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     size_t bytes = norm.bwd;
@@ -139,6 +141,7 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
     if (!c->lens[0] && !c->lens[BESIDE] && !c->x[BESIDE]) return false;
+    if (few_takes(&r)) return false;
     return back ? c->dx[1] && !corr_weights_sees(&r) : !corr_sees(&r, is_up(c));
 }
 
@@ -214,6 +217,8 @@ bool conv_fwd(const Call *c)
     const float *b = values(c->x[2]);
     const Target y = target_of(c->y, true);
     Source x;
+    if (few_takes(&r))
+        return few_forward(&r, {operand(c, 0), sight_of(c, 0)}, w);
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     if (!source(c, r, false, &x)) return false;
     if (parts) x.stats = (double *)c->scratch;
@@ -232,6 +237,7 @@ bool conv_bwd(const Call *c)
     const Source slopes = {{slope(c), {}}, {}, 0, NULL};
     float *dw = values(c->dx[1]);
     bool up = is_up(c);
+    if (few_takes(&r)) return few_back(&r, {operand(c, 0), sight_of(c, 0)}, w);
     // in dy's memory, which the products read then
     if (c->lazy && !norm_lazy_back(c)) return false;
     if (c->dx[0] || c->dx[BESIDE]) {
@@ -258,8 +264,10 @@ extern "C" unsigned cuda_half(const Call *c)
     if (!op_multiplies(call_op(c))) return 0;
     const bool image = c->dx[0] || c->dx[BESIDE];
     const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
+    const Corr r = corr_of_call(c);
     if (!c->dy) return data | 2;
     unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (few_takes(&r)) wants = 0;
     if (image) wants |= 2;
     if (c->dx[1]) wants |= data;
     return wants;
@@ -271,7 +279,7 @@ extern "C" bool cuda_beside(const Call *c)
     if (call_op(c) != OP_conv || precision_copy(c->precision) == F32)
         return false;
     const Corr r = corr_of_call(c);
-    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 &&
+    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
            corr_beside(&r, c->x[0]->dim.c);
 }
 
