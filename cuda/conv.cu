@@ -6,7 +6,8 @@
  *
  * In 16 bits the products take narrow operands as they are, and of others the
  * copies that the planner had made; db is a sum of dy itself. few.cu has
- * calls of few results. */
+ * calls of few results, and entrance.cu makes y of those of few channels. */
+#include "entrance.cuh"
 #include "few.cuh"
 #include "team.cuh"
 #include "tile.cuh"
@@ -118,7 +119,8 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    return is_up(c) || c->again ? 0 : corr_stat_parts(&r);
+    if (is_up(c) || c->again) return 0;
+    return entrance_takes(&r) ? entrance_parts(&r) : corr_stat_parts(&r);
 }
 
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
@@ -222,8 +224,9 @@ bool conv_fwd(const Call *c)
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     if (!source(c, r, false, &x)) return false;
     if (parts) x.stats = (double *)c->scratch;
-    if (!(is_up(c) ? corr_spread(&r, x.own, w, b, {y, {}, 0})
-                   : corr_gather(&r, x, w, b, y)))
+    if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, x.stats)
+          : is_up(c)         ? corr_spread(&r, x.own, w, b, {y, {}, 0})
+                             : corr_gather(&r, x, w, b, y)))
         return false;
     return !c->lazy || norm_lazy(c, parts);
 }
@@ -265,7 +268,7 @@ extern "C" unsigned cuda_half(const Call *c)
     const bool image = c->dx[0] || c->dx[BESIDE];
     const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
     const Corr r = corr_of_call(c);
-    if (!c->dy) return data | 2;
+    if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
     unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
     if (few_takes(&r)) wants = 0;
     if (image) wants |= 2;

@@ -326,6 +326,24 @@ TEST(lens_shows_the_norm_of_what_is_stored)
     }
 }
 
+/* Likewise of few channels, which are as they were: entrance.cu. */
+TEST(lens_shows_the_norm_behind_few_channels)
+{
+    static const Shape first[] = {
+        {OP_conv, {2, 1, 21, 13, 1}, {32, 1, 3, 3, 1}, 1, 1, 1},
+        {OP_conv, {1, 7, 9, 6, 2}, {64, 3, 3, 3, 2}, 1, 1, 1},
+        {OP_conv, {1, 1, 15, 17, 3}, {24, 1, 4, 4, 3}, 2, 1, 1},
+        {OP_conv, {1, 1, 1, 3, 4}, {8, 1, 1, 1, 4}, 1, 0, 1},
+        // warps that make more than one piece
+        {OP_conv, {1, 1, 259, 517, 1}, {8, 1, 1, 1, 1}, 1, 0, 1},
+    };
+    for (int i = 0; i < 5; i++) {
+        emu_reset_counts();
+        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
+        EXPECT_INT(emu_launch_count("entrance_kernel"), 1);
+    }
+}
+
 /* Back through a lazy convolution: the bits of norm, activation and
  * convolution apart, of dx, dw, dgamma and dbeta, stored and added. */
 TEST(lens_way_back)
