@@ -5,8 +5,10 @@
  *     linear  conv with a window of one
  *
  * In 16 bits the products take narrow operands as they are, and of others the
- * copies that the planner had made; db is a sum of dy itself. */
-#include "corr.cuh"
+ * copies that the planner had made; db is a sum of dy itself. few.cu has
+ * calls of few results, and entrance.cu makes y of those of few channels. */
+#include "entrance.cuh"
+#include "few.cuh"
 #include "team.cuh"
 #include "tile.cuh"
 #include "walk.cuh"
@@ -117,7 +119,9 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    return is_up(c) || c->again ? 0 : corr_sum_parts(&r, false, false);
+    if (is_up(c) || c->again) return 0;
+    return entrance_takes(&r) ? entrance_parts(&r)
+                              : corr_sum_parts(&r, false, false);
 }
 
 /* Does the product that makes the data's gradient take that of a lazy call back
@@ -153,6 +157,7 @@ bool sums_dy(const Call *c)
  * the same bytes. */
 size_t work_bytes(const Call *c, const Corr &r, bool back)
 {
+    if (few_takes(&r)) return back ? few_bytes(&r) : 0;
     const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     size_t bytes = norm.bwd;
@@ -264,11 +269,16 @@ bool conv_fwd(const Call *c)
     const float *b = values(c->x[2]);
     Result y = {};
     Source x;
+    if (few_takes(&r))
+        return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
     if (parts) y.sums = (double *)c->scratch;
     if (!source(c, r, false, &x)) return false;
-    if (!(is_up(c) ? corr_spread : corr_gather)(&r, x, w, b, y)) return false;
+    if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
+          : is_up(c)         ? corr_spread(&r, x, w, b, y)
+                             : corr_gather(&r, x, w, b, y)))
+        return false;
     return !c->lazy || norm_lazy(c, parts);
 }
 
@@ -291,6 +301,8 @@ bool conv_bwd(const Call *c)
     Tensor dy = *c->dy;
     float *dw = values(c->dx[1]);
     const bool up = is_up(c);
+    if (few_takes(&r))
+        return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
     if (slants(c, r)) {
@@ -335,6 +347,7 @@ extern "C" unsigned cuda_closes(const Call *c)
             dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
+    if (few_takes(&r)) return 0;
     return bits && corr_sum_parts(&r, !is_up(c), slants(c, r)) ? bits : 0;
 }
 
@@ -344,8 +357,10 @@ extern "C" unsigned cuda_half(const Call *c)
     if (!op_multiplies(call_op(c))) return 0;
     const bool image = c->dx[0] || c->dx[BESIDE];
     const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
-    if (!c->dy) return data | 2;
+    const Corr r = corr_of_call(c);
+    if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
     unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (few_takes(&r)) wants = 0;
     if (image) wants |= 2;
     if (c->dx[1]) wants |= data;
     return wants;
@@ -355,7 +370,7 @@ extern "C" bool cuda_beside(const Call *c)
 {
     if (call_op(c) == OP_linear) return false;
     const Corr r = corr_of_call(c);
-    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 &&
+    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
            corr_beside(&r, is_up(c), c->x[0]->dim.c);
 }
 

@@ -117,7 +117,7 @@ Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
 {
     Tensor in[MAX_IN] = {*x, *w}, y;
     REQUIRE(op_shape(attr, in, &y));
-    y = tensor_of(b, y.dim, x->type);
+    y = tensor_of(b, y.dim, precision_copy(b->precision));
     behind(b, h, y.dim.c, OP_leaky_relu);
     h->bias = drawn(b, h->x[1].dim, F32, -1, 1);
     *c = (Call){.attr = attr,

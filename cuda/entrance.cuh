@@ -1,0 +1,22 @@
+/* entrance.cuh -- a convolution of few channels, as at the beginning of a
+ * U-Net; see entrance.cu. */
+#ifndef SEG_ENTRANCE_CUH
+#define SEG_ENTRANCE_CUH
+#include "corr.cuh"
+
+enum {
+    ENTRANCE_CHANNELS = 4, // at most
+    ENTRANCE_DEPTH = 64,   // taps times channels
+    ENTRANCE_FILTERS = 64,
+};
+
+/* Is this call of conv one, forward? Follows from extents, attributes and
+ * precision; its operand is read as it stands. */
+bool entrance_takes(const Corr *r);
+/* Parts of sums of y and y^2 that entrance_forward leaves in `stats`, as
+ * norm_lazy wants them: [part][2][filters]. */
+int entrance_parts(const Corr *r);
+/* y, queued; stats may be NULL. False with the reason. */
+bool entrance_forward(const Corr *r, const void *w, const float *bias,
+                      double *stats);
+#endif

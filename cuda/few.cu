@@ -1,0 +1,364 @@
+/* few.cu -- convolutions with a window of one and few results.
+ *
+ * A product of 1 to 8 columns has nothing for tensor cores to do: each number
+ * of x is used so often and no more. So x is read once forward and once back,
+ * through its lens, and what is made of it stays in registers:
+ *
+ *     forward    a team of lanes has a row, 8 channels each: y is a sum over
+ *                lanes
+ *     backward   the walk of walk.cuh: a thread keeps its channels, so dx of
+ *                them is a sum over results, dw one over rows, by parts; db
+ *                beside it. Then a launch that adds up the parts.
+ *
+ * Bound by memory: x and y, then x, dx and dy, which is read as it stands. */
+#include "few.cuh"
+#include "walk.cuh"
+
+namespace {
+
+enum {
+    CHANNELS = NARROW_CHANNELS, // of a lane: 16 bytes
+    TOTALS = 8,                 // neighbouring results of a block of totals
+};
+
+/* What fits the registers: channels that a thread has backward, with a sum of
+ * each for each result; rows that it has loaded at a time. */
+template <int RESULTS> constexpr int PACK_BACK = RESULTS > 2 ? 4 : CHANNELS;
+template <int RESULTS> constexpr int UNDER_WAY = RESULTS > 4 ? 2 : 4;
+
+struct Few {
+    Operand x;
+    const void *w;
+    const float *bias; // or NULL
+    const void *dy;
+    bool narrow_dy;
+    Target y, dx;
+    double *parts; // [part][dw, then db]: those that are wanted; or NULL
+    bool dw, db;
+    int channels, results, size; // size: of a part
+    int team;                    // lanes of a row, a power of two
+    int64_t rows;
+    Walk walk; // backward
+};
+
+/* Weights of channels c .. c+V-1, 0 of what is no result. */
+template <Dtype D, int B, int V>
+__device__ __forceinline__ void load_weights(const Few &p, int c,
+                                             Pack<V> (&w)[B])
+{
+#pragma unroll
+    for (int b = 0; b < B; b++) {
+        w[b] = {};
+        if (b < p.results)
+            w[b] = load<V, D>((const Cell<D> *)p.w + b * p.channels + c);
+    }
+}
+
+/* What the lens of x has for channels c .. c+V-1. */
+template <int V>
+__device__ __forceinline__ void load_lens(const Few &p, int c, float2 (&by)[V])
+{
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        by[v] = p.x.sight.table ? p.x.sight.table[c + v] : make_float2(1, 0);
+}
+
+/* V numbers of x as they lie in memory, half the registers of a Pack; and what
+ * the lens shows of them. */
+template <int V>
+__device__ __forceinline__ Pairs16<V> line_of(const void *x, int64_t i)
+{
+    return *(const Pairs16<V> *)((const uint16_t *)x + i);
+}
+
+template <Dtype D, int V>
+__device__ __forceinline__ Pack<V> look(const Few &p, const float2 (&by)[V],
+                                        const Pairs16<V> &line)
+{
+    Pack<V> x = load<V, D>((const Cell<D> *)&line);
+    if (p.x.sight.table)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            x.v[v] = seen_one<D>(p.x.sight.then, by[v], x.v[v]);
+    return x;
+}
+
+template <Dtype D, int B>
+__global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
+{
+    const int lane = (int)threadIdx.x & (p.team - 1), c = lane * CHANNELS;
+    const int teams = BLOCK / p.team, mine = (int)threadIdx.x / p.team;
+    const bool has = c < p.channels;
+    Pack<CHANNELS> w[B] = {};
+    float2 by[CHANNELS] = {};
+    float bias[B];
+    if (has) {
+        load_weights<D>(p, c, w);
+        load_lens(p, c, by);
+    }
+    for (int b = 0; b < B; b++)
+        bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
+    enum { ROWS = UNDER_WAY<B> };
+    const int64_t tile = ROWS * (int64_t)teams;
+    // the whole block goes on together: lanes add up
+    for (int64_t at = blockIdx.x * tile; at < p.rows; at += gridDim.x * tile) {
+        Pairs16<CHANNELS> raw[ROWS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t row = at + i * teams + mine;
+            raw[i] = {};
+            if (has && row < p.rows)
+                raw[i] = line_of<CHANNELS>(p.x.data, row * p.channels + c);
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t row = at + i * teams + mine;
+            const auto x = look<D>(p, by, raw[i]);
+#pragma unroll
+            for (int b = 0; b < B; b++) {
+                float sum = 0;
+                for (int v = 0; v < CHANNELS; v++)
+                    sum = fmaf(x.v[v], w[b].v[v], sum);
+                sum = warp_sum(sum, p.team);
+                // each lane stores its share
+                if (b < p.results && (b & (p.team - 1)) == lane && row < p.rows)
+                    put_one(p.y, row * p.results + b, sum + bias[b]);
+            }
+        }
+    }
+}
+
+/* dy of a row, as it stands; 0 of what is no result. */
+template <Dtype D, int B>
+__device__ __forceinline__ Pack<B> slopes_of(const Few &p, int64_t row)
+{
+    if constexpr (B == NARROW_CHANNELS)
+        if (p.narrow_dy) return load<B, D>((const Cell<D> *)p.dy + row * B);
+    const float *at = (const float *)p.dy + row * p.results;
+    if (p.results == B) return load<B>(at);
+    Pack<B> y = {};
+#pragma unroll
+    for (int b = 0; b < B; b++)
+        if (b < p.results) y.v[b] = at[b];
+    return y;
+}
+
+/* Sums of result b over the rows of the block, to its part. All threads of the
+ * block come here. */
+template <int V>
+__device__ __forceinline__ void fold(const Few &p, const Spot &s, int b,
+                                     const Pack<V> &dw, float db)
+{
+    SMEM(double, pile, [V + 1][BLOCK]);
+    const int t = (int)threadIdx.x;
+    __syncthreads(); // those of the last one were read
+    for (int v = 0; v < V; v++) pile[v][t] = (double)dw.v[v];
+    pile[V][t] = (double)db;
+    __syncthreads();
+    for (int n = p.walk.deep; n > 1;) {
+        const int rest = (n + 1) / 2;
+        if (s.lane + rest < n)
+            for (int j = 0; j <= V; j++)
+                pile[j][t] += pile[j][t + rest * (int)p.walk.width.by];
+        n = rest;
+        __syncthreads();
+    }
+    if (s.lane || !s.valid) return;
+    double *to = p.parts + s.part * p.size;
+    for (int v = 0; v < V && p.dw; v++)
+        to[b * p.channels + s.c + v] = pile[v][t];
+    if (p.db && s.c == 0) to[p.size - p.results + b] = pile[V][t];
+}
+
+template <Dtype D, int B>
+__global__ void __launch_bounds__(BLOCK, 2) few_back_kernel(const Few p)
+{
+    enum { V = PACK_BACK<B>, ROWS = UNDER_WAY<B> };
+    const Spot s = spot<V>(p.walk);
+    const int64_t deep = p.walk.deep;
+    Pack<V> w[B] = {}, dw[B] = {};
+    float2 by[V] = {};
+    float db[B] = {};
+    if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
+    if (s.valid && p.dw) load_lens(p, s.c, by);
+    for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
+        Pairs16<V> raw[ROWS];
+        Pack<B> dy[ROWS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t at = row + i * deep;
+            raw[i] = {}, dy[i] = {};
+            if (at >= s.to) continue;
+            dy[i] = slopes_of<D, B>(p, at);
+            if (p.dw) raw[i] = line_of<V>(p.x.data, at * p.channels + s.c);
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t at = row + i * deep;
+            if (at >= s.to) continue;
+            const auto x = look<D>(p, by, raw[i]);
+            Pack<V> dx = {};
+#pragma unroll
+            for (int b = 0; b < B; b++) {
+                db[b] += dy[i].v[b];
+                for (int v = 0; v < V; v++) {
+                    dw[b].v[v] = fmaf(dy[i].v[b], x.v[v], dw[b].v[v]);
+                    dx.v[v] = fmaf(dy[i].v[b], w[b].v[v], dx.v[v]);
+                }
+            }
+            if (!p.dx.data) continue;
+            const int64_t to = at * p.channels + s.c;
+            if (p.dx.type == F32)
+                put_pack<V>((float *)p.dx.data + to, dx, p.dx.fresh);
+            else
+                put_pack<V, D>((Cell<D> *)p.dx.data + to, dx, p.dx.fresh);
+        }
+    }
+    if (!p.parts) return;
+#pragma unroll
+    for (int b = 0; b < B; b++)
+        if (b < p.results) fold(p, s, b, dw[b], db[b]);
+}
+
+/* dw and db from `count` parts of them; a block has TOTALS neighbours, whose
+ * parts are added by as many threads as it has for each, in their order. */
+struct Totals {
+    const double *parts;
+    int64_t count;
+    int size, weights; // of a part; of dw in it
+    float *dw, *db;
+    bool fresh_dw, fresh_db;
+};
+
+__global__ void __launch_bounds__(BLOCK) few_total_kernel(const Totals p)
+{
+    SMEM(double, pile, [BLOCK]);
+    const int t = (int)threadIdx.x;
+    const int i = (int)blockIdx.x * TOTALS + t % TOTALS;
+    double sum = 0;
+    if (i < p.size)
+        for (int64_t k = t / TOTALS; k < p.count; k += BLOCK / TOTALS)
+            sum += p.parts[k * p.size + i];
+    pile[t] = sum;
+    __syncthreads();
+    for (int n = BLOCK / 2; n >= TOTALS; n /= 2) {
+        if (t < n) pile[t] += pile[t + n];
+        __syncthreads();
+    }
+    if (t >= TOTALS || i >= p.size) return;
+    if (i < p.weights)
+        put(&p.dw[i], (float)pile[t], p.fresh_dw);
+    else
+        put(&p.db[i - p.weights], (float)pile[t], p.fresh_db);
+}
+
+// -- launching ---------------------------------------------------------------
+
+/* Backward no thread adds up more rows than a chain has terms. */
+Walk walk_back(const Corr *r)
+{
+    const int64_t all = rows(r->grid);
+    Walk w = walk_of(1, all, r->a, r->b > 2 ? PACK_BACK<8> : PACK_BACK<2>);
+    w.part = least(w.part, CHAIN * (int64_t)w.deep);
+    w.parts = divisor(ceil_div(all, w.part));
+    w.blocks = w.parts.by * w.tiles.by;
+    return w;
+}
+
+Few few_of(const Corr *r, const Operand &x, const void *w)
+{
+    const Call *c = r->c;
+    Few p = {};
+    p.x = x, p.w = w;
+    p.channels = r->a, p.results = r->b;
+    p.dw = c->dx[1], p.db = c->dx[2];
+    p.size = (p.dw ? r->a * r->b : 0) + (p.db ? r->b : 0);
+    p.rows = rows(r->grid);
+    for (p.team = 1; p.team * CHANNELS < r->a;) p.team *= 2;
+    p.walk = walk_back(r);
+    return p;
+}
+
+/* kernel<D, B>: B a power of two that holds the results. */
+#define LAUNCH_FEW_OF(D, kernel, blocks, p)                      \
+    do {                                                         \
+        cudaStream_t stream = gpu_stream(r->c->dev);             \
+        if ((p).results > 4)                                     \
+            LAUNCH((kernel<D, 8>), blocks, BLOCK, 0, stream, p); \
+        else if ((p).results > 2)                                \
+            LAUNCH((kernel<D, 4>), blocks, BLOCK, 0, stream, p); \
+        else if ((p).results > 1)                                \
+            LAUNCH((kernel<D, 2>), blocks, BLOCK, 0, stream, p); \
+        else                                                     \
+            LAUNCH((kernel<D, 1>), blocks, BLOCK, 0, stream, p); \
+    } while (0)
+
+#define LAUNCH_FEW(kernel, blocks, p)               \
+    do {                                            \
+        if (r->c->precision == PRECISION_bf16)      \
+            LAUNCH_FEW_OF(BF16, kernel, blocks, p); \
+        else                                        \
+            LAUNCH_FEW_OF(F16, kernel, blocks, p);  \
+    } while (0)
+
+} // namespace
+
+// a lazy call is for those who measure what they store
+bool few_takes(const Corr *r)
+{
+    const Window *g = &r->win;
+    bool one = g->groups == 1;
+    for (int i = 0; i < 3; i++)
+        one = one && g->k[i] == 1 && g->s[i] == 1 && !g->lo[i] && !g->hi[i];
+    return one && call_op(r->c) != OP_upconv && !r->c->lazy &&
+           !r->c->x[BESIDE] && r->b <= FEW_RESULTS && r->a <= FEW_CHANNELS &&
+           r->a % NARROW_CHANNELS == 0 &&
+           precision_copy(r->c->precision) != F32;
+}
+
+bool few_forward(const Corr *r, const Operand &x, const void *w)
+{
+    const Call *c = r->c;
+    Few p = few_of(r, x, w);
+    p.bias = values(c->x[2]), p.y = target_of(c->y, true);
+    if (!countable(c, p.rows)) return false;
+    moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) + moved(c->y),
+          corr_flops(r));
+    const int64_t tile = UNDER_WAY<2> * (BLOCK / p.team);
+    const unsigned blocks =
+        (unsigned)least(ceil_div(p.rows, tile), WALK_BLOCKS);
+    LAUNCH_FEW(few_kernel, blocks, p);
+    return gpu_launched("few results");
+}
+
+size_t few_bytes(const Corr *r)
+{
+    const Few p = few_of(r, {}, NULL);
+    return (size_t)p.walk.parts.by * (size_t)p.size * sizeof(double);
+}
+
+bool few_back(const Corr *r, const Operand &x, const void *w)
+{
+    const Call *c = r->c;
+    Few p = few_of(r, x, w);
+    p.dy = c->dy->data, p.narrow_dy = c->dy->type != F32;
+    if (c->dx[0]) p.dx = target_of(c->dx[0], is_fresh(c, 0));
+    if (p.size) p.parts = (double *)c->scratch;
+    if (!countable(c, p.rows)) return false;
+    const double parts = (double)few_bytes(r), flops = corr_flops(r);
+    moves((p.dw ? corr_bytes(r, numel(r->image)) : 0) + moved(c->dy) +
+              (c->dx[0] ? corr_bytes(r, corr_weights_size(r)) : 0) +
+              moved(c->dx[0], is_fresh(c, 0)) + parts,
+          (p.dw ? flops : 0) + (c->dx[0] ? flops : 0));
+    LAUNCH_FEW(few_back_kernel, p.walk.blocks, p);
+    if (!gpu_launched("few results, back")) return false;
+    if (!p.size) return true;
+    const Totals t = {p.parts,          p.walk.parts.by,
+                      p.size,           p.dw ? r->a * r->b : 0,
+                      values(c->dx[1]), values(c->dx[2]),
+                      is_fresh(c, 1),   is_fresh(c, 2)};
+    moves(parts + moved(c->dx[1], t.fresh_dw) + moved(c->dx[2], t.fresh_db));
+    LAUNCH(few_total_kernel, (unsigned)ceil_div(p.size, TOTALS), BLOCK, 0,
+           gpu_stream(c->dev), t);
+    return gpu_launched("few results, totals");
+}
