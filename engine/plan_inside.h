@@ -1,10 +1,11 @@
 /* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
  * who wants a gradient, plan_fuse.c which rows run as one, plan_narrow.c which
  * values are of 16 bits, plan_lazy.c which norms nobody runs, plan_calls.c
- * makes the calls, plan_close.c says which of them sum what they store, plan_stage.c which of them run a few samples at a time,
- * plan_place.c gives their memory places, plan_recompute.c drops values to be
- * made again where that is too much, plan_run.c runs the calls, plan_cost.c
- * counts what they cost. */
+ * makes the calls, plan_close.c says which of them sum what they store,
+ * plan_stage.c which of them run a few samples at a time, plan_place.c gives
+ * their memory places, plan_recompute.c drops values to be made again where
+ * that is too much, plan_run.c runs the calls, plan_cost.c counts what they
+ * cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
 #include "launch_log.h"

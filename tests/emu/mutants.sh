@@ -51,7 +51,7 @@ killed() {
         $CXX -std=c++17 -ffp-contract=off -O1 -w -I"$tmp/engine" \
             -I"$tmp/cuda" -Itests/emu -x c++ -c -o "$tmp/$o" \
             "$tmp/cuda/$f" || return 1
-        inputs=$(echo "$inputs" | sed "s|$emu/plain/$o|$tmp/$o|")
+        inputs=$(echo "$inputs" | sed "s|[^ ]*/plain/$o|$tmp/$o|")
     done
     # shellcheck disable=SC2086  # words
     $CXX -pthread -o "$tmp/run" $inputs || return 1
