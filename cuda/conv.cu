@@ -142,7 +142,7 @@ int close_parts(const Call *c, const Corr &r)
 
 size_t close_bytes(const Call *c, const Corr &r)
 {
-    return (size_t)(close_parts(c, r) * TOTAL * call_image(c).c) *
+    return (size_t)close_parts(c, r) * TOTAL * (size_t)call_image(c).c *
            sizeof(double);
 }
 

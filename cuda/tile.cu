@@ -163,7 +163,7 @@ template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
 
 /* Do the boxes of an axis own each position of the source once? Those of all
  * groups meet each remainder by the step. */
-template <int GROUPS> bool owns_all(const TileAxis<GROUPS> &x)
+template <int GROUPS> bool axis_owns(const TileAxis<GROUPS> &x)
 {
     if (x.groups != x.step) return false;
     for (int i = 0; i < x.groups; i++) {
@@ -174,6 +174,14 @@ template <int GROUPS> bool owns_all(const TileAxis<GROUPS> &x)
             return false;
     }
     return true;
+}
+
+/* Do the boxes of a class own each row of the source, so few that one bit of a
+ * table is free for it? */
+template <int GROUPS> bool owns_all(const TileClass<GROUPS> &k, Dims source)
+{
+    return rows(source) < TILE_OWN && axis_owns(k.axis[0]) &&
+           axis_owns(k.axis[1]) && axis_owns(k.axis[2]);
 }
 
 /* Fills under way until those of three steps are: any so many neighbours have
@@ -364,8 +372,8 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
         t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
     }
     t->buffers = t->ahead + 1, t->layers = p->slants ? 2 : 1;
-    for (int a = 0; a < 3 && p->slants; a++)
-        if (!owns_all(t->cls[0].axis[a])) return false;
+    if (p->slants && !owns_all(t->cls[0], SPREAD ? r->grid : r->image))
+        return false;
     if (!choose_boxes(t, classes, *cut)) {
         cut->bm = cut->bn = 64; // the smallest
         if (!choose_boxes(t, classes, *cut)) return false;
