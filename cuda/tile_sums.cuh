@@ -91,18 +91,23 @@ template <Dtype D> struct TileClose {
         if (!to.data) return;
         const int64_t i = row * width + c - from;
         Cell<D> *at = (Cell<D> *)to.data + i;
-        put_pack<8, D>(at, given, to.fresh);
+        Pack<8> v = given;
+        if (!to.fresh) {
+            const auto old = load<8, D>(at);
+#pragma unroll
+            for (int j = 0; j < 8; j++) v.v[j] = old.v[j] + v.v[j];
+        }
+        put_pack<8, D>(at, v, true);
         if (!runs) return;
-            // as it will be read; half of it at a time: registers are few here
+            // half of it at a time: registers are few here
 #pragma unroll
         for (int h = 0; h < 8; h += 4) {
-            const auto v = load<4, D>(at + h);
             Pack<4> seen = {};
             if (x) seen = load<4, D>((const Cell<D> *)x + i + h);
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                close_one(by[h + j], seen.v[j], v.v[j], &sum[0].v[h + j],
-                          &sum[1].v[h + j]);
+            for (int j = 0; j < 4; j++) // of what is in memory now
+                close_one(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
+                          &sum[0].v[h + j], &sum[1].v[h + j]);
         }
     }
 };
