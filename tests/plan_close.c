@@ -1,78 +1,7 @@
 /* plan_close.c -- which backward calls sum the gradients that they store. What
  * kernels make of that is in tests/emu/close.c. */
+#include "lazy.h"
 #include "plan_inside.h"
-#include "rig.h"
-
-static unsigned narrow(const Call *c)
-{
-    switch (call_op(c)) {
-    case OP_conv:
-    case OP_batch_norm:
-    case OP_relu:
-    case OP_maxpool:
-        return 1 | NARROW_Y;
-    case OP_add:
-        return 3 | NARROW_Y;
-    default:
-        return 0;
-    }
-}
-
-static bool fuses(const Call *c)
-{
-    return c->lazy ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
-}
-
-static unsigned sees(const Call *c)
-{
-    return call_op(c) == OP_conv || call_op(c) == OP_maxpool;
-}
-
-static unsigned closes(const Call *c)
-{
-    return call_op(c) == OP_conv && c->dx[0];
-}
-
-/* Nothing of this backend runs here. */
-static Backend closing_backend(void)
-{
-    Backend be = backend_cpu;
-    be.narrow = narrow, be.fuses = fuses, be.sees = sees, be.closes = closes;
-    be.beside = NULL;
-    return be;
-}
-
-/* conv, norm, relu: the activation's node. */
-static int layer(Net *n, int x)
-{
-    return net_relu(n, net_norm(n, net_conv(n, x, 8, 3)));
-}
-
-static int image(Net *n)
-{
-    net_new(n);
-    return net_input(n, "x", (Dims){1, 1, 8, 8, 8}, 2);
-}
-
-/* The network of `y` under a loss, planned for training. */
-static void plan_of(Rig *r, Net *n, const Backend *be, int y, bool plain)
-{
-    const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
-    n->root[n->roots++] = y;
-    n->loss = net_op(n, OP_mse, y, t, -1);
-    rig_open(r, n, be, 1, 2);
-    r->spec.precision = PRECISION_bf16;
-    r->spec.train = true, r->spec.plain = plain;
-    REQUIRE(plan_build(&r->spec, &r->plan));
-}
-
-static void close_all(Rig *r, Net *n)
-{
-    plan_free(r->plan);
-    r->plan = NULL;
-    rig_close(r);
-    net_free(n);
-}
 
 /* Calls that close a gradient. Each is the last that adds to it, has room for
  * the sums until they are read, and sees what the lens shows. */
@@ -101,11 +30,11 @@ TEST(plan_close_between_convolutions)
     for (int plain = 0; plain < 2; plain++) {
         Net n;
         Rig r;
-        const Backend be = closing_backend();
-        const int a = layer(&n, image(&n)), b = layer(&n, a);
-        plan_of(&r, &n, &be, net_conv(&n, b, 8, 3), plain);
+        const Backend be = lazy_backend();
+        const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a);
+        lazy_plan(&r, &n, &be, net_conv(&n, b, 8, 3), true, plain);
         EXPECT_INT(closing(&r), plain ? 0 : 2);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -115,17 +44,17 @@ TEST(plan_close_last_reader)
     for (int first = 0; first < 2; first++) {
         Net n;
         Rig r;
-        const Backend be = closing_backend();
-        const int a = layer(&n, image(&n));
+        const Backend be = lazy_backend();
+        const int a = lazy_layer(&n, lazy_image(&n));
         int y[2] = {-1, -1};
         // what comes first forward comes last on the way back
         for (int i = 0; i < 2; i++)
             y[i] = i == first ? net_pool(&n, a) : net_conv(&n, a, 8, 3);
         const int wide = y[!first];
         const int sum = net_op(&n, OP_add, net_pool(&n, wide), y[first], -1);
-        plan_of(&r, &n, &be, net_conv(&n, sum, 8, 3), false);
+        lazy_plan(&r, &n, &be, net_conv(&n, sum, 8, 3), true, false);
         EXPECT_INT(closing(&r), first != 0);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -135,13 +64,13 @@ TEST(plan_close_bias)
     for (int bias = 0; bias < 2; bias++) {
         Net n;
         Rig r;
-        const Backend be = closing_backend();
-        const int x = image(&n);
+        const Backend be = lazy_backend();
+        const int x = lazy_image(&n);
         n.bias = bias;
         const int a = net_conv(&n, x, 8, 3);
-        plan_of(&r, &n, &be, net_conv(&n, a, 8, 3), false);
+        lazy_plan(&r, &n, &be, net_conv(&n, a, 8, 3), true, false);
         EXPECT_INT(closing(&r), bias);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -150,10 +79,10 @@ TEST(plan_close_made_again)
 {
     Net n;
     Rig r;
-    const Backend be = closing_backend();
-    int y = image(&n);
-    for (int i = 0; i < 6; i++) y = layer(&n, y);
-    plan_of(&r, &n, &be, net_conv(&n, y, 8, 3), false);
+    const Backend be = lazy_backend();
+    int y = lazy_image(&n);
+    for (int i = 0; i < 6; i++) y = lazy_layer(&n, y);
+    lazy_plan(&r, &n, &be, net_conv(&n, y, 8, 3), true, false);
     EXPECT_INT(closing(&r), 6);
     r.spec.budget = plan_bytes(r.plan) * 9 / 10;
     plan_free(r.plan);
@@ -166,5 +95,5 @@ TEST(plan_close_made_again)
         const PlanNode *q = &p->node[operand_of(p, p->call[c].node, 0)];
         if (q->dropped) EXPECT(q->again.call >= 0 && q->again.call < c);
     }
-    close_all(&r, &n);
+    rig_drop(&r);
 }

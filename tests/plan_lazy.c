@@ -1,49 +1,8 @@
 /* plan_lazy.c -- which norms a plan leaves to those who read. What kernels make
  * of that is in tests/emu/lens.c. */
+#include "lazy.h"
 #include "plan_inside.h"
-#include "rig.h"
 #include <string.h>
-
-static unsigned narrow(const Call *c)
-{
-    switch (call_op(c)) {
-    case OP_conv:
-    case OP_batch_norm:
-    case OP_relu:
-    case OP_maxpool:
-    case OP_sigmoid:
-        return 1 | NARROW_Y;
-    case OP_add:
-        return 3 | NARROW_Y;
-    default:
-        return 0;
-    }
-}
-
-static bool fuses(const Call *c)
-{
-    return c->lazy ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
-}
-
-static unsigned sees(const Call *c)
-{
-    return call_op(c) == OP_conv || call_op(c) == OP_maxpool;
-}
-
-/* Nothing of this backend runs here. */
-static Backend lazy_backend(void)
-{
-    Backend be = backend_cpu;
-    be.narrow = narrow, be.fuses = fuses, be.sees = sees;
-    be.beside = NULL;
-    return be;
-}
-
-/* conv, norm, relu: the activation's node. */
-static int layer(Net *n, int x)
-{
-    return net_relu(n, net_norm(n, net_conv(n, x, 8, 3)));
-}
 
 /* How many calls of a plan are lazy, and how many read through a lens, forward
  * and back. */
@@ -66,41 +25,14 @@ static Count counted(Rig *r)
     return n;
 }
 
-/* The network of `y` under a loss, planned; trained unless said. */
-static void plan_of(Rig *r, Net *n, const Backend *be, int y, bool train)
-{
-    const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
-    n->root[n->roots++] = y;
-    n->loss = net_op(n, OP_mse, y, t, -1);
-    rig_open(r, n, be, 1, 2);
-    r->spec.precision = PRECISION_bf16;
-    r->spec.train = train;
-    Plan *plan;
-    REQUIRE(plan_build(&r->spec, &plan));
-    r->plan = plan;
-}
-
-static void close_all(Rig *r, Net *n)
-{
-    plan_free(r->plan);
-    r->plan = NULL;
-    rig_close(r);
-    net_free(n);
-}
-
-static int image(Net *n)
-{
-    net_new(n);
-    return net_input(n, "x", (Dims){1, 1, 8, 8, 8}, 2);
-}
-
 TEST(plan_lazy_between_convolutions)
 {
     Net n;
     Rig r;
     const Backend be = lazy_backend();
-    const int a = layer(&n, image(&n)), b = layer(&n, a), p = net_pool(&n, b);
-    plan_of(&r, &n, &be, net_conv(&n, p, 8, 3), true);
+    const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a),
+              p = net_pool(&n, b);
+    lazy_plan(&r, &n, &be, net_conv(&n, p, 8, 3), true, false);
     const Count got = counted(&r);
     EXPECT_INT(got.lazy, 2);
     EXPECT_INT(got.sees, 2); // a convolution and the pool
@@ -122,7 +54,7 @@ TEST(plan_lazy_between_convolutions)
         // what it stored is there for the way back
         EXPECT(c->y == &q[c->node].first.x && q[c->node].read);
     }
-    close_all(&r, &n);
+    rig_drop(&r);
 }
 
 /* Not where somebody cannot see, wants the value, or the norm has constants. */
@@ -133,7 +65,7 @@ TEST(plan_lazy_not_otherwise)
         Net n;
         Rig r;
         const Backend be = lazy_backend();
-        const int x = image(&n), a = layer(&n, x);
+        const int x = lazy_image(&n), a = lazy_layer(&n, x);
         int y = net_conv(&n, a, 8, 3);
         const int norm = n.g.node[a].in[0], conv = n.g.node[norm].in[0];
         if (how == OTHER) y = net_op(&n, OP_add, y, a, -1);
@@ -151,7 +83,7 @@ TEST(plan_lazy_not_otherwise)
         REQUIRE(plan_build(&r.spec, &r.plan));
         EXPECT_INT(counted(&r).lazy, 0);
         EXPECT_INT(counted(&r).sees, 0);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -161,9 +93,9 @@ TEST(plan_lazy_made_again)
     Net n;
     Rig r;
     const Backend be = lazy_backend();
-    int y = image(&n);
-    for (int i = 0; i < 6; i++) y = layer(&n, y);
-    plan_of(&r, &n, &be, net_conv(&n, y, 8, 3), true);
+    int y = lazy_image(&n);
+    for (int i = 0; i < 6; i++) y = lazy_layer(&n, y);
+    lazy_plan(&r, &n, &be, net_conv(&n, y, 8, 3), true, false);
     EXPECT_INT(counted(&r).lazy, 6);
     r.spec.budget = plan_bytes(r.plan) * 9 / 10;
     plan_free(r.plan);
@@ -180,5 +112,5 @@ TEST(plan_lazy_made_again)
                    r.plan->saved[r.plan->node[c->node].first.call]);
     }
     EXPECT(again > 0 && seeing > 0);
-    close_all(&r, &n);
+    rig_drop(&r);
 }

@@ -49,14 +49,6 @@ static Dtype type_of(const Rig *r, int node)
     return q->first.x.type;
 }
 
-static void close_all(Rig *r, Net *n)
-{
-    plan_free(r->plan);
-    r->plan = NULL;
-    rig_close(r);
-    net_free(n);
-}
-
 static int image(Net *n)
 {
     net_new(n);
@@ -99,7 +91,7 @@ TEST(plan_narrow_between_inputs_and_roots)
         EXPECT(!call->half_dy || !is_narrow(call->dy));
     }
     EXPECT_INT(copies, 2 + 3 + 2);
-    close_all(&r, &n);
+    rig_drop(&r);
 }
 
 TEST(plan_narrow_of_no_other_precision)
@@ -114,7 +106,7 @@ TEST(plan_narrow_of_no_other_precision)
         if (i) be.narrow = NULL;
         plan_of(&r, &n, &be, p[i]);
         EXPECT_INT(type_of(&r, a), F32);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -136,7 +128,7 @@ TEST(plan_narrow_rows_have_one_type)
     EXPECT_INT(type_of(&r, left), F32);
     EXPECT_INT(type_of(&r, right), F32);
     EXPECT_INT(type_of(&r, sum), F32);
-    close_all(&r, &n);
+    rig_drop(&r);
 }
 
 TEST(plan_narrow_operand_of_a_wide_result)
@@ -154,7 +146,7 @@ TEST(plan_narrow_operand_of_a_wide_result)
         EXPECT_INT(type_of(&r, b), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, a), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, p), F32);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -185,7 +177,7 @@ TEST(plan_narrow_alone)
             copies += is_convert(c) && c->node == both;
         }
         EXPECT_INT(copies, how > TWO);
-        close_all(&r, &n);
+        rig_drop(&r);
     }
 }
 
@@ -204,5 +196,5 @@ TEST(plan_narrow_halves_the_pool)
     be.narrow = NULL;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT(bytes < plan_bytes(r.plan) * 6 / 10);
-    close_all(&r, &n);
+    rig_drop(&r);
 }

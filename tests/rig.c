@@ -121,6 +121,12 @@ double rig_grad(const Rig *r, int64_t i)
     return tensor_get(&t, i);
 }
 
+void rig_drop(Rig *r)
+{
+    rig_close(r);
+    net_free(r->net);
+}
+
 void rig_close(Rig *r)
 {
     plan_free(r->plan);

@@ -22,6 +22,7 @@ void rig_plan(Rig *r, bool train); /* build, pool of NaN, bind, fill */
 void rig_pool(Rig *r);             /* the same without building       */
 void rig_fill(Rig *r);             /* the inputs                      */
 void rig_close(Rig *r);
+void rig_drop(Rig *r); /* the network, too */
 
 /* Rows of the plan that read the two operands of a concat where they are. */
 int rig_apart(const Rig *r);

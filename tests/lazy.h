@@ -1,0 +1,21 @@
+/* lazy.h -- the cpu backend as one that leaves norms to those who read, in
+ * plans that are looked at and never run. */
+#ifndef SEG_LAZY_H
+#define SEG_LAZY_H
+#include "rig.h"
+
+/* Takes convolutions, norms, relu, maxpool, sigmoid and add in 16 bits. Its
+ * convolutions leave norms to others, and they and maxpool see through lenses;
+ * convolutions close the gradients of their data. */
+Backend lazy_backend(void);
+
+/* A new network's image of 8 channels; conv, norm, relu: the last one's node.
+ */
+int lazy_image(Net *n);
+int lazy_layer(Net *n, int x);
+
+/* The network of `y` under a loss, in bf16; the spec may be changed before it
+ * is planned again. */
+void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train,
+               bool plain);
+#endif
