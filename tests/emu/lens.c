@@ -113,6 +113,7 @@ TEST(lens_shows_products_what_it_shows)
     for (int i = 9; i < SHAPES; i++) looks(PRECISION_f16, &shapes[i]);
     for (int i = 0; i < OTHERS; i++) looks(PRECISION_bf16, &others[i]);
     looks(PRECISION_f16, &others[0]);
+    looks(PRECISION_f16, &others[4]);
 }
 
 /* Channels that are dropped behind the norm; the draws are the same. */
@@ -236,6 +237,27 @@ TEST(lens_shows_the_norm_behind_few_channels)
         emu_reset_counts();
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
         EXPECT_INT(emu_launch_count("entrance_kernel"), 1);
+    }
+}
+
+/* A concat of f32 that products alone read is stored in 16 bits at once, by
+ * packs of four channels where all of them divide by it. */
+TEST(lens_concat_stored_narrow)
+{
+    for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
+        Bench b;
+        bench_open(&b, (Precision)p);
+        const Attr concat = op_default(OP_concat);
+        const Tensor one = drawn(&b, (Dims){2, 1, 3, 5, 4}, F32, -1, 1);
+        const Tensor two = drawn(&b, (Dims){2, 1, 3, 5, 8}, F32, -1, 1);
+        Tensor y[2];
+        for (int i = 0; i < 2; i++) {
+            const Dtype type = i ? F32 : precision_copy((Precision)p);
+            y[i] = tensor_of(&b, (Dims){2, 1, 3, 5, 12}, type);
+            run(&b, &(Call){.attr = &concat, .x = {&one, &two}, .y = &y[i]});
+        }
+        near(&b, &y[0], &y[1], p == PRECISION_bf16 ? 0x1p-16 : 0x1p-22);
+        bench_close(&b);
     }
 }
 
