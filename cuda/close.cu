@@ -18,14 +18,9 @@ struct Totals {
 __global__ void __launch_bounds__(BLOCK) close_total_kernel(const Totals p)
 {
     const int c = (int)blockIdx.x;
-    const double *at = p.parts + p.from + c;
-    const int64_t pair = 2 * (int64_t)p.channels;
-    double sum[2] = {};
-    for (int64_t i = threadIdx.x; i < p.count; i += blockDim.x) {
-        sum[0] += at[i * pair];
-        sum[1] += at[i * pair + p.channels];
-    }
-    team_sums(sum, (int)blockDim.x);
+    double sum[2];
+    part_sums(p.parts + p.from + c, p.count, 2 * (int64_t)p.channels,
+              p.channels, sum);
     if (threadIdx.x) return;
     p.total[c] = sum[0];
     if (!p.stat) return;
@@ -34,21 +29,13 @@ __global__ void __launch_bounds__(BLOCK) close_total_kernel(const Totals p)
     p.total[gridDim.x + c] = (sum[1] - (double)s.lo * sum[0]) * (double)s.rstd;
 }
 
-struct Put {
-    const double *total; // (2, C)
-    float *slope[2];
-    bool fresh[2];
-    int channels;
-};
-
-__global__ void __launch_bounds__(BLOCK) close_put_kernel(const Put p)
+__global__ void __launch_bounds__(BLOCK)
+    close_put_kernel(const double *total, int channels, const Puts to)
 {
-    EACH(i, 2 * p.channels)
+    EACH(c, channels)
     {
-        const int which = i >= p.channels;
-        const int64_t c = i - which * p.channels;
-        if (p.slope[which])
-            put(&p.slope[which][c], (float)p.total[i], p.fresh[which]);
+        put_total(to, 0, (int)c, total[c]);
+        put_total(to, 1, (int)c, total[channels + c]);
     }
 }
 
@@ -71,16 +58,12 @@ bool close_total(const Call *c, int k, const double *parts, int count,
     return gpu_launched("totals of a gradient");
 }
 
-bool close_put(const Call *c, const Tensor *total, float *const slope[2],
-               const bool fresh[2])
+bool close_put(const Call *c, const Puts &to)
 {
-    Put p = {(const double *)total->data,
-             {slope[0], slope[1]},
-             {fresh[0], fresh[1]},
-             c->y->dim.c};
-    if (!slope[0] && !slope[1]) return true;
-    moves(4.0 * p.channels * sizeof(double));
-    LAUNCH(close_put_kernel, blocks_for(2 * p.channels), BLOCK, 0,
-           gpu_stream(c->dev), p);
+    const int channels = c->y->dim.c;
+    if (!to.to[0] && !to.to[1]) return true;
+    moves(4.0 * channels * sizeof(double));
+    LAUNCH(close_put_kernel, blocks_for(channels), BLOCK, 0, gpu_stream(c->dev),
+           (const double *)c->dy_total->data, channels, to);
     return gpu_launched("slopes by totals");
 }

@@ -77,10 +77,8 @@ __global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
 __global__ void __launch_bounds__(BLOCK) bias_total_kernel(const Bias p)
 {
     const int c = (int)blockIdx.x;
-    double sum[1] = {};
-    for (uint32_t i = threadIdx.x; i < p.walk.parts.by; i += blockDim.x)
-        sum[0] += p.parts[(int64_t)i * p.walk.channels + c];
-    team_sums(sum, (int)blockDim.x);
+    double sum[1];
+    part_sums(p.parts + c, p.walk.parts.by, p.walk.channels, 0, sum);
     if (threadIdx.x == 0) put(&p.db[c], (float)sum[0], p.fresh);
 }
 
@@ -329,10 +327,9 @@ bool conv_bwd(const Call *c)
             return false;
     }
     if (!c->dx[2]) return true;
-    float *const db[2] = {values(c->dx[2]), NULL};
-    const bool fresh[2] = {is_fresh(c, 2), false};
-    return sums_dy(c) ? close_put(c, c->dy_total, db, fresh)
-                      : corr_bias(c, &dy, db[0], fresh[0]);
+    float *const db = values(c->dx[2]);
+    return sums_dy(c) ? close_put(c, {{db}, {is_fresh(c, 2)}})
+                      : corr_bias(c, &dy, db, is_fresh(c, 2));
 }
 
 } // namespace

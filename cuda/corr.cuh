@@ -55,6 +55,19 @@ static inline double operand_bytes(const Corr *r, const Slant &s, int64_t count)
     return corr_bytes(r, s.table ? 3 * count : count);
 }
 
+/* Address of a channel of a row of `channels` that two tensors share, the first
+ * up to the border. */
+template <class T>
+static __device__ __forceinline__ const T *beside_at(const void *own,
+                                                     const void *beside,
+                                                     int border,
+                                                     int64_t channels,
+                                                     int64_t row, int64_t c)
+{
+    if (c < border) return (const T *)own + row * border + c;
+    return (const T *)beside + row * (channels - border) + c - border;
+}
+
 /* Where results go: floats, or numbers of 16 bits. */
 struct Target {
     void *data;

@@ -124,9 +124,6 @@ __device__ __forceinline__ int column_of_share(int j, int i)
     return j * 8 + (int)threadIdx.x % 4 * 2 + i;
 }
 
-template <Precision P>
-constexpr Dtype TYPE = P == PRECISION_bf16 ? BF16 : F16; // of 16 bits
-
 /* A line as it goes into shared memory. */
 template <Precision P, class S, class T>
 __device__ __forceinline__ void keep(S *to, const Line<T> &from)
@@ -172,8 +169,9 @@ __global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
     };
     auto store = [&](int b) {
         if constexpr (SOURCE && P != PRECISION_tf32)
-            see_side<TYPE<P>>(p.sight, p.beside.sight, p.border,
-                              (int)group * p.depth + f.channel, f.s, f.inside);
+            see_side<NARROW_TYPE<P>>(p.sight, p.beside.sight, p.border,
+                                     (int)group * p.depth + f.channel, f.s,
+                                     f.inside);
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
             keep<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
@@ -267,7 +265,7 @@ __global__ void __launch_bounds__(CORR_THREADS, GRID + IMAGE == 2 ? BLOCKS : 0)
     Mine share;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
-        if constexpr (P != PRECISION_tf32) see_pairs<TYPE<P>>(p, s, &f);
+        if constexpr (P != PRECISION_tf32) see_pairs<NARROW_TYPE<P>>(p, s, &f);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);

@@ -118,10 +118,8 @@ static __device__ __forceinline__ const T *source_at(const Product &p,
     if (!inside) return NULL;
     const int64_t channel = group * p.depth + t.channel;
     if constexpr (!VEC) return (const T *)p.source + row * p.source_c + channel;
-    if (channel < p.border)
-        return (const T *)p.source + row * p.border + channel;
-    return (const T *)p.beside.data + row * (p.source_c - p.border) + channel -
-           p.border;
+    return beside_at<T>(p.source, p.beside.data, p.border, p.source_c, row,
+                        channel);
 }
 
 /* Address of the weight of a place on the k axis and channel n. */

@@ -88,10 +88,8 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
     if constexpr (!VEC)
         return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
     const int channel = (int)group * p.a + c.channel;
-    if (channel < p.border)
-        return (const T *)p.image + row * p.border + channel;
-    return (const T *)p.beside.data + row * (p.size.c - p.border) + channel -
-           p.border;
+    return beside_at<T>(p.image, p.beside.data, p.border, p.size.c, row,
+                        channel);
 }
 
 /* Address of the grid at position m; likewise. */
@@ -100,10 +98,8 @@ static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
                                                    int channel)
 {
     if constexpr (!VEC) return (const T *)p.grid + m * p.grid_c + channel;
-    if (channel < p.grid_border)
-        return (const T *)p.grid + m * p.grid_border + channel;
-    return (const T *)p.grid_beside.data + m * (p.grid_c - p.grid_border) +
-           channel - p.grid_border;
+    return beside_at<T>(p.grid, p.grid_beside.data, p.grid_border, p.grid_c, m,
+                        channel);
 }
 
 /* What a thread fetches of a chunk of BK positions: lines of neighbouring

@@ -145,10 +145,11 @@ __device__ __forceinline__ void put_sums(const Entrance &p, const Sums &s,
             t % COLUMNS] = sum;
 }
 
-template <Precision P, Dtype D>
+template <Precision P>
 __global__ void __launch_bounds__(BLOCK, 2)
     entrance_kernel(const __grid_constant__ Entrance p)
 {
+    constexpr Dtype D = NARROW_TYPE<P>;
     SMEM(Reach, taps, [ENTRANCE_DEPTH]);
     SMEM(uint2, weights, [STEPS][TILES][WARP]);
     const int t = (int)threadIdx.x, lane = t % WARP;
@@ -267,10 +268,10 @@ bool entrance_forward(const Corr *r, const void *w, const float *bias,
               sums,
           corr_flops(r));
     if (c->precision == PRECISION_bf16)
-        LAUNCH((entrance_kernel<PRECISION_bf16, BF16>), blocks, BLOCK, 0,
+        LAUNCH(entrance_kernel<PRECISION_bf16>, blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     else
-        LAUNCH((entrance_kernel<PRECISION_f16, F16>), blocks, BLOCK, 0,
+        LAUNCH(entrance_kernel<PRECISION_f16>, blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     return gpu_launched("few channels");
 }

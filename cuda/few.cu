@@ -154,15 +154,7 @@ __device__ __forceinline__ void fold(const Few &p, const Spot &s, int b,
     __syncthreads(); // those of the last one were read
     for (int v = 0; v < V; v++) pile[v][t] = (double)dw.v[v];
     pile[V][t] = (double)db;
-    __syncthreads();
-    for (int n = p.walk.deep; n > 1;) {
-        const int rest = (n + 1) / 2;
-        if (s.lane + rest < n)
-            for (int j = 0; j <= V; j++)
-                pile[j][t] += pile[j][t + rest * (int)p.walk.width.by];
-        n = rest;
-        __syncthreads();
-    }
+    pile_fold<V + 1>(p.walk, s, pile);
     if (s.lane || !s.valid) return;
     double *to = p.parts + s.part * p.size;
     for (int v = 0; v < V && p.dw; v++)

@@ -119,8 +119,7 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
 struct Totals {
     const double *parts; // (sets, count, 2, C)
     double *total;       // (sets, 2, C), or NULL
-    float *slope[2];     // dbeta, dgamma, or NULL
-    bool fresh[2];
+    Puts put;            // dbeta, dgamma
     int64_t count;
     Divisor channels;
 };
@@ -130,17 +129,13 @@ __global__ void __launch_bounds__(BLOCK) total_kernel(const Totals p)
     uint32_t set = blockIdx.x;
     const uint32_t c = split(&set, p.channels);
     const int64_t pair = 2 * (int64_t)p.channels.by;
-    const double *at = p.parts + set * p.count * pair + c;
-    double sum[2] = {};
-    for (int64_t i = threadIdx.x; i < p.count; i += blockDim.x) {
-        sum[0] += at[i * pair];
-        sum[1] += at[i * pair + p.channels.by];
-    }
-    team_sums(sum, (int)blockDim.x);
+    double sum[2];
+    part_sums(p.parts + set * p.count * pair + c, p.count, pair, p.channels.by,
+              sum);
     if (threadIdx.x) return;
     for (int k = 0; k < 2; k++) {
         if (p.total) p.total[set * pair + k * p.channels.by + c] = sum[k];
-        if (p.slope[k]) put(&p.slope[k][c], (float)sum[k], p.fresh[k]);
+        put_total(p.put, k, (int)c, sum[k]);
     }
 }
 
@@ -249,8 +244,7 @@ struct Lean {
     Norm norm;
     const float2 *lens;
     float4 *to;
-    float *slope[2]; // dbeta, dgamma, or NULL
-    bool fresh[2];
+    Puts put; // dbeta, dgamma
 };
 
 __global__ void __launch_bounds__(BLOCK)
@@ -265,9 +259,8 @@ __global__ void __launch_bounds__(BLOCK)
         p.to[c] =
             make_float4(p.lens[c].x, p.lens[c].y, (float)tilt, (float)shift);
         const double *total = p.norm.total;
-        if (p.slope[0]) put(&p.slope[0][c], (float)total[c], p.fresh[0]);
-        if (p.slope[1])
-            put(&p.slope[1][c], (float)total[p.norm.channels + c], p.fresh[1]);
+        put_total(p.put, 0, (int)c, total[c]);
+        put_total(p.put, 1, (int)c, total[p.norm.channels + c]);
     }
 }
 
@@ -352,6 +345,13 @@ bool norm_fwd(const Call *c)
     return gpu_launched("norm");
 }
 
+/* dbeta and dgamma. */
+Puts puts_of(const Call *c)
+{
+    return {{values(c->dx[2]), values(c->dx[1])},
+            {is_fresh(c, 2), is_fresh(c, 1)}};
+}
+
 /* Queue totals of `sets` sets; those of a single one are dbeta and dgamma. */
 bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
             int64_t count, double *total)
@@ -359,10 +359,7 @@ bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
     Totals t = {};
     t.parts = parts, t.total = total, t.count = count;
     t.channels = divisor(p.channels);
-    for (int k = 0; k < 2 && sets == 1; k++) {
-        t.slope[k] = values(c->dx[2 - k]);
-        t.fresh[k] = is_fresh(c, 2 - k);
-    }
+    if (sets == 1) t.put = puts_of(c);
     LAUNCH(total_kernel, (unsigned)(sets * p.channels), sum_threads(count), 0,
            gpu_stream(c->dev), t);
     return gpu_launched("norm, totals");
@@ -483,11 +480,8 @@ bool norm_lazy(const Call *c, int parts)
 bool norm_lazy_back(const Call *c)
 {
     const Call n = norm_of_lazy(c);
-    float *const slope[2] = {values(n.dx[2]), values(n.dx[1])};
-    const bool fresh[2] = {is_fresh(&n, 2), is_fresh(&n, 1)};
     // the sums before ranks join them
-    return (!c->dy_total || close_put(&n, c->dy_total, slope, fresh)) &&
-           norm_bwd(&n);
+    return (!c->dy_total || close_put(&n, puts_of(&n))) && norm_bwd(&n);
 }
 
 bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
@@ -498,14 +492,11 @@ bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
     p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
     s->table = table, s->x = c->y->data, s->leak = then_of(c->then).leak;
-    for (int k = 0; k < 2 && c->dy_total; k++) {
-        p.slope[k] = values(n.dx[2 - k]);
-        p.fresh[k] = is_fresh(&n, 2 - k);
-    }
+    if (c->dy_total) p.put = puts_of(&n);
     // ranks join the sums in place, those of this one have to be put before
     if (c->dy_total && norm_is_joined(&n, p.norm)) {
-        if (!close_put(&n, c->dy_total, p.slope, p.fresh)) return false;
-        p.slope[0] = p.slope[1] = NULL;
+        if (!close_put(&n, p.put)) return false;
+        p.put = {};
     }
     if (!norm_bars(&n, &p.norm)) return false;
     moves(4.0 * p.norm.channels * sizeof(float4));

@@ -9,6 +9,10 @@
 #define SEG_NUMBER_CUH
 #include "kernel.cuh"
 
+/* What an operand of 16 bits is in memory. */
+template <Precision P>
+static constexpr Dtype NARROW_TYPE = P == PRECISION_bf16 ? BF16 : F16;
+
 /* 16 bytes of neighbours: one load, one store. */
 template <class T> struct alignas(16) Line {
     enum { COUNT = 16 / sizeof(T) };

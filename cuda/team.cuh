@@ -66,7 +66,21 @@ static __device__ __forceinline__ void team_sums(T (&v)[K], int width)
     }
 }
 
-/* The same for the largest; a NaN loses. */
+/* sum[k] = the sum of `count` numbers that begin at at[k * apart] and lie
+ * `step` after each other; a block's, in the order of its threads. */
+template <int K>
+static __device__ __forceinline__ void part_sums(const double *at,
+                                                 int64_t count, int64_t step,
+                                                 int64_t apart,
+                                                 double (&sum)[K])
+{
+    for (int k = 0; k < K; k++) sum[k] = 0;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x)
+        for (int k = 0; k < K; k++) sum[k] += at[i * step + k * apart];
+    team_sums(sum, (int)blockDim.x);
+}
+
+/* The largest of a team; a NaN loses. */
 static __device__ __forceinline__ float team_max(float v, int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)

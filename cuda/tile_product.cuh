@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
 {
     typedef typename Number<P>::T T;
     typedef TileShape<BM, BN> Shape;
-    constexpr Dtype D = P == PRECISION_bf16 ? BF16 : F16;
+    constexpr Dtype D = NARROW_TYPE<P>;
     typedef TileFeed<T, BN, Shape::THREADS, SPREAD> Feed;
     DYN_SMEM(unsigned char, shared);
     const bool parts = p.part_stride;

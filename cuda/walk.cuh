@@ -83,6 +83,24 @@ static __device__ __forceinline__ int64_t spot_base(const Walk &w,
     return s.set * w.rows * w.channels + s.c;
 }
 
+/* pile[j][t] of a thread t of lane 0 becomes the sum over all lanes of its
+ * channels, j < N. All threads of the block come here. */
+template <int N>
+static __device__ void pile_fold(const Walk &w, const Spot &s,
+                                 double (*pile)[BLOCK])
+{
+    const int t = (int)threadIdx.x;
+    __syncthreads(); // it is there
+    for (int n = w.deep; n > 1;) {
+        const int rest = (n + 1) / 2;
+        if (s.lane + rest < n)
+            for (int j = 0; j < N; j++)
+                pile[j][t] += pile[j][t + rest * (int)w.width.by];
+        n = rest;
+        __syncthreads();
+    }
+}
+
 /* parts[part][k][c] = sum of sum[k][v] over the block's rows of threads. All
  * threads of the block call it, once in a kernel. */
 template <int K, int V>
@@ -93,15 +111,7 @@ static __device__ void spot_fold(const Walk &w, const Spot &s,
     const int t = (int)threadIdx.x;
     for (int k = 0; k < K; k++)
         for (int v = 0; v < V; v++) pile[k * V + v][t] = sum[k][v];
-    __syncthreads();
-    for (int n = w.deep; n > 1;) {
-        const int rest = (n + 1) / 2;
-        if (s.lane + rest < n)
-            for (int j = 0; j < K * V; j++)
-                pile[j][t] += pile[j][t + rest * (int)w.width.by];
-        n = rest;
-        __syncthreads();
-    }
+    pile_fold<K * V>(w, s, pile);
     if (s.lane || !s.valid) return;
     for (int k = 0; k < K; k++)
         for (int v = 0; v < V; v++)

@@ -193,8 +193,7 @@ typedef struct Call {
      * without a lens of dx[i], and the rest is nothing. bwd reads x[i] for it,
      * whatever its row keeps. Only where Backend.closes said so. */
     const Tensor *total[MAX_IN];
-    const Tensor
-        *dy_total; /* the same of dy, which another call left; or NULL */
+    const Tensor *dy_total; /* of dy, which another call left; or NULL */
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

@@ -54,7 +54,6 @@ static void close_gradient(Plan *p, int c, int k, int v)
 void plan_close(Plan *p)
 {
     if (!p->spec.be->closes) return;
-    for (int i = 0; i < p->nodes; i++) p->mark[i] = false;
     // from the end: who comes first here is the last to add
     for (int c = p->calls - 1; c >= p->forward; c--) {
         const Call *call = &p->call[c];
