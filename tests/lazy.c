@@ -61,3 +61,18 @@ void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train, bool plain)
     r->spec.train = train, r->spec.plain = plain;
     REQUIRE(plan_build(&r->spec, &r->plan));
 }
+
+void lazy_long(Rig *r, Net *n, const Backend *be)
+{
+    int y = lazy_image(n);
+    for (int i = 0; i < 6; i++) y = lazy_layer(n, y);
+    lazy_plan(r, n, be, net_conv(n, y, 8, 3), true, false);
+}
+
+void lazy_less(Rig *r)
+{
+    r->spec.budget = plan_bytes(r->plan) * 9 / 10;
+    plan_free(r->plan);
+    REQUIRE(plan_build(&r->spec, &r->plan));
+    EXPECT(plan_again(r->plan).dropped > 0);
+}

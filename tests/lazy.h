@@ -18,4 +18,8 @@ int lazy_layer(Net *n, int x);
  * is planned again. */
 void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train,
                bool plain);
+/* Six layers and a conv behind them, planned; then anew in nine tenths of the
+ * bytes, where some of them are dropped. */
+void lazy_long(Rig *r, Net *n, const Backend *be);
+void lazy_less(Rig *r);
 #endif

@@ -73,14 +73,7 @@ TEST(plan_lazy_not_otherwise)
         // the convolution's own value is read by another, too
         if (how == TWICE) y = net_op(&n, OP_add, y, conv, -1);
         y = net_conv(&n, y, 8, 3); // so that the sum is narrow
-        const int t = net_input(&n, "t", n.g.node[y].y.dim, 2);
-        n.root[n.roots++] = y;
-        n.loss = net_op(&n, OP_mse, y, t, -1);
-        rig_open(&r, &n, &be, 1, 2);
-        r.spec.precision = PRECISION_bf16;
-        r.spec.train = how != EVALUATION;
-        r.spec.plain = how == PLAIN;
-        REQUIRE(plan_build(&r.spec, &r.plan));
+        lazy_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
         EXPECT_INT(counted(&r).lazy, 0);
         EXPECT_INT(counted(&r).sees, 0);
         rig_drop(&r);
@@ -93,14 +86,9 @@ TEST(plan_lazy_made_again)
     Net n;
     Rig r;
     const Backend be = lazy_backend();
-    int y = lazy_image(&n);
-    for (int i = 0; i < 6; i++) y = lazy_layer(&n, y);
-    lazy_plan(&r, &n, &be, net_conv(&n, y, 8, 3), true, false);
+    lazy_long(&r, &n, &be);
     EXPECT_INT(counted(&r).lazy, 6);
-    r.spec.budget = plan_bytes(r.plan) * 9 / 10;
-    plan_free(r.plan);
-    REQUIRE(plan_build(&r.spec, &r.plan));
-    EXPECT(plan_again(r.plan).dropped > 0);
+    lazy_less(&r);
     int again = 0, seeing = 0;
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];

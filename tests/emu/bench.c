@@ -131,3 +131,37 @@ Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
     h->lens.saved = c->saved;
     return y;
 }
+
+Tensor left(Bench *b, Dims s, Behind *h)
+{
+    Call made;
+    const Attr linear = op_default(OP_linear);
+    const Dtype type = precision_copy(b->precision);
+    const Dims rows = {(int32_t)(s.n * positions(s)), 1, 1, 1, 8};
+    const Tensor x = drawn(b, rows, type, -1, 1);
+    const Tensor w = drawn(b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
+    Tensor y = lazy(b, &linear, &x, &w, h, &made);
+    y.dim = s;
+    return y;
+}
+
+Attr attr_of(const Shape *s)
+{
+    // conv and upconv have the same attributes in the same order
+    Attr a = op_default(s->op);
+    const bool deep = s->w.d > 1;
+    if (s->op == OP_linear) return a;
+    a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
+    a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
+    a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
+    a.conv.groups = s->groups;
+    return a;
+}
+
+Attr pool_of_one(void)
+{
+    Attr pool = op_default(OP_maxpool);
+    pool.maxpool.kd = pool.maxpool.kh = pool.maxpool.kw = 1;
+    pool.maxpool.sd = pool.maxpool.sh = pool.maxpool.sw = 1;
+    return pool;
+}

@@ -44,4 +44,17 @@ typedef struct Behind {
  * set again. */
 Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
             Behind *h, Call *c);
+/* Likewise of these extents: a product of rows, as any convolution is. */
+Tensor left(Bench *b, Dims s, Behind *h);
+
+/* A product with a window, which conv and upconv have on the axes that `w` has;
+ * linear has none. */
+typedef struct Shape {
+    Op op;
+    Dims x, w; // w: B, k, k, k, A
+    int stride, pad, groups;
+} Shape;
+Attr attr_of(const Shape *s);
+/* maxpool with windows of one: shows what it sees, and is no product. */
+Attr pool_of_one(void);
 #endif

@@ -4,40 +4,20 @@
 #include "emu_control.h"
 #include <math.h>
 
-/* A product whose backward call closes the gradient of its operand. */
-typedef struct Closer {
-    Op op;
-    Dims x, w; // w: B, k, k, k, A
-    int stride, pad, groups, dilation;
-} Closer;
-
-static const Closer closers[] = {
-    {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1, 1},
-    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1, 1},
+/* Whose backward call closes the gradient of its operand. */
+static const Shape closers[] = {
+    {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
     // four and eight classes, of which some have more boxes than others
-    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1, 1},
-    {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1, 1},
-    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2, 1},
-    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1, 1},
-    {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1, 1},
-    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1, 1},
-    {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1, 1},
+    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1},
+    {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1},
+    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2},
+    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
+    {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
+    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
+    {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
 };
 enum { CLOSERS = sizeof closers / sizeof *closers };
-
-static Attr attr_of(const Closer *s)
-{
-    Attr a = op_default(s->op);
-    const bool deep = s->w.d > 1;
-    if (s->op == OP_conv) {
-        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
-        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
-        a.conv.groups = s->groups;
-    } else {
-        a.upconv.sd = 1, a.upconv.sh = a.upconv.sw = s->stride;
-    }
-    return a;
-}
 
 /* The sums of dx over its rows, in double, as a call that reads it would make
  * them: `h` NULL: there is no lens. `size`: what the terms add up to. */
@@ -102,19 +82,14 @@ static bool is_closed(Bench *b, Call c, int k)
     return backend_cuda.closes(&c) >> k & 1;
 }
 
-static void closes(Precision p, const Closer *s, bool seen, bool add)
+static void closes(Precision p, const Shape *s, bool seen, bool add)
 {
     Bench b;
     Behind h;
-    Call made;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr linear = op_default(OP_linear), attr = attr_of(s);
-    const int64_t rows = s->x.n * positions(s->x);
-    Tensor x = drawn(&b, (Dims){(int32_t)rows, 1, 1, 1, 8}, type, -1, 1);
-    Tensor w = drawn(&b, (Dims){s->x.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
-    y.dim = s->x;
+    const Attr attr = attr_of(s);
+    const Tensor y = left(&b, s->x, &h);
     const Tensor w2 = drawn(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
@@ -152,18 +127,12 @@ static void closes_pool(Precision p, Dims s, bool seen, bool add)
 {
     Bench b;
     Behind h;
-    Call made;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr linear = op_default(OP_linear);
     Attr pool = op_default(OP_maxpool);
     pool.maxpool.kd = pool.maxpool.sd = s.d > 1 ? 2 : 1;
     pool.maxpool.kh = pool.maxpool.sh = pool.maxpool.kw = pool.maxpool.sw = 2;
-    Tensor x = drawn(&b, (Dims){(int32_t)(s.n * positions(s)), 1, 1, 1, 8},
-                     type, -1, 1);
-    Tensor w = drawn(&b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
-    y.dim = s;
+    const Tensor y = left(&b, s, &h);
     Tensor in[MAX_IN] = {y}, z, dx[2];
     REQUIRE(op_shape(&pool, in, &z));
     z = tensor_of(&b, z.dim, type);
@@ -198,17 +167,12 @@ static void beside(int how)
     enum { FIRST = 32, C = 56 };
     const bool far = how & 1, one = !(how & 2), two = !(how & 4);
     const Dims half[2] = {{2, 1, 15, 17, FIRST}, {2, 1, 15, 17, C - FIRST}};
-    const Closer s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1, 1};
+    const Shape s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1};
     Bench b;
     Behind h;
-    Call made;
     bench_open(&b, PRECISION_bf16);
-    const Attr linear = op_default(OP_linear), attr = attr_of(&s);
-    const int32_t rows = (int32_t)(2 * positions(half[0]));
-    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, BF16, -1, 1);
-    Tensor w = drawn(&b, (Dims){half[far].c, 1, 1, 1, 8}, BF16, -1, 1);
-    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
-    y.dim = half[far];
+    const Attr attr = attr_of(&s);
+    const Tensor y = left(&b, half[far], &h);
     const Tensor other = drawn(&b, half[!far], BF16, -1, 1);
     const Tensor w2 = drawn(&b, s.w, BF16, -1, 1);
     const Tensor dz = drawn(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);

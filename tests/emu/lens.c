@@ -8,21 +8,13 @@
 /* What a lens shows of y: the largest of windows of one. */
 static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
 {
-    Attr pool = op_default(OP_maxpool);
-    pool.maxpool.kd = pool.maxpool.kh = pool.maxpool.kw = 1;
-    pool.maxpool.sd = pool.maxpool.sh = pool.maxpool.sw = 1;
+    const Attr pool = pool_of_one();
     Tensor out = tensor_of(b, y->dim, y->type);
     run(b, &(Call){.attr = &pool, .x = {y}, .y = &out, .lens = {&h->lens}});
     return out;
 }
 
-/* A convolution whose operand is looked at, and what its result is made of. */
-typedef struct Shape {
-    Op op;
-    Dims x, w; // w: B, k, k, k, A
-    int stride, pad, groups;
-} Shape;
-
+/* Whose operand is looked at. */
 static const Shape shapes[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
@@ -53,34 +45,15 @@ static const Shape others[] = {
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
-static Attr attr_of(const Shape *s)
-{
-    // conv and upconv have the same attributes in the same order
-    Attr a = op_default(s->op);
-    const bool deep = s->w.d > 1;
-    if (s->op == OP_linear) return a;
-    a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
-    a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
-    a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
-    a.conv.groups = s->groups;
-    return a;
-}
-
 /* The same bits through a lens and of what it shows: y, dx and dw. */
 static void looks(Precision p, const Shape *s)
 {
     Bench b;
     Behind h;
-    Call made;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr first = op_default(OP_linear), attr = attr_of(s);
-    // a product of rows, as any convolution is
-    const int64_t rows = s->x.n * positions(s->x);
-    Tensor x = drawn(&b, (Dims){(int32_t)rows, 1, 1, 1, 8}, type, -1, 1);
-    Tensor w = drawn(&b, (Dims){s->x.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = lazy(&b, &first, &x, &w, &h, &made);
-    y.dim = s->x;
+    const Attr attr = attr_of(s);
+    const Tensor y = left(&b, s->x, &h);
     const Tensor seen = shown(&b, &y, &h), w2 = drawn(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
@@ -301,20 +274,15 @@ static void beside(Precision p, const Shape *s, int first, int how)
 {
     Bench b;
     Behind h;
-    Call made;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr linear = op_default(OP_linear), attr = attr_of(s);
+    const Attr attr = attr_of(s);
     Dims one = s->x, two = s->x;
     one.c = first, two.c -= first;
     const bool far = how & FAR;
     const bool dx0 = !(how & NOT_FIRST), dx1 = !(how & NOT_SECOND);
     const Dims seen = far ? two : one, rest = far ? one : two;
-    const int32_t rows = (int32_t)(seen.n * positions(seen));
-    Tensor x = drawn(&b, (Dims){rows, 1, 1, 1, 8}, type, -1, 1);
-    Tensor w = drawn(&b, (Dims){seen.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = lazy(&b, &linear, &x, &w, &h, &made);
-    y.dim = seen;
+    const Tensor y = left(&b, seen, &h);
     const Tensor other = drawn(&b, rest, type, -1, 1);
     const Tensor w2 = drawn(&b, s->w, type, -1, 1);
     const Tensor whole = tensor_of(&b, s->x, type);

@@ -7,51 +7,31 @@
 /* A lazy product, and whether its gradient is made by products (else a pass
  * makes it). */
 typedef struct Lazy {
-    Op op;
-    Dims x, w; // w: B, k, k, k, A
-    int stride, pad, groups;
+    Shape shape;
     bool slants;
 } Lazy;
 
 static const Lazy lazies[] = {
-    {OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1, true},
-    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1, true},
-    {OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1, true},
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1}, true},
     // several classes see each position
-    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1, true},
-    {OP_conv, {1, 6, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1, true},
+    {{OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1}, true},
+    {{OP_conv, {1, 6, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1}, true},
     // the image reaches farther than the result, and less far
-    {OP_conv, {1, 1, 14, 9, 16}, {24, 1, 3, 3, 16}, 1, 0, 1, true},
-    {OP_conv, {1, 1, 9, 9, 16}, {24, 1, 3, 3, 16}, 1, 2, 1, false},
-    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2, true},
-    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1, true},
-    {OP_conv, {1, 5, 6, 7, 16}, {8, 3, 3, 3, 16}, 1, 1, 1, true},
-    {OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1, true}, // parts
-    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1, true},
-    {OP_upconv, {1, 1, 7, 9, 32}, {32, 1, 4, 4, 40}, 2, 1, 1, true},
-    {OP_upconv, {1, 3, 4, 5, 16}, {16, 4, 4, 4, 8}, 2, 1, 1, true},
+    {{OP_conv, {1, 1, 14, 9, 16}, {24, 1, 3, 3, 16}, 1, 0, 1}, true},
+    {{OP_conv, {1, 1, 9, 9, 16}, {24, 1, 3, 3, 16}, 1, 2, 1}, false},
+    {{OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2}, true},
+    {{OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1}, true},
+    {{OP_conv, {1, 5, 6, 7, 16}, {8, 3, 3, 3, 16}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1}, true}, // parts
+    {{OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1}, true},
+    {{OP_upconv, {1, 1, 7, 9, 32}, {32, 1, 4, 4, 40}, 2, 1, 1}, true},
+    {{OP_upconv, {1, 3, 4, 5, 16}, {16, 4, 4, 4, 8}, 2, 1, 1}, true},
     // a row of the image that no result sees
-    {OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1, false},
+    {{OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1}, false},
 };
 enum { LAZIES = sizeof lazies / sizeof *lazies };
-
-static Attr attr_of(const Lazy *s)
-{
-    Attr a = op_default(s->op);
-    const bool deep = s->w.d > 1;
-    if (s->op == OP_conv) {
-        a.conv.sd = deep ? s->stride : 1, a.conv.sh = a.conv.sw = s->stride;
-        a.conv.pd0 = a.conv.pd1 = deep ? s->pad : 0;
-        a.conv.ph0 = a.conv.ph1 = a.conv.pw0 = a.conv.pw1 = s->pad;
-        a.conv.groups = s->groups;
-    } else {
-        a.upconv.sd = deep ? s->stride : 1;
-        a.upconv.sh = a.upconv.sw = s->stride;
-        a.upconv.pd0 = a.upconv.pd1 = deep ? s->pad : 0;
-        a.upconv.ph0 = a.upconv.ph1 = a.upconv.pw0 = a.upconv.pw1 = s->pad;
-    }
-    return a;
-}
 
 /* dx, dw, db, dgamma and dbeta of norm, activation and convolution apart:
  * stored or added, with the sums of dy given or not. */
@@ -63,8 +43,9 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     Call c;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr attr = attr_of(s);
-    Tensor x = drawn(&b, s->x, type, -1, 1), w = drawn(&b, s->w, type, -1, 1);
+    const Attr attr = attr_of(&s->shape);
+    Tensor x = drawn(&b, s->shape.x, type, -1, 1);
+    Tensor w = drawn(&b, s->shape.w, type, -1, 1);
     Tensor y = lazy(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
     Tensor total = tensor_of(&b, (Dims){1, 1, 1, 1, TOTAL * y.dim.c + 1}, F64);
     const Dims one = {1, 1, 1, 1, y.dim.c},
@@ -84,9 +65,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
     // ... whose sums may be those of a pool's gradient
     if (given) {
-        Attr pool = op_default(OP_maxpool);
-        pool.maxpool.kd = pool.maxpool.kh = pool.maxpool.kw = 1;
-        pool.maxpool.sd = pool.maxpool.sh = pool.maxpool.sw = 1;
+        const Attr pool = pool_of_one();
         Tensor out = tensor_of(&b, y.dim, type),
                in = tensor_of(&b, y.dim, type);
         Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
