@@ -52,19 +52,6 @@ static __device__ __forceinline__ void close_one(float4 by, float x, float v,
     *sum_x += u * (x - by.z);
 }
 
-/* Where sums 0 and 1 of a total are gradients of parameters; NULL: not wanted.
- */
-struct Puts {
-    float *to[2];
-    bool fresh[2];
-};
-
-static __device__ __forceinline__ void put_total(const Puts &p, int which,
-                                                 int c, double sum)
-{
-    if (p.to[which]) put(&p.to[which][c], (float)sum, p.fresh[which]);
-}
-
 /* close.cu: queue the totals of dx[k] from `count` parts (count, 2, channels),
  * of which its own begin at channel `from`. */
 bool close_total(const Call *c, int k, const double *parts, int count,

@@ -40,18 +40,17 @@ Corr corr_of_call(const Call *c)
                     : corr_of(c, g, call_image(c), c->y->dim);
 }
 
-/* db[c] = the sum of dy over rows, by the walk of walk.cuh: parts, then a
- * block for each channel that adds them up. */
+/* db[c] = the sum of dy over rows, by the walk of walk.cuh. */
 struct Bias {
     const void *dy;
     float *db;
     double *parts;
+    unsigned *words;
     Walk walk;
     bool fresh;
 };
 
-/* A part of the rows: RUN of them in float, then on in double. A block writes
- * one number a channel. */
+/* A part of the rows: RUN of them in float, then on in double. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
 {
@@ -70,16 +69,10 @@ __global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
         }
         for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
     }
-    spot_fold<1, V>(p.walk, s, sum, p.parts);
-}
-
-/* A block a channel; the order of the parts is that of the threads. */
-__global__ void __launch_bounds__(BLOCK) bias_total_kernel(const Bias p)
-{
-    const int c = (int)blockIdx.x;
-    double sum[1];
-    part_sums(p.parts + c, p.walk.parts.by, p.walk.channels, 0, sum);
-    if (threadIdx.x == 0) put(&p.db[c], (float)sum[0], p.fresh);
+    const Total all = spot_total<1, V>(p.walk, s, sum, p.parts, p.words);
+    if (!all.sum) return;
+    for (int i = (int)threadIdx.x; i < all.count; i += BLOCK)
+        put(&p.db[all.first + i], (float)all.sum[i], p.fresh);
 }
 
 /* All rows are one set: a bias is shared by the samples. */
@@ -99,11 +92,9 @@ bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
 {
     const Dims s = dy->dim;
     moves(moved(dy));
-    Bias p = {dy->data, db, (double *)c->scratch, bias_walk(s), fresh};
+    Bias p = {dy->data, db, (double *)c->scratch, NULL, bias_walk(s), fresh};
+    p.words = gpu_words(c->dev, walk_words(p.walk, 1));
     LAUNCH_STORED(dy->type, pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
-    if (!gpu_launched("bias, parts")) return false;
-    LAUNCH(bias_total_kernel, (unsigned)s.c, sum_threads(p.walk.parts.by), 0,
-           gpu_stream(c->dev), p);
     return gpu_launched("bias");
 }
 

@@ -295,6 +295,7 @@ __global__ void __launch_bounds__(CORR_THREADS, GRID + IMAGE == 2 ? BLOCKS : 0)
             put_weight(p, s, wm + row_of_share(h / 2, h % 2),
                        wn + column_of_share(j / 2, j % 2),
                        share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+    if (p.fold.parts > 1) fold_weights(p);
 }
 
 } // namespace

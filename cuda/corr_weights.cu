@@ -3,13 +3,12 @@
  * A product over positions, see corr_weights.cuh. Chunks of BK of them go
  * through shared memory as in corr.cu. Positions are cut into parts, in a
  * number that depends on extents only, so that layers of few channels fill a
- * GPU too; a second kernel adds the parts up in their order, in double. Same
- * bits always, no atomics.
+ * GPU too; the last blocks of a tile add them up (fold.cuh), in double. Same
+ * bits always.
  *
  * Bound by arithmetic from 64 channels on, as corr.cu; below, by reading the
  * image once per tile of taps. */
 #include "corr_weights.cuh"
-#include "parts.cuh"
 
 namespace {
 
@@ -57,6 +56,7 @@ __global__ void __launch_bounds__(CORR_THREADS)
         for (int j = 0; j < TN; j++)
             put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
                        mine.sum[i][j]);
+    if (p.fold.parts > 1) fold_weights(p);
 }
 
 /* Of the (tap, image channel) axis. */
@@ -65,13 +65,18 @@ int64_t depth_of(const Corr *r)
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
 }
 
+int64_t tiles_of(const Corr *r)
+{
+    return ceil_div(r->b, WEIGHTS_TILE) * ceil_div(depth_of(r), WEIGHTS_TILE) *
+           r->win.groups;
+}
+
 /* Parts of the positions; a function of extents only. */
 int parts_of(const Corr *r, int *part)
 {
     int64_t positions = rows(r->grid);
-    int64_t tiles = ceil_div(r->b, WEIGHTS_TILE) *
-                    ceil_div(depth_of(r), WEIGHTS_TILE) * r->win.groups;
-    int64_t parts = most(1, least(FILL / tiles, ceil_div(positions, MIN_PART)));
+    int64_t parts =
+        most(1, least(FILL / tiles_of(r), ceil_div(positions, MIN_PART)));
     *part = (int)(ceil_div(ceil_div(positions, parts), WEIGHTS_STEP) *
                   WEIGHTS_STEP);
     return (int)ceil_div(positions, *part);
@@ -82,7 +87,8 @@ int parts_of(const Corr *r, int *part)
 size_t corr_weights_bytes(const Corr *r)
 {
     int part, parts = parts_of(r, &part);
-    return parts > 1 ? (size_t)(parts * corr_weights_size(r)) * sizeof(float)
+    return parts > 1 ? (size_t)(tiles_of(r) * parts) * WEIGHTS_TILE *
+                           WEIGHTS_TILE * sizeof(float)
                      : 0;
 }
 
@@ -125,10 +131,10 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     p.depth = (int)depth_of(r);
     p.mtiles = (int)ceil_div(r->b, WEIGHTS_TILE);
     p.positions = (int)rows(r->grid);
-    p.part_stride = corr_weights_size(r);
-    // parts are new each time; whether w is added to is the second launch's
-    p.out = parts > 1 ? (float *)scratch : w;
-    p.fresh = parts > 1 || fresh;
+    p.fold = fold_of(parts, tiles_of(r));
+    p.parts = (float *)scratch;
+    if (parts > 1) p.words = gpu_words(r->c->dev, tiles_of(r) * p.fold.words);
+    p.out = w, p.fresh = fresh;
     p.channels = divisor(r->a);
     for (int i = 0; i < 3; i++) {
         p.axis[i] = divisor(count[i]);
@@ -136,10 +142,10 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     }
     dim3 blocks((unsigned)ceil_div(p.depth, WEIGHTS_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
-    const double bytes = (double)(parts * p.part_stride) * sizeof(float);
-    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) + bytes,
+    // w, and the parts of it that are written and read
+    const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
+    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) +
+              (double)(times * corr_weights_size(r)) * sizeof(float),
           corr_flops(r));
-    if (!launch(r, &p, blocks)) return false;
-    if (parts > 1) moves(bytes + (double)p.part_stride * sizeof(float));
-    return parts == 1 || add_parts(r->c, p.out, parts, p.part_stride, w, fresh);
+    return launch(r, &p, blocks);
 }

@@ -8,6 +8,7 @@
 #ifndef SEG_CORR_WEIGHTS_CUH
 #define SEG_CORR_WEIGHTS_CUH
 #include "corr.cuh"
+#include "fold.cuh"
 #include "number.cuh"
 
 enum {
@@ -29,7 +30,9 @@ struct Weights {
     int a, b, depth; // channels of a group; taps * a
     int mtiles;
     int positions, part; // of the grid; of one part
-    int64_t part_stride; // floats between parts in `out`
+    Fold fold;           // of the parts of a tile
+    float *parts;        // (tiles, parts, WEIGHTS_TILE, WEIGHTS_TILE)
+    unsigned *words;
     Divisor axis[3], channels, k[3];
     bool fresh;
 };
@@ -221,16 +224,65 @@ static __device__ __forceinline__ void see_pairs(
     }
 }
 
-/* Element (m, n) of the tile; nothing beyond the edges of w. */
+static __device__ __forceinline__ float *weights_part(const Weights &p,
+                                                      int part)
+{
+    const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    return p.parts +
+           ((int64_t)tile * p.fold.parts + part) * WEIGHTS_TILE * WEIGHTS_TILE;
+}
+
+/* Element (m, n) of the tile, to w or to the block's part of it; nothing beyond
+ * the edges of w. */
 static __device__ __forceinline__ void put_weight(const Weights &p,
                                                   const Slice &s, int m, int n,
                                                   float v)
 {
-    m += s.m0, n += s.n0;
-    if (m < p.b && n < p.depth)
-        put(&p.out[blockIdx.z * p.part_stride + (s.group * p.b + m) * p.depth +
-                   n],
-            v, p.fresh);
+    if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return;
+    const bool whole = p.fold.parts == 1;
+    float *to = whole ? p.out + (s.group * p.b + s.m0) * p.depth + s.n0
+                      : weights_part(p, (int)blockIdx.z);
+    put(to + m * (whole ? p.depth : (int)WEIGHTS_TILE) + n, v,
+        !whole || p.fresh);
+}
+
+/* The block has put all of its tile: add up the parts of it, the last of its
+ * blocks to w. A function of its own, so that the product's loop has all the
+ * registers. */
+static __device__ __attribute__((noinline)) void fold_weights(const Weights &p)
+{
+    enum { LINES = WEIGHTS_TILE * WEIGHTS_TILE / 4 };
+    const Slice s = slice_of(p);
+    float4 *own = (float4 *)weights_part(p, 0);
+    // what a thread has of it: four neighbours
+    auto each = [&](const auto &line) {
+        for (int i = (int)threadIdx.x; i < LINES; i += CORR_THREADS) {
+            const int m = i * 4 / WEIGHTS_TILE, n = i * 4 % WEIGHTS_TILE;
+            if (s.m0 + m < p.b && s.n0 + n < p.depth) line(i, m, n);
+        }
+    };
+    auto add = [&](int first, int step, int count, bool all) {
+        float4 *at = own + (int64_t)first * LINES;
+        each([&](int i, int m, int n) {
+            double sum[4] = {};
+#pragma unroll 8
+            for (int k = 0; k < count; k++) {
+                const float4 v = at[(int64_t)k * step * LINES + i];
+                sum[0] += (double)v.x, sum[1] += (double)v.y;
+                sum[2] += (double)v.z, sum[3] += (double)v.w;
+            }
+            if (!all) {
+                at[i] = make_float4((float)sum[0], (float)sum[1], (float)sum[2],
+                                    (float)sum[3]);
+                return;
+            }
+            float *to = p.out + (s.group * p.b + s.m0 + m) * p.depth + s.n0 + n;
+            for (int j = 0; j < 4 && s.n0 + n + j < p.depth; j++)
+                put(&to[j], (float)sum[j], p.fresh);
+        });
+    };
+    const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add);
 }
 
 /* What corr_bf16.cu and its like have. */

@@ -13,6 +13,8 @@
 
 enum { LEAST_MAJOR = 8 };
 
+static const size_t WORD_BYTES = GPU_WORDS * sizeof(unsigned);
+
 // -- faults ------------------------------------------------------------------
 
 /* What to do about an error. */
@@ -167,6 +169,9 @@ bool gpu_open(int device, int threads, void **dev)
     TRY(gpu_good(cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking),
                  "opening a stream"));
     TRY(gpu_good(cudaMalloc((void **)&g->step, sizeof *g->step), "opening"));
+    TRY(gpu_memory(g, NULL, WORD_BYTES, (void **)&g->words));
+    TRY(gpu_good(cudaMemsetAsync(g->words, 0, WORD_BYTES, g->stream),
+                 "opening"));
     ok = true;
 done:
     if (ok)
@@ -193,6 +198,7 @@ void gpu_close(void *dev)
     gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);
     if (g->step) (void)cudaFree(g->step);
+    if (g->words) (void)cudaFree(g->words);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
     if (g->stream) (void)cudaStreamDestroy(g->stream);
     (void)cudaGetLastError();
@@ -232,6 +238,7 @@ bool gpu_rehearse(void **dev)
     if (!g) return false;
     g->next = (char *)(uintptr_t)ALIGN;
     g->step = (Step *)next_address(g, sizeof *g->step);
+    g->words = (unsigned *)next_address(g, WORD_BYTES);
     launch_told = tell_launch;
     *dev = g;
     return true;
@@ -268,6 +275,14 @@ cudaStream_t gpu_stream(void *dev)
 Step *gpu_step(void *dev)
 {
     return ((Gpu *)dev)->step;
+}
+
+// a launch that could not start has used none, and after one that failed as it
+// ran the device takes no others: nothing ever has to set them back
+unsigned *gpu_words(void *dev, int64_t count)
+{
+    CHECK(count <= GPU_WORDS);
+    return ((Gpu *)dev)->words;
 }
 
 // -- memory ------------------------------------------------------------------

@@ -2,8 +2,8 @@
  *
  * Over the walk of walk.cuh (a block has a part of the rows of a set, a thread
  * keeps its channels). Forward: statistics (norm_stat.cu), y. Backward: sums
- * of dy and dy z of each channel by parts, totals (dgamma and dbeta are those
- * over sets), bars where a group has several channels, dx.
+ * of dy and dy z of each channel (dgamma and dbeta are those over sets), bars
+ * where a group has several channels, dx.
  *
  * An activation behind it (Call.then) costs no pass: y is stored behind it, and
  * dy taken through it as it is read, by the sign of what y was, found from x.
@@ -111,32 +111,23 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
             sum[1][v] += (double)run[1][v];
         }
     }
-    spot_fold<2, V>(p.walk, s, sum, p.parts);
+    const Total all = spot_total<2, V>(p.walk, s, sum, p.parts, p.words);
+    if (!all.sum) return;
+    for (int i = (int)threadIdx.x; i < 2 * all.count; i += BLOCK) {
+        const int k = i >= all.count, c = all.first + i - k * all.count;
+        if (p.total) p.total[(s.set * 2 + k) * p.channels + c] = all.sum[i];
+        put_total(p.put, k, c, all.sum[i]);
+    }
 }
 
-/* Totals of `count` parts for each set and channel, a block each; to `total`
- * and, where there is one set, to dbeta and dgamma. */
-struct Totals {
-    const double *parts; // (sets, count, 2, C)
-    double *total;       // (sets, 2, C), or NULL
-    Puts put;            // dbeta, dgamma
-    int64_t count;
-    Divisor channels;
-};
-
-__global__ void __launch_bounds__(BLOCK) total_kernel(const Totals p)
+/* dbeta and dgamma of several sets from the totals of each, a block a
+ * channel. */
+__global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
 {
-    uint32_t set = blockIdx.x;
-    const uint32_t c = split(&set, p.channels);
-    const int64_t pair = 2 * (int64_t)p.channels.by;
+    const int c = (int)blockIdx.x;
     double sum[2];
-    part_sums(p.parts + set * p.count * pair + c, p.count, pair, p.channels.by,
-              sum);
-    if (threadIdx.x) return;
-    for (int k = 0; k < 2; k++) {
-        if (p.total) p.total[set * pair + k * p.channels.by + c] = sum[k];
-        put_total(p.put, k, (int)c, sum[k]);
-    }
+    part_sums(p.total + c, p.walked, 2 * (int64_t)p.channels, p.channels, sum);
+    for (int k = 0; k < 2 && !threadIdx.x; k++) put_total(p.put, k, c, sum[k]);
 }
 
 /* Totals times gamma, added up over the channels of a group; all of them get
@@ -352,19 +343,6 @@ Puts puts_of(const Call *c)
             {is_fresh(c, 2), is_fresh(c, 1)}};
 }
 
-/* Queue totals of `sets` sets; those of a single one are dbeta and dgamma. */
-bool totals(const Call *c, const Norm &p, const double *parts, int64_t sets,
-            int64_t count, double *total)
-{
-    Totals t = {};
-    t.parts = parts, t.total = total, t.count = count;
-    t.channels = divisor(p.channels);
-    if (sets == 1) t.put = puts_of(c);
-    LAUNCH(total_kernel, (unsigned)(sets * p.channels), sum_threads(count), 0,
-           gpu_stream(c->dev), t);
-    return gpu_launched("norm, totals");
-}
-
 template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
@@ -376,17 +354,21 @@ template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
 }
 
 /* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
-bool slopes(const Call *c, const Norm &p)
+bool slopes(const Call *c, const Norm &norm)
 {
+    Norm p = norm;
+    const Puts put = puts_of(c);
+    p.words = gpu_words(c->dev, walk_words(p.walk, p.walked));
+    if (p.walked == 1) p.put = put;
+    if (p.alone) p.total = NULL;
     moves(moved(c->x[0]) + moved(c->dy));
     CALL_STORED(p.type, p.pack, start_slopes, c, p);
-    if (!gpu_launched("norm, sums of slopes") ||
-        !totals(c, p, p.parts, p.walked, p.walk.parts.by,
-                p.alone ? NULL : p.total))
-        return false;
-    if (p.walked > 1 && (c->dx[1] || c->dx[2]))
-        return totals(c, p, p.total, 1, p.walked, NULL);
-    return true;
+    if (!gpu_launched("norm, sums of slopes")) return false;
+    if (p.walked == 1 || !(put.to[0] || put.to[1])) return true;
+    p.put = put;
+    LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.walked), 0,
+           gpu_stream(c->dev), p);
+    return gpu_launched("norm, totals");
 }
 
 /* Sums of the slopes, of all ranks where they share the batch; those that the

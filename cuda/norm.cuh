@@ -32,6 +32,19 @@ static __device__ __forceinline__ float normal(float x, const Stat &s,
 
 struct Slant; // slant.cuh
 
+/* Where sums 0 and 1 of a channel are gradients of parameters; NULL: not
+ * wanted. */
+struct Puts {
+    float *to[2];
+    bool fresh[2];
+};
+
+static __device__ __forceinline__ void put_total(const Puts &p, int which,
+                                                 int c, double sum)
+{
+    if (p.to[which]) put(&p.to[which][c], (float)sum, p.fresh[which]);
+}
+
 struct Norm {
     const void *x, *dy;
     void *out;  // y or dx[0]
@@ -43,7 +56,9 @@ struct Norm {
     Stat *stat;              // (sets, groups): saved
     float2 *table;           // of a lazy call (lens.cuh), or NULL
     double *parts;           // of sums, (sets, parts, 2, C)
-    double *total;           // bwd: their totals, (sets, 2, C)
+    double *total;           // bwd: their totals, (sets, 2, C); or NULL
+    unsigned *words;         // of the walk; NULL: parts are only left
+    Puts put;                // bwd: dbeta, dgamma, where the walk has one set
     int64_t sets, rows;      // rows: of a set
     int64_t walked;          // sets of the walk: 1 when alone
     int channels, count;     // count: groups of channels

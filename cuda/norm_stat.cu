@@ -1,11 +1,11 @@
 /* norm_stat.cu -- the statistics of a normalisation: mean and rstd of each set
  * and group.
  *
- * Sums of each channel by parts, then totals, a block for each set and group.
- * Sums are of d = x - pivot and d^2, pivot being the first element of the set
- * and group, so what d^2 - (sum d)^2 / n cancels is far above the rounding of
- * double; a thread takes RUN rows in float about their own mean, and goes on
- * in double.
+ * Sums of each channel by the walk of walk.cuh, and by its last blocks the
+ * statistics. Sums are of d = x - pivot and d^2, pivot being the first element
+ * of the set and group, so what d^2 - (sum d)^2 / n cancels is far above the
+ * rounding of double; a thread takes RUN rows in float about their own mean,
+ * and goes on in double.
  *
  * Bound by memory: 4 bytes an element, narrow 2. 16 KB of shared memory. */
 #include "norm.cuh"
@@ -36,7 +36,92 @@ __device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
     *square += n * d * d + (double)(m2 - (float)n * off * off);
 }
 
-/* Sums of d and d^2 of each channel over a part of the rows. */
+/* Element i of x. Kernels that need one of it are not there for each type. */
+__device__ __forceinline__ float element(const Norm &p, int64_t i)
+{
+    if (p.type == BF16) return load<1, BF16>((const Cell<BF16> *)p.x + i).v[0];
+    if (p.type == F16) return load<1, F16>((const Cell<F16> *)p.x + i).v[0];
+    return ((const float *)p.x)[i];
+}
+
+/* Mean and variance of a set and group from its sums. */
+__device__ __forceinline__ void moments(const Norm &p, int64_t set,
+                                        uint32_t group, const double (&sum)[2],
+                                        double *mean, double *var)
+{
+    const double n = (double)p.rows * p.per.by, off = sum[0] / n;
+    const double square = sum[1] / n - off * off;
+    *mean = off;
+    if (!p.about_0)
+        *mean += (double)element(p, set * p.rows * p.channels +
+                                        (int64_t)group * p.per.by);
+    *var = square < 0 ? 0 : square;
+}
+
+/* Of the block's set and group, by parts; on thread 0. */
+__device__ __forceinline__ void moments(const Norm &p, double *mean,
+                                        double *var)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t group = split(&set, p.groups), first = group * p.per.by;
+    const uint32_t items = p.walk.parts.by * p.per.by;
+    double sum[2] = {};
+    for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
+        uint32_t part = i;
+        const uint32_t c = first + split(&part, p.per);
+        const double *at =
+            p.parts + ((int64_t)set * p.walk.parts.by + part) * 2 * p.channels;
+        sum[0] += at[c];
+        sum[1] += at[p.channels + c];
+    }
+    team_sums(sum, (int)blockDim.x);
+    moments(p, set, group, sum, mean, var);
+}
+
+/* Keep the statistics of a set and group of n values; the running ones move. */
+__device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
+                                         double mean, double var, bool moves)
+{
+    const uint32_t first = (uint32_t)(at % p.count) * p.per.by;
+    Stat s;
+    s.hi = (float)mean;
+    s.lo = (float)(mean - (double)s.hi);
+    s.rstd = (float)(1 / sqrt(var + (double)p.eps));
+    p.stat[at] = s;
+    if (p.table) {
+        const float scale = scale_of(p, s, (int)at);
+        const double beta = (double)beta_of(p, (int)at);
+        p.table[at] = {scale, (float)(beta - mean * (double)scale)};
+    }
+    if (!p.running || !moves) return;
+    // of a single value there is no unbiased variance
+    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
+    float *move = p.running + first, *spread = p.spread + first;
+    *move = (float)(stay * (double)*move + p.momentum * mean);
+    *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
+}
+
+/* Statistics of the groups of a tile, which are whole. An idle rank that is on
+ * its own has none to move by. */
+__device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
+                                          const Total &all)
+{
+    const int per = (int)p.per.by, end = all.sum ? all.count / per : 0;
+    for (int g = (int)threadIdx.x; g < end; g += BLOCK) {
+        const uint32_t group = quotient((uint32_t)all.first, p.per) + g;
+        double mean, var, sum[2] = {};
+        for (int c = g * per; c < (g + 1) * per; c++) {
+            sum[0] += all.sum[c];
+            sum[1] += all.sum[all.count + c];
+        }
+        moments(p, set, group, sum, &mean, &var);
+        put_stat(p, set * p.count + group, (double)p.rows * per, mean, var,
+                 !p.step->share.idle);
+    }
+}
+
+/* Sums of d and d^2 of each channel over a part of the rows; and what follows
+ * from those of all parts, unless they are only left. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
 {
@@ -64,68 +149,10 @@ __global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
         for (int v = 0; v < V; v++)
             add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
     }
-    spot_fold<2, V>(p.walk, s, sum, p.parts);
+    put_stats(p, s.set, spot_total<2, V>(p.walk, s, sum, p.parts, p.words));
 }
 
-/* Element i of x. Kernels that need one of it are not there for each type. */
-__device__ __forceinline__ float element(const Norm &p, int64_t i)
-{
-    if (p.type == BF16) return load<1, BF16>((const Cell<BF16> *)p.x + i).v[0];
-    if (p.type == F16) return load<1, F16>((const Cell<F16> *)p.x + i).v[0];
-    return ((const float *)p.x)[i];
-}
-
-/* Mean and variance of the block's set and group from the sums over its parts
- * and channels; on thread 0. */
-__device__ __forceinline__ void moments(const Norm &p, double *mean,
-                                        double *var)
-{
-    uint32_t set = blockIdx.x;
-    const uint32_t group = split(&set, p.groups), first = group * p.per.by;
-    const uint32_t items = p.walk.parts.by * p.per.by;
-    double sum[2] = {};
-    for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
-        uint32_t part = i;
-        const uint32_t c = first + split(&part, p.per);
-        const double *at =
-            p.parts + ((int64_t)set * p.walk.parts.by + part) * 2 * p.channels;
-        sum[0] += at[c];
-        sum[1] += at[p.channels + c];
-    }
-    team_sums(sum, (int)blockDim.x);
-    const double n = (double)p.rows * p.per.by, off = sum[0] / n;
-    const double square = sum[1] / n - off * off;
-    *mean = off;
-    if (!p.about_0)
-        *mean += (double)element(p, set * p.rows * p.channels + first);
-    *var = square < 0 ? 0 : square;
-}
-
-/* Keep the statistics of a set and group of n values; the running ones move. */
-__device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
-                                         double mean, double var, bool moves)
-{
-    const uint32_t first = (uint32_t)(at % p.count) * p.per.by;
-    Stat s;
-    s.hi = (float)mean;
-    s.lo = (float)(mean - (double)s.hi);
-    s.rstd = (float)(1 / sqrt(var + (double)p.eps));
-    p.stat[at] = s;
-    if (p.table) {
-        const float scale = scale_of(p, s, (int)at);
-        const double beta = (double)beta_of(p, (int)at);
-        p.table[at] = {scale, (float)(beta - mean * (double)scale)};
-    }
-    if (!p.running || !moves) return;
-    // of a single value there is no unbiased variance
-    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
-    float *move = p.running + first, *spread = p.spread + first;
-    *move = (float)(stay * (double)*move + p.momentum * mean);
-    *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
-}
-
-/* Statistics of a set and group; a block each. An idle rank that is on its own
- * has none to move by. */
+/* Statistics of a set and group from parts; a block each. */
 __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
 {
     double mean, var;
@@ -179,16 +206,26 @@ bool joined_stat(const Call *c, Norm *p)
     return gpu_launched("norm, statistics of all");
 }
 
+/* Are the groups of a set whole in the tiles of its walk? */
+bool groups_are_whole(const Norm &p)
+{
+    return p.per.by == 1 || p.walk.tiles.by == 1;
+}
+
 } // namespace
 
 bool norm_measure(const Call *c, Norm *p)
 {
+    const bool joined = norm_is_joined(c, *p);
     if (!p->about_0) {
+        if (!joined && groups_are_whole(*p))
+            p->words = gpu_words(c->dev, walk_words(p->walk, p->sets));
         moves(moved(c->x[0]));
         LAUNCH_STORED(p->type, p->pack, stats_kernel, p->walk.blocks, c, *p);
         if (!gpu_launched("norm, sums")) return false;
+        if (p->words) return true;
     }
-    if (norm_is_joined(c, *p)) return joined_stat(c, p);
+    if (joined) return joined_stat(c, p);
     LAUNCH(stat_kernel, (unsigned)(p->sets * p->count),
            sum_threads((int64_t)p->walk.parts.by * p->per.by), 0,
            gpu_stream(c->dev), *p);

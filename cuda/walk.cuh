@@ -9,9 +9,11 @@
  * a time. A few threads are idle where width does not divide the block.
  *
  * Extents alone make the parts, so sums over them have one order; in a block
- * they are folded in shared memory, as a tree over `deep`. */
+ * they are folded in shared memory, as a tree over `deep`, and those of the
+ * blocks by whoever comes last (fold.cuh). */
 #ifndef SEG_WALK_CUH
 #define SEG_WALK_CUH
+#include "fold.cuh"
 #include "pack.cuh"
 
 enum {
@@ -24,6 +26,7 @@ struct Walk {
     int64_t rows, part; // of a set; of a part
     int channels, deep; // rows of threads in a block
     Divisor width, tiles, parts;
+    Fold fold; // of the parts of a set and tile
     unsigned blocks;
 };
 
@@ -39,7 +42,7 @@ static inline Walk walk_of(int64_t sets, int64_t rows, int channels, int unit)
     parts = ceil_div(rows, w.part); // rounding may have left the last empty
     w.channels = channels, w.deep = (int)deep;
     w.width = divisor(width), w.tiles = divisor(tiles);
-    w.parts = divisor(parts);
+    w.parts = divisor(parts), w.fold = fold_of(parts, sets * tiles);
     w.blocks = (unsigned)(sets * parts * tiles);
     return w;
 }
@@ -48,6 +51,12 @@ static inline Walk walk_of(int64_t sets, int64_t rows, int channels, int unit)
 static inline size_t walk_bytes(const Walk &w, int64_t sets, int k)
 {
     return (size_t)(sets * w.parts.by * w.channels * k) * sizeof(double);
+}
+
+/* Words that it takes: see spot_total. */
+static inline int64_t walk_words(const Walk &w, int64_t sets)
+{
+    return sets * w.tiles.by * w.fold.words;
 }
 
 /* Where a thread is: rows from, from + deep .. below `to` of set `set`, and
@@ -102,19 +111,53 @@ static __device__ void pile_fold(const Walk &w, const Spot &s,
 }
 
 /* parts[part][k][c] = sum of sum[k][v] over the block's rows of threads. All
- * threads of the block call it, once in a kernel. */
+ * threads of the block call it, once in a kernel. Behind a barrier the caller
+ * may have what is returned: shared memory of K V BLOCK numbers. */
 template <int K, int V>
-static __device__ void spot_fold(const Walk &w, const Spot &s,
-                                 const double (&sum)[K][V], double *parts)
+static __device__ __forceinline__ double *spot_fold(const Walk &w,
+                                                    const Spot &s,
+                                                    const double (&sum)[K][V],
+                                                    double *parts)
 {
     SMEM(double, pile, [K * V][BLOCK]);
     const int t = (int)threadIdx.x;
     for (int k = 0; k < K; k++)
         for (int v = 0; v < V; v++) pile[k * V + v][t] = sum[k][v];
     pile_fold<K * V>(w, s, pile);
-    if (s.lane || !s.valid) return;
-    for (int k = 0; k < K; k++)
+    for (int k = 0; k < K && !s.lane && s.valid; k++)
         for (int v = 0; v < V; v++)
             parts[(s.part * K + k) * w.channels + s.c + v] = pile[k * V + v][t];
+    return pile[0];
+}
+
+/* Totals over a set of the channels of a tile, of those from `first` on:
+ * sum[k * count + i]; NULL: another block has them. */
+struct Total {
+    const double *sum;
+    int first, count;
+};
+
+/* The same, and what all blocks come to: to those that were the last. `words`:
+ * walk_words of them, or NULL: parts are only left, which are not as they were
+ * behind the other. */
+template <int K, int V>
+static __device__ __forceinline__ Total spot_total(const Walk &w, const Spot &s,
+                                                   const double (&sum)[K][V],
+                                                   double *parts,
+                                                   unsigned *words)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t tile = split(&set, w.tiles), part = split(&set, w.parts);
+    const int row = K * w.channels;
+    Total total = {NULL, (int)(tile * w.width.by) * V, 0};
+    total.count = min((int)w.width.by * V, w.channels - total.first);
+    double *pile = spot_fold<K, V>(w, s, sum, parts);
+    if (!words) return total;
+    words += ((int64_t)set * w.tiles.by + tile) * w.fold.words;
+    if (fold_parts<K>(w.fold, (int)part, words,
+                      parts + (int64_t)set * w.parts.by * row + total.first,
+                      row, w.channels, total.count, pile))
+        total.sum = pile;
+    return total;
 }
 #endif

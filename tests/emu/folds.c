@@ -1,0 +1,105 @@
+/* folds.c -- sums by parts whose last blocks finish them, on the emulated
+ * device, against the plain loops: of one part, of as many as are added at
+ * once, of one more, and of those that leave a group of a few at the end. The
+ * suites of the operators have few parts. */
+#include "check/opcase.h"
+#include "test.h"
+
+extern const Backend backend_cuda;
+
+/* Told of what is off. */
+static void report(void *ctx, const char *text)
+{
+    (void)ctx;
+    test_failed(__FILE__, __LINE__, "%s", text);
+}
+
+static void agrees(const OpCase *c, Precision p)
+{
+    OpCheck k = {.be = &backend_cuda, .precision = p, .report = report};
+    opcase_agree(c, &k);
+    EXPECT_INT(k.failures, 0);
+}
+
+/* FOLD_NEAR of fold.cuh is 16. */
+static const int parts[] = {1, 2, 16, 17, 26};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+/* Rows of a part of the walk of 127 channels, and of dw. */
+enum { ODD = 127, ROWS = 64, POSITIONS = 1024 };
+
+static OpCase linear(int rows, int in, int out, unsigned wrt)
+{
+    OpCase c = {.attr = op_default(OP_linear), .wrt = wrt};
+    c.x[0] = (Dims){rows, 1, 1, 1, in};
+    c.x[1] = (Dims){out, 1, 1, 1, in};
+    c.x[2] = (Dims){1, 1, 1, 1, out};
+    return c;
+}
+
+TEST(folds_dw)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const OpCase c = linear(parts[i] * POSITIONS, 1, 1, 2);
+        agrees(&c, PRECISION_f32);
+    }
+    // lines of 16 x 8 that are partly in w, two tiles of 17 and 9 parts
+    static const Precision all[] = {PRECISION_f32, PRECISION_tf32,
+                                    PRECISION_bf16, PRECISION_f16};
+    for (int i = 0; i < 4; i++) {
+        OpCase c = linear(17 * POSITIONS, 12, 20, 2);
+        agrees(&c, all[i]);
+        c = linear(9 * POSITIONS, 72, 40, 2);
+        agrees(&c, all[i]);
+    }
+}
+
+TEST(folds_db)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const OpCase c = linear(parts[i] * ROWS, 1, ODD, 4);
+        agrees(&c, PRECISION_f32);
+    }
+    // a channel in three rounds, packs of four, and a part that is not whole
+    OpCase c = linear(272 * 8192, 1, 1, 4);
+    agrees(&c, PRECISION_f32);
+    c = linear(17 * 96 + 5, 1, 300, 4);
+    agrees(&c, PRECISION_f32);
+}
+
+static OpCase norm(Op op, Dims x)
+{
+    OpCase c = {.attr = op_default(op), .rank = 2, .wrt = 7, .x = {x}};
+    const int operands = op == OP_batch_norm ? 4 : 2;
+    for (int i = 1; i <= operands; i++) c.x[i] = (Dims){1, 1, 1, 1, x.c};
+    for (int i = 1; i <= operands; i++) c.fill[i] = (Fill){FILL_RANGE, 0.5, 2};
+    c.changes = op == OP_batch_norm ? 1 << 3 | 1 << 4 : 0;
+    return c;
+}
+
+TEST(folds_norms)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const Dims x = {1, 1, 1, parts[i] * ROWS, ODD};
+        const OpCase c = norm(OP_batch_norm, x);
+        agrees(&c, PRECISION_f32);
+    }
+    // two tiles of channels; sets of parts
+    OpCase c = norm(OP_batch_norm, (Dims){3, 1, 1, 17 * 32, 516});
+    agrees(&c, PRECISION_f32);
+    c = norm(OP_instance_norm, (Dims){2, 1, 1, 17 * ROWS, ODD});
+    agrees(&c, PRECISION_f32);
+}
+
+/* Groups that a block has whole, and those that lie in two tiles. */
+TEST(folds_groups)
+{
+    OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 17 * ROWS, 126});
+    c.attr.group_norm.groups = 3;
+    agrees(&c, PRECISION_f32);
+    c = norm(OP_group_norm, (Dims){2, 1, 1, 200, 516});
+    c.attr.group_norm.groups = 3;
+    agrees(&c, PRECISION_f32);
+    c.x[0].w = 2;
+    agrees(&c, PRECISION_f32);
+}
