@@ -12,22 +12,55 @@
  * u (x - the mean as one float), which the totals put right in double. */
 #ifndef SEG_CLOSE_CUH
 #define SEG_CLOSE_CUH
-#include "lens.cuh"
+#include "slant.cuh"
 
-/* What a kernel needs to sum one of its gradients. */
+/* What a kernel needs to sum one of its gradients, and what is made of the
+ * sums once they are whole. */
 struct Closing {
     bool runs;
     const void *x;    // of the gradient's extents and type; NULL: no lens
     const Stat *stat; // (C) of its norm
     Sight sight;
+    int channels;  // C
+    double *total; // (2, C)
+    // where the reader's gradients are made, too (Call.closes): those of its
+    // parameters, and of a lazy one its slant
+    Puts put;
+    float4 *line; // (C), or NULL
+    const float *gamma;
+    double rows;
+    const Step *step;
 };
+
+/* The slant's lines behind the totals. */
+static inline float4 *closing_lines(const Tensor *total, int channels)
+{
+    return (float4 *)((double *)total->data + TOTAL * channels + 2);
+}
 
 /* That of dx[k]. */
 static inline Closing closing_of(const Call *c, int k)
 {
     Closing by = {};
+    const Call *reader = c->closes[k];
     by.runs = c->total[k] != NULL;
-    if (!by.runs || !c->lens[k]) return by;
+    if (!by.runs) return by;
+    by.channels = c->x[k]->dim.c;
+    by.total = (double *)c->total[k]->data;
+    if (reader) {
+        const Tensor *const *dx = reader->lazy ? reader->norm_dx : reader->dx;
+        const int at = reader->lazy ? NORM_FRESH : 0;
+        by.put = {{values(dx[2])}, {is_fresh(reader, at + 2)}};
+        if (reader->lazy) {
+            by.put.to[1] = values(dx[1]);
+            by.put.fresh[1] = is_fresh(reader, at + 1);
+            by.line = closing_lines(c->total[k], by.channels);
+            by.gamma = values(reader->norm_x[1]);
+            by.rows = (double)rows(c->x[k]->dim);
+            by.step = gpu_step(c->dev);
+        }
+    }
+    if (!c->lens[k]) return by;
     by.x = c->x[k]->data;
     by.stat = (const Stat *)c->lens[k]->saved;
     by.sight = sight_of(c, k);
@@ -52,10 +85,27 @@ static __device__ __forceinline__ void close_one(float4 by, float x, float v,
     *sum_x += u * (x - by.z);
 }
 
-/* close.cu: queue the totals of dx[k] from `count` parts (count, 2, channels),
- * of which its own begin at channel `from`. */
-bool close_total(const Call *c, int k, const double *parts, int count,
-                 int channels, int from);
-/* Queue: what is wanted (+)= c->dy_total. */
+/* What is made of the sums of channel c, which are whole. */
+static __device__ __forceinline__ void close_end(const Closing &by, int c,
+                                                 double sum, double sum_x)
+{
+    by.total[c] = sum;
+    put_total(by.put, 0, c, sum);
+    if (!by.x) return;
+    const Stat s = by.stat[c];
+    // what the parts left of the mean
+    sum_x = (sum_x - (double)s.lo * sum) * (double)s.rstd;
+    by.total[by.channels + c] = sum_x;
+    put_total(by.put, 1, c, sum_x);
+    if (!by.line) return;
+    const double gamma = by.gamma ? (double)by.gamma[c] : 1;
+    const double share =
+        by.step->share.idle ? 0 : gamma * -(double)s.rstd / by.rows;
+    by.line[c] = slant_line(by.sight.table[c], s,
+                            share * sum_x * (double)s.rstd, share * sum);
+}
+
+/* close.cu: queue what is wanted (+)= c->dy_total, where the call that made it
+ * has not. */
 bool close_put(const Call *c, const Puts &to);
 #endif

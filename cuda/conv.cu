@@ -131,8 +131,7 @@ int close_parts(const Call *c, const Corr &r)
 
 size_t close_bytes(const Call *c, const Corr &r)
 {
-    return (size_t)close_parts(c, r) * TOTAL * (size_t)call_image(c).c *
-           sizeof(double);
+    return sums_room(close_parts(c, r), call_image(c).c);
 }
 
 /* Did another call sum dy? That of a lazy one is taken back through the norm
@@ -238,13 +237,15 @@ bool source(const Call *c, const Corr &r, bool back, Source *x)
 }
 
 /* Where dx goes. */
-Result gradients(const Call *c)
+Result gradients(const Call *c, const Corr &r)
 {
     Result to = {};
     if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
-    to.close = closing_of(c, 0), to.close_beside = closing_of(c, BESIDE);
-    if (to.close.runs || to.close_beside.runs) to.sums = (double *)c->scratch;
+    to.sums = sums_of(close_parts(c, r), call_image(c).c, c->scratch);
+    to.sums.close = closing_of(c, 0), to.sums.beside = closing_of(c, BESIDE);
+    to.sums.ends = true;
     if (!c->x[BESIDE]) return to;
+    to.sums.border = c->x[0]->dim.c;
     to.from = c->x[0]->dim.c;
     if (c->dx[BESIDE])
         to.beside = target_of(c->dx[BESIDE], is_fresh(c, BESIDE));
@@ -262,22 +263,14 @@ bool conv_fwd(const Call *c)
         return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
-    if (parts) y.sums = (double *)c->scratch;
+    y.sums = sums_of(parts, c->y->dim.c, c->scratch);
+    if (parts) y.sums.ends = norm_lazy_keep(c, &y.sums.keep, &y.sums.rows);
     if (!source(c, r, false, &x)) return false;
     if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
           : is_up(c)         ? corr_spread(&r, x, w, b, y)
                              : corr_gather(&r, x, w, b, y)))
         return false;
-    return !c->lazy || norm_lazy(c, parts);
-}
-
-/* The sums of what was closed, from their parts. */
-bool totals(const Call *c, const Corr &r, const double *parts)
-{
-    const int count = close_parts(c, r), channels = call_image(c).c;
-    return (!c->total[0] || close_total(c, 0, parts, count, channels, 0)) &&
-           (!c->total[BESIDE] ||
-            close_total(c, BESIDE, parts, count, channels, c->x[0]->dim.c));
+    return !c->lazy || y.sums.ends || norm_lazy(c, parts);
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
@@ -303,10 +296,7 @@ bool conv_bwd(const Call *c)
     }
     if (c->dx[0] || c->dx[BESIDE]) {
         const auto product = up ? corr_gather : corr_spread;
-        const Result dx = gradients(c);
-        if (!product(&r, slopes, w, NULL, dx) ||
-            (dx.sums && !totals(c, r, dx.sums)))
-            return false;
+        if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
     }
     // the first product has stored it
     if (slant->to) slopes.own = {slant->to, {}, {}};
@@ -319,8 +309,8 @@ bool conv_bwd(const Call *c)
     }
     if (!c->dx[2]) return true;
     float *const db = values(c->dx[2]);
-    return sums_dy(c) ? close_put(c, {{db}, {is_fresh(c, 2)}})
-                      : corr_bias(c, &dy, db, is_fresh(c, 2));
+    if (!sums_dy(c)) return corr_bias(c, &dy, db, is_fresh(c, 2));
+    return c->dy_closed || close_put(c, {{db}, {is_fresh(c, 2)}});
 }
 
 } // namespace

@@ -251,7 +251,7 @@ void set_operands(Product *p, const Source &source, const void *w,
     p->source = source.own.data, p->sight = source.own.sight;
     p->slant = source.own.slant, p->slants = p->slant.table != NULL;
     if (source.from) p->beside = source.beside, p->border = source.from;
-    p->sums = to.sums, p->close = to.close, p->close_beside = to.close_beside;
+    p->sums = to.sums;
     p->w = w, p->bias = bias, p->result = to.own;
     if (to.from) p->beside_result = to.beside, p->result_border = to.from;
 }

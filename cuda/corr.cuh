@@ -12,8 +12,7 @@
  * the grid, in another order. cpu/ref/corr.h has the same three as loops. */
 #ifndef SEG_CORR_CUH
 #define SEG_CORR_CUH
-#include "close.cuh"
-#include "slant.cuh"
+#include "sums.cuh"
 
 enum { CORR_THREADS = 128 }; // of a block that makes a tile
 
@@ -119,11 +118,8 @@ struct Source {
 /* Likewise of a result. One whose data is NULL is not wanted. */
 struct Result {
     Target own, beside;
-    int from; // 0: there is one
-    // parts of sums over it: of what a lazy call stored, or of gradients that
-    // it closes; corr_sum_parts; or NULL
-    double *sums;
-    Closing close, close_beside;
+    int from;  // 0: there is one
+    Sums sums; // over it: corr_sum_parts
 };
 
 /* Bytes of one part of a result, `count` numbers: what is wanted of it is
@@ -140,8 +136,8 @@ static inline double part_bytes(const Target &t, const Closing &by,
 static inline double result_bytes(const Result &r, Dims s)
 {
     const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
-    return part_bytes(r.own, r.close, own) +
-           part_bytes(r.beside, r.close_beside, all - own);
+    return part_bytes(r.own, r.sums.close, own) +
+           part_bytes(r.beside, r.sums.beside, all - own) + sums_bytes(r.sums);
 }
 
 /* bias, of the channels of the result, may be NULL. False with the reason. */
@@ -158,7 +154,7 @@ bool corr_beside(const Corr *r, bool grid, int from);
 /* Does gather or spread take its source through a slant, and store it? */
 bool corr_slants(const Corr *r, bool spread);
 /* Parts (parts, 2, channels) that gather or spread, with a slant or without,
- * leave in Result.sums; 0: it cannot. */
+ * make of Result.sums; 0: it cannot. */
 int corr_sum_parts(const Corr *r, bool spread, bool slants);
 /* scratch: corr_weights_bytes. */
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,

@@ -49,8 +49,7 @@ struct Product {
     // by tiles alone: what the source is taken back through; sums of the result
     Slant slant;
     bool slants; // slant is there, or will be
-    Closing close, close_beside;
-    double *sums;               // see Result; or NULL
+    Sums sums;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result
     int taps[3];                // of the whole kernel

@@ -249,7 +249,8 @@ static __device__ __forceinline__ void put_weight(const Weights &p,
 /* The block has put all of its tile: add up the parts of it, the last of its
  * blocks to w. A function of its own, so that the product's loop has all the
  * registers. */
-static __device__ __attribute__((noinline)) void fold_weights(const Weights &p)
+static inline __device__ __attribute__((noinline)) void fold_weights(
+    const Weights &p)
 {
     enum { LINES = WEIGHTS_TILE * WEIGHTS_TILE / 4 };
     const Slice s = slice_of(p);

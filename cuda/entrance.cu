@@ -34,7 +34,7 @@ struct Entrance {
     const uint16_t *w;
     const float *bias; // or NULL
     Target y;
-    double *stats; // or NULL
+    Sums sums; // of y
     Window win;
     Dims image;
     Grid grid; // of the result
@@ -102,12 +102,12 @@ __device__ __forceinline__ uint32_t weights_of(const Entrance &p, int filter,
 
 /* What a lane has stored of its 8 filters: sums of d and d^2, d = v - pivot,
  * pivot being the first. */
-struct Sums {
+struct Lane {
     float pivot[TILE_CHANNELS], d[TILE_CHANNELS], square[TILE_CHANNELS];
     int n;
 };
 
-__device__ __forceinline__ void add_sums(Sums *s, const Pack<TILE_CHANNELS> &v)
+__device__ __forceinline__ void add_sums(Lane *s, const Pack<TILE_CHANNELS> &v)
 {
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
@@ -121,7 +121,7 @@ __device__ __forceinline__ void add_sums(Sums *s, const Pack<TILE_CHANNELS> &v)
 
 /* The block's sums of v and v^2 to its part; warps are added in their order.
  * All threads come here. */
-__device__ __forceinline__ void put_sums(const Entrance &p, const Sums &s,
+__device__ __forceinline__ void put_sums(const Entrance &p, const Lane &s,
                                          int f0)
 {
     SMEM(double, pile, [2][WARPS][COLUMNS]);
@@ -138,11 +138,15 @@ __device__ __forceinline__ void put_sums(const Entrance &p, const Sums &s,
         pile[1][t / WARP][lane * TILE_CHANNELS + i] = square;
     }
     __syncthreads();
-    if (t >= 2 * COLUMNS || f0 + t % COLUMNS >= p.filters) return;
-    double sum = 0;
-    for (int i = 0; i < WARPS; i++) sum += pile[t / COLUMNS][i][t % COLUMNS];
-    p.stats[((int64_t)blockIdx.x * 2 + t / COLUMNS) * p.filters + f0 +
-            t % COLUMNS] = sum;
+    if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
+        const int which = t / COLUMNS, filter = f0 + t % COLUMNS;
+        double sum = 0;
+        for (int i = 0; i < WARPS; i++) sum += pile[which][i][t % COLUMNS];
+        p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + filter] =
+            sum;
+    }
+    sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
+             min((int)COLUMNS, p.filters - f0), pile[0][0]);
 }
 
 template <Precision P>
@@ -165,7 +169,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
                             weights_of(p, filter, k + 8)};
     }
     __syncthreads();
-    Sums sums = {};
+    Lane sums = {};
     for (int i = 0; i < p.each; i++) {
         const int piece = ((int)blockIdx.x * p.each + i) * WARPS + t / WARP;
         const int m = piece * ROWS;
@@ -205,13 +209,13 @@ __global__ void __launch_bounds__(BLOCK, 2)
             }
             add_bias(p.bias, mine, &v);
             put_channels(p.y, (int64_t)row * p.filters + mine, v);
-            if (!p.stats) continue;
+            if (!p.sums.parts) continue;
 #pragma unroll
             for (int k = 0; k < TILE_CHANNELS; k++) v.v[k] = rounded<D>(v.v[k]);
             add_sums(&sums, v);
         }
     }
-    if (p.stats) put_sums(p, sums, f0);
+    if (p.sums.parts) put_sums(p, sums, f0);
 }
 
 // -- launching ---------------------------------------------------------------
@@ -249,23 +253,23 @@ int entrance_parts(const Corr *r)
 }
 
 bool entrance_forward(const Corr *r, const void *w, const float *bias,
-                      double *stats)
+                      const Sums &sums)
 {
     const Call *c = r->c;
     if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
         return false;
     Entrance p = {};
     p.x = values(c->x[0]), p.w = (const uint16_t *)w, p.bias = bias;
-    p.y = target_of(c->y, true), p.stats = stats;
+    p.y = target_of(c->y, true), p.sums = sums;
     p.win = r->win, p.image = r->image, p.grid = grid_of(r->grid);
     p.channels = r->a, p.filters = r->b, p.depth = depth_of(r);
     p.steps = (int)ceil_div(p.depth, STEP), p.each = each_of(r);
     p.positions = (int)rows(r->grid);
     const int parts = entrance_parts(r);
     const dim3 blocks((unsigned)parts, (unsigned)ceil_div(r->b, COLUMNS));
-    const double sums = stats ? 2.0 * parts * r->b * sizeof(double) : 0;
+    sums_by(c, (int)blocks.y, &p.sums);
     moves(moved(c->x[0]) + corr_bytes(r, corr_weights_size(r)) + moved(c->y) +
-              sums,
+              sums_bytes(p.sums),
           corr_flops(r));
     if (c->precision == PRECISION_bf16)
         LAUNCH(entrance_kernel<PRECISION_bf16>, blocks, BLOCK, 0,

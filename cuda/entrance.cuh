@@ -13,10 +13,9 @@ enum {
 /* Is this call of conv one, forward? Follows from extents, attributes and
  * precision; its operand is read as it stands. */
 bool entrance_takes(const Corr *r);
-/* Parts of sums of y and y^2 that entrance_forward leaves in `stats`, as
- * norm_lazy wants them: [part][2][filters]. */
+/* Parts of sums of y that entrance_forward makes: sums.cuh. */
 int entrance_parts(const Corr *r);
-/* y, queued; stats may be NULL. False with the reason. */
+/* y, queued. False with the reason. */
 bool entrance_forward(const Corr *r, const void *w, const float *bias,
-                      double *stats);
+                      const Sums &sums);
 #endif

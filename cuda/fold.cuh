@@ -16,8 +16,8 @@ struct Fold {
     int words;       // of last_block that it takes
 };
 
-/* Of `columns` sums that all have so many parts: their words are no more than
- * GPU_WORDS, whatever the extents. */
+/* Of `columns` sums, at most GPU_WORDS, that all have so many parts: their
+ * words are no more than that, either. */
 static inline Fold fold_of(int64_t parts, int64_t columns)
 {
     Fold f = {(int)parts, FOLD_NEAR, 0};

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         stat[v] = stat_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p, stat[v], s.c + v);
-        beta[v] = beta_of(p, s.c + v);
+        scale[v] = scale_of(p.keep, stat[v], s.c + v);
+        beta[v] = beta_of(p.keep, s.c + v);
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Pack<V> x[BATCH];
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
     float scale[V] = {}, beta[V] = {};
     for (int v = 0; v < V && s.valid && !ALONE; v++) {
         stat[v] = stat_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p, stat[v], s.c + v);
-        beta[v] = beta_of(p, s.c + v);
+        scale[v] = scale_of(p.keep, stat[v], s.c + v);
+        beta[v] = beta_of(p.keep, s.c + v);
     }
     // alone: one for all V, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
                 if (at >= s.to) continue;
                 x[i] = load<V, D>(xs + base + at * p.channels);
                 dy[i] = load<V, D>(dys + base + at * p.channels);
-                if (ALONE) own[i] = p.stat[at * p.count + group];
+                if (ALONE) own[i] = p.keep.stat[at * p.count + group];
             }
 #pragma unroll
             for (int i = 0; i < BATCH; i++)
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     double *total = p.total + (int64_t)set * 2 * p.channels + first;
     double sum[2] = {};
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
-        const double gamma = p.gamma ? (double)p.gamma[first + c] : 1;
+        const double gamma = p.keep.gamma ? (double)p.keep.gamma[first + c] : 1;
         sum[0] += total[c] * gamma;
         sum[1] += total[p.channels + c] * gamma;
     }
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
  * idle one. */
 __global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
 {
-    const bool idle = p.step->share.idle;
+    const bool idle = p.keep.step->share.idle;
     EACH(i, 2 * p.channels + 1)
     {
         if (i == 2 * p.channels)
@@ -172,8 +172,8 @@ __device__ __forceinline__ void bars_of(const Norm &p, int64_t set, int c,
                                         double *shift)
 {
     *tilt = *shift = 0;
-    if (p.given || p.step->share.idle) return;
-    const double gamma = p.gamma ? (double)p.gamma[c] : 1;
+    if (p.given || p.keep.step->share.idle) return;
+    const double gamma = p.keep.gamma ? (double)p.keep.gamma[c] : 1;
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
     // a group of one channel holds a plain total
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
         const int c = s.c + v;
         double lean, level;
         stat[v] = stat_of(p, s.set, c);
-        scale[v] = scale_of(p, stat[v], c), beta[v] = beta_of(p, c);
+        scale[v] = scale_of(p.keep, stat[v], c), beta[v] = beta_of(p.keep, c);
         bars_of(p, s.set, c, stat[v], &lean, &level);
         tilt[v] = (float)lean, shift[v] = (float)level;
     }
@@ -243,12 +243,10 @@ __global__ void __launch_bounds__(BLOCK)
 {
     EACH(c, p.norm.channels)
     {
-        const Stat s = p.norm.stat[c];
+        const Stat s = p.norm.keep.stat[c];
         double tilt, shift;
         bars_of(p.norm, 0, (int)c, s, &tilt, &shift);
-        shift -= ((double)s.hi + (double)s.lo) * tilt;
-        p.to[c] =
-            make_float4(p.lens[c].x, p.lens[c].y, (float)tilt, (float)shift);
+        p.to[c] = slant_line(p.lens[c], s, tilt, shift);
         const double *total = p.norm.total;
         put_total(p.put, 0, (int)c, total[c]);
         put_total(p.put, 1, (int)c, total[p.norm.channels + c]);
@@ -268,20 +266,21 @@ Norm norm_of(const Call *c)
     switch (a->op) {
     case OP_batch_norm:
         p.sets = 1, p.rows = rows(s);
-        p.eps = a->batch_norm.eps, p.momentum = a->batch_norm.momentum;
+        p.keep.eps = a->batch_norm.eps,
+        p.keep.momentum = a->batch_norm.momentum;
         p.given = !c->train;
         p.about = values(c->x[3]);
-        p.running = values(c->x[3]), p.spread = values(c->x[4]);
+        p.keep.running = values(c->x[3]), p.keep.spread = values(c->x[4]);
         break;
     case OP_instance_norm:
-        p.eps = a->instance_norm.eps;
+        p.keep.eps = a->instance_norm.eps;
         break;
     case OP_group_norm:
-        p.eps = a->group_norm.eps, p.count = a->group_norm.groups;
+        p.keep.eps = a->group_norm.eps, p.count = a->group_norm.groups;
         break;
     default:
         p.sets = rows(s), p.rows = 1, p.count = 1;
-        p.eps = a->layer_norm.eps;
+        p.keep.eps = a->layer_norm.eps;
     }
     const int per = p.channels / p.count;
     p.groups = divisor(p.count), p.per = divisor(per);
@@ -291,10 +290,10 @@ Norm norm_of(const Call *c)
     p.walked = p.alone ? 1 : p.sets;
     p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
     p.teams = teams_of(p.sets * p.count, per);
-    p.step = c->dev ? gpu_step(c->dev) : NULL;
+    p.keep.step = c->dev ? gpu_step(c->dev) : NULL;
     p.x = c->x[0]->data, p.type = c->x[0]->type;
-    p.gamma = values(c->x[1]), p.beta = values(c->x[2]);
-    p.stat = (Stat *)c->saved;
+    p.keep.gamma = values(c->x[1]), p.keep.beta = values(c->x[2]);
+    p.keep.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
     p.then = then_of(c->then);
     if (p.parts)
@@ -445,12 +444,21 @@ Space norm_lazy_space(const Call *c, int parts)
     return s;
 }
 
+bool norm_lazy_keep(const Call *c, Keep *keep, double *rows)
+{
+    const Call n = norm_of_lazy(c);
+    const Norm p = norm_of(&n);
+    *keep = p.keep, *rows = (double)p.rows;
+    keep->table = sight_table(c->saved, p.channels);
+    return !norm_is_joined(&n, p);
+}
+
 // computed again the convolution is what it was, and so is what it saved
 bool norm_lazy(const Call *c, int parts)
 {
     const Call n = norm_of_lazy(c);
     Norm p = norm_of(&n);
-    p.table = sight_table(c->saved, p.channels);
+    p.keep.table = sight_table(c->saved, p.channels);
     if (parts) {
         p.about_0 = true;
         p.walk.parts = divisor(parts);
@@ -463,7 +471,8 @@ bool norm_lazy_back(const Call *c)
 {
     const Call n = norm_of_lazy(c);
     // the sums before ranks join them
-    return (!c->dy_total || close_put(&n, puts_of(&n))) && norm_bwd(&n);
+    return (!c->dy_total || c->dy_closed || close_put(&n, puts_of(&n))) &&
+           norm_bwd(&n);
 }
 
 bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
@@ -471,12 +480,18 @@ bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
     const Call n = norm_of_lazy(c);
     Lean p = {};
     p.norm = norm_of(&n);
+    const bool joined = norm_is_joined(&n, p.norm), closed = c->dy_closed;
+    s->x = c->y->data, s->leak = then_of(c->then).leak;
+    s->table = table;
+    if (closed && !joined) {
+        s->table = closing_lines(c->dy_total, p.norm.channels);
+        return true;
+    }
     p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
-    s->table = table, s->x = c->y->data, s->leak = then_of(c->then).leak;
-    if (c->dy_total) p.put = puts_of(&n);
+    if (c->dy_total && !closed) p.put = puts_of(&n);
     // ranks join the sums in place, those of this one have to be put before
-    if (c->dy_total && norm_is_joined(&n, p.norm)) {
+    if (joined && c->dy_total) {
         if (!close_put(&n, p.put)) return false;
         p.put = {};
     }

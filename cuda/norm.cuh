@@ -30,6 +30,63 @@ static __device__ __forceinline__ float normal(float x, const Stat &s,
     return fmaf(centred(x, s), scale, shift);
 }
 
+/* Where statistics are kept, what they move, and what is made of them. */
+struct Keep {
+    Stat *stat;    // (sets, groups): saved
+    float2 *table; // of a lazy call (lens.cuh), or NULL
+    const float *gamma, *beta;
+    float *running, *spread; // mean and variance; batch_norm, or NULL
+    const Step *step;        // on the device: is this rank idle?
+    float eps;
+    double momentum;
+};
+
+/* Of channel c with these statistics. */
+static __device__ __forceinline__ float scale_of(const Keep &k, const Stat &s,
+                                                 int c)
+{
+    return k.gamma ? s.rstd * k.gamma[c] : s.rstd;
+}
+
+static __device__ __forceinline__ float beta_of(const Keep &k, int c)
+{
+    return k.gamma ? k.beta[c] : 0;
+}
+
+/* Keep the statistics of a set and group of n values, which is number `at`; the
+ * running ones of a batch_norm, whose groups are channels, move. */
+static __device__ __forceinline__ void put_stat(const Keep &k, int64_t at,
+                                                double n, double mean,
+                                                double var, bool moves)
+{
+    Stat s;
+    s.hi = (float)mean;
+    s.lo = (float)(mean - (double)s.hi);
+    s.rstd = (float)(1 / sqrt(var + (double)k.eps));
+    k.stat[at] = s;
+    if (k.table) {
+        const float scale = scale_of(k, s, (int)at);
+        const double beta = (double)beta_of(k, (int)at);
+        k.table[at] = {scale, (float)(beta - mean * (double)scale)};
+    }
+    if (!k.running || !moves) return;
+    // of a single value there is no unbiased variance
+    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - k.momentum;
+    float *move = k.running + at, *spread = k.spread + at;
+    *move = (float)(stay * (double)*move + k.momentum * mean);
+    *spread = (float)(stay * (double)*spread + k.momentum * unbias * var);
+}
+
+/* Those of channel c from its sums of x and x^2 over n rows. An idle rank that
+ * is on its own has none to move by. */
+static __device__ __forceinline__ void put_channel(const Keep &k, int c,
+                                                   double n, double sum,
+                                                   double square)
+{
+    const double mean = sum / n, var = square / n - mean * mean;
+    put_stat(k, c, n, mean, var < 0 ? 0 : var, !k.step->share.idle);
+}
+
 struct Slant; // slant.cuh
 
 /* Where sums 0 and 1 of a channel are gradients of parameters; NULL: not
@@ -49,28 +106,22 @@ struct Norm {
     const void *x, *dy;
     void *out;  // y or dx[0]
     Dtype type; // of x, dy and out
-    const float *gamma, *beta;
-    bool fresh;              // of dx[0]
-    float *running, *spread; // mean and variance; batch_norm, or NULL
-    bool about_0;            // parts are sums of x and x^2
-    Stat *stat;              // (sets, groups): saved
-    float2 *table;           // of a lazy call (lens.cuh), or NULL
-    double *parts;           // of sums, (sets, parts, 2, C)
-    double *total;           // bwd: their totals, (sets, 2, C); or NULL
-    unsigned *words;         // of the walk; NULL: parts are only left
-    Puts put;                // bwd: dbeta, dgamma, where the walk has one set
-    int64_t sets, rows;      // rows: of a set
-    int64_t walked;          // sets of the walk: 1 when alone
-    int channels, count;     // count: groups of channels
-    float eps;
-    double momentum;
+    Keep keep;
+    bool fresh;          // of dx[0]
+    bool about_0;        // parts are sums of x and x^2
+    double *parts;       // of sums, (sets, parts, 2, C)
+    double *total;       // bwd: their totals, (sets, 2, C); or NULL
+    unsigned *words;     // of the walk; NULL: parts are only left
+    Puts put;            // bwd: dbeta, dgamma, where the walk has one set
+    int64_t sets, rows;  // rows: of a set
+    int64_t walked;      // sets of the walk: 1 when alone
+    int channels, count; // count: groups of channels
     Divisor groups, per; // how many; channels of each
     bool given;          // statistics come from outside (evaluation)
     Then then;           // behind y, before dy
     // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
     double *joined;
     const float *about; // (C) what the moments of a rank are taken about
-    const Step *step;   // on the device: is this rank idle?
     bool alone;         // one row a set: norm_rows.cu
     int pack;           // channels that are worked on at a time: 4 or 1
     Walk walk;          // alone: over all rows as one set
@@ -81,21 +132,10 @@ struct Norm {
 static __device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set,
                                                int c)
 {
-    if (!p.given) return p.stat[set * p.count + quotient((uint32_t)c, p.per)];
-    return {p.running[c], 0,
-            (float)(1 / sqrt((double)p.spread[c] + (double)p.eps))};
-}
-
-/* Of channel c with these statistics. */
-static __device__ __forceinline__ float scale_of(const Norm &p, const Stat &s,
-                                                 int c)
-{
-    return p.gamma ? s.rstd * p.gamma[c] : s.rstd;
-}
-
-static __device__ __forceinline__ float beta_of(const Norm &p, int c)
-{
-    return p.gamma ? p.beta[c] : 0;
+    const Keep &k = p.keep;
+    if (!p.given) return k.stat[set * p.count + quotient((uint32_t)c, p.per)];
+    return {k.running[c], 0,
+            (float)(1 / sqrt((double)k.spread[c] + (double)k.eps))};
 }
 
 /* Are the statistics those of the batch of all ranks? */
@@ -111,12 +151,16 @@ static inline bool norm_is_joined(const Call *c, const Norm &p)
  * that the scratch begins with; 0: none. */
 Space norm_lazy_space(const Call *c, int parts);
 bool norm_lazy(const Call *c, int parts);
+/* Where such sums are all that its statistics take: where they are kept, and of
+ * how many rows they are. Not where ranks join theirs. */
+bool norm_lazy_keep(const Call *c, Keep *keep, double *rows);
 bool norm_lazy_back(const Call *c);
 /* Not taken back but described, for a product that does it: *s but s->to; the
- * gradients of the norm's parameters are made. table: of C channels. */
+ * gradients of the norm's parameters are made. table: room for C lines, where
+ * the call that closed dy has made none. */
 bool norm_lazy_slant(const Call *c, float4 *table, Slant *s);
-/* norm_stat.cu: p->stat of the rows of x, of all ranks where they share it; the
- * running ones move. False with the reason. */
+/* norm_stat.cu: p->keep.stat of the rows of x, of all ranks where they share
+ * it; the running ones move. False with the reason. */
 bool norm_measure(const Call *c, Norm *p);
 
 /* norm_rows.cu: sets of one row. Forward: statistics and y. Backward: dx. */

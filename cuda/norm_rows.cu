@@ -51,16 +51,16 @@ __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Norm p)
     team_sums(sum, t.width);
     Stat s = {mean[0], sum[0] * share, 0};
     const float var = (sum[1] - sum[0] * s.lo) * share;
-    s.rstd = 1 / sqrtf((var < 0 ? 0 : var) + p.eps);
-    if (t.live && t.lane == 0) p.stat[t.item] = s;
+    s.rstd = 1 / sqrtf((var < 0 ? 0 : var) + p.keep.eps);
+    if (t.live && t.lane == 0) p.keep.stat[t.item] = s;
     const int c = segment_channel(p, t.item);
     for (int j = start; j < end; j += step) {
         const Pack<V> a = load<V, D>(x + j);
         Pack<V> y;
         for (int v = 0; v < V; v++) y.v[v] = centred(a.v[v], s) * s.rstd;
-        if (p.gamma) {
-            const Pack<V> g = load<V>(p.gamma + c + j);
-            const Pack<V> b = load<V>(p.beta + c + j);
+        if (p.keep.gamma) {
+            const Pack<V> g = load<V>(p.keep.gamma + c + j);
+            const Pack<V> b = load<V>(p.keep.beta + c + j);
             for (int v = 0; v < V; v++) y.v[v] = y.v[v] * g.v[v] + b.v[v];
         }
         put_pack<V, D>((Cell<D> *)p.out + t.item * length + j, y, true);
@@ -75,10 +75,10 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
     const int step = t.width * V, start = t.lane * V;
     const Cell<D> *x = (const Cell<D> *)p.x + t.item * length;
     const Cell<D> *dy = (const Cell<D> *)p.dy + t.item * length;
-    const float *gamma = p.gamma;
+    const float *gamma = p.keep.gamma;
     if (gamma) gamma += segment_channel(p, t.item);
     Stat s = {};
-    if (t.live) s = p.stat[t.item];
+    if (t.live) s = p.keep.stat[t.item];
     // u and z of V neighbours from channel j on
     auto fetch = [&](int j, Pack<V> *u, Pack<V> *z) {
         *z = load<V, D>(x + j);

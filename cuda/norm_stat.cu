@@ -78,29 +78,6 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     moments(p, set, group, sum, mean, var);
 }
 
-/* Keep the statistics of a set and group of n values; the running ones move. */
-__device__ __forceinline__ void put_stat(const Norm &p, int64_t at, double n,
-                                         double mean, double var, bool moves)
-{
-    const uint32_t first = (uint32_t)(at % p.count) * p.per.by;
-    Stat s;
-    s.hi = (float)mean;
-    s.lo = (float)(mean - (double)s.hi);
-    s.rstd = (float)(1 / sqrt(var + (double)p.eps));
-    p.stat[at] = s;
-    if (p.table) {
-        const float scale = scale_of(p, s, (int)at);
-        const double beta = (double)beta_of(p, (int)at);
-        p.table[at] = {scale, (float)(beta - mean * (double)scale)};
-    }
-    if (!p.running || !moves) return;
-    // of a single value there is no unbiased variance
-    const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - p.momentum;
-    float *move = p.running + first, *spread = p.spread + first;
-    *move = (float)(stay * (double)*move + p.momentum * mean);
-    *spread = (float)(stay * (double)*spread + p.momentum * unbias * var);
-}
-
 /* Statistics of the groups of a tile, which are whole. An idle rank that is on
  * its own has none to move by. */
 __device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
@@ -115,8 +92,8 @@ __device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
             sum[1] += all.sum[all.count + c];
         }
         moments(p, set, group, sum, &mean, &var);
-        put_stat(p, set * p.count + group, (double)p.rows * per, mean, var,
-                 !p.step->share.idle);
+        put_stat(p.keep, set * p.count + group, (double)p.rows * per, mean, var,
+                 !p.keep.step->share.idle);
     }
 }
 
@@ -158,8 +135,8 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
     double mean, var;
     moments(p, &mean, &var);
     if (threadIdx.x) return;
-    put_stat(p, blockIdx.x, (double)p.rows * p.per.by, mean, var,
-             !p.step->share.idle);
+    put_stat(p.keep, blockIdx.x, (double)p.rows * p.per.by, mean, var,
+             !p.keep.step->share.idle);
 }
 
 /* What ranks join: sums of d and d^2, d = x - about, and rows; a block a
@@ -169,7 +146,7 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
 __global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
-    const double n = p.step->share.idle ? 0 : (double)p.rows;
+    const double n = p.keep.step->share.idle ? 0 : (double)p.rows;
     double mean, var;
     moments(p, &mean, &var);
     if (threadIdx.x) return;
@@ -188,7 +165,8 @@ __global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
     {
         const double off = p.joined[c] / n;
         const double var = p.joined[p.channels + c] / n - off * off;
-        put_stat(p, c, n, (double)p.about[c] + off, var < 0 ? 0 : var, true);
+        put_stat(p.keep, c, n, (double)p.about[c] + off, var < 0 ? 0 : var,
+                 true);
     }
 }
 

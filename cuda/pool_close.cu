@@ -21,6 +21,7 @@ struct PoolClose {
     Closing close;
     Walk walk;
     double *parts; // (parts, 2, C)
+    unsigned *words;
 };
 
 /* Of the element at `row`: the number of its window's result, and of the tap
@@ -95,7 +96,9 @@ __global__ void __launch_bounds__(BLOCK)
             sum[1][v] += (double)run[1][v];
         }
     }
-    spot_fold<2, V>(p.walk, s, sum, p.parts);
+    const Total all = spot_total<2, V>(p.walk, s, sum, p.parts, p.words);
+    for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
+        close_end(p.close, all.first + i, all.sum[i], all.sum[all.count + i]);
 }
 
 Walk close_walk(const Call *c)
@@ -118,15 +121,14 @@ bool pool_close(const Call *c)
     p.pool.x = dx->data, p.pool.y = c->dy->data, p.pool.fresh = is_fresh(c, 0);
     p.close = closing_of(c, 0);
     p.walk = close_walk(c), p.parts = (double *)c->scratch;
+    p.words = gpu_words(c->dev, walk_words(p.walk, 1));
     moves(moved(dx, p.pool.fresh) + (p.close.x ? moved(c->x[0]) : 0) +
-          moved(c->dy) + (double)numel(c->dy->dim) +
-          (double)pool_close_bytes(c));
+          moved(c->dy) + (double)numel(c->dy->dim) + walk_moves(p.walk, 2));
     if (dx->type == BF16)
         LAUNCH(pool_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     else
         LAUNCH(pool_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
-    return gpu_launched("maxpool, closed") &&
-           close_total(c, 0, p.parts, (int)p.walk.parts.by, dx->dim.c, 0);
+    return gpu_launched("maxpool, closed");
 }

@@ -7,7 +7,8 @@
  *     dx = scale (u - total[0] / n - z total[1] / n)
  *        = scale u + tilt x + shift,   u = dz back through `then`
  *
- * one line a channel once the sums are there, as the lens is. A pass that made
+ * one line a channel once the sums are there, as the lens is: who completes
+ * them makes the lines (close.cuh). A pass that made
  * dx would read dz and x and write dx; so a product reads dz and x itself, and
  * stores dx once for the others that want it. */
 #ifndef SEG_SLANT_CUH
@@ -20,6 +21,16 @@ struct Slant {
     void *to;            // dx goes there
     float leak;          // slope of `then` at and below 0
 };
+
+/* The line of a channel: tilt (of x - mean) and shift as in dx = dy scale + (x
+ * - mean) tilt + shift. */
+static __device__ __forceinline__ float4 slant_line(float2 lens, const Stat &s,
+                                                    double tilt, double shift)
+{
+    const double mean = (double)s.hi + (double)s.lo;
+    return make_float4(lens.x, lens.y, (float)tilt,
+                       (float)(shift - mean * tilt));
+}
 
 /* dx of one element, as it will be read. */
 template <Dtype D>

@@ -391,7 +391,6 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     if (!*done) return true;
     t.source = p->source, t.sight = p->sight, t.sums = p->sums;
     t.slant = p->slant;
-    t.close = p->close, t.close_beside = p->close_beside;
     t.beside = p->beside, t.beside_result = p->beside_result;
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     for (int kind = 0; kind < TILE_KINDS; kind++)
@@ -413,8 +412,9 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
         blocks = (int)most(blocks, t.cls[i].blocks);
     dim3 grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
               (unsigned)(classes * parts));
+    sums_by(r->c, (int)grid.y, &t.sums);
     const size_t behind = tile_turn_bytes(cut.bm, cut.bn) +
-                          (t.sums ? tile_sum_bytes(cut.bm, cut.bn) : 0);
+                          (t.sums.parts ? tile_sum_bytes(cut.bm, cut.bn) : 0);
     const size_t shared =
         most((int64_t)shared_of(t, classes, cut.bn), (int64_t)behind);
     const bool ok = r->c->precision == PRECISION_bf16
@@ -464,7 +464,9 @@ static int sum_parts(const Corr *r, const Product *p, int classes)
 {
     TileCut cut = cut_of(r, SPREAD);
     Tiled<SPREAD> t;
-    if (!tiled_of(r, p, classes, &cut, &t) || cut.split) return 0;
+    if (!tiled_of(r, p, classes, &cut, &t) || cut.split ||
+        t.tiles * r->win.groups > GPU_WORDS)
+        return 0;
     const auto &last = t.cls[classes - 1];
     return last.first + last.blocks;
 }

@@ -76,20 +76,19 @@ template <bool SPREAD> struct Tiled {
     Sight sight;          // of the source
     Slant slant;          // of the source; its x has halos behind the others
     int layers;           // halos of a fill: 2 with a slant
-    double *sums;         // [box][2][result_c], see tile_sums.cuh; or NULL
-    Closing close, close_beside; // sums are of gradients that these close
-    Target result;               // or parts of it, in f32
-    int64_t part_stride;         // elements between parts; 0: there are none
-    int result_c;                // channels of all groups
-    int depth, width;            // channels of a group: source, result
-    int taps[3];                 // of the whole kernel
-    int tiles;                   // of the channels of one group
-    int chunks, segments;        // of channels; sums of their own
-    Dims extent;                 // of the result
-    int box[3], samples;         // log2 of its extents; samples of one
-    Divisor halo[3];             // extents of it
-    int rows;                    // of all of its samples
-    int ahead, buffers;          // fills under way; halos in shared memory
+    Sums sums;            // a part a box: tile_sums.cuh
+    Target result;        // or parts of it, in f32
+    int64_t part_stride;  // elements between parts; 0: there are none
+    int result_c;         // channels of all groups
+    int depth, width;     // channels of a group: source, result
+    int taps[3];          // of the whole kernel
+    int tiles;            // of the channels of one group
+    int chunks, segments; // of channels; sums of their own
+    Dims extent;          // of the result
+    int box[3], samples;  // log2 of its extents; samples of one
+    Divisor halo[3];      // extents of it
+    int rows;             // of all of its samples
+    int ahead, buffers;   // fills under way; halos in shared memory
 };
 
 /* Which tile and how many sums: follows from extents and precision. */

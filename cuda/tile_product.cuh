@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
 
     float *turn = (float *)(shared + warp * TILE_TURN);
     double *pile = (double *)(shared + Shape::TURN);
-    if (p.close.runs || p.close_beside.runs) {
+    if (p.sums.close.runs || p.sums.beside.runs) {
         tile_close<D, Shape>(p, k, s, wm, wn, share, turn, pile);
         return;
     }
@@ -262,7 +262,8 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        turn, store);
     if constexpr (!SPREAD)
-        if (p.sums) tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
+        if (p.sums.parts)
+            tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
 }
 
 } // namespace

@@ -2,22 +2,24 @@
  *
  * Statistics of a gather's result, which a norm behind it wants; or, of
  * gradients, what close.cuh says. A warp sums its rows in float, at most 64,
- * and goes on in double; warps are added in their order, boxes by another
- * launch: p.sums[box][0, 1][channel]. */
+ * and goes on in double; warps are added in their order, boxes as sums.cuh
+ * says. */
 #ifndef SEG_TILE_SUMS_CUH
 #define SEG_TILE_SUMS_CUH
 #include "tile_store.cuh"
 
 /* What the warps of a block have summed, in shared memory that nothing else is
- * in: pile[0, 1][warps across][BN], in their order to p.sums. All threads of
- * the block come here. */
+ * in: pile[0, 1][warps across][BN], in their order to the box's part. All
+ * threads of the block come here. */
 template <class Shape, bool SPREAD>
 static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
                                                  const TileClassOf<SPREAD> &k,
                                                  const TileSpot &s,
-                                                 const double *pile)
+                                                 double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
+    const int part = k.first + (int)blockIdx.x;
+    const int first = (int)s.group * p.width + s.n0;
     __syncthreads();
     for (int i = (int)threadIdx.x; i < 2 * BN; i += Shape::THREADS) {
         const int at = i % BN, which = i / BN;
@@ -25,9 +27,11 @@ static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
         double sum = 0;
         for (int w = 0; w < Shape::ACROSS; w++)
             sum += pile[(which * Shape::ACROSS + w) * BN + at];
-        p.sums[((int64_t)(k.first + (int)blockIdx.x) * 2 + which) * p.result_c +
-               s.group * p.width + s.n0 + at] = sum;
+        p.sums.parts[((int64_t)part * 2 + which) * p.result_c + first + at] =
+            sum;
     }
+    sums_end(p.sums, part, (int)blockIdx.y, first, min(BN, p.width - s.n0),
+             pile);
 }
 
 /* Sums of v and v^2, v what the block has stored: a warp takes its rows about
@@ -127,14 +131,14 @@ static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
     for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
          i += Shape::THREADS) {
         const int c = (int)s.group * p.width + s.n0 + i;
-        by[i] = c < border ? closing_by(p.close, c)
-                           : closing_by(p.close_beside, c - border);
+        by[i] = c < border ? closing_by(p.sums.close, c)
+                           : closing_by(p.sums.beside, c - border);
     }
     __syncthreads();
     // a warp's columns are of one tensor, see corr_beside
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
     const bool far = s.group * p.width + s.n0 + wn >= border;
-    const Closing &mine = far ? p.close_beside : p.close;
+    const Closing &mine = far ? p.sums.beside : p.sums.close;
     TileClose<D> store = {far ? p.beside_result : p.result,
                           mine.x,
                           far ? border : 0,

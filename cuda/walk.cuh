@@ -53,6 +53,12 @@ static inline size_t walk_bytes(const Walk &w, int64_t sets, int k)
     return (size_t)(sets * w.parts.by * w.channels * k) * sizeof(double);
 }
 
+/* What is written and read of those of one set. */
+static inline double walk_moves(const Walk &w, int k)
+{
+    return 2.0 * (double)fold_moves(w.fold) * w.channels * k * sizeof(double);
+}
+
 /* Words that it takes: see spot_total. */
 static inline int64_t walk_words(const Walk &w, int64_t sets)
 {

@@ -143,6 +143,12 @@ enum { NORM_FRESH = 8 };
 enum { NARROW_CHANNELS = 8 };
 /* Sums of a gradient, see Call.total. */
 enum { TOTAL = 2 };
+/* Doubles of it: the sums, two for what ranks join with them, and two for each
+ * channel, which are for what the backend makes of them. */
+static inline int32_t total_size(int32_t channels)
+{
+    return TOTAL * channels + 2 + 2 * channels;
+}
 
 /* How a call reads an operand that is stored as it was before a batch_norm and
  * the activation behind it, which nobody ran: it applies both to what it
@@ -188,12 +194,18 @@ typedef struct Call {
     const Lens *lens[MAX_IN]; /* of x[i], or NULL: as it stands */
     /* bwd: total[i] is there where this call is the last that adds to dx[i] and
      * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
-     * of C channels and one more: of u and of u z, u being dx[i] taken through
+     * of C channels (total_size): of u and of u z, u being dx[i] taken through
      * the activation that lens[i] shows and z the norm's operand, normalised;
      * without a lens of dx[i], and the rest is nothing. bwd reads x[i] for it,
      * whatever its row keeps. Only where Backend.closes said so. */
     const Tensor *total[MAX_IN];
     const Tensor *dy_total; /* of dy, which another call left; or NULL */
+    /* The call whose dy is dx[i], where those gradients that it would make of
+     * total[i] alone (of a lazy norm's parameters, of a bias) are made by this
+     * one, as nobody else adds to them; or NULL. In that call dy_closed says
+     * so. */
+    const struct Call *closes[MAX_IN];
+    bool dy_closed;
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

@@ -194,6 +194,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     p->nodes = g->count;
     p->node = ARENA_NEW(&p->mem, PlanNode, g->count + 1);
     p->call = ARENA_NEW(&p->mem, Call, most);
+    p->fresh = ARENA_NEW(&p->mem, unsigned, most);
     p->param_bits = ARENA_NEW(&p->mem, unsigned, most);
     p->mark = arena_array(&p->mem, 1, (size_t)g->count + 1);
     p->reached = arena_array(&p->mem, 1, (size_t)g->count + 1);
@@ -204,8 +205,9 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     p->stage_at = -1;
     root = ARENA_NEW(&p->mem, int, spec->roots + 1);
     input = ARENA_NEW(&p->mem, PlanInput, spec->inputs + 1);
-    TRY(p->node && p->call && p->param_bits && p->mark && p->reached &&
-        p->saved && p->scratch && p->row && p->stage && root && input);
+    TRY(p->node && p->call && p->fresh && p->param_bits && p->mark &&
+        p->reached && p->saved && p->scratch && p->row && p->stage && root &&
+        input);
     // the spec's arrays are the caller's: keep copies, the loss a root too
     for (int i = 0; i < spec->roots; i++) root[i] = spec->root[i];
     for (int i = 0; i < spec->inputs; i++) input[i] = spec->input[i];

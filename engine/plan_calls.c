@@ -247,4 +247,5 @@ void plan_calls_make(Plan *p)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
     if (!p->spec.plain) plan_close(p);
+    for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
 }

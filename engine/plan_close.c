@@ -5,7 +5,7 @@
  * has just stored. Several calls may add to a gradient, one after the other;
  * the last of them, which closes it, sees it whole. Where that call can sum
  * what it stores (Backend.closes), it leaves the sums for the call that reads
- * the gradient.
+ * the gradient, and with them the gradients that are nothing but these.
  *
  * Wanted is that of a lazy product, whose norm's gradients its backward call
  * makes (plan_lazy.c), and of a product that has a bias to train. */
@@ -37,6 +37,26 @@ static int times(const Plan *p, const Call *c, int v)
     return count;
 }
 
+/* Does call c alone add to gradient dx? */
+static bool is_alone(const Plan *p, int c, const Tensor *dx)
+{
+    for (int i = p->forward; i < p->calls; i++)
+        for (int k = 0; k < MAX_IN && i != c && dx; k++)
+            if (p->call[i].dx[k] == dx || p->call[i].norm_dx[k] == dx)
+                return false;
+    return true;
+}
+
+/* Are the gradients that call c makes of sums of its dy its own, so that they
+ * may be there before it runs? */
+static bool are_own(const Plan *p, int c)
+{
+    const Call *call = &p->call[c];
+    return call->lazy ? is_alone(p, c, call->norm_dx[1]) &&
+                            is_alone(p, c, call->norm_dx[2])
+                      : is_alone(p, c, call->dx[2]);
+}
+
 /* Call c is the last that adds to the gradient of node v, its operand k. */
 static void close_gradient(Plan *p, int c, int k, int v)
 {
@@ -46,9 +66,12 @@ static void close_gradient(Plan *p, int c, int k, int v)
         !(p->spec.be->closes(call) >> k & 1))
         return;
     q->closer = c;
+    Call *reader = &p->call[q->bwd];
     q->total = (Tensor){
-        {1, 1, 1, 1, TOTAL * q->first.x.dim.c + 1}, F64, RANK_MAX, NULL};
-    call->total[k] = p->call[q->bwd].dy_total = &q->total;
+        {1, 1, 1, 1, total_size(q->first.x.dim.c)}, F64, RANK_MAX, NULL};
+    call->total[k] = reader->dy_total = &q->total;
+    reader->dy_closed = are_own(p, q->bwd);
+    if (reader->dy_closed) call->closes[k] = reader;
 }
 
 void plan_close(Plan *p)

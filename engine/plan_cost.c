@@ -131,7 +131,7 @@ LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
                             .backward = c >= p->forward,
                             .what = "copy in 16 bits",
                             .bytes = size_of(call->x[0]) + size_of(call->y)};
-    unsigned fresh = call->fresh & ~(accumulate ? p->param_bits[c] : 0);
+    unsigned fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
     LaunchPart cost = {.node = call->node};
     Tensor x[MAX_IN] = {{.data = NULL}};
     for (int k = 0; k < MAX_IN; k++) {

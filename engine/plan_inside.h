@@ -65,11 +65,12 @@ typedef struct Stage {
  * point at nodes, so nothing may move. */
 struct Plan {
     Arena mem;
-    PlanSpec spec;        /* root and input point at copies in mem */
-    PlanNode *node;       /* (nodes)                               */
-    int nodes;            /* of the graph when it was planned; it may grow */
-    Call *call;           /* in the order of running */
-    unsigned *param_bits; /* per call: bits of dx that are parameters' */
+    PlanSpec spec;   /* root and input point at copies in mem */
+    PlanNode *node;  /* (nodes)                               */
+    int nodes;       /* of the graph when it was planned; it may grow */
+    Call *call;      /* in the order of running */
+    unsigned *fresh; /* per call: Call.fresh, unless gradients accumulate */
+    unsigned *param_bits; /* per call: bits of it that are parameters'   */
     bool *mark, *reached; /* (nodes) of plan_calls_make                   */
     Stage *stage;         /* in the order of their calls                  */
     int stages;

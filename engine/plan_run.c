@@ -79,22 +79,27 @@ static void describe(const Plan *p, int c, char *text, size_t room)
         snprintf(text, room, "%s", row);
 }
 
-/* Run call c. When gradients accumulate, those of parameters are added to what
- * is there; all other gradients live in the pool and start afresh. */
+/* When gradients accumulate, those of parameters are added to what is there;
+ * all other gradients live in the pool and start afresh. Before the first call,
+ * as one may make those of another (Call.closes). */
+static void set_fresh(Plan *p, bool accumulate)
+{
+    for (int c = 0; c < p->calls; c++)
+        p->call[c].fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
+}
+
+/* Run call c. */
 static bool run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
     const Backend *be = p->spec.be;
-    unsigned fresh = call->fresh;
     char text[ERR_MAX / 4];
     if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
-    if (run->accumulate) call->fresh &= ~p->param_bits[c];
     KernelFn *kernel = is_convert(call)    ? be->convert
                        : is_backward(call) ? be->bwd[call->attr->op]
                                            : be->fwd[call->attr->op];
     bool ok = kernel(call);
     if (run->careful) ok = ok && be->sync(p->dev);
-    call->fresh = fresh;
     if (ok) return true;
     describe(p, c, text, sizeof text);
     return within("%s%s", text,
@@ -136,6 +141,7 @@ static bool prepare(Plan *p, const PlanRun *run, int *calls)
 {
     bool backward = run->backward && p->spec.loss >= 0;
     *calls = backward ? p->calls : p->forward;
+    set_fresh(p, run->accumulate);
     return run->prepared || (begin(p, &run->step) &&
                              (!backward || seed_root(p, run->seed_grad)));
 }

@@ -15,7 +15,9 @@ static int closing(const Rig *r)
         const PlanNode *q = &p->node[v];
         EXPECT(is_backward(&p->call[c]) && q->closer == c && q->bwd > c);
         EXPECT(p->call[q->bwd].dy_total == p->call[c].total[0]);
-        EXPECT_INT(q->total.dim.c, 2 * 8 + 1);
+        EXPECT_INT(q->total.dim.c, total_size(8));
+        EXPECT(p->call[c].closes[0] == &p->call[q->bwd]);
+        EXPECT(p->call[q->bwd].dy_closed);
         EXPECT_INT(p->buffer[q->sums].first, c);
         EXPECT_INT(p->buffer[q->sums].last, q->bwd);
         for (int i = c + 1; i < p->calls; i++)
