@@ -9,7 +9,7 @@
  * packs are cut into tiles. Lines are cut into parts, one a block, by extents
  * alone; each part is folded in registers (sums: runs of RUN floats, then
  * double), then over the block in shared memory (8 KB) in a fixed tree, and
- * the parts by a second launch, a warp each.
+ * the parts by the last block that leaves one, a warp a channel.
  *
  * Backward runs give a pack of dx to each thread. Where the gradient of the
  * largest is added, only the winners are touched.
@@ -166,8 +166,9 @@ Cut cut_of(Dims s)
 struct Fold {
     const void *x;
     void *y;
-    int *where;  // Peak: the position of each result
-    void *parts; // [n][c][part], when there is more than one
+    int *where;      // Peak: the position of each result
+    void *parts;     // [n][c][part], when there is more than one
+    unsigned *words; // of last_block, (n, tiles)
     Cut cut;
     int n, channels;
     int positions;
@@ -256,25 +257,20 @@ __global__ void __launch_bounds__(BLOCK)
         else
             ((State *)p.parts)[i * k.parts + part] = all;
     }
-}
-
-/* The parts of each result: a warp for a result, or a thread where the parts
- * are few. */
-template <Dtype D, class State>
-__global__ void __launch_bounds__(BLOCK)
-    parts_kernel(const __grid_constant__ Fold p, int lanes)
-{
-    const State *parts = (const State *)p.parts;
-    const int64_t all = (int64_t)gridDim.x * blockDim.x / lanes;
-    const int64_t me = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
-    const int lane = (int)threadIdx.x % lanes;
-    for (int64_t i = me; i < (int64_t)p.n * p.channels; i += all) {
-        State s;
-        none(&s);
-        for (int k = lane; k < p.cut.parts; k += lanes)
-            s = join(s, parts[i * p.cut.parts + k]);
-        for (int by = lanes / 2; by > 0; by /= 2) s = join(s, shuffled(s, by));
-        if (lane == 0) finish<D>(p, i, s);
+    if (k.parts == 1 ||
+        !last_block(p.words + n * k.tiles + tile, (unsigned)k.parts))
+        return;
+    // all parts of them: a warp for a channel
+    for (int c = t / WARP; c < channels; c += k.threads / WARP) {
+        const int64_t i = n * p.channels + first + c;
+        const State *parts = (const State *)p.parts + i * k.parts;
+        State all;
+        none(&all);
+        for (int j = t % WARP; j < k.parts; j += WARP)
+            all = join(all, parts[j]);
+        for (int by = WARP / 2; by > 0; by /= 2)
+            all = join(all, shuffled(all, by));
+        if (t % WARP == 0) finish<D>(p, i, all);
     }
 }
 
@@ -355,17 +351,13 @@ bool fold_as(const Call *c)
     p.n = s.n, p.channels = s.c, p.positions = (int)positions(s);
     const int64_t blocks = (int64_t)s.n * p.cut.tiles * p.cut.parts;
     if (!countable(c, blocks)) return false;
+    if (p.cut.parts > 1)
+        p.words = gpu_words(c->dev, (int64_t)s.n * p.cut.tiles);
     if (D != F32 || p.cut.v == 4) // what is narrow has packs in each row
         start_fold<4, D, Lanes, State>(c, p, blocks);
     else
         start_fold<1, F32, Lanes, State>(c, p, blocks);
-    const char *name = op_info[c->attr->op].name;
-    if (!gpu_launched(name)) return false;
-    if (p.cut.parts == 1) return true;
-    const int lanes = p.cut.parts < WARP ? 1 : WARP;
-    LAUNCH((parts_kernel<D, State>), blocks_for((int64_t)s.n * s.c * lanes),
-           BLOCK, 0, gpu_stream(c->dev), p, lanes);
-    return gpu_launched(name);
+    return gpu_launched(op_info[c->attr->op].name);
 }
 
 template <template <int> class Lanes, class State> bool fold(const Call *c)

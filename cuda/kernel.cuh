@@ -3,9 +3,10 @@
  * Rules of the room (docs/kernels.md has the reasons):
  * - kernels are static; what a file exports are launchers, the KernelFn and
  *   SpaceFn of its rows, which only read extents and addresses of a Call;
- * - every result is written by one thread, or by two launches: partial sums
- *   in a number that depends on shapes only, then one fixed order. No float
- *   atomics, so the same bits in any order of blocks and threads;
+ * - every result is written by one thread, or by parts: partial sums in a
+ *   number that depends on shapes only, then one fixed order, by the last
+ *   block or a second launch. No float atomics, so the same bits in any order
+ *   of blocks and threads;
  * - a chain of float additions has at most CHAIN terms; longer sums go on in
  *   a second register or in double;
  * - positions are counted in 32 bits (launchers refuse more), elements in 64;

@@ -1,8 +1,9 @@
 /* loss.cuh -- sums over the elements of a loss and their gradient.
  *
- * The three kernels of the losses that are a mean over elements: sums of
- * parts, finish, slopes; a row adds what an element costs, and its slope. The
- * first and the last also serve losses of other sums and of several sets.
+ * The kernels of the losses that are a mean over elements: sums of parts, which
+ * the last block adds (or a second launch, where ranks join theirs), and
+ * slopes; a row adds what an element costs, and its slope. They also serve
+ * losses of other sums and of several sets.
  *
  * Mapping: a thread takes a Quad (quad.cuh), the next thread the next; a
  * block sums a part, 1024 elements at least and 1024 parts at most. A part
@@ -61,12 +62,35 @@ static __device__ __forceinline__ void block_sums(double sum[K], double *out)
     out[t] = all;
 }
 
+/* all[k] = the sum of `count` parts, a block's. */
+template <int K>
+static __device__ __forceinline__ void part_totals(const double *parts,
+                                                   int count, double *all)
+{
+    double sum[K] = {};
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
+        for (int k = 0; k < K; k++) sum[k] += parts[i * K + k];
+    block_sums<K>(sum, all);
+    __syncthreads();
+}
+
+/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
+struct Mean {
+    float *y;
+    __device__ void operator()(const double *sum) const
+    {
+        *y = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
+    }
+};
+
 /* out[set][part][k]: f(x, t, m, w, run) adds what an element gives to
- * run[k], with w = 0 where it must not be looked at. */
+ * run[k], with w = 0 where it must not be looked at. mean.y, of two sums of one
+ * set: it is made of them by the last block; or NULL. */
 template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
     quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
-                 int64_t part, int parts, double *out)
+                 int64_t part, int parts, double *out, const Mean mean,
+                 unsigned *word)
 {
     const int64_t set = blockIdx.x / (unsigned)parts;
     const int64_t from = blockIdx.x % (unsigned)parts * part;
@@ -86,34 +110,41 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int k = 0; k < K; k++) sum[k] += (double)run[k];
     }
     block_sums<K>(sum, out + (int64_t)blockIdx.x * K);
+    if constexpr (K == 2) {
+        SMEM(double, all, [K]);
+        if (!mean.y || !last_block(word, gridDim.x)) return;
+        part_totals<K>(out, (int)gridDim.x, all);
+        if (threadIdx.x == 0) mean(all);
+    }
 }
 
 /* Which ways an operand's extents can ask for, as bits: no kernel is made that
  * cannot run. Of one channel, ROWS is FLAT. */
 enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 
-/* Queue the sums of all parts; `elements` are those of a set. Returns how
- * many parts a set has; 0 when the launch failed. */
+/* Queue the sums of all parts; `elements` are those of a set; mean: NULL, or
+ * see above. Returns how many parts a set has; 0 when the launch failed. */
 template <int K, int WAYS, class F>
 static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
-                     int64_t elements, double *out)
+                     int64_t elements, double *out, float *mean = NULL)
 {
     int64_t part;
     int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
     unsigned blocks = (unsigned)(sets * parts);
     cudaStream_t stream = gpu_stream(c->dev);
+    unsigned *const word = mean ? gpu_words(c->dev, 1) : NULL;
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
-               elements, part, parts, out);
+               elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
             LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out);
+                   elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
             LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out);
+                   elements, part, parts, out, Mean{mean}, word);
     return gpu_launched("loss, sums") ? parts : 0;
 }
 
@@ -123,11 +154,7 @@ static __global__ void __launch_bounds__(BLOCK)
     finish_kernel(const F f, const double *parts, int count)
 {
     SMEM(double, all, [K]);
-    double sum[K] = {};
-    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
-        for (int k = 0; k < K; k++) sum[k] += parts[i * K + k];
-    block_sums<K>(sum, all);
-    __syncthreads();
+    part_totals<K>(parts, count, all);
     if (threadIdx.x == 0) f(all);
 }
 
@@ -158,15 +185,6 @@ static bool finish(const Call *c, const F &f, double *parts, int count)
     return finish_here<K>(c, Own<K>{parts, gpu_step(c->dev)}, parts, count) &&
            gpu_join(c->dev, parts, F64, K, 1) && finish_here<K>(c, f, parts, 1);
 }
-
-/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
-struct Mean {
-    float *y;
-    __device__ void operator()(const double *sum) const
-    {
-        *y = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
-    }
-};
 
 /* 1 / M for the gradient; the sum is over a part of M that counts `times`. */
 struct Inverse {
@@ -288,9 +306,11 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
 {
     if (!countable(c, rows(c->x[0]->dim))) return false;
     double *parts = (double *)c->scratch;
+    float *y = values(c->y);
     int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
-                                      numel(c->x[0]->dim), parts);
-    return count && finish<2>(c, Mean{values(c->y)}, parts, count);
+                                      numel(c->x[0]->dim), parts,
+                                      is_shared(c) ? NULL : y);
+    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
 /* One part, a number that the host knows. */

@@ -9,7 +9,7 @@
  * Mapping: classes.cuh's groups of lanes hold a row, a lane counts its channel
  * (beyond 32 channels, blocks of another y count the next 32); a block counts
  * parts of the rows of a sample and adds its integers to y's own memory, in
- * any order; a second kernel turns them into floats. Any count below 2^31 is
+ * any order; the last block turns them into floats. Any count below 2^31 is
  * exact until then. Bound by memory: 8 bytes an element, 4 + 4 / C with class
  * numbers. */
 #include "classes.cuh"
@@ -45,11 +45,12 @@ template <class L> __device__ __forceinline__ int largest(const ClassRow<L> &r)
 
 enum { COUNTS = 3 };
 
-/* y[sample][3 c + k] += counts of a part of the sample. */
+/* y[sample][3 c + k] += counts of a part of the sample; `size` numbers, which
+ * the last block turns into floats, in place. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
     count_kernel(const __grid_constant__ Job j, int64_t part, int parts,
-                 unsigned *y)
+                 unsigned *y, int64_t size, unsigned *word)
 {
     SMEM(unsigned, warps, [COUNTS][BLOCK / WARP][L::COUNT]);
     const int t = (int)threadIdx.x;
@@ -79,24 +80,19 @@ __global__ void __launch_bounds__(BLOCK)
         if (t % WARP < L::COUNT) warps[i][t / WARP][t % WARP] = count[i];
     }
     __syncthreads();
-    if (t >= L::COUNT || k >= j.channels) return;
-    for (int i = 0; i < COUNTS; i++) {
+    for (int i = 0; i < COUNTS && t < L::COUNT && k < j.channels; i++) {
         unsigned all = 0;
         for (int w = 0; w < BLOCK / WARP; w++) all += warps[i][w][t];
         // integers: the order of blocks does not matter
         if (all) atomicAdd(&y[(sample * j.channels + k) * COUNTS + i], all);
     }
+    if (!last_block(word, gridDim.x * gridDim.y)) return;
+    for (int64_t i = t; i < size; i += BLOCK) ((float *)y)[i] = (float)y[i];
 }
 
 __global__ void zero_kernel(unsigned *y, int64_t count)
 {
     EACH(i, count) y[i] = 0;
-}
-
-/* In place, through the bits of the float that stands there. */
-__global__ void float_kernel(float *y, int64_t count)
-{
-    EACH(i, count) y[i] = (float)__float_as_uint(y[i]);
 }
 
 /* The largest float not above log(p / (1 - p)): no float lies between the
@@ -131,9 +127,7 @@ extern "C" bool cuda_overlap_fwd(const Call *c)
     dim3 grid((unsigned)(s.n * parts), (unsigned)ceil_div(s.c, lanes_of(s.c)));
     with_lanes<1>(s.c, [&](auto lanes) {
         LAUNCH((count_kernel<decltype(lanes)>), grid, BLOCK, 0, stream, j, part,
-               parts, (unsigned *)y);
+               parts, (unsigned *)y, size, gpu_words(c->dev, 1));
     });
-    if (!gpu_launched("overlap, count")) return false;
-    LAUNCH(float_kernel, blocks_for(size), BLOCK, 0, stream, y, size);
-    return gpu_launched("overlap, floats");
+    return gpu_launched("overlap, count");
 }

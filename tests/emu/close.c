@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "emu_control.h"
 #include <math.h>
+#include <string.h>
 
 /* Whose backward call closes the gradient of its operand. */
 static const Shape closers[] = {
@@ -13,6 +14,8 @@ static const Shape closers[] = {
     {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1},
     {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2},
     {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
+    // more boxes than are added at once, for each of some tiles of channels
+    {OP_conv, {2, 1, 40, 32, 160}, {16, 1, 3, 3, 160}, 1, 1, 1},
     {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
@@ -61,18 +64,27 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
 static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
                        const Tensor *x, const Behind *h)
 {
-    double got[513], want[512], size[512];
+    double got[1026], want[512], size[512];
     const int sums = (h ? 2 : 1) * dx->dim.c;
-    REQUIRE(total->dim.c <= 513);
+    REQUIRE(total->dim.c <= 1026);
     read_tensor(b, total, got);
     sums_of(b, dx, x, h, want, size);
     for (int i = 0; i < sums; i++)
         EXPECT_NEAR(got[i], want[i], 2e-4 * size[i] + 1e-6);
 }
 
+/* Windows of two along the axes that there are. */
+static Attr pool_of_two(Dims s)
+{
+    Attr a = op_default(OP_maxpool);
+    a.maxpool.kd = a.maxpool.sd = s.d > 1 ? 2 : 1;
+    a.maxpool.kh = a.maxpool.sh = a.maxpool.kw = a.maxpool.sw = 2;
+    return a;
+}
+
 static Tensor total_of(Bench *b, Dims s)
 {
-    return tensor_of(b, (Dims){1, 1, 1, 1, TOTAL * s.c + 1}, F64);
+    return tensor_of(b, (Dims){1, 1, 1, 1, total_size(s.c)}, F64);
 }
 
 /* Does the backend say that this call closes dx[k]? */
@@ -121,17 +133,93 @@ TEST(close_of_a_product)
     }
 }
 
-/* Of a pool: windows of two along the axes that there are, whose last elements
- * no window may have. */
+/* What follows from the totals for the call that reads the gradient, a lazy one
+ * with such a norm: its parameters' gradients, and behind the totals a line
+ * each channel: the lens, then what dx is of x and of nothing (slant.cuh). */
+static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
+                       const Behind *h, const double *before)
+{
+    const int channels = x->dim.c;
+    const int64_t rows = numel(x->dim) / channels;
+    double got[1026], gamma[256], made[2][256];
+    read_tensor(b, total, got);
+    read_tensor(b, &h->x[1], gamma);
+    for (int i = 0; i < 2; i++) read_tensor(b, &h->dx[2 - i], made[i]);
+    double *v = mem_alloc((size_t)numel(x->dim) * sizeof *v);
+    REQUIRE(v);
+    read_tensor(b, x, v);
+    for (int c = 0; c < channels; c++) {
+        double mean = 0, var = 0;
+        for (int64_t r = 0; r < rows; r++)
+            mean += v[r * channels + c] / (double)rows;
+        for (int64_t r = 0; r < rows; r++)
+            var += pow(v[r * channels + c] - mean, 2) / (double)rows;
+        const double rstd = 1 / sqrt(var + (double)h->norm.batch_norm.eps);
+        const double share = -gamma[c] * rstd / (double)rows;
+        const double tilt = share * got[channels + c] * rstd;
+        const double want[4] = {gamma[c] * rstd, 0, tilt,
+                                share * got[c] - mean * tilt};
+        float line[4];
+        memcpy(line, got + TOTAL * channels + 2 + 2 * c, sizeof line);
+        for (int i = 0; i < 4; i++)
+            if (i != 1)
+                EXPECT_NEAR((double)line[i], want[i],
+                            1e-4 * (fabs(want[i]) + fabs(mean * tilt)));
+        for (int i = 0; i < 2; i++)
+            EXPECT_NEAR(made[i][c], got[i * channels + c] + before[i],
+                        1e-5 * fabs(got[i * channels + c]) + 1e-5);
+    }
+    mem_free(v);
+}
+
+/* dgamma is added to, dbeta is new. */
+static void for_the_reader(const Shape *s, Op op)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = op == OP_conv ? attr_of(s) : pool_of_two(s->x);
+    const Tensor y = left(&b, s->x, &h);
+    const Tensor w2 = drawn(&b, s->w, BF16, -1, 1);
+    Tensor in[MAX_IN] = {y, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    z = drawn(&b, z.dim, BF16, -1, 1);
+    const Tensor dz = drawn(&b, z.dim, BF16, -1, 1);
+    const Tensor total = total_of(&b, s->x), dx = drawn(&b, y.dim, BF16, 0, 0);
+    h.dx[1] = drawn(&b, h.x[1].dim, F32, 3, 3);
+    h.dx[2] = drawn(&b, h.x[2].dim, F32, 3, 3);
+    const Call reader = {.attr = &attr,
+                         .lazy = true,
+                         .norm_x = {NULL, &h.x[1], &h.x[2]},
+                         .norm_dx = {NULL, &h.dx[1], &h.dx[2]},
+                         .fresh = 1u << (NORM_FRESH + 2)};
+    Call c = {.attr = &attr, .x = {&y, op == OP_conv ? &w2 : NULL}, .y = &z};
+    c.lens[0] = &h.lens;
+    if (op != OP_conv) run(&b, &c);
+    c.dy = &dz, c.dx[0] = &dx, c.fresh = 1;
+    c.total[0] = &total, c.closes[0] = &reader;
+    run(&b, &c);
+    totals_are(&b, &total, &dx, &y, &h);
+    reader_has(&b, &total, &y, &h, (const double[]){0, 3});
+    bench_close(&b);
+}
+
+TEST(close_for_the_reader)
+{
+    for_the_reader(&closers[0], OP_conv);
+    for_the_reader(&closers[6], OP_conv);
+    for_the_reader(&(Shape){OP_maxpool, {2, 1, 64, 48, 40}, {0}, 2, 0, 1},
+                   OP_maxpool);
+}
+
+/* Of a pool, whose last elements no window may have. */
 static void closes_pool(Precision p, Dims s, bool seen, bool add)
 {
     Bench b;
     Behind h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    Attr pool = op_default(OP_maxpool);
-    pool.maxpool.kd = pool.maxpool.sd = s.d > 1 ? 2 : 1;
-    pool.maxpool.kh = pool.maxpool.sh = pool.maxpool.kw = pool.maxpool.sw = 2;
+    Attr pool = pool_of_two(s);
     const Tensor y = left(&b, s, &h);
     Tensor in[MAX_IN] = {y}, z, dx[2];
     REQUIRE(op_shape(&pool, in, &z));
