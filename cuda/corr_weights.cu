@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(CORR_THREADS)
     const Slice s = slice_of(p);
     const int t = (int)threadIdx.x;
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
-    F f(p, s);
+    SMEM(Column, columns, [VEC ? 1 : TILE]);
+    F f(p, s, columns);
     Fragment<TM, TN> mine;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
@@ -119,6 +120,7 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     p.border = r->image.c, p.grid_border = r->grid.c;
     if (image.from) p.beside = image.beside, p.border = image.from;
     p.grid = grid.own.data, p.grid_sight = grid.own.sight;
+    p.slant = grid.own.slant;
     if (grid.from) p.grid_beside = grid.beside, p.grid_border = grid.from;
     p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
@@ -137,7 +139,9 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     dim3 blocks((unsigned)ceil_div(p.depth, WEIGHTS_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
     const double bytes = (double)(parts * p.part_stride) * sizeof(float);
-    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) + bytes,
+    moves(corr_bytes(r, numel(r->image) +
+                            numel(r->grid) * (p.slant.table ? 2 : 1)) +
+              bytes,
           corr_flops(r));
     if (!launch(r, &p, blocks)) return false;
     if (parts > 1) moves(bytes + (double)p.part_stride * sizeof(float));
