@@ -344,7 +344,7 @@ bool conv_bwd(const Call *c)
 
 } // namespace
 
-// tiles that no segments are cut of, and gradients in 16 bits
+// few results and tiles that no segments are cut of, gradients in 16 bits
 extern "C" unsigned cuda_closes(const Call *c)
 {
     unsigned bits = 0;
@@ -354,7 +354,7 @@ extern "C" unsigned cuda_closes(const Call *c)
             dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
-    if (few_takes(&r)) return 0;
+    if (few_takes(&r)) return bits;
     return bits && corr_sum_parts(&r, !is_up(c), slants(c, r)) ? bits : 0;
 }
 
