@@ -44,7 +44,8 @@ static inline Closing closing_of(const Call *c, int k)
     Closing by = {};
     const Call *reader = c->closes[k];
     by.runs = c->total[k] != NULL;
-    if (!by.runs) return by;
+    // a plan that asks for space has no addresses yet
+    if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
     by.total = (double *)c->total[k]->data;
     if (reader) {

@@ -121,6 +121,14 @@ bool slants(const Call *c, const Corr &r)
            corr_slants(&r, !is_up(c));
 }
 
+/* Or does dw, where nobody else wants it and so nobody stores it: of a first
+ * layer, whose data's gradient is not made? */
+bool leans(const Call *c, const Corr &r)
+{
+    return c->lazy && c->dy && !c->dx[0] && !c->dx[BESIDE] && c->dx[1] &&
+           !c->dx[2] && !is_up(c) && corr_sees(&r, true);
+}
+
 /* Those of the gradients that a backward call closes. */
 int close_parts(const Call *c, const Corr &r)
 {
@@ -187,24 +195,25 @@ size_t copy_bytes(const Call *c)
     return (size_t)numel(c->x[0]->dim) * dtype_bytes(operand_type(c));
 }
 
-/* Where in the scratch that is, of 16 bits, and behind it the slant's table. */
-size_t slant_at(const Call *c, const Corr &r)
+/* Where in the scratch the slant's table is, and behind it what a product
+ * stores, of 16 bits. */
+size_t slant_table_at(const Call *c, const Corr &r)
 {
     size_t at = copy_at(c, r, true);
     if (wants_copy(c, r, true)) at += copy_bytes(c);
     return aligned(at);
 }
 
-size_t slant_table_at(const Call *c, const Corr &r)
+size_t slant_at(const Call *c, const Corr &r)
 {
-    return aligned(slant_at(c, r) + tensor_bytes(c->y));
+    return aligned(slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4));
 }
 
 size_t scratch_bytes(const Call *c, bool back)
 {
     const Corr r = corr_of_call(c);
-    if (back && slants(c, r))
-        return slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4);
+    if (back && slants(c, r)) return slant_at(c, r) + tensor_bytes(c->y);
+    if (back && leans(c, r)) return slant_at(c, r);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) + copy_bytes(c);
 }
@@ -287,8 +296,9 @@ bool conv_bwd(const Call *c)
         return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
-    if (slants(c, r)) {
-        slant->to = dy.data = scratch + slant_at(c, r);
+    const bool stores = slants(c, r);
+    if (stores || leans(c, r)) {
+        if (stores) slant->to = dy.data = scratch + slant_at(c, r);
         float4 *table = (float4 *)(scratch + slant_table_at(c, r));
         if (!norm_lazy_slant(c, table, slant)) return false;
     } else if (c->lazy && !norm_lazy_back(c)) {
@@ -315,7 +325,7 @@ bool conv_bwd(const Call *c)
 
 } // namespace
 
-// tiles that no segments are cut of, and gradients in 16 bits
+// few results and tiles that no segments are cut of, gradients in 16 bits
 extern "C" unsigned cuda_closes(const Call *c)
 {
     unsigned bits = 0;
@@ -325,7 +335,7 @@ extern "C" unsigned cuda_closes(const Call *c)
             dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
-    if (few_takes(&r)) return 0;
+    if (few_takes(&r)) return bits;
     return bits && corr_sum_parts(&r, !is_up(c), slants(c, r)) ? bits : 0;
 }
 

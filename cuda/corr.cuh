@@ -104,7 +104,7 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
 struct Operand {
     const void *data;
     Sight sight;
-    Slant slant; // of one that corr_slants says
+    Slant slant; // of one that corr_slants says, or of corr_weights
 };
 
 /* An operand of a product whose channels are those of one tensor or, from
@@ -156,7 +156,8 @@ bool corr_slants(const Corr *r, bool spread);
 /* Parts (parts, 2, channels) that gather or spread, with a slant or without,
  * make of Result.sums; 0: it cannot. */
 int corr_sum_parts(const Corr *r, bool spread, bool slants);
-/* scratch: corr_weights_bytes. */
+/* scratch: corr_weights_bytes. The grid's slant, if there is one, is taken
+ * where corr_sees the grid. */
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                   float *w, bool fresh, void *scratch);
 size_t corr_weights_bytes(const Corr *r);

@@ -246,26 +246,39 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
 
 // -- weights -----------------------------------------------------------------
 
-/* One tile of w of one group, from the positions of one part. */
-template <Precision P, bool GRID, bool IMAGE>
-__global__ void __launch_bounds__(CORR_THREADS, GRID + IMAGE == 2 ? BLOCKS : 0)
+/* One tile of w of one group, from the positions of one part. SLANT: the grid
+ * is a gradient that it takes back. */
+template <Precision P, bool GRID, bool IMAGE, bool SLANT = false>
+__global__ void __launch_bounds__(CORR_THREADS, SLANT               ? BLOCKS - 1
+                                                : GRID + IMAGE == 2 ? BLOCKS
+                                                                    : 0)
     weights_mma_kernel(const __grid_constant__ Weights p)
 {
     typedef typename Number<P>::T T;
     typedef typename Number<P>::Shared S;
-    typedef Pairs<T, GRID, IMAGE> F;
+    typedef Pairs<T, GRID, IMAGE, SLANT> F;
     typedef Shares<P, 4> Mine;
     enum { BK = F::BK, WIDE = WEIGHTS_TILE + SKEW };
     SMEM(S, grid, [2][BK][WIDE]);
     SMEM(S, image, [2][BK][WIDE]);
+    SMEM(float4, by, [SLANT ? WEIGHTS_TILE : 1]);
     const Slice s = slice_of(p);
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
-    F f(p, s);
+    if constexpr (SLANT) {
+        const int c = (int)threadIdx.x;
+        if (c < WEIGHTS_TILE)
+            by[c] = s.m0 + c < p.b ? p.slant.table[s.group * p.b + s.m0 + c]
+                                   : make_float4(0, 0, 0, 0);
+        __syncthreads();
+    }
+    SMEM(Column, columns, [IMAGE ? 1 : WEIGHTS_TILE]);
+    F f(p, s, columns);
     Mine share;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
-        if constexpr (P != PRECISION_tf32) see_pairs<NARROW_TYPE<P>>(p, s, &f);
+        if constexpr (P != PRECISION_tf32)
+            see_pairs<NARROW_TYPE<P>>(p, s, &f, by);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);
@@ -313,6 +326,17 @@ bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
     enum { COUNT = Line<typename Number<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
     const bool lines = r->b % COUNT == 0;
+    if constexpr (P != PRECISION_tf32) {
+        if (p->slant.table) {
+            if (r->a % COUNT == 0)
+                LAUNCH((weights_mma_kernel<P, true, true, true>), blocks,
+                       CORR_THREADS, 0, stream, *p);
+            else
+                LAUNCH((weights_mma_kernel<P, true, false, true>), blocks,
+                       CORR_THREADS, 0, stream, *p);
+            return gpu_launched("weights, tensor cores, slanted");
+        }
+    }
     if (lines && r->a % COUNT == 0)
         LAUNCH((weights_mma_kernel<P, true, true>), blocks, CORR_THREADS, 0,
                stream, *p);

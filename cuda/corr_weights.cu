@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(CORR_THREADS)
     const Slice s = slice_of(p);
     const int t = (int)threadIdx.x;
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
-    F f(p, s);
+    SMEM(Column, columns, [VEC ? 1 : TILE]);
+    F f(p, s, columns);
     Fragment<TM, TN> mine;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
@@ -125,6 +126,7 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     p.border = r->image.c, p.grid_border = r->grid.c;
     if (image.from) p.beside = image.beside, p.border = image.from;
     p.grid = grid.own.data, p.grid_sight = grid.own.sight;
+    p.slant = grid.own.slant;
     if (grid.from) p.grid_beside = grid.beside, p.grid_border = grid.from;
     p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
@@ -144,7 +146,8 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
     // w, and the parts of it that are written and read
     const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
-    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) +
+    moves(corr_bytes(r, numel(r->image) +
+                            numel(r->grid) * (p.slant.table ? 2 : 1)) +
               (double)(times * corr_weights_size(r)) * sizeof(float),
           corr_flops(r));
     return launch(r, &p, blocks);

@@ -13,7 +13,8 @@
 
 enum {
     WEIGHTS_TILE = 64,
-    WEIGHTS_STEP = 32, // positions of a part are a multiple of this
+    WEIGHTS_STEP = 32,         // positions of a part are a multiple of this
+    WEIGHTS_OUTSIDE = 1 << 30, // farther than any image goes along an axis
 };
 
 struct Weights {
@@ -22,6 +23,7 @@ struct Weights {
     // the image, `grid_border` and on of the grid are in tensors of their own
     Sight image_sight, grid_sight;
     Operand beside, grid_beside;
+    Slant slant; // of the grid, for kernels that take it back; or no table
     int border, grid_border;
     float *out; // w, or the parts
     Window win;
@@ -54,20 +56,20 @@ static __device__ __forceinline__ Slice slice_of(const Weights &p)
     return s;
 }
 
-/* A tap and channel on the (tap, a) axis. */
-struct Column {
+/* A tap and channel on the (tap, a) axis; behind its end no image is where the
+ * offset leads. */
+struct alignas(16) Column {
     int off[3], channel;
-    bool valid;
 };
 
 static __device__ __forceinline__ Column column_of(const Weights &p, int n)
 {
     Column c;
     uint32_t rest = (uint32_t)n;
-    c.valid = n < p.depth;
     c.channel = (int)split(&rest, p.channels);
     for (int i = 2; i >= 0; i--)
         c.off[i] = (int)split(&rest, p.k[i]) * p.win.dil[i] - p.win.lo[i];
+    if (n >= p.depth) c.off[0] = -WEIGHTS_OUTSIDE;
     return c;
 }
 
@@ -78,7 +80,6 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
                                                     const Column &c,
                                                     int64_t group)
 {
-    if (!c.valid) return NULL;
     uint32_t rest = (uint32_t)m;
     int q[3];
     for (int i = 2; i >= 0; i--)
@@ -108,8 +109,10 @@ static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
 /* What a thread fetches of a chunk of BK positions: lines of neighbouring
  * channels of the grid and of the image, of positions row, row + STEP, ..
  * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
- * and of the image belongs to one tap. */
-template <class T, bool GRID, bool IMAGE> struct Pairs {
+ * and of the image belongs to one tap. SLANT: with each line of the grid the
+ * one that its slant takes beside it. */
+template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
+    static_assert(GRID || !SLANT, "a slant goes by lines");
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
@@ -118,8 +121,11 @@ template <class T, bool GRID, bool IMAGE> struct Pairs {
         BK = LOADS * STEP,
     };
     static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
-    Column column[IMAGE ? 1 : COUNT];
+    Column column;       // IMAGE: of its line
+    const Column *table; // else of the tile's, COUNT a line are more
+                         // than registers hold
     Line<T> g[LOADS], x[LOADS];
+    Line<T> over[SLANT ? LOADS : 1];
     bool inside[IMAGE ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
@@ -132,11 +138,17 @@ template <class T, bool GRID, bool IMAGE> struct Pairs {
         return (int)threadIdx.x / ACROSS;
     }
 
-    __device__ __forceinline__ Pairs(const Weights &p, const Slice &s)
+    /* columns: in shared memory, WEIGHTS_TILE where IMAGE is not. All threads
+     * of the block come here. */
+    __device__ __forceinline__ Pairs(const Weights &p, const Slice &s,
+                                     Column *columns)
+        : table(columns)
     {
-#pragma unroll
-        for (int i = 0; i < (IMAGE ? 1 : COUNT); i++)
-            column[i] = column_of(p, s.n0 + first() + i);
+        const int t = (int)threadIdx.x;
+        if (IMAGE) column = column_of(p, s.n0 + first());
+        if (IMAGE) return;
+        if (t < WEIGHTS_TILE) columns[t] = column_of(p, s.n0 + t);
+        __syncthreads();
     }
 
     __device__ __forceinline__ void fetch(const Weights &p, const Slice &s,
@@ -148,24 +160,29 @@ template <class T, bool GRID, bool IMAGE> struct Pairs {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
             if (IMAGE) inside[i] = false;
+            if (SLANT) over[i] = {};
             if (m >= s.to) continue;
             const T *y = grid_at<T, GRID>(p, m, (int)s.group * p.b + m1);
             if constexpr (GRID) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
+                // a gradient's operand is one tensor, with rows as it has
+                if (SLANT && m1 < p.b)
+                    over[i] = *(const Line<T> *)((const T *)p.slant.x +
+                                                 (y - (const T *)p.grid));
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++)
                     if (m1 + j < p.b) g[i].v[j] = y[j];
             }
             if constexpr (IMAGE) {
-                const T *from = image_at<T, true>(p, m, column[0], s.group);
+                const T *from = image_at<T, true>(p, m, column, s.group);
                 inside[i] = from != NULL;
                 if (from) x[i] = *(const Line<T> *)from;
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++) {
                     const T *from =
-                        image_at<T, false>(p, m, column[j], s.group);
+                        image_at<T, false>(p, m, table[first() + j], s.group);
                     if (from) x[i].v[j] = *from;
                 }
             }
@@ -203,19 +220,45 @@ static __device__ __forceinline__ void see_side(const Sight &own,
         see_lines<D>(sight, channel - (far ? border : 0), x, wanted);
 }
 
-/* What was fetched in lines of either side, through their lenses. A line of
+/* Lines of a gradient taken back; x: what is beside them. by: of their
+ * channels, in shared memory, where the compiler leaves it: it would hold what
+ * it can in registers. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void slant_lines(
+    const float4 *by, float leak, const Line<uint16_t> (&x)[COUNT],
+    Line<uint16_t> (&dz)[COUNT])
+{
+    enum { TWO = 2 };
+#pragma unroll
+    for (int j = 0; j < Line<uint16_t>::COUNT; j += TWO)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const auto seen = load<TWO, D>(x[i].v + j);
+            auto v = load<TWO, D>(dz[i].v + j);
+#pragma unroll
+            for (int h = 0; h < TWO; h++)
+                v.v[h] = slanted<D>(by[j + h], leak, seen.v[h], v.v[h]);
+            put_pack<TWO, D>(dz[i].v + j, v, true);
+        }
+}
+
+/* What was fetched in lines of either side, through their lenses, or the slant
+ * that `by` has of the tile's channels. A line of
  * the grid meets all columns of the tile, whatever this thread has of the
  * image; behind the last position the image is zero for all of them. */
-template <Dtype D, bool GRID, bool IMAGE>
+template <Dtype D, bool GRID, bool IMAGE, bool SLANT>
 static __device__ __forceinline__ void see_pairs(
-    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE> *f)
+    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE, SLANT> *f,
+    const float4 *by)
 {
-    typedef Pairs<uint16_t, GRID, IMAGE> F;
+    typedef Pairs<uint16_t, GRID, IMAGE, SLANT> F;
     const int m1 = s.m0 + F::first();
     if constexpr (IMAGE)
         see_side<D>(p.image_sight, p.beside.sight, p.border,
-                    s.group * p.a + f->column[0].channel, f->x, f->inside);
-    if constexpr (GRID) {
+                    s.group * p.a + f->column.channel, f->x, f->inside);
+    if constexpr (SLANT) {
+        slant_lines<D>(by + F::first(), p.slant.leak, f->over, f->g);
+    } else if constexpr (GRID) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
         if (m1 < p.b)

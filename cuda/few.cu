@@ -8,7 +8,8 @@
  *                lanes
  *     backward   the walk of walk.cuh: a thread keeps its channels, so dx of
  *                them is a sum over results, dw one over rows, by parts; db
- *                beside it. Then a launch that adds up the parts.
+ *                beside it, and the sums that close dx (close.cuh). The
+ *                last blocks add up the parts.
  *
  * Bound by memory: x and y, then x, dx and dy, which is read as it stands. */
 #include "few.cuh"
@@ -16,10 +17,7 @@
 
 namespace {
 
-enum {
-    CHANNELS = NARROW_CHANNELS, // of a lane: 16 bytes
-    TOTALS = 8,                 // neighbouring results of a block of totals
-};
+enum { CHANNELS = NARROW_CHANNELS }; // of a lane: 16 bytes
 
 /* What fits the registers: channels that a thread has backward, with a sum of
  * each for each result; rows that it has loaded at a time. */
@@ -33,10 +31,16 @@ struct Few {
     const void *dy;
     bool narrow_dy;
     Target y, dx;
-    double *parts; // [part][dw, then db]: those that are wanted; or NULL
-    bool dw, db;
-    int channels, results, size; // size: of a part
-    int team;                    // lanes of a row, a power of two
+    float *dw, *db; // NULL: not wanted
+    bool fresh_dw, fresh_db;
+    Closing close; // of dx; its lens is that of x
+    // [part][dw, db, 2 sums of dx of each channel]: those that are wanted
+    double *parts;
+    int size, part; // of dw and db; of all
+    Fold fold;
+    unsigned *words;
+    int channels, results;
+    int team; // lanes of a row, a power of two
     int64_t rows;
     Walk walk; // backward
 };
@@ -143,36 +147,106 @@ __device__ __forceinline__ Pack<B> slopes_of(const Few &p, int64_t row)
     return y;
 }
 
-/* Sums of result b over the rows of the block, to its part. All threads of the
+/* Sums over the rows of the block: of a thread's channels, and one more.
+ * put(v, sum) comes once for each of them, V for the last. All threads of the
  * block come here. */
-template <int V>
-__device__ __forceinline__ void fold(const Few &p, const Spot &s, int b,
-                                     const Pack<V> &dw, float db)
+template <int V, class Put>
+__device__ __forceinline__ void fold(const Walk &w, const Spot &s,
+                                     const Pack<V> &mine, float other,
+                                     const Put &put)
 {
     SMEM(double, pile, [V + 1][BLOCK]);
     const int t = (int)threadIdx.x;
     __syncthreads(); // those of the last one were read
-    for (int v = 0; v < V; v++) pile[v][t] = (double)dw.v[v];
-    pile[V][t] = (double)db;
-    pile_fold<V + 1>(p.walk, s, pile);
+    for (int v = 0; v < V; v++) pile[v][t] = (double)mine.v[v];
+    pile[V][t] = (double)other;
+    pile_fold<V + 1>(w, s, pile);
     if (s.lane || !s.valid) return;
-    double *to = p.parts + s.part * p.size;
-    for (int v = 0; v < V && p.dw; v++)
-        to[b * p.channels + s.c + v] = pile[v][t];
-    if (p.db && s.c == 0) to[p.size - p.results + b] = pile[V][t];
+    for (int v = 0; v <= V; v++) put(v, pile[v][t]);
 }
 
-template <Dtype D, int B>
-__global__ void __launch_bounds__(BLOCK, 2) few_back_kernel(const Few p)
+/* dx of a row, whose number in memory `i` is that of its first channel. CLOSE:
+ * what is in memory then is added to the sums of what the lens takes back; x:
+ * what is behind the lens. */
+template <Dtype D, bool CLOSE, int V>
+__device__ __forceinline__ void put_dx(const Few &p, int64_t i, Pack<V> dx,
+                                       const Pairs16<V> &x,
+                                       const float2 (&by)[V],
+                                       const float (&mean)[V], float leak,
+                                       Pack<V> (&sum)[2])
 {
-    enum { V = PACK_BACK<B>, ROWS = UNDER_WAY<B> };
+    if constexpr (!CLOSE) {
+        if (p.dx.type == F32)
+            put_pack<V>((float *)p.dx.data + i, dx, p.dx.fresh);
+        else
+            put_pack<V, D>((Cell<D> *)p.dx.data + i, dx, p.dx.fresh);
+    } else {
+        Cell<D> *to = (Cell<D> *)p.dx.data + i;
+        const auto seen = load<V, D>((const Cell<D> *)&x);
+        if (!p.dx.fresh) {
+            const auto old = load<V, D>(to);
+            for (int v = 0; v < V; v++) dx.v[v] = old.v[v] + dx.v[v];
+        }
+        put_pack<V, D>(to, dx, true);
+        for (int v = 0; v < V; v++)
+            close_one(make_float4(by[v].x, by[v].y, mean[v], leak), seen.v[v],
+                      rounded<D>(dx.v[v]), &sum[0].v[v], &sum[1].v[v]);
+    }
+}
+
+/* The block has left its part: the last one makes of all parts what they are
+ * of. Their columns are few, a thread adds up one. */
+static __device__ __attribute__((noinline)) void few_end(const Few &p)
+{
+    const int weights = p.dw ? p.channels * p.results : 0;
+    const int items = p.size + (p.part - p.size) / 2;
+    auto add = [&](int first, int step, int count, bool all) {
+        double *at = p.parts + (int64_t)first * p.part;
+        auto total = [&](int i) {
+            double sum = 0;
+#pragma unroll 8
+            for (int k = 0; k < count; k++)
+                sum += at[(int64_t)k * step * p.part + i];
+            return sum;
+        };
+        for (int i = (int)threadIdx.x; i < items; i += BLOCK) {
+            const bool closes = i >= p.size;
+            const double one = total(i);
+            const double two = closes ? total(i + p.channels) : 0;
+            if (!all) {
+                at[i] = one;
+                if (closes) at[i + p.channels] = two;
+            } else if (closes) {
+                close_end(p.close, i - p.size, one, two);
+            } else if (i < weights) {
+                put(&p.dw[i], (float)one, p.fresh_dw);
+            } else {
+                put(&p.db[i - weights], (float)one, p.fresh_db);
+            }
+        }
+    };
+    ::fold(p.fold, (int)blockIdx.x, p.words, add);
+}
+
+/* Chains are those of walk_back, for what is closed too. */
+template <Dtype D, int B, bool CLOSE>
+__global__ void __launch_bounds__(BLOCK, 2)
+    few_back_kernel(const __grid_constant__ Few p)
+{
+    // sums of two kinds take the registers of half the rows
+    enum { V = PACK_BACK<B>, ROWS = UNDER_WAY<B> / (CLOSE && B > 1 ? 2 : 1) };
     const Spot s = spot<V>(p.walk);
     const int64_t deep = p.walk.deep;
     Pack<V> w[B] = {}, dw[B] = {};
     float2 by[V] = {};
-    float db[B] = {};
+    float db[B] = {}, mean[V] = {};
+    Pack<V> sum[2] = {};
+    const bool looks = p.dw || (CLOSE && p.close.x);
+    const float leak = CLOSE && p.close.x ? p.close.sight.then.leak : 1;
     if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
-    if (s.valid && p.dw) load_lens(p, s.c, by);
+    if (s.valid && looks) load_lens(p, s.c, by);
+    for (int v = 0; v < V && CLOSE && p.close.x && s.valid; v++)
+        mean[v] = p.close.stat[s.c + v].hi;
     for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
         Pairs16<V> raw[ROWS];
         Pack<B> dy[ROWS];
@@ -182,7 +256,7 @@ __global__ void __launch_bounds__(BLOCK, 2) few_back_kernel(const Few p)
             raw[i] = {}, dy[i] = {};
             if (at >= s.to) continue;
             dy[i] = slopes_of<D, B>(p, at);
-            if (p.dw) raw[i] = line_of<V>(p.x.data, at * p.channels + s.c);
+            if (looks) raw[i] = line_of<V>(p.x.data, at * p.channels + s.c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -198,50 +272,27 @@ __global__ void __launch_bounds__(BLOCK, 2) few_back_kernel(const Few p)
                     dx.v[v] = fmaf(dy[i].v[b], w[b].v[v], dx.v[v]);
                 }
             }
-            if (!p.dx.data) continue;
-            const int64_t to = at * p.channels + s.c;
-            if (p.dx.type == F32)
-                put_pack<V>((float *)p.dx.data + to, dx, p.dx.fresh);
-            else
-                put_pack<V, D>((Cell<D> *)p.dx.data + to, dx, p.dx.fresh);
+            if (p.dx.data)
+                put_dx<D, CLOSE>(p, at * p.channels + s.c, dx, raw[i], by, mean,
+                                 leak, sum);
         }
     }
-    if (!p.parts) return;
+    double *own = p.parts + s.part * p.part;
+    if constexpr (CLOSE)
 #pragma unroll
-    for (int b = 0; b < B; b++)
-        if (b < p.results) fold(p, s, b, dw[b], db[b]);
-}
-
-/* dw and db from `count` parts of them; a block has TOTALS neighbours, whose
- * parts are added by as many threads as it has for each, in their order. */
-struct Totals {
-    const double *parts;
-    int64_t count;
-    int size, weights; // of a part; of dw in it
-    float *dw, *db;
-    bool fresh_dw, fresh_db;
-};
-
-__global__ void __launch_bounds__(BLOCK) few_total_kernel(const Totals p)
-{
-    SMEM(double, pile, [BLOCK]);
-    const int t = (int)threadIdx.x;
-    const int i = (int)blockIdx.x * TOTALS + t % TOTALS;
-    double sum = 0;
-    if (i < p.size)
-        for (int64_t k = t / TOTALS; k < p.count; k += BLOCK / TOTALS)
-            sum += p.parts[k * p.size + i];
-    pile[t] = sum;
-    __syncthreads();
-    for (int n = BLOCK / 2; n >= TOTALS; n /= 2) {
-        if (t < n) pile[t] += pile[t + n];
-        __syncthreads();
+        for (int k = 0; k < 2; k++)
+            fold(p.walk, s, sum[k], 0, [&](int v, double all) {
+                if (v < V) own[p.size + k * p.channels + s.c + v] = all;
+            });
+#pragma unroll
+    for (int b = 0; b < B; b++) {
+        if (b >= p.results || !p.size) continue;
+        fold(p.walk, s, dw[b], db[b], [&](int v, double all) {
+            if (v < V && p.dw) own[b * p.channels + s.c + v] = all;
+            if (v == V && p.db && s.c == 0) own[p.size - p.results + b] = all;
+        });
     }
-    if (t >= TOTALS || i >= p.size) return;
-    if (i < p.weights)
-        put(&p.dw[i], (float)pile[t], p.fresh_dw);
-    else
-        put(&p.db[i - p.weights], (float)pile[t], p.fresh_db);
+    if (p.part) few_end(p);
 }
 
 // -- launching ---------------------------------------------------------------
@@ -263,35 +314,51 @@ Few few_of(const Corr *r, const Operand &x, const void *w)
     Few p = {};
     p.x = x, p.w = w;
     p.channels = r->a, p.results = r->b;
-    p.dw = c->dx[1], p.db = c->dx[2];
+    p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
+    if (!c->dy_closed) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
+    p.close = closing_of(c, 0);
     p.size = (p.dw ? r->a * r->b : 0) + (p.db ? r->b : 0);
+    p.part = p.size + (p.close.runs ? TOTAL * r->a : 0);
     p.rows = rows(r->grid);
     for (p.team = 1; p.team * CHANNELS < r->a;) p.team *= 2;
-    p.walk = walk_back(r);
+    p.walk = walk_back(r), p.fold = fold_of(p.walk.parts.by, 1);
     return p;
 }
 
-/* kernel<D, B>: B a power of two that holds the results. */
-#define LAUNCH_FEW_OF(D, kernel, blocks, p)                      \
-    do {                                                         \
-        cudaStream_t stream = gpu_stream(r->c->dev);             \
-        if ((p).results > 4)                                     \
-            LAUNCH((kernel<D, 8>), blocks, BLOCK, 0, stream, p); \
-        else if ((p).results > 2)                                \
-            LAUNCH((kernel<D, 4>), blocks, BLOCK, 0, stream, p); \
-        else if ((p).results > 1)                                \
-            LAUNCH((kernel<D, 2>), blocks, BLOCK, 0, stream, p); \
-        else                                                     \
-            LAUNCH((kernel<D, 1>), blocks, BLOCK, 0, stream, p); \
-    } while (0)
+template <Dtype D, int B> void start(const Corr *r, const Few &p)
+{
+    const int64_t tile = UNDER_WAY<B> * (BLOCK / p.team);
+    const unsigned blocks =
+        (unsigned)least(ceil_div(p.rows, tile), WALK_BLOCKS);
+    LAUNCH((few_kernel<D, B>), blocks, BLOCK, 0, gpu_stream(r->c->dev), p);
+}
 
-#define LAUNCH_FEW(kernel, blocks, p)               \
-    do {                                            \
-        if (r->c->precision == PRECISION_bf16)      \
-            LAUNCH_FEW_OF(BF16, kernel, blocks, p); \
-        else                                        \
-            LAUNCH_FEW_OF(F16, kernel, blocks, p);  \
-    } while (0)
+template <Dtype D, int B> void start_back(const Corr *r, const Few &p)
+{
+    cudaStream_t stream = gpu_stream(r->c->dev);
+    if (p.close.runs)
+        LAUNCH((few_back_kernel<D, B, true>), p.walk.blocks, BLOCK, 0, stream,
+               p);
+    else
+        LAUNCH((few_back_kernel<D, B, false>), p.walk.blocks, BLOCK, 0, stream,
+               p);
+}
+
+size_t parts_bytes(const Few &p)
+{
+    return (size_t)p.walk.parts.by * (size_t)p.part * sizeof(double);
+}
+
+/* start<D, B>: B a power of two that holds the results. */
+#define CALL_FEW_OF(D, start, r, p)        \
+    ((p).results > 4   ? start<D, 8>(r, p) \
+     : (p).results > 2 ? start<D, 4>(r, p) \
+     : (p).results > 1 ? start<D, 2>(r, p) \
+                       : start<D, 1>(r, p))
+
+#define CALL_FEW(start, r, p)                                             \
+    ((r)->c->precision == PRECISION_bf16 ? CALL_FEW_OF(BF16, start, r, p) \
+                                         : CALL_FEW_OF(F16, start, r, p))
 
 } // namespace
 
@@ -316,17 +383,13 @@ bool few_forward(const Corr *r, const Operand &x, const void *w)
     if (!countable(c, p.rows)) return false;
     moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) + moved(c->y),
           corr_flops(r));
-    const int64_t tile = UNDER_WAY<2> * (BLOCK / p.team);
-    const unsigned blocks =
-        (unsigned)least(ceil_div(p.rows, tile), WALK_BLOCKS);
-    LAUNCH_FEW(few_kernel, blocks, p);
+    CALL_FEW(start, r, p);
     return gpu_launched("few results");
 }
 
 size_t few_bytes(const Corr *r)
 {
-    const Few p = few_of(r, {}, NULL);
-    return (size_t)p.walk.parts.by * (size_t)p.size * sizeof(double);
+    return parts_bytes(few_of(r, {}, NULL));
 }
 
 bool few_back(const Corr *r, const Operand &x, const void *w)
@@ -335,22 +398,17 @@ bool few_back(const Corr *r, const Operand &x, const void *w)
     Few p = few_of(r, x, w);
     p.dy = c->dy->data, p.narrow_dy = c->dy->type != F32;
     if (c->dx[0]) p.dx = target_of(c->dx[0], is_fresh(c, 0));
-    if (p.size) p.parts = (double *)c->scratch;
+    p.parts = (double *)c->scratch;
+    p.words = gpu_words(c->dev, p.fold.words);
     if (!countable(c, p.rows)) return false;
-    const double parts = (double)few_bytes(r), flops = corr_flops(r);
-    moves((p.dw ? corr_bytes(r, numel(r->image)) : 0) + moved(c->dy) +
+    const double flops = corr_flops(r);
+    moves((p.dw || p.close.x ? corr_bytes(r, numel(r->image)) : 0) +
+              moved(c->dy) +
               (c->dx[0] ? corr_bytes(r, corr_weights_size(r)) : 0) +
-              moved(c->dx[0], is_fresh(c, 0)) + parts,
+              moved(c->dx[0], is_fresh(c, 0)) +
+              2.0 * (double)fold_moves(p.fold) * p.part * sizeof(double) +
+              moved(c->dx[1], p.fresh_dw),
           (p.dw ? flops : 0) + (c->dx[0] ? flops : 0));
-    LAUNCH_FEW(few_back_kernel, p.walk.blocks, p);
-    if (!gpu_launched("few results, back")) return false;
-    if (!p.size) return true;
-    const Totals t = {p.parts,          p.walk.parts.by,
-                      p.size,           p.dw ? r->a * r->b : 0,
-                      values(c->dx[1]), values(c->dx[2]),
-                      is_fresh(c, 1),   is_fresh(c, 2)};
-    moves(parts + moved(c->dx[1], t.fresh_dw) + moved(c->dx[2], t.fresh_db));
-    LAUNCH(few_total_kernel, (unsigned)ceil_div(p.size, TOTALS), BLOCK, 0,
-           gpu_stream(c->dev), t);
-    return gpu_launched("few results, totals");
+    CALL_FEW(start_back, r, p);
+    return gpu_launched("few results, back");
 }

@@ -15,7 +15,8 @@ enum {
 bool few_takes(const Corr *r);
 /* y, queued. False with the reason, here and below. */
 bool few_forward(const Corr *r, const Operand &x, const void *w);
-/* Each gradient that is wanted; c->scratch: few_bytes. */
+/* Each gradient that is wanted, dx with its sums where it closes it;
+ * c->scratch: few_bytes. */
 bool few_back(const Corr *r, const Operand &x, const void *w);
 size_t few_bytes(const Corr *r);
 #endif

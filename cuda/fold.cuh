@@ -38,12 +38,15 @@ static inline int64_t fold_moves(const Fold &f)
 /* The block has left its part. add(first, step, count, all) adds up parts
  * first, first + step, .. of which there are `count`; unless these are all that
  * are left, it puts what comes of it into the place of part `first`. Is this
- * the block that has added all? All of its threads call it; what has one part
- * is not added. */
+ * the block that has added all? All of its threads call it. */
 template <class Add>
 static __device__ __forceinline__ bool fold(const Fold &f, int part,
                                             unsigned *words, const Add &add)
 {
+    if (f.parts == 1) {
+        __syncthreads(); // it is there
+        add(0, 1, 1, true);
+    }
     for (int left = f.parts, step = 1; left > 1; step *= f.near) {
         const int group = part / f.near, first = group * f.near;
         const int count = min(f.near, left - first);
@@ -102,10 +105,6 @@ static __device__ __forceinline__ bool fold_parts(const Fold &f, int part,
              i += (int)blockDim.x)
             rows[first * step + i / width * apart + i % width] = sum[i];
     };
-    if (f.parts == 1) {
-        __syncthreads(); // it is there
-        add(0, 1, 1, true);
-    }
     return fold(f, part, words, add);
 }
 #endif

@@ -18,7 +18,7 @@
 struct Slant {
     const float4 *table; // (C) scale and shift of the lens, tilt, shift
     const void *x;       // of the gradient's extents and type
-    void *to;            // dx goes there
+    void *to;            // dx goes there; NULL: nobody else wants it
     float leak;          // slope of `then` at and below 0
 };
 

@@ -19,6 +19,13 @@ static const Shape closers[] = {
     {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
+    // few.cu, with rows in parts and in one
+    {OP_conv, {2, 1, 33, 35, 32}, {1, 1, 1, 1, 32}, 1, 0, 1},
+    {OP_conv, {1, 1, 21, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
+    {OP_linear, {3, 1, 9, 9, 136}, {5, 1, 1, 1, 136}, 1, 0, 1},
+    {OP_conv, {1, 1, 40, 50, 256}, {8, 1, 1, 1, 256}, 1, 0, 1},
+    {OP_conv, {1, 1, 5, 7, 8}, {3, 1, 1, 1, 8}, 1, 0, 1},
+    {OP_conv, {1, 1, 40, 51, 256}, {1, 1, 1, 1, 256}, 1, 0, 1},
 };
 enum { CLOSERS = sizeof closers / sizeof *closers };
 
@@ -94,8 +101,10 @@ static bool is_closed(Bench *b, Call c, int k)
     return backend_cuda.closes(&c) >> k & 1;
 }
 
+/* Beside the gradients of the parameters where it adds, else alone. */
 static void closes(Precision p, const Shape *s, bool seen, bool add)
 {
+    enum { DX, DW, DB, ALL };
     Bench b;
     Behind h;
     bench_open(&b, p);
@@ -105,22 +114,27 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
     const Tensor w2 = drawn(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
-    const Tensor dz = drawn(&b, z.dim, type, -1, 1);
+    const bool few = z.dim.c % NARROW_CHANNELS;
+    const Tensor dz = drawn(&b, z.dim, few ? F32 : type, -1, 1);
     const Tensor total = total_of(&b, s->x);
-    Tensor dx[2];
+    const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
+    Tensor d[2][ALL];
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        dx[i] = drawn(&b, y.dim, type, -1, 1);
         z.data = NULL;
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
         if (seen) c.lens[0] = &h.lens;
-        c.dx[0] = &dx[i], c.fresh = !add;
+        for (int k = 0; k < (add ? ALL : DW); k++) {
+            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+            c.dx[k] = &d[i][k];
+        }
+        c.fresh = !add;
         EXPECT(is_closed(&b, c, 0));
         if (i) c.total[0] = &total;
         run(&b, &c);
     }
-    same(&b, &dx[0], &dx[1]);
-    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
+    totals_are(&b, &total, &d[1][DX], &y, seen ? &h : NULL);
     bench_close(&b);
 }
 

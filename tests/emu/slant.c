@@ -106,3 +106,107 @@ TEST(slant_way_back)
         if (i % 4 == 1) way_back(PRECISION_f16, &lazies[i], i % 2 == 0, i % 3);
     }
 }
+
+/* A first layer, whose data's gradient nobody wants. */
+typedef struct First {
+    Shape shape;
+    bool bias; // its gradient is wanted, and is a sum of what a pass stores
+    bool slants;
+} First;
+
+static const First firsts[] = {
+    {{OP_conv, {2, 1, 20, 17, 1}, {32, 1, 3, 3, 1}, 1, 1, 1}, false, true},
+    {{OP_conv, {1, 5, 9, 8, 11}, {40, 3, 3, 3, 11}, 1, 1, 1}, false, true},
+    // positions in parts, the last not a whole chunk; 32 and 8 of two tiles
+    {{OP_conv, {1, 1, 47, 45, 5}, {72, 1, 3, 3, 5}, 1, 1, 1}, false, true},
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, false, true},
+    {{OP_conv, {2, 1, 15, 17, 24}, {72, 1, 3, 3, 24}, 2, 1, 1}, false, true},
+    {{OP_conv, {1, 1, 12, 12, 64}, {144, 1, 3, 3, 32}, 1, 1, 2}, false, true},
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true, false},
+    {{OP_conv, {2, 1, 9, 11, 8}, {12, 1, 3, 3, 8}, 1, 1, 1}, false, false},
+    {{OP_upconv, {2, 1, 7, 9, 16}, {16, 1, 2, 2, 16}, 2, 0, 1}, false, false},
+};
+enum { FIRSTS = sizeof firsts / sizeof *firsts };
+
+/* dw, dgamma and dbeta where dw takes the gradient back itself, against those
+ * of a norm, an activation and a convolution apart. */
+static void first_layer(Precision p, const First *f, bool add)
+{
+    enum { DW, DGAMMA, DBETA, ALL };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(&f->shape);
+    // few channels are read in f32 forward, and in a copy by dw
+    const bool few = f->shape.x.c <= 4;
+    Tensor half = drawn(&b, f->shape.x, type, -1, 1), x = half;
+    b.draws = 0;
+    if (few) x = drawn(&b, f->shape.x, F32, -1, 1);
+    b.draws = 1;
+    Tensor w = drawn(&b, f->shape.w, type, -1, 1);
+    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor db = tensor_of(&b, h.bias.dim, F32);
+    const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        for (int k = 0; k < ALL; k++)
+            d[i][k] = drawn(&b, extent[k], F32, -1, 1);
+    }
+    Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y, .x = {&y}};
+    norm.saved = c.saved;
+    for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+    norm.dy = norm.dx[0] = &slope[1];
+    norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
+    norm.fresh = add ? 1 : ~0u;
+    run(&b, &norm);
+    Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
+    plain.dy = &slope[1], plain.dx[1] = &d[1][DW];
+    plain.fresh = c.fresh = add ? 0 : ~0u;
+    if (few) plain.half[0] = c.half[0] = &half;
+    run(&b, &plain);
+    c.y = &y, c.dy = &slope[0], c.dx[1] = &d[0][DW];
+    if (f->bias) c.dx[2] = &db;
+    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    emu_reset_counts();
+    run(&b, &c);
+    EXPECT_INT(emu_launch_count("slope_kernel"), !f->slants);
+    EXPECT_INT(emu_launch_count("slant_kernel"), f->slants);
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);
+    bench_close(&b);
+}
+
+TEST(slant_of_a_first_layer)
+{
+    for (int i = 0; i < FIRSTS; i++) {
+        first_layer(PRECISION_bf16, &firsts[i], i % 2);
+        if (i % 3 == 0) first_layer(PRECISION_f16, &firsts[i], i % 2 == 0);
+    }
+}
+
+/* What dw takes back is what a product would have stored: the same bits. */
+TEST(slant_is_what_is_stored)
+{
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(&firsts[4].shape);
+    Tensor x = drawn(&b, firsts[4].shape.x, BF16, -1, 1);
+    Tensor w = drawn(&b, firsts[4].shape.w, BF16, -1, 1);
+    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), dw[2];
+    Tensor dx = tensor_of(&b, x.dim, BF16);
+    c.y = &y, c.fresh = ~0u;
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        dw[i] = tensor_of(&b, w.dim, F32);
+        c.dy = &slope, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
+        run(&b, &c);
+    }
+    same(&b, &dw[0], &dw[1]);
+    bench_close(&b);
+}
