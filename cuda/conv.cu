@@ -108,9 +108,9 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    if (is_up(c) || c->again) return 0;
+    if (c->again) return 0;
     return entrance_takes(&r) ? entrance_parts(&r)
-                              : corr_sum_parts(&r, false, false);
+                              : corr_sum_parts(&r, is_up(c), false);
 }
 
 /* Does the product that makes the data's gradient take that of a lazy call back

@@ -261,9 +261,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        turn, store);
-    if constexpr (!SPREAD)
-        if (p.sums.parts)
-            tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
+    if (p.sums.parts) tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
 }
 
 } // namespace

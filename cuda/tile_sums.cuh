@@ -1,6 +1,6 @@
 /* tile_sums.cuh -- sums over what a block stores, of each channel.
  *
- * Statistics of a gather's result, which a norm behind it wants; or, of
+ * Statistics of a result, which a norm behind it wants; or, of
  * gradients, what close.cuh says. A warp sums its rows in float, at most 64,
  * and goes on in double; warps are added in their order, boxes as sums.cuh
  * says. */
@@ -36,9 +36,9 @@ static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
 
 /* Sums of v and v^2, v what the block has stored: a warp takes its rows about
  * their own mean. */
-template <Dtype D, class Shape, class Share>
+template <Dtype D, class Shape, bool SPREAD, class Share>
 static __device__ __forceinline__ void tile_stats(
-    const Tiled<false> &p, const TileClassOf<false> &k, const TileSpot &s,
+    const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
     int wm, int wn, const Share &share, const TileStore &store, double *pile)
 {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };

@@ -186,13 +186,26 @@ TEST(lens_shows_the_norm_of_what_is_stored)
 {
     for (int i = 0; i < SHAPES; i++) {
         const Shape *s = &shapes[i];
-        // the sum of one of few positions goes by parts, and classes of an
-        // upconv by themselves
-        const bool after = i == 7 || s->op == OP_upconv;
+        const bool after = i == 7; // the sum of few positions goes by parts
         if (s->w.n % NARROW_CHANNELS) continue;
         shows(PRECISION_bf16, s, after);
         if (i % 3 == 0) shows(PRECISION_f16, s, after);
     }
+}
+
+/* Likewise of classes, which have boxes of their own: some more than others,
+ * eight of them, and some that no tap sees. */
+TEST(lens_shows_the_norm_of_classes)
+{
+    static const Shape spread[] = {
+        {OP_upconv, {2, 1, 9, 7, 24}, {24, 1, 3, 3, 16}, 2, 1, 1},
+        {OP_upconv, {1, 3, 5, 4, 72}, {72, 2, 2, 2, 40}, 2, 0, 1},
+        {OP_upconv, {1, 1, 33, 21, 16}, {16, 1, 3, 3, 72}, 2, 1, 1},
+        {OP_upconv, {2, 1, 6, 5, 16}, {16, 1, 1, 1, 8}, 2, 0, 1},
+        {OP_upconv, {1, 1, 6, 9, 16}, {16, 1, 3, 3, 16}, 1, 1, 1},
+    };
+    for (int i = 0; i < 5; i++)
+        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &spread[i], false);
 }
 
 /* Likewise of few channels, which are as they were: entrance.cu. */
