@@ -6,11 +6,13 @@
  *
  * In 16 bits the products take narrow operands as they are, and of others the
  * copies that the planner had made; db is a sum of dy itself. few.cu has
- * calls of few results, and entrance.cu makes y of those of few channels. */
+ * calls of few results, entrance.cu makes y of those of few channels, and
+ * twin.cu dx and dw of narrow layers that left their norm. */
 #include "entrance.cuh"
 #include "few.cuh"
 #include "team.cuh"
 #include "tile.cuh"
+#include "twin.cuh"
 #include "walk.cuh"
 
 namespace {
@@ -113,12 +115,24 @@ int stat_parts(const Call *c, const Corr &r)
                               : corr_sum_parts(&r, is_up(c), false);
 }
 
+/* Are dx and dw of a lazy call made at once? db would want dy stored. */
+bool is_twin(const Call *c, const Corr &r)
+{
+    bool data = false, narrow = true;
+    for (int k = 0; k < MAX_IN; k++)
+        if ((k == 0 || k == BESIDE) && c->dx[k])
+            data = true, narrow = narrow && dtype_bytes(c->dx[k]->type) == 2;
+    return c->lazy && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
+           !is_up(c) && twin_takes(&r, c->x[BESIDE] ? c->x[0]->dim.c : 0);
+}
+
 /* Does the product that makes the data's gradient take that of a lazy call back
- * through the norm as it reads it? It stores what it makes of it. */
+ * through the norm as it reads it? Where it is no twin of dw, it stores what it
+ * makes of it. */
 bool slants(const Call *c, const Corr &r)
 {
     return c->lazy && c->dy && (c->dx[0] || c->dx[BESIDE]) &&
-           corr_slants(&r, !is_up(c));
+           (is_twin(c, r) || corr_slants(&r, !is_up(c)));
 }
 
 /* Or does dw, where nobody else wants it and so nobody stores it: of a first
@@ -129,12 +143,18 @@ bool leans(const Call *c, const Corr &r)
            !c->dx[2] && !is_up(c) && corr_sees(&r, true);
 }
 
-/* Those of the gradients that a backward call closes. */
+/* Parts of sums over gradients that a backward call can make; 0: it cannot. */
+int sum_parts(const Call *c, const Corr &r)
+{
+    return is_twin(c, r) ? twin_parts(&r)
+                         : corr_sum_parts(&r, !is_up(c), slants(c, r));
+}
+
+/* Those of the gradients that it closes. */
 int close_parts(const Call *c, const Corr &r)
 {
-    return c->total[0] || c->total[BESIDE]
-               ? corr_sum_parts(&r, !is_up(c), slants(c, r))
-               : 0;
+    if (!c->total[0] && !c->total[BESIDE]) return 0;
+    return sum_parts(c, r);
 }
 
 size_t close_bytes(const Call *c, const Corr &r)
@@ -149,6 +169,17 @@ bool sums_dy(const Call *c)
     return c->dy_total && !c->lazy;
 }
 
+size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Where in the scratch a twin has the parts of dw: behind those of dx. */
+size_t twin_at(const Call *c, const Corr &r)
+{
+    return aligned(close_bytes(c, r));
+}
+
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
  * the same bytes. */
 size_t work_bytes(const Call *c, const Corr &r, bool back)
@@ -156,6 +187,7 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     if (few_takes(&r)) return back ? few_bytes(&r) : 0;
     const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
+    if (is_twin(c, r)) return larger(norm.bwd, twin_at(c, r) + twin_bytes(&r));
     size_t bytes = norm.bwd;
     if (c->dx[0] || c->dx[BESIDE])
         bytes =
@@ -171,11 +203,6 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
     return c->lens[0] && !corr_sees(&r, is_up(c)) && (!back || c->dx[1]);
-}
-
-size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
 }
 
 /* Where in the scratch that copy is. */
@@ -212,8 +239,9 @@ size_t slant_at(const Call *c, const Corr &r)
 size_t scratch_bytes(const Call *c, bool back)
 {
     const Corr r = corr_of_call(c);
+    // who makes dx stores dy, unless it makes dw, too
+    if (back && (is_twin(c, r) || leans(c, r))) return slant_at(c, r);
     if (back && slants(c, r)) return slant_at(c, r) + tensor_bytes(c->y);
-    if (back && leans(c, r)) return slant_at(c, r);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) + copy_bytes(c);
 }
@@ -282,6 +310,16 @@ bool conv_fwd(const Call *c)
     return !c->lazy || y.sums.ends || norm_lazy(c, parts);
 }
 
+/* dx and dw at once. */
+bool twins(const Call *c, const Corr &r, const Operand &dy, const void *w)
+{
+    Source x;
+    return source(c, r, true, &x) &&
+           twin_back(&r, x, dy, w, gradients(c, r), values(c->dx[1]),
+                     is_fresh(c, 1),
+                     (float *)((char *)c->scratch + twin_at(c, r)));
+}
+
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
  * their uses of the scratch apart. */
 bool conv_bwd(const Call *c)
@@ -296,14 +334,15 @@ bool conv_bwd(const Call *c)
         return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
-    const bool stores = slants(c, r);
-    if (stores || leans(c, r)) {
+    const bool stores = slants(c, r) && !is_twin(c, r);
+    if (slants(c, r) || leans(c, r)) {
         if (stores) slant->to = dy.data = scratch + slant_at(c, r);
         float4 *table = (float4 *)(scratch + slant_table_at(c, r));
         if (!norm_lazy_slant(c, table, slant)) return false;
     } else if (c->lazy && !norm_lazy_back(c)) {
         return false; // in dy's memory, which the products read then
     }
+    if (is_twin(c, r)) return twins(c, r, slopes.own, w);
     if (c->dx[0] || c->dx[BESIDE]) {
         const auto product = up ? corr_gather : corr_spread;
         if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
@@ -336,7 +375,7 @@ extern "C" unsigned cuda_closes(const Call *c)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
     if (few_takes(&r)) return bits;
-    return bits && corr_sum_parts(&r, !is_up(c), slants(c, r)) ? bits : 0;
+    return bits && sum_parts(c, r) ? bits : 0;
 }
 
 // forward x and w; backward what the wanted gradients are made of

@@ -7,7 +7,7 @@
 
 extern const Backend backend_cuda;
 
-enum { BENCH_MOST = 48 };
+enum { BENCH_MOST = 80 };
 
 /* A device and what was allocated on it. */
 typedef struct Bench {
