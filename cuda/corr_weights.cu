@@ -53,10 +53,12 @@ __global__ void __launch_bounds__(CORR_THREADS)
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
                    [&] { mine.end_chain(); });
 
+    double own = 0;
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
-            put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                       mine.sum[i][j]);
+            own += put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
+                              mine.sum[i][j]);
+    leave_tile(p, own);
 }
 
 /* Of the (tap, image channel) axis. */
@@ -65,13 +67,18 @@ int64_t depth_of(const Corr *r)
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
 }
 
+int64_t tiles_of(const Corr *r)
+{
+    return ceil_div(r->b, WEIGHTS_TILE) * ceil_div(depth_of(r), WEIGHTS_TILE) *
+           r->win.groups;
+}
+
 /* Parts of the positions; a function of extents only. */
 int parts_of(const Corr *r, int *part)
 {
     int64_t positions = rows(r->grid);
-    int64_t tiles = ceil_div(r->b, WEIGHTS_TILE) *
-                    ceil_div(depth_of(r), WEIGHTS_TILE) * r->win.groups;
-    int64_t parts = most(1, least(FILL / tiles, ceil_div(positions, MIN_PART)));
+    int64_t parts =
+        most(1, least(FILL / tiles_of(r), ceil_div(positions, MIN_PART)));
     *part = (int)(ceil_div(ceil_div(positions, parts), WEIGHTS_STEP) *
                   WEIGHTS_STEP);
     return (int)ceil_div(positions, *part);
@@ -84,6 +91,14 @@ size_t corr_weights_bytes(const Corr *r)
     int part, parts = parts_of(r, &part);
     return parts > 1 ? (size_t)(parts * corr_weights_size(r)) * sizeof(float)
                      : 0;
+}
+
+// of those who store w: blocks of tiles, or those that add the parts
+int corr_weights_squares(const Corr *r)
+{
+    int part;
+    return parts_of(r, &part) > 1 ? (int)part_blocks(corr_weights_size(r))
+                                  : (int)tiles_of(r);
 }
 
 /* Queue the product of blocks tiles and parts. */
@@ -108,7 +123,7 @@ static bool launch(const Corr *r, const Weights *p, dim3 blocks)
 }
 
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,
-                  float *w, bool fresh, void *scratch)
+                  float *w, bool fresh, double *square, void *scratch)
 {
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
@@ -129,6 +144,7 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     // parts are new each time; whether w is added to is the second launch's
     p.out = parts > 1 ? (float *)scratch : w;
     p.fresh = parts > 1 || fresh;
+    p.square = parts > 1 ? NULL : square;
     p.channels = divisor(r->a);
     for (int i = 0; i < 3; i++) {
         p.axis[i] = divisor(count[i]);
@@ -137,9 +153,14 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     dim3 blocks((unsigned)ceil_div(p.depth, WEIGHTS_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
     const double bytes = (double)(parts * p.part_stride) * sizeof(float);
-    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) + bytes,
+    const double squares =
+        square ? corr_weights_squares(r) * sizeof *square : 0;
+    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) + bytes +
+              (p.square ? squares : 0),
           corr_flops(r));
     if (!launch(r, &p, blocks)) return false;
-    if (parts > 1) moves(bytes + (double)p.part_stride * sizeof(float));
-    return parts == 1 || add_parts(r->c, p.out, parts, p.part_stride, w, fresh);
+    if (parts > 1)
+        moves(bytes + (double)p.part_stride * sizeof(float) + squares);
+    return parts == 1 ||
+           add_parts(r->c, p.out, parts, p.part_stride, w, fresh, square);
 }

@@ -9,6 +9,7 @@
 #define SEG_CORR_WEIGHTS_CUH
 #include "corr.cuh"
 #include "number.cuh"
+#include "square.cuh"
 
 enum {
     WEIGHTS_TILE = 64,
@@ -22,7 +23,8 @@ struct Weights {
     Sight image_sight, grid_sight;
     Operand beside, grid_beside;
     int border, grid_border;
-    float *out; // w, or the parts
+    float *out;     // w, or the parts
+    double *square; // of w, one number a tile; or NULL
     Window win;
     Dims size; // of the image
     int64_t grid_c;
@@ -221,16 +223,27 @@ static __device__ __forceinline__ void see_pairs(
     }
 }
 
-/* Element (m, n) of the tile; nothing beyond the edges of w. */
-static __device__ __forceinline__ void put_weight(const Weights &p,
-                                                  const Slice &s, int m, int n,
-                                                  float v)
+/* Element (m, n) of the tile, and the square of what stands there now; nothing
+ * beyond the edges of w. */
+static __device__ __forceinline__ double put_weight(const Weights &p,
+                                                    const Slice &s, int m,
+                                                    int n, float v)
 {
     m += s.m0, n += s.n0;
-    if (m < p.b && n < p.depth)
-        put(&p.out[blockIdx.z * p.part_stride + (s.group * p.b + m) * p.depth +
-                   n],
-            v, p.fresh);
+    if (m < p.b && n < p.depth) {
+        float *to = &p.out[blockIdx.z * p.part_stride +
+                           (s.group * p.b + m) * p.depth + n];
+        put(to, v, p.fresh);
+        return square_of(*to);
+    }
+    return 0;
+}
+
+/* What the threads of a tile have of its squares. */
+static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
+{
+    if (p.square)
+        square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
 }
 
 /* What corr_bf16.cu and its like have. */

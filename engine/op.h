@@ -194,6 +194,10 @@ typedef struct Call {
      * whatever its row keeps. Only where Backend.closes said so. */
     const Tensor *total[MAX_IN];
     const Tensor *dy_total; /* of dy, which another call left; or NULL */
+    /* bwd: square[i] is there where this call stores the last of dx[i], a
+     * parameter's, in this run. It leaves sums of the squares of what is in
+     * memory then, as many doubles as Backend.squares said. */
+    const Tensor *square[MAX_IN];
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

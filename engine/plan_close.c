@@ -29,14 +29,6 @@ static bool is_there(const Plan *p, const Call *c, int k)
            !p->node[v].dropped;
 }
 
-/* How many operands of call c are node v. */
-static int times(const Plan *p, const Call *c, int v)
-{
-    int count = 0;
-    for (int k = 0; k < MAX_IN; k++) count += operand_of(p, c->node, k) == v;
-    return count;
-}
-
 /* Call c is the last that adds to the gradient of node v, its operand k. */
 static void close_gradient(Plan *p, int c, int k, int v)
 {
