@@ -251,7 +251,7 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
  * them, and spills. */
 template <Precision P, bool GRID, bool IMAGE>
 __global__ void __launch_bounds__(CORR_THREADS,
-                                  GRID && IMAGE ? BLOCKS : BLOCKS / 2)
+                                  GRID + IMAGE == 2 ? BLOCKS : BLOCKS / 2)
     weights_mma_kernel(const __grid_constant__ Weights p)
 {
     typedef typename Number<P>::T T;
