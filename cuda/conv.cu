@@ -310,6 +310,12 @@ bool conv_fwd(const Call *c)
     return !c->lazy || y.sums.ends || norm_lazy(c, parts);
 }
 
+/* Where those of dw go, or NULL. */
+double *squares(const Call *c)
+{
+    return c->square[1] ? (double *)c->square[1]->data : NULL;
+}
+
 /* dx and dw at once. */
 bool twins(const Call *c, const Corr &r, const Operand &dy, const void *w)
 {
@@ -353,7 +359,7 @@ bool conv_bwd(const Call *c)
         Source x;
         if (!source(c, r, true, &x) ||
             !corr_weights(&r, up ? slopes : x, up ? x : slopes, dw,
-                          is_fresh(c, 1), c->scratch))
+                          is_fresh(c, 1), squares(c), c->scratch))
             return false;
     }
     if (!c->dx[2]) return true;
@@ -376,6 +382,14 @@ extern "C" unsigned cuda_closes(const Call *c)
     const Corr r = corr_of_call(c);
     if (few_takes(&r)) return bits;
     return bits && sum_parts(c, r) ? bits : 0;
+}
+
+// of dw, where most of a network is; not of one that is few numbers
+extern "C" int32_t cuda_squares(const Call *c, int k)
+{
+    const Corr r = corr_of_call(c);
+    return k == 1 && !few_takes(&r) && !is_twin(c, r) ? corr_weights_squares(&r)
+                                                      : 0;
 }
 
 // forward x and w; backward what the wanted gradients are made of

@@ -157,10 +157,12 @@ bool corr_slants(const Corr *r, bool spread);
  * make of Result.sums; 0: it cannot. */
 int corr_sum_parts(const Corr *r, bool spread, bool slants);
 /* scratch: corr_weights_bytes. The grid's slant, if there is one, is taken
- * where corr_sees the grid. */
+ * where corr_sees the grid. square: NULL, or where corr_weights_squares sums of
+ * squares of w go. */
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,
-                  float *w, bool fresh, void *scratch);
+                  float *w, bool fresh, double *square, void *scratch);
 size_t corr_weights_bytes(const Corr *r);
+int corr_weights_squares(const Corr *r);
 /* db[c] = the sum of dy over its rows; conv.cu. c->scratch: corr_bias_bytes. */
 bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);
 size_t corr_bias_bytes(Dims s);

@@ -247,11 +247,13 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
 // -- weights -----------------------------------------------------------------
 
 /* One tile of w of one group, from the positions of one part. SLANT: the grid
- * is a gradient that it takes back. */
+ * is a gradient that it takes back. What goes by single elements takes more
+ * registers; left to itself nvcc gives tf32 128 of them, and spills. */
 template <Precision P, bool GRID, bool IMAGE, bool SLANT = false>
-__global__ void __launch_bounds__(CORR_THREADS, SLANT               ? BLOCKS - 1
-                                                : GRID + IMAGE == 2 ? BLOCKS
-                                                                    : 0)
+__global__ void __launch_bounds__(CORR_THREADS, SLANT ? BLOCKS - 1
+                                                : GRID + IMAGE == 2
+                                                    ? BLOCKS
+                                                    : BLOCKS / 2)
     weights_mma_kernel(const __grid_constant__ Weights p)
 {
     typedef typename Number<P>::T T;
@@ -301,14 +303,15 @@ __global__ void __launch_bounds__(CORR_THREADS, SLANT               ? BLOCKS - 1
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
                    [&] { share.end_chain(); });
 
+    double own = 0;
 #pragma unroll
     for (int h = 0; h < 4; h++)
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            put_weight(p, s, wm + row_of_share(h / 2, h % 2),
-                       wn + column_of_share(j / 2, j % 2),
-                       share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
-    if (p.fold.parts > 1) fold_weights(p);
+            own += put_weight(p, s, wm + row_of_share(h / 2, h % 2),
+                              wn + column_of_share(j / 2, j % 2),
+                              share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+    end_weights(p, own);
 }
 
 } // namespace

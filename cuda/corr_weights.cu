@@ -53,11 +53,12 @@ __global__ void __launch_bounds__(CORR_THREADS)
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
                    [&] { mine.end_chain(); });
 
+    double own = 0;
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
-            put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                       mine.sum[i][j]);
-    if (p.fold.parts > 1) fold_weights(p);
+            own += put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
+                              mine.sum[i][j]);
+    end_weights(p, own);
 }
 
 /* Of the (tap, image channel) axis. */
@@ -93,6 +94,12 @@ size_t corr_weights_bytes(const Corr *r)
                      : 0;
 }
 
+// one of a tile, by who stores it
+int corr_weights_squares(const Corr *r)
+{
+    return (int)tiles_of(r);
+}
+
 /* Queue the product of blocks tiles and parts. */
 static bool launch(const Corr *r, const Weights *p, dim3 blocks)
 {
@@ -115,7 +122,7 @@ static bool launch(const Corr *r, const Weights *p, dim3 blocks)
 }
 
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,
-                  float *w, bool fresh, void *scratch)
+                  float *w, bool fresh, double *square, void *scratch)
 {
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
@@ -136,7 +143,7 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     p.fold = fold_of(parts, tiles_of(r));
     p.parts = (float *)scratch;
     if (parts > 1) p.words = gpu_words(r->c->dev, tiles_of(r) * p.fold.words);
-    p.out = w, p.fresh = fresh;
+    p.out = w, p.fresh = fresh, p.square = square;
     p.channels = divisor(r->a);
     for (int i = 0; i < 3; i++) {
         p.axis[i] = divisor(count[i]);
@@ -146,9 +153,11 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
     // w, and the parts of it that are written and read
     const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
+    const double squares =
+        square ? corr_weights_squares(r) * sizeof *square : 0;
     moves(corr_bytes(r, numel(r->image) +
                             numel(r->grid) * (p.slant.table ? 2 : 1)) +
-              (double)(times * corr_weights_size(r)) * sizeof(float),
+              (double)(times * corr_weights_size(r)) * sizeof(float) + squares,
           corr_flops(r));
     return launch(r, &p, blocks);
 }

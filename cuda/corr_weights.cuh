@@ -10,6 +10,7 @@
 #include "corr.cuh"
 #include "fold.cuh"
 #include "number.cuh"
+#include "square.cuh"
 
 enum {
     WEIGHTS_TILE = 64,
@@ -25,7 +26,8 @@ struct Weights {
     Operand beside, grid_beside;
     Slant slant; // of the grid, for kernels that take it back; or no table
     int border, grid_border;
-    float *out; // w, or the parts
+    float *out;     // w
+    double *square; // of w, one number a tile; or NULL
     Window win;
     Dims size; // of the image
     int64_t grid_c;
@@ -276,17 +278,25 @@ static __device__ __forceinline__ float *weights_part(const Weights &p,
 }
 
 /* Element (m, n) of the tile, to w or to the block's part of it; nothing beyond
- * the edges of w. */
-static __device__ __forceinline__ void put_weight(const Weights &p,
-                                                  const Slice &s, int m, int n,
-                                                  float v)
+ * the edges of w. Returns the square of what stands in w now. */
+static __device__ __forceinline__ double put_weight(const Weights &p,
+                                                    const Slice &s, int m,
+                                                    int n, float v)
 {
-    if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return;
+    if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return 0;
     const bool whole = p.fold.parts == 1;
     float *to = whole ? p.out + (s.group * p.b + s.m0) * p.depth + s.n0
                       : weights_part(p, (int)blockIdx.z);
-    put(to + m * (whole ? p.depth : (int)WEIGHTS_TILE) + n, v,
-        !whole || p.fresh);
+    to += m * (whole ? p.depth : (int)WEIGHTS_TILE) + n;
+    put(to, v, !whole || p.fresh);
+    return whole ? square_of(*to) : 0;
+}
+
+/* What the threads of a tile have of its squares. */
+static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
+{
+    if (p.square)
+        square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
 }
 
 /* The block has put all of its tile: add up the parts of it, the last of its
@@ -297,7 +307,8 @@ static inline __device__ __attribute__((noinline)) void fold_weights(
 {
     enum { LINES = WEIGHTS_TILE * WEIGHTS_TILE / 4 };
     const Slice s = slice_of(p);
-    float4 *own = (float4 *)weights_part(p, 0);
+    float4 *parts = (float4 *)weights_part(p, 0);
+    double own = 0;
     // what a thread has of it: four neighbours
     auto each = [&](const auto &line) {
         for (int i = (int)threadIdx.x; i < LINES; i += CORR_THREADS) {
@@ -306,7 +317,7 @@ static inline __device__ __attribute__((noinline)) void fold_weights(
         }
     };
     auto add = [&](int first, int step, int count, bool all) {
-        float4 *at = own + (int64_t)first * LINES;
+        float4 *at = parts + (int64_t)first * LINES;
         each([&](int i, int m, int n) {
             double sum[4] = {};
 #pragma unroll 8
@@ -321,12 +332,25 @@ static inline __device__ __attribute__((noinline)) void fold_weights(
                 return;
             }
             float *to = p.out + (s.group * p.b + s.m0 + m) * p.depth + s.n0 + n;
-            for (int j = 0; j < 4 && s.n0 + n + j < p.depth; j++)
+            for (int j = 0; j < 4 && s.n0 + n + j < p.depth; j++) {
                 put(&to[j], (float)sum[j], p.fresh);
+                own += square_of(to[j]);
+            }
         });
     };
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
-    fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add);
+    if (fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add))
+        leave_tile(p, own);
+}
+
+/* The block has put all of its tile, whose squares its threads have in `own`.
+ */
+static __device__ __forceinline__ void end_weights(const Weights &p, double own)
+{
+    if (p.fold.parts > 1)
+        fold_weights(p);
+    else
+        leave_tile(p, own);
 }
 
 /* What corr_bf16.cu and its like have. */

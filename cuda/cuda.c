@@ -121,6 +121,12 @@ static unsigned closes(const Call *c)
     return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
 }
 
+/* Squares that a call leaves: Backend.squares. */
+static int32_t squares(const Call *c, int k)
+{
+    return op_multiplies(call_op(c)) ? cuda_squares(c, k) : 0;
+}
+
 extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
@@ -144,6 +150,7 @@ const Backend backend_cuda = {
     .beside = cuda_beside,
     .sees = sees,
     .closes = closes,
+    .squares = squares,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

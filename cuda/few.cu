@@ -314,10 +314,12 @@ Few few_of(const Corr *r, const Operand &x, const void *w)
     Few p = {};
     p.x = x, p.w = w;
     p.channels = r->a, p.results = r->b;
+    // what is wanted is known before it has an address
+    const bool db = c->dx[2] && !c->dy_closed;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
-    if (!c->dy_closed) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
+    if (db) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
     p.close = closing_of(c, 0);
-    p.size = (p.dw ? r->a * r->b : 0) + (p.db ? r->b : 0);
+    p.size = (c->dx[1] ? r->a * r->b : 0) + (db ? r->b : 0);
     p.part = p.size + (p.close.runs ? TOTAL * r->a : 0);
     p.rows = rows(r->grid);
     for (p.team = 1; p.team * CHANNELS < r->a;) p.team *= 2;

@@ -503,7 +503,7 @@ bool cuda_lstm_bwd(const Call *c)
     const Corr r = corr_of_weights(c);
     if (c->dx[1] &&
         !corr_weights(&r, {{p.y, {}, {}}, {}, 0}, {{p.gates, {}, {}}, {}, 0},
-                      values(c->dx[1]), is_fresh(c, 1), c->scratch))
+                      values(c->dx[1]), is_fresh(c, 1), NULL, c->scratch))
         return false;
     const Tensor dz = {c->x[0]->dim, F32, c->x[0]->rank, p.gates};
     return !c->dx[2] || corr_bias(c, &dz, values(c->dx[2]), is_fresh(c, 2));

@@ -9,11 +9,12 @@
  * An element has a thread; four of them where all addresses allow. Bound by
  * memory: adam 28 bytes a parameter, sgd 20, 2 more for a copy in 16 bits. The
  * sum of squares is in double throughout, as squares of floats would overflow
- * long before their root does: parts in a number that depends on `count` only,
- * then one block. */
+ * long before their root does: of what calls left, and of gradients that are
+ * read here (4 bytes each); parts in a number that depends on extents only,
+ * which one block adds up. */
 #include "optim.cuh"
 #include "pack.cuh"
-#include "team.cuh"
+#include "square.cuh"
 
 namespace {
 
@@ -188,51 +189,106 @@ __global__ void __launch_bounds__(BLOCK)
 
 enum {
     LOADS = 4,           // a thread has under way
-    PARTS = SQUARES - 1, // blocks that fill any GPU
-    ITEMS = 4096,        // worth a block
+    PARTS = SQUARES / 2, // blocks that fill any GPU
+    ITEMS = 4096,        // gradients worth a block; squares that were left:
+    LEFT_ITEMS = 1024,
 };
 
-/* parts[block] = sum over items block * grain .. of x^2. */
-__global__ void __launch_bounds__(BLOCK)
-    square_kernel(const float *x, int64_t count, int64_t grain, double *parts)
+/* Items, and how many a block has. */
+struct Cut {
+    int64_t count, grain;
+};
+
+/* So many, at least `items` a block; the blocks. */
+Cut cut_of(int64_t count, int64_t items)
 {
-    const int64_t from = blockIdx.x * grain;
-    const int64_t to = from + grain < count ? from + grain : count;
-    double sum[1] = {};
-    for (int64_t i = from + threadIdx.x; i < to; i += LOADS * BLOCK) {
-        float v[LOADS];
-#pragma unroll
-        for (int k = 0; k < LOADS; k++)
-            v[k] = i + k * BLOCK < to ? x[i + k * BLOCK] : 0;
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) sum[0] += (double)v[k] * (double)v[k];
+    return {count, most(items, ceil_div(count, PARTS))};
+}
+
+int blocks_of(Cut s)
+{
+    return (int)ceil_div(s.count, s.grain);
+}
+
+/* The first item of a thread of block `block`, and the end. */
+__device__ __forceinline__ int64_t cut_from(Cut s, int block)
+{
+    return block * s.grain + threadIdx.x;
+}
+
+__device__ __forceinline__ int64_t cut_to(Cut s, int block)
+{
+    const int64_t to = (block + 1) * s.grain;
+    return to < s.count ? to : s.count;
+}
+
+/* Gradient number i of those that are read. */
+__device__ __forceinline__ float rest_at(const float *x, const Squares &s,
+                                         int64_t i)
+{
+    const uint32_t line = (uint32_t)(i / PARAM_ALIGN);
+    int from = 0, to = s.rests; // the last that begins there or before
+    while (to - from > 1) {
+        const int half = (from + to) / 2;
+        if (s.rest[half].first <= line)
+            from = half;
+        else
+            to = half;
     }
-    team_sums(sum, BLOCK);
-    if (threadIdx.x == 0) parts[blockIdx.x] = sum[0];
+    const int64_t at = (int64_t)s.rest[from].line + (line - s.rest[from].first);
+    return x[at * PARAM_ALIGN + i % PARAM_ALIGN];
+}
+
+/* A block's part: of the rest, then of what was left. */
+__global__ void __launch_bounds__(BLOCK)
+    square_kernel(const float *x, const __grid_constant__ Squares s,
+                  const Cut rest, const Cut left, int readers, double *parts)
+{
+    const bool reads = (int)blockIdx.x < readers;
+    const Cut cut = reads ? rest : left;
+    const int block = (int)blockIdx.x - (reads ? 0 : readers);
+    const int64_t to = cut_to(cut, block);
+    double sum = 0;
+    for (int64_t i = cut_from(cut, block); i < to; i += LOADS * BLOCK) {
+        if (reads) {
+            float v[LOADS];
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                v[k] = i + k * BLOCK < to ? rest_at(x, s, i + k * BLOCK) : 0;
+#pragma unroll
+            for (int k = 0; k < LOADS; k++) sum += square_of(v[k]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                sum += i + k * BLOCK < to ? s.left[i + k * BLOCK] : 0;
+        }
+    }
+    square_leave(sum, parts + blockIdx.x);
 }
 
 __global__ void __launch_bounds__(BLOCK)
     square_total_kernel(const double *parts, int count, double *out)
 {
-    double sum[1] = {};
-    for (int i = (int)threadIdx.x; i < count; i += BLOCK) sum[0] += parts[i];
-    team_sums(sum, BLOCK);
+    double sum[1];
+    part_sums(parts, count, 1, 0, sum);
     if (threadIdx.x == 0) *out = sum[0];
 }
 
 } // namespace
 
-bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room)
+bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
+                   int *count)
 {
-    cudaStream_t stream = gpu_stream(dev);
-    const int64_t grain = most(ITEMS, ceil_div(count, PARTS));
-    const int parts = (int)ceil_div(count, grain);
-    if (parts)
-        LAUNCH(square_kernel, (unsigned)parts, BLOCK, 0, stream, x, count,
-               grain, room + 1);
-    if (!gpu_launched("sum of squares, parts")) return false;
-    LAUNCH(square_total_kernel, 1, BLOCK, 0, stream, room + 1, parts, room);
-    return gpu_launched("sum of squares");
+    const Cut rest = cut_of(s->elements, ITEMS);
+    const Cut left = cut_of(s->lefts, LEFT_ITEMS);
+    const int readers = blocks_of(rest);
+    *count = readers + blocks_of(left);
+    if (!*count) return true;
+    moves((double)s->elements * sizeof *x +
+          (double)(s->lefts + *count) * sizeof *parts);
+    LAUNCH(square_kernel, (unsigned)*count, BLOCK, 0, gpu_stream(dev), x, *s,
+           rest, left, readers, parts);
+    return gpu_launched("sum of squares, parts");
 }
 
 namespace {
@@ -266,19 +322,25 @@ extern "C" bool cuda_update(void *dev, const Update *u)
 }
 
 bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
-                      const Decision *d)
+                      int64_t updated, const Decision *d)
 {
     Job j = {};
     j.value = (float *)spec->value, j.grad = (const float *)spec->grad;
     j.m = (float *)spec->state[0], j.v = (float *)spec->state[1];
     j.copy = (uint16_t *)spec->copy, j.copied = spec->copied;
     j.count = spec->trained;
+    // gradients are read, the others read and written
+    const int states = optim_info[spec->optim.kind].states;
+    const double each = (1 + 2 * (1 + states)) * sizeof(float) +
+                        (j.copy ? dtype_bytes(j.copied) : 0);
+    moves((double)updated * each);
     return update_kind(dev, spec->optim.kind, j, list, spec->stretches, d);
 }
 
 bool blend_queue(void *dev, float *y, const float *x, int64_t count,
                  const Decision *d)
 {
+    moves(3 * (double)count * sizeof *y);
     LAUNCH(blend_kernel, blocks_for(count), BLOCK, 0, gpu_stream(dev), y, x,
            count, d);
     return gpu_launched("average");
@@ -298,8 +360,15 @@ extern "C" bool cuda_blend(void *dev, void *y, const void *x, int64_t count,
 extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
                                  double *out)
 {
-    double *room = (double *)gpu_scratch(dev, SQUARES * sizeof *room);
+    Squares all = {};
+    int parts;
+    all.elements = count, all.rests = 1;
+    double *room = (double *)gpu_scratch(dev, (1 + SQUARES) * sizeof *room);
+    if (!room || !squares_queue(dev, (const float *)x, &all, room + 1, &parts))
+        return false;
+    LAUNCH(square_total_kernel, 1, BLOCK, 0, gpu_stream(dev), room + 1, parts,
+           room);
     // the copy waits
-    return room && sum_squares_queue(dev, (const float *)x, count, room) &&
+    return gpu_launched("sum of squares") &&
            gpu_download(dev, out, room, sizeof *out);
 }

@@ -11,16 +11,18 @@ struct Decision {
     float factors[MAX_GROUPS][FACTOR_COUNT]; /* rounded, by group */
 };
 
-enum { SQUARES = 1 + 512 };
+enum { SQUARES = 2 * 512 };
 
-/* Queue room[0] = sum of x[i]^2 over `count` floats, summed in double in an
- * order that depends on count only. room, SQUARES doubles, is on the device. */
-bool sum_squares_queue(void *dev, const float *x, int64_t count, double *room);
+/* Queue parts[0 .. *count - 1], at most SQUARES doubles on the device, whose
+ * sum is that of s->left and of the squares of the rest of x: each in double,
+ * in an order that depends on the numbers in `s` only. */
+bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
+                   int *count);
 
-/* Queue the update of all stretches, if `d` says so: one launch. list (as long
- * as spec says) and d are on the device. */
+/* Queue the update of all stretches, of `updated` elements, if `d` says so: one
+ * launch. list (as long as spec says) and d are on the device. */
 bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
-                      const Decision *d);
+                      int64_t updated, const Decision *d);
 /* Queue y[i] += d->blend (x[i] - y[i]) for `count` floats, if `d` says so; d is
  * on the device. */
 bool blend_queue(void *dev, float *y, const float *x, int64_t count,

@@ -4,14 +4,15 @@
  * The host sends an order (rate, clipping, seed) and gets a result, each by a
  * copy of its own in the order of the calls; between the two only kernels
  * run, which depend on addresses alone and can be recorded. A step beyond its
- * plan is six launches and one copy: begin; squares of the gradients, in two;
- * the decision, one block; the update of all parameters; running statistics
- * put back. An average is one launch more. Bound by the update's 28 bytes a
- * parameter (adam), and 12 of the average.
+ * plan is five launches and one copy: begin; squares of the gradients, by
+ * parts; the decision, one block, which adds them; the update of all
+ * parameters; running statistics put back. An average is one launch more. Bound
+ * by the update's 28 bytes a parameter (adam), and 12 of the average.
  *
  * Results have places in turn, one more than may wait. */
 #include "device.cuh"
 #include "optim.cuh"
+#include "team.cuh"
 #include <string.h>
 
 namespace {
@@ -22,7 +23,7 @@ enum { PLACES = TRAINER_AHEAD + 1 };
 struct Control {
     StepOrder order;
     StepState state;
-    double squares[SQUARES]; // of the gradients; the sum comes first
+    double squares[SQUARES]; // of the gradients, in parts
     int32_t finite;          // so were the losses of this step's parts
     double grad_scale; // what gradients are multiplied by, of an applied step
     Decision decision;
@@ -45,6 +46,7 @@ struct TrainerCuda {
     Rules rules;
     Control *control; // these are on the device
     Stretch *stretch;
+    int64_t updated;          // elements of all stretches
     float *before;            // running statistics at the start of the step
     StepResult *result;       // (PLACES), of the host, where the device copies
     cudaEvent_t done[PLACES]; // the result is there
@@ -53,7 +55,7 @@ struct TrainerCuda {
 
 namespace {
 
-// -- kernels of one thread ---------------------------------------------------
+// -- kernels of one block ----------------------------------------------------
 
 __global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
                              bool first)
@@ -97,11 +99,12 @@ __device__ __forceinline__ int64_t update(const Control *k)
 }
 
 /* As decide() of session_step.c: a thread. */
-__device__ void decide(Control *k, const float *loss, const Rules &rules)
+__device__ void decide(Control *k, const float *loss, const Rules &rules,
+                       double squares)
 {
     note(k, loss);
     const double by = k->state.scale.by;
-    const double norm = sqrt(k->squares[0]) / by;
+    const double norm = sqrt(squares) / by;
     const bool applied = k->finite && is_finite(norm);
     if (rules.scaled) loss_scale_next(&k->state.scale, applied);
     k->result.grad_norm = norm;
@@ -116,12 +119,16 @@ __device__ void decide(Control *k, const float *loss, const Rules &rules)
     k->result.state = k->state;
 }
 
-/* The decision of one thread, then the factors of each group by a thread. */
-__global__ void __launch_bounds__(MAX_GROUPS)
-    decide_kernel(Control *k, const float *loss, const Rules rules)
+/* The sum of all parts, the decision of one thread, then the factors of each
+ * group by a thread. */
+__global__ void __launch_bounds__(BLOCK)
+    decide_kernel(Control *k, const float *loss, const Rules rules, int parts)
 {
+    static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
     const int i = (int)threadIdx.x;
-    if (i == 0) decide(k, loss, rules);
+    double squares[1];
+    part_sums(k->squares, parts, 1, 0, squares);
+    if (i == 0) decide(k, loss, rules, squares[0]);
     __syncthreads();
     if (!k->decision.applied || i >= rules.groups) return;
     double exact[FACTOR_COUNT];
@@ -171,6 +178,8 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     t->rules.optim = optim_rule(&spec->optim);
     t->rules.ema = spec->ema, t->rules.scaled = spec->scaled;
     t->rules.groups = spec->groups;
+    for (int i = 0; i < spec->stretches; i++)
+        t->updated += spec->stretch[i].to - spec->stretch[i].from;
     for (int i = 0; i < spec->groups; i++) t->rules.group[i] = spec->group[i];
     TRY(gpu_alloc(dev, sizeof *t->control, (void **)&t->control));
     TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
@@ -217,22 +226,24 @@ bool begin(void *dev, void *trainer, void *loss_grad, bool first)
     return gpu_launched("begin of a step");
 }
 
-bool end(void *dev, void *trainer, const void *loss, bool last)
+bool end(void *dev, void *trainer, const void *loss, const Squares *squares)
 {
     TrainerCuda *t = (TrainerCuda *)trainer;
     const TrainerSpec *spec = &t->spec;
     Control *k = t->control;
-    if (!last) {
+    int parts;
+    if (!squares) {
         LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
         return gpu_launched("loss of a part");
     }
-    if (!sum_squares_queue(dev, (const float *)spec->grad, spec->trained,
-                           k->squares))
+    if (!squares_queue(dev, (const float *)spec->grad, squares, k->squares,
+                       &parts))
         return false;
-    LAUNCH(decide_kernel, 1, MAX_GROUPS, 0, gpu_stream(dev), k,
-           (const float *)loss, t->rules);
+    moves((double)parts * sizeof *k->squares);
+    LAUNCH(decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k, (const float *)loss,
+           t->rules, parts);
     if (!gpu_launched("decision of a step") ||
-        !update_all_queue(dev, spec, t->stretch, &k->decision))
+        !update_all_queue(dev, spec, t->stretch, t->updated, &k->decision))
         return false;
     if (spec->average &&
         !blend_queue(dev, (float *)spec->average, (const float *)spec->value,

@@ -77,6 +77,10 @@ typedef struct Backend {
      * attributes, lenses, dy and dx (non-NULL: wanted) are set. NULL: of no
      * call any. */
     unsigned (*closes)(const Call *c);
+    /* How many sums of squares of dx[k] a backward call can leave as it stores
+     * the last of it, in a number that depends on extents only; 0: none. As
+     * above. NULL: none of any. */
+    int32_t (*squares)(const Call *c, int k);
     /* Samples that a forward call is best given at a time, where what it reads
      * and writes would else be in memory by the time the next call wants it;
      * its batch or more: all at once. Their results have the same bits either

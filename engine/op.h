@@ -206,6 +206,10 @@ typedef struct Call {
      * so. */
     const struct Call *closes[MAX_IN];
     bool dy_closed;
+    /* bwd: square[i] is there where this call stores the last of dx[i], a
+     * parameter's, in this run. It leaves sums of the squares of what is in
+     * memory then, as many doubles as Backend.squares said. */
+    const Tensor *square[MAX_IN];
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

@@ -10,7 +10,7 @@
 #include "backend.h"
 #include "graph.h"
 
-enum { MAX_STATES = 2, PARAM_ALIGN = 64 };
+enum { MAX_STATES = 2 };
 
 typedef struct Param {
     const char *name; /* the node's text: lives as long as the graph */

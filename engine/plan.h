@@ -36,6 +36,8 @@ typedef struct PlanSpec {
     bool plain;  /* each row by itself and for the whole batch: nothing is
                   * fused or cut. The same bits of every root and gradient
                   * either way                                  */
+    bool squares; /* of gradients are wanted, which nobody changes behind the
+                   * calls: see plan_squares */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
@@ -92,6 +94,10 @@ double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
 /* Calls that run a few samples at a time: see Backend.slice. */
 int plan_sliced(const Plan *p);
+
+/* Where the squares of parameters' gradients are once it has run: what calls
+ * left, where the spec wanted it and they can, and what is to be read. */
+const Squares *plan_squares(const Plan *p);
 
 /* Give the plan its pool (plan_bytes bytes of device memory, aligned as
  * Backend.alloc does) and the device; may be called again when the pool

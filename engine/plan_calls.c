@@ -239,6 +239,7 @@ void plan_calls_make(Plan *p)
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
+    p->squarer = p->square_room = -1;
     if (p->spec.loss < 0) return;
     // reached: some call before has stored a gradient of this value. Who reads
     // a value has a larger number: all of them come before it here
@@ -247,5 +248,6 @@ void plan_calls_make(Plan *p)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
     if (!p->spec.plain) plan_close(p);
+    plan_square(p);
     for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
 }

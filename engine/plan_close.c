@@ -29,14 +29,6 @@ static bool is_there(const Plan *p, const Call *c, int k)
            !p->node[v].dropped;
 }
 
-/* How many operands of call c are node v. */
-static int times(const Plan *p, const Call *c, int v)
-{
-    int count = 0;
-    for (int k = 0; k < MAX_IN; k++) count += operand_of(p, c->node, k) == v;
-    return count;
-}
-
 /* Does call c alone add to gradient dx? */
 static bool is_alone(const Plan *p, int c, const Tensor *dx)
 {

@@ -2,10 +2,10 @@
  * who wants a gradient, plan_fuse.c which rows run as one, plan_narrow.c which
  * values are of 16 bits, plan_lazy.c which norms nobody runs, plan_calls.c
  * makes the calls, plan_close.c says which of them sum what they store,
- * plan_stage.c which of them run a few samples at a time, plan_place.c gives
- * their memory places, plan_recompute.c drops values to be made again where
- * that is too much, plan_run.c runs the calls, plan_cost.c counts what they
- * cost. */
+ * plan_square.c which leave squares of it, plan_stage.c which run a few samples
+ * at a time, plan_place.c gives their memory places, plan_recompute.c drops
+ * values to be made again where that is too much, plan_run.c runs the calls,
+ * plan_cost.c counts what they cost. */
 #ifndef SEG_PLAN_INSIDE_H
 #define SEG_PLAN_INSIDE_H
 #include "launch_log.h"
@@ -48,9 +48,11 @@ typedef struct PlanNode {
     Tensor dx;        /* its gradient, and the copy in 16 bits   */
     Tensor half_dx;   /* of type F32 until a call makes it       */
     int grad, half_grad, half_grad_last; /* as of a Making     */
-    Tensor total; /* sums of its gradient: Call.total          */
-    int closer;   /* the call that makes them, -1: none        */
-    int sums;     /* their buffer                              */
+    Tensor total;      /* sums of its gradient: Call.total          */
+    int closer;        /* the call that makes them, -1: none        */
+    int sums;          /* their buffer                              */
+    Tensor square;     /* of a parameter: Call.square               */
+    int64_t square_at; /* the first of them in Squares.left         */
 } PlanNode;
 
 /* Calls first .. end-1 run for `each` samples of the batch at a time, in the
@@ -74,10 +76,13 @@ struct Plan {
     bool *mark, *reached; /* (nodes) of plan_calls_make                   */
     Stage *stage;         /* in the order of their calls                  */
     int stages;
-    int stage_at, slice;  /* stage that runs now, -1, and its slice       */
-    int *saved, *scratch; /* per call: buffers, -1                     */
-    int calls, forward;   /* forward calls come first                  */
-    Buffer *buffer;       /* owned, from mem_alloc: the only array that grows */
+    Squares squares;
+    int squarer, square_room; /* the first call that leaves some, and the buffer
+                               * of all of them; -1                        */
+    int stage_at, slice;      /* stage that runs now, -1, and its slice       */
+    int *saved, *scratch;     /* per call: buffers, -1                     */
+    int calls, forward;       /* forward calls come first                  */
+    Buffer *buffer; /* owned, from mem_alloc: the only array that grows */
     int buffers, room;
     size_t bytes;      /* of the pool                                    */
     size_t kept_bytes; /* the same with nothing dropped              */
@@ -159,6 +164,14 @@ bool plan_keeps(const Plan *p, int v);
 /* The least that call c can cost; does it add to gradients of parameters? */
 LaunchPart plan_cost(const Plan *p, int c, bool accumulate);
 
+/* How many operands of call c are node v. */
+static inline int times(const Plan *p, const Call *c, int v)
+{
+    int count = 0;
+    for (int k = 0; k < MAX_IN; k++) count += operand_of(p, c->node, k) == v;
+    return count;
+}
+
 /* Which making of node v tensor x is; NULL: none of them, but its gradient. */
 static inline Making *making_of(Plan *p, int v, const Tensor *x)
 {
@@ -187,6 +200,8 @@ Call plan_call(Plan *p, int i);
 void plan_calls_make(Plan *p);
 /* Which backward calls sum gradients that are whole once they have run. */
 void plan_close(Plan *p);
+/* Which leave squares of gradients of parameters, and what is left to read. */
+void plan_square(Plan *p);
 /* Which calls run a few samples at a time; then, once buffers are there, what
  * this makes of their sizes and lifetimes. */
 void plan_stages(Plan *p);

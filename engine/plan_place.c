@@ -193,6 +193,14 @@ static bool place_totals(Plan *p)
     return true;
 }
 
+/* The buffer of squares of gradients, which are read behind the run. */
+static bool place_squares(Plan *p)
+{
+    const size_t bytes = (size_t)p->squares.lefts * sizeof *p->squares.left;
+    if (bytes) p->square_room = buffer_new(p, bytes, p->squarer, p->calls);
+    return !bytes || p->square_room >= 0;
+}
+
 /* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
 static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
 {
@@ -258,7 +266,7 @@ bool plan_lifetimes(Plan *p)
     p->cut_bytes = plan_buffers_sum(p);
     plan_stages_fit(p);
     p->cut_bytes -= plan_buffers_sum(p);
-    return place_totals(p) && place_spaces(p);
+    return place_totals(p) && place_squares(p) && place_spaces(p);
 }
 
 bool plan_place(Plan *p)

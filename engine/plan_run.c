@@ -22,6 +22,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
     const Params *params = p->spec.params;
     p->pool = pool;
     p->dev = dev;
+    double *squares = plan_address(p, p->square_room);
+    p->squares.left = squares;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         bind_making(p, &q->first);
@@ -31,6 +33,7 @@ void plan_bind(Plan *p, void *pool, void *dev)
         q->total.data = plan_address(p, q->sums);
         if (q->lazy) q->lens.saved = plan_address(p, p->saved[q->first.call]);
         if (q->param < 0) continue;
+        if (squares) q->square.data = squares + q->square_at;
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         if (is_narrow(&q->first.half) && params_has_copy(params, q->param))
             q->first.half = params_copy(params, q->param);

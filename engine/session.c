@@ -210,6 +210,8 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .draws = s->spec.draws,
                      .plain = s->spec.plain,
                      .shared = s->spec.ranks && !s->spec.own_norms,
+                     // what ranks add up has other squares
+                     .squares = !s->spec.ranks,
                      .input = input,
                      .inputs = inputs,
                      .budget = s->budget,

@@ -211,31 +211,11 @@ static bool open_trainer(Session *s)
     return false;
 }
 
-/* The least that the end of a step moves: gradients are read for the norm;
- * of what is updated values and moments are read and written, gradients
- * read, copies written; an average is read and written, all values read for it.
- */
-static double update_bytes(const Session *s)
+/* What is launched from here on is of the step itself, and tells what it
+ * moves. */
+static void log_part(const char *what)
 {
-    const Params *q = &s->params;
-    double elements = 0;
-    for (int i = 0; i < q->count; i++)
-        if (q->list[i].trained && !q->list[i].frozen)
-            elements += (double)numel(q->list[i].dim);
-    double passes = 1 + 2 * (1 + q->states);
-    double average = s->ema == 0 ? 0 : 3 * (double)q->total;
-    const double copies =
-        q->copy ? elements * (double)dtype_bytes(q->copied) : 0;
-    return ((double)q->trained + passes * elements + average) *
-               (double)dtype_bytes(s->be->real) +
-           copies;
-}
-
-/* What is launched from here on is of the step itself. */
-static void log_part(const char *what, double bytes)
-{
-    launch_log_part(
-        (LaunchPart){.node = LAUNCH_NO_NODE, .what = what, .bytes = bytes});
+    launch_log_part((LaunchPart){.node = LAUNCH_NO_NODE, .what = what});
 }
 
 /* As join_ranks, queued. */
@@ -262,14 +242,14 @@ static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
                    .accumulate = !part->first,
                    .prepared = true,
                    .careful = careful};
-    log_part("begin", 0);
+    log_part("begin");
     if (!t->begin(s->dev, s->trainer, plan_loss_grad(p)->data, part->first) ||
         !plan_run(p, &run))
         return false;
-    log_part("update", update_bytes(s));
+    log_part("update");
     return (!part->last || queue_join(s)) &&
            t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
-                  part->last) &&
+                  part->last ? plan_squares(p) : NULL) &&
            (!careful || s->be->sync(s->dev));
 }
 

@@ -16,6 +16,8 @@
 
 /* How many reports may wait to be collected. */
 enum { TRAINER_AHEAD = 8 };
+/* Each parameter starts at a multiple of so many elements of a block. */
+enum { PARAM_ALIGN = 64 };
 
 /* Neighbours of the trained block, elements [from, to), that are updated as one
  * group. What lies between two is frozen. */
@@ -23,6 +25,26 @@ typedef struct Stretch {
     int64_t from, to; /* multiples of PARAM_ALIGN; `to` may be the end */
     int group;        /* number in the list of groups */
 } Stretch;
+
+/* How many stretches of gradients are read for their squares, at most: they go
+ * to a kernel as one argument, of which CUDA takes 4096 bytes. */
+enum { MAX_RESTS = 448 };
+
+/* Lines of PARAM_ALIGN gradients: number `first` of those that are read is
+ * number `line` of the block, and so on to the next stretch. */
+typedef struct Rest {
+    uint32_t first, line;
+} Rest;
+
+/* Squares of all gradients: of most, calls of the plan left sums (Call.square),
+ * the rest is read. */
+typedef struct Squares {
+    const double *left; /* (lefts), of the device */
+    int64_t lefts;
+    int64_t elements; /* of the rest */
+    int rests;
+    Rest rest[MAX_RESTS]; /* in order */
+} Squares;
 
 typedef struct TrainerSpec {
     Optim optim;
@@ -108,8 +130,10 @@ typedef struct Trainer {
     /* Queue: *loss_grad = scale * share, draws of this part; the first part
      * also keeps the running statistics. */
     bool (*begin)(void *dev, void *trainer, void *loss_grad, bool first);
-    /* Queue: look at *loss; after the last part decide, update or put back. */
-    bool (*end)(void *dev, void *trainer, const void *loss, bool last);
+    /* Queue: look at *loss; after the last part (squares not NULL: of what the
+     * gradients are then) decide, update or put back. */
+    bool (*end)(void *dev, void *trainer, const void *loss,
+                const Squares *squares);
     /* Queue: the result on its way to the host. */
     bool (*report)(void *dev, void *trainer);
     /* The oldest result that was not collected. *got is false when there is

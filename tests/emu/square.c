@@ -1,0 +1,224 @@
+/* square.c -- squares of gradients that calls leave as they store the last of
+ * them (plan_square.c), and the norm that a step makes of these and of the
+ * gradients that it reads, on the emulated device. */
+#include "emu_control.h"
+#include "net.h"
+#include "plan_inside.h"
+#include <math.h>
+
+/* How a network is trained. */
+typedef struct Way {
+    Precision precision;
+    bool plain; /* each row by itself */
+    int parts;  /* of a step */
+    int count;  /* samples of a part */
+} Way;
+
+/* Rows of more positions than are one part, whose weights have two tiles;
+ * behind a pool and of 24 more channels one part, two tiles each way; a layer
+ * that runs twice; a transposed one; few results. */
+static void layers(Net *n)
+{
+    net_new(n);
+    n->bias = true;
+    const int target = net_input(n, "target", (Dims){1, 1, 16, 32, 1}, 2);
+    int x = net_input(n, "image", (Dims){1, 1, 32, 64, 8}, 2);
+    x = net_relu(n, net_norm(n, net_conv(n, x, 16, 3)));
+    x = net_relu(n, net_norm(n, net_conv(n, net_pool(n, x), 16, 3)));
+    x = net_relu(n, net_norm(n, net_conv(n, net_pool(n, x), 72, 1)));
+    Attr same = op_default(OP_conv);
+    n->layers++;
+    const int w = net_param(n, "weight", (Dims){72, 1, 1, 1, 72}, 2,
+                            (Init){INIT_UNIFORM, 0.1}, true);
+    for (int i = 0; i < 2; i++)
+        x = net_relu(n, net_row(n, same, (int[]){x, w}, 2));
+    x = net_upconv(n, x, 16);
+    n->root[n->roots++] = net_conv(n, x, 1, 1);
+    n->loss = net_op(n, OP_mse, n->root[0], target, -1);
+}
+
+static void open_way(Net *n, const Way *way)
+{
+    const Optim o = optim_default(OPTIM_adamw);
+    layers(n);
+    SessionSpec spec = {.graph = &n->g,
+                        .root = n->root,
+                        .roots = n->roots,
+                        .loss = n->loss,
+                        .device = "cuda",
+                        .seed = 11,
+                        .optim = &o,
+                        .precision = way->precision,
+                        .plain = way->plain};
+    REQUIRE(session_open(&spec, &n->s));
+}
+
+/* One step by all its parts. */
+static StepResult step(Net *n, const Way *way, uint32_t seed)
+{
+    StepResult r = {0};
+    for (int i = 0; i < way->parts; i++) {
+        Plan *p = net_plan(n, true, way->count);
+        const StepPart part = {i == 0, i == way->parts - 1, way->parts, 0.01,
+                               1};
+        net_feed(n, p, seed + (uint32_t)i);
+        REQUIRE(session_part(n->s, p, &part, &r));
+    }
+    return r;
+}
+
+/* Doubles or floats of the device. */
+static void *fetch(Net *n, const void *at, size_t bytes)
+{
+    void *host = mem_alloc(bytes + 1);
+    REQUIRE(host);
+    REQUIRE(
+        session_backend(n->s)->download(session_device(n->s), host, at, bytes));
+    return host;
+}
+
+/* Is element i of the block among those that are read? */
+static bool is_read(const Squares *s, int64_t i)
+{
+    const int64_t line = i / PARAM_ALIGN;
+    for (int k = 0; k < s->rests; k++) {
+        const Rest *r = &s->rest[k];
+        const int64_t end =
+            k + 1 < s->rests ? r[1].first : s->elements / PARAM_ALIGN;
+        if (line >= r->line && line < r->line + (end - r->first)) return true;
+    }
+    return false;
+}
+
+/* What is left of each parameter are the squares of its gradient as it is now,
+ * and each is left or read. How many are left. */
+static int squares_are(Net *n, const Plan *p, double *all)
+{
+    const Params *q = session_params(n->s);
+    const Squares *s = plan_squares(p);
+    int left = 0;
+    double *sums = fetch(n, s->left, (size_t)s->lefts * sizeof *sums);
+    float *g = fetch(n, q->grad, (size_t)q->trained * sizeof *g);
+    *all = 0;
+    for (int i = 0; i < q->count; i++) {
+        const Param *a = &q->list[i];
+        const PlanNode *v = &p->node[a->node];
+        double want = 0, got = 0;
+        if (!a->trained) continue;
+        for (int64_t k = 0; k < numel(a->dim); k++) {
+            const double one = (double)g[a->at + k];
+            want += one * one;
+            EXPECT(is_read(s, a->at + k) == !v->square.dim.c);
+        }
+        *all += want;
+        if (!v->square.dim.c) continue;
+        for (int k = 0; k < v->square.dim.c; k++) got += sums[v->square_at + k];
+        EXPECT(want > 0);
+        EXPECT_NEAR(got, want, 1e-12 * want);
+        left++;
+    }
+    mem_free(sums);
+    mem_free(g);
+    return left;
+}
+
+/* Three steps: call by call, recorded, played. */
+static void steps_are(const Way *way, int want)
+{
+    Net n;
+    double all;
+    open_way(&n, way);
+    const Plan *p = net_plan(&n, true, way->count);
+    for (uint32_t i = 0; i < 3; i++) {
+        const StepResult r = step(&n, way, 5 * i);
+        const double scale = session_grad_scale(n.s);
+        EXPECT(r.applied && r.grad_norm > 0);
+        EXPECT_INT(squares_are(&n, p, &all), want);
+        EXPECT_NEAR(r.grad_norm, sqrt(all) / scale, 1e-12 * r.grad_norm);
+    }
+    net_free(&n);
+}
+
+// all weights but those of the layer of one result, where 16 bits have another
+TEST(square_of_what_is_stored)
+{
+    steps_are(&(Way){PRECISION_bf16, false, 1, 2}, 5);
+    steps_are(&(Way){PRECISION_f16, false, 1, 1}, 5);
+    steps_are(&(Way){PRECISION_tf32, false, 1, 1}, 6);
+    steps_are(&(Way){PRECISION_f32, false, 1, 1}, 6);
+}
+
+/* Parts of a step add up: the last leaves what counts. */
+TEST(square_of_parts_of_a_step)
+{
+    steps_are(&(Way){PRECISION_bf16, false, 3, 1}, 5);
+    steps_are(&(Way){PRECISION_f32, false, 2, 1}, 6);
+}
+
+/* Each row by itself: all gradients are read, and give the same but for the
+ * order of the sum. */
+TEST(square_plain)
+{
+    steps_are(&(Way){PRECISION_bf16, true, 1, 1}, 0);
+    steps_are(&(Way){PRECISION_f32, true, 1, 1}, 0);
+}
+
+/* The same bits in any order of blocks and threads. */
+TEST(square_any_order)
+{
+    static const char *const order[] = {"g", "h", "a", "r3"};
+    const Way way = {PRECISION_bf16, false, 1, 2};
+    double first = 0;
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
+        Net n;
+        emu_set_order(order[k]);
+        open_way(&n, &way);
+        const double norm = step(&n, &way, 1).grad_norm;
+        if (!k) first = norm;
+        EXPECT(norm == first);
+        net_free(&n);
+    }
+    emu_set_order("g");
+}
+
+/* One gradient that is not finite: the step is left out, whoever squared it. */
+TEST(square_of_infinity)
+{
+    const Way way = {PRECISION_f16, false, 1, 1};
+    Net n;
+    open_way(&n, &way);
+    REQUIRE(session_set_state(n.s, &(StepState){0, {0x1p60, 9}, 0}));
+    const StepResult r = step(&n, &way, 1);
+    EXPECT(r.overflow && !r.applied && isfinite(r.loss));
+    EXPECT(!isfinite(r.grad_norm));
+    net_free(&n);
+}
+
+/* More layers than a kernel has room for in its argument: some are read. */
+TEST(square_many_layers)
+{
+    enum { LAYERS = MAX_RESTS + 20 };
+    const Optim o = optim_default(OPTIM_sgd);
+    Net n;
+    double all;
+    net_new(&n);
+    n.bias = true;
+    const int target = net_input(&n, "target", (Dims){1, 1, 1, 2, 4}, 2);
+    int x = net_input(&n, "image", (Dims){1, 1, 1, 2, 4}, 2);
+    for (int i = 0; i < LAYERS; i++) {
+        const int y = net_conv(&n, x, 4, 1);
+        x = net_op(&n, OP_add, x, y, -1);
+        if (i % 8 == 7) x = net_norm(&n, x); // else values grow
+    }
+    n.root[n.roots++] = x;
+    n.loss = net_op(&n, OP_mse, x, target, -1);
+    net_open(&n, "cuda", 1, &o);
+    const StepResult r = net_step(&n, 2, 1, 0.01, 1);
+    const Plan *p = net_plan(&n, true, 2);
+    EXPECT(r.applied);
+    EXPECT_INT(squares_are(&n, p, &all), MAX_RESTS - 1);
+    // the first layer begins the block
+    EXPECT_INT(plan_squares(p)->rests, MAX_RESTS - 1);
+    EXPECT_NEAR(r.grad_norm, sqrt(all), 1e-12 * r.grad_norm);
+    net_free(&n);
+}
