@@ -9,7 +9,7 @@
 #define SEG_FOLD_CUH
 #include "kernel.cuh"
 
-enum { FOLD_NEAR = 16 }; // parts whose loads a block has under way at once
+enum { FOLD_NEAR = 32 }; // parts whose loads a block has under way at once
 
 struct Fold {
     int parts, near; // neighbours whose parts are added at a time

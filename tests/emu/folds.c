@@ -21,8 +21,8 @@ static void agrees(const OpCase *c, Precision p)
     EXPECT_INT(k.failures, 0);
 }
 
-/* FOLD_NEAR of fold.cuh is 16. */
-static const int parts[] = {1, 2, 16, 17, 26};
+/* FOLD_NEAR of fold.cuh is 32. */
+static const int parts[] = {1, 2, 32, 33, 50};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 /* Rows of a part of the walk of 127 channels, and of dw. */
@@ -43,11 +43,11 @@ TEST(folds_dw)
         const OpCase c = linear(parts[i] * POSITIONS, 1, 1, 2);
         agrees(&c, PRECISION_f32);
     }
-    // lines of 16 x 8 that are partly in w, two tiles of 17 and 9 parts
+    // lines of 16 x 8 that are partly in w, tiles of 33 and 9 parts
     static const Precision all[] = {PRECISION_f32, PRECISION_tf32,
                                     PRECISION_bf16, PRECISION_f16};
     for (int i = 0; i < 4; i++) {
-        OpCase c = linear(17 * POSITIONS, 12, 20, 2);
+        OpCase c = linear(33 * POSITIONS, 12, 20, 2);
         agrees(&c, all[i]);
         c = linear(9 * POSITIONS, 72, 40, 2);
         agrees(&c, all[i]);
@@ -60,10 +60,10 @@ TEST(folds_db)
         const OpCase c = linear(parts[i] * ROWS, 1, ODD, 4);
         agrees(&c, PRECISION_f32);
     }
-    // a channel in three rounds, packs of four, and a part that is not whole
-    OpCase c = linear(300 * 8192, 1, 1, 4);
+    // a channel, packs of four, and a part that is not whole
+    OpCase c = linear(40 * 8192, 1, 1, 4);
     agrees(&c, PRECISION_f32);
-    c = linear(17 * 96 + 5, 1, 300, 4);
+    c = linear(33 * 96 + 5, 1, 300, 4);
     agrees(&c, PRECISION_f32);
 }
 
@@ -85,16 +85,16 @@ TEST(folds_norms)
         agrees(&c, PRECISION_f32);
     }
     // two tiles of channels; sets of parts
-    OpCase c = norm(OP_batch_norm, (Dims){3, 1, 1, 17 * 32, 516});
+    OpCase c = norm(OP_batch_norm, (Dims){3, 1, 1, 33 * 32, 516});
     agrees(&c, PRECISION_f32);
-    c = norm(OP_instance_norm, (Dims){2, 1, 1, 17 * ROWS, ODD});
+    c = norm(OP_instance_norm, (Dims){2, 1, 1, 33 * ROWS, ODD});
     agrees(&c, PRECISION_f32);
 }
 
 /* Groups that a block has whole, and those that lie in two tiles. */
 TEST(folds_groups)
 {
-    OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 17 * ROWS, 126});
+    OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 33 * ROWS, 126});
     c.attr.group_norm.groups = 3;
     agrees(&c, PRECISION_f32);
     c = norm(OP_group_norm, (Dims){2, 1, 1, 200, 516});
