@@ -1,6 +1,6 @@
 #!/bin/sh
 # recipes.sh -- every recipe of docs/systems.md on the emulated GPU: each node against
-# the reference, and training steps.
+# the reference, and training steps; and what a step of the largest launches.
 #
 #     tests/emu/recipes.sh BUILD/emu
 emu=$1
@@ -15,4 +15,22 @@ for script in scripts/*.lua; do
         --phantom "$tmp/phantom" --out "$tmp/runs"
 done
 step "there were six" [ "$passed" -eq 6 ]
+
+# at_most NAME BATCH NODES GB: of a training step in bf16. What a plan no longer
+# leaves out would make no result wrong.
+at_most() {
+    "$emu/plain/segengine" "scripts/$1.lua" plan --preset full --batch "$2" \
+        --device cuda --gpu h200 --precision bf16 > "$tmp/plan.txt" || return 1
+    grep "^one training step" "$tmp/plan.txt"
+    awk -v nodes="$3" -v gb="$4" '
+        /^one training step/ {
+            for (i = 2; i <= NF; i++) {
+                if ($i == "nodes") few = $(i - 1) <= nodes
+                if ($i == "GB,") little = $(i - 1) <= gb
+            }
+        }
+        END { exit !(few && little) }' "$tmp/plan.txt"
+}
+step "launches and bytes of the brain U-Net" at_most brain_unet 16 93 6.00
+step "launches and bytes of OpenKBP" at_most openkbp_unet3d 2 73 7.46
 finish
