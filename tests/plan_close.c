@@ -4,8 +4,9 @@
 #include "plan_inside.h"
 
 /* Calls that close a gradient. Each is the last that adds to it, has room for
- * the sums until they are read, and sees what the lens shows. */
-static int closing(const Rig *r)
+ * the sums until they are read, and sees what the lens shows; `own`: it makes
+ * the reader's gradients of them. */
+static int closings(const Rig *r, bool own)
 {
     const Plan *p = r->plan;
     int count = 0;
@@ -16,8 +17,8 @@ static int closing(const Rig *r)
         EXPECT(is_backward(&p->call[c]) && q->closer == c && q->bwd > c);
         EXPECT(p->call[q->bwd].dy_total == p->call[c].total[0]);
         EXPECT_INT(q->total.dim.c, total_size(8));
-        EXPECT(p->call[c].closes[0] == &p->call[q->bwd]);
-        EXPECT(p->call[q->bwd].dy_closed);
+        EXPECT(p->call[c].closes[0] == (own ? &p->call[q->bwd] : NULL));
+        EXPECT(p->call[q->bwd].dy_closed == own);
         EXPECT_INT(p->buffer[q->sums].first, c);
         EXPECT_INT(p->buffer[q->sums].last, q->bwd);
         for (int i = c + 1; i < p->calls; i++)
@@ -25,6 +26,26 @@ static int closing(const Rig *r)
         count++;
     }
     return count;
+}
+
+static int closing(const Rig *r)
+{
+    return closings(r, true);
+}
+
+/* Of parameters that two norms share each makes a part, in the order of the
+ * calls: nothing is made before its turn. */
+TEST(plan_close_shared_parameters)
+{
+    Net n;
+    Rig r;
+    const Backend be = lazy_backend();
+    const int a = net_norm(&n, net_conv(&n, lazy_image(&n), 8, 3));
+    const int b = net_norm(&n, net_conv(&n, net_relu(&n, a), 8, 3));
+    for (int k = 1; k <= 2; k++) n.g.node[b].in[k] = n.g.node[a].in[k];
+    lazy_plan(&r, &n, &be, net_conv(&n, net_relu(&n, b), 8, 3), true, false);
+    EXPECT_INT(closings(&r, false), 2);
+    rig_drop(&r);
 }
 
 TEST(plan_close_between_convolutions)
