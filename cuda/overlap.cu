@@ -87,7 +87,9 @@ __global__ void __launch_bounds__(BLOCK)
         if (all) atomicAdd(&y[(sample * j.channels + k) * COUNTS + i], all);
     }
     if (!last_block(word, gridDim.x * gridDim.y)) return;
-    for (int64_t i = t; i < size; i += BLOCK) ((float *)y)[i] = (float)y[i];
+    // where the additions were made: in the cache that all blocks share
+    for (int64_t i = t; i < size; i += BLOCK)
+        atomicExch(&y[i], __float_as_uint((float)atomicAdd(&y[i], 0u)));
 }
 
 __global__ void zero_kernel(unsigned *y, int64_t count)

@@ -200,7 +200,8 @@ static bool any_concurrent(const Record &r, uint32_t epoch)
 static uint32_t joined_flags(const Record &r, bool live, uint32_t epoch)
 {
     if (!live) return 0;
-    if (!same_block(r)) return BLOCKS;
+    // what came to last_block before this block did is over
+    if (!same_block(r)) return is_seen(r) && !(r.flags & BLOCKS) ? 0 : BLOCKS;
     uint32_t flags = r.flags & BLOCKS;
     if (r.interval != block->interval) return flags;
     flags |= r.flags & WARPS;
