@@ -17,9 +17,10 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
-bool close_put(const Call *c, const Puts &to)
+bool close_put(const Call *c)
 {
     const int channels = c->y->dim.c;
+    const Puts to = puts_of_dy(c);
     if (!to.to[0] && !to.to[1]) return true;
     moves(4.0 * channels * sizeof(double));
     LAUNCH(close_put_kernel, blocks_for(channels), BLOCK, 0, gpu_stream(c->dev),

@@ -32,6 +32,16 @@ struct Closing {
     const Step *step;
 };
 
+/* Which gradients of a call are sums of its dy: of a lazy one those of its
+ * norm's parameters, of another that of its bias. */
+static inline Puts puts_of_dy(const Call *c)
+{
+    const int at = NORM_FRESH;
+    if (!c->lazy) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
+    return {{values(c->norm_dx[2]), values(c->norm_dx[1])},
+            {is_fresh(c, at + 2), is_fresh(c, at + 1)}};
+}
+
 /* The slant's lines behind the totals. */
 static inline float4 *closing_lines(const Tensor *total, int channels)
 {
@@ -48,18 +58,12 @@ static inline Closing closing_of(const Call *c, int k)
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
     by.total = (double *)c->total[k]->data;
-    if (reader) {
-        const Tensor *const *dx = reader->lazy ? reader->norm_dx : reader->dx;
-        const int at = reader->lazy ? NORM_FRESH : 0;
-        by.put = {{values(dx[2])}, {is_fresh(reader, at + 2)}};
-        if (reader->lazy) {
-            by.put.to[1] = values(dx[1]);
-            by.put.fresh[1] = is_fresh(reader, at + 1);
-            by.line = closing_lines(c->total[k], by.channels);
-            by.gamma = values(reader->norm_x[1]);
-            by.rows = (double)rows(c->x[k]->dim);
-            by.step = gpu_step(c->dev);
-        }
+    if (reader) by.put = puts_of_dy(reader);
+    if (reader && reader->lazy) {
+        by.line = closing_lines(c->total[k], by.channels);
+        by.gamma = values(reader->norm_x[1]);
+        by.rows = (double)rows(c->x[k]->dim);
+        by.step = gpu_step(c->dev);
     }
     if (!c->lens[k]) return by;
     by.x = c->x[k]->data;
@@ -100,13 +104,13 @@ static __device__ __forceinline__ void close_end(const Closing &by, int c,
     put_total(by.put, 1, c, sum_x);
     if (!by.line) return;
     const double gamma = by.gamma ? (double)by.gamma[c] : 1;
-    const double share =
-        by.step->share.idle ? 0 : gamma * -(double)s.rstd / by.rows;
-    by.line[c] = slant_line(by.sight.table[c], s,
-                            share * sum_x * (double)s.rstd, share * sum);
+    double tilt = 0, shift = 0;
+    if (!by.step->share.idle)
+        bars_by(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
+    by.line[c] = slant_line(by.sight.table[c], s, tilt, shift);
 }
 
-/* close.cu: queue what is wanted (+)= c->dy_total, where the call that made it
- * has not. */
-bool close_put(const Call *c, const Puts &to);
+/* close.cu: queue what is wanted of these (+)= c->dy_total, where the call that
+ * made it has not. */
+bool close_put(const Call *c);
 #endif

@@ -10,7 +10,6 @@
  * twin.cu dx and dw of narrow layers that left their norm. */
 #include "entrance.cuh"
 #include "few.cuh"
-#include "team.cuh"
 #include "tile.cuh"
 #include "twin.cuh"
 #include "walk.cuh"
@@ -340,15 +339,15 @@ bool conv_bwd(const Call *c)
         return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
-    const bool stores = slants(c, r) && !is_twin(c, r);
-    if (slants(c, r) || leans(c, r)) {
-        if (stores) slant->to = dy.data = scratch + slant_at(c, r);
+    const bool twin = is_twin(c, r), slanted = slants(c, r);
+    if (slanted || leans(c, r)) {
+        if (slanted && !twin) slant->to = dy.data = scratch + slant_at(c, r);
         float4 *table = (float4 *)(scratch + slant_table_at(c, r));
         if (!norm_lazy_slant(c, table, slant)) return false;
     } else if (c->lazy && !norm_lazy_back(c)) {
         return false; // in dy's memory, which the products read then
     }
-    if (is_twin(c, r)) return twins(c, r, slopes.own, w);
+    if (twin) return twins(c, r, slopes.own, w);
     if (c->dx[0] || c->dx[BESIDE]) {
         const auto product = up ? corr_gather : corr_spread;
         if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
@@ -363,9 +362,8 @@ bool conv_bwd(const Call *c)
             return false;
     }
     if (!c->dx[2]) return true;
-    float *const db = values(c->dx[2]);
-    if (!sums_dy(c)) return corr_bias(c, &dy, db, is_fresh(c, 2));
-    return c->dy_closed || close_put(c, {{db}, {is_fresh(c, 2)}});
+    if (!sums_dy(c)) return corr_bias(c, &dy, values(c->dx[2]), is_fresh(c, 2));
+    return c->dy_closed || close_put(c);
 }
 
 } // namespace

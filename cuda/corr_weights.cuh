@@ -305,38 +305,24 @@ static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
 static inline __device__ __attribute__((noinline)) void fold_weights(
     const Weights &p)
 {
-    enum { LINES = WEIGHTS_TILE * WEIGHTS_TILE / 4 };
+    enum { SIZE = WEIGHTS_TILE * WEIGHTS_TILE };
     const Slice s = slice_of(p);
-    float4 *parts = (float4 *)weights_part(p, 0);
     double own = 0;
-    // what a thread has of it: four neighbours
-    auto each = [&](const auto &line) {
-        for (int i = (int)threadIdx.x; i < LINES; i += CORR_THREADS) {
-            const int m = i * 4 / WEIGHTS_TILE, n = i * 4 % WEIGHTS_TILE;
-            if (s.m0 + m < p.b && s.n0 + n < p.depth) line(i, m, n);
-        }
-    };
     auto add = [&](int first, int step, int count, bool all) {
-        float4 *at = parts + (int64_t)first * LINES;
-        each([&](int i, int m, int n) {
-            double sum[4] = {};
-#pragma unroll 8
-            for (int k = 0; k < count; k++) {
-                const float4 v = at[(int64_t)k * step * LINES + i];
-                sum[0] += (double)v.x, sum[1] += (double)v.y;
-                sum[2] += (double)v.z, sum[3] += (double)v.w;
+        float *parts = weights_part(p, first);
+        // four neighbours of it
+        for (int i = (int)threadIdx.x * 4; i < SIZE; i += CORR_THREADS * 4) {
+            const int m = s.m0 + i / WEIGHTS_TILE, n = s.n0 + i % WEIGHTS_TILE;
+            double sum[4];
+            if (m >= p.b || n >= p.depth) continue;
+            fold_four(parts + i, (int64_t)step * SIZE, count, sum);
+            float *to =
+                all ? p.out + (s.group * p.b + m) * p.depth + n : parts + i;
+            for (int j = 0; j < 4 && n + j < p.depth; j++) {
+                put(&to[j], (float)sum[j], !all || p.fresh);
+                if (all) own += square_of(to[j]);
             }
-            if (!all) {
-                at[i] = make_float4((float)sum[0], (float)sum[1], (float)sum[2],
-                                    (float)sum[3]);
-                return;
-            }
-            float *to = p.out + (s.group * p.b + s.m0 + m) * p.depth + s.n0 + n;
-            for (int j = 0; j < 4 && s.n0 + n + j < p.depth; j++) {
-                put(&to[j], (float)sum[j], p.fresh);
-                own += square_of(to[j]);
-            }
-        });
+        }
     };
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
     if (fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add))

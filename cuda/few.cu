@@ -151,9 +151,9 @@ __device__ __forceinline__ Pack<B> slopes_of(const Few &p, int64_t row)
  * put(v, sum) comes once for each of them, V for the last. All threads of the
  * block come here. */
 template <int V, class Put>
-__device__ __forceinline__ void fold(const Walk &w, const Spot &s,
-                                     const Pack<V> &mine, float other,
-                                     const Put &put)
+__device__ __forceinline__ void fold_lanes(const Walk &w, const Spot &s,
+                                           const Pack<V> &mine, float other,
+                                           const Put &put)
 {
     SMEM(double, pile, [V + 1][BLOCK]);
     const int t = (int)threadIdx.x;
@@ -202,17 +202,12 @@ static __device__ __attribute__((noinline)) void few_end(const Few &p)
     const int items = p.size + (p.part - p.size) / 2;
     auto add = [&](int first, int step, int count, bool all) {
         double *at = p.parts + (int64_t)first * p.part;
-        auto total = [&](int i) {
-            double sum = 0;
-#pragma unroll 8
-            for (int k = 0; k < count; k++)
-                sum += at[(int64_t)k * step * p.part + i];
-            return sum;
-        };
+        const int64_t apart = (int64_t)step * p.part;
         for (int i = (int)threadIdx.x; i < items; i += BLOCK) {
             const bool closes = i >= p.size;
-            const double one = total(i);
-            const double two = closes ? total(i + p.channels) : 0;
+            const double one = fold_one(at + i, apart, count);
+            const double two =
+                closes ? fold_one(at + i + p.channels, apart, count) : 0;
             if (!all) {
                 at[i] = one;
                 if (closes) at[i + p.channels] = two;
@@ -225,7 +220,7 @@ static __device__ __attribute__((noinline)) void few_end(const Few &p)
             }
         }
     };
-    ::fold(p.fold, (int)blockIdx.x, p.words, add);
+    fold(p.fold, (int)blockIdx.x, p.words, add);
 }
 
 /* Chains are those of walk_back, for what is closed too. */
@@ -281,13 +276,13 @@ __global__ void __launch_bounds__(BLOCK, 2)
     if constexpr (CLOSE)
 #pragma unroll
         for (int k = 0; k < 2; k++)
-            fold(p.walk, s, sum[k], 0, [&](int v, double all) {
+            fold_lanes(p.walk, s, sum[k], 0, [&](int v, double all) {
                 if (v < V) own[p.size + k * p.channels + s.c + v] = all;
             });
 #pragma unroll
     for (int b = 0; b < B; b++) {
         if (b >= p.results || !p.size) continue;
-        fold(p.walk, s, dw[b], db[b], [&](int v, double all) {
+        fold_lanes(p.walk, s, dw[b], db[b], [&](int v, double all) {
             if (v < V && p.dw) own[b * p.channels + s.c + v] = all;
             if (v == V && p.db && s.c == 0) own[p.size - p.results + b] = all;
         });

@@ -9,7 +9,7 @@
 #define SEG_FOLD_CUH
 #include "kernel.cuh"
 
-enum { FOLD_NEAR = 32 }; // parts whose loads a block has under way at once
+enum { FOLD_NEAR = 32 }; // parts that a block adds at a time
 
 struct Fold {
     int parts, near; // neighbours whose parts are added at a time
@@ -58,6 +58,29 @@ static __device__ __forceinline__ bool fold(const Fold &f, int part,
     return true;
 }
 
+/* The sum of `count` numbers, `step` after each other. */
+static __device__ __forceinline__ double fold_one(const double *at,
+                                                  int64_t step, int count)
+{
+    double sum = 0;
+#pragma unroll 8
+    for (int k = 0; k < count; k++) sum += at[k * step];
+    return sum;
+}
+
+/* Likewise of four neighbours, 16 bytes at a time. */
+static __device__ __forceinline__ void fold_four(const float *at, int64_t step,
+                                                 int count, double (&sum)[4])
+{
+    for (int j = 0; j < 4; j++) sum[j] = 0;
+#pragma unroll 8
+    for (int k = 0; k < count; k++) {
+        const float4 v = *(const float4 *)(at + k * step);
+        sum[0] += (double)v.x, sum[1] += (double)v.y;
+        sum[2] += (double)v.z, sum[3] += (double)v.w;
+    }
+}
+
 /* sum[k * width + c] = the sum of numbers k * apart + c of `count` rows that
  * begin `step` after each other, k < K, c < width. `sum`: room for as many as
  * the block has threads, or as there are sums. The rows are shared by as many
@@ -74,11 +97,9 @@ static __device__ __forceinline__ void fold_rows(const double *rows,
     const int deep = columns < threads ? threads / columns : 1;
     for (int i = t; i < deep * columns; i += threads) {
         const int k = i % columns / width, c = i % columns % width;
-        const double *at = rows + k * apart + c;
-        double own = 0;
-#pragma unroll 8
-        for (int r = i / columns; r < count; r += deep) own += at[r * step];
-        sum[i] = own;
+        const int r = i / columns;
+        sum[i] = fold_one(rows + r * step + k * apart + c, deep * step,
+                          (count - r + deep - 1) / deep);
     }
     __syncthreads();
     for (int n = deep; n > 1;) {

@@ -176,11 +176,10 @@ __device__ __forceinline__ void bars_of(const Norm &p, int64_t set, int c,
     const double gamma = p.keep.gamma ? (double)p.keep.gamma[c] : 1;
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
-    // a group of one channel holds a plain total
-    const double share = (p.per.by == 1 ? gamma : 1) * -stat.rstd / n;
     const double *total = p.total + set * 2 * p.channels + c;
-    *shift = share * total[0];
-    *tilt = share * total[p.channels] * (double)stat.rstd;
+    // a group of one channel holds a plain total
+    bars_by(p.per.by == 1 ? gamma : 1, stat, n, total[0], total[p.channels],
+            tilt, shift);
 }
 
 /* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
@@ -471,8 +470,7 @@ bool norm_lazy_back(const Call *c)
 {
     const Call n = norm_of_lazy(c);
     // the sums before ranks join them
-    return (!c->dy_total || c->dy_closed || close_put(&n, puts_of(&n))) &&
-           norm_bwd(&n);
+    return (!c->dy_total || c->dy_closed || close_put(c)) && norm_bwd(&n);
 }
 
 bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
@@ -480,21 +478,19 @@ bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
     const Call n = norm_of_lazy(c);
     Lean p = {};
     p.norm = norm_of(&n);
-    const bool joined = norm_is_joined(&n, p.norm), closed = c->dy_closed;
+    const bool joined = norm_is_joined(&n, p.norm);
+    const bool puts = c->dy_total && !c->dy_closed;
     s->x = c->y->data, s->leak = then_of(c->then).leak;
     s->table = table;
-    if (closed && !joined) {
+    if (c->dy_closed && !joined) {
         s->table = closing_lines(c->dy_total, p.norm.channels);
         return true;
     }
     p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
-    if (c->dy_total && !closed) p.put = puts_of(&n);
     // ranks join the sums in place, those of this one have to be put before
-    if (joined && c->dy_total) {
-        if (!close_put(&n, p.put)) return false;
-        p.put = {};
-    }
+    if (puts && joined && !close_put(c)) return false;
+    if (puts && !joined) p.put = puts_of_dy(c);
     if (!norm_bars(&n, &p.norm)) return false;
     moves(4.0 * p.norm.channels * sizeof(float4));
     LAUNCH(slant_kernel, blocks_for(p.norm.channels), BLOCK, 0,

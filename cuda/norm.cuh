@@ -77,14 +77,37 @@ static __device__ __forceinline__ void put_stat(const Keep &k, int64_t at,
     *spread = (float)(stay * (double)*spread + k.momentum * unbias * var);
 }
 
+/* Mean and variance of n values, from sums of them and of their squares. */
+static __device__ __forceinline__ void moments_by(double n, double sum,
+                                                  double square, double *mean,
+                                                  double *var)
+{
+    *mean = sum / n;
+    *var = square / n - *mean * *mean;
+    if (*var < 0) *var = 0;
+}
+
 /* Those of channel c from its sums of x and x^2 over n rows. An idle rank that
  * is on its own has none to move by. */
 static __device__ __forceinline__ void put_channel(const Keep &k, int c,
                                                    double n, double sum,
                                                    double square)
 {
-    const double mean = sum / n, var = square / n - mean * mean;
-    put_stat(k, c, n, mean, var < 0 ? 0 : var, !k.step->share.idle);
+    double mean, var;
+    moments_by(n, sum, square, &mean, &var);
+    put_stat(k, c, n, mean, var, !k.step->share.idle);
+}
+
+/* What dx is made of beside dy, of n values whose sums of u and of u z are
+ * these: of x - mean, and of nothing. */
+static __device__ __forceinline__ void bars_by(double gamma, const Stat &s,
+                                               double n, double sum,
+                                               double sum_z, double *tilt,
+                                               double *shift)
+{
+    const double share = gamma * -(double)s.rstd / n;
+    *shift = share * sum;
+    *tilt = share * sum_z * (double)s.rstd;
 }
 
 struct Slant; // slant.cuh

@@ -49,13 +49,10 @@ __device__ __forceinline__ void moments(const Norm &p, int64_t set,
                                         uint32_t group, const double (&sum)[2],
                                         double *mean, double *var)
 {
-    const double n = (double)p.rows * p.per.by, off = sum[0] / n;
-    const double square = sum[1] / n - off * off;
-    *mean = off;
+    moments_by((double)p.rows * p.per.by, sum[0], sum[1], mean, var);
     if (!p.about_0)
         *mean += (double)element(p, set * p.rows * p.channels +
                                         (int64_t)group * p.per.by);
-    *var = square < 0 ? 0 : square;
 }
 
 /* Of the block's set and group, by parts; on thread 0. */
@@ -163,10 +160,9 @@ __global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
     const double n = p.joined[2 * p.channels];
     EACH(c, p.channels)
     {
-        const double off = p.joined[c] / n;
-        const double var = p.joined[p.channels + c] / n - off * off;
-        put_stat(p.keep, c, n, (double)p.about[c] + off, var < 0 ? 0 : var,
-                 true);
+        double off, var;
+        moments_by(n, p.joined[c], p.joined[p.channels + c], &off, &var);
+        put_stat(p.keep, c, n, (double)p.about[c] + off, var, true);
     }
 }
 

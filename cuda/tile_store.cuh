@@ -44,6 +44,24 @@ static __device__ __forceinline__ int64_t box_row(const Tiled<SPREAD> &p,
     return inside && n < p.extent.n ? row : -1;
 }
 
+/* 16 rows of a warp, d in the order of mma, to `turn`, PITCH floats a row: what
+ * the warp reads there behind it are rows. */
+template <int PITCH, int COUNT>
+static __device__ __forceinline__ void turn_rows(const float (&d)[COUNT][4],
+                                                 float *turn)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    __syncwarp(); // those before were read
+#pragma unroll
+    for (int j = 0; j < COUNT; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            *(float2
+                  *)&turn[(lane / 4 + h * 8) * PITCH + j * 8 + lane % 4 * 2] =
+                make_float2(d[j][2 * h], d[j][2 * h + 1]);
+    __syncwarp();
+}
+
 /* 16 rows by 32 columns of a warp, d in the order of mma: row m of the box and
  * channel n of the group are the first. `turn`: TILE_TURN bytes of the warp. */
 template <bool SPREAD, class Store>
@@ -52,15 +70,7 @@ static __device__ __forceinline__ void store_fragment(
     int m, int n, const float (&d)[4][4], float *turn, Store &store)
 {
     const int lane = (int)threadIdx.x % WARP;
-    __syncwarp(); // those before were read
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            *(float2 *)&turn[(lane / 4 + h * 8) * TILE_PITCH + j * 8 +
-                             lane % 4 * 2] =
-                make_float2(d[j][2 * h], d[j][2 * h + 1]);
-    __syncwarp();
+    turn_rows<TILE_PITCH>(d, turn);
     n += lane % 4 * TILE_CHANNELS;
 #pragma unroll
     for (int h = 0; h < 2; h++) {

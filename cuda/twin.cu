@@ -23,7 +23,7 @@
  * memory: narrow 8 B where the image has as many channels as dy, two more where
  * dx is added to; and the parts of dw, 72 KB a block with both ways. The last
  * blocks add them up (fold.cuh). */
-#include "tile_fill.cuh"
+#include "tile_store.cuh"
 #include "twin.cuh"
 
 namespace {
@@ -282,7 +282,7 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *image,
 /* Each of four numbers summed over the lanes of the same parity: lane l gets
  * that of number l / 8. Lanes that are to have different ones exchange what
  * the other wants. */
-__device__ __forceinline__ float fold(const float (&v)[4])
+__device__ __forceinline__ float fold_lanes(const float (&v)[4])
 {
     const int lane = (int)threadIdx.x % WARP;
     const bool far = lane & 16, next = lane & 8;
@@ -310,15 +310,7 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
     uint4 stored[LINES] = {};
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
-        __syncwarp(); // those before were read
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                *(float2 *)&turn[(lane / 4 + h * 8) * PITCH + j * 8 +
-                                 lane % 4 * 2] =
-                    make_float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
-        __syncwarp();
+        turn_rows<PITCH>(acc[i], turn);
         const int row = image_row(p, b, line + i, lane / 2);
         if (row < 0) continue;
         uint4 *const at =
@@ -355,7 +347,7 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
             close_one(by[0], x.x, v.x, &sum[0], &sum[2]);
             close_one(by[1], x.y, v.y, &sum[1], &sum[3]);
         }
-        const float all = fold(sum);
+        const float all = fold_lanes(sum);
         if (lane / 2 % 4 == k) mine_of_all = all;
     }
     return mine_of_all;
@@ -373,20 +365,15 @@ static __device__ __attribute__((noinline)) void fold_dw(const Twin &p)
              i += THREADS) {
             const int64_t at = (int64_t)(i / lines) * p.channels +
                                (int)blockIdx.y * CHANNELS + i % lines * 4;
-            double sum[4] = {};
-#pragma unroll 8
-            for (int k = 0; k < count; k++) {
-                const float4 v = *(const float4 *)&parts[k * step * size + at];
-                sum[0] += (double)v.x, sum[1] += (double)v.y;
-                sum[2] += (double)v.z, sum[3] += (double)v.w;
-            }
+            double sum[4];
+            fold_four(parts + at, step * size, count, sum);
             float *to = all ? p.dw + at : parts + at;
             for (int j = 0; j < 4; j++)
                 put(&to[j], (float)sum[j], !all || p.fresh);
         }
     };
-    ::fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
-           add);
+    fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
+         add);
 }
 
 template <Precision P>
@@ -553,12 +540,10 @@ bool twin_back(const Corr *r, const Source &image, const Operand &dy,
     p.border = border, p.channels = r->a;
     p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
     const dim3 blocks((unsigned)count, (unsigned)(r->a / CHANNELS));
-    // words of both folds, one behind the other
-    const int columns = (int)blocks.y;
-    sums_by(r->c, columns, &p.sums);
-    p.fold = fold_of(count, 2 * columns);
-    p.words = gpu_words(r->c->dev, 2 * columns * p.fold.words) +
-              columns * p.fold.words;
+    // both are folded alike; their words stand one behind the other
+    p.fold = p.sums.fold = fold_of(count, 2 * blocks.y);
+    p.sums.words = gpu_words(r->c->dev, 2 * blocks.y * p.fold.words);
+    p.words = p.sums.words + blocks.y * p.fold.words;
     p.high = r->grid.h, p.wide = r->grid.w;
     p.boxes[0] = divisor(ceil_div(p.high, HIGH));
     p.boxes[1] = divisor(ceil_div(p.wide, WIDE));

@@ -31,6 +31,18 @@ static const Shape closers[] = {
 };
 enum { CLOSERS = sizeof closers / sizeof *closers };
 
+/* The statistics of a channel that v begins with, by the norm of h. */
+static void stat_of(const Behind *h, const double *v, int64_t rows,
+                    int channels, double *mean, double *rstd)
+{
+    double var = 0;
+    *mean = 0;
+    for (int64_t r = 0; r < rows; r++) *mean += v[r * channels] / (double)rows;
+    for (int64_t r = 0; r < rows; r++)
+        var += pow(v[r * channels] - *mean, 2) / (double)rows;
+    *rstd = 1 / sqrt(var + (double)h->norm.batch_norm.eps);
+}
+
 /* The sums of dx over its rows, in double, as a call that reads it would make
  * them: `h` NULL: there is no lens. `size`: what the terms add up to. */
 static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
@@ -47,13 +59,8 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
         for (int i = 1; i <= 2; i++) read_tensor(b, &h->x[i], k[i]);
     }
     for (int c = 0; c < channels; c++) {
-        double mean = 0, var = 0;
-        for (int64_t r = 0; h && r < rows; r++)
-            mean += v[count + r * channels + c] / (double)rows;
-        for (int64_t r = 0; h && r < rows; r++)
-            var += pow(v[count + r * channels + c] - mean, 2) / (double)rows;
-        const double eps = h ? (double)h->norm.batch_norm.eps : 1;
-        const double rstd = 1 / sqrt(var + eps);
+        double mean = 0, rstd = 1;
+        if (h) stat_of(h, v + count + c, rows, channels, &mean, &rstd);
         double *s = sum + c, *t = size + c;
         s[0] = s[channels] = t[0] = t[channels] = 0;
         for (int64_t r = 0; r < rows; r++) {
@@ -165,12 +172,8 @@ static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
     REQUIRE(v);
     read_tensor(b, x, v);
     for (int c = 0; c < channels; c++) {
-        double mean = 0, var = 0;
-        for (int64_t r = 0; r < rows; r++)
-            mean += v[r * channels + c] / (double)rows;
-        for (int64_t r = 0; r < rows; r++)
-            var += pow(v[r * channels + c] - mean, 2) / (double)rows;
-        const double rstd = 1 / sqrt(var + (double)h->norm.batch_norm.eps);
+        double mean, rstd;
+        stat_of(h, v + c, rows, channels, &mean, &rstd);
         const double share = -gamma[c] * rstd / (double)rows;
         const double tilt = share * got[channels + c] * rstd;
         const double want[4] = {gamma[c] * rstd, 0, tilt,
