@@ -82,6 +82,7 @@ static bool fuses(const Call *c)
     if (c->lazy) return op_multiplies(call_op(c));
     if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
     switch (call_op(c)) {
+    case OP_avgpool:
     case OP_batch_norm:
     case OP_dropout:
     case OP_spatial_dropout:
