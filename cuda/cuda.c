@@ -119,6 +119,7 @@ static unsigned sees(const Call *c)
 static unsigned closes(const Call *c)
 {
     if (call_op(c) == OP_maxpool) return cuda_maxpool_closes(c);
+    if (call_op(c) == OP_spatial_dropout) return cuda_spatial_dropout_closes(c);
     return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
 }
 

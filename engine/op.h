@@ -196,8 +196,9 @@ typedef struct Call {
      * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
      * of C channels (total_size): of u and of u z, u being dx[i] taken through
      * the activation that lens[i] shows and z the norm's operand, normalised;
-     * without a lens of dx[i], and the rest is nothing. bwd reads x[i] for it,
-     * whatever its row keeps. Only where Backend.closes said so. */
+     * without a lens of dx[i], and the rest is nothing. Through a lens bwd
+     * reads x[i] for it, whatever its row keeps. Only where Backend.closes said
+     * so. */
     const Tensor *total[MAX_IN];
     const Tensor *dy_total; /* of dy, which another call left; or NULL */
     /* The call whose dy is dx[i], where those gradients that it would make of
