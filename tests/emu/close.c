@@ -268,6 +268,48 @@ TEST(close_of_a_pool)
     closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
 }
 
+/* Of whole channels that are dropped, with an activation behind that is seen in
+ * y or, through a lens, in x. */
+static void closes_dropout(Precision p, Dims s, Op then, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr drop = op_default(OP_spatial_dropout), after = op_default(then);
+    const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
+    const Tensor dz = drawn(&b, s, type, -1, 1), total = total_of(&b, s);
+    Tensor dx[2];
+    Call c = {.attr = &drop, .x = {&y}, .y = &z};
+    if (then != OP_spatial_dropout) c.then = &after;
+    if (seen) c.lens[0] = &h.lens;
+    run(&b, &c);
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        dx[i] = drawn(&b, s, type, -1, 1);
+        c.dy = &dz, c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(backend_cuda.closes(&c) == 1);
+        if (i) c.total[0] = &total;
+        run(&b, &c);
+    }
+    same(&b, &dx[0], &dx[1]);
+    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_dropout)
+{
+    const Op none = OP_spatial_dropout;
+    const Precision half = PRECISION_bf16;
+    closes_dropout(half, (Dims){2, 1, 64, 48, 40}, OP_relu, true, false);
+    closes_dropout(half, (Dims){3, 5, 6, 7, 8}, OP_leaky_relu, true, true);
+    closes_dropout(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
+    closes_dropout(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
+    closes_dropout(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
+    // parts of all samples that are added in two rounds
+    closes_dropout(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
+}
+
 /* Of a concat that is not made, each gradient by itself. */
 static void beside(int how)
 {
