@@ -1,0 +1,19 @@
+/* exit.cuh -- backward of an upconv of few results, as at the end of a
+ * generator; see exit.cu. */
+#ifndef SEG_EXIT_CUH
+#define SEG_EXIT_CUH
+#include "corr.cuh"
+
+/* Could what is wanted of its gradients be made so? Follows from extents,
+ * attributes and precision; the operand is in two tensors from channel `from`
+ * on, 0: it is in one. dy is wanted in no copy. */
+bool exit_takes(const Corr *r, int from);
+/* Parts (parts, 2, channels) of sums over dx that it leaves. */
+int exit_parts(const Corr *r, int from);
+/* Bytes that it needs for the parts of dw and db. */
+size_t exit_bytes(const Corr *r, int from);
+/* Queue what is wanted: dx, dw and db, which is NULL where another call made
+ * it. parts: exit_bytes. False with the reason. */
+bool exit_back(const Corr *r, const Source &x, const void *w, const Result &dx,
+               float *dw, float *db, void *parts);
+#endif
