@@ -6,7 +6,7 @@
  *
  * In 16 bits the products take narrow operands as they are, and of others the
  * copies that the planner had made; db is a sum of dy itself. few.cu has
- * calls of few results, exit.cu the way back through an upconv of such,
+ * calls of few results, exit_forward.cu and exit.cu upconvs of such,
  * entrance.cu makes y of those of few channels, and twin.cu dx and dw of narrow
  * layers that left their norm. */
 #include "entrance.cuh"
@@ -316,6 +316,9 @@ bool conv_fwd(const Call *c)
     Source x;
     if (few_takes(&r))
         return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+    if (exit_makes(&r, beside_from(c)))
+        return source(c, r, false, &x) &&
+               exit_forward(&r, x, w, b, values(c->y));
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
     y.sums = sums_of(parts, c->y->dim.c, c->scratch);

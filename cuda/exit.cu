@@ -414,6 +414,15 @@ template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
 
 } // namespace
 
+// a lazy call is for those who measure what they store
+bool exit_few(const Corr *r, int from)
+{
+    return call_op(r->c) == OP_upconv && !r->c->lazy &&
+           precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
+           r->a <= RESULTS && r->b <= EXIT_CHANNELS && r->b % UNIT == 0 &&
+           from % UNIT == 0 && columns_of(r) <= COLUMNS;
+}
+
 // a window shorter than its stride, or a result longer than what the grid
 // reaches, has results that no position sees: db would miss them
 bool exit_takes(const Corr *r, int from)
@@ -432,10 +441,7 @@ bool exit_takes(const Corr *r, int from)
         halo *= least(span + box * g->s[i], HALO_MOST + 1);
         halo = least(halo, HALO_MOST + 1);
     }
-    return all && halo <= HALO_MOST && call_op(r->c) == OP_upconv &&
-           !r->c->lazy && precision_copy(r->c->precision) != F32 &&
-           g->groups == 1 && r->a <= RESULTS && r->b <= MOST &&
-           r->b % UNIT == 0 && from % UNIT == 0 && columns_of(r) <= COLUMNS;
+    return all && halo <= HALO_MOST && exit_few(r, from);
 }
 
 int exit_parts(const Corr *r, int from)

@@ -9,9 +9,9 @@
 namespace {
 
 enum {
-    SLAB = 64,    // channels of a block, at most
-    COLUMNS = 64, // taps by results
-    LINES = 8,    // of 16 bytes in a row of either
+    SLAB = 64, // channels of a block, at most
+    COLUMNS = EXIT_COLUMNS,
+    LINES = 8, // of 16 bytes in a row of either
     ROW = LINES * TILE_LINE,
     PLACES = 128, // of a box
     PLACE_BITS = 7,
@@ -21,8 +21,7 @@ enum {
     FILL = 256,       // blocks that fill any GPU of today
     MIN_RUN = 8,      // boxes worth a part of dw
     HALO_MOST = 2560, // numbers of dy that a box sees
-    RESULTS = 4,
-    MOST = 256,                       // channels
+    RESULTS = EXIT_RESULTS,
     UNIT = TILE_CHUNK,                // they divide by it: those of a warp
     MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
     ROW_STEP = THREADS / LINES,       // rows that the block handles at a time

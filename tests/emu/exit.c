@@ -17,12 +17,14 @@ static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)
     return c;
 }
 
-/* All properties of one, which must have gone that way. */
-static void holds(const OpCase *c, Precision p)
+/* All properties of one, which must have gone that way; `front`: y, too. */
+static void holds(const OpCase *c, Precision p, bool front)
 {
     OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
     emu_reset_counts();
     opcase_agree(c, &k);
+    EXPECT_INT(emu_launch_count("exit_forward_kernel"), front ? 2 : 0);
+    EXPECT_INT(emu_launch_count("product_mma_kernel"), front ? 0 : 2);
     EXPECT_INT(emu_launch_count("exit_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("weights_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
@@ -40,6 +42,8 @@ static const Shape shapes[] = {
     {OP_upconv, {1, 1, 8, 16, 160}, {160, 1, 4, 4, 4}, 2, 1, 1},
     {OP_upconv, {2, 1, 1, 131, 32}, {32, 1, 1, 9, 3}, 3, 2, 1},
     {OP_upconv, {1, 1, 3, 5, 256}, {256, 1, 8, 8, 1}, 3, 3, 1},
+    {OP_upconv, {1, 19, 9, 3, 32}, {32, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {2, 10, 2, 17, 32}, {32, 5, 2, 2, 1}, 2, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -47,29 +51,34 @@ TEST(exit_of_each_window)
 {
     for (int i = 0; i < SHAPES; i++) {
         OpCase c = case_of(&shapes[i], 7, (uint32_t)i + 1);
-        holds(&c, i % 2 ? PRECISION_f16 : PRECISION_bf16);
+        holds(&c, i % 2 ? PRECISION_f16 : PRECISION_bf16, true);
     }
+    // padding that is not even, and behind it
+    OpCase c = case_of(&shapes[4], 7, 2);
+    c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
+    holds(&c, PRECISION_f16, true);
     // a dilation, more padding in front, and a result that ends early
-    OpCase c = case_of(&shapes[4], 7, 1);
+    c = case_of(&shapes[4], 7, 1);
     c.attr.upconv.dh = 2, c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
-    holds(&c, PRECISION_bf16);
+    holds(&c, PRECISION_bf16, false);
 }
 
 TEST(exit_gradients_that_are_wanted)
 {
     for (unsigned wrt = 1; wrt < 8; wrt++) {
         OpCase c = case_of(&shapes[wrt % 2 ? 1 : 4], wrt, 1);
-        holds(&c, wrt % 2 ? PRECISION_bf16 : PRECISION_f16);
+        holds(&c, wrt % 2 ? PRECISION_bf16 : PRECISION_f16, true);
     }
 }
 
-/* Runs of more boxes than a chain of dw, and of several blocks. */
+/* Runs of more boxes than a chain of dw, and more blocks than are added at
+ * once. */
 TEST(exit_of_many_boxes)
 {
-    const Shape s = {OP_upconv, {2, 1, 67, 70, 32}, {32, 1, 2, 2, 1}, 2, 0, 1};
+    const Shape s = {OP_upconv, {1, 1, 274, 130, 32}, {32, 1, 2, 2, 2}, 2, 0,
+                     1};
     OpCase c = case_of(&s, 7, 1);
-    holds(&c, PRECISION_bf16);
-    holds(&c, PRECISION_f16);
+    holds(&c, PRECISION_bf16, true);
 }
 
 /* Not theirs: one result more, taps or channels more or others, groups, results
@@ -98,6 +107,8 @@ TEST(exit_is_not_all)
         emu_reset_counts();
         opcase_agree(&c, &k);
         EXPECT_INT(emu_launch_count("exit_kernel"), 0);
+        EXPECT_INT(emu_launch_count("exit_forward_kernel"),
+                   i == 5 || i == count - 1 ? 2 : 0);
     }
 }
 
@@ -160,22 +171,26 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
     REQUIRE(op_shape(&attr, in, &y));
     const Tensor dy = drawn(&b, y.dim, F32, -1, 1);
     const Dims bias = {1, 1, 1, 1, y.dim.c};
-    const Tensor b0 = tensor_of(&b, bias, F32);
+    const Tensor b0 = drawn(&b, bias, F32, -1, 1);
+    y = tensor_of(&b, y.dim, F32);
     Left one = left_of(&b, &s->x, 1, w.dim, bias), two[WAYS];
     // what is added to is of the parts
     Call plain = {.attr = &attr,
                   .x = {&whole, &w, &b0},
                   .y = &y,
-                  .dy = &dy,
                   .dx = {&one.dx[0], &one.dw, &one.db},
                   .fresh = 1};
+    run(&b, &plain);
+    plain.dy = &dy;
     run(&b, &plain);
     for (int i = 0; i < WAYS; i++) {
         two[i] = left_of(&b, part, 2, w.dim, bias);
         two[i].dw = left_of(&b, &s->x, 1, w.dim, bias).dw;
         b.draws = 102;
         two[i].db = drawn(&b, bias, F32, -1, 1);
+        const Tensor made = tensor_of(&b, y.dim, F32);
         Call c = plain;
+        c.dy = NULL, c.y = &made;
         c.x[0] = &x[0], c.x[BESIDE] = &x[1];
         c.lens[0] = join.lens[0], c.lens[BESIDE] = join.lens[1];
         c.dx[0] = spare & 1 ? NULL : &two[i].dx[0];
@@ -185,6 +200,10 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
         if (i) emu_set_order("r5"); // of blocks and threads
         emu_reset_counts();
         run(&b, &c);
+        same(&b, &made, &y);
+        c.dy = &dy;
+        run(&b, &c);
+        EXPECT_INT(emu_launch_count("exit_forward_kernel"), 1);
         EXPECT_INT(emu_launch_count("exit_kernel"), 1);
         EXPECT_INT(emu_launch_count("product_mma_kernel"), 0);
     }
