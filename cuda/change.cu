@@ -152,7 +152,8 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
 {
     cudaStream_t stream = gpu_stream(dev);
     Images p = {};
-    p.x = f->out, p.change = change, p.count = count, p.first = f->first;
+    p.x = (float *)f->out, p.change = change, p.count = count,
+    p.first = f->first;
     p.voxels = positions(f->dim), p.channels = f->dim.c;
     const int64_t size = numel(f->dim);
     const Extent *of = NULL;

@@ -3,8 +3,8 @@
 #define SEG_CHANGE_CUH
 #include "kernel.cuh"
 
-/* Queue change `kind` of the images in f->out, `count` samples; change[n] (on
- * the device) is of sample n: `kind`, or CHANGE_NONE. */
+/* Queue change `kind` of the images in f->out, of F32, `count` samples;
+ * change[n] (on the device) is of sample n: `kind`, or CHANGE_NONE. */
 bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
                    const Change *change);
 #endif

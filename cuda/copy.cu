@@ -87,11 +87,15 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Operands of f32 to a whole of 16 bits. */
-template <int V, Dtype D> void start_narrow(const Call *c, const Join &p)
+/* Inputs of 16 bits, and what is made of them, have any number of channels. */
+template <Dtype D, Dtype F> void start_join(const Call *c, const Join &p, int v)
 {
-    LAUNCH((join_kernel<V, D, F32>), blocks_for(p.packs.count), BLOCK, 0,
-           gpu_stream(c->dev), p);
+    const unsigned blocks = blocks_for(p.packs.count);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (v == 4)
+        LAUNCH((join_kernel<4, D, F>), blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH((join_kernel<1, D, F>), blocks, BLOCK, 0, stream, p);
 }
 
 /* Of the operands, which are dense from 0 on; sets the width of a pack. */
@@ -329,13 +333,13 @@ bool cuda_concat_fwd(const Call *c)
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
         p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
-    if (c->x[0]->type == c->y->type)
-        LAUNCH_STORED(c->y->type, v, join_kernel, blocks_for(p.packs.count), c,
-                      p);
+    const bool wide = c->x[0]->type == F32;
+    if (c->y->type == F32)
+        start_join<F32, F32>(c, p, v);
     else if (c->y->type == BF16)
-        v == 4 ? start_narrow<4, BF16>(c, p) : start_narrow<1, BF16>(c, p);
+        wide ? start_join<BF16, F32>(c, p, v) : start_join<BF16, BF16>(c, p, v);
     else
-        v == 4 ? start_narrow<4, F16>(c, p) : start_narrow<1, F16>(c, p);
+        wide ? start_join<F16, F32>(c, p, v) : start_join<F16, F16>(c, p, v);
     return gpu_launched("concat");
 }
 

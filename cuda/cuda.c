@@ -140,6 +140,7 @@ const Backend backend_cuda = {
     .alloc = gpu_alloc,
     .release = gpu_release,
     .upload = gpu_upload,
+    .upload_narrow = gpu_upload_narrow,
     .download = gpu_download,
     .sync = gpu_sync,
     .begin = gpu_begin,

@@ -41,6 +41,7 @@ int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);
 void gpu_release(void *dev, void *p);
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes);
+bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host);
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes);
 bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);

@@ -2,8 +2,8 @@
  *
  * There are so few products that the result is what takes time: 64 bytes of 32
  * filters beside 4 of x. So nothing else is touched: x is read as it stands,
- * rounded on the way as a copy would have it, and sums for a norm are made of
- * what is in registers.
+ * in 16 bits or rounded on the way as a copy would have it, and sums for a norm
+ * are made of what is in registers.
  *
  * The k axis of the product is (tap, channel), 64 at most: steps of one `mma`.
  * A warp makes 16 positions by 32 filters at a time; its lanes fetch their
@@ -30,7 +30,7 @@ enum {
 };
 
 struct Entrance {
-    const float *x;
+    const void *x; // of f32, or of 16 bits
     const uint16_t *w;
     const float *bias; // or NULL
     Target y;
@@ -82,13 +82,15 @@ __device__ __forceinline__ First first_of(const Entrance &p, int m)
     return f;
 }
 
+template <Dtype X>
 __device__ __forceinline__ float element(const Entrance &p, const First &f,
                                          const Reach &r)
 {
     const bool inside = (uint32_t)(f.d + r.d) < (uint32_t)p.image.d &&
                         (uint32_t)(f.h + r.h) < (uint32_t)p.image.h &&
                         (uint32_t)(f.w + r.w) < (uint32_t)p.image.w;
-    return inside ? p.x[f.at + r.off] : 0;
+    const Cell<X> *x = (const Cell<X> *)p.x + f.at;
+    return inside ? load<1, X>(x + r.off).v[0] : 0;
 }
 
 /* Two neighbours of the k axis of a filter; 0 of what is none. */
@@ -149,7 +151,7 @@ __device__ __forceinline__ void put_sums(const Entrance &p, const Lane &s,
              min((int)COLUMNS, p.filters - f0), pile[0][0]);
 }
 
-template <Precision P>
+template <Precision P, Dtype X>
 __global__ void __launch_bounds__(BLOCK, 2)
     entrance_kernel(const __grid_constant__ Entrance p)
 {
@@ -187,8 +189,9 @@ __global__ void __launch_bounds__(BLOCK, 2)
                 const Reach one = r[0], two = r[1];
 #pragma unroll
                 for (int h = 0; h < 2; h++)
-                    a[q * 2 + h] = Stored<D>::pair(element(p, first[h], one),
-                                                   element(p, first[h], two));
+                    a[q * 2 + h] =
+                        Stored<D>::pair(element<X>(p, first[h], one),
+                                        element<X>(p, first[h], two));
             }
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
@@ -235,6 +238,12 @@ int each_of(const Corr *r)
     return (int)least(ceil_div(pieces, BLOCKS), CHAIN / 2);
 }
 
+template <Precision P, Dtype X>
+void start(const Call *c, dim3 blocks, const Entrance &p)
+{
+    LAUNCH((entrance_kernel<P, X>), blocks, BLOCK, 0, gpu_stream(c->dev), p);
+}
+
 } // namespace
 
 bool entrance_takes(const Corr *r)
@@ -259,7 +268,7 @@ bool entrance_forward(const Corr *r, const void *w, const float *bias,
     if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
         return false;
     Entrance p = {};
-    p.x = values(c->x[0]), p.w = (const uint16_t *)w, p.bias = bias;
+    p.x = c->x[0]->data, p.w = (const uint16_t *)w, p.bias = bias;
     p.y = target_of(c->y, true), p.sums = sums;
     p.win = r->win, p.image = r->image, p.grid = grid_of(r->grid);
     p.channels = r->a, p.filters = r->b, p.depth = depth_of(r);
@@ -271,11 +280,12 @@ bool entrance_forward(const Corr *r, const void *w, const float *bias,
     moves(moved(c->x[0]) + corr_bytes(r, corr_weights_size(r)) + moved(c->y) +
               sums_bytes(p.sums),
           corr_flops(r));
+    const bool wide = c->x[0]->type == F32;
     if (c->precision == PRECISION_bf16)
-        LAUNCH(entrance_kernel<PRECISION_bf16>, blocks, BLOCK, 0,
-               gpu_stream(c->dev), p);
+        wide ? start<PRECISION_bf16, F32>(c, blocks, p)
+             : start<PRECISION_bf16, BF16>(c, blocks, p);
     else
-        LAUNCH(entrance_kernel<PRECISION_f16>, blocks, BLOCK, 0,
-               gpu_stream(c->dev), p);
+        wide ? start<PRECISION_f16, F32>(c, blocks, p)
+             : start<PRECISION_f16, F16>(c, blocks, p);
     return gpu_launched("few channels");
 }

@@ -10,11 +10,13 @@
  * it shows is counted in double, as on the host, so that a label is decided the
  * same way. Bound by memory: one element is read (with a map, those of up to
  * eight neighbours, most of them from the cache) and one written; of labels the
- * one read is a byte. The control points of an elastic change are drawn by a
- * launch before, a thread each; a voxel of a volume then sums 64 of them (16 in
- * a slice) for each axis, some 250 multiply-adds in double, of points that its
- * neighbours read too. */
+ * one read is a byte. An input of 16 bits is rounded as it is taken where no
+ * more than a flip happens to it, else by a pass behind all changes. The
+ * control points of an elastic change are drawn by a launch before, a thread
+ * each; a voxel of a volume then sums 64 of them (16 in a slice) for each axis,
+ * some 250 multiply-adds in double, of points that its neighbours read too. */
 #include "change.cuh"
+#include "pack.cuh"
 #include <limits.h>
 
 namespace {
@@ -22,7 +24,7 @@ namespace {
 /* What a field's samples are taken from: the block, or a copy of the batch. */
 template <class T> struct Take {
     const T *from;
-    float *to;
+    void *to;                 // of F32, or without a map of 16 bits
     const int32_t *number;    // NULL: in their order
     const Change *flip, *map; // (count) each, or NULL
     const double *points;     // (count, each) control points of the map
@@ -45,7 +47,30 @@ template <class T> struct Sampler {
     }
 };
 
+/* All channels of voxel v as the map shows them. */
 template <class T>
+__device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
+                                     const Change *map, const double *points,
+                                     const Place &v, float *to)
+{
+    double q[3];
+    change_places(map, points, v.w, v.h, v.d, q);
+    // what is kept in bytes are labels, never between two
+    if constexpr (sizeof(T) == sizeof(float)) {
+        if (!p.nearest) {
+            const ChangeSource one = {s.x, s.n, s.axes};
+            change_between(&one, q, to);
+            return;
+        }
+    }
+    const int32_t w = change_nearest(q[0], p.n.w);
+    const int32_t h = change_nearest(q[1], p.n.h);
+    const int32_t d = change_nearest(q[2], p.n.d);
+    for (int32_t c = 0; c < p.n.c; c++) to[c] = s.at(w, h, d, c);
+}
+
+/* Into a batch of type D: a map is for one of F32. */
+template <class T, Dtype D>
 __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
 {
     const int64_t voxels = (int64_t)p.n.d * p.n.h * p.n.w;
@@ -59,26 +84,13 @@ __global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
         EACH(i, voxels)
         {
             const Place v = place(p.grid, (uint32_t)i);
-            float *to = p.to + (n * voxels + i) * p.n.c;
-            if (!map) {
+            Cell<D> *to = (Cell<D> *)p.to + (n * voxels + i) * p.n.c;
+            if (D != F32 || !map) {
                 for (int32_t c = 0; c < p.n.c; c++)
-                    to[c] = s.at(v.w, v.h, v.d, c);
+                    put_pack<1, D>(to + c, {{s.at(v.w, v.h, v.d, c)}}, true);
                 continue;
             }
-            double q[3];
-            change_places(map, points, v.w, v.h, v.d, q);
-            // what is kept in bytes are labels, never between two
-            if constexpr (sizeof(T) == sizeof(float)) {
-                if (!p.nearest) {
-                    const ChangeSource one = {s.x, s.n, s.axes};
-                    change_between(&one, q, to);
-                    continue;
-                }
-            }
-            const int32_t w = change_nearest(q[0], p.n.w);
-            const int32_t h = change_nearest(q[1], p.n.h);
-            const int32_t d = change_nearest(q[2], p.n.d);
-            for (int32_t c = 0; c < p.n.c; c++) to[c] = s.at(w, h, d, c);
+            if constexpr (D == F32) show(p, s, map, points, v, to);
         }
     }
 }
@@ -94,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK)
                   points + 3 * (blockIdx.y * each + i));
 }
 
-template <class T> bool take(void *dev, const Take<T> &p)
+template <class T> bool take(void *dev, const Take<T> &p, Dtype stored)
 {
     if (p.each) {
         LAUNCH(points_kernel, dim3(blocks_for(p.each), (unsigned)p.count),
@@ -104,7 +116,13 @@ template <class T> bool take(void *dev, const Take<T> &p)
     const int64_t voxels = positions(p.n);
     const dim3 grid((unsigned)least(ceil_div(voxels, BLOCK), 1 << 16),
                     (unsigned)least(p.count, 65535));
-    LAUNCH((take_kernel<T>), grid, BLOCK, 0, gpu_stream(dev), p);
+    cudaStream_t stream = gpu_stream(dev);
+    if (stored == F32)
+        LAUNCH((take_kernel<T, F32>), grid, BLOCK, 0, stream, p);
+    else if (stored == BF16)
+        LAUNCH((take_kernel<T, BF16>), grid, BLOCK, 0, stream, p);
+    else
+        LAUNCH((take_kernel<T, F16>), grid, BLOCK, 0, stream, p);
     return gpu_launched("taking samples");
 }
 
@@ -154,7 +172,32 @@ bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
         p.from = (const T *)(room + points), p.number = NULL;
         if (!gpu_copy(dev, room + points, f->out, copy)) return false;
     }
-    return take(dev, p);
+    return take(dev, p, f->stored);
+}
+
+/* Does nothing but at most one flip happen to this field? */
+bool is_copied(const Gather *g, const GatherField *f)
+{
+    int flips = 0;
+    for (int k = 0; k < g->steps; k++) {
+        const int32_t kind = g->kind[k];
+        if (kind == CHANGE_FLIP)
+            flips++;
+        else if (kind != CHANGE_NONE && (f->image || change_moves(kind)))
+            return false;
+    }
+    return flips <= 1;
+}
+
+bool round_batch(void *dev, const Gather *g, const GatherField *f)
+{
+    Dims n = f->dim;
+    n.n = g->count;
+    const Tensor x = {n, F32, RANK_MAX, g->room};
+    Tensor y = {n, f->stored, RANK_MAX, f->out};
+    Call c = {};
+    c.x[0] = &x, c.y = &y, c.dev = dev;
+    return cuda_convert(&c);
 }
 
 bool gather_field(void *dev, const Gather *g, const GatherField *f)
@@ -190,8 +233,18 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
 
 extern "C" bool cuda_gather(void *dev, const Gather *g)
 {
-    for (int f = 0; f < g->fields; f++)
-        if (g->field[f].out && !gather_field(dev, g, &g->field[f]))
+    for (int i = 0; i < g->fields; i++) {
+        const GatherField *f = &g->field[i];
+        GatherField wide = *f;
+        if (!f->out) continue;
+        if (f->stored == F32 || is_copied(g, f)) {
+            if (!gather_field(dev, g, f)) return false;
+            continue;
+        }
+        // changes are of what is not rounded
+        wide.out = g->room, wide.stored = F32;
+        if (!gather_field(dev, g, &wide) || !round_batch(dev, g, f))
             return false;
+    }
     return true;
 }

@@ -106,13 +106,18 @@ Staging *find_place(Gpu *g, size_t bytes)
     }
 }
 
-/* Queue one piece. */
-bool send(Gpu *g, char *to, const char *host, size_t bytes)
+/* Queue one piece, of the host's bytes, or of its floats rounded to `type`. */
+bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
 {
     Staging *s = find_place(g, bytes);
     if (!s) return false;
     const char *what = "copying to it";
-    memcpy(s->host, host, bytes);
+    if (type == F32)
+        memcpy(s->host, host, bytes);
+    else
+        precision_narrow(type, (const float *)host,
+                         (int64_t)(bytes / sizeof(uint16_t)),
+                         (uint16_t *)s->host);
     s->since = ++g->uploads;
     return gpu_good(cudaMemcpyAsync(s->device, s->host, bytes,
                                     cudaMemcpyHostToDevice, g->copies),
@@ -134,7 +139,23 @@ bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
     if (!gpu_use(dev)) return false;
     for (size_t at = 0; at < bytes; at += PIECE) {
         size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
-        if (!send((Gpu *)dev, (char *)dst + at, (const char *)host + at, piece))
+        if (!send((Gpu *)dev, (char *)dst + at, (const char *)host + at, piece,
+                  F32))
+            return false;
+    }
+    return true;
+}
+
+// half the bytes of the bus, too
+bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
+{
+    const size_t bytes = tensor_bytes(to);
+    if (gpu_rehearses(dev)) return true;
+    if (!gpu_use(dev)) return false;
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+        if (!send((Gpu *)dev, (char *)to->data + at,
+                  host + at / sizeof(uint16_t), piece, to->type))
             return false;
     }
     return true;

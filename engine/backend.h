@@ -42,6 +42,9 @@ typedef struct Backend {
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */
     void (*release)(void *dev, void *p);                /* NULL is fine */
     bool (*upload)(void *dev, void *dst, const void *host, size_t bytes);
+    /* `to`, of BF16 or F16, = as many numbers of the host in its order, rounded
+     * as `convert` does. NULL where nothing is narrow. */
+    bool (*upload_narrow)(void *dev, const Tensor *to, const float *host);
     bool (*download)(void *dev, void *host, const void *src, size_t bytes);
     /* tensor_from_user and tensor_to_user of t, which is on the device. NULL:
      * its memory is not the program's, so these and a copy are wanted. */

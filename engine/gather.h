@@ -17,7 +17,8 @@ typedef struct GatherField {
     bool nearest;      /* class numbers: never between two                 */
     uint32_t first;    /* draw of noise, counted over all images of the set */
     const void *block; /* samples                                          */
-    float *out;        /* (count) samples, in the order of memory          */
+    Dtype stored;      /* of out: F32, BF16 or F16                         */
+    void *out;         /* (count) samples, in the order of memory; or NULL */
 } GatherField;
 
 typedef struct Gather {
@@ -30,5 +31,7 @@ typedef struct Gather {
                             * changes, the same of all samples                */
     const int32_t *number; /* (count) on the device: place in the block       */
     const Change *change;  /* (steps, count) on the device                    */
+    float *room; /* on the device: a batch of any field of 16 bits; NULL where
+                  * there is no change                                */
 } Gather;
 #endif

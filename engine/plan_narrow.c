@@ -10,10 +10,12 @@
  * come in one piece. So one of f32 makes the others f32, through as many rows
  * as do not multiply: found by going over all calls until nothing changes.
  *
- * What the caller gives or reads (inputs, parameters, roots) is f32. What is
- * made of inputs and read by products alone, as a concat of them, would be
- * copied in 16 bits at once: where the row can store it so (NARROW_ALONE), and
- * nobody wants its gradient, it is narrow by itself. */
+ * What the caller reads (roots) and parameters are f32. What is made of inputs
+ * and read by products alone, as a concat of them, would be copied in 16 bits
+ * at once: where the row can store it so (NARROW_ALONE), and nobody wants its
+ * gradient, it is narrow by itself. So is an input that only products and such
+ * rows read: it arrives rounded (Backend.upload_narrow, GatherField.stored), to
+ * the bits that a copy would have. */
 #include "plan_inside.h"
 
 /* May node i, which shows itself, be narrow at all? */
@@ -86,6 +88,44 @@ static bool may_be_alone(Plan *p, int i)
            is_multiplied(p, i);
 }
 
+/* Does node i, which shows itself, take operands that are narrow inputs so? A
+ * row that is none of a product has all of one type. */
+static bool takes_inputs(Plan *p, int i, int k)
+{
+    if (op_multiplies((Op)node_of(p, i)->attr.op))
+        return allowed(p, i) >> k & 1;
+    if (!is_narrow(&p->node[i].first.x)) return false;
+    for (int j = 0; j < MAX_IN; j++) {
+        const int v = operand_of(p, i, j);
+        if (v >= 0 && !is_narrow(&p->node[v].first.x)) return false;
+    }
+    return true;
+}
+
+/* Inputs become narrow, but for those that a reader wants in f32; and with one
+ * of its operands a row wants all. */
+static void narrow_inputs(Plan *p, Dtype type)
+{
+    for (int i = 0; i < p->nodes; i++)
+        if (p->node[i].used && node_of(p, i)->kind == NODE_INPUT &&
+            !plan_keeps(p, i))
+            p->node[i].first.x.type = type;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < p->nodes; i++) {
+            const PlanNode *q = &p->node[i];
+            if (!q->used || q->same != i || node_of(p, i)->kind != NODE_OP)
+                continue;
+            for (int k = 0; k < MAX_IN; k++) {
+                const int v = operand_of(p, i, k);
+                if (v >= 0 && node_of(p, v)->kind == NODE_INPUT &&
+                    is_narrow(&p->node[v].first.x) && !takes_inputs(p, i, k))
+                    changed |= widen(p, v);
+            }
+        }
+    }
+}
+
 void plan_narrow(Plan *p)
 {
     const Dtype type = precision_copy(p->spec.precision);
@@ -106,4 +146,5 @@ void plan_narrow(Plan *p)
             may_be_alone(p, i))
             q->first.x.type = type;
     }
+    if (p->spec.be->upload_narrow) narrow_inputs(p, type);
 }

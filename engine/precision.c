@@ -98,6 +98,45 @@ uint16_t precision_bits(Precision p, double v)
                       (fraction & ((1u << places) - 1)));
 }
 
+/* Half a place more is added to the bits that are cut off; of a tie only where
+ * the last bit that stays is odd. An overflow moves the exponent on, at its end
+ * to infinity. */
+static uint16_t bf16_bits(uint32_t u)
+{
+    const uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x7fff : r);
+}
+
+/* Below the least normal number the bits of a sum with 0.5 are places of 2^-24,
+ * rounded as the addition does; above it as bf16_bits. */
+static uint16_t f16_bits(uint32_t u)
+{
+    const uint32_t size = u & 0x7fffffff, sign = u >> 16 & 0x8000;
+    const uint32_t normal =
+        (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    float small;
+    uint32_t places;
+    memcpy(&small, &size, sizeof small);
+    small += 0.5f;
+    memcpy(&places, &small, sizeof places);
+    places -= 126u << 23;
+    const uint32_t finite = size < 113u << 23 ? places : normal;
+    const uint32_t r = size >= 0x47800000 ? 0x7c00 : finite;
+    return (uint16_t)(sign | (size > 0x7f800000 ? 0x7fff : r));
+}
+
+/* Every batch comes by here, so these loops are what a compiler makes vectors
+ * of. */
+void precision_narrow(Dtype type, const float *x, int64_t n, uint16_t *y)
+{
+    CHECK(type == BF16 || type == F16);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, x + i, sizeof u);
+        y[i] = type == BF16 ? bf16_bits(u) : f16_bits(u);
+    }
+}
+
 Precision precision_of_type(Dtype t)
 {
     for (int p = 0; p < PRECISION_COUNT; p++)

@@ -40,6 +40,8 @@ double precision_round(Precision p, double v);
 /* The value of 16 bits, and the bits of the nearest number; of BF16 or F16. */
 double precision_value(Precision p, uint16_t bits);
 uint16_t precision_bits(Precision p, double v);
+/* y[i] = the bits of the nearest number to x[i], as above; of BF16 or F16. */
+void precision_narrow(Dtype type, const float *x, int64_t n, uint16_t *y);
 /* The precision whose copies are of this type; f32 for those that are none. */
 Precision precision_of_type(Dtype t);
 /* The largest relative error of rounding, for normal numbers: 2^-bits. */

@@ -13,6 +13,8 @@ struct Resident {
     void *block[RESIDENT_FIELDS]; /* on dev                               */
     void *host, *table;           /* of the batch at hand: here, on dev   */
     size_t table_bytes;           /* of each                              */
+    void *room;                   /* of a batch in f32: Gather.room       */
+    size_t room_bytes;
 };
 
 static Dtype kept_as(const ResidentField *f)
@@ -71,6 +73,7 @@ void resident_close(Resident *r)
     if (!r) return;
     for (int f = 0; f < r->fields; f++) r->be->release(r->dev, r->block[f]);
     r->be->release(r->dev, r->table);
+    r->be->release(r->dev, r->room);
     mem_free(r->host);
     mem_free(r);
 }
@@ -123,8 +126,26 @@ static bool table_room(Resident *r, size_t bytes)
     return true;
 }
 
+/* Room for a batch of the largest field that is stored in 16 bits. */
+static bool batch_room(Resident *r, int count)
+{
+    size_t bytes = 0;
+    for (int f = 0; f < r->fields; f++) {
+        const GatherField *g = &r->field[f];
+        const size_t one =
+            sizeof(float) * (size_t)numel(g->dim) * (size_t)count;
+        if (g->out && g->stored != F32 && one > bytes) bytes = one;
+    }
+    if (bytes <= r->room_bytes) return true;
+    r->be->release(r->dev, r->room);
+    r->room = NULL, r->room_bytes = 0;
+    if (!r->be->alloc(r->dev, bytes, &r->room)) return false;
+    r->room_bytes = bytes;
+    return true;
+}
+
 bool resident_gather(Resident *r, const int32_t *number, int count,
-                     const Change *change, int steps, float *const out[])
+                     const Change *change, int steps, const Tensor *const out[])
 {
     // of the caller's extents: a batch of a plan, steps of a pipeline
     size_t changes = sizeof *change * (size_t)steps * (size_t)count;
@@ -152,7 +173,11 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
             if (one == CHANGE_ELASTIC) point[k] = elastic_points(&c->elastic);
         }
     }
-    for (int f = 0; f < r->fields; f++) r->field[f].out = out[f];
+    for (int f = 0; f < r->fields; f++) {
+        r->field[f].out = out[f] ? out[f]->data : NULL;
+        r->field[f].stored = out[f] ? out[f]->type : F32;
+    }
+    if (steps && !batch_room(r, count)) return false;
     const char *there = r->table;
     Gather g = {.field = r->field,
                 .fields = r->fields,
@@ -162,7 +187,8 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
                 .points = point,
                 .number =
                     (const int32_t *)(const void *)(there + changes + points),
-                .change = (const Change *)(const void *)there};
+                .change = (const Change *)(const void *)there,
+                .room = r->room};
     return r->be->upload(r->dev, r->table, at, changes + points + numbers) &&
            r->be->gather(r->dev, &g);
 }

@@ -34,9 +34,11 @@ void resident_close(Resident *r); /* NULL is fine */
  * when what should be a class number is none. */
 bool resident_put(Resident *r, int32_t number, const float *const value[]);
 
-/* Samples number[0 .. count) into out[f] (device; NULL: not wanted), changed:
+/* Samples number[0 .. count) into out[f] (device, F32, BF16 or F16; NULL: not
+ * wanted), changed:
  * change[k * count + i] is the k-th change of sample i, and all samples have
  * the same kind there or CHANGE_NONE. Queued. */
 bool resident_gather(Resident *r, const int32_t *number, int count,
-                     const Change *change, int steps, float *const out[]);
+                     const Change *change, int steps,
+                     const Tensor *const out[]);
 #endif

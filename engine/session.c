@@ -293,11 +293,14 @@ bool session_feed(Session *s, Plan *p, int node, const float *user)
         return true;
     }
     Tensor host = *t;
-    size_t bytes = tensor_bytes(t);
-    host.data = mem_alloc(bytes);
+    const bool narrow = dtype_bytes(t->type) == 2;
+    if (narrow) host.type = F32;
+    host.data = mem_alloc(tensor_bytes(&host));
     if (!host.data) return false;
     tensor_from_user(user, &host);
-    bool ok = s->be->upload(s->dev, t->data, host.data, bytes);
+    bool ok = narrow
+                  ? s->be->upload_narrow(s->dev, t, host.data)
+                  : s->be->upload(s->dev, t->data, host.data, tensor_bytes(t));
     mem_free(host.data);
     return ok;
 }
@@ -309,6 +312,8 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
     // the loader's blocks are already what a float device wants
     if (t->type == F32)
         return s->be->upload(s->dev, t->data, from->data, tensor_bytes(t));
+    if (dtype_bytes(t->type) == 2)
+        return s->be->upload_narrow(s->dev, t, from->data);
     Tensor host = *t;
     host.data = mem_alloc(tensor_bytes(t));
     if (!host.data) return false;

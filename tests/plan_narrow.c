@@ -181,6 +181,46 @@ TEST(plan_narrow_alone)
     }
 }
 
+static bool no_upload(void *dev, const Tensor *to, const float *host)
+{
+    (void)dev, (void)to, (void)host;
+    return false;
+}
+
+/* An input is narrow where all that read it are products, or rows whose
+ * operands are all narrow. */
+TEST(plan_narrow_inputs)
+{
+    enum { BOTH, OTHER, TARGET, ROOT, WIDE, NONE, CASES };
+    for (int how = 0; how < CASES; how++) {
+        Net n;
+        Rig r;
+        Backend be = narrow_backend();
+        int x = image(&n);
+        int z = net_input(&n, "z", (Dims){1, 1, 6, 6, 3}, 2);
+        int u = net_input(&n, "u", (Dims){1, 1, 6, 6, 1}, 2);
+        int both = net_op(&n, OP_concat, x, z, -1);
+        int y = net_conv(&n, both, 8, 3);
+        y = net_op(&n, OP_add, y, net_conv(&n, u, 8, 3), -1);
+        if (how == OTHER)
+            y = net_op(&n, OP_add, y, net_conv(&n, net_relu(&n, x), 8, 3), -1);
+        if (how == TARGET) // of a loss
+            n.root[n.roots++] =
+                net_op(&n, OP_mse, net_conv(&n, y, 3, 1), z, -1);
+        if (how == ROOT) n.root[n.roots++] = x;
+        ends(&n, net_conv(&n, y, 8, 3));
+        be.upload_narrow = how == NONE ? NULL : no_upload;
+        plan_of(&r, &n, &be, how == WIDE ? PRECISION_f32 : PRECISION_bf16);
+        const bool narrow = how != WIDE && how != NONE;
+        // one of a concat's operands keeps the other
+        EXPECT_INT(type_of(&r, x), how == BOTH ? BF16 : F32);
+        EXPECT_INT(type_of(&r, z), how == BOTH ? BF16 : F32);
+        EXPECT_INT(type_of(&r, u), narrow ? BF16 : F32);
+        EXPECT_INT(type_of(&r, both), how == WIDE ? F32 : BF16);
+        rig_drop(&r);
+    }
+}
+
 TEST(plan_narrow_halves_the_pool)
 {
     Net n;

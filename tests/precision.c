@@ -101,6 +101,31 @@ TEST(precision_bits_of_the_nearest)
     EXPECT_INT(precision_of_type(U8), PRECISION_f32);
 }
 
+/* As one by one, at and beside each border between two numbers. */
+TEST(precision_narrow_is_the_nearest)
+{
+    static const uint32_t low[] = {0,      1,      0xfff,  0x1000,
+                                   0x1001, 0x2fff, 0x3000, 0x3001,
+                                   0x7fff, 0x8000, 0x8001, 0xffff};
+    enum { LOWS = sizeof low / sizeof *low };
+    for (uint32_t high = 0; high < 1 << 16; high++) {
+        float x[LOWS];
+        uint16_t y[LOWS];
+        for (int i = 0; i < LOWS; i++) {
+            const uint32_t bits = high << 16 | low[i];
+            memcpy(&x[i], &bits, sizeof bits);
+        }
+        for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
+            precision_narrow(precision_copy((Precision)p), x, LOWS, y);
+            for (int i = 0; i < LOWS; i++)
+                if (y[i] != precision_bits((Precision)p, (double)x[i]))
+                    test_failed(__FILE__, __LINE__, "%s of %08x is %04x",
+                                precision_name((Precision)p),
+                                (unsigned)(high << 16 | low[i]), y[i]);
+        }
+    }
+}
+
 TEST(precision_that_a_device_lacks)
 {
     static const struct {

@@ -164,8 +164,9 @@ static void compare(Both *b, int f, const float *got, const float *want,
 
 /* Sample `number` as the host makes it, beside what stands at out[f]. */
 static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
-                           int32_t number, int place, float *const out[FIELDS],
-                           const Done *d, const char *what)
+                           int32_t number, int place,
+                           const Tensor *const out[FIELDS], const Done *d,
+                           const char *what)
 {
     Sample want = b->sample[number];
     for (int f = 0; f < FIELDS; f++) {
@@ -179,43 +180,101 @@ static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
     for (int f = 0; f < FIELDS; f++) {
         int64_t size = numel(want.dim[f]);
         float *got = ARENA_NEW(&b->mem, float, size);
-        if (!got || !b->k->be->download(b->dev, got, out[f] + place * size,
-                                        (size_t)size * sizeof *got))
+        const float *from = (const float *)out[f]->data + place * size;
+        if (!got ||
+            !b->k->be->download(b->dev, got, from, (size_t)size * sizeof *got))
             return false;
         compare(b, f, got, want.data[f], d, what);
     }
     return true;
 }
 
+/* What a gather is told: samples, and `all` changes of each. */
+typedef struct Draw {
+    const int32_t *number;
+    int count, all;
+    Change change[MAX_STEPS * SAMPLES];
+} Draw;
+
+/* Batches of `type` on the device; those that are there are given back by
+ * drop_batches. */
+static bool make_batches(Both *b, const Draw *d, Dtype type, Tensor out[FIELDS])
+{
+    const Tensor *const at[FIELDS] = {&out[0], &out[1], &out[2], &out[3]};
+    for (int f = 0; f < FIELDS; f++) {
+        out[f] = (Tensor){b->field[f].dim, type, RANK_MAX, NULL};
+        out[f].dim.n = d->count;
+    }
+    for (int f = 0; f < FIELDS; f++)
+        if (!b->k->be->alloc(b->dev, tensor_bytes(&out[f]), &out[f].data))
+            return false;
+    return resident_gather(b->r, d->number, d->count, d->change, d->all, at);
+}
+
+static void drop_batches(Both *b, Tensor out[FIELDS])
+{
+    for (int f = 0; f < FIELDS; f++) b->k->be->release(b->dev, out[f].data);
+}
+
+/* The same batch stored in 16 bits: that of f32, rounded. */
+static bool compare_rounded(Both *b, const Draw *d, Dtype type,
+                            const Tensor wide[FIELDS], const char *what)
+{
+    Tensor out[FIELDS];
+    bool ok = false;
+    memset(out, 0, sizeof out);
+    TRY(make_batches(b, d, type, out));
+    for (int f = 0; f < FIELDS; f++) {
+        const int64_t size = numel(out[f].dim);
+        float *from = ARENA_NEW(&b->mem, float, size);
+        uint16_t *want = ARENA_NEW(&b->mem, uint16_t, size);
+        uint16_t *got = ARENA_NEW(&b->mem, uint16_t, size);
+        TRY(from && want && got);
+        TRY(b->k->be->download(b->dev, from, wide[f].data,
+                               tensor_bytes(&wide[f])));
+        TRY(b->k->be->download(b->dev, got, out[f].data,
+                               tensor_bytes(&out[f])));
+        precision_narrow(type, from, size, want);
+        if (memcmp(got, want, (size_t)size * sizeof *got))
+            report(b->k,
+                   "%s, field %d: a batch of %s is not that of f32 "
+                   "rounded",
+                   what, f, dtype_name(type));
+    }
+    ok = true;
+done:
+    drop_batches(b, out);
+    return ok;
+}
+
 /* One batch of these samples. */
 static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
                           int count, uint32_t epoch, const char *what)
 {
-    Change change[MAX_STEPS * SAMPLES], one[MAX_STEPS];
-    float *out[FIELDS] = {NULL};
+    Change one[MAX_STEPS];
+    Draw d = {.number = number, .count = count};
+    Tensor out[FIELDS];
+    const Tensor *const at[FIELDS] = {&out[0], &out[1], &out[2], &out[3]};
     Done made[SAMPLES] = {{false}};
     bool ok = false;
-    int all = 0;
+    memset(out, 0, sizeof out);
     for (int i = 0; i < count; i++) {
-        all = augment_decide(steps, 5, epoch, (uint32_t)number[i],
-                             b->field[0].dim, one);
-        for (int k = 0; k < all; k++) {
-            change[k * count + i] = one[k];
+        d.all = augment_decide(steps, 5, epoch, (uint32_t)number[i],
+                               b->field[0].dim, one);
+        for (int k = 0; k < d.all; k++) {
+            d.change[k * count + i] = one[k];
             done_note(&made[i], &one[k]);
         }
     }
-    for (int f = 0; f < FIELDS; f++) {
-        size_t bytes = sizeof(float) * (size_t)(numel(b->field[f].dim) * count);
-        void *room;
-        TRY(b->k->be->alloc(b->dev, bytes, &room));
-        out[f] = room;
-    }
-    TRY(resident_gather(b->r, number, count, change, all, out));
+    TRY(make_batches(b, &d, F32, out));
     for (int i = 0; i < count; i++)
-        TRY(compare_sample(b, steps, epoch, number[i], i, out, &made[i], what));
+        TRY(compare_sample(b, steps, epoch, number[i], i, at, &made[i], what));
+    // which of the two is as good as the other
+    if (b->k->be->upload_narrow)
+        TRY(compare_rounded(b, &d, epoch % 2 ? BF16 : F16, out, what));
     ok = true;
 done:
-    for (int f = 0; f < FIELDS; f++) b->k->be->release(b->dev, out[f]);
+    drop_batches(b, out);
     b->cases++;
     return ok;
 }

@@ -272,14 +272,13 @@ const Session *drawn_session(const Drawn *d)
 bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
 {
     const ResidentBox *box = d->box;
-    float *out[MAX_FIELDS] = {NULL}; // NULL: not wanted of this batch
+    const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not wanted of this batch
     Change one[MAX_STEPS], *change = NULL;
     int steps = 0;
     CHECK(box->r);
     for (int f = 0; f < box->fields; f++)
         for (int i = 0; i < nodes; i++)
-            if (node[i] == box->node[f])
-                out[f] = plan_value(plan, node[i])->data;
+            if (node[i] == box->node[f]) out[f] = plan_value(plan, node[i]);
     for (int i = 0; box->augment && i < d->count; i++) {
         steps = pipeline_changes(box->p, d->number[i], d->epoch, one);
         if (!change)
