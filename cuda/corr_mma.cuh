@@ -329,10 +329,9 @@ bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
     enum { COUNT = Line<typename Number<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
     const bool lines = r->b % COUNT == 0;
-    const bool image = r->a % COUNT == 0 && p->border % COUNT == 0;
     if constexpr (P != PRECISION_tf32) {
         if (p->slant.table) {
-            if (image)
+            if (r->a % COUNT == 0)
                 LAUNCH((weights_mma_kernel<P, true, true, true>), blocks,
                        CORR_THREADS, 0, stream, *p);
             else
@@ -341,13 +340,13 @@ bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
             return gpu_launched("weights, tensor cores, slanted");
         }
     }
-    if (lines && image)
+    if (lines && r->a % COUNT == 0)
         LAUNCH((weights_mma_kernel<P, true, true>), blocks, CORR_THREADS, 0,
                stream, *p);
     else if (lines)
         LAUNCH((weights_mma_kernel<P, true, false>), blocks, CORR_THREADS, 0,
                stream, *p);
-    else if (image)
+    else if (r->a % COUNT == 0)
         LAUNCH((weights_mma_kernel<P, false, true>), blocks, CORR_THREADS, 0,
                stream, *p);
     else

@@ -1,4 +1,4 @@
-/* gateway.cu -- convolutions of 5 to 16 channels, forward.
+/* gateway.cu -- convolutions of 5 to 15 channels, forward.
  *
  * Of 11 channels no position begins at 16 bytes, and a chunk of 32 channels as
  * tile.cu has would be two thirds zeros. So a position is brought to shared
@@ -436,7 +436,8 @@ bool queue(const Corr *r, const Gateway &p, const Gate &g)
 
 } // namespace
 
-// whole lines of one operand are what tile.cu takes
+// whole lines are what tile.cu takes, also of a concat: so bits are those of
+// one
 bool gateway_takes(const Corr *r)
 {
     const Call *c = r->c;
@@ -444,7 +445,7 @@ bool gateway_takes(const Corr *r)
     return call_op(c) == OP_conv && r->win.groups == 1 &&
            precision_copy(c->precision) != F32 && r->a >= GATEWAY_LEAST &&
            r->a <= GATEWAY_CHANNELS && r->b % TILE_CHANNELS == 0 &&
-           (c->x[BESIDE] || r->a % TILE_CHANNELS) && choose(r, &g);
+           r->a % TILE_CHANNELS && choose(r, &g);
 }
 
 int gateway_parts(const Corr *r)
