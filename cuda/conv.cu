@@ -7,11 +7,12 @@
  * In 16 bits the products take narrow operands as they are, and of others the
  * copies that the planner had made; db is a sum of dy itself. few.cu has
  * calls of few results, exit_forward.cu and exit.cu upconvs of such,
- * entrance.cu makes y of those of few channels, and twin.cu dx and dw of narrow
- * layers that left their norm. */
+ * entrance.cu and gateway.cu make y of those of few channels, and twin.cu dx
+ * and dw of narrow layers that left their norm. */
 #include "entrance.cuh"
 #include "exit.cuh"
 #include "few.cuh"
+#include "gateway.cuh"
 #include "tile.cuh"
 #include "twin.cuh"
 #include "walk.cuh"
@@ -112,8 +113,9 @@ size_t larger(size_t a, size_t b)
 int stat_parts(const Call *c, const Corr &r)
 {
     if (c->again) return 0;
-    return entrance_takes(&r) ? entrance_parts(&r)
-                              : corr_sum_parts(&r, is_up(c), false);
+    return entrance_takes(&r)  ? entrance_parts(&r)
+           : gateway_takes(&r) ? gateway_parts(&r)
+                               : corr_sum_parts(&r, is_up(c), false);
 }
 
 /* The first channel of what stands beside operand 0; 0: nothing does. */
@@ -196,6 +198,18 @@ size_t parts_at(const Call *c, const Corr &r)
     return aligned(close_bytes(c, r));
 }
 
+/* And where a gateway turns its weights: behind the parts of y. */
+size_t gateway_at(const Space &norm)
+{
+    return aligned(norm.fwd);
+}
+
+/* What a lazy call's norm takes of it. */
+Space norm_bytes(const Call *c, const Corr &r)
+{
+    return c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
+}
+
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
  * the same bytes. */
 size_t work_bytes(const Call *c, const Corr &r, bool back)
@@ -203,7 +217,8 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     if (few_takes(&r)) return back ? few_bytes(&r) : 0;
     if (back && is_exit(c, r))
         return parts_at(c, r) + exit_bytes(&r, beside_from(c));
-    const Space norm = c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
+    const Space norm = norm_bytes(c, r);
+    if (!back && gateway_takes(&r)) return gateway_at(norm) + gateway_bytes(&r);
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     if (is_twin(c, r)) return larger(norm.bwd, parts_at(c, r) + twin_bytes(&r));
     size_t bytes = norm.bwd;
@@ -324,9 +339,12 @@ bool conv_fwd(const Call *c)
     y.sums = sums_of(parts, c->y->dim.c, c->scratch);
     if (parts) y.sums.ends = norm_lazy_keep(c, &y.sums.keep, &y.sums.rows);
     if (!source(c, r, false, &x)) return false;
+    char *const turned = (char *)c->scratch + gateway_at(norm_bytes(c, r));
     if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
-          : is_up(c)         ? corr_spread(&r, x, w, b, y)
-                             : corr_gather(&r, x, w, b, y)))
+          : gateway_takes(&r)
+              ? gateway_forward(&r, x, w, b, y.own, y.sums, turned)
+          : is_up(c) ? corr_spread(&r, x, w, b, y)
+                     : corr_gather(&r, x, w, b, y)))
         return false;
     return !c->lazy || y.sums.ends || norm_lazy(c, parts);
 }
@@ -439,10 +457,19 @@ extern "C" unsigned cuda_half(const Call *c)
     return wants;
 }
 
+// a gateway looks through none, and its operands are the network's: cuda_beside
+extern "C" unsigned cuda_sees(const Call *c)
+{
+    const Corr r = corr_of_call(c);
+    return gateway_takes(&r) ? 0 : 1 | 1u << BESIDE;
+}
+
+// a gateway takes any two, unless their gradients would be in two parts
 extern "C" bool cuda_beside(const Call *c)
 {
     if (call_op(c) == OP_linear) return false;
     const Corr r = corr_of_call(c);
+    if (gateway_takes(&r)) return !c->dx[0] && !c->dx[BESIDE];
     return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
            corr_beside(&r, is_up(c), c->x[0]->dim.c);
 }

@@ -75,9 +75,8 @@ static __device__ __forceinline__ Column column_of(const Weights &p, int n)
     return c;
 }
 
-/* Address of the image that grid position m meets there; NULL outside. VEC: it
- * may be in two parts. */
-template <class T, bool VEC>
+/* Address of the image that grid position m meets there; NULL outside. */
+template <class T>
 static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
                                                     const Column &c,
                                                     int64_t group)
@@ -91,14 +90,12 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
     if (!inside) return NULL;
     int64_t row =
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
-    if constexpr (!VEC)
-        return (const T *)p.image + row * p.size.c + group * p.a + c.channel;
     const int channel = (int)group * p.a + c.channel;
     return beside_at<T>(p.image, p.beside.data, p.border, p.size.c, row,
                         channel);
 }
 
-/* Address of the grid at position m; likewise. */
+/* Address of the grid at position m. VEC: it may be in two parts. */
 template <class T, bool VEC>
 static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
                                                    int channel)
@@ -177,14 +174,14 @@ template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
                     if (m1 + j < p.b) g[i].v[j] = y[j];
             }
             if constexpr (IMAGE) {
-                const T *from = image_at<T, true>(p, m, column, s.group);
+                const T *from = image_at<T>(p, m, column, s.group);
                 inside[i] = from != NULL;
                 if (from) x[i] = *(const Line<T> *)from;
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++) {
                     const T *from =
-                        image_at<T, false>(p, m, table[first() + j], s.group);
+                        image_at<T>(p, m, table[first() + j], s.group);
                     if (from) x[i].v[j] = *from;
                 }
             }

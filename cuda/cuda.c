@@ -102,7 +102,7 @@ static unsigned sees(const Call *c)
     switch (call_op(c)) {
     case OP_conv:
     case OP_upconv:
-        return 1 | 1u << BESIDE;
+        return cuda_sees(c);
     case OP_linear:
     case OP_maxpool:
     case OP_avgpool:

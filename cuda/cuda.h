@@ -67,6 +67,7 @@ bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 /* ... conv.cu and convert.cu. */
 unsigned cuda_half(const Call *c);
 bool cuda_beside(const Call *c);
+unsigned cuda_sees(const Call *c);
 unsigned cuda_closes(const Call *c);
 int32_t cuda_squares(const Call *c, int k);
 bool cuda_convert(const Call *c);

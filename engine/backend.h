@@ -67,8 +67,8 @@ typedef struct Backend {
      * run. NULL: never. */
     bool (*fuses)(const Call *c);
     /* Does it read x[BESIDE], and write dx[BESIDE], where they are, with the
-     * bits of a concat before this row? As above; dx is not known yet. NULL:
-     * never. */
+     * bits of a concat before this row? As above; dx is set (non-NULL) of what
+     * may want a gradient, but for its type. NULL: never. */
     bool (*beside)(const Call *c);
     /* Which operands a call, forward and back, reads through a lens: bit k of
      * x[k]. Values are those of rows apart but for rounding. Extents, types

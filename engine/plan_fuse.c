@@ -120,6 +120,10 @@ static void read_apart(Plan *p, int i)
     if (j < 0 || !op_multiplies((Op)q->attr.op) || !is_apart(p, j, i)) return;
     q->concat = j;
     Call c = plan_call(p, i);
+    for (int k = 0; k < MAX_IN && p->spec.loss >= 0; k++) {
+        const int v = operand_of(p, i, k);
+        if (v >= 0 && p->node[v].wants) c.dx[k] = &p->node[v].first.x;
+    }
     p->node[j].used = !p->spec.be->beside(&c);
     if (p->node[j].used) q->concat = -1;
 }

@@ -345,6 +345,42 @@ TEST(beside_of_an_upconv)
     EXPECT_NEAR(flops[1], flops[0], 0);
 }
 
+/* Which gradients may be wanted of the two, as the backend was asked. */
+static unsigned wanted;
+
+static bool beside_of_inputs(const Call *c)
+{
+    wanted = (c->dx[0] ? 1 : 0) | (c->dx[BESIDE] ? 2 : 0);
+    return !wanted;
+}
+
+TEST(beside_is_told_of_gradients)
+{
+    static const struct {
+        int how;
+        bool train;
+        unsigned wanted;
+    } rows[] = {{0, true, 3},     {INPUT, true, 1},         {SECOND, true, 1},
+                {FIRST, true, 2}, {FIRST | INPUT, true, 0}, {0, false, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const Case k = {{2, 1, 8, 8, 3}, 16, 5, 16, rows[i].how};
+        Net n;
+        Rig r;
+        Backend be = backend_cpu;
+        be.beside = beside_of_inputs;
+        case_net(&n, &k);
+        if (!rows[i].train) n.loss = -1;
+        rig_open(&r, &n, &be, 1, 2);
+        if (k.how & FIRST) freeze(&r, "p2.");
+        if (k.how & SECOND) freeze(&r, "p1.");
+        rig_plan(&r, rows[i].train);
+        EXPECT_INT(wanted, rows[i].wanted);
+        EXPECT_INT(rig_apart(&r), !rows[i].wanted);
+        rig_close(&r);
+        net_free(&n);
+    }
+}
+
 /* Of a value that is not finite all rows are named, and the concat has no
  * value. */
 TEST(beside_blame)

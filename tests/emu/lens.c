@@ -143,7 +143,7 @@ static void shows(Precision p, const Shape *s, bool after)
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     Attr attr = attr_of(s);
-    const bool few = s->x.c % NARROW_CHANNELS;
+    const bool few = s->x.c <= 4;
     Tensor x = drawn(&b, s->x, few ? F32 : type, 0.5f, 1);
     Tensor w = drawn(&b, s->w, type, -1, 1);
     emu_reset_counts();
@@ -225,6 +225,23 @@ TEST(lens_shows_the_norm_behind_few_channels)
         emu_reset_counts();
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
         EXPECT_INT(emu_launch_count("entrance_kernel"), 1);
+    }
+}
+
+/* Likewise of some, which are narrow: gateway.cu. */
+TEST(lens_shows_the_norm_behind_some_channels)
+{
+    static const Shape first[] = {
+        {OP_conv, {2, 1, 21, 13, 5}, {32, 1, 3, 3, 5}, 1, 1, 1},
+        {OP_conv, {1, 7, 9, 6, 11}, {64, 4, 4, 4, 11}, 2, 1, 1},
+        {OP_conv, {1, 1, 15, 17, 14}, {72, 1, 4, 4, 14}, 2, 1, 1},
+        {OP_conv, {1, 1, 1, 3, 7}, {8, 1, 1, 1, 7}, 1, 0, 1},
+        {OP_conv, {2, 1, 31, 133, 6}, {24, 1, 3, 3, 6}, 1, 1, 1},
+    };
+    for (int i = 0; i < 5; i++) {
+        emu_reset_counts();
+        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
+        EXPECT_INT(emu_launch_count("gateway_kernel"), 1);
     }
 }
 
