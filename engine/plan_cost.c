@@ -56,6 +56,18 @@ PlanPeak plan_peak(const Plan *p)
     return most;
 }
 
+// inputs and the loss's gradient were there before
+size_t plan_carried_bytes(const Plan *p)
+{
+    size_t sum = 0;
+    for (int i = 0; i < p->buffers; i++) {
+        const Buffer *b = &p->buffer[i];
+        if (b->first >= 0 && b->first < p->forward && b->last >= p->forward)
+            sum += b->bytes;
+    }
+    return sum;
+}
+
 static double size_of(const Tensor *t)
 {
     return t ? (double)tensor_bytes(t) : 0;

@@ -106,15 +106,16 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
  * threads=, precision=, winograd=true, direct="", optim=, budget=0,
  * least=false, average=false, plain=false} -> {bytes=, naive_bytes=,
- * peak_values=, peak_gradients=, peak_workspace=, flops=, calls=, sliced=,
- * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
- * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
- * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
- * loss and an optimiser it is the plan of a training step. weight_bytes and
- * gradient_bytes are the blocks that a session asks for: one of all weights and
- * running statistics, one of their gradients, which is that of a moment too;
- * param_bytes is the sum of all. budget and least are those of PlanSpec,
- * kept_bytes and again_* what they did: see PlanAgain. */
+ * peak_values=, peak_gradients=, peak_workspace=, carried_bytes=, flops=,
+ * calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
+ * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
+ * again_flops=, again_moved=, rows={...}}; opens and allocates nothing on a
+ * device. With a loss and an optimiser it is the plan of a training step.
+ * weight_bytes and gradient_bytes are the blocks that a session asks for: one
+ * of all weights and running statistics, one of their gradients, which is that
+ * of a moment too; param_bytes is the sum of all. carried_bytes: see
+ * plan_carried_bytes. budget and least are those of PlanSpec, kept_bytes and
+ * again_* what they did: see PlanAgain. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
@@ -172,7 +173,7 @@ static int l_plan(lua_State *L)
     size_t averaged =
         average ? (size_t)params.total * dtype_bytes(be->real) : 0;
     PlanAgain again = plan_again(plan);
-    lua_createtable(L, 0, 21);
+    lua_createtable(L, 0, 22);
     const struct {
         const char *key;
         int64_t value;
@@ -182,6 +183,7 @@ static int l_plan(lua_State *L)
         {"peak_values", (int64_t)peak.values},
         {"peak_gradients", (int64_t)peak.gradients},
         {"peak_workspace", (int64_t)peak.workspace},
+        {"carried_bytes", (int64_t)plan_carried_bytes(plan)},
         {"calls", plan_calls(plan)},
         {"sliced", plan_sliced(plan)},
         {"trained", params_trained(&params)},

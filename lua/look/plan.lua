@@ -195,6 +195,10 @@ function M.command(r)
           .. (p[2].sliced > 0
               and string.format(", %d of them for a few samples at a time", p[2].sliced) or ""))
   end
+  if train.carried_bytes > 0 then
+    print(string.format("kept         %s bytes (%s) of the forward run until the way back",
+                        util.thousands(train.carried_bytes), util.bytes(train.carried_bytes)))
+  end
   local told = budget.told(train)
   if told then print("recompute    " .. told) end
   print(string.format("weights      %s bytes with gradients and optimiser state%s",
