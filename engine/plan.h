@@ -79,8 +79,8 @@ typedef struct PlanPeak {
     size_t workspace; /* what kernels keep or want beside */
 } PlanPeak;
 PlanPeak plan_peak(const Plan *p);
-/* Bytes that the forward run makes and the backward one reads: values, copies,
- * and what kernels saved. */
+/* Bytes that the forward run makes and that are there when the backward one
+ * begins: values that it reads and roots, copies, and what kernels saved. */
 size_t plan_carried_bytes(const Plan *p);
 /* What the budget cost: calls that run again, their FLOPs and the bytes that
  * they move at least, of one training step. All 0 but `values` and kept_bytes

@@ -60,6 +60,7 @@ PlanPeak plan_peak(const Plan *p)
 size_t plan_carried_bytes(const Plan *p)
 {
     size_t sum = 0;
+    if (p->forward == p->calls) return 0;
     for (int i = 0; i < p->buffers; i++) {
         const Buffer *b = &p->buffer[i];
         if (b->first >= 0 && b->first < p->forward && b->last >= p->forward)

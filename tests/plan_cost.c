@@ -132,10 +132,13 @@ TEST(plan_peak_by_hand)
     PlanPeak k = plan_peak(net_plan(&n, true, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, B * P + ONE);
+    // logits, which the loss's way back reads, and the loss, a root
+    EXPECT_INT(plan_carried_bytes(net_plan(&n, true, 2)), B * P + ONE);
     // without gradients there are none
     k = plan_peak(net_plan(&n, false, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, 0);
+    EXPECT_INT(plan_carried_bytes(net_plan(&n, false, 2)), 0);
     net_free(&n);
 }
 
