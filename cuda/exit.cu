@@ -149,6 +149,7 @@ __device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
         if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
     }
     if (side.dx.type == F32) return;
+    __syncwarp(); // lanes have read what others write
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         turn_words(word[i]);
