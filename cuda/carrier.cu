@@ -154,9 +154,12 @@ bool join_nccl(Carrier *c)
 
 // -- by the host -------------------------------------------------------------
 
-bool host_room(Carrier *c, size_t bytes)
+/* More of it only when what was sent up from there has left. */
+bool host_room(Gpu *g, size_t bytes)
 {
+    Carrier *c = g->carrier;
     if (bytes <= c->bytes) return true;
+    if (c->host && !gpu_sync(g)) return false;
     if (c->host) (void)cudaFreeHost(c->host);
     c->host = NULL, c->bytes = 0;
     if (!gpu_good(cudaMallocHost(&c->host, bytes), "memory of the host"))
@@ -172,7 +175,7 @@ bool join_host(Gpu *g, void *v, Dtype type, int64_t count)
     Carrier *c = g->carrier;
     const size_t bytes = (size_t)count * dtype_bytes(type);
     const char *what = "copying for other ranks";
-    return gpu_use(g) && host_room(c, bytes) &&
+    return gpu_use(g) && host_room(g, bytes) &&
            gpu_good(cudaMemcpyAsync(c->host, v, bytes, cudaMemcpyDeviceToHost,
                                     g->stream),
                     what) &&

@@ -6,9 +6,11 @@
  *
  * In 16 bits the products take narrow operands as they are, and of others the
  * copies that the planner had made; db is a sum of dy itself. few.cu has
- * calls of few results, entrance.cu and gateway.cu make y of those of few
- * channels, and twin.cu dx and dw of narrow layers that left their norm. */
+ * calls of few results, exit_forward.cu and exit.cu upconvs of such,
+ * entrance.cu and gateway.cu make y of those of few channels, and twin.cu dx
+ * and dw of narrow layers that left their norm. */
 #include "entrance.cuh"
+#include "exit.cuh"
 #include "few.cuh"
 #include "gateway.cuh"
 #include "tile.cuh"
@@ -116,6 +118,12 @@ int stat_parts(const Call *c, const Corr &r)
                                : corr_sum_parts(&r, is_up(c), false);
 }
 
+/* The first channel of what stands beside operand 0; 0: nothing does. */
+int beside_from(const Call *c)
+{
+    return c->x[BESIDE] ? c->x[0]->dim.c : 0;
+}
+
 /* Are dx and dw of a lazy call made at once? db would want dy stored. */
 bool is_twin(const Call *c, const Corr &r)
 {
@@ -124,7 +132,14 @@ bool is_twin(const Call *c, const Corr &r)
         if ((k == 0 || k == BESIDE) && c->dx[k])
             data = true, narrow = narrow && dtype_bytes(c->dx[k]->type) == 2;
     return c->lazy && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
-           !is_up(c) && twin_takes(&r, c->x[BESIDE] ? c->x[0]->dim.c : 0);
+           !is_up(c) && twin_takes(&r, beside_from(c));
+}
+
+/* Are all gradients of an upconv of few results made at once? */
+bool is_exit(const Call *c, const Corr &r)
+{
+    return c->dy && (c->dx[0] || c->dx[BESIDE] || c->dx[1]) &&
+           exit_takes(&r, beside_from(c));
 }
 
 /* Does the product that makes the data's gradient take that of a lazy call back
@@ -147,6 +162,7 @@ bool leans(const Call *c, const Corr &r)
 /* Parts of sums over gradients that a backward call can make; 0: it cannot. */
 int sum_parts(const Call *c, const Corr &r)
 {
+    if (is_exit(c, r)) return exit_parts(&r, beside_from(c));
     return is_twin(c, r) ? twin_parts(&r)
                          : corr_sum_parts(&r, !is_up(c), slants(c, r));
 }
@@ -175,8 +191,9 @@ size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Where in the scratch a twin has the parts of dw: behind those of dx. */
-size_t twin_at(const Call *c, const Corr &r)
+/* Where in the scratch a twin or an exit has the parts of dw: behind those of
+ * dx. */
+size_t parts_at(const Call *c, const Corr &r)
 {
     return aligned(close_bytes(c, r));
 }
@@ -198,10 +215,12 @@ Space norm_bytes(const Call *c, const Corr &r)
 size_t work_bytes(const Call *c, const Corr &r, bool back)
 {
     if (few_takes(&r)) return back ? few_bytes(&r) : 0;
+    if (back && is_exit(c, r))
+        return parts_at(c, r) + exit_bytes(&r, beside_from(c));
     const Space norm = norm_bytes(c, r);
     if (!back && gateway_takes(&r)) return gateway_at(norm) + gateway_bytes(&r);
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
-    if (is_twin(c, r)) return larger(norm.bwd, twin_at(c, r) + twin_bytes(&r));
+    if (is_twin(c, r)) return larger(norm.bwd, parts_at(c, r) + twin_bytes(&r));
     size_t bytes = norm.bwd;
     if (c->dx[0] || c->dx[BESIDE])
         bytes =
@@ -312,6 +331,9 @@ bool conv_fwd(const Call *c)
     Source x;
     if (few_takes(&r))
         return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+    if (exit_makes(&r, beside_from(c)))
+        return source(c, r, false, &x) &&
+               exit_forward(&r, x, w, b, values(c->y));
     const int parts = c->lazy ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
     y.sums = sums_of(parts, c->y->dim.c, c->scratch);
@@ -340,7 +362,17 @@ bool twins(const Call *c, const Corr &r, const Operand &dy, const void *w)
     return source(c, r, true, &x) &&
            twin_back(&r, x, dy, w, gradients(c, r), values(c->dx[1]),
                      is_fresh(c, 1),
-                     (float *)((char *)c->scratch + twin_at(c, r)));
+                     (float *)((char *)c->scratch + parts_at(c, r)));
+}
+
+/* All gradients of few results, but db where another call has made it. */
+bool exits(const Call *c, const Corr &r, const void *w)
+{
+    Source x;
+    return source(c, r, true, &x) &&
+           exit_back(&r, x, w, gradients(c, r), values(c->dx[1]),
+                     c->dy_closed ? NULL : values(c->dx[2]),
+                     (char *)c->scratch + parts_at(c, r));
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
@@ -355,6 +387,7 @@ bool conv_bwd(const Call *c)
     const bool up = is_up(c);
     if (few_takes(&r))
         return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+    if (is_exit(c, r)) return exits(c, r, w);
     char *const scratch = (char *)c->scratch;
     Slant *slant = &slopes.own.slant;
     const bool twin = is_twin(c, r), slanted = slants(c, r);
@@ -404,8 +437,9 @@ extern "C" unsigned cuda_closes(const Call *c)
 extern "C" int32_t cuda_squares(const Call *c, int k)
 {
     const Corr r = corr_of_call(c);
-    return k == 1 && !few_takes(&r) && !is_twin(c, r) ? corr_weights_squares(&r)
-                                                      : 0;
+    return k == 1 && !few_takes(&r) && !is_exit(c, r) && !is_twin(c, r)
+               ? corr_weights_squares(&r)
+               : 0;
 }
 
 // forward x and w; backward what the wanted gradients are made of
@@ -417,7 +451,7 @@ extern "C" unsigned cuda_half(const Call *c)
     const Corr r = corr_of_call(c);
     if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
     unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
-    if (few_takes(&r)) wants = 0;
+    if (few_takes(&r) || is_exit(c, r)) wants = 0;
     if (image) wants |= 2;
     if (c->dx[1]) wants |= data;
     return wants;

@@ -82,6 +82,7 @@ static bool fuses(const Call *c)
     if (c->lazy) return op_multiplies(call_op(c));
     if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
     switch (call_op(c)) {
+    case OP_avgpool:
     case OP_batch_norm:
     case OP_dropout:
     case OP_spatial_dropout:
@@ -118,6 +119,7 @@ static unsigned sees(const Call *c)
 static unsigned closes(const Call *c)
 {
     if (call_op(c) == OP_maxpool) return cuda_maxpool_closes(c);
+    if (call_op(c) == OP_spatial_dropout) return cuda_spatial_dropout_closes(c);
     return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
 }
 
@@ -125,6 +127,21 @@ static unsigned closes(const Call *c)
 static int32_t squares(const Call *c, int k)
 {
     return op_multiplies(call_op(c)) ? cuda_squares(c, k) : 0;
+}
+
+/* Losses that are means: loss.cuh. */
+static bool tells(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_bce:
+    case OP_focal:
+    case OP_huber:
+    case OP_mae:
+    case OP_mse:
+        return c->dx[0];
+    default:
+        return false;
+    }
 }
 
 extern const Backend backend_cuda;
@@ -152,6 +169,7 @@ const Backend backend_cuda = {
     .sees = sees,
     .closes = closes,
     .squares = squares,
+    .tells = tells,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -71,8 +71,9 @@ unsigned cuda_sees(const Call *c);
 unsigned cuda_closes(const Call *c);
 int32_t cuda_squares(const Call *c, int k);
 bool cuda_convert(const Call *c);
-/* ... pool.cu. */
+/* ... pool.cu and dropout.cu. */
 bool cuda_maxpool_closes(const Call *c);
+bool cuda_spatial_dropout_closes(const Call *c);
 /* ... and resident.cu. */
 bool cuda_gather(void *dev, const Gather *g);
 

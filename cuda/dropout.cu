@@ -12,12 +12,14 @@
  * rows that a thread has. `to` may be the memory of `from`.
  *
  * An activation behind runs in the store; on the way back dy goes through it
- * first, by y. Channels are seen through a lens, if there is one.
+ * first, by y. Channels are seen through a lens, if there is one; in 16 bits
+ * the way back can sum the gradient that it completes: close.cuh.
  *
  * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
  * for four of them, which take about as long on a GPU of today. Channels: by
- * memory. With an activation 4 (2) more on the way back. */
-#include "lens.cuh"
+ * memory. With an activation 4 (2) more on the way back, the same where it sums
+ * behind a lens, with an activation or without; then 16 KB of shared memory. */
+#include "close.cuh"
 #include "rng.h"
 #include "walk.cuh"
 
@@ -138,6 +140,99 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+struct DropClose {
+    Drop drop;
+    Closing close;
+    const void *look; // x where it is seen through a lens, else y, or NULL
+    Walk walk, joined;
+    double *parts; // (parts, 2, C)
+    unsigned *words;
+};
+
+/* Four numbers as they stand, in half the registers. */
+template <Dtype D>
+__device__ __forceinline__ Pairs16<DRAWS> raw(const void *from, int64_t at)
+{
+    return *(const Pairs16<DRAWS> *)((const Cell<D> *)from + at);
+}
+
+template <Dtype D>
+__device__ __forceinline__ Pack<DRAWS> floats(const Pairs16<DRAWS> &raw)
+{
+    return load<DRAWS, D>((const Cell<D> *)&raw);
+}
+
+/* BATCH rows of dx from `row` on: stored, and added to the sums. Behind a lens
+ * x, which the sums want, also shows the sign of what was not dropped: y is not
+ * read. */
+template <Dtype D>
+__device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
+                                           int64_t row,
+                                           const float (&factor)[DRAWS],
+                                           const float4 (&by)[DRAWS],
+                                           float (&run)[2][DRAWS])
+{
+    const Drop &q = p.drop;
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Pairs16<DRAWS> was[BATCH], dy[BATCH], x[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        const int64_t at = base + (row + i * deep) * p.walk.channels;
+        was[i] = dy[i] = x[i] = {};
+        if (row + i * deep >= s.to) continue;
+        dy[i] = raw<D>(q.from, at);
+        if (p.look) x[i] = raw<D>(p.look, at);
+        if (!q.fresh) was[i] = raw<D>(q.to, at);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        if (row + i * deep >= s.to) continue;
+        const Pack<DRAWS> look = floats<D>(x[i]), slope = floats<D>(dy[i]);
+        Pack<DRAWS> dx = floats<D>(was[i]);
+        for (int v = 0; v < DRAWS; v++) {
+            float y = look.v[v];
+            if (p.close.x)
+                y = seen_one<D>(p.close.sight.then,
+                                make_float2(by[v].x, by[v].y), y);
+            dx.v[v] += passed<D>(q, slope.v[v], y, factor[v]);
+        }
+        put_pack<DRAWS, D>((Cell<D> *)q.to + base +
+                               (row + i * deep) * p.walk.channels,
+                           dx, true);
+        // what it is in memory
+        for (int v = 0; v < DRAWS; v++)
+            close_one(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
+                      &run[1][v]);
+    }
+}
+
+template <Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    channels_close_kernel(const __grid_constant__ DropClose p)
+{
+    const Spot s = spot<DRAWS>(p.walk);
+    double sum[2][DRAWS] = {};
+    float4 by[DRAWS] = {};
+    float factor[DRAWS] = {};
+    if (s.valid) {
+        draw(p.drop, (uint32_t)s.set, (uint32_t)s.c / DRAWS, factor);
+        for (int v = 0; v < DRAWS; v++) by[v] = closing_by(p.close, s.c + v);
+    }
+    for (int64_t row = s.from; row < s.to;) {
+        float run[2][DRAWS] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH, row += BATCH * p.walk.deep)
+            close_rows<D>(p, s, row, factor, by, run);
+        for (int v = 0; v < DRAWS; v++) {
+            sum[0][v] += (double)run[0][v];
+            sum[1][v] += (double)run[1][v];
+        }
+    }
+    const Total all = spot_total<2, DRAWS>(p.joined, s, sum, p.parts, p.words);
+    for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
+        close_end(p.close, all.first + i, all.sum[i], all.sum[all.count + i]);
+}
+
 /* Fours by samples: as wide as a sample has fours, up to a block. */
 template <int V, Dtype D> void start_elements(const Call *c, const Drop &p)
 {
@@ -157,10 +252,36 @@ bool drop_elements(const Call *c, const Drop &p)
     return gpu_launched("dropout");
 }
 
+Walk channels_walk(Dims s)
+{
+    return walk_of(s.n, positions(s), s.c, pack_of(s.c));
+}
+
+/* Backward, with sums over the gradient that it completes: close.cuh. */
+bool drop_close(const Call *c, const Drop &drop)
+{
+    const Dims s = c->y->dim;
+    DropClose p = {};
+    p.drop = drop, p.close = closing_of(c, 0);
+    p.look = p.close.x ? p.close.x : drop.y;
+    p.walk = channels_walk(s), p.joined = walk_joined(p.walk, s.n);
+    p.parts = (double *)c->scratch;
+    p.words = gpu_words(c->dev, walk_words(p.joined, 1));
+    moves(moved(c->dx[0], drop.fresh) + moved(c->dy) +
+          (p.look ? moved(c->y) : 0) + walk_moves(p.joined, 2));
+    if (c->dx[0]->type == BF16)
+        LAUNCH(channels_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    else
+        LAUNCH(channels_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    return gpu_launched("spatial dropout, closed");
+}
+
 bool drop_channels(const Call *c, const Drop &p)
 {
     const Dims s = c->y->dim;
-    const Walk w = walk_of(s.n, positions(s), s.c, pack_of(s.c));
+    const Walk w = channels_walk(s);
     LAUNCH_STORED(c->y->type, pack_of(s.c), channels_kernel, w.blocks, c, p, w);
     return gpu_launched("spatial dropout");
 }
@@ -183,6 +304,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     p.samples = s.n, p.size = positions(s) * s.c;
     p.fours = ceil_div(p.size, DRAWS);
     if (!countable(c, rows(s))) return false;
+    if (from == c->dy && c->total[0]) return drop_close(c, p);
     return spatial ? drop_channels(c, p) : drop_elements(c, p);
 }
 
@@ -200,4 +322,18 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
 extern "C" {
 ROW(dropout)
 ROW(spatial_dropout)
+
+Space cuda_spatial_dropout_space(const Call *c)
+{
+    const Dims s = c->y->dim;
+    Space space = {};
+    if (c->total[0])
+        space.bwd = walk_bytes(walk_joined(channels_walk(s), s.n), 1, 2);
+    return space;
+}
+
+bool cuda_spatial_dropout_closes(const Call *c)
+{
+    return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2;
+}
 }

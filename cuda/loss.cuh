@@ -10,7 +10,8 @@
  * belongs to one set: the batch, or a sample where sums are per sample.
  * Shared memory: K doubles a warp. Bound by memory where an element is cheap:
  * x, t and, if they have x's extents, m and q are read once (8 to 16 bytes),
- * dx is written once.
+ * dx is written once. A backward call that makes the loss, too (Call.tells),
+ * puts slopes as it sums.
  *
  * An element with m q = 0 is not looked at: what stands in x or in the target
  * there, NaN included, cannot reach the loss or a gradient. */
@@ -83,29 +84,69 @@ struct Mean {
     }
 };
 
+/* Sums alone are wanted of a look. */
+struct Unwritten {
+    __device__ void open(int64_t)
+    {
+    }
+    __device__ void put(const Quad &, int64_t, int, bool) const
+    {
+    }
+};
+
+/* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
+ * reads from memory what f needs of that set. */
+template <class F> struct Slopes {
+    F f;
+    float *dx;
+    bool fresh;
+    __device__ void open(int64_t set)
+    {
+        f.open(set);
+    }
+    /* n elements from `at` on. */
+    __device__ void put(const Quad &o, int64_t at, int n, bool aligned) const
+    {
+        float out[QUAD];
+#pragma unroll
+        for (int j = 0; j < QUAD; j++)
+            out[j] = o.w[j] != 0 ? f(o.x[j], o.t[j], o.w[j]) : 0;
+        put4(dx + at, n, aligned, out, fresh);
+    }
+};
+
+template <class F> static inline Slopes<F> slopes_of(const Call *c, const F &f)
+{
+    return {f, values(c->dx[0]), is_fresh(c, 0)};
+}
+
 /* out[set][part][k]: f(x, t, m, w, run) adds what an element gives to
- * run[k], with w = 0 where it must not be looked at. mean.y, of two sums of one
- * set: it is made of them by the last block; or NULL. */
-template <int K, Way W, class F>
+ * run[k], with w = 0 where it must not be looked at; `also` may put what its
+ * slope is. mean.y, of two sums of one set: it is made of them by the last
+ * block; or NULL. */
+template <int K, Way W, class F, class S>
 static __global__ void __launch_bounds__(BLOCK)
     quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
                  int64_t part, int parts, double *out, const Mean mean,
-                 unsigned *word)
+                 unsigned *word, const S also)
 {
     const int64_t set = blockIdx.x / (unsigned)parts;
     const int64_t from = blockIdx.x % (unsigned)parts * part;
     const int64_t quads = (elements + QUAD - 1) / QUAD;
     const int64_t to = from + part < quads ? from + part : quads;
     double sum[K] = {};
+    S slopes = also;
+    slopes.open(set);
     for (int64_t i = from + threadIdx.x; i < to;) {
         float run[K] = {};
         for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
-            int64_t e = i * QUAD, left = elements - e;
-            Quad o = quad_at<W>(v, set * elements + e,
-                                left < QUAD ? (int)left : QUAD);
+            int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
+            const int n4 = left < QUAD ? (int)left : QUAD;
+            Quad o = quad_at<W>(v, at, n4);
 #pragma unroll
             for (int j = 0; j < QUAD; j++)
                 f(o.x[j], o.t[j], o.m[j], o.w[j], run);
+            slopes.put(o, at, n4, v.aligned);
         }
         for (int k = 0; k < K; k++) sum[k] += (double)run[k];
     }
@@ -123,10 +164,12 @@ static __global__ void __launch_bounds__(BLOCK)
 enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 
 /* Queue the sums of all parts; `elements` are those of a set; mean: NULL, or
- * see above. Returns how many parts a set has; 0 when the launch failed. */
-template <int K, int WAYS, class F>
+ * see above, as for `also`. Returns how many parts a set has; 0 when the launch
+ * failed. */
+template <int K, int WAYS, class F, class S = Unwritten>
 static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
-                     int64_t elements, double *out, float *mean = NULL)
+                     int64_t elements, double *out, float *mean = NULL,
+                     const S &also = {})
 {
     int64_t part;
     int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
@@ -135,16 +178,16 @@ static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
     unsigned *const word = mean ? gpu_words(c->dev, 1) : NULL;
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
-               elements, part, parts, out, Mean{mean}, word);
+        LAUNCH((quads_kernel<K, FLAT, F, S>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out, Mean{mean}, word, also);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out, Mean{mean}, word);
+            LAUNCH((quads_kernel<K, ROWS, F, S>), blocks, BLOCK, 0, stream, f,
+                   v, elements, part, parts, out, Mean{mean}, word, also);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
-                   elements, part, parts, out, Mean{mean}, word);
+            LAUNCH((quads_kernel<K, PLACES, F, S>), blocks, BLOCK, 0, stream, f,
+                   v, elements, part, parts, out, Mean{mean}, word, also);
     return gpu_launched("loss, sums") ? parts : 0;
 }
 
@@ -198,28 +241,21 @@ struct Inverse {
 
 // -- gradient ----------------------------------------------------------------
 
-/* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
- * reads from memory what f needs of that set. */
 template <Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    slopes_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
-                  int blocks, float *dx, bool fresh)
+    slopes_kernel(const Slopes<F> f, const __grid_constant__ Views v,
+                  int64_t elements, int blocks)
 {
     const int64_t set = blockIdx.x / (unsigned)blocks;
     const int64_t quads = (elements + QUAD - 1) / QUAD;
-    F g = f;
-    g.open(set);
+    Slopes<F> slopes = f;
+    slopes.open(set);
     for (int64_t i =
              blockIdx.x % (unsigned)blocks * (int64_t)BLOCK + threadIdx.x;
          i < quads; i += (int64_t)blocks * BLOCK) {
         int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
         int n = left < QUAD ? (int)left : QUAD;
-        Quad o = quad_at<W>(v, at, n);
-        float out[QUAD];
-#pragma unroll
-        for (int j = 0; j < QUAD; j++)
-            out[j] = o.w[j] != 0 ? g(o.x[j], o.t[j], o.w[j]) : 0;
-        put4(dx + at, n, v.aligned, out, fresh);
+        slopes.put(quad_at<W>(v, at, n), at, n, v.aligned);
     }
 }
 
@@ -231,20 +267,19 @@ static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
     int blocks = (int)least(ceil_div(quads, BLOCK), most(1, 65536 / sets));
     unsigned grid = (unsigned)(sets * blocks);
     cudaStream_t stream = gpu_stream(c->dev);
-    float *dx = values(c->dx[0]);
-    bool fresh = is_fresh(c, 0);
+    const Slopes<F> slopes = slopes_of(c, f);
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, f, v, elements,
-               blocks, dx, fresh);
+        LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, slopes, v,
+               elements, blocks);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, f, v,
-                   elements, blocks, dx, fresh);
+            LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, slopes, v,
+                   elements, blocks);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, f, v,
-                   elements, blocks, dx, fresh);
+            LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, slopes,
+                   v, elements, blocks);
     return gpu_launched("loss, slopes");
 }
 
@@ -299,18 +334,25 @@ static inline Space mean_space(const Call *c)
     // without a mask it is known, but for what other ranks have
     s.bwd = sizeof(double);
     s.bwd += c->x[2] ? quad_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
+    if (c->tells) s.bwd += s.fwd;
     return s;
+}
+
+template <class T, class S = Unwritten>
+static bool mean_value(const Call *c, const T &term, double *parts,
+                       const S &also = {})
+{
+    float *y = values(c->y);
+    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
+                                      numel(c->x[0]->dim), parts,
+                                      is_shared(c) ? NULL : y, also);
+    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
 template <class T> static bool mean_fwd(const Call *c, const T &term)
 {
-    if (!countable(c, rows(c->x[0]->dim))) return false;
-    double *parts = (double *)c->scratch;
-    float *y = values(c->y);
-    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
-                                      numel(c->x[0]->dim), parts,
-                                      is_shared(c) ? NULL : y);
-    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
+    return countable(c, rows(c->x[0]->dim)) &&
+           mean_value(c, term, (double *)c->scratch);
 }
 
 /* One part, a number that the host knows. */
@@ -332,6 +374,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
         int64_t own = numel(m->dim);
         double *parts = (double *)c->scratch;
         Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
+        moves(moved(m));
         int count = quad_sums<1, ALIKE>(c, Plain{}, v, 1, own, parts);
         float *inverse = (float *)(parts + count);
         if (!count ||
@@ -341,13 +384,21 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     } else if (is_shared(c)) {
         double *part = (double *)c->scratch;
         float *inverse = (float *)(part + 1);
+        moves(sizeof *part);
         LAUNCH(part_kernel, 1, 1, 0, gpu_stream(c->dev), part, (double)all);
         if (!gpu_launched("loss, count") ||
             !finish<1>(c, Inverse{inverse, 1}, part, 1))
             return false;
         f.inverse = inverse;
     }
-    return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
+    const double looks =
+        moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
+    const size_t parts = quad_bytes(1, all, 2), behind = mean_space(c).bwd;
+    moves(looks + moved(c->dx[0], is_fresh(c, 0)) +
+          (c->tells ? 2 * (double)parts + moved(c->y) : 0));
+    if (!c->tells) return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
+    return mean_value(c, term, (double *)((char *)c->scratch + behind - parts),
+                      slopes_of(c, f));
 }
 
 /* The three launchers of a row; `term` is an expression with the Call c. */

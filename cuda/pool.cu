@@ -6,11 +6,13 @@
  * work is integer arithmetic on them. No shared memory: what windows share
  * comes out of the caches. maxpool saves the winning tap of each result, in
  * a byte while the window has no more than 256 taps, as that is memory which a
- * plan holds from the forward run to the backward run.
+ * plan holds from the forward run to the backward run. An activation behind
+ * avgpool runs in the store; on the way back dy goes through it, by y, as it is
+ * read.
  *
  * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
- * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways; narrow 2 + 3/4
- * and 2 + 1/2. */
+ * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways, 1 more back
+ * through an activation; narrow 2 + 3/4 and 2 + 1/2, 1/2 more. */
 #include "pool.cuh"
 
 namespace {
@@ -130,14 +132,17 @@ __global__ void __launch_bounds__(BLOCK)
         }
         Pack<V> y = chain_end(sum);
         const float by = p.count_all ? all_taps(p) : inside(p, q.d, q.h, q.w);
-        for (int k = 0; k < V; k++) y.v[k] /= by;
+        for (int k = 0; k < V; k++) {
+            y.v[k] /= by;
+            if (p.then.runs) y.v[k] = then_value<D>(p.then, y.v[k]);
+        }
         put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
     }
 }
 
 /* dx from the results that see an element: those that it won (MAX), or its
- * share of each. N points ahead: 1 where windows do not overlap, as there is
- * one result then at most. */
+ * share of each, which goes back through `then` first. N points ahead: 1 where
+ * windows do not overlap, as there is one result then at most. */
 template <int V, Dtype D, class T, int N, bool MAX>
 __global__ void __launch_bounds__(BLOCK)
     gather_kernel(const __grid_constant__ Pool p)
@@ -154,17 +159,19 @@ __global__ void __launch_bounds__(BLOCK)
         BoxWalk walk = box_walk(b);
         PackChain<V> sum = {};
         while (walk.left > 0) {
-            Pack<V> dy[N];
+            Pack<V> dy[N], y[N];
             Won<V, T> won[N];
             int tap[N];
             float share[N];
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                dy[j] = {}, won[j] = {}, tap[j] = -1, share[j] = 1;
+                dy[j] = y[j] = {}, won[j] = {}, tap[j] = -1, share[j] = 1;
                 if (walk.left <= 0) continue;
                 const int d = walk.at[0], h = walk.at[1], w = walk.at[2];
                 const int64_t at = row_at(p.ys, q.n, d, h, w) * p.ys.c + c * V;
                 dy[j] = load<V, D>((const Cell<D> *)p.y + at);
+                if (!MAX && p.result)
+                    y[j] = load<V, D>((const Cell<D> *)p.result + at);
                 if (MAX) {
                     won[j] = *(const Won<V, T> *)((const T *)p.tap + at);
                     tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
@@ -177,12 +184,13 @@ __global__ void __launch_bounds__(BLOCK)
             }
 #pragma unroll
             for (int j = 0; j < N; j++)
-                for (int k = 0; k < V; k++)
-                    if (MAX)
-                        sum.run[k] +=
-                            (int)won[j].v[k] == tap[j] ? dy[j].v[k] : 0;
-                    else
-                        sum.run[k] += share[j] * dy[j].v[k];
+                for (int k = 0; k < V; k++) {
+                    float v = dy[j].v[k];
+                    if (MAX) v = (int)won[j].v[k] == tap[j] ? v : 0;
+                    if (!MAX && p.result)
+                        v = then_slope<D>(p.then, y[j].v[k], v);
+                    sum.run[k] += MAX ? v : share[j] * v;
+                }
             chain_on(&sum, N);
         }
         Pack<V> dx = chain_end(sum);
@@ -215,6 +223,7 @@ bool pool_fwd(const Call *c)
     const int v = pack_of(c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
     p.x = c->x[0]->data, p.y = c->y->data, p.sight = sight_of(c, 0);
+    p.then = then_of(c->then);
     CALL_STORED(c->y->type, v, start_forward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
@@ -244,6 +253,7 @@ bool pool_bwd(const Call *c)
     if (c->total[0]) return pool_close(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
+    p.then = then_of(c->then), p.result = c->then ? c->y->data : NULL;
     CALL_STORED(c->dy->type, v, start_backward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }

@@ -8,9 +8,11 @@ struct Pool {
     void *x, *y; // operand and result, or their gradients
     void *tap;   // maxpool: of each result
     Axis axis[3];
-    Packs packs; // of what is written
-    Sight sight; // maxpool forward: of x
-    Grid grid;   // likewise
+    Packs packs;        // of what is written
+    Sight sight;        // forward: of x
+    Then then;          // of avgpool: behind it
+    const void *result; // backward through `then`; else NULL
+    Grid grid;          // of what is written
     Dims xs, ys;
     bool fresh; // backward
     bool average, count_all;

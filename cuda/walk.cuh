@@ -47,6 +47,15 @@ static inline Walk walk_of(int64_t sets, int64_t rows, int channels, int unit)
     return w;
 }
 
+/* For sums over all its sets by spot_total: a set's parts follow those of the
+ * one before. */
+static inline Walk walk_joined(Walk w, int64_t sets)
+{
+    const int64_t parts = sets * w.parts.by;
+    w.parts = divisor(parts), w.fold = fold_of(parts, w.tiles.by);
+    return w;
+}
+
 /* Bytes of the parts of K sums over such a walk. */
 static inline size_t walk_bytes(const Walk &w, int64_t sets, int k)
 {

@@ -196,8 +196,9 @@ typedef struct Call {
      * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
      * of C channels (total_size): of u and of u z, u being dx[i] taken through
      * the activation that lens[i] shows and z the norm's operand, normalised;
-     * without a lens of dx[i], and the rest is nothing. bwd reads x[i] for it,
-     * whatever its row keeps. Only where Backend.closes said so. */
+     * without a lens of dx[i], and the rest is nothing. Through a lens bwd
+     * reads x[i] for it, whatever its row keeps. Only where Backend.closes said
+     * so. */
     const Tensor *total[MAX_IN];
     const Tensor *dy_total; /* of dy, which another call left; or NULL */
     /* The call whose dy is dx[i], where those gradients that it would make of
@@ -210,6 +211,10 @@ typedef struct Call {
      * parameter's, in this run. It leaves sums of the squares of what is in
      * memory then, as many doubles as Backend.squares said. */
     const Tensor *square[MAX_IN];
+    /* bwd: the forward call did not run, as nobody reads y before: this one
+     * makes it, too, of the same look at the operands. Only where Backend.tells
+     * said so. */
+    bool tells;
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

@@ -10,7 +10,11 @@
  * of its operands that are gone too, back to what is kept: the same kernels on
  * the same numbers, so the same bits. What is made again is there until the
  * last backward call that reads it; nothing is made three times. A value that
- * no backward call reads counts as dropped, as its memory is used again. */
+ * no backward call reads counts as dropped, as its memory is used again.
+ *
+ * The loss is read by nobody before the way back begins with it. Where its
+ * backward call can make its value, too (Backend.tells), of the one look that
+ * the slopes want, a run that goes back leaves its forward call out. */
 #include "direct.h"
 #include "plan_inside.h"
 
@@ -203,6 +207,16 @@ static void emit_backward(Plan *p, int i)
     p->param_bits[q->bwd] = bits;
 }
 
+/* Does the backward call of the loss, which is there, make its value? */
+static bool tells(Plan *p)
+{
+    const int v = p->spec.loss;
+    if (p->spec.plain || !p->spec.be->tells || p->node[v].bwd < 0) return false;
+    for (int c = 0; c < p->forward; c++)
+        if (times(p, &p->call[c], v)) return false;
+    return p->spec.be->tells(&p->call[p->node[v].bwd]);
+}
+
 /* == all of them ======================================================= */
 
 /* A making that no call knows. */
@@ -239,7 +253,7 @@ void plan_calls_make(Plan *p)
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
-    p->squarer = p->square_room = -1;
+    p->squarer = p->square_room = p->told = -1;
     if (p->spec.loss < 0) return;
     // reached: some call before has stored a gradient of this value. Who reads
     // a value has a larger number: all of them come before it here
@@ -247,6 +261,10 @@ void plan_calls_make(Plan *p)
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
+    if (tells(p)) {
+        p->told = p->node[p->spec.loss].first.call;
+        p->call[p->node[p->spec.loss].bwd].tells = true;
+    }
     if (!p->spec.plain) plan_close(p);
     plan_square(p);
     for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;

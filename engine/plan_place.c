@@ -56,7 +56,9 @@ static void find_reads(Plan *p)
                 is_convert(call) ? call->node : operand_of(p, call->node, k);
             Making *m = making_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
-            if (!m || (back && !op_keeps(info, k) && !call->total[k])) continue;
+            if (!m || (back && !op_keeps(info, k) &&
+                       !(call->total[k] && call->lens[k])))
+                continue;
             *(call->half[k] ? &m->half_last : &m->last) = c;
             note_read(p, m, c);
         }

@@ -107,6 +107,13 @@ bool session_open(const SessionSpec *spec, Session **out)
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
+    if (spec->step_root) {
+        const size_t bytes = (size_t)spec->step_roots * sizeof *s->step_root;
+        s->step_root = mem_alloc(bytes + 1);
+        TRY(s->step_root);
+        memcpy(s->step_root, spec->step_root, bytes);
+        s->spec.step_root = s->step_root;
+    }
     TRY(keep_direct(s));
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
@@ -155,6 +162,7 @@ void session_close(Session *s)
     mem_free(s->norms);
     mem_free(s->before);
     mem_free(s->root);
+    mem_free(s->step_root);
     mem_free(s->direct);
     mem_free(s);
 }
@@ -217,6 +225,9 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .budget = s->budget,
                      .least = s->least};
     Plan *p;
+    // the plan has the loss in any case
+    if (train && s->trains && s->spec.step_root)
+        spec.root = s->spec.step_root, spec.roots = s->spec.step_roots;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
     drop_tapes(s, slot);
@@ -332,12 +343,22 @@ bool session_read(Session *s, Plan *p, int node, float *user)
         s->be->to_user(s->dev, t, user);
         return true;
     }
-    Tensor host = *t;
+    Tensor host = *t, wide = *t;
     size_t bytes = tensor_bytes(t);
     host.data = mem_alloc(bytes);
     if (!host.data) return false;
     bool ok = s->be->download(s->dev, host.data, t->data, bytes);
-    if (ok) tensor_to_user(&host, user);
+    if (ok && dtype_bytes(t->type) == 2) { // an input that arrived rounded
+        wide.type = F32;
+        wide.data = mem_alloc(tensor_bytes(&wide));
+        ok = wide.data != NULL;
+        for (int64_t i = 0; ok && i < numel(t->dim); i++)
+            tensor_set(&wide, i, tensor_get(&host, i));
+        if (ok) tensor_to_user(&wide, user);
+        mem_free(wide.data);
+    } else if (ok) {
+        tensor_to_user(&host, user);
+    }
     mem_free(host.data);
     return ok;
 }

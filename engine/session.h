@@ -17,7 +17,11 @@ typedef struct SessionSpec {
     const Graph *graph; /* must outlive the session            */
     const int *root;    /* outputs and, if any, the loss       */
     int roots;
-    int loss;           /* one of the roots, or -1             */
+    int loss; /* one of the roots, or -1             */
+    /* Of the roots those that a training step leaves to be read, beside the
+     * loss: nothing else is computed in it. NULL: all. */
+    const int *step_root;
+    int step_roots;
     const char *device; /* "auto", "cpu", "ref", "cuda:0"      */
     int threads;        /* <= 0: the default                   */
     uint64_t seed;

@@ -23,8 +23,9 @@ typedef struct Slot {
 } Slot;
 
 struct Session {
-    SessionSpec spec; /* its root, direct and optim are the copies below */
+    SessionSpec spec; /* its roots, direct and optim are the copies below */
     int *root;        /* owned: the caller's, and the loss               */
+    int *step_root;   /* owned, NULL where the caller gave none          */
     char *direct;     /* owned: the caller's                             */
     Optim optim;
     bool trains; /* has a loss and an optimiser                     */

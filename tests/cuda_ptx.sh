@@ -57,7 +57,8 @@ for file in cuda/*.cu; do
     for gpu in $gpus; do
         case $file in
         cuda/corr*) step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu" ;;
-        cuda/tile* | cuda/few.cu | cuda/entrance.cu | cuda/gateway.cu | cuda/twin.cu)
+        cuda/tile* | cuda/few.cu | cuda/entrance.cu | cuda/exit*.cu | \
+            cuda/gateway.cu | cuda/twin.cu)
             step "$file, a spill on sm_$gpu" no_spills "$file" "$gpu"
             step "$file, registers on sm_$gpu" registers 128
             ;;

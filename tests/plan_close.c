@@ -61,6 +61,32 @@ TEST(plan_close_between_convolutions)
     }
 }
 
+static unsigned pools_close(const Call *c)
+{
+    return call_op(c) == OP_maxpool && c->dx[0];
+}
+
+/* What closes a gradient wants what a lens shows; without one nobody keeps what
+ * only extents are wanted of. */
+TEST(plan_close_keeps_what_a_lens_shows)
+{
+    for (int lens = 0; lens < 2; lens++) {
+        Net n;
+        Rig r;
+        Backend be = lazy_backend();
+        be.closes = pools_close;
+        int a = lazy_image(&n);
+        n.bias = true;
+        a = lens ? lazy_layer(&n, a) : net_conv(&n, a, 8, 3);
+        lazy_plan(&r, &n, &be, net_conv(&n, net_pool(&n, a), 8, 3), true,
+                  false);
+        const PlanNode *q = &r.plan->node[r.plan->node[a].same];
+        EXPECT_INT(closing(&r), 1);
+        EXPECT_INT(q->first.late, lens ? q->closer : -1);
+        rig_drop(&r);
+    }
+}
+
 /* Of several readers the last on the way back, if it can. */
 TEST(plan_close_last_reader)
 {

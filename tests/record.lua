@@ -243,6 +243,15 @@ t.test("replay does the step again", function()
          .. "/plain.safetensors", 0, "")
 end)
 
+t.test("replay of a step that has not all inputs", function()
+  -- what is predicted is cut by an input, the loss is not
+  local dose = "scripts/openkbp_unet3d.lua --preset check --better false "
+  t.says(dose .. "--epochs 2 --lr 1e30 --out " .. folder .. "/wild", 5, "replay.safetensors")
+  local text = t.says(dose .. "replay " .. folder .. "/wild/openkbp_unet3d/001/replay.safetensors",
+                      0, "epoch 1, batch 2, on cpu")
+  t.check(text:find("first not finite: conv (x", 1, true), text)
+end)
+
 t.test("a run that hangs is told of", function()
   local script = t.write(folder .. "/hangs.lua", [[
 local core = require "seg.core"

@@ -353,6 +353,53 @@ TEST(session_plans_by_mode_and_extents)
     net_free(&n);
 }
 
+/* A training step computes what it was asked for, and its bits are those of a
+ * step that computes all. */
+TEST(session_step_roots)
+{
+    enum { STEPS = 3 };
+    const Optim o = optim_default(OPTIM_adamw);
+    Arena mem = {NULL};
+    size_t bytes[2];
+    double loss[2] = {0, 0};
+    void *state[2];
+    for (int some = 0; some < 2; some++) {
+        Net n;
+        net_small(&n);
+        const int out = n.root[0];
+        const Node *image = &n.g.node[n.input[0]];
+        const int only =
+            net_input(&n, "only", n.g.node[out].y.dim, image->y.rank);
+        const int product = net_op(&n, OP_mul, out, only, -1);
+        n.root[n.roots++] = product;
+        SessionSpec spec = {.graph = &n.g,
+                            .root = n.root,
+                            .roots = n.roots,
+                            .loss = n.loss,
+                            .device = given_device(1),
+                            .threads = 1,
+                            .seed = 11,
+                            .optim = &o,
+                            .step_root = some ? &out : NULL,
+                            .step_roots = some};
+        REQUIRE(session_open(&spec, &n.s));
+        spec.step_root = NULL; // it keeps its own
+        for (uint32_t i = 0; i < STEPS; i++)
+            loss[some] += net_step(&n, 2, i, 0.01, 1).loss;
+        Plan *p = net_plan(&n, true, 2);
+        EXPECT(plan_value(p, out) && plan_value(p, n.loss));
+        EXPECT((plan_value(p, product) == NULL) == some);
+        EXPECT((plan_value(p, only) == NULL) == some);
+        p = net_plan(&n, false, 2);
+        EXPECT(plan_value(p, product) && plan_value(p, only));
+        state[some] = net_state(&n, &mem, &bytes[some]);
+        net_free(&n);
+    }
+    EXPECT(loss[0] == loss[1] && bytes[0] == bytes[1]);
+    EXPECT(!memcmp(state[0], state[1], bytes[0]));
+    arena_release(&mem);
+}
+
 /* Who is to blame is found without a trace, memory or not. */
 TEST(session_blames)
 {

@@ -28,7 +28,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static const char *const recipes[] = {
     "",
-    "flip axis=dhw\n",
+    "flip axis=dhw\nflip axis=h\n",
     "affine p=0.6 rotate=-40,40 shift=0.2 scale=0.7,1.4\n",
     "contrast range=0.5,2 p=0.7\n",
     "brightness by=3 p=0.7\n",

@@ -1,9 +1,11 @@
-/* opfused.h -- agreement of two rows that run as one with both apart. */
+/* opfused.h -- agreement of two rows, or of both calls of a row, that run as
+ * one with both apart. */
 #ifndef SEG_OPFUSED_H
 #define SEG_OPFUSED_H
 #include "opcase.h"
 
 /* With each row that the backend runs in the store of this one the same bits as
- * apart, in tensors that are narrow by these bits of Backend.narrow. */
+ * apart, in tensors that are narrow by these bits of Backend.narrow. Likewise
+ * where the backward call makes y, too. */
 void opfused_agree(const OpCase *c, OpCheck *k, unsigned bits);
 #endif

@@ -157,6 +157,7 @@ void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
  * room behind them; their count. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
+int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);
 int opt_loss(lua_State *L, int arg);
 

@@ -4,9 +4,10 @@
 #include "direct.h"
 
 const char *const session_keys[] = {
-    "roots",  "loss",      "device", "threads",  "seed",   "optim", "inputs",
-    "frozen", "precision", "draws",  "limit",    "budget", "least", "average",
-    "ranks",  "own_norms", "carry",  "winograd", "direct", "plain", NULL};
+    "roots",  "loss",    "device",     "threads",   "seed",  "optim",
+    "inputs", "frozen",  "precision",  "draws",     "limit", "budget",
+    "least",  "average", "ranks",      "own_norms", "carry", "winograd",
+    "direct", "plain",   "step_roots", NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
@@ -14,6 +15,16 @@ int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
     if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
         raise_usage(L, "roots must be a list of nodes");
     int n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
+    lua_pop(L, 1);
+    return n;
+}
+
+/* step_roots = {node, ...}, as in SessionSpec: how many; -1 when absent. */
+int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS])
+{
+    int n = -1;
+    if (lua_getfield(L, arg, "step_roots") != LUA_TNIL)
+        n = check_nodes(L, lua_gettop(L), node, MAX_ROOTS - 1);
     lua_pop(L, 1);
     return n;
 }

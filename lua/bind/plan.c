@@ -103,21 +103,21 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     push_convolution(L, g, n);
 }
 
-/* plan{roots=, loss=, inputs={name={n,c,h,w}}, device="cpu", threads=,
- * precision=, winograd=true, direct="", optim=, budget=0, least=false,
- * average=false, plain=false} ->
- * {bytes=, naive_bytes=, peak_values=, peak_gradients=, peak_workspace=,
- * flops=, calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
- * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
- * again_flops=, again_moved=, rows={...}}; opens and allocates nothing on a
- * device. With a loss and an optimiser it is the plan of a training step.
- * weight_bytes and gradient_bytes are the blocks that a session asks for: one
- * of all weights and running statistics, one of their gradients, which is that
- * of a moment too; param_bytes is the sum of all. budget and least are those of
- * PlanSpec, kept_bytes and again_* what they did: see PlanAgain. */
+/* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
+ * threads=, precision=, winograd=true, direct="", optim=, budget=0,
+ * least=false, average=false, plain=false} -> {bytes=, naive_bytes=,
+ * peak_values=, peak_gradients=, peak_workspace=, flops=, calls=, sliced=,
+ * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
+ * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
+ * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. weight_bytes and
+ * gradient_bytes are the blocks that a session asks for: one of all weights and
+ * running statistics, one of their gradients, which is that of a moment too;
+ * param_bytes is the sum of all. budget and least are those of PlanSpec,
+ * kept_bytes and again_* what they did: see PlanAgain. */
 static int l_plan(lua_State *L)
 {
-    int root[MAX_ROOTS], number;
+    int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
     char why[ERR_MAX];
     PlanInput input[MAX_FEEDS];
     Params params = {0};
@@ -138,6 +138,8 @@ static int l_plan(lua_State *L)
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
         return raise_error(L);
+    int step_roots = read_step_roots(L, 1, step_root);
+    bool all = !train || step_roots < 0;
     if (loss >= 0) root[roots++] = loss;
     bool ok = direct_valid(direct, g) && params_list(&params, g, root, roots) &&
               read_frozen(L, 1, &params);
@@ -148,8 +150,8 @@ static int l_plan(lua_State *L)
                      .precision = opt_precision(L, 1),
                      .direct = direct,
                      .plain = opt_bool(L, 1, "plain", false),
-                     .root = root,
-                     .roots = roots,
+                     .root = all ? root : step_root,
+                     .roots = all ? roots : step_roots,
                      .loss = train ? loss : -1,
                      .train = train,
                      .input = input,
@@ -275,7 +277,7 @@ static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
  * they move, else the least of the call, with its first. */
 static int l_launches(lua_State *L)
 {
-    int root[MAX_ROOTS];
+    int root[MAX_ROOTS], step_root[MAX_ROOTS];
     PlanInput input[MAX_FEEDS];
     Optim optim;
     LaunchLog r = {0};
@@ -292,6 +294,8 @@ static int l_launches(lua_State *L)
                         .plain = opt_bool(L, 1, "plain", false),
                         .rehearse = true};
     int inputs = read_input_dims(L, 1, input);
+    spec.step_roots = read_step_roots(L, 1, step_root);
+    if (spec.step_roots >= 0) spec.step_root = step_root;
     if (!read_optim(L, 1, &optim) || spec.loss < 0)
         return raise_usage(L, "launches: no loss or no optimiser");
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);

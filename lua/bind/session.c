@@ -458,16 +458,18 @@ static int l_facts(lua_State *L)
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
  * ranks=false, own_norms=false, carry="auto", winograd=true, direct="",
- * plain=false}
+ * plain=false, step_roots=nil}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
  * (see share). carry: what sums over them, of GPUs: see Backend.carry.
- * winograd, direct: see opt_direct. plain: no row is run with another. */
+ * winograd, direct: see opt_direct. plain: no row is run with another.
+ * step_roots: those of the roots that step() and queue() leave to be read,
+ * beside the loss; nil: all. */
 static int l_session(lua_State *L)
 {
-    int root[MAX_ROOTS];
+    int root[MAX_ROOTS], step_root[MAX_ROOTS];
     Optim optim;
     check_keys(L, 1, "session", session_keys);
     SessionSpec spec = {.graph = check_graph(L),
@@ -487,6 +489,8 @@ static int l_session(lua_State *L)
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);
+    spec.step_roots = read_step_roots(L, 1, step_root);
+    if (spec.step_roots >= 0) spec.step_root = step_root;
     if (read_optim(L, 1, &optim)) spec.optim = &optim;
     Handle *h = new_object(L, "seg.session", sizeof *h);
     if (!session_open(&spec, &h->s) || !read_frozen(L, 1, session_params(h->s)))

@@ -33,7 +33,8 @@ function M.plan(r, batch, train, change)
   change = change or {}
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
   local function planned(bytes, near)
-    return core.plan { roots = recipes.roots(r), loss = r.loss, inputs = inputs,
+    return core.plan { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
+                       loss = r.loss, inputs = inputs,
                        device = change.device or v.device,
                        precision = change.precision or v.precision,
                        threads = v.threads, winograd = v.winograd, direct = v.direct,
@@ -73,7 +74,8 @@ end
 local function launches(r, gpu)
   local v = config.ensure()
   local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
-  local list = core.launches { roots = recipes.roots(r), loss = r.loss, device = "cuda",
+  local list = core.launches { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
+                               loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
                                precision = v.precision, winograd = v.winograd,
                                direct = v.direct, budget = bytes,

@@ -204,4 +204,14 @@ function M.by_epoch(r)
   return list
 end
 
+-- Of these the metrics that are counts of a batch, which its training step makes, too.
+function M.counted(r)
+  local list = {}
+  for _, name in ipairs(M.by_epoch(r)) do
+    local m = r.metrics[name]
+    if m.node and (m.way or "counts") == "counts" then list[#list + 1] = name end
+  end
+  return list
+end
+
 return M

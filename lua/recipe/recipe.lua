@@ -361,6 +361,17 @@ function M.roots(r, purpose)
   return list
 end
 
+-- Of these what a training step computes: the loss, and what train/tally.lua counts.
+function M.step_roots(r)
+  local list = { r.loss }
+  for _, name in ipairs(metrics.counted(r)) do
+    list[#list + 1] = r.metrics[name].node
+    list[#list + 1] = r.metrics[name].area
+  end
+  for _, part in ipairs(loss_parts.of(r)) do list[#list + 1] = part.node end
+  return list
+end
+
 -- The network of the outputs alone, as text that the embedding library reads.
 function M.network(r)
   local nodes, names = output_nodes(r)
@@ -382,6 +393,7 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
   local predict = purpose == "predict"
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
+    step_roots = purpose == "train" and M.step_roots(r) or nil,
     loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision,
     winograd = v.winograd, direct = v.direct,

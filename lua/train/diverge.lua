@@ -9,6 +9,7 @@ local core = require "seg.core"
 local hooks = require "seg.hooks"
 local opened = require "seg.opened"
 local ranks = require "seg.ranks"
+local recipes = require "seg.recipe"
 local show = require "seg.show"
 local state = require "seg.state"
 local util = require "seg.util"
@@ -65,10 +66,13 @@ local function blame(run, part)
 end
 
 -- Everything that decides the step, in one file: a checkpoint of the state before
--- it, and the batch, which the session still has.
+-- it, and the batch, which the session still has; of inputs those that the step has.
 local function save_replay(run, part, facts)
   local arrays, meta = {}, state.metadata(run)
-  for _, input in ipairs(run.recipe.inputs) do arrays[input.name] = run.session:read(input) end
+  local needed = core.needed_inputs(recipes.step_roots(run.recipe))
+  for _, input in ipairs(run.recipe.inputs) do
+    if needed[input.name] then arrays[input.name] = run.session:read(input) end
+  end
   for key, value in pairs(facts) do meta["replay." .. key] = tostring(value) end
   meta["replay.cases"] = table.concat(cases_of(run, part), " ")
   local path = run.folder .. "/replay.safetensors"

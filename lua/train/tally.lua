@@ -28,11 +28,9 @@ function M.new(r)
     end
     return place[id]
   end
-  for _, name in ipairs(base.by_epoch(r)) do
+  for _, name in ipairs(base.counted(r)) do
     local m = r.metrics[name]
-    if m.node and (m.way or "counts") == "counts" then
-      t.users[#t.users + 1] = { name = name, m = m, node = add(m.node), area = add(m.area) }
-    end
+    t.users[#t.users + 1] = { name = name, m = m, node = add(m.node), area = add(m.area) }
   end
   for _, part in ipairs(loss_parts.of(r)) do
     t.users[#t.users + 1] = { name = part.name, m = part, node = add(part.node) }

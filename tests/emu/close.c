@@ -21,6 +21,10 @@ static const Shape closers[] = {
     {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
+    // exit.cu
+    {OP_upconv, {2, 5, 9, 11, 64}, {64, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
+    {OP_upconv, {2, 1, 7, 19, 160}, {160, 1, 4, 4, 1}, 2, 1, 1},
     // few.cu, with rows in parts and in one
     {OP_conv, {2, 1, 33, 35, 32}, {1, 1, 1, 1, 32}, 1, 0, 1},
     {OP_conv, {1, 1, 21, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
@@ -266,6 +270,48 @@ TEST(close_of_a_pool)
     closes_pool(PRECISION_bf16, (Dims){1, 1, 15, 9, 40}, true, false);
     closes_pool(PRECISION_f16, (Dims){3, 5, 6, 7, 8}, true, true);
     closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
+}
+
+/* Of whole channels that are dropped, with an activation behind that is seen in
+ * y or, through a lens, in x. */
+static void closes_dropout(Precision p, Dims s, Op then, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr drop = op_default(OP_spatial_dropout), after = op_default(then);
+    const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
+    const Tensor dz = drawn(&b, s, type, -1, 1), total = total_of(&b, s);
+    Tensor dx[2];
+    Call c = {.attr = &drop, .x = {&y}, .y = &z};
+    if (then != OP_spatial_dropout) c.then = &after;
+    if (seen) c.lens[0] = &h.lens;
+    run(&b, &c);
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        dx[i] = drawn(&b, s, type, -1, 1);
+        c.dy = &dz, c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(backend_cuda.closes(&c) == 1);
+        if (i) c.total[0] = &total;
+        run(&b, &c);
+    }
+    same(&b, &dx[0], &dx[1]);
+    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_dropout)
+{
+    const Op none = OP_spatial_dropout;
+    const Precision half = PRECISION_bf16;
+    closes_dropout(half, (Dims){2, 1, 64, 48, 40}, OP_relu, true, false);
+    closes_dropout(half, (Dims){3, 5, 6, 7, 8}, OP_leaky_relu, true, true);
+    closes_dropout(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
+    closes_dropout(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
+    closes_dropout(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
+    // parts of all samples that are added in two rounds
+    closes_dropout(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
 }
 
 /* Of a concat that is not made, each gradient by itself. */

@@ -96,6 +96,7 @@ TEST(inputs_are_rounded_as_they_arrive)
 {
     enum { C = 4, P = 90, ALL = BATCH * C * P };
     static float user[ALL], memory[ALL];
+    static float back[ALL];
     uint16_t want[ALL], got[ALL];
     Net n;
     open_net(&n, PRECISION_bf16, false);
@@ -116,6 +117,10 @@ TEST(inputs_are_rounded_as_they_arrive)
                                       tensor_bytes(t)));
         EXPECT_INT(tensor_bytes(t), sizeof want);
         EXPECT(!memcmp(got, want, sizeof want));
+        REQUIRE(session_read(n.s, p, node, back));
+        for (int i = 0; i < ALL; i++)
+            EXPECT((double)back[i] ==
+                   precision_round(PRECISION_bf16, (double)user[i]));
         memset(got, 0, sizeof got);
         REQUIRE(
             backend_cuda.upload(session_device(n.s), t->data, got, sizeof got));
