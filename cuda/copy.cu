@@ -26,6 +26,7 @@ struct Join {
     int from[MAX_IN];   // first channel in the whole; none: the last
     int channels[MAX_IN];
     Sight sight[MAX_IN]; // forward: of each operand
+    unsigned wide;       // bit i: part i is of f32
     void *whole;         // y, or dy
     int all;             // its channels
     unsigned fresh;      // backward: bit i as in Call
@@ -48,8 +49,8 @@ __device__ __forceinline__ int part_of(const Join &p, int c, void **part,
     return found;
 }
 
-/* Of operands in F to a whole in D. */
-template <int V, Dtype D, Dtype F = D>
+/* Of operands of f32 or N to a whole in D. */
+template <int V, Dtype D, Dtype N>
 __global__ void __launch_bounds__(BLOCK)
     join_kernel(const __grid_constant__ Join p)
 {
@@ -64,13 +65,17 @@ __global__ void __launch_bounds__(BLOCK)
         for (int j = 1; j < MAX_IN; j++)
             if (j == k) sight = p.sight[j];
         const int at = c * V - from;
-        const auto x = load<V, F>((const Cell<F> *)part + row * channels + at);
-        put_pack<V, D>((Cell<D> *)p.whole + i * V, seen<V, D>(sight, at, x),
-                       true);
+        const int64_t place = row * channels + at;
+        const Pack<V> x =
+            p.wide >> k & 1
+                ? load<V>((const float *)part + place)
+                : seen<V, N>(sight, at,
+                             load<V, N>((const Cell<N> *)part + place));
+        put_pack<V, D>((Cell<D> *)p.whole + i * V, x, true);
     }
 }
 
-template <int V, Dtype D>
+template <int V, Dtype D, Dtype N>
 __global__ void __launch_bounds__(BLOCK)
     part_kernel(const __grid_constant__ Join p)
 {
@@ -81,21 +86,48 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t row = row_of(p.packs, i, &c);
         const int k = part_of(p, c * V, &part, &from, &channels);
         if (!part) continue;
-        put_pack<V, D>((Cell<D> *)part + row * channels + c * V - from,
-                       load<V, D>((const Cell<D> *)p.whole + i * V),
-                       p.fresh >> k & 1);
+        const int64_t place = row * channels + c * V - from;
+        const bool fresh = p.fresh >> k & 1;
+        const auto dy = load<V, D>((const Cell<D> *)p.whole + i * V);
+        if (p.wide >> k & 1)
+            put_pack<V>((float *)part + place, dy, fresh);
+        else
+            put_pack<V, N>((Cell<N> *)part + place, dy, fresh);
     }
 }
 
-/* Inputs of 16 bits, and what is made of them, have any number of channels. */
-template <Dtype D, Dtype F> void start_join(const Call *c, const Join &p, int v)
+/* Of 16 bits are tensors of any number of channels: inputs, and what is made of
+ * them. */
+template <Dtype D, Dtype N>
+void start_join(const Call *c, const Join &p, int v, bool back)
 {
     const unsigned blocks = blocks_for(p.packs.count);
     cudaStream_t stream = gpu_stream(c->dev);
-    if (v == 4)
-        LAUNCH((join_kernel<4, D, F>), blocks, BLOCK, 0, stream, p);
+    if (back && v == 4)
+        LAUNCH((part_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
+    else if (back)
+        LAUNCH((part_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+    else if (v == 4)
+        LAUNCH((join_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
     else
-        LAUNCH((join_kernel<1, D, F>), blocks, BLOCK, 0, stream, p);
+        LAUNCH((join_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+}
+
+/* Types of the whole and of its parts, which differ where one of a plan's
+ * operands had to be f32. */
+void start_typed(const Call *c, const Join &p, Dtype whole, int v, bool back)
+{
+    Dtype narrow = whole;
+    for (int i = 0; i < MAX_IN && narrow == F32; i++)
+        if (c->x[i]) narrow = c->x[i]->type;
+    if (whole == BF16)
+        start_join<BF16, BF16>(c, p, v, back);
+    else if (whole == F16)
+        start_join<F16, F16>(c, p, v, back);
+    else if (narrow == F16)
+        start_join<F32, F16>(c, p, v, back);
+    else // or none is narrow
+        start_join<F32, BF16>(c, p, v, back);
 }
 
 /* Of the operands, which are dense from 0 on; sets the width of a pack. */
@@ -110,6 +142,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
         p.from[i] = x ? from : INT32_MAX;
         if (!x) continue;
         p.channels[i] = x->dim.c;
+        p.wide |= (x->type == F32 ? 1u : 0) << i;
         from += x->dim.c;
         if (x->dim.c % 4) *v = 1;
     }
@@ -333,13 +366,7 @@ bool cuda_concat_fwd(const Call *c)
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
         p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
-    const bool wide = c->x[0]->type == F32;
-    if (c->y->type == F32)
-        start_join<F32, F32>(c, p, v);
-    else if (c->y->type == BF16)
-        wide ? start_join<BF16, F32>(c, p, v) : start_join<BF16, BF16>(c, p, v);
-    else
-        wide ? start_join<F16, F32>(c, p, v) : start_join<F16, F16>(c, p, v);
+    start_typed(c, p, c->y->type, v, false);
     return gpu_launched("concat");
 }
 
@@ -361,8 +388,7 @@ bool cuda_concat_bwd(const Call *c)
             any |= dx != NULL;
         }
         if (!any) continue;
-        LAUNCH_STORED(c->dy->type, v, part_kernel, blocks_for(p.packs.count), c,
-                      p);
+        start_typed(c, p, c->dy->type, v, true);
         if (!gpu_launched("concat, backward")) return false;
     }
     return true;

@@ -61,22 +61,6 @@ __device__ __forceinline__ void multiply_dx(const Exit &p, const Shared &s,
     }
 }
 
-/* Each of four numbers summed over the lanes that differ by 4: lane l gets that
- * of number l / 8. Lanes that are to have different ones exchange what the
- * other wants. */
-__device__ __forceinline__ float fold_lanes(const float (&v)[4])
-{
-    const int lane = (int)threadIdx.x % WARP;
-    const bool far = lane & 16, next = lane & 8;
-    const float one = (far ? v[2] : v[0]) +
-                      __shfl_xor_sync(0xffffffffu, far ? v[0] : v[2], 16);
-    const float two = (far ? v[3] : v[1]) +
-                      __shfl_xor_sync(0xffffffffu, far ? v[1] : v[3], 16);
-    const float sum =
-        (next ? two : one) + __shfl_xor_sync(0xffffffffu, next ? one : two, 8);
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 4);
-}
-
 /* Four lanes have four words each, those of number k of all to lane k. */
 __device__ __forceinline__ void turn_words(uint32_t (&v)[4])
 {
@@ -145,7 +129,7 @@ __device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
             close_one(by[1], z.y, v.y, &sum[1], &sum[3]);
         }
         if (!side.close.runs) continue;
-        const float all = fold_lanes(sum);
+        const float all = warp_sum_four(sum, 4);
         if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
     }
     if (side.dx.type == F32) return;
@@ -400,14 +384,7 @@ Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
 
 template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
 {
-    // of a device that is not there nothing is asked
-    if (!launch_told &&
-        cudaFuncSetAttribute(exit_kernel<P>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)sizeof(Shared)) != cudaSuccess)
-        return fail_device("this GPU has no %zu KB of shared memory for a "
-                           "block",
-                           sizeof(Shared) >> 10);
+    if (!gpu_allows(exit_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(exit_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
     return gpu_launched("few results of an upconv, back");
@@ -482,7 +459,9 @@ bool exit_back(const Corr *r, const Source &x, const void *w, const Result &dx,
     p.words = p.sums.words + blocks.y * p.fold.words;
     p.count = (int)boxes_of(r), p.run = run_of(r, x.from);
     const double flops = corr_flops(r), all = (double)rows(r->grid);
-    double bytes = moved(c->dy) + sums_bytes(p.sums) + moved(c->dx[1]) +
+    // each slab looks at dy
+    double bytes = (double)moved(c->dy) * blocks.y + sums_bytes(p.sums) +
+                   moved(c->dx[1]) +
                    2.0 * (double)fold_moves(p.fold) *
                        ((dw ? (double)moved(c->dx[1]) : 0) +
                         (db ? r->a * sizeof(double) : 0));

@@ -17,7 +17,8 @@ enum {
     PLACE_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,       // a multiprocessor: 128 registers a thread
+    BLOCKS = 2,       // a multiprocessor that has the room, of H100: 128
+                      // registers a thread
     FILL = 256,       // blocks that fill any GPU of today
     MIN_RUN = 8,      // boxes worth a part of dw
     HALO_MOST = 2560, // numbers of dy that a box sees
@@ -84,7 +85,7 @@ struct Shared {
     double sums[2][THREADS], db[RESULTS][WARPS];
     float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
 };
-static_assert(sizeof(Shared) <= TILE_SHARED, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
 /* Channels of a block: of which tensor, the first of it, how many. */
 struct Slab {

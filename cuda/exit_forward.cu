@@ -31,7 +31,7 @@ enum {
     PLACE_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,                      // a multiprocessor
+    BLOCKS = 2,                      // a multiprocessor, as of H100
     FILL = 512,                      // blocks that fill any GPU of today
     MIN_RUN = 8,                     // planes worth those before them
     PITCH = COLUMNS + 8,             // floats a row of z
@@ -62,7 +62,7 @@ struct Shared {
     float ring[RING];
     float2 lens[EXIT_CHANNELS];
 };
-static_assert(sizeof(Shared) <= TILE_SHARED, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
 /* A tile: its sample and first position, which may be outside. */
 struct Tile {
@@ -328,14 +328,7 @@ bool front_of(const Corr *r, Front *p)
 template <Precision P>
 bool queue(const Corr *r, const Front &p, unsigned blocks)
 {
-    // of a device that is not there nothing is asked
-    if (!launch_told &&
-        cudaFuncSetAttribute(exit_forward_kernel<P>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)sizeof(Shared)) != cudaSuccess)
-        return fail_device("this GPU has no %zu KB of shared memory for a "
-                           "block",
-                           sizeof(Shared) >> 10);
+    if (!gpu_allows(exit_forward_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(exit_forward_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
     return gpu_launched("few results of an upconv");

@@ -19,7 +19,8 @@
  *
  * A warp of 32 x 32 reads 256 bytes an `mma`. Of the second-level cache a block
  * reads its halo, 14 positions a result for a window of 4x4x4 and a stride of
- * 2, and all weights. Bound by the products, a third of them by zeros. */
+ * 2, and all weights. Bound by what shared memory serves, a third of it for
+ * products with zeros. */
 #include "gateway.cuh"
 #include "number.cuh"
 #include "tile.cuh"
@@ -373,7 +374,7 @@ Gate gate_of(const Corr *r, int d, int h, int w)
     size[2] = (int64_t)all.wide * g.s[2];
     // no product of what is far too large anyway
     for (int a = 0; a < 3; a++)
-        all.slots = least(all.slots * least(size[a], TILE_SHARED), TILE_SHARED);
+        all.slots = least(all.slots * least(size[a], SHARED_MOST), SHARED_MOST);
     return all;
 }
 
@@ -388,7 +389,7 @@ bool choose(const Corr *r, Gate *best)
             const Gate g = gate_of(r, BOX - w - h, h, w);
             const double cost = (double)g.blocks * (FILL * (double)g.slots +
                                                     TAP * (double)taps_of(r));
-            if (shared_of(g, taps_of(r)) > TILE_SHARED) continue;
+            if (shared_of(g, taps_of(r)) > SHARED_MOST) continue;
             if (least > 0 && cost >= least) continue;
             least = cost, *best = g;
         }
@@ -421,14 +422,7 @@ bool queue(const Corr *r, const Gateway &p, const Gate &g)
 {
     const int64_t shared = shared_of(g, p.taps);
     const dim3 blocks((unsigned)g.blocks, (unsigned)ceil_div(r->b, COLUMNS));
-    // of a device that is not there nothing is asked
-    if (!launch_told &&
-        cudaFuncSetAttribute(gateway_kernel<P>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)shared) != cudaSuccess)
-        return fail_device("this GPU has no %lld KB of shared memory for a "
-                           "block",
-                           (long long)shared >> 10);
+    if (!gpu_allows(gateway_kernel<P>, (size_t)shared)) return false;
     LAUNCH(gateway_kernel<P>, blocks, BLOCK, (size_t)shared,
            gpu_stream(r->c->dev), p);
     return gpu_launched("some channels");

@@ -188,6 +188,24 @@ static inline unsigned blocks_for(int64_t items)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
          i < (count); i += (int64_t)gridDim.x * blockDim.x)
 
+/* Bytes of shared memory that a block has on all GPUs. */
+enum { SHARED_MOST = 99 << 10 };
+
+/* May blocks of `kernel` have so many, which are its own to lay out? The number
+ * that is set is the same for all launches up to SHARED_MOST: a recorded one
+ * may have had more than the next. False with the reason. */
+template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
+{
+    const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
+    // of a device that is not there nothing is asked
+    return launch_told || bytes <= 48 << 10 ||
+           cudaFuncSetAttribute(kernel,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)all) == cudaSuccess ||
+           fail_device("this GPU has no %zu KB of shared memory for a block",
+                       all >> 10);
+}
+
 /* More positions than 32 bits count? A tile beyond the last one must be
  * countable too. */
 enum { MOST_POSITIONS = INT32_MAX - (1 << 16) };

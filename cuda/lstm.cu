@@ -412,26 +412,14 @@ Lstm lstm_of(const Call *c, const Cut *k)
     return p;
 }
 
-/* More shared memory than a kernel has unasked. */
-template <class K> bool allow(const Call *c, K *kernel, size_t bytes)
-{
-    // of a device that is not there nothing is asked
-    return launch_told || bytes <= 48 << 10 ||
-           cudaFuncSetAttribute(kernel,
-                                cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)bytes) == cudaSuccess ||
-           fail_device("lstm: this GPU has no %zu KB of shared memory for a "
-                       "block (%d units)",
-                       bytes >> 10, c->y->dim.c);
-}
-
 template <class K>
 bool launch(const Call *c, K *kernel, const Cut *k, const Lstm &p,
             const char *name)
 {
     cudaStream_t stream = gpu_stream(c->dev);
     const unsigned blocks = (unsigned)(k->slices * k->groups);
-    if (!allow(c, kernel, k->bytes)) return false;
+    if (!gpu_allows(kernel, k->bytes))
+        return within("lstm of %d units", c->y->dim.c);
     if (k->together)
         LAUNCH_COOP(kernel, blocks, THREADS, k->bytes, stream, p);
     else

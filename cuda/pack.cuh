@@ -8,7 +8,8 @@
  *
  * A tensor is of f32 or, where the plan has it so, of 16 bits (cuda.c says of
  * which rows); in registers a pack is always of floats. What is narrow has
- * channels that divide by 8, so V = 4 but where a kernel goes by elements. */
+ * channels that divide by 8, so V = 4 but where a kernel goes by elements; not
+ * so inputs and concats of them, which products and copy.cu alone read. */
 #ifndef SEG_PACK_CUH
 #define SEG_PACK_CUH
 #include "kernel.cuh"

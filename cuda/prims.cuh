@@ -206,6 +206,25 @@ template <class T> PRIM T warp_sum_apart(T x, int apart PRIM_AT)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
+/* Each of four numbers over the lanes that leave the same remainder by `apart`,
+ * 1 to 8: lane l gets that of number l / 8. Lanes that are to have different
+ * ones exchange what the other wants. */
+template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const bool far = lane & 16, next = lane & 8;
+    const T one =
+        (far ? v[2] : v[0]) +
+        __shfl_xor_sync(0xffffffffu, far ? v[0] : v[2], 16, 32 PRIM_PASS);
+    const T two =
+        (far ? v[3] : v[1]) +
+        __shfl_xor_sync(0xffffffffu, far ? v[1] : v[3], 16, 32 PRIM_PASS);
+    T sum = (next ? two : one) +
+            __shfl_xor_sync(0xffffffffu, next ? one : two, 8, 32 PRIM_PASS);
+    for (int o = 4; o >= apart; o /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, o, 32 PRIM_PASS);
+    return sum;
+}
 /* NaN in any lane is not kept: max() drops it, on the device and here. */
 template <class T> PRIM T warp_max(T x, int width = 32 PRIM_AT)
 {

@@ -132,13 +132,16 @@ const Change *step_of(const Gather *g, int k)
     return g->change + (int64_t)k * g->count;
 }
 
-/* The flip and the map that stand at step *k, which moves on behind them. */
-template <class T> void take_places(const Gather *g, Take<T> *p, int *k)
+/* The flip and the map that stand at step *k, which moves on behind them; of
+ * what is no image, over the steps that it has no part in. */
+template <class T>
+void take_places(const Gather *g, bool image, Take<T> *p, int *k)
 {
     p->flip = p->map = NULL, p->each = 0;
     for (; *k < g->steps; ++*k) {
         const int32_t kind = g->kind[*k];
-        if (kind == CHANGE_NONE) continue;
+        const bool places = kind == CHANGE_FLIP || change_moves(kind);
+        if (kind == CHANGE_NONE || (!image && !places)) continue;
         if (kind == CHANGE_FLIP && !p->flip && !p->map)
             p->flip = step_of(g, *k);
         else if (change_moves(kind) && !p->map)
@@ -158,8 +161,9 @@ bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
     p.from = (const T *)f->block, p.to = f->out, p.number = g->number;
     p.n = f->dim, p.count = g->count, p.grid = grid_of(f->dim);
     p.nearest = f->nearest;
-    take_places(g, &p, k);
+    take_places(g, f->image, &p, k);
     points = 3 * sizeof(double) * (size_t)p.each * (size_t)g->count;
+    CHECK(!again || f->stored == F32);
     if (again) copy = sizeof(T) * (size_t)numel(f->dim) * (size_t)g->count;
     // points first, as they are what has to be aligned
     char *room = NULL;
@@ -173,20 +177,6 @@ bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
         if (!gpu_copy(dev, room + points, f->out, copy)) return false;
     }
     return take(dev, p, f->stored);
-}
-
-/* Does nothing but at most one flip happen to this field? */
-bool is_copied(const Gather *g, const GatherField *f)
-{
-    int flips = 0;
-    for (int k = 0; k < g->steps; k++) {
-        const int32_t kind = g->kind[k];
-        if (kind == CHANGE_FLIP)
-            flips++;
-        else if (kind != CHANGE_NONE && (f->image || change_moves(kind)))
-            return false;
-    }
-    return flips <= 1;
 }
 
 bool round_batch(void *dev, const Gather *g, const GatherField *f)
@@ -237,7 +227,7 @@ extern "C" bool cuda_gather(void *dev, const Gather *g)
         const GatherField *f = &g->field[i];
         GatherField wide = *f;
         if (!f->out) continue;
-        if (f->stored == F32 || is_copied(g, f)) {
+        if (f->stored == F32 || gather_copies(g, f)) {
             if (!gather_field(dev, g, f)) return false;
             continue;
         }

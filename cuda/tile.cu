@@ -295,7 +295,7 @@ bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
                 p->box[0] = d, p->box[1] = h, p->box[2] = w;
                 int64_t cost = lay_boxes(p, classes, cut.bm, reach);
                 const size_t bytes = shared_of(*p, classes, cut.bn);
-                if (bytes > TILE_SHARED) continue;
+                if (bytes > SHARED_MOST) continue;
                 if (bytes > ROOMY) cost += cost / 4;
                 if (least_cost && cost > least_cost) continue;
                 least_cost = cost;

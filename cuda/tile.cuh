@@ -30,7 +30,6 @@ enum {
     TILE_CHANNELS = 8,      // stored at a time; those of a group divide by it
     TILE_STAGES = 4,        // tiles of weights, one of them in use
     TILE_GROUPS = 4,        // of one axis
-    TILE_SHARED = 99 << 10, // bytes of a block, on all GPUs
     TILE_FRAGMENT = 16,     // rows that a warp turns around at a time, in
     TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see TileTaps
     TILE_PITCH = 40,    // floats a row of 32: writes meet no bank twice;

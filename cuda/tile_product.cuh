@@ -270,15 +270,7 @@ template <Precision P, int BM, int BN, bool SPREAD>
 static bool tile_queue(const Corr *r, const Tiled<SPREAD> &p, dim3 blocks,
                        size_t shared)
 {
-    const auto kernel = tile_kernel<P, BM, BN, SPREAD>;
-    // of a device that is not there nothing is asked
-    if (!launch_told && shared > 48 << 10 &&
-        cudaFuncSetAttribute(kernel,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)shared) != cudaSuccess)
-        return fail_device("this GPU has no %zu KB of shared memory for a "
-                           "block",
-                           shared >> 10);
+    if (!gpu_allows(tile_kernel<P, BM, BN, SPREAD>, shared)) return false;
     LAUNCH((tile_kernel<P, BM, BN, SPREAD>), blocks,
            (TileShape<BM, BN>::THREADS), shared, gpu_stream(r->c->dev), p);
     return gpu_launched(SPREAD ? "spread, tiles" : "gather, tiles");

@@ -130,35 +130,33 @@ bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
            gpu_good(cudaEventRecord(s->used, g->stream), what);
 }
 
-} // namespace
-
-// one that rehearses has no memory to write to
-bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
+/* `bytes` of dst, in pieces; of the host twice as many, where it is rounded. */
+bool upload(Gpu *g, void *dst, const void *host, size_t bytes, Dtype type)
 {
-    if (gpu_rehearses(dev)) return true;
-    if (!gpu_use(dev)) return false;
+    const size_t each = type == F32 ? 1 : sizeof(float) / sizeof(uint16_t);
+    if (!gpu_use(g)) return false;
     for (size_t at = 0; at < bytes; at += PIECE) {
-        size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
-        if (!send((Gpu *)dev, (char *)dst + at, (const char *)host + at, piece,
-                  F32))
+        const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+        if (!send(g, (char *)dst + at, (const char *)host + at * each, piece,
+                  type))
             return false;
     }
     return true;
 }
 
+} // namespace
+
+// one that rehearses has no memory to write to
+bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
+{
+    return gpu_rehearses(dev) || upload((Gpu *)dev, dst, host, bytes, F32);
+}
+
 // half the bytes of the bus, too
 bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
 {
-    const size_t bytes = tensor_bytes(to);
-    if (gpu_rehearses(dev)) return true;
-    if (!gpu_use(dev)) return false;
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
-        if (!send((Gpu *)dev, (char *)to->data + at,
-                  host + at / sizeof(uint16_t), piece, to->type))
-            return false;
-    }
-    return true;
+    return gpu_rehearses(dev) ||
+           upload((Gpu *)dev, to->data, host, tensor_bytes(to), to->type);
 }
 
 bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)

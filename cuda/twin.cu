@@ -94,7 +94,7 @@ struct Shared {
     float2 lens[CHANNELS];
     double sums[THREADS];
 };
-static_assert(sizeof(Shared) <= TILE_SHARED, "fits a block on all GPUs");
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
 /* A box: its sample and first position. */
 struct Box {
@@ -279,23 +279,6 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *image,
     }
 }
 
-/* Each of four numbers summed over the lanes of the same parity: lane l gets
- * that of number l / 8. Lanes that are to have different ones exchange what
- * the other wants. */
-__device__ __forceinline__ float fold_lanes(const float (&v)[4])
-{
-    const int lane = (int)threadIdx.x % WARP;
-    const bool far = lane & 16, next = lane & 8;
-    const float one = (far ? v[2] : v[0]) +
-                      __shfl_xor_sync(0xffffffffu, far ? v[0] : v[2], 16);
-    const float two = (far ? v[3] : v[1]) +
-                      __shfl_xor_sync(0xffffffffu, far ? v[1] : v[3], 16);
-    float sum =
-        (next ? two : one) + __shfl_xor_sync(0xffffffffu, next ? one : two, 8);
-    for (int o = 4; o > 1; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-    return sum;
-}
-
 /* Store dx of a warp. Returns what lane l / 16 of its sums, of channel
  * l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, has of this box. */
 template <Dtype D>
@@ -347,7 +330,7 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
             close_one(by[0], x.x, v.x, &sum[0], &sum[2]);
             close_one(by[1], x.y, v.y, &sum[1], &sum[3]);
         }
-        const float all = fold_lanes(sum);
+        const float all = warp_sum_four(sum, 2);
         if (lane / 2 % 4 == k) mine_of_all = all;
     }
     return mine_of_all;
@@ -484,14 +467,7 @@ Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
 
 template <Precision P> bool queue(const Corr *r, const Twin &p, dim3 blocks)
 {
-    // of a device that is not there nothing is asked
-    if (!launch_told &&
-        cudaFuncSetAttribute(twin_kernel<P>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)sizeof(Shared)) != cudaSuccess)
-        return fail_device("this GPU has no %zu KB of shared memory for a "
-                           "block",
-                           sizeof(Shared) >> 10);
+    if (!gpu_allows(twin_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(twin_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
     return gpu_launched("dx and dw at once");

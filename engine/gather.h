@@ -31,7 +31,23 @@ typedef struct Gather {
                             * changes, the same of all samples                */
     const int32_t *number; /* (count) on the device: place in the block       */
     const Change *change;  /* (steps, count) on the device                    */
-    float *room; /* on the device: a batch of any field of 16 bits; NULL where
-                  * there is no change                                */
+    float *room; /* on the device: a batch of any field of 16 bits that is not
+                  * only copied (gather_copies); what else stands here is not
+                  * looked at                                         */
 } Gather;
+
+/* Does nothing but at most one flip happen to this field? Then it is stored in
+ * 16 bits as it is taken. */
+static inline bool gather_copies(const Gather *g, const GatherField *f)
+{
+    int flips = 0;
+    for (int k = 0; k < g->steps; k++) {
+        const int32_t kind = g->kind[k];
+        if (kind == CHANGE_FLIP)
+            flips++;
+        else if (kind != CHANGE_NONE && (f->image || change_moves(kind)))
+            return false;
+    }
+    return flips <= 1;
+}
 #endif

@@ -162,6 +162,17 @@ static void bring_operands(Plan *p, int i, const Call *c)
     if ((keep & KEEP_Y) || p->node[i].saves_again) bring(p, i);
 }
 
+/* So is what c may read to sum a gradient that it completes, through a lens:
+ * whoever made that gradient's value gets the same sums whether it is dropped
+ * or not. */
+static void bring_closed(Plan *p, int i, const Call *c)
+{
+    if (p->spec.plain || !p->spec.be->closes) return;
+    const unsigned bits = p->spec.be->closes(c);
+    for (int k = 0; k < MAX_IN; k++)
+        if (c->lens[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
+}
+
 /* c, a lazy call, makes the gradients of the parameters of norm i, too. Their
  * bits of c->fresh. */
 static unsigned norm_gradients(Plan *p, int i, Call *c)
@@ -203,6 +214,7 @@ static void emit_backward(Plan *p, int i)
         p->reached[v] = true;
     }
     if (q->lazy) bits |= norm_gradients(p, q->norm, &c);
+    bring_closed(p, i, &c);
     q->bwd = emit(p, i, c, true);
     p->param_bits[q->bwd] = bits;
 }

@@ -20,15 +20,6 @@ static bool wants_total(const Plan *p, int v)
                        p->call[q->bwd].dx[2]);
 }
 
-/* Is operand k of backward call c there for it to read? Of a lens it reads what
- * the row may not keep. */
-static bool is_there(const Plan *p, const Call *c, int k)
-{
-    const int v = operand_of(p, c->node, k);
-    return !c->lens[k] || op_keeps(info_of(p, c->node), k) ||
-           !p->node[v].dropped;
-}
-
 /* Does call c alone add to gradient dx? */
 static bool is_alone(const Plan *p, int c, const Tensor *dx)
 {
@@ -54,7 +45,7 @@ static void close_gradient(Plan *p, int c, int k, int v)
 {
     PlanNode *q = &p->node[v];
     Call *call = &p->call[c];
-    if (!wants_total(p, v) || times(p, call, v) != 1 || !is_there(p, call, k) ||
+    if (!wants_total(p, v) || times(p, call, v) != 1 ||
         !(p->spec.be->closes(call) >> k & 1))
         return;
     q->closer = c;

@@ -88,12 +88,12 @@ static bool may_be_alone(Plan *p, int i)
            is_multiplied(p, i);
 }
 
-/* Does node i, which shows itself, take operands that are narrow inputs so? A
- * row that is none of a product has all of one type. */
-static bool takes_inputs(Plan *p, int i, int k)
+/* Does node i, which shows itself, take operand k, a narrow input, so? A row
+ * that is none of a product has all of one type. */
+static bool takes_input(Plan *p, int i, int k)
 {
-    if (op_multiplies((Op)node_of(p, i)->attr.op))
-        return allowed(p, i) >> k & 1;
+    if (!(allowed(p, i) >> k & 1)) return false;
+    if (op_multiplies((Op)node_of(p, i)->attr.op)) return true;
     if (!is_narrow(&p->node[i].first.x)) return false;
     for (int j = 0; j < MAX_IN; j++) {
         const int v = operand_of(p, i, j);
@@ -119,11 +119,23 @@ static void narrow_inputs(Plan *p, Dtype type)
             for (int k = 0; k < MAX_IN; k++) {
                 const int v = operand_of(p, i, k);
                 if (v >= 0 && node_of(p, v)->kind == NODE_INPUT &&
-                    is_narrow(&p->node[v].first.x) && !takes_inputs(p, i, k))
+                    is_narrow(&p->node[v].first.x) && !takes_input(p, i, k))
                     changed |= widen(p, v);
             }
         }
     }
+}
+
+/* A concat that node i reads in parts gets a type, should it be made after all
+ * (plan_recompute): to the same bits, as the product rounds what is not narrow,
+ * but gives each operand a gradient of its own type. */
+static void type_apart(Plan *p, int i, Dtype type)
+{
+    PlanNode *q = &p->node[p->node[i].concat];
+    bool narrow = true;
+    for (int k = 0; k <= BESIDE; k += BESIDE)
+        narrow = narrow && is_narrow(&p->node[operand_of(p, i, k)].first.x);
+    q->first.x.type = narrow || !q->wants ? type : p->spec.be->real;
 }
 
 void plan_narrow(Plan *p)
@@ -147,4 +159,6 @@ void plan_narrow(Plan *p)
             q->first.x.type = type;
     }
     if (p->spec.be->upload_narrow) narrow_inputs(p, type);
+    for (int i = 0; i < p->nodes; i++)
+        if (p->node[i].used && p->node[i].concat >= 0) type_apart(p, i, type);
 }

@@ -126,16 +126,18 @@ static bool table_room(Resident *r, size_t bytes)
     return true;
 }
 
-/* Room for a batch of the largest field that is stored in 16 bits. */
-static bool batch_room(Resident *r, int count)
+size_t resident_room(const Tensor *const out[], int fields)
 {
-    size_t bytes = 0;
-    for (int f = 0; f < r->fields; f++) {
-        const GatherField *g = &r->field[f];
-        const size_t one =
-            sizeof(float) * (size_t)numel(g->dim) * (size_t)count;
-        if (g->out && g->stored != F32 && one > bytes) bytes = one;
+    size_t most = 0;
+    for (int f = 0; f < fields; f++) {
+        const size_t one = out[f] ? (size_t)numel(out[f]->dim) : 0;
+        if (one > most && out[f]->type != F32) most = one;
     }
+    return most * sizeof(float);
+}
+
+bool resident_reserve(Resident *r, size_t bytes)
+{
     if (bytes <= r->room_bytes) return true;
     r->be->release(r->dev, r->room);
     r->room = NULL, r->room_bytes = 0;
@@ -177,7 +179,6 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
         r->field[f].out = out[f] ? out[f]->data : NULL;
         r->field[f].stored = out[f] ? out[f]->type : F32;
     }
-    if (steps && !batch_room(r, count)) return false;
     const char *there = r->table;
     Gather g = {.field = r->field,
                 .fields = r->fields,
@@ -187,8 +188,13 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
                 .points = point,
                 .number =
                     (const int32_t *)(const void *)(there + changes + points),
-                .change = (const Change *)(const void *)there,
-                .room = r->room};
+                .change = (const Change *)(const void *)there};
+    bool copies = true;
+    for (int f = 0; f < r->fields; f++)
+        copies = copies && gather_copies(&g, &r->field[f]);
+    if (!copies && !resident_reserve(r, resident_room(out, r->fields)))
+        return false;
+    g.room = r->room;
     return r->be->upload(r->dev, r->table, at, changes + points + numbers) &&
            r->be->gather(r->dev, &g);
 }

@@ -34,10 +34,15 @@ void resident_close(Resident *r); /* NULL is fine */
  * when what should be a class number is none. */
 bool resident_put(Resident *r, int32_t number, const float *const value[]);
 
+/* Bytes of room that batches `out` (NULL: not wanted) take on the device where
+ * samples are changed. A gather makes it where it is too small; reserve:
+ * before, so that what is free then is free. */
+size_t resident_room(const Tensor *const out[], int fields);
+bool resident_reserve(Resident *r, size_t bytes);
+
 /* Samples number[0 .. count) into out[f] (device, F32, BF16 or F16; NULL: not
- * wanted), changed:
- * change[k * count + i] is the k-th change of sample i, and all samples have
- * the same kind there or CHANGE_NONE. Queued. */
+ * wanted), changed: change[k * count + i] is the k-th change of sample i, and
+ * all samples have the same kind there or CHANGE_NONE. Queued. */
 bool resident_gather(Resident *r, const int32_t *number, int count,
                      const Change *change, int steps,
                      const Tensor *const out[]);

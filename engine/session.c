@@ -74,6 +74,31 @@ static bool freeze_unreached(Session *s)
     return true;
 }
 
+/* What a training step computes: its roots are kept, and found among all. */
+static bool find_step(Session *s)
+{
+    const Graph *g = s->spec.graph;
+    int roots = s->spec.step_root ? s->spec.step_roots : s->spec.roots;
+    s->step_root = mem_alloc(((size_t)roots + 1) * sizeof *s->step_root);
+    s->in_step = mem_alloc((size_t)g->count + 1);
+    if (!s->step_root || !s->in_step) return false;
+    memcpy(s->step_root, s->spec.step_root ? s->spec.step_root : s->root,
+           (size_t)roots * sizeof *s->step_root);
+    for (int i = 0; i < roots; i++) {
+        bool known = false;
+        for (int k = 0; k < s->spec.roots; k++)
+            known = known || s->root[k] == s->step_root[i];
+        if (!known)
+            return fail_usage("step_roots: node \"%s\" is none of the roots",
+                              g->node[s->step_root[i]].name);
+    }
+    if (s->spec.loss >= 0) s->step_root[roots++] = s->spec.loss;
+    s->spec.step_root = s->step_root, s->spec.step_roots = roots;
+    graph_ancestors(g, s->step_root, roots, s->in_step);
+    s->nodes = g->count;
+    return true;
+}
+
 /* The text may be gone when plans are made. */
 static bool keep_direct(Session *s)
 {
@@ -107,13 +132,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
-    if (spec->step_root) {
-        const size_t bytes = (size_t)spec->step_roots * sizeof *s->step_root;
-        s->step_root = mem_alloc(bytes + 1);
-        TRY(s->step_root);
-        memcpy(s->step_root, spec->step_root, bytes);
-        s->spec.step_root = s->step_root;
-    }
+    TRY(find_step(s));
     TRY(keep_direct(s));
     TRY(open_device(s));
     real = dtype_bytes(s->be->real);
@@ -163,6 +182,7 @@ void session_close(Session *s)
     mem_free(s->before);
     mem_free(s->root);
     mem_free(s->step_root);
+    mem_free(s->in_step);
     mem_free(s->direct);
     mem_free(s);
 }
@@ -225,8 +245,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .budget = s->budget,
                      .least = s->least};
     Plan *p;
-    // the plan has the loss in any case
-    if (train && s->trains && s->spec.step_root)
+    if (train && s->trains)
         spec.root = s->spec.step_root, spec.roots = s->spec.step_roots;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
@@ -328,8 +347,7 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
     Tensor host = *t;
     host.data = mem_alloc(tensor_bytes(t));
     if (!host.data) return false;
-    for (int64_t i = 0, n = numel(t->dim); i < n; i++)
-        tensor_set(&host, i, tensor_get(from, i));
+    tensor_convert(from, &host);
     bool ok = s->be->upload(s->dev, t->data, host.data, tensor_bytes(t));
     mem_free(host.data);
     return ok;
@@ -352,8 +370,7 @@ bool session_read(Session *s, Plan *p, int node, float *user)
         wide.type = F32;
         wide.data = mem_alloc(tensor_bytes(&wide));
         ok = wide.data != NULL;
-        for (int64_t i = 0; ok && i < numel(t->dim); i++)
-            tensor_set(&wide, i, tensor_get(&host, i));
+        if (ok) tensor_convert(&host, &wide);
         if (ok) tensor_to_user(&wide, user);
         mem_free(wide.data);
     } else if (ok) {

@@ -73,7 +73,8 @@ void session_lend(Session *s, int64_t bytes);
 bool session_bind(Session *s, Plan *p);
 
 /* Copy one input in: user order F32, or a tensor in memory order (F32, of
- * the input's extents). Copy a root out. */
+ * the input's extents). Copy a root or an input out, rounded where the device
+ * keeps it so. */
 bool session_feed(Session *s, Plan *p, int node, const float *user);
 bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from);
 bool session_read(Session *s, Plan *p, int node, float *user);

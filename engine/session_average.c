@@ -49,12 +49,14 @@ static char *running_at(const Session *s, int64_t *count)
 }
 
 /* The momentum of the batch norm whose statistics parameter `node` is; 0 when
- * no operator moves it. */
-static double momentum_of(const Graph *g, int node)
+ * no operator of a training step moves it. */
+static double momentum_of(const Session *s, int node)
 {
-    for (int i = 0; i < g->count; i++) {
+    const Graph *g = s->spec.graph;
+    for (int i = 0; i < s->nodes; i++) {
         const Node *n = &g->node[i];
-        if (n->kind != NODE_OP || n->attr.op != OP_batch_norm) continue;
+        if (!s->in_step[i] || n->kind != NODE_OP || n->attr.op != OP_batch_norm)
+            continue;
         for (int k = 0; k < op_info[OP_batch_norm].in; k++)
             if (n->in[k] == node) return (double)n->attr.batch_norm.momentum;
     }
@@ -72,7 +74,7 @@ static bool clear_norms(Session *s)
         return false;
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
-        if (a->trained || momentum_of(s->spec.graph, a->node) == 0) continue;
+        if (a->trained || momentum_of(s, a->node) == 0) continue;
         char *from = (char *)s->before + (size_t)(a->at - q->trained) * real;
         for (size_t k = 0; k < (size_t)numel(a->dim) * real; k++) from[k] = 0;
     }
@@ -117,7 +119,7 @@ bool session_norms_end(Session *s)
     CHECK(s->norms && s->norms_batches > 0);
     for (int i = 0; ok && i < q->count; i++) {
         const Param *a = &q->list[i];
-        double m = a->trained ? 0 : momentum_of(s->spec.graph, a->node);
+        double m = a->trained ? 0 : momentum_of(s, a->node);
         if (m == 0) continue;
         // statistics have one axis: user order is theirs
         double *sum = s->norms + (a->at - q->trained);

@@ -25,8 +25,11 @@ typedef struct Slot {
 struct Session {
     SessionSpec spec; /* its roots, direct and optim are the copies below */
     int *root;        /* owned: the caller's, and the loss               */
-    int *step_root;   /* owned, NULL where the caller gave none          */
-    char *direct;     /* owned: the caller's                             */
+    int *step_root;   /* owned: those that a training step computes      */
+    bool *in_step;    /* owned: nodes that these need, of `nodes`, which
+                       * the graph had when the session was opened       */
+    int nodes;
+    char *direct; /* owned: the caller's                             */
     Optim optim;
     bool trains; /* has a loss and an optimiser                     */
     const Backend *be;

@@ -204,6 +204,12 @@ void tensor_set(const Tensor *t, int64_t i, double v)
         ((double *)t->data)[i] = v;
 }
 
+void tensor_convert(const Tensor *from, const Tensor *to)
+{
+    for (int64_t i = 0, n = numel(to->dim); i < n; i++)
+        tensor_set(to, i, tensor_get(from, i));
+}
+
 /* Loops over so many have a length that is known, for vectors. */
 enum { BLOCK = 64 };
 

@@ -102,6 +102,8 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out);
  * in `t`, user order in `user`. */
 void tensor_to_user(const Tensor *t, float *user);
 void tensor_from_user(const float *user, const Tensor *t);
+/* to = from of the same extents in memory order, rounded to its type. */
+void tensor_convert(const Tensor *from, const Tensor *to);
 void tensor_to_user_f64(const Tensor *t, double *user);
 void tensor_from_user_f64(const double *user, const Tensor *t);
 /* Of these positions from .. to-1 of sample n, for those who share the work. */

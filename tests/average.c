@@ -158,6 +158,41 @@ TEST(average_takes_norms_anew)
     }
 }
 
+/* A norm of what a training step leaves out keeps what it has. */
+TEST(average_leaves_norms_of_no_step)
+{
+    Net n;
+    const Optim o = optim_default(OPTIM_sgd);
+    const Dims s = {1, 1, 1, 4, 2};
+    net_new(&n);
+    int x = net_input(&n, "x", s, 1), t = net_input(&n, "t", s, 1);
+    int moved = net_norm(&n, x), still = net_norm(&n, x);
+    n.loss = net_op(&n, OP_mse, moved, t, -1);
+    n.root[n.roots++] = moved;
+    n.root[n.roots++] = still;
+    SessionSpec spec = {.graph = &n.g,
+                        .root = n.root,
+                        .roots = n.roots,
+                        .loss = n.loss,
+                        .device = given_device(1),
+                        .threads = 1,
+                        .optim = &o,
+                        .step_root = &moved,
+                        .step_roots = 1};
+    REQUIRE(session_open(&spec, &n.s));
+    const Params *p = session_params(n.s);
+    const int at[2] = {params_find(p, "p1.running_var"),
+                       params_find(p, "p2.running_var")};
+    REQUIRE(session_norms_begin(n.s));
+    Plan *q = net_plan(&n, true, 2);
+    net_feed(&n, q, 1);
+    REQUIRE(session_run(n.s, q) && session_norms_add(n.s) &&
+            session_norms_end(n.s));
+    EXPECT(element(&n, at[0], PARAM_VALUE, 1) != 1);
+    EXPECT_NEAR(element(&n, at[1], PARAM_VALUE, 1), 1, 0);
+    net_free(&n);
+}
+
 /* Everything that a run goes on from, the average last. */
 static void *state_with_average(Net *n, Arena *mem, size_t *bytes)
 {

@@ -9,13 +9,16 @@ static unsigned narrow(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
+        return 1 | 1u << BESIDE | NARROW_Y;
     case OP_relu:
     case OP_sigmoid:
         return 1 | NARROW_Y;
     case OP_add:
         return 3 | NARROW_Y;
-    case OP_global_avgpool:
+    case OP_global_avgpool: // lengths are operand 1
         return 1;
+    case OP_mask_length:
+        return 1 | NARROW_Y;
     case OP_concat:
         return 3 | NARROW_Y | NARROW_ALONE;
     default:
@@ -219,6 +222,53 @@ TEST(plan_narrow_inputs)
         EXPECT_INT(type_of(&r, both), how == WIDE ? F32 : BF16);
         rig_drop(&r);
     }
+}
+
+static bool reads_both(const Call *c)
+{
+    return op_multiplies(call_op(c));
+}
+
+/* A concat that nobody makes has a type for when it is made after all. */
+TEST(plan_narrow_concat_in_parts)
+{
+    enum { FEATURES, MIXED, GIVEN, CASES };
+    for (int how = 0; how < CASES; how++) {
+        Net n;
+        Rig r;
+        Backend be = narrow_backend();
+        be.beside = reads_both;
+        int x = image(&n), b = net_conv(&n, x, 8, 3);
+        int a = how == GIVEN ? x : net_conv(&n, b, 8, 3);
+        if (how == GIVEN) b = net_input(&n, "b", (Dims){1, 1, 6, 6, 3}, 2);
+        if (how == MIXED) n.root[n.roots++] = b;
+        int both = net_op(&n, OP_concat, a, b, -1);
+        ends(&n, net_conv(&n, both, 8, 3));
+        plan_of(&r, &n, &be, PRECISION_bf16);
+        EXPECT(!r.plan->node[both].used);
+        EXPECT_INT(r.plan->node[both].first.x.type, how == MIXED ? F32 : BF16);
+        rig_drop(&r);
+    }
+}
+
+/* Lengths are no data, whatever else its reader takes narrow. */
+TEST(plan_narrow_lengths)
+{
+    Net n;
+    Rig r;
+    Backend be = narrow_backend();
+    be.upload_narrow = no_upload;
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 1, 9, 8}, 1);
+    int lengths = net_input(&n, "n", (Dims){1, 1, 1, 1, 1}, 0);
+    int y = net_conv(&n, x, 8, 1);
+    y = net_op(&n, OP_mask_length, y, lengths, -1);
+    ends(&n, net_conv(&n, y, 8, 1));
+    plan_of(&r, &n, &be, PRECISION_bf16);
+    EXPECT_INT(type_of(&r, y), BF16);
+    EXPECT_INT(type_of(&r, x), BF16);
+    EXPECT_INT(type_of(&r, lengths), F32);
+    rig_drop(&r);
 }
 
 TEST(plan_narrow_halves_the_pool)

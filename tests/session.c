@@ -379,9 +379,11 @@ TEST(session_step_roots)
                             .device = given_device(1),
                             .threads = 1,
                             .seed = 11,
-                            .optim = &o,
-                            .step_root = some ? &out : NULL,
-                            .step_roots = some};
+                            .optim = &o};
+        const int other = n.input[0];
+        spec.step_root = &other, spec.step_roots = 1;
+        EXPECT_FAIL(session_open(&spec, &n.s), "is none of the roots");
+        spec.step_root = some ? &out : NULL, spec.step_roots = some;
         REQUIRE(session_open(&spec, &n.s));
         spec.step_root = NULL; // it keeps its own
         for (uint32_t i = 0; i < STEPS; i++)

@@ -30,7 +30,7 @@ static const char *const recipes[] = {
     "",
     "flip axis=dhw\nflip axis=h\n",
     "affine p=0.6 rotate=-40,40 shift=0.2 scale=0.7,1.4\n",
-    "contrast range=0.5,2 p=0.7\n",
+    "contrast range=0.5,2 p=0.7\nflip axis=w\n",
     "brightness by=3 p=0.7\n",
     "gamma range=0.3,3 p=0.7\n",
     "noise sigma=0.3 p=0.7\n",

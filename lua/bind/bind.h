@@ -155,7 +155,7 @@ Precision opt_precision(lua_State *L, int arg);
 void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
               int then);
 /* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
- * room behind them; their count. */
+ * room behind them; their count. Likewise step_roots; -1 when absent. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);

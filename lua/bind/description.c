@@ -19,7 +19,7 @@ int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
     return n;
 }
 
-/* step_roots = {node, ...}, as in SessionSpec: how many; -1 when absent. */
+/* step_roots = {node, ...}, as in SessionSpec. */
 int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS])
 {
     int n = -1;

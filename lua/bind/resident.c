@@ -15,7 +15,7 @@ typedef struct ResidentBox {
     Session *s;
     Pipeline *p; /* held */
     bool augment;
-    size_t bytes; /* of its samples on the device           */
+    size_t bytes; /* of its samples, and room, on the device */
     int fields;   /* of the data set that are inputs */
     int node[MAX_FIELDS];
     Dims dim[MAX_FIELDS]; /* of one sample */
@@ -56,8 +56,9 @@ typedef struct Wanted {
     ResidentField part[MAX_FIELDS];
     int field[MAX_FIELDS];
     int batch, workers;
-    bool train; /* by the plan that has gradients */
-    bool must;  /* also when it is more than half of what is free */
+    size_t room; /* beside the samples, where batches are changed */
+    bool train;  /* by the plan that has gradients */
+    bool must;   /* also when it is more than half of what is free */
 } Wanted;
 
 /* The fields that have a node in the table on top of the stack, as parts of
@@ -92,7 +93,7 @@ static bool read_parts(lua_State *L, const Pipeline *p, ResidentBox *box,
 
 /* Give the session its memory for batches of this size, so that what is free
  * then is free. */
-static bool bind_plan_of(Session *s, const ResidentBox *box, const Wanted *w)
+static bool bind_plan_of(Session *s, const ResidentBox *box, Wanted *w)
 {
     PlanInput input[MAX_FIELDS];
     Plan *plan;
@@ -104,8 +105,14 @@ static bool bind_plan_of(Session *s, const ResidentBox *box, const Wanted *w)
         input[k] = (PlanInput){box->node[i], box->dim[i]};
         input[k].dim.n = w->batch;
     }
-    return session_plan(s, w->train, input, box->fields, &plan) &&
-           session_bind(s, plan);
+    const Tensor *out[MAX_FIELDS];
+    if (!session_plan(s, w->train, input, box->fields, &plan) ||
+        !session_bind(s, plan))
+        return false;
+    for (int i = 0; i < box->fields; i++)
+        out[i] = plan_value(plan, box->node[i]);
+    if (box->augment) w->room = resident_room(out, box->fields);
+    return true;
 }
 
 /* Do the samples fit into `room` bytes? The rest is for the other plans of the
@@ -113,7 +120,8 @@ static bool bind_plan_of(Session *s, const ResidentBox *box, const Wanted *w)
 static bool fits(ResidentBox *box, const Wanted *w, size_t room)
 {
     if (!resident_bytes(w->part, box->fields, pipeline_samples(box->p),
-                        &box->bytes))
+                        &box->bytes) ||
+        !size_add(box->bytes, w->room, &box->bytes))
         return fail("the samples have more bytes than memory has addresses");
     return w->must || box->bytes <= room / 2 ||
            fail("its samples want %.1f MiB, half of what is free on the device "
@@ -204,7 +212,8 @@ static int l_resident(lua_State *L)
     if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
     if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
-                       &box->r))
+                       &box->r) ||
+        !resident_reserve(box->r, w.room))
         return err_wanted(&room) ? push_why_not(L) : raise_error(L);
     box->s = s, box->guest.close = box_close;
     session_lend(s, (int64_t)box->bytes);
@@ -213,7 +222,7 @@ static int l_resident(lua_State *L)
     return 1;
 }
 
-/* r:bytes() -> of its samples on the device */
+/* r:bytes() -> of its samples on the device, and of room to change a batch */
 static int l_bytes(lua_State *L)
 {
     ResidentBox *box = luaL_checkudata(L, 1, "seg.resident");

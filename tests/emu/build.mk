@@ -7,9 +7,13 @@
 # of the emulator's own tests. Only kernels are compiled three times; the rest
 # of the program is that of the build at hand.
 EMU_VARIANTS := plain asan race
-EMU_plain := -O2 -g
-EMU_asan  := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-EMU_race  := -O1 -g -fsanitize=thread
+# what a GPU does in one instruction is a call of libm without; the programs run
+# where they are built
+EMU_CPU   := $(if $(shell grep -m1 ' avx2' /proc/cpuinfo 2>/dev/null | grep -ow fma),\
+               -mavx2 -mfma)
+EMU_plain := -O2 -g $(EMU_CPU)
+EMU_asan  := -O1 -g $(EMU_CPU) -fsanitize=address,undefined -fno-sanitize-recover=undefined
+EMU_race  := -O1 -g $(EMU_CPU) -fsanitize=thread
 EMU_LINK_asan := -fsanitize=address,undefined
 EMU_CU    := $(wildcard cuda/*.cu)
 EMU_CC    := $(wildcard tests/emu/*.cc)
@@ -28,7 +32,7 @@ emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%)) \
 
 $(EMU)/%.o: tests/emu/%.cc $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(call SHOW,compile)$(EMU_CXX) -O2 -g -c -o $@ $<
+	$(call SHOW,compile)$(EMU_CXX) -O3 -g $(EMU_CPU) -c -o $@ $<
 
 # the two C files that know which backends there are
 $(EMU)/backend.o: engine/backend.c $(BUILD)/settings

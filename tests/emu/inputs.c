@@ -70,6 +70,61 @@ TEST(inputs_train_as_copies_do)
     }
 }
 
+/* What is read in parts where there is memory, and made where there is not: of
+ * two features, of two inputs, of a concat of inputs and what is computed of
+ * one, of features and an input that stays f32. */
+static double trained(int how, bool least, double *norm)
+{
+    Net n;
+    const Optim o = optim_default(OPTIM_sgd);
+    const Dims s = {1, 1, 7, 9, 1};
+    Dims ten = s, eight = s;
+    ten.c = 10, eight.c = 8;
+    net_new(&n);
+    const int a = net_input(&n, "a", s, 2), b = net_input(&n, "b", ten, 2);
+    const int d = net_input(&n, "d", eight, 2);
+    const int t = net_input(&n, "target", s, 2);
+    int y = net_relu(&n, net_conv(&n, b, 32, 3));
+    int z = y;
+    // so much that it pays to make some of it again
+    for (int i = 0; i < 8; i++) z = net_relu(&n, net_conv(&n, z, 32, 3));
+    if (how == 0) z = net_op(&n, OP_concat, z, net_conv(&n, y, 8, 3), -1);
+    if (how == 3) z = net_op(&n, OP_concat, z, d, -1);
+    z = net_conv(&n, z, 8, 3);
+    if (how == 1 || how == 2) {
+        int both = net_op(&n, OP_concat, a, b, -1);
+        if (how == 2) both = net_op(&n, OP_concat, both, net_relu(&n, a), -1);
+        z = net_op(&n, OP_add, z, net_conv(&n, both, 8, 3), -1);
+    }
+    n.root[n.roots++] = net_conv(&n, z, 1, 1);
+    if (how == 3) n.root[n.roots++] = net_relu(&n, d);
+    n.loss = net_op(&n, OP_mse, n.root[0], t, -1);
+    n.precision = PRECISION_bf16;
+    net_open(&n, "cuda", 1, &o);
+    if (least) session_budget(n.s, 1, true);
+    double loss = 0;
+    EXPECT((plan_again(net_plan(&n, true, BATCH)).calls > 0) == least);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const StepResult r = net_step(&n, BATCH, i, 0.05, 0);
+        loss += r.loss, *norm += r.grad_norm;
+    }
+    net_free(&n);
+    return loss;
+}
+
+TEST(inputs_and_concats_in_little_memory)
+{
+    for (int how = 0; how < 4; how++) {
+        double norm[2] = {0, 0};
+        const double a = trained(how, false, &norm[0]);
+        const double b = trained(how, true, &norm[1]);
+        if (a != b || norm[0] != norm[1])
+            test_failed(__FILE__, __LINE__,
+                        "case %d: %.9g, %.9g and %.9g, %.9g", how, a, norm[0],
+                        b, norm[1]);
+    }
+}
+
 /* More than goes at once. */
 TEST(inputs_go_in_pieces)
 {
