@@ -43,7 +43,9 @@ typedef struct PlanSpec {
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
      * values for backward calls takes more, some are dropped and computed again
      * by the same calls: the same bits of every root and gradient for more
-     * arithmetic. 0: none. least: what comes nearest, where it cannot be. */
+     * arithmetic; but that concats are made, so that a call which else sums the
+     * gradient of an operand (plan_close.c) leaves that to another, in another
+     * order. 0: none. least: what comes nearest, where it cannot be. */
     size_t budget;
     bool least;
 } PlanSpec;
