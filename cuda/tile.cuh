@@ -23,14 +23,14 @@
 #include "corr_tile.cuh"
 
 enum {
-    TILE_ROW = 64,          // bytes of a position in shared memory
-    TILE_LINE = 16,         // bytes of one copy
-    TILE_LINES = 4,         // of a row
-    TILE_CHUNK = 32,        // channels of it
-    TILE_CHANNELS = 8,      // stored at a time; those of a group divide by it
-    TILE_STAGES = 4,        // tiles of weights, one of them in use
-    TILE_GROUPS = 4,        // of one axis
-    TILE_FRAGMENT = 16,     // rows that a warp turns around at a time, in
+    TILE_ROW = 64,      // bytes of a position in shared memory
+    TILE_LINE = 16,     // bytes of one copy
+    TILE_LINES = 4,     // of a row
+    TILE_CHUNK = 32,    // channels of it
+    TILE_CHANNELS = 8,  // stored at a time; those of a group divide by it
+    TILE_STAGES = 4,    // tiles of weights, one of them in use
+    TILE_GROUPS = 4,    // of one axis
+    TILE_FRAGMENT = 16, // rows that a warp turns around at a time, in
     TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see TileTaps
     TILE_PITCH = 40,    // floats a row of 32: writes meet no bank twice;
     TILE_TURN = TILE_FRAGMENT * TILE_PITCH * 4, // bytes

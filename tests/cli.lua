@@ -270,7 +270,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   local text = says(plan .. "h200", 0, "1154.6 GFLOP")
   t.check(text:find("product_kernel", 1, true) and text:find("update_kernel", 1, true), text)
   t.check(text:find("enc4.conv2 +conv back"), text)
-  says(plan .. "h200 --precision bf16", 0, "copy in 16 bits")
+  says(plan .. "h200 --precision bf16", 0, "entrance_kernel")
   says("scripts/brain_unet.lua plan --gpu 4090 --batch 1 --size 32", 0, "floor on RTX 4090")
   -- a slower GPU, a higher floor
   local function floor(gpu)

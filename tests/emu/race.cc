@@ -305,8 +305,8 @@ static void access(uintptr_t at, size_t n, Access how, void *pc)
         return;
     }
     const uint32_t epoch = block->warp[thread_number >> 5].epoch % EPOCHS;
-    // bytes of a number have had the same accesses but where another looked at a
-    // part of it
+    // bytes of a number have had the same accesses but where another looked at
+    // a part of it
     const size_t alike = same_cells(c, n) ? n : 1;
     for (size_t i = 0; i < n; i += alike) {
         if (!check_byte(c + i, how, shared, floor, epoch, pc)) return;
