@@ -36,8 +36,19 @@ bool resident_bytes(const ResidentField *field, int fields, int32_t samples,
     return true;
 }
 
+/* Room for batches of 16 bits that are changed. */
+static bool reserve(Resident *r, size_t bytes)
+{
+    if (bytes <= r->room_bytes) return true;
+    r->be->release(r->dev, r->room);
+    r->room = NULL, r->room_bytes = 0;
+    if (!r->be->alloc(r->dev, bytes, &r->room)) return false;
+    r->room_bytes = bytes;
+    return true;
+}
+
 bool resident_open(const Backend *be, void *dev, const ResidentField *field,
-                   int fields, int32_t samples, Resident **out)
+                   int fields, int32_t samples, size_t room, Resident **out)
 {
     bool ok = false;
     CHECK(fields <= RESIDENT_FIELDS && samples > 0);
@@ -59,6 +70,7 @@ bool resident_open(const Backend *be, void *dev, const ResidentField *field,
         TRY(be->alloc(dev, bytes, &r->block[f]));
         r->field[f].block = r->block[f];
     }
+    TRY(reserve(r, room));
     ok = true;
 done:
     if (ok)
@@ -136,16 +148,6 @@ size_t resident_room(const Tensor *const out[], int fields)
     return most * sizeof(float);
 }
 
-bool resident_reserve(Resident *r, size_t bytes)
-{
-    if (bytes <= r->room_bytes) return true;
-    r->be->release(r->dev, r->room);
-    r->room = NULL, r->room_bytes = 0;
-    if (!r->be->alloc(r->dev, bytes, &r->room)) return false;
-    r->room_bytes = bytes;
-    return true;
-}
-
 bool resident_gather(Resident *r, const int32_t *number, int count,
                      const Change *change, int steps, const Tensor *const out[])
 {
@@ -192,8 +194,7 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
     bool copies = true;
     for (int f = 0; f < r->fields; f++)
         copies = copies && gather_copies(&g, &r->field[f]);
-    if (!copies && !resident_reserve(r, resident_room(out, r->fields)))
-        return false;
+    if (!copies && !reserve(r, resident_room(out, r->fields))) return false;
     g.room = r->room;
     return r->be->upload(r->dev, r->table, at, changes + points + numbers) &&
            r->be->gather(r->dev, &g);

@@ -25,20 +25,19 @@ typedef struct Resident Resident;
 bool resident_bytes(const ResidentField *field, int fields, int32_t samples,
                     size_t *bytes);
 
-/* Empty blocks. ERR_USAGE when the backend gathers nothing. */
+/* Bytes of room that batches `out` (NULL: not wanted) take on the device where
+ * samples are changed. */
+size_t resident_room(const Tensor *const out[], int fields);
+
+/* Empty blocks, and room; a gather makes more where it wants more. ERR_USAGE
+ * when the backend gathers nothing. */
 bool resident_open(const Backend *be, void *dev, const ResidentField *field,
-                   int fields, int32_t samples, Resident **out);
+                   int fields, int32_t samples, size_t room, Resident **out);
 void resident_close(Resident *r); /* NULL is fine */
 
 /* Sample `number` (from 0): value[f] F32 in memory order on the host. Fails
  * when what should be a class number is none. */
 bool resident_put(Resident *r, int32_t number, const float *const value[]);
-
-/* Bytes of room that batches `out` (NULL: not wanted) take on the device where
- * samples are changed. A gather makes it where it is too small; reserve:
- * before, so that what is free then is free. */
-size_t resident_room(const Tensor *const out[], int fields);
-bool resident_reserve(Resident *r, size_t bytes);
 
 /* Samples number[0 .. count) into out[f] (device, F32, BF16 or F16; NULL: not
  * wanted), changed: change[k * count + i] is the k-th change of sample i, and

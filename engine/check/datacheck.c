@@ -87,7 +87,7 @@ static bool both_fill(Both *b, Dims n, bool constant)
                                       .first = first};
         if (b->field[f].image) first = change_next(first, n);
     }
-    if (!resident_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, &b->r))
+    if (!resident_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, 0, &b->r))
         return false;
     for (int32_t s = 0; s < SAMPLES; s++) {
         Sample *one = &b->sample[s];

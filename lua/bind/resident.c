@@ -212,8 +212,7 @@ static int l_resident(lua_State *L)
     if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
     if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
-                       &box->r) ||
-        !resident_reserve(box->r, w.room))
+                       w.room, &box->r))
         return err_wanted(&room) ? push_why_not(L) : raise_error(L);
     box->s = s, box->guest.close = box_close;
     session_lend(s, (int64_t)box->bytes);

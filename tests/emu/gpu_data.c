@@ -131,7 +131,7 @@ TEST(gpu_data_labels_are_bytes)
     EXPECT(resident_bytes(field, 3, 5, &bytes));
     EXPECT_INT(bytes, 5 * 42 * (4 + 2 * 4 + 1));
     REQUIRE(backend_cuda.open(0, 1, &dev));
-    REQUIRE(resident_open(&backend_cuda, dev, field, 3, 5, &r));
+    REQUIRE(resident_open(&backend_cuda, dev, field, 3, 5, 0, &r));
     for (int i = 0; i < 4; i++) {
         x[2][41] = wrong[i];
         EXPECT_FAIL(resident_put(r, 1, value),
@@ -150,7 +150,7 @@ TEST(gpu_data_stays_with_the_loader_on_the_host)
 {
     ResidentField f = {.dim = {1, 1, 2, 2, 1}};
     Resident *r = NULL;
-    EXPECT_FAIL(resident_open(&backend_cpu, NULL, &f, 1, 1, &r),
+    EXPECT_FAIL(resident_open(&backend_cpu, NULL, &f, 1, 1, 0, &r),
                 "cpu keeps no data set");
     EXPECT(!r);
 }
@@ -193,7 +193,7 @@ static bool one_batch(void)
     TRY(backend_cuda.open(0, 1, &dev));
     TRY(backend_cuda.room(dev, &room));
     TRY(backend_cuda.alloc(dev, sizeof zero, &batch.data));
-    TRY(resident_open(&backend_cuda, dev, &f, 1, 1, &r));
+    TRY(resident_open(&backend_cuda, dev, &f, 1, 1, sizeof zero, &r));
     TRY(resident_put(r, 0, value));
     TRY(resident_gather(r, &number, 1, change, steps, out));
     TRY(backend_cuda.sync(dev));
