@@ -134,9 +134,7 @@ void plan_apart(Plan *p, bool apart)
         PlanNode *q = &p->node[i];
         if (q->concat >= 0) p->node[q->concat].used = true;
         q->concat = -1;
-        if (apart && p->spec.be->beside && q->used && q->same == i &&
-            node_of(p, i)->kind == NODE_OP)
-            read_apart(p, i);
+        if (apart && p->spec.be->beside && is_run(p, i)) read_apart(p, i);
     }
 }
 

@@ -111,6 +111,13 @@ static inline const OpInfo *info_of(const Plan *p, int i)
     return &op_info[node_of(p, i)->attr.op];
 }
 
+/* Has node i, an operator, a call of its own? */
+static inline bool is_run(const Plan *p, int i)
+{
+    const PlanNode *q = &p->node[i];
+    return q->used && q->same == i && node_of(p, i)->kind == NODE_OP;
+}
+
 /* The node whose value is operand k of the call of node i; -1: none. */
 static inline int operand_of(const Plan *p, int i, int k)
 {

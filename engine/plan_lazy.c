@@ -49,8 +49,7 @@ static bool all_see(Plan *p, int v)
     if (!p->spec.be->fuses(&own)) return false;
     for (int i = v + 1; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
-        if (!q->used || q->same != i || node_of(p, i)->kind != NODE_OP)
-            continue;
+        if (!is_run(p, i)) continue;
         Call c = plan_call(p, i);
         if (q->wants) c.dy = &q->first.x;
         for (int k = 0; k < MAX_IN; k++)
@@ -65,9 +64,7 @@ void plan_lazy(Plan *p)
     const bool trains = p->spec.train && p->spec.loss >= 0;
     if (!trains || !p->spec.be->sees || !p->spec.be->fuses) return;
     for (int i = 0; i < p->nodes; i++) {
-        const PlanNode *q = &p->node[i];
-        if (!q->used || q->same != i || node_of(p, i)->kind != NODE_OP)
-            continue;
+        if (!is_run(p, i)) continue;
         const int v = operand_of(p, i, 0);
         if (v < 0 || !may_be_lazy(p, v, i)) continue;
         set_lazy(p, v, i, true);

@@ -22,8 +22,8 @@
 static bool may_be_narrow(const Plan *p, int i)
 {
     const PlanNode *q = &p->node[i];
-    return q->used && q->same == i && node_of(p, i)->kind == NODE_OP &&
-           q->first.x.dim.c % NARROW_CHANNELS == 0 && !plan_keeps(p, i);
+    return is_run(p, i) && q->first.x.dim.c % NARROW_CHANNELS == 0 &&
+           !plan_keeps(p, i);
 }
 
 /* The bits of plan_narrow's rule for the call of node i: which of its tensors
@@ -113,9 +113,7 @@ static void narrow_inputs(Plan *p, Dtype type)
     for (bool changed = true; changed;) {
         changed = false;
         for (int i = 0; i < p->nodes; i++) {
-            const PlanNode *q = &p->node[i];
-            if (!q->used || q->same != i || node_of(p, i)->kind != NODE_OP)
-                continue;
+            if (!is_run(p, i)) continue;
             for (int k = 0; k < MAX_IN; k++) {
                 const int v = operand_of(p, i, k);
                 if (v >= 0 && node_of(p, v)->kind == NODE_INPUT &&
@@ -146,18 +144,11 @@ void plan_narrow(Plan *p)
         if (may_be_narrow(p, i)) p->node[i].first.x.type = type;
     for (bool changed = true; changed;) {
         changed = false;
-        for (int i = 0; i < p->nodes; i++) {
-            const PlanNode *q = &p->node[i];
-            if (q->used && q->same == i && node_of(p, i)->kind == NODE_OP)
-                changed |= settle(p, i);
-        }
+        for (int i = 0; i < p->nodes; i++)
+            if (is_run(p, i)) changed |= settle(p, i);
     }
-    for (int i = 0; i < p->nodes; i++) {
-        PlanNode *q = &p->node[i];
-        if (q->used && q->same == i && node_of(p, i)->kind == NODE_OP &&
-            may_be_alone(p, i))
-            q->first.x.type = type;
-    }
+    for (int i = 0; i < p->nodes; i++)
+        if (is_run(p, i) && may_be_alone(p, i)) p->node[i].first.x.type = type;
     if (p->spec.be->upload_narrow) narrow_inputs(p, type);
     for (int i = 0; i < p->nodes; i++)
         if (p->node[i].used && p->node[i].concat >= 0) type_apart(p, i, type);
