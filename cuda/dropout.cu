@@ -13,15 +13,14 @@
  *
  * An activation behind runs in the store; on the way back dy goes through it
  * first, by y. Channels are seen through a lens, if there is one; in 16 bits
- * the way back can sum the gradient that it completes: close.cuh.
+ * the way back can sum the gradient that it completes: close_walk.cuh.
  *
  * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
  * for four of them, which take about as long on a GPU of today. Channels: by
  * memory. With an activation 4 (2) more on the way back, the same where it sums
- * behind a lens, with an activation or without; then 16 KB of shared memory. */
-#include "close.cuh"
+ * behind a lens, with an activation or without. */
+#include "close_walk.cuh"
 #include "rng.h"
-#include "walk.cuh"
 
 namespace {
 
@@ -149,19 +148,6 @@ struct DropClose {
     unsigned *words;
 };
 
-/* Four numbers as they stand, in half the registers. */
-template <Dtype D>
-__device__ __forceinline__ Pairs16<DRAWS> raw(const void *from, int64_t at)
-{
-    return *(const Pairs16<DRAWS> *)((const Cell<D> *)from + at);
-}
-
-template <Dtype D>
-__device__ __forceinline__ Pack<DRAWS> floats(const Pairs16<DRAWS> &raw)
-{
-    return load<DRAWS, D>((const Cell<D> *)&raw);
-}
-
 /* BATCH rows of dx from `row` on: stored, and added to the sums. Behind a lens
  * x, which the sums want, also shows the sign of what was not dropped: y is not
  * read. */
@@ -180,15 +166,16 @@ __device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
         const int64_t at = base + (row + i * deep) * p.walk.channels;
         was[i] = dy[i] = x[i] = {};
         if (row + i * deep >= s.to) continue;
-        dy[i] = raw<D>(q.from, at);
-        if (p.look) x[i] = raw<D>(p.look, at);
-        if (!q.fresh) was[i] = raw<D>(q.to, at);
+        dy[i] = packed<DRAWS>(q.from, at);
+        if (p.look) x[i] = packed<DRAWS>(p.look, at);
+        if (!q.fresh) was[i] = packed<DRAWS>(q.to, at);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         if (row + i * deep >= s.to) continue;
-        const Pack<DRAWS> look = floats<D>(x[i]), slope = floats<D>(dy[i]);
-        Pack<DRAWS> dx = floats<D>(was[i]);
+        const Pack<DRAWS> look = unpacked<DRAWS, D>(x[i]),
+                          slope = unpacked<DRAWS, D>(dy[i]);
+        Pack<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
         for (int v = 0; v < DRAWS; v++) {
             float y = look.v[v];
             if (p.close.x)
@@ -211,26 +198,13 @@ __global__ void __launch_bounds__(BLOCK)
     channels_close_kernel(const __grid_constant__ DropClose p)
 {
     const Spot s = spot<DRAWS>(p.walk);
-    double sum[2][DRAWS] = {};
-    float4 by[DRAWS] = {};
     float factor[DRAWS] = {};
-    if (s.valid) {
-        draw(p.drop, (uint32_t)s.set, (uint32_t)s.c / DRAWS, factor);
-        for (int v = 0; v < DRAWS; v++) by[v] = closing_by(p.close, s.c + v);
-    }
-    for (int64_t row = s.from; row < s.to;) {
-        float run[2][DRAWS] = {};
-#pragma unroll 1
-        for (int n = 0; n < RUN; n += BATCH, row += BATCH * p.walk.deep)
+    if (s.valid) draw(p.drop, (uint32_t)s.set, (uint32_t)s.c / DRAWS, factor);
+    close_walk<DRAWS, BATCH>(
+        p.close, p.walk, p.joined, s, p.parts, p.words,
+        [&](int64_t row, const float4(&by)[DRAWS], float(&run)[2][DRAWS]) {
             close_rows<D>(p, s, row, factor, by, run);
-        for (int v = 0; v < DRAWS; v++) {
-            sum[0][v] += (double)run[0][v];
-            sum[1][v] += (double)run[1][v];
-        }
-    }
-    const Total all = spot_total<2, DRAWS>(p.joined, s, sum, p.parts, p.words);
-    for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
-        close_end(p.close, all.first + i, all.sum[i], all.sum[all.count + i]);
+        });
 }
 
 /* Fours by samples: as wide as a sample has fours, up to a block. */
@@ -257,7 +231,7 @@ Walk channels_walk(Dims s)
     return walk_of(s.n, positions(s), s.c, pack_of(s.c));
 }
 
-/* Backward, with sums over the gradient that it completes: close.cuh. */
+/* Backward, with sums over the gradient that it completes. */
 bool drop_close(const Call *c, const Drop &drop)
 {
     const Dims s = c->y->dim;

@@ -67,19 +67,12 @@ __device__ __forceinline__ void load_lens(const Few &p, int c, float2 (&by)[V])
         by[v] = p.x.sight.table ? p.x.sight.table[c + v] : make_float2(1, 0);
 }
 
-/* V numbers of x as they lie in memory, half the registers of a Pack; and what
- * the lens shows of them. */
-template <int V>
-__device__ __forceinline__ Pairs16<V> line_of(const void *x, int64_t i)
-{
-    return *(const Pairs16<V> *)((const uint16_t *)x + i);
-}
-
+/* What the lens of x shows of V numbers. */
 template <Dtype D, int V>
 __device__ __forceinline__ Pack<V> look(const Few &p, const float2 (&by)[V],
                                         const Pairs16<V> &line)
 {
-    Pack<V> x = load<V, D>((const Cell<D> *)&line);
+    Pack<V> x = unpacked<V, D>(line);
     if (p.x.sight.table)
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -112,7 +105,7 @@ __global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
             const int64_t row = at + i * teams + mine;
             raw[i] = {};
             if (has && row < p.rows)
-                raw[i] = line_of<CHANNELS>(p.x.data, row * p.channels + c);
+                raw[i] = packed<CHANNELS>(p.x.data, row * p.channels + c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -182,7 +175,7 @@ __device__ __forceinline__ void put_dx(const Few &p, int64_t i, Pack<V> dx,
             put_pack<V, D>((Cell<D> *)p.dx.data + i, dx, p.dx.fresh);
     } else {
         Cell<D> *to = (Cell<D> *)p.dx.data + i;
-        const auto seen = load<V, D>((const Cell<D> *)&x);
+        const auto seen = unpacked<V, D>(x);
         if (!p.dx.fresh) {
             const auto old = load<V, D>(to);
             for (int v = 0; v < V; v++) dx.v[v] = old.v[v] + dx.v[v];
@@ -251,7 +244,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
             raw[i] = {}, dy[i] = {};
             if (at >= s.to) continue;
             dy[i] = slopes_of<D, B>(p, at);
-            if (looks) raw[i] = line_of<V>(p.x.data, at * p.channels + s.c);
+            if (looks) raw[i] = packed<V>(p.x.data, at * p.channels + s.c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {

@@ -82,6 +82,20 @@ static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
     }
 }
 
+/* V numbers of 16 bits as they lie in memory, half the registers of a Pack; and
+ * what they are. */
+template <int V>
+static __device__ __forceinline__ Pairs16<V> packed(const void *p, int64_t i)
+{
+    return *(const Pairs16<V> *)((const uint16_t *)p + i);
+}
+
+template <int V, Dtype D>
+static __device__ __forceinline__ Pack<V> unpacked(const Pairs16<V> &both)
+{
+    return load<V, D>((const Cell<D> *)&both);
+}
+
 /* *p = x or *p += x. */
 template <int V, Dtype D = F32>
 static __device__ __forceinline__ void put_pack(Cell<D> *p, Pack<V> x,

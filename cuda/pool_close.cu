@@ -1,13 +1,10 @@
 /* pool_close.cu -- back through a maxpool whose windows do not overlap, with
  * sums over the gradient that it completes: see close.cuh.
  *
- * The walk of walk.cuh over the rows of dx: a thread keeps four channels and
- * their sums, in float over RUN rows, then in double.
- *
- * Bound by memory: in 16 bits 4 bytes an element of dx (6 where it adds) and
- * (2 + 1) a window. 16 KB of shared memory. */
+ * The walk of close_walk.cuh: a thread keeps four channels. Bound by memory: in
+ * 16 bits 4 bytes an element of dx (6 where it adds) and (2 + 1) a window. */
+#include "close_walk.cuh"
 #include "pool.cuh"
-#include "walk.cuh"
 
 namespace {
 
@@ -49,31 +46,33 @@ __device__ __forceinline__ void close_rows(const PoolClose &p, const Spot &s,
 {
     const Pool &q = p.pool;
     const int64_t deep = p.walk.deep;
-    Pack<V> dx[BATCH], x[BATCH], dy[BATCH];
+    Pairs16<V> was[BATCH], x[BATCH], dy[BATCH];
     Won<V, uint8_t> won[BATCH];
     int tap[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep, here = at * q.xs.c + s.c;
-        dx[i] = x[i] = dy[i] = {}, won[i] = {}, tap[i] = -1;
+        was[i] = x[i] = dy[i] = {}, won[i] = {}, tap[i] = -1;
         if (at >= s.to) continue;
         const int64_t window = window_of(q, at, &tap[i]) * q.ys.c + s.c;
-        if (!q.fresh) dx[i] = load<V, D>((const Cell<D> *)q.x + here);
-        if (p.close.x) x[i] = load<V, D>((const Cell<D> *)p.close.x + here);
+        if (!q.fresh) was[i] = packed<V>(q.x, here);
+        if (p.close.x) x[i] = packed<V>(p.close.x, here);
         if (tap[i] < 0) continue;
-        dy[i] = load<V, D>((const Cell<D> *)q.y + window);
+        dy[i] = packed<V>(q.y, window);
         won[i] = *(const Won<V, uint8_t> *)((const uint8_t *)q.tap + window);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep;
         if (at >= s.to) continue;
+        const auto seen = unpacked<V, D>(x[i]), slope = unpacked<V, D>(dy[i]);
+        auto dx = unpacked<V, D>(was[i]);
         for (int v = 0; v < V; v++)
-            dx[i].v[v] += (int)won[i].v[v] == tap[i] ? dy[i].v[v] : 0;
-        put_pack<V, D>((Cell<D> *)q.x + at * q.xs.c + s.c, dx[i], true);
+            dx.v[v] += (int)won[i].v[v] == tap[i] ? slope.v[v] : 0;
+        put_pack<V, D>((Cell<D> *)q.x + at * q.xs.c + s.c, dx, true);
         // what it is in memory
         for (int v = 0; v < V; v++)
-            close_one(by[v], x[i].v[v], rounded<D>(dx[i].v[v]), &run[0][v],
+            close_one(by[v], seen.v[v], rounded<D>(dx.v[v]), &run[0][v],
                       &run[1][v]);
     }
 }
@@ -83,25 +82,14 @@ __global__ void __launch_bounds__(BLOCK)
     pool_close_kernel(const __grid_constant__ PoolClose p)
 {
     const Spot s = spot<V>(p.walk);
-    double sum[2][V] = {};
-    float4 by[V] = {};
-    for (int v = 0; v < V && s.valid; v++) by[v] = closing_by(p.close, s.c + v);
-    for (int64_t row = s.from; row < s.to;) {
-        float run[2][V] = {};
-#pragma unroll 1
-        for (int n = 0; n < RUN; n += BATCH, row += BATCH * p.walk.deep)
+    close_walk<V, BATCH>(
+        p.close, p.walk, p.walk, s, p.parts, p.words,
+        [&](int64_t row, const float4(&by)[V], float(&run)[2][V]) {
             close_rows<D>(p, s, row, by, run);
-        for (int v = 0; v < V; v++) {
-            sum[0][v] += (double)run[0][v];
-            sum[1][v] += (double)run[1][v];
-        }
-    }
-    const Total all = spot_total<2, V>(p.walk, s, sum, p.parts, p.words);
-    for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
-        close_end(p.close, all.first + i, all.sum[i], all.sum[all.count + i]);
+        });
 }
 
-Walk close_walk(const Call *c)
+Walk walk_back(const Call *c)
 {
     return walk_of(1, rows(c->x[0]->dim), c->x[0]->dim.c, V);
 }
@@ -110,7 +98,7 @@ Walk close_walk(const Call *c)
 
 size_t pool_close_bytes(const Call *c)
 {
-    return walk_bytes(close_walk(c), 1, 2);
+    return walk_bytes(walk_back(c), 1, 2);
 }
 
 bool pool_close(const Call *c)
@@ -120,7 +108,7 @@ bool pool_close(const Call *c)
     if (!pool_of(c, dx->dim, V, &p.pool)) return false;
     p.pool.x = dx->data, p.pool.y = c->dy->data, p.pool.fresh = is_fresh(c, 0);
     p.close = closing_of(c, 0);
-    p.walk = close_walk(c), p.parts = (double *)c->scratch;
+    p.walk = walk_back(c), p.parts = (double *)c->scratch;
     p.words = gpu_words(c->dev, walk_words(p.walk, 1));
     moves(moved(dx, p.pool.fresh) + (p.close.x ? moved(c->x[0]) : 0) +
           moved(c->dy) + (double)numel(c->dy->dim) + walk_moves(p.walk, 2));
