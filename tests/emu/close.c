@@ -235,6 +235,27 @@ TEST(close_for_the_reader)
                    OP_maxpool);
 }
 
+/* Call c, seeing its operand through what is behind h or (NULL) as it stands,
+ * makes the gradient that it makes without sums, and those of that. */
+static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
+                         bool add)
+{
+    const Tensor *y = c.x[0], total = total_of(b, y->dim);
+    Tensor dx[2];
+    if (h) c.lens[0] = &h->lens;
+    run(b, &c);
+    for (int i = 0; i < 2; i++) {
+        b->draws = 100; // the same for both
+        dx[i] = drawn(b, y->dim, y->type, -1, 1);
+        c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(backend_cuda.closes(&c) == 1);
+        if (i) c.total[0] = &total;
+        run(b, &c);
+    }
+    same(b, &dx[0], &dx[1]);
+    totals_are(b, &total, &dx[1], y, h);
+}
+
 /* Of a pool, whose last elements no window may have. */
 static void closes_pool(Precision p, Dims s, bool seen, bool add)
 {
@@ -244,23 +265,12 @@ static void closes_pool(Precision p, Dims s, bool seen, bool add)
     const Dtype type = precision_copy(p);
     Attr pool = pool_of_two(s);
     const Tensor y = left(&b, s, &h);
-    Tensor in[MAX_IN] = {y}, z, dx[2];
+    Tensor in[MAX_IN] = {y}, z;
     REQUIRE(op_shape(&pool, in, &z));
     z = tensor_of(&b, z.dim, type);
-    const Tensor dz = drawn(&b, z.dim, type, -1, 1), total = total_of(&b, s);
-    Call c = {.attr = &pool, .x = {&y}, .y = &z};
-    if (seen) c.lens[0] = &h.lens;
-    run(&b, &c);
-    for (int i = 0; i < 2; i++) {
-        b.draws = 100; // the same for both
-        dx[i] = drawn(&b, s, type, -1, 1);
-        c.dy = &dz, c.dx[0] = &dx[i], c.fresh = !add;
-        EXPECT(backend_cuda.closes(&c) == 1);
-        if (i) c.total[0] = &total;
-        run(&b, &c);
-    }
-    same(&b, &dx[0], &dx[1]);
-    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    const Tensor dz = drawn(&b, z.dim, type, -1, 1);
+    const Call c = {.attr = &pool, .x = {&y}, .y = &z};
+    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
     bench_close(&b);
 }
 
@@ -282,22 +292,10 @@ static void closes_dropout(Precision p, Dims s, Op then, bool seen, bool add)
     const Dtype type = precision_copy(p);
     const Attr drop = op_default(OP_spatial_dropout), after = op_default(then);
     const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
-    const Tensor dz = drawn(&b, s, type, -1, 1), total = total_of(&b, s);
-    Tensor dx[2];
+    const Tensor dz = drawn(&b, s, type, -1, 1);
     Call c = {.attr = &drop, .x = {&y}, .y = &z};
     if (then != OP_spatial_dropout) c.then = &after;
-    if (seen) c.lens[0] = &h.lens;
-    run(&b, &c);
-    for (int i = 0; i < 2; i++) {
-        b.draws = 100; // the same for both
-        dx[i] = drawn(&b, s, type, -1, 1);
-        c.dy = &dz, c.dx[0] = &dx[i], c.fresh = !add;
-        EXPECT(backend_cuda.closes(&c) == 1);
-        if (i) c.total[0] = &total;
-        run(&b, &c);
-    }
-    same(&b, &dx[0], &dx[1]);
-    totals_are(&b, &total, &dx[1], &y, seen ? &h : NULL);
+    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
     bench_close(&b);
 }
 

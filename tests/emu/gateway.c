@@ -1,18 +1,10 @@
 /* gateway.c -- convolutions of 5 to 15 channels on the emulated device: y and
  * dw against ref; of two operands where they are, the bits of their concat. */
 #include "bench.h"
-#include "check/opcase.h"
 #include "emu_control.h"
+#include "windowed.h"
 
-/* {n,d,h,w,c}, filters, and of each axis that the rank has: kernel, stride,
- * padding on either side, dilation. */
-typedef struct Window5 {
-    int rank;
-    Dims x;
-    int filters, kernel, stride, lo, hi, dilation;
-} Window5;
-
-static const Window5 windows[] = {
+static const Windowed windows[] = {
     {2, {2, 1, 9, 13, 5}, 32, 3, 1, 1, 1, 1},
     {3, {1, 9, 11, 21, 11}, 64, 4, 2, 1, 1, 1}, // chains, boxes
     {3, {2, 5, 4, 7, 7}, 40, 3, 1, 1, 1, 1},
@@ -27,46 +19,11 @@ static const Window5 windows[] = {
 };
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
-static OpCase case_of(const Window5 *s, uint32_t number)
-{
-    OpCase c = {.attr = op_default(OP_conv), .rank = s->rank, .x = {s->x}};
-    c.x[1] = (Dims){s->filters, 1, 1, 1, s->x.c};
-    int *k[] = {&c.x[1].d, &c.x[1].h, &c.x[1].w};
-    int *step[] = {&c.attr.conv.sd, &c.attr.conv.sh, &c.attr.conv.sw};
-    int *lo[] = {&c.attr.conv.pd0, &c.attr.conv.ph0, &c.attr.conv.pw0};
-    int *hi[] = {&c.attr.conv.pd1, &c.attr.conv.ph1, &c.attr.conv.pw1};
-    int *dil[] = {&c.attr.conv.dd, &c.attr.conv.dh, &c.attr.conv.dw};
-    for (int i = 3 - s->rank; i < 3; i++) {
-        *k[i] = s->kernel, *step[i] = s->stride;
-        *lo[i] = s->lo, *hi[i] = s->hi, *dil[i] = s->dilation;
-    }
-    if (number % 2) c.x[2] = (Dims){1, 1, 1, 1, s->filters};
-    c.wrt = number % 2 ? 7 : 2;
-    c.number = number;
-    return c;
-}
-
-/* y in f32, rounded, is y narrow. */
-static void narrow(const OpCase *c, OpCheck *k)
-{
-    const OpOptions wide = {.forward_only = true};
-    const OpOptions thin = {.forward_only = true, .narrow = NARROW_Y};
-    Arena mem = {0};
-    OpValues v, p, q;
-    REQUIRE(opcase_values(c, &mem, &v));
-    REQUIRE(opcase_run(c, k, 1, &v, wide, &mem, &p));
-    REQUIRE(opcase_run(c, k, 1, &v, thin, &mem, &q));
-    for (int64_t i = 0; i < v.results; i++)
-        p.y[i] = precision_round(k->precision, p.y[i]);
-    opcase_same(k, c, &p, &q, "y in f32 and narrow");
-    arena_release(&mem);
-}
-
 TEST(gateway_of_each_window)
 {
     for (int i = 0; i < WINDOWS; i++)
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
-            const OpCase c = case_of(&windows[i], (uint32_t)(i + p));
+            const OpCase c = windowed_case(&windows[i], (uint32_t)(i + p), 7);
             OpCheck k = {.be = &backend_cuda,
                          .precision = (Precision)p,
                          .report = given_report};
@@ -75,7 +32,7 @@ TEST(gateway_of_each_window)
             EXPECT_INT(emu_launch_count("gateway_kernel"), 2);
             EXPECT_INT(emu_launch_count("product_mma_kernel<P, 64, 64, false"),
                        0);
-            narrow(&c, &k);
+            windowed_narrow(&c, &k);
             EXPECT_INT(emu_launch_count("gateway_kernel"), 4);
         }
 }
@@ -84,7 +41,7 @@ TEST(gateway_of_each_window)
  * packs, groups, a halo that does not fit, operands that are not rounded. */
 TEST(gateway_of_others)
 {
-    static const Window5 others[] = {
+    static const Windowed others[] = {
         {2, {1, 1, 8, 7, 4}, 8, 3, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 17}, 8, 3, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 8}, 8, 3, 1, 1, 1, 1},
@@ -96,7 +53,7 @@ TEST(gateway_of_others)
     };
     enum { COUNT = sizeof others / sizeof *others };
     for (int i = 0; i < COUNT; i++) {
-        OpCase c = case_of(&others[i], 2);
+        OpCase c = windowed_case(&others[i], 2, 7);
         OpCheck k = {.be = &backend_cuda,
                      .precision = PRECISION_bf16,
                      .report = given_report};
