@@ -416,9 +416,14 @@ CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
            -gencode arch=$(c:sm_%=compute_%)$(comma)code=$c) \
          $(foreach p,$(PTX),-gencode arch=compute_$p$(comma)code=compute_$p) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
+# with CI, what the compilers said and the PTX are kept for tests/cuda_ptx.sh,
+# which else has to compile each kernel once more
+CU_KEPT = $(@:.o=.kept)
 $(BUILD)/%.o: %.cu $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call SHOW,compile)$(CU_ALL) -c -o $@ $<
+	@mkdir -p $(@D) $(if $(CI),$(CU_KEPT))
+	$(call SHOW,compile)$(CU_ALL) $(if $(CI),-Xptxas -v --keep --keep-dir $(CU_KEPT)) \
+	  -c -o $@ $< $(if $(CI),2> $(CU_KEPT)/said || { cat $(CU_KEPT)/said >&2; exit 1; })
+	$(if $(CI),@find $(CU_KEPT) -type f ! -name '*.ptx' ! -name said -delete)
 
 # programs of their own for a machine with a GPU; prims is the emulator's test
 $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings

@@ -56,7 +56,7 @@ struct Bias {
 
 /* A part of the rows: RUN of them in float, then on in double. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) bias_kernel(const Bias p)
+__global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
 {
     const Spot s = spot<V>(p.walk);
     const int64_t step = (int64_t)p.walk.deep * p.walk.channels;

@@ -197,7 +197,7 @@ __device__ __forceinline__ void finish(const Fold &p, int64_t i, Peak all)
 /* A part of a tile of a sample. Thread t stands on pack t % width of line
  * t / width of the lines that the block covers. */
 template <int V, Dtype D, class Lanes, class State>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 4)
     fold_kernel(const __grid_constant__ Fold p)
 {
     SMEM(State, lane, [BLOCK * V]);

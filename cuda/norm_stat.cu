@@ -97,7 +97,8 @@ __device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
 /* Sums of d and d^2 of each channel over a part of the rows; and what follows
  * from those of all parts, unless they are only left. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) stats_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
+    stats_kernel(const Norm p)
 {
     const Spot s = spot<V>(p.walk);
     const Cell<D> *from = (const Cell<D> *)p.x;

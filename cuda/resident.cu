@@ -71,7 +71,7 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
 
 /* Into a batch of type D: a map is for one of F32. */
 template <class T, Dtype D>
-__global__ void __launch_bounds__(BLOCK) take_kernel(const Take<T> p)
+__global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
 {
     const int64_t voxels = (int64_t)p.n.d * p.n.h * p.n.w;
     for (int n = (int)blockIdx.y; n < p.count; n += (int)gridDim.y) {

@@ -121,7 +121,7 @@ __device__ void decide(Control *k, const float *loss, const Rules &rules,
 
 /* The sum of all parts, the decision of one thread, then the factors of each
  * group by a thread. */
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 2)
     decide_kernel(Control *k, const float *loss, const Rules rules, int parts)
 {
     static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
