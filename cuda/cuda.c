@@ -5,6 +5,7 @@
 #define KERNEL_gpu(f) f /* the space of rows whose sums go by parts here */
 #include "cuda.h"
 #include "backend.h"
+#include "tile_choice.h"
 
 #define OP(name, ...)                         \
     Space cuda_##name##_space(const Call *c); \
@@ -164,6 +165,8 @@ const Backend backend_cuda = {
     .update = cuda_update,
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
+    .tile = tile_listed,
+    .tile_taken = tile_taken,
     .fuses = fuses,
     .beside = cuda_beside,
     .sees = sees,

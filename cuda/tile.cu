@@ -110,10 +110,10 @@ double cost_of(const Work &w, const TileCut &cut, int percent)
            (cut.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
 }
 
-/* That of least cost; one of no extents where none is as wanted. */
-TileCut cut_of(const Corr *r, bool spread)
+/* The tile of this number of least cost, TILE_ANY: of all; one of no extents
+ * where none is so. */
+TileCut cheapest(const Work &w, int number)
 {
-    const Work w = work_of(r, spread);
     const int segments = segments_of(w);
     TileCut best = {};
     double least_cost = 0;
@@ -123,7 +123,7 @@ TileCut cut_of(const Corr *r, bool spread)
         // the classes of a split call are those of one launch
         for (int split = 0;
              split <= (segments > 1 && w.classes <= CORR_CLASSES); split++) {
-            if (wanted && number_of(kind, split) != wanted) continue;
+            if (number && number_of(kind, split) != number) continue;
             const TileCut cut = {t.bm, t.bn, segments, split != 0};
             const double cost = cost_of(w, cut, t.percent);
             if (best.bm && cost >= least_cost) continue;
@@ -131,6 +131,16 @@ TileCut cut_of(const Corr *r, bool spread)
         }
     }
     return best;
+}
+
+/* What the thread wants; or what the call asks for, where it can have that. */
+TileCut cut_of(const Corr *r, bool spread)
+{
+    const Work w = work_of(r, spread);
+    if (wanted) return cheapest(w, wanted);
+    const bool back = spread != (call_op(r->c) == OP_upconv);
+    const TileCut asked = cheapest(w, r->c->tile[back]);
+    return asked.bm ? asked : cheapest(w, TILE_ANY);
 }
 
 // -- classes and boxes -------------------------------------------------------
@@ -500,6 +510,11 @@ extern "C" const char *tile_name(int number)
     if (number < 1 || number > tile_count()) return "none";
     const auto &t = TILES[(number - 1) % TILE_KINDS];
     snprintf(text, sizeof text, "%dx%d%s", t.bm, t.bn,
-             number > TILE_KINDS ? " split" : "");
+             number > TILE_KINDS ? "-split" : "");
     return text;
+}
+
+extern "C" const char *tile_listed(int number)
+{
+    return number < 1 || number > tile_count() ? NULL : tile_name(number);
 }

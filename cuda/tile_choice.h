@@ -3,7 +3,8 @@
  * tile.cu chooses by the extents of a call, by an estimate that nobody had
  * measured when it was written. A bench has to time the others, and a test to
  * show that all give the same bits; both say here what they want of the calls
- * of their thread. The program says nothing and has tile.cu's choice. */
+ * of their thread. Of the program each call says what it asks for: Call.tile,
+ * which the network's `tiles` tells it (engine/tile_names.h). */
 #ifndef SEG_TILE_CHOICE_H
 #define SEG_TILE_CHOICE_H
 
@@ -17,16 +18,18 @@ enum {
     TILE_NONE = -1, /* no tile, but the loop of corr_mma.cuh */
 };
 
-/* What calls of this thread are to take, their space included; one that
- * cannot takes no tile. */
+/* What calls of this thread are to take, whatever they ask for, their space
+ * included; one that cannot takes no tile. */
 void tile_want(int number);
 /* What the last call took that came to tile.cu; asked again, TILE_NONE: what
  * came since took no tile. */
 int tile_taken(void);
 
 int tile_count(void);
-/* "128x64", "128x64 split" (a block makes one segment); "none" of TILE_NONE. */
+/* "128x64", "128x64-split" (a block makes one segment); "none" of TILE_NONE. */
 const char *tile_name(int number);
+/* Backend.tile: NULL for a number that none has. */
+const char *tile_listed(int number);
 
 #ifdef __cplusplus
 }

@@ -60,6 +60,12 @@ typedef struct Backend {
      * (Winograd, docs/numerics.md)? Never with Call.direct. Extents, attributes
      * and y or dy are set. NULL: no call does. */
     bool (*blurs)(const Call *c);
+    /* The name of tile `number`, from 1 on, of those that Call.tile may ask
+     * for; NULL behind the last. NULL: there is no choice. */
+    const char *(*tile)(int number);
+    /* The one that the last call of this thread took, of those since this was
+     * asked; < 1: none. */
+    int (*tile_taken)(void);
     /* Does it run c->norm and c->then, those that are there, in the store of
      * this row, and back through `then`? With the bits of all of them apart.
      * Of a lazy call: does it leave them to who reads y?

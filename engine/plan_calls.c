@@ -17,6 +17,7 @@
  * the slopes want, a run that goes back leaves its forward call out. */
 #include "direct.h"
 #include "plan_inside.h"
+#include "tile_names.h"
 
 /* == one call ========================================================== */
 
@@ -45,6 +46,7 @@ Call plan_call(Plan *p, int i)
                                                          : PRECISION_f32,
               .direct = direct_has(p->spec.direct, p->spec.graph->node[i].name),
               .y = &q->first.x};
+    tiles_of(p->spec.tiles, p->spec.graph->node[i].name, p->spec.be, c.tile);
     operands_of(p, i, 0, c.x);
     for (int k = 0; k < MAX_IN; k++) {
         const int v = operand_of(p, i, k);

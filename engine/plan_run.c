@@ -224,10 +224,14 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
                             .backward = c >= p->forward,
                             .convert = is_convert(&p->call[c]),
                             .live = live_at(p, c)};
+    if (be->tile_taken) be->tile_taken(); // of what ran before
     for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
         if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
-        if (c < max) out[c].ms += 1e3 * (clock_s() - from);
+        if (c >= max) continue;
+        out[c].ms += 1e3 * (clock_s() - from);
+        const int tile = be->tile_taken ? be->tile_taken() : 0;
+        if (tile > 0) out[c].tile = tile;
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;

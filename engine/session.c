@@ -5,6 +5,7 @@
  * as large as the largest of them asked for, since only one runs at a time. */
 #include "direct.h"
 #include "session_inside.h"
+#include "tile_names.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,14 +101,13 @@ static bool find_step(Session *s)
 }
 
 /* The text may be gone when plans are made. */
-static bool keep_direct(Session *s)
+static bool keep_text(const char **text, char **kept)
 {
-    const char *given = s->spec.direct;
-    if (!given) return true;
-    s->direct = mem_alloc(strlen(given) + 1);
-    if (!s->direct) return false;
-    s->spec.direct = strcpy(s->direct, given);
-    return direct_valid(given, s->spec.graph);
+    if (!*text) return true;
+    *kept = mem_alloc(strlen(*text) + 1);
+    if (!*kept) return false;
+    *text = strcpy(*kept, *text);
+    return true;
 }
 
 bool session_open(const SessionSpec *spec, Session **out)
@@ -133,8 +133,11 @@ bool session_open(const SessionSpec *spec, Session **out)
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
     TRY(find_step(s));
-    TRY(keep_direct(s));
+    TRY(keep_text(&s->spec.direct, &s->direct));
+    TRY(keep_text(&s->spec.tiles, &s->tiles));
+    TRY(direct_valid(s->spec.direct, spec->graph));
     TRY(open_device(s));
+    TRY(tiles_valid(s->spec.tiles, spec->graph, s->be));
     real = dtype_bytes(s->be->real);
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
     params_copied(&s->params, s->be, spec->precision);
@@ -184,6 +187,7 @@ void session_close(Session *s)
     mem_free(s->step_root);
     mem_free(s->in_step);
     mem_free(s->direct);
+    mem_free(s->tiles);
     mem_free(s);
 }
 
@@ -231,6 +235,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .threads = s->threads,
                      .precision = s->spec.precision,
                      .direct = s->spec.direct,
+                     .tiles = s->spec.tiles,
                      .root = s->root,
                      .roots = s->spec.roots,
                      .loss = train && s->trains ? s->spec.loss : -1,

@@ -28,6 +28,7 @@ typedef struct SessionSpec {
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
     const char *direct;  /* see direct.h                        */
+    const char *tiles;   /* see tile_names.h                         */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
     size_t limit;  /* bytes that the network may take on the device: weights
                     * with gradients and moments, arena, kept samples; 0:

@@ -23,13 +23,13 @@ typedef struct Slot {
 } Slot;
 
 struct Session {
-    SessionSpec spec; /* its roots, direct and optim are the copies below */
+    SessionSpec spec; /* what it points to is copied below, for long */
     int *root;        /* owned: the caller's, and the loss               */
     int *step_root;   /* owned: those that a training step computes      */
     bool *in_step;    /* owned: nodes that these need, of `nodes`, which
                        * the graph had when the session was opened       */
     int nodes;
-    char *direct; /* owned: the caller's                             */
+    char *direct, *tiles; /* owned: the caller's                     */
     Optim optim;
     bool trains; /* has a loss and an optimiser                     */
     const Backend *be;

@@ -1,4 +1,5 @@
--- autotune.lua -- --autotune: what it chooses of what it measured, and that a run keeps it.
+-- autotune.lua -- --autotune on a CPU: what it chooses of what it measured, and that a run keeps
+-- it. What a GPU has to choose is tests/emu/autotune.lua's.
 
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
@@ -19,6 +20,18 @@ t.test("a layer has to win what is no noise", function()
   t.equal(table.concat(autotune.faster({ "a", "b", "c", "d" }, with, without), " "), "a d")
   t.equal(#autotune.faster({}, with, without), 0)
   t.equal(#autotune.faster({ "a", "c" }, with, with), 0)
+end)
+
+t.test("of tiles the fastest, where one wins more than noise", function()
+  local function ms(forward, backward) return { forward = forward, backward = backward } end
+  local own = ms({ a = 10, b = 10, c = 1 }, { a = 5, b = 5 })
+  local with = { x = ms({ a = 9, b = 9.8, c = 0.9 }, { a = 4, b = 5 }),
+                 y = ms({ a = 8, b = 9.9, c = 1.1 }, { a = 4.5, b = 4 }) }
+  local text, count = autotune.tiles({ "a", "b", "c" }, own, with)
+  t.equal(text, "a=y/x,b=-/y,c=x/-") -- c has no way back
+  t.equal(count, 3)
+  text, count = autotune.tiles({ "a", "b" }, own, { x = own })
+  t.equal(text .. count, "0")
 end)
 
 t.test("a run measures once, and keeps what it found", function()
@@ -49,11 +62,11 @@ t.test("what leaves nothing to choose", function()
   -- so few channels are not for Winograd's method
   t.says(bench .. " --base 1", 0, "autotune: no convolution of this network has a choice")
   t.says(bench .. " --base 16 --direct enc1.conv2", 0,
-         "autotune: as they stand are enc1.conv2, as --direct says")
+         "autotune: enc1.conv2 is kept as --direct says")
   t.says(bench .. " --base 16", 0, " convolutions measured, ")
   t.says(bench .. " --base 16 --winograd false", 2,
          "--autotune: --winograd false has chosen for all layers")
-  t.says(bench .. " --device ref", 0, "autotune: nothing to choose on ref")
+  t.says(bench .. " --device ref", 0, "autotune: nothing to choose on ref in f32")
   for _, command in ipairs { "plan", "check", "evaluate" } do
     t.says(line .. " " .. command .. " --preset check --autotune", 2,
            "--autotune is not for " .. command .. ", but for train and bench")

@@ -429,7 +429,8 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
               .threads = d->threads,
               .node = 7,
               .train = !oc->eval,
-              .direct = oc->direct};
+              .direct = oc->direct,
+              .tile = {oc->tile[0], oc->tile[1]}};
     Op op = (Op)oc->attr.op;
     Space space = {0};
     bool ok = false;

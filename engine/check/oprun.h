@@ -34,6 +34,7 @@ typedef struct OpCase {
     unsigned changes;  /* bit i: the forward run may change operand i      */
     bool eval;         /* evaluation instead of training                   */
     bool direct;       /* see Call.direct                                  */
+    int8_t tile[2];    /* see Call.tile                                    */
     double floor;      /* see Judge.floor                                  */
     uint32_t number;   /* which draw: seeds the values, names the case     */
 } OpCase;

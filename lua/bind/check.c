@@ -176,13 +176,35 @@ static int l_device(lua_State *L)
     return 2;
 }
 
+/* core.tiles(device) -> the names of the tiles that products can be told to
+ * take there (engine/tile_names.h); none where there is no choice. Raises where
+ * there is no such device. */
+static int l_tiles(lua_State *L)
+{
+    const char *text = luaL_checkstring(L, 1), *name;
+    char why[ERR_MAX];
+    const Backend *be;
+    int device;
+    if (!backend_find(text, &be, &device, why)) return raise_error(L);
+    lua_newtable(L);
+    for (int i = 1; be->tile && (name = be->tile(i)); i++) {
+        lua_pushstring(L, name);
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
 void bind_check(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"suites", l_suites},         {"check", l_check},
-        {"check_data", l_check_data}, {"nodes", l_nodes},
-        {"check_node", l_check_node}, {"device", l_device},
-        {"precisions", l_precisions}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"suites", l_suites},
+                                         {"check", l_check},
+                                         {"check_data", l_check_data},
+                                         {"nodes", l_nodes},
+                                         {"check_node", l_check_node},
+                                         {"device", l_device},
+                                         {"precisions", l_precisions},
+                                         {"tiles", l_tiles},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];

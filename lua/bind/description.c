@@ -4,10 +4,10 @@
 #include "direct.h"
 
 const char *const session_keys[] = {
-    "roots",  "loss",    "device",     "threads",   "seed",  "optim",
-    "inputs", "frozen",  "precision",  "draws",     "limit", "budget",
-    "least",  "average", "ranks",      "own_norms", "carry", "winograd",
-    "direct", "plain",   "step_roots", NULL};
+    "roots",  "loss",    "device",    "threads",    "seed",  "optim",
+    "inputs", "frozen",  "precision", "draws",      "limit", "budget",
+    "least",  "average", "ranks",     "own_norms",  "carry", "winograd",
+    "direct", "tiles",   "plain",     "step_roots", NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])

@@ -8,6 +8,7 @@
  * machine does not have. */
 #include "bind/bind.h"
 #include "direct.h"
+#include "tile_names.h"
 #include <string.h>
 
 /* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The
@@ -104,7 +105,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
- * threads=, precision=, winograd=true, direct="", optim=, budget=0,
+ * threads=, precision=, winograd=true, direct="", tiles="", optim=, budget=0,
  * least=false, average=false, plain=false} -> {bytes=, naive_bytes=,
  * peak_values=, peak_gradients=, peak_workspace=, carried_bytes=, flops=,
  * calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
@@ -135,6 +136,7 @@ static int l_plan(lua_State *L)
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);
     const char *direct = opt_direct(L, 1);
+    const char *tiles = opt_string(L, 1, "tiles", "");
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
                       why))
@@ -142,7 +144,8 @@ static int l_plan(lua_State *L)
     int step_roots = read_step_roots(L, 1, step_root);
     bool all = !train || step_roots < 0;
     if (loss >= 0) root[roots++] = loss;
-    bool ok = direct_valid(direct, g) && params_list(&params, g, root, roots) &&
+    bool ok = direct_valid(direct, g) && tiles_valid(tiles, g, be) &&
+              params_list(&params, g, root, roots) &&
               read_frozen(L, 1, &params);
     PlanSpec spec = {.graph = g,
                      .params = &params,
@@ -150,6 +153,7 @@ static int l_plan(lua_State *L)
                      .threads = be->threads(wanted),
                      .precision = opt_precision(L, 1),
                      .direct = direct,
+                     .tiles = tiles,
                      .plain = opt_bool(L, 1, "plain", false),
                      .root = all ? root : step_root,
                      .roots = all ? roots : step_roots,
@@ -293,6 +297,7 @@ static int l_launches(lua_State *L)
                         .optim = &optim,
                         .precision = opt_precision(L, 1),
                         .direct = opt_direct(L, 1),
+                        .tiles = opt_string(L, 1, "tiles", ""),
                         .plain = opt_bool(L, 1, "plain", false),
                         .rehearse = true};
     int inputs = read_input_dims(L, 1, input);

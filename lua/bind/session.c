@@ -366,8 +366,8 @@ static int l_blame(lua_State *L)
 
 /* s:time(inputs, train) -> { {name=, kind=, backward=, ms=, live=}, ... }, each
  * call of the plan in order, with the milliseconds it took and the bytes of the
- * arena that were in use; kind "copy" makes the
- * copy in 16 bits of what `name` is */
+ * arena that were in use; kind "copy" makes the copy in 16 bits of what `name`
+ * is; tile: the name of the one that it took, if any */
 static int l_time(lua_State *L)
 {
     enum { MAX_CALLS = 4096 };
@@ -395,6 +395,8 @@ static int l_time(lua_State *L)
                      time[i].then);
         set_bool(L, "backward", time[i].backward);
         set_number(L, "ms", time[i].ms);
+        const Backend *be = session_backend(h->s);
+        if (time[i].tile) set_text(L, "tile", be->tile(time[i].tile));
         set_integer(L, "live", (lua_Integer)time[i].live);
         lua_rawseti(L, -2, i + 1);
     }
@@ -458,15 +460,15 @@ static int l_facts(lua_State *L)
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
  * ranks=false, own_norms=false, carry="auto", winograd=true, direct="",
- * plain=false, step_roots=nil}
+ * tiles="", plain=false, step_roots=nil}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
  * (see share). carry: what sums over them, of GPUs: see Backend.carry.
- * winograd, direct: see opt_direct. plain: no row is run with another.
- * step_roots: those of the roots that step() and queue() leave to be read,
- * beside the loss; nil: all. */
+ * winograd, direct: see opt_direct. tiles: see tile_names.h. plain: no row is
+ * run with another. step_roots: those of the roots that step() and queue()
+ * leave to be read, beside the loss; nil: all. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS];
@@ -478,6 +480,7 @@ static int l_session(lua_State *L)
                         .device = opt_string(L, 1, "device", "auto"),
                         .precision = opt_precision(L, 1),
                         .direct = opt_direct(L, 1),
+                        .tiles = opt_string(L, 1, "tiles", ""),
                         .threads =
                             (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS)};
     spec.seed = (uint64_t)opt_int(L, 1, "seed", 0, 0, INT64_MAX);

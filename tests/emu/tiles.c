@@ -41,7 +41,7 @@ static OpCase case_of(const Case *c)
     return out;
 }
 
-static bool same(const double *a, const double *b, int64_t count)
+static bool same_bits(const double *a, const double *b, int64_t count)
 {
     return !memcmp(a, b, (size_t)count * sizeof *a);
 }
@@ -64,13 +64,13 @@ static int tiles_agree(const OpCase *c, Precision p)
         REQUIRE(
             oprun(c, &d, &in, (OpOptions){.forward_only = true}, &mem, &one));
         if (tile_taken() == i) {
-            EXPECT(same(free_choice.y, one.y, one.results));
+            EXPECT(same_bits(free_choice.y, one.y, one.results));
             made++;
         }
         REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &one));
         // the gradient's is the last call; its sums may have no such tile
         if (tile_taken() == i)
-            EXPECT(same(free_choice.dx[0], one.dx[0], one.count[0]));
+            EXPECT(same_bits(free_choice.dx[0], one.dx[0], one.count[0]));
         tile_want(TILE_ANY);
     }
     opdevice_close(&d);
@@ -123,10 +123,45 @@ TEST(tiles_not_taken)
     arena_release(&mem);
 }
 
+/* What a call asks for it has, each way, and where it cannot, what it would
+ * have without. */
+TEST(tiles_asked_for)
+{
+    const Case one = {OP_conv, 2, {2, 1, 9, 14, 32}, 40, 3, 1, 1, 1, 1, 0};
+    const Case up = {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 0};
+    for (int k = 0; k < 2; k++) {
+        OpCase c = case_of(k ? &up : &one);
+        OpDevice d;
+        Arena mem = {NULL};
+        OpValues in, out;
+        int taken[2]; // without asking
+        REQUIRE(opdevice_open(&backend_cuda, 1, &d));
+        d.precision = PRECISION_bf16;
+        REQUIRE(opcase_values(&c, &mem, &in));
+        for (int back = 0; back < 2; back++) {
+            const OpOptions how = {.forward_only = !back};
+            c.tile[0] = c.tile[1] = 0;
+            REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
+            taken[back] = tile_taken();
+            for (int i = 1; i <= tile_count(); i++) {
+                // of the other way round, which is not to matter
+                c.tile[back] = (int8_t)i, c.tile[!back] = (int8_t)(1 + i % 3);
+                REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
+                const bool can = i <= tile_count() / 2; // one sum has no parts
+                EXPECT_INT(tile_taken(), can ? i : taken[back]);
+            }
+        }
+        opdevice_close(&d);
+        arena_release(&mem);
+    }
+}
+
 TEST(tiles_have_names)
 {
     EXPECT(!strcmp(tile_name(1), "128x128"));
-    EXPECT(!strcmp(tile_name(tile_count()), "128x32 split"));
+    EXPECT(!strcmp(tile_name(tile_count()), "128x32-split"));
     EXPECT(!strcmp(tile_name(TILE_NONE), "none"));
     EXPECT(!strcmp(tile_name(tile_count() + 1), "none"));
+    EXPECT(!tile_listed(0) && !tile_listed(tile_count() + 1));
+    EXPECT(!strcmp(tile_listed(2), tile_name(2)));
 }

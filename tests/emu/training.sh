@@ -73,6 +73,38 @@ step "f16, rest" train scaled --precision f16 --resume "$tmp/scaled/tiny/001"
 step "the same bytes of f16" same half scaled
 step "f32 has none" not holds whole loss_scale
 
+# tiles of products (tests/emu/tiles.c has what they are): measured once, kept, or told
+cp "$tmp/tiny.lua" "$tmp/narrow.lua"
+sed 's/nn.conv(image, 8, 3)/nn.conv(nn.conv(image, 16, 3), 16, 3, { name = "wide" })/' \
+    "$tmp/narrow.lua" > "$tmp/tiny.lua"
+tiles_of() { sed -n 's/^tiles = //p' "$tmp/$1/tiny/001/config.txt"; }
+found() {
+    case $(grep "^autotune:" "$tmp/tuned.txt") in
+    *"none is faster"* | *"not worth it") [ -z "$(tiles_of tuned)" ] ;;
+    *) grep -q "^autotune: .*: $(tiles_of tuned)$" "$tmp/tuned.txt" ;;
+    esac
+}
+# of three convolutions one has tiles, whose sums are too short to be split
+had() { case $(tiles_of tuned) in *,* | *split*) false ;; '' | wide=*) ;; *) false ;; esac; }
+told() { [ "$(tiles_of "$1")" = wide=64x64/128x32 ]; }
+step "tiles are measured" train tuned --precision bf16 --autotune
+step "each of them" says tuned "^autotune: 3 convolutions measured with 8 tiles"
+step "and what is found is kept" found
+step "are tiles that it can have" had
+step "tiles are told" train told --precision bf16 --tiles wide=64x64/128x32
+step "and kept" told told
+step "stopped" train cut --precision bf16 --tiles wide=64x64/128x32 --steps 5
+step "and resumed" train cut --resume "$tmp/cut/tiny/001"
+step "they are as told" told cut
+step "with the same bytes" same told cut
+step "measured no more" train cut --resume "$tmp/cut/tiny/001" --epochs 3 --autotune
+step "as it says" says cut "^autotune: a run that is resumed keeps what it has"
+step "a tile that is none" ends 2 train none --precision bf16 --tiles wide=9x9/-
+step "is named, with all" says none 'wide: cuda has no tile "9x9"; known: 128x128, .*-split'
+step "f32 has no choice" train f32 --autotune --steps 1
+step "as it says" says f32 "^autotune: nothing to choose on cuda in f32"
+mv "$tmp/narrow.lua" "$tmp/tiny.lua"
+
 # averages, parts and phases, cut in bf16 and f16
 step "cuts in halves" env PROGRAM="$program" SEG_TEST_DEVICE=cuda \
     sh tests/resume_training.sh
