@@ -71,12 +71,15 @@ TEST  := $(filter-out tests/embed.c,$(wildcard tests/*.c))
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
 
+# what nvcc makes knows no sanitizer: a build with one may be told where it is
+CU_AT ?= $(BUILD)
+CU_OBJ := $(CU:%.cu=$(CU_AT)/%.o)
 LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
            $(foreach real,double float,\
              $(REF:cpu/ref/%.c=$(BUILD)/cpu/ref/$(real)/%.o)) \
            $(foreach isa,$(ISAS),\
              $(SIMD:cpu/simd/%.c=$(BUILD)/cpu/simd/$(isa)/%.o)) \
-           $(CU:%.cu=$(BUILD)/%.o) $(CUDA_C:%.c=$(BUILD)/%.o)
+           $(CU_OBJ) $(CUDA_C:%.c=$(BUILD)/%.o)
 # clang, which fuzzes, takes no named constant as an initializer, as they do
 FUZZ_OBJ := $(filter-out $(BUILD)/engine/check/%,$(LIB_OBJ))
 LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
@@ -172,9 +175,9 @@ asan:                         ## every test in a build with ASan and UBSan
 	$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
 
 # what tests/all runs with sanitizers beside the build under test
-checked: $(if $(SAN),$(REPLAYS))
-	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined \
-	  OPT="-O1 -g" sanitized)
+checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ))
+	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
+	  SAN=address,undefined OPT="-O1 -g" sanitized)
 
 sanitized: $(REPLAYS) $(PROGRAM) $(BUILD)/tests/run
 

@@ -25,7 +25,7 @@ typedef struct PlanSpec {
     int threads;         /* that the device has or will have  */
     Precision precision; /* of convolutions; one that `be` has */
     const char *direct;  /* see direct.h                        */
-    const char *tiles;   /* see tile_names.h; valid                  */
+    const char *tiles;   /* see tile_names.h; valid             */
     const int *root;     /* nodes whose values stay readable  */
     int roots;
     int loss;    /* root of the gradients; -1: none   */
@@ -154,7 +154,7 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 typedef struct PlanTime {
     int node, concat, norm, then; /* as of a PlanRow */
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
-    int tile; /* number of Backend.tile that it took, 0: none              */
+    int tile;               /* number of Backend.tile that it took, 0: none */
     double ms;
     size_t live; /* bytes of the pool that are in use while it runs     */
 } PlanTime;
