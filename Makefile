@@ -177,7 +177,7 @@ asan:                         ## every test in a build with ASan and UBSan
 # what tests/all runs with sanitizers beside the build under test
 checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ))
 	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
-	  SAN=address,undefined OPT="-O1 -g" sanitized)
+	  SAN=address,undefined OPT="-O1 -g1" sanitized)
 
 sanitized: $(REPLAYS) $(PROGRAM) $(BUILD)/tests/run
 

@@ -1,4 +1,5 @@
 /* run.c -- runs the list of tests that test.h collects. */
+#include "clock.h"
 #include "test.h"
 #include <ftw.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 enum { MAX_SKIPS = 256 };
+static const double LONG_S = 5; // of a test: worth a line in the log
 
 #if defined(SEG_DICOM) && !SEG_DICOM
 enum { has_dicom = 0 };
@@ -162,7 +164,10 @@ int main(int argc, char **argv)
         skip_reason = NULL;
         mem_fail_after(-1, false);
         running = t->name;
+        const double from = clock_s();
         guarded(t);
+        const double took = clock_s() - from;
+        if (took >= LONG_S) printf("  %.0f s: %s\n", took, t->name);
         if (failures) {
             printf("FAILED %s\n", t->name);
             failed++;

@@ -244,6 +244,58 @@ static bool write_same(bool broken)
     return out.get()[0] == 1.0f;
 }
 
+/* Sixteen bytes as one number and a byte of them: the race build keeps what is
+ * alike once. */
+static __device__ void put_sixteen(float *out)
+{
+    *(float4 *)out = make_float4(1, 1, 1, 1);
+}
+static __global__ void k_part_read(const float *, float *out, bool broken)
+{
+    if (threadIdx.x == 0) put_sixteen(out);
+    if (!broken) __syncthreads();
+    if (threadIdx.x == 32) out[32] = (float)((unsigned char *)out)[3];
+}
+static __global__ void k_part_write(const float *in, float *out, bool broken)
+{
+    if (threadIdx.x == 0) put_sixteen(out);
+    __syncthreads();
+    if (threadIdx.x == 32) ((unsigned char *)out)[9] = 0;
+    if (!broken) __syncthreads();
+    if (threadIdx.x == 1) {
+        const float4 all = *(float4 *)out;
+        out[32] = all.x + all.y + all.z + all.w;
+    }
+    out[64 + threadIdx.x] = in[threadIdx.x];
+}
+static __global__ void k_whole_read(const float *in, float *out, bool broken)
+{
+    float *own = (float *)in;
+    if (threadIdx.x == 0) *(float4 *)out = *(const float4 *)in;
+    if (!broken) __syncthreads();
+    if (threadIdx.x == 32) ((unsigned char *)own)[5] = 0;
+}
+template <class K> static bool parts_of_sixteen(K kernel, bool broken)
+{
+    Buffer<float> in(std::vector<float>(128, 1.0f));
+    Buffer<float> out(std::vector<float>(128, 1.0f));
+    LAUNCH(kernel, 1, 64, 0, 0, in.p, out.p, broken);
+    OK_LAUNCH();
+    return out.get()[0] == 1.0f;
+}
+static bool part_read(bool broken)
+{
+    return parts_of_sixteen(k_part_read, broken);
+}
+static bool part_write(bool broken)
+{
+    return parts_of_sixteen(k_part_write, broken);
+}
+static bool whole_read(bool broken)
+{
+    return parts_of_sixteen(k_whole_read, broken);
+}
+
 static __global__ void k_mixed_atomic(unsigned *out, bool broken)
 {
     atomicAdd(out, 1u);
@@ -433,6 +485,9 @@ static const Case kernel_cases[] = {
     {57, "every block is taken for the last", any_block},
     {58, "a block writes after it came", late_write},
     {59, "last_block's word is not 0", last_word},
+    {60, "a byte is read of sixteen that another wrote", part_read},
+    {61, "sixteen are read of which another wrote a byte", part_write},
+    {62, "a byte is written of sixteen that another read", whole_read},
 };
 
 int main(int argc, char **argv)
