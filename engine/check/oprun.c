@@ -47,20 +47,14 @@ bool opcase_shape(const OpCase *c, Tensor *y)
 /* Element i of operand `op` as a fill draws it; x0 is operand 0's there. */
 static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
 {
-    double span = f->hi - f->lo, sign = rng_below(r, 2 * i, 2) ? 1 : -1;
-    double u = rng_uniform(r, 2 * i + 1);
-    switch (f->kind) {
-    case FILL_RANGE:
-        return f->lo + span * u;
-    case FILL_GAP:
-        return sign * (f->lo + span * u);
-    case FILL_CLASS:
+    const double span = f->hi - f->lo;
+    if (f->kind == FILL_CLASS)
         return f->lo + rng_below(r, i, (uint32_t)span + 1);
-    case FILL_APART:
-        return x0 + sign * (f->lo + span * u);
-    default:
+    if (f->kind != FILL_RANGE && f->kind != FILL_GAP && f->kind != FILL_APART)
         return rng_normal(r, i);
-    }
+    const double size = f->lo + span * rng_uniform(r, 2 * i + 1);
+    if (f->kind == FILL_RANGE) return size;
+    return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
 }
 
 static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
