@@ -22,12 +22,15 @@ kept= # the folder with what the compilers said of a file, and its PTX
 
 # built FILE: $kept is of this source and all that it includes, for all families
 built() {
-    object=$BUILD/${1%.cu}.o kept=$BUILD/${1%.cu}.kept
+    kept=$BUILD/${1%.cu}.kept
     for gpu in $gpus; do
         ls "$kept"/*.compute_"$gpu".ptx > /dev/null 2>&1 || return 1
     done
+    # newer than what was said, not than the object: a make without CI=1 makes
+    # a new object and leaves what is kept
     # shellcheck disable=SC2046  # split on purpose: names of files
-    [ -z "$(find $(sed 's/^[^:]*://; s/\\$//' "${object%.o}.d") -newer "$object")" ]
+    [ -z "$(find $(sed 's/^[^:]*://; s/\\$//' "$BUILD/${1%.cu}.d") \
+        -newer "$kept/said")" ]
 }
 # compiled FILE: fills $kept
 compiled() {
