@@ -8,8 +8,7 @@ bool direct_has(const char *which, const char *label)
     size_t length;
     if (which && !strcmp(which, DIRECT_ALL)) return true;
     for (const char *one; (one = layer_next(&which, &length));)
-        if (length == strlen(label) && !strncmp(one, label, length))
-            return true;
+        if (layer_is(one, length, label)) return true;
     return false;
 }
 
@@ -18,9 +17,6 @@ bool direct_valid(const char *which, const Graph *g)
     size_t length;
     if (which && !strcmp(which, DIRECT_ALL)) return true;
     for (const char *one; (one = layer_next(&which, &length));)
-        if (!length || !layer_multiplies(g, one, length))
-            return fail_usage("direct: no convolution is called \"%.*s\"; "
-                              "`plan` shows what layers are called",
-                              (int)length, one);
+        if (!layer_valid(g, "direct", one, length)) return false;
     return true;
 }

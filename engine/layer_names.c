@@ -12,13 +12,22 @@ const char *layer_next(const char **text, size_t *length)
     return label;
 }
 
-bool layer_multiplies(const Graph *g, const char *label, size_t length)
+bool layer_is(const char *label, size_t length, const char *text)
 {
-    for (int i = 0; i < g->count; i++) {
+    return length == strlen(text) && !strncmp(label, text, length);
+}
+
+bool layer_valid(const Graph *g, const char *what, const char *label,
+                 size_t length)
+{
+    for (int i = 0; length && i < g->count; i++) {
         const Node *q = &g->node[i];
         if (q->kind == NODE_OP && op_multiplies((Op)q->attr.op) &&
-            length == strlen(q->name) && !strncmp(label, q->name, length))
+            layer_is(label, length, q->name))
             return true;
     }
-    return false;
+    return fail_usage(
+        "%s: no convolution is called \"%.*s\"; `plan` shows what "
+        "layers are called",
+        what, (int)length, label);
 }

@@ -7,7 +7,11 @@
  * Spaces before it are passed over. */
 const char *layer_next(const char **text, size_t *length);
 
-/* Are these `length` characters the label of a node of g that multiplies
- * (op_multiplies)? */
-bool layer_multiplies(const Graph *g, const char *label, size_t length);
+/* Are these `length` characters all of `text`? */
+bool layer_is(const char *label, size_t length, const char *text);
+
+/* Are they the label of a node of g that multiplies (op_multiplies)? Else
+ * ERR_USAGE, which begins with `what`. */
+bool layer_valid(const Graph *g, const char *what, const char *label,
+                 size_t length);
 #endif

@@ -167,10 +167,10 @@ Precision precision_of_type(Dtype t)
 
 double precision_unit(Precision p)
 {
-    return ldexp(1, -info[p].bits);
+    return two_to(-info[p].bits);
 }
 
 double precision_least(Precision p)
 {
-    return ldexp(1, info[p].least);
+    return two_to(info[p].least);
 }

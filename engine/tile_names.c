@@ -12,7 +12,7 @@ static int number_of(const Backend *be, const char *name, size_t length)
     const char *one;
     if (length == 1 && *name == '-') return LEFT;
     for (int i = 1; (one = be->tile(i)); i++)
-        if (length == strlen(one) && !strncmp(name, one, length)) return i;
+        if (layer_is(name, length, one)) return i;
     return UNKNOWN;
 }
 
@@ -42,8 +42,8 @@ void tiles_of(const char *which, const char *label, const Backend *be,
     tile[0] = tile[1] = LEFT;
     if (!be->tile) return;
     for (const char *one; (one = layer_next(&which, &length));) {
-        if (!entry_of(one, length, &e) || e.length[0] != strlen(label) ||
-            strncmp(e.part[0], label, e.length[0]))
+        if (!entry_of(one, length, &e) ||
+            !layer_is(e.part[0], e.length[0], label))
             continue;
         for (int i = 0; i < 2; i++)
             tile[i] = (int8_t)number_of(be, e.part[1 + i], e.length[1 + i]);
@@ -70,10 +70,7 @@ bool tiles_valid(const char *which, const Graph *g, const Backend *be)
             return fail_usage("tiles: \"%.*s\" is not LAYER=FORWARD/DATA, as "
                               "enc1.conv2=128x64/-",
                               (int)length, one);
-        if (!layer_multiplies(g, e.part[0], e.length[0]))
-            return fail_usage("tiles: no convolution is called \"%.*s\"; "
-                              "`plan` shows what layers are called",
-                              (int)e.length[0], e.part[0]);
+        if (!layer_valid(g, "tiles", e.part[0], e.length[0])) return false;
         for (int i = 1; i < 3 && be->tile; i++) {
             char known[ERR_MAX];
             if (number_of(be, e.part[i], e.length[i]) != UNKNOWN) continue;

@@ -71,6 +71,9 @@ TEST(tile_names_that_there_are)
         else
             EXPECT(tiles_valid(text, &n.g, &toy));
     }
+    // not one without a name, which some have
+    EXPECT_FAIL(tiles_valid("=8x8/8x8", &n.g, &toy),
+                "tiles: no convolution is called \"\"");
     // whose names are of another machine
     char text[256];
     snprintf(text, sizeof text, "%s=9x9/9x9", name);

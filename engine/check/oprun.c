@@ -44,17 +44,28 @@ bool opcase_shape(const OpCase *c, Tensor *y)
     return info->shape(&c->attr, x, y);
 }
 
-/* Element i of operand `op` as a fill draws it; x0 is operand 0's there. */
+static double fill_between(const Fill *f, const Rng *r, uint32_t i)
+{
+    return f->lo + (f->hi - f->lo) * rng_uniform(r, 2 * i + 1);
+}
+
+/* Element i of operand `op` as a fill draws it, each kind no more than it
+ * wants; x0 is operand 0's there, 0 but for FILL_APART. */
 static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
 {
-    const double span = f->hi - f->lo;
-    if (f->kind == FILL_CLASS)
-        return f->lo + rng_below(r, i, (uint32_t)span + 1);
-    if (f->kind != FILL_RANGE && f->kind != FILL_GAP && f->kind != FILL_APART)
+    double size;
+    switch (f->kind) {
+    case FILL_RANGE:
+        return fill_between(f, r, i);
+    case FILL_GAP:
+    case FILL_APART:
+        size = fill_between(f, r, i);
+        return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
+    case FILL_CLASS:
+        return f->lo + rng_below(r, i, (uint32_t)(f->hi - f->lo) + 1);
+    default:
         return rng_normal(r, i);
-    const double size = f->lo + span * rng_uniform(r, 2 * i + 1);
-    if (f->kind == FILL_RANGE) return size;
-    return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
+    }
 }
 
 static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,

@@ -85,13 +85,13 @@ end
 -- their own choice, and how many they are. `own` and each of `with`, by the tile's name, are
 -- milliseconds as of measure(); a layer that cannot have a tile has none there.
 function M.tiles(layers, own, with)
-  local entries = {}
+  local entries, tiles = {}, util.sorted_keys(with)
   for _, name in ipairs(layers) do
     local chosen = {}
     for i, side in ipairs(SIDES) do
       local least = (1 - MARGIN) * (own[side][name] or 0)
       chosen[i] = "-"
-      for _, tile in ipairs(util.sorted_keys(with)) do
+      for _, tile in ipairs(tiles) do
         local ms = with[tile][side][name]
         if ms and ms < least then chosen[i], least = tile, ms end
       end
@@ -104,9 +104,9 @@ function M.tiles(layers, own, with)
 end
 
 -- Which tiles products are to take, and what to say of it.
-local function find_tiles(r, layers, feeds)
+local function find_tiles(r, layers, feeds, device)
   local own, step = measure(r, feeds, "tiles", "")
-  local names, with = core.tiles(core.device(config.ensure().device)), {}
+  local names, with = core.tiles(device), {}
   for _, tile in ipairs(names) do
     local entries = {}
     for i, layer in ipairs(layers) do entries[i] = layer .. "=" .. tile .. "/" .. tile end
@@ -152,7 +152,7 @@ function M.choose(r)
     show.line("autotune: no convolution of this network has a choice")
     return
   end
-  local chosen, said = find(r, layers, bench.feeds(r, batch))
+  local chosen, said = find(r, layers, bench.feeds(r, batch), device)
   -- every rank has measured, and one is heard
   v[key], said = ranks.of_first(chosen), ranks.of_first(said)
   show.line("autotune: %s%s", said, v[key] ~= "" and ": " .. v[key] or "")

@@ -244,19 +244,19 @@ static bool write_same(bool broken)
     return out.get()[0] == 1.0f;
 }
 
-/* Sixteen bytes as one number and a byte of them: the race build keeps what is
- * alike once. */
+/* Sixteen bytes as one number and a byte of them: bytes that are alike the race
+ * build looks at once. */
 static __device__ void put_sixteen(float *out)
 {
     *(float4 *)out = make_float4(1, 1, 1, 1);
 }
-static __global__ void k_part_read(const float *, float *out, bool broken)
+static __global__ void k_part_read(float *, float *out, bool broken)
 {
     if (threadIdx.x == 0) put_sixteen(out);
     if (!broken) __syncthreads();
     if (threadIdx.x == 32) out[32] = (float)((unsigned char *)out)[3];
 }
-static __global__ void k_part_write(const float *in, float *out, bool broken)
+static __global__ void k_part_write(float *, float *out, bool broken)
 {
     if (threadIdx.x == 0) put_sixteen(out);
     __syncthreads();
@@ -266,14 +266,12 @@ static __global__ void k_part_write(const float *in, float *out, bool broken)
         const float4 all = *(float4 *)out;
         out[32] = all.x + all.y + all.z + all.w;
     }
-    out[64 + threadIdx.x] = in[threadIdx.x];
 }
-static __global__ void k_whole_read(const float *in, float *out, bool broken)
+static __global__ void k_whole_read(float *in, float *out, bool broken)
 {
-    float *own = (float *)in;
-    if (threadIdx.x == 0) *(float4 *)out = *(const float4 *)in;
+    if (threadIdx.x == 0) *(float4 *)out = *(float4 *)in;
     if (!broken) __syncthreads();
-    if (threadIdx.x == 32) ((unsigned char *)own)[5] = 0;
+    if (threadIdx.x == 32) ((unsigned char *)in)[5] = 0;
 }
 template <class K> static bool parts_of_sixteen(K kernel, bool broken)
 {
