@@ -202,6 +202,7 @@ int main(int argc, char **argv)
         fputs("segengine: no memory for Lua\n", stderr);
         return ERR_FAILURE;
     }
+    settle_stack(L, MAIN_SLOTS);
     lua_pushcfunction(L, message_handler);
     lua_pushcfunction(L, protected_main);
     lua_pushinteger(L, argc);

@@ -23,6 +23,13 @@ static char last_message[MESSAGE_MAX];
 static ErrKind last_kind;
 static size_t last_wanted, last_room; // of fail_memory(), else 0
 
+void settle_stack(lua_State *L, int slots)
+{
+    // a frame keeps what it asked for; without the memory the stack grows as
+    // it always does
+    (void)lua_checkstack(L, slots);
+}
+
 const char *push_where(lua_State *L)
 {
     lua_Debug ar;

@@ -32,6 +32,17 @@ ErrKind raised_kind(const char *message);
 /* The same of its err_wanted(); 0 for what was not for want of memory. */
 size_t raised_wanted(const char *message, size_t *room);
 
+/* Give a thread that runs nothing yet a stack of `slots` at once, below which
+ * it neither grows nor shrinks. Debian's Lua 5.4.4 (deb12u1, which has the
+ * remedy of CVE-2022-33099 but not that of what it broke; no release of Lua is
+ * so) loses its place in a .. b .. c when the stack moves during a metamethod,
+ * be it for a collection of garbage: an operand becomes nil, or the program
+ * ends. The main thread has room for some thousand nested calls, coroutines, of
+ * which a script may make many, for some hundred. A state for functions of data
+ * (sandbox.h) has no metamethods. */
+enum { MAIN_SLOTS = 16384, THREAD_SLOTS = 1024 };
+void settle_stack(lua_State *L, int slots);
+
 /* "scripts/x.lua:12" of the innermost frame that is not one of ours, pushed
  * on the stack ("" when there is none). */
 const char *push_where(lua_State *L);

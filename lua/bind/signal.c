@@ -11,7 +11,8 @@
  * A hook belongs to one Lua thread, and a coroutine is a thread of its own,
  * so coroutine.resume and coroutine.wrap are replaced here by functions that
  * note which thread runs. A hook set on every thread beforehand would do as
- * well, but the interpreter pays for a hook with each instruction. */
+ * well, but the interpreter pays for a hook with each instruction. The same
+ * functions settle the stack of a coroutine that begins. */
 #include "bind/bind.h"
 #include "clock.h"
 #include <errno.h>
@@ -118,6 +119,13 @@ static void run_thread(lua_State *next, int before)
     if (!before && stop_signal && !polled) interrupt(next);
 }
 
+/* Has nothing of `co` run yet? */
+static bool is_new(lua_State *co)
+{
+    lua_Debug frame;
+    return lua_status(co) == LUA_OK && !lua_getstack(co, 0, &frame);
+}
+
 /* resume(co, ...), in front of Lua's own, upvalue 1: the same results. */
 static int l_resume(lua_State *L)
 {
@@ -125,6 +133,7 @@ static int l_resume(lua_State *L)
     int before = stop_signal;
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
+    if (co && is_new(co)) settle_stack(co, THREAD_SLOTS);
     if (co) run_thread(co, before);
     // it raises only for an argument that is no coroutine; then co is NULL
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
@@ -160,6 +169,7 @@ static int l_wrap(lua_State *L)
         lua_settop(L, 1);
         return 1;
     }
+    settle_stack(lua_tothread(L, 2), THREAD_SLOTS);
     lua_pushcclosure(L, l_wrapped, 2);
     return 1;
 }
