@@ -21,6 +21,9 @@ SAN     ?=
 CUDA_HOME ?= /usr/local/cuda
 GPUS    ?= 80 90
 GPUS_ALL := 80 86 89 90 100 120
+# -lineinfo: kernels know their source lines, for ncu and compute-sanitizer; the
+# objects of products are three times as large then
+CU_LINES ?=
 # executions of each fuzz target in `make fuzz`
 RUNS    ?= 100000
 # the Python with PyTorch that peers and golden tests use, when it is there
@@ -354,7 +357,7 @@ $(BUILD)/dist/libsegengine.so: $(LIB_OBJ)
 
 # -- one rule per kind of source ----------------------------------------------
 # A change of settings rebuilds; what is left out is said once, here.
-SETTINGS := $(C_ALL) | $(CXX) | $(NVCC) $(GPUS)
+SETTINGS := $(C_ALL) | $(CXX) | $(NVCC) $(GPUS) $(CU_LINES)
 $(BUILD)/settings: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || { \
@@ -408,16 +411,14 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
 
-# only the GPU families that this nvcc knows, asked once; and PTX of two, from
-# which a driver makes code for families that come later
+# only the GPU families that this nvcc knows, asked once. All get their code from
+# the PTX of one, which is there for the driver too, for families that come later:
+# no kernel asks which family it is of, and PTX of each took half as long again
 CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
-PTX   = $(filter 80 120,$(CODES:sm_%=%))
-CU_ALL = $(NVCC) -std=c++17 -O3 -lineinfo -Iengine -Icuda -DSEG_CUDA \
-         $(foreach c,$(CODES),\
-           -gencode arch=$(c:sm_%=compute_%)$(comma)code=$c) \
-         $(foreach p,$(PTX),-gencode arch=compute_$p$(comma)code=compute_$p) \
+CU_ALL = $(NVCC) -std=c++17 -O3 $(CU_LINES) -Iengine -Icuda -DSEG_CUDA \
+         $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, what the compilers said and the PTX are kept for tests/cuda_ptx.sh,
 # which else has to compile each kernel once more

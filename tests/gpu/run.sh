@@ -66,7 +66,7 @@ part_build() {
     own=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
         2> /dev/null | head -n 1 | tr -d .)
     make -j"$JOBS" BUILD="$BUILD" DICOM=0 TIFF=0 NVCC="$NVCC" \
-        GPUS="80 ${own:-90}" gpu && "$program" --version
+        GPUS="80 ${own:-90}" CU_LINES=-lineinfo gpu && "$program" --version
 }
 
 part_program() {
