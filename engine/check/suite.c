@@ -16,6 +16,7 @@ enum {
     NARROW_FIRST = 2000,
     BITS_CASES = 16, // also adding and in place
     LARGE_STEP = 5,  // of large cases one in so many
+    FOREIGN = 4,     // and where they are of another backend, of all
     REDRAWS = 1000,  // refused shapes before a suite gives up
 };
 
@@ -139,10 +140,17 @@ static int gradient_cases(const OpSuite *s, Precision p)
     return has ? GRADIENT_CASES : 0;
 }
 
-static int agree_cases(const OpSuite *s, Precision p)
+/* The cases of a suite that says how many it has. */
+static int large_cases(const OpSuite *s, const OpCheck *k)
 {
-    if (p != PRECISION_f32 && !op_multiplies(s->op)) return 0;
-    return s->cases ? s->cases : AGREE_CASES;
+    const bool own = !s->of || !strcmp(s->of, k->be->name);
+    return own ? s->cases : (s->cases + FOREIGN - 1) / FOREIGN;
+}
+
+static int agree_cases(const OpSuite *s, const OpCheck *k)
+{
+    if (k->precision != PRECISION_f32 && !op_multiplies(s->op)) return 0;
+    return s->cases ? large_cases(s, k) : AGREE_CASES;
 }
 
 /* Case i on narrow tensors; false where it has none. */
@@ -153,10 +161,10 @@ static bool narrow_case(const OpSuite *s, const OpCheck *k, int i, OpCase *c)
 }
 
 /* Large products have few other kernels than in f32, and take long. */
-static int narrow_cases(const OpSuite *s)
+static int narrow_cases(const OpSuite *s, const OpCheck *k)
 {
     if (!s->cases) return NARROW_CASES;
-    return op_multiplies(s->op) ? 0 : s->cases / 2;
+    return op_multiplies(s->op) ? 0 : large_cases(s, k) / 2;
 }
 
 SuiteSize suite_size(const OpSuite *s, const OpCheck *k)
@@ -165,9 +173,9 @@ SuiteSize suite_size(const OpSuite *s, const OpCheck *k)
     OpCase c;
     for (int i = 0; i < gradient_cases(s, k->precision); i++)
         if (draw_case(s, (uint32_t)i, true, &c)) n.gradient += c.wrt != 0;
-    for (int i = 0; i < agree_cases(s, k->precision); i++)
+    for (int i = 0; i < agree_cases(s, k); i++)
         n.agree += draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c);
-    for (int i = 0; i < narrow_cases(s); i++)
+    for (int i = 0; i < narrow_cases(s, k); i++)
         n.narrow += narrow_case(s, k, i, &c);
     return n;
 }
@@ -204,7 +212,7 @@ void suite_run(const OpSuite *s, OpCheck *k)
         }
         if (c.wrt) opcase_gradient(&c, k);
     }
-    for (int i = 0; i < agree_cases(s, k->precision); i++) {
+    for (int i = 0; i < agree_cases(s, k); i++) {
         if (!draw_case(s, AGREE_FIRST + (uint32_t)i, false, &c)) {
             opcheck_report(k, &c, "%s", err_text());
             return;
@@ -215,7 +223,7 @@ void suite_run(const OpSuite *s, OpCheck *k)
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);
     }
-    for (int i = 0; i < narrow_cases(s); i++) {
+    for (int i = 0; i < narrow_cases(s, k); i++) {
         if (narrow_case(s, k, i, &c)) run_narrow(&c, i, k);
         // in the channels that it was drawn with
         if (draw_case(s, NARROW_FIRST + (uint32_t)i, !s->cases, &c))

@@ -71,6 +71,9 @@ typedef struct OpSuite {
     int cases;             /* 0: as above. Else so many agreements, of which
                             * every fifth also bits, adding, in place, and no
                             * gradients: for large extents               */
+    const char *of;        /* the backend whose kernels these extents are
+                            * drawn for; another runs a quarter of them.
+                            * NULL: all backends                         */
 } OpSuite;
 
 /* The tables end with a row whose draw is NULL. */
