@@ -1,5 +1,5 @@
-/* corr_direct.cuh -- gather and spread for groups of few channels, as in a
- * depthwise convolution: one thread a result, no tiles. See corr.cuh. */
+/* corr_direct.cuh -- gather, spread and weights for groups of few channels, as
+ * in a depthwise convolution: no tiles, no tensor cores. See corr.cuh. */
 #ifndef SEG_CORR_DIRECT_CUH
 #define SEG_CORR_DIRECT_CUH
 #include "corr.cuh"
@@ -14,4 +14,10 @@ bool corr_direct_gather(const Corr *r, const void *image, const void *w,
                         const float *bias, Target grid);
 bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
                         const float *bias, Target image);
+
+/* As corr_weights and its like, of operands that nothing is seen through. */
+size_t corr_direct_weights_bytes(const Corr *r);
+int corr_direct_weights_squares(const Corr *r);
+bool corr_direct_weights(const Corr *r, const void *image, const void *grid,
+                         float *w, bool fresh, double *square, void *scratch);
 #endif

@@ -7,7 +7,8 @@
  * bits always.
  *
  * Bound by arithmetic from 64 channels on, as corr.cu; below, by reading the
- * image once per tile of taps. */
+ * image once per tile of taps. Groups of few channels: corr_direct.cu. */
+#include "corr_direct.cuh"
 #include "corr_weights.cuh"
 
 namespace {
@@ -88,6 +89,7 @@ int parts_of(const Corr *r, int *part)
 
 size_t corr_weights_bytes(const Corr *r)
 {
+    if (corr_is_small(r)) return corr_direct_weights_bytes(r);
     int part, parts = parts_of(r, &part);
     return parts > 1 ? (size_t)(tiles_of(r) * parts) * WEIGHTS_TILE *
                            WEIGHTS_TILE * sizeof(float)
@@ -97,7 +99,7 @@ size_t corr_weights_bytes(const Corr *r)
 // one of a tile, by who stores it
 int corr_weights_squares(const Corr *r)
 {
-    return (int)tiles_of(r);
+    return corr_is_small(r) ? corr_direct_weights_squares(r) : (int)tiles_of(r);
 }
 
 /* Queue the product of blocks tiles and parts. */
@@ -126,6 +128,9 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
 {
     if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
         return false;
+    if (corr_is_small(r))
+        return corr_direct_weights(r, image.own.data, grid.own.data, w, fresh,
+                                   square, scratch);
     Weights p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->grid.d;

@@ -54,6 +54,31 @@ TEST(folds_dw)
     }
 }
 
+/* A convolution along one axis, every channel a group. */
+static OpCase by_groups(int positions, int channels, int kernel)
+{
+    OpCase c = {.attr = op_default(OP_conv), .rank = 1, .wrt = 2};
+    c.x[0] = (Dims){1, 1, 1, positions + kernel - 1, channels};
+    c.x[1] = (Dims){channels, 1, 1, kernel, 1};
+    c.attr.conv.groups = channels;
+    return c;
+}
+
+TEST(folds_dw_of_groups)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const OpCase c = by_groups(parts[i] * POSITIONS, 2, 1);
+        agrees(&c, PRECISION_f32);
+    }
+    // more channels than a block has, five taps where it has four
+    OpCase c = by_groups(3 * POSITIONS + 5, 34, 5);
+    agrees(&c, PRECISION_bf16);
+    // so many columns that there is one part, whose warps have chains of 512
+    // positions and another one
+    c = by_groups(8 * 513, 2, 1030);
+    agrees(&c, PRECISION_f32);
+}
+
 TEST(folds_db)
 {
     for (int i = 0; i < PARTS; i++) {
