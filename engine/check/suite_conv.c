@@ -1,5 +1,6 @@
 /* suite_conv.c -- conv, upconv, linear. */
 #include "suite.h"
+#include <string.h>
 
 /* Window attributes of a row that has them all; axes beyond the rank keep
  * kernel 1, stride 1, padding 0, dilation 1. */
@@ -292,20 +293,25 @@ static void draw_boxes(Draw *d, OpCase *c)
     set_boxes(d, c, g, ci, co);
 }
 
-/* Just so many results that the larger tiles are taken, of 32, 64 and 128
- * channels: by gather forward, by spread backward. */
+/* The larger tiles, of 32, 64 and 128 channels: by gather forward, by spread
+ * backward. They are taken where results are just so many, or told
+ * (Backend.tile: 1 is 128x128, 2 128x64). */
 static void draw_many(Draw *d, OpCase *c)
 {
     const struct {
         int ci, co, positions;
-    } many[] = {
-        {24, 24, 9200}, {56, 56, 14200}, {8, 120, 15400}, {120, 8, 15400}};
+        int8_t tile[2];
+    } many[] = {{24, 24, 9200, {0, 0}},
+                {56, 56, 300, {2, 2}},
+                {8, 120, 300, {1, 0}},
+                {120, 8, 15400, {0, 0}}};
     const int i = (int)d->sample % 4;
     Window g = {.k = {1, 1, 2}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
     g.lo[2] = draw_int(d, 0, 1), g.hi[2] = draw_int(d, 0, 1);
     c->rank = 1;
     c->x[0] =
         (Dims){1, 1, 1, many[i].positions + draw_int(d, 0, 99), many[i].ci};
+    memcpy(c->tile, many[i].tile, sizeof c->tile);
     set_boxes(d, c, g, many[i].ci, many[i].co);
 }
 
@@ -313,8 +319,9 @@ static void draw_many(Draw *d, OpCase *c)
 static void draw_linear_long(Draw *d, OpCase *c)
 {
     int in = PICK(d, 2040, 2080, 4104, 8200), out = PICK(d, 8, 64, 72);
+    int rows = in < 4096 ? PICK(d, 2, 64) : 2;
     if (in > 8192) out = 8;
-    c->x[0] = (Dims){draw_edge(d, PICK(d, 2, 64)), 1, 1, 1, in};
+    c->x[0] = (Dims){draw_edge(d, rows), 1, 1, 1, in};
     c->x[1] = (Dims){out, 1, 1, 1, in};
     c->x[2] = (Dims){1, 1, 1, 1, out};
 }
