@@ -48,6 +48,22 @@ static inline int64_t corr_weights_size(const Corr *r)
     return (int64_t)r->grid.c * g->k[0] * g->k[1] * g->k[2] * r->a;
 }
 
+/* Into how many parts the positions of the grid are cut for dw, of which so
+ * many tiles are made; *part: how many a part has, a multiple of `step`. So
+ * that layers of few channels fill a GPU too; a function of extents only. */
+static inline int corr_parts(const Corr *r, int64_t tiles, int step, int *part)
+{
+    enum {
+        FILL_GPU = 512,  // blocks that fill any GPU of today
+        MIN_PART = 1024, // positions worth a block
+    };
+    const int64_t positions = rows(r->grid);
+    const int64_t parts =
+        most(1, least(FILL_GPU / tiles, ceil_div(positions, MIN_PART)));
+    *part = (int)(ceil_div(ceil_div(positions, parts), step) * step);
+    return (int)ceil_div(positions, *part);
+}
+
 /* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
 static inline double operand_bytes(const Corr *r, const Slant &s, int64_t count)
 {

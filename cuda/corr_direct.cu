@@ -19,8 +19,6 @@ enum {
     TAPS = 4,   // of the (tap, image channel) axis
     SUMS = TAPS * LANES,
     SHARE = BLOCK / LANES, // warps that share the positions of a part
-    FILL = 512,            // blocks that fill any GPU of today
-    MIN_PART = 1024,       // positions worth a block
 };
 
 struct Direct {
@@ -260,14 +258,9 @@ int weights_columns(const Corr *r)
     return (int)(ceil_div(r->grid.c, LANES) * ceil_div(weights_axis(r), TAPS));
 }
 
-/* Parts of the positions; a function of extents only. */
 int weights_parts(const Corr *r, int *part)
 {
-    const int64_t positions = rows(r->grid);
-    const int64_t parts = most(
-        1, least(FILL / weights_columns(r), ceil_div(positions, MIN_PART)));
-    *part = (int)ceil_div(positions, parts);
-    return (int)ceil_div(positions, *part);
+    return corr_parts(r, weights_columns(r), 1, part);
 }
 
 } // namespace

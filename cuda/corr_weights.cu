@@ -16,8 +16,6 @@ namespace {
 enum {
     TM = 8,
     TN = 4,
-    FILL = 512,      // blocks that fill any GPU of today
-    MIN_PART = 1024, // positions worth a block
 };
 
 /* One tile of w of one group, from the positions of one part. Threads fetch
@@ -74,15 +72,9 @@ int64_t tiles_of(const Corr *r)
            r->win.groups;
 }
 
-/* Parts of the positions; a function of extents only. */
 int parts_of(const Corr *r, int *part)
 {
-    int64_t positions = rows(r->grid);
-    int64_t parts =
-        most(1, least(FILL / tiles_of(r), ceil_div(positions, MIN_PART)));
-    *part = (int)(ceil_div(ceil_div(positions, parts), WEIGHTS_STEP) *
-                  WEIGHTS_STEP);
-    return (int)ceil_div(positions, *part);
+    return corr_parts(r, tiles_of(r), WEIGHTS_STEP, part);
 }
 
 } // namespace
