@@ -210,7 +210,7 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
         if (kind == CHANGE_FLIP || change_moves(kind))
             // k goes on behind what is taken
             ok = take_field<float>(dev, g, f, true, &k);
-        else if (f->image && kind != CHANGE_NONE)
+        else if (kind != CHANGE_NONE) // taking passes over those of images only
             ok = change_images(dev, f, g->count, kind, step_of(g, k)), k++;
         else
             k++;

@@ -3,7 +3,8 @@
  * A file under tests/ defines tests with TEST(noun_what) { ... }; they add
  * themselves to one list, which run.c runs in the order of their names.
  * A failed EXPECT is counted and printed, and the test goes on; REQUIRE ends
- * the test. SKIP ends it with a reason that is listed at the end.
+ * the test. SKIP ends it with a reason that is listed at the end. With
+ * SEG_TEST_FIRST in the environment the first failure ends the run.
  *
  *     build/tests/run [--list] [PART_OF_A_NAME | tests/FILE.c ...] */
 #ifndef SEG_TEST_H

@@ -318,9 +318,10 @@ static void draw_many(Draw *d, OpCase *c)
 /* A window of one: long sums, in one block or several. */
 static void draw_linear_long(Draw *d, OpCase *c)
 {
-    int in = PICK(d, 2040, 2080, 4104, 8200), out = PICK(d, 8, 64, 72);
-    int rows = in < 4096 ? PICK(d, 2, 64) : 2;
-    if (in > 8192) out = 8;
+    const int out = (const int[]){8, 64, 72}[d->sample % 3];
+    const int in =
+        out > 8 ? PICK(d, 2040, 2080, 4104) : PICK(d, 2040, 4104, 8200);
+    const int rows = in < 4096 ? PICK(d, 2, 64) : 2;
     c->x[0] = (Dims){draw_edge(d, rows), 1, 1, 1, in};
     c->x[1] = (Dims){out, 1, 1, 1, in};
     c->x[2] = (Dims){1, 1, 1, 1, out};

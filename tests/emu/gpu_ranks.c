@@ -30,6 +30,21 @@ TEST(gpu_ranks_by_the_host)
     unstage();
 }
 
+/* Norms that nobody runs (plan_lazy.c): of sums that a convolution left. */
+TEST(gpu_ranks_of_lazy_norms)
+{
+    static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
+    stage(1);
+    for (int i = 0; i < 2; i++) {
+        Work w = {.device = "cuda", .carry = "host", .precision = kinds[i]};
+        w.batch = 7, w.steps = 1;
+        compare_work(w, 2);
+        w.batch = 8, w.steps = 6;
+        compare_work(w, 3);
+    }
+    unstage();
+}
+
 TEST(gpu_ranks_by_nccl)
 {
     stage(4);
@@ -82,7 +97,7 @@ static bool says_why(Ranks *r, void *context)
     char device[16];
     (void)context;
     snprintf(device, sizeof device, "cuda:%d", r->rank);
-    make_net(&n, BCE);
+    make_net(&n, BCE, PRECISION_f32);
     SessionSpec spec = {.graph = &n.g,
                         .root = n.root,
                         .roots = n.roots,
