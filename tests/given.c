@@ -23,6 +23,11 @@ long given_every(void)
     return every > 0 ? every : 1;
 }
 
+bool given_once(void)
+{
+    return getenv("SEG_TEST_ONCE") != NULL;
+}
+
 void given_report(void *ctx, const char *text)
 {
     (void)ctx;

@@ -13,6 +13,8 @@ const char *given_device(size_t i);
 /* A test that lets every call of something fail in turn takes each so-manieth:
  * 1, or what SEG_TEST_EVERY says (slow builds have it larger). */
 long given_every(void);
+/* SEG_TEST_ONCE: see OpCheck.once. */
+bool given_once(void);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 

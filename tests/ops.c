@@ -15,8 +15,10 @@ static SuiteSize run_suites(Op op, Precision p)
     const OpSuite *s;
     for (int at = 0; (s = suite_next(&at));) {
         if (s->op != op) continue;
-        OpCheck k = {
-            .be = given_backend(1), .precision = p, .report = given_report};
+        OpCheck k = {.be = given_backend(1),
+                     .precision = p,
+                     .once = given_once(),
+                     .report = given_report};
         SuiteSize n = suite_size(s, &k);
         all.gradient += n.gradient, all.agree += n.agree;
         all.narrow += n.narrow;

@@ -32,8 +32,11 @@ typedef struct OpCheck {
     const Backend *be;
     int device;          /* its number, for cuda:N              */
     Precision precision; /* one that it has                  */
-    OpReport *report;    /* NULL: failures are only counted */
-    void *ctx;           /* of report                       */
+    bool once; /* what reads and writes the same places a second time, other
+                * values or not, does not run: for builds that watch only where
+                * a kernel reads and writes */
+    OpReport *report; /* NULL: failures are only counted */
+    void *ctx;        /* of report                       */
     int failures;
     double worst; /* largest share of a bound that agreement used */
     double blur;  /* largest error of what is blurred, as BLUR; 0: none was */
@@ -47,7 +50,8 @@ void opcase_gradient(const OpCase *c, OpCheck *k);
 void opcase_agree(const OpCase *c, OpCheck *k);
 void opcase_bits(const OpCase *c, OpCheck *k);
 void opcase_adding(const OpCase *c, OpCheck *k);
-void opcase_inplace(const OpCase *c, OpCheck *k);
+/* Bits, adding and in place, against one first run. */
+void opcase_exact(const OpCase *c, OpCheck *k);
 
 /* For checks of other files: run a case on the device that is checked, open for
  * this run only; and is every part of p and q the same bits? */

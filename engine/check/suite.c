@@ -188,9 +188,7 @@ static void run_exact(const OpCase *c, bool one, OpCheck *k)
     for (int i = one; i < 2; i++) {
         k->be = i ? whole.be : &backend_ref;
         k->device = i ? whole.device : 0;
-        opcase_bits(c, k);
-        opcase_adding(c, k);
-        opcase_inplace(c, k);
+        opcase_exact(c, k);
         opfused_agree(c, k, 0);
     }
 }
