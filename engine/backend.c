@@ -60,6 +60,13 @@ bool backend_find(const char *text, const Backend **be, int *device,
     *why = 0;
     *device = 0;
     if (!strcmp(text, "auto")) return best(be, why);
+    char *end = NULL;
+    const long v = colon ? strtol(colon + 1, &end, 10) : 0;
+    const bool number = colon && end > colon + 1 && !*end && v >= 0 && v <= 255;
+    if (n == 4 && !memcmp(text, "cuda", 4) && colon && !number)
+        return fail_usage("device \"%s\": the number behind cuda: has to be 0 "
+                          "to 255, got \"%s\"; segengine doctor lists the GPUs",
+                          text, colon + 1);
     // known, but not in this build: another exit code than a misspelt name
     if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
         return fail_device("device \"%s\": this program was built without "
@@ -70,16 +77,9 @@ bool backend_find(const char *text, const Backend **be, int *device,
         return fail_usage("device \"%s\" is not known; use auto, cpu, ref, "
                           "cuda or cuda:N",
                           text);
-    if (colon) {
-        char *end;
-        long v = strtol(colon + 1, &end, 10);
-        if (end == colon + 1 || *end || v < 0 || v > 255 ||
-            strcmp((*be)->name, "cuda"))
-            return fail_usage("device \"%s\": only cuda takes a number from 0 "
-                              "to 255",
-                              text);
-        *device = (int)v;
-    }
+    if (colon && strcmp((*be)->name, "cuda"))
+        return fail_usage("device \"%s\": only cuda takes a number", text);
+    *device = (int)v;
     return true;
 }
 

@@ -19,7 +19,8 @@ static bool open_device(Session *s)
         return false;
     s->threads = s->be->threads(s->spec.threads);
     if (!s->spec.rehearse)
-        s->opened = s->be->open(number, s->threads, &s->dev);
+        s->opened = s->be->open(number, s->threads, &s->dev) ||
+                    within("device \"%s\"", text);
     else if (s->be->rehearse)
         s->opened = s->be->rehearse(&s->dev);
     else

@@ -416,10 +416,11 @@ local function run_command(command, recipe, script, text, resume)
   end
   if command == "bench" then
     return ranks.run(whole_line, function()
-      if ranks.count > 1 then return require("seg.bench_ranks").command(recipe) end
-      if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
+      if ranks.count == 1 and config.values.batch == "auto" then
+        require("seg.batch").choose(recipe, command)
+      end
       require("seg.autotune").choose(recipe)
-      return require("seg.bench").command(recipe)
+      return require(ranks.count > 1 and "seg.bench_ranks" or "seg.bench").command(recipe)
     end)
   end
   local several = (known(commands, command) or {}).series
@@ -490,6 +491,23 @@ local function run_script(args, fixed)
   return run_command(command, recipes.current, script, text, resume)
 end
 
+-- The line of `args`, which begins with an option, with its script or command in front, as
+-- far as it has one: "check --device cpu". nil where it begins with no option.
+local function script_first(args)
+  local name = args[1]:match("^%-%-([%w_]+)")
+  if not (known(flags, name) or known(config.reserved, name)) then return nil end
+  local line, at = { table.unpack(args) }, nil
+  for i, word in ipairs(args) do
+    if word:match("%.lua$") then
+      at = i
+      break
+    end
+    at = at or alone[word] and i
+  end
+  table.insert(line, 1, at and table.remove(line, at) or "SCRIPT.lua")
+  return table.concat(line, " ")
+end
+
 local function print_usage()
   print(usage())
   return 0
@@ -540,6 +558,10 @@ return function(args)
     if known(commands, first) then
       if help then return print_usage() end
       fail("usage", "%s is a command of a recipe: segengine SCRIPT.lua %s", first, first)
+    end
+    local meant = script_first(args)
+    if meant then
+      fail("usage", "%s: options come after the script: segengine %s", first, meant)
     end
     local known_words = util.sorted_keys(alone)
     table.move({ "--help", "--version" }, 1, 2, #known_words + 1, known_words)

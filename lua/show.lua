@@ -94,14 +94,24 @@ function M.precision(device, precision)
   return string.format("bf16 (%s)", pairs or "multiplied as f32")
 end
 
+-- "2 threads"; of ref, whose loops go by themselves, one.
+function M.threads(facts)
+  return util.plural(facts.device == "ref" and 1 or facts.threads, "thread")
+end
+
+-- "GPU", "CPU, 2 threads": what a session computes on, by its facts.
+function M.processor(facts)
+  if facts.device == "cuda" then return "GPU" end
+  return (facts.device == "ref" and "ref, plain loops in double, " or "CPU, ") .. M.threads(facts)
+end
+
 -- "CPU, 2 threads, without Winograd: enc1.conv2": where a session computes (its facts) and how
 -- the config `v` has it do so, as far as that is not what everybody gets.
 function M.device(facts, v)
   if facts.device == "cuda" then
     return v.precision == "f32" and "GPU" or "GPU, convolutions in " .. v.precision
   end
-  local many = facts.threads == 1 and "" or "s"
-  local text = { string.format("CPU, %d thread%s", facts.threads, many) }
+  local text = { M.processor(facts) }
   local function add(said) text[#text + 1] = said end
   if v.precision ~= "f32" then add("convolutions in " .. M.precision(facts.device, v.precision)) end
   if not v.winograd then add("convolutions without Winograd")

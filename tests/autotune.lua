@@ -66,7 +66,9 @@ t.test("what leaves nothing to choose", function()
   t.says(bench .. " --base 16", 0, " convolutions measured, ")
   t.says(bench .. " --base 16 --winograd false", 2,
          "--autotune: --winograd false has chosen for all layers")
-  t.says(bench .. " --device ref", 0, "autotune: nothing to choose on ref in f32")
+  local said = t.says(bench .. " --device ref", 0, "autotune: nothing to choose on ref in f32")
+  t.check(said:find("device: ref, plain loops in double, 1 thread\n", 1, true), said)
+  t.check(said:find("batch 4, 1 thread: ", 1, true), said)
   for _, command in ipairs { "plan", "check", "evaluate" } do
     t.says(line .. " " .. command .. " --preset check --autotune", 2,
            "--autotune is not for " .. command .. ", but for train and bench")
@@ -76,6 +78,9 @@ end)
 t.test("ranks choose together", function()
   t.says(line .. numbers .. " --ranks 2 --steps 2" .. place .. "ranks", 0, "autotune: ")
   t.check(config("ranks"):find("\ndirect = ", 1, true))
+  local said = t.says(line .. " bench --preset check --base 16 --autotune --ranks 2", 0,
+                      " convolutions measured, ")
+  t.check(said:find("2 ranks of ", 1, true), said)
 end)
 
 remove()

@@ -22,6 +22,13 @@ t.test("help, version, operators", function()
   says("check --op rellu", 2, '--op: there is no operator "rellu"; did you mean "relu"?')
   says("check --devise cpu", 2, 'did you mean "device"?')
   says("check --device cpu:1 --op relu", 2, "only cuda takes a number")
+  -- without CUDA, too: that is not what is wrong
+  for _, number in ipairs { "-1", "x", "256", "" } do
+    says("check --op relu --device cuda:" .. number, 2, "the number behind cuda: has to be 0 to "
+         .. '255, got "' .. number .. '"')
+  end
+  says("check --op relu --device ref", 2, "--device ref: ref is what others are checked against")
+  says(brain .. " check --device ref", 2, "--device ref: ref is what others are checked against")
   says("check --op", 2, "--op wants a value")
   local text = says(brain .. " check", 0, "losses of all steps, relative")
   t.check(text:find("worst error: 0%.%d+ of its bound"), "the nodes come first: " .. text)
@@ -79,6 +86,15 @@ end
 t.test("mistakes on the command line", function()
   says("nothing", 2, 'there is no script or command "nothing"')
   says("inspct x", 2, 'did you mean "inspect"')
+  says("--hepl", 2, 'did you mean "--help"')
+  for _, case in ipairs {
+    { "--device cuda a.lua plan", "--device", "a.lua --device cuda plan" },
+    { "--device=cuda search a.lua", "--device=cuda", "a.lua --device=cuda search" },
+    { "--quiet --op relu check", "--quiet", "check --quiet --op relu" },
+    { "--epochs 3", "--epochs", "SCRIPT.lua --epochs 3" },
+  } do
+    says(case[1], 2, case[2] .. ": options come after the script: segengine " .. case[3] .. "\n")
+  end
   refuses(brain .. " tran", 2, 'command "tran" is not known; did you mean "train"')
   refuses(brain .. " --epocs 3", 2, '--epocs: unknown option; did you mean "epochs"')
   refuses(brain .. " --set epocs=3", 2, '--epocs: unknown option; did you mean "epochs"')
@@ -97,9 +113,14 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --save-every 5", 2, 'option "--save-every" is not understood; options are '
           .. "written --name VALUE (--save_every)")
   refuses(brain .. " --device tpu", 2, 'device "tpu" is not known')
+  refuses(brain .. " --device cuda", 4, 'device "cuda": ')
   says(brain .. " --device cuda", 4, "use --device cpu")
+  says("check --device cuda", 4, 'device "cuda": ')
+  refuses(brain .. " plan --carry pigeon", 2, '--carry is "pigeon", wanted one of auto, host, nccl')
   refuses(brain .. " --precision f16", 2, "precision f16 is not available on device cpu")
-  refuses(brain .. " --precision f17", 2, 'precision "f17" is not known; use f32, tf32, bf16')
+  local f17 = '--precision is "f17", wanted one of bf16, f16, f32, tf32'
+  refuses(brain .. " --precision f17", 2, f17)
+  refuses("check --precision f17", 2, f17)
   refuses(brain .. " plan --precision f16", 2, "precision f16 is not available on device cpu")
   refuses(brain .. " check --precision f16", 2, "precision f16 is not available on device cpu")
   refuses("check --precision f16", 2, "precision f16 is not available on device cpu")
@@ -125,6 +146,8 @@ t.test("mistakes of a recipe's config carry its line", function()
   for i, case in ipairs {
     { "seg.config { epochs = 0 }", "seg.config: epochs must be from 1 to 1000000, got 0" },
     { "seg.config { seed = 'x' }", "seg.config: seed must be a whole number, got x" },
+    { "seg.config { precision = 'half' }", 'seg.config: precision is "half", wanted one of bf16' },
+    { "seg.config { carry = 'pigeon' }", 'seg.config: carry is "pigeon", wanted one of auto' },
     { "seg.config { presets = { demo = { nosuch = 1 } } }",
       'seg.config: preset demo: unknown key "nosuch"' },
     { "seg.config { presets = { demo = 1 } }", "seg.config: preset demo must be a table" },
@@ -271,6 +294,22 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   t.check(text:find("product_kernel", 1, true) and text:find("update_kernel", 1, true), text)
   t.check(text:find("enc4.conv2 +conv back"), text)
   says(plan .. "h200 --precision bf16", 0, "entrance_kernel")
+  -- what is launched has the memory of the plan
+  local numbers = says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16 "
+                       .. "--json", 0, "")
+  local arena, params = numbers:match('"train": {.-"bytes": (%d+).-"param_bytes": (%d+)')
+  local said = string.format("memory: %.0f MB", (arena + params) / 1e6)
+  says(plan .. "h200 --precision bf16", 0, said)
+  numbers = says(plan .. "h200 --precision bf16 --json", 0, '\n  "arena_bytes": ' .. arena)
+  t.check(numbers:find('\n  "param_bytes": ' .. params, 1, true), numbers)
+  -- and no driver is asked for what a precision is there
+  says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16", 0,
+       "precision    bf16\n")
+  -- it is for a GPU without --device, too
+  for _, precision in ipairs { "tf32", "f16" } do
+    says("scripts/brain_unet.lua plan --gpu H200 --batch 1 --size 32 --precision " .. precision, 0,
+         "floor on H200")
+  end
   says("scripts/brain_unet.lua plan --gpu 4090 --batch 1 --size 32", 0, "floor on RTX 4090")
   -- a slower GPU, a higher floor
   local function floor(gpu)

@@ -168,8 +168,11 @@ static int l_device(lua_State *L)
     const Backend *be;
     int device;
     void *dev;
-    if (!backend_find(text, &be, &device, why) || !be->open(device, 1, &dev))
+    if (!backend_find(text, &be, &device, why)) return raise_error(L);
+    if (!be->open(device, 1, &dev)) {
+        within("device \"%s\"", text);
         return raise_error(L);
+    }
     be->close(dev);
     lua_pushstring(L, strcmp(text, "auto") ? text : be->name);
     lua_pushstring(L, why);

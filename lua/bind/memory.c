@@ -45,10 +45,13 @@ static int l_device_room(lua_State *L)
     int number;
     void *dev;
     size_t bytes = 0;
-    if (!backend_find(luaL_checkstring(L, 1), &be, &number, why))
-        return raise_error(L);
+    const char *text = luaL_checkstring(L, 1);
+    if (!backend_find(text, &be, &number, why)) return raise_error(L);
     if (be->room) {
-        if (!be->open(number, 1, &dev)) return raise_error(L);
+        if (!be->open(number, 1, &dev)) {
+            within("device \"%s\"", text);
+            return raise_error(L);
+        }
         bool ok = be->room(dev, &bytes);
         be->close(dev);
         if (!ok) return raise_error(L);

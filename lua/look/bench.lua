@@ -165,7 +165,7 @@ function M.command(r)
   print("device: " .. show.device(facts, v))
   print(string.format("training step, batch %d%s, %s%s: %.1f ms (median of %d), "
                       .. "%.2f samples/s", v.batch, loader and " of the data" or "",
-                      util.plural(facts.threads, "thread"), v.precision == "f32" and ""
+                      show.threads(facts), v.precision == "f32" and ""
                       or ", " .. show.precision(facts.device, v.precision),
                       ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",

@@ -107,7 +107,7 @@ function M.command(r)
   print(show.table(rows))
   print(string.format("training step, batch %d, %d ranks of %s by %s: %.1f ms (medians of %d), "
                       .. "%.2f samples/s", v.batch, ranks.count,
-                      util.plural(facts.threads, "thread"), ranks.via, slowest, ROUNDS,
+                      show.threads(facts), ranks.via, slowest, ROUNDS,
                       1e3 * v.batch / slowest))
   if inside then
     print(string.format("exchange: by %s, waiting included; plan --ranks %d says what is sent",

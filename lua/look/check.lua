@@ -10,6 +10,7 @@
 -- keeps data sets also makes batches of one, which are compared with the host's.
 
 local core = require "seg.core"
+local config = require "seg.config"
 local util = require "seg.util"
 local words = require "seg.words"
 
@@ -52,9 +53,22 @@ local function print_row(row, found)
   M.print_failures(found)
 end
 
+-- Two runs of the same loops agree whatever is wrong with them.
+function M.refuse_ref(device)
+  if device == "ref" then
+    util.refuse("--device ref: ref is what others are checked against, so against itself it shows "
+                .. "nothing; use --device cpu, where gradients of ref are checked too")
+  end
+end
+
 -- args: "check" and its options; the exit code.
 function M.command(args)
   local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
+  if o.precision and not config.precisions[o.precision] then
+    util.refuse('--precision is "%s", wanted one of %s', o.precision,
+                table.concat(util.sorted_keys(config.precisions), ", "))
+  end
+  M.refuse_ref(o.device)
   local name, why = core.device(o.device or "auto")
   local precisions = core.precisions(name, o.precision)
   local list, failures, cases, rows, blur = suites_of(o.op), 0, 0, {}, 0

@@ -27,10 +27,10 @@ function M.names()
   return (table.concat(names, ", "):gsub(", (%w+)$", " or %1"))
 end
 
--- The model called `name`; refuses others, naming those that there are.
+-- The model called `name`, in letters of any case; refuses others, naming those that there are.
 function M.find(name)
   for _, m in ipairs(M.models) do
-    if m.name == name then return m end
+    if m.name == name:lower() then return m end
   end
   util.refuse('--gpu "%s" is not known; use %s', name, M.names())
 end

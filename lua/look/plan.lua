@@ -71,17 +71,20 @@ end
 -- Launches ----------------------------------------------------------------------
 
 -- What one training step launches on a GPU, each with its floor in microseconds
--- there (of a call whose launches do not say what they move: at its first); and the sums.
+-- there (of a call whose launches do not say what they move: at its first); and the sums,
+-- with the memory that the step wants.
 local function launches(r, gpu)
   local v = config.ensure()
-  local bytes = budget.arena("cuda", M.plan(r, v.batch, true).param_bytes)
+  local plan = M.plan(r, v.batch, true)
+  local bytes = budget.arena(v.device, plan.param_bytes)
   local list = core.launches { roots = recipes.roots(r), step_roots = recipes.step_roots(r),
                                loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
                                precision = v.precision, winograd = v.winograd,
                                direct = v.direct, tiles = v.tiles, budget = bytes,
                                plain = not v.fuse }
-  local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0 }
+  local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0,
+                arena_bytes = plan.bytes, param_bytes = plan.param_bytes }
   for _, l in ipairs(list) do
     -- the source's spelling, without the arguments of a template
     l.launch = l.launch:gsub("^%(", ""):gsub("%)$", ""):gsub("<.*", "")
@@ -121,6 +124,8 @@ local function launch_plan(r, name)
     util.refuse("--gpu: this program was built without CUDA, and only the kernels say what they "
                 .. "launch; build it where nvcc is")
   end
+  -- all that is planned below is for it, precisions that a CPU has not included
+  if v.device == "auto" then v.device = "cuda" end
   local list, sum = launches(r, gpu)
   if config.line.flags.json then
     sum.gpu, sum.batch, sum.precision, sum.launches = gpu.name, v.batch, v.precision, list
@@ -135,6 +140,9 @@ local function launch_plan(r, name)
   print(string.format("floor on %s (%d GB/s, %g TFLOP/s): %.2f ms, %.0f samples/s", gpu.text,
                       gpu.bandwidth, gpus.rate(gpu, v.precision), sum.floor_us / 1e3,
                       1e6 * v.batch / sum.floor_us))
+  print(string.format("memory: %.0f MB (arena %.0f, weights with gradients and optimiser state "
+                      .. "%.0f)", (sum.arena_bytes + sum.param_bytes) / 1e6,
+                      sum.arena_bytes / 1e6, sum.param_bytes / 1e6))
   print("bytes: each launch reads each operand once and writes each result once")
   return 0
 end
@@ -187,7 +195,8 @@ function M.command(r)
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
   if v.precision ~= "f32" then
-    print("precision    " .. show.precision(core.device(v.device), v.precision))
+    -- core.device would open it
+    print("precision    " .. show.precision(v.device == "auto" and "cpu" or v.device, v.precision))
   end
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do
     print(string.format("%-12s arena %s bytes (%s; %s without sharing), %d calls", p[1],

@@ -123,7 +123,7 @@ function Record:facts()
            param_bytes = train.param_bytes,
            optimiser = string.format("%s, %s", r.optim.kind, util.number(r.optim.lr)),
            settings = settings_of(run), masks = self.samples and self.samples.mask,
-           device = f.device == "cuda" and "GPU" or "CPU, " .. util.plural(f.threads, "thread") }
+           device = show.processor(f) }
 end
 
 -- What does ----------------------------------------------------------------------

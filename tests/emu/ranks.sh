@@ -91,7 +91,7 @@ step "no number" refused 2 'devices 0,x: "x" is no number of a GPU' --devices 0,
 step "one GPU twice" refused 2 "two ranks on GPU 1 would share" --devices 1,1
 step "more ranks than GPUs" refused 4 "there is no cuda:2" --ranks 3
 step "other ranks than GPUs" refused 2 "leave --ranks out" --devices 0,1 --ranks 3
-step "a way that is none" refused 2 "carry ncll: want auto, nccl or host" \
+step "a way that is none" refused 2 'carry is "ncll", wanted one of auto, host, nccl' \
     --devices 0,1 --carry ncll
 step "no NCCL where it is wanted" without refused 4 \
     "carry nccl: rank 0: NCCL is not there .*install libnccl2" --devices 0,1 --carry nccl
