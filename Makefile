@@ -417,7 +417,8 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
-CU_ALL = $(NVCC) -std=c++17 -O3 $(CU_LINES) -Iengine -Icuda -DSEG_CUDA \
+# a * b + c rounds twice, as on the host; kernels that fuse say fmaf
+CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -Iengine -Icuda -DSEG_CUDA \
          $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, what the compilers said and the PTX are kept for tests/cuda_ptx.sh,

@@ -31,6 +31,17 @@ static const char *advice(cudaError_t e)
     case cudaErrorNoKernelImageForDevice:
         return "this program has no code for this GPU; build it with "
                "GPUS=NN, NN its compute capability without the dot";
+    case cudaErrorUnsupportedPtxVersion:
+        return "this driver is older than the nvcc that built this program: "
+               "install a newer driver, or build with GPUS=NN, NN the GPU's "
+               "compute capability without the dot";
+    case cudaErrorSystemNotReady:
+        return "the GPUs of this machine are not joined yet: start its fabric "
+               "manager (nvidia-fabricmanager)";
+    case cudaErrorSystemDriverMismatch:
+        return "the driver's library and its kernel module have different "
+               "versions: restart the machine, or the container with the "
+               "library of its driver";
     case cudaErrorECCUncorrectable:
         return "the GPU's memory is damaged: have it checked";
     case cudaErrorIllegalAddress:

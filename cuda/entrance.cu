@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
                         Stored<D>::pair(element<X>(p, first[h], one),
                                         element<X>(p, first[h], two));
             }
+            __syncwarp(); // some lanes had nothing to load
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
                 const uint2 both = weights[s][j][lane];

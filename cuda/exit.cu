@@ -261,6 +261,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             store_dx<D>(p, slab, b, now.x, m, part, dx, &s);
         }
         if (!p.dw) continue;
+        __syncwarp(); // to store is for some lanes, to multiply for all
         multiply_dw<P>(s, now.x, side.sight, c, line, acc);
         if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
 #pragma unroll

@@ -198,11 +198,13 @@ template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
 {
     const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
     // of a device that is not there nothing is asked
-    return launch_told || bytes <= 48 << 10 ||
-           cudaFuncSetAttribute(kernel,
-                                cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)all) == cudaSuccess ||
-           fail_device("this GPU has no %zu KB of shared memory for a block",
+    if (launch_told || bytes <= 48 << 10 ||
+        cudaFuncSetAttribute(kernel,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)all) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); // else the next launch would be blamed for it
+    return fail_device("this GPU has no %zu KB of shared memory for a block",
                        all >> 10);
 }
 

@@ -18,6 +18,15 @@ bool gpu_record(void *dev)
         "recording a step");
 }
 
+/* Once more without the places of copies that are done, as memory is had. */
+static cudaError_t instantiate(Gpu *g, cudaGraph_t graph, cudaGraphExec_t *exec)
+{
+    cudaError_t e = cudaGraphInstantiate(exec, graph, 0);
+    if (e != cudaErrorMemoryAllocation || !gpu_trim(g, NULL)) return e;
+    (void)cudaGetLastError();
+    return cudaGraphInstantiate(exec, graph, 0);
+}
+
 // the graph itself is not wanted once it is instantiated
 bool gpu_keep(void *dev, void **tape)
 {
@@ -26,8 +35,8 @@ bool gpu_keep(void *dev, void **tape)
     cudaGraphExec_t exec = NULL;
     bool ok =
         gpu_good(cudaStreamEndCapture(g->stream, &graph), "recording a step") &&
-        (!tape || gpu_good(cudaGraphInstantiate(&exec, graph, 0),
-                           "making a graph of a step"));
+        (!tape ||
+         gpu_good(instantiate(g, graph, &exec), "making a graph of a step"));
     if (graph) (void)cudaGraphDestroy(graph);
     if (tape) *tape = ok ? exec : NULL;
     return ok;

@@ -403,6 +403,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             fill(p, side, c0, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
         if (side.sight.table) see<D>(p, side.sight.then, b, s.lens, &now);
+        __syncwarp(); // to see is for some lanes, to multiply for all
         if (side.dx.data) {
             float dx[LINES][2][4] = {};
             multiply_dx<P>(s, now, line, half, dx);

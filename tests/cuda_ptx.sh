@@ -40,7 +40,7 @@ compiled() {
     kept=$tmp/kept codes=compute_80
     rm -rf "$kept" && mkdir "$kept" || return 1
     for gpu in $gpus; do codes="$codes,sm_$gpu"; done
-    "$NVCC" -std=c++17 -O3 -Iengine -Icuda -DSEG_CUDA \
+    "$NVCC" -std=c++17 -O3 -fmad=false -Iengine -Icuda -DSEG_CUDA \
         -gencode "arch=compute_80,code=[$codes]" -Xptxas -v --keep \
         --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
 }

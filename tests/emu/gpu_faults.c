@@ -23,9 +23,12 @@ enum {
     UNAVAILABLE = 46,
     NO_IMAGE = 209,
     ECC = 214,
+    NEW_PTX = 222,
     ILLEGAL_ADDRESS = 700,
     TIMEOUT = 702,
     LAUNCH_FAILURE = 719,
+    NOT_READY = 802,
+    MISMATCH = 803,
 };
 
 /* As the program finds a machine with one good GPU. */
@@ -153,6 +156,9 @@ static const struct Fault {
     {UNAVAILABLE, "(cudaErrorDevicesUnavailable)", "choose another with"},
     {NO_IMAGE, "(cudaErrorNoKernelImageForDevice)", "build it with GPUS=NN"},
     {ECC, "(cudaErrorECCUncorrectable)", "have it checked"},
+    {NEW_PTX, "(cudaErrorUnsupportedPtxVersion)", "install a newer driver"},
+    {NOT_READY, "(cudaErrorSystemNotReady)", "start its fabric manager"},
+    {MISMATCH, "(cudaErrorSystemDriverMismatch)", "restart the machine"},
     {LAUNCH_FAILURE, "(cudaErrorLaunchFailure)", "run `segengine check"},
     {TIMEOUT, "(cudaErrorLaunchTimeout)", "use another GPU or --device cpu"},
     {INVALID_VALUE, "(cudaErrorInvalidValue)", "or use --device cpu"},
