@@ -204,13 +204,15 @@ static bool same_inputs(const Slot *q, bool train, const PlanInput *input,
     return true;
 }
 
+void drop_tape(Session *s, Tape *t)
+{
+    if (t->tape) s->be->drop(s->dev, t->tape);
+    t->tape = NULL, t->number = 0, t->odd = 0;
+}
+
 void drop_tapes(Session *s, Slot *slot)
 {
-    for (int i = 0; i < 4; i++) {
-        void **tape = &slot->tape[i / 2][i % 2];
-        if (*tape) s->be->drop(s->dev, *tape);
-        *tape = NULL;
-    }
+    for (int i = 0; i < 4; i++) drop_tape(s, &slot->tape[i / 2][i % 2]);
 }
 
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,

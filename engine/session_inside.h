@@ -9,17 +9,22 @@ enum {
     MAX_INPUTS = 16, // of a network; the embedding face has the same bound
 };
 
+/* A part of a step with one plan, first or last or neither. */
+typedef struct Tape {
+    bool tried;     /* it ran call by call once, so that a fault has a name */
+    void *tape;     /* recorded, where the device can; NULL                 */
+    int64_t number; /* of the recording, which all ranks made together      */
+    int odd;        /* times in a row that other ranks had another          */
+} Tape;
+
 /* A plan and what it was made for. */
 typedef struct Slot {
     Plan *plan;
     bool train;
     PlanInput input[MAX_INPUTS];
     int inputs;
-    int64_t used; /* when it was last asked for: the oldest makes room */
-    /* A part of a step, by [first][last]: recorded, where the device can. The
-     * first time it runs call by call instead, so that a fault has a name. */
-    void *tape[2][2];
-    bool tried[2][2];
+    int64_t used;    /* when it was last asked for: the oldest makes room */
+    Tape tape[2][2]; /* of parts of steps, by [first][last]               */
 } Slot;
 
 struct Session {
@@ -42,6 +47,7 @@ struct Session {
     Params params;
     Slot slot[MAX_PLANS];
     int64_t clock;     /* counts what was asked for: the age of slots */
+    int64_t recorded;  /* how often a tape was made, by all ranks alike */
     void *pool;        /* on dev, shared by all plans                 */
     size_t pool_bytes; /* 0 when there is none yet                    */
     size_t budget;     /* of training plans; 0: none                  */
@@ -89,6 +95,7 @@ static inline Step step_here(const Session *s)
 bool keep_running(Session *s);
 bool restore_running(Session *s);
 
-/* Forget what was recorded with this slot's plan: it or its memory goes. */
+/* Forget what was recorded; with this slot's plan: it or its memory goes. */
+void drop_tape(Session *s, Tape *t);
 void drop_tapes(Session *s, Slot *slot);
 #endif

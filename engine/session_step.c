@@ -253,10 +253,13 @@ static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
            (!careful || s->be->sync(s->dev));
 }
 
-static bool record_calls(Session *s, Plan *p, const StepPart *part, void **tape)
+static bool record_calls(Session *s, Plan *p, const StepPart *part, Tape *t)
 {
     if (!s->be->record(s->dev)) return false;
-    if (queue_calls(s, p, part, false)) return s->be->keep(s->dev, tape);
+    if (queue_calls(s, p, part, false)) {
+        t->number = ++s->recorded;
+        return s->be->keep(s->dev, &t->tape);
+    }
     // the reason is that of the call that failed
     char why[ERR_MAX];
     ErrKind kind = err_kind();
@@ -273,12 +276,52 @@ static Slot *training_slot(Session *s, const Plan *p)
     return NULL;
 }
 
+/* How a part is queued. */
+typedef enum Way { BY_CALLS, RECORDING, PLAYING } Way;
+
+/* That of a rank whose sums are on the stream: NCCL wants a sum to be of a
+ * recording at all ranks or at none, and of one that all made together. Ranks
+ * differ in it where their shares do: one may have met this extent before,
+ * another not. A tape that no longer meets its like is given up, so that all
+ * record anew. */
+static bool agree(Session *s, Tape *t, Way *way)
+{
+    enum { PATIENCE = 3 };
+    Ranks *r = s->spec.ranks;
+    const int64_t mine[2] = {t->tried && !s->careful, t->number};
+    int64_t(*all)[2] = mem_alloc((size_t)r->count * sizeof *all);
+    bool same = true, tried = true;
+    if (!all || !ranks_gather(r, mine, sizeof mine, all)) {
+        mem_free(all);
+        return false;
+    }
+    for (int k = 0; k < r->count; k++) {
+        tried = tried && all[k][0];
+        same = same && all[k][1] == mine[1];
+    }
+    mem_free(all);
+    *way = !tried || !same ? BY_CALLS : t->tape ? PLAYING : RECORDING;
+    t->odd = same ? 0 : t->odd + 1;
+    if (t->odd >= PATIENCE) drop_tape(s, t);
+    return true;
+}
+
+static bool choose_way(Session *s, Tape *t, Way *way)
+{
+    const bool shared = s->spec.ranks != NULL;
+    if (shared && s->carry.queues) return agree(s, t, way);
+    // what waits for other ranks on the host cannot be recorded
+    *way = s->careful || !t->tried || shared ? BY_CALLS
+           : t->tape                         ? PLAYING
+                                             : RECORDING;
+    return true;
+}
+
 static bool queue_part(Session *s, Plan *p, const StepPart *part)
 {
     const Trainer *t = s->be->trainer;
-    Slot *slot = training_slot(s, p);
-    void **tape = &slot->tape[part->first][part->last];
-    bool *tried = &slot->tried[part->first][part->last];
+    Tape *tape = &training_slot(s, p)->tape[part->first][part->last];
+    Way way;
     StepOrder order = {.seed = step_here(s).seed,
                        .lr = part->lr,
                        .clip_norm = part->clip_norm,
@@ -286,13 +329,12 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
                        .first = s->share.first,
                        .idle = s->share.idle};
     if (!open_trainer(s) || !t->order(s->dev, s->trainer, &order)) return false;
-    // what waits for other ranks cannot be recorded
-    const bool waits = s->spec.ranks && !s->carry.queues;
-    if (s->careful || !*tried || waits) {
-        if (!queue_calls(s, p, part, s->careful || !*tried)) return false;
-        *tried = true;
-    } else if ((!*tape && !record_calls(s, p, part, tape)) ||
-               !s->be->play(s->dev, *tape))
+    if (!choose_way(s, tape, &way)) return false;
+    if (way == BY_CALLS) {
+        if (!queue_calls(s, p, part, s->careful || !tape->tried)) return false;
+        tape->tried = true;
+    } else if ((way == RECORDING && !record_calls(s, p, part, tape)) ||
+               !s->be->play(s->dev, tape->tape))
         return false;
     return t->report(s->dev, s->trainer);
 }

@@ -60,6 +60,7 @@ typedef struct Work {
     const char *device;
     Kind kind;
     int batch, steps;
+    int later; /* batch of the second half of the steps; 0: the same */
     Precision precision; /* other than f32: convolutions of 8 channels, which
                           * measure norms as they store */
     bool own_norms;
@@ -169,13 +170,14 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
                         .ranks = r,
                         .own_norms = w->own_norms,
                         .optim = &o};
-    int first = 0, count = w->batch;
-    if (r) count = ranks_share(w->batch, r->rank, r->count, &first);
-    bool idle = count == 0;
-    if (idle) count = 1, first = 0;
     if (!session_open(&spec, &n.s)) return within("%s", none);
-    session_share(n.s, first, idle);
     for (int i = 0; i < w->steps; i++) {
+        const int batch = w->later && i >= w->steps / 2 ? w->later : w->batch;
+        int first = 0, count = batch;
+        if (r) count = ranks_share(batch, r->rank, r->count, &first);
+        bool idle = count == 0;
+        if (idle) count = 1, first = 0;
+        session_share(n.s, first, idle);
         PlanInput in[8];
         Plan *p;
         StepResult out;

@@ -30,6 +30,17 @@ TEST(gpu_ranks_by_the_host)
     unstage();
 }
 
+/* Shares of 2, 2, 3 and then of 1, 2, 2: the second rank has a recording of its
+ * extent when the others have none; then that is given up, and all record. */
+TEST(gpu_ranks_of_other_shares)
+{
+    Work w = {.device = "cuda", .carry = "nccl", .batch = 7, .later = 5};
+    stage(4);
+    w.steps = 20;
+    compare_work(w, 3);
+    unstage();
+}
+
 /* Norms that nobody runs (plan_lazy.c): of sums that a convolution left. */
 TEST(gpu_ranks_of_lazy_norms)
 {

@@ -75,6 +75,12 @@ step "the bytes of a whole run" same nccl cut
 step "batches that do not divide" train odd --devices 0,1 --batch 5 --accumulate 2
 step "alone" train odd1 --batch 5 --accumulate 2
 step "the losses of one" near odd1 odd
+# shares of 2, 2, 3 and, at the end of an epoch, of 1, 2, 2
+EMU_DEVICES=3
+step "an extent that one rank has met" train met --ranks 3 --batch 7
+EMU_DEVICES=2
+step "alone" train met1 --batch 7
+step "the losses of one" near met1 met
 step "two on one GPU" train two --devices 0,0 --carry host
 step "the bytes of two" same host two
 step "bench of 2 GPUs" run bench "$tmp/tiny.lua" bench --devices 0,1 --phantom "$tmp/phantom"

@@ -3,7 +3,9 @@
  * The functions of cuda/nccl.h, over memory that the processes share. A sum is
  * a host function of the emulated stream, so it is queued, recorded and played
  * as the library's kernels are, and blocks its stream until all ranks are
- * there. Sums are in the order of the ranks. A rank that waits for 60 s ends.
+ * there. Sums are in the order of the ranks. A rank that waits for 60 s ends,
+ * and so does one whose sum is of a recording where another's is not, or of
+ * another recording: that the library forbids.
  */
 #include <emu.h>
 
@@ -19,10 +21,11 @@
 
 namespace {
 
-const size_t PIECE = 1 << 20;
+const size_t PIECE = 1 << 20, RANKS = 64;
 
 struct Hall {
     std::atomic<int> came, round;
+    int taken[RANKS];
 };
 
 struct Sum {
@@ -31,6 +34,7 @@ struct Sum {
     void *to;
     size_t count;
     int type;
+    int taken; // its number among those that were recorded; 0: it was not
 };
 
 } // namespace
@@ -83,9 +87,26 @@ template <class T> void add(const Sum &s)
     }
 }
 
+void compare(const Sum &s)
+{
+    ncclComm *c = s.comm;
+    c->hall->taken[c->rank] = s.taken;
+    meet(c);
+    for (int k = 0; k < c->ranks; k++)
+        if (c->hall->taken[k] != s.taken) {
+            fprintf(stderr,
+                    "nccl: sum %d of the recordings of rank %d meets %d of "
+                    "rank %d (0: not recorded)\n",
+                    s.taken, c->rank, c->hall->taken[k], k);
+            abort();
+        }
+    meet(c);
+}
+
 void run(void *data)
 {
     const Sum &s = *static_cast<Sum *>(data);
+    compare(s);
     if (s.type == NCCL_FLOAT32)
         add<float>(s);
     else
@@ -117,6 +138,7 @@ int ncclGetUniqueId(NcclId *id)
 int ncclCommInitRank(ncclComm **out, int ranks, NcclId id, int rank)
 {
     const size_t bytes = 4096 + (size_t)ranks * PIECE;
+    if (ranks > (int)RANKS) return 4;
     const int fd = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)bytes)) return 2;
     void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -136,9 +158,11 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
     if (op != NCCL_SUM || (type != NCCL_FLOAT32 && type != NCCL_FLOAT64))
         return 4;
     static Sum *all[1 << 16];
-    static int sums;
-    if (sums == 1 << 16) return 3;
-    all[sums] = new Sum{comm, from, to, count, type};
+    static int sums, taken;
+    cudaStreamCaptureStatus status;
+    if (sums == 1 << 16 || cudaStreamIsCapturing(stream, &status)) return 3;
+    const bool captured = status == cudaStreamCaptureStatusActive;
+    all[sums] = new Sum{comm, from, to, count, type, captured ? ++taken : 0};
     return cudaLaunchHostFunc(stream, run, all[sums++]) ? 1 : 0;
 }
 
