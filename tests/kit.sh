@@ -113,5 +113,21 @@ if [ -n "$python" ]; then
 fi
 python=
 run bench
-step "no PyTorch" says '| bench | not run: /nowhere/python has no PyTorch'
+for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
+    step "no PyTorch: $name" says "| bench:$name | not run: /nowhere/python has no PyTorch"
+done
+# from elsewhere, of the GPU that CUDA sees as its first
+elsewhere() {
+    mkdir -p "$tmp/bin"
+    cat > "$tmp/bin/nvidia-smi" << 'END'
+#!/bin/sh
+[ "$1" = --id=1 ] && case $2 in *=name) echo "The second" ;; *) echo "? $CUDA_DEVICE_ORDER" ;; esac
+END
+    chmod +x "$tmp/bin/nvidia-smi"
+    (cd "$kit/tests" && CUDA_VISIBLE_DEVICES=1,0 PATH=$tmp/bin:$PATH BUILD=$tmp/build \
+        LIMIT=20 REPORT=$tmp/report sh gpu/run.sh check)
+}
+step "started elsewhere" elsewhere
+step "a part runs there" says '| check | ok |'
+step "which GPU" says '| GPU | The second, ? PCI_BUS_ID'
 finish

@@ -148,6 +148,14 @@ bool drawn_dim(const Drawn *d, int node, Dims *out);
 const Session *drawn_session(const Drawn *d);
 /* Make it where these inputs of `plan` are, each of which it has. */
 bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes);
+/* One input of a batch, F32 in memory order on the host. */
+typedef struct HeldInput {
+    int node;
+    Tensor value;
+} HeldInput;
+/* A seg.drawn of this batch, which lies on the device of the session at `arg`
+ * until that is closed; or nil and why not, as data.resident has it. */
+int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 
 Session *check_session(lua_State *L, int arg);
 /* Those who have memory on the device of the session at `arg`; they are closed

@@ -13,7 +13,7 @@ typedef struct ResidentBox {
     Guest guest; /* of the session; first, see box_close */
     Resident *r; /* NULL once it or the session is closed */
     Session *s;
-    Pipeline *p; /* held */
+    Pipeline *p; /* held; NULL: samples of one batch, see push_held */
     bool augment;
     size_t bytes; /* of its samples, and room, on the device */
     int fields;   /* of the data set that are inputs */
@@ -221,6 +221,56 @@ static int l_resident(lua_State *L)
     return 1;
 }
 
+/* A batch of `count` samples, numbers to be filled in, of the resident on top
+ * of the stack. */
+static Drawn *push_drawn(lua_State *L, ResidentBox *box, int count)
+{
+    Drawn *d = new_object(L, "seg.drawn",
+                          sizeof *d + (size_t)count * sizeof *d->number);
+    lua_pushvalue(L, -2);
+    lua_setiuservalue(L, -2, 1);
+    d->box = box, d->count = count;
+    return d;
+}
+
+int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
+{
+    Session *s = check_session(L, arg);
+    const Backend *be = session_backend(s);
+    const int count = input[0].value.dim.n;
+    ResidentField part[MAX_FIELDS];
+    ResidentBox *box = new_object(L, "seg.resident", sizeof *box);
+    lua_pushvalue(L, arg);
+    lua_setiuservalue(L, -2, 1);
+    if (!be->gather || inputs > MAX_FIELDS) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "the device is %s", be->name);
+        return 2;
+    }
+    for (int f = 0; f < inputs; f++) {
+        box->node[f] = input[f].node, box->dim[f] = input[f].value.dim;
+        box->dim[f].n = 1;
+        part[f] = (ResidentField){.dim = box->dim[f]};
+    }
+    box->fields = inputs;
+    Drawn *d = push_drawn(L, box, count);
+    if (!resident_bytes(part, inputs, count, &box->bytes) ||
+        !resident_open(be, session_device(s), part, inputs, count, 0, &box->r))
+        return push_why_not(L);
+    box->s = s, box->guest.close = box_close;
+    session_lend(s, (int64_t)box->bytes);
+    guest_enter(&box->guest, session_guests(L, arg));
+    for (int32_t i = 0; i < count; i++) {
+        const float *value[MAX_FIELDS];
+        for (int f = 0; f < inputs; f++)
+            value[f] =
+                (const float *)input[f].value.data + i * numel(box->dim[f]);
+        if (!resident_put(box->r, i, value)) return raise_error(L);
+        d->number[i] = i;
+    }
+    return 1;
+}
+
 /* r:bytes() -> of its samples on the device, and of room to change a batch */
 static int l_bytes(lua_State *L)
 {
@@ -241,11 +291,9 @@ static int l_draw(lua_State *L)
     int count = (int)luaL_len(L, 3);
     if (!box->r) raise_usage(L, "this data set is closed");
     if (count < 1) raise_usage(L, "a batch of no samples");
-    Drawn *d = new_object(L, "seg.drawn",
-                          sizeof *d + (size_t)count * sizeof *d->number);
     lua_pushvalue(L, 1);
-    lua_setiuservalue(L, -2, 1);
-    d->box = box, d->epoch = epoch, d->count = count;
+    Drawn *d = push_drawn(L, box, count);
+    d->epoch = epoch;
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 3, i + 1);
         d->number[i] = (int32_t)check_int(L, lua_gettop(L), "sample", 1,

@@ -247,6 +247,37 @@ static void queue_part(lua_State *L, Handle *h)
     raise_error(L);
 }
 
+/* s:hold(inputs) -> the same batch, once on the device: to be given to step()
+ * or queue() as the value of each of its inputs; nil and why not where the
+ * device keeps none, or has no memory for it. It lies there until the session
+ * is closed. */
+static int l_hold(lua_State *L)
+{
+    check_handle(L, 1);
+    Feed feed[MAX_FEEDS];
+    HeldInput input[MAX_FEEDS];
+    const int feeds = read_feeds(L, 2, feed);
+    if (!feeds) raise_usage(L, "a batch of no inputs");
+    for (int i = 0; i < feeds; i++) {
+        if (feed[i].drawn) raise_usage(L, "this batch is on the device");
+        if (feed[i].dim.n != feed[0].dim.n)
+            raise_usage(L, "inputs of %d and %d samples", feed[0].dim.n,
+                        feed[i].dim.n);
+        input[i].node = feed[i].node;
+        if (feed[i].memory) {
+            input[i].value = *feed[i].memory;
+            continue;
+        }
+        const int rank = check_graph(L)->node[feed[i].node].y.rank;
+        Tensor *t = &input[i].value;
+        *t = (Tensor){feed[i].dim, F32, rank, NULL};
+        // the collector's, as what follows may raise
+        t->data = lua_newuserdatauv(L, tensor_bytes(t), 0);
+        tensor_from_user(feed[i].user, t);
+    }
+    return push_held(L, 1, input, feeds);
+}
+
 /* The oldest result: loss, gradient norm, applied, overflow; nothing when there
  * is none (yet). */
 static int push_result(lua_State *L, Handle *h, bool wait)
@@ -503,11 +534,19 @@ static int l_session(lua_State *L)
 
 void bind_session(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"forward", l_forward}, {"step", l_step}, {"queue", l_queue},
-        {"collect", l_collect}, {"read", l_read}, {"kept", l_kept},
-        {"blame", l_blame},     {"time", l_time}, {"facts", l_facts},
-        {"close", session_gc},  {"draw", l_draw}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"forward", l_forward},
+                                       {"step", l_step},
+                                       {"queue", l_queue},
+                                       {"hold", l_hold},
+                                       {"collect", l_collect},
+                                       {"read", l_read},
+                                       {"kept", l_kept},
+                                       {"blame", l_blame},
+                                       {"time", l_time},
+                                       {"facts", l_facts},
+                                       {"close", session_gc},
+                                       {"draw", l_draw},
+                                       {NULL, NULL}};
     static const luaL_Reg functions[] = {{"session", l_session}, {NULL, NULL}};
     new_type(L, "seg.session", methods, session_gc);
     luaL_setfuncs(L, functions, 0);

@@ -65,16 +65,28 @@ function M.calls(session, feeds)
   return calls
 end
 
--- Median milliseconds of a whole step, update and copying included; a rate of
--- 0 keeps the weights from running away over the rounds.
+-- Median milliseconds of a whole step, update and copying of the batch included; a rate of
+-- 0 keeps the weights from running away over the rounds. A device that queues gets
+-- its steps as in training: as many as may be under way, of a batch that lies there (as
+-- --resident keeps samples); then a time is the mean of so many. -> and whether it did
 function M.step_ms(session, feeds)
-  local all = {}
+  local count, given, all = session:facts().ahead, feeds, {}
+  local held = count > 0 and session:hold(feeds)
+  if held then
+    given = {}
+    for name in pairs(feeds) do given[name] = held end
+    -- the first is run call by call, the second recorded
+    for _ = 1, 2 do session:step(given, { lr = 0 }) end
+  else
+    count = 1
+  end
   for i = 1, M.ROUNDS do
     local started = core.sys.clock()
-    session:step(feeds, { lr = 0 })
-    all[i] = 1e3 * (core.sys.clock() - started)
+    for _ = 1, count do session:queue(given, { lr = 0 }) end
+    for _ = 1, count do session:collect(true) end
+    all[i] = 1e3 * (core.sys.clock() - started) / count
   end
-  return util.median(all)
+  return util.median(all), held and true or false
 end
 
 -- A session of the recipe that has done one step, and the bytes that this took on
@@ -150,11 +162,13 @@ function M.command(r)
   end
   rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
                       "" }
-  local ms, planned = M.step_ms(session, feeds), plan.bytes + plan.param_bytes
+  local ms, held = M.step_ms(session, feeds)
+  local planned = plan.bytes + plan.param_bytes
   trace_step(session, feeds)
   if loader then loader:close() end
   if config.line.flags.json then
-    print(util.json { batch = v.batch, fed = loader and "data" or "random", step_ms = ms,
+    print(util.json { batch = v.batch, fed = loader and "data" or "random", held = held,
+                      recompute = budget.told(plan) or "off", step_ms = ms,
                       forward_ms = sums[1], backward_ms = sums[2],
                       threads = session:facts().threads, planned_bytes = planned,
                       measured_bytes = measured })
@@ -163,8 +177,9 @@ function M.command(r)
   print(show.table(rows))
   local facts = session:facts()
   print("device: " .. show.device(facts, v))
-  print(string.format("training step, batch %d%s, %s%s: %.1f ms (median of %d), "
+  print(string.format("training step, batch %d%s%s, %s%s: %.1f ms (median of %d), "
                       .. "%.2f samples/s", v.batch, loader and " of the data" or "",
+                      held and " kept on the device" or "",
                       show.threads(facts), v.precision == "f32" and ""
                       or ", " .. show.precision(facts.device, v.precision),
                       ms, M.ROUNDS, 1e3 * v.batch / ms))

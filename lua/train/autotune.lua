@@ -43,7 +43,7 @@ local function measure(r, feeds, key, value, tile)
     local side = ms[c.backward and "backward" or "forward"]
     if not tile or c.tile == tile then side[c.name] = (side[c.name] or 0) + c.ms end
   end
-  return ms, bench.step_ms(session, feeds)
+  return ms, (bench.step_ms(session, feeds))
 end
 
 -- `value` if a step with it takes less than `before` ms, else ""; and what to say of it. What

@@ -248,6 +248,8 @@ if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
 fi
 step "no driver, no columns" not grep -q gpu_ "$tmp/off/tiny/001/metrics.csv"
 
+step "bench keeps the batch there" run kept "$tmp/tiny.lua" bench --device cuda
+step "and says so" says kept "^training step, batch [0-9]* kept on the device, "
 # a step there is one launch: its layers are in a row of the device's marks
 step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
     --trace "$tmp/trace.json"

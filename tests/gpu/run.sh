@@ -19,7 +19,8 @@
 #                  wants two
 #     rates        bandwidth and matrix rates of this GPU
 #     sweep        each convolution of two networks with each tile, beside PyTorch
-#     bench        training steps beside PyTorch
+#     bench:NAME   that recipe's training steps beside PyTorch; one part each,
+#                  `bench` all of them
 #
 # Each part has LIMIT seconds (600). A part that cannot run says why and is no
 # failure; a wrong result, or a part that does not end, is. The report goes to
@@ -37,7 +38,10 @@ for file in scripts/*.lua; do
     grep -q '^seg\.recipe {' "$file" || continue
     recipes="$recipes recipe:$(basename "$file" .lua)"
 done
-parts="build program plan primitives check$recipes sanitizer train losses ranks rates sweep bench"
+benches="bench:brain_unet bench:openkbp_unet3d bench:sequence_cnn_lstm"
+parts="build program plan primitives check$recipes sanitizer train losses ranks rates sweep $benches"
+# what nvidia-smi says is of the GPU that CUDA takes first
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
 # == the parts, each a function in a process of its own =====================
 
@@ -45,6 +49,14 @@ parts="build program plan primitives check$recipes sanitizer train losses ranks 
 not_run() {
     echo "not run: $*"
     exit 77
+}
+
+# first_line COMMAND ...: what it says, or nothing when it is not there
+first_line() { "$@" 2> /dev/null | head -n 1; }
+# smi FIELD: what nvidia-smi knows of the first GPU that CUDA sees
+smi() {
+    first_line nvidia-smi --id="$(echo "${CUDA_VISIBLE_DEVICES:-0}" | cut -d, -f1)" \
+        --query-gpu="$1" --format=csv,noheader
 }
 
 # what doctor says of the GPU: ok, or why there is none
@@ -63,8 +75,7 @@ want_gpu() {
 part_build() {
     [ -x "$NVCC" ] || not_run "there is no nvcc"
     # 80's PTX serves a GPU that this nvcc does not know yet
-    own=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
-        2> /dev/null | head -n 1 | tr -d .)
+    own=$(smi compute_cap | tr -d .)
     make -j"$JOBS" BUILD="$BUILD" DICOM=0 TIFF=0 NVCC="$NVCC" \
         GPUS="80 ${own:-90}" CU_LINES=-lineinfo gpu && "$program" --version
 }
@@ -168,6 +179,10 @@ part_losses() {
 part_ranks() {
     want_gpu
     "$program" doctor | grep -q '^GPU 1 ' || not_run "there is one GPU, and it wants two"
+    # that of a PyTorch from PyPI lies where no loader looks
+    : "${SEGENGINE_NCCL:=$("$PYTHON" -c 'import nvidia.nccl as n; print(n.__path__[0])' \
+        2> /dev/null)/lib/libnccl.so.2}"
+    [ ! -e "$SEGENGINE_NCCL" ] || export SEGENGINE_NCCL
     rm -rf "$BUILD/ranks"
     for run in one:0 host:0,1 nccl:0,1; do
         name=${run%:*}
@@ -225,12 +240,12 @@ part_bench() {
     want_gpu
     "$PYTHON" -c 'import torch' 2> /dev/null ||
         not_run "$PYTHON has no PyTorch (PYTHON= names another)"
-    "$PYTHON" tests/gpu/peer.py --program "$program" --seconds $((LIMIT - 60))
+    "$PYTHON" tests/gpu/peer.py --program "$program" --only "$1" --seconds $((LIMIT - 60))
 }
 
 if [ "${1:-}" = --part ]; then
     case $2 in
-    recipe:*) part_recipe "${2#recipe:}" ;;
+    recipe:* | bench:*) "part_${2%%:*}" "${2#*:}" ;;
     *) "part_$2" ;;
     esac
     exit
@@ -240,6 +255,12 @@ fi
 
 asked="sh tests/gpu/run.sh${*:+ $*}"
 [ $# -gt 0 ] || eval "set -- $parts"
+for part; do
+    shift
+    [ "$part" != bench ] || part=$benches
+    # shellcheck disable=SC2086  # all of its parts
+    set -- "$@" $part
+done
 for part; do
     case " $parts " in
     *" $part "*) ;;
@@ -253,7 +274,7 @@ failed=0
 for part; do
     log=$logs/$part
     began=$(date +%s)
-    timeout -k 10 "$LIMIT" sh "$0" --part "$part" > "$log" 2>&1 < /dev/null
+    timeout -k 10 "$LIMIT" sh tests/gpu/run.sh --part "$part" > "$log" 2>&1 < /dev/null
     status=$?
     took=$(($(date +%s) - began))
     case $status in
@@ -263,7 +284,7 @@ for part; do
     *) said="FAILED: status $status" ;;
     esac
     case $part:$said in
-    rates:* | sweep:* | bench:*) ;;
+    rates:* | sweep:* | bench:*:*) ;;
     *FAILED*) failed=1 ;;
     esac
     echo "| $part | $said | $took |" >> "$logs/table"
@@ -271,11 +292,6 @@ for part; do
     case $said in FAILED*) tail -n 40 "$log" | sed 's/^/    /' ;; esac
 done
 
-# first_line COMMAND ...: what it says, or nothing when it is not there
-first_line() { "$@" 2> /dev/null | head -n 1; }
-smi() {
-    first_line nvidia-smi --query-gpu="$1" --format=csv,noheader
-}
 gpu=$(smi name)
 name=$(echo "${gpu:-no-gpu}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
 report=${REPORT:-tests/gpu/reports/$(date +%F)-$name.md}
@@ -312,8 +328,8 @@ section() {
     echo "|---|---|---|"
     cat "$logs/table"
     section rates 20
-    section sweep 140
-    section bench 60
+    section sweep 300
+    for part in $benches; do section "$part" 60; done
     section plan 4
     section program 6
     section primitives 4
