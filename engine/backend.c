@@ -83,6 +83,12 @@ bool backend_find(const char *text, const Backend **be, int *device,
     return true;
 }
 
+bool backend_open(const Backend *be, const char *text, int device, int threads,
+                  void **dev)
+{
+    return be->open(device, threads, dev) || within("device \"%s\"", text);
+}
+
 bool backend_takes(const Backend *be, Precision p)
 {
     char has[32] = "";

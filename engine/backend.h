@@ -164,6 +164,9 @@ extern const Backend backend_ref, backend_cpu;
  * ERR_USAGE for an unknown text, ERR_DEVICE for one that is not there. */
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
+/* Open the device that was found for `text`, which a failure names. */
+bool backend_open(const Backend *be, const char *text, int device, int threads,
+                  void **dev);
 
 /* Has it this precision? ERR_USAGE with what it has and what to do. */
 bool backend_takes(const Backend *be, Precision p);

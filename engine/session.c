@@ -19,8 +19,7 @@ static bool open_device(Session *s)
         return false;
     s->threads = s->be->threads(s->spec.threads);
     if (!s->spec.rehearse)
-        s->opened = s->be->open(number, s->threads, &s->dev) ||
-                    within("device \"%s\"", text);
+        s->opened = backend_open(s->be, text, number, s->threads, &s->dev);
     else if (s->be->rehearse)
         s->opened = s->be->rehearse(&s->dev);
     else

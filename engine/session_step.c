@@ -257,8 +257,9 @@ static bool record_calls(Session *s, Plan *p, const StepPart *part, Tape *t)
 {
     if (!s->be->record(s->dev)) return false;
     if (queue_calls(s, p, part, false)) {
+        if (!s->be->keep(s->dev, &t->tape)) return false;
         t->number = ++s->recorded;
-        return s->be->keep(s->dev, &t->tape);
+        return true;
     }
     // the reason is that of the call that failed
     char why[ERR_MAX];

@@ -156,9 +156,9 @@ void opcase_gradient(const OpCase *c, OpCheck *check)
         memcpy(keep[k], v.x[k], (size_t)v.count[k] * sizeof **keep);
     }
     CHECK(inputs > 0);
-    if (check->once) {
-        // differences walk the same loops again
-    } else if (inputs <= FULL_INPUTS) {
+    ok = check->once; // differences would walk the same loops again
+    if (ok) goto done;
+    if (inputs <= FULL_INPUTS) {
         for (int k = 0; k < MAX_IN; k++)
             if (r.dx[k])
                 TRY(check_elements(check, c, &d, &v, keep, move, k, r.dx[k]));
@@ -440,6 +440,13 @@ typedef struct First {
     OpValues v, run;
 } First;
 
+/* A run on its values. */
+static bool run_on(const OpCase *c, const OpCheck *check, First *first,
+                   int threads, OpOptions how, OpValues *out)
+{
+    return opcase_run(c, check, threads, &first->v, how, &first->mem, out);
+}
+
 /* One of the three; false with the reason when it could not run. */
 typedef bool Exact(const OpCase *c, OpCheck *check, First *first);
 
@@ -453,8 +460,7 @@ static bool bits(const OpCase *c, OpCheck *check, First *first)
         const bool same_places = check->be->threads(threads[i]) == 1;
         // a device of one thread has run twice already
         if (same_places && (i || check->once)) continue;
-        if (!opcase_run(c, check, threads[i], &first->v, (OpOptions){0},
-                        &first->mem, &again))
+        if (!run_on(c, check, first, threads[i], (OpOptions){0}, &again))
             return false;
         opcase_same(check, c, &first->run, &again, name[i]);
     }
@@ -470,8 +476,7 @@ static bool adding(const OpCase *c, OpCheck *check, First *first)
     bool ok = false, dots = info->bound == BOUND_dot;
     double u = be->real == F64 ? 0x1p-53 : 0x1p-24;
     OpDevice ref = {0};
-    TRY(opcase_run(c, check, 2, v, (OpOptions){.accumulate = true}, &first->mem,
-                   &added));
+    TRY(run_on(c, check, first, 2, (OpOptions){.accumulate = true}, &added));
     TRY(opdevice_open(&backend_ref, 1, &ref));
     if (dots)
         TRY(dot_scale(c, &ref, v, (OpOptions){0}, &first->mem, &scale, &chain));
@@ -502,15 +507,13 @@ static bool in_place(const OpCase *c, OpCheck *check, First *first)
     if (flags & INPLACE) {
         OpOptions how = {.inplace = true};
         how.forward_only = op_info[c->attr.op].keep & KEEP_X;
-        if (!opcase_run(c, check, 2, &first->v, how, &first->mem, &same))
-            return false;
+        if (!run_on(c, check, first, 2, how, &same)) return false;
         same.x[0] = NULL; // holds y
         opcase_same(check, c, &first->run, &same, "y in x0");
     }
     if (flags & INPLACE_GRAD && c->wrt & 1) {
         OpOptions how = {.inplace_grad = true};
-        if (!opcase_run(c, check, 2, &first->v, how, &first->mem, &same))
-            return false;
+        if (!run_on(c, check, first, 2, how, &same)) return false;
         opcase_same(check, c, &first->run, &same, "dx0 in dy");
     }
     return true;
@@ -522,8 +525,7 @@ static void exact(const OpCase *c, OpCheck *check, Exact *const which[],
 {
     First first = {0};
     bool ok = opcase_values(c, &first.mem, &first.v) &&
-              opcase_run(c, check, 1, &first.v, (OpOptions){0}, &first.mem,
-                         &first.run);
+              run_on(c, check, &first, 1, (OpOptions){0}, &first.run);
     for (int i = 0; ok && i < count; i++) ok = which[i](c, check, &first);
     if (!ok) opcheck_report(check, c, "%s: %s", check->be->name, err_text());
     arena_release(&first.mem);

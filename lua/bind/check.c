@@ -168,11 +168,9 @@ static int l_device(lua_State *L)
     const Backend *be;
     int device;
     void *dev;
-    if (!backend_find(text, &be, &device, why)) return raise_error(L);
-    if (!be->open(device, 1, &dev)) {
-        within("device \"%s\"", text);
+    if (!backend_find(text, &be, &device, why) ||
+        !backend_open(be, text, device, 1, &dev))
         return raise_error(L);
-    }
     be->close(dev);
     lua_pushstring(L, strcmp(text, "auto") ? text : be->name);
     lua_pushstring(L, why);
@@ -209,6 +207,11 @@ void bind_check(lua_State *L)
                                          {"tiles", l_tiles},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
+    // core.precisions_known: { f32 = true, ... }
+    lua_createtable(L, 0, PRECISION_COUNT);
+    for (int p = 0; p < PRECISION_COUNT; p++)
+        set_bool(L, precision_name((Precision)p), true);
+    lua_setfield(L, -2, "precisions_known");
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];
     set_text(L, "precision_names", precision_names(names));

@@ -48,10 +48,7 @@ static int l_device_room(lua_State *L)
     const char *text = luaL_checkstring(L, 1);
     if (!backend_find(text, &be, &number, why)) return raise_error(L);
     if (be->room) {
-        if (!be->open(number, 1, &dev)) {
-            within("device \"%s\"", text);
-            return raise_error(L);
-        }
+        if (!backend_open(be, text, number, 1, &dev)) return raise_error(L);
         bool ok = be->room(dev, &bytes);
         be->close(dev);
         if (!ok) return raise_error(L);

@@ -258,6 +258,7 @@ static int l_hold(lua_State *L)
     HeldInput input[MAX_FEEDS];
     const int feeds = read_feeds(L, 2, feed);
     if (!feeds) raise_usage(L, "a batch of no inputs");
+    luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies, and what holds them
     for (int i = 0; i < feeds; i++) {
         if (feed[i].drawn) raise_usage(L, "this batch is on the device");
         if (feed[i].dim.n != feed[0].dim.n)

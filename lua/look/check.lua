@@ -64,10 +64,7 @@ end
 -- args: "check" and its options; the exit code.
 function M.command(args)
   local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
-  if o.precision and not config.precisions[o.precision] then
-    util.refuse('--precision is "%s", wanted one of %s', o.precision,
-                table.concat(util.sorted_keys(config.precisions), ", "))
-  end
+  if o.precision then config.pick("--precision", o.precision, core.precisions_known) end
   M.refuse_ref(o.device)
   local name, why = core.device(o.device or "auto")
   local precisions = core.precisions(name, o.precision)

@@ -14,10 +14,6 @@ local M = {}
 
 M.MOST_EPOCHS = 1000000 -- the rate of each is looked at
 
--- { f32 = true, ... }: the precisions of "f32, tf32, bf16 or f16".
-M.precisions = {}
-for name in core.precision_names:gmatch "%w+" do M.precisions[name] = name ~= "or" or nil end
-
 -- Keys that every recipe has: default and help. `type` where the default is
 -- nil. free: may differ when a run is resumed, and stays out of checkpoints
 -- (paths must). lo, hi: the numbers it may be; among: the words; auto: it may be
@@ -48,7 +44,7 @@ M.reserved = {
     help = "give way to other programs: the priority that nice(1) sets" },
   { "idle_workers", false, group = "machine", free = true,
     help = "loader threads take only what processor time nobody else wants" },
-  { "precision", "f32", among = M.precisions,
+  { "precision", "f32", among = core.precisions_known,
     help = core.precision_names .. ": what convolutions multiply in" },
   { "winograd", true, help = "3x3 convolutions in fewer multiplications; false: as they stand" },
   { "direct", "", help = "layers, with commas between, whose 3x3 convolutions are as they stand" },
