@@ -181,27 +181,49 @@ void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
     reorder(t, (void *)user, false, false, n, from, to);
 }
 
-// for tests, losses and blame: element by element, not for kernels
-double tensor_get(const Tensor *t, int64_t i)
+// for tests, losses and blame: not for kernels
+void tensor_read(const Tensor *t, int64_t at, int64_t count, double *out)
 {
     const Precision p = precision_of_type(t->type);
     CHECK(t->type == F32 || t->type == F64 || p != PRECISION_f32);
-    return p != PRECISION_f32
-               ? precision_value(p, ((const uint16_t *)t->data)[i])
-           : t->type == F32 ? (double)((const float *)t->data)[i]
-                            : ((const double *)t->data)[i];
+    const uint16_t *words = t->data;
+    const float *floats = t->data;
+    const double *doubles = t->data;
+    if (p != PRECISION_f32)
+        for (int64_t i = 0; i < count; i++)
+            out[i] = precision_value(p, words[at + i]);
+    else if (t->type == F32)
+        for (int64_t i = 0; i < count; i++) out[i] = (double)floats[at + i];
+    else
+        memcpy(out, doubles + at, (size_t)count * sizeof *out);
+}
+
+void tensor_write(const Tensor *t, int64_t at, int64_t count, const double *v)
+{
+    const Precision p = precision_of_type(t->type);
+    CHECK(t->type == F32 || t->type == F64 || p != PRECISION_f32);
+    uint16_t *words = t->data;
+    float *floats = t->data;
+    double *doubles = t->data;
+    if (p != PRECISION_f32)
+        for (int64_t i = 0; i < count; i++)
+            words[at + i] = precision_bits(p, v[i]);
+    else if (t->type == F32)
+        for (int64_t i = 0; i < count; i++) floats[at + i] = (float)v[i];
+    else
+        memcpy(doubles + at, v, (size_t)count * sizeof *v);
+}
+
+double tensor_get(const Tensor *t, int64_t i)
+{
+    double v;
+    tensor_read(t, i, 1, &v);
+    return v;
 }
 
 void tensor_set(const Tensor *t, int64_t i, double v)
 {
-    const Precision p = precision_of_type(t->type);
-    CHECK(t->type == F32 || t->type == F64 || p != PRECISION_f32);
-    if (p != PRECISION_f32)
-        ((uint16_t *)t->data)[i] = precision_bits(p, v);
-    else if (t->type == F32)
-        ((float *)t->data)[i] = (float)v;
-    else
-        ((double *)t->data)[i] = v;
+    tensor_write(t, i, 1, &v);
 }
 
 void tensor_convert(const Tensor *from, const Tensor *to)

@@ -116,7 +116,11 @@ void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
 void tensor_to_f32(const void *data, Dtype type, int64_t at, int64_t count,
                    float *out);
 
-/* Element i of a flat F32, F64, BF16 or F16 block; set: the nearest number. */
+/* Elements at .. at + count - 1 of a flat F32, F64, BF16 or F16 block; written:
+ * the nearest numbers. */
+void tensor_read(const Tensor *t, int64_t at, int64_t count, double *out);
+void tensor_write(const Tensor *t, int64_t at, int64_t count, const double *v);
+/* The same for element i. */
 double tensor_get(const Tensor *t, int64_t i);
 void tensor_set(const Tensor *t, int64_t i, double v);
 #endif

@@ -213,7 +213,9 @@ static void check_layers(Precision p)
 {
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         const Layer *l = &layers[i];
-        OpCase c = layer(l->n, l->d, l->size, l->ci, l->co);
+        // what looks at each access has seen all with a quarter of the pixels
+        const int size = given_once() && l->size >= 32 ? l->size / 2 : l->size;
+        OpCase c = layer(l->n, l->d, size, l->ci, l->co);
         c.fill[1] = (Fill){FILL_RANGE, -0.1, 0.1};
         OpCheck k = {
             .be = &backend_cpu, .precision = p, .report = given_report};
@@ -223,8 +225,8 @@ static void check_layers(Precision p)
         bool direct = p == PRECISION_bf16 && pairs && pairs->tiles;
         EXPECT((k.blur > 0) == !direct);
         if (getenv("SEG_MARGINS"))
-            printf("%dx%dx%d %d to %d: %.2g of the largest\n", l->d, l->size,
-                   l->size, l->ci, l->co, k.blur);
+            printf("%dx%dx%d %d to %d: %.2g of the largest\n", l->d, size, size,
+                   l->ci, l->co, k.blur);
     }
 }
 

@@ -61,10 +61,8 @@ static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
     case FILL_APART:
         size = fill_between(f, r, i);
         return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
-    case FILL_CLASS:
+    default: // FILL_CLASS; those left are drawn all at once
         return f->lo + rng_below(r, i, (uint32_t)(f->hi - f->lo) + 1);
-    default:
-        return rng_normal(r, i);
     }
 }
 
@@ -83,6 +81,13 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
         rng_permutation(&r, (uint32_t)count, order);
         double step = (f->hi - f->lo) / (double)(count > 1 ? count - 1 : 1);
         for (int64_t i = 0; i < count; i++) out[i] = f->lo + step * order[i];
+    } else if (f->kind == FILL_NORMAL) {
+        for (int64_t i = 0; i < count; i += 2) {
+            float pair[2];
+            rng_normal_pair(&r, (uint32_t)(i / 2), pair);
+            out[i] = pair[0];
+            if (i + 1 < count) out[i + 1] = pair[1];
+        }
     } else {
         // the only fill for which the extents are known to be those of x0
         bool apart = f->kind == FILL_APART;
@@ -171,7 +176,7 @@ static bool buffer_write(Rig *r, int i, const double *v, int byte)
     if (v) {
         Tensor t = b->t;
         t.data = host + PAD;
-        for (int64_t k = 0; k < numel(t.dim); k++) tensor_set(&t, k, v[k]);
+        tensor_write(&t, 0, numel(t.dim), v);
     } else {
         memset(host + PAD, byte, b->bytes);
     }
@@ -225,7 +230,7 @@ static bool read_values(Rig *r, int i, double **out)
     if (!buffer_read(r, i, &t)) return false;
     int64_t count = numel(t.dim);
     if (!(*out = ARENA_NEW(r->mem, double, count))) return false;
-    for (int64_t k = 0; k < count; k++) (*out)[k] = tensor_get(&t, k);
+    tensor_read(&t, 0, count, *out);
     return true;
 }
 
@@ -233,11 +238,18 @@ static bool read_values(Rig *r, int i, double **out)
 static bool unchanged(Rig *r, int i, const double *v)
 {
     Tensor t;
+    double now[256];
     if (!buffer_read(r, i, &t)) return false;
-    for (int64_t k = 0; k < numel(t.dim); k++)
-        if (tensor_get(&t, k) != v[k] && v[k] == v[k])
-            return fail("%s: element %lld was changed", r->b[i].what,
-                        (long long)k);
+    const int64_t count = numel(t.dim),
+                  most = (int64_t)(sizeof now / sizeof *now);
+    for (int64_t at = 0, n; at < count; at += n) {
+        n = count - at < most ? count - at : most;
+        tensor_read(&t, at, n, now);
+        for (int64_t k = 0; k < n; k++)
+            if (now[k] != v[at + k] && v[at + k] == v[at + k])
+                return fail("%s: element %lld was changed", r->b[i].what,
+                            (long long)(at + k));
+    }
     return true;
 }
 

@@ -244,8 +244,8 @@ static bool write_same(bool broken)
     return out.get()[0] == 1.0f;
 }
 
-/* Sixteen bytes as one number and a byte of them: bytes that are alike the race
- * build looks at once. */
+/* Sixteen bytes as one number and a byte of them, halves of a word, bytes that
+ * become a word again: the race build looks at bytes that are alike at once. */
 static __device__ void put_sixteen(float *out)
 {
     *(float4 *)out = make_float4(1, 1, 1, 1);
@@ -273,6 +273,22 @@ static __global__ void k_whole_read(float *in, float *out, bool broken)
     if (!broken) __syncthreads();
     if (threadIdx.x == 32) ((unsigned char *)in)[5] = 0;
 }
+typedef uint16_t __attribute__((may_alias)) Half;
+static __global__ void k_halves(float *, float *out, bool broken)
+{
+    if (threadIdx.x == 0) ((Half *)out)[0] = 0;
+    if (threadIdx.x == 32) ((Half *)out)[1] = 0x3f80;
+    if (!broken) __syncthreads();
+    if (threadIdx.x == 1) out[32] = out[0];
+}
+static __global__ void k_rejoined(float *, float *out, bool broken)
+{
+    if (threadIdx.x < 4) ((unsigned char *)out)[threadIdx.x] = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) out[0] = 1;
+    if (!broken) __syncthreads();
+    if (threadIdx.x == 32) out[32] = (float)((unsigned char *)out)[3];
+}
 template <class K> static bool parts_of_sixteen(K kernel, bool broken)
 {
     Buffer<float> in(std::vector<float>(128, 1.0f));
@@ -288,6 +304,14 @@ static bool part_read(bool broken)
 static bool part_write(bool broken)
 {
     return parts_of_sixteen(k_part_write, broken);
+}
+static bool halves(bool broken)
+{
+    return parts_of_sixteen(k_halves, broken);
+}
+static bool rejoined(bool broken)
+{
+    return parts_of_sixteen(k_rejoined, broken);
 }
 static bool whole_read(bool broken)
 {
@@ -486,6 +510,8 @@ static const Case kernel_cases[] = {
     {60, "a byte is read of sixteen that another wrote", part_read},
     {61, "sixteen are read of which another wrote a byte", part_write},
     {62, "a byte is written of sixteen that another read", whole_read},
+    {63, "a word is read of which two others wrote a half", halves},
+    {64, "a byte is read of a word that had been bytes", rejoined},
 };
 
 int main(int argc, char **argv)

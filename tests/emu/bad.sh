@@ -157,6 +157,10 @@ done << 'END'
 61 | r   | EMU_ORDER=h       | k_part_write: race in global memory: writes what thread .1,0,0. read
 62 | r   |                   | k_whole_read: race in global memory: writes what thread .0,0,0. read
 62 | r   | EMU_ORDER=h       | k_whole_read: race in global memory: reads what thread .32,0,0. wrote
+63 | r   |                   | k_halves: race in global memory: reads what thread .0,0,0. wrote
+63 | r   | EMU_ORDER=h       | k_halves: race in global memory: reads what thread .32,0,0. wrote
+64 | r   |                   | k_rejoined: race in global memory: writes what thread .32,0,0. read
+64 | r   | EMU_ORDER=h       | k_rejoined: race in global memory: reads what thread .0,0,0. wrote
 56 | r   |                   | k_double: reads uninitialised device memory
 END
 step "the table was read" [ "$run" -gt 80 ]

@@ -92,7 +92,12 @@ void fibers_run(Block *blocks, int count);
 void fiber_wait();
 void fiber_yield(); /* others may go first, if the order is so */
 void fiber_wake(Block *of, int warp, uint32_t lanes);
-bool on_fiber_stack(uintptr_t at);
+/* whether `at` lies on the stack of some fiber */
+extern uintptr_t stacks_low, stacks_high;
+inline bool on_fiber_stack(uintptr_t at)
+{
+    return at - stacks_low < stacks_high - stacks_low;
+}
 /* whether `at` lies in the page below some stack */
 bool in_stack_guard(uintptr_t at);
 /* A thread has returned: tell warp and block. */
@@ -107,8 +112,12 @@ void shared_block_begin(Block *b);
 void shared_block_end(Block *b);
 /* whether [at, at + n) lies in one array of block b */
 bool shared_holds(const Block *b, uintptr_t at, size_t n);
-bool in_shared_memory(uintptr_t at);
-size_t shared_offset(uintptr_t at); /* among the rooms of all blocks */
+/* the rooms of all blocks */
+extern uintptr_t rooms_low, rooms_high;
+inline bool in_shared_memory(uintptr_t at)
+{
+    return at - rooms_low < rooms_high - rooms_low;
+}
 void copies_drop(Fiber *f);
 
 /* -- device memory --------------------------------------------------------- */
@@ -120,7 +129,11 @@ struct Allocation {
 };
 const Allocation *allocation_of(uintptr_t at);   /* live, holding the byte */
 const Allocation *allocation_near(uintptr_t at); /* live or freed, or null */
-bool is_device_memory(uintptr_t at);
+extern uintptr_t heap_low, heap_high; /* the addresses of all devices */
+inline bool is_device_memory(uintptr_t at)
+{
+    return at - heap_low < heap_high - heap_low;
+}
 bool is_pinned(const void *at, size_t bytes);
 bool copies_pending(const void *host, size_t bytes); /* stream.cc */
 void check_red_zones(const char *file, int line);
@@ -135,7 +148,6 @@ void streams_reset();
 void events_reset();
 void reached(const void *kernel); /* it ran: reached.cc */
 void graphs_reset();
-extern uintptr_t heap_low, heap_high;
 
 /* -- what the race build adds ---------------------------------------------- */
 enum Access { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC };

@@ -81,7 +81,7 @@ Block *block;
 Order order;
 static uint64_t dice; /* state of the random order */
 
-static char *stacks;
+uintptr_t stacks_low, stacks_high; /* of those made so far */
 static int free_stack[MAX_FIBERS], free_stacks, made_stacks;
 static void *host_sp;
 static const void *host_bottom; /* for ASan: the stack that called us */
@@ -99,31 +99,27 @@ uint64_t random_next(uint64_t *state)
 
 static char *stack_bottom(int i)
 {
-    return stacks + (size_t)i * STRIDE + GUARD;
-}
-
-bool on_fiber_stack(uintptr_t at)
-{
-    return at - (uintptr_t)stacks < (size_t)made_stacks * STRIDE;
+    return reinterpret_cast<char *>(stacks_low) + (size_t)i * STRIDE + GUARD;
 }
 
 bool in_stack_guard(uintptr_t at)
 {
-    return on_fiber_stack(at) && (at - (uintptr_t)stacks) % STRIDE < GUARD;
+    return on_fiber_stack(at) && (at - stacks_low) % STRIDE < GUARD;
 }
 
 /* Address space for all, memory when touched, a guard page below each. */
 static void make_stacks(int count)
 {
-    if (!stacks) {
+    if (!stacks_low) {
         void *p =
             mmap(nullptr, (size_t)MAX_FIBERS * STRIDE, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop_at(__FILE__, __LINE__, "no stacks");
-        stacks = static_cast<char *>(p);
+        stacks_low = stacks_high = (uintptr_t)p;
     }
     for (; made_stacks < count; made_stacks++) {
         mprotect(stack_bottom(made_stacks) - GUARD, GUARD, PROT_NONE);
+        stacks_high += STRIDE;
         free_stack[free_stacks++] = made_stacks;
     }
 }

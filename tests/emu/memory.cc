@@ -83,11 +83,6 @@ const Allocation *allocation_near(uintptr_t at)
     return a;
 }
 
-bool is_device_memory(uintptr_t at)
-{
-    return at - heap_low < heap_high - heap_low;
-}
-
 /* "4 bytes, 12 past the end of an allocation of 100 bytes"; n = 0 when the
  * size is not known */
 void describe_address(uintptr_t at, size_t n, char *text, size_t size)

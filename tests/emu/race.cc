@@ -5,7 +5,8 @@
  * here. For each byte of device and shared memory a cell keeps who wrote it
  * last and who read it, and in which interval between barriers; from that it
  * is exact whether a barrier lies between two accesses, whatever the order
- * in which the fibers happened to run. Two accesses conflict when one writes,
+ * in which the fibers happened to run. Four bytes share a cell for as long as
+ * all accesses were to all of them. Two accesses conflict when one writes,
  * not both are atomic, and they are by
  *     different blocks of one launch (unless a grid barrier is between, or one
  *     is the last of last_block and the other had come there before), or
@@ -39,9 +40,11 @@ struct Record {
 struct Cell {
     Record write, read;
 };
-static_assert(sizeof(Cell) == 16, "16 bytes for each byte of memory");
+static_assert(sizeof(Cell) == 16, "two loads to compare");
 enum {
+    WORD = 4,   /* bytes that may share a cell */
     ATOMIC = 1, /* of the write record: the last one was atomic */
+    SPLIT = 1,  /* of the read record of a word: each byte has its own cell */
     WROTE = 2,  /* the byte holds something */
     CLOSED = 4, /* by emu_close */
     /* not only by the thread of the record, but also by others: */
@@ -52,7 +55,11 @@ enum {
     MAX_REPORTS = 20
 };
 
-static Cell *heap_cells, *shared_cells;
+/* The cells of some memory, by the offset in it. */
+struct Cells {
+    Cell *words, *bytes;
+};
+static Cells heap_memory, shared_memory;
 /* never destroyed: looked at when the process ends */
 static std::set<void *> &reported = *new std::set<void *>;
 static std::vector<uint8_t> owners; /* block of interval owners_from + i */
@@ -83,10 +90,49 @@ static Cell *reserve(size_t cells)
     return static_cast<Cell *>(p);
 }
 
-static Cell *heap_cell(uintptr_t at)
+/* those of `bytes` of memory, all zero: never touched */
+static const Cells &cells_of(Cells &which, size_t bytes)
 {
-    if (!heap_cells) heap_cells = reserve(heap_high - heap_low);
-    return heap_cells + (at - heap_low);
+    if (!which.words) which = {reserve(bytes / WORD), reserve(bytes)};
+    return which;
+}
+
+static const Cells &heap_cells()
+{
+    return cells_of(heap_memory, heap_high - heap_low);
+}
+
+static bool is_split(const Cell &word)
+{
+    return (word.read.flags & SPLIT) != 0;
+}
+
+/* The cells of the bytes of a word, from now on what counts. */
+static Cell *split(const Cells &in, size_t word)
+{
+    Cell *w = in.words + word, *b = in.bytes + word * WORD;
+    if (!is_split(*w)) {
+        std::fill(b, b + WORD, *w);
+        w->read.flags |= SPLIT;
+    }
+    return b;
+}
+
+/* Calls change(cell) for all bytes of [at, at + n), once for those of a whole
+ * word that share one. */
+template <class Change>
+static void each_cell(const Cells &in, size_t at, size_t n, Change change)
+{
+    for (const size_t end = at + n; at < end;) {
+        const size_t word = at / WORD, in_word = at % WORD;
+        const size_t here = std::min(WORD - in_word, end - at);
+        if (here == WORD && !is_split(in.words[word]))
+            change(in.words[word]);
+        else
+            for (size_t i = 0; i < here; i++)
+                change(split(in, word)[in_word + i]);
+        at += here;
+    }
 }
 
 /* -- reports -------------------------------------------------------------- */
@@ -210,8 +256,8 @@ static uint32_t joined_flags(const Record &r, bool live, uint32_t epoch)
     return flags | ((int)r.thread == thread_number ? r.flags & LANES : LANES);
 }
 
-/* One byte; `floor` is the first interval that counts. False: reported. */
-static bool check_byte(Cell *c, Access how, bool shared, uint32_t floor,
+/* One cell; `floor` is the first interval that counts. False: reported. */
+static bool check_cell(Cell *c, Access how, bool shared, uint32_t floor,
                        uint32_t epoch, void *pc)
 {
     const bool wrote = c->write.interval >= floor;
@@ -260,38 +306,67 @@ static bool is_innocent(uintptr_t at, size_t n)
     return is_pinned(reinterpret_cast<void *>(at), n);
 }
 
-static bool same_cells(const Cell *c, size_t n)
+static bool same(const Cell &a, const Cell &b)
 {
-    uint64_t first[2], differ = 0;
-    memcpy(first, c, sizeof first);
-    for (size_t i = 1; i < n; i++) {
-        uint64_t other[2];
-        memcpy(other, c + i, sizeof other);
-        differ |= (first[0] ^ other[0]) | (first[1] ^ other[1]);
-    }
-    return !differ;
+    uint64_t x[2], y[2];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
 }
 
-static void access(uintptr_t at, size_t n, Access how, void *pc)
+/* n cells, of which neighbours have mostly had the same accesses, as they are
+ * of one number or vector; the first of those stands for them all. */
+template <class Check> static bool check_cells(Cell *c, size_t n, Check check)
 {
-    if (busy) return;
+    for (size_t i = 0, to; i < n; i = to) {
+        for (to = i + 1; to < n && same(c[i], c[to]);) to++;
+        if (!check(c + i)) return false;
+        std::fill(c + i + 1, c + to, c[i]);
+    }
+    return true;
+}
+
+/* As check_cells for the bytes [at, at + n). */
+template <class Check>
+static bool check_bytes(const Cells &in, size_t at, size_t n, Check check)
+{
+    for (const size_t end = at + n; at < end;) {
+        const size_t word = at / WORD, in_word = at % WORD;
+        size_t here = std::min(WORD - in_word, end - at);
+        Cell *w = in.words + word;
+        if (here == WORD && !is_split(*w)) {
+            size_t words = 1;
+            while (at + (words + 1) * WORD <= end && !is_split(w[words]))
+                words++;
+            if (!check_cells(w, words, check)) return false;
+            here = words * WORD;
+        } else {
+            Cell *b = split(in, word);
+            if (!check_cells(b + in_word, here, check)) return false;
+            // a whole word is one again when nothing tells its bytes apart
+            if (here == WORD && same(b[0], b[1]) && same(b[0], b[2]) &&
+                same(b[0], b[3]))
+                *w = b[0];
+        }
+        at += here;
+    }
+    return true;
+}
+
+static void check_access(uintptr_t at, size_t n, Access how, void *pc)
+{
     if (!calls_here || !running || thread_number < 0) {
         if (is_device_memory(at) && heap_low && !calls_here)
             report(pc, "host code follows a device pointer");
         return;
     }
-    if (on_fiber_stack(at)) return;
     const bool shared = in_shared_memory(at);
-    Cell *c;
     uint32_t floor = phase_first;
     if (shared) {
-        if (!shared_cells)
-            shared_cells = reserve((size_t)MAX_BLOCKS * SHARED_ROOM);
         if (!shared_holds(block, at, n)) {
             report(pc, "out of bounds in shared memory");
             return;
         }
-        c = shared_cells + shared_offset(at);
         floor = std::max(floor, block->first_interval);
     } else if (is_device_memory(at)) {
         const Allocation *a = allocation_of(at);
@@ -299,41 +374,48 @@ static void access(uintptr_t at, size_t n, Access how, void *pc)
             report_outside(pc, how, at, n);
             return;
         }
-        c = heap_cell(at);
     } else {
         if (!is_innocent(at, n)) report_outside(pc, how, at, n);
         return;
     }
     const uint32_t epoch = block->warp[thread_number >> 5].epoch % EPOCHS;
-    // bytes of a number have had the same accesses but where another looked at
-    // a part of it
-    const size_t alike = same_cells(c, n) ? n : 1;
-    for (size_t i = 0; i < n; i += alike) {
-        if (!check_byte(c + i, how, shared, floor, epoch, pc)) return;
-        for (size_t k = 1; k < alike; k++) c[i + k] = c[i];
-    }
+    const auto check = [=](Cell *c) {
+        return check_cell(c, how, shared, floor, epoch, pc);
+    };
+    if (shared)
+        check_bytes(cells_of(shared_memory, rooms_high - rooms_low),
+                    at - rooms_low, n, check);
+    else
+        check_bytes(heap_cells(), at - heap_low, n, check);
+}
+
+/* Most are to variables of a thread: without a call. */
+static inline void access(uintptr_t at, size_t n, Access how, void *pc)
+{
+    if (busy || on_fiber_stack(at)) return;
+    check_access(at, n, how, pc);
 }
 
 /* -- what the host does --------------------------------------------------- */
 static void written(uintptr_t at, size_t n)
 {
-    Cell *c = heap_cell(at);
-    for (size_t i = 0; i < n; i++)
-        c[i] = Cell{{0, 0, 0, (uint32_t)WROTE | (c[i].write.flags & CLOSED)},
-                    {0, 0, 0, 0}};
+    each_cell(heap_cells(), at - heap_low, n, [](Cell &c) {
+        c = Cell{{0, 0, 0, (uint32_t)WROTE | (c.write.flags & CLOSED)},
+                 {0, 0, 0, 0}};
+    });
 }
 
 static void forgotten(uintptr_t at, size_t n)
 {
-    memset(static_cast<void *>(heap_cell(at)), 0, n * sizeof(Cell));
+    each_cell(heap_cells(), at - heap_low, n, [](Cell &c) { c = Cell(); });
 }
 
 static void closed(uintptr_t at, size_t n, bool on)
 {
-    Cell *c = heap_cell(at);
-    for (size_t i = 0; i < n; i++)
-        c[i].write.flags = on ? c[i].write.flags | CLOSED
-                              : c[i].write.flags & ~(uint32_t)CLOSED;
+    each_cell(heap_cells(), at - heap_low, n, [=](Cell &c) {
+        c.write.flags =
+            on ? c.write.flags | CLOSED : c.write.flags & ~(uint32_t)CLOSED;
+    });
 }
 
 static void interval(uint32_t number, int of)
@@ -368,7 +450,11 @@ static void joined(const unsigned *word)
  * allocation are forgotten. A span is of whole pages, hence its cells are. */
 static void freed(uintptr_t at, size_t n)
 {
-    if (heap_cells) madvise(heap_cell(at), n * sizeof(Cell), MADV_DONTNEED);
+    const size_t from = at - heap_low;
+    if (!heap_memory.words) return;
+    madvise(heap_memory.words + from / WORD, n / WORD * sizeof(Cell),
+            MADV_DONTNEED);
+    madvise(heap_memory.bytes + from, n * sizeof(Cell), MADV_DONTNEED);
 }
 
 static const Checker callbacks = {access,   written, forgotten, freed, closed,

@@ -31,14 +31,14 @@ struct Array {
 };
 } // namespace
 
-static char *rooms;
+uintptr_t rooms_low, rooms_high;
 static Array arrays[MAX_ARRAYS]; /* arrays[0] is the dynamic part */
 static int array_count, room_count;
 static size_t room_used, device_used; /* with gaps; as a device counts */
 
 static char *room(int number)
 {
-    return rooms + (size_t)number * SHARED_ROOM;
+    return reinterpret_cast<char *>(rooms_low) + (size_t)number * SHARED_ROOM;
 }
 
 static void poison(void *p, size_t n, bool on)
@@ -64,14 +64,14 @@ static void add_array(const void *key, size_t bytes, size_t at,
 
 void shared_begin(size_t dynamic, int blocks)
 {
-    if (!rooms) {
-        void *p = mmap(nullptr, (size_t)MAX_BLOCKS * SHARED_ROOM,
-                       PROT_READ | PROT_WRITE,
+    if (!rooms_low) {
+        const size_t all = (size_t)MAX_BLOCKS * SHARED_ROOM;
+        void *p = mmap(nullptr, all, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop_at(__FILE__, __LINE__, "no shared memory");
-        rooms = static_cast<char *>(p);
+        rooms_low = (uintptr_t)p, rooms_high = rooms_low + all;
     }
-    poison(rooms, (size_t)blocks * SHARED_ROOM, true);
+    poison(room(0), (size_t)blocks * SHARED_ROOM, true);
     room_count = blocks;
     array_count = 0;
     device_used = dynamic;
@@ -135,16 +135,6 @@ bool shared_holds(const Block *b, uintptr_t at, size_t n)
             offset - arrays[i].at <= arrays[i].bytes - n)
             return true;
     return false;
-}
-
-bool in_shared_memory(uintptr_t at)
-{
-    return rooms && at - (uintptr_t)rooms < (size_t)MAX_BLOCKS * SHARED_ROOM;
-}
-
-size_t shared_offset(uintptr_t at)
-{
-    return at - (uintptr_t)rooms;
 }
 
 void shared_check(const void *p, size_t n, size_t align, const char *what,
