@@ -36,7 +36,7 @@ void read_tensor(Bench *b, const Tensor *t, double *out)
     host.data = mem_alloc(tensor_bytes(t));
     REQUIRE(host.data && backend_cuda.download(b->d.dev, host.data, t->data,
                                                tensor_bytes(t)));
-    for (int64_t i = 0; i < numel(t->dim); i++) out[i] = tensor_get(&host, i);
+    tensor_read(&host, 0, numel(t->dim), out);
     mem_free(host.data);
 }
 

@@ -126,11 +126,9 @@ static void each_cell(const Cells &in, size_t at, size_t n, Change change)
     for (const size_t end = at + n; at < end;) {
         const size_t word = at / WORD, in_word = at % WORD;
         const size_t here = std::min(WORD - in_word, end - at);
-        if (here == WORD && !is_split(in.words[word]))
-            change(in.words[word]);
-        else
-            for (size_t i = 0; i < here; i++)
-                change(split(in, word)[in_word + i]);
+        const bool whole = here == WORD && !is_split(in.words[word]);
+        Cell *c = whole ? in.words + word : split(in, word) + in_word;
+        for (size_t i = 0; i < (whole ? 1 : here); i++) change(c[i]);
         at += here;
     }
 }
@@ -328,7 +326,7 @@ template <class Check> static bool check_cells(Cell *c, size_t n, Check check)
 
 /* As check_cells for the bytes [at, at + n). */
 template <class Check>
-static bool check_bytes(const Cells &in, size_t at, size_t n, Check check)
+static void check_bytes(const Cells &in, size_t at, size_t n, Check check)
 {
     for (const size_t end = at + n; at < end;) {
         const size_t word = at / WORD, in_word = at % WORD;
@@ -338,11 +336,11 @@ static bool check_bytes(const Cells &in, size_t at, size_t n, Check check)
             size_t words = 1;
             while (at + (words + 1) * WORD <= end && !is_split(w[words]))
                 words++;
-            if (!check_cells(w, words, check)) return false;
+            if (!check_cells(w, words, check)) return;
             here = words * WORD;
         } else {
             Cell *b = split(in, word);
-            if (!check_cells(b + in_word, here, check)) return false;
+            if (!check_cells(b + in_word, here, check)) return;
             // a whole word is one again when nothing tells its bytes apart
             if (here == WORD && same(b[0], b[1]) && same(b[0], b[2]) &&
                 same(b[0], b[3]))
@@ -350,7 +348,6 @@ static bool check_bytes(const Cells &in, size_t at, size_t n, Check check)
         }
         at += here;
     }
-    return true;
 }
 
 static void check_access(uintptr_t at, size_t n, Access how, void *pc)
