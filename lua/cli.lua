@@ -9,7 +9,9 @@ local config = require "seg.config"
 local gpus = require "seg.gpus"
 local ranks = require "seg.ranks"
 local show = require "seg.show"
+local synonyms = require "seg.synonyms"
 local util = require "seg.util"
+local writable = require "seg.writable"
 
 local fail, refuse = util.fail, util.refuse
 local whole_line -- the arguments of this program
@@ -200,23 +202,45 @@ local function usage()
   return table.concat(out, "\n")
 end
 
--- The keys of a recipe's config as its script writes them: in that order, and
--- the comment behind the line of each. What cannot be seen in the text comes
--- last, without one.
+-- The keys of a recipe's config as its script writes them, a row a line of the script: the
+-- keys of that line, and the comment behind it, which is about all of them. Keys that
+-- cannot be seen in the text come last, without one. -> { { keys = {...}, said = }, ... }
 local function read_keys(text, defaults)
-  local order, comment = {}, {}
+  local rows, seen = {}, {}
   for line in text:sub(text:find("seg.config", 1, true) or 1):gmatch("[^\n]+") do
     local code, said = line:match("^(.-)%s*%-%-%s*(.*)$")
+    local row = { keys = {}, said = said or "" }
     for key in (code or line):gmatch("([%a_][%w_]*)%s*=") do
-      if defaults[key] ~= nil and comment[key] == nil then
-        order[#order + 1], comment[key] = key, said or ""
+      if defaults[key] ~= nil and not seen[key] then
+        row.keys[#row.keys + 1], seen[key] = key, true
       end
     end
+    if #row.keys > 0 then rows[#rows + 1] = row end
   end
   for _, key in ipairs(util.sorted_keys(defaults)) do
-    if not comment[key] then order[#order + 1], comment[key] = key, "" end
+    if not seen[key] then rows[#rows + 1] = { keys = { key }, said = "" } end
   end
-  return order, comment
+  return rows
+end
+
+-- A row of read_keys as lines of the help. What is said of several keys stands behind the
+-- last of them, in front of which the others are.
+local function key_lines(out, row, own)
+  local options, reserved = {}, known(config.reserved, row.keys[1])
+  for i, key in ipairs(row.keys) do
+    local value = config.print({ [key] = own[key] }):match("= (.*)\n$")
+    options[i] = string.format("--%-13s %-12s", key, value):gsub("%s+$", "")
+  end
+  local said = row.said
+  if said == "" and #row.keys == 1 and reserved then said = reserved.help end
+  if said == "" then
+    for _, option in ipairs(options) do out[#out + 1] = "  " .. option end
+  elseif #options == 1 then
+    out[#out + 1] = string.format("  %-28s %s", options[1], said)
+  else
+    for i, option in ipairs(options) do options[i] = option:gsub("%s+", " ") end
+    out[#out + 1] = string.format("  %-28s %s", table.concat(options, " "), said)
+  end
 end
 
 -- The help of one recipe: its own keys with their defaults, its presets, and
@@ -226,13 +250,9 @@ local function recipe_help(script, text, defaults)
   command_lines(out)
   local own = {}
   for k, v in pairs(defaults) do if k ~= "presets" then own[k] = v end end
-  local order, comment = read_keys(text, own)
-  if #order > 0 then out[#out + 1] = "\noptions of this recipe, with their defaults" end
-  for _, key in ipairs(order) do
-    local value, said = config.print({ [key] = own[key] }):match("= (.*)\n$"), comment[key]
-    if said == "" then said = (known(config.reserved, key) or {}).help or "" end
-    out[#out + 1] = string.format("  --%-13s %-12s %s", key, value, said):gsub("%s+$", "")
-  end
+  local rows = read_keys(text, own)
+  if #rows > 0 then out[#out + 1] = "\noptions of this recipe, with their defaults" end
+  for _, row in ipairs(rows) do key_lines(out, row, own) end
   local presets = type(defaults.presets) == "table" and defaults.presets or {}
   if next(presets) then out[#out + 1] = "\npresets" end
   for _, name in ipairs(util.sorted_keys(presets)) do
@@ -250,18 +270,20 @@ local function names(list)
   return out
 end
 
--- One option of the line: its name, and what follows a "=" in the same word.
--- nil when the word is no option; a name that cannot be one is refused, with the
--- one that it is closest to.
+-- One option of the line: its name, and what follows a "=" in the same word. --batch-size
+-- is the same as --batch_size. nil when the word is no option; a name that cannot be one is
+-- refused, with what it is called here where that is known.
 local function split_option(word)
-  local name, value = word:match("^%-%-([%w_]+)=(.*)$")
-  name = name or word:match("^%-%-([%w_]+)$")
-  if not name and word:sub(1, 1) == "-" then
-    local plain = word:match("^%-%-([%w_-]+)")
+  local name, value = word:match("^%-%-(%w[%w_-]*)=(.*)$")
+  name = name or word:match("^%-%-(%w[%w_-]*)$")
+  if name then return (name:gsub("-", "_")), value end
+  if word:sub(1, 1) == "-" then
+    local known_names = names(flags)
+    for _, r in ipairs(config.reserved) do known_names[#known_names + 1] = r[1] end
+    local hint = synonyms.meaning(word:match("^%-(%w+)$") or "", known_names)
     refuse('option "%s" is not understood; options are written --name VALUE%s', word,
-           plain and plain:find("-", 1, true) and " (--" .. plain:gsub("-", "_") .. ")" or "")
+           hint and ": " .. hint or "")
   end
-  return name, value
 end
 
 -- Does what export is asked for hold trained weights?
@@ -404,6 +426,7 @@ local function run_command(command, recipe, script, text, resume)
   for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
   end
+  writable.check(command, config.line.flags, config.values, resume)
   if command == "train" then
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
@@ -485,7 +508,11 @@ local function run_script(args, fixed)
   end
   chunk(table.unpack(rest))
   if not recipes.current then
-    if fixed then fail("usage", "%s declares no recipe", script) end
+    local asked = fixed or known(commands, rest[1]) and rest[1]
+    if asked then
+      fail("usage", "%s declares no recipe, so there is nothing to %s; fix: end the script with "
+           .. "seg.recipe { ... }", script, asked)
+    end
     return 0
   end
   return run_command(command, recipes.current, script, text, resume)
@@ -531,7 +558,7 @@ return function(args)
     return 2
   end
   local help = asks_help { table.unpack(args, 2) }
-  if first == "doctor" and args[2] then
+  if first == "doctor" and args[2] and not (help and args[2]:match "^%-") then
     if args[2] ~= "data" then
       fail("usage", 'doctor takes data SCRIPT.lua or nothing, got "%s"', args[2])
     end
@@ -563,8 +590,8 @@ return function(args)
     if meant then
       fail("usage", "%s: options come after the script: segengine %s", first, meant)
     end
-    local known_words = util.sorted_keys(alone)
-    table.move({ "--help", "--version" }, 1, 2, #known_words + 1, known_words)
+    local known_words = { "--help", "--version", table.unpack(util.sorted_keys(alone)) }
+    table.move(names(commands), 1, #commands, #known_words + 1, known_words)
     fail("usage", 'there is no script or command "%s"; %s', first,
          util.suggest(first, known_words))
   end

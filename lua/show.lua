@@ -37,6 +37,16 @@ function M.line(fmt, ...)
   core.sys.eprint(text .. "\n")
 end
 
+-- A result: to stdout, and to the run's log, where it stands with what led to it.
+function M.result(text)
+  if log_file then
+    log_file:write(disarmed(text), "\n")
+    log_file:flush()
+  end
+  erase()
+  print(text)
+end
+
 -- A line that is worth a look; nothing that ends a run.
 function M.warn(fmt, ...)
   M.line("warning: " .. fmt, ...)

@@ -60,10 +60,11 @@ local function distance(a, b)
   return row[#b]
 end
 
--- The name in the list that is closest to `name`, nil when none is close. One
--- that begins with it is closer than any that differs; case counts for little.
+-- The name in the list that is closest to `name`, nil when none is close, and the letters
+-- between them. One that begins with it is closer than any that differs; case counts for
+-- little.
 function M.nearest(name, names)
-  local best, least = nil, #name // 2 + 2
+  local best, least = nil, #name // 3 + 2
   name = name:lower()
   for _, candidate in ipairs(names) do
     local other = candidate:lower()
@@ -72,7 +73,7 @@ function M.nearest(name, names)
     local d = begins and 1 - 1 / (1 + #other - #name) or distance(name, other)
     if d < least then best, least = candidate, d end
   end
-  return best
+  return best, least
 end
 
 function M.sorted_keys(t)

@@ -18,7 +18,8 @@ local data, net, nn, optim, metric = seg.data, seg.net, seg.nn, seg.optim, seg.m
 
 -- Every entry can be set on the command line; a typo is an error.
 local cfg = seg.config {
-  image = "FLAIR", mask = "MASK",
+  image = "FLAIR",     -- series of the image: description or folder, * for any text
+  mask = "MASK",       -- series of its mask, SEG or structure set
   size = 256,          -- pixels, both axes
   depth = 0,           -- 3-D: slices of a block, a multiple of 4; 0: slices one by one
   base = 32,           -- channels at full resolution
@@ -27,20 +28,24 @@ local cfg = seg.config {
   dropout = 0.0,       -- of whole channels, after each block; what --mc draws
   batch = 16,          -- slices a step
   epochs = 120,
-  optim = "adamw", lr = 1e-3, decay = 1e-4, -- or radam, adam, sgd
+  optim = "adamw",     -- or radam, adam, sgd
+  lr = 1e-3,           -- learning rate
+  decay = 1e-4,        -- weight decay
   schedule = "cosine", -- or onecycle, plateau, poly, step, constant
   t_max = 90,          -- epochs of the cosine; a note says what a short one does
   clamp = false,       -- stay at the floor after t_max
   patience = 0,        -- epochs without a better Dice after which it ends; 0: none
-  bce = 1.0, dice = 1.0, pos_weight = 1.0, -- weights of both losses, of tumour in BCE
-  dice_per = "batch", dice_eps = 1.0, -- or sample: of each slice by itself
+  bce = 1.0, dice = 1.0, -- weights of both losses
+  pos_weight = 1.0,    -- of tumour in BCE
+  dice_per = "batch",  -- or sample: of each slice by itself
+  dice_eps = 1.0,      -- what is added above and below in Dice
   dice_empty = "count", -- or skip: slices without a tumour have no part in Dice by sample
   rotate = 0.0,        -- degrees, each way, in half of the slices
   elastic = 0.0,       -- pixels that control points move by, in half of the slices
   noise = 0.05,        -- sigma, in 30 % of the slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
   folds = 0,           -- cross-validation in so many folds, in place of both
-  split_seed = 42,
+  split_seed = 42,     -- of who trains, validates and tests
   patients = 28, slices = 24, -- of the made-up data
   presets = {
     demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },

@@ -27,14 +27,19 @@ local cfg = seg.config {
   size = 112,          -- pixels of the face, both axes
   whiten = false,      -- each colour of a photograph by its own mean and sd
   loss = "mae",        -- or mse, huber: of standardized angles
-  batch = 64, epochs = 50,
-  lr = 1e-3, decay = 1e-4, dropout = 0.0, ema = 0.0,
+  batch = 64,          -- faces a step
+  epochs = 50,
+  lr = 1e-3,           -- learning rate
+  decay = 1e-4,        -- weight decay, decoupled
+  dropout = 0.0,       -- before the last layer
+  ema = 0.0,           -- average of weights
   jitter = { 0.2, 0.2, 0.2, 0.1 }, -- brightness, contrast, saturation, hue
-  turn = 0, zoom = 0.0, shift = 0.0, -- degrees, shares; turns where no roll is learned
+  turn = 0,            -- degrees, each way, where no roll is learned
+  zoom = 0.0, shift = 0.0, -- shares of the face, each way
   cutout = 0.0,        -- how often a box of the face is grey
   valid = 0.05, test = 0.2, -- shares, or numbers of people; valid 0: none
   folds = 0,           -- cross-validation instead
-  split_seed = 42,
+  split_seed = 42,     -- of who trains, validates and tests
   start = "",          -- a run whose convolutions are the beginning, as on rendered heads
   people = 100, photos = 30, -- of the made-up data
   presets = {

@@ -17,17 +17,19 @@ local data, net, nn, optim, metric = seg.data, seg.net, seg.nn, seg.optim, seg.m
 
 local cfg = seg.config {
   size = { 40, 56, 40 }, -- voxels of a patch along w, h, d; nnU-Net's
-  base = 16, levels = 3, -- channels at full resolution; halvings
+  base = 16,             -- channels at full resolution
+  levels = 3,            -- halvings
   deep = 1,              -- coarser results that are held to the truth
   batch = 4,             -- patches a step
   epochs = 60,
-  lr = 2e-3, decay = 1e-4,
+  lr = 2e-3,             -- learning rate
+  decay = 1e-4,          -- weight decay, decoupled
   ema = 0.99,            -- of the weights that are measured
   foreground = 0.33,     -- share of the patches that are put about a label
   flip = 0.0,            -- share that is mirrored; left and right differ, so none
   folds = 5,             -- cross-validation; 0: valid and test are held out
   valid = 0.15, test = 0.2, -- shares, or numbers of volumes; valid 0: none
-  split_seed = 42,
+  split_seed = 42,       -- of who trains, validates and tests
   patients = 60,         -- of the made-up data
   presets = {
     demo = { size = { 32, 48, 32 }, base = 8, batch = 2, epochs = 50, folds = 0, patients = 24,

@@ -11,7 +11,7 @@ local seg = require "seg"
 
 local cfg = seg.config {
   method = "tpe",  -- or random
-  tries = 80,
+  tries = 80,      -- values that are tried
   study = "",      -- a file that keeps the trials; a second run goes on with them
 }
 

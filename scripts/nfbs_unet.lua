@@ -16,21 +16,24 @@ local seg = require "seg"
 local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric
 
 local cfg = seg.config {
-  image = "*_T1w", mask = "*_T1w_brainmask",
-  features = { 32, 64, 128, 256, 512 },
-  size = 256,
+  image = "*_T1w",     -- names of the images, without .nii.gz, * for any text
+  mask = "*_T1w_brainmask", -- names of their masks
+  features = { 32, 64, 128, 256, 512 }, -- channels of each level
+  size = 256,          -- pixels, both axes
   axis = "axial",      -- plane of the slices
   middle = 0.8,        -- share of the slices that is used
-  batch = 8,
+  batch = 8,           -- slices a step
   epochs = 30,
-  lr = 1e-4, decay = 1e-4, clip_norm = 1.0,
+  lr = 1e-4,           -- learning rate
+  decay = 1e-4,        -- weight decay, added to the gradient
+  clip_norm = 1.0,     -- the longest gradient; 0: any
   plateau = 5,         -- epochs without a better Dice after which the rate is halved; 0: never
   patience = 10,       -- and after which it ends; 0: never
   nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
   folds = 0,           -- cross-validation in so many folds, in place of valid and test
-  split_seed = 42,
+  split_seed = 42,     -- of who trains, validates and tests
   patients = 12, slices = 48, -- of the made-up data
   presets = {
     demo = { size = 96, features = { 16, 32, 64, 128 }, epochs = 6, patients = 8, slices = 24,

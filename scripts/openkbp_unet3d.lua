@@ -14,20 +14,21 @@ local seg = require "seg"
 local data, net, nn, optim, metric = seg.data, seg.net, seg.nn, seg.optim, seg.metric
 
 local cfg = seg.config {
-  filters = 64, levels = 6,
+  filters = 64,        -- channels at full resolution
+  levels = 6,          -- halvings
   size = 128,          -- voxels of each axis
   batch = 2,           -- patients a step
   epochs = 100,
-  lr = 2e-4,
+  lr = 2e-4,           -- learning rate
   better = false,      -- true: what is below; false: CT and dose as they are, MAE of all
   ct_clip = 4095,      -- CT is cut there and scaled to 0 .. 1
   beams = true,        -- plans have nine beams, 40 degrees apart, and where they pass is known
   guess = true,        -- the network learns what is to be added to a first guess of the dose
   dvh = 20.0,          -- weight of the DVH loss beside the MAE where there may be dose
   flip = true,         -- left and right, with the parotids exchanged
-  norm = "instance",
+  norm = "instance",   -- or batch
   squeeze = 8,         -- reduction of squeeze and excitation; 0: none
-  dropout = 0.2,
+  dropout = 0.2,       -- of the first levels on the way up
   coarse = 1,          -- the network works on a grid so many times coarser
   t_max = 0,           -- epochs of a cosine from lr to lr / 100; 0: a constant rate
   ema = 0.0,           -- average of weights

@@ -15,18 +15,32 @@ local seg = require "seg"
 local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.optim
 
 local cfg = seg.config {
-  learn = "statistics", classes = 5, channels = 1024, -- learn: or contrastive, denoise, supervised
-  longest = 500, cut = true, -- steps; what is longer is cut, or else an error
+  learn = "statistics",  -- or contrastive, denoise, supervised
+  classes = 5,           -- of labels, or clusters that are looked for
+  channels = 1024,       -- of a step of a sequence
+  longest = 500,         -- steps of a sequence
+  cut = true,            -- what is longer is cut; false: an error
   by = "speaker",        -- the column that splits keep together; "file": none
-  features = { 64, 128, 256 }, hidden = 256, project = 512, embed = 512, -- of the encoder
+  features = { 64, 128, 256 }, -- channels of the convolutions
+  hidden = 256,          -- of the LSTM, each way
+  project = 512, embed = 512, -- of the two layers behind it
   mlp = { 256, 128 },    -- of the classifier
   dropout = { 0.2, 0.3, 0.4 }, -- of CNN, LSTM, classifier
-  batch = 64, multiple = 32, -- sequences a step, and of what number their steps are one
-  epochs = 15, lr = 1e-4, learn_lr = 1e-4, decay = 0.0, ema = 0.0, -- learn_lr: of clusters
+  batch = 64,            -- sequences a step
+  multiple = 32,         -- their steps are filled up to a multiple of this
+  epochs = 15,
+  lr = 1e-4,             -- learning rate
+  learn_lr = 1e-4,       -- of the classifier that learns clusters
+  decay = 0.0,           -- weight decay, decoupled
+  ema = 0.0,             -- average of weights
   level = 0.0,           -- ends that are so far below the loudest are silence, cut off
   norm = "none",         -- to mean 0, sd 1: a "sequence", its "channel", a "speaker"'s channel
-  noise = 0.005, timemask = 20, speed = 0.0, bands = { 0, 0, 0, 0 }, -- see :augment
-  folds = 0, valid = 0.15, test = 0.2, -- shares, or numbers of speakers; folds: instead
+  noise = 0.005,         -- sigma of what is added
+  timemask = 20,         -- steps of a stretch that is blanked
+  speed = 0.0,           -- share by which sequences are stretched, each way
+  bands = { 0, 0, 0, 0 }, -- see bands of :augment
+  folds = 0,             -- cross-validation, instead of both
+  valid = 0.15, test = 0.2, -- shares, or numbers of speakers
   speakers = 8, takes = 12, -- of the made-up data
   presets = {
     demo = { learn = "contrastive", classes = 4, channels = 16, longest = 128, cut = false,

@@ -36,7 +36,10 @@ TEST(steps_values_are_checked)
     s = step_default(STEP_contrast);
     const double wrong[] = {1.1, 0.9, 1};
     EXPECT_FAIL(step_set(&s, "range", wrong, 2), "lo <= hi");
-    EXPECT_FAIL(step_set(&s, "range", wrong, 3), "takes {lo, hi}, got 3");
+    EXPECT_FAIL(step_set(&s, "range", wrong, 3),
+                "takes {lo, hi}, got 3 numbers");
+    EXPECT_FAIL(step_set(&s, "range", (double[]){15}, 1),
+                "takes {lo, hi}, got 15");
     s = step_default(STEP_flip);
     EXPECT(step_set_choice(&s, "axis", "dhw"));
     EXPECT_INT(s.flip.axis, FLIP_DHW);

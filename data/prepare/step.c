@@ -108,15 +108,21 @@ bool step_set(DataStep *s, const char *name, const double *value, int count)
     int at;
     const StepAttr *a = attr_find(s, name, &at);
     if (!a) return false;
-    if (!count_fits(a, count))
-        return fail_usage("%s: %s takes %s, got %d", row, name,
+    if (!count_fits(a, count)) {
+        char got[48];
+        if (count == 1)
+            snprintf(got, sizeof got, "%g", value[0]);
+        else
+            snprintf(got, sizeof got, "%d numbers", count);
+        return fail_usage("%s: %s takes %s, got %s", row, name,
                           a->kind == 'R'   ? "{lo, hi}"
                           : a->kind == 'V' ? "one number or {w, h, d}"
                           : a->kind == 'L' ? "1 to 32 numbers"
                           : a->kind == 'F' ? "1 to 64 numbers"
                           : a->kind == 'T' ? "a name"
                                            : "one number",
-                          count);
+                          got);
+    }
     // a choice is stored as its position, so its range follows from the names
     double max = a->kind == 'C' ? choice_count(a->choices) - 1 : a->max;
     for (int i = 0; i < count; i++) {

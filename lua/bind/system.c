@@ -104,6 +104,39 @@ static int l_stat(lua_State *L)
     return 1;
 }
 
+/* sys.may_write(folder) -> true when files can be made in this folder, or the
+ * folder below the nearest one above it that exists; else false, that one, and
+ * the reason, as "Permission denied" */
+static int l_may_write(lua_State *L)
+{
+    char path[4096];
+    const char *given = luaL_checkstring(L, 1);
+    size_t length = strlen(given);
+    if (length >= sizeof path)
+        luaL_error(L, "a path has at most %d bytes", (int)sizeof path - 1);
+    memcpy(path, *given ? given : ".", *given ? length + 1 : 2);
+    for (;;) {
+        struct stat st;
+        if (stat(path, &st) == 0) {
+            bool folder = S_ISDIR(st.st_mode);
+            if (folder && access(path, W_OK | X_OK) == 0) break;
+            lua_pushboolean(L, false);
+            lua_pushstring(L, path);
+            lua_pushstring(L, folder ? strerror(errno) : strerror(ENOTDIR));
+            return 3;
+        }
+        // "a/b" is below "a", "/a" below "/", "a" below "."
+        char *slash = strrchr(path, '/');
+        while (slash && slash > path && slash[-1] == '/') slash--;
+        if (slash)
+            slash[slash == path] = '\0';
+        else
+            strcpy(path, ".");
+    }
+    lua_pushboolean(L, true);
+    return 1;
+}
+
 /* sys.mkdir(path): the folder and those above it; fine when it is there */
 static int l_mkdir(lua_State *L)
 {
@@ -413,16 +446,25 @@ static int l_kind(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"list", l_list},         {"stat", l_stat},
-        {"mkdir", l_mkdir},       {"make_new", l_make_new},
-        {"remove", l_remove},     {"write", l_write},
-        {"clock", l_clock},       {"sleep", l_sleep},
-        {"terminal", l_terminal}, {"eprint", l_eprint},
-        {"machine", l_machine},   {"disk_free", l_disk_free},
-        {"nice", l_nice},         {"pin", l_pin},
-        {"again", l_again},       {"raise", l_raise},
-        {"kind", l_kind},         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"may_write", l_may_write},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"nice", l_nice},
+                                         {"pin", l_pin},
+                                         {"again", l_again},
+                                         {"raise", l_raise},
+                                         {"kind", l_kind},
+                                         {NULL, NULL}};
     static const luaL_Reg facts[] = {
         {"random", l_random}, {"entropy", l_entropy},
         {"isa", l_isa},       {"default_threads", l_default_threads},

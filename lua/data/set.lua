@@ -330,6 +330,7 @@ function Set:batches(o)
   if type(out.batch.size) == "string" and out.batch.size ~= "auto" then
     fail("usage", 'batches: size must be a whole number or "auto", got "%s"', out.batch.size)
   end
+  if out.batch.size == "auto" then config.unread.batch = nil end
   if math.type(multiple) ~= "integer" or multiple < 1 then
     fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
   end

@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local json = require "seg.json"
+local synonyms = require "seg.synonyms"
 local util = require "seg.util"
 
 local fail, refuse = util.fail, util.refuse
@@ -107,9 +108,11 @@ local QUICK_EPOCHS = 5
 -- name, and the keys that it has.
 M.values, M.preset, M.presets, M.declared = nil, nil, {}, {}
 
--- Keys of the recipe's own that the command line has, until the recipe reads them: what is
--- left when it has been declared changes nothing.
+-- Keys that the command line has and that only the recipe can make use of, until it reads
+-- them: what is left when it has been declared changes nothing. All other keys that every
+-- recipe has are read by the program.
 M.unread = {}
+local read_by_recipes = { data = true, batch = true, epochs = true }
 
 -- Is this a key that every recipe has?
 function M.is_reserved(key)
@@ -172,12 +175,15 @@ local function convert(key, text, default, from)
   wrong("--%s cannot be set here", key)
 end
 
--- An option of the command line that nobody knows.
+-- An option of the command line that nobody knows: what it may be, and where all are
+-- listed (there are a hundred).
 local function refuse_unknown(key)
   local names = util.sorted_keys(M.declared)
   for _, name in ipairs(M.line.names) do names[#names + 1] = name end
   table.sort(names)
-  refuse("--%s: unknown option; %s", key, util.suggest(key, names))
+  local hint = synonyms.hint(key, names)
+  refuse("--%s: unknown option%s (segengine %s --help lists all)", key,
+         hint and "; " .. hint or "", M.line.script or "SCRIPT.lua")
 end
 
 -- A list as text that reads back to the same bits: a float keeps its point,
@@ -372,7 +378,9 @@ function M.config(defaults)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
   M.values = values
   local unread = {}
-  for key in pairs(given) do unread[key] = defaults[key] ~= nil or nil end
+  for key in pairs(given) do
+    unread[key] = read_by_recipes[key] or not M.is_reserved(key) or nil
+  end
   M.unread = unread
   return setmetatable({}, {
     __index = function(_, k)

@@ -93,7 +93,9 @@ local checks = {
   metrics = function(v)
     for name, m in pairs(v) do
       local made = type(m) == "table" and (m.way or is_node(m.node))
-      if type(name) ~= "string" or not made then return false end
+      if type(name) ~= "string" or not made then
+        return false, string.format("%s = a %s", tostring(name), type(m))
+      end
     end
     return true
   end,
@@ -163,12 +165,23 @@ local function check_predict(o)
   tidy.check_each(o.each)
 end
 
--- The output that predict is about.
+-- The output that predict is about. Where names are given there is one for each class of
+-- its maps (of several channels the first is the background), or each of its numbers.
 local function check_output(r)
   local name = r.predict.output
   if name ~= nil and not r.outputs[name] then
     fail("usage", 'seg.recipe: predict: output = "%s" is none; %s', tostring(name),
          util.suggest(tostring(name), util.sorted_keys(r.outputs)))
+  end
+  name = name or util.sorted_keys(r.outputs)[1]
+  local node, as = r.outputs[name], r.predict.as
+  local names = type(r.predict.names) == "table" and #r.predict.names or 0
+  local maps = node.rank > 0
+  local wanted_names = maps and math.max(node.c - 1, 1) or node.c
+  if names > 0 and as ~= "values" and as ~= "dose" and names ~= wanted_names then
+    fail("usage", 'seg.recipe: predict: names must be a list of %s, as output "%s" has %s%s, '
+         .. "got %d", util.plural(wanted_names, "name"), name, util.plural(node.c, "channel"),
+         maps and node.c > 1 and ", of which the first is the background" or "", names)
   end
 end
 
@@ -178,9 +191,11 @@ M.check_predict = check_predict
 local function check_fields(r)
   for _, field in ipairs(util.sorted_keys(checks)) do
     local v = r[field]
-    if v ~= nil and (type(v) ~= "table" or not checks[field](v)) then
+    local fits, got = false, tostring(v)
+    if type(v) == "table" then fits, got = checks[field](v) end
+    if v ~= nil and not fits then
       fail("usage", "seg.recipe: %s must be %s, got %s", field, wanted[field],
-           type(v) == "table" and "another table" or tostring(v))
+           got or "another table")
     end
   end
   for _, field in ipairs { "epochs", "accumulate" } do
@@ -269,7 +284,9 @@ local function check(r)
     fail("usage", "seg.recipe: loss must be a loss node (one number)")
   end
   r.schedule = r.schedule or optim.constant
-  r.epochs = r.epochs or config.ensure().epochs
+  if r.epochs == nil then
+    r.epochs, config.unread.epochs = config.ensure().epochs, nil
+  end
   if r.best and r.best[1] ~= "loss" and not r.metrics[r.best[1]] then
     fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))

@@ -402,10 +402,9 @@ local function final_test(run)
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
     show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
-    if text then print(text) end
-    if said then print(said) end
-    if beyond then print(beyond) end
-    for _, line in ipairs(lines) do print(line) end
+    for _, line in ipairs { text or false, said or false, beyond or false, table.unpack(lines) } do
+      if line then show.result(line) end
+    end
     json.threshold, json.beyond = threshold, beyond
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then

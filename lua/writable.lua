@@ -1,0 +1,56 @@
+-- writable.lua -- may the files of a command be written? Asked before data is opened
+-- and hours are spent.
+
+local core = require "seg.core"
+local util = require "seg.util"
+
+local M = {}
+
+-- Raises unless files can be made in `folder`, which need not exist yet. option: what
+-- chooses another one.
+function M.check_folder(folder, option)
+  local fine, where, why = core.sys.may_write(folder)
+  if not fine then
+    util.fail("failure", "%s cannot be written: %s: %s; fix: give another place with --%s, or "
+              .. "change who may write there", folder, where, why, option)
+  end
+end
+
+-- The same for a file, which may be there or not.
+function M.check_file(file, option)
+  local stat = core.sys.stat(file)
+  if stat and stat.kind == "folder" then
+    util.refuse("--%s %s: is a folder; give a file", option, file)
+  end
+  M.check_folder(file:match("^(.+)/[^/]*$") or file:match("^/") or ".", option)
+end
+
+-- What commands write, by the names of their flags, else keys of the config. The folder of
+-- train is that of its run.
+local folders = {
+  folds = { "out" }, ["repeat"] = { "out" }, search = { "out" }, predict = { "out" },
+  lr_range = { "out" }, export = { "twin", "arrays" },
+}
+local files = {
+  train = { "trace" }, bench = { "trace" }, predict = { "zip" }, doctor = { "html" },
+  export = { "bundle", "onnx", "safetensors" },
+}
+
+-- All that `command` is about to write. given: the flags of the line; values: the config;
+-- resume: the folder of the run that goes on, or nil.
+function M.check(command, given, values, resume)
+  if command == "train" then
+    M.check_folder(resume or given.run or values.out, given.run and "run" or "out")
+  end
+  for _, name in ipairs(folders[command] or {}) do
+    local folder = given[name] or values[name]
+    if folder then M.check_folder(folder, name) end
+  end
+  for _, name in ipairs(files[command] or {}) do
+    if given[name] then M.check_file(given[name], name) end
+  end
+  local kept = values.cache_file
+  if kept ~= "" and kept ~= "auto" then M.check_file(kept, "cache_file") end
+end
+
+return M
