@@ -58,6 +58,12 @@ t.test("runs and prepared cases", function()
     t.check(text:find("002 +brain_unet +0 of %d+ +%- +not finished"), text)
     t.check(not text:find("data.images", 1, true), text)
   end
+  -- a bundle is known by its content, as the tutorial's is called tumours.bundle
+  local bundle = folder .. "/tumours.bundle"
+  t.says("scripts/brain_unet.lua export --preset check --phantom " .. folder .. "/made --out "
+         .. folder .. "/runs --weights " .. run .. " --bundle " .. bundle, 0, "")
+  t.says("inspect " .. bundle, 0, "\nrecipe      brain_unet\n")
+  t.says("inspect " .. run .. "/checkpoint_best.safetensors", 0, "\nrecipe      brain_unet\n")
   local cases = tonumber(t.lines("wc -l < " .. run .. "/cases.csv")[1]) - 1
   text = t.says("inspect " .. folder .. "/prepared.cases", 0,
                 "prepared cases of --cache_file: " .. cases .. ", ")

@@ -298,6 +298,17 @@ local foreign = {
   { "%.webp$", "WebP", "convert it to PNG" },
 }
 
+-- Whether a file is safetensors, whatever it is called, as bundles are: 8 bytes with the
+-- length of a header, which lies in the file and begins with a brace.
+local function is_safetensors(path, size)
+  local f = io.open(path, "rb")
+  local head = f and f:read(9) or ""
+  if f then f:close() end
+  if #head < 9 or head:byte(9) ~= 123 then return false end
+  local header = string.unpack("<i8", head)
+  return header > 0 and header <= size - 8
+end
+
 -- inspect: the command. What a file is, is told by its name, of DICOM and images
 -- by its content: DICOM files have any name, and those of images often lie.
 function M.command(path)
@@ -316,7 +327,7 @@ function M.command(path)
     array(path)
   elseif kind == ".npz" or kind == ".mat" then
     return archive(path)
-  elseif path:lower():match("%.safetensors$") then
+  elseif path:lower():match("%.safetensors$") or is_safetensors(path, stat.size) then
     return checkpoint(path)
   elseif core.data.is_store(path) then
     store(path)
