@@ -114,11 +114,10 @@ static bool is_table_marker(int marker)
 // header promises: a decoder that believes another size writes elsewhere.
 // Only the markers of a plain single-scan stream are let through up to the
 // scan: on others DCMTK's search for the frame header may never end.
-static bool jpeg_header(const Walk *w, const DicomHeader *h,
-                        const WalkElement *e)
+static bool jpeg_header(const Walk *w, const DicomHeader *h, const uint8_t *p,
+                        size_t n)
 {
-    const uint8_t *p = w->bytes + e->offset;
-    size_t n = e->length, i = 2;
+    size_t i = 2;
     bool framed = false;
     // SOI, the start of every JPEG
     if (n < 4 || p[0] != 0xFF || p[1] != 0xD8)
@@ -160,15 +159,18 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h,
     }
 }
 
-// A stream that was cut off would be filled with grey, not refused: it must
-// end with its end marker, at most padded with zeros.
-static bool jpeg_end(const Walk *w, const WalkElement *e)
+// Bytes of a JPEG stream up to its end marker, FFD9; 0: it does not end with
+// one. Behind it a fragment may be padded to an even length. The standard wants
+// 00; FF and a blank are met, and what a writer left in the last byte.
+static size_t jpeg_bytes(const uint8_t *p, size_t n)
 {
-    const uint8_t *p = w->bytes + e->offset;
-    size_t n = e->length;
-    while (n && !p[n - 1]) n--;
-    if (n >= 2 && p[n - 2] == 0xFF && p[n - 1] == 0xD9) return true;
-    return jpeg_fail(w, "no end of image");
+    for (int any = 0; any < 2; any++) {
+        size_t end = n > (size_t)any ? n - (size_t)any : 0;
+        while (end && (!p[end - 1] || p[end - 1] == 0xFF || p[end - 1] == ' '))
+            end--;
+        if (end >= 2 && p[end - 2] == 0xFF && p[end - 1] == 0xD9) return end;
+    }
+    return 0;
 }
 
 // RLE is the one compression that needs no DCMTK
@@ -197,6 +199,99 @@ static bool check_offsets(const Walk *w, const WalkElement *table)
     return true;
 }
 
+// Does the fragment `i` start with SOI, FFD8?
+static bool starts_jpeg(const Walk *w, uint32_t i)
+{
+    const WalkElement *e = &w->element[i];
+    const uint8_t *p = w->bytes + e->offset;
+    return e->length >= 2 && p[0] == 0xFF && p[1] == 0xD8;
+}
+
+// Where each frame begins: *start, of h->frames + 1 indices of fragments, the
+// caller's to free. One fragment a frame, or all of them for one frame. Of
+// several JPEG frames in more fragments, one starts where the table of offsets
+// says, and without a table at a fragment with SOI behind one that ends with
+// EOI; when these are as many as there are frames, nothing else can be meant.
+// RLE has one fragment a frame by definition (PS3.5 A.4.2). Row 24.
+static bool find_frames(const Walk *w, const DicomHeader *h, uint32_t **start)
+{
+    const WalkElement *pixels = pixels_of(w);
+    const WalkElement *table = &w->element[walk_item(w, pixels, 0)];
+    const uint32_t first = walk_item(w, pixels, 1), end = pixels->next;
+    const int64_t fragments = (int64_t)end - first;
+    // counted in fragments that are there, not in frames that are promised
+    bool fits = fragments >= h->frames;
+    *start = fits ? mem_alloc(((size_t)h->frames + 1) * sizeof **start) : NULL;
+    if (fits && !*start) return false;
+    int32_t n = 0;
+    const bool single = fragments == h->frames;
+    const bool listed = table->length / 4 == (size_t)h->frames;
+    fits = fits && (single || !is_rle(h));
+    for (uint32_t i = first; fits && i < end; i++) {
+        bool begins = i == first || single;
+        if (!begins && h->frames > 1 && listed)
+            begins = w->element[i].at - w->element[first].at ==
+                     number_u32(w->bytes + table->offset +
+                                    4 * (size_t)(n < h->frames ? n : 0),
+                                false);
+        if (!begins && h->frames > 1 && !listed)
+            begins = starts_jpeg(w, i) &&
+                     jpeg_bytes(w->bytes + w->element[i - 1].offset,
+                                w->element[i - 1].length);
+        if (!begins) continue;
+        if (n < h->frames) (*start)[n] = i;
+        n++;
+    }
+    if (fits && n == h->frames) {
+        (*start)[n] = end;
+        return true;
+    }
+    mem_free(*start);
+    *start = NULL;
+    return dicom_fail(w->path, TAG_PixelData, NULL,
+                      "%lld fragments for %d frames", (long long)fragments,
+                      h->frames);
+}
+
+// The bytes of one frame: those of the file, or where it has several fragments
+// joined in *joined, which grows and is the caller's to free. NULL without
+// memory.
+static const uint8_t *frame_bytes(const Walk *w, const uint32_t *start,
+                                  uint8_t **joined, size_t *n)
+{
+    const WalkElement *e = &w->element[start[0]];
+    *n = 0;
+    for (uint32_t i = start[0]; i < start[1]; i++) *n += w->element[i].length;
+    if (start[1] - start[0] == 1) return w->bytes + e->offset;
+    uint8_t *grown = mem_realloc(*joined, *n ? *n : 1);
+    if (!grown) return NULL;
+    *joined = grown;
+    for (uint32_t i = start[0]; i < start[1]; i++, e++) {
+        memcpy(grown, w->bytes + e->offset, e->length);
+        grown += e->length;
+    }
+    return *joined;
+}
+
+// row 30: each frame is a JPEG of the right kind that ends. A stream that was
+// cut off would be filled with grey, not refused.
+static bool check_jpegs(const Walk *w, const DicomHeader *h)
+{
+    uint32_t *start;
+    uint8_t *joined = NULL;
+    if (!find_frames(w, h, &start)) return false;
+    bool ok = true;
+    for (int32_t f = 0; ok && f < h->frames; f++) {
+        size_t n;
+        const uint8_t *p = frame_bytes(w, start + f, &joined, &n);
+        ok = p && jpeg_header(w, h, p, n) &&
+             (jpeg_bytes(p, n) || jpeg_fail(w, "no end of image"));
+    }
+    mem_free(joined);
+    mem_free(start);
+    return ok;
+}
+
 // rows 23 to 28 and 30: as many fragments as frames, the table of offsets, and
 // each frame by its kind. Item 0 of encapsulated pixels is that table (it may
 // be empty), the fragments follow.
@@ -208,15 +303,6 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
     if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "pixel fragments missing");
-    int64_t fragments = (int64_t)pixels->next - first;
-    // one frame may come in pieces; of several each must be one piece, as
-    // we could not tell without trusting the table of offsets
-    // (RLE has one fragment a frame by definition)
-    bool pieces = h->frames == 1 && !is_rle(h);
-    if (fragments < h->frames || (fragments > h->frames && !pieces))
-        return dicom_fail(w->path, TAG_PixelData, NULL,
-                          "%lld fragments for %d frames", (long long)fragments,
-                          h->frames);
     if (!check_offsets(w, &w->element[table])) return false;
     if (h->allocated != 8 && h->allocated != 16 && !is_rle(h))
         return dicom_fail(w->path, TAG_BitsAllocated, NULL,
@@ -226,16 +312,36 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
         return dicom_fail(w->path, TAG_BitsAllocated, NULL,
                           "BitsAllocated %d in compressed pixels",
                           h->allocated);
-    // distance from the first to the last fragment of a frame: 0 unless one
-    // frame comes in pieces
-    uint32_t last = pixels->next - first - (uint32_t)h->frames;
-    for (int32_t f = 0; f < h->frames; f++) {
-        const WalkElement *e = &w->element[first + (uint32_t)f];
-        if (is_rle(h) ? !rle_frame(w, h, e, NULL)
-                      : !jpeg_header(w, h, e) || !jpeg_end(w, e + last))
-            return false;
-    }
-    return true;
+    if (!is_rle(h)) return check_jpegs(w, h);
+    uint32_t *start;
+    if (!find_frames(w, h, &start)) return false;
+    bool ok = true;
+    for (int32_t f = 0; ok && f < h->frames; f++)
+        ok = rle_frame(w, h, &w->element[start[f]], NULL);
+    mem_free(start);
+    return ok;
+}
+
+// rows 42 and 43: what lies behind the pixels that the header promises. A value
+// has an even length, so an odd number gets a pad byte; some writers fill up to
+// more. Whole frames more are no padding: the header and the pixels contradict
+// each other.
+static bool check_plain(const Walk *w, const DicomHeader *h, const char *where,
+                        DicomNotes *notes)
+{
+    const WalkElement *pixels = pixels_of(w);
+    const size_t need = frames_bytes(h), have = pixels->length;
+    const size_t frame = need / (size_t)h->frames;
+    const size_t more = have > need ? have - need : 0;
+    const bool pad = more == 1 && need % 2;
+    if (have < need || (frame > 1 && more >= frame && more % frame <= 1))
+        return dicom_fail(w->path, TAG_PixelData, NULL,
+                          "pixel data has %zu bytes, need %zu", have, need);
+    if (pad)
+        return dicom_note(notes, true, where, TAG_PixelData,
+                          "pad byte after an odd number of pixel bytes");
+    return !more || dicom_note(notes, true, where, TAG_PixelData,
+                               "%zu bytes behind the pixels ignored", more);
 }
 
 bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
@@ -266,32 +372,16 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
         return dicom_fail(w->path, TAG_PixelData, NULL,
                           "pixel data in fragments, but transfer syntax %s",
                           t->name);
-    size_t need = frames_bytes(h);
-    // a value has even length, so an odd number gets a pad byte
-    if (pixels->length != need + need % 2)
-        return dicom_fail(w->path, TAG_PixelData, NULL,
-                          "pixel data has %zu bytes, need %zu", pixels->length,
-                          need);
-    return !(need % 2) ||
-           dicom_note(notes, true, where, TAG_PixelData,
-                      "pad byte after an odd number of pixel bytes");
+    return check_plain(w, h, where, notes);
 }
 
 // JPEG and JPEG-LS frames through DCMTK, which gets only the fragments and the
 // numbers of the header, never the file
 static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
 {
-    const WalkElement *pixels = pixels_of(w);
-    uint32_t first = walk_item(w, pixels, 1);
-    int32_t total = (int32_t)(pixels->next - first);
-    int32_t each = h->frames == 1 ? total : 1;
-    CodecBytes *pieces = mem_alloc((size_t)total * sizeof *pieces);
-    if (!pieces) return false;
-    for (int32_t i = 0; i < total; i++) {
-        const WalkElement *e = &w->element[first + (uint32_t)i];
-        // fragments lie in the bytes of the file
-        pieces[i] = (CodecBytes){w->bytes + e->offset, (uint32_t)e->length};
-    }
+    uint32_t *start;
+    uint8_t *joined = NULL;
+    if (!find_frames(w, h, &start)) return false;
     CodecPixels form = {.syntax_uid = h->syntax,
                         .rows = (uint16_t)h->rows,
                         .cols = (uint16_t)h->cols,
@@ -299,19 +389,28 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
                         .stored = (uint16_t)h->stored,
                         .is_signed = h->is_signed,
                         .frames = 1};
-    size_t frame_bytes = frames_bytes(h) / (size_t)h->frames;
+    const size_t each = frames_bytes(h) / (size_t)h->frames;
     bool ok = true;
     char why[CODEC_WHY];
     for (int32_t f = 0; ok && f < h->frames; f++) {
-        CodecResult r = codec_decode(&form, pieces + f, each,
-                                     out + (size_t)f * frame_bytes, why);
+        size_t n;
+        const uint8_t *p = frame_bytes(w, start + f, &joined, &n);
+        if (!p) {
+            ok = false;
+            break;
+        }
+        // decoders stumble over padding behind the end marker
+        const CodecBytes piece = {p, (uint32_t)jpeg_bytes(p, n)};
+        CodecResult r =
+            codec_decode(&form, &piece, 1, out + (size_t)f * each, why);
         if (r == CODEC_REFUSED) ok = jpeg_fail(w, why);
         // not the fault of the file, so not of kind ERR_DATA
         if (r == CODEC_NO_MEMORY)
             ok = fail("%s: dicom: no memory to decode a frame of %d x %d",
                       w->path, h->rows, h->cols);
     }
-    mem_free(pieces);
+    mem_free(joined);
+    mem_free(start);
     return ok;
 }
 

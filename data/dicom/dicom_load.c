@@ -24,6 +24,10 @@ bool load_oddities(const Walk *w, const char *where, DicomNotes *notes)
         !dicom_note(notes, true, where, w->odd_tag,
                     "group length wrong, ignored"))
         return false;
+    if ((w->odd & WALK_ODD_LENGTH) &&
+        !dicom_note(notes, true, where, w->odd_length_tag,
+                    "value of odd length, read as it is"))
+        return false;
     return !(w->odd & WALK_ORDER) ||
            dicom_note(notes, true, where, w->odd_tag, "elements out of order");
 }

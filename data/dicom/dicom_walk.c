@@ -118,7 +118,8 @@ static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
     return true;
 }
 
-// row 13: a VR that the standard has, and the one it has for this element
+// row 13: a VR that the standard has, and the one it has for this element; UN
+// stands for any
 static bool check_vr(const Cursor *c, const WalkElement *e)
 {
     char got[3] = {'?', '?', 0};
@@ -129,6 +130,7 @@ static bool check_vr(const Cursor *c, const WalkElement *e)
     const DicomTag *t = dicom_tag(e->tag);
     if (!t && dicom_vr_known(e->vr)) return true;
     if (t && (e->vr == t->vr || e->vr == t->vr2)) return true;
+    if (t && e->vr == VR('U', 'N')) return true;
     if (!t)
         return dicom_fail(c->in->path, e->tag, NULL,
                           "value representation %s, need one of the standard",
@@ -166,6 +168,29 @@ static bool check_unique(const Cursor *c, uint32_t first)
 
 static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
                        bool undefined);
+
+// Lengths are even by the standard. Values of odd length take the bytes they
+// say, as pydicom and DCMTK read them.
+static void note_odd_length(Walk *w, uint32_t tag, uint32_t length)
+{
+    if (length % 2 == 0) return;
+    if (!(w->odd & WALK_ODD_LENGTH)) w->odd_length_tag = tag;
+    w->odd |= WALK_ODD_LENGTH;
+}
+
+// The layout inside a sequence whose VR is UN, at its first item: implicit VR
+// little endian by the standard (PS3.5 6.2.2 note 2). Writers that kept
+// explicit VR are told by the VR of the first element; as a length of implicit
+// VR its two letters would be 17 KB at least. Bytes beyond the prefix of the
+// file need no answer: the walk stops at them.
+static Layout unknown_layout(const Cursor *c, size_t end)
+{
+    enum { ITEM_AND_VR = 14 };
+    const uint8_t *p = c->w->bytes + c->at;
+    const bool there = end - c->at >= ITEM_AND_VR && c->at < c->w->size &&
+                       c->w->size - c->at >= ITEM_AND_VR;
+    return (Layout){.implicit = !there || !dicom_vr_known(VR(p[12], p[13]))};
+}
 
 // the items of a sequence or the fragments of encapsulated pixel data;
 // c->at is at the first, `end` bounds both forms
@@ -205,9 +230,7 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
                 "element says %u bytes, only %zu left at byte %zu",
                 (unsigned)length, left, e->at);
         if (fragments) {
-            if (length % 2)
-                return dicom_fail(c->in->path, TAG_PixelData, NULL,
-                                  "value length is odd (%u)", (unsigned)length);
+            note_odd_length(c->w, TAG_PixelData, length);
             e->length = length;
             c->at += length;
         } else {
@@ -224,9 +247,10 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
 
 // the contents of one element whose header has been read
 // An encapsulated PixelData is walked like a sequence whose items are
-// fragments: bytes that are not looked into.
+// fragments: bytes that are not looked into. `unknown`: the VR is UN in the
+// file.
 static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
-                       size_t end)
+                       size_t end, bool unknown)
 {
     WalkElement *e = &c->w->element[self];
     const char *path = c->in->path;
@@ -236,11 +260,8 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
         return dicom_fail(path, e->tag, NULL,
                           "element says %u bytes, only %zu left at byte %zu",
                           (unsigned)length, left, e->at);
-    if (!e->undefined && length % 2)
-        return dicom_fail(path, e->tag, NULL, "value length is odd (%u)",
-                          (unsigned)length);
+    if (!e->undefined) note_odd_length(c->w, e->tag, length);
     bool pixels = e->tag == TAG_PixelData;
-    bool unknown = e->vr == VR('U', 'N');
     if (pixels && e->depth == 0) {
         c->w->pixels = self;
         e->length = e->undefined ? 0 : length;
@@ -265,8 +286,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
     if (sequence && e->depth / 2 + 1 > WALK_DEPTH)
         return dicom_fail(path, e->tag, NULL, "sequences nested deeper than %d",
                           WALK_DEPTH);
-    // a UN sequence is implicit little endian inside, whatever is outside
-    if (unknown) how = (Layout){.implicit = true};
+    if (unknown && sequence) how = unknown_layout(c, end);
     bool open = e->undefined;
     e->implicit = how.implicit;
     // an open sequence ends by its delimiter, inside what contains it
@@ -347,7 +367,10 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
         if (!read_length(c, how, end, e, &length)) return false;
         if (!how.implicit && !check_vr(c, e)) return false;
         e->undefined = length == UNDEFINED;
-        if (!walk_value(c, how, self, length, end)) return false;
+        const bool unknown = e->vr == VR('U', 'N');
+        const DicomTag *known = unknown ? dicom_tag(tag) : NULL;
+        if (known) e->vr = known->vr;
+        if (!walk_value(c, how, self, length, end, unknown)) return false;
         e = &w->element[self];
         e->next = w->count;
         if (tag <= highest && self != first) {

@@ -3,7 +3,9 @@
  * The walker turns bytes into a flat list of elements in the order of the
  * file, each with its depth, and accepts nothing it cannot account for:
  * every length lies inside what contains it, sequences close, nesting is
- * bounded, VRs are the standard's, no element appears twice on a level. It
+ * bounded, VRs are the standard's, no element appears twice on a level. An
+ * element of our table that was written as UN has the VR of the table; such a
+ * sequence is implicit VR inside (PS3.5 6.2.2, CP-246). The walker
  * knows nothing of images. It allocates only the list and, for a deflated
  * file, the inflated bytes; it never reads outside the bytes given. */
 #ifndef SEG_DICOM_WALK_H
@@ -41,6 +43,7 @@ enum {
     WALK_TRAILING = 1,     /* bytes after the last element       */
     WALK_GROUP_LENGTH = 2, /* a wrong group length               */
     WALK_ORDER = 4,        /* elements out of order              */
+    WALK_ODD_LENGTH = 8,   /* a value of an odd number of bytes  */
 };
 
 typedef struct Walk {
@@ -58,6 +61,7 @@ typedef struct Walk {
     size_t trailing;               /* bytes, when WALK_TRAILING           */
     uint32_t odd_tag;              /* first element of WALK_ORDER or
                                       WALK_GROUP_LENGTH                   */
+    uint32_t odd_length_tag;       /* first element of WALK_ODD_LENGTH    */
 } Walk;
 
 typedef enum WalkResult {
