@@ -297,6 +297,20 @@ function M.stem(path)
   return (path:match("([^/]+)/*$") or path):gsub("%.[^.]*$", "")
 end
 
+-- `text` with letters, digits, '.', '_' and '-' alone, "_" for each other byte: for
+-- names of files and columns. Letters beyond ASCII stay where the text is UTF-8, so that
+-- names which differ in them stay apart; blanks, marks of direction and controls go.
+function M.plain_name(text)
+  if not utf8.len(text) then return (text:gsub("[^%w._-]", "_")) end
+  text = text:gsub(utf8.charpattern, function(letter)
+    local code = utf8.codepoint(letter)
+    local blank = code >= 0x80 and code <= 0xA0 or code >= 0x2000 and code <= 0x206F
+                  or code == 0x3000 or code == 0xFEFF
+    return blank and "_" or nil
+  end)
+  return (text:gsub("[^%w._\x80-\xFF-]", "_"))
+end
+
 function M.mean(list)
   local sum = 0
   for _, v in ipairs(list) do sum = sum + v end

@@ -298,6 +298,8 @@ t.test("numbers for people", function()
     { util.duration(0.04), "0.0 s" }, { util.duration(59.94), "59.9 s" },
     { util.duration(59.96), "1 min 00 s" }, { util.duration(185.2), "3 min 05 s" },
     { util.duration(3599.7), "1 h 00 min" }, { util.duration(7800.3), "2 h 10 min" },
+    { util.plain_name("Pä1 頭"), "Pä1_頭" }, { util.plain_name("../A\\1:b"), ".._A_1_b" },
+    { util.plain_name("P\xe41"), "P_1" }, { util.plain_name("a\u{202e}b\u{a0}c"), "a_b_c" },
     { util.bytes(1023), "1023 B" }, { util.bytes(1.5 * 2 ^ 30), "1.5 GiB" },
     { util.thousands(7762465), "7,762,465" }, { util.thousands(-123456), "-123,456" },
     { util.thousands(0), "0" }, { util.number(0.1), "0.1" },

@@ -99,6 +99,8 @@ TEST(dicom_names_beyond_ascii_come_back)
         {"ISO 2022 IR 100", "M\xfcller", "M\xc3\xbcller"},
         {"ISO_IR 192", "M\xc3\xbcller", "M\xc3\xbcller"},
         {"ISO_IR 144", "Ivan", "Ivan"},
+        {"ISO_IR 144", "\xb8\xd2\xd0\xdd", "\xd0\x98\xd0\xb2\xd0\xb0\xd0\xbd"},
+        {"ISO 2022 IR 100\\ISO 2022 IR 87", "M\xfcller", "M\xc3\xbcller"},
         {"\\ISO 2022 IR 87", "Yamada", "Yamada"},
         {NULL, "Anna", "Anna"},
     };
@@ -126,9 +128,8 @@ TEST(dicom_names_want_texts_of_the_source_in_utf8)
     static const struct {
         const char *set, *patient;
     } rows[] = {
-        {"ISO_IR 144", "\xb8\xd2\xd0\xdd"}, // another set
-        {"\\ISO 2022 IR 87", "\033$B;3\033(B"},
-        {"ISO 2022 IR 100\\ISO 2022 IR 87", "M\xfcller"},
+        {"ISO_IR 127", "\xa1"},      // a byte that the set does not have
+        {"KOI8", "\xb8\xd2"},        // a set that is not known
         {"ISO_IR 192", "M\xfcller"}, // not what it says
         {NULL, "M\xfcller"},         // nothing said
     };

@@ -47,7 +47,8 @@ typedef enum DicomKind {
 /* Files that share patient, study and SeriesInstanceUID. Where such files
  * repeat a SOPInstanceUID in several folders (a mask saved beside its image
  * under the same UIDs), every folder is a series of its own. Text is "" when
- * the element is absent or empty; patient text is as stored, without padding.
+ * the element is absent or empty; all text is UTF-8, without padding
+ * (dicom_charset.h).
  * All of it lives in the arena of the scan. */
 typedef struct DicomSeries {
     DicomKind kind;

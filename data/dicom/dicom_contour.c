@@ -87,10 +87,14 @@ static bool read_regions(Structure *s)
         if (!found)
             return dicom_fail(w->path, TAG_ROINumber, NULL,
                               "region without a number");
-        r->name = header_text(w, walk_find(w, i, TAG_ROIName), &s->arena);
-        r->frame_uid = header_text(
-            w, walk_find(w, i, TAG_ReferencedFrameOfReferenceUID), &s->arena);
-        if (!r->name || !r->frame_uid) return false;
+        unsigned odd = 0;
+        r->name = header_text(w, walk_find(w, i, TAG_ROIName), &s->arena, &odd);
+        r->frame_uid =
+            header_text(w, walk_find(w, i, TAG_ReferencedFrameOfReferenceUID),
+                        &s->arena, NULL);
+        if (!r->name || !r->frame_uid ||
+            !header_odd_text(w, TAG_ROIName, odd, s->where, s->notes))
+            return false;
     }
     qsort(s->region, (size_t)s->count, sizeof *r, compare_regions);
     for (int32_t k = 1; k < s->count; k++)

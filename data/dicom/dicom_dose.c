@@ -22,7 +22,7 @@ static bool check_units(const Walk *w, const char *where, Arena *arena,
                                TAG_DoseSummationType};
     for (int i = 0; i < 3; i++)
         if (!(text[i] = header_text(
-                  w, walk_find(w, WALK_ROOT, (uint32_t)tags[i]), arena)))
+                  w, walk_find(w, WALK_ROOT, (uint32_t)tags[i]), arena, NULL)))
             return false;
     if (strcmp(text[0], "GY"))
         return dicom_fail(w->path, TAG_DoseUnits, NULL,

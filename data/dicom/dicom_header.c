@@ -3,6 +3,8 @@
  * program and takes "0x10", "inf" and trailing garbage. Rows are those of the
  * table of defects. */
 #include "dicom_header.h"
+#include "dicom_charset.h"
+#include "dicom_text.h"
 #include <math.h>
 #include <string.h>
 
@@ -62,7 +64,62 @@ bool header_decimal(const char *text, size_t length, double *out)
     return isfinite(v);
 }
 
-const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
+// SpecificCharacterSet as it counts for e, without padding, "" when there is
+// none. An element that comes before it in the file is out of order.
+static const char *charset_of(const Walk *w, const WalkElement *e,
+                              char text[64])
+{
+    const WalkElement *set =
+        e->charset == WALK_ROOT
+            ? walk_find(w, WALK_ROOT, (uint32_t)TAG_SpecificCharacterSet)
+            : &w->element[e->charset];
+    size_t n = set ? set->length : 0;
+    const uint8_t *p = set ? w->bytes + set->offset : NULL;
+    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    if (n > 63) n = 63;
+    if (n) memcpy(text, p, n);
+    text[n] = 0;
+    return text;
+}
+
+// VRs whose letters are in that set (PS3.5 6.1.2.3); those of others are ASCII
+static bool has_charset(const WalkElement *e)
+{
+    const DicomTag *t = dicom_tag(e->tag);
+    const uint16_t vr = t ? t->vr : e->vr;
+    return vr == VR('L', 'O') || vr == VR('S', 'H') || vr == VR('P', 'N') ||
+           vr == VR('L', 'T') || vr == VR('S', 'T') || vr == VR('U', 'T');
+}
+
+bool header_odd_text(const Walk *w, uint32_t tag, unsigned odd,
+                     const char *where, DicomNotes *notes)
+{
+    static const struct {
+        unsigned odd;
+        const char *text;
+    } kinds[] = {
+        {CHARSET_UNDECLARED,
+         "text beyond ASCII without a character set, taken for UTF-8 or "
+         "ISO_IR 100"},
+        {CHARSET_UNKNOWN, "text in an unknown character set, bytes shown as "
+                          "\\xNN"},
+        {CHARSET_DAMAGED,
+         "text not in its character set, bytes shown as \\xNN"},
+        {CHARSET_NO_CONVERTER,
+         "text in a character set that this machine cannot convert (no iconv "
+         "modules, package libc6 or glibc-gconv-extra), bytes shown as "
+         "\\xNN"},
+    };
+    (void)w;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((odd & kinds[i].odd) &&
+            !dicom_note(notes, true, where, tag, "%s", kinds[i].text))
+            return false;
+    return true;
+}
+
+const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
+                        unsigned *odd)
 {
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
@@ -72,6 +129,16 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena)
     if (nul) n = (size_t)(nul - p);
     while (n && p[n - 1] == ' ') n--;
     while (n && *p == ' ') p++, n--;
+    if (!text_is_ascii((const char *)p, n)) {
+        char set[64];
+        unsigned how;
+        const char *utf8 =
+            charset_utf8(arena, (const char *)p, n,
+                         has_charset(e) ? charset_of(w, e, set) : "",
+                         e->vr == VR('P', 'N'), &how);
+        if (odd) *odd |= how;
+        return utf8;
+    }
     char *text = arena_alloc(arena, n + 1);
     if (!text) return NULL;
     for (size_t i = 0; i < n; i++)
@@ -206,10 +273,13 @@ int header_values(const Walk *w, const WalkElement *e)
 }
 
 // a text element of the data set into *out, "" when absent
-static bool text_into(const Walk *w, uint32_t tag, Arena *arena,
+static bool text_into(const Walk *w, uint32_t tag, Arena *arena, DicomHeader *h,
                       const char **out)
 {
-    *out = header_text(w, walk_find(w, WALK_ROOT, tag), arena);
+    unsigned odd = 0;
+    *out = header_text(w, walk_find(w, WALK_ROOT, tag), arena, &odd);
+    if (odd && !h->odd_text) h->odd_text_tag = tag;
+    h->odd_text |= odd;
     return *out != NULL;
 }
 
@@ -225,7 +295,7 @@ static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
         uint32_t item = s ? walk_item(w, s, 0) : WALK_ROOT;
         if (item == WALK_ROOT) continue;
         h->reference = header_text(
-            w, walk_find(w, item, TAG_ReferencedSOPInstanceUID), arena);
+            w, walk_find(w, item, TAG_ReferencedSOPInstanceUID), arena, NULL);
         if (!h->reference) return false;
     }
     return true;
@@ -255,7 +325,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
         {TAG_Modality, &h->modality},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!text_into(w, (uint32_t)texts[i].tag, arena, texts[i].out))
+        if (!text_into(w, (uint32_t)texts[i].tag, arena, h, texts[i].out))
             return false;
     // a structure set names the frame of reference inside
     if (!*h->frame_uid && !strcmp(h->sop_class, CLASS_STRUCTURE)) {
@@ -263,7 +333,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
             w,
             group_inside(w, WALK_ROOT, TAG_ReferencedFrameOfReferenceSequence,
                          TAG_FrameOfReferenceUID),
-            arena);
+            arena, NULL);
         if (!h->frame_uid) return false;
     }
     bool found;
@@ -303,6 +373,8 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
     if (!h->has_pixels)
         return dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
                           dicom_class_name(h->sop_class));
+    if (!header_odd_text(w, h->odd_text_tag, h->odd_text, where, notes))
+        return false;
     int32_t sign = 0;
     // SamplesPerPixel may be absent in old files
     h->samples = 1;

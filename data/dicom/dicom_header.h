@@ -27,6 +27,8 @@ typedef struct DicomHeader {
     bool has_slope, has_intercept;
     bool is_signed, inverted; /* PixelRepresentation 1; MONOCHROME1          */
     bool has_pixels;          /* a PixelData element                         */
+    unsigned odd_text;        /* CHARSET_... of the texts above              */
+    uint32_t odd_text_tag;    /* and the first of them                       */
     const DicomTransfer *transfer; /* NULL: unknown                          */
     char syntax[65];
 } DicomHeader;
@@ -63,9 +65,16 @@ bool header_orthogonal(const char *path, const double orientation[6]);
  * Correct to the last bit for up to 15 digits and exponents up to 22. */
 bool header_decimal(const char *text, size_t length, double *out);
 
-/* Value of e as text without padding, control characters as '?'; "" when e
- * is NULL. NULL only without memory. */
-const char *header_text(const Walk *w, const WalkElement *e, Arena *arena);
+/* Value of e as text without padding, in UTF-8 by the SpecificCharacterSet of
+ * its item (charset_utf8), control characters as '?'; "" when e is NULL. What
+ * is odd about it, CHARSET_..., is added to *odd, which may be NULL. NULL only
+ * without memory. */
+const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
+                        unsigned *odd);
+
+/* Notes of texts in `tag` whose *odd is not 0. */
+bool header_odd_text(const Walk *w, uint32_t tag, unsigned odd,
+                     const char *where, DicomNotes *notes);
 
 /* Exactly `count` decimal numbers (DS or IS) into out. false when
  * there is a reason; *found is false when e is NULL or empty. */

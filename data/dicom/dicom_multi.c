@@ -93,7 +93,7 @@ bool multi_headers(const Walk *w, const DicomOptions *options,
         if (!header_of_frame(h, i, arena, f)) return false;
         content[i].stack = header_text(
             w, group_find(w, &g[i], TAG_FrameContentSequence, TAG_StackID),
-            arena);
+            arena, NULL);
         if (!content[i].stack ||
             !header_u32(w,
                         group_find(w, &g[i], TAG_FrameContentSequence,

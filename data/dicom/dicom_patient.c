@@ -19,7 +19,8 @@ static const char *source_text(Elements *l, const Walk *w, const char *path,
     if (!beyond_ascii) return arena_printf(&l->arena, "%.*s", n, p);
     if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
     bool known;
-    const char *text = text_as_utf8(&l->arena, p, (size_t)n, set, &known);
+    const char *text = text_as_utf8(&l->arena, p, (size_t)n, set,
+                                    e && e->vr == VR('P', 'N'), &known);
     if (!known)
         dicom_fail(path, tag,
                    "name the segments in ASCII, or convert the series to "
@@ -64,7 +65,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
     const char *set = ok ? header_text(&f.walk,
                                        walk_find(&f.walk, WALK_ROOT,
                                                  TAG_SpecificCharacterSet),
-                                       &l->arena)
+                                       &l->arena, NULL)
                          : NULL;
     ok = set != NULL;
     for (size_t i = 0; ok && i < sizeof tags / sizeof *tags; i++) {

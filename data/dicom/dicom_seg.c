@@ -94,7 +94,8 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
         if (s->name[n])
             return dicom_fail(w->path, TAG_SegmentNumber, NULL,
                               "two segments with number %d", n);
-        s->name[n] = header_text(w, walk_find(w, i, TAG_SegmentLabel), arena);
+        s->name[n] =
+            header_text(w, walk_find(w, i, TAG_SegmentLabel), arena, NULL);
         if (!s->name[n]) return false;
         // without a wish every segment keeps its number
         if (!o->segments) s->label[n] = (uint8_t)n;

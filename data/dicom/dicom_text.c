@@ -1,5 +1,6 @@
 /* dicom_text.c -- names of segments are checked, texts are made UTF-8. */
 #include "dicom_text.h"
+#include "dicom_charset.h"
 #include "err.h"
 #include "utf8.h"
 #include <stdio.h>
@@ -68,38 +69,11 @@ bool text_is_ascii(const char *p, size_t n)
     return true;
 }
 
-static bool is_utf8(const char *p, size_t n)
-{
-    uint32_t code;
-    for (const char *end = p + n; p < end;) {
-        const int step = utf8_length(p, end, &code);
-        if (!step) return false;
-        p += step;
-    }
-    return true;
-}
-
 const char *text_as_utf8(Arena *arena, const char *p, size_t n, const char *set,
-                         bool *known)
+                         bool person, bool *known)
 {
-    // ISO 2022 is the same set, in which others may be escaped to
-    const bool latin =
-        !strcmp(set, "ISO_IR 100") || !strcmp(set, "ISO 2022 IR 100");
-    const bool ascii = text_is_ascii(p, n);
-    *known =
-        ascii || (!memchr(p, 27, n) &&
-                  (latin || (!strcmp(set, "ISO_IR 192") && is_utf8(p, n))));
-    if (!*known) return NULL;
-    char *text = arena_alloc(arena, 2 * n + 1), *out = text;
-    for (size_t i = 0; text && i < n; i++) {
-        const unsigned char c = (unsigned char)p[i];
-        // the codes of ISO 8859-1 are those of Unicode
-        if (latin && c > 127) {
-            *out++ = (char)(0xc0 | c >> 6);
-            *out++ = (char)(0x80 | (c & 0x3f));
-        } else {
-            *out++ = (char)c;
-        }
-    }
-    return text;
+    unsigned odd;
+    const char *text = charset_utf8(arena, p, n, set, person, &odd);
+    *known = !odd;
+    return odd ? NULL : text;
 }

@@ -21,9 +21,9 @@ bool segment_name_check(const char *name, size_t bytes, int32_t number);
 bool text_is_ascii(const char *p, size_t n);
 
 /* n bytes of a file whose SpecificCharacterSet is `set` ("" when it has none),
- * as UTF-8. *known = false, and NULL without a reason, when what is not ASCII
- * is in a set other than ISO_IR 192 and ISO_IR 100, or not in the set that is
- * said. NULL and *known: no memory, with the reason. */
+ * as UTF-8; `person`: of VR PN. *known = false, and NULL without a reason, when
+ * anything is odd about it (charset_utf8): what is written must mean what the
+ * source says. NULL and *known: no memory, with the reason. */
 const char *text_as_utf8(Arena *arena, const char *p, size_t n, const char *set,
-                         bool *known);
+                         bool person, bool *known);
 #endif

@@ -21,7 +21,8 @@ typedef struct Cursor {
     Walk *w;
     const WalkInput *in;
     WalkLimits limits;
-    size_t at, size; // of the bytes walked now; size may exceed w->size
+    size_t at, size;  // of the bytes walked now; size may exceed w->size
+    uint32_t charset; // WalkElement.charset of the element that comes next
     bool explicit_le_meta;
     bool more;       // ran out of the prefix, not of the file
     bool pixels_met; // header_only: stop
@@ -83,7 +84,10 @@ static WalkElement *push(Cursor *c, uint32_t tag, int depth)
         w->element = grown, w->room = room;
     }
     WalkElement *e = &w->element[w->count++];
-    *e = (WalkElement){.tag = tag, .depth = (uint8_t)depth, .at = c->at};
+    *e = (WalkElement){.tag = tag,
+                       .charset = c->charset,
+                       .depth = (uint8_t)depth,
+                       .at = c->at};
     return e;
 }
 
@@ -236,7 +240,9 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
         } else {
             bool open = e->undefined;
             size_t stop = open ? end : c->at + length;
+            const uint32_t charset = c->charset;
             if (!walk_level(c, how, depth + 1, stop, open)) return false;
+            c->charset = charset;
             e = &c->w->element[self];
             e->length = c->at - e->offset - (open ? UNDEFINED_BYTES : 0);
         }
@@ -373,6 +379,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
         if (!walk_value(c, how, self, length, end, unknown)) return false;
         e = &w->element[self];
         e->next = w->count;
+        if (tag == TAG_SpecificCharacterSet && e->length) c->charset = self;
         if (tag <= highest && self != first) {
             if (sorted && !w->odd_tag) w->odd_tag = tag;
             sorted = false;
@@ -502,6 +509,7 @@ static bool walk_all(Cursor *c, bool marked)
     if (!read_syntax(c) || !assume_syntax(c)) return false;
     // offsets of the meta group mean nothing in an inflated data set
     w->count = 0;
+    c->charset = WALK_ROOT;
     if (w->transfer && w->transfer->deflated) {
         if (w->size < c->size) {
             c->more = true;
@@ -527,7 +535,7 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
                 .size = in->have,
                 .pixels = WALK_ROOT};
     CHECK(in->have <= in->size && (in->header_only || in->have == in->size));
-    Cursor c = {.w = w, .in = in, .size = in->size};
+    Cursor c = {.w = w, .in = in, .size = in->size, .charset = WALK_ROOT};
     if (in->limits) c.limits = *in->limits;
     // limits that the caller leaves at 0
     // a segmentation of many frames has many elements, but larger pixels

@@ -18,6 +18,9 @@ enum {
     WALK_ELEMENTS = 100000, /* default of WalkLimits.elements   */
 };
 
+/* In place of an index of an element: the data set, or none. */
+#define WALK_ROOT UINT32_MAX
+
 /* Zero means the default. */
 typedef struct WalkLimits {
     size_t elements;       /* [WALK_ELEMENTS, more in a file > 64 x that] */
@@ -27,15 +30,17 @@ typedef struct WalkLimits {
 
 typedef struct WalkElement {
     uint32_t tag;
-    uint32_t next;  /* index of the element after this one and its contents */
-    uint16_t vr;    /* 0 for items, and where an implicit file and our table
-                     * do not tell */
-    uint8_t depth;  /* 0: data set, 1: item of a sequence, 2: in that item */
-    bool implicit;  /* how the value of a sequence is laid out             */
-    bool undefined; /* closed by a delimiter                               */
-    size_t at;      /* byte offset of the element's header                 */
-    size_t offset;  /* ... and of its value                                */
-    size_t length;  /* bytes of the value, delimiter not counted           */
+    uint32_t next;    /* index of the element after this one and its contents */
+    uint32_t charset; /* index of the SpecificCharacterSet of the item, or of
+                       * one around it; WALK_ROOT: none before the element */
+    uint16_t vr;      /* 0 for items, and where an implicit file and our table
+                       * do not tell */
+    uint8_t depth;    /* 0: data set, 1: item of a sequence, 2: in that item */
+    bool implicit;    /* how the value of a sequence is laid out             */
+    bool undefined;   /* closed by a delimiter                               */
+    size_t at;        /* byte offset of the element's header                 */
+    size_t offset;    /* ... and of its value                                */
+    size_t length;    /* bytes of the value, delimiter not counted           */
 } WalkElement;
 
 /* Oddities that are accepted. */
@@ -90,7 +95,6 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked);
 
 /* The first element `tag` among the children of the element `parent` (an
  * item), or of the data set when parent is WALK_ROOT; NULL when absent. */
-#define WALK_ROOT UINT32_MAX
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag);
 
 /* Item `index` of a sequence (or fragment of encapsulated pixel data), as

@@ -76,7 +76,7 @@ function M.csv(recipe, result, pipeline, hash)
     if next(r.cases) then columns[#columns + 1] = { name, r.cases } end
     for _, class in ipairs(r.classes) do
       if next(class.cases) then
-        columns[#columns + 1] = { name .. "_" .. class.name:gsub('[^%w_.-]', "_"), class.cases }
+        columns[#columns + 1] = { name .. "_" .. util.plain_name(class.name), class.cases }
       end
     end
   end

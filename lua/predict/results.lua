@@ -42,7 +42,7 @@ end
 -- A case's key as the beginning of names of files that no other case has; keys
 -- come from paths and headers, where anything may stand.
 local function file_name(key, endings, used)
-  local name = key:gsub("[^%w._-]", "_"):gsub("^%.+", "")
+  local name = util.plain_name(key):gsub("^%.+", "")
   if name == "" then name = "case" end
   local n, try = 1, name
   local function taken()

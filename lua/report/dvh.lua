@@ -4,6 +4,7 @@
 local core = require "seg.core"
 local base = require "seg.metric_base"
 local sheet = require "seg.sheet"
+local util = require "seg.util"
 
 local colors = sheet.colors
 local M = {}
@@ -55,7 +56,7 @@ end
 function M.csv(curves)
   local head, lines = { "dose_gy" }, {}
   for _, s in ipairs(curves.list) do
-    local name = s.name:gsub("[^%w_.-]", "_")
+    local name = util.plain_name(s.name)
     head[#head + 1], head[#head + 2] = name .. "_truth", name .. "_predicted"
   end
   lines[1] = table.concat(head, ",")
