@@ -233,8 +233,9 @@ bool dicom_write_series(const char *folder, const Volume *v,
 
 /* `path` = one DICOM SEG, binary, AUTOMATIC, with a segment for each of
  * `names` (label i + 1 is names[i]; labels beyond `count` are an error), on
- * the grid and in the frame of reference of `source`, whose patient and study
- * elements it copies; `mask` is U8 on the grid of dicom_load(source). Frames
+ * the slices and in the frame of reference of `source`, whose patient and study
+ * elements it copies; `mask` is U8 on the grid of dicom_load(source), which of a
+ * tilted stack is put back to its slices (nearest neighbour). Frames
  * without a voxel are left out (an empty segment keeps one empty frame). Names
  * are those of segment_name_check(); one beyond ASCII makes the file ISO_IR
  * 192, and texts of the source that cannot be written so are an error.

@@ -61,7 +61,9 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
         TAG_PatientSex,      TAG_PatientBirthDate,
         TAG_StudyID,         TAG_PositionReferenceIndicator};
     DicomFile f;
-    bool ok = dicom_file_open(path, NULL, true, &f) == WALK_DONE;
+    // the series has been read: a file without a transfer syntax is no news
+    const DicomOptions loose = {.assume_implicit_le = true};
+    bool ok = dicom_file_open(path, &loose, true, &f) == WALK_DONE;
     const char *set = ok ? header_text(&f.walk,
                                        walk_find(&f.walk, WALK_ROOT,
                                                  TAG_SpecificCharacterSet),

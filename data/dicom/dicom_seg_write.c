@@ -188,11 +188,12 @@ static void put_pixel_module(SegWriter *s)
 static void put_shared(SegWriter *s)
 {
     Elements *l = &s->list;
-    // length of the third column of the affine
-    double step = 0;
-    for (int a = 0; a < 3; a++)
-        step += s->grid->affine[a][2] * s->grid->affine[a][2];
-    step = sqrt(step);
+    // along the normal, as SpacingBetweenSlices is defined (PS3.3 C.7.6.2.1):
+    // slices of a tilted stack lie farther apart
+    double step = 0, normal[3];
+    stack_normal(s->slices->orientation, normal);
+    for (int a = 0; a < 3; a++) step += s->grid->affine[a][2] * normal[a];
+    step = fabs(step);
     elements_open(l, TAG_SharedFunctionalGroupsSequence);
     elements_item(l);
     elements_open(l, TAG_PlaneOrientationSequence);
@@ -226,6 +227,9 @@ static void put_frames(SegWriter *s)
         elements_put(l, TAG_ReferencedSOPInstanceUID, "%s", h->sop_uid);
         if (h->frames > 1)
             elements_put(l, TAG_ReferencedFrameNumber, "%d", h->frame + 1);
+        // pixel on pixel of that slice: readers that open a segmentation by
+        // the instances of its image ask for this
+        elements_put(l, TAG_SpatialLocationsPreserved, "YES");
         elements_code(l, TAG_PurposeOfReferenceCodeSequence, "121322", "DCM",
                       "Source image for image processing operation");
         elements_close(l);
@@ -379,6 +383,27 @@ static void name_file(SegWriter *s)
     }
 }
 
+// The voxels on the slices of the source, which are those of dicom_load but for
+// a tilted stack: that was straightened, and is put back into *back, where each
+// voxel of a slice takes the label of the nearest voxel (the two differ within
+// the planes only), of fractions their linear interpolation.
+static bool on_slices(SegWriter *s, const DicomStack *stack, const char *path,
+                      Volume *back)
+{
+    const Volume on = volume_of_grid(&stack->grid);
+    if (volume_same_grid(&on, s->mask)) return true;
+    const Grid straight = load_straight_grid(stack);
+    const Volume level = volume_of_grid(&straight);
+    if (!load_is_tilted(stack) || !volume_same_grid(&level, s->mask))
+        return within("%s: dicom: mask is not on the grid of %s", path,
+                      s->source->folder);
+    if (!volume_resample(s->mask, &stack->grid,
+                         s->fractional ? LINEAR : NEAREST, 0, back))
+        return false;
+    s->mask = back;
+    return true;
+}
+
 // the file, of what the caller has said in *s
 static bool write_seg(SegWriter *s, const char *path)
 {
@@ -386,7 +411,9 @@ static bool write_seg(SegWriter *s, const char *path)
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
     if (!check_names(s, path)) return false;
     // only where the slices lie is asked of the source
-    const DicomOptions loose = {.assume_hu = true, .resample_tilt = true};
+    const DicomOptions loose = {
+        .assume_hu = true, .resample_tilt = true, .assume_implicit_le = true};
+    Volume back = {.unit = UNIT_NONE};
     Arena scratch = {0};
     DicomHeader *slices;
     DicomStack stack;
@@ -395,14 +422,8 @@ static bool write_seg(SegWriter *s, const char *path)
     // both live until this function returns, as the list does
     s->slices = slices;
     s->grid = &stack.grid;
-    // a volume without voxels: only its grid is compared
-    const Volume on = volume_of_grid(&stack.grid);
-    if (!volume_same_grid(&on, s->mask)) {
-        within("%s: dicom: mask is not on the grid of %s", path,
-               s->source->folder);
-        goto done;
-    }
     TRY(check_voxels(s, path));
+    TRY(on_slices(s, &stack, path, &back));
     TRY(find_frames(s));
     size_t bytes;
     const uint8_t *pixels = pack_frames(s, &bytes);
@@ -424,6 +445,7 @@ static bool write_seg(SegWriter *s, const char *path)
     TRY(elements_write(&s->list, path, &form, pixels, bytes));
     ok = true;
 done:
+    volume_free(&back);
     elements_free(&s->list);
     arena_release(&scratch);
     return ok;

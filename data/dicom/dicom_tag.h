@@ -114,6 +114,7 @@
     X(0x0028, 0x1052, DS, DS, RescaleIntercept)                      \
     X(0x0028, 0x1053, DS, DS, RescaleSlope)                          \
     X(0x0028, 0x1054, LO, LO, RescaleType)                           \
+    X(0x0028, 0x135A, CS, CS, SpatialLocationsPreserved)             \
     X(0x0028, 0x2110, CS, CS, LossyImageCompression)                 \
     X(0x0028, 0x3000, SQ, SQ, ModalityLUTSequence)                   \
     X(0x0028, 0x9110, SQ, SQ, PixelMeasuresSequence)                 \

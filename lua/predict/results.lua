@@ -164,6 +164,8 @@ end
 local function write_labels(w, labels, place)
   local written = w.values and labels:relabel(w.values) or labels
   local path = w.base[place] .. w.endings[1]
+  -- first what DICOM may refuse: nothing of the case is there then
+  if w.kind == "dicom" then labels:write_seg(w.base[place] .. ".dcm", w.ds, place, w.names) end
   if w.kind == "images" then
     written:write_png(path)
   elseif w.kind == "npy" then
@@ -172,7 +174,6 @@ local function write_labels(w, labels, place)
     written:write_nifti(path, w.ds, place)
   end
   if written ~= labels then written:close() end
-  if w.kind == "dicom" then labels:write_seg(w.base[place] .. ".dcm", w.ds, place, w.names) end
   return path
 end
 
@@ -184,10 +185,10 @@ local function write_values(w, volume, place)
     volume:write_openkbp(path)
     return path
   end
-  write_map(w, volume, place, "")
   if w.as == "dose" and w.kind == "dicom" then
     volume:write_dose(w.base[place] .. ".dcm", w.ds, place)
   end
+  write_map(w, volume, place, "")
   return w.base[place] .. map_endings(w.kind, "", volume:channels())[1]
 end
 
