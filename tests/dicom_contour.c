@@ -1,81 +1,22 @@
 /* dicom_contour.c -- structure sets: contours in planes of any direction land
  * on the voxels they were drawn around; what cannot be placed is refused. */
-#include "contour.h"
 #include "dataset.h"
 #include "dicom_damage.h"
-#include "dicom_make.h"
+#include "dicom_desk.h"
 #include <stdlib.h>
 
-enum { D = 5, H = 12, W = 14, PLANE = H * W };
-
-// an image to draw on, on disk
-typedef struct Desk {
-    Arena arena;
-    Volume v;
-    const DicomSeries *image;
-    char path[600]; // of the structure set
-} Desk;
-
-static void set_up(Desk *d, const char *name, const double (*affine)[4])
-{
-    char folder[80];
-    *d = (Desk){.image = NULL};
-    kit_volume(&d->v, D, H, W, true);
-    if (affine) memcpy(d->v.affine, affine, sizeof d->v.affine);
-    DicomWrite how = kit_write();
-    how.shuffle = true;
-    snprintf(folder, sizeof folder, "%s_image", name);
-    REQUIRE(dicom_write_series(kit_folder(folder), &d->v, &how));
-    d->image = kit_series(&d->arena, kit_folder(folder));
-    snprintf(folder, sizeof folder, "%s_set", name);
-    snprintf(d->path, sizeof d->path, "%s/set.dcm", kit_folder(folder));
-}
-
-static void clear(Desk *d)
-{
-    volume_free(&d->v);
-    arena_release(&d->arena);
-}
-
-static bool load(Desk *d, const MadeRegion *r, int n, const char *series,
-                 const DicomMaskOptions *o, Volume *out, DicomNotes *notes)
-{
-    make_set(&(MadeSet){.v = &d->v,
-                        .image = d->image,
-                        .region = r,
-                        .regions = n,
-                        .series = series},
-             d->path);
-    return dicom_load_mask(d->image, kit_series(&d->arena, d->path), o, out,
-                           notes);
-}
-
-static const double big[] = {1.3, 1.2, 11.6, 2.4, 12.1, 9.7, 6.2, 10.4, 2, 8};
-static const double hole[] = {4.2, 3.7, 8.8, 4.1, 7.3, 7.9, 4.6, 7.2};
 static const double small[] = {9.5, 8.5, 13.5, 8.5, 13.5, 11.5, 9.5, 11.5};
 
 static const MadeContour ring[] = {
-    {.slice = 1, .points = 5, .uv = big},
-    {.slice = 1, .points = 4, .uv = hole},
-    {.slice = 2, .points = 5, .uv = big},
+    {.slice = 1, .points = 5, .uv = desk_big},
+    {.slice = 1, .points = 4, .uv = desk_hole},
+    {.slice = 2, .points = 5, .uv = desk_big},
     {.slice = 3, .points = 4, .uv = small},
 };
 static const MadeContour corner[] = {
     {.slice = 0, .points = 4, .uv = small},
     {.slice = 4, .points = 4, .uv = small},
 };
-
-// what the contours should give, straight from columns and rows
-static void expect(const MadeContour *c, int n, int label, uint8_t *want)
-{
-    uint8_t plane[D * PLANE] = {0};
-    for (int i = 0; i < n; i++)
-        contour_add(plane + c[i].slice * PLANE, H, W, c[i].uv,
-                    (size_t)c[i].points);
-    contour_fill(plane, D * H, W);
-    for (int i = 0; i < D * PLANE; i++)
-        if (plane[i]) want[i] = (uint8_t)label;
-}
 
 TEST(dicom_contour_in_planes_of_any_direction)
 {
@@ -113,17 +54,17 @@ TEST(dicom_contour_in_planes_of_any_direction)
         Volume got;
         char name[40];
         snprintf(name, sizeof name, "contour_plane%d", k);
-        set_up(&d, name, (const double(*)[4])affine);
+        desk_set_up(&d, name, (const double(*)[4])affine);
         const MadeRegion r[] = {{7, "ring", ring, 4, NULL, 0},
                                 {3, "corner", corner, 2, NULL, 0}};
         uint8_t want[D * PLANE] = {0};
-        expect(ring, 4, 7, want);
-        expect(corner, 2, 3, want);
-        REQUIRE(load(&d, r, 2, d.image->series_uid, NULL, &got, NULL));
+        desk_expect(ring, 4, 7, want);
+        desk_expect(corner, 2, 3, want);
+        REQUIRE(desk_load(&d, r, 2, d.image->series_uid, NULL, &got, NULL));
         EXPECT(volume_same_grid(&d.v, &got));
         EXPECT(!memcmp(got.voxels.data, want, sizeof want));
         volume_free(&got);
-        clear(&d);
+        desk_clear(&d);
     }
     EXPECT_INT(seen, 24 + 3);
 }
@@ -135,17 +76,17 @@ TEST(dicom_contour_regions_by_name)
     Volume got;
     const MadeRegion r[] = {{700, "ring", ring, 4, NULL, 0},
                             {-3, "corner", corner, 2, NULL, 0}};
-    set_up(&d, "contour_names", NULL);
+    desk_set_up(&d, "contour_names", NULL);
     DicomMaskOptions o = {.segments = names, .segment_count = 2};
-    REQUIRE(load(&d, r, 2, NULL, &o, &got, NULL));
+    REQUIRE(desk_load(&d, r, 2, NULL, &o, &got, NULL));
     uint8_t want[D * PLANE] = {0};
-    expect(ring, 4, 2, want);
-    expect(corner, 2, 1, want);
+    desk_expect(ring, 4, 2, want);
+    desk_expect(corner, 2, 1, want);
     EXPECT(!memcmp(got.voxels.data, want, sizeof want));
     EXPECT_INT(got.unit, UNIT_LABEL);
     volume_free(&got);
     o.segment_count = 1, o.fractions = true;
-    REQUIRE(load(&d, r, 2, NULL, &o, &got, NULL));
+    REQUIRE(desk_load(&d, r, 2, NULL, &o, &got, NULL));
     REQUIRE(got.voxels.type == F32);
     for (int i = 0; i < D * PLANE; i++)
         EXPECT_NEAR(((float *)got.voxels.data)[i], want[i] == 1, 0);
@@ -159,7 +100,7 @@ TEST(dicom_contour_regions_by_name)
     EXPECT_INT(info.segment[0].number, -3);
     EXPECT_TEXT(info.segment[0].label, "corner");
     EXPECT_INT(info.segment[1].frames, 4);
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_on_a_tilted_stack)
@@ -172,15 +113,15 @@ TEST(dicom_contour_on_a_tilted_stack)
     const DicomMaskOptions o = {.image = {.resample_tilt = true}};
     Desk d;
     Volume image, stored, want, got;
-    set_up(&d, "contour_tilt", tilted);
+    desk_set_up(&d, "contour_tilt", tilted);
     REQUIRE(dicom_load(d.image, &o.image, &image, NULL));
-    REQUIRE(load(&d, r, 2, NULL, &o, &got, NULL));
+    REQUIRE(desk_load(&d, r, 2, NULL, &o, &got, NULL));
     EXPECT(volume_same_grid(&image, &got));
     REQUIRE(volume_new(&stored, d.v.voxels.dim, U8));
     memcpy(stored.affine, tilted, sizeof tilted);
     stored.unit = UNIT_LABEL;
-    expect(ring, 4, 7, stored.voxels.data);
-    expect(corner, 2, 3, stored.voxels.data);
+    desk_expect(ring, 4, 7, stored.voxels.data);
+    desk_expect(corner, 2, 3, stored.voxels.data);
     Grid g = volume_grid(&image);
     REQUIRE(volume_resample(&stored, &g, NEAREST, 0, &want));
     EXPECT(
@@ -190,7 +131,7 @@ TEST(dicom_contour_on_a_tilted_stack)
     volume_free(&stored);
     volume_free(&got);
     volume_free(&image);
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_of_many_points)
@@ -207,58 +148,45 @@ TEST(dicom_contour_of_many_points)
     const MadeContour c = {.slice = 2, .points = MANY, .uv = uv};
     const MadeRegion r = {1, "round", &c, 1, NULL, 0};
     uint8_t want[D * PLANE] = {0};
-    expect(&c, 1, 1, want);
-    set_up(&d, "contour_many", NULL);
-    REQUIRE(load(&d, &r, 1, NULL, NULL, &got, NULL));
+    desk_expect(&c, 1, 1, want);
+    desk_set_up(&d, "contour_many", NULL);
+    REQUIRE(desk_load(&d, &r, 1, NULL, NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, want, sizeof want));
     volume_free(&got);
-    clear(&d);
-}
-
-TEST(dicom_contour_lies_in_its_slice_to_one_percent)
-{
-    Desk d;
-    Volume got;
-    set_up(&d, "contour_off", NULL);
-    for (int k = 0; k < 4; k++) {
-        const double off[] = {0.009, -0.009, 0.011, -0.011};
-        const MadeContour c = {
-            .slice = 2, .points = 4, .uv = hole, .off = off[k]};
-        const MadeRegion r = {1, "a", &c, 1, NULL, 0};
-        bool ok = load(&d, &r, 1, NULL, NULL, &got, NULL);
-        EXPECT(ok == (k < 2));
-        if (ok) volume_free(&got);
-    }
-    clear(&d);
+    desk_clear(&d);
 }
 
 // ---- what is refused --------------------------------------------------------
 
-static const MadeContour plain = {.slice = 1, .points = 4, .uv = hole};
+static const MadeContour plain = {.slice = 1, .points = 4, .uv = desk_hole};
 static const MadeContour point = {
-    .type = "POINT", .slice = 1, .points = 1, .uv = hole};
+    .type = "POINT", .slice = 1, .points = 1, .uv = desk_hole};
 static const MadeContour open_one = {
-    .type = "OPEN_PLANAR", .slice = 1, .points = 4, .uv = hole};
+    .type = "OPEN_PLANAR", .slice = 1, .points = 4, .uv = desk_hole};
 
 static const double wide[] = {3, 3, 20, 3, 20, 6, 3, 6};
 static const MadeContour far_off = {
-    .slice = 2, .points = 4, .uv = hole, .off = 0.5};
+    .slice = 2, .points = 4, .uv = desk_hole, .off = 0.5};
 static const MadeContour bent = {
-    .slice = 2, .points = 4, .uv = hole, .bent = 0.1};
+    .slice = 2, .points = 4, .uv = desk_hole, .bent = 0.1};
 static const MadeContour liar = {
-    .slice = 2, .points = 4, .uv = hole, .said = 5};
+    .slice = 2, .points = 4, .uv = desk_hole, .said = 5};
 static const MadeContour words = {
-    .slice = 2, .points = 1, .uv = hole, .text = true};
-static const MadeContour spiral = {.type = "SPIRAL", .points = 4, .uv = hole};
+    .slice = 2, .points = 1, .uv = desk_hole, .text = true};
+static const MadeContour spiral = {
+    .type = "SPIRAL", .points = 4, .uv = desk_hole};
 static const double beyond[] = {1e10, 3, 20, 3, 20, 6, 3, 6};
 static const MadeContour lost = {.slice = 1, .points = 4, .uv = beyond};
-static const MadeContour line = {.slice = 1, .points = 2, .uv = hole};
+static const MadeContour outside = {
+    .slice = 4, .points = 4, .uv = desk_hole, .off = 2};
+static const MadeContour line = {.slice = 1, .points = 2, .uv = desk_hole};
 static const MadeContour wider = {.slice = 1, .points = 4, .uv = wide};
 
 TEST(dicom_contour_defects_have_exact_words)
 {
     static const char *const named[] = {"a"}, *const other[] = {"liver"},
-                             *const both[] = {"a", "b"};
+                             *const both[] = {"a", "b"},
+                             *const twice[] = {"a", "#1"};
     static const struct {
         MadeRegion region[2];
         int regions;
@@ -270,16 +198,16 @@ TEST(dicom_contour_defects_have_exact_words)
          1,
          NULL,
          {.segments = NULL},
-         "contour 1 of region \"a\" lies 1.5 mm off the nearest slice (> 1 % "
-         "of 3 mm) [tag (3006,0050) ContourData]; fix: take the series that "
-         "it was drawn on"},
+         "contour 1 of region \"a\" lies 1.5 mm off the nearest slice (> 0.05 "
+         "mm; slices are 3 mm apart) [tag (3006,0050) ContourData]; fix: take "
+         "the series that it was drawn on, or contour_tolerance = MM"},
         {{{1, "a", &bent, 1, NULL, 0}},
          1,
          NULL,
          {.segments = NULL},
-         "contour 1 of region \"a\" lies 0.3 mm off the nearest slice (> 1 % "
-         "of 3 mm) [tag (3006,0050) ContourData]; fix: take the series that "
-         "it was drawn on"},
+         "contour 1 of region \"a\" lies 0.3 mm off the nearest slice (> 0.05 "
+         "mm; slices are 3 mm apart) [tag (3006,0050) ContourData]; fix: take "
+         "the series that it was drawn on, or contour_tolerance = MM"},
         {{{1, "a", &liar, 1, NULL, 0}},
          1,
          NULL,
@@ -353,8 +281,22 @@ TEST(dicom_contour_defects_have_exact_words)
          2,
          NULL,
          {.segments = named, .segment_count = 1},
-         "2 regions called \"a\", need 1; there are \"a\", \"a\" [tag "
-         "(3006,0026) ROIName]"},
+         "2 regions called \"a\", need 1; their numbers are 1, 2 [tag "
+         "(3006,0026) ROIName]; fix: take one by its number: segments = "
+         "{\"#NUMBER\"}"},
+        {{{1, "a", &plain, 1, NULL, 0}},
+         1,
+         NULL,
+         {.segments = twice, .segment_count = 2},
+         "region \"a\" (number 1) is asked for twice [tag (3006,0026) "
+         "ROIName]"},
+        {{{1, "a", &outside, 1, NULL, 0}},
+         1,
+         NULL,
+         {.segments = named, .segment_count = 1},
+         "region \"a\" lies beyond the first or last slice with all its 1 "
+         "contours [tag (3006,0050) ContourData]; fix: take the series that "
+         "it was drawn on"},
         {{{1, "a", &plain, 1, NULL, 0}, {2, "b", &plain, 1, NULL, 0}},
          2,
          NULL,
@@ -377,23 +319,24 @@ TEST(dicom_contour_defects_have_exact_words)
          "that it was drawn on"},
     };
     Desk d;
-    set_up(&d, "contour_defects", NULL);
+    desk_set_up(&d, "contour_defects", NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Volume got;
         char want[900];
         snprintf(want, sizeof want, "%s: dicom: %s", d.path, rows[i].text);
-        EXPECT(!load(&d, rows[i].region, rows[i].regions, rows[i].series,
-                     &rows[i].options, &got, NULL));
+        EXPECT(!desk_load(&d, rows[i].region, rows[i].regions, rows[i].series,
+                          &rows[i].options, &got, NULL));
         EXPECT_TEXT(err_text(), want);
         EXPECT_INT(err_kind(), ERR_DATA);
     }
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_oddities_are_noted)
 {
-    static const MadeContour gap[] = {{.slice = 0, .points = 4, .uv = hole},
-                                      {.slice = 3, .points = 4, .uv = hole}};
+    static const MadeContour gap[] = {
+        {.slice = 0, .points = 4, .uv = desk_hole},
+        {.slice = 3, .points = 4, .uv = desk_hole}};
     static const struct {
         MadeRegion region[2];
         int regions;
@@ -436,13 +379,13 @@ TEST(dicom_contour_oddities_are_noted)
          "[tag (3006,0014) RTReferencedSeriesSequence]"},
     };
     Desk d;
-    set_up(&d, "contour_notes", NULL);
+    desk_set_up(&d, "contour_notes", NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Volume got;
         DicomNotes notes = {0};
         bool warned = false;
-        REQUIRE(load(&d, rows[i].region, rows[i].regions, rows[i].series, NULL,
-                     &got, &notes));
+        REQUIRE(desk_load(&d, rows[i].region, rows[i].regions, rows[i].series,
+                          NULL, &got, &notes));
         for (const DicomNote *n = notes.first; n; n = n->next) {
             const char *says = strstr(n->text, ": dicom: ");
             warned = warned ||
@@ -453,14 +396,14 @@ TEST(dicom_contour_oddities_are_noted)
         dicom_notes_free(&notes);
         volume_free(&got);
     }
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_names_the_slice_it_lies_in)
 {
     Desk d;
     Volume got;
-    set_up(&d, "contour_named", NULL);
+    desk_set_up(&d, "contour_named", NULL);
     // UIDs of slices 1 and 3, found through a mask that marks them
     char uid[D][80];
     for (int i = 0; i < D; i++) {
@@ -487,16 +430,16 @@ TEST(dicom_contour_names_the_slice_it_lies_in)
     MadeContour c = plain;
     const MadeRegion r = {1, "a", &c, 1, NULL, 0};
     c.drawn = uid[1];
-    REQUIRE(load(&d, &r, 1, NULL, NULL, &got, NULL));
+    REQUIRE(desk_load(&d, &r, 1, NULL, NULL, &got, NULL));
     volume_free(&got);
     c.drawn = "2.25.123";
-    REQUIRE(load(&d, &r, 1, NULL, NULL, &got, NULL));
+    REQUIRE(desk_load(&d, &r, 1, NULL, NULL, &got, NULL));
     volume_free(&got);
     c.drawn = uid[3];
-    EXPECT_FAIL(load(&d, &r, 1, NULL, NULL, &got, NULL),
+    EXPECT_FAIL(desk_load(&d, &r, 1, NULL, NULL, &got, NULL),
                 "contour 1 of region \"a\" lies in slice 2, but names slice 4 "
                 "[tag (3006,0016) ContourImageSequence]");
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_frame_of_reference_row_67)
@@ -505,9 +448,9 @@ TEST(dicom_contour_frame_of_reference_row_67)
     Desk d;
     Volume got;
     DicomNotes notes = {0};
-    set_up(&d, "contour_frame", NULL);
+    desk_set_up(&d, "contour_frame", NULL);
     const MadeRegion r = {1, "a", &plain, 1, "2.25.99", 0};
-    REQUIRE(load(&d, &r, 1, d.image->series_uid, NULL, &got, &notes));
+    REQUIRE(desk_load(&d, &r, 1, d.image->series_uid, NULL, &got, &notes));
     volume_free(&got);
     dicom_notes_free(&notes);
     // a set whose header says so
@@ -520,7 +463,7 @@ TEST(dicom_contour_frame_of_reference_row_67)
     EXPECT(kit_noted(&notes, "FrameOfReference of mask differs"));
     dicom_notes_free(&notes);
     volume_free(&got);
-    clear(&d);
+    desk_clear(&d);
 }
 
 TEST(dicom_contour_in_a_data_set)
@@ -530,7 +473,7 @@ TEST(dicom_contour_in_a_data_set)
     Volume got;
     Dataset *ds;
     Arena a = {0};
-    set_up(&d, "contour_set", NULL);
+    desk_set_up(&d, "contour_set", NULL);
     const MadeRegion r[] = {{7, "ring", ring, 4, NULL, 0},
                             {9, "corner", corner, 2, NULL, 0},
                             {11, "body", ring, 4, NULL, 0}};
@@ -543,8 +486,8 @@ TEST(dicom_contour_in_a_data_set)
                         .segments = names,
                         .segment_count = 2};
     uint8_t want[D * PLANE] = {0};
-    expect(ring, 4, 1, want);
-    expect(corner, 2, 2, want);
+    desk_expect(ring, 4, 1, want);
+    desk_expect(corner, 2, 2, want);
     REQUIRE(dataset_dicom(kit_folder("contour_set_image"), &how, &ds));
     EXPECT_INT(ds->field[1].kind, FIELD_LABEL);
     REQUIRE(case_load(ds, 0, 1, NULL, &got, NULL));
@@ -567,7 +510,7 @@ TEST(dicom_contour_in_a_data_set)
     volume_free(&got);
     dataset_free(ds);
     arena_release(&a);
-    clear(&d);
+    desk_clear(&d);
 }
 
 static bool load_damaged(void *ctx)
@@ -590,11 +533,11 @@ static bool load_damaged(void *ctx)
 TEST(dicom_contour_damaged_anywhere_is_refused)
 {
     Desk d;
-    set_up(&d, "contour_damage", NULL);
+    desk_set_up(&d, "contour_damage", NULL);
     const MadeRegion r[] = {{1, "ring", ring, 4, NULL, 0},
                             {2, "corner", corner, 2, NULL, 0}};
     make_set(&(MadeSet){&d.v, d.image, r, 2, d.image->series_uid}, d.path);
     EXPECT(damage_elements(d.path, load_damaged, &d) > 100);
     damage_memory(load_damaged, &d);
-    clear(&d);
+    desk_clear(&d);
 }

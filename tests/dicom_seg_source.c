@@ -255,3 +255,40 @@ TEST(dicom_seg_of_a_source_without_transfer_syntax)
     volume_free(&image);
     arena_release(&a);
 }
+
+TEST(dicom_seg_segment_by_its_number)
+{
+    static const char *const alike[] = {"GTV", "GTV"}, *const second[] = {"#2"},
+                             *const twice[] = {"GTV_2", "#2"},
+                             *const apart[] = {"GTV", "GTV_2"};
+    Arena a = {0};
+    Volume v, mask, got;
+    char path[600];
+    kit_volume(&v, 3, 6, 7, false);
+    const DicomWrite how = kit_write();
+    REQUIRE(dicom_write_series(kit_folder("alike"), &v, &how));
+    const DicomSeries *s = kit_series(&a, kit_folder("alike"));
+    make_mask(&v, &mask);
+    snprintf(path, sizeof path, "%s/seg.dcm", kit_folder("alike_seg"));
+    REQUIRE(dicom_write_seg(path, &mask, alike, 2, s));
+    const DicomSeries *seg = kit_series(&a, kit_folder("alike_seg"));
+    const DicomMaskOptions by_name = {.segments = alike, .segment_count = 1};
+    EXPECT_FAIL(
+        dicom_load_mask(s, seg, &by_name, &got, NULL),
+        "2 segments called \"GTV\", need 1; their numbers are 1, 2 [tag "
+        "(0062,0005) SegmentLabel]; fix: take one by its number: "
+        "segments = {\"#NUMBER\"}");
+    const DicomMaskOptions by_number = {.segments = second, .segment_count = 1};
+    REQUIRE(dicom_load_mask(s, seg, &by_number, &got, NULL));
+    const uint8_t *g = got.voxels.data, *m = mask.voxels.data;
+    for (int64_t i = 0; i < positions(v.voxels.dim); i++)
+        EXPECT_INT(g[i], m[i] == 2);
+    volume_free(&got);
+    REQUIRE(dicom_write_seg(path, &mask, apart, 2, s));
+    const DicomMaskOptions both = {.segments = twice, .segment_count = 2};
+    EXPECT_FAIL(dicom_load_mask(s, seg, &both, &got, NULL),
+                "segment \"GTV_2\" (number 2) is asked for twice");
+    volume_free(&mask);
+    volume_free(&v);
+    arena_release(&a);
+}

@@ -130,12 +130,17 @@ typedef struct DicomMaskOptions {
      * values 0 and 255 alone are refused until 255 is declared. */
     const int32_t *labels;
     int32_t label_count;
-    /* SEG: labels of the segments wanted, structure set: names of the ROIs;
-     * segments[i] becomes i + 1. NULL: all, by their number. */
+    /* SEG: labels of the segments wanted, structure set: names of the ROIs, or
+     * "#4" for number 4 of either; segments[i] becomes i + 1. NULL: all, by
+     * their number. */
     const char *const *segments;
     int32_t segment_count;
     bool resample_mask; /* another grid: nearest neighbour instead of error */
     bool partial;       /* image slices without a mask slice are background */
+    /* Structure set: contours that name no slice may lie so far off the plane
+     * of the nearest one [0: 1 % of the distance of slices, at least what
+     * rounding to 0.1 mm leaves]. */
+    double contour_tolerance_mm;
     /* SEG, structure set: the one segment that `segments` names, or the only
      * one there is, as F32 from 0 to 1 instead of labels: what a fractional
      * SEG says, else 0 and 1. */
@@ -151,10 +156,12 @@ typedef struct DicomMaskOptions {
  * grids must agree to 1 % of a voxel unless resample_mask. Frames of a SEG
  * (binary, fractional cut at one half, label map) are placed by their plane
  * position; slices without a frame are background, segments that overlap are
- * an error unless one segment alone is asked for. Closed contours of a
- * structure set lie in a slice to 1 % of the distance of slices, or it is an
- * error; a voxel belongs to a region when an odd number of its contours has
- * the voxel's centre inside (contour_fill), so that holes are contours too. */
+ * an error unless one segment alone is asked for. A closed contour of a
+ * structure set is of the slice that it names, to half the distance of slices,
+ * else of the slice in which it lies to contour_tolerance_mm, else it is an
+ * error; one beyond the first or last slice is left out with a note. A voxel
+ * belongs to a region when an odd number of its contours has the voxel's centre
+ * inside (contour_fill), so that holes are contours too. */
 bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
                      const DicomMaskOptions *options, Volume *out,
                      DicomNotes *notes);
@@ -234,12 +241,12 @@ bool dicom_write_series(const char *folder, const Volume *v,
 /* `path` = one DICOM SEG, binary, AUTOMATIC, with a segment for each of
  * `names` (label i + 1 is names[i]; labels beyond `count` are an error), on
  * the slices and in the frame of reference of `source`, whose patient and study
- * elements it copies; `mask` is U8 on the grid of dicom_load(source), which of a
- * tilted stack is put back to its slices (nearest neighbour). Frames
- * without a voxel are left out (an empty segment keeps one empty frame). Names
- * are those of segment_name_check(); one beyond ASCII makes the file ISO_IR
- * 192, and texts of the source that cannot be written so are an error.
- * Written aside and renamed; the same arguments give the same bytes. */
+ * elements it copies; `mask` is U8 on the grid of dicom_load(source), which of
+ * a tilted stack is put back to its slices (nearest neighbour). Frames without
+ * a voxel are left out (an empty segment keeps one empty frame). Names are
+ * those of segment_name_check(); one beyond ASCII makes the file ISO_IR 192,
+ * and texts of the source that cannot be written so are an error. Written aside
+ * and renamed; the same arguments give the same bytes. */
 bool dicom_write_seg(const char *path, const Volume *mask,
                      const char *const *names, int32_t count,
                      const DicomSeries *source);

@@ -3,166 +3,23 @@
  *
  * A structure set names regions and gives each a list of contours: points in
  * mm of the patient, closed polygons in planes of the image they were drawn
- * on. Each contour is laid into the slice whose plane it lies in; one that lies
- * in none is an error, since what it means between slices would be a guess.
+ * on. Each contour is laid into the slice that it names, or in whose plane it
+ * lies; one that lies in none is an error, since what it means between slices
+ * would be a guess, and one beyond the image is left out.
  * Contours are filled by the rule of contour.h; regions become labels like the
  * segments of a SEG. */
 #include "contour.h"
 #include "dicom_file.h"
-#include "dicom_mask.h"
+#include "dicom_roi.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { LABELS = 255 };
-
-// a contour must lie in its slice to this share of the distance of slices
-static const double PLANE_SLACK = 0.01;
+// A contour that names no slice must lie in its slice to this share of the
+// distance of slices, or to what rounding to one decimal of a mm leaves where
+// slices are not as near as that.
+static const double PLANE_SLACK = 0.01, ROUNDED_MM = 0.05;
 // points this near to a centre, in voxels, are on it: coordinates are rounded
 static const double SNAP = 1e-5;
-
-typedef struct Region {
-    int32_t number;
-    const char *name, *frame_uid;
-    uint32_t first, end; // its contours, as group_items gives them
-    bool drawn;          // has an item of contours, empty or not
-    uint8_t label;       // what it becomes; 0: not wanted
-} Region;
-
-typedef struct Structure {
-    const Walk *w;
-    const DicomMaskOptions *options;
-    const char *where; // for notes
-    DicomNotes *notes;
-    Arena arena;
-    Region *region; // in the order of numbers
-    int32_t count;
-} Structure;
-
-// a whole number; 0 and *found false when it is absent
-static bool number_of(const Walk *w, uint32_t item, int tag, int32_t *out,
-                      bool *found)
-{
-    double v = 0;
-    const WalkElement *e = walk_find(w, item, (uint32_t)tag);
-    if (!header_numbers(w, e, 1, &v, found)) return false;
-    if (v != floor(v) || fabs(v) > INT32_MAX)
-        return dicom_fail(w->path, e->tag, NULL,
-                          "number \"%g\" not a decimal string", v);
-    *out = (int32_t)v;
-    return true;
-}
-
-// order by number, for qsort
-static int compare_regions(const void *x, const void *y)
-{
-    const Region *a = x, *b = y;
-    return (a->number > b->number) - (a->number < b->number);
-}
-
-static Region *find_region(const Structure *s, int32_t number)
-{
-    const Region key = {.number = number};
-    return bsearch(&key, s->region, (size_t)s->count, sizeof key,
-                   compare_regions);
-}
-
-// numbers and names, then which contours belong to which
-static bool read_regions(Structure *s)
-{
-    const Walk *w = s->w;
-    uint32_t end;
-    uint32_t first =
-        group_items(w, WALK_ROOT, TAG_StructureSetROISequence, &end);
-    bool found;
-    for (uint32_t i = first; i < end; i = w->element[i].next) s->count++;
-    if (!s->count)
-        return dicom_fail(w->path, TAG_StructureSetROISequence, NULL,
-                          "structure set without regions");
-    Region *r = s->region = ARENA_NEW(&s->arena, Region, s->count);
-    if (!r) return false;
-    for (uint32_t i = first; i < end; i = w->element[i].next, r++) {
-        if (!number_of(w, i, TAG_ROINumber, &r->number, &found)) return false;
-        if (!found)
-            return dicom_fail(w->path, TAG_ROINumber, NULL,
-                              "region without a number");
-        unsigned odd = 0;
-        r->name = header_text(w, walk_find(w, i, TAG_ROIName), &s->arena, &odd);
-        r->frame_uid =
-            header_text(w, walk_find(w, i, TAG_ReferencedFrameOfReferenceUID),
-                        &s->arena, NULL);
-        if (!r->name || !r->frame_uid ||
-            !header_odd_text(w, TAG_ROIName, odd, s->where, s->notes))
-            return false;
-    }
-    qsort(s->region, (size_t)s->count, sizeof *r, compare_regions);
-    for (int32_t k = 1; k < s->count; k++)
-        if (s->region[k].number == s->region[k - 1].number)
-            return dicom_fail(w->path, TAG_ROINumber, NULL,
-                              "two regions with number %d",
-                              s->region[k].number);
-    first = group_items(w, WALK_ROOT, TAG_ROIContourSequence, &end);
-    for (uint32_t i = first; i < end; i = w->element[i].next) {
-        int32_t number = 0;
-        if (!number_of(w, i, TAG_ReferencedROINumber, &number, &found))
-            return false;
-        r = found ? find_region(s, number) : NULL;
-        if (!r)
-            return dicom_fail(w->path, TAG_ReferencedROINumber, NULL,
-                              "contours of region %d, which is not described",
-                              number);
-        if (r->drawn)
-            return dicom_fail(w->path, TAG_ReferencedROINumber, NULL,
-                              "contours of region %d appear twice", number);
-        r->first = group_items(w, i, TAG_ContourSequence, &r->end);
-        r->drawn = true;
-    }
-    return true;
-}
-
-// "\"BODY\", \"PTV\", ..." as long as there is room
-static const char *list_names(const Structure *s, char *text, size_t room)
-{
-    size_t used = 0;
-    for (int32_t k = 0; k < s->count && used < room; k++) {
-        int n = snprintf(text + used, room - used, "%s\"%.40s\"", k ? ", " : "",
-                         s->region[k].name);
-        if (n > 0) used += (size_t)n;
-    }
-    return text;
-}
-
-// what each region becomes
-static bool choose(Structure *s)
-{
-    const DicomMaskOptions *o = s->options;
-    int32_t wanted = o->segments ? o->segment_count : s->count;
-    char names[400];
-    for (int32_t k = 0; !o->segments && k < s->count; k++) {
-        Region *r = &s->region[k];
-        if (r->number < 1 || r->number > LABELS)
-            return dicom_fail(s->w->path, TAG_ROINumber,
-                              "name the regions: segments = {\"...\"}",
-                              "ROINumber %d, need 1 to %d", r->number, LABELS);
-        r->label = (uint8_t)r->number;
-    }
-    for (int32_t n = 0; o->segments && n < o->segment_count; n++) {
-        int hits = 0;
-        for (int32_t k = 0; k < s->count; k++)
-            if (!strcmp(s->region[k].name, o->segments[n]))
-                s->region[k].label = (uint8_t)(n + 1), hits++;
-        if (hits != 1)
-            return dicom_fail(s->w->path, TAG_ROIName, NULL,
-                              "%d regions called \"%s\", need 1; there are %s",
-                              hits, o->segments[n],
-                              list_names(s, names, sizeof names));
-    }
-    return !o->fractions || wanted == 1 ||
-           dicom_fail(s->w->path, TAG_StructureSetROISequence,
-                      "name the regions: segments = {\"...\"}",
-                      "fractions of %d regions at once", wanted);
-}
 
 // Does the set say that it was drawn on this series? `any`: on some series.
 static bool refers_to(const Walk *w, const char *series_uid, bool *any)
@@ -217,7 +74,8 @@ typedef struct Contour {
     int number;    // in its region, from 1
     double *point; // points of x, y, z in mm; then u, v of each in front
     size_t points;
-    int32_t slice;
+    int32_t slice; // -1: beyond the first or the last one
+    double off_mm; // how far its points are from the slice at most
 } Contour;
 
 // x, y, z of all points; c->point is ours and grows
@@ -229,7 +87,7 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
     int values = header_values(w, e);
     int32_t said = 0;
     bool found;
-    if (!number_of(w, item, TAG_NumberOfContourPoints, &said, &found))
+    if (!roi_number(w, item, TAG_NumberOfContourPoints, &said, &found))
         return false;
     // the number of points is there twice; both must say the same
     int64_t want = found ? 3 * (int64_t)said : values - values % 3;
@@ -252,61 +110,119 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
     return true;
 }
 
-// The slice that the contour names, if it names one of the image: it must be
-// the one it lies in.
-static bool check_named_slice(const Structure *s, const MaskTarget *t,
-                              uint32_t item, const Contour *c)
+// The slice that the contour names, if it names one of the image, else -1: its
+// instance, of a multi-frame image the frame too.
+static bool find_named(const Structure *s, const MaskTarget *t, uint32_t item,
+                       int32_t *named)
 {
     const Walk *w = s->w;
-    const WalkElement *uid = group_inside(w, item, TAG_ContourImageSequence,
-                                          TAG_ReferencedSOPInstanceUID);
+    const int images = TAG_ContourImageSequence;
+    const WalkElement *uid =
+        group_inside(w, item, images, TAG_ReferencedSOPInstanceUID);
+    uint32_t end, image = group_items(w, item, images, &end);
+    int32_t frame = 0;
+    bool found = false;
+    *named = -1;
     if (!uid || !uid->length) return true;
-    int32_t other = -1;
+    if (!roi_number(w, image, TAG_ReferencedFrameNumber, &frame, &found))
+        return false;
     for (int32_t k = 0; k < t->grid.d; k++) {
+        const DicomHeader *h = &t->slices[k];
         // frames of one file share their UID
-        if (!group_says(w, uid, t->slices[k].sop_uid)) continue;
-        if (k == c->slice || t->slices[k].frames > 1) return true;
-        other = k;
+        if (h->frames > 1 && !(found && frame == h->frame + 1)) continue;
+        if (group_says(w, uid, h->sop_uid)) *named = k;
     }
-    return other < 0 ||
-           dicom_fail(w->path, TAG_ContourImageSequence, NULL,
-                      "contour %d of region \"%s\" lies in slice %d, but names "
-                      "slice %d",
-                      c->number, c->region->name, c->slice + 1, other + 1);
+    return true;
 }
 
-// The slice under a contour, and its points as columns and rows of that slice
-// (in place: two numbers a point, in front of three).
-static bool place(const Structure *s, const MaskTarget *t, Contour *c,
-                  bool *beyond)
+// Millimetres along the normal from slice k to the points of a contour: the
+// least and the greatest.
+static void offsets(const MaskTarget *t, int32_t k, const Contour *c,
+                    double off[2])
 {
-    double normal[3], row[3], col[3], step = 0;
+    const DicomHeader *h = &t->slices[k];
+    double normal[3];
+    stack_normal(h->orientation, normal);
+    const double plane = stack_project(normal, h->position_mm);
+    off[0] = HUGE_VAL, off[1] = -HUGE_VAL;
+    for (size_t i = 0; i < c->points; i++) {
+        const double d = stack_project(normal, c->point + 3 * i) - plane;
+        off[0] = fmin(off[0], d), off[1] = fmax(off[1], d);
+    }
+}
+
+// How far the contour is from a plane at most.
+static double farthest(const double off[2])
+{
+    return fmax(fabs(off[0]), fabs(off[1]));
+}
+
+// c->slice: the slice that a contour lies in. Planning systems round the places
+// of contours, so it is the one that the contour names, up to half the distance
+// of slices off; else the nearest one, when all points lie in its plane to the
+// tolerance. -1: all of it lies beyond the first or the last slice.
+static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
+                       Contour *c)
+{
+    const Walk *w = s->w;
+    double off[2], normal[3], step = 0;
+    int32_t named;
+    if (!find_named(s, t, item, &named)) return false;
+    stack_normal(t->slices->orientation, normal);
+    for (int a = 0; a < 3; a++) step += t->grid.affine[a][2] * normal[a];
+    step = fabs(step);
+    double slack = fmax(PLANE_SLACK * step, fmin(ROUNDED_MM, 0.1 * step));
+    slack = fmax(slack, s->options->contour_tolerance_mm);
+    if (named >= 0) {
+        offsets(t, named, c, off);
+        c->off_mm = farthest(off);
+        c->slice = named;
+        // halves are rounded to where they are
+        if (c->off_mm <= (0.5 + PLANE_SLACK) * step) return true;
+    }
     DicomHeader probe = {.frames = 1};
     memcpy(probe.position_mm, c->point, sizeof probe.position_mm);
     c->slice = mask_nearest_slice(t, &probe);
+    offsets(t, c->slice, c, off);
+    c->off_mm = farthest(off);
+    if (c->off_mm <= slack)
+        return named < 0 ||
+               dicom_fail(w->path, TAG_ContourImageSequence, NULL,
+                          "contour %d of region \"%s\" lies in slice %d, but "
+                          "names slice %d",
+                          c->number, c->region->name, c->slice + 1, named + 1);
+    const bool before = c->slice == 0 && off[1] < -0.5 * step;
+    const bool behind = c->slice == t->grid.d - 1 && off[0] > 0.5 * step;
+    if (before || behind) {
+        c->slice = -1;
+        return true;
+    }
+    return dicom_fail(
+        w->path, TAG_ContourData,
+        "take the series that it was drawn on, or "
+        "contour_tolerance = MM",
+        "contour %d of region \"%s\" lies %.3g mm off the nearest "
+        "slice (> %.3g mm; slices are %g mm apart)",
+        c->number, c->region->name, c->off_mm, slack, step);
+}
+
+// The points of a contour as columns and rows of its slice (in place: two
+// numbers a point, in front of three).
+static void to_pixels(const MaskTarget *t, Contour *c, bool *beyond)
+{
     const DicomHeader *h = &t->slices[c->slice];
-    stack_normal(h->orientation, normal);
-    double rr = 0, rc = 0, cc = 0;
+    double row[3], col[3], rr = 0, rc = 0, cc = 0;
     for (int a = 0; a < 3; a++) {
         row[a] = h->orientation[a] * h->spacing_mm[1];
         col[a] = h->orientation[3 + a] * h->spacing_mm[0];
         rr += row[a] * row[a], rc += row[a] * col[a], cc += col[a] * col[a];
-        step += t->grid.affine[a][2] * normal[a];
     }
-    step = fabs(step);
     for (size_t i = 0; i < c->points; i++) {
-        double d[3], off = 0, dr = 0, dc = 0;
+        double dr = 0, dc = 0;
         for (int a = 0; a < 3; a++) {
-            d[a] = c->point[3 * i + (size_t)a] - h->position_mm[a];
-            off += d[a] * normal[a], dr += d[a] * row[a], dc += d[a] * col[a];
+            const double d = c->point[3 * i + (size_t)a] - h->position_mm[a];
+            dr += d * row[a], dc += d * col[a];
         }
-        if (!(fabs(off) <= PLANE_SLACK * step))
-            return dicom_fail(
-                s->w->path, TAG_ContourData,
-                "take the series that it was drawn on",
-                "contour %d of region \"%s\" lies %.3g mm off the nearest "
-                "slice (> 1 %% of %g mm)",
-                c->number, c->region->name, fabs(off), step);
         // rows and columns are orthogonal to a thousandth only
         double det = rr * cc - rc * rc;
         double u = (dr * cc - dc * rc) / det, v = (dc * rr - dr * rc) / det;
@@ -315,7 +231,6 @@ static bool place(const Structure *s, const MaskTarget *t, Contour *c,
         c->point[2 * i] = rint(u / SNAP) * SNAP;
         c->point[2 * i + 1] = rint(v / SNAP) * SNAP;
     }
-    return true;
 }
 
 // ---- one region -------------------------------------------------------------
@@ -335,10 +250,53 @@ static bool type_of(const Walk *w, uint32_t item, int *type)
                       "contour of a type that is not known");
 }
 
-// What was left out, and what is odd: one note each. `flat`: contours of one or
-// two points; `drawn` slices of the region have a contour, first .. last.
-static bool note_region(const Structure *s, const Region *r,
-                        const int32_t *skipped, int32_t flat, bool beyond,
+// What was left out of a region, and what is odd.
+typedef struct Oddities {
+    int32_t skipped[TYPES];
+    int32_t flat;    // contours of one or two points
+    int32_t outside; // beyond the first or the last slice
+    int32_t moved;   // off their slice by more than the tolerance
+    double moved_mm; // the most of them
+    bool beyond;     // points beyond the edges of a slice
+} Oddities;
+
+// contours that were left out or moved: a note for each kind
+static bool note_contours(const Structure *s, const Region *r,
+                          const Oddities *o)
+{
+    for (int i = CLOSED; i < TYPES; i++)
+        if (o->skipped[i] &&
+            !dicom_note(s->notes, true, s->where, TAG_ContourGeometricType,
+                        "region \"%s\": %d contour%s of type %s skipped",
+                        r->name, o->skipped[i], o->skipped[i] == 1 ? "" : "s",
+                        types[i]))
+            return false;
+    if (o->flat &&
+        !dicom_note(s->notes, true, s->where, TAG_ContourData,
+                    "region \"%s\": %d contour%s of fewer than 3 points "
+                    "skipped",
+                    r->name, o->flat, o->flat == 1 ? "" : "s"))
+        return false;
+    if (o->outside &&
+        !dicom_note(s->notes, true, s->where, TAG_ContourData,
+                    "region \"%s\": %d contour%s beyond the first or last "
+                    "slice left out",
+                    r->name, o->outside, o->outside == 1 ? "" : "s"))
+        return false;
+    if (o->moved &&
+        !dicom_note(s->notes, true, s->where, TAG_ContourData,
+                    "region \"%s\": %d contour%s up to %.3g mm off the plane "
+                    "of the slice",
+                    r->name, o->moved, o->moved == 1 ? "" : "s", o->moved_mm))
+        return false;
+    return !o->beyond ||
+           dicom_note(s->notes, true, s->where, TAG_ContourData,
+                      "region \"%s\" reaches beyond the image, cut off",
+                      r->name);
+}
+
+// One note for each of them; `drawn` slices of the region have a contour.
+static bool note_region(const Structure *s, const Region *r, const Oddities *o,
                         const bool *drawn, int32_t slices)
 {
     int32_t first = -1, last = -1, empty = 0, closed = 0;
@@ -347,23 +305,13 @@ static bool note_region(const Structure *s, const Region *r,
         if (first < 0) first = k;
         last = k, closed++;
     }
-    for (int i = CLOSED; i < TYPES; i++)
-        if (skipped[i] &&
-            !dicom_note(s->notes, true, s->where, TAG_ContourGeometricType,
-                        "region \"%s\": %d contour%s of type %s skipped",
-                        r->name, skipped[i], skipped[i] == 1 ? "" : "s",
-                        types[i]))
-            return false;
-    if (flat &&
-        !dicom_note(s->notes, true, s->where, TAG_ContourData,
-                    "region \"%s\": %d contour%s of fewer than 3 points "
-                    "skipped",
-                    r->name, flat, flat == 1 ? "" : "s"))
-        return false;
-    if (beyond &&
-        !dicom_note(s->notes, true, s->where, TAG_ContourData,
-                    "region \"%s\" reaches beyond the image, cut off", r->name))
-        return false;
+    if (!note_contours(s, r, o)) return false;
+    if (!closed && o->outside && s->options->segments)
+        return dicom_fail(s->w->path, TAG_ContourData,
+                          "take the series that it was drawn on",
+                          "region \"%s\" lies beyond the first or last slice "
+                          "with all its %d contours",
+                          r->name, o->outside);
     if (!closed && s->options->segments)
         return dicom_fail(s->w->path, TAG_ContourSequence, NULL,
                           "region \"%s\" has no closed contour", r->name);
@@ -386,31 +334,40 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
     const Walk *w = s->w;
     int32_t h = t->grid.h, cols = t->grid.w;
     size_t plane = (size_t)h * (size_t)cols, room = 0;
-    int32_t skipped[TYPES] = {0}, flat = 0;
-    bool beyond = false, ok = false;
+    Oddities odd = {.flat = 0};
+    bool ok = false;
     Contour c = {.region = r};
     for (uint32_t i = r->first; i < r->end; i = w->element[i].next) {
         int type;
         c.number++;
         TRY(type_of(w, i, &type));
         if (type >= CLOSED) {
-            skipped[type]++;
+            odd.skipped[type]++;
             continue;
         }
         TRY(read_points(s, i, &room, &c));
         if (c.points < 3) {
-            flat++;
+            odd.flat++;
             continue;
         }
-        TRY(place(s, t, &c, &beyond));
-        TRY(check_named_slice(s, t, i, &c));
+        TRY(find_slice(s, t, i, &c));
+        if (c.slice < 0) {
+            odd.outside++;
+            continue;
+        }
+        // more than a rounding of decimals
+        if (c.off_mm > ROUNDED_MM) {
+            odd.moved++;
+            odd.moved_mm = fmax(odd.moved_mm, c.off_mm);
+        }
+        to_pixels(t, &c, &odd.beyond);
         contour_add(toggle + (size_t)c.slice * plane, h, cols, c.point,
                     c.points);
         drawn[c.slice] = true;
     }
     for (int32_t k = 0; k < t->grid.d; k++)
         if (drawn[k]) contour_fill(toggle + (size_t)k * plane, h, cols);
-    ok = note_region(s, r, skipped, flat, beyond, drawn, t->grid.d);
+    ok = note_region(s, r, &odd, drawn, t->grid.d);
 done:
     mem_free(c.point);
     return ok;
@@ -483,7 +440,7 @@ bool contour_place(const Walk *w, const DicomSeries *mask,
 {
     Structure s = {
         .w = w, .options = options, .where = mask->folder, .notes = notes};
-    bool ok = read_regions(&s) && choose(&s) && check_frames(&s, target) &&
+    bool ok = roi_read(&s) && roi_choose(&s) && check_frames(&s, target) &&
               draw_all(&s, target, out);
     arena_release(&s.arena);
     return ok;
@@ -512,7 +469,7 @@ bool contour_info(const DicomSeries *mask, Arena *arena, DicomSegInfo *out)
     Structure s = {.where = mask->folder};
     bool ok = dicom_file_open(mask->paths[0], NULL, false, &f) == WALK_DONE;
     s.w = &f.walk;
-    ok = ok && read_regions(&s);
+    ok = ok && roi_read(&s);
     *out = (DicomSegInfo){.type = "RTSTRUCT", .segments = s.count};
     out->segment = ok ? ARENA_NEW(arena, struct DicomSegment, s.count) : NULL;
     ok = out->segment != NULL;

@@ -9,8 +9,9 @@
 #include "dicom_file.h"
 #include "dicom_frames.h"
 #include "dicom_group.h"
-#include "dicom_mask.h"
+#include "dicom_roi.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,10 +74,26 @@ static bool read_type(Seg *s)
                             s->most);
 }
 
+// "1, 4": the segments of this name
+static const char *numbers_of(const Seg *s, const char *name, char *text,
+                              size_t room)
+{
+    size_t used = 0;
+    *text = 0;
+    for (int n = 1; n <= SEGMENTS && used < room; n++) {
+        if (!s->name[n] || strcmp(s->name[n], name)) continue;
+        int wrote =
+            snprintf(text + used, room - used, "%s%d", used ? ", " : "", n);
+        if (wrote > 0) used += (size_t)wrote;
+    }
+    return text;
+}
+
 // names and numbers of the segments, and which of them are wanted
 static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
 {
     const Walk *w = s->w;
+    char numbers[200];
     uint32_t end, first = group_items(w, WALK_ROOT, TAG_SegmentSequence, &end);
     if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_SegmentSequence, NULL,
@@ -103,10 +120,25 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
     // names are what users know; a name must mean one segment
     for (int32_t k = 0; o->segments && k < o->segment_count; k++) {
         int hits = 0;
+        int hit = 0;
         for (int n = 1; n <= SEGMENTS; n++)
             if (s->name[n] && !strcmp(s->name[n], o->segments[k]))
-                s->label[n] = (uint8_t)(k + 1), hits++;
-        if (hits != 1) {
+                hit = n, hits++;
+        // a name that looks like a number is a name first
+        for (int n = 1, none = !hits; none && n <= SEGMENTS; n++)
+            if (s->name[n] && roi_is_number(o->segments[k], n)) hit = n, hits++;
+        if (hits == 1 && s->label[hit])
+            return dicom_fail(w->path, TAG_SegmentLabel, NULL,
+                              "segment \"%s\" (number %d) is asked for twice",
+                              s->name[hit], hit);
+        if (hits > 1)
+            return dicom_fail(
+                w->path, TAG_SegmentLabel,
+                "take one by its number: segments = {\"#NUMBER\"}",
+                "%d segments called \"%s\", need 1; their numbers are %s", hits,
+                o->segments[k],
+                numbers_of(s, o->segments[k], numbers, sizeof numbers));
+        if (!hits) {
             const char *have = "";
             for (int n = SEGMENTS; n; n--)
                 if (s->name[n])
@@ -115,9 +147,10 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
                     have = arena_printf(arena, "\"%s\"%s%s", s->name[n],
                                         *have ? ", " : "", have);
             return dicom_fail(w->path, TAG_SegmentLabel, NULL,
-                              "%d segments called \"%s\", need 1; there are %s",
-                              hits, o->segments[k], have ? have : "?");
+                              "0 segments called \"%s\", need 1; there are %s",
+                              o->segments[k], have ? have : "?");
         }
+        s->label[hit] = (uint8_t)(k + 1);
     }
     for (int n = 1; n <= SEGMENTS; n++) s->wanted += s->label[n] > 0;
     if (o->fractions && s->wanted != 1)

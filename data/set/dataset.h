@@ -177,6 +177,7 @@ typedef struct DatasetDicom {
     bool fractions;
     bool resample_dose; /* a dose on another grid: linear, instead of error */
     bool partial; /* image slices without a mask slice are background    */
+    double contour_tolerance_mm; /* of a structure set, as dicom.h       */
     PatientRule patient;
     DicomOptions files;
 } DatasetDicom;

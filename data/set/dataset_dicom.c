@@ -363,6 +363,7 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
             .segment_count = each > 1 ? 1 : how->segment_count,
             .resample_mask = how->all.resample_mask,
             .partial = how->partial,
+            .contour_tolerance_mm = how->contour_tolerance_mm,
             .fractions = how->fractions};
     }
     return r;

@@ -53,6 +53,10 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
         text =
             arena_printf(mem, "%s %d %d %d %d", text, r->mask.partial,
                          s->labels_ready, r->mask.fractions, r->resample_dose);
+    // prepared cases of before the option stay valid without it
+    if (text && r->mask.contour_tolerance_mm > 0)
+        text = arena_printf(mem, "%s contour %g", text,
+                            r->mask.contour_tolerance_mm);
     out->file = file, out->files = files, out->asked = text;
     return text != NULL;
 }

@@ -60,7 +60,8 @@ static DicomRead read_dicom(lua_State *L, int arg,
         .mask = {.segment_count =
                      read_names(L, arg, "segments", segment, MAX_LABELS),
                  .segments = segment,
-                 .partial = opt_bool(L, arg, "partial", false)},
+                 .partial = opt_bool(L, arg, "partial", false),
+                 .contour_tolerance_mm = read_contour_tolerance(L, arg)},
         .resample_dose = opt_bool(L, arg, "resample_dose", false)};
 }
 
@@ -69,13 +70,28 @@ static DicomRead read_dicom(lua_State *L, int arg,
 static ListField read_field(lua_State *L, int arg,
                             const char *segment[MAX_LABELS])
 {
-    static const char *const known[] = {
-        "name",      "kind",          "read",      "rank",
-        "axes",      "count",         "form",      "assume_spacing",
-        "assume_hu", "resample_tilt", "segments",  "assume_implicit_le",
-        "partial",   "resample_dose", "same_grid", "alpha",
-        "exif",      "trailing",      "page",      "channels",
-        NULL};
+    static const char *const known[] = {"name",
+                                        "kind",
+                                        "read",
+                                        "rank",
+                                        "axes",
+                                        "count",
+                                        "form",
+                                        "assume_spacing",
+                                        "assume_hu",
+                                        "resample_tilt",
+                                        "segments",
+                                        "assume_implicit_le",
+                                        "partial",
+                                        "resample_dose",
+                                        "same_grid",
+                                        "alpha",
+                                        "exif",
+                                        "trailing",
+                                        "page",
+                                        "channels",
+                                        "contour_tolerance",
+                                        NULL};
     if (!lua_istable(L, arg))
         raise_usage(L, "a field must be a table, got %s",
                     luaL_typename(L, arg));

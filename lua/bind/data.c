@@ -243,6 +243,17 @@ NiftiForm read_form(lua_State *L, int arg)
     return (NiftiForm)read_choice(L, arg, "form", names);
 }
 
+double read_contour_tolerance(lua_State *L, int arg)
+{
+    const double mm = opt_number(L, arg, "contour_tolerance", 0);
+    if (!(mm >= 0 && mm < 1000))
+        raise_usage(L,
+                    "contour_tolerance = %g, need millimetres from 0 on, 0 "
+                    "is what rounding leaves",
+                    mm);
+    return mm;
+}
+
 /* data.open_dicom(root, {image=, mask=, segments=, ...}) -> data set. Finds the
  * series and pairs them; voxels are read later. What the options mean is in
  * docs/data.md. Raises what does not fit together (kind data). */
@@ -252,7 +263,8 @@ static int l_dicom(lua_State *L)
         "image",   "mask",      "segments",      "labels",
         "patient", "resample",  "resample_mask", "skip_unmatched",
         "partial", "assume_hu", "resample_tilt", "assume_implicit_le",
-        "dose",    "fractions", "resample_dose", NULL};
+        "dose",    "fractions", "resample_dose", "contour_tolerance",
+        NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -264,6 +276,7 @@ static int l_dicom(lua_State *L)
     how.segments = segment;
     how.dose = opt_string(L, 2, "dose", NULL);
     how.partial = opt_bool(L, 2, "partial", false);
+    how.contour_tolerance_mm = read_contour_tolerance(L, 2);
     how.fractions = opt_bool(L, 2, "fractions", false);
     how.resample_dose = opt_bool(L, 2, "resample_dose", false);
     how.patient = read_patient(L, 2);

@@ -34,6 +34,9 @@ int push_cases(lua_State *L, const Dataset *ds);
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);
 
+/* The option contour_tolerance of a structure set, in mm. */
+double read_contour_tolerance(lua_State *L, int arg);
+
 /* alpha, trailing, exif and page, of photographs. */
 ImageOptions read_image_options(lua_State *L, int arg);
 #endif

@@ -117,7 +117,13 @@ local function find_mask(order, scan)
     local numbers, names = {}, {}
     -- a damaged one is said by the line that does not open
     local ok, _, segments = pcall(scan.segments, scan, first_of(mask).number)
-    for i, g in ipairs(ok and segments or {}) do numbers[i], names[i] = g.number, g.label end
+    local times = {}
+    for _, g in ipairs(ok and segments or {}) do times[g.label] = (times[g.label] or 0) + 1 end
+    for i, g in ipairs(ok and segments or {}) do
+      numbers[i] = g.number
+      -- several of one name, or none, are told apart by their numbers
+      names[i] = times[g.label] > 1 and "#" .. g.number or g.label
+    end
     return mask, numbers, names
   elseif mask then
     return mask, look(mask)

@@ -19,11 +19,12 @@ local data = {}
 ---@field skip_bad? boolean leave out cases that cannot be read, and name them
 
 ---@class seg.data.dicom: seg.data.files
----@field segments? string|string[] of a SEG or a structure set
+---@field segments? string|string[] of a SEG or a structure set, by name or "#NUMBER"
 ---@field fractions? boolean a channel from 0 to 1 for each segment, instead of labels
 ---@field dose? string an RT dose: a field "dose" in Gy
 ---@field resample_dose? boolean bring the dose to the grid of the image
 ---@field partial? boolean image slices without a mask slice are background
+---@field contour_tolerance? number mm that contours may lie off the nearest slice
 ---@field assume_hu? boolean
 ---@field resample_tilt? boolean
 ---@field assume_implicit_le? boolean
@@ -77,8 +78,9 @@ function data.nifti(o) end
 ---@field assume_hu? boolean of DICOM
 ---@field resample_tilt? boolean
 ---@field assume_implicit_le? boolean
----@field segments? string|string[] of a SEG or a structure set
+---@field segments? string|string[] of a SEG or a structure set, by name or "#NUMBER"
 ---@field partial? boolean image slices without a mask slice are background
+---@field contour_tolerance? number mm that contours may lie off the nearest slice
 ---@field resample_dose? boolean bring the dose to the grid of the image
 
 ---A case has key and patient, and under each field's name a path, paths (channels) or numbers.
