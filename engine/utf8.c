@@ -1,6 +1,7 @@
 /* utf8.c -- strict UTF-8 (RFC 3629). */
 #include "utf8.h"
 #include <stdbool.h>
+#include <string.h>
 
 int utf8_length(const char *p, const char *end, uint32_t *code)
 {
@@ -18,4 +19,12 @@ int utf8_length(const char *p, const char *end, uint32_t *code)
     bool bad = *code < least[n] || *code > 0x10ffff ||
                (*code >= 0xd800 && *code < 0xe000);
     return bad ? 0 : n;
+}
+
+void utf8_mend(char *text)
+{
+    uint32_t code;
+    const char *end = text + strlen(text);
+    for (int n; text < end; text += n ? n : 1)
+        if (!(n = utf8_length(text, end, &code))) *text = '?';
 }

@@ -7,4 +7,8 @@
  * not UTF-8, which is also what is longer than needed, half of a pair of
  * UTF-16, or beyond the last character. */
 int utf8_length(const char *p, const char *end, uint32_t *code);
+
+/* Bytes of a text that are not UTF-8 become '?': a name that was cut to fit may
+ * end in half a letter. */
+void utf8_mend(char *text);
 #endif

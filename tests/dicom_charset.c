@@ -283,6 +283,35 @@ TEST(dicom_charset_of_a_series)
     }
 }
 
+static void long_description(KitFile *f, int file)
+{
+    char text[65] = "x";
+    (void)file;
+    // 1 and 63 letters of two bytes: a cut at an even byte halves one
+    memset(text + 1, '\xe4', 63);
+    kit_set_text(f, TAG_SpecificCharacterSet, "ISO_IR 100");
+    kit_set_text(f, TAG_SeriesDescription, text);
+}
+
+TEST(dicom_charset_cuts_leave_no_half_letter)
+{
+    static const KitRow row = {.all = true, .edit = long_description};
+    Arena a = {0};
+    DicomIndex index;
+    uint32_t code;
+    int bad = 0;
+    REQUIRE(dicom_scan(kit_damage(&row, "cut"), NULL, &a, &index));
+    EXPECT(!dicom_select(&index, "none"));
+    const char *text = err_text(), *end = text + strlen(text);
+    for (int n; text < end; text += n ? n : 1)
+        bad += !(n = utf8_length(text, end, &code));
+    EXPECT_INT(bad, 0);
+    char mended[] = "ab\xc3\xa4\xe9\xa0";
+    utf8_mend(mended);
+    EXPECT_TEXT(mended, "ab\xc3\xa4??");
+    arena_release(&a);
+}
+
 TEST(dicom_charset_of_an_item_counts_inside)
 {
     static const double square[] = {1, 1, 4, 1, 4, 3, 1, 3};

@@ -150,16 +150,6 @@ bool dicom_class_enhanced(const char *uid)
     return false;
 }
 
-// Names in a text are cut by their bytes, which may leave half a letter: such
-// bytes become '?'.
-static void whole_letters(char *text)
-{
-    uint32_t code;
-    const char *end = text + strlen(text);
-    for (int n; text < end; text += n ? n : 1)
-        if (!(n = utf8_length(text, end, &code))) *text = '?';
-}
-
 // "PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX" into line
 // A cut of either part keeps the line whole: the room is ERR_MAX, of which the
 // text gets half
@@ -169,7 +159,8 @@ static void compose(char line[ERR_MAX], const char *path, uint32_t tag,
     // where: the tag as people look it up, and its name when we know it
     char text[ERR_MAX / 2], where[96] = "";
     vsnprintf(text, sizeof text, fmt, ap);
-    whole_letters(text);
+    // names in it are cut by their bytes
+    utf8_mend(text);
     if (tag) {
         const DicomTag *t = dicom_tag(tag);
         snprintf(where, sizeof where, " [tag (%04x,%04x)%s%s]", tag >> 16,

@@ -10,6 +10,7 @@
 #include "case_grid.h"
 #include "dataset_build.h"
 #include "label.h"
+#include "utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,8 @@ void names_add(Names *n, const char *name)
                  n->count ? ", " : "", name);
     else if (n->count == NAMES_SHOWN)
         snprintf(n->text + used, sizeof n->text - used, ", ...");
+    // cut by its bytes
+    utf8_mend(n->text + used);
     n->count++;
 }
 

@@ -9,6 +9,7 @@
  * asked for. */
 #include "dataset_build.h"
 #include "dicom_source.h"
+#include "utf8.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -416,6 +417,7 @@ static bool not_complete(const Search *q)
                  "%sno %s \"%.70s\" in %d (%s%s)", used ? ", " : "",
                  role_names[role_of(q, k)], name ? name : "any", where->count,
                  where->text, where->count > 3 ? ", ..." : "");
+        utf8_mend(text + used);
     }
     bool one = q->incomplete == 1;
     return fail_data("%s: %d %s not complete: %s; %s has: %s; fix: "
