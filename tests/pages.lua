@@ -66,17 +66,17 @@ end
 
 -- The commands of a page: { text, line }, those of several lines as one.
 local function commands(path)
-  local list, number, more = {}, 0, nil
+  local list, number, more = {}, 0, nil -- more: a command that goes on in the next line
   for line in (t.read(path) .. "\n"):gmatch "([^\n]*)\n" do
     number = number + 1
     local text = more and more.text .. line:gsub("^%s+", " ") or line:match "^    (segengine .*)$"
     if text then
-      local going, rest = text:match "^(.-)%s*\\$", nil
+      local going = text:match "^(.-)%s*\\$"
       more = { text = going or text, line = more and more.line or number }
       if not going then
-        rest = more.text:gsub("%s%s+.*$", ""):gsub("%s+#.*$", "") -- what is said beside it
-        list[#list + 1] = { text = rest, line = more.line }
-        more = nil
+        -- without what is said beside it
+        more.text = more.text:gsub("%s%s+.*$", ""):gsub("%s+#.*$", "")
+        list[#list + 1], more = more, nil
       end
     end
   end
