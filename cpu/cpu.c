@@ -190,6 +190,22 @@ const Backend backend_ref = {
 #include "ops.def"
 };
 
+const Backend backend_plain = {
+    .name = "plain",
+    .real = F32,
+    .precisions = 1u << PRECISION_f32,
+    .open = ref_open,
+    HOST,
+    .update = cpu_update,
+    .blend = cpu_blend,
+    .sum_squares = cpu_sum_squares,
+#define OP(name, in, shape, grad, keep, sp, ...)         \
+    .fwd[OP_##name] = plain_##name##_fwd,                \
+    .bwd[OP_##name] = KERNEL_##grad(plain_##name##_bwd), \
+    .space[OP_##name] = KERNEL_##sp(plain_##name##_space),
+#include "ops.def"
+};
+
 /* cpu/ref in float, or a kernel of the same name in cpu/. */
 #define ROW_plain(f) plain_##f
 #define ROW_fast(f)  cpu_##f

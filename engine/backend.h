@@ -158,6 +158,9 @@ typedef struct Backend {
 } Backend;
 
 extern const Backend backend_ref, backend_cpu;
+/* The plain loops of `ref` in float, for check/condition.h; no device text
+ * names it. */
+extern const Backend backend_plain;
 
 /* The backend of a device text: "ref", "cpu", "cuda", "cuda:1", "auto" (the
  * best there is; `why` then says why not a better one, "" when it is).

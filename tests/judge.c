@@ -138,3 +138,30 @@ TEST(judge_nmse)
     got[0] = 2;
     EXPECT(!compare_arrays(&j, got, want, 4).ok);
 }
+
+/* What float itself costs an element is taken off its error, not off others'.
+ */
+TEST(judge_nmse_room)
+{
+    double want[4] = {1, -1, 1, -1}, got[4] = {1, -1, 1.001, -1};
+    double room[4] = {0, 0, 0.001, 0};
+    Judge j = {.bound = BOUND_nmse};
+    EXPECT(!compare_arrays(&j, got, want, 4).ok);
+    j.room = room;
+    EXPECT(compare_arrays(&j, got, want, 4).ok);
+    got[2] += 2.1e-5;
+    EXPECT(!compare_arrays(&j, got, want, 4).ok);
+    got[2] = 1, got[1] = -1.001;
+    EXPECT(!compare_arrays(&j, got, want, 4).ok);
+    got[1] = NAN, room[1] = INFINITY;
+    EXPECT(!compare_arrays(&j, got, want, 4).ok);
+}
+
+/* A result below the least float is 0 in float. */
+TEST(judge_below_the_least_float)
+{
+    for (int i = 0; i < 4; i++) {
+        EXPECT(near(bounds[i], 0, 1e-50, 1e-50));
+        EXPECT(!near(bounds[i], 0, 1e-40, 0) || bounds[i] == BOUND_ulp);
+    }
+}

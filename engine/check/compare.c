@@ -1,7 +1,7 @@
 #include "compare.h"
 #include <math.h>
 
-static const double U = 0x1p-24;
+static const double U = 0x1p-24, LEAST = 0x1p-149; // the least float
 
 double float_spacing(double v)
 {
@@ -22,7 +22,7 @@ static double room_at(const Judge *j, double want, double largest, int64_t i)
     switch (j->bound) {
     case BOUND_dot:
         return (U * (4 * sqrt(chain) + 8) + j->operands) * fabs(j->scale[i]) +
-               U * fabs(want);
+               U * fabs(want) + LEAST;
     case BOUND_ulp:
         return 4 * float_spacing(want) + j->floor;
     default:
@@ -49,14 +49,16 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
         double error = fabs(got[i] - w), r;
         bool same = isinf(w) && got[i] == w &&
                     (j->bound == BOUND_exact || j->bound == BOUND_ulp);
-        if (same)
+        if (same) {
             r = 0;
-        else if (!isfinite(got[i]) || !isfinite(w) || isnan(room))
+        } else if (!isfinite(got[i]) || !isfinite(w) || isnan(room)) {
             r = INFINITY, v.ok = false;
-        else if (j->bound == BOUND_nmse)
-            r = error, errors += error * error, total += w * w;
-        else
+        } else if (j->bound == BOUND_nmse) {
+            r = fmax(error - LEAST - (j->room ? j->room[i] : 0), 0);
+            errors += r * r, total += w * w;
+        } else {
             r = ratio(error, room);
+        }
         if (r > worst) {
             worst = r;
             v.at = i, v.got = got[i], v.want = want[i], v.room = room;
@@ -65,7 +67,7 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
     if (j->bound == BOUND_nmse && v.ok) {
         double room = 1e-10 * total + (double)count * j->floor * j->floor;
         worst = ratio(errors, room);
-        v.room = sqrt(room);
+        v.room = sqrt(room) + (j->room && v.at >= 0 ? j->room[v.at] : 0);
     }
     v.margin = worst < 0 ? 0 : worst;
     // written so that a NaN margin fails

@@ -3,7 +3,8 @@
  * Four bounds, one per column value of ops.def; u = 2^-24, the rounding of a
  * float. A NaN on either side never passes, nor does an empty comparison: a
  * test that looks at nothing is a mistake. Infinities pass only where both
- * sides have the same one and the bound is exact or ulp. -0 equals 0. */
+ * sides have the same one and the bound is exact or ulp. -0 equals 0. The least
+ * float, 2^-149, is in all bounds but exact: there is none between it and 0. */
 #ifndef SEG_COMPARE_H
 #define SEG_COMPARE_H
 #include "op.h"
@@ -31,12 +32,16 @@ typedef struct Judge {
     /* ulp, nmse: an error that is accepted everywhere, for results that are
      * zero but for rounding. Usually 0. */
     double floor;
+    /* nmse: what each element may be off by before its error counts, see
+     * condition.h. NULL: nothing. */
+    const double *room;
 } Judge;
 
 /* got: float results as doubles; want: the reference in double.
  * exact: got equals want rounded to float.
  * ulp:   |got - want| <= 4 spacings of floats at |want|, + floor.
- * nmse:  sum (got - want)^2 <= 1e-10 sum want^2 + count floor^2.
+ * nmse:  sum max(|got - want| - room[i], 0)^2 <= 1e-10 sum want^2 + count
+ *        floor^2.
  * dot:   as above. */
 Verdict compare_arrays(const Judge *j, const double *got, const double *want,
                        int64_t count);

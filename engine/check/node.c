@@ -6,6 +6,16 @@
 enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */
 enum { VECTORS = 16 }; /* samples of a batch norm over them */
 
+/* How a parameter starts, as a fill. A constant would hide mistakes (a gamma of
+ * 1, a beta of 0), so there `fill`, the row's own, stays. */
+static Fill fill_of(const Node *param, Fill fill)
+{
+    const double v = param->init.value;
+    if (param->init.kind == INIT_CONST || !(v > 0)) return fill;
+    if (param->init.kind == INIT_NORMAL) return (Fill){FILL_NORMAL, 0, v};
+    return (Fill){FILL_RANGE, -v, v};
+}
+
 bool node_case(const Graph *g, int node, OpCase *out)
 {
     const Node *n = &g->node[node];
@@ -23,8 +33,11 @@ bool node_case(const Graph *g, int node, OpCase *out)
             out->wrt &= ~(1u << i);
             continue;
         }
-        const Tensor *x = &g->node[n->in[i]].y;
+        const Node *from = &g->node[n->in[i]];
+        const Tensor *x = &from->y;
         out->x[i] = x->dim;
+        if (from->kind == NODE_PARAM)
+            out->fill[i] = fill_of(from, out->fill[i]);
         if (i == 0) out->rank = x->rank;
         // equal steps would be a list of all elements; and of millions of
         // normal numbers no two neighbours are the same

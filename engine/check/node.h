@@ -2,7 +2,9 @@
  *
  * The suites draw small shapes; a recipe's layers are what a user runs. One
  * node is taken as a case of its row, with batch 1 and random operands in the
- * range that the row is meant for, and its agreement with `ref` is checked,
+ * range that the row is meant for, parameters as the network starts with them
+ * (an LSTM whose weights are larger is chaotic: no two ways of rounding agree
+ * about it), and its agreement with `ref` is checked,
  * forward and backward: whole for rows that are cheap, at random elements for
  * convolutions. */
 #ifndef SEG_NODE_H

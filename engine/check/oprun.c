@@ -82,11 +82,12 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
         double step = (f->hi - f->lo) / (double)(count > 1 ? count - 1 : 1);
         for (int64_t i = 0; i < count; i++) out[i] = f->lo + step * order[i];
     } else if (f->kind == FILL_NORMAL) {
+        const double deviation = f->hi > 0 ? f->hi : 1;
         for (int64_t i = 0; i < count; i += 2) {
             float pair[2];
             rng_normal_pair(&r, (uint32_t)(i / 2), pair);
-            out[i] = pair[0];
-            if (i + 1 < count) out[i + 1] = pair[1];
+            out[i] = deviation * pair[0];
+            if (i + 1 < count) out[i + 1] = deviation * pair[1];
         }
     } else {
         // the only fill for which the extents are known to be those of x0

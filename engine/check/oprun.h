@@ -10,7 +10,7 @@
 #include "backend.h"
 
 typedef enum FillKind {
-    FILL_NORMAL,   /* standard normal                                      */
+    FILL_NORMAL,   /* normal, of deviation hi; 0: 1                        */
     FILL_RANGE,    /* uniform in lo .. hi                                  */
     FILL_GAP,      /* either sign, |v| uniform in lo .. hi: off a kink at 0 */
     FILL_DISTINCT, /* shuffled equal steps over lo .. hi: no two are equal */

@@ -216,6 +216,10 @@ static void draw_few(Draw *d, OpCase *c)
         .image = image_parts, .cases = count                      \
     }
 
+/* Logits of a network that is sure: exp of one beside exp of another is less
+ * than the rounding of it, and the logarithm of a softmax is nearly 0. */
+static const Fill far_apart = {FILL_RANGE, -40, 40};
+
 const OpSuite suites_loss[] = {
     {.op = OP_bce, .draw = draw_bce, .wrt = 1},
     {.op = OP_dice_loss, .draw = draw_dice, .wrt = 1},
@@ -252,5 +256,29 @@ const OpSuite suites_loss[] = {
      .draw = draw_overlap,
      .image = image_parts,
      .cases = 18},
+    {.note = "far apart",
+     .op = OP_bce,
+     .draw = draw_bce,
+     .wrt = 1,
+     .fill = {far_apart},
+     .cases = 6},
+    {.note = "far apart",
+     .op = OP_cross_entropy,
+     .draw = draw_cross_entropy,
+     .wrt = 1,
+     .fill = {far_apart},
+     .cases = 6},
+    {.note = "far apart",
+     .op = OP_focal,
+     .draw = draw_focal,
+     .wrt = 1,
+     .fill = {far_apart},
+     .cases = 6},
+    {.note = "far apart",
+     .op = OP_dice_loss,
+     .draw = draw_dice,
+     .wrt = 1,
+     .fill = {far_apart},
+     .cases = 6},
     {.draw = NULL},
 };

@@ -7,7 +7,9 @@
 static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
                   var_fill = {FILL_RANGE, 0.2, 3},
                   // a mean that is large against the spread, as a scan's is
-    far_fill = {FILL_RANGE, 1000, 1001};
+    far_fill = {FILL_RANGE, 1000, 1001},
+                  // a row that is almost constant: 16 floats are between
+    flat_fill = {FILL_RANGE, 1000, 1000.001};
 
 /* With gamma and beta three times in four. */
 static void draw_affine(Draw *d, OpCase *c)
@@ -127,5 +129,29 @@ const OpSuite suites_norm[] = {
      .fill = {{0}, gamma_fill},
      .image = image_channels,
      .cases = 18},
+    {.note = "almost constant",
+     .op = OP_batch_norm,
+     .draw = draw_batch_norm,
+     .wrt = 7,
+     .fill = {flat_fill, gamma_fill, {0}, {FILL_RANGE, -1, 1}, var_fill},
+     .cases = 6},
+    {.note = "almost constant",
+     .op = OP_instance_norm,
+     .draw = draw_instance_norm,
+     .wrt = 7,
+     .fill = {flat_fill, gamma_fill},
+     .cases = 6},
+    {.note = "almost constant",
+     .op = OP_group_norm,
+     .draw = draw_group_norm,
+     .wrt = 7,
+     .fill = {flat_fill, gamma_fill},
+     .cases = 6},
+    {.note = "almost constant",
+     .op = OP_layer_norm,
+     .draw = draw_layer_norm,
+     .wrt = 7,
+     .fill = {flat_fill, gamma_fill},
+     .cases = 6},
     {.draw = NULL},
 };

@@ -111,5 +111,11 @@ const OpSuite suites_sequence[] = {
      .draw = draw_long_attention,
      .wrt = 1,
      .cases = 10},
+    {.note = "far apart",
+     .op = OP_attention,
+     .draw = draw_attention,
+     .wrt = 1,
+     .fill = {{FILL_NORMAL, 0, 5}},
+     .cases = 6},
     {.draw = NULL},
 };

@@ -1,9 +1,10 @@
 -- check_recipe.lua -- the check command of a recipe: does a device compute what
 -- the reference computes, at this network's own extents?
 --
--- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands:
--- forward and backward on the device against `ref`, of convolutions 2,048 elements of
--- each result and 256 of each gradient (--full: all). Then training: the first steps of
+-- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands and
+-- parameters as the network starts with them: forward and backward on the device against
+-- `ref`, of convolutions 2,048 elements of each result and 256 of each gradient (--full:
+-- all). Then training: the first steps of
 -- the preset `check` on both, from the same weights on the same batches; and, where the
 -- device runs some rows as one, on it with each by itself, which must have the same
 -- bits. That preset is
