@@ -7,6 +7,7 @@
  * uses, so a file can describe nothing that a recipe could not, and a damaged
  * or hostile one fails with a line number instead of a crash. */
 #include "graph.h"
+#include "crc32c.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -23,17 +24,51 @@ void graph_free(Graph *g)
 {
     arena_release(&g->mem);
     mem_free(g->node);
+    mem_free(g->slot);
     *g = (Graph){0};
 }
 
-// labels of operators may repeat, so only inputs and parameters are found; a
-// walk, as networks have hundreds of nodes and each name is asked for once
+/* Where the search for a name begins. */
+static uint32_t hash_of(const char *name)
+{
+    return crc32c(0, name, strlen(name));
+}
+
+// labels of operators may repeat, so only inputs and parameters are found
 int graph_find(const Graph *g, const char *name)
 {
-    for (int i = 0; i < g->count; i++)
-        if (g->node[i].kind != NODE_OP && !strcmp(g->node[i].name, name))
-            return i;
-    return -1;
+    const uint32_t mask = (uint32_t)g->slots - 1;
+    if (!g->slots) return -1;
+    for (uint32_t h = hash_of(name);; h++) {
+        const int i = g->slot[h & mask] - 1;
+        if (i < 0 || !strcmp(g->node[i].name, name)) return i;
+    }
+}
+
+static void slot_put(Graph *g, int i)
+{
+    const uint32_t mask = (uint32_t)g->slots - 1;
+    uint32_t h = hash_of(g->node[i].name);
+    while (g->slot[h & mask]) h++;
+    g->slot[h & mask] = i + 1;
+}
+
+/* Node i, an input or a parameter, can be found by its name. */
+static bool name_add(Graph *g, int i)
+{
+    if (2 * (g->named + 1) > g->slots) {
+        const int slots = g->slots ? 2 * g->slots : 64;
+        int *slot = mem_alloc((size_t)slots * sizeof *slot);
+        if (!slot) return false;
+        mem_free(g->slot);
+        g->slot = slot;
+        g->slots = slots;
+        for (int k = 0; k < i; k++)
+            if (g->node[k].kind != NODE_OP) slot_put(g, k);
+    }
+    slot_put(g, i);
+    g->named++;
+    return true;
 }
 
 /* Names go into files, tables and messages, so they are plain words; a dot
@@ -117,7 +152,7 @@ bool graph_input(Graph *g, const char *name, Dims dim, int rank,
     n->kind = NODE_INPUT;
     n->batched = true;
     n->y = (Tensor){.dim = dim, .type = F32, .rank = rank};
-    return true;
+    return name_add(g, *out);
 }
 
 bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
@@ -133,7 +168,7 @@ bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
     n->init = init;
     n->trained = trained;
     n->decayed = decayed;
-    return true;
+    return name_add(g, *out);
 }
 
 /* In training batch_norm writes its running statistics and gives them no

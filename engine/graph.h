@@ -44,6 +44,10 @@ typedef struct Graph {
     Arena mem;       /* of the texts */
     Node *node;      /* owned        */
     int count, room; /* nodes        */
+    int *slot;       /* owned: inputs and parameters by a hash of their names,
+                        number + 1 of the node, 0 for a free one         */
+    int slots;       /* a power of two, or 0                            */
+    int named;       /* slots in use                                    */
 } Graph;
 
 void graph_free(Graph *g);

@@ -220,6 +220,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     for (int i = 0; i < g->count; i++) p->node[i].used = used[i];
     TRY(infer(p));
     find_wanted(p);
+    TRY(plan_users_make(p));
     if (!spec->plain) plan_fuse(p), plan_apart(p, true);
     plan_narrow(p);
     if (!spec->plain) plan_lazy(p);

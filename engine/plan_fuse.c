@@ -24,25 +24,79 @@
 #include "plan_inside.h"
 #include <stdio.h>
 
-/* How many operands of used nodes from .. end-1 are node v's value. */
-static int readers(const Plan *p, int v, int from, int end)
+bool plan_users_make(Plan *p)
 {
-    int count = 0;
-    for (int i = from; i < end; i++) {
-        // a row that is not run reads nothing: who reads it reads v
-        if (!p->node[i].used || p->node[i].same != i) continue;
-        for (int k = 0; k < MAX_IN; k++) count += operand_of(p, i, k) == v;
-    }
-    return count;
+    Users *u = &p->users;
+    int edges = 0;
+    u->from = ARENA_NEW(&p->mem, int, p->nodes + 2);
+    u->seen = ARENA_NEW(&p->mem, int, p->nodes + 1);
+    u->stack = ARENA_NEW(&p->mem, int, p->nodes + 1);
+    if (!u->from || !u->seen || !u->stack) return false;
+    // counted one place further on, so that filling moves each to its begin
+    for (int i = 0; i < p->nodes; i++)
+        for (int k = 0; k < MAX_IN; k++)
+            if (node_of(p, i)->in[k] >= 0)
+                edges++, u->from[node_of(p, i)->in[k] + 2]++;
+    for (int i = 2; i < p->nodes + 2; i++) u->from[i] += u->from[i - 1];
+    u->user = ARENA_NEW(&p->mem, int, edges + 1);
+    if (!u->user) return false;
+    for (int i = 0; i < p->nodes; i++)
+        for (int k = 0; k < MAX_IN; k++)
+            if (node_of(p, i)->in[k] >= 0)
+                u->user[u->from[node_of(p, i)->in[k] + 1]++] = i;
+    return true;
 }
 
-bool is_read_once(const Plan *p, int v)
+/* A walk over those that could read the value of node v. */
+typedef struct Walk {
+    const Plan *p;
+    int v, from, end; // nodes from .. end-1 count
+    int count, top;
+} Walk;
+
+/* Node i, met for the first time: how many of its operands are the value. A row
+ * that is not run reads nothing: who reads it reads what it shows. */
+static void walk_meet(Walk *w, int i)
 {
-    return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes) == 1;
+    const Plan *p = w->p;
+    if (p->users.seen[i] == p->users.walks) return;
+    p->users.seen[i] = p->users.walks;
+    if (i != w->v && p->node[i].same == w->v) p->users.stack[w->top++] = i;
+    if (i < w->from || i >= w->end || !p->node[i].used || p->node[i].same != i)
+        return;
+    for (int k = 0; k < MAX_IN; k++) w->count += operand_of(p, i, k) == w->v;
+}
+
+/* How many operands of used nodes from .. end-1 are node v's value; counted
+ * up to `most`. Only its users in the graph are looked at, and those of nodes
+ * that show it: a walk over all nodes for each of them would be quadratic. */
+static int readers(Plan *p, int v, int from, int end, int most)
+{
+    const Users *u = &p->users;
+    Walk w = {.p = p, .v = v, .from = from, .end = end};
+    p->users.walks++;
+    p->users.stack[w.top++] = v;
+    while (w.top && w.count < most) {
+        const int shown = u->stack[--w.top];
+        for (int k = u->from[shown]; k < u->from[shown + 1]; k++) {
+            const int i = u->user[k];
+            walk_meet(&w, i);
+            // who reads a concat in parts reads its operands
+            for (int j = u->from[i]; !p->node[i].used && j < u->from[i + 1];
+                 j++)
+                if (p->node[u->user[j]].concat == i) walk_meet(&w, u->user[j]);
+        }
+    }
+    return w.count;
+}
+
+bool is_read_once(Plan *p, int v)
+{
+    return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes, 2) == 1;
 }
 
 /* May node v, an operator, run node i, too, which reads its value? */
-static bool may_follow(const Plan *p, int v, int i)
+static bool may_follow(Plan *p, int v, int i)
 {
     const PlanNode *a = &p->node[v];
     // the loss starts the way back by itself
@@ -102,14 +156,14 @@ void plan_fuse(Plan *p)
 }
 
 /* Is node j a concat of two that nobody but node i wants, its only reader? */
-static bool is_apart(const Plan *p, int j, int i)
+static bool is_apart(Plan *p, int j, int i)
 {
     const Node *n = node_of(p, j);
     if (n->kind != NODE_OP || n->attr.op != OP_concat || n->in[1] < 0 ||
         n->in[2] >= 0 || !is_read_once(p, j))
         return false;
     const int a = operand_of(p, j, 0), b = operand_of(p, j, 1);
-    return a != b && !readers(p, a, j + 1, i) && !readers(p, b, j + 1, i);
+    return a != b && !readers(p, a, j + 1, i, 1) && !readers(p, b, j + 1, i, 1);
 }
 
 /* Node i reads the operands of the concat before it, where it can. */

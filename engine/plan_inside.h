@@ -62,13 +62,21 @@ typedef struct Stage {
     int32_t each, batch, slices;
 } Stage;
 
+/* Who has a node as operand in the graph: user[from[i]] .. user[from[i + 1] -
+ * 1] of node i, rising. seen, stack, walks: of plan_fuse.c's walks over them.
+ */
+typedef struct Users {
+    int *from, *user, *seen, *stack, walks;
+} Users;
+
 /* Lives in its own arena, which plan_free must therefore copy out first. All
  * arrays are as long as they can get before the first call is emitted: calls
  * point at nodes, so nothing may move. */
 struct Plan {
     Arena mem;
-    PlanSpec spec;   /* root and input point at copies in mem */
-    PlanNode *node;  /* (nodes)                               */
+    PlanSpec spec;  /* root and input point at copies in mem */
+    PlanNode *node; /* (nodes)                               */
+    Users users;
     int nodes;       /* of the graph when it was planned; it may grow */
     Call *call;      /* in the order of running */
     unsigned *fresh; /* per call: Call.fresh, unless gradients accumulate */
@@ -189,7 +197,9 @@ static inline Making *making_of(Plan *p, int v, const Tensor *x)
 }
 
 /* Does one call read the value of node v, and nobody else want it? */
-bool is_read_once(const Plan *p, int v);
+bool is_read_once(Plan *p, int v);
+/* Plan.users, before the first of these. */
+bool plan_users_make(Plan *p);
 /* Rows that the backend runs as one become one: what plan_fuse.c says. */
 void plan_fuse(Plan *p);
 /* Concats are not made where a convolution reads their operands as well; not

@@ -17,7 +17,7 @@
 #include "plan_inside.h"
 
 /* Could the norm that node i is be left to its readers by the product v? */
-static bool may_be_lazy(const Plan *p, int v, int i)
+static bool may_be_lazy(Plan *p, int v, int i)
 {
     const PlanNode *a = &p->node[v], *b = &p->node[i];
     return node_of(p, v)->kind == NODE_OP && op_multiplies((Op)a->attr.op) &&

@@ -151,3 +151,32 @@ TEST(place_without_memory)
     }
     mem_fail_after(-1, false);
 }
+
+/* So many that they are placed in the order of their beginnings: apart as ever
+ * and, of a chain of values that live until their backward call, 256 bytes
+ * above the bound.
+ */
+TEST(place_many)
+{
+    enum { CHAIN = 4500 };
+    Buffer *b = mem_alloc(3 * CHAIN * sizeof *b);
+    size_t bytes;
+    REQUIRE(b);
+    for (int i = 0; i < CHAIN; i++) {
+        const int back = 2 * CHAIN - 1 - i;
+        b[3 * i] = (Buffer){256, i, back, 0};
+        b[3 * i + 1] = (Buffer){256, back - 1, back, 0};
+        b[3 * i + 2] = (Buffer){512, i, i, 0};
+    }
+    REQUIRE(place_buffers(b, 3 * CHAIN, &bytes));
+    EXPECT(bytes <= (CHAIN + 3) * 256);
+    int clashes = 0;
+    for (int i = 0; i < 3 * CHAIN; i++)
+        for (int k = i % 7; k < i; k += 7) clashes += overlap(&b[i], &b[k]);
+    EXPECT_INT(clashes, 0);
+    // the same again
+    const size_t at = b[2 * CHAIN].at;
+    REQUIRE(place_buffers(b, 3 * CHAIN, &bytes));
+    EXPECT_INT(b[2 * CHAIN].at, at);
+    mem_free(b);
+}
