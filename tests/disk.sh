@@ -69,6 +69,26 @@ step "a script that catches all, twice SIGINT" code 130 '
     echo "while true do pcall(function() while true do end end) end" > $tmp/deaf.lua
     timeout --preserve-status -s INT -k 0.3 0.3 $PROGRAM $tmp/deaf.lua; c=$?
     [ $c -eq 137 ] && exit 130; exit $c'
+# where no hook is reached, all at once, as each takes 4 s to be noticed
+stuck() {
+    printf 'io.open("%s/%s.begun", "w"):close()\n%s\n' "$tmp" "$1" "$2" > "$tmp/$1.lua"
+}
+stuck find 'string.find(string.rep("a", 100000), ".-.-.-.-b")'
+stuck gmatch 'for _ in string.rep("a", 100000):gmatch(".-.-.-.-b") do end'
+stuck move 'table.move({}, 1, 1 << 40, 2)'
+stuck polls 'require("seg.core").sys.catch_signals()
+string.find(string.rep("a", 100000), ".-.-.-.-b")'
+step "in functions of Lua's library, SIGTERM" code 0 '
+    for one in find gmatch move polls; do
+        { $PROGRAM $tmp/$one.lua > $tmp/$one.said 2>&1 & p=$!
+        until [ -e $tmp/$one.begun ]; do sleep 0.1; done; sleep 0.3
+        from=$(date +%s); kill $p; wait $p
+        echo "$? $(($(date +%s) - from))" > $tmp/$one.code; } &
+    done; wait
+    for one in find gmatch move polls; do
+        read -r c s < $tmp/$one.code; echo "$one: code $c after $s s"; cat $tmp/$one.said
+        [ $c -eq 143 ] && [ $s -le 6 ] && grep -q "cannot be interrupted" $tmp/$one.said || exit 1
+    done'
 step "data opening, SIGINT" code 130 '
     big="$recipe --patients 60 --slices 60 --out $tmp/o6"
     $PROGRAM $big --steps 1 --quiet && timeout --preserve-status -s INT 0.2 $PROGRAM $big --epochs 500'

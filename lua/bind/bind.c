@@ -46,7 +46,10 @@ const char *push_where(lua_State *L)
 static int raise_at(lua_State *L, const char *where)
 {
     // a script that is being stopped is stopped by this error already
-    if (signal_caught()) lua_sethook(L, NULL, 0, 0);
+    if (signal_caught()) {
+        lua_sethook(L, NULL, 0, 0);
+        signal_heard();
+    }
     // a reason that already names this very place does not need it twice
     bool named = !*where || !strncmp(err_text(), where, strlen(where));
     snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,

@@ -249,6 +249,16 @@ void ranks_end(void);
 int signal_caught(void);
 /* True from that signal on: for long work in C, which then fails. */
 const atomic_bool *signal_stopping(void);
+/* From now on, or no longer, the program waits for a child that is told of a
+ * signal: however long that takes to end, it is waited for. */
+void signal_waits(bool child);
+/* A script that runs is being stopped by an error of ours: no hook will be. */
+void signal_heard(void);
+/* Functions of Lua's library in this state: from now on signal_in_library says
+ * whether one of them runs. Reads a few words only, so a signal handler may
+ * ask, also of another thread's state that runs nothing else meanwhile. */
+void signal_guard(lua_State *L);
+bool signal_in_library(lua_State *L);
 /* Signals leave the Lua state alone from now on: before it is closed. */
 void signal_quit(void);
 #endif

@@ -42,13 +42,18 @@ static void become(char *const *argv, int log, pid_t parent)
 static int wait_for(pid_t child)
 {
     int status = 0, told = 0;
+    signal_waits(true);
     for (;;) {
         pid_t got = waitpid(child, &status, WNOHANG);
         if (got == child) break;
-        if (got < 0 && errno != EINTR) return 127;
+        if (got < 0 && errno != EINTR) {
+            signal_waits(false);
+            return 127;
+        }
         if (signal_caught() && !told) kill(child, told = signal_caught());
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
+    signal_waits(false);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -69,8 +69,10 @@ static int l_start(lua_State *L)
     }
     argv[n + 1] = NULL;
     fflush(NULL);
-    if (!ranks_shared_start(count, argv, signal_caught, &code, why))
-        return raise_error(L);
+    signal_waits(true);
+    bool started = ranks_shared_start(count, argv, signal_caught, &code, why);
+    signal_waits(false);
+    if (!started) return raise_error(L);
     if (*why) {
         err_set((ErrKind)code, why);
         return raise_bare(L);

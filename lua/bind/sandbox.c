@@ -21,6 +21,7 @@ struct Sandbox {
     double signal_s; // when the call saw a signal first; 0: it has not
     bool ended;      // a call did not end by itself after one
     bool stopped;
+    atomic_bool ticks;           // it ran since sandbox_stuck looked last
     char where[LUA_IDSIZE + 24]; // it was then, as "x.lua:12"
 };
 
@@ -65,6 +66,34 @@ static void *allocate(void *context, void *p, size_t old, size_t bytes)
     return q ? q : p;
 }
 
+/* ---- what hangs in a function of Lua ------------------------------------- */
+
+enum { BUSY_MOST = 256 };
+
+// Those that run a call. One for which there is no place is not looked after.
+static _Atomic(Sandbox *) busy[BUSY_MOST];
+
+/* Put s where `old` is. */
+static void set_busy(Sandbox *old, Sandbox *s)
+{
+    for (int i = 0; i < BUSY_MOST; i++) {
+        Sandbox *there = old;
+        if (atomic_compare_exchange_strong(&busy[i], &there, s)) return;
+    }
+}
+
+bool sandbox_stuck(bool begin)
+{
+    bool stuck = false;
+    for (int i = 0; i < BUSY_MOST; i++) {
+        Sandbox *s = atomic_load(&busy[i]);
+        if (!s) continue;
+        const bool ticked = atomic_exchange(&s->ticks, false);
+        stuck = stuck || (!begin && !ticked && signal_in_library(s->L));
+    }
+    return stuck;
+}
+
 /* ---- making -------------------------------------------------------------- */
 
 static const struct EmbeddedLua *find_globals(void)
@@ -88,6 +117,7 @@ static int l_make(lua_State *L)
         luaL_requiref(L, libraries[i].name, libraries[i].func, true);
         lua_pop(L, 1);
     }
+    signal_guard(L);
     sandbox_types(L);
     if (luaL_loadbufferx(L, globals->text, globals->size, "=[sandbox.lua]",
                          "t"))
@@ -177,6 +207,7 @@ static void watch(lua_State *L, lua_Debug *ar)
 {
     Sandbox *s = sandbox_of(L);
     (void)ar;
+    atomic_store(&s->ticks, true);
     if (!s->stopped) {
         if (!is_over(s)) return;
         s->stopped = true;
@@ -238,11 +269,14 @@ bool sandbox_run(Sandbox *s, int which, HookCall *call)
     s->number++;
     s->stopped = s->full = false;
     s->signal_s = 0;
+    atomic_store(&s->ticks, true);
+    set_busy(NULL, s);
     lua_sethook(L, watch, LUA_MASKCOUNT, WATCH);
     lua_pushcfunction(L, l_message);
     lua_pushcfunction(L, l_call);
     lua_pushinteger(L, which);
     int status = lua_pcall(L, 1, 0, 1);
+    set_busy(s, NULL);
     // also where a pcall of the function caught it at its very end
     bool ok = (status == LUA_OK && !s->stopped) || fail_raised(s, status);
     lua_settop(L, 0);

@@ -33,6 +33,10 @@ void sandbox_close(Sandbox *s); /* NULL is fine */
  * does not end. */
 bool sandbox_run(Sandbox *s, int which, HookCall *call);
 
+/* Does a call hang in a function of Lua's library, where no hook ends it, since
+ * the last look? The first look begins. May be called by a signal handler. */
+bool sandbox_stuck(bool begin);
+
 /* A chain for those who keep states that nobody uses. */
 Sandbox **sandbox_next(Sandbox *s);
 

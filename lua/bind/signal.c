@@ -12,12 +12,23 @@
  * so coroutine.resume and coroutine.wrap are replaced here by functions that
  * note which thread runs. A hook set on every thread beforehand would do as
  * well, but the interpreter pays for a hook with each instruction. The same
- * functions settle the stack of a coroutine that begins. */
+ * functions settle the stack of a coroutine that begins.
+ *
+ * No hook reaches a function in C: string.find with a pattern that backtracks
+ * takes hours, table.move of 2^40 elements days. So PATIENCE_S after a signal a
+ * timer looks whether Lua has run any instruction since. If it is in a function
+ * of Lua's library (or a function of the data is, sandbox.c), the program ends
+ * there and then, without saving. Functions of ours have a few times as long,
+ * and in a loop that polls as long as they want: a step of training may take
+ * minutes and then be saved. A wait for a child, which has the signal, too, is
+ * never cut short. */
 #include "bind/bind.h"
+#include "bind/sandbox.h"
 #include "clock.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 /* All that ask for an end. once_more: a second one of these means it. The
@@ -48,6 +59,10 @@ static volatile sig_atomic_t insisted;    // the first that may come once more
 static double stop_s;                     // when; only for the handler
 static atomic_bool stopping;              // the same for long work in C
 static lua_State *volatile running;       // the thread that runs Lua code
+static volatile sig_atomic_t looks;       // of the timer
+static volatile sig_atomic_t heard;       // it ran an instruction since
+static volatile sig_atomic_t waits;       // for a child, which was told
+static volatile sig_atomic_t over;        // the Lua state is left alone
 
 int signal_caught(void)
 {
@@ -61,7 +76,17 @@ const atomic_bool *signal_stopping(void)
 
 void signal_quit(void)
 {
-    polled = 1;
+    polled = over = 1;
+}
+
+void signal_heard(void)
+{
+    heard = 1;
+}
+
+void signal_waits(bool child)
+{
+    waits = child;
 }
 
 /* Runs at a safe point of the interpreter. Once only: a script may still
@@ -69,6 +94,7 @@ void signal_quit(void)
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
+    heard = 1;
     lua_sethook(L, NULL, 0, 0);
     const char *where = push_where(L);
     lua_pushfstring(L, "%s%sinterrupted", where, *where ? ": " : "");
@@ -80,6 +106,86 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 static void interrupt(lua_State *L)
 {
     lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+}
+
+/* Runs at a safe point of the interpreter, in a loop that polls. */
+static void heard_hook(lua_State *L, lua_Debug *ar)
+{
+    (void)ar;
+    heard = 1;
+    lua_sethook(L, NULL, 0, 0);
+}
+
+/* == functions that no hook reaches ==================================== */
+
+enum {
+    PATIENCE_S = 4,
+    OWN_LOOKS = 3, // in a function of ours, which mostly ends by itself
+    // upvalues of guarded functions; those of string.gmatch's iterator, too
+    GUARDED = 3
+};
+
+/* A function of Lua's library, upvalue 1, in the frame of this one: names and
+ * places in its errors stay. */
+static int l_guarded(lua_State *L)
+{
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+void signal_guard(lua_State *L)
+{
+    static const char *const libraries[] = {"string", "table", "utf8"};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        lua_getglobal(L, libraries[i]);
+        for (lua_pushnil(L); lua_next(L, -2);) {
+            if (!lua_iscfunction(L, -1)) {
+                lua_pop(L, 1);
+                continue;
+            }
+            for (int k = 1; k < GUARDED; k++) lua_pushnil(L);
+            lua_pushcclosure(L, l_guarded, GUARDED);
+            lua_pushvalue(L, -2);
+            lua_insert(L, -2);
+            lua_rawset(L, -4); // a key that is there: the walk goes on
+        }
+        lua_pop(L, 1);
+    }
+}
+
+bool signal_in_library(lua_State *L)
+{
+    lua_Debug ar;
+    return lua_getstack(L, 0, &ar) && lua_getinfo(L, "Su", &ar) &&
+           *ar.what == 'C' && ar.nups == GUARDED;
+}
+
+static void start_timer(void)
+{
+    const struct itimerval once = {.it_value.tv_sec = PATIENCE_S};
+    setitimer(ITIMER_REAL, &once, NULL);
+}
+
+/* PATIENCE_S after a signal, and again while a loop that polls goes on. */
+static void on_timer(int number)
+{
+    static const char note[] =
+        "\nsegengine: stopped inside a function of Lua or of a data step that "
+        "cannot be interrupted; nothing was saved\n";
+    (void)number;
+    if (over || (heard && !polled)) return;
+    const bool ours = !signal_in_library(running);
+    const bool stuck =
+        !heard && !waits && (!ours || (!polled && ++looks == OWN_LOOKS));
+    if (stuck || sandbox_stuck(false)) {
+        const int saved = errno;
+        if (write(2, note, sizeof note - 1) < 0) errno = saved;
+        _exit(128 + stop_signal);
+    }
+    if (polled) {
+        heard = 0;
+        lua_sethook(running, heard_hook, LUA_MASKCALL | LUA_MASKCOUNT, 1);
+    }
+    start_timer();
 }
 
 static const double ECHO_S = 0.1; // faster than a person's second Ctrl-C
@@ -106,7 +212,14 @@ static void on_signal(int number)
     atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
-    if (!polled) interrupt(running);
+    if (over) return;
+    heard = 0;
+    (void)sandbox_stuck(true);
+    if (!polled)
+        interrupt(running);
+    else if (may_end)
+        lua_sethook(running, heard_hook, LUA_MASKCALL | LUA_MASKCOUNT, 1);
+    if (may_end) start_timer();
 }
 
 /* == coroutines ======================================================== */
@@ -215,6 +328,11 @@ static int l_signal_name(lua_State *L)
 
 static void install(void)
 {
+    struct sigaction timer;
+    memset(&timer, 0, sizeof timer);
+    timer.sa_handler = on_timer;
+    timer.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &timer, NULL);
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction old, act;
         memset(&act, 0, sizeof act);
@@ -241,6 +359,7 @@ void bind_signal(lua_State *L)
     put_in_front(L, "resume", l_resume);
     put_in_front(L, "wrap", l_wrap);
     lua_pop(L, 1);
+    signal_guard(L);
     install();
     lua_getfield(L, -1, "sys");
     luaL_setfuncs(L, functions, 0);

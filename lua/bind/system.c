@@ -254,6 +254,7 @@ static int l_again(lua_State *L)
     int e = posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ);
     bool told = false;
     pid_t got = 0;
+    signal_waits(true);
     while (!e && !got) {
         // looked at from time to time: a signal may come right before a wait
         // that would be woken by it
@@ -263,6 +264,7 @@ static int l_again(lua_State *L)
         if (signal_caught() && !told) told = !kill(child, signal_caught());
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
+    signal_waits(false);
     if (e) {
         fail("cannot start this program again: %s", strerror(e));
         return raise_error(L);
