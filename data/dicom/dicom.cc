@@ -30,6 +30,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <exception>
@@ -52,12 +53,42 @@ namespace {
 // wanted only by who decodes or writes: once, on the first call.
 pthread_once_t started = PTHREAD_ONCE_INIT;
 
+// The dictionary, its lock held while this lives, also when an exception ends
+// that.
+class Dictionary {
+  public:
+    Dictionary() : dictionary(dcmDataDict.wrlock())
+    {
+    }
+    ~Dictionary()
+    {
+        dcmDataDict.wrunlock();
+    }
+    Dictionary(const Dictionary &) = delete;
+    Dictionary &operator=(const Dictionary &) = delete;
+    decltype(dcmDataDict.wrlock()) dictionary;
+};
+
 // where one is loaded already (DCMDICTPATH) it stays
 void load_dictionary(const std::string &path)
 {
     if (dcmDataDict.isDictionaryLoaded()) return;
-    dcmDataDict.wrlock().loadDictionary(path.c_str());
-    dcmDataDict.wrunlock();
+    Dictionary d;
+    d.dictionary.loadDictionary(path.c_str());
+}
+
+// What loading the dictionary takes and half as much again, and a codec beside
+// a few copies of the frame.
+const size_t DICTIONARY_BYTES = size_t(24) << 20, CODEC_BYTES = size_t(4) << 20;
+
+// Throws unless so many bytes can be had now. DCMTK looks at no result of
+// malloc while it loads its dictionary, and calls a JPEG damaged for which
+// libjpeg has no memory; so they are asked for beforehand, and given back.
+void want(size_t bytes)
+{
+    void *p = malloc(bytes);
+    if (!p) throw std::bad_alloc();
+    free(p);
 }
 
 // `name` beside the program or the library that holds this code: the tar of
@@ -80,6 +111,7 @@ std::string beside(const char *name)
 // DCMTK's own log is turned off: what it has to say comes back as a condition.
 void start()
 {
+    want(DICTIONARY_BYTES);
     OFLog::configure(OFLogger::OFF_LOG_LEVEL);
 #ifdef SEG_DICTIONARY
     // a private prefix has its dictionary where DCMTK does not look
@@ -375,11 +407,15 @@ extern "C" CodecResult codec_decode(const CodecPixels *form,
                                     uint8_t *out, char why[CODEC_WHY])
 try {
     if (!ready(why)) return CODEC_REFUSED;
+    want(CODEC_BYTES + size_t(form->rows) * form->cols * 16);
     return check(decode(*form, fragments, count, out), why);
 } catch (const std::bad_alloc &) {
     return CODEC_NO_MEMORY;
 } catch (const std::exception &e) {
     explain(why, e.what());
+    return CODEC_REFUSED;
+} catch (...) {
+    explain(why, "DCMTK raised something that is no error");
     return CODEC_REFUSED;
 }
 
@@ -389,10 +425,14 @@ extern "C" CodecResult codec_write(const char *path, const CodecPixels *form,
                                    char why[CODEC_WHY])
 try {
     if (!ready(why)) return CODEC_REFUSED;
+    want(CODEC_BYTES + 4 * bytes);
     return check(write(path, *form, elements, count, pixels, bytes), why);
 } catch (const std::bad_alloc &) {
     return CODEC_NO_MEMORY;
 } catch (const std::exception &e) {
     explain(why, e.what());
+    return CODEC_REFUSED;
+} catch (...) {
+    explain(why, "DCMTK raised something that is no error");
     return CODEC_REFUSED;
 }
