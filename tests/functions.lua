@@ -582,7 +582,8 @@ t.test("Ctrl-C ends a function that hangs", function()
   for _, steps in ipairs { { ":change(function() while true do end end)" },
                            { "", "vary = function() while true do end end," },
                            -- where no hook of Lua is reached
-                           { "", "vary = function() string.find(('a'):rep(1e5), '.-.-.-.-b') end," } } do
+                           { "", "vary = function() string.find(('a'):rep(1e5), '.-.-.-.-b') "
+                             .. "end," } } do
     local started = core.sys.clock()
     local code, text = t.program(recipe("hang", steps[1], steps[2]) .. common,
                                  "timeout --preserve-status -s INT 2 ")
