@@ -84,14 +84,16 @@ TEST(dicom_multi_rescales_every_frame)
     REQUIRE(dicom_load(kit_series(&a, path), NULL, &got, &notes));
     EXPECT(kit_noted(&notes, "slope differs between slices, applied per slice "
                              "[tag (0028,1053) RescaleSlope]"));
-    EXPECT(kit_noted(&notes, "MONOCHROME1 inverted"));
+    // HU are those of the stored value
+    EXPECT(kit_noted(&notes, "MONOCHROME1 not inverted: values have a unit by "
+                             "Modality"));
     EXPECT_INT(got.unit, UNIT_HU);
     REQUIRE(got.voxels.type == F32);
     const int16_t *p = v.voxels.data;
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 12; j++)
             EXPECT_NEAR(((float *)got.voxels.data)[turned[i] * 12 + j],
-                        (-1 - p[turned[i] * 12 + j]) * slopes[i] - 3, 0);
+                        p[turned[i] * 12 + j] * slopes[i] - 3, 0);
     volume_free(&got);
     volume_free(&v);
     dicom_notes_free(&notes);

@@ -107,6 +107,7 @@ def geometry(d):
 
 
 def values(stored, bits, signed, inverted, slope, intercept):
+    """inverted: MONOCHROME1, of a series whose values have no unit"""
     low = -(1 << bits - 1) if signed else 0
     high = low + (1 << bits) - 1
     v = low + high - stored if inverted else stored
@@ -132,6 +133,8 @@ def make_series(folder, series):
                         continue
                     slopes = [(1, 0), (0.5, -7), (2, 1)][series % 3]
                     series += 1
+                    # a rescale is of the value as it is stored
+                    grey = slopes == (1, 0) and series % 4 != 0
                     name = "s%03d" % series
                     d = 3 + series % 2
                     stored = draw((d, 4, 5 + series % 2), bits, signed)
@@ -157,7 +160,7 @@ def make_series(folder, series):
                         seen = pydicom.dcmread(path).pixel_array
                         assert (seen.astype("i8") == stored[k]).all() or bits == 12
                         parts.append((k, values(stored[k], bits, signed,
-                                                inverted, s, i)))
+                                                inverted and grey, s, i)))
                     parts.sort(key=lambda p: p[0])
                     text(os.path.join(folder, name + ".txt"), "image", affine,
                          numpy.stack([p[1] for p in parts]))
@@ -378,9 +381,11 @@ def show(path, out):
     seen &= (1 << bits) - 1
     if signed:
         seen = numpy.where(seen >> bits - 1, seen - (1 << bits), seen)
-    v = values(seen, bits, signed, ds.PhotometricInterpretation[-1:] == "1",
-               float(ds.get("RescaleSlope", 1)),
-               float(ds.get("RescaleIntercept", 0)))
+    slope = float(ds.get("RescaleSlope", 1))
+    intercept = float(ds.get("RescaleIntercept", 0))
+    inverted = (ds.PhotometricInterpretation[-1:] == "1" and slope == 1
+                and intercept == 0 and ds.get("Modality") != "CT")
+    v = values(seen, bits, signed, inverted, slope, intercept)
     text(out, "image", numpy.eye(4), v[None])
 
 

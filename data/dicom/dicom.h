@@ -112,8 +112,11 @@ typedef struct DicomNotes {
 void dicom_notes_free(DicomNotes *notes);
 
 /* Voxel (i,j,k) of out = stored value of column i, row j in the k-th slice
- * along the normal, MONOCHROME1 inverted inside the stored range, times
- * RescaleSlope plus RescaleIntercept of that slice. d = count, h = rows,
+ * along the normal, times RescaleSlope plus RescaleIntercept of that slice.
+ * MONOCHROME1 is inverted inside the stored range where no slice has a unit;
+ * with one (CT, PT, NM, Units, RescaleType, a real-world value mapping or a
+ * rescale) values stay as they are: it is about display (PS3.3
+ * C.7.6.3.1.2). d = count, h = rows,
  * w = cols, c = 1; I16 when every value is an integer that fits, else F32.
  * Affine columns: row cosine * column spacing, column cosine * row spacing,
  * step between slices (last minus first position over count - 1; one slice:
@@ -230,7 +233,8 @@ typedef struct DicomWrite {
 
 /* One file a slice, `folder`/IM0001.dcm ..., the folder made when absent
  * (its parent must exist). The stored value of v is round((v - intercept) /
- * slope), inverted inside the stored range for MONOCHROME1; one that
+ * slope), inverted inside the stored range for MONOCHROME1 where dicom_load
+ * turns it back (neither CT nor rescaled); one that
  * bits_stored cannot hold is an error. voxels: U8, I16 or F32, c = 1. Study,
  * frame of reference, series and instance UIDs are functions of (seed,
  * patient_id), and further of description and slice, so equal arguments give

@@ -158,11 +158,11 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
                    "BitsAllocated %d, need 16 or 32 in a dose", h.allocated);
         goto done;
     }
-    if (h.inverted) {
-        dicom_fail(w->path, TAG_PhotometricInterpretation, NULL,
-                   "photometric MONOCHROME1 not supported");
-        goto done;
-    }
+    // it is about display; Gy are those of the stored value
+    if (h.monochrome1)
+        TRY(dicom_note(notes, false, where, TAG_PhotometricInterpretation,
+                       "MONOCHROME1 not inverted: values have a unit by "
+                       "DoseUnits"));
     TRY(check_units(w, where, &scratch, notes));
     TRY(read_scaling(w, &scaling));
     TRY(check_pointer(w));

@@ -5,6 +5,7 @@
 #include "dicom_header.h"
 #include "dicom_charset.h"
 #include "dicom_text.h"
+#include "dicom_units.h"
 #include <math.h>
 #include <string.h>
 
@@ -440,11 +441,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "photometric %s not supported",
                           n ? shown(p, n, text) : "(none)");
     // n == 11 was checked with `grey`: p[10] is the digit
-    h->is_signed = sign, h->inverted = p[10] == '1';
-    if (h->inverted &&
-        !dicom_note(notes, false, where, TAG_PhotometricInterpretation,
-                    "MONOCHROME1 inverted"))
-        return false;
+    h->is_signed = sign, h->monochrome1 = p[10] == '1';
     if (h->is_signed && h->stored < h->allocated &&
         !dicom_note(notes, false, where, TAG_BitsStored,
                     "sign extended from %d bits", h->stored))
@@ -492,6 +489,8 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
     if (!strcmp(h->modality, "CT") && !h->has_intercept && !o->assume_hu)
         return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
                           "CT without RescaleIntercept");
+    h->units = units_by(w, g, h);
+    h->inverted = h->monochrome1 && !h->units;
     return true;
 }
 

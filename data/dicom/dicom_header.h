@@ -25,10 +25,13 @@ typedef struct DicomHeader {
     double slope, intercept;         /* 1 and 0 when absent                  */
     bool has_instance, has_position, has_orientation, has_spacing;
     bool has_slope, has_intercept;
-    bool is_signed, inverted; /* PixelRepresentation 1; MONOCHROME1          */
-    bool has_pixels;          /* a PixelData element                         */
     unsigned odd_text;        /* CHARSET_... of the texts above              */
     uint32_t odd_text_tag;    /* and the first of them                       */
+    bool is_signed, monochrome1; /* PixelRepresentation 1; MONOCHROME1     */
+    const char *units; /* element by which values are quantities (units_by);
+                        * NULL: none, or not asked                         */
+    bool inverted;     /* MONOCHROME1 of values without a unit, and no mask  */
+    bool has_pixels;   /* a PixelData element                         */
     const DicomTransfer *transfer; /* NULL: unknown                          */
     char syntax[65];
 } DicomHeader;

@@ -102,6 +102,28 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
     return true;
 }
 
+// What MONOCHROME1 does to the values of a series, which is the same for all of
+// its slices: where one has a unit (a slope that is not 1, say), all have.
+static bool settle_inversion(const DicomSeries *s, DicomHeader *h, int32_t n,
+                             DicomNotes *notes)
+{
+    const char *units = NULL;
+    bool any = false;
+    for (int32_t i = 0; i < n; i++) {
+        if (!units) units = h[i].units;
+        any = any || h[i].monochrome1;
+    }
+    for (int32_t i = 0; i < n; i++) h[i].inverted = h[i].monochrome1 && !units;
+    if (!any) return true;
+    if (!units)
+        return dicom_note(notes, false, load_where(s),
+                          TAG_PhotometricInterpretation,
+                          "MONOCHROME1 inverted");
+    return dicom_note(
+        notes, false, load_where(s), TAG_PhotometricInterpretation,
+        "MONOCHROME1 not inverted: values have a unit by %s", units);
+}
+
 // The limit of voxels is asked here, where the number of slices is known and
 // nothing large has been allocated.
 bool load_stack(const DicomSeries *series, const DicomOptions *options,
@@ -149,7 +171,8 @@ static inline int64_t stored_16(const uint8_t *p, const DicomHeader *h)
 }
 
 // stored samples into quantities, in the order that dicom.h gives: sign,
-// inversion inside the stored range, slope and intercept
+// inversion inside the stored range (of values without a unit), slope and
+// intercept
 static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
 {
     size_t n = (size_t)h->rows * (size_t)h->cols;
@@ -204,6 +227,7 @@ bool slice_read(SliceReader *r, const DicomHeader *h, const char *where,
     size_t each = frames_bytes(&r->now) / (size_t)r->now.frames;
     // what the values of the slice mean was read with its place
     r->now.slope = h->slope, r->now.intercept = h->intercept;
+    r->now.inverted = h->inverted;
     to_values(r->bytes + (size_t)h->frame * each, &r->now, values);
     return true;
 }
@@ -311,6 +335,7 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     float lowest;
     bool ok = false;
     TRY(load_stack(series, options, &scratch, &slices, &stack, notes));
+    TRY(settle_inversion(series, slices, stack.grid.d, notes));
     const Grid *g = &stack.grid;
     TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
     memcpy(out->affine, g->affine, sizeof out->affine);

@@ -29,8 +29,8 @@ typedef struct SliceReader {
     uint8_t *bytes;   /* its frames as stored                 */
 } SliceReader;
 
-/* values[rows * cols] = stored values of one slice, inverted and rescaled as
- * dicom_load says. `h` is its header from load_headers. */
+/* values[rows * cols] = stored values of one slice, inverted where h->inverted
+ * says so, and rescaled. `h` is its header from load_headers. */
 bool slice_read(SliceReader *r, const DicomHeader *h, const char *where,
                 const DicomOptions *options, float *values, DicomNotes *notes);
 void slice_close(SliceReader *r);

@@ -338,6 +338,20 @@ done:
     return ok;
 }
 
+// The values of a mask are class numbers, which MONOCHROME1 does not change.
+static bool keep_labels(const DicomSeries *mask, DicomHeader *h, int32_t n,
+                        DicomNotes *notes)
+{
+    bool any = false;
+    for (int32_t i = 0; i < n; i++) {
+        any = any || h[i].monochrome1;
+        h[i].inverted = false;
+    }
+    return !any ||
+           dicom_note(notes, false, mask->folder, TAG_PhotometricInterpretation,
+                      "MONOCHROME1 not inverted: values are labels");
+}
+
 // a mask that lies elsewhere: read on its own grid, then moved
 static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
                            const DicomOptions *read, const DicomMaskOptions *o,
@@ -351,6 +365,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     // made for the grid of the image; this mask has its own
     volume_free(out);
     TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
+    TRY(keep_labels(mask, h, stack.grid.d, notes));
     TRY(mask_may_resample(mask, &stack.grid, t, o->resample_mask));
     const Grid *g = &stack.grid;
     TRY(mask_new(g, false, out));
@@ -380,6 +395,7 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     read.assume_hu = read.resample_tilt = true;
     read.want_3d = false;
     TRY(load_headers(mask, &read, &scratch, &h, &n, notes));
+    TRY(keep_labels(mask, h, n, notes));
     int32_t *slot = ARENA_NEW(&scratch, int32_t, n);
     TRY(slot);
     // pair_by leaves `slot` as the rule that succeeded has filled it

@@ -164,6 +164,9 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
     int32_t low = form->is_signed ? -range / 2 : 0, high = low + range - 1;
     double slope = how->slope != 0 ? how->slope : 1;
     double intercept = how->slope != 0 || is_ct(how) ? how->intercept : 0;
+    // as dicom_load inverts: a rescale, or HU, is of the stored value
+    bool inverted =
+        how->monochrome1 && !is_ct(how) && slope == 1 && intercept == 0;
     for (int64_t i = 0; i < plane; i++) {
         double value = voxel(v, slice * plane + i);
         // half up, so that .5 rounds alike on either side of 0
@@ -175,7 +178,7 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
                              path, value, stored, form->stored,
                              form->is_signed ? "signed" : "unsigned");
         int32_t s = (int32_t)stored;
-        if (how->monochrome1) s = low + high - s;
+        if (inverted) s = low + high - s;
         // a negative number as its low bits
         uint32_t bits = (uint32_t)s & (uint32_t)(range - 1);
         if (form->allocated == 8) {
