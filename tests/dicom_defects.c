@@ -296,7 +296,8 @@ static const KitRow rows[] = {
      "file larger than limit 500", 0, {.max_file_bytes = 500}},
     {19, FILE_LOAD, true, jpeg_2000,
      "compression JPEG 2000 lossless (1.2.840.10008.1.2.4.90) not supported "
-     "[tag (0002,0010) TransferSyntaxUID]; fix: dcmdjpeg or gdcmconv --raw",
+     "[tag (0002,0010) TransferSyntaxUID]; fix: gdcmconv --raw (dcmdjpeg has no "
+     "JPEG 2000)",
      0, {0}},
     {20, FILE_SCAN, false, no_meta,
      "no transfer syntax; assume_implicit_le = true to force [tag "

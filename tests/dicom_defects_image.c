@@ -29,6 +29,7 @@ SETS(samples_3, SamplesPerPixel, 3)
         kit_set_text(f, TAG_##tag, value); \
     }
 WRITES(palette, PhotometricInterpretation, "PALETTE COLOR")
+WRITES(no_photometric, PhotometricInterpretation, "ARGB")
 WRITES(text_position, ImagePositionPatient, "1\\2\\x")
 WRITES(two_positions, ImagePositionPatient, "1\\2")
 WRITES(is_ct, Modality, "CT")
@@ -157,10 +158,16 @@ static const KitRow rows[] = {
      "PixelRepresentation 2, need 0 or 1 [tag (0028,0103) "
      "PixelRepresentation]", 0, {0}},
     {39, FILE_LOAD, false, samples_3,
-     "3 samples per pixel, recipe wants 1 [tag (0028,0002) SamplesPerPixel]",
+     "colour is not read from DICOM: 3 samples per pixel (MONOCHROME2) [tag "
+     "(0028,0002) SamplesPerPixel]; fix: dcm2pnm +on (JPEG: dcmj2pnm +on) "
+     "makes a PNG of it, which data.images reads",
      0, {0}},
     {40, FILE_LOAD, false, palette,
-     "photometric PALETTE COLOR not supported [tag (0028,0004) "
+     "colour is not read from DICOM: photometric PALETTE COLOR [tag "
+     "(0028,0004) PhotometricInterpretation]; fix: dcm2pnm +on (JPEG: "
+     "dcmj2pnm +on) makes a PNG of it, which data.images reads", 0, {0}},
+    {40, FILE_LOAD, false, no_photometric,
+     "photometric ARGB not supported [tag (0028,0004) "
      "PhotometricInterpretation]", 0, {0}},
     {42, FILE_LOAD, true, rows_7,
      "pixel data has 70 bytes, need 98 [tag (7fe0,0010) PixelData]", 0, {0}},

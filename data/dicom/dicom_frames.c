@@ -351,7 +351,8 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
     const WalkElement *pixels = pixels_of(w);
     if (!t || !t->supported)
         return dicom_fail(w->path, TAG_TransferSyntaxUID,
-                          "dcmdjpeg or gdcmconv --raw",
+                          t ? t->unpack
+                            : "gdcmconv --raw, or export it uncompressed",
                           "compression %s (%s) not supported",
                           t ? t->name : "unknown", h->syntax);
     // JPEG is DCMTK's work; a program built without it still reads the rest

@@ -424,18 +424,26 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
     if (sign > 1)
         return dicom_fail(path, TAG_PixelRepresentation, NULL,
                           "PixelRepresentation %d, need 0 or 1", sign);
-    if (h->samples != 1)
-        return dicom_fail(path, TAG_SamplesPerPixel, NULL,
-                          "%d samples per pixel, recipe wants 1", h->samples);
     const WalkElement *e =
         walk_find(w, WALK_ROOT, TAG_PhotometricInterpretation);
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
     while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
-    // "MONOCHROME1" or "MONOCHROME2": colour is not for these networks
+    char text[24];
+    static const char pictures[] = "dcm2pnm +on (JPEG: dcmj2pnm +on) makes a "
+                                   "PNG of it, which data.images reads";
+    if (h->samples != 1)
+        return dicom_fail(path, TAG_SamplesPerPixel, pictures,
+                          "colour is not read from DICOM: %d samples per pixel "
+                          "(%s)",
+                          h->samples, n ? shown(p, n, text) : "no photometric");
+    if (n >= 3 &&
+        (!memcmp(p, "RGB", 3) || !memcmp(p, "YBR", 3) || !memcmp(p, "PAL", 3)))
+        return dicom_fail(path, TAG_PhotometricInterpretation, pictures,
+                          "colour is not read from DICOM: photometric %s",
+                          shown(p, n, text));
     bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
                 (p[10] == '1' || p[10] == '2');
-    char text[24];
     if (!grey)
         return dicom_fail(path, TAG_PhotometricInterpretation, NULL,
                           "photometric %s not supported",
@@ -501,6 +509,8 @@ bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
     const WalkElement *e = find(w, g, measures, TAG_PixelSpacing);
     static const char bad[] = "PixelSpacing missing, 0, negative or NaN";
     bool found;
+    // at the detector of a radiograph, so larger than in the patient
+    h->has_imager_spacing = filled(w, walk_find(w, WALK_ROOT, 0x00181164));
     // some writers put NaN where they know no spacing; as a text it would only
     // be "not a decimal string"
     if (filled(w, e) && e->length >= 3) {

@@ -7,6 +7,7 @@
 #include "dicom_load.h"
 #include "dicom_file.h"
 #include "dicom_frames.h"
+#include "dicom_image_type.h"
 #include "dicom_multi.h"
 #include <math.h>
 #include <string.h>
@@ -66,8 +67,13 @@ static bool load_frames(const DicomSeries *series, const DicomOptions *options,
     bool ok =
         dicom_file_open(series->paths[0], options, true, &f) == WALK_DONE &&
         header_identity(&f.walk, arena, &h) &&
-        header_pixels(&f.walk, options, false, load_where(series), &h, notes) &&
-        multi_headers(&f.walk, options, &h, arena, out);
+        header_pixels(&f.walk, options, false, load_where(series), &h, notes);
+    if (ok &&
+        !walk_find(&f.walk, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence) &&
+        !dicom_class_enhanced(h.sop_class))
+        ok = image_frames_unplaced(&f.walk, &h);
+    ok = ok && multi_headers(&f.walk, options, &h, arena, out) &&
+         image_type_check(&f.walk, *out, load_where(series), notes);
     dicom_file_close(&f);
     *count = h.frames;
     return ok;
@@ -89,7 +95,9 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
         bool ok =
             dicom_file_open(series->paths[i], options, true, &f) == WALK_DONE &&
             header_identity(&f.walk, arena, &h[i]) &&
-            header_image(&f.walk, options, false, series->folder, &h[i], notes);
+            header_image(&f.walk, options, false, series->folder, &h[i],
+                         notes) &&
+            image_type_check(&f.walk, &h[i], series->folder, notes);
         dicom_file_close(&f);
         if (!ok) return false;
         if (h[i].frames != 1)

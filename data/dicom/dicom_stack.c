@@ -3,6 +3,7 @@
  * one place, then evenly spaced, then on one line. A gap is never closed and a
  * slice never dropped: either would move every slice behind it. */
 #include "dicom_stack.h"
+#include "dicom_image_type.h"
 #include "dicom_series.h"
 #include <math.h>
 #include <stdio.h>
@@ -76,12 +77,18 @@ static bool check_alike(const char *where, const DicomHeader *h, int32_t n)
 {
     int32_t missing = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (!h[i].has_orientation)
-            return dicom_fail(h[i].path, TAG_ImageOrientationPatient, NULL,
-                              "ImageOrientationPatient missing");
+        if (!h[i].has_orientation) return image_unoriented(&h[i]);
         if (!h[i].has_spacing)
-            return dicom_fail(h[i].path, TAG_PixelSpacing, NULL,
-                              "PixelSpacing missing, 0, negative or NaN");
+            return dicom_fail(h[i].path, TAG_PixelSpacing,
+                              h[i].has_imager_spacing
+                                  ? "dcmodify -i \"PixelSpacing=ROWS\\\\COLS\" "
+                                    "with the mm in the patient"
+                                  : NULL,
+                              "PixelSpacing missing, 0, negative or NaN%s",
+                              h[i].has_imager_spacing
+                                  ? "; ImagerPixelSpacing is that of the "
+                                    "detector, not of the patient"
+                                  : "");
         missing += !h[i].has_position;
     }
     if (missing)

@@ -82,15 +82,48 @@ static const DicomTransfer transfers[] = {
     ENCAPSULATED(JPEG "50", "JPEG baseline", true, true),
     ENCAPSULATED(JPEG "51", "JPEG extended", true, true),
     ENCAPSULATED(JPEG "81", "JPEG-LS near lossless", true, true),
-    ENCAPSULATED(JPEG "90", "JPEG 2000 lossless", false, false),
-    ENCAPSULATED(JPEG "91", "JPEG 2000", false, true),
-    ENCAPSULATED(JPEG "92", "JPEG 2000 part 2 lossless", false, false),
-    ENCAPSULATED(JPEG "93", "JPEG 2000 part 2", false, true),
-    ENCAPSULATED(JPEG "100", "MPEG-2", false, true),
-    ENCAPSULATED(JPEG "102", "MPEG-4", false, true),
-    ENCAPSULATED(JPEG "201", "HTJ2K lossless", false, false),
-    ENCAPSULATED(JPEG "203", "HTJ2K", false, true),
 #undef ENCAPSULATED
+// UID, name, lossy, what decompresses it
+#define FOREIGN(id, text, loses, by)                                   \
+    {                                                                  \
+        .uid = id, .name = text, .encapsulated = true, .lossy = loses, \
+        .unpack = by                                                   \
+    }
+#define BY_GDCM "gdcmconv --raw (dcmdjpeg has no JPEG 2000)"
+#define BY_PYDICOM                                                           \
+    "Dataset.decompress() of pydicom with pylibjpeg-openjpeg, or export it " \
+    "uncompressed"
+#define EXPORT "export it uncompressed (explicit VR little endian)"
+#define VIDEO  "it is a video: take pictures out of it, which data.images reads"
+    FOREIGN(JPEG "90", "JPEG 2000 lossless", false, BY_GDCM),
+    FOREIGN(JPEG "91", "JPEG 2000", true, BY_GDCM),
+    FOREIGN(JPEG "92", "JPEG 2000 part 2 lossless", false, EXPORT),
+    FOREIGN(JPEG "93", "JPEG 2000 part 2", true, EXPORT),
+    FOREIGN(JPEG "94", "JPIP referenced", false, EXPORT),
+    FOREIGN(JPEG "95", "JPIP referenced deflate", false, EXPORT),
+    FOREIGN(JPEG "100", "MPEG-2", true, VIDEO),
+    FOREIGN(JPEG "100.1", "MPEG-2", true, VIDEO),
+    FOREIGN(JPEG "101", "MPEG-2", true, VIDEO),
+    FOREIGN(JPEG "101.1", "MPEG-2", true, VIDEO),
+    FOREIGN(JPEG "102", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "102.1", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "103", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "103.1", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "104", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "104.1", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "105", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "105.1", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "106", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "106.1", "MPEG-4", true, VIDEO),
+    FOREIGN(JPEG "107", "HEVC", true, VIDEO),
+    FOREIGN(JPEG "108", "HEVC", true, VIDEO),
+    FOREIGN(JPEG "110", "JPEG XL lossless", false, EXPORT),
+    FOREIGN(JPEG "111", "JPEG XL of a JPEG", true, EXPORT),
+    FOREIGN(JPEG "112", "JPEG XL", true, EXPORT),
+    FOREIGN(JPEG "201", "HTJ2K lossless", false, BY_PYDICOM),
+    FOREIGN(JPEG "202", "HTJ2K lossless RPCL", false, BY_PYDICOM),
+    FOREIGN(JPEG "203", "HTJ2K", true, BY_PYDICOM),
+#undef FOREIGN
 };
 
 const DicomTransfer *dicom_transfer(const char *uid)

@@ -194,6 +194,7 @@ typedef struct DicomTransfer {
     const char *uid, *name;
     bool implicit, big_endian, deflated, encapsulated;
     bool supported, lossy;
+    const char *unpack; /* what decompresses one that is not supported */
 } DicomTransfer;
 
 /* The row of a transfer syntax; NULL when it is none we know by name. */
