@@ -210,6 +210,12 @@ static bool read_reading(const JsonValue *read, Bundle *b)
     b->dicom.files.assume_hu = truth_of(o, "assume_hu");
     b->dicom.files.resample_tilt = truth_of(o, "resample_tilt");
     b->dicom.files.assume_implicit_le = truth_of(o, "assume_implicit_le");
+    b->dicom.files.position_tolerance = number_of(o, "position_tolerance", 0);
+    if (!(b->dicom.files.position_tolerance >= 0 &&
+          b->dicom.files.position_tolerance <= MOST_POSITION_TOLERANCE))
+        return fail_data("bundle: read: position_tolerance is not from 0 to "
+                         "%g" LATER,
+                         MOST_POSITION_TOLERANCE);
     int i = 0;
     while (*form && i < 3 && strcmp(form, forms[i])) i++;
     if (i == 3) return fail_data("bundle: read: form is \"%.20s\"" LATER, form);

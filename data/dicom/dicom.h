@@ -24,14 +24,22 @@
  * written. */
 bool dicom_ready(void);
 
+/* Half a slice off could be its neighbour. */
+#define MOST_POSITION_TOLERANCE 0.45
+
 /* How files are read; all zero is the strict default. */
 typedef struct DicomOptions {
     bool assume_hu;          /* CT without RescaleIntercept is in HU     */
     bool resample_tilt;      /* straighten a tilted stack (linear)       */
     bool assume_implicit_le; /* no transfer syntax: implicit VR LE       */
     bool want_3d;            /* one slice is an error                    */
-    int64_t max_voxels;      /* 0: 2^33                                  */
-    int64_t max_file_bytes;  /* 0: 16 GiB                                */
+    /* How far a slice may be off the regular grid through the first and the
+     * last one, as a share of the spacing: positions are rounded to decimals.
+     * 0: 0.02; at most MOST_POSITION_TOLERANCE. A missing slice is found
+     * whatever it is. */
+    double position_tolerance;
+    int64_t max_voxels;     /* 0: 2^33                                  */
+    int64_t max_file_bytes; /* 0: 16 GiB                                */
 } DicomOptions;
 
 /* ---- finding ----------------------------------------------------------- */

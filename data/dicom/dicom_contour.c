@@ -173,6 +173,8 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
     step = fabs(step);
     double slack = fmax(PLANE_SLACK * step, fmin(ROUNDED_MM, 0.1 * step));
     slack = fmax(slack, s->options->contour_tolerance_mm);
+    // contours keep the rounded positions of the files of the image
+    slack = fmax(slack, PLANE_SLACK * step + t->off_mm);
     if (named >= 0) {
         offsets(t, named, c, off);
         c->off_mm = farthest(off);

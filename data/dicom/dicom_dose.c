@@ -149,6 +149,9 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
     DicomStack stack;
     double scaling = 0;
     uint8_t *bytes = NULL;
+    // one plane is a dose, and a sheared one is none
+    const DicomOptions even = {.position_tolerance =
+                                   options ? options->position_tolerance : 0};
     bool ok = false;
     *out = (Volume){0};
     TRY(header_identity(w, &scratch, &h));
@@ -174,7 +177,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
         goto done;
     }
     TRY(make_frames(w, &h, &scratch, &frame));
-    TRY(stack_order(where, frame, h.frames, NULL, &stack, notes));
+    TRY(stack_order(where, frame, h.frames, &even, &stack, notes));
     const Grid *g = &stack.grid;
     TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
     memcpy(out->affine, g->affine, sizeof out->affine);

@@ -2,8 +2,8 @@
  *
  * Some files have the place and spacing of a slice and are none: slices laid
  * out as tiles of one picture (Siemens MOSAIC, UIH VFRAME), pictures of a
- * screen. They would pass for a volume of wrong geometry. ImageType (PS3.3 C.7.6.1.1.2) and elements of the
- * vendors tell. */
+ * screen. They would pass for a volume of wrong geometry. ImageType (PS3.3
+ * C.7.6.1.1.2) and elements of the vendors tell. */
 #ifndef SEG_DICOM_IMAGE_TYPE_H
 #define SEG_DICOM_IMAGE_TYPE_H
 #include "dicom_header.h"

@@ -12,12 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-// G2: corners may differ by this share of the smallest voxel edge
-static const double CORNER_SLACK = 0.01;
 enum { NAMED = 10, SAMPLES = 24 };
 
 bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
-                       double edge_mm)
+                       double slack_mm)
 {
     if (a->rows != b->rows || a->cols != b->cols) return false;
     for (int corner = 0; corner < 4; corner++) {
@@ -35,7 +33,7 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
             far += (pa - pb) * (pa - pb);
         }
         // written so that NaN disagrees
-        if (!(sqrt(far) <= CORNER_SLACK * edge_mm)) return false;
+        if (!(sqrt(far) <= slack_mm)) return false;
     }
     return true;
 }
@@ -233,7 +231,7 @@ static const char *const rule_names[] = {
 
 // does this mask slice name, or lie on, this image slice?
 static bool belongs(Rule rule, const DicomHeader *image,
-                    const DicomHeader *mask, double edge_mm)
+                    const DicomHeader *mask, double slack_mm)
 {
     switch (rule) {
     case BY_INSTANCE_UID:
@@ -242,7 +240,7 @@ static bool belongs(Rule rule, const DicomHeader *image,
         return *mask->reference && !strcmp(mask->reference, image->sop_uid);
     case BY_POSITION:
         return mask->has_position && mask->has_orientation &&
-               mask->has_spacing && mask_planes_agree(image, mask, edge_mm);
+               mask->has_spacing && mask_planes_agree(image, mask, slack_mm);
     case BY_NUMBER:
         return mask->has_instance && image->has_instance &&
                mask->instance == image->instance;
@@ -259,7 +257,7 @@ static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
     for (int32_t i = 0; i < n; i++) {
         slot[i] = -1;
         for (int32_t k = 0; k < t->grid.d; k++) {
-            if (!belongs(rule, &t->slices[k], &mask[i], t->edge_mm)) continue;
+            if (!belongs(rule, &t->slices[k], &mask[i], t->slack_mm)) continue;
             // two image slices fit: no pairing
             if (slot[i] >= 0) return false;
             slot[i] = k;
@@ -283,7 +281,7 @@ static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
             return false;
         bool placed = mask[i].has_position && mask[i].has_orientation &&
                       mask[i].has_spacing;
-        if (placed && !mask_planes_agree(image, &mask[i], t->edge_mm))
+        if (placed && !mask_planes_agree(image, &mask[i], t->slack_mm))
             return false;
     }
     return true;
@@ -448,9 +446,12 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     // notes about the image are given when the image is loaded
     TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
-    // slack is a share of the smallest edge of the image
-    t.edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
-    t.edge_mm = fmin(t.edge_mm, edge_of(&t.grid, 2));
+    // a share of the smallest edge of the image, and as far as its own files
+    // were off its grid
+    double edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
+    edge_mm = fmin(edge_mm, edge_of(&t.grid, 2));
+    t.off_mm = stack.off_mm;
+    t.slack_mm = MASK_CORNER_SLACK * edge_mm + t.off_mm;
     TRY(mask_new(&t.grid, o->fractions, out));
     if (*image->frame_uid && *mask->frame_uid &&
         strcmp(image->frame_uid, mask->frame_uid))

@@ -9,13 +9,17 @@ typedef struct MaskTarget {
     const DicomSeries *series;
     const DicomHeader *slices; /* grid.d of them */
     Grid grid;
-    double edge_mm; /* smallest edge of a voxel */
+    double slack_mm; /* corners may differ by so much  */
+    double off_mm;   /* stack.off_mm of the image      */
 } MaskTarget;
 
+/* Rule G2: corners may differ by this share of the smallest edge of a voxel. */
+#define MASK_CORNER_SLACK 0.01
+
 /* Do the pixels of b lie on those of a: the same number, and the corners of
- * the plane within 1 % of edge_mm? */
+ * the plane within slack_mm? */
 bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
-                       double edge_mm);
+                       double slack_mm);
 
 /* The slice of the target nearest to a plane along the normal. */
 int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);

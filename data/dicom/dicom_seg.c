@@ -236,7 +236,7 @@ static bool on_target(Seg *s, const MaskTarget *t)
         Frame *f = &s->frame[i];
         // the nearest slice, which then must agree in all corners
         f->slice = mask_nearest_slice(t, &f->plane);
-        if (!mask_planes_agree(&t->slices[f->slice], &f->plane, t->edge_mm))
+        if (!mask_planes_agree(&t->slices[f->slice], &f->plane, t->slack_mm))
             return false;
     }
     return true;
@@ -249,8 +249,32 @@ static int compare_doubles(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-// the even grid that the frames lie on, empty slices included
-static bool own_grid(Seg *s, Arena *arena, Grid *g)
+// The distance of slices in at[n], the sorted places of frames along the
+// normal; 0 when all are one slice. Places may be rounded, so the step is
+// fitted: from the mean of the least gaps to the number of steps over all, and
+// back.
+static double fit_step(const double *at, int32_t n)
+{
+    double least = 0, sum = 0, steps = 0;
+    int32_t single = 0;
+    for (int32_t i = 1; i < n; i++) {
+        double gap = at[i] - at[i - 1];
+        // below that, two frames of one slice (of two segments, say)
+        if (gap > 1e-3 && (least == 0 || gap < least)) least = gap;
+    }
+    if (least == 0) return 0;
+    for (int32_t i = 1; i < n; i++) {
+        double gap = at[i] - at[i - 1];
+        if (gap > 1e-3 && gap < 1.5 * least) sum += gap, single++;
+    }
+    for (int32_t i = 1; i < n; i++)
+        steps += rint((at[i] - at[i - 1]) / (sum / single));
+    return (at[n - 1] - at[0]) / steps;
+}
+
+// the even grid that the frames lie on, empty slices included; `tolerance` as
+// that of stack_tolerance
+static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
 {
     int32_t n = s->header.frames;
     const DicomHeader *h = &s->frame->plane;
@@ -260,14 +284,9 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
     for (int32_t i = 0; i < n; i++)
         at[i] = stack_project(normal, s->frame[i].plane.position_mm);
     qsort(at, (size_t)n, sizeof *at, compare_doubles);
-    double step = 0;
-    for (int32_t i = 1; i < n; i++) {
-        double gap = at[i] - at[i - 1];
-        // below that, two frames of one slice (of two segments, say)
-        if (gap > 1e-3 && (step == 0 || gap < step)) step = gap;
-    }
+    double step = fit_step(at, n);
     if (step == 0) step = h->thickness_mm > 0 ? h->thickness_mm : 1;
-    // the smallest gap is the step: frames lie on some multiple of it
+    // frames lie on some multiple of the step
     double slices = rint((at[n - 1] - at[0]) / step) + 1;
     // positions are below 1e9 mm and gaps above 1e-3, so this is finite; the
     // bound keeps a grid of mostly empty slices from eating the memory
@@ -283,7 +302,9 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
         g->affine[a][2] = normal[a] * step;
         g->affine[a][3] = h->position_mm[a] + normal[a] * (at[0] - base);
     }
-    double edge = fmin(step, fmin(h->spacing_mm[0], h->spacing_mm[1]));
+    double slack = MASK_CORNER_SLACK *
+                   fmin(step, fmin(h->spacing_mm[0], h->spacing_mm[1]));
+    slack += tolerance * step;
     for (int32_t i = 0; i < n; i++) {
         Frame *f = &s->frame[i];
         double along = stack_project(normal, f->plane.position_mm) - at[0];
@@ -293,7 +314,7 @@ static bool own_grid(Seg *s, Arena *arena, Grid *g)
             // where the frame should lie if the grid is right; spacing and
             // direction are compared along with it
             want.position_mm[a] = g->affine[a][3] + f->slice * g->affine[a][2];
-        if (!mask_planes_agree(&want, &f->plane, edge))
+        if (!mask_planes_agree(&want, &f->plane, slack))
             return dicom_fail(s->w->path, TAG_ImagePositionPatient, NULL,
                               "frames of the segmentation lie on no even grid");
     }
@@ -410,7 +431,7 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
     bool direct = on_target(&s, target);
     if (!direct) {
         Grid g;
-        TRY(own_grid(&s, &scratch, &g));
+        TRY(own_grid(&s, stack_tolerance(&options->image), &scratch, &g));
         TRY(mask_may_resample(mask, &g, target, options->resample_mask));
         // `out` was made for the grid of the image
         volume_free(out);
@@ -462,7 +483,7 @@ static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
         for (int32_t i = 0; i < s->header.frames; i++)
             g->frames += s->map || s->frame[i].segment == n;
     }
-    return own_grid(s, arena, &out->grid);
+    return own_grid(s, stack_tolerance(NULL), arena, &out->grid);
 }
 
 bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)

@@ -411,8 +411,10 @@ static bool write_seg(SegWriter *s, const char *path)
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
     if (!check_names(s, path)) return false;
     // only where the slices lie is asked of the source
-    const DicomOptions loose = {
-        .assume_hu = true, .resample_tilt = true, .assume_implicit_le = true};
+    const DicomOptions loose = {.assume_hu = true,
+                                .resample_tilt = true,
+                                .assume_implicit_le = true,
+                                .position_tolerance = MOST_POSITION_TOLERANCE};
     Volume back = {.unit = UNIT_NONE};
     Arena scratch = {0};
     DicomHeader *slices;

@@ -14,7 +14,17 @@
 static const double SAME_MM = 1e-3, SAME_COSINE = 1e-3;
 // shares of the spacing and of a voxel, degrees
 static const double SPACING_SLACK = 0.01, SHIFT_SLACK = 0.1, TILT_DEG = 0.5;
+// How far a slice may be off the regular grid, as a share of the spacing. Two
+// decimals of a position are off by 0.005 mm, and so are the two ends of the
+// grid: 0.01 mm of slices of 0.5 mm, the thinnest of CT and MR.
+static const double POSITION_TOLERANCE = 0.02;
 enum { NAMED = 10 };
+
+double stack_tolerance(const DicomOptions *o)
+{
+    return o && o->position_tolerance > 0 ? o->position_tolerance
+                                          : POSITION_TOLERANCE;
+}
 
 void stack_normal(const double o[6], double normal[3])
 {
@@ -168,33 +178,112 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
                       p[twin].along_mm);
 }
 
-// rows 56 and 57; *median is the distance of neighbours in mm
+// Neighbours whose distances are alike, from gap `from` on; how many gaps.
+static int32_t even_run(const double *gap, int32_t n, int32_t from)
+{
+    double least = gap[from], most = gap[from];
+    int32_t i = from + 1;
+    for (; i < n; i++) {
+        if (gap[i] < least) least = gap[i];
+        if (gap[i] > most) most = gap[i];
+        // positions may be rounded: a sixth is more than that leaves, and less
+        // than two settings of a scanner differ by
+        if (most - least > least / 6) break;
+    }
+    return i - from;
+}
+
+// Row 174: runs of slices, each with a spacing of its own; nothing is missing.
+// A single gap that differs is no run: that is a slice that is missing. `least`
+// is the least gap.
+static bool check_runs(const char *where, const Placed *p, int32_t n,
+                       const double *gap, double least)
+{
+    char list[600] = "";
+    size_t used = 0;
+    int32_t runs = 0;
+    for (int32_t i = 0, length; i + 1 < n; i += length) {
+        length = even_run(gap, n - 1, i);
+        double mm = (p[i + length].along_mm - p[i].along_mm) / length;
+        // a whole multiple of the least distance may be slices that are missing
+        // in turn, unless it goes on
+        double times = mm / least;
+        bool whole = times > 1.5 && fabs(times - rint(times)) < 0.05 * times;
+        if (length < (whole ? 3 : 2)) return true;
+        int wrote =
+            snprintf(list + used, sizeof list - used,
+                     "%s%d of %.4g mm (%s to %s)", used ? ", " : "", length, mm,
+                     name(&p[i].header), name(&p[i + length].header));
+        if (wrote > 0 && used + (size_t)wrote < sizeof list)
+            used += (size_t)wrote;
+        runs++;
+    }
+    return runs < 2 || runs > NAMED ||
+           dicom_fail(where, TAG_ImagePositionPatient,
+                      "make a volume of even slices of it, as dcm2niix does "
+                      "(_Eq), or keep the files of one run",
+                      "%d spacings in one series: %s", runs, list);
+}
+
+// rows 56 and 57, and runs of other spacing: neighbours that are too far apart
 static bool check_gaps(const char *where, const Placed *p, int32_t n,
-                       double *gaps, double *median)
+                       double *gap, double *sorted)
 {
     for (int32_t i = 0; i + 1 < n; i++)
-        gaps[i] = p[i + 1].along_mm - p[i].along_mm;
-    qsort(gaps, (size_t)n - 1, sizeof *gaps, compare_doubles);
+        sorted[i] = gap[i] = p[i + 1].along_mm - p[i].along_mm;
+    qsort(sorted, (size_t)n - 1, sizeof *sorted, compare_doubles);
+    if (!check_runs(where, p, n, gap, sorted[0])) return false;
     // the upper of two middle ones: with two gaps, of which one is doubled, the
     // stack is called uneven rather than short of a slice
-    *median = gaps[(n - 1) / 2];
-    for (int32_t i = 0; i + 1 < n; i++) {
-        double gap = p[i + 1].along_mm - p[i].along_mm;
+    double median = sorted[(n - 1) / 2];
+    for (int32_t i = 0; i + 1 < n; i++)
         // one and a half steps cannot be unevenness of the scanner; the
         // neighbours are named in the order of space, so p is not sorted by gap
-        if (gap > 1.5 * *median)
+        if (gap[i] > 1.5 * median)
             return dicom_fail(where, TAG_ImagePositionPatient, NULL,
                               "slice missing between %s and %s: gap %g mm, "
                               "median %g mm",
-                              name(&p[i].header), name(&p[i + 1].header), gap,
-                              *median);
-    }
-    // `gaps` is sorted now: its ends are the extremes
-    if (gaps[n - 2] - gaps[0] > SPACING_SLACK * *median)
-        return dicom_fail(where, TAG_ImagePositionPatient, NULL,
-                          "spacing varies %g to %g mm (> 1 %%)", gaps[0],
-                          gaps[n - 2]);
+                              name(&p[i].header), name(&p[i + 1].header),
+                              gap[i], median);
     return true;
+}
+
+// Row 57: every slice against the regular grid through the first and the last
+// one, along the normal. Where distances of neighbours differ by more than
+// SPACING_SLACK, the grid is taken with a note, and out->off_mm says how far
+// slices are off it. `sorted`: those distances.
+static bool check_even(const char *where, const Placed *p, int32_t n,
+                       const double *sorted, const DicomOptions *o,
+                       DicomStack *out, DicomNotes *notes)
+{
+    double step = (p[n - 1].along_mm - p->along_mm) / (n - 1), most = 0;
+    double tolerance = stack_tolerance(o);
+    int32_t worst = 0;
+    for (int32_t i = 1; i + 1 < n; i++) {
+        double off = fabs(p[i].along_mm - p->along_mm - i * step);
+        if (off > most) most = off, worst = i;
+    }
+    // a share that is the tolerance itself in decimals is not more than it
+    if (most > (tolerance + 1e-9) * step) {
+        char fix[160];
+        snprintf(fix, sizeof fix,
+                 "position_tolerance = %.2g takes the regular grid, if "
+                 "positions were rounded; else split the series",
+                 ceil(100 * most / step) / 100);
+        return dicom_fail(where, TAG_ImagePositionPatient,
+                          most < 0.15 * step ? fix : "split the series",
+                          "spacing varies %g to %g mm: %s is %.2g mm off the "
+                          "regular grid of %.4g mm (%.2g %% of a slice, more "
+                          "than %g %%)",
+                          sorted[0], sorted[n - 2], name(&p[worst].header),
+                          most, step, 100 * most / step, 100 * tolerance);
+    }
+    if (sorted[n - 2] - sorted[0] <= SPACING_SLACK * step) return true;
+    out->off_mm = most;
+    return dicom_note(notes, false, where, TAG_ImagePositionPatient,
+                      "positions are rounded: up to %.2g mm (%.2g %% of a "
+                      "slice) off the regular grid of %.4g mm, which is used",
+                      most, 100 * most / step, step);
 }
 
 // row 62, and slices that do not lie on one line at all
@@ -215,18 +304,21 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
         whole += step[a] * step[a];
         out->grid.affine[a][2] = step[a];
     }
+    // oblique positions are rounded within the plane too
+    double slack =
+        fmax(SHIFT_SLACK * edge, o ? o->position_tolerance * fabs(along) : 0);
     for (int32_t i = 1; i + 1 < n; i++) {
         double shift = 0, off[3], back = 0;
         for (int a = 0; a < 3; a++) {
             // from where slice i should be to where it is
             off[a] = p[i].header.position_mm[a] - p->header.position_mm[a] -
                      i * step[a];
-            // the part along the normal has been judged by check_gaps
+            // the part along the normal has been judged by check_even
             back += off[a] * normal[a];
         }
         for (int a = 0; a < 3; a++)
             shift += (off[a] - back * normal[a]) * (off[a] - back * normal[a]);
-        if (sqrt(shift) > SHIFT_SLACK * edge)
+        if (sqrt(shift) > slack)
             return dicom_fail(where, TAG_ImagePositionPatient, NULL,
                               "slice %s shifted in its plane by %.3g mm "
                               "(> 10 %% of a voxel)",
@@ -240,6 +332,23 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
             where, TAG_ImagePositionPatient, "resample_tilt = true",
             "tilted stack: shear %.2f degrees (> 0.5)", out->tilt_deg);
     return true;
+}
+
+// Rounded positions give way to the regular grid, so that masks, contours and
+// what is written all lie on it. off_mm becomes the distance in space.
+static void snap(DicomHeader *h, int32_t n, DicomStack *out)
+{
+    double most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        double far = 0;
+        for (int a = 0; a < 3; a++) {
+            double at = out->grid.affine[a][3] + i * out->grid.affine[a][2];
+            far += (h[i].position_mm[a] - at) * (h[i].position_mm[a] - at);
+            h[i].position_mm[a] = at;
+        }
+        if (far > most) most = far;
+    }
+    out->off_mm = sqrt(most);
 }
 
 // row 68: does the numbering run with or against space?
@@ -264,15 +373,16 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     if (!check_alike(where, h, n)) return false;
     if (n == 1 && options && options->want_3d)
         return dicom_fail(where, 0, NULL, "one slice, recipe wants 3-D");
-    double normal[3], spacing = 0;
+    double normal[3];
     // all slices share it up to SAME_COSINE: that of the first stands for all
     stack_normal(h->orientation, normal);
     Arena scratch = {0};
     bool ok = false;
     // headers travel with their key; a few hundred bytes each
     Placed *p = ARENA_NEW(&scratch, Placed, n);
-    double *gaps = ARENA_NEW(&scratch, double, n);
-    TRY(p && gaps);
+    double *gap = ARENA_NEW(&scratch, double, n);
+    double *sorted = ARENA_NEW(&scratch, double, n);
+    TRY(p && gap && sorted);
     for (int32_t i = 0; i < n; i++)
         p[i] = (Placed){stack_project(normal, h[i].position_mm), h[i]};
     qsort(p, (size_t)n, sizeof *p, compare_placed);
@@ -292,8 +402,11 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
         goto done;
     }
     TRY(check_repeated(where, p, n));
-    TRY(check_gaps(where, p, n, gaps, &spacing));
+    TRY(check_gaps(where, p, n, gap, sorted));
+    TRY(check_even(where, p, n, sorted, options, out, notes));
     TRY(check_line(where, p, n, normal, options, out));
+    if (out->off_mm > 0) snap(h, n, out);
+    double spacing = (p[n - 1].along_mm - p->along_mm) / (n - 1);
     if (h->thickness_mm > 0 &&
         fabs(h->thickness_mm - spacing) > SPACING_SLACK * spacing)
         TRY(dicom_note(notes, true, where, TAG_SliceThickness,

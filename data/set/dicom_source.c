@@ -46,9 +46,10 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
     for (int i = 0; text && i < r->mask.segment_count; i++)
         text = arena_printf(mem, "%s,%s", text, r->mask.segments[i]);
     for (int i = 0; text && i < 2; i++)
-        text = arena_printf(mem, "%s %d %d %d", text, option[i]->assume_hu,
+        text = arena_printf(mem, "%s %d %d %d %g", text, option[i]->assume_hu,
                             option[i]->resample_tilt,
-                            option[i]->assume_implicit_le);
+                            option[i]->assume_implicit_le,
+                            option[i]->position_tolerance);
     if (text)
         text =
             arena_printf(mem, "%s %d %d %d %d", text, r->mask.partial,

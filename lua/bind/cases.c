@@ -56,7 +56,8 @@ static DicomRead read_dicom(lua_State *L, int arg,
         .files = {.assume_hu = opt_bool(L, arg, "assume_hu", false),
                   .resample_tilt = opt_bool(L, arg, "resample_tilt", false),
                   .assume_implicit_le =
-                      opt_bool(L, arg, "assume_implicit_le", false)},
+                      opt_bool(L, arg, "assume_implicit_le", false),
+                  .position_tolerance = read_tolerance(L, arg)},
         .mask = {.segment_count =
                      read_names(L, arg, "segments", segment, MAX_LABELS),
                  .segments = segment,
@@ -91,6 +92,7 @@ static ListField read_field(lua_State *L, int arg,
                                         "page",
                                         "channels",
                                         "contour_tolerance",
+                                        "position_tolerance",
                                         NULL};
     if (!lua_istable(L, arg))
         raise_usage(L, "a field must be a table, got %s",

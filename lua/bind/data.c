@@ -254,17 +254,40 @@ double read_contour_tolerance(lua_State *L, int arg)
     return mm;
 }
 
+double read_tolerance(lua_State *L, int arg)
+{
+    double share = opt_number(L, arg, "position_tolerance", 0);
+    if (!(share >= 0 && share <= MOST_POSITION_TOLERANCE))
+        raise_usage(L,
+                    "position_tolerance is a share of the distance of slices, "
+                    "from 0 to %g, got %g",
+                    MOST_POSITION_TOLERANCE, share);
+    return share;
+}
+
 /* data.open_dicom(root, {image=, mask=, segments=, ...}) -> data set. Finds the
  * series and pairs them; voxels are read later. What the options mean is in
  * docs/data.md. Raises what does not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
-    static const char *const known[] = {
-        "image",   "mask",      "segments",      "labels",
-        "patient", "resample",  "resample_mask", "skip_unmatched",
-        "partial", "assume_hu", "resample_tilt", "assume_implicit_le",
-        "dose",    "fractions", "resample_dose", "contour_tolerance",
-        NULL};
+    static const char *const known[] = {"image",
+                                        "mask",
+                                        "segments",
+                                        "labels",
+                                        "patient",
+                                        "resample",
+                                        "resample_mask",
+                                        "skip_unmatched",
+                                        "partial",
+                                        "assume_hu",
+                                        "resample_tilt",
+                                        "assume_implicit_le",
+                                        "dose",
+                                        "fractions",
+                                        "resample_dose",
+                                        "contour_tolerance",
+                                        "position_tolerance",
+                                        NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
     const char *root = luaL_checkstring(L, 1);
@@ -283,7 +306,8 @@ static int l_dicom(lua_State *L)
     how.files = (DicomOptions){
         .assume_hu = opt_bool(L, 2, "assume_hu", false),
         .resample_tilt = opt_bool(L, 2, "resample_tilt", false),
-        .assume_implicit_le = opt_bool(L, 2, "assume_implicit_le", false)};
+        .assume_implicit_le = opt_bool(L, 2, "assume_implicit_le", false),
+        .position_tolerance = read_tolerance(L, 2)};
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_dicom(root, &how, box)) return raise_error(L);
     return 1;

@@ -37,6 +37,9 @@ NiftiForm read_form(lua_State *L, int arg);
 /* The option contour_tolerance of a structure set, in mm. */
 double read_contour_tolerance(lua_State *L, int arg);
 
+/* The option position_tolerance of DICOM; 0: not given. */
+double read_tolerance(lua_State *L, int arg);
+
 /* alpha, trailing, exif and page, of photographs. */
 ImageOptions read_image_options(lua_State *L, int arg);
 #endif

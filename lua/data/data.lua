@@ -96,7 +96,8 @@ end
 -- dose = the same for an RT dose, which becomes a field of its own.
 source("dicom", { segments = none, fractions = false, partial = false, dose = none,
                   resample_dose = false, assume_hu = false, resample_tilt = false,
-                  assume_implicit_le = false, contour_tolerance = 0 }, core.data.open_dicom)
+                  assume_implicit_le = false, contour_tolerance = 0, position_tolerance = none },
+       core.data.open_dicom)
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star
 -- matches. form = "sform" or "qform" takes one of two that disagree;

@@ -110,7 +110,8 @@ end
 local reading = {
   "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
   "column", "columns", "exif", "form", "format", "image", "key", "kind", "length", "margin", "page",
-  "rank", "read", "resample", "resample_tilt", "separator", "skip_unmatched", "table", "trailing",
+  "position_tolerance", "rank", "read", "resample", "resample_tilt", "separator", "skip_unmatched",
+  "table", "trailing",
 }
 local nested = { "fields" } -- lists of tables of the same, each with a name
 

@@ -29,7 +29,8 @@ end
 -- Options of a data set that say how its files are read, by what --in holds.
 local reading = {
   nifti = { "form", "assume_spacing", "channels", "resample", "skip_unmatched" },
-  dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "resample", "skip_unmatched" },
+  dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "position_tolerance", "resample",
+            "skip_unmatched" },
 }
 
 -- The options of a data set of --in: these, and as training read its files.

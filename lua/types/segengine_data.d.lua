@@ -28,6 +28,7 @@ local data = {}
 ---@field assume_hu? boolean
 ---@field resample_tilt? boolean
 ---@field assume_implicit_le? boolean
+---@field position_tolerance? number how far a slice may be off the regular grid, as a share of the spacing; 0.02
 
 ---@class seg.data.nifti: seg.data.files
 ---@field form? "both"|"sform"|"qform"
@@ -78,6 +79,7 @@ function data.nifti(o) end
 ---@field assume_hu? boolean of DICOM
 ---@field resample_tilt? boolean
 ---@field assume_implicit_le? boolean
+---@field position_tolerance? number how far a slice may be off the regular grid, as a share of the spacing; 0.02
 ---@field segments? string|string[] of a SEG or a structure set, by name or "#NUMBER"
 ---@field partial? boolean image slices without a mask slice are background
 ---@field contour_tolerance? number mm that contours may lie off the nearest slice
