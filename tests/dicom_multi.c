@@ -122,7 +122,8 @@ TEST(dicom_multi_defects_have_exact_words)
          "2 time points per position [tag (0020,9128) TemporalPositionIndex]"},
         {6,
          {.order = twice},
-         "2 time points per position [tag (0020,0032) ImagePositionPatient]"},
+         "2 images at every position [tag (0020,0032) ImagePositionPatient]; "
+         "fix: keep one of them in the folder"},
         {5,
          {.stacks = stacks},
          "2 stacks in one file: \"1\", \"b\" [tag (0020,9056) StackID]; fix: "

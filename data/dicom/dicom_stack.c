@@ -4,6 +4,7 @@
  * slice never dropped: either would move every slice behind it. */
 #include "dicom_stack.h"
 #include "dicom_image_type.h"
+#include "dicom_repeat.h"
 #include "dicom_series.h"
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ static const double SPACING_SLACK = 0.01, SHIFT_SLACK = 0.1, TILT_DEG = 0.5;
 // decimals of a position are off by 0.005 mm, and so are the two ends of the
 // grid: 0.01 mm of slices of 0.5 mm, the thinnest of CT and MR.
 static const double POSITION_TOLERANCE = 0.02;
-enum { NAMED = 10 };
+enum { NAMED = 10, SHOWN = 8 };
 
 double stack_tolerance(const DicomOptions *o)
 {
@@ -169,13 +170,31 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
         run = 1;
     }
     if (!twin) return true;
-    if (even && times > 1 && times < n)
-        return dicom_fail(where, TAG_ImagePositionPatient, NULL,
-                          "%d time points per position", times);
-    return dicom_fail(where, TAG_ImagePositionPatient, NULL,
-                      "slices %s and %s at one position (%g mm)",
+    bool all = even && times > 1 && times < n;
+    // the images at the first position that has several
+    const DicomHeader *image[SHOWN];
+    int32_t count = 0;
+    for (int32_t i = twin - 1; i < n && count < SHOWN; i++) {
+        if (i >= twin && p[i].along_mm - p[i - 1].along_mm >= SAME_MM) break;
+        image[count++] = &p[i].header;
+    }
+    char text[REPEAT_TEXT], fix[120];
+    const char *first;
+    repeat_differences(image, count, text, &first);
+    snprintf(fix, sizeof fix,
+             "keep the files of one %s in the folder, the others outside of it",
+             first);
+    const char *differ = *text ? ", which differ in " : "";
+    if (all)
+        return dicom_fail(where, TAG_ImagePositionPatient,
+                          *text ? fix : "keep one of them in the folder",
+                          "%d images at every position%s%s", times, differ,
+                          text);
+    return dicom_fail(where, TAG_ImagePositionPatient,
+                      *text ? fix : "keep one of them in the folder",
+                      "slices %s and %s at one position (%g mm)%s%s",
                       name(&p[twin - 1].header), name(&p[twin].header),
-                      p[twin].along_mm);
+                      p[twin].along_mm, differ, text);
 }
 
 // Neighbours whose distances are alike, from gap `from` on; how many gaps.

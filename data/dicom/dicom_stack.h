@@ -1,4 +1,5 @@
-/* dicom_stack.h -- slices in space: pure, works on headers alone.
+/* dicom_stack.h -- slices in space. It works on headers alone; only to say
+ * what images at one position differ in are files opened again.
  *
  * The order is that of the projection of ImagePositionPatient on the normal
  * (row direction x column direction); names and InstanceNumber play no
