@@ -348,6 +348,35 @@ TEST(files_dicom_ambiguous_names)
     EXPECT(strstr(err_text(), "; fix: move one away"));
 }
 
+TEST(files_dicom_by_modality)
+{
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
+    Dataset *ds;
+    Volume v = made_image(9, 4, 6, 5, true);
+    DicomWrite w = {.patient_id = "PAT1", .description = "", .seed = 1};
+    mkdir(place("modality", ""), 0777);
+    REQUIRE(dicom_write_series(place("modality", "1.2.3"), &v, &w));
+    w.modality = "CT", w.seed = 2, w.series_number = 4;
+    REQUIRE(dicom_write_series(place("modality", "1.2.4"), &v, &w));
+    volume_free(&v);
+    DatasetDicom how = {.image = {"CT"}, .images = 1};
+    REQUIRE(dataset_dicom(place("modality", ""), &how, &ds));
+    EXPECT_INT(ds->count, 1);
+    EXPECT_TEXT(case_series(ds, 0)->modality, "CT");
+    dataset_free(ds);
+    how.image[0] = "PT";
+    EXPECT_FAIL(dataset_dicom(place("modality", ""), &how, &ds),
+                "no study has the image \"PT\"; there are: (no description); "
+                "or by folder: 1.2.3, 1.2.4; or by modality: MR, CT");
+    // a series of that name anywhere: then it is a name and no modality
+    v = made_image(9, 4, 6, 5, true);
+    w.description = "CT", w.modality = "MR", w.patient_id = "PAT2";
+    REQUIRE(dicom_write_series(place("modality", "1.2.5"), &v, &w));
+    volume_free(&v);
+    how.image[0] = "CT";
+    EXPECT_FAIL(dataset_dicom(place("modality", ""), &how, &ds), "complete");
+}
+
 /* ---- real data ---------------------------------------------------------- */
 
 static const char *real(const char *name)

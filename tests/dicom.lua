@@ -134,6 +134,30 @@ t.test("what does not fit is refused on the recipe's line", function()
   t.raises(function() open { doze = "x" } end, "doze")
 end)
 
+t.test("position_tolerance is a share of the distance of slices", function()
+  t.raises(function() open { position_tolerance = 0.6 }:dataset() end,
+           "position_tolerance is a share of the distance of slices, from 0 to 0.45, got 0.6")
+  t.equal(#open { position_tolerance = 0.05 }:dataset():fields(), 3)
+  t.raises(function()
+    list { { name = "image", file = "multi", position_tolerance = -1 } }:dataset()
+  end, "position_tolerance is a share")
+end)
+
+t.test("inspect of a folder names what is no volume, and chooses by modality", function()
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  local mixed = folder .. "/mixed"
+  os.execute("mkdir -p " .. mixed .. "/1.2.1 " .. mixed .. "/1.2.2")
+  for i, modality in ipairs { "MR", "CR" } do
+    os.execute(("cp %smulti %s/1.2.%d && dcmodify -nb -q -i Modality=%s -i SeriesDescription= "
+                .. "-m SeriesInstanceUID=2.25.%d -m SOPInstanceUID=2.25.%d %s/1.2.%d/multi")
+               :format(corpus, mixed, i, modality, i, i + 10, mixed, i))
+  end
+  local text = t.says("inspect " .. mixed, 0, 'image = "MR" }')
+  t.check(text:find("1 series (1 CR): projections or pictures", 1, true), text)
+  t.check(text:find("patient +series +modality"), text)
+  os.execute("rm -r " .. mixed)
+end)
+
 t.test("inspect says what each of them is", function()
   local function inspect(name, part)
     local text = t.says("inspect " .. corpus .. name, 0, part)

@@ -267,6 +267,23 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
     return true;
 }
 
+// One unit of the last decimal that positions have, in mm: 0.01 of two
+// decimals; 0 where they have more than three.
+static double last_decimal(const Placed *p, int32_t n)
+{
+    double unit = 1;
+    for (int decimals = 0; decimals <= 3; decimals++, unit /= 10) {
+        bool all = true;
+        for (int32_t i = 0; i < n && all; i++)
+            for (int a = 0; a < 3 && all; a++) {
+                double units = p[i].header.position_mm[a] / unit;
+                all = fabs(units - rint(units)) < 1e-6 * (1 + fabs(units));
+            }
+        if (all) return unit;
+    }
+    return 0;
+}
+
 // Row 57: every slice against the regular grid through the first and the last
 // one, along the normal. Where distances of neighbours differ by more than
 // SPACING_SLACK, the grid is taken with a note, and out->off_mm says how far
@@ -285,12 +302,16 @@ static bool check_even(const char *where, const Placed *p, int32_t n,
     // a share that is the tolerance itself in decimals is not more than it
     if (most > (tolerance + 1e-9) * step) {
         char fix[160];
+        // rounding moves a slice by half a unit, and so it does the two ends
+        double share = ceil(100 * most / step) / 100;
+        bool rounded = share <= MOST_POSITION_TOLERANCE &&
+                       most <= (1 + 1e-6) * last_decimal(p, n);
         snprintf(fix, sizeof fix,
                  "position_tolerance = %.2g takes the regular grid, if "
                  "positions were rounded; else split the series",
-                 ceil(100 * most / step) / 100);
+                 share);
         return dicom_fail(where, TAG_ImagePositionPatient,
-                          most < 0.15 * step ? fix : "split the series",
+                          rounded ? fix : "split the series",
                           "spacing varies %g to %g mm: %s is %.2g mm off the "
                           "regular grid of %.4g mm (%.2g %% of a slice, more "
                           "than %g %%)",

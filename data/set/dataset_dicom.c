@@ -25,6 +25,9 @@ typedef struct Search {
     Names missing[MAX_CHANNELS + 2], has;
     int incomplete;
     const char *first;
+    /* images, mask, dose: no series of the scan is called so, so that the name
+     * may be a modality */
+    bool modality[MAX_CHANNELS + 2];
 } Search;
 
 static const char *const role_names[] = {"image", "mask", "dose"};
@@ -53,12 +56,60 @@ static bool is_like(const char *pattern, const char *text)
 }
 
 /* How well a series suits a name: 3 UID, 2 description, 1 folder, 0 not. */
-static int suits(const DicomSeries *s, const char *name)
+static int is_called(const DicomSeries *s, const char *name)
 {
     if (!strcmp(s->series_uid, name)) return 3;
     if (is_like(name, s->description)) return 2;
     if (is_like(name, last_part(s->folder))) return 1;
     return 0;
+}
+
+/* Images that are asked for: without names, the only series there is. */
+static int image_count(const DatasetDicom *how)
+{
+    return how->images ? how->images : 1;
+}
+
+/* What series `which` is wanted for: images, then the mask, then the dose. */
+static DicomRole role_of(const Search *q, int which)
+{
+    int images = image_count(q->how);
+    return which < images ? DICOM_AS_IMAGE
+                          : (DicomRole)(DICOM_AS_MASK + (which - images));
+}
+
+/* Names that are given, in that order; NULL: none is, of an image any. */
+static const char *name_given(const Search *q, int which)
+{
+    DicomRole role = role_of(q, which);
+    if (role == DICOM_AS_DOSE) return q->how->dose;
+    if (role == DICOM_AS_MASK) return q->how->mask;
+    return q->how->images ? q->how->image[which] : NULL;
+}
+
+/* The same, and by Modality where nothing in the whole scan is called so: in
+ * one study alone a name must not mean less than in the others. */
+static int suits(const Search *q, const DicomSeries *s, const char *name)
+{
+    int level = is_called(s, name);
+    if (level) return level + 1;
+    for (int k = 0; k < image_count(q->how) + 2; k++) {
+        const char *given = name_given(q, k);
+        if (given && q->modality[k] && !strcmp(given, name))
+            return !strcmp(s->modality, name);
+    }
+    return 0;
+}
+
+/* Which of the names can only be modalities. */
+static void find_modalities(Search *q)
+{
+    for (int k = 0; k < image_count(q->how) + 2; k++) {
+        const char *name = name_given(q, k);
+        q->modality[k] = name != NULL;
+        for (int i = 0; i < q->index.count && q->modality[k]; i++)
+            q->modality[k] = !is_called(&q->index.series[i], name);
+    }
 }
 
 /* Where a partner is looked for. */
@@ -83,23 +134,29 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
 {
     Names best = {.count = 0};
     int level = 0;
-    bool same = true; // all that suit are one series by its UID
+    bool same = true;       // all that suit are one series by its UID
+    bool modalities = true; // no two neighbours have one modality
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
         if (!in_scope(s, scope) || !dicom_may_be(s, role)) continue;
         // without a name, any image that is not the mask
         // a series may suit both names; without a name it must not be the mask
-        bool mask = q->how->mask && suits(s, q->how->mask);
-        int now = name ? suits(s, name) : !mask;
+        bool mask = q->how->mask && suits(q, s, q->how->mask);
+        int now = name ? suits(q, s, name) : !mask;
         if (!now || now < level) continue;
         if (now > level) {
             best = (Names){.count = 0};
-            level = now, same = true;
+            level = now, same = modalities = true;
         }
         same =
             same && (!best.count || !strcmp(s->series_uid, (*out)->series_uid));
-        names_add(&best, s->folder);
+        modalities = modalities &&
+                     (!best.count || strcmp(s->modality, (*out)->modality));
+        char text[480];
+        snprintf(text, sizeof text, "%.400s (%.16s, series %d)", s->folder,
+                 s->modality, s->number);
+        names_add(&best, text);
         *out = s;
     }
     if (best.count < 2) return true;
@@ -107,8 +164,9 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
         return fail_data("the same series %s times: %s; fix: move one away",
                          best.count == 2 ? "two" : "several", best.text);
     return fail_data("%d series are \"%s\" of one study: %s; fix: name the "
-                     "series by its description, folder or UID",
-                     best.count, name ? name : "the image", best.text);
+                     "series by its description, folder or UID%s",
+                     best.count, name ? name : "the image", best.text,
+                     modalities ? ", or by its modality" : "");
 }
 
 /* The patient of a series by the rule; NULL with a reason or (no PatientID)
@@ -179,29 +237,6 @@ static bool find_partner(const Search *q, int from, int to,
     for (int i = 0; i < (only ? 3 : 2) && !*out; i++)
         if (!find_series(q, &scopes[i], name, role, out)) return false;
     return true;
-}
-
-/* Images that are asked for: without names, the only series there is. */
-static int image_count(const DatasetDicom *how)
-{
-    return how->images ? how->images : 1;
-}
-
-/* What series `which` is wanted for: images, then the mask, then the dose. */
-static DicomRole role_of(const Search *q, int which)
-{
-    int images = image_count(q->how);
-    return which < images ? DICOM_AS_IMAGE
-                          : (DicomRole)(DICOM_AS_MASK + (which - images));
-}
-
-/* Names that are given, in that order; NULL: none is, of an image any. */
-static const char *name_given(const Search *q, int which)
-{
-    DicomRole role = role_of(q, which);
-    if (role == DICOM_AS_DOSE) return q->how->dose;
-    if (role == DICOM_AS_MASK) return q->how->mask;
-    return q->how->images ? q->how->image[which] : NULL;
 }
 
 /* The sources of one case: images, masks (one for each segment where they are
@@ -374,13 +409,14 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
 static bool nothing_found(const Search *q)
 {
     Names absent = {.count = 0}, there = {.count = 0}, folders = {.count = 0};
+    Names modalities = {.count = 0};
     const DicomSeries *s = q->index.series;
     for (int k = 0; k < image_count(q->how) + 2; k++) {
         const char *name = name_given(q, k);
         DicomRole role = role_of(q, k);
         bool found = !name && (role != DICOM_AS_IMAGE || q->index.count);
         for (int i = 0; i < q->index.count && !found; i++)
-            found = suits(&s[i], name) && dicom_may_be(&s[i], role);
+            found = suits(q, &s[i], name) && dicom_may_be(&s[i], role);
         char text[96];
         snprintf(text, sizeof text, "%s \"%.70s\"", role_names[role],
                  name ? name : "");
@@ -398,10 +434,18 @@ static bool nothing_found(const Search *q)
                     (k < i && !strcmp(last_part(s[k].folder), folder));
         if (!named) names_add(&folders, folder);
     }
+    for (int i = 0; i < q->index.count; i++) {
+        bool seen = !*s[i].modality;
+        for (int k = 0; k < i && !seen; k++)
+            seen = !strcmp(s[k].modality, s[i].modality);
+        if (!seen) names_add(&modalities, s[i].modality);
+    }
     return fail_data(
-        "%s: no study has the %s; there are: %s%s%s", q->index.root,
+        "%s: no study has the %s; there are: %s%s%s%s%s", q->index.root,
         absent.count ? absent.text : "images and the mask together", there.text,
-        folders.count ? "; or by folder: " : "", folders.text);
+        folders.count ? "; or by folder: " : "", folders.text,
+        modalities.count > 1 ? "; or by modality: " : "",
+        modalities.count > 1 ? modalities.text : "");
 }
 
 /* Some cases, but not of every study: what is missing where. */
@@ -468,6 +512,7 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
     if (how->dose) builder_field(q.b, "dose", FIELD_VALUE, 3);
     TRY(q.read = make_read(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
+    find_modalities(&q);
     TRY(add_cases(&q));
     ok = true;
 done:

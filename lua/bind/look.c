@@ -90,9 +90,9 @@ static int scan_gc(lua_State *L)
 }
 
 /* data.scan(path) -> scan, { {patient=, study=, series=, description=,
- * modality=, kind=, rows=, cols=, count=, frames=, folder=}, ... }: every
- * series below a folder, or of one file; `count` files, all texts from the
- * headers */
+ * modality=, kind=, rows=, cols=, count=, frames=, number=, folder=}, ... }:
+ * every series below a folder, or of one file; `count` files, all texts from
+ * the headers */
 static int l_scan(lua_State *L)
 {
     static const char *const kind[] = {"image", "multi-frame", "SEG",
@@ -116,8 +116,9 @@ static int l_scan(lua_State *L)
         } number[] = {{"rows", s->rows},
                       {"cols", s->cols},
                       {"count", s->count},
-                      {"frames", s->frames}};
-        lua_createtable(L, 0, 11);
+                      {"frames", s->frames},
+                      {"number", s->number}};
+        lua_createtable(L, 0, 12);
         for (size_t k = 0; k < sizeof text / sizeof *text; k++) {
             lua_pushstring(L, text[k].value);
             lua_setfield(L, -2, text[k].key);

@@ -158,13 +158,29 @@ local function propose(paste, why)
   if not paste and why then print("\nno line of a recipe opens this as it is: " .. why) end
 end
 
+-- Whether two series of a study have one description, or none: then their numbers
+-- are shown, which tell them apart.
+local function alike(list)
+  local seen = {}
+  for _, s in ipairs(list) do
+    local id = table.concat({ s.patient, s.study, s.description }, "\0")
+    if seen[id] then return true end
+    seen[id] = true
+  end
+  return false
+end
+
 -- One line a series, and the line to paste into a recipe. One series alone is
 -- described instead.
 local function dicom(path, scan, list)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
+  local numbers = alike(list)
+  if numbers then table.insert(rows[1], 2, "series") end
   for _, s in ipairs(list) do
-    rows[#rows + 1] = { s.patient, s.modality, s.description, s.kind,
-                        string.format("%dx%d", s.cols, s.rows), s.count, s.folder }
+    local row = { s.patient, s.modality, s.description, s.kind,
+                  string.format("%dx%d", s.cols, s.rows), s.count, s.folder }
+    if numbers then table.insert(row, 2, s.number) end
+    rows[#rows + 1] = row
   end
   print(show.table(rows))
   local alone = #list == 1 and list[1].kind
@@ -185,6 +201,8 @@ local function dicom(path, scan, list)
     segmentation(scan, 1)
     return 0
   end
+  local pictures = inspect_line.pictures(list)
+  if pictures then print("\n" .. pictures) end
   propose(inspect_line.dicom(path, scan, list))
   return 0
 end

@@ -47,15 +47,30 @@ end
 
 -- DICOM -----------------------------------------------------------------------
 
+-- The modalities of which no study has two series.
+local function single_modalities(list)
+  local single, seen = {}, {}
+  for _, s in ipairs(list) do
+    local id = table.concat({ s.patient, s.study, s.modality }, "\0")
+    if single[s.modality] == nil then single[s.modality] = s.modality ~= "" end
+    if seen[id] then single[s.modality] = false end
+    seen[id] = true
+  end
+  return single
+end
+
 -- Series by what they are called: { name=, kind=, studies = {uid = {series}}, count= }.
 local function by_name(list)
   local all, order, studies, count = {}, {}, {}, 0
+  local single = single_modalities(list)
   for i, s in ipairs(list) do
     local folder = s.folder:match("([^/]+)/*$")
+    -- a folder that is called by a UID is another one in each study
+    if folder and folder:match("^%d+%.[%d.]+$") and single[s.modality] then folder = s.modality end
     local name = s.description ~= "" and s.description or folder or s.series
     local id = s.kind .. "\0" .. name
     if not all[id] then
-      all[id] = { name = name, kind = s.kind, studies = {}, count = 0 }
+      all[id] = { name = name, kind = s.kind, modality = s.modality, studies = {}, count = 0 }
       order[#order + 1] = all[id]
     end
     local study = s.patient .. "\0" .. s.study
@@ -79,6 +94,29 @@ local LOADED = 8 -- most series or files that are loaded to see whether they are
 local function first_of(e)
   local _, series = next(e.studies)
   return series[1]
+end
+
+-- Modalities of projections and pictures, which are not read as volumes.
+local PICTURES = {}
+for word in ("CR DX MG IO PX RG RF XA US IVUS ES XC GM SM OP"):gmatch("%S+") do
+  PICTURES[word] = true
+end
+local AS_PICTURES = "dcm2pnm +on2 makes PNGs of them, which data.images reads"
+
+-- What of a list of series is not read as volumes, in a sentence; nil: all is.
+function M.pictures(list)
+  local count, names, all = {}, {}, 0
+  for _, s in ipairs(list) do
+    if PICTURES[s.modality] and s.kind ~= "dose" then
+      if not count[s.modality] then names[#names + 1] = s.modality end
+      count[s.modality], all = (count[s.modality] or 0) + 1, all + 1
+    end
+  end
+  if all == 0 then return nil end
+  for i, name in ipairs(names) do names[i] = count[name] .. " " .. name end
+  return string.format("%s (%s): projections or pictures, unless they have a place in the patient; "
+                       .. "%s", util.plural(all, "series", "series"), table.concat(names, ", "),
+                       AS_PICTURES)
 end
 
 -- Do the series of two names have equal extents in each study of `a`?
@@ -150,7 +188,9 @@ function M.dicom(path, scan, list)
   local images, doses, studies = {}, {}, {}
   for _, e in ipairs(order) do
     local image = e.kind == "image" or e.kind == "multi-frame"
-    if image and e ~= mask and not named_mask(e.name) then images[#images + 1] = e end
+    if image and e ~= mask and not named_mask(e.name) and not PICTURES[e.modality] then
+      images[#images + 1] = e
+    end
     if e.kind == "dose" then doses[#doses + 1] = e end
     for study in pairs(image and e ~= mask and e.studies or {}) do studies[study] = true end
   end
