@@ -63,6 +63,13 @@ static void localizer(KitFile *f, int n)
     kit_set_text(f, TAG_ImagePositionPatient, place);
 }
 
+static void radiograph(KitFile *f, int n)
+{
+    (void)n;
+    kit_set_text(f, TAG_Modality, "DX");
+    kit_set_text(f, TAG_SOPClassUID, "1.2.840.10008.5.1.4.1.1.1.1");
+}
+
 static void mip(KitFile *f, int n)
 {
     (void)n;
@@ -122,6 +129,14 @@ TEST(dicom_image_type_refuses_what_is_no_slice)
          true,
          localizer,
          "LOCALIZER: a projection, not a slice [tag (0008,0008) ImageType]",
+         0,
+         {0}},
+        {0,
+         NOTE,
+         true,
+         radiograph,
+         "a radiograph (DX): a projection, not a slice [tag (0008,0016) "
+         "SOPClassUID]",
          0,
          {0}},
         {0,

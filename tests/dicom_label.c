@@ -18,6 +18,7 @@ typedef struct MadeSeg {
     int again;          // number of the second one; 0: 2
     int of;             // segment that frames say they are of; 0: the truth
     bool no_orientation, no_spacing, no_position;
+    bool palette;      // PALETTE COLOR: how label maps may be shown
     double aside, far; // frame 1 lies so many mm along x, the last along z
 } MadeSeg;
 
@@ -44,7 +45,8 @@ static void make_seg(const MadeSeg *how, const DicomSeries *image,
     make_begin(&m, map ? CLASS_LABELMAP : CLASS_SEG, "2.25.66", image);
     make_text(&m, TAG_Modality, "SEG");
     make_text(&m, TAG_SeriesDescription, "labels");
-    make_text(&m, TAG_PhotometricInterpretation, "MONOCHROME2");
+    make_text(&m, TAG_PhotometricInterpretation,
+              how->palette ? "PALETTE COLOR" : "MONOCHROME2");
     make_pixels(&m, frames, H, W, allocated, allocated, false);
     make_text(&m, TAG_SegmentationType, "%s", how->type);
     if (how->most) make_u16(&m, TAG_MaximumFractionalValue, how->most);
@@ -204,7 +206,8 @@ TEST(dicom_label_maps)
         const MadeSeg how = {.type = "LABELMAP",
                              .allocated = bits[k % 2],
                              .segments = 3,
-                             .zero = k / 2};
+                             .zero = k / 2,
+                             .palette = k == 3};
         REQUIRE(load(&d, &how, NULL, &got));
         for (int i = 0; i < D * PLANE; i++)
             EXPECT_INT(((uint8_t *)got.voxels.data)[i],

@@ -5,8 +5,8 @@
 
 enum { VOXELS = KIT_SLICES * KIT_H * KIT_W };
 
-/* Elements that are put in front of PixelData: tag, VR, value. NULL value: an
- * empty sequence. */
+/* Elements that are put in front of PixelData: tag, VR, value ("|": 124). NULL
+ * value: an empty sequence. */
 typedef struct Extra {
     uint32_t tag;
     const char *vr, *value;
@@ -27,7 +27,10 @@ static const Extra slope_2 = {TAG_RescaleSlope, "DS", "2 "};
 static void put_extra(KitFile *f, const Extra *x)
 {
     if (x->value) {
-        kit_insert(f, TAG_PixelData, x->tag, x->vr, x->value, strlen(x->value));
+        // numbers have two bytes, of which the second may be zero
+        bool number = !strcmp(x->vr, "US") || !strcmp(x->vr, "SS");
+        kit_insert(f, TAG_PixelData, x->tag, x->vr, x->value,
+                   number ? 2 : strlen(x->value));
         return;
     }
     const uint8_t empty[12] = {(uint8_t)(x->tag >> 16),
@@ -275,6 +278,49 @@ TEST(dicom_units_of_a_mask_are_labels)
     volume_free(&stored);
     volume_free(&got);
     arena_release(&a);
+}
+
+// padding is kept and counted, as the value that it has become
+TEST(dicom_units_of_padding_are_noted)
+{
+    const Kind kinds[] = {
+        {"padded",
+         "CT",
+         NULL,
+         true,
+         16,
+         124,
+         1923,
+         1,
+         -1024,
+         {{TAG_RescaleIntercept, "DS", "-1024 "}, {0x00280120, "SS", "|"}},
+         "Modality"},
+        {"padded_grey",
+         "OT",
+         NULL,
+         false,
+         8,
+         124,
+         255,
+         1,
+         0,
+         {{0x00280120, "US", "|"}},
+         NULL}};
+    static const char *const texts[] = {
+        "1 voxels are PixelPaddingValue, -900 here",
+        "are PixelPaddingValue, 131 here"};
+    for (int k = 0; k < 2; k++) {
+        Arena a = {0};
+        Volume stored, got;
+        DicomNotes notes = {0};
+        const char *folder = write_kind(&kinds[k], kinds[k].name, &stored);
+        REQUIRE(dicom_load(kit_series(&a, folder), NULL, &got, &notes));
+        EXPECT(kit_noted(&notes, texts[k]));
+        dicom_notes_free(&notes);
+        volume_free(&stored);
+        volume_free(&got);
+        arena_release(&a);
+    }
 }
 
 // the writer of series inverts where the reader does

@@ -364,6 +364,17 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
 // all zero: the defaults of dicom.h
 static const DicomOptions strict;
 
+// PixelPaddingValue, one US or SS as the pixels are; by number, as no file is
+// refused for its VR
+static void read_padding(const Walk *w, DicomHeader *h)
+{
+    const WalkElement *e = walk_find(w, WALK_ROOT, 0x00280120);
+    h->has_padding = e && e->length == 2;
+    if (!h->has_padding) return;
+    int32_t v = number_u16(w->bytes + e->offset, w->big_endian);
+    h->padding = h->is_signed && v > INT16_MAX ? v - 65536 : v;
+}
+
 // rows 31 to 41: how pixels are stored
 bool header_pixels(const Walk *w, const DicomOptions *options,
                    bool segmentation, const char *where, DicomHeader *h,
@@ -437,19 +448,23 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "colour is not read from DICOM: %d samples per pixel "
                           "(%s)",
                           h->samples, n ? shown(p, n, text) : "no photometric");
-    if (n >= 3 &&
+    // the values of a label map are numbers of segments, whatever palette shows
+    // them (PS3.3 C.8.20.2)
+    bool labels = segmentation && !strcmp(h->sop_class, CLASS_LABELMAP) &&
+                  n == 13 && !memcmp(p, "PALETTE COLOR", 13);
+    if (!labels && n >= 3 &&
         (!memcmp(p, "RGB", 3) || !memcmp(p, "YBR", 3) || !memcmp(p, "PAL", 3)))
         return dicom_fail(path, TAG_PhotometricInterpretation, pictures,
                           "colour is not read from DICOM: photometric %s",
                           shown(p, n, text));
     bool grey = n == 11 && !memcmp(p, "MONOCHROME", 10) &&
                 (p[10] == '1' || p[10] == '2');
-    if (!grey)
+    if (!grey && !labels)
         return dicom_fail(path, TAG_PhotometricInterpretation, NULL,
                           "photometric %s not supported",
                           n ? shown(p, n, text) : "(none)");
-    // n == 11 was checked with `grey`: p[10] is the digit
-    h->is_signed = sign, h->monochrome1 = p[10] == '1';
+    h->is_signed = sign, h->monochrome1 = grey && p[10] == '1';
+    read_padding(w, h);
     if (h->is_signed && h->stored < h->allocated &&
         !dicom_note(notes, false, where, TAG_BitsStored,
                     "sign extended from %d bits", h->stored))

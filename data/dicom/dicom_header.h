@@ -32,6 +32,8 @@ typedef struct DicomHeader {
     const char *units; /* element by which values are quantities (units_by);
                         * NULL: none, or not asked                         */
     bool inverted;     /* MONOCHROME1 of values without a unit, and no mask  */
+    bool has_padding;  /* PixelPaddingValue of at most 16 bits               */
+    int32_t padding;   /* what is stored where nothing was measured          */
     bool has_pixels;   /* a PixelData element                         */
     const DicomTransfer *transfer; /* NULL: unknown                          */
     char syntax[65];

@@ -178,6 +178,23 @@ static inline int64_t stored_16(const uint8_t *p, const DicomHeader *h)
     return h->is_signed && v >= range / 2 ? v - range : v;
 }
 
+// what inversion takes stored values from: its ends change places
+static int64_t turn_of(const DicomHeader *h)
+{
+    return h->is_signed ? -1 : ((int64_t)1 << h->stored) - 1;
+}
+
+// how many of n values are what PixelPaddingValue has become
+static int64_t count_padding(const DicomHeader *h, const float *v, int64_t n,
+                             float *padding)
+{
+    int64_t stored = h->inverted ? turn_of(h) - h->padding : h->padding;
+    int64_t count = 0;
+    *padding = (float)((double)stored * h->slope + h->intercept);
+    for (int64_t i = 0; i < n; i++) count += v[i] == *padding;
+    return count;
+}
+
 // stored samples into quantities, in the order that dicom.h gives: sign,
 // inversion inside the stored range (of values without a unit), slope and
 // intercept
@@ -185,8 +202,7 @@ static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
 {
     size_t n = (size_t)h->rows * (size_t)h->cols;
     size_t step = (size_t)h->allocated / 8;
-    // inversion keeps the range: its ends change places
-    int64_t turn = h->is_signed ? -1 : ((int64_t)1 << h->stored) - 1;
+    int64_t turn = turn_of(h);
     for (size_t i = 0; i < n; i++) {
         const uint8_t *p = bytes + i * step;
         int64_t v = step == 2 ? stored_16(p, h) : load_stored(p, h);
@@ -351,9 +367,21 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     out->unit = strcmp(slices->modality, "CT") ? UNIT_NONE : UNIT_HU;
     int64_t plane = (int64_t)g->h * g->w;
     float *values = out->voxels.data;
-    for (int32_t i = 0; i < g->d; i++)
+    int64_t padded = 0;
+    float padding = 0;
+    for (int32_t i = 0; i < g->d; i++) {
         TRY(slice_read(&reader, &slices[i], load_where(series), options,
                        values + i * plane, notes));
+        if (slices[i].has_padding)
+            padded +=
+                count_padding(&slices[i], values + i * plane, plane, &padding);
+    }
+    // kept, as other readers keep it: a value of its own would be a guess
+    if (padded)
+        TRY(dicom_note(notes, false, load_where(series), 0,
+                       "%lld voxels are PixelPaddingValue, %g here: nothing "
+                       "was measured there",
+                       (long long)padded, (double)padding));
     TRY(check_contrast(series, values, g->d * plane, &lowest));
     if (load_is_tilted(&stack)) TRY(straighten(&stack, lowest, out));
     TRY(narrow(out));

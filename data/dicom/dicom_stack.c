@@ -212,7 +212,7 @@ static int32_t even_run(const double *gap, int32_t n, int32_t from)
     return i - from;
 }
 
-// Row 174: runs of slices, each with a spacing of its own; nothing is missing.
+// Row 185: runs of slices, each with a spacing of its own; nothing is missing.
 // A single gap that differs is no run: that is a slice that is missing. `least`
 // is the least gap.
 static bool check_runs(const char *where, const Placed *p, int32_t n,
