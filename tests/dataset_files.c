@@ -327,6 +327,10 @@ TEST(files_dicom_ambiguous_names)
     Dataset *ds;
     EXPECT_FAIL(dataset_dicom(place("twice", ""), &flair, &ds),
                 "2 series are \"flair\" of one study: ");
+    EXPECT(strstr(err_text(), "p/other (MR, series 3)"));
+    EXPECT(strstr(err_text(), "; fix: name the series by its description, "
+                              "folder or UID, or keep one of them below the "
+                              "root"));
     // the folder tells them apart
     DatasetDicom how = flair;
     how.image[0] = "other";

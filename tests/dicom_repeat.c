@@ -19,7 +19,7 @@ static const char *write_twice(const Difference *d, int copies)
     char name[40];
     Volume v;
     DicomWrite how = kit_write();
-    snprintf(name, sizeof name, "twice%d", number++);
+    snprintf(name, sizeof name, "repeat%d", number++);
     const char *folder = kit_folder(name);
     kit_volume(&v, 3, 4, 5, false);
     REQUIRE(dicom_write_series(folder, &v, &how));

@@ -45,7 +45,9 @@ static void put_extra(KitFile *f, const Extra *x)
 // a series of these stored values and elements, MONOCHROME1
 static const char *write_kind(const Kind *k, const char *name, Volume *stored)
 {
-    const char *folder = kit_folder(name);
+    char path[600];
+    snprintf(path, sizeof path, "units_%s", name);
+    const char *folder = kit_folder(path);
     kit_volume(stored, KIT_SLICES, KIT_H, KIT_W, false);
     int16_t *p = stored->voxels.data;
     for (int i = 0; i < VOXELS; i++)
@@ -55,7 +57,6 @@ static const char *write_kind(const Kind *k, const char *name, Volume *stored)
     how.bits_stored = k->bits;
     REQUIRE(dicom_write_series(folder, stored, &how));
     for (int i = 1; i <= KIT_SLICES; i++) {
-        char path[600];
         KitFile f;
         snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
         REQUIRE(kit_read(path, &f));

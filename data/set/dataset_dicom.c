@@ -166,7 +166,8 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
     return fail_data("%d series are \"%s\" of one study: %s; fix: name the "
                      "series by its description, folder or UID%s",
                      best.count, name ? name : "the image", best.text,
-                     modalities ? ", or by its modality" : "");
+                     modalities ? ", or by its modality"
+                                : ", or keep one of them below the root");
 }
 
 /* The patient of a series by the rule; NULL with a reason or (no PatientID)
