@@ -91,9 +91,11 @@ local function source(kind, more, open)
   end
 end
 
--- DICOM series: image = series description, folder name or UID (a list: as
--- channels); mask = the same for a mask series, a SEG or a structure set;
+-- DICOM series: image = series description, folder name, UID or else Modality (a
+-- list: as channels); mask = the same for a mask series, a SEG or a structure set;
 -- dose = the same for an RT dose, which becomes a field of its own.
+-- position_tolerance = 0.05 takes the regular grid where rounded positions are off
+-- it by no more than this share of the distance of slices (0.02 when left out).
 source("dicom", { segments = none, fractions = false, partial = false, dose = none,
                   resample_dose = false, assume_hu = false, resample_tilt = false,
                   assume_implicit_le = false, contour_tolerance = 0, position_tolerance = none },
