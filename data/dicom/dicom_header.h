@@ -25,8 +25,8 @@ typedef struct DicomHeader {
     double slope, intercept;         /* 1 and 0 when absent                  */
     bool has_instance, has_position, has_orientation, has_spacing;
     bool has_slope, has_intercept;
-    unsigned odd_text;        /* CHARSET_... of the texts above              */
-    uint32_t odd_text_tag;    /* and the first of them                       */
+    unsigned odd_text;       /* CHARSET_... of the texts above              */
+    uint32_t odd_text_tag;   /* and the first of them                       */
     bool has_imager_spacing; /* ImagerPixelSpacing                           */
     bool is_signed, monochrome1; /* PixelRepresentation 1; MONOCHROME1     */
     const char *units; /* element by which values are quantities (units_by);
