@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -516,6 +517,22 @@ bool file_lock(const char *folder, FileLock *l)
     }
     if (!l->held) close(fd);
     return l->held;
+}
+
+bool file_of_system(const char *name)
+{
+    static const char *const begins[] = {"._", "~$", ".~lock."};
+    static const char *const names[] = {
+        ".DS_Store",       "__MACOSX",
+        ".Spotlight-V100", ".Trashes",
+        ".fseventsd",      "Thumbs.db",
+        "ehthumbs.db",     "desktop.ini",
+        "$RECYCLE.BIN",    "System Volume Information"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (!strncmp(name, begins[i], strlen(begins[i]))) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcasecmp(name, names[i])) return true;
+    return false;
 }
 
 bool file_locked(const char *folder, long *pid)

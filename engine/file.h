@@ -72,6 +72,13 @@ bool file_mkdirs(const char *path);
 /* Bytes that this user may still write where `path` lies or would lie. */
 bool file_room(const char *path, uint64_t *bytes);
 
+/* Is a file or folder of this name (without its folder) one that nobody meant
+ * to put there: of macOS ("._a.nii.gz" in AppleDouble form, ".DS_Store",
+ * "__MACOSX"), of Windows ("Thumbs.db", "desktop.ini", "$RECYCLE.BIN",
+ * "System Volume Information"), or the lock of an office program
+ * ("~$table.csv")? Letter case does not count. */
+bool file_of_system(const char *name);
+
 /* Remove drafts in `folder` and the folders in it (three deep, links are not
  * followed) that a dead process, or an earlier one with our number, left
  * behind; drafts that somebody still writes stay. */

@@ -6,6 +6,7 @@
  * parts run through the network in batches, what comes out is put together on
  * the image's own grid (mosaic.h), tidied and written. tests/export.lua
  * compares the files of both byte for byte. */
+#include "file.h"
 #include "mosaic.h"
 #include "pipeline.h"
 #include "relabel.h"
@@ -57,8 +58,10 @@ static bool holds(const char *path, FileTest *test, const void *ctx, int depth)
 
 static bool is_nifti(const char *path, const void *ctx)
 {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     (void)ctx;
-    return nifti_stem(path) > 0;
+    // data sets pass over "._a.nii"
+    return *name != '.' && !file_of_system(name) && nifti_stem(path) > 0;
 }
 
 static bool is_dicom(const char *path, const void *ctx)

@@ -271,23 +271,64 @@ function M.exists(path)
   return core.sys.stat(path) ~= nil
 end
 
+-- Whether a data set passes over a file or folder of this name: hidden ones, and those
+-- of an operating system or office program ("._1.png", "Thumbs.db", "~$table.csv").
+function M.passed_over(name)
+  return name:sub(1, 1) == "." or core.sys.of_system(name)
+end
+
+local said = {} -- notes; the parts of a set list the same folder each
+
+-- Says that files were passed over which are called as those that are wanted: "._1.png"
+-- of a Mac beside 1.png. `names`: what they are called.
+function M.say_passed_over(root, names)
+  if #names == 0 then return end
+  table.sort(names)
+  local text = string.format(
+    "note: %s: left out %s of macOS, Windows or an office program, or hidden: %s%s", root,
+    M.plural(#names, "file"), table.concat(names, ", ", 1, math.min(#names, 3)),
+    #names > 3 and ", ..." or "")
+  if not said[text] then require("seg.show").aside("%s", text) end
+  said[text] = true
+end
+
+-- Names in a folder, sorted, without those that are passed over; of these the ones
+-- whose rest wanted(name) accepts are said. `wanted` may be nil: nothing is said.
+function M.names_in(folder, wanted)
+  local found, left = {}, {}
+  for _, name in ipairs(core.sys.list(folder)) do
+    if not M.passed_over(name) then
+      found[#found + 1] = name
+    elseif wanted and wanted((name:gsub("^[.~][_$]?", ""))) then
+      left[#left + 1] = name
+    end
+  end
+  M.say_passed_over(folder, left)
+  return found
+end
+
 -- Files below a folder for which wanted(path) is true, by their paths below it,
--- sorted. Hidden ones are passed over, as "._1.png" of a Mac.
-function M.files_below(root, wanted)
-  local found = {}
+-- sorted. Those of passed_over() are left out, with a note of the ones that are called
+-- as files that are wanted, unless `quiet`.
+function M.files_below(root, wanted, quiet)
+  local found, left = {}, {}
   local function walk(folder, below, depth)
     for _, name in ipairs(core.sys.list(folder)) do
-      local path = below .. name
-      local stat = name:sub(1, 1) ~= "." and core.sys.stat(root .. "/" .. path)
+      local path, over = below .. name, M.passed_over(name)
+      local stat = core.sys.stat(root .. "/" .. path)
+      local kind = stat and stat.kind
       -- links may lead in a circle
-      if stat and stat.kind == "folder" and depth < 16 then
+      if kind == "folder" and not over and depth < 16 then
         walk(root .. "/" .. path, path .. "/", depth + 1)
-      elseif stat and stat.kind == "file" and wanted(path) then
+      elseif kind == "file" and over then
+        if wanted(below .. name:gsub("^[.~][_$]?", "")) then left[#left + 1] = path end
+      elseif kind == "file" and wanted(path) then
         found[#found + 1] = path
       end
     end
   end
   walk(root, "", 0)
+  if not quiet then M.say_passed_over(root, left) end
   table.sort(found)
   return found
 end

@@ -414,3 +414,20 @@ TEST(file_clean)
     EXPECT_FAIL(file_clean("/no/such/folder", &removed),
                 "cannot list /no/such/folder");
 }
+
+TEST(file_of_systems_and_office_programs)
+{
+    static const char *const yes[] = {
+        "._a.nii.gz",     "._",           ".DS_Store",
+        "__MACOSX",       "Thumbs.db",    "THUMBS.DB",
+        "desktop.ini",    "Desktop.ini",  "~$ct.csv",
+        ".~lock.ct.csv#", "$RECYCLE.BIN", "System Volume Information",
+        "ehthumbs.db"};
+    static const char *const no[] = {"a.nii.gz",   "",       "_a.png",
+                                     "thumbs.png", "~a.png", "ct~$.csv",
+                                     ".hidden",    "$a.csv", "a._b"};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        EXPECT(file_of_system(yes[i]));
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        EXPECT(!file_of_system(no[i]));
+}

@@ -257,8 +257,11 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
         if (!e) break;
         const char *dot = strrchr(e->d_name, '.');
         char name[64];
-        // hidden files are other systems' notes about these
-        if (*e->d_name == '.' || !dot || strcmp(dot, ".csv")) continue;
+        // hidden files are other systems' notes about these, "~$ct.csv" is the
+        // lock of a program that shows ct.csv
+        if (*e->d_name == '.' || file_of_system(e->d_name) || !dot ||
+            strcmp(dot, ".csv"))
+            continue;
         snprintf(name, sizeof name, "%.*s", (int)(dot - e->d_name), e->d_name);
         int k = grid_of(name);
         if (k >= 0)

@@ -49,7 +49,7 @@ end
 --   classes, measures, rest = names of columns of numbers
 -- nil: there is none.
 local function find_table(path)
-  for _, name in ipairs(core.sys.list(path)) do
+  for _, name in ipairs(util.names_in(path)) do
     local ok, t = false, nil
     if name:lower():match("%.csv$") then
       ok, t = pcall(core.data.table_open, path .. "/" .. name, ",")

@@ -14,7 +14,7 @@ local is_nifti = core.data.nifti_is_name
 
 -- Whether a file that `test` accepts lies in a folder or below it.
 local function holds(folder, test)
-  for _, name in ipairs(sys.list(folder)) do
+  for _, name in ipairs(util.names_in(folder)) do
     local path = folder .. "/" .. name
     local stat = sys.stat(path)
     if stat and stat.kind == "folder" then
@@ -186,7 +186,7 @@ function open.nnunet(path, o, asked)
     end
     list[1] = { key = util.stem((path:gsub("%.gz$", ""))), image = { path } }
   else
-    for _, name in ipairs(sys.list(path)) do
+    for _, name in ipairs(util.names_in(path, is_nifti)) do
       local key, ending = name:match("^(.+)_%d%d%d%d(%..+)$")
       if key and is_nifti(name) and not seen[key] then
         seen[key] = true
