@@ -1,6 +1,7 @@
 -- json.lua -- reads JSON (RFC 8259), as nnU-Net's dataset.json is written.
 --
--- Objects become tables by name, arrays lists, null nothing. What is no JSON
+-- Objects become tables by name, arrays lists, null nothing. A byte order mark in front is
+-- passed over (RFC 8259, 8.1, allows readers to). What is no JSON
 -- is an error (kind data) with the place in the text.
 
 local util = require "seg.util"
@@ -127,6 +128,11 @@ function M.decode(text, name)
     return number()
   end
 
+  -- the mark that Windows puts in front of UTF-8; of UTF-16 it says that this is none
+  if text:sub(1, 3) == "\xef\xbb\xbf" then at = 4 end
+  if text:find("^\xff\xfe") or text:find("^\xfe\xff") then
+    util.fail("data", "%s: json: the text is UTF-16, want UTF-8; fix: save it as UTF-8", name)
+  end
   space()
   local v = value(1)
   space()

@@ -176,10 +176,11 @@ t.test("a folder of nnU-Net is read as it is", function()
   t.equal(data.nnunet { root = folder .. "/nn", patient = "file" }:labels(), "1")
   t.write(name, good)
   for _, row in ipairs {
-    { '"labels": {"background": 0, "brain": 1}', '"labels": {"a": [1, 2]}', 'label "a" is table' },
+    { '"labels": {"background": 0, "brain": 1}', '"labels": {"a": [1, 2]}',
+      'label "a" is the region [1, 2]' },
     { '"channel_names"', '"channels"', "channel_names is missing" },
     { '"1": "T1', '"2": "T1', 'channel_names has no "1"' },
-    { '"file_ending": ".nii.gz"', '"file_ending": ".mha"', "no file is called CASE_0000.mha" },
+    { '"file_ending": ".nii.gz"', '"file_ending": ".mha"', 'file_ending is ".mha", and NIfTI is read' },
     { '"numTraining": 3', '"numTraining": 03', "json: line 2, byte" },
   } do
     local from, to = good:find(row[1], 1, true)
@@ -188,8 +189,11 @@ t.test("a folder of nnU-Net is read as it is", function()
   end
   t.write(name, good)
   os.remove(folder .. "/nn/labelsTr/c_02.nii.gz")
-  t.raises(function() data.nnunet { root = folder .. "/nn", patient = "file" }:pipeline {} end,
-           "c_02: mask: ")
+  t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "file" }) end,
+           "dataset.json: nnunet: 1 file of 1 case is not there: " .. folder
+           .. "/nn/labelsTr/c_02.nii.gz; fix: fetch them, or skip_bad = true leaves their cases out")
+  t.equal(keys(data.nnunet { root = folder .. "/nn", patient = "file", skip_bad = true }),
+          "c_01/c_01 c_02/c_02 c_03/c_03")
 end)
 
 t.test("JSON is read strictly", function()

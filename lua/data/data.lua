@@ -10,6 +10,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
+local nnunet = require "seg.data_nnunet"
 local show = require "seg.show"
 local set = require "seg.set"
 local util = require "seg.util"
@@ -102,11 +103,15 @@ source("dicom", { segments = none, fractions = false, partial = false, dose = no
        core.data.open_dicom)
 
 -- NIfTI files: patterns with * for image and mask, paired by what the star
--- matches. form = "sform" or "qform" takes one of two that disagree;
--- assume_spacing = true accepts files that do not say where they are; channels =
--- true takes the fourth axis of images for channels.
-source("nifti", { form = "both", assume_spacing = false, channels = false },
-       core.data.open_nifti)
+-- matches. form = "sform" or "qform" takes one of two that disagree, "sform_or_qform"
+-- or "qform_or_sform" whichever is there, of both the first; assume_spacing = true
+-- accepts files that do not say where they are; channels = true takes the fourth axis
+-- of images for channels.
+source("nifti", { form = "both", assume_spacing = false, channels = false }, function(root, o)
+  local ds, passed = core.data.open_nifti(root, o)
+  util.say_passed_over(root, passed)
+  return ds
+end)
 
 -- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
 -- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
@@ -257,57 +262,13 @@ function M.nnunet(o)
                                   form = "both", assume_spacing = false, skip_bad = false })
   local patient = patient_rule("data.nnunet", o.patient)
   local description
-  -- labels as files have them, in the order of their numbers
   local function describe()
-    if description then return description end
-    local name = check_root("data.nnunet", o.root) .. "/dataset.json"
-    if not util.exists(name) then
-      fail("data", "%s: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI "
-           .. 'without it: data.nifti { root =, image = "imagesTr/*", mask = "labelsTr/*" }', name)
-    end
-    local d = require("seg.json").decode(util.read_file(name), name)
-    local function bad(what) fail("data", "%s: nnunet: %s", name, what) end
-    local channels, labels = d.channel_names or d.modality, {}
-    if type(channels) ~= "table" then bad "channel_names is missing" end
-    if type(d.labels) ~= "table" then bad "labels is missing" end
-    for label, value in pairs(d.labels) do
-      -- version 1 has them the other way round: { "1": "tumour" }
-      if type(value) == "string" then value = math.tointeger(tonumber(label)) or value end
-      if math.type(value) ~= "integer" then
-        bad(string.format('label "%s" is %s; want a whole number (regions and "ignore" are not '
-                          .. "read)", label, type(value)))
-      end
-      if value ~= 0 then labels[#labels + 1] = value end
-    end
-    table.sort(labels)
-    local count = 0
-    for _ in pairs(channels) do count = count + 1 end
-    for i = 0, count - 1 do
-      if channels[tostring(i)] == nil then bad("channel_names has no \"" .. i .. '"') end
-    end
-    description = { channels = count, labels = labels, ending = d.file_ending or ".nii.gz",
-                    names = util.sorted_keys(d.labels) }
+    description = description or nnunet.describe(check_root("data.nnunet", o.root))
     return description
   end
   local function cases()
-    local d, list, left = describe(), {}, {}
-    local from, masks = o.root .. "/" .. o.images, o.masks and o.root .. "/" .. o.masks
-    for _, name in ipairs(core.sys.list(from)) do
-      local key = name:sub(-#d.ending) == d.ending
-        and name:sub(1, -#d.ending - 1):match("^(.+)_%d%d%d%d$")
-      if key and not left[key] then
-        left[key] = true
-        local case = { key = key, patient = patient(key), image = {} }
-        for i = 1, d.channels do
-          case.image[i] = string.format("%s/%s_%04d%s", from, key, i - 1, d.ending)
-        end
-        if masks then case.mask = masks .. "/" .. key .. d.ending end
-        list[#list + 1] = case
-      end
-    end
-    if #list == 0 then
-      fail("data", "%s: no file is called CASE_0000%s", from, d.ending)
-    end
+    local list = nnunet.cases(check_root("data.nnunet", o.root), describe(), o)
+    for _, case in ipairs(list) do case.patient = patient(case.key) end
     return list
   end
   local function field(name, kind)

@@ -255,7 +255,7 @@ end
 
 -- How many files of each ending lie below a folder: "12 .txt, 3 without an ending".
 local function endings_text(path)
-  local count, names, all = {}, {}, util.files_below(path, function() return true end)
+  local count, names, all = {}, {}, util.files_below(path, function() return true end, true)
   for _, name in ipairs(all) do
     local ending = name:match("[^/](%.%w+)$") or "without an ending"
     if not count[ending] then names[#names + 1] = ending end

@@ -38,11 +38,15 @@ local function label_values(load)
   local ok, v = pcall(load)
   local values = ok and v:values() or nil
   local zero = false
+  local list, seen = {}, {}
   for _, x in ipairs(values or {}) do
-    if x ~= x // 1 or x < 0 or x > 65535 then return nil end
-    zero = zero or x == 0
+    local whole = math.floor(x + 0.5)
+    -- as near as a data set takes a number for a label (LABEL_ROUNDING)
+    if math.abs(x - whole) > 1e-3 or x < 0 or x > 65535 then return nil end
+    zero = zero or whole == 0
+    if not seen[whole] then seen[whole], list[#list + 1] = true, whole end
   end
-  return zero and #values > 1 and values or nil
+  return zero and #list > 1 and list or nil
 end
 
 -- DICOM -----------------------------------------------------------------------
@@ -426,6 +430,17 @@ local function nifti(path, files)
   return first_that_opens(tried)
 end
 
+-- The line of a folder of nnU-Net, or why none opens it; nothing where its files are not
+-- called as nnU-Net has them, as those of the Decathlon.
+local function nnunet(path)
+  local text, why = first_that_opens {
+    line("nnunet", path, { { "patient", '"file"' } }, "if every case is another person") }
+  local others = why and (why:find("no file is called CASE_0000", 1, true)
+                          or not util.exists(path .. "/imagesTr")
+                          and not why:find('"dataset"', 1, true))
+  return text, not others and why or nil
+end
+
 -- What photographs may need, where they do not open as they are.
 local LENIENT = { { "alpha", '"drop"' }, { "exif", '"apply"' } }
 
@@ -514,8 +529,9 @@ function M.files(path, found, kind_of)
     of[kind] = of[kind] or {}
     table.insert(of[kind], name)
   end
-  if util.exists(path .. "/dataset.json") and util.exists(path .. "/imagesTr") then
-    return line("nnunet", path, { { "patient", '"file"' } }, "if every case is another person")
+  if util.exists(path .. "/dataset.json") then
+    local text, why = nnunet(path)
+    if text or why then return text, why end
   end
   if of.NIfTI and #of.NIfTI > 1 then return nifti(path, of.NIfTI) end
   if of[".npy"] then return arrays(path, of[".npy"]) end

@@ -1,0 +1,273 @@
+-- data_nnunet.lua -- folders of nnU-Net: what dataset.json says, and the files of its cases.
+--
+-- Read as nnU-Net 2 does (documentation/dataset_format.md, ignore_label.md,
+-- region_based_training.md; get_filenames_of_train_images_and_targets of
+-- nnunetv2/utilities/utils.py), also the labels of version 1, which stand the other way
+-- round. What would change which voxels or cases are learnt and is not read is refused by
+-- its name, never left out.
+
+local core = require "seg.core"
+local json = require "seg.json"
+local show = require "seg.show"
+local util = require "seg.util"
+
+local fail = util.fail
+local M = {}
+
+-- A label as a whole number; nil where it is none. nnU-Net takes "1" and 1.0 for 1.
+local function whole(value)
+  if type(value) == "string" then value = tonumber(value) end
+  return type(value) == "number" and math.tointeger(value) or nil
+end
+
+-- Raises where labels are regions: lists of the labels that they are made of.
+local function check_regions(labels, bad)
+  for _, name in ipairs(util.sorted_keys(labels)) do
+    local value = labels[name]
+    if type(value) == "table" and #value > 1 then
+      local list = {}
+      for i, v in ipairs(value) do list[i] = tostring(v) end
+      bad('label "%s" is the region [%s], made of several labels, which are not read as such; fix: '
+          .. "give each label a name of its own in a copy of dataset.json", name,
+          table.concat(list, ", "))
+    end
+  end
+end
+
+-- The name and number of a row of "labels": version 2 has { "tumour": 1 }, version 1
+-- { "1": "tumour" }; a list of one number is that number.
+local function label_of(name, value, bad)
+  if type(value) == "table" and #value == 1 then value = value[1] end
+  local number, other = whole(value), whole(name)
+  if number and other and number ~= other and type(value) == "string" then
+    bad('label "%s": "%s" may be read both ways; fix: { "name": number }', name, value)
+  end
+  if not number and other and type(value) == "string" then return value, other end
+  if not number then
+    bad('label "%s" is %s, want a whole number', name,
+        type(value) == "string" and '"' .. value .. '"'
+        or type(value) == "number" and util.number(value) or "a " .. type(value))
+  end
+  return tostring(name), number
+end
+
+-- The values of labels in files but 0, in rising order, and the names of all. `say`: with
+-- notes of what may surprise.
+local function labels_of(labels, bad, say)
+  local by_value, values, names = {}, {}, {}
+  check_regions(labels, bad)
+  for _, key in ipairs(util.sorted_keys(labels)) do
+    local name, value = label_of(key, labels[key], bad)
+    if name == "ignore" then
+      bad('label "ignore" (%d) marks voxels that nobody annotated: it is no class, and they are '
+          .. "not left out of losses and metrics yet; fix: cases that are annotated throughout, "
+          .. 'with a dataset.json without "ignore"', value)
+    end
+    if name:lower() == "ignore" then
+      say('label "%s" is a class like any other: nnU-Net knows "ignore" in small letters alone',
+          name)
+    end
+    if value < 0 then bad('label "%s" is %d, want 0 or more', name, value) end
+    if name == "background" and value ~= 0 then
+      bad('label "background" is %d, and the background is 0', value)
+    end
+    if by_value[value] then
+      bad('labels "%s" and "%s" are both %d', by_value[value], name, value)
+    end
+    by_value[value], names[#names + 1] = name, name
+    if value ~= 0 then values[#values + 1] = value end
+  end
+  table.sort(values)
+  for i, value in ipairs(values) do
+    if value ~= i then
+      say("labels %s are not 1, 2, ... without gaps, as nnU-Net wants them: they become classes 1 "
+          .. "to %d, and results have the labels again", table.concat(values, ", "), #values)
+      break
+    end
+  end
+  if #values == 0 then bad "labels has none but the background" end
+  return values, names
+end
+
+-- How many channels there are: their names are keyed "0", "1", ...
+local function channels_of(channels, bad)
+  if type(channels) ~= "table" then bad "channel_names is missing" end
+  local count = 0
+  for _ in pairs(channels) do count = count + 1 end
+  if count == 0 then bad "channel_names names none" end
+  for i = 0, count - 1 do
+    if channels[tostring(i)] == nil then bad('channel_names has no "%d"', i) end
+  end
+  return count
+end
+
+-- What reads files of other endings.
+local OTHERS = { png = "images", bmp = "images", tif = "images", tiff = "images", jpg = "images",
+                 npy = "npy" }
+
+local function ending_of(ending, bad)
+  if ending == nil then return ".nii.gz" end
+  if type(ending) ~= "string" then bad("file_ending is a %s, want a text", type(ending)) end
+  local kind = OTHERS[(ending:match("([^.]*)$") or ""):lower()]
+  if kind then
+    bad('file_ending is "%s", and of nnU-Net NIfTI is read; fix: data.%s { root =, image = '
+        .. '"imagesTr/*_0000", mask = "labelsTr/*", labels = ..., patient = "file" }', ending, kind)
+  end
+  if not core.data.nifti_is_name("x" .. ending) then
+    bad('file_ending is "%s", and NIfTI is read (.nii, .nii.gz); fix: convert the files, for '
+        .. "example with SimpleITK, and write the new ending", ending)
+  end
+  return ending
+end
+
+-- What dataset.json of a folder says -> { path=, channels=, labels = values, names=,
+-- ending=, listed = its "dataset" or nil, count = numTraining or nil }
+function M.describe(root)
+  local path = root .. "/dataset.json"
+  if not util.exists(path) then
+    fail("data", "%s: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI "
+         .. 'without it: data.nifti { root =, image = "imagesTr/*", mask = "labelsTr/*" }', path)
+  end
+  local d = json.decode(util.read_file(path), path)
+  local function bad(fmt, ...)
+    fail("data", "%s: nnunet: %s", path, select("#", ...) > 0 and string.format(fmt, ...) or fmt)
+  end
+  local function say(fmt, ...)
+    show.line("note: dataset.json: %s", string.format(fmt, ...))
+  end
+  if type(d) ~= "table" then bad "want an object {...}" end
+  local channels = channels_of(d.channel_names or d.modality, bad)
+  if type(d.labels) ~= "table" then bad "labels is missing" end
+  local values, names = labels_of(d.labels, bad, say)
+  if d.overwrite_image_reader_writer == "NibabelIOWithReorient" then
+    say("overwrite_image_reader_writer has nnU-Net turn images to the axes RAS; here they keep "
+        .. "those of their files, unless the recipe has a step orient")
+  end
+  if d.dataset ~= nil and type(d.dataset) ~= "table" then
+    bad('"dataset" is a %s, want { "CASE": { "images": [...], "label": ... }, ... }',
+        type(d.dataset))
+  end
+  return { path = path, channels = channels, labels = values, names = names,
+           ending = ending_of(d.file_ending, bad), listed = d.dataset,
+           count = whole(d.numTraining) }
+end
+
+-- A path of "dataset": $NAME and ${NAME} of the environment, then below root unless it
+-- begins with a slash.
+local function path_of(root, text)
+  local path = text:gsub("%${([%w_]+)}", function(n) return os.getenv(n) end)
+  path = path:gsub("%$([%w_]+)", function(n) return os.getenv(n) end)
+  return path:sub(1, 1) == "/" and path or root .. "/" .. path
+end
+
+-- The cases that "dataset" lists.
+local function listed_cases(root, d, masks)
+  local list = {}
+  for _, key in ipairs(util.sorted_keys(d.listed)) do
+    local row = d.listed[key]
+    local function bad(fmt, ...)
+      fail("data", '%s: nnunet: "dataset", case "%s": %s', d.path, key, string.format(fmt, ...))
+    end
+    local images = type(row) == "table" and row.images
+    if type(images) ~= "table" or #images ~= d.channels then
+      bad("wants a list images of %s, as channel_names has, got %s",
+          util.plural(d.channels, "path"), type(images) == "table" and #images or type(images))
+    end
+    local case = { key = key, image = {} }
+    for i, image in ipairs(images) do
+      if type(image) ~= "string" then bad("an image is a %s, want a path", type(image)) end
+      case.image[i] = path_of(root, image)
+    end
+    if masks then
+      if type(row.label) ~= "string" then bad("label is a %s, want a path", type(row.label)) end
+      case.mask = path_of(root, row.label)
+    end
+    list[#list + 1] = case
+  end
+  if #list == 0 then fail("data", '%s: nnunet: "dataset" lists no case', d.path) end
+  return list
+end
+
+-- Notes of what in the folders is no file of a case.
+local function say_left(folder, left, what)
+  if #left == 0 then return end
+  table.sort(left)
+  show.aside("note: %s: left out %s %s: %s%s", folder, util.plural(#left, "file"), what,
+             table.concat(left, ", ", 1, math.min(#left, 3)), #left > 3 and ", ..." or "")
+end
+
+-- The cases of imagesTr: CASE_0000.nii.gz and the further channels, CASE.nii.gz of
+-- labelsTr.
+local function found_cases(root, d, o)
+  local list, seen, other, beyond = {}, {}, {}, {}
+  local from, masks = root .. "/" .. o.images, o.masks and root .. "/" .. o.masks
+  local function has_ending(name) return name:sub(-#d.ending) == d.ending end
+  for _, name in ipairs(util.names_in(from, has_ending)) do
+    local key, channel
+    if has_ending(name) then
+      key, channel = name:sub(1, -#d.ending - 1):match("^(.+)_(%d%d%d%d)$")
+    end
+    if not key then
+      other[#other + 1] = name
+    elseif tonumber(channel) >= d.channels then
+      beyond[#beyond + 1] = name
+    end
+    if key and not seen[key] then
+      seen[key] = true
+      local case = { key = key, image = {} }
+      for i = 1, d.channels do
+        case.image[i] = string.format("%s/%s_%04d%s", from, key, i - 1, d.ending)
+      end
+      if masks then case.mask = masks .. "/" .. key .. d.ending end
+      list[#list + 1] = case
+    end
+  end
+  if #list == 0 then
+    fail("data", "%s: no file is called CASE_0000%s", from, d.ending)
+  end
+  say_left(from, other, "not called CASE_0000" .. d.ending)
+  say_left(from, beyond, "of channels that channel_names does not have")
+  local alone = {}
+  for _, name in ipairs(masks and util.exists(masks) and util.names_in(masks, has_ending) or {}) do
+    if has_ending(name) and not seen[name:sub(1, -#d.ending - 1)] then alone[#alone + 1] = name end
+  end
+  if masks then say_left(masks, alone, "without an image in " .. o.images) end
+  return list
+end
+
+-- Raises where files of cases are not there, with the first ten.
+local function check_there(d, list)
+  local missing, cases = {}, 0
+  for _, case in ipairs(list) do
+    local before, paths = #missing, { table.unpack(case.image) }
+    paths[#paths + 1] = case.mask
+    for _, path in ipairs(paths) do
+      if not util.exists(path) then missing[#missing + 1] = path end
+    end
+    cases = cases + (#missing > before and 1 or 0)
+  end
+  if #missing == 0 then return end
+  fail("data", "%s: nnunet: %s of %s %s not there: %s%s; fix: fetch them%s, or skip_bad = true "
+       .. "leaves their cases out", d.path,
+       util.plural(#missing, "file"), util.plural(cases, "case"),
+       #missing == 1 and "is" or "are", table.concat(missing, ", ", 1, math.min(#missing, 10)),
+       #missing > 10 and ", ..." or "",
+       d.listed and ', correct "dataset" (its paths are below the folder of dataset.json)'
+       or "")
+end
+
+-- The cases of a folder as data.nnunet's options o want them, without their patients:
+-- { {key=, image = paths, mask = path or nil}, ... }. "dataset" lists what is trained on,
+-- so images of another folder (o.images) are not looked for there.
+function M.cases(root, d, o)
+  local listed = d.listed and o.images == "imagesTr" and (not o.masks or o.masks == "labelsTr")
+  local list = (listed and listed_cases or found_cases)(root, d, listed and o.masks or o)
+  if not o.skip_bad then check_there(d, list) end
+  if d.count and o.images == "imagesTr" and d.count ~= #list then
+    show.warn("dataset.json: numTraining is %d, and there %s", d.count,
+              #list == 1 and "is 1 case" or "are " .. #list .. " cases")
+  end
+  return list
+end
+
+return M
