@@ -6,6 +6,7 @@
 #include "label.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* a before b; NaN is behind all numbers */
@@ -29,6 +30,42 @@ void strangers_add(Strangers *s, double value)
     s->value[at] = value;
 }
 
+double label_value(double stored)
+{
+    const double whole = nearbyint(stored);
+    // written so that NaN and infinity stay what they are
+    return fabs(stored - whole) <= LABEL_ROUNDING ? whole : stored;
+}
+
+double rounded_add(Rounded *r, double stored)
+{
+    const double whole = label_value(stored);
+    if (whole == stored || isnan(stored)) return stored;
+    if (!r->voxels++) r->first = stored;
+    r->most = fmax(r->most, fabs(stored - whole));
+    return whole;
+}
+
+char *value_text(double value, char text[VALUE_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, VALUE_TEXT, "%.*g", digits, value);
+        if (strtof(text, NULL) == (float)value) break;
+    }
+    return text;
+}
+
+char *rounded_text(const Rounded *r, char text[ROUNDED_TEXT])
+{
+    char first[VALUE_TEXT];
+    snprintf(text, ROUNDED_TEXT,
+             "%lld voxel%s hold%s no whole number (the first %s): each is read "
+             "as the label that is at most %.2g away",
+             (long long)r->voxels, r->voxels == 1 ? "" : "s",
+             r->voxels == 1 ? "s" : "", value_text(r->first, first), r->most);
+    return text;
+}
+
 int values_count(const float *x, int64_t n)
 {
     float seen[FEW_VALUES];
@@ -47,7 +84,9 @@ int values_count(const float *x, int64_t n)
 static void append(char *text, const char *between, double value)
 {
     size_t used = strlen(text);
-    snprintf(text + used, STRANGERS_TEXT - used, "%s%.6g", between, value);
+    char number[VALUE_TEXT];
+    snprintf(text + used, STRANGERS_TEXT - used, "%s%s", between,
+             value_text(value, number));
 }
 
 char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT])
@@ -71,7 +110,7 @@ bool strangers_fix(const Strangers *s, const int32_t *known, int count,
 {
     *text = 0;
     for (int i = 0; i < s->count; i++)
-        if (s->value[i] != floor(s->value[i]) || fabs(s->value[i]) >= 32768)
+        if (!(fabs(s->value[i]) < 65536) || s->value[i] != floor(s->value[i]))
             return false;
     if (s->more) return false;
     snprintf(text, STRANGERS_TEXT, "labels = {");

@@ -115,10 +115,72 @@ TEST(dataset_label_values)
         ((float *)m.voxels.data)[4] = odd[k];
         ds = single(&v, &m, NULL);
         EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
-                    k ? "value nan in 1 voxel" : "value 0.5 in 1 voxel");
+                    k ? "value nan in 1 voxel"
+                      : "value 0.5 in 1 voxel, wanted 0, 1; labels are whole "
+                        "numbers, to 0.001; fix: make the mask by nearest "
+                        "neighbour, or take every value but 0 with labels = "
+                        "\"nonzero\"");
         dataset_free(ds);
         volume_free(&m);
     }
+    volume_free(&v);
+}
+
+/* Labels of programs that resample, average or store a mask with a scale. */
+TEST(dataset_labels_that_are_nearly_whole)
+{
+    static const struct {
+        float stored[6];
+        const char *want; /* classes, or the end of the reason */
+        const char *note;
+    } row[] = {
+        {{0, 1, 0, 0, 1, 1}, "010011", NULL},
+        {{0, 0.9999f, 0, 0, 0.9999f, 1},
+         "010011",
+         "memory: 2 voxels hold no whole number (the first 0.9999): each is "
+         "read as the label that is at most 0.0001 away"},
+        {{1.0009f, 0.9999999f, 1e-4f, -1e-4f, 2e-9f, 1.9995f},
+         "110002",
+         "6 voxels hold no whole number (the first 1.0009)"},
+        {{1, 1.002f, 0, 0, 1, 1},
+         "value 1.002 in 1 voxel, wanted 0, 1, 2;",
+         NULL},
+        {{1, 100000.5f, 0, 0, 1, 1}, "value 100000.5 in 1 voxel", NULL},
+        {{1, 6.9999f, 0, 0, 1, 1}, "as in labels = {1, 2, 7}", NULL},
+        {{65535, 0, 0, 0, 0, 0}, "as in labels = {1, 2, 65535}", NULL},
+    };
+    Volume v = made_image(1, 1, 2, 3, true), m, out;
+    REQUIRE(volume_new(&m, v.voxels.dim, F32));
+    memcpy(m.affine, v.affine, sizeof m.affine);
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++)
+        for (int all = 0; all < 2; all++) {
+            const DatasetOptions o = {
+                .labels = {1, 2}, .label_count = all ? 0 : 2, .nonzero = all};
+            DicomNotes notes = {.count = 0};
+            char got[7] = "";
+            memcpy(m.voxels.data, row[r].stored, sizeof row[r].stored);
+            Dataset *ds = single(&v, &m, &o);
+            const bool ok = case_load(ds, 0, 1, NULL, &out, &notes);
+            for (int i = 0; ok && i < 6; i++)
+                got[i] = (char)('0' + ((uint8_t *)out.voxels.data)[i]);
+            if (all) { // everything but 0, however little
+                for (int i = 0; i < 6; i++)
+                    EXPECT_INT(got[i], row[r].stored[i] != 0 ? '1' : '0');
+                EXPECT_INT(notes.count, 0);
+            } else if (ok) {
+                EXPECT_TEXT(got, row[r].want);
+                EXPECT_INT(notes.count, row[r].note ? 1 : 0);
+                EXPECT(!row[r].note ||
+                       (notes.first->warning &&
+                        strstr(notes.first->text, row[r].note)));
+            } else {
+                EXPECT(strstr(err_text(), row[r].want));
+            }
+            dicom_notes_free(&notes);
+            if (ok) volume_free(&out);
+            dataset_free(ds);
+        }
+    volume_free(&m);
     volume_free(&v);
 }
 

@@ -55,6 +55,31 @@ static void keys(const Dataset *ds, char *text, size_t room)
 static const DatasetNifti nfbs = {
     .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
 
+/* Files of a Mac, of Windows and of office programs are no cases. */
+TEST(files_nifti_pass_over_those_of_systems)
+{
+    static const char *const junk[] = {
+        "._a_T1w.nii.gz", "~$b_T1w.nii", ".hidden_T1w.nii.gz",
+        "Thumbs.db",      ".DS_Store",   "__MACOSX/p/._a_T1w.nii.gz"};
+    const DatasetNifti how = {.image = {"*_T1w"}, .images = 1};
+    Dataset *ds;
+    int count = 0;
+    put_image("systems", "p/sub-1_T1w.nii.gz", 1);
+    for (size_t i = 0; i < sizeof junk / sizeof *junk; i++) {
+        const char *path = place("systems", junk[i]);
+        REQUIRE(file_replace(path, "x", 1));
+    }
+    REQUIRE(dataset_nifti(place("systems", ""), &how, &ds));
+    EXPECT_INT(ds->count, 1);
+    const char *const *passed = dataset_passed(ds, &count);
+    EXPECT_INT(count, 3); // those that are called as images
+    bool found = false;
+    for (int i = 0; i < count; i++)
+        found = found || !strcmp(passed[i], "._a_T1w.nii.gz");
+    EXPECT(found);
+    dataset_free(ds);
+}
+
 TEST(files_nifti_named_as_nfbs)
 {
     put_image("nfbs", "A1/sub-A1_ses-2_T1w.nii.gz", 1);

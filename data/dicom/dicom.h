@@ -119,6 +119,10 @@ typedef struct DicomNotes {
 
 void dicom_notes_free(DicomNotes *notes);
 
+/* Add a note of any reader, a whole line, unless the same text is there
+ * already; notes may be NULL. False only without memory. */
+bool dicom_notes_add(DicomNotes *notes, bool warning, const char *line);
+
 /* Voxel (i,j,k) of out = stored value of column i, row j in the k-th slice
  * along the normal, times RescaleSlope plus RescaleIntercept of that slice.
  * MONOCHROME1 is inverted inside the stored range where no slice has a unit;

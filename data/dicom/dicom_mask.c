@@ -165,6 +165,7 @@ bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
 typedef struct Census {
     bool seen[256];   // declared values, or 0 .. 255 when none are declared
     Strangers others; // values that are no label
+    Rounded rounded;  // as a rescale leaves them: 255 times 1/255
 } Census;
 
 // n values of a slice into labels, and what was met into the census. It goes on
@@ -173,7 +174,7 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
                       uint8_t *out, Census *c)
 {
     for (int64_t i = 0; i < n; i++) {
-        float v = values[i];
+        float v = (float)rounded_add(&c->rounded, (double)values[i]);
         int label = -1;
         if (v == 0) label = 0;
         if (!o->labels && v >= 1 && v <= 255 && v == rintf(v)) label = (int)v;
@@ -329,7 +330,11 @@ static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
         to_labels(values, plane, o,
                   (uint8_t *)out->voxels.data + slot[i] * plane, &census);
     }
-    ok = check_labels(mask, o, &census);
+    char said[ROUNDED_TEXT];
+    ok = check_labels(mask, o, &census) &&
+         (!census.rounded.voxels ||
+          dicom_note(notes, true, mask->folder, TAG_PixelData, "%s",
+                     rounded_text(&census.rounded, said)));
 done:
     slice_close(&reader);
     mem_free(values);

@@ -224,6 +224,12 @@ bool dicom_note(DicomNotes *notes, bool warning, const char *path, uint32_t tag,
     va_start(ap, fmt);
     compose(line, path, tag, NULL, fmt, ap);
     va_end(ap);
+    return dicom_notes_add(notes, warning, line);
+}
+
+bool dicom_notes_add(DicomNotes *notes, bool warning, const char *line)
+{
+    if (!notes) return true;
     // a series of 300 slices says the same thing once
     for (const DicomNote *n = notes->first; n; n = n->next)
         if (!strcmp(n->text, line)) return true;

@@ -186,25 +186,20 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
     return true;
 }
 
-/* Labels read as float become the smallest type that holds them.
- * Float masks are common: tools that resample write them. They pass when
- * every value is whole. */
+/* Labels read as float become the smallest integers that hold them, where all
+ * are whole; tools that resample write float masks. Others stay as they are. */
 static bool pack_labels(Volume *v)
 {
     const float *x = v->voxels.data;
-    int64_t count = numel(v->voxels.dim), bad = 0, first = -1;
+    int64_t count = numel(v->voxels.dim);
     float lo = 0, hi = 0;
     Volume out;
     for (int64_t i = 0; i < count; i++) {
-        bool whole = x[i] >= -32768 && x[i] <= 32767 && x[i] == floorf(x[i]);
-        if (!whole && !bad++) first = i;
-        if (whole && x[i] < lo) lo = x[i];
-        if (whole && x[i] > hi) hi = x[i];
+        if (!(x[i] >= -32768 && x[i] <= 32767) || x[i] != floorf(x[i]))
+            return true;
+        if (x[i] < lo) lo = x[i];
+        if (x[i] > hi) hi = x[i];
     }
-    if (bad)
-        return fail_data("label value %g (%lld voxels like it); labels are "
-                         "whole numbers from -32768 to 32767",
-                         (double)x[first], (long long)bad);
     bool small = lo >= 0 && hi <= 255;
     if (!volume_new(&out, v->voxels.dim, small ? U8 : I16)) return false;
     for (int64_t i = 0; i < count; i++)
@@ -247,10 +242,6 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     bool scaled = h->slope != 0 && (h->slope != 1 || h->inter != 0);
     how->slope = scaled ? h->slope : 1;
     how->inter = scaled ? h->inter : 0;
-    if (o->label && scaled)
-        return fail_data("a mask with scl_slope %g and scl_inter %g, need 1 "
-                         "and 0; fix: store the labels themselves",
-                         h->slope, h->inter);
     // kept as stored, when no slope turns them into something else
     bool u8 = how->type.kind == 'u' && how->type.bytes == 1;
     bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
@@ -445,7 +436,7 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
     Volume there = *v;
     // the forms were agreed on when `like` was read
     // whatever form `like` was read by must be found again
-    NiftiOptions any = {.form = NIFTI_SFORM, .assume_spacing = true};
+    NiftiOptions any = {.form = NIFTI_SFORM_OR_QFORM, .assume_spacing = true};
     if (!like) {
         // dim is int16 in NIfTI-1
         bool large = n.w > INT16_MAX || n.h > INT16_MAX || n.d > INT16_MAX;
@@ -457,14 +448,14 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
     }
     *h = *like;
     if (h->dim[0] > 3 && h->dim[4] > 1) h->dim[0] = 3, h->dim[4] = 1;
-    if (like->sform <= 0 && like->qform > 0) any.form = NIFTI_QFORM;
+    NiftiHeader read = *like;
     there.voxels.dim = nifti_header_dims(like);
-    bool same = nifti_header_affine(like, &any, there.affine) &&
+    bool same = nifti_header_affine(&read, &any, there.affine) &&
                 volume_same_grid(&there, v);
     if (same || like->sform <= 0 || like->qform <= 0) return same;
     // both present: it may have been the other one
     any.form = NIFTI_QFORM;
-    return nifti_header_affine(like, &any, there.affine) &&
+    return nifti_header_affine(&read, &any, there.affine) &&
            volume_same_grid(&there, v);
 }
 

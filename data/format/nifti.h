@@ -15,17 +15,22 @@
 typedef enum NiftiForm {
     NIFTI_BOTH,  /* sform if its code > 0, else qform if its code > 0; both
                   * present must agree within 1 % of a voxel edge */
-    NIFTI_SFORM, /* only the sform  */
-    NIFTI_QFORM, /* only the qform  */
+    NIFTI_SFORM, /* only the sform; a file without one is refused */
+    NIFTI_QFORM, /* only the qform; a file without one is refused */
+    /* Whichever is there; of both the first, and NiftiHeader.doubt says when
+     * they disagree. */
+    NIFTI_SFORM_OR_QFORM,
+    NIFTI_QFORM_OR_SFORM,
 } NiftiForm;
 
 typedef struct NiftiOptions {
     NiftiForm form;
-    bool label;          /* class numbers: slope must be 1 (or 0), intercept 0
-                          * and values whole; unit becomes UNIT_LABEL */
+    bool label;          /* class numbers: unit becomes UNIT_LABEL */
     bool no_voxels;      /* extents, type and affine: voxels.data stays NULL */
     bool assume_spacing; /* neither form present: axes run R, A, S with pixdim
-                          * as spacing, voxel 0 at the origin */
+                          * as spacing, voxel 0 at the origin. A guess, as
+                          * nifti1.h has it and nibabel has it not (L, A, S);
+                          * a form that is there counts all the same */
     bool channels;       /* a fourth axis is channels, as the Decathlon has
                           * its sequences; not of class numbers */
     int64_t max_bytes;   /* of the file; 0: 16 GiB */
@@ -43,6 +48,8 @@ typedef struct NiftiHeader {
     double vox_offset, slope, inter;
     int units, qform, sform;
     double quatern[3], offset[3], srow[3][4];
+    char doubt[512]; /* what the reader chose where the file leaves it open,
+                      * for the user; "": nothing */
 } NiftiHeader;
 
 /* Length of a file's name without its ending, .nii, .nii.gz, .hdr or .hdr.gz,
@@ -56,9 +63,12 @@ int nifti_files(const char *path, Arena *mem, const char *name[2]);
 
 /* U8 and I16 (and int8, as I16) keep their values when slope is 1 and
  * intercept 0, also slope 0, which means 1; all else becomes F32: slope times
- * value plus intercept. Labels become U8, or I16 beyond 0 .. 255. A fourth axis
- * must have extent 1, unless it is channels. Not a number among float voxels
- * passes. `options` and `header` may be NULL. On failure *out is zero. */
+ * value plus intercept. Numbers of a scale that are not finite are 0, so NaN as
+ * slope means none. Labels that are whole numbers of 16 bits become U8, or I16
+ * beyond 0 .. 255; others stay F32, for whoever knows which labels there are. A
+ * fourth axis must have extent 1, unless it is channels. Not a number among
+ * float voxels passes. `options` and `header` may be NULL. On failure *out is
+ * zero. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header);
 

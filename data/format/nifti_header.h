@@ -18,6 +18,9 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
                         const NiftiOptions *options, NiftiHeader *h,
                         NumberType *type);
 
+/* One more sentence in h->doubt. */
+void nifti_doubt(NiftiHeader *h, const char *format, ...) ERR_FORMAT(2, 3);
+
 /* Could a header begin there: is it long enough, and its first number the size
  * of one, in either byte order? */
 bool nifti_header_begins(const uint8_t *bytes, size_t count);
@@ -25,8 +28,9 @@ bool nifti_header_begins(const uint8_t *bytes, size_t count);
 /* Extents of the volume, c that of the fourth axis. */
 Dims nifti_header_dims(const NiftiHeader *h);
 
-/* Affine (w,h,d,1) -> LPS mm by the rule of options. */
-bool nifti_header_affine(const NiftiHeader *h, const NiftiOptions *options,
+/* Affine (w,h,d,1) -> LPS mm by the rule of options; what the file leaves open
+ * is a sentence in h->doubt. */
+bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
                          double affine[4][4]);
 
 /* The reverse: codes, quaternion, rows and pixdim of h from an affine. */

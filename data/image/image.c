@@ -191,22 +191,17 @@ static bool allowed(const ImageFile *f)
         return fail_data("%d channels, class numbers need 1; fix: save the "
                          "mask as grey or with a palette",
                          i->channels);
-    return !f->options.label || i->kind != 'f' ||
-           fail_data("numbers are float32, class numbers must be whole");
+    return true;
 }
 
 /* 16 bits without sign: as they are when int16 can hold them. */
-static bool settle_u16(Volume *v, bool label)
+static bool settle_u16(Volume *v)
 {
     const uint16_t *x = v->voxels.data;
     int64_t n = numel(v->voxels.dim), i = 0;
     Volume wide;
     while (i < n && x[i] <= INT16_MAX) i++;
     if (i == n) return true; // the bits of both types are the same then
-    if (label)
-        return fail_data("pixel (%lld,%lld) is %d, class numbers go to %d",
-                         (long long)(i % v->voxels.dim.w),
-                         (long long)(i / v->voxels.dim.w), x[i], INT16_MAX);
     if (!volume_new(&wide, v->voxels.dim, F32)) return false;
     float *y = wide.voxels.data;
     for (i = 0; i < n; i++) y[i] = x[i];
@@ -251,8 +246,7 @@ static bool decode(const ImageFile *f, ImagePixels *pixels, Volume *v)
         !volume_new(v, (Dims){1, 1, i->h, i->w, i->channels}, type))
         return false;
     bool ok = pixels(f, v->voxels.data);
-    if (ok && i->bits == 16 && i->kind == 'u')
-        ok = settle_u16(v, f->options.label);
+    if (ok && i->bits == 16 && i->kind == 'u') ok = settle_u16(v);
     ok = ok && turn(v, i->orientation);
     if (!ok) volume_free(v);
     if (ok && f->options.label) v->unit = UNIT_LABEL;

@@ -298,6 +298,12 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
            (!mask || memory_source(b, mask, &c.field[1])) && builder_add(b, &c);
 }
 
+const char *const *dataset_passed(const Dataset *ds, int *count)
+{
+    *count = ds->store->passes;
+    return ds->store->passed;
+}
+
 /* ---- loading ------------------------------------------------------------ */
 
 /* v becomes F32 with finite values.
@@ -382,9 +388,9 @@ static bool load_source(const DatasetOptions *o, const Source *s,
     }
     // only masks from DICOM carry the series they belong to
     bool dicom = s->image != NULL;
-    bool ok = kind == FIELD_LABEL
-                  ? labels_settle(o, s->labels_ready, dicom, out)
-                  : settle_values(out);
+    bool ok = kind == FIELD_LABEL ? labels_settle(o, s->labels_ready, dicom,
+                                                  s->path, out, notes)
+                                  : settle_values(out);
     if (!ok && image_known) suspect_swap(like);
     if (ok && like) ok = case_grid(o, field, s->place, like, out);
     if (!ok) {

@@ -113,6 +113,11 @@ int dataset_label(const Dataset *ds);
 /* The values in files that stand for the classes 1, 2, ...; their number. */
 int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS]);
 
+/* Files below the root that were passed over though they are called as those
+ * that are wanted: hidden, or of an operating system (file_of_system). Their
+ * paths below the root, *count of them. */
+const char *const *dataset_passed(const Dataset *ds, int *count);
+
 /* ---- what all builders share ------------------------------------------- */
 
 typedef struct DatasetOptions {

@@ -14,6 +14,8 @@ typedef struct DatasetStore {
     const char *root; /* what the user gave, for messages; may be NULL */
     Dataset **part;   /* (parts): views whose sources cases here share */
     int parts;
+    const char **passed; /* (passes), with room for more: see dataset_passed */
+    int passes;
 } DatasetStore;
 
 struct DatasetBuilder {
@@ -54,10 +56,17 @@ typedef struct Names {
 } Names;
 void names_add(Names *n, const char *name); /* the first ten are kept */
 
-/* v becomes U8 class numbers, or is refused with its values and what to do.
- * `ready`: the reader has already turned labels[i] into i + 1. `dicom`:
- * "nonzero" is not offered where it is refused. */
-bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v);
+/* v becomes U8 class numbers, or is refused with its values and what to do. A
+ * number within LABEL_ROUNDING of a label is that label, and a warning in
+ * `notes` (may be NULL), which begins with `path`. `ready`: the reader has
+ * already turned labels[i] into i + 1. `dicom`: "nonzero" is not offered where
+ * it is refused. */
+bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
+                   const char *path, Volume *v, DicomNotes *notes);
+
+/* nifti_read, with what the reader doubted as a warning in `notes`. */
+bool source_read_nifti(const char *path, const NiftiOptions *how, Volume *out,
+                       DicomNotes *notes);
 
 /* "0, 1": the values that are accepted. */
 void labels_text(const DatasetOptions *o, bool ready, char *text, size_t room);

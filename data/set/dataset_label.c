@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The class number of a stored value, or -1.
- * `ready`: the reader has already turned labels[i] into i + 1. */
-static int class_of(const DatasetOptions *o, bool ready, double value)
+/* The class number of a stored value, or -1; one that is nearly whole counts in
+ * `rounded`. `ready`: the reader has already turned labels[i] into i + 1. */
+static int class_of(const DatasetOptions *o, bool ready, double stored,
+                    Rounded *rounded)
 {
+    if (stored == 0) return 0;
+    if (o->nonzero) return isfinite(stored) ? 1 : -1;
+    const double value = rounded_add(rounded, stored);
     if (value == 0) return 0;
-    if (o->nonzero) return isfinite(value) ? 1 : -1;
     for (int i = 0; i < o->label_count; i++)
         if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
     return -1;
@@ -39,8 +42,9 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     int64_t n = numel(v->voxels.dim), ones = 0;
     for (int64_t i = 0; i < n; i++) {
         double x = volume_value(v, i);
-        ones += x == 1;
-        if (class_of(o, ready, x) < 0) strangers_add(&found, x);
+        ones += label_value(x) == 1;
+        if (class_of(o, ready, x, &(Rounded){0}) < 0)
+            strangers_add(&found, label_value(x));
     }
     char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
     labels_text(o, ready, wanted, sizeof wanted);
@@ -50,6 +54,17 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     bool listed = !ready && strangers_fix(&found, o->labels,
                                           stands_in ? 0 : o->label_count, list);
     bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
+    // neither a list nor an image: fractions, or NaN, which nothing helps
+    bool fractions = !listed && !found.more && !o->nonzero && !ready;
+    for (int i = 0; i < found.count; i++)
+        fractions = fractions && isfinite(found.value[i]);
+    if (fractions)
+        return fail_data("%s, wanted %s; labels are whole numbers, to %g; fix: "
+                         "make the mask by nearest neighbour%s",
+                         got, wanted, LABEL_ROUNDING,
+                         dicom ? ""
+                               : ", or take every value but 0 with labels "
+                                 "= \"nonzero\"");
     return fail_data(
         "%s, wanted %s%s%s%s%s", got, wanted,
         listed || nonzero ? "; fix: " : "",
@@ -61,9 +76,22 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
                    "labels = \"nonzero\" (--nonzero where the script has it)");
 }
 
-bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v)
+/* Says in the notes that labels were rounded. */
+static bool note_rounded(const Rounded *rounded, const char *path,
+                         DicomNotes *notes)
+{
+    char said[ROUNDED_TEXT], line[ERR_MAX];
+    if (!rounded->voxels) return true;
+    snprintf(line, sizeof line, "%.700s: %s", path,
+             rounded_text(rounded, said));
+    return dicom_notes_add(notes, true, line);
+}
+
+bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
+                   const char *path, Volume *v, DicomNotes *notes)
 {
     Volume out;
+    Rounded rounded = {.voxels = 0};
     if (v->voxels.dim.c != 1)
         return fail_data("%d channels, wanted one with class numbers",
                          v->voxels.dim.c);
@@ -77,8 +105,9 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v)
     int label = 0;
     for (int64_t i = 0; i < n; i++) {
         double value = volume_value(v, i);
-        // masks are long runs of one value
-        if (value != last) label = class_of(o, ready, last = value);
+        // masks are long runs of one value; a rounded one is counted each time
+        if (value != last || rounded.voxels)
+            label = class_of(o, ready, last = value, &rounded);
         if (label < 0) {
             volume_free(&out);
             return label_refused(o, ready, dicom, v);
@@ -87,5 +116,5 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom, Volume *v)
     }
     volume_free(v);
     *v = out;
-    return true;
+    return note_rounded(&rounded, path, notes);
 }

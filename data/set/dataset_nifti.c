@@ -62,6 +62,23 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
     return true;
 }
 
+/* A hidden file, or one of an operating system ("._case_001.nii" of a Mac), is
+ * passed over; one whose name goes on as that of a NIfTI file is taken down. */
+static bool pass_over(DatasetStore *store, const char *name, const char *below)
+{
+    const char *rest = name + strspn(name, "._~$");
+    if (!nifti_stem(rest)) return true;
+    // the list doubles at powers of two
+    const int n = store->passes;
+    if (!(n & (n - 1))) {
+        const char **more = ARENA_NEW(&store->mem, const char *, n ? 2 * n : 1);
+        if (!more) return false;
+        if (n) memcpy(more, store->passed, (size_t)n * sizeof *more);
+        store->passed = more;
+    }
+    return (store->passed[store->passes++] = arena_strdup(&store->mem, below));
+}
+
 /* A folder and those above it, as far as the root. */
 typedef struct Above {
     dev_t device;
@@ -70,9 +87,10 @@ typedef struct Above {
 } Above;
 
 /* All NIfTI files in `path` and below it; `root` bytes of it are the root. */
-static bool collect(Files *f, Arena *mem, const char *path, size_t root,
-                    int depth, const Above *up)
+static bool collect(Files *f, DatasetStore *store, const char *path,
+                    size_t root, int depth, const Above *up)
 {
+    Arena *mem = &store->mem;
     struct stat st;
     // a link to a folder above would be followed without end
     if (stat(path, &st)) return file_fails(errno, "%s", path);
@@ -91,10 +109,13 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
             goto done;
         }
         if (!e) break;
-        // ".DS_Store", "._case_001.nii" of a Mac
-        if (e->d_name[0] == '.') continue; // also hidden files
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         char *full = arena_printf(mem, "%s/%s", path, e->d_name);
         TRY(full);
+        if (e->d_name[0] == '.' || file_of_system(e->d_name)) {
+            TRY(pass_over(store, e->d_name, full + root));
+            continue;
+        }
         if (stat(full, &st)) {
             // a link to nowhere matters only where an image should be
             int error = errno;
@@ -109,7 +130,7 @@ static bool collect(Files *f, Arena *mem, const char *path, size_t root,
             goto done;
         }
         if (S_ISDIR(st.st_mode))
-            TRY(collect(f, mem, full, root, depth + 1, &here));
+            TRY(collect(f, store, full, root, depth + 1, &here));
         else
             TRY(files_add(f, mem, full, full + root));
     }
@@ -236,19 +257,28 @@ static const char *patient_of(const Found *f, const char *key,
     return NULL;
 }
 
-/* the two ways of Source.load; a label must be whole and unscaled */
+bool source_read_nifti(const char *path, const NiftiOptions *how, Volume *out,
+                       DicomNotes *notes)
+{
+    NiftiHeader h;
+    char line[ERR_MAX];
+    if (!nifti_read(path, how, out, &h)) return false;
+    if (!*h.doubt) return true;
+    snprintf(line, sizeof line, "%.700s: nifti: %s", path, h.doubt);
+    return dicom_notes_add(notes, true, line);
+}
+
+/* the two ways of Source.load */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
-    (void)notes;
-    return nifti_read(s->path, s->how, out, NULL);
+    return source_read_nifti(s->path, s->how, out, notes);
 }
 
 static bool load_label(const Source *s, Volume *out, DicomNotes *notes)
 {
     NiftiOptions options = *(const NiftiOptions *)s->how;
     options.label = true;
-    (void)notes;
-    return nifti_read(s->path, &options, out, NULL);
+    return source_read_nifti(s->path, &options, out, notes);
 }
 
 static bool depends(const Source *s, Arena *mem, SourceFacts *out)
@@ -421,7 +451,7 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
         if (how->mask) plan.pattern[plan.patterns++] = how->mask;
         // names are kept without the root and its slash
         size_t skip = strlen(root);
-        TRY(collect(&files, &b->store->mem, root, skip + 1, 0, NULL));
+        TRY(collect(&files, b->store, root, skip + 1, 0, NULL));
         if (!files.count) {
             fail_data("%s: no NIfTI files (.nii, .nii.gz)", root);
             goto done;
@@ -441,7 +471,7 @@ done:
 bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out)
 {
     // it was accepted before, with whatever options
-    const NiftiOptions any = {.form = NIFTI_SFORM,
+    const NiftiOptions any = {.form = NIFTI_SFORM_OR_QFORM,
                               .assume_spacing = true,
                               .channels = true,
                               .no_voxels = true};

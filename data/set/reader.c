@@ -11,9 +11,8 @@ static bool load_nifti(const Source *s, Volume *out, DicomNotes *notes)
 {
     const ReaderHow *how = s->how;
     NiftiOptions o = how->options->nifti;
-    (void)notes;
     o.label = how->kind == FIELD_LABEL;
-    return nifti_read(s->path, &o, out, NULL);
+    return source_read_nifti(s->path, &o, out, notes);
 }
 
 static bool nifti_depends(const Source *s, Arena *mem, SourceFacts *out)

@@ -222,24 +222,32 @@ DatasetOptions read_dataset_options(lua_State *L, int arg)
 }
 
 int read_choice(lua_State *L, int arg, const char *key,
-                const char *const names[3])
+                const char *const *names)
 {
     const char *text = opt_string(L, arg, key, names[0]);
-    for (int i = 0; i < 3; i++)
+    char known[160] = "";
+    for (int i = 0; names[i]; i++) {
         if (!strcmp(text, names[i])) return i;
-    return raise_usage(L, "%s must be \"%s\", \"%s\" or \"%s\", got \"%s\"",
-                       key, names[0], names[1], names[2], text);
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s\"%s\"",
+                 !i             ? ""
+                 : names[i + 1] ? ", "
+                                : " or ",
+                 names[i]);
+    }
+    return raise_usage(L, "%s must be %s, got \"%s\"", key, known, text);
 }
 
 static PatientRule read_patient(lua_State *L, int arg)
 {
-    static const char *const names[] = {"auto", "folder", "file"};
+    static const char *const names[] = {"auto", "folder", "file", NULL};
     return (PatientRule)read_choice(L, arg, "patient", names);
 }
 
 NiftiForm read_form(lua_State *L, int arg)
 {
-    static const char *const names[] = {"both", "sform", "qform"};
+    static const char *const names[] = {
+        "both", "sform", "qform", "sform_or_qform", "qform_or_sform", NULL};
     return (NiftiForm)read_choice(L, arg, "form", names);
 }
 
@@ -314,7 +322,7 @@ static int l_dicom(lua_State *L)
 }
 
 /* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) -> data set,
- * in the same way */
+ * in the same way, and the files that were passed over (dataset_passed) */
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
@@ -334,7 +342,14 @@ static int l_nifti(lua_State *L)
     how.files.channels = opt_bool(L, 2, "channels", false);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_nifti(root, &how, box)) return raise_error(L);
-    return 1;
+    int count;
+    const char *const *passed = dataset_passed(*box, &count);
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        lua_pushstring(L, passed[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 2;
 }
 
 int push_cases(lua_State *L, const Dataset *ds)

@@ -13,10 +13,10 @@ extern const char *const field_kinds[];
  * sources have. */
 DatasetOptions read_dataset_options(lua_State *L, int arg);
 
-/* The text in field `key` as its place in a list of three names, which are in
- * the order of an enum; the first one is the default. */
+/* The text in field `key` as its place in a list of names, which are in the
+ * order of an enum and end with NULL; the first one is the default. */
 int read_choice(lua_State *L, int arg, const char *key,
-                const char *const names[3]);
+                const char *const *names);
 
 /* Strings of the list (or the one string) in field `key`, at most so many; they
  * live as long as the table does. Their number. */

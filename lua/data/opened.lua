@@ -181,6 +181,31 @@ function M.in_order(d, size)
   return { set = set, loader = loader_of(set, d.pipeline, false) }
 end
 
+local SAID = 5 -- most different warnings of readers that are shown
+
+-- What readers warn of, once each: how many cases, and the first of them. Names files,
+-- so it is not for the log.
+local function say_doubts(set, pipeline)
+  local count, first, order = {}, {}, {}
+  for i = 1, #pipeline:cases() do
+    for line in pipeline:facts(i).notes:gmatch "warning: ([^\n]+)" do
+      -- numbers of a case do not tell two warnings apart
+      local kind = (line:match("^.-: (.+)$") or line):gsub("%-?%d[%d.e+-]*", "#")
+      if not count[kind] then count[kind], first[kind], order[#order + 1] = 0, line, kind end
+      count[kind] = count[kind] + 1
+    end
+  end
+  for i = 1, math.min(#order, SAID) do
+    local n = count[order[i]]
+    show.aside("%s: warning: %s%s", set.part or "data", first[order[i]],
+               n > 1 and string.format(" (and %d more)", n - 1) or "")
+  end
+  if #order > SAID then
+    show.aside("%s: %d more kinds of warnings; segengine doctor data lists them",
+               set.part or "data", #order - SAID)
+  end
+end
+
 -- A set opened for a recipe: every case prepared, the names of the fields, and
 -- a loader; `train`: to train with. -> { set=, pipeline=, names=, loader=, train= }
 function M.open(recipe, set, train)
@@ -190,6 +215,7 @@ function M.open(recipe, set, train)
   for _, bad in ipairs(pipeline:bad()) do
     show.aside("%s: left out: %s", set.part or "data", bad.reason)
   end
+  say_doubts(set, pipeline)
   local kept = pipeline:store()
   if kept then show.line("%s: %s", set.part or "data", kept) end
   batches.settle(recipe, set, pipeline:samples())

@@ -31,7 +31,7 @@ local data = {}
 ---@field position_tolerance? number how far a slice may be off the regular grid, as a share of the spacing; 0.02
 
 ---@class seg.data.nifti: seg.data.files
----@field form? "both"|"sform"|"qform"
+---@field form? "both"|"sform"|"qform"|"sform_or_qform"|"qform_or_sform"
 ---@field assume_spacing? boolean
 ---@field channels? boolean a fourth axis is channels
 
@@ -68,7 +68,7 @@ function data.nifti(o) end
 ---@field rank? integer 3 volume, 2 picture, 1 sequence (along w); that of the reader or of axes, else 3
 ---@field axes? string of arrays: letters of d, h, w and c in their order in the file
 ---@field count? integer of kind numbers; 1
----@field form? "both"|"sform"|"qform"
+---@field form? "both"|"sform"|"qform"|"sform_or_qform"|"qform_or_sform"
 ---@field assume_spacing? boolean
 ---@field channels? boolean a fourth axis is channels
 ---@field alpha? "refuse"|"drop" of photographs
@@ -97,7 +97,7 @@ function data.nifti(o) end
 function data.cases(o) end
 
 ---A folder of nnU-Net.
----@param o { root: string, patient: string, images?: string, masks?: string|false, resample?: boolean, resample_mask?: boolean, form?: "both"|"sform"|"qform", assume_spacing?: boolean, skip_bad?: boolean }
+---@param o { root: string, patient: string, images?: string, masks?: string|false, resample?: boolean, resample_mask?: boolean, form?: "both"|"sform"|"qform"|"sform_or_qform"|"qform_or_sform", assume_spacing?: boolean, skip_bad?: boolean }
 ---@return seg.set
 function data.nnunet(o) end
 
