@@ -31,6 +31,23 @@ t.test("a table that is damaged is named", function()
   inspect("none.csv", 3, "none.csv: there is no such file or folder")
 end)
 
+t.test("arrays of one shape beside a table get a line", function()
+  local seg = require "seg"
+  os.execute("mkdir -p " .. folder .. "/arrays")
+  for _, shape in ipairs { { 4, 4 }, { 2, 4, 4 } } do
+    for i = 1, 2 do
+      seg.array.save(string.format("%s/arrays/%d.npy", folder, i), seg.array { shape = shape })
+    end
+    t.write(folder .. "/arrays/labels.csv", "path,patient,age\n1.npy,a,61\n2.npy,b,\n")
+    -- a column with a gap is no numbers
+    inspect("arrays", 0, 'data.csv { root = "' .. folder .. '/arrays", table = "labels.csv", patient '
+            .. '= "file", fields = { { name = "x", read = "npy", rank = ' .. #shape
+            .. ', column = "path" } } }')
+    t.write(folder .. "/arrays/labels.csv", "path,age\n1.npy,61\n2.npy,62\n")
+    inspect("arrays", 0, '{ name = "numbers", kind = "numbers", columns = { "age" } } } }')
+  end
+end)
+
 -- A patient with a few voxels.
 local function patient(name)
   local path = folder .. "/pats/" .. name

@@ -93,7 +93,7 @@ function M.table(path, field, more)
     fields[#fields + 1] = string.format('{ name = "numbers", kind = "numbers", columns = { %s } }',
                                         names_of(t.measures))
   end
-  fields[#fields + 1] = more
+  if more then fields[#fields + 1] = more end
   local rest, remarks = {}, {}
   for _, name in ipairs(t.rest) do
     if name ~= t.patient then rest[#rest + 1] = name end
