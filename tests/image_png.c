@@ -287,12 +287,18 @@ TEST(image_png_order_defects)
 TEST(image_png_packed_defects)
 {
     static const uint8_t pixels[] = {0, 1, 2, 3, 0, 4, 5, 6, 0};
+    static const double small[] = {10, 11, 12, 20, 21, 22};
+    const ImageOptions trailing = {.trailing = true};
     for (size_t n = 7; n <= 9; n++) {
         png(3, 2, 8, 0, NULL, 0, pixels, n);
         if (n == 7)
             EXPECT_REFUSED(&f, NULL, "the packed pixels hold 7 bytes, need 8");
         else if (n == 9)
             EXPECT_REFUSED(&f, NULL, "the packed pixels hold more than 8 byte");
+        if (n == 7)
+            EXPECT_REFUSED(&f, &trailing, "hold 7 bytes, need 8");
+        else if (n == 9)
+            expect_values(&trailing, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
         else
             expect_values(NULL, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
     }
@@ -308,8 +314,25 @@ TEST(image_png_packed_defects)
         if (more == 0)
             EXPECT_REFUSED(&f, NULL,
                            "packed pixels end without their checksum");
-        if (more == 2)
-            EXPECT_REFUSED(&f, NULL, "png: 1 bytes behind the packed pixels");
+        if (more == 2) {
+            EXPECT_REFUSED(&f, NULL,
+                           "png: 1 bytes behind the packed pixels; "
+                           "fix: trailing = true");
+            expect_values(&trailing, U8, 1, small, 6);
+        }
+    }
+    // a further chunk of pixels, behind the others or behind another chunk:
+    // the picture is whole without it
+    for (int between = 0; between < 2; between++) {
+        f.size = at;
+        forge_chunk(&f, "IDAT", packed, n);
+        if (between) forge_chunk(&f, "tEXt", "a\0b", 3);
+        forge_chunk(&f, "IDAT", packed, 5);
+        forge_chunk(&f, "IEND", "", 0);
+        EXPECT_REFUSED(&f, NULL,
+                       between ? "png: chunk IDAT at byte"
+                               : "5 bytes behind the packed pixels");
+        expect_values(&trailing, U8, 1, small, 6);
     }
     packed[n - 1] ^= 1;
     f.size = at;

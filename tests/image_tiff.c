@@ -108,6 +108,39 @@ TEST(image_tiff_kinds)
     }
 }
 
+/* Directories below this one (type 13, of supplement 1), types of BigTIFF and
+ * such as nobody knows: of tags that say nothing of the pixels. */
+TEST(image_tiff_fields_of_other_types)
+{
+    NEED_LIBTIFF;
+    static const struct {
+        ForgeTag with;
+        const char *reason; // NULL: read
+    } row[] = {{{330, 13, 1, 8}, NULL},
+               {{330, 13, 2, 8}, NULL},
+               {{700, 16, 1, 8}, NULL},
+               {{700, 18, 1, 8}, NULL},
+               {{700, 14, 9, 1 << 30}, NULL},
+               {{700, 0, 1, 0}, NULL},
+               {{700, 999, 1, 0}, NULL},
+               {{330, 13, 9, 1 << 20}, "tag 330 has 36 bytes at byte 1048576"},
+               {{700, 17, 1, 1 << 20}, "tag 700 has 8 bytes at byte 1048576"}};
+    for (int big = 0; big < 2; big++)
+        for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+            small();
+            // in the place of EXTRA, whose number is between
+            tag[EXTRA] = (ForgeTag){0};
+            tag[FORMAT] = row[r].with;
+            make_tiff(big);
+            if (row[r].reason)
+                EXPECT_REFUSED(&f, NULL, row[r].reason);
+            else
+                forge_expect(&f, NULL, U8, 2, 3,
+                             (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                             12);
+        }
+}
+
 TEST(image_tiff_wide_numbers)
 {
     NEED_LIBTIFF;
@@ -264,8 +297,11 @@ TEST(image_tiff_tag_defects)
         {WIDTH, {256, 4, 1, 65536}, "65536 x 2 pixels, limit 65535 along a"},
         {HEIGHT, {257, 4, 1, 0xffffffff}, "pixels, limit 65535 along a side"},
         {HEIGHT, {257, 4, 1, 3}, "StripOffsets has 1 numbers, need 2"},
-        {WIDTH, {256, 13, 1, 2}, "tiff: tag 256 has the type 13, need 1 to 12"},
-        {WIDTH, {256, 0, 1, 2}, "tiff: tag 256 has the type 0, need 1 to 12"},
+        {WIDTH, {256, 13, 1, 2}, "ImageWidth has 1 values of type 13, need w"},
+        {WIDTH, {256, 14, 1, 2}, "tiff: tag 256 has the type 14, need a type "},
+        {WIDTH,
+         {256, 0, 1, 2},
+         "tiff: tag 256 has the type 0, need a type of "},
         {WIDTH,
          {256, 5, 1, 8},
          "ImageWidth has 1 values of type 5, need whole"},

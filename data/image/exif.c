@@ -1,4 +1,4 @@
-/* exif.c -- how a photograph was held, from its Exif block.
+/* exif.c -- how a photograph was held, from its Exif block or XMP packet.
  *
  * The block is a TIFF without pixels; the one entry that matters is tag 274
  * of its first directory. The rest (camera, date, place, a small copy of the
@@ -52,4 +52,24 @@ bool exif_orientation(ImageFile *f, const uint8_t *b, size_t size)
         return image_orientation(f, (int)number_u16(e + 8, big));
     }
     return true;
+}
+
+void xmp_orientation(ImageFile *f, const uint8_t *text, size_t size)
+{
+    static const char name[] = "tiff:Orientation";
+    const size_t n = sizeof name - 1;
+    // an attribute, Orientation="6", or an element, <...Orientation>6</...
+    for (size_t i = 0; i + n < size && !f->xmp_orientation; i++) {
+        if (memcmp(text + i, name, n)) continue;
+        size_t at = i + n;
+        while (at < size && text[at] && strchr(" \t\r\n=>\"'", text[at])) at++;
+        if (at < size && text[at] >= '1' && text[at] <= '8')
+            f->xmp_orientation = text[at] - '0';
+    }
+}
+
+bool image_settle_xmp(ImageFile *f)
+{
+    if (f->info.orientation || !f->xmp_orientation) return true;
+    return image_orientation(f, f->xmp_orientation);
 }

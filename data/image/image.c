@@ -179,7 +179,7 @@ static bool look(ImageFile *f, const uint8_t *bytes, size_t size,
     f->info.format = name;
     f->info.pages = 1;
     if (!formats[*row].look(f)) return within("%s", name);
-    return image_page(f) || within("%s", name);
+    return (image_page(f) && image_settle_xmp(f)) || within("%s", name);
 }
 
 /* What an option rules out, before anything is decoded. */

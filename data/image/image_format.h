@@ -47,6 +47,8 @@ typedef struct ImageFile {
     size_t size;
     ImageOptions options; /* with the limits filled in */
     ImageInfo info;
+    int xmp_orientation; /* 0: none; counts where no Exif block says one */
+    int texts;           /* of a PNG that were unpacked: a few at most */
     union {
         PngLayout png;
         BmpLayout bmp;
@@ -85,4 +87,16 @@ bool image_alpha(const ImageFile *f);
 bool exif_orientation(ImageFile *f, const uint8_t *block, size_t size);
 /* And from its number. */
 bool image_orientation(ImageFile *f, int value);
+/* Take down the orientation of an XMP packet, tiff:Orientation (XMP
+ * specification, part 2, 3.4). Viewers follow it where there is no other: see
+ * image_settle_xmp. */
+void xmp_orientation(ImageFile *f, const uint8_t *text, size_t size);
+/* After the whole file was walked: that of XMP, where nothing else said one. */
+bool image_settle_xmp(ImageFile *f);
+
+/* A text chunk of a PNG (tEXt, zTXt, iTXt): of an XMP packet, and of Exif and
+ * XMP as ImageMagick keeps them ("Raw profile type exif", hexadecimal), the
+ * orientation. Other texts are passed over. */
+bool png_text(ImageFile *f, const char *type, const uint8_t *data,
+              size_t bytes);
 #endif

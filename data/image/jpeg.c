@@ -57,7 +57,9 @@ static bool next_segment(Walk *w, Segment *s)
     size_t size = w->f->size;
     *s = (Segment){.at = w->at};
     if (w->at < size && b[w->at] != 0xff)
-        return fail_data("no marker at byte %zu, but %02x", w->at, b[w->at]);
+        return fail_data("no marker at byte %zu, but %02x; fix: save it again "
+                         "with a program that shows it right",
+                         w->at, b[w->at]);
     // any number of ff may stand in front of a marker
     while (w->at < size && b[w->at] == 0xff) w->at++;
     if (w->at == size)
@@ -255,6 +257,10 @@ static bool read_application(Walk *w, const Segment *s)
 {
     if (s->marker == APP1 && s->bytes >= 6 && !memcmp(s->data, "Exif\0", 6))
         return exif_orientation(w->f, s->data + 6, s->bytes - 6);
+    static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; // and its zero
+    if (s->marker == APP1 && s->bytes > sizeof xmp &&
+        !memcmp(s->data, xmp, sizeof xmp))
+        xmp_orientation(w->f, s->data + sizeof xmp, s->bytes - sizeof xmp);
     if (s->marker == APP14 && s->bytes >= 12 && !memcmp(s->data, "Adobe", 5) &&
         s->data[11] > 2)
         return fail_data("Adobe's color transform %d is not known, need 0 to 2",

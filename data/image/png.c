@@ -144,7 +144,8 @@ static bool read_transparent(ImageFile *f, const Chunk *c, Seen *seen)
 static bool read_data(ImageFile *f, const Chunk *c, Seen *seen)
 {
     PngLayout *l = &f->of.png;
-    if (seen->idat_over) return misplaced(c);
+    // the pixels must be whole without it
+    if (seen->idat_over) return f->options.trailing || misplaced(c);
     if (l->color == 3 && !seen->palette)
         return fail_data("no palette before the pixels, which are numbers of "
                          "its colors");
@@ -162,6 +163,9 @@ static bool read_chunk(ImageFile *f, const Chunk *c, Seen *seen, bool *end)
     if (!strcmp(c->type, "PLTE")) return read_palette(f, c, seen);
     if (!strcmp(c->type, "tRNS")) return read_transparent(f, c, seen);
     if (!strcmp(c->type, "eXIf")) return exif_orientation(f, c->data, c->bytes);
+    if (!strcmp(c->type, "tEXt") || !strcmp(c->type, "zTXt") ||
+        !strcmp(c->type, "iTXt"))
+        return png_text(f, c->type, c->data, c->bytes);
     if (!strcmp(c->type, "acTL"))
         return fail_data("an animation, need one picture; fix: save the "
                          "frame that is meant");

@@ -174,12 +174,16 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
     // one byte more is asked for, and must not come
     if (!inflate_some(k, &more, 1, &got)) return false;
     if (got)
-        return fail_data("the packed pixels hold more than %zu bytes",
+        return k->f->options.trailing ||
+               fail_data("the packed pixels hold more than %zu bytes; fix: "
+                         "trailing = true when these are of no use",
                          p->bytes);
     if (!k->ended)
         return fail_data("the packed pixels end without their checksum");
     if (k->z.avail_in || k->left)
-        return fail_data("%zu bytes behind the packed pixels",
+        return k->f->options.trailing ||
+               fail_data("%zu bytes behind the packed pixels; fix: trailing = "
+                         "true when they are of no use",
                          k->z.avail_in + k->left);
     return true;
 }

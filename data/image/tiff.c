@@ -17,7 +17,8 @@ enum {
     DEFLATE = 8,
     PACKBITS = 32773,
     OLD_DEFLATE = 32946,
-    TYPES = 13, /* 1 to 12 exist */
+    TYPES = 19, /* 1 to 13 and 16 to 18 exist */
+    XMP = 700,  /* a tag: an XMP packet (XMP specification, part 3, 3.2.3) */
 };
 
 /* The tags that are read; the others are only checked to lie in the file. */
@@ -79,7 +80,8 @@ typedef struct Value {
 typedef struct Directory {
     const ImageFile *f;
     bool big;
-    size_t next; /* of the following one; 0: none */
+    size_t next;           /* of the following one; 0: none */
+    size_t xmp, xmp_bytes; /* of its packet; 0 bytes: none */
     Value value[FIELDS];
 } Directory;
 
@@ -107,22 +109,30 @@ static uint32_t only(const Directory *d, Field k, uint32_t without)
 
 static bool read_entry(Directory *d, const uint8_t *e, int *before)
 {
-    static const uint8_t bytes[TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8};
+    // 13, a directory, is of TIFF supplement 1; 16 to 18 are of BigTIFF
+    static const uint8_t bytes[TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4,
+                                         8, 4, 8, 4, 0, 0, 8, 8, 8};
+    bool wanted = false;
     int tag = (int)number_u16(e, d->big), type = (int)number_u16(e + 2, d->big);
     uint32_t count = number_u32(e + 4, d->big);
     if (tag <= *before)
         return fail_data("tag %d stands behind tag %d, need rising numbers",
                          tag, *before);
     *before = tag;
-    if (!type || type >= TYPES)
-        return fail_data("tag %d has the type %d, need 1 to %d", tag, type,
-                         TYPES - 1);
+    for (int k = 0; k < FIELDS; k++) wanted = wanted || fields[k].tag == tag;
+    // TIFF 6.0, section 2: fields of a type that a reader does not know are
+    // passed over
+    if (type >= TYPES || !bytes[type])
+        return !wanted || fail_data("tag %d has the type %d, need a type of "
+                                    "TIFF",
+                                    tag, type);
     uint64_t all = (uint64_t)count * bytes[type];
     size_t at =
         all <= 4 ? (size_t)(e + 8 - d->f->bytes) : number_u32(e + 8, d->big);
     if (at > d->f->size || all > d->f->size - at)
         return fail_data("tag %d has %llu bytes at byte %zu, outside the file",
                          tag, (unsigned long long)all, at);
+    if (tag == XMP && all > 4) d->xmp = at, d->xmp_bytes = (size_t)all;
     for (int k = 0; k < FIELDS; k++) {
         if (fields[k].tag != tag) continue;
         // bytes, or unsigned integers of 16 or 32 bits
@@ -140,6 +150,7 @@ static bool read_directory(Directory *d, size_t at)
     size_t size = d->f->size;
     int before = -1;
     memset(d->value, 0, sizeof d->value);
+    d->xmp_bytes = 0;
     if (at < 8 || at > size || size - at < 2)
         return fail_data("a directory at byte %zu of a file of %zu", at, size);
     uint32_t entries = number_u16(b + at, d->big);
@@ -271,8 +282,11 @@ static bool read_packing(ImageFile *f, const Directory *d)
     l->compression = (int)c;
     l->predictor = predicts ? (int)predictor : 1;
     l->apart = planes == 2 && l->samples > 1;
+    // without the tag XMP may say it, else it is 1
+    if (d->xmp_bytes) xmp_orientation(f, f->bytes + d->xmp, d->xmp_bytes);
+    const bool said = d->value[ORIENTATION].count || !f->xmp_orientation;
     uint32_t turned = only(d, ORIENTATION, 1);
-    return image_orientation(f, turned > 8 ? 9 : (int)turned);
+    return !said || image_orientation(f, turned > 8 ? 9 : (int)turned);
 }
 
 /* How large a piece is and how many there must be. */

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (split > size) split = size;
     NiftiBytes file = {data, split, choice & 1};
     NiftiBytes image = {data + split, size - split, choice & 1};
-    NiftiOptions options = {.form = (NiftiForm)((choice >> 2 & 3) % 3),
+    NiftiOptions options = {.form =
+                                (NiftiForm)((choice >> 2 & 3) + (choice >> 7)),
                             .label = choice & 16,
                             .assume_spacing = choice & 32,
                             .channels = choice & 64,
