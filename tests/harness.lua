@@ -134,6 +134,22 @@ function M.path()
   return program:match("^/") and program or M.lines("pwd")[1] .. "/" .. program
 end
 
+-- A NIfTI-1 file of size = { w, h, d } voxels, float32 in the order of the file, at its
+-- place by the rows of the sform (RAS, mm); nil: 1 mm from the origin. `codes`: of qform,
+-- which is that of no turn, and sform. intent: as nifti1.h has it.
+function M.nifti(path, size, voxels, rows, codes, intent)
+  rows, codes = rows or { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, codes or { 0, 1 }
+  local head = {
+    string.pack("<i4", 348), ("\0"):rep(36),
+    string.pack("<i2i2i2i2i2i2i2i2", 3, size[1], size[2], size[3], 1, 1, 1, 1), ("\0"):rep(12),
+    string.pack("<i2i2i2i2", intent or 0, 16, 32, 0),
+    string.pack("<ffffffff", 1, 1, 1, 1, 1, 1, 1, 1), string.pack("<fff", 352, 1, 0),
+    ("\0"):rep(3), "\2", ("\0"):rep(128), string.pack("<i2i2", codes[1], codes[2]),
+    ("\0"):rep(24), string.pack("<ffffffffffff", table.unpack(rows)), ("\0"):rep(16), "n+1\0",
+    ("\0"):rep(4), string.pack("<" .. ("f"):rep(#voxels), table.unpack(voxels)) }
+  return M.write(path, table.concat(head))
+end
+
 -- Run the program with arguments, behind other words of the shell as "cd X && ";
 -- -> exit code, stdout and stderr together.
 function M.program(arguments, before)

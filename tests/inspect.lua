@@ -23,6 +23,32 @@ t.test("folders without images say what they hold", function()
          .. "reads")
 end)
 
+t.test("files that are right but no image of one number a voxel are not called damaged", function()
+  local root = folder .. "/mixed"
+  os.execute("mkdir -p " .. root)
+  t.nifti(root .. "/IMAGE.NII", { 2, 2, 1 }, { 1, 2, 3, 4 })
+  t.nifti(root .. "/warp.nii", { 2, 2, 1 }, { 1, 2, 3, 4 }, nil, nil, 1007)
+  t.nifti(root .. "/nowhere.nii", { 2, 2, 1 }, { 1, 2, 3, 4 }, nil, { 0, 0 })
+  t.write(root .. "/cut.nii", t.read(root .. "/warp.nii"):sub(1, 300))
+  local text = t.says("inspect " .. root, 0, "4 NIfTI files")
+  for _, line in ipairs { "IMAGE.NII +2x2x1, 1x1x1 mm", "warp.nii +not read: .*intent code 1007",
+                          "nowhere.nii +not read: .*no orientation", "cut.nii +damaged: " } do
+    t.check(text:find(line), "%s in %s", line, text)
+  end
+  t.says("inspect " .. root .. "/IMAGE.NII", 0, "2x2x1, 1x1x1 mm")
+  -- either file of a pair stands for both
+  local whole = t.read(root .. "/IMAGE.NII")
+  t.write(root .. "/pair.hdr", whole:sub(1, 108) .. string.pack("<f", 0) .. whole:sub(113, 344)
+          .. "ni1\0")
+  t.write(root .. "/pair.img", whole:sub(353))
+  for _, ending in ipairs { "hdr", "img" } do
+    t.says("inspect " .. root .. "/pair." .. ending, 0, "F32, 4 voxels, 1 .. 4")
+  end
+  os.remove(root .. "/pair.hdr")
+  t.says("inspect " .. root .. "/pair.img", 3, "the image of a pair whose header (.hdr beside it) "
+         .. "is missing, which is not read; fix: put both files there")
+end)
+
 t.test("one blank slice of a series is a fact and no error", function()
   local root = phantom(1)
   local blank, slices = 0, t.lines("ls " .. root .. "/*/MASK/*")

@@ -396,9 +396,38 @@ TEST(nifti_stems)
     EXPECT_INT(nifti_stem("b.hdr.gz"), 1);
     // ".img" is found by its header; nothing reads the others
     EXPECT_INT(nifti_stem("b.img"), 0);
-    EXPECT_INT(nifti_stem("b.NII"), 0);
+    EXPECT_INT(nifti_stem("b.NII"), 1);
+    EXPECT_INT(nifti_stem("B.NII.GZ"), 1);
+    EXPECT_INT(nifti_stem("b.Nii.gz"), 1);
+    EXPECT_INT(nifti_stem("b.HDR"), 1);
     EXPECT_INT(nifti_stem(".nii"), 0);
     EXPECT_INT(nifti_stem("nii"), 0);
+}
+
+TEST(nifti_names_in_capitals)
+{
+    static const char *const row[][2] = {
+        {"A.NII", NULL}, {"a.Nii", NULL}, {"P.HDR", "P.IMG"}};
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        char path[2][300];
+        Maker m;
+        Volume v;
+        make(&m, 1, false);
+        for (int k = 0; k < 2 && row[r][k]; k++)
+            snprintf(path[k], sizeof *path, "%s/%s", test_folder(), row[r][k]);
+        if (row[r][1]) {
+            REQUIRE(file_replace(path[1], m.bytes + 352, m.size - 352));
+            memcpy(m.bytes + 344, "ni1", 4);
+            set(&m, &vox_offset, 0, 0);
+            m.size = 348;
+        }
+        REQUIRE(file_replace(path[0], m.bytes, m.size));
+        for (int k = 0; k < 2 && row[r][k]; k++) {
+            REQUIRE(nifti_read(path[k], NULL, &v, NULL));
+            EXPECT_NEAR(voxel(&v, 1), 101, 0);
+            volume_free(&v);
+        }
+    }
 }
 
 TEST(nifti_without_memory)

@@ -9,17 +9,8 @@ local data = seg.data
 local folder, remove = t.folder()
 local root = folder .. "/nn"
 
--- A NIfTI-1 file of 2 x 2 x 1 voxels of one byte each, at its place by the sform.
-local function nifti(path, voxels)
-  local head = { string.pack("<i4", 348), ("\0"):rep(36),
-                 string.pack("<i2i2i2i2i2i2i2i2", 3, 2, 2, 1, 1, 1, 1, 1), ("\0"):rep(14),
-                 string.pack("<i2i2i2", 2, 8, 0), string.pack("<ffffffff", 1, 1, 1, 1, 1, 1, 1, 1),
-                 string.pack("<fff", 352, 1, 0), ("\0"):rep(3), "\2", ("\0"):rep(128),
-                 string.pack("<i2i2", 0, 1), ("\0"):rep(24),
-                 string.pack("<ffffffffffff", 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0), ("\0"):rep(16),
-                 "n+1\0", ("\0"):rep(4), string.char(table.unpack(voxels)) }
-  t.write(path, table.concat(head))
-end
+-- A NIfTI file of 2 x 2 x 1 voxels.
+local function nifti(path, voxels) t.nifti(path, { 2, 2, 1 }, voxels) end
 
 -- Cases a and b of one channel, with labels 0, 1, 2; `labels` and further members of
 -- dataset.json as text.

@@ -8,8 +8,10 @@
 #include "file.h"
 #include "gzip.h"
 #include "nifti_header.h"
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 /* Bytes converted at a time; a multiple of every element size. */
 enum { PIECE = 1 << 16 };
@@ -350,11 +352,12 @@ done:
     return ok || within("nifti");
 }
 
-/* longer than the ending: ".nii" alone is no name */
+/* In capitals too, as Windows may have it; longer than the ending: ".nii" alone
+ * is no name. */
 static bool ends_with(const char *path, const char *end)
 {
     size_t n = strlen(path), m = strlen(end);
-    return n > m && !strcmp(path + n - m, end);
+    return n > m && !strcasecmp(path + n - m, end);
 }
 
 /* Endings of files that hold a header, and of their images or NULL. */
@@ -381,10 +384,19 @@ int nifti_files(const char *path, Arena *mem, const char *name[2])
         const char *image = endings[i].image, *end = endings[i].header;
         if (image && ends_with(path, image)) end = image;
         if (!ends_with(path, end)) continue;
-        int stem = (int)(strlen(path) - strlen(end)), n = image ? 2 : 1;
-        name[0] = arena_printf(mem, "%.*s%s", stem, path, endings[i].header);
-        if (image) name[1] = arena_printf(mem, "%.*s%s", stem, path, image);
-        return name[0] && (n == 1 || name[1]) ? n : 0;
+        const int stem = (int)(strlen(path) - strlen(end)), n = image ? 2 : 1;
+        // the partner of A.HDR is A.IMG
+        const bool capitals = isupper((unsigned char)path[stem + 1]);
+        for (int k = 0; k < n; k++) {
+            char *whole = arena_printf(mem, "%.*s%s", stem, path,
+                                       k ? image : endings[i].header);
+            for (char *c = whole + stem; whole && capitals && *c; c++)
+                *c = (char)toupper((unsigned char)*c);
+            // a single file is called as it is
+            if (n == 1 && whole) memcpy(whole, path, strlen(path));
+            if (!(name[k] = whole)) return 0;
+        }
+        return n;
     }
     fail_data("%s: nifti: the name ends in none of .nii, .nii.gz, .hdr, .img",
               path);

@@ -53,7 +53,7 @@ typedef struct NiftiHeader {
 } NiftiHeader;
 
 /* Length of a file's name without its ending, .nii, .nii.gz, .hdr or .hdr.gz,
- * as it is spelled here; 0: it is called otherwise. */
+ * also in capitals; 0: it is called otherwise. */
 size_t nifti_stem(const char *path);
 
 /* The files that a path stands for: itself, or header and image of a pair,

@@ -477,8 +477,11 @@ bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out)
                               .no_voxels = true};
     const char *path = ds->cases[number].field[0].source->path;
     Volume v = {0};
-    if (!path || !(strstr(path, ".nii") || strstr(path, ".hdr"))) return false;
-    bool ok = nifti_read(path, &any, &v, out);
+    Arena mem = {0};
+    const char *name[2];
+    bool ok = path && nifti_files(path, &mem, name);
+    arena_release(&mem);
+    ok = ok && nifti_read(path, &any, &v, out);
     volume_free(&v);
     return ok;
 }

@@ -3,6 +3,7 @@
 #include "bind/data.h"
 #include "biwi.h"
 #include "dicom_text.h"
+#include "label.h"
 #include "nifti.h"
 #include <string.h>
 
@@ -15,6 +16,22 @@ static int l_read_nifti(lua_State *L)
     const NiftiOptions how = {.channels = true};
     if (!nifti_read(path, &how, v, NULL)) return raise_error(L);
     charge_volume(L, v);
+    return 1;
+}
+
+/* data.read_labels(path) -> volume of a NIfTI file of labels: numbers that are
+ * nearly whole are whole (LABEL_ROUNDING); raises with the file's name (kind
+ * data) */
+static int l_read_labels(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    Volume *v = push_volume(L);
+    if (!nifti_read(path, &(NiftiOptions){.label = true}, v, NULL))
+        return raise_error(L);
+    charge_volume(L, v);
+    float *x = v->voxels.type == F32 ? v->voxels.data : NULL;
+    for (int64_t i = 0, n = numel(v->voxels.dim); x && i < n; i++)
+        x[i] = (float)label_value((double)x[i]);
     return 1;
 }
 
@@ -196,6 +213,7 @@ void bind_look(lua_State *L)
     static const luaL_Reg scan[] = {
         {"load", l_scan_load}, {"segments", l_scan_segments}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"read_nifti", l_read_nifti},
+                                         {"read_labels", l_read_labels},
                                          {"read_biwi_depth", l_read_biwi_depth},
                                          {"nifti_text", l_nifti_text},
                                          {"nifti_is_name", l_nifti_is_name},

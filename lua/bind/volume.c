@@ -304,6 +304,19 @@ static int l_view(lua_State *L)
     return 1;
 }
 
+/* v:along(like) -> volume: v's own voxels with its axes in the order of those
+ * of `like` and running the same way, as far as that can be (volume_grid_along)
+ */
+static int l_along(lua_State *L)
+{
+    const Volume *v = check_volume(L, 1);
+    const Grid grid = volume_grid_along(v, check_volume(L, 2));
+    VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
+    if (!volume_resample(v, &grid, NEAREST, 0, &box->v)) return raise_error(L);
+    charge_volume(L, &box->v);
+    return 1;
+}
+
 /* v:temper(temperature) -> v itself, of one channel: every probability p
  * becomes that of its logit divided by the temperature, 1 / (1 + ((1 - p) /
  * p)^(1/T)) */
@@ -353,6 +366,7 @@ void bind_volume(lua_State *L)
                                       {"slice", l_slice},
                                       {"extents", l_extents},
                                       {"view", l_view},
+                                      {"along", l_along},
                                       {"values", l_values},
                                       {"write_nifti", l_write_nifti},
                                       {"write_seg", l_write_seg},

@@ -231,6 +231,19 @@ local function about(kind, path)
                        #list > 6 and ", ..." or "")
 end
 
+-- What is right as a file, but no image of one number a voxel, or says two things or
+-- nothing of its place: words of the reader.
+local NOT_READ = { "intent code", "voxels are ", "several volumes in one file", "no orientation",
+                   "sform and qform differ" }
+
+-- Why a file is not read, in front of the reason: damaged, or something else.
+local function not_read(why)
+  for _, words in ipairs(NOT_READ) do
+    if why:find(words, 1, true) then return "not read: " .. why end
+  end
+  return "damaged: " .. why
+end
+
 -- The first files with what their headers say, one that is damaged with why.
 local function list_files(root, found)
   local rows, count, width = {}, {}, 0
@@ -239,7 +252,7 @@ local function list_files(root, found)
     count[kind] = (count[kind] or 0) + 1
     if i <= LISTED then
       local ok, text = pcall(about, kind, path)
-      rows[i] = { name, ok and text or "damaged: " .. tostring(text) }
+      rows[i] = { name, ok and text or not_read(tostring(text)) }
       width = math.max(width, #name)
     end
   end
@@ -314,6 +327,16 @@ local foreign = {
   { "%.dcm%.gz$", "a packed file", "gunzip" },
   { "%.h5$", "HDF5", "save arrays as .npy" },
   { "%.webp$", "WebP", "convert it to PNG" },
+  { "%.img$", "the image of a pair whose header (.hdr beside it) is missing",
+    "put both files there; Analyze without a header is no NIfTI" },
+  { "%.nii%.%w+$", "NIfTI packed or renamed by a program", "unpack it to .nii, or pack it as "
+    .. ".nii.gz" },
+  { "%.raw$", "numbers without a header", "numpy.fromfile(...).reshape(...) and numpy.save" },
+  { "%.vtk$", "VTK", "save it as NIfTI in 3D Slicer or ParaView" },
+  { "%.zip$", "an archive", "unzip" },
+  { "%.tgz$", "an archive", "tar xzf" },
+  { "%.tar%.?%w*$", "an archive", "tar xf" },
+  { "%.7z$", "an archive", "7z x" },
 }
 
 -- Whether a file is safetensors, whatever it is called, as bundles are: 8 bytes with the
@@ -325,6 +348,14 @@ local function is_safetensors(path, size)
   if #head < 9 or head:byte(9) ~= 123 then return false end
   local header = string.unpack("<i8", head)
   return header > 0 and header <= size - 8
+end
+
+-- The header beside a file .img, of a pair; nil: there is none.
+local function header_of(path)
+  for _, ending in ipairs { ".hdr", ".HDR" } do
+    local header = path:sub(1, -5) .. ending
+    if util.exists(header) then return header end
+  end
 end
 
 -- inspect: the command. What a file is, is told by its name, of DICOM and images
@@ -339,7 +370,9 @@ function M.command(path)
     return folder(path)
   end
   local kind = kind_of(path)
-  if kind == "NIfTI" then
+  -- the image of a pair stands for both files
+  if kind == "NIfTI" or path:lower():match("%.img%.gz$")
+     or path:lower():match("%.img$") and header_of(path) then
     volume(core.data.read_nifti(path))
   elseif kind == ".npy" then
     array(path)

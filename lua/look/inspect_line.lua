@@ -249,7 +249,7 @@ end
 local function split_path(path)
   local below, name = path:match("^(.*)/([^/]*)$")
   name = name or path
-  return below or "", (name:gsub("%.nii%.gz$", ""):gsub("%.%w+$", ""))
+  return below or "", (name:gsub("%.[nN][iI][iI]%.[gG][zZ]$", ""):gsub("%.%w+$", ""))
 end
 
 -- What files of one kind have at the end of their names: of the endings that begin

@@ -10,9 +10,9 @@ local M = {}
 local COLUMNS = { "dice", "iou", "sensitivity", "precision", "hd95_mm", "assd_mm", "found_ml",
                   "true_ml" }
 
--- A file of labels; more than one channel is refused.
+-- A file of labels; several volumes in one file are refused.
 local function read(path)
-  local v = core.data.read_nifti(path)
+  local v = core.data.read_labels(path)
   local values = v:values()
   if not values then
     util.fail("data", "%s: has too many different values to be labels; give a file of labels", path)
@@ -60,6 +60,11 @@ function M.command(args)
   local found, a = read(found_path)
   local truth, b = read(truth_path)
   local same, why = found:same_grid(truth)
+  if not same then
+    -- the same voxels, stored in another order or the other way round
+    local moved = found:along(truth)
+    if moved:same_grid(truth) then found, same = moved, true end
+  end
   if not same then
     util.fail("data", "%s and %s lie on different grids: %s; bring one to the grid of the other",
               found_path, truth_path, why)
