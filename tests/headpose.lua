@@ -118,6 +118,35 @@ t.test("how much is taken around a face is from nothing to a lot", function()
   t.raises(function() data.biwi { root = folder, face_mm = -1 } end, "face_mm must be a number")
 end)
 
+-- Landmarks of 300W-LP and AFLW2000 as MATLAB 5 has them: pt2d, 2 rows.
+local function landmarks(path, points)
+  local function element(kind, bytes)
+    return string.pack("<I4I4", kind, #bytes) .. bytes .. ("\0"):rep(-#bytes % 8)
+  end
+  local numbers = {}
+  for i, p in ipairs(points) do numbers[i] = string.pack("<dd", p[1], p[2]) end
+  write(path, ("x"):rep(116) .. ("\0"):rep(8) .. "\0\1IM" .. element(14, element(
+    6, string.pack("<I4I4", 6, 0)) .. element(5, string.pack("<i4i4", 2, #points))
+    .. element(1, "pt2d") .. element(9, table.concat(numbers))))
+  return folder .. "/" .. path
+end
+
+t.test("landmarks that cannot be seen do not widen the face", function()
+  local box = require("seg.data_images").face_box
+  local some = landmarks("marks/some.mat", { { -1, -1 }, { 100, 50 }, { 140, 110 }, { -1, -1 },
+                                             { 120, 70 } })
+  local got = box(some, 0)
+  t.equal(table.concat(got, " "), "100.0 50.0 40.0 60.0")
+  -- at the border of the picture a landmark may have one -1
+  got = box(landmarks("marks/border.mat", { { -1, 50 }, { 9, 60 } }), 0)
+  t.equal(table.concat(got, " "), "-1.0 50.0 10.0 10.0")
+  for _, points in ipairs { { { -1, -1 }, { -1, -1 } }, { { -1, -1 }, { 7, 8 } } } do
+    local none = landmarks("marks/none.mat", points)
+    t.raises(function() box(none, 0.35) end, none .. ": pt2d: " .. #points - (points[2][1] < 0 and 2
+             or 1) .. " of 2 landmarks can be seen (the others are -1)")
+  end
+end)
+
 -- T6: a mirrored face has the opposite yaw in degrees, whatever was subtracted from it.
 t.test("a flip negates the angles that standardized numbers stand for", function()
   local set = data.w300lp { root = folder .. "/none" }

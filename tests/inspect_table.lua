@@ -40,8 +40,8 @@ t.test("arrays of one shape beside a table get a line", function()
     end
     t.write(folder .. "/arrays/labels.csv", "path,patient,age\n1.npy,a,61\n2.npy,b,\n")
     -- a column with a gap is no numbers
-    inspect("arrays", 0, 'data.csv { root = "' .. folder .. '/arrays", table = "labels.csv", patient '
-            .. '= "file", fields = { { name = "x", read = "npy", rank = ' .. #shape
+    inspect("arrays", 0, 'data.csv { root = "' .. folder .. '/arrays", table = "labels.csv", '
+            .. 'patient = "file", fields = { { name = "x", read = "npy", rank = ' .. #shape
             .. ', column = "path" } } }')
     t.write(folder .. "/arrays/labels.csv", "path,age\n1.npy,61\n2.npy,62\n")
     inspect("arrays", 0, '{ name = "numbers", kind = "numbers", columns = { "age" } } } }')
@@ -84,6 +84,20 @@ t.test("and a folder of patients each of them", function()
                     .. "second time", 1, true), text)
   t.write(folder .. "/pats/pt_1/PTV_70.csv", ",data\n")
   inspect("pats/pt_1", 3, "pt_1: openkbp: PTV_70.csv is no file of a patient; there are ct, dose")
+end)
+
+t.test("the mark that Windows puts in front of UTF-8 is passed over", function()
+  local mark = "\u{feff}"
+  local path = patient("pt_4")
+  for _, name in ipairs { "ct", "dose", "voxel_dimensions" } do
+    t.write(path .. "/" .. name .. ".csv", mark .. t.read(path .. "/" .. name .. ".csv"))
+  end
+  t.write(path .. "/~$ct.csv", "lock of a spreadsheet")
+  inspect("pats/pt_4", 0, "128x128x128, 4x4x2.5 mm")
+  t.write(folder .. "/frame_00004_pose.txt", mark .. "1 0 0 \n0 0 -1 \n0 1 0 \n\n1 2 3\n")
+  inspect("frame_00004_pose.txt", 0, "pitch -90.00, roll 0.00 degrees")
+  t.write(folder .. "/script.lua", mark .. "#!/usr/bin/env segengine\nprint(arg[1])")
+  t.says(folder .. "/script.lua read", 0, "read\n")
 end)
 
 t.test("BIWI frames", function()

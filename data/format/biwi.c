@@ -63,6 +63,7 @@ static bool read_blocks(const char *p, const char *end, Block block[BLOCKS_MAX],
     bool apart = true; // a blank line, or nothing, lies before this line
     bool blank = true; // nothing in this line so far
     *count = 0;
+    p = text_begin(p, end);
     while (p < end) {
         if (*p == '\n') {
             apart = blank, blank = true;

@@ -148,3 +148,8 @@ size_t decimal_print(float v, char text[DECIMAL_TEXT])
         CHECK(count < 9);
     }
 }
+
+const char *text_begin(const char *p, const char *end)
+{
+    return end - p >= 3 && !memcmp(p, "\xef\xbb\xbf", 3) ? p + 3 : p;
+}

@@ -17,6 +17,10 @@ enum { DECIMAL_LONGEST = 1000 };
  * characters; 0, and *out as it was, when there is none. */
 size_t decimal_read(const char *text, size_t n, double *out);
 
+/* Where text [p, end) begins: behind the mark that programs of Windows put in
+ * front of UTF-8, when there is one. */
+const char *text_begin(const char *p, const char *end);
+
 /* v, finite, with as few digits as tell it from all other floats, in the form
  * that Python prints: 0.438, 6.0, 1e-07. Returns the characters before the
  * ending 0. */

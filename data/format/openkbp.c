@@ -159,7 +159,7 @@ static bool grid_new(SparseGrid *g, size_t rows, OpenkbpKind kind)
 bool openkbp_grid_decode(const char *text, size_t bytes, OpenkbpKind kind,
                          SparseGrid *g)
 {
-    const char *p = text, *end = text + bytes;
+    const char *end = text + bytes, *p = text_begin(text, end);
     size_t rows = 0;
     int row = 1;
     bool sorted;
@@ -208,7 +208,7 @@ static bool read_dimensions(const char *path, double spacing_mm[3])
     size_t bytes;
     bool ok = false;
     TRY(file_read(path, 4096, &mem, &text, &bytes));
-    const char *p = text, *end = text + bytes;
+    const char *end = text + bytes, *p = text_begin(text, end);
     for (int k = 0; k < 3; k++) {
         double mm = 0;
         size_t used = decimal_read(p, (size_t)(end - p), &mm);

@@ -199,7 +199,7 @@ static bool skip_mark(Cursor *c)
     if (n >= 2 &&
         (!memcmp(c->p, "\xff\xfe", 2) || !memcmp(c->p, "\xfe\xff", 2)))
         return fail_data("text in UTF-16; fix: save the file as UTF-8");
-    if (n >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;
+    c->p += text_begin(c->p, c->p + n) - c->p;
     return c->p < c->end || fail_data("file is empty");
 }
 

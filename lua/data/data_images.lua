@@ -70,13 +70,20 @@ end
 --   -> { x, y, width, height }
 function M.face_box(mat, k)
   local points = core.array.load(mat, "pt2d")
-  local lo, hi = {}, {}
-  for axis = 1, 2 do
-    for i = 1, points.shape[2] do
+  local lo, hi, seen = {}, {}, 0
+  for i = 1, points.shape[2] do
+    -- -1, -1: a landmark of AFLW2000 that cannot be seen
+    local there = points:get(1, i) ~= -1 or points:get(2, i) ~= -1
+    seen = seen + (there and 1 or 0)
+    for axis = 1, there and 2 or 0 do
       local v = points:get(axis, i)
       lo[axis] = math.min(lo[axis] or v, v)
       hi[axis] = math.max(hi[axis] or v, v)
     end
+  end
+  if seen < 2 or hi[1] <= lo[1] or hi[2] <= lo[2] then
+    fail("data", "%s: pt2d: %d of %d landmarks can be seen (the others are -1), which is no box "
+         .. "of a face; fix: move the photograph and its .mat away", mat, seen, points.shape[2])
   end
   local w, h = hi[1] - lo[1], hi[2] - lo[2]
   return { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h, w * (1 + 1.2 * k), h * (1 + 2.6 * k) }
