@@ -474,8 +474,7 @@ local function run_script(args, fixed)
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
   _G.arg = rest
-  -- as lua does: a byte order mark, and a first line "#!/usr/bin/env segengine", which is
-  -- for the system
+  -- as lua does: a byte order mark, and a first line "#!..." which is for the system
   local lua = text:gsub("^\xef\xbb\xbf", ""):gsub("^#[^\n]*", "")
   local chunk, why = load(lua, "@" .. script, "t")
   if not chunk then fail("usage", "%s", why) end

@@ -180,7 +180,8 @@ t.test("a folder of nnU-Net is read as it is", function()
       'label "a" is the region [1, 2]' },
     { '"channel_names"', '"channels"', "channel_names is missing" },
     { '"1": "T1', '"2": "T1', 'channel_names has no "1"' },
-    { '"file_ending": ".nii.gz"', '"file_ending": ".mha"', 'file_ending is ".mha", and NIfTI is read' },
+    { '"file_ending": ".nii.gz"', '"file_ending": ".mha"',
+      'file_ending is ".mha", and NIfTI is read' },
     { '"numTraining": 3', '"numTraining": 03', "json: line 2, byte" },
   } do
     local from, to = good:find(row[1], 1, true)
@@ -191,7 +192,8 @@ t.test("a folder of nnU-Net is read as it is", function()
   os.remove(folder .. "/nn/labelsTr/c_02.nii.gz")
   t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "file" }) end,
            "dataset.json: nnunet: 1 file of 1 case is not there: " .. folder
-           .. "/nn/labelsTr/c_02.nii.gz; fix: fetch them, or skip_bad = true leaves their cases out")
+           .. "/nn/labelsTr/c_02.nii.gz; fix: fetch them, or skip_bad = true leaves their cases "
+           .. "out")
   t.equal(keys(data.nnunet { root = folder .. "/nn", patient = "file", skip_bad = true }),
           "c_01/c_01 c_02/c_02 c_03/c_03")
 end)
