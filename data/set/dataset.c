@@ -329,7 +329,9 @@ static bool settle_values(Volume *v)
     Dims s = v->voxels.dim;
     int64_t p = first / s.c;
     return fail_data("%lld of %lld voxels are not finite numbers, the first "
-                     "(%g) in column %lld, row %lld, slice %lld",
+                     "(%g) in column %lld, row %lld, slice %lld; fix: write a "
+                     "number there, 0 where it is outside the field of view "
+                     "(as nibabel and numpy.nan_to_num do)",
                      (long long)bad, (long long)n, (double)x[first],
                      (long long)(p % s.w), (long long)(p / s.w % s.h),
                      (long long)(p / s.w / s.h));
