@@ -323,7 +323,18 @@ static bool read_classes(const JsonValue *p, Bundle *b)
                               "of the output's");
 }
 
-static bool read_predict(const JsonValue *p, Bundle *b)
+/* Images as training took them, of the format that it read. Those of the other
+ * format have other names. */
+static void read_trained(const JsonValue *image, Bundle *b)
+{
+    if (b->from_dicom)
+        b->dicom.images = texts_of(image, b->dicom.image, MAX_CHANNELS);
+    else
+        b->nifti.images = texts_of(image, b->nifti.image, MAX_CHANNELS);
+}
+
+/* image: the option of the data set of training, or NULL. */
+static bool read_predict(const JsonValue *p, const JsonValue *image, Bundle *b)
 {
     const char *as = text_of(p, "as");
     if (!check_keys(p, "bundle: predict", predict_keys)) return false;
@@ -336,6 +347,7 @@ static bool read_predict(const JsonValue *p, Bundle *b)
     b->dicom.images = b->nifti.images =
         texts_of(json_get(p, "image"), b->dicom.image, MAX_CHANNELS);
     memcpy(b->nifti.image, b->dicom.image, sizeof b->dicom.image);
+    if (!b->nifti.images) read_trained(image, b);
     if (!b->nifti.images) b->nifti.image[b->nifti.images++] = "*";
     const double overlap = number_of(p, "overlap", 0);
     if (!(overlap >= 0 && overlap <= 0.9))
@@ -380,7 +392,7 @@ static const Key entry_keys[] = {
     {"flip", JSON_TABLE, false},      {"predict", JSON_TABLE, true},
     {"run", JSON_TABLE, true},        {"labels", JSON_TEXT, false},
     {"trained_on", JSON_TEXT, false}, {"intended_use", JSON_TEXT, false},
-    {NULL, JSON_NULL, false}};
+    {"training", JSON_TABLE, false},  {NULL, JSON_NULL, false}};
 
 static const Key run_keys[] = {
     {"batch", JSON_NUMBER, false},  {"precision", JSON_TEXT, false},
@@ -422,7 +434,9 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
     if (winograd && winograd->kind == JSON_FALSE) b->direct = DIRECT_ALL;
     if (!read_steps(json_get(all, "prepare"), json_get(all, "flip"), mem, b) ||
         !read_reading(json_get(all, "read"), b) ||
-        !read_predict(json_get(all, "predict"), b) ||
+        !read_predict(
+            json_get(all, "predict"),
+            json_get(json_get(json_get(all, "read"), "options"), "image"), b) ||
         !read_labels(text_of(all, "labels"), b))
         return false;
     *out = b;

@@ -93,10 +93,27 @@ static bool as_nifti(const Bundle *b, const char *in)
            !(b->from_dicom && holds(in, is_dicom, NULL, 0));
 }
 
+/* The NIfTI files that are called as those of training. Its patterns may begin
+ * with folders that are not below `in`: then without them, one by one. */
+static bool open_nifti(const Bundle *b, const char *in, Dataset **out)
+{
+    DatasetNifti how = b->nifti;
+    while (!dataset_nifti(in, &how, out)) {
+        bool shorter = false;
+        for (int i = 0; i < how.images; i++) {
+            const char *slash = strchr(how.image[i], '/');
+            shorter = shorter || slash;
+            if (slash) how.image[i] = slash + 1;
+        }
+        if (!shorter || err_kind() != ERR_DATA) return false;
+    }
+    return true;
+}
+
 static bool open_case(Job *j, const char *in)
 {
     const bool nifti = as_nifti(j->b, in);
-    if (!(nifti ? dataset_nifti(in, &j->b->nifti, &j->ds)
+    if (!(nifti ? open_nifti(j->b, in, &j->ds)
                 : dataset_dicom(in, &j->b->dicom, &j->ds)))
         return false;
     if (j->ds->count != 1)

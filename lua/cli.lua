@@ -45,7 +45,7 @@ local commands = {
 
 -- Flags that are not config keys: name, whether a value follows, help; `of`: the
 -- commands that use it, all without; `group`: with what it stands in the help, else
--- with the first of those commands.
+-- with the first of those commands; own: a key that a recipe has by this name counts too.
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
@@ -62,6 +62,8 @@ local flags = {
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
+  { "image", true, "PATTERN: the images of --in (* is any text), instead of those that training "
+    .. "took; several channels with commas", of = "predict", own = true },
   { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
   { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },
@@ -348,7 +350,7 @@ local function parse(args, from, fixed)
         local k, v = value:match("^([%w_]+)=(.*)$")
         if not k then refuse('--set wants KEY=VALUE, got "%s"', value) end
         line.options[#line.options + 1] = { k, v }
-      elseif flag then
+      elseif flag and not flag.own then
         -- of a variable of the shell that has nothing
         if value == "" then refuse("--%s is empty; it wants %s", name, flag[3]) end
         line.flags[name] = takes and value or true

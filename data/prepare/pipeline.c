@@ -145,6 +145,8 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     facts->dim = v->field[0].dim;
     facts->input = v->input;
     facts->hash = v->hash;
+    facts->intensities = v->intensities;
+    memcpy(facts->intensity, v->intensity, sizeof facts->intensity);
     for (int f = 0; f < v->fields; f++) {
         facts->channels[f] = v->field[f].dim.c;
         facts->bytes += (int64_t)v->field[f].bytes;

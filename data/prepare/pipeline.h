@@ -96,8 +96,11 @@ typedef struct CaseFacts {
     Dims dim;   /* of the prepared image                   */
     Grid input; /* as loaded                               */
     int32_t channels[MAX_FIELDS];
-    int64_t bytes;   /* of the prepared volumes */
-    uint64_t hash;   /* of the loaded image: extents and voxels */
+    int64_t bytes; /* of the prepared volumes */
+    uint64_t hash; /* of the loaded image: extents and voxels */
+    /* Of the image as loaded, its first channels. */
+    Intensity intensity[INTENSITY_CHANNELS];
+    int32_t intensities;
     int64_t *voxels; /* (MAX_LABELS + 1): of each class in the slices used;
                       * NULL without a field of class numbers */
     int32_t slices, foreground_slices; /* used; of them with a label > 0  */

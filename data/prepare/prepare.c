@@ -383,6 +383,8 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
     out->input = volume_grid(&m.field[0]);
     out->input_unit = m.field[0].unit;
     out->hash = volume_hash(&m.field[0]);
+    if (ds->field[0].kind == FIELD_IMAGE)
+        out->intensities = intensity_find(&m.field[0], out->intensity);
     TRY(run_steps(&m));
     out->grid = volume_grid(&m.field[0]);
     for (int f = 0; f < ds->fields; f++) {

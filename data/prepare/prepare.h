@@ -8,6 +8,7 @@
 #include "change.h"
 #include "dataset.h"
 #include "hook.h"
+#include "intensity.h"
 #include "part.h"
 #include "patients.h"
 #include <stdatomic.h>
@@ -22,7 +23,10 @@ typedef struct Prepared {
     Grid input;      /* of the first field as loaded             */
     Unit input_unit; /* of the first field                       */
     uint64_t hash;   /* extents and voxels of field 0 as loaded  */
-    size_t bytes;    /* of all packs                             */
+    /* Of field 0 as loaded, where that is an image. */
+    Intensity intensity[INTENSITY_CHANNELS];
+    int32_t intensities;
+    size_t bytes; /* of all packs                             */
 } Prepared;
 
 /* Load case `item` and run the VOLUME steps. `patients`: what normalize per

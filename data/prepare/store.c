@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALIGNED = 64, FORMAT = 3, MOST_MAPS = 8, ORDER = 0x01020304 };
+enum { ALIGNED = 64, FORMAT = 4, MOST_MAPS = 8, ORDER = 0x01020304 };
 
 static const char magic[8] = "SEGSTORE";
 
@@ -50,6 +50,8 @@ typedef struct Entry {
     int32_t size[2][3];             /* of both: d, h, w */
     int32_t unit, fields;
     uint64_t hash;
+    Intensity intensity[INTENSITY_CHANNELS];
+    int32_t intensities, unused;
     Piece notes;
     DiskField field[MAX_FIELDS];
 } Entry;
@@ -254,6 +256,8 @@ static Prepared entry_case(Entry *e, const uint8_t *map)
                   .hash = e->hash,
                   .grid = disk_grid(e->size[0], e->grid),
                   .input = disk_grid(e->size[1], e->input)};
+    p.intensities = e->intensities;
+    memcpy(p.intensity, e->intensity, sizeof p.intensity);
     for (int f = 0; f < e->fields; f++) {
         const DiskField *d = &e->field[f];
         p.field[f] = (Pack){.dim = {1, d->d, d->h, d->w, d->c},
@@ -268,7 +272,9 @@ static Prepared entry_case(Entry *e, const uint8_t *map)
 /* Everything that an entry says is true of the file. */
 static bool entry_good(Entry *e, const uint8_t *map, size_t bytes)
 {
-    if (e->fields < 1 || e->fields > MAX_FIELDS) return false;
+    if (e->fields < 1 || e->fields > MAX_FIELDS || e->intensities < 0 ||
+        e->intensities > INTENSITY_CHANNELS)
+        return false;
     for (int f = 0; f < e->fields; f++)
         if (!piece_good(&e->field[f].piece, map, bytes)) return false;
     if (!piece_good(&e->notes, map, bytes) || !e->notes.bytes ||
@@ -374,6 +380,8 @@ static Entry new_entry(const Stamp *stamp, const Prepared *p, const char *notes)
                .hash = p->hash};
     memcpy(e.grid, p->grid.affine, sizeof e.grid);
     memcpy(e.input, p->input.affine, sizeof e.input);
+    e.intensities = p->intensities;
+    memcpy(e.intensity, p->intensity, sizeof e.intensity);
     for (int f = 0; f < p->fields; f++) {
         const Pack *x = &p->field[f];
         e.field[f] = (DiskField){.piece = new_piece(x->data, x->bytes),

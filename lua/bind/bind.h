@@ -212,6 +212,7 @@ void bind_model(lua_State *L);
 void bind_data(lua_State *L);
 void bind_cases(lua_State *L);
 void bind_pipeline(lua_State *L);
+void bind_origin(lua_State *L);
 void bind_split(lua_State *L);
 void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);

@@ -66,38 +66,48 @@ static DicomRead read_dicom(lua_State *L, int arg,
         .resample_dose = opt_bool(L, arg, "resample_dose", false)};
 }
 
+/* What a field of a list may have. */
+static const char *const field_options[] = {"name",
+                                            "kind",
+                                            "read",
+                                            "rank",
+                                            "axes",
+                                            "count",
+                                            "form",
+                                            "assume_spacing",
+                                            "assume_hu",
+                                            "resample_tilt",
+                                            "segments",
+                                            "assume_implicit_le",
+                                            "partial",
+                                            "resample_dose",
+                                            "same_grid",
+                                            "alpha",
+                                            "exif",
+                                            "trailing",
+                                            "page",
+                                            "channels",
+                                            "contour_tolerance",
+                                            "position_tolerance",
+                                            NULL};
+
+/* data.field_options() -> { name = true, ... }: those */
+static int l_field_options(lua_State *L)
+{
+    lua_newtable(L);
+    for (int i = 0; field_options[i]; i++) set_bool(L, field_options[i], true);
+    return 1;
+}
+
 /* The field described by the table at `arg`; its strings live as long, names of
  * segments lie in `segment`. */
 static ListField read_field(lua_State *L, int arg,
                             const char *segment[MAX_LABELS])
 {
-    static const char *const known[] = {"name",
-                                        "kind",
-                                        "read",
-                                        "rank",
-                                        "axes",
-                                        "count",
-                                        "form",
-                                        "assume_spacing",
-                                        "assume_hu",
-                                        "resample_tilt",
-                                        "segments",
-                                        "assume_implicit_le",
-                                        "partial",
-                                        "resample_dose",
-                                        "same_grid",
-                                        "alpha",
-                                        "exif",
-                                        "trailing",
-                                        "page",
-                                        "channels",
-                                        "contour_tolerance",
-                                        "position_tolerance",
-                                        NULL};
     if (!lua_istable(L, arg))
         raise_usage(L, "a field must be a table, got %s",
                     luaL_typename(L, arg));
-    check_keys(L, arg, "field", known);
+    check_keys(L, arg, "field", field_options);
     ListField f = {.name = opt_string(L, arg, "name", ""),
                    .kind = read_kind(L, arg),
                    .reader = opt_string(L, arg, "read", "nifti"),
@@ -379,10 +389,13 @@ static int l_rename(lua_State *L)
 
 void bind_cases(lua_State *L)
 {
-    static const luaL_Reg cases[] = {
-        {"open_list", l_open_list}, {"check_list", l_check_list},
-        {"pick", l_pick},           {"concat", l_concat},
-        {"rename", l_rename},       {NULL, NULL}};
+    static const luaL_Reg cases[] = {{"open_list", l_open_list},
+                                     {"check_list", l_check_list},
+                                     {"pick", l_pick},
+                                     {"concat", l_concat},
+                                     {"rename", l_rename},
+                                     {"field_options", l_field_options},
+                                     {NULL, NULL}};
     new_type(L, "seg.cases", (luaL_Reg[]){{NULL, NULL}}, builder_gc);
     lua_getfield(L, -1, "data");
     luaL_setfuncs(L, cases, 0);

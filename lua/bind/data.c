@@ -465,6 +465,7 @@ void bind_data(lua_State *L)
     bind_function(L);
     bind_cases(L);
     bind_pipeline(L);
+    bind_origin(L);
     bind_split(L);
     bind_statistics(L);
     bind_loader(L);

@@ -11,6 +11,7 @@ local config = require "seg.config"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
 local nnunet = require "seg.data_nnunet"
+local reading = require "seg.reading"
 local show = require "seg.show"
 local set = require "seg.set"
 local util = require "seg.util"
@@ -70,6 +71,7 @@ local function source(kind, more, open)
   local known = {}
   for k, v in pairs(common) do known[k] = v end
   for k, v in pairs(more) do known[k] = v end
+  reading.declare(kind, known)
   M[kind] = function(o)
     o = options("data." .. kind, o, known)
     local root = o.root
@@ -118,9 +120,15 @@ end)
 -- image = path or paths, pose = numbers }, ... }, or a function that returns
 -- them and is called when the data is first wanted. skip_bad = true, as in every
 -- set of files, leaves out the cases that cannot be read, and names them.
+local of_cases = { fields = none, cases = none, labels = none, resample = false,
+                   resample_mask = false, skip_bad = false }
+reading.declare("cases", of_cases)
+local of_field = { column = none, columns = none, box = none } -- and those of the program
+for key in pairs(core.data.field_options()) do of_field[key] = none end
+reading.declare("field", of_field)
+
 function M.cases(o)
-  o = options("data.cases", o, { fields = none, cases = none, labels = none,
-                                 resample = false, resample_mask = false, skip_bad = false })
+  o = options("data.cases", o, of_cases)
   if type(o.cases) ~= "table" and type(o.cases) ~= "function" then
     fail("usage", "data.cases: cases must be a list of cases or a function that returns one, got "
          .. "%s", type(o.cases))
@@ -130,9 +138,10 @@ function M.cases(o)
   -- a mistake in a field is found here, not when files are opened; ranks are for
   -- the check of a recipe's inputs
   local ranks, assumed = core.data.check_list(how)
-  local first = o.fields[1] -- the image of a prediction is read as it is
-  local options_of = { labels = o.labels, resample = o.resample, form = first.form,
-                       assume_spacing = first.assume_spacing, channels = first.channels }
+  local options_of = { labels = o.labels, resample = o.resample }
+  for key, v in pairs(o.fields[1]) do -- the image of a prediction is read as it is
+    if key ~= "name" and key ~= "kind" and key ~= "read" then options_of[key] = v end
+  end
   return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed,
                    skip_bad = o.skip_bad, made = { kind = "cases", options = o } }, function()
     how.cases = o.cases
@@ -182,10 +191,13 @@ end
 -- `column`). key: the column that names cases, by default the first of the
 -- fields; patient: the column of patients, or "file". where(row) keeps a row,
 -- of which row.NAME is the text and row:number(NAME) the number.
+local of_csv = { root = none, table = none, separator = ",", key = none, patient = none,
+                 fields = none, where = none, labels = none, resample = false,
+                 resample_mask = false, skip_bad = false }
+reading.declare("csv", of_csv)
+
 function M.csv(o)
-  o = options("data.csv", o, { root = none, table = none, separator = ",", key = none,
-                               patient = none, fields = none, where = none, labels = none,
-                               resample = false, resample_mask = false, skip_bad = false })
+  o = options("data.csv", o, of_csv)
   if type(o.table) ~= "string" then
     fail("usage", 'data.csv: table must be a file below root, as "labels.csv", got %s',
          type(o.table))
@@ -256,10 +268,13 @@ end
 
 -- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
 -- are those of dataset.json; ignore labels and regions are refused.
+local of_nnunet = { root = none, images = "imagesTr", masks = "labelsTr", patient = none,
+                    resample = false, resample_mask = false, form = "both",
+                    assume_spacing = false, skip_bad = false }
+reading.declare("nnunet", of_nnunet)
+
 function M.nnunet(o)
-  o = options("data.nnunet", o, { root = none, images = "imagesTr", masks = "labelsTr",
-                                  patient = none, resample = false, resample_mask = false,
-                                  form = "both", assume_spacing = false, skip_bad = false })
+  o = options("data.nnunet", o, of_nnunet)
   local patient = patient_rule("data.nnunet", o.patient)
   local description
   local function describe()
@@ -327,8 +342,9 @@ end
 
 -- A set whose cases `describe` lists below root when they are first wanted.
 local function folder_of(what, known, describe, check)
+  known.skip_bad = false
+  reading.declare(what, known)
   M[what] = function(o)
-    known.skip_bad = false
     o = options("data." .. what, o, known)
     if check then check("data." .. what, o) end
     local fields, cases, names, numbers = describe(o)
@@ -341,7 +357,7 @@ end
 
 -- The same of pictures, which take the options that messages about them propose.
 local function photographs(what, known, describe, check)
-  for _, key in ipairs { "alpha", "exif", "page", "trailing" } do known[key] = none end
+  for _, key in ipairs(images.options) do known[key] = none end
   folder_of(what, known, describe, check)
 end
 
@@ -408,7 +424,7 @@ function M.phantom(o)
       for _, number in ipairs(form) do known[number.name] = number.default end
     end
   end
-  local reading = {}
+  local how = {}
   for key, default in pairs(for_reading[format] or {}) do known[key] = default end
   if not units then core.data.phantom_name { format = tostring(format) } end -- says which there are
   o = options("data.phantom", o, known)
@@ -418,23 +434,23 @@ function M.phantom(o)
   end
   o.root = nil
   for key in pairs(for_reading[format] or {}) do -- the rest is about what is written
-    reading[key], o[key] = o[key], nil
+    how[key], o[key] = o[key], nil
   end
   local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
   local all = readers[format](function()
-    local started, how = core.sys.clock(), { threads = core.default_threads() }
-    for k, v in pairs(o) do how[k] = v end
+    local started, write = core.sys.clock(), { threads = core.default_threads() }
+    for k, v in pairs(o) do write[k] = v end
     local v = config.ensure()
     local base = root or v.phantom ~= "" and v.phantom or v.out .. "/phantom"
     local folder = base .. "/" .. name
-    if core.data.phantom_write(folder, how) then
+    if core.data.phantom_write(folder, write) then
       show.line("made-up %s: wrote %d to %s (%s)", units, o[units], folder,
                 util.duration(core.sys.clock() - started))
     else
       show.line("made-up %s: %s", units, folder)
     end
     return folder
-  end, reading)
+  end, how)
   all.source.made_up = true
   return all
 end

@@ -20,10 +20,14 @@ function M.is_image(path)
   return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
+-- Options of how a picture is read, which messages about them propose.
+M.options = { "alpha", "exif", "page", "trailing" }
+
 -- A field of pictures, read as the options of data.images say: masks as images.
 local function pictures(name, kind, o)
-  return { name = name, kind = kind, read = "image", alpha = o.alpha, exif = o.exif,
-           page = o.page, trailing = o.trailing }
+  local field = { name = name, kind = kind, read = "image" }
+  for _, key in ipairs(M.options) do field[key] = o[key] end
+  return field
 end
 
 -- Images with masks of their own, or with the name of their folder as class.

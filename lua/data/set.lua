@@ -8,6 +8,7 @@
 local core = require "seg.core"
 local config = require "seg.config"
 local functions = require "seg.functions"
+local reading = require "seg.reading"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail
@@ -460,14 +461,28 @@ function Set:labels()
   return #list > 0 and table.concat(list, ",") or nil
 end
 
--- Where these images come from, in words that name neither patient nor path:
--- a pattern says what is asked for, not whose it is; a UID says too much.
-function Set:origin()
+-- Who is in a data set, by what opens it: found once.
+local people_of = setmetatable({}, { __mode = "k" })
+
+-- Who is in this set and the parts beside it, for reading.lua: opens it.
+function Set:people()
+  local open = self.whole or self.open
+  if not people_of[open] then
+    local ds, names = with_options(open), {}
+    local cases = ds:cases()
+    for i, case in ipairs(cases) do names[case.key] = core.data.patient_name(ds, i) end
+    people_of[open] = reading.people(cases, names)
+  end
+  return people_of[open]
+end
+
+-- Where these images come from, in words that name neither patient nor path: the
+-- pattern that is asked for, as reading.lua keeps it. people: who is in the set, nil where
+-- it is not opened.
+function Set:origin(people)
   if self.source.made_up then return util.MADE_UP end
-  local image = self.source.options.image
-  if type(image) == "table" then image = table.concat(image, ", ") end
-  if type(image) ~= "string" or image:match("^[%d., ]+$") then return "real data" end
-  return "real data, image " .. image
+  local patterns = reading.patterns(self.source.options.image, people)
+  return "real data" .. (patterns and ", image " .. table.concat(patterns, ", ") or "")
 end
 
 -- Last, when all methods are there: one that was called with a point has its

@@ -16,6 +16,8 @@ local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local incoming = require "seg.incoming"
 local json = require "seg.json"
+local likeness = require "seg.likeness"
+local reading = require "seg.reading"
 local recipes = require "seg.recipe"
 local util = require "seg.util"
 
@@ -31,7 +33,7 @@ local entries = {
   output = { "string", true }, read = { "table", true }, prepare = { "table", true },
   flip = { "table", false }, predict = { "table", true }, run = { "table", true },
   labels = { "string", false }, trained_on = { "string", false },
-  intended_use = { "string", false },
+  intended_use = { "string", false }, training = { "table", false },
 }
 
 -- The same of what stands in two of them.
@@ -105,56 +107,25 @@ end
 
 -- What is taken of a data set -------------------------------------------------
 
--- Options that say how files are read, by their names in the recipe; all others
--- stay here, as some of them are paths and lists of cases.
-local reading = {
-  "alpha", "assume_hu", "assume_implicit_le", "assume_spacing", "axes", "channels", "classes",
-  "column", "columns", "exif", "form", "format", "image", "key", "kind", "length", "margin", "page",
-  "position_tolerance", "rank", "read", "resample", "resample_tilt", "separator", "skip_unmatched",
-  "table", "trailing",
-}
-local nested = { "fields" } -- lists of tables of the same, each with a name
-
--- A value that says nothing of whose the images are, or nil. A pattern is what is
--- asked for, and may go; a UID and a path may not.
-local function harmless(v)
-  if type(v) == "number" or type(v) == "boolean" then return v end
-  if type(v) == "string" and not v:match("^[%d. ]+$") and not v:match("^[~/\\]")
-    and not v:match("^%a:[/\\]") then
-    return v
+-- How training read its files: by the weights, else (of those of before) by the script.
+local function read_of(r, meta, path)
+  local kept = reading.parse(meta.read, path)
+  local read = reading.of(reading.merged(kept, r.train.source))
+  for _, name in ipairs { "image", "mask" } do
+    -- those of the weights were compared with the names of patients
+    if kept then read.options[name] = kept.options[name] or read.options[name] end
+    if kept and kept.made and read.made then
+      read.made.options[name] = kept.made.options[name] or read.made.options[name]
+    end
   end
-  if type(v) ~= "table" then return nil end
-  local list = {}
-  for _, one in ipairs(v) do list[#list + 1] = harmless(one) end
-  return #list == #v and #list > 0 and list or nil
-end
-
-local function options_of(o)
-  local out = {}
-  for _, key in ipairs(reading) do out[key] = harmless(o[key]) end
-  for _, key in ipairs(nested) do
-    for i, field in ipairs(type(o[key]) == "table" and o[key] or {}) do
-      if field.box then
+  for _, o in ipairs { read.options, read.made and read.made.options or {} } do
+    for _, field in ipairs(o.fields or {}) do
+      if field.boxed then
         fail("usage", 'export --bundle: field "%s" takes the part of a picture that a function of '
              .. "the script says (box), and a bundle runs without it; fix: predict with the script",
              tostring(field.name))
       end
-      out[key] = out[key] or {}
-      out[key][i] = options_of(field)
-      out[key][i].name = field.name
     end
-  end
-  return out
-end
-
-local function read_of(source)
-  local read = { kind = source.kind, options = options_of(source.options) }
-  if source.made then
-    read.made = { kind = source.made.kind, options = options_of(source.made.options) }
-  end
-  for field, names in pairs(source.numbers or {}) do
-    read.numbers = read.numbers or {}
-    read.numbers[field] = harmless(names)
   end
   return read
 end
@@ -169,6 +140,16 @@ local function plain(v, what)
   if kind ~= "table" then return v end
   local out = {}
   for key, one in pairs(v) do out[key] = plain(one, what .. "." .. tostring(key)) end
+  return out
+end
+
+-- predict = { } of a recipe; of the names of its images what reading.lua keeps.
+-- What training took needs no second mention.
+local function predict_of(r)
+  local o, source = r.predict, r.train.source
+  local out, patterns = plain(o, "predict"), reading.patterns(o.image)
+  out.image = patterns and (#patterns == 1 and patterns[1] or patterns) or nil
+  if source.options.image == o.image and not source.made_up then out.image = nil end
   return out
 end
 
@@ -235,8 +216,8 @@ local function direct_of(direct, network)
   return list[1] and table.concat(list, ",")
 end
 
--- The text under `bundle` of recipe r with what its weights say (`meta`).
-function M.text(r, name, meta)
+-- The text under `bundle` of recipe r with what its weights (`path`) say (`meta`).
+function M.text(r, name, meta, path)
   local steps = meta.preprocessing
   if not steps then
     fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
@@ -259,8 +240,9 @@ function M.text(r, name, meta)
   local flip = util.step(r.train.steps, "flip")
   return util.json {
     version = VERSION, network = name, inputs = inputs, output = r.predict.output or names[1],
-    read = read_of(r.train.source), prepare = rows_of(steps),
-    flip = flip and rows_of("flip " .. flip)[1], predict = plain(r.predict, "predict"),
+    read = read_of(r, meta, path), training = likeness.parse(meta.training, path),
+    prepare = rows_of(steps),
+    flip = flip and rows_of("flip " .. flip)[1], predict = predict_of(r),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
             -- only false is said: what programs before this option read has no such word
             multiple = batch.multiple, winograd = v.winograd and nil,
@@ -292,13 +274,9 @@ end
 
 -- What a bundle says of a data set: a kind that this program reads, options that it knows.
 local function check_reading(read, path)
-  local known = { name = true }
-  for _, list in ipairs { reading, nested } do
-    for _, key in ipairs(list) do known[key] = true end
-  end
   local function check_options(o, where)
     for _, key in ipairs(util.sorted_keys(o)) do
-      if not known[key] then
+      if not (reading.knows(key) or key == "boxed") then
         fail("data", '%s: options: "%s" is not known to this program; fix: the version of '
              .. "segengine that wrote it, or a later one", where, tostring(key))
       end
@@ -350,6 +328,7 @@ function M.fill(meta, path)
   local b = decode(meta, path)
   meta.preprocessing, meta.labels = steps_of(b.prepare, path), b.labels
   meta.trained_on = b.trained_on
+  meta.read, meta.training = util.json(b.read), b.training and util.json(b.training)
   return meta
 end
 

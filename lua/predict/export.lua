@@ -118,7 +118,7 @@ local function weights(r, file, name)
   local graph, outputs = recipes.network(r)
   core.checkpoint.save(file, session, false, {
     graph = graph, outputs = outputs, preprocessing = meta.preprocessing, labels = meta.labels,
-    trained_on = meta.trained_on })
+    trained_on = meta.trained_on, read = meta.read, training = meta.training })
   show.line("%s: %s parameters and running statistics", file,
             util.thousands(session:facts().trained))
 end
@@ -172,7 +172,7 @@ local function make_bundle(r, file, name)
   local names = case_names(path)
   local text, left_out = bundle.clean(meta.recipe_text or "", names)
   core.checkpoint.save(file, session, false, {
-    graph = graph, outputs = outputs, bundle = bundle.text(r, name, meta), recipe_text = text,
+    graph = graph, outputs = outputs, bundle = bundle.text(r, name, meta, path), recipe_text = text,
     config = meta.config and bundle.clean_config(meta.config, names) })
   show.line("%s: %s parameters and running statistics, and how images are prepared; run it with "
             .. "segengine predict --bundle %s --in PATH --out DIR", file,

@@ -1,10 +1,14 @@
 -- incoming.lua -- new files that a network is to see, read as those that it was
 -- trained on: the images of --in, without any truth.
 
+local choosing = require "seg.choosing"
+local config = require "seg.config"
 local core = require "seg.core"
 local data = require "seg.data"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
+local reading = require "seg.reading"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail
@@ -26,34 +30,93 @@ local function holds(folder, test)
   return false
 end
 
--- Options of a data set that say how its files are read, by what --in holds.
-local reading = {
-  nifti = { "form", "assume_spacing", "channels", "resample", "skip_unmatched" },
-  dicom = { "assume_hu", "resample_tilt", "assume_implicit_le", "position_tolerance", "resample",
-            "skip_unmatched" },
-}
-
--- The options of a data set of --in: these, and as training read its files.
+-- The options of a data set of --in of this kind: these, and as training read its files.
 local function read_as(kind, source, o)
-  for _, key in ipairs(reading[kind]) do o[key] = source.options[key] end
+  for key, v in pairs(source.options) do
+    if o[key] == nil and reading.takes(kind, key) then o[key] = v end
+  end
+  -- what has not all the files that training had is left out, and counted (M.open)
+  o.skip_unmatched = true
   return o
+end
+
+-- The images of a folder with NIfTI files.
+local function nifti_folder(path, asked)
+  local names = util.files_below(path, is_nifti)
+  local patterns = choosing.choose(path, names, asked, "NIfTI files")
+  local masks, left = choosing.masks_among(names, patterns or { "*" }, asked)
+  local set = data.nifti(read_as("nifti", asked.source, {
+    root = path, image = patterns or "*", patient = "file" }))
+  if left > 0 and patterns then
+    local drop = {}
+    for name in pairs(masks) do
+      drop[choosing.nifti_key(name, patterns[1]) or ""] = true
+    end
+    for _, name in ipairs(names) do
+      local key = not masks[name] and choosing.nifti_key(name, patterns[1])
+      if key then drop[key] = nil end
+    end
+    set = set:filter(function(case) return not drop[case.key] end)
+  end
+  if patterns then
+    choosing.say_taken(asked, #set:dataset():cases(), #names, patterns, "NIfTI files")
+  end
+  return set, "nifti"
+end
+
+-- Has a folder no folder in it? Then it is one series by its own name.
+local function is_flat(path)
+  for _, name in ipairs(sys.list(path)) do
+    if (sys.stat(path .. "/" .. name) or {}).kind == "folder" then return false end
+  end
+  return true
+end
+
+-- The series of a folder (or file) that training would have taken. A series that is named by
+-- its own folder is taken whatever it is called.
+local function dicom_folder(path, asked)
+  local function open(image)
+    return data.dicom(read_as("dicom", asked.source, { root = path, image = image }))
+  end
+  local wanted = asked.image or asked.kept
+  local alone = sys.stat(path).kind == "file" or is_flat(path)
+  if not wanted or sys.stat(path).kind == "file" then return open(nil), "dicom" end
+  local why
+  local ways = { wanted }
+  if not asked.image and asked.foreign and #wanted == 1 then
+    for _, one in ipairs(choosing.across(wanted[1])) do ways[#ways + 1] = { one } end
+  end
+  for _, way in ipairs(ways) do
+    local set = open(way)
+    local ok, said = pcall(set.dataset, set)
+    if ok then return set, "dicom" end
+    why = why or said
+    if not tostring(said):find("no study has the ", 1, true) then error(said, 0) end
+  end
+  if alone and not asked.image then
+    local set = open(nil)
+    if pcall(set.dataset, set) then return set, "dicom" end
+  end
+  core.sys.raise(core.sys.kind(why), tostring(why) .. "; fix: --image NAME (description or folder, "
+    .. "* is any text), or predict = { image = NAME } in the recipe", true)
 end
 
 -- A NIfTI file or a folder with NIfTI files, else DICOM. Of a folder with both, as
 -- it is when results lie beside their images, the format that the recipe was
 -- trained on.
-local function scans(path, o)
-  local source, image = o.source, o.image
+local function scans(path, asked)
+  local source = asked.source
   local stat = sys.stat(path)
+  asked.foreign = source.kind ~= "nifti"
   if stat.kind == "file" and is_nifti(path) then
     return data.nifti(read_as("nifti", source, { root = path, patient = "file" })), "nifti"
   end
   if stat.kind == "folder" and holds(path, is_nifti)
     and not (source.kind == "dicom" and holds(path, core.data.dicom_is_file)) then
-    return data.nifti(read_as("nifti", source, { root = path, image = image or "*",
-                                                 patient = "file" })), "nifti"
+    return nifti_folder(path, asked)
   end
-  return data.dicom(read_as("dicom", source, { root = path, image = image })), "dicom"
+  asked.foreign = source.kind ~= "dicom"
+  return dicom_folder(path, asked)
 end
 
 -- Files of a kind, one by one ------------------------------------------------
@@ -63,25 +126,31 @@ end
 local function list_files(path, wanted, what)
   if sys.stat(path).kind == "file" then
     local folder, name = path:match("^(.*)/([^/]*)$")
-    return folder or ".", { name or path }
+    return folder or ".", { name or path }, true
   end
   local list = util.files_below(path, wanted)
   if #list == 0 then fail("data", "--in %s: no %s in it", path, what) end
-  return path, list
+  return path, list, false
 end
 
 -- Cases of the files of --in. Of a folder those that are called as the images of
--- training are (or predict = { image = ... } says), when any is: masks may lie
--- beside them. -> { {key=, patient=, image=}, ... }
-local function file_cases(path, wanted, what, pattern)
-  local root, list = list_files(path, wanted, what)
-  local glob = "*"
-  if #list > 1 and type(pattern) == "string" then
-    for _, name in ipairs(list) do
-      if files.matches_pattern(name, pattern) then glob = pattern end
-    end
+-- training are (or the user says): masks may lie beside them.
+-- -> { {key=, patient=, image=}, ... }
+local function file_cases(path, wanted, what, asked)
+  local root, list, alone = list_files(path, wanted, what)
+  local patterns = not alone and choosing.choose(path, list, asked, what) or { "*" }
+  if #patterns > 1 then
+    fail("usage", "--image: %s are read one a case; give one pattern, got %s", what,
+         table.concat(patterns, ", "))
   end
-  return files.cases("predict", root, list, { image = glob, patient = "file" }, what)
+  local masks, left = choosing.masks_among(list, patterns, asked)
+  local rest = {}
+  for _, name in ipairs(list) do
+    if alone or left == 0 or not masks[name] then rest[#rest + 1] = name end
+  end
+  local cases = files.cases("predict", root, rest, { image = patterns[1], patient = "file" }, what)
+  if not alone then choosing.say_taken(asked, #cases, #list, patterns, what) end
+  return cases
 end
 
 -- A set of cases with one field, the input that is fed.
@@ -90,8 +159,9 @@ local function one_field(field, cases, resample)
 end
 
 local function picture_field(o, name)
-  return { name = name or "image", read = "image", alpha = o.alpha, exif = o.exif, page = o.page,
-           trailing = o.trailing }
+  local field = { name = name or "image", read = "image" }
+  for _, key in ipairs(images.options) do field[key] = o[key] end
+  return field
 end
 
 local function is_array(path) return path:lower():match("%.npy$") ~= nil end
@@ -102,15 +172,25 @@ local function is_array(path) return path:lower():match("%.npy$") ~= nil end
 local open = {}
 
 function open.images(path, o, asked)
-  local cases = file_cases(path, images.is_image, "images", asked.image or o.image)
-  return one_field(picture_field(o), cases), "images"
+  return one_field(picture_field(o), file_cases(path, images.is_image, "images", asked)), "images"
+end
+
+-- What is asked of a folder of photographs that belong to a data set whose files are called
+-- `pattern`, or nil: those, where any is called so.
+local function photographs(path, asked, pattern)
+  local list = select(2, list_files(path, images.is_image, "images"))
+  local found = false
+  for _, name in ipairs(list) do
+    found = found or pattern and files.matches_pattern(name, pattern)
+  end
+  return { image = asked.image, kept = found and { pattern } or nil }
 end
 
 -- Faces of photographs, cut as training cut them by a file that lies beside each, with
 -- this ending: box(file, options of the set) -> place. One without is taken whole.
 local function faces(ending, box, pattern)
-  return function(path, o)
-    local cases = file_cases(path, images.is_image, "images", pattern)
+  return function(path, o, asked)
+    local cases = file_cases(path, images.is_image, "images", photographs(path, asked, pattern))
     local whole = 0
     for _, case in ipairs(cases) do
       local beside = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
@@ -119,8 +199,8 @@ local function faces(ending, box, pattern)
       whole = whole + (place and 0 or 1)
     end
     if whole > 0 then
-      require("seg.show").line("--in: %s without a %s that says where the face is: taken whole",
-                               util.plural(whole, "photograph"), ending)
+      show.line("--in: %s without a %s that says where the face is: taken whole",
+                util.plural(whole, "photograph"), ending)
     end
     return one_field(picture_field(o), cases), "images"
   end
@@ -133,13 +213,14 @@ local biwi_faces = faces("_pose.txt", function(pose, o)
   return images.head_box(pose, o.face_mm)
 end, "*_rgb")
 
-function open.biwi(path, o)
-  if o.face_mm > 0 then return biwi_faces(path, o) end
-  return one_field(picture_field(o), file_cases(path, images.is_image, "images", "*_rgb")), "images"
+function open.biwi(path, o, asked)
+  if (o.face_mm or 0) > 0 then return biwi_faces(path, o, asked) end
+  asked = photographs(path, asked, "*_rgb")
+  return one_field(picture_field(o), file_cases(path, images.is_image, "images", asked)), "images"
 end
 
 function open.npy(path, o, asked)
-  local cases = file_cases(path, is_array, ".npy files", asked.image or o.image)
+  local cases = file_cases(path, is_array, ".npy files", asked)
   local fields = { { name = "image", read = "npy", rank = o.rank, axes = o.axes } }
   if o.length then fields[2] = { name = "length", kind = "length" } end
   return data.cases { fields = fields, cases = cases }, "npy"
@@ -175,6 +256,14 @@ function open.openkbp(path, _, asked)
   return data.cases { fields = fields, cases = cases }, "openkbp"
 end
 
+-- Whether a file is one of those that --image names, where it does.
+local function is_asked(name, asked)
+  for _, pattern in ipairs(asked.image or {}) do
+    if files.matches_pattern(name, pattern) then return true end
+  end
+  return not asked.image
+end
+
 -- Images of nnU-Net: CASE_0000.nii.gz and the further channels of the case.
 function open.nnunet(path, o, asked)
   local channels = asked.wanted.image.c
@@ -188,7 +277,7 @@ function open.nnunet(path, o, asked)
   else
     for _, name in ipairs(util.names_in(path, is_nifti)) do
       local key, ending = name:match("^(.+)_%d%d%d%d(%..+)$")
-      if key and is_nifti(name) and not seen[key] then
+      if key and is_nifti(name) and not seen[key] and is_asked(name, asked) then
         seen[key] = true
         local case = { key = key, image = {} }
         for i = 1, channels do
@@ -197,11 +286,18 @@ function open.nnunet(path, o, asked)
         list[#list + 1] = case
       end
     end
-    if #list == 0 then fail("data", "--in %s: no file is called CASE_0000.nii.gz", path) end
+    if #list == 0 then
+      fail("data", "--in %s: no file is called %s; fix: name its files CASE_0000.nii.gz, or give "
+           .. "one file by its name", path, asked.image and "CASE_0000.nii.gz and as --image says"
+           or "CASE_0000.nii.gz")
+    end
   end
   for _, case in ipairs(list) do case.patient = case.key end
-  return one_field({ name = "image", read = "nifti", form = o.form,
-                     assume_spacing = o.assume_spacing }, list, o.resample), "nifti"
+  local field = { name = "image", read = "nifti" }
+  for key, v in pairs(o) do
+    if reading.takes("field", key) then field[key] = v end
+  end
+  return one_field(field, list, o.resample), "nifti"
 end
 
 -- Of the fields of a list of cases those that are fed: all of them, the only one that
@@ -224,7 +320,14 @@ end
 function open.csv(path, o, asked)
   local fields, field, length = fed(o.fields, asked.wanted)
   local box = false
-  for _, f in ipairs(fields) do box = box or f.box ~= nil end
+  for _, f in ipairs(fields) do
+    box = box or f.box ~= nil
+    if f.boxed then
+      fail("usage", 'predict: field "%s" takes the part of a picture that a function of the script '
+           .. "says (box), and the script reads other data now; fix: --data DIR, as in training",
+           f.name)
+    end
+  end
   local stat = sys.stat(path)
   local folder, name = path:match("^(.*)/([^/]*)$")
   if stat.kind == "folder" then
@@ -260,7 +363,7 @@ function open.field(path, field, asked, length)
   end
   local function set(test, what)
     return data.cases { fields = { alone, length },
-                        cases = renamed(file_cases(path, test, what, asked.image)) }
+                        cases = renamed(file_cases(path, test, what, asked)) }
   end
   if field.read == "image" then return set(images.is_image, "images"), "images" end
   if field.read == "npy" then return set(is_array, ".npy files"), "npy" end
@@ -294,21 +397,64 @@ local function of_one_patient(set, kind)
   return set:map(function(case) return { key = case.key, patient = "in" } end)
 end
 
--- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
--- name. -> set, how its results are written: "nifti", "dicom", "images", "npy",
--- "openkbp" or "table" (of numbers alone)
-function M.open(path, r, wanted)
-  if not sys.stat(path) then fail("data", "--in %s: there is no such file or folder", path) end
-  local source = r.train.source
-  local asked = { wanted = wanted, image = r.predict.image, source = source }
-  local made, set, kind = source.made
-  if made then
-    set, kind = open[made.kind](path, made.options, asked)
-  else
-    set, kind = scans(path, asked)
+-- The patterns of --image, else of predict = { image = }; nil without.
+local function asked_image(r)
+  local flag, list = config.line.flags.image, {}
+  if flag then
+    for one in (flag .. ","):gmatch("([^,]*),") do list[#list + 1] = one ~= "" and one or nil end
+    if #list == 0 then util.refuse("--image is empty; it wants a pattern, as *_T1w") end
+    return list
   end
+  local image = r.predict.image
+  return type(image) == "string" and { image } or image
+end
+
+-- What of training decides which images are taken. meta: what the weights say; path: theirs.
+local function asked_of(r, wanted, meta, path)
+  local kept = reading.parse(meta.read, path)
+  local source, other = reading.merged(kept, r.train.source)
+  for _, text in ipairs(other) do
+    show.line("note: %s: files are read as the script says", text)
+  end
+  local made = source.made and source.made.options or {}
+  local asked = { wanted = wanted, source = source, image = asked_image(r) }
+  -- those of a script that reads made-up data say nothing of the weights
+  if kept or not source.made_up then
+    asked.kept = reading.list(made.image or source.options.image)
+    asked.masks = reading.list(made.mask or source.options.mask)
+  end
+  asked.before = not kept
+  return asked
+end
+
+-- Weights of before hold no pattern: what is taken in its place.
+local function say_before(asked)
+  local taken = asked.image and "those that predict.image or --image names are taken"
+    or asked.kept and "those that the script names are taken" or "every image of --in is taken"
+  show.line("note: these weights are of a version that did not keep which images training took; "
+            .. "%s; --image PATTERN chooses", taken)
+end
+
+-- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
+-- name; meta: what the weights at `weights` say. -> set, how its results are written: "nifti",
+-- "dicom", "images", "npy", "openkbp" or "table" (of numbers alone); and the source of their
+-- files
+function M.open(path, r, wanted, meta, weights)
+  local stat = sys.stat(path)
+  if not stat then fail("data", "--in %s: there is no such file or folder", path) end
+  local asked = asked_of(r, wanted, meta, weights)
+  if asked.before and stat.kind == "folder" then say_before(asked) end
+  local made = asked.source.made
+  local read = made and open[made.kind] or function() return scans(path, asked) end
+  local set, kind = read(path, made and made.options, asked)
   if util.per_patient(r.train.steps) then set = of_one_patient(set, kind) end
-  return set, kind
+  local skipped = (kind == "nifti" or kind == "dicom") and set:dataset():skipped() or 0
+  if skipped > 0 then
+    show.line("--in: %s left out, without the images that training took", kind == "dicom"
+              and util.plural(skipped, "study or patient", "studies or patients")
+              or util.plural(skipped, "file"))
+  end
+  return set, kind, asked.source
 end
 
 return M

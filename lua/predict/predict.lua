@@ -8,6 +8,7 @@ local core = require "seg.core"
 local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local incoming = require "seg.incoming"
+local likeness = require "seg.likeness"
 local recipes = require "seg.recipe"
 local results = require "seg.results"
 local show = require "seg.show"
@@ -136,15 +137,48 @@ local function wanted(inputs)
 end
 
 -- The set of --in with the steps of the weights.
-local function open_set(r, inputs, meta, draws)
+local function open_set(r, inputs, meta, draws, path)
   local flags, v = config.line.flags, config.ensure()
-  local set, kind = incoming.open(flags["in"], r, wanted(inputs))
+  local set, kind, source = incoming.open(flags["in"], r, wanted(inputs), meta, path)
   local overlap = number_flag("overlap", 0, 0.9) or r.predict.overlap
   -- which slices to learn from was a choice of training
   set.steps = core.data.predict_steps(meta.preprocessing, overlap)
   set.batch = { bucket = r.train.batch.bucket, multiple = r.train.batch.multiple }
   -- a batch of draws is one sample, so that its draws depend on nothing else
-  return set:in_order(draws > 0 and 1 or v.batch), kind
+  return set:in_order(draws > 0 and 1 or v.batch), kind, source
+end
+
+-- Warnings of what new images differ in from those of training, said when each is opened and
+-- kept for the table. kept: the entry of the weights, nil for those of before. -> what
+-- windows.run calls with (case, core.data.seen)
+local function compare(w, kept, source)
+  w.differs = {} -- "name, spacing" by the key of a case
+  return function(case, seen)
+    local words, texts = {}, {}
+    if not kept then return end
+    for i, one in ipairs(likeness.differences(kept, source, seen)) do
+      words[i], texts[i] = one[1], one[2]
+    end
+    if words[1] then
+      w.differs[case.key] = table.concat(words, ", ")
+      show.warn("%s is not as the images of training: %s", case.key, table.concat(texts, "; "))
+    end
+    local unsaid = likeness.unsaid(kept, source, seen)
+    if unsaid and not w.said_unsaid then
+      w.said_unsaid = true
+      show.line("note: NIfTI says neither modality nor series description: that these are images "
+                .. "as in training (%s) is checked by spacing and intensities alone", unsaid)
+    end
+  end
+end
+
+-- The table with a column of what differs before the last, where anything does.
+local function add_differs(w)
+  if next(w.differs) == nil then return end
+  for i, row in ipairs(w.rows) do
+    table.insert(row, w.finish and #row + 1 or #row, i == 1 and "differs"
+                 or w.differs[row[1]] or "-")
+  end
 end
 
 -- The results of all cases in one archive: the files that the table names, not what
@@ -161,6 +195,7 @@ end
 -- The table of what was found, and how many files of before are gone.
 local function finish(w, out, there)
   local file = out .. "/predictions.csv"
+  add_differs(w)
   if w.finish then w.finish(file) end
   print(w.finish and show.first(w.rows, file) or show.table(w.rows))
   if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
@@ -184,7 +219,7 @@ function M.command(r, name)
   local output = r.predict.output or util.sorted_keys(r.outputs)[1]
   local node = r.outputs[output]
   local inputs = needed(r, node, output)
-  local set, kind = open_set(r, inputs, meta, draws)
+  local set, kind, source = open_set(r, inputs, meta, draws, paths[1])
   local ds = set:dataset()
   local cases = ds:cases()
   if meta.trained_on == util.MADE_UP and not flags.weights
@@ -216,6 +251,7 @@ function M.command(r, name)
   windows.run({ members = members, node = node, output = output, inputs = inputs,
                 roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
                 exchange = exchange, draws = draws,
+                seen = compare(w, likeness.parse(meta.training, paths[1]), source),
                 variances = draws == 0 and "" or of_case and "each" or "mean" },
               set, each)
   finish(w, out, there)

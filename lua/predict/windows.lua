@@ -184,6 +184,7 @@ local function run_group(work, set, list, each)
   local d = opened.open({ inputs = work.inputs }, set:pick(list))
   local pipeline, loader = d.pipeline, d.loader
   local single, cases = #list == 1, pipeline:cases()
+  for i, case in ipairs(cases) do work.seen(case, core.data.seen(pipeline, i)) end
   local batches, samples = loader:batches()
   local sink, current, seen, started = nil, nil, 0, core.sys.clock()
   for _ = 1, batches do
@@ -225,7 +226,8 @@ end
 -- them is behind the mean, as spread.result has it }. each.open(pipeline, item) makes
 -- what takes the results of a case, a prediction or what has put(); each.done(place,
 -- sink) has them all, in the order of the cases; each.writing(voxels,
--- bytes that opening the case took) -> bytes.
+-- bytes that opening the case took) -> bytes. work.seen(case, facts): what core.data.seen
+-- says of a case, called before it runs.
 function M.run(work, set, each)
   local count, rank = #set:dataset():cases(), set.source.ranks
   local volumes = not rank or rank[work.inputs[1].name] == 3

@@ -361,7 +361,11 @@ function M.config(defaults)
   local given = {}
   for _, o in ipairs(M.line.options) do
     local key = o[1]
-    if not M.declared[key] then refuse_unknown(key) end
+    if key == "image" and M.line.command == "predict" then flags.image = o[2] or "" end
+    if not M.declared[key] then
+      if key == "image" and flags.image then goto next_option end
+      refuse_unknown(key)
+    end
     given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
     -- what was found when the run began holds for all of it
@@ -373,6 +377,7 @@ function M.config(defaults)
              free_keys())
     end
     values[key] = v
+    ::next_option::
   end
   check_reserved(values, given)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
@@ -381,6 +386,7 @@ function M.config(defaults)
   for key in pairs(given) do
     unread[key] = read_by_recipes[key] or not M.is_reserved(key) or nil
   end
+  if flags.image then unread.image = nil end
   M.unread = unread
   return setmetatable({}, {
     __index = function(_, k)

@@ -101,7 +101,8 @@ function M.open(run)
     recipe = { name = run.name, sha256 = core.sha256(run.text) },
     network = { sha256 = core.sha256((recipes.network(r))), parameters = facts.trained,
                 running = facts.running },
-    preparation = core.sha256(r.train:prepare_steps()), data = data, origin = r.train:origin(),
+    preparation = core.sha256(r.train:prepare_steps()), data = data,
+    origin = r.train:origin(r.train:people()),
     config = run_folder.values(config.print(v, config.fixed)), sessions = sessions } }, Manifest)
 end
 

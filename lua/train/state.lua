@@ -7,7 +7,9 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local likeness = require "seg.likeness"
 local ranks = require "seg.ranks"
+local reading = require "seg.reading"
 local recipes = require "seg.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -54,15 +56,30 @@ local function average_text(r)
   return r.swa and "swa" or nil
 end
 
+-- How training reads its files, and ranges over its images, as predict wants them: found when
+-- the data of a phase is open.
+local function data_texts(run)
+  local d = run.data and run.data.train
+  if not d then return {} end
+  if not d.texts then
+    local set = run.recipe.train
+    local people = set:people()
+    d.texts = { read = util.json(reading.of(set.source, people)), origin = set:origin(people),
+                training = util.json(likeness.describe(d.pipeline)) }
+  end
+  return d.texts
+end
+
 -- What a checkpoint says beside tensors. Nothing of clock, host or path.
 function M.metadata(run)
-  local s = run.state
+  local s, texts = run.state, data_texts(run)
   local text, outputs = recipes.network(run.recipe)
   return {
     recipe = run.name, recipe_text = run.text, graph = text, outputs = outputs,
     config = config.print(config.values, config.fixed),
     preprocessing = run.recipe.train:prepare_steps(),
-    labels = run.recipe.train:labels(), trained_on = run.recipe.train:origin(),
+    labels = run.recipe.train:labels(), trained_on = texts.origin,
+    read = texts.read, training = texts.training,
     epoch = tostring(s.epoch), batch = tostring(s.batch), seen = tostring(s.seen),
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
