@@ -238,8 +238,8 @@ t.test("files that are called otherwise", function()
   for i = 1, 7 do os.execute("cp " .. image .. " " .. odd .. "/head" .. i .. ".nii.gz") end
   local predict = "scripts/nfbs_unet.lua predict --preset check --weights " .. folder
     .. "/runs/nfbs_unet/001/checkpoint_best.safetensors --in " .. odd .. " --out " .. odd .. "_out"
-  t.says(predict, 3, "--in " .. odd .. ': none of 7 NIfTI files is called "*_T1w"; there are head1, '
-         .. "head2, head3, head4, head5, ...; fix: --image PATTERN (* is any text)")
+  t.says(predict, 3, odd .. ': none of 7 NIfTI files is called "*_T1w"; there are head1, head2, '
+         .. " head3, head4, head5, ...; fix: --image PATTERN (* is any text)")
   run(predict .. " --image 'head*'")
 end)
 

@@ -59,7 +59,7 @@ end
 local kinds = {
   { "^brainmask$", "a mask" }, { "^masks?$", "a mask" }, { "^segm?$", "a mask" },
   { "^segmentation$", "a mask" }, { "^labels?$", "a mask" }, { "^dseg$", "a mask" },
-  { "^roi$", "a mask" }, { "^labelstr$", "a mask" },
+  { "^roi$", "a mask" }, { "^labelst[rs]$", "a mask" }, { "^brainmasks$", "a mask" },
   { "^flair$", "FLAIR" }, { "^t2f$", "FLAIR" }, { "^t2flair$", "FLAIR" },
   { "^t1c[e]?$", "T1 with contrast" }, { "^t1gd$", "T1 with contrast" },
   { "^t1post$", "T1 with contrast" }, { "^t1pre$", "T1" }, { "^t1[wn]?$", "T1" },
@@ -270,6 +270,28 @@ function M.merged(kept, source)
                                                             other) } end
   out.numbers = source.numbers or kept.numbers
   return out, other
+end
+
+-- Options by which a source is read otherwise than the merged one, as texts; `other`: those
+-- that M.merged found.
+function M.unlike(merged, source, other)
+  local list = table.move(other, 1, #other, 1, {})
+  local function compare(kind, a, b)
+    for _, key in ipairs(util.sorted_keys(a)) do
+      if M.takes(kind, key) and is_default(kind, key, b[key]) and not is_default(kind, key, a[key])
+      then
+        list[#list + 1] = string.format("%s = %s, training %s", key, text_of(b[key]),
+                                        text_of(a[key]))
+      end
+    end
+  end
+  if merged.kind ~= source.kind or source.made_up then return list end
+  if merged.made and source.made then
+    compare(merged.made.kind, merged.made.options, source.made.options)
+  elseif not merged.made then
+    compare(merged.kind, merged.options, source.options)
+  end
+  return list
 end
 
 -- The source of a file of weights with a bundle or the entry `read`; nil without.

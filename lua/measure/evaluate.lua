@@ -4,10 +4,12 @@
 local core = require "seg.core"
 local calibrate = require "seg.calibrate"
 local config = require "seg.config"
+local likeness = require "seg.likeness"
 local metric = require "seg.metric"
 local opened = require "seg.opened"
 local pass = require "seg.pass"
 local picture = require "seg.picture"
+local reading = require "seg.reading"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -279,6 +281,34 @@ local function picture_count()
   return count
 end
 
+-- What the images of a part differ in from those of training, said case by case and as
+-- { hash = text }; nil where nothing does, or the weights (meta, of file `path`) do not know.
+-- Files are read as the script says, which is compared with how training read them.
+local function compare(meta, path, set, pipeline, hash)
+  local kept, read = likeness.parse(meta.training, path), reading.parse(meta.read, path)
+  local out
+  if read then
+    local source, other = reading.merged(read, set.source)
+    for _, text in ipairs(reading.unlike(source, set.source, other)) do
+      show.warn("%s: the part is read otherwise than training read its files", text)
+    end
+  end
+  for i = 1, kept and #pipeline:cases() or 0 do
+    local texts = {}
+    local seen = core.data.seen(pipeline, i)
+    for k, one in ipairs(likeness.differences(kept, read or set.source, seen)) do
+      texts[k] = one[2]
+    end
+    if texts[1] then
+      local case = hash(pipeline:facts(i).key)
+      out = out or {}
+      out[case] = table.concat(texts, "; ")
+      show.warn("%s is not as the images of training: %s", case, out[case])
+    end
+  end
+  return out
+end
+
 -- evaluate: a part through the network in the order of its cases, nothing
 -- changed at random, also of train: what was learned, against what is known.
 function M.command(r, name)
@@ -304,6 +334,9 @@ function M.command(r, name)
                                          rows and { list = rows, run = run, hash = hash })
   local d = opened.open(r, set:in_order(v.batch))
   local same = rows and check_cases(rows, d, part, run, hash)
+  -- made-up patients are no images of the kind, which is said above
+  local differs = not (real and set.source.made_up)
+    and compare(meta, path, set, d.pipeline, hash) or nil
   local outside, beyond = pass.outside(r, d.pipeline)
   local result = pass.run(session, r, d.pipeline, d.loader, d.names, part, {
     interval = true, threshold = threshold, outside = outside })
@@ -312,6 +345,7 @@ function M.command(r, name)
   -- where the numbers come from: the config, without paths
   json.config = run_folder.values(config.print(config.values, config.fixed))
   json.epoch, json.threshold, json.beyond = meta.epoch, threshold, beyond
+  json.differs = differs
   if flags.json then
     print(util.json(json))
     return 0

@@ -89,17 +89,22 @@ end
 
 -- Of `names` those that are masks, as { name = true }, and how many images are left without
 -- them: 0 where none is. They are called as the masks of training, whose pattern that of
--- the images may fit too; in another format than that of training as masks are called.
+-- the images may fit too; where the pattern fits anything, or is of another format, also as
+-- masks are called in general.
 function M.masks_among(names, patterns, asked)
-  if asked.image or not (asked.foreign or asked.masks) then return {}, 0 end
-  if asked.foreign then
+  if asked.image or not asked.kept then return {}, 0 end
+  if asked.foreign or not patterns[1]:find("[^*/]") then
     local out, left = {}, 0
     for _, name in ipairs(names) do
-      local mask = reading.kinds(name:match("[^/]*$"))["a mask"]
-      if mask then out[name] = true elseif matches(name, patterns[1]) then left = left + 1 end
+      if reading.kinds(name)["a mask"] then
+        out[name] = true
+      elseif matches(name, patterns[1]) then
+        left = left + 1
+      end
     end
-    return out, next(out) and left or 0
+    if next(out) and left > 0 then return out, left end
   end
+  if not asked.masks then return {}, 0 end
   for _, way in ipairs(tails(asked.masks[1])) do
     local out, left = {}, 0
     for _, name in ipairs(names) do
