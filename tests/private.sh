@@ -94,6 +94,27 @@ step "name nobody" test -s "$marked/for_others.bundle" -a \
 step "and the bundle has the rest of the script" \
     grep -qa 'U-Net, 4 levels' "$marked/for_others.bundle"
 
+# A recipe that names its images by what may be a patient: neither the weights
+# without their script nor their bundle has more of that than FLAIR.
+find "$data" -type d -name FLAIR | while read -r folder; do
+    find "$folder" -type f -exec dcmodify -nb -q \
+        -m "(0008,103e)=FLAIR MARKERNAME" {} +
+done
+sed -e 's/image = cfg.image, mask/image = "FLAIR MARKERN*", mask/' \
+    -e 's/predict = { image = cfg.image,/predict = {/' scripts/brain_unet.lua \
+    > "$tmp/by_name.lua"
+by_name() {
+    "$PROGRAM" "$tmp/by_name.lua" "$@"
+}
+step "a pattern that names a patient" by_name --preset check --data "$data" \
+    --steps 1 --out "$tmp/by_name"
+step "weights without the script" by_name export --out "$tmp/by_name" \
+    --safetensors "$tmp/by_name.safetensors"
+step "name nobody, and know what is taken" sh -c "grep -qa 'FLAIR \*' '$tmp/by_name.safetensors' &&
+    ! grep -qa MARKER '$tmp/by_name.safetensors'"
+step "which predict takes" by_name predict --preset check \
+    --weights "$tmp/by_name.safetensors" --in "$data" --out "$tmp/by_name_out"
+
 doctor() {
     "$PROGRAM" doctor data scripts/brain_unet.lua --preset check --data "$data" \
         --out "$tmp/runs" --html "$tmp/doctor.html" "$@"

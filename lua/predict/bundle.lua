@@ -162,6 +162,12 @@ local telling = {
   { "%f[%w][12][90]%d%d%-?[01]%d%-?[0-3]%d%f[%W]", "date" },
 }
 
+-- Whether the folders in a pattern of names are more than folders in general.
+local function names_folder(pattern)
+  local folders = pattern:match("^(.*/)[^/]*$") .. "*"
+  return reading.pattern(folders) ~= folders
+end
+
 -- The text of a recipe without `names`, of cases and patients, and without what the
 -- table lists. -> text, how many were left out
 function M.clean(text, names)
@@ -173,8 +179,9 @@ function M.clean(text, names)
   for _, quote in ipairs { '"', "'" } do
     text = text:gsub(quote .. "([^" .. quote .. "\n]*)" .. quote, function(body)
       local what = names[body] and "case"
-        -- a pattern of names is no path of this machine
-        or body:find("/", 1, true) and not body:find("*", 1, true) and "path"
+        or body:find("/", 1, true) and (not body:find("*", 1, true) and "path"
+          -- a pattern of names is no path of this machine, its folders may be
+          or names_folder(body) and "pattern")
       return what and quote .. hide(what) .. quote
     end)
   end

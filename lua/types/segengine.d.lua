@@ -75,7 +75,7 @@ function seg.pick(key, word, options) end
 function seg.numbers(key, list, count) end
 
 ---@class seg.recipe.predict
----@field image? string|string[] which series or pattern is segmented
+---@field image? string|string[] series or pattern that is segmented; else what training took
 ---@field names? string[] of the segments in a DICOM SEG: UTF-8, 1 to 64 characters, no backslash
 ---@field threshold? number|"valid" of a single channel, 0.5; "valid": chosen on that set
 ---@field temperature? number|"valid" logits of a single channel are divided by it
