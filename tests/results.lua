@@ -127,8 +127,8 @@ t.test("pictures in, pictures out", function()
   local script = recipe("picture", pictures)
   run(script .. " --data " .. folder .. "/bmp --out " .. folder .. "/runs")
   local weights = " --weights " .. folder .. "/runs/picture/001"
-  local text = run(script .. " predict" .. weights .. " --in " .. folder .. "/new --out " .. folder
-                   .. "/png --overlays")
+  local text = run(script .. " predict" .. weights .. " --image '*' --overlays --in " .. folder
+                   .. "/new --out " .. folder .. "/png")
   t.equal(listed("png"), "one.png one_overlay.png two.png two_overlay.png")
   local function check(path, w, h, want)
     local v = core.data.read_image(folder .. "/" .. path)
@@ -177,13 +177,13 @@ t.test("options of steps that cannot be", function()
     ['output = "spots"'] = 'predict: output = "spots" is none; did you mean "spot"?',
     ['each = { spat = { keep = 1 } }'] = 'each: there is no class spat; did you mean "spot"?',
   } do
-    t.says(recipe("picture", pictures, text) .. " predict --weights " .. folder
+    t.says(recipe("picture", pictures, text) .. " predict --image '*' --weights " .. folder
            .. "/runs/picture/001 --in " .. folder .. "/new --out " .. folder .. "/no", 2, said)
   end
   local script = recipe("picture", pictures)
   local function says(flags, said)
-    t.says(script .. " predict --weights " .. folder .. "/runs/picture/001 --in " .. folder
-           .. "/new --out " .. folder .. "/no " .. flags, 2, said)
+    t.says(script .. " predict --image '*' --weights " .. folder .. "/runs/picture/001 --in "
+           .. folder .. "/new --out " .. folder .. "/no " .. flags, 2, said)
   end
   says("--tta d", 'tta: "d" is no axis of the images; use flips, or of w, h with commas')
   says("--mc 0", '--mc wants a whole number from 1 to 10000, got "0"')

@@ -119,7 +119,7 @@ t.test("a second case is planned as the first was", function()
   if soak then return end
   local two = folder .. "/two"
   t.check(os.execute("mkdir " .. two))
-  for i = 1, 2 do t.check(os.execute("cp " .. image .. " " .. two .. "/v" .. i .. ".nii")) end
+  for i = 1, 2 do t.check(os.execute("cp " .. image .. " " .. two .. "/v" .. i .. "_T1w.nii")) end
   local text = t.says(script .. " predict --weights " .. folder .. "/runs/body/001 --in " .. two
                       .. " --out " .. folder .. "/of_two --batch 8", 0, "memory: took")
   local one, all = text:match("at most ([%d.]+) MiB %("), text:match("of ([%d.]+) MiB planned")

@@ -5,10 +5,11 @@
 #include "pipeline.h"
 #include <string.h>
 
-/* data.seen(pipeline, case) -> {path=, modality=, description=, spacing={w,h,d}
- * in mm, channels={{lo=,hi=,mean=,sd=}, ...}}: the file or folder of its first
- * field; of a DICOM series also Modality and SeriesDescription; spacing and
- * voxels as loaded, before any step (channels: the first four of an image) */
+/* data.seen(pipeline, case) -> {path=, rank=, modality=, description=,
+ * spacing={w,h,d} in mm, channels={{lo=,hi=,mean=,sd=}, ...}}: the file or
+ * folder of its first field and its axes beside channels; of a DICOM series
+ * also Modality and SeriesDescription; spacing and voxels as loaded, before any
+ * step (channels: the first four of an image) */
 static int l_seen(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -20,7 +21,8 @@ static int l_seen(lua_State *L)
     double spacing[3];
     memcpy(v.affine, f->input.affine, sizeof v.affine);
     volume_spacing_mm(&v, spacing);
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
+    set_integer(L, "rank", ds->field[0].rank);
     set_text(L, "path", ds->cases[i].field[0].source->path);
     if (series) {
         set_text(L, "modality", series->modality);

@@ -59,7 +59,8 @@ function M.describe(pipeline)
     out.format = (i == 1 or out.format == format_of(seen)) and format_of(seen) or nil
     if seen.modality then found[modalities[seen.modality] and seen.modality or "other"] = true end
     for k, v in ipairs(sorted_spacing(seen)) do out.spacing[k] = widen(out.spacing[k], v) end
-    for k, c in ipairs(seen.channels) do
+    -- a sequence is not brighter or darker: its mean is part of what it says
+    for k, c in ipairs(seen.rank > 1 and seen.channels or {}) do
       local all = out.channels[k] or {}
       all.range = widen(widen(all.range, c.lo), c.hi)
       all.mean, all.sd = widen(all.mean, c.mean), widen(all.sd, c.sd)
@@ -104,9 +105,10 @@ local function share(a, b)
   return false
 end
 
--- Lists of numbers of a channel that are not as in training.
+-- Whether a channel is unlike those of training. Where voxels of a case hardly differ, means
+-- of cases say how far they lie apart.
 local function channel_differs(all, c)
-  local away = SHIFT * all.sd[2]
+  local away = SHIFT * math.max(all.sd[2], all.mean[2] - all.mean[1])
   return c.mean < all.mean[1] - away or c.mean > all.mean[2] + away
     or c.sd * SPREAD < all.sd[1] or c.sd > all.sd[2] * SPREAD
 end
