@@ -144,6 +144,11 @@ t.test("DICOM: the series that training took", function()
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3,
          'no study has the image "FLAIR"; there are: ')
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3, "; fix: --image NAME")
+  -- several of them in one folder are no series named by itself
+  shell(string.format("mkdir %s/flat && find %s -path '*MASK*' -name '*.dcm' | "
+                      .. "while read -r f; do cp \"$f\" %s/flat/$(echo $f | tr / _); done", folder,
+                      place, folder))
+  t.says(flair .. " predict" .. w .. places("flat", "other_out"), 3, "no study has the image")
   t.says(flair .. " predict" .. w .. " --in " .. masks .. to, 0,
          "its series description says a mask, training took FLAIR")
   -- a NIfTI image is taken by name, and says what it is

@@ -239,7 +239,7 @@ t.test("files that are called otherwise", function()
   local predict = "scripts/nfbs_unet.lua predict --preset check --weights " .. folder
     .. "/runs/nfbs_unet/001/checkpoint_best.safetensors --in " .. odd .. " --out " .. odd .. "_out"
   t.says(predict, 3, odd .. ': none of 7 NIfTI files is called "*_T1w"; there are head1, head2, '
-         .. " head3, head4, head5, ...; fix: --image PATTERN (* is any text)")
+         .. "head3, head4, head5, ...; fix: --image PATTERN (* is any text)")
   run(predict .. " --image 'head*'")
 end)
 

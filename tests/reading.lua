@@ -5,6 +5,7 @@ local t = dofile("tests/harness.lua")
 local reading = require "seg.reading"
 local likeness = require "seg.likeness"
 local core = require "seg.core"
+local util = require "seg.util"
 local data = require("seg").data
 
 local several = reading.people({ { key = "a", patient = "MARKERID1" },
@@ -35,7 +36,7 @@ end)
 
 t.test("the kinds of images that names speak of", function()
   local function kinds(name)
-    return table.concat(require("seg.util").sorted_keys(reading.kinds(name)), "+")
+    return table.concat(util.sorted_keys(reading.kinds(name)), "+")
   end
   for name, want in pairs { ["sub-01_ses-1_T1w"] = "T1", ["AX T2 FLAIR"] = "FLAIR", T2 = "T2",
                             ["T1 post-contrast"] = "T1 with contrast", T1ce = "T1 with contrast",
@@ -102,6 +103,13 @@ t.test("ranges over the images of training, and what is beyond them", function()
   t.near(kept.channels[1].sd[1], math.sqrt(5.25), 1e-5) -- of 1 .. 8
   t.equal(kept.modality, nil)
   p:close()
+  -- from the file of prepared cases they are the same
+  for time = 1, 2 do
+    p = set:pipeline { store = name .. "/prepared.cases" }
+    t.equal(util.json(likeness.describe(p)), util.json(kept))
+    t.check(time == 1 or p:store():find("3 found", 1, true), p:store())
+    p:close()
+  end
   remove()
   kept = { cases = 9, format = "DICOM", modality = "MR", spacing = { { 1, 1 }, { 1, 1 }, { 3, 5 } },
            channels = { { range = { 0, 255 }, mean = { 10, 36 }, sd = { 18, 45 } } } }

@@ -91,11 +91,13 @@ local function dicom_folder(path, asked)
     local ok, said = pcall(set.dataset, set)
     if ok then return set, "dicom" end
     why = why or said
+    if tostring(said):find(" series are \"", 1, true) then break end
     if not tostring(said):find("no study has the ", 1, true) then error(said, 0) end
   end
   if alone and not asked.image then
     local set = open(nil)
-    if pcall(set.dataset, set) then return set, "dicom" end
+    local ok, ds = pcall(set.dataset, set)
+    if ok and #ds:cases() == 1 then return set, "dicom" end
   end
   core.sys.raise(core.sys.kind(why), tostring(why) .. "; fix: --image NAME (description or folder, "
     .. "* is any text), or predict = { image = NAME } in the recipe", true)
