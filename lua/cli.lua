@@ -43,9 +43,8 @@ local commands = {
     weights = true },
 }
 
--- Flags that are not config keys: name, whether a value follows, help; `of`: the
--- commands that use it, all without; `group`: with what it stands in the help, else
--- with the first of those commands; own: a key that a recipe has by this name counts too.
+-- Flags that are not config keys: name, whether a value follows, help; `of`: the commands that
+-- use it, all without; `group`: with what it stands in the help; own: or a key of a recipe.
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
@@ -62,8 +61,8 @@ local flags = {
   { "from", true, "RATE: the lowest of lr_range (1e-7)", of = "lr_range" },
   { "to", true, "RATE: the highest of lr_range (10)", of = "lr_range" },
   { "in", true, "PATH: file or folder of new images", of = "predict" },
-  { "image", true, "PATTERN: the images of --in (* is any text), instead of those that training "
-    .. "took; several channels with commas", of = "predict", own = true },
+  { "image", true, "PATTERN: the images of --in, not those that training took", of = "predict",
+    own = true },
   { "overlap", true, "SHARE: what windows share of their extents, 0 to 0.9 (0.5)", of = "predict" },
   { "tta", true, "flips, or axes as w,h: the mean over mirrored images", of = "predict" },
   { "mc", true, "N: dropout stays on, N draws: their mean, entropy and variance", of = "predict" },

@@ -91,6 +91,18 @@ t.test("a file by its name is taken, and what differs is in the table", function
   t.check(text:find("\nsub%-1_mask .* name, intensities +%S+sub%-1_mask%.nii%.gz\n"), text)
 end)
 
+t.test("evaluate says it of the cases that it measures, and keeps it", function()
+  shell(string.format("cp -r %s/heads %s/scaled", folder, folder))
+  local file = folder .. "/scaled/sub-2_T1w.nii"
+  local bytes = t.read(file)
+  t.write(file, bytes:sub(1, 112) .. string.pack("<f", 100) .. bytes:sub(117)) -- scl_slope
+  local evaluate = script .. " evaluate --split train" .. weights "heads" .. runs
+  local text = t.says(evaluate .. " --data " .. folder .. "/scaled --json 2>&1", 0, '"differs": {')
+  t.check(text:find('"differs": {%s+"%x+": "its intensities have mean [^"]*"%s+}'), text)
+  t.check(not t.says(evaluate .. " --json", 0, "{"):find("differs", 1, true))
+  t.says(script .. " --image x", 2, "--image is not for train, but for predict")
+end)
+
 t.test("a folder where nothing is called so", function()
   shell(string.format("mkdir %s/masks && cp %s/heads/*_mask.nii %s/masks", folder, folder, folder))
   local predict = script .. " predict" .. weights "heads" .. places("masks", "none")

@@ -93,7 +93,7 @@ end
 -- masks are called in general.
 function M.masks_among(names, patterns, asked)
   if asked.image or not asked.kept then return {}, 0 end
-  if asked.foreign or not patterns[1]:find("[^*/]") then
+  if asked.foreign or asked.masks and not patterns[1]:find("[^*/]") then
     local out, left = {}, 0
     for _, name in ipairs(names) do
       if reading.kinds(name)["a mask"] then

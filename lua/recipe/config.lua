@@ -178,6 +178,10 @@ end
 -- An option of the command line that nobody knows: what it may be, and where all are
 -- listed (there are a hundred).
 local function refuse_unknown(key)
+  if key == "image" then -- of the recipe's own keys, else of predict
+    refuse("--image is not for %s, but for predict; leave it out, or give that command",
+           M.line.command or "this script")
+  end
   local names = util.sorted_keys(M.declared)
   for _, name in ipairs(M.line.names) do names[#names + 1] = name end
   table.sort(names)
