@@ -194,7 +194,9 @@ static const Key read_keys[] = {{"kind", JSON_TEXT, true},
 /* Options of the data set; those of other kinds of files are for predict. */
 static bool read_reading(const JsonValue *read, Bundle *b)
 {
-    static const char *const forms[] = {"both", "sform", "qform"};
+    static const char *const forms[] = {"both", "sform", "qform",
+                                        "sform_or_qform", "qform_or_sform"};
+    enum { FORMS = sizeof forms / sizeof forms[0] };
     if (!check_keys(read, "bundle: read", read_keys)) return false;
     const JsonValue *o = json_get(read, "options");
     const char *kind = text_of(read, "kind"), *form = text_of(o, "form");
@@ -217,8 +219,8 @@ static bool read_reading(const JsonValue *read, Bundle *b)
                          "%g" LATER,
                          MOST_POSITION_TOLERANCE);
     int i = 0;
-    while (*form && i < 3 && strcmp(form, forms[i])) i++;
-    if (i == 3) return fail_data("bundle: read: form is \"%.20s\"" LATER, form);
+    while (*form && i < FORMS && strcmp(form, forms[i])) i++;
+    if (i == FORMS) return fail_data("bundle: read: form is \"%.20s\"" LATER, form);
     b->nifti.files.form = (NiftiForm)i;
     return true;
 }
