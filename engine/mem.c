@@ -6,8 +6,9 @@
  * every request: with mem_fail_after a test walks through the failure of the
  * first, second, third ... allocation of an operation, and mem_live tells
  * whether each of those ways gave everything back. */
-#define _DEFAULT_SOURCE // madvise
+#define _DEFAULT_SOURCE // madvise, malloc_usable_size
 #include "mem.h"
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@
 enum {
     ALIGN = 64,              // bytes: a cache line, an AVX-512 register
     BLOCK_BYTES = 64 * 1024, // least room of an arena's block
+    LARGE = 8 << 20,         // bytes from which on it is asked what is free
+    SLACK = 8 << 20,         // bytes that stay free for all that is smaller
 };
 
 // test hooks; atomics because workers allocate too
@@ -80,14 +83,41 @@ static void *none(size_t bytes)
     return NULL;
 }
 
+/* The system gives addresses freely and ends the process when it fills more of
+ * them than there is memory, so what is large is asked for before. Bytes that
+ * were granted to one thread and are not filled yet are not there for others.
+ */
+static atomic_size_t granted;
+
+static bool grant(size_t bytes)
+{
+    if (bytes < LARGE) return true;
+    const size_t others = atomic_fetch_add(&granted, bytes);
+    const size_t room = mem_room(""), taken = others + SLACK;
+    if (room == SIZE_MAX || (taken < room && bytes <= room - taken))
+        return true;
+    atomic_fetch_sub(&granted, bytes);
+    return fail_memory(ERR_FAILURE, bytes, taken < room ? room - taken : 0,
+                       "no memory: %zu bytes wanted, %zu are free; use smaller "
+                       "images, batch or cache",
+                       bytes, taken < room ? room - taken : 0);
+}
+
+static void filled(size_t bytes)
+{
+    if (bytes >= LARGE) atomic_fetch_sub(&granted, bytes);
+}
+
 void *mem_alloc(size_t bytes)
 {
     size_t room;
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &room)) return NULL;
     room = room / ALIGN * ALIGN; // aligned_alloc wants a multiple
+    if (!grant(bytes)) return NULL;
     void *p = injected() ? NULL : aligned_alloc(ALIGN, room);
+    if (p) memset(p, 0, room);
+    filled(bytes);
     if (!p) return none(bytes);
-    memset(p, 0, room);
     live++;
     return p;
 }
@@ -96,8 +126,12 @@ void *mem_alloc(size_t bytes)
 // a kernel sees is ever grown
 void *mem_realloc(void *p, size_t bytes)
 {
-    if (bytes > PTRDIFF_MAX || injected()) return none(bytes);
-    void *q = realloc(p, bytes ? bytes : 1);
+    if (bytes > PTRDIFF_MAX) return none(bytes);
+    // what grows may have to move, and is there twice then
+    const size_t fresh = !p || bytes > malloc_usable_size(p) ? bytes : 0;
+    if (!grant(fresh)) return NULL;
+    void *q = injected() ? NULL : realloc(p, bytes ? bytes : 1);
+    filled(fresh);
     if (!q) return none(bytes);
     if (!p) live++;
     return q;
@@ -115,8 +149,9 @@ void mem_free(void *p)
 void *mem_pages(size_t bytes)
 {
     size_t room;
-    if (!size_add(bytes, 2 * ALIGN, &room)) return NULL;
+    if (!size_add(bytes, 2 * ALIGN, &room) || !grant(bytes)) return NULL;
     char *raw = injected() ? NULL : calloc(1, room);
+    filled(bytes);
     if (!raw) return none(bytes);
     char *p = raw + 2 * ALIGN - (uintptr_t)raw % ALIGN;
     memcpy(p - sizeof raw, &raw, sizeof raw);

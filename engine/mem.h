@@ -15,7 +15,9 @@ bool size_mul(size_t a, size_t b, size_t *out);
 bool size_add(size_t a, size_t b, size_t *out);
 
 /* Zeroed bytes, 64-byte aligned; NULL with a reason (bytes wanted) when there
- * are none. mem_alloc(0) gives a pointer that may be freed. */
+ * are none: what is large is refused where mem_room has not so much, as the
+ * kernel would end the process when it is filled. mem_alloc(0) gives a pointer
+ * that may be freed. */
 void *mem_alloc(size_t bytes);
 /* Grow or shrink to `bytes`, keeping what was there; new bytes are not
  * zeroed and the 64-byte alignment is lost; on failure NULL and `p` stays

@@ -34,22 +34,31 @@ static int64_t number_in(const char *folder, const char *name)
     return sscanf(text, "%lld", &v) == 1 ? v : -1;
 }
 
-/* What a group's limit leaves: version 2, else version 1. */
+/* What a group's limit leaves: version 2, else version 1. At memory.high a
+ * process is not killed but held up until it stands still, so that is a limit
+ * too. Cached files count as free whether they were read once or again. */
 static int64_t left_in_group(const char *folder)
 {
+    static const char *const cached[2][2] = {
+        {"inactive_file ", "active_file "},
+        {"total_inactive_file ", "total_active_file "}};
     char path[1200];
+    int version = 0;
     int64_t limit = number_in(folder, "memory.max");
+    int64_t high = number_in(folder, "memory.high");
     int64_t used = number_in(folder, "memory.current");
-    const char *cached = "inactive_file ";
+    if (limit < 0 || (high >= 0 && high < limit)) limit = high;
     if (limit < 0) {
         limit = number_in(folder, "memory.limit_in_bytes");
         used = number_in(folder, "memory.usage_in_bytes");
-        cached = "total_inactive_file ";
+        version = 1;
     }
     if (limit < 0 || used < 0) return -1;
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    int64_t files = number_of(path, cached);
-    if (files > 0) used -= files < used ? files : used;
+    for (int i = 0; i < 2; i++) {
+        const int64_t files = number_of(path, cached[version][i]);
+        if (files > 0) used -= files < used ? files : used;
+    }
     return used < limit ? limit - used : 0;
 }
 

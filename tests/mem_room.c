@@ -58,6 +58,15 @@ TEST(mem_room_of_a_group)
     put(r, "/sys/fs/cgroup/job/memory.stat",
         "anon 200000\nfile 390000\ninactive_file 100000\n");
     EXPECT_INT(mem_room(r), 500000);
+    put(r, "/sys/fs/cgroup/job/memory.stat",
+        "anon 200000\nfile 390000\ninactive_file 100000\n"
+        "active_file 50000\n");
+    EXPECT_INT(mem_room(r), 550000);
+    // where it would be held up, not killed
+    put(r, "/sys/fs/cgroup/job/memory.high", "800000\n");
+    EXPECT_INT(mem_room(r), 350000);
+    put(r, "/sys/fs/cgroup/job/memory.high", "max\n");
+    EXPECT_INT(mem_room(r), 550000);
     put(r, "/sys/fs/cgroup/job/memory.current", "1200000\n");
     EXPECT_INT(mem_room(r), 0);
 }
@@ -70,6 +79,10 @@ TEST(mem_room_of_a_group_of_version_1)
     put(r, "/sys/fs/cgroup/cpuset,memory/g/memory.limit_in_bytes", "5000\n");
     put(r, "/sys/fs/cgroup/cpuset,memory/g/memory.usage_in_bytes", "2000\n");
     EXPECT_INT(mem_room(r), 3000);
+    put(r, "/sys/fs/cgroup/cpuset,memory/g/memory.stat",
+        "inactive_file 1\nactive_file 1\ntotal_inactive_file 300\n"
+        "total_active_file 200\n");
+    EXPECT_INT(mem_room(r), 3500);
 }
 
 TEST(mem_room_under_ulimit)
@@ -84,4 +97,37 @@ TEST(mem_room_under_ulimit)
     if (setrlimit(RLIMIT_DATA, &now)) return; // a lower hard limit
     EXPECT_INT(mem_room(r), (1LL << 40) - 500 * sysconf(_SC_PAGESIZE));
     REQUIRE(!setrlimit(RLIMIT_DATA, &was));
+}
+
+// What has addresses but no memory is refused while it can still be said.
+// Memory of a sanitizer counts as data, and it asks for more when it likes.
+TEST(mem_room_is_asked_before_memory_is_filled)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    enum { MIB = 1 << 20 };
+    struct rlimit was, now;
+    REQUIRE(!getrlimit(RLIMIT_DATA, &was));
+    if (was.rlim_cur != RLIM_INFINITY) return;
+    // data of this process, in pages: the sixth number of statm
+    long long pages[6] = {0};
+    FILE *f = fopen("/proc/self/statm", "r");
+    REQUIRE(f);
+    for (int i = 0; i < 6; i++) REQUIRE(fscanf(f, "%lld", &pages[i]) == 1);
+    fclose(f);
+    now = was;
+    now.rlim_cur = (rlim_t)(pages[5] * sysconf(_SC_PAGESIZE) + 100 * MIB);
+    const bool limited = !setrlimit(RLIMIT_DATA, &now);
+    void *fits = mem_alloc(64 * MIB), *more = mem_alloc(31 * MIB);
+    void *fresh = mem_pages(31 * MIB), *small = mem_alloc(MIB);
+    void *grown = fits ? mem_realloc(fits, 65 * MIB) : NULL;
+    REQUIRE(!setrlimit(RLIMIT_DATA, &was));
+    if (limited) EXPECT(fits && small && !more && !fresh && !grown);
+    if (limited)
+        EXPECT(strstr(err_text(), "no memory: 68157440 bytes wanted, ") &&
+               strstr(err_text(), " are free; use smaller images"));
+    mem_free(grown ? grown : fits);
+    mem_free(more);
+    mem_pages_free(fresh);
+    mem_free(small);
+#endif
 }

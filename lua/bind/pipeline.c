@@ -178,13 +178,13 @@ static int l_item(lua_State *L)
     return 2;
 }
 
-/* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, rank=,
- * patches=, drawn=, notes=, key=, patient=, image=, bytes=}: of the slices
- * used, those with foreground, the highest class in them; all that the prepared
- * case has; axes of its image (3 a volume, 2 a picture, 1 a sequence); how many
- * patches it gives, nil without such a step, and whether they are drawn; what
- * was unusual about its files; the hash of the voxels of its image, as 16
- * digits; bytes of the prepared volumes */
+/* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, voxels=,
+ * rank=, patches=, drawn=, notes=, key=, patient=, image=, bytes=}: of the
+ * slices used, those with foreground, the highest class in them; all that the
+ * prepared case has, and its voxels; axes of its image (3 a volume, 2 a
+ * picture, 1 a sequence); how many patches it gives, nil without such a step,
+ * and whether they are drawn; what was unusual about its files; the hash of the
+ * voxels of its image, as 16 digits; bytes of the prepared volumes */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -196,11 +196,12 @@ static int l_facts(lua_State *L)
     char hash[17];
     while (highest > 0 && !f->voxels[highest]) highest--;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
-    lua_createtable(L, 0, 11);
+    lua_createtable(L, 0, 13);
     set_integer(L, "slices", f->slices);
     set_integer(L, "foreground_slices", f->foreground_slices);
     set_integer(L, "highest", highest);
     set_integer(L, "depth", f->dim.d);
+    set_integer(L, "voxels", (int64_t)f->dim.d * f->dim.h * f->dim.w);
     set_integer(L, "rank", ds->field[0].rank);
     set_integer(L, "bytes", f->bytes);
     if (parts && parts->id == STEP_patches)

@@ -316,6 +316,22 @@ static int64_t bytes_now(long page)
     return here * page;
 }
 
+/* What it had when it had most: not what the program had that started it, which
+ * getrusage counts too. */
+static int64_t bytes_most(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %lld", &kib) != 1) kib = -1;
+    if (f) fclose(f);
+    if (kib >= 0) return kib * 1024;
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (int64_t)use.ru_maxrss * 1024;
+}
+
 /* sys.nice(by): this process, and the threads that it starts from now on, give
  * way to others: the priority of nice(1), 0 to 19, which can only be lowered */
 static int l_nice(lua_State *L)
@@ -341,14 +357,12 @@ static int l_pin(lua_State *L)
  * now */
 static int l_machine(lua_State *L)
 {
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     lua_createtable(L, 0, 6);
     set_integer(L, "cores", pool_cores());
     set_integer(L, "all_cores", sysconf(_SC_NPROCESSORS_ONLN));
     set_integer(L, "memory_bytes", (lua_Integer)pages * page);
-    set_integer(L, "rss_bytes", (lua_Integer)use.ru_maxrss * 1024);
+    set_integer(L, "rss_bytes", bytes_most());
     set_integer(L, "now_bytes", bytes_now(page));
     push_cpu_features(L);
     lua_setfield(L, -2, "cpu");
