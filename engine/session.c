@@ -59,6 +59,21 @@ static bool within_limit(const Session *s, size_t bytes)
                        bytes, rest, limit);
 }
 
+/* Is there room for all blocks of the parameters? Asked before the first is
+ * there: one after the other each might fit. */
+static bool has_room(const Session *s)
+{
+    const size_t wanted = weights(s);
+    size_t room = s->be->room ? 0 : mem_room("");
+    if (s->be->room && !s->be->room(s->dev, &room)) return false;
+    if (wanted <= room) return true;
+    return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, wanted, room,
+                       "no memory: the weights%s want %zu bytes, %zu are free; "
+                       "fix: a smaller network, or a machine with more memory",
+                       s->trains ? ", gradients and moments" : "", wanted,
+                       room);
+}
+
 /* A parameter that the loss does not depend on, as those of an output that is
  * trained another time, is not updated: without a gradient it would decay. */
 static bool freeze_unreached(Session *s)
@@ -142,6 +157,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
     params_copied(&s->params, s->be, spec->precision);
     TRY(within_limit(s, 0));
+    TRY(spec->rehearse || has_room(s));
     TRY(spec->rehearse
             ? params_room(&s->params, s->be, s->dev)
             : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
@@ -309,7 +325,7 @@ bool session_want(Session *s, size_t bytes)
     if (!session_room(s, &room, &left)) return false;
     if (bytes <= room) return true;
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, bytes, room,
-                       "no memory: a training step of one sample wants %zu "
+                       "no memory: the arena of a training step wants %zu "
                        "bytes, %zu are free",
                        bytes, room);
 }

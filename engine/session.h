@@ -62,8 +62,8 @@ void session_budget(Session *s, size_t bytes, bool least);
  * limit leaves; SIZE_MAX: nobody knows, or no limit. An arena that is there
  * already counts as free. */
 bool session_room(Session *s, size_t *bytes, size_t *left);
-/* Is so much free for the arena of a step of one sample? Fails with both
- * numbers where it is not. */
+/* Is so much free for the arena of a step? Fails with both numbers where it is
+ * not. */
 bool session_want(Session *s, size_t bytes);
 /* Others hold so many bytes more on the device, or less: they count towards the
  * limit. */

@@ -17,10 +17,11 @@ t.test("an arena that the machine has not got", function()
                                .. folder .. "/phantom --out " .. folder .. "/runs",
                                "ulimit -v 3000000; ")
   t.equal(code, 1, text)
-  t.check(text:find("no memory: %d+ bytes wanted"), text)
+  t.check(text:find("no memory: training wants %d+ bytes"), text)
   local sum = 0
   for _, what in ipairs { "values", "gradients of values", "workspace of kernels",
-                          "gaps between them", "weights, gradients, optimiser" } do
+                          "gaps between them", "weights, gradients, optimiser",
+                          "batches made ahead, program" } do
     sum = sum + bytes(text, "  " .. what)
   end
   -- each is rounded to a tenth

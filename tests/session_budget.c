@@ -164,7 +164,7 @@ TEST(session_limit)
         // asked before there is a plan
         REQUIRE(session_want(n.s, 1 << 20));
         EXPECT_FAIL(session_want(n.s, (size_t)1 << 60),
-                    "one sample wants 1152921504606846976 bytes, ");
+                    "a training step wants 1152921504606846976 bytes, ");
         EXPECT_INT(err_wanted(&wanted), (int64_t)1 << 60);
         int inputs = net_extents(&n, 2, in);
         REQUIRE(session_plan(n.s, true, in, inputs, &p));

@@ -455,7 +455,13 @@ static const char *const kinds[] = {"failure", "usage",    "data",
 static int l_raise(lua_State *L)
 {
     int kind = luaL_checkoption(L, 1, "failure", kinds);
-    err_set((ErrKind)(kind + 1), luaL_checkstring(L, 2));
+    const char *text = luaL_checkstring(L, 2);
+    if (lua_isnoneornil(L, 4))
+        err_set((ErrKind)(kind + 1), text);
+    else
+        fail_memory((ErrKind)(kind + 1),
+                    (size_t)check_int(L, 4, "wanted", 1, INT64_MAX),
+                    (size_t)check_int(L, 5, "room", 0, INT64_MAX), "%s", text);
     return lua_toboolean(L, 3) ? raise_bare(L) : raise_error(L);
 }
 

@@ -73,17 +73,18 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
 end
 
 -- Bytes that the prepared volumes of a set may take: what --cache_mb says, but of
--- what this machine, or the control group of a batch system or container, still has
--- no more than half. What is not kept is made again, with the same bytes.
+-- what this machine, or the control group of a batch system or container, will still
+-- have beside the network no more than half. What is not kept is made again, with the
+-- same bytes.
 local function cache_bytes()
-  local wanted, room = config.ensure().cache_mb << 20, core.room "cpu"
-  local most = room and room // 2 or wanted
+  local wanted = config.ensure().cache_mb << 20
+  local most, room = require("seg.footprint").cache(wanted)
   if most < wanted and not M.said_cache then
     M.said_cache = true
     show.line("cache: at most %s of the %s of --cache_mb, as %s of memory are left here",
               util.bytes(most), util.bytes(wanted), util.bytes(room))
   end
-  return math.min(wanted, most)
+  return most
 end
 
 -- How sets are opened: threads, the cache, the file of prepared cases.

@@ -408,6 +408,7 @@ end
 function M.session(r, purpose, device, precision, draws, alone, plain)
   local v = config.ensure()
   local predict = purpose == "predict"
+  if not predict then require("seg.footprint").check(r, purpose, device, precision) end
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
     step_roots = purpose == "train" and M.step_roots(r) or nil,

@@ -36,12 +36,15 @@ end
 
 -- The largest batch that takes at most `room` bytes, and what that is; nil and what
 -- 1 takes, or why that is no batch. What fits is doubled until it does not, then
--- the interval between is halved.
-local function largest(r, room, train)
+-- the interval between is halved. machine: bytes of this machine, nil where the network
+-- is not there or nobody knows.
+local function largest(r, room, train, machine)
+  local footprint = require "seg.footprint"
   local fits, bytes, why
   local function try(batch)
     local now, reason = need(r, batch, train)
-    if now and now <= room then
+    local rest = machine and footprint.beside(r, { train = train, batch = batch })
+    if now and now <= room and (not machine or now + rest <= machine) then
       fits, bytes = batch, now
       return true
     end
@@ -65,6 +68,13 @@ local function largest(r, room, train)
   return fits, bytes
 end
 
+-- What `auto` would find where a command may have so many bytes, of the network and of
+-- this machine: a batch, and what the network takes with it; nil where not one sample fits.
+function M.most(r, room, train, machine)
+  local batch, bytes = largest(r, room, train, machine)
+  return batch, batch and bytes
+end
+
 -- Commands that run training steps.
 local trains = { train = true, bench = true, plan = true, check = true, export = true }
 
@@ -74,11 +84,12 @@ function M.choose(r, command)
   local v, train = config.ensure(), trains[command] or false
   local device = v.device == "auto" and core.device("auto") or v.device
   local room = budget.whole(device, command ~= "plan")
+  local machine = not device:match("^cuda") and require("seg.footprint").room() or nil
   if not room then
     util.refuse("--batch auto: plan opens no device, so say what it has: --vram 80G, or give a "
                 .. "number")
   end
-  local batch, bytes = largest(r, room, train)
+  local batch, bytes = largest(r, room, train, machine)
   if not batch and train and v.recompute == "auto" then
     local least = need(r, 1, true, { recompute = "least" })
     if least and least <= room then batch = 1 end

@@ -18,6 +18,13 @@ local M = {}
 -- made ahead, volumes that are kept, and other programs.
 local SHARE = { device = 0.95, host = 0.8 }
 
+-- Bytes of this machine that are spoken for beside the network: batches made ahead, the
+-- program (footprint.lua).
+M.rest = 0
+
+-- What sessions were given: { bytes, near }.
+local given = setmetatable({}, { __mode = "k" })
+
 local function on_gpu(device) return device:match("^cuda") ~= nil end
 
 -- The bytes of --vram, or nil.
@@ -27,7 +34,9 @@ end
 
 -- A part of `free` bytes on a device, nil of nil.
 function M.share(device, free)
-  return free and math.floor(free * (on_gpu(device) and SHARE.device or SHARE.host))
+  if not free then return nil end
+  if on_gpu(device) then return math.floor(free * SHARE.device) end
+  return math.max(math.min(math.floor(free * SHARE.host), free - M.rest), 0)
 end
 
 -- The smaller of two numbers of which either may be missing.
@@ -49,6 +58,7 @@ function M.arena(device, weights, session)
   local how = config.ensure().recompute
   if how == "off" then return nil end
   if how ~= "auto" then return util.bytes_of(how), false end
+  if session and given[session] then return given[session][1], given[session][2] end
   local free, left
   if session then
     free, left = session:room()
@@ -65,7 +75,16 @@ end
 function M.give(session, ranks)
   local facts = session:facts()
   local bytes, near = M.arena(facts.device, facts.param_bytes, session)
-  if bytes then session:budget(near and bytes or bytes * (ranks or 1), near) end
+  if not bytes then return end
+  bytes = near and bytes or bytes * (ranks or 1)
+  session:budget(bytes, near)
+  given[session] = near and { bytes, near } or nil
+end
+
+-- The same where less is left than was thought: plans that are made from now on.
+function M.lower(session, bytes)
+  given[session] = { math.max(bytes, 1), true }
+  session:budget(given[session][1], true)
 end
 
 -- One line on what a plan computes twice, nil when nothing.

@@ -14,6 +14,7 @@ local clusters = require "seg.clusters"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
 local evaluate = require "seg.evaluate"
+local footprint = require "seg.footprint"
 local gauge = require "seg.gauge"
 local loss_parts = require "seg.loss_parts"
 local metrics = require "seg.metric_base"
@@ -344,13 +345,14 @@ local function banner(run, weights)
   end
 end
 
--- Does a step of one sample fit? Asked before data is opened, which takes long where
--- patches are so large. Sequences may all be shorter than their input.
+-- Does the step fit the memory of a device that has its own? Asked before data is
+-- opened; of this machine it was asked before the session was (footprint.lua). Sequences
+-- may all be shorter than their input.
 local function check_room(run)
-  local r = run.recipe
-  if r.inputs[1].rank < 2 then return end
-  -- a norm over the batch has no plan of one sample
-  local ok, plan = pcall(plans.plan, r, 1, true, { session = run.session })
+  local r, device = run.recipe, run.session:facts().device
+  if device ~= "cuda" or r.inputs[1].rank < 2 then return end
+  local share = math.ceil(r.train:batch_size() / ranks.count)
+  local ok, plan = pcall(plans.plan, r, share, true, { session = run.session })
   if ok then run.session:want(plan.bytes) end
 end
 
@@ -501,13 +503,17 @@ local function work(run, resume)
   banner(run, phase.start_weights(run, resume ~= nil))
   check_room(run)
   state.check_disk(run, resume or v.out, resume)
-  local opening = sys.clock()
+  local opening, before = sys.clock(), sys.machine().rss_bytes
   -- files that are made on the way are there for the others then
   local made = v.cache_file ~= "" or not v.data
   if made then ranks.in_turn(function() phase.open_data(run) end) else phase.open_data(run) end
   run.opening_s = sys.clock() - opening
+  local machine = sys.machine()
+  -- what preparing cases took beyond what it left
+  run.opening_bytes = machine.rss_bytes > before and machine.rss_bytes - machine.now_bytes or 0
   phase.begin(run, meta)
   clusters.check_data(run)
+  footprint.settle(run)
   -- a run that cannot begin leaves no folder behind
   open_folder(run, resume)
   local sets = phase.sets(run)
@@ -550,7 +556,9 @@ local function work(run, resume)
   repeat
     local code = train_phase(run) or clusters.finish(run)
     if code then return code end
-  until not phase.next(run)
+    local more = phase.next(run)
+    if more then footprint.settle(run) end
+  until not more
   -- a signal that comes when all is done changes nothing: who is told that there is
   -- more to do would begin anew
   if not final_test(run) then
@@ -558,6 +566,7 @@ local function work(run, resume)
     show.line("%s: training is done, the test is not; --resume %s makes it up", called, run.folder)
     return 128 + signal
   end
+  footprint.report(run)
   show.line("done: %s", run.folder)
   return 0
 end

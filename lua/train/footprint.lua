@@ -58,15 +58,20 @@ local function ring(bytes, batch)
   return slots * each
 end
 
--- Bytes of the batches that training makes ahead, all sets together, at `batch` samples a
--- batch of the training set (nil: as the recipe says).
+-- Samples of a batch of a set when --batch is `batch` (nil: as the config says).
+local function size_of(set, batch)
+  local size, now = set.batch.size or 1, config.ensure().batch
+  return size == now and batch or size == "auto" and now or size
+end
+
+-- Bytes of the batches that training makes ahead, all sets together.
 function M.batches(r, batch)
   local sum = 0
   for _, set in ipairs(part_sets(r)) do
-    local size = set.batch.size or 1
-    if batch and set == r.train then size = batch end
-    local views = set == r.train and set.batch.twice and 2 or 1
-    if set == r.train then size = math.ceil(size / ranks.count) end
+    local size, views = size_of(set, batch), 1
+    if set == r.train then
+      size, views = math.ceil(size / ranks.count), set.batch.twice and 2 or 1
+    end
     sum = sum + views * ring(4 * elements(r), size)
   end
   return sum
@@ -81,114 +86,107 @@ end
 
 -- Bytes of this machine that a command takes beside its network. o: train; batch.
 function M.beside(r, o)
-  local batches = o.train and M.batches(r, o.batch) or 0
-  return batches + SMALL
+  return (o.train and M.batches(r, o.batch) or 0) + SMALL
 end
 
--- Bytes of this machine that a network may have, when `rest` is taken beside it; nil:
--- nobody knows.
-function M.room(rest)
+-- Bytes of this machine that this process may still take; nil: nobody knows.
+function M.room()
   local room = core.room "cpu"
-  return room and room // processes() - rest
+  return room and room // processes()
 end
 
--- The bytes that `purpose` takes of a recipe, before a session is there: param (weights,
--- with gradients, moments and average when it trains), arena (of training and
--- evaluation, which share it), rest.
+-- The bytes that `purpose` ("train", "evaluate") takes of a recipe, before a session is
+-- there: param (weights, with gradients, moments and average when it trains), arena (of
+-- training and evaluation, which share it), rest (beside the network), plan. change: as
+-- of plans.plan, and batch. Nil and why where there is no such network.
 function M.of(r, purpose, change)
   local plans = require "seg.plan"
-  local v, train = config.ensure(), purpose == "train"
-  local batch = change and change.batch or v.batch
+  change = change or {}
+  local train, batch = purpose == "train", change.batch or config.ensure().batch
   local share = train and math.ceil(batch / ranks.count) or batch
-  local function plan(training, how)
-    return plans.plan(r, training and share or batch, training, how)
-  end
-  local ok, now = pcall(plan, train, change or {})
+  local rest = M.beside(r, { train = train, batch = batch })
+  if not on_gpu(M.device()) then budget.rest = rest end
+  local ok, now = pcall(plans.plan, r, share, train, change)
   if not ok then return nil, now end
-  local out = { param = now.param_bytes, arena = now.bytes, plan = now,
-                rest = M.beside(r, { train = train, batch = change and batch }) }
-  if train and (r.valid or r.test) then
-    local how = change and { scale = change.scale, precision = change.precision } or nil
-    local fine, eval = pcall(plan, false, how)
-    if fine and eval.bytes > out.arena then out.arena = eval.bytes end
+  local out = { param = now.param_bytes, arena = now.bytes, plan = now, rest = rest }
+  for _, part in ipairs(train and { "valid", "test" } or {}) do
+    if r[part] and type(r[part].batch_size) == "function" then
+      local fine, eval = pcall(plans.plan, r, size_of(r[part], batch), false, change)
+      if fine then out.arena = math.max(out.arena, eval.bytes) end
+    end
   end
   return out
 end
 
--- Refuses, with what would take less, a network of which `n` (M.of) says that it takes
--- more than `room` bytes; `what` has them.
-local function refuse(r, purpose, n, room, gpu, what)
+-- Refuses, with what would take less, what takes more than `room` bytes; `beside`: the
+-- batches and the program have to be there too.
+local function refuse(purpose, n, room, gpu, beside, what)
   local wanted = n.param + n.arena
-  local text = require("seg.memory").lines(r, { wanted = wanted, room = room, device = gpu,
-                                                command = purpose, rest = not gpu and n.rest })
-  core.sys.eprint(table.concat(text, "\n") .. "\n")
+  M.refused = { early = true, rest = beside and n.rest or nil, command = purpose }
   core.sys.raise(gpu and "device" or "failure", string.format(
-    "no memory: the network wants %d bytes (weights %s, arena %s)%s, and %s; fix: one of the "
-    .. "changes above, or more memory", wanted, util.bytes(n.param), util.bytes(n.arena),
-    n.rest > 0 and not gpu and string.format(" beside %s of batches and program",
-                                             util.bytes(n.rest)) or "", what), true)
+    "no memory: %s wants %d bytes (weights%s %s, arena %s)%s, %s; fix: one of the changes below, "
+    .. "or more memory", purpose == "train" and "training" or "evaluation", wanted,
+    purpose == "train" and ", gradients and moments" or "", util.bytes(n.param),
+    util.bytes(n.arena), beside and " beside " .. util.bytes(n.rest)
+      .. " of batches and program" or "", what), true, wanted, math.max(room, 0))
 end
 
 -- Before a session of a recipe is opened: does it fit, with all that the command takes
--- beside it? `purpose` "train" or "evaluate".
-function M.check(r, purpose)
-  local v, device = config.ensure(), M.device()
-  if purpose == "predict" or device == "ref" then return end
-  local gpu, limit = on_gpu(device), budget.limit()
+-- beside it? `purpose` as of recipes.session; device, precision: others than those of
+-- the config.
+function M.check(r, purpose, device, precision)
+  if not r.inputs then return end -- of a round of clusters
+  local name = device or M.device()
+  local gpu, limit = on_gpu(name), budget.limit()
   if gpu and not limit then return end -- asked when the device is open
-  local n, why = M.of(r, purpose)
-  if not n then
-    -- what cannot be planned fails again, with its own words, where it is run
-    return why
-  end
-  if not fixed(r) then n.arena = 0 end -- shorter sequences take less: see M.settle
+  local n = M.of(r, purpose, { device = device, precision = precision })
+  -- what cannot be planned fails again, with its own words, where it is run
+  if not n then return end
+  -- shorter sequences take less: how much is seen when the data are open
+  if not fixed(r) then n.arena = 0 end
   if limit and n.param + n.arena > limit then
-    refuse(r, purpose, n, limit, gpu,
+    refuse(purpose, n, limit, gpu, false,
            string.format("--vram gives %d (%s)", limit, util.bytes(limit)))
   end
-  local room = not gpu and M.room(n.rest)
-  if room and n.param + n.arena > room then
-    refuse(r, purpose, n, math.max(room + n.rest, 0), false,
-           string.format("%s are free here%s", util.bytes(math.max(room + n.rest, 0)),
-                         processes() > 1 and " for each of the processes" or ""))
+  if gpu then return end
+  local room = M.room()
+  if room and n.param + n.arena + n.rest > room then
+    refuse(purpose, n, room, false, true, string.format("%s of this machine are free%s",
+           util.bytes(room), processes() > 1 and " for each process" or ""))
   end
-  M.expected = gpu and 0 or n.arena + n.rest - SMALL
-  M.took = M.took or core.sys.machine().now_bytes
-  return v
+  M.expected = n.arena + n.rest - SMALL
 end
 
 -- Bytes of this machine that prepared volumes may take when a set is opened: half of
--- what is left beside what training is going to take.
+-- what is left beside what is going to be taken. -> and that
 function M.cache(wanted)
-  local room = core.room "cpu"
-  if not room then return wanted, nil end
-  room = math.max(room // processes() - (M.expected or 0) - SMALL, 0)
+  local room = M.room()
+  if not room then return wanted end
+  room = math.max(room - (M.expected or 0) - SMALL, 0)
   return math.min(wanted, room // 2), room
 end
 
 -- When data are open -----------------------------------------------------------------
 
--- Bytes of one array (N,C,...) of a node on the grid of the largest case of a set, in
--- float: what is put together there.
+-- Bytes of what is put together on the grid of the largest case of a set, in float, for
+-- metrics that want it whole.
 local function stitched(r, d)
-  local stitch_bytes, base = 0, require "seg.metric_base"
-  local seen, channels, slab = {}, 0, 0
+  local base, seen, channels, voxels = require "seg.metric_base", {}, 0, 0
+  local facts = d.pipeline:facts(1)
   for _, m in pairs(r.metrics) do
-    if m.way == "volume" or (m.output and m.logits) then
+    if m.way == "volume" or (m.output and facts.patches and not facts.drawn) then
       for _, node in ipairs(base.of_case(m)) do
         local id = core.node_id(node)
-        if not seen[id] then seen[id], channels = true, channels + (node.c or 1) end
+        if not seen[id] then seen[id], channels = true, channels + node.c end
       end
     end
   end
   if channels == 0 then return 0 end
   for item = 1, #d.pipeline:cases() do
-    local f = d.pipeline:facts(item)
-    -- values, and in places the slab that takes them in
-    stitch_bytes = math.max(stitch_bytes, 4 * f.voxels * (channels + 1))
-    slab = math.max(slab, f.voxels)
+    voxels = math.max(voxels, d.pipeline:facts(item).voxels)
   end
-  return stitch_bytes
+  -- scores as they are summed, the values, and the truth
+  return 4 * voxels * (2 * channels + 1)
 end
 
 -- The largest sample of a set, all its fields, in bytes.
@@ -215,31 +213,76 @@ local function largest(session)
 end
 
 -- What is still to come of memory of this machine when the data of `run` are open, by
--- part, in bytes.
+-- part, in bytes, and `total`.
 function M.to_come(run)
   local v, r, plans = config.ensure(), run.recipe, require "seg.plan"
-  local out = { arena = 0, stitched = 0, changed = 0, made = 0, saving = 12 * largest(run.session),
-                small = SMALL }
+  local out = { arena = 0, train = 0, stitched = 0, changed = 0, made = 0,
+                saving = 12 * largest(run.session) }
   local cpu = run.session:facts().device ~= "cuda"
   for _, part in ipairs { "train", "valid", "test" } do
     local d = run.data[part]
     if d then
-      local _, samples = d.loader:batches()
-      local size = math.min(d.set.batch.size or v.batch, samples)
       local train = part == "train"
+      local size = math.min(d.set:batch_size(), (select(2, d.loader:batches())))
       if train then size = math.ceil(size / ranks.count) end
       local ok, plan = pcall(plans.plan, r, size, train, { session = run.session })
-      if ok and cpu and fixed(r) then out.arena = math.max(out.arena, plan.bytes) end
+      if ok and cpu and fixed(r) then
+        out.arena = math.max(out.arena, plan.bytes)
+        if train then out.train = plan.bytes else out.evaluation = plan.bytes end
+      end
       if not train then out.stitched = math.max(out.stitched, stitched(r, d)) end
       if train and d.set.augmented then
         out.changed = 2 * math.max(v.workers, 1) * sample_bytes(d)
       end
+      -- volumes that are not kept are prepared again, by as many threads as when opened
       local cache = d.pipeline:cache()
-      if cache.kept < cache.count then out.made = math.max(out.made, run.opening_bytes or 0) end
+      if cache.kept < cache.count then out.made = run.opening_bytes end
     end
   end
-  out.total = out.arena + out.small + out.changed + math.max(out.stitched, out.saving) + out.made
+  out.total = out.arena + out.changed + out.made + math.max(out.stitched, out.saving) + SMALL
   return out
+end
+
+-- Before the first step, with the data open: does all that is still to come fit? Where
+-- --recompute auto may, the step is planned anew in what is there.
+function M.settle(run)
+  local v, room = config.ensure(), M.room()
+  local come = M.to_come(run)
+  local gpu = run.session:facts().device == "cuda"
+  if room and not gpu and come.total > room and v.recompute == "auto" and come.train > 0 then
+    budget.lower(run.session, room - (come.total - come.arena))
+    come = M.to_come(run)
+    if come.total <= room then
+      show.line("recompute: the data leave %s for the arena of a step, which takes %s",
+                util.bytes(room - (come.total - come.arena)), util.bytes(come.train))
+    end
+  end
+  if room and come.total > room then
+    local function part(name, bytes)
+      return bytes > 0 and string.format(", %s %s", name, util.bytes(bytes)) or ""
+    end
+    M.refused = { early = true, rest = come.total - come.arena, command = "train" }
+    core.sys.raise("failure", string.format(
+      "no memory: beside the data that are open %s are wanted (arena %s%s%s%s, program %s), %s of "
+      .. "this machine are free; fix: one of the changes below, --cache_mb %d, fewer --workers, or "
+      .. "more memory", util.bytes(come.total), util.bytes(come.arena),
+      part("cases put together", come.stitched), part("samples under way", come.changed),
+      part("volumes prepared again", come.made), util.bytes(SMALL), util.bytes(room),
+      math.max((room - come.total + core.sys.machine().now_bytes) >> 21, 0)),
+      true, math.max(come.arena, 1), room)
+  end
+  local machine = core.sys.machine()
+  run.planned_bytes = math.max(run.planned_bytes or 0, machine.rss_bytes,
+                               machine.now_bytes + come.total)
+end
+
+-- What it was in the end, for the log and for whoever asks for memory of a batch system.
+function M.report(run)
+  local took = core.sys.machine().rss_bytes
+  if run.planned_bytes then
+    show.line("memory: took at most %s (%d bytes) of %s planned", util.bytes(took), took,
+              util.bytes(run.planned_bytes))
+  end
 end
 
 return M

@@ -3,88 +3,113 @@
 -- not enough by itself says so.
 
 local core = require "seg.core"
+local batches = require "seg.batch"
+local budget = require "seg.budget"
 local config = require "seg.config"
+local footprint = require "seg.footprint"
 local optim = require "seg.optim"
-local plans = require "seg.plan"
 local recipes = require "seg.recipe"
 local util = require "seg.util"
 
 local M = {}
 
--- All bytes that a plan and its parameters take.
-local function need(plan) return plan.bytes + plan.param_bytes end
+-- All bytes that are taken: of weights and arena, and with `rest` of what is beside.
+local function need(n, rest) return n.param + n.arena + (rest and n.rest or 0) end
 
--- The plan of the recipe with changes, nil where the network cannot be so. Where
--- `auto` computes values twice when memory is short, every plan is the least.
+-- What the recipe takes with changes (footprint.of), nil where the network cannot be so.
+-- Where `auto` computes values twice when memory is short, every plan is the least.
 local function replan(r, batch, train, change)
   change = change or {}
   local how = config.values.recompute
+  change.batch = batch
   change.recompute = change.recompute or train and how == "auto" and "least" or nil
-  local ok, plan = pcall(plans.plan, r, batch, train, change)
-  return ok and plan or nil
+  return (footprint.of(r, train and "train" or "evaluate", change))
 end
 
 -- A smaller batch: half, and half again until that is enough.
-local function smaller_batch(r, train, now, short)
-  local batch, plan = config.values.batch, nil
-  while batch > 1 and (not plan or need(now) - need(plan) < short) do
+local function smaller_batch(r, train, now, short, rest)
+  local batch, n = config.values.batch, nil
+  while batch > 1 and (not n or need(now, rest) - need(n, rest) < short) do
     batch = batch // 2
-    plan = replan(r, batch, train)
-    if not plan then return nil end
+    n = replan(r, batch, train)
+    if not n then return nil end
   end
-  if not plan then return nil end
+  if not n then return nil end
   local times = math.ceil(config.values.batch / batch) * r.accumulate
   local keep = train and string.format(" (accumulate = %d in seg.recipe keeps the step)", times)
     or ""
-  return { string.format("--batch %d%s", batch, keep), need(now) - need(plan) }
+  return { string.format("--batch %d%s", batch, keep), need(now, rest) - need(n, rest) }
+end
+
+-- The largest batch that fits, as --batch auto finds it. o as of M.lines.
+local function auto_batch(r, train, now, o)
+  if not o.early or o.room <= 0 then return nil end
+  local room = budget.whole(footprint.device(), false)
+  local machine = not o.device and footprint.room() or nil
+  local batch = room and batches.most(r, math.min(room, o.room), train, machine)
+  if not batch or batch >= config.values.batch then return nil end
+  local n, rest = replan(r, batch, train), o.rest and true or false
+  return n and { string.format("--batch auto (%d)", batch), need(now, rest) - need(n, rest) } or nil
 end
 
 -- Values computed again on the way back: what that can free at most. Not where it
 -- is done already.
-local function computed_again(r, train, now)
+local function computed_again(r, train, now, rest)
   if not train or config.values.recompute == "auto" then return nil end
-  local plan = replan(r, config.values.batch, true, { recompute = "least" })
-  local frees = plan and need(now) - need(plan) or 0
+  local n = replan(r, config.values.batch, true, { recompute = "least" })
+  local frees = n and need(now, rest) - need(n, rest) or 0
   return frees > 0 and { string.format(
     "--recompute auto (up to %.0f %% of a forward run more)",
-    100 * plan.again_flops / math.max(plan.flops, 1)), frees } or nil
+    100 * n.plan.again_flops / math.max(n.plan.flops, 1)), frees } or nil
+end
+
+-- The least batch, with values computed again: where neither alone is enough.
+local function least_of_both(r, train, now, short, rest)
+  if not train or config.values.recompute == "auto" or config.values.batch == 1 then return nil end
+  local n = replan(r, 1, true, { recompute = "least" })
+  local frees = n and need(now, rest) - need(n, rest) or 0
+  return frees >= short and { "--batch 1 --recompute auto", frees } or nil
 end
 
 -- Convolutions in 16 bits, where the device has them: their operands are kept as
 -- copies of half the size.
-local function half_precision(r, train, now)
+local function half_precision(r, train, now, rest)
   local v = config.values
   if v.precision ~= "f32" and v.precision ~= "tf32" then return nil end
-  local plan = replan(r, v.batch, train, { precision = "bf16" })
-  local frees = plan and need(now) - need(plan) or 0
+  local n = replan(r, v.batch, train, { precision = "bf16" })
+  local frees = n and need(now, rest) - need(n, rest) or 0
   return frees > 0 and { "--precision bf16", frees } or nil
 end
 
 -- The key of the recipe that is the size of its images: a number of its config
--- that is both extents of the first input.
+-- that is both extents of the first input. Of several, as where there are as many
+-- channels, the one that is called so.
 local function size_key(shape)
+  local found, count = nil, 0
   for _, key in ipairs(util.sorted_keys(config.values)) do
     if config.values[key] == shape[#shape] and config.values[key] == shape[#shape - 1]
       and not config.is_reserved(key) then
-      return key
+      if key == "size" then return key end
+      found, count = key, count + 1
     end
   end
+  return count == 1 and found or nil
 end
 
 -- Smaller images that the network can take: the largest that are enough, else
 -- the smallest.
-local function smaller_images(r, train, now, short)
+local function smaller_images(r, train, now, short, rest)
   local shape, found = r.inputs[1].shape, nil
   if #shape < 4 then return nil end
   for _, scale in ipairs { 0.75, 0.5, 0.25 } do
-    local plan = replan(r, config.values.batch, train, { scale = scale })
-    if plan and need(plan) < need(now) then
+    local n = replan(r, config.values.batch, train, { scale = scale })
+    if n and need(n, rest) < need(now, rest) then
       local extents = {}
       for i = 3, #shape do extents[#extents + 1] = math.ceil(shape[i] * scale) end
       local key = size_key(shape)
       found = { key and string.format("--%s %d", key, extents[#extents])
                   or "images of " .. table.concat(extents, "x") .. " in the recipe",
-                need(now) - need(plan) }
+                need(now, rest) - need(n, rest) }
       if found[2] >= short then break end
     end
   end
@@ -97,38 +122,46 @@ end
 -- place.
 local function shortage(now, o)
   if o.room <= 0 then return 0 end
-  local to_come = o.wanted == now.weight_bytes and need(now)
-    or o.wanted == now.gradient_bytes and need(now) - now.weight_bytes or o.wanted
+  if o.early then return o.wanted + (o.rest or 0) - o.room end
+  local plan = now.plan
+  local to_come = (o.wanted == plan.weight_bytes or o.wanted == now.param) and need(now)
+    or o.wanted == plan.gradient_bytes and need(now) - plan.weight_bytes or o.wanted
   return to_come - o.room
 end
 
 -- An optimiser with fewer moments.
-local function fewer_moments(r, train, now)
+local function fewer_moments(r, train, now, rest)
   if not train or r.optim.kind == "sgd" then return nil end
-  local plan = replan(r, config.values.batch, true, { optim = optim.sgd { lr = r.optim.lr } })
-  local frees = plan and need(now) - need(plan) or 0
+  local n = replan(r, config.values.batch, true, { optim = optim.sgd { lr = r.optim.lr } })
+  local frees = n and need(now, rest) - need(n, rest) or 0
   return frees > 0 and { "optim.sgd in the recipe, for " .. r.optim.kind, frees } or nil
 end
 
 -- The lines behind the error. o: wanted, room (bytes; 0: unknown), device (true: a
--- GPU's memory), command.
+-- GPU's memory), command; early: nothing is there yet of all that is wanted, and rest bytes
+-- (nil: none) are taken beside it of the same memory.
 function M.lines(r, o)
   local v = config.values
   local train = o.command ~= "evaluate" and o.command ~= "predict"
-  local now = replan(r, v.batch, train) or plans.plan(r, v.batch, train, { recompute = "off" })
-  local out = {}
+  local rest = o.rest and true or false
+  local now = replan(r, v.batch, train)
+    or footprint.of(r, train and "train" or "evaluate", { recompute = "off" })
+  local out, plan = {}, now.plan
   local function row(text, bytes, what)
     out[#out + 1] = string.format("  %-34s %10s%s", text, util.bytes(bytes), what or "")
   end
   out[1] = string.format("%s, batch %d%s, takes at its fullest", train and "training"
                          or "evaluation", v.batch,
-                         now.again_calls > 0 and ", values computed again" or "")
-  row("values", now.peak_values)
-  row("gradients of values", now.peak_gradients)
-  row("workspace of kernels", now.peak_workspace)
-  row("gaps between them", now.bytes - now.peak_values - now.peak_gradients - now.peak_workspace)
-  row(train and "weights, gradients, optimiser" or "weights", now.param_bytes)
-  row("together", need(now), string.format("; wanted at once: %s%s", util.bytes(o.wanted),
+                         plan.again_calls > 0 and ", values computed again" or "")
+  row("values", plan.peak_values)
+  row("gradients of values", plan.peak_gradients)
+  row("workspace of kernels", plan.peak_workspace)
+  row("gaps between them", plan.bytes - plan.peak_values - plan.peak_gradients
+      - plan.peak_workspace)
+  if now.arena > plan.bytes then row("more of evaluation", now.arena - plan.bytes) end
+  row(train and "weights, gradients, optimiser" or "weights", now.param)
+  if rest then row("batches made ahead, program", now.rest) end
+  row("together", need(now, rest), string.format("; wanted at once: %s%s", util.bytes(o.wanted),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
   if o.device then
     out[#out + 1] = "  samples kept there (--resident) and places for uploads come on top"
@@ -136,20 +169,28 @@ function M.lines(r, o)
   local list = {}
   local function add(remedy) list[#list + 1] = remedy end
   local short = shortage(now, o)
-  add(smaller_batch(r, train, now, short))
-  add(computed_again(r, train, now))
-  add(half_precision(r, train, now))
-  add(smaller_images(r, train, now, short))
-  add(fewer_moments(r, train, now))
+  add(auto_batch(r, train, now, o))
+  add(smaller_batch(r, train, now, short, rest))
+  add(computed_again(r, train, now, rest))
+  add(half_precision(r, train, now, rest))
+  add(smaller_images(r, train, now, short, rest))
+  add(fewer_moments(r, train, now, rest))
+  local enough = false
+  for _, e in ipairs(list) do enough = enough or e[2] >= short end
+  if not enough then add(least_of_both(r, train, now, short, rest)) end
   if o.device then
     add { "--device cpu: the memory of the machine", need(now), elsewhere = true }
-  elseif v.cache_mb > 0 and v.vram == "" then
+  elseif v.cache_mb > 0 and v.vram == "" and not rest then
     add { "--cache_mb 0: volumes are read again", v.cache_mb << 20, " at most" }
   end
   out[#out + 1] = "what would take less"
   for _, e in ipairs(list) do
     out[#out + 1] = string.format("  %-58s frees %s%s%s", e[1], util.bytes(e[2]), e[3] or "",
                                   e[2] < short and not e.elsewhere and ", still too much" or "")
+  end
+  if o.early and o.room > 0 and now.param + (o.rest or 0) > o.room then
+    out[#out + 1] = string.format("  a smaller network: its weights alone take %s",
+                                  util.bytes(now.param))
   end
   return out
 end
@@ -158,8 +199,10 @@ end
 function M.explain(wanted, room, device)
   local r = recipes.current
   if not r or not config.values then return end
+  local known = footprint.refused or {}
   local lines = M.lines(r, { wanted = wanted, room = room, device = device,
-                             command = config.line.command })
+                             early = known.early, rest = known.rest,
+                             command = known.command or config.line.command })
   core.sys.eprint(table.concat(lines, "\n") .. "\n")
 end
 
