@@ -2,6 +2,7 @@
  * outside of it. */
 #include "crew.h"
 #include "err.h"
+#include "thread.h"
 #include <pthread.h>
 #include <stdio.h>
 
@@ -51,7 +52,7 @@ bool crew_run(int count, int threads, const atomic_bool *stop, CrewWork *work,
     pthread_mutex_init(&c.lock, NULL);
     // fewer than wanted only take longer
     while (started < want - 1 &&
-           !pthread_create(&thread[started], NULL, take_items, &c))
+           !thread_start(&thread[started], take_items, &c))
         started++;
     take_items(&c);
     for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);

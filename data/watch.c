@@ -3,6 +3,7 @@
 #include "watch.h"
 #include "clock.h"
 #include "mem.h"
+#include "thread.h"
 #include <pthread.h>
 #include <stdio.h>
 
@@ -58,7 +59,7 @@ Watch *watch_start(double patience_s, WatchTell *tell, void *context)
     w->patience_s = patience_s, w->tell = tell, w->context = context;
     pthread_mutex_init(&w->lock, NULL);
     clock_cond(&w->stopped);
-    if (!pthread_create(&w->thread, NULL, look, w)) return w;
+    if (!thread_start(&w->thread, look, w)) return w;
     pthread_cond_destroy(&w->stopped);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);

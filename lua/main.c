@@ -5,6 +5,7 @@
  * error at the very end, the exit code. */
 #include "bind/bind.h"
 #include "embed.h"
+#include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
 #ifdef __GLIBC__
@@ -193,10 +194,15 @@ static void settle_heap(void)
 #endif
 }
 
-int main(int argc, char **argv)
+typedef struct CommandLine {
+    int argc;
+    char **argv;
+} CommandLine;
+
+/* The whole program; -> its exit code. */
+static int run_program(void *context)
 {
-    settle_heap();
-    hold_standard_files();
+    const CommandLine *line = context;
     lua_State *L = luaL_newstate();
     if (!L) {
         fputs("segengine: no memory for Lua\n", stderr);
@@ -205,8 +211,8 @@ int main(int argc, char **argv)
     settle_stack(L, MAIN_SLOTS);
     lua_pushcfunction(L, message_handler);
     lua_pushcfunction(L, protected_main);
-    lua_pushinteger(L, argc);
-    lua_pushlightuserdata(L, argv);
+    lua_pushinteger(L, line->argc);
+    lua_pushlightuserdata(L, line->argv);
     int code;
     if (lua_pcall(L, 2, 1, 1) != LUA_OK) {
         code = report(L);
@@ -225,4 +231,20 @@ int main(int argc, char **argv)
         if (!code) code = ERR_FAILURE;
     }
     return code;
+}
+
+int main(int argc, char **argv)
+{
+    CommandLine line = {argc, argv};
+    int code = ERR_FAILURE;
+    settle_heap();
+    hold_standard_files();
+    const int error = thread_with_stack(run_program, &line, &code);
+    if (!error) return code;
+    fprintf(stderr,
+            "segengine: ulimit -s leaves less than the %d KiB of stack that "
+            "are wanted, and a thread with as much cannot be started: %s; "
+            "fix: ulimit -s %d, or a higher ulimit -v or -u\n",
+            THREAD_STACK >> 10, strerror(error), THREAD_STACK >> 10);
+    return ERR_FAILURE;
 }

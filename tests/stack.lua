@@ -54,5 +54,39 @@ end
 print("abcd")]])
 end)
 
+-- ulimit -s: kernels and Lua want more than some systems give, so the program and its
+-- threads have stacks of their own (engine/thread.h).
+t.test("a stack of 128 KiB is enough for every command", function()
+  local recipe = "scripts/brain_unet.lua --preset check --quiet --workers 2 --threads 2"
+    .. " --phantom " .. folder .. "/phantom"
+  local function run(command, before)
+    local code, text = t.program(command, before or "ulimit -s 128; ")
+    t.equal(code, 0, command .. ": " .. text:sub(-300))
+    return text
+  end
+  local weights = "/brain_unet/001/checkpoint_last.safetensors"
+  run(recipe .. " --epochs 1 --out " .. folder .. "/usual", "")
+  run(recipe .. " --epochs 1 --out " .. folder .. "/small")
+  t.equal(t.read(folder .. "/small" .. weights), t.read(folder .. "/usual" .. weights), "weights")
+  local trained = " --weights " .. folder .. "/small/brain_unet/001"
+  for _, command in ipairs { recipe .. " evaluate --split test" .. trained, recipe .. " plan",
+                             recipe .. " bench", "ops", "doctor",
+                             "inspect " .. folder .. "/phantom", "inspect " .. folder .. "/small"
+                               .. weights } do
+    run(command)
+  end
+  t.check(run(recipe .. " plan", "ulimit -s 256; "):find("training", 1, true))
+  -- what ends it is heard by the thread that runs it
+  local code, text = t.program(t.write(folder .. "/waits.lua", [[
+    local core = require "seg.core"
+    core.sys.catch_signals()
+    for _ = 1, 500 do
+      if core.sys.stopped() then print("heard") os.exit(7) end
+      core.sys.sleep(0.01)
+    end]]), "ulimit -s 128; timeout -s TERM 0.3 ")
+  t.check(code == 124 or code == 7, code)
+  t.check(text:find("heard", 1, true), text)
+end)
+
 remove()
 t.finish()

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE // SCHED_IDLE
 #include "clock.h"
 #include "loader_inside.h"
+#include "thread.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -106,7 +107,7 @@ static bool start_workers(Loader *l)
         Worker *w = &l->worker[n];
         w->loader = l;
         l->users++;
-        int failed = pthread_create(&w->thread, NULL, work, w);
+        int failed = thread_start(&w->thread, work, w);
         if (failed) {
             l->users--;
             if (n == 0)

@@ -426,6 +426,7 @@ end
 
 -- The run has its --steps. -> exit code
 local function with_steps(run)
+  footprint.report(run)
   show.line("stopped after %s as told; continue with --resume %s",
             util.plural(run.session:facts().count, "step"), run.folder)
   return 0
