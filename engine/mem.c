@@ -77,8 +77,8 @@ static bool injected(void)
 static void *none(size_t bytes)
 {
     fail_memory(ERR_FAILURE, bytes, 0,
-                "no memory: %zu bytes wanted; use smaller images, batch or "
-                "cache",
+                "no memory: %zu bytes wanted; fix: smaller images, batch or "
+                "cache, or fewer workers",
                 bytes);
     return NULL;
 }
@@ -97,10 +97,11 @@ static bool grant(size_t bytes)
     if (room == SIZE_MAX || (taken < room && bytes <= room - taken))
         return true;
     atomic_fetch_sub(&granted, bytes);
-    return fail_memory(ERR_FAILURE, bytes, taken < room ? room - taken : 0,
-                       "no memory: %zu bytes wanted, %zu are free; use smaller "
-                       "images, batch or cache",
-                       bytes, taken < room ? room - taken : 0);
+    return fail_memory(
+        ERR_FAILURE, bytes, taken < room ? room - taken : 0,
+        "no memory: %zu bytes wanted, %zu are free; fix: smaller "
+        "images, batch or cache, or fewer workers",
+        bytes, taken < room ? room - taken : 0);
 }
 
 static void filled(size_t bytes)

@@ -267,7 +267,7 @@ TEST(loader_buckets_say_what_they_save)
     const char *text = loader_report(l, &mem);
     REQUIRE(text);
     EXPECT_INT(sscanf(text,
-                      "%*d batches ahead, %*f MB; batches of samples of like "
+                      "%*d batches ahead, %*f MiB; batches of samples of like "
                       "length, w %d to %d: %lf %% of them is padding, %lf %% "
                       "were all %d",
                       &least, &most, &bucketed, &plain, &all),

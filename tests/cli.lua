@@ -298,7 +298,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   local numbers = says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16 "
                        .. "--json", 0, "")
   local arena, params = numbers:match('"train": {.-"bytes": (%d+).-"param_bytes": (%d+)')
-  local said = string.format("memory: %.0f MB", (arena + params) / 1e6)
+  local said = "memory: " .. require("seg.util").bytes(arena + params)
   says(plan .. "h200 --precision bf16", 0, said)
   numbers = says(plan .. "h200 --precision bf16 --json", 0, '\n  "arena_bytes": ' .. arena)
   t.check(numbers:find('\n  "param_bytes": ' .. params, 1, true), numbers)

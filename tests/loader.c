@@ -228,12 +228,12 @@ TEST(loader_prefetch_is_bounded_in_bytes)
         int prefetch, workers;
         int64_t bytes;
         const char *text;
-    } row[] = {{0, 1, 0, "2 batches ahead, 0.0 MB"},
-               {9, 1, 4 * 2048, "3 batches ahead, 0.0 MB"},
-               {9, 1, 4 * 2048 - 1, "2 batches ahead, 0.0 MB"},
-               {9, 2, 1, "1 batch ahead, 0.0 MB"},
-               {1000, 1, 0, "1000 batches ahead, 2.1 MB"},
-               {9, 0, 0, "0 batches ahead, 0.0 MB"}};
+    } row[] = {{0, 1, 0, "2 batches ahead, 0.0 MiB"},
+               {9, 1, 4 * 2048, "3 batches ahead, 0.0 MiB"},
+               {9, 1, 4 * 2048 - 1, "2 batches ahead, 0.0 MiB"},
+               {9, 2, 1, "1 batch ahead, 0.0 MiB"},
+               {1000, 1, 0, "1000 batches ahead, 2.0 MiB"},
+               {9, 0, 0, "0 batches ahead, 0.0 MiB"}};
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
     Pipeline *p = made_pipeline(ds, recipe);
     uint64_t want[BATCHES];

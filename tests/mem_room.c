@@ -124,7 +124,7 @@ TEST(mem_room_is_asked_before_memory_is_filled)
     if (limited) EXPECT(fits && small && !more && !fresh && !grown);
     if (limited)
         EXPECT(strstr(err_text(), "no memory: 68157440 bytes wanted, ") &&
-               strstr(err_text(), " are free; use smaller images"));
+               strstr(err_text(), " are free; fix: smaller images"));
     mem_free(grown ? grown : fits);
     mem_free(more);
     mem_pages_free(fresh);

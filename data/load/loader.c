@@ -420,8 +420,8 @@ char *loader_report(Loader *l, Arena *mem)
     const int ahead = l->slots - 1;
     return !lengths
                ? NULL
-               : arena_printf(mem, "%d batch%s ahead, %.1f MB%s%s", ahead,
-                              ahead == 1 ? "" : "es", (double)l->bytes / 1e6,
+               : arena_printf(mem, "%d batch%s ahead, %.1f MiB%s%s", ahead,
+                              ahead == 1 ? "" : "es", (double)l->bytes / (1 << 20),
                               *lengths ? "; " : "", lengths);
 }
 

@@ -99,7 +99,7 @@ int32_t loader_samples(const Loader *l);
 int loader_find(const Loader *l, const char *name);
 Tensor loader_field(const Loader *l, int field);
 
-/* For the log: "2 batches ahead, 25.3 MB"; of a bucketed loader also what the
+/* For the log: "2 batches ahead, 25.3 MiB"; of a bucketed loader also what the
  * lengths come to in the epoch that is begun next: "; batches of samples of
  * like length, w 64 to 320: 4.1 % of them is padding, 38.9 % were all 320".
  * NULL without memory. */

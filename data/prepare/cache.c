@@ -26,6 +26,9 @@ struct Cache {
     Entry *entry;
     CacheMake *make;
     void *context;
+    int making;   /* threads that make a volume                       */
+    bool crowded; /* several did, at some time                        */
+    bool alone;   /* one that found no memory waits for, or has, all  */
     uint64_t clock;
     CacheStats stats;
 };
@@ -120,6 +123,31 @@ static void keep(Cache *c, Entry *e)
     if (c->stats.bytes > c->stats.peak) c->stats.peak = c->stats.bytes;
 }
 
+/* Make a volume; the lock is held on entry and exit. Several that are made at a
+ * time may find no memory where one would: it is then made again while nobody
+ * else makes any. */
+static bool make_one(Cache *c, int item, const atomic_bool *stop, Prepared *out)
+{
+    size_t room;
+    while (c->alone) pthread_cond_wait(&c->changed, &c->lock);
+    c->crowded = ++c->making > 1 || c->crowded;
+    pthread_mutex_unlock(&c->lock);
+    bool ok = c->make(c->context, item, stop, out);
+    pthread_mutex_lock(&c->lock);
+    c->making--;
+    pthread_cond_broadcast(&c->changed);
+    if (ok || !c->crowded || !err_wanted(&room)) return ok;
+    while (c->alone) pthread_cond_wait(&c->changed, &c->lock);
+    c->alone = true;
+    while (c->making) pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    ok = c->make(c->context, item, stop, out);
+    pthread_mutex_lock(&c->lock);
+    c->alone = false;
+    pthread_cond_broadcast(&c->changed);
+    return ok;
+}
+
 /* A failed making leaves the entry EMPTY: the next thread that wants it
  * tries again and gets the reason in its own name. */
 bool cache_get(Cache *c, int item, const atomic_bool *stop,
@@ -142,9 +170,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
         // keeps all others out of the entry
         e->state = MAKING;
         c->stats.misses++;
-        pthread_mutex_unlock(&c->lock);
-        ok = c->make(c->context, item, stop, &e->value);
-        pthread_mutex_lock(&c->lock);
+        ok = make_one(c, item, stop, &e->value);
         e->state = ok ? READY : EMPTY;
         if (ok) keep(c, e);
         pthread_cond_broadcast(&c->changed);

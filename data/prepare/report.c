@@ -35,7 +35,7 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
 }
 
 /* Room for the extents of all cases as text. */
-enum { INPUT_TEXT = 300 };
+enum { INPUT_TEXT = 300, MIB = 1 << 20 };
 
 /* What the images of a set are, by their axes beside channels. */
 static const char *const noun[] = {"case", "sequence", "picture", "volume"};
@@ -104,9 +104,9 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     if (c.kept && !c.bytes)
         return arena_printf(mem, "%smapped from the file of prepared cases",
                             text);
-    return arena_printf(mem, "%skept in %.1f MB (all: %.1f MB, budget %.1f MB)",
-                        text, (double)c.bytes / 1e6, (double)bytes / 1e6,
-                        (double)c.budget / 1e6);
+    return arena_printf(mem, "%skept in %.1f MiB (all: %.1f MiB, budget %.1f MiB)",
+                        text, (double)c.bytes / MIB, (double)bytes / MIB,
+                        (double)c.budget / MIB);
 }
 
 /* What a number of channels is called, of pictures. */

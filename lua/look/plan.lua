@@ -140,9 +140,9 @@ local function launch_plan(r, name)
   print(string.format("floor on %s (%d GB/s, %g TFLOP/s): %.2f ms, %.0f samples/s", gpu.text,
                       gpu.bandwidth, gpus.rate(gpu, v.precision), sum.floor_us / 1e3,
                       1e6 * v.batch / sum.floor_us))
-  print(string.format("memory: %.0f MB (arena %.0f, weights with gradients and optimiser state "
-                      .. "%.0f)", (sum.arena_bytes + sum.param_bytes) / 1e6,
-                      sum.arena_bytes / 1e6, sum.param_bytes / 1e6))
+  print(string.format("memory: %s (arena %s, weights with gradients and optimiser state %s)",
+                      util.bytes(sum.arena_bytes + sum.param_bytes), util.bytes(sum.arena_bytes),
+                      util.bytes(sum.param_bytes)))
   print("bytes: each launch reads each operand once and writes each result once")
   return 0
 end

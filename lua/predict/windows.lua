@@ -131,7 +131,8 @@ function M.plan(work, d, item, before, sink, writing)
     host = math.max(there, p.activations)
   end
   before = before - there + SMALL
-  p.total = math.max(p.reading, before + host + p.results + math.max(p.slab + p.windows, writing))
+  p.running = before + host + p.results + math.max(p.slab + p.windows, writing)
+  p.total = math.max(p.reading, p.running)
   p.program = before - p.input - (p.device == "cuda" and 0 or p.weights)
   return p
 end
@@ -150,6 +151,16 @@ local function say_plan(work, name, p, windows)
              .. "took %s; at most %s (%d bytes)", here, b(p.slab), b(p.input), b(p.windows),
              b(p.results), b(p.writing), b(math.max(p.program, 0)), b(p.reading), b(p.total),
              p.total)
+end
+
+-- Refuses a case that takes more than this machine has, before its first window runs.
+local function check_room(p, name, now)
+  local room = core.room "cpu"
+  if not room or p.running - now <= room then return end
+  core.sys.raise("failure", string.format(
+    "%s: no memory: predict wants %s more, %s are free; fix: %sone of the networks of --weights at "
+    .. "a time, without --tta, or more memory", name, util.bytes(p.running - now),
+    util.bytes(room), p.batch > 1 and string.format("--batch %d, ", p.batch // 2) or ""), true)
 end
 
 -- "294 windows of 96x128x128": the samples of a case.
@@ -198,6 +209,7 @@ local function run_group(work, set, list, each)
       if sink.bytes then
         local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes()), reading))
         say_plan(work, cases[1].key, p, windows_text(d, work))
+        check_room(p, cases[1].key, machine.now_bytes)
         most = math.max(most, p.total)
       end
     end

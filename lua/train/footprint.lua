@@ -17,7 +17,7 @@ local M = {}
 
 -- What the heap of Lua, stacks of threads, small blocks and what an allocator keeps
 -- may grow by, in bytes.
-local SMALL = 12 << 20
+local SMALL = 16 << 20
 
 local function on_gpu(device) return device:match("^cuda") ~= nil end
 
