@@ -4,6 +4,7 @@
 local core = require "seg.core"
 local budget = require "seg.budget"
 local config = require "seg.config"
+local footprint = require "seg.footprint"
 local opened = require "seg.opened"
 local recipes = require "seg.recipe"
 local plans = require "seg.plan"
@@ -136,6 +137,7 @@ end
 -- data, so its number is up to a half too high.
 function M.command(r)
   local v = config.ensure()
+  footprint.check(r, "train") -- data are opened before a session is
   local flops, feeds, loader = {}, feeds_of(r, v)
   traces.open()
   local session, measured = open(r, feeds)

@@ -14,6 +14,7 @@
 local core = require "seg.core"
 local check = require "seg.check"
 local config = require "seg.config"
+local footprint = require "seg.footprint"
 local opened = require "seg.opened"
 local plans = require "seg.plan"
 local recipes = require "seg.recipe"
@@ -100,6 +101,9 @@ end
 
 -- The first steps of training on both devices. -> failures
 local function check_steps(r, device, precision)
+  -- two sessions at a time, of which ref's is in double
+  footprint.check(r, "train", device, precision)
+  footprint.check(r, "train", "ref", "f32")
   opened.fit_numbers(r)
   local d = opened.open(r, r.train)
   local got = recipes.session(r, "train", device, precision)

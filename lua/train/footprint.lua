@@ -19,6 +19,10 @@ local M = {}
 -- may grow by, in bytes.
 local SMALL = 16 << 20
 
+-- What a control group counts beside what the program has: its tables of pages, pages of
+-- files that are being written. These bytes stay free.
+local MARGIN = 16 << 20
+
 local function on_gpu(device) return device:match("^cuda") ~= nil end
 
 -- The device that a command runs on; nothing is opened to know it.
@@ -86,13 +90,15 @@ end
 
 -- Bytes of this machine that a command takes beside its network. o: train; batch.
 function M.beside(r, o)
-  return (o.train and M.batches(r, o.batch) or 0) + SMALL
+  local batches = o.train and M.batches(r, o.batch)
+    or ring(4 * elements(r), o.batch or config.ensure().batch)
+  return batches + SMALL
 end
 
 -- Bytes of this machine that this process may still take; nil: nobody knows.
 function M.room()
   local room = core.room "cpu"
-  return room and room // processes()
+  return room and math.max(room // processes() - MARGIN, 0)
 end
 
 -- The bytes that `purpose` ("train", "evaluate") takes of a recipe, before a session is
@@ -239,7 +245,10 @@ function M.to_come(run)
       if cache.kept < cache.count then out.made = run.opening_bytes end
     end
   end
-  out.total = out.arena + out.changed + out.made + math.max(out.stitched, out.saving) + SMALL
+  -- a round of clusters trains in a session of its own, with moments of its own
+  out.rounds = r.clusters and cpu and run.session:facts().param_bytes + out.train or 0
+  out.total = out.arena + out.changed + out.made + out.rounds
+    + math.max(out.stitched, out.saving) + SMALL
   return out
 end
 
@@ -267,7 +276,7 @@ function M.settle(run)
       .. "this machine are free; fix: one of the changes below, --cache_mb %d, fewer --workers, or "
       .. "more memory", util.bytes(come.total), util.bytes(come.arena),
       part("cases put together", come.stitched), part("samples under way", come.changed),
-      part("volumes prepared again", come.made), util.bytes(SMALL), util.bytes(room),
+      part("volumes prepared again", come.made) .. part("rounds of clusters", come.rounds), util.bytes(SMALL), util.bytes(room),
       math.max((room - come.total + core.sys.machine().now_bytes) >> 21, 0)),
       true, math.max(come.arena, 1), room)
   end
