@@ -65,7 +65,8 @@ t.test("each command is refused before it opens its data", function()
   local run = " --out " .. folder .. "/small"
   t.equal(t.program(check .. " --quiet --steps 2" .. phantom .. run), 0)
   local code, text = limited(4000000, check .. " evaluate --split test --batch 65536 --size 128"
-                             .. phantom .. run .. " --weights " .. folder .. "/small/brain_unet/001")
+                             .. phantom .. run .. " --weights " .. folder
+                             .. "/small/brain_unet/001")
   t.equal(code, 1, text)
   t.check(text:find("no memory: evaluation wants", 1, true), text)
 end)

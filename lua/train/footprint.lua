@@ -267,17 +267,18 @@ function M.settle(run)
     end
   end
   if room and come.total > room then
-    local function part(name, bytes)
-      return bytes > 0 and string.format(", %s %s", name, util.bytes(bytes)) or ""
-    end
     M.refused = { early = true, rest = come.total - come.arena, command = "train" }
+    local parts = { "arena " .. util.bytes(come.arena), "program " .. util.bytes(SMALL) }
+    for _, e in ipairs { { "cases put together", come.stitched },
+                         { "samples under way", come.changed },
+                         { "volumes prepared again", come.made },
+                         { "rounds of clusters", come.rounds } } do
+      if e[2] > 0 then parts[#parts + 1] = e[1] .. " " .. util.bytes(e[2]) end
+    end
     core.sys.raise("failure", string.format(
-      "no memory: beside the data that are open %s are wanted (arena %s%s%s%s, program %s), %s of "
-      .. "this machine are free; fix: one of the changes below, --cache_mb %d, fewer --workers, or "
-      .. "more memory", util.bytes(come.total), util.bytes(come.arena),
-      part("cases put together", come.stitched), part("samples under way", come.changed),
-      part("volumes prepared again", come.made) .. part("rounds of clusters", come.rounds), util.bytes(SMALL), util.bytes(room),
-      math.max((room - come.total + core.sys.machine().now_bytes) >> 21, 0)),
+      "no memory: beside the data that are open %s are wanted (%s), %s of this machine are free; "
+      .. "fix: one of the changes below, a smaller --cache_mb, fewer --workers, or more memory",
+      util.bytes(come.total), table.concat(parts, ", "), util.bytes(room)),
       true, math.max(come.arena, 1), room)
   end
   local machine = core.sys.machine()
