@@ -418,11 +418,11 @@ char *loader_report(Loader *l, Arena *mem)
     const char *lengths = order_report(&l->order, l->epoch, mem);
     pthread_mutex_unlock(&l->lock);
     const int ahead = l->slots - 1;
-    return !lengths
-               ? NULL
-               : arena_printf(mem, "%d batch%s ahead, %.1f MiB%s%s", ahead,
-                              ahead == 1 ? "" : "es", (double)l->bytes / (1 << 20),
-                              *lengths ? "; " : "", lengths);
+    return !lengths ? NULL
+                    : arena_printf(mem, "%d batch%s ahead, %.1f MiB%s%s", ahead,
+                                   ahead == 1 ? "" : "es",
+                                   (double)l->bytes / (1 << 20),
+                                   *lengths ? "; " : "", lengths);
 }
 
 LoaderStats loader_stats(const Loader *l)
