@@ -104,9 +104,9 @@ char *pipeline_report(Pipeline *p, Arena *mem)
     if (c.kept && !c.bytes)
         return arena_printf(mem, "%smapped from the file of prepared cases",
                             text);
-    return arena_printf(mem, "%skept in %.1f MiB (all: %.1f MiB, budget %.1f MiB)",
-                        text, (double)c.bytes / MIB, (double)bytes / MIB,
-                        (double)c.budget / MIB);
+    return arena_printf(
+        mem, "%skept in %.1f MiB (all: %.1f MiB, budget %.1f MiB)", text,
+        (double)c.bytes / MIB, (double)bytes / MIB, (double)c.budget / MIB);
 }
 
 /* What a number of channels is called, of pictures. */
