@@ -120,16 +120,13 @@ static bool entry_finite(const Entry *e, const double *user, int64_t count)
     return true;
 }
 
-/* Room for the largest parameter as doubles, from mem_alloc; NULL with a
- * reason. */
-static double *params_buffer(const Params *p)
+/* Values of the largest parameter. */
+static int64_t params_most(const Params *p)
 {
     int64_t most = 0;
-    size_t bytes;
     for (int i = 0; i < p->count; i++)
         if (numel(p->list[i].dim) > most) most = numel(p->list[i].dim);
-    return size_mul((size_t)most, sizeof(double), &bytes) ? mem_alloc(bytes)
-                                                          : NULL;
+    return most;
 }
 
 // -- saving -------------------------------------------------------------------
@@ -221,6 +218,45 @@ static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
     return true;
 }
 
+bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
+                 int extras, Arena *mem, StWrite *w)
+{
+    Entries *e = ARENA_NEW(mem, Entries, 1);
+    Source *source = ARENA_NEW(mem, Source, 1);
+    if (!e || !source) return false;
+    const Params *params = session_params(s);
+    *source = (Source){.params = params, .entries = e, .extra = extra};
+    *w = (StWrite){.fill = fill, .ctx = source};
+    // the count is of what was collected, the weights are of what was queued
+    if (session_under_way(s))
+        return fail_usage("%d step%s under way: collect them before saving",
+                          session_under_way(s),
+                          session_under_way(s) == 1 ? " is" : "s are");
+    if (!entries_make(s, full, mem, e) || !pairs_make(m, full, s, mem, w))
+        return false;
+    source->user = ARENA_NEW(mem, double, params_most(params));
+    // the place of each and the checksums are the writer's affair
+    StTensor *tensor = ARENA_NEW(mem, StTensor, (int64_t)e->count + extras + 1);
+    if (!source->user || !tensor) return false;
+    for (int i = 0; i < e->count; i++) {
+        const Param *p = params->list + e->list[i].param;
+        tensor[i].name = e->list[i].name;
+        tensor[i].type = params->be->real == F64 ? ST_F64 : ST_F32;
+        tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
+    }
+    for (int i = 0; i < extras; i++) {
+        StTensor *t = tensor + e->count + i;
+        CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
+        t->name = extra[i].name;
+        t->type = ST_F32;
+        t->axes = extra[i].axes;
+        memcpy(t->shape, extra[i].shape, sizeof t->shape);
+    }
+    w->tensor = tensor;
+    w->count = e->count + extras;
+    return true;
+}
+
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
 {
     return checkpoint_save_with(path, s, full, m, NULL, 0);
@@ -229,45 +265,12 @@ bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
 bool checkpoint_save_with(const char *path, Session *s, bool full,
                           const Meta *m, const Extra *extra, int extras)
 {
-    bool ok = false;
     Arena mem = {0};
-    Entries e = {0};
-    Source source = {
-        .params = session_params(s), .entries = &e, .extra = extra};
-    StWrite w = {.fill = fill, .ctx = &source};
-    // the count is of what was collected, the weights are of what was queued
-    if (session_under_way(s))
-        return fail_usage("%s: %d step%s under way: collect them before "
-                          "saving",
-                          path, session_under_way(s),
-                          session_under_way(s) == 1 ? " is" : "s are");
-    TRY(entries_make(s, full, &mem, &e));
-    TRY(pairs_make(m, full, s, &mem, &w));
-    TRY(source.user = params_buffer(source.params));
-    // the place of each and the checksums are the writer's affair
-    StTensor *tensor = ARENA_NEW(&mem, StTensor, (int64_t)e.count + extras + 1);
-    TRY(tensor);
-    for (int i = 0; i < e.count; i++) {
-        const Param *p = source.params->list + e.list[i].param;
-        tensor[i].name = e.list[i].name;
-        tensor[i].type = source.params->be->real == F64 ? ST_F64 : ST_F32;
-        tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
-    }
-    for (int i = 0; i < extras; i++) {
-        StTensor *t = tensor + e.count + i;
-        CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
-        t->name = extra[i].name;
-        t->type = ST_F32;
-        t->axes = extra[i].axes;
-        memcpy(t->shape, extra[i].shape, sizeof t->shape);
-    }
-    w.tensor = tensor;
-    w.count = e.count + extras;
-    ok = true;
-done:
-    // what fails from here on names the path itself
-    ok = ok ? safetensors_save(path, &w) : within("%s", path);
-    mem_free(source.user);
+    StWrite w;
+    // what fails in writing names the path itself
+    bool ok = saving_make(s, full, m, extra, extras, &mem, &w)
+                  ? safetensors_save(path, &w)
+                  : within("%s", path);
     arena_release(&mem);
     return ok;
 }
@@ -532,7 +535,7 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     Arena own = {0}; // `mem` is the caller's and gets the metadata only
     Loading *l = mem_alloc(sizeof *l);
     if (!l) return false;
-    // zeroed memory: `file` is closed, `user` NULL, whatever fails below
+    // zeroed memory: `file` is closed, whatever fails below
     l->wanted = wanted;
     l->path = path;
     l->params = session_params(s);
@@ -550,7 +553,7 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     }
     TRY(match_names(l));
     TRY(match_shapes(l));
-    TRY(l->user = params_buffer(l->params));
+    TRY(l->user = ARENA_NEW(&own, double, params_most(l->params)));
     // all that could be wrong is found before the first parameter changes
     TRY(safetensors_verify(&l->file));
     TRY(walk(l, false));
@@ -559,7 +562,6 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     ok = true;
 done:
     safetensors_close(&l->file);
-    mem_free(l->user);
     mem_free(l);
     arena_release(&own);
     return ok;

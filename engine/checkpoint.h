@@ -38,6 +38,14 @@ typedef struct Extra {
 bool checkpoint_save_with(const char *path, Session *s, bool full,
                           const Meta *m, const Extra *extra, int extras);
 
+/* A checkpoint of the session as it is now, held in memory while the disk
+ * cannot take it; NULL with a reason. The session may go on or be closed. */
+typedef struct KeptCheckpoint KeptCheckpoint;
+KeptCheckpoint *checkpoint_keep(Session *s, bool full, const Meta *m);
+/* Write it, as checkpoint_save would have done then: to the byte. */
+bool checkpoint_save_kept(const char *path, const KeptCheckpoint *k);
+void checkpoint_drop(KeptCheckpoint *k); /* NULL is fine */
+
 /* Read and verify the whole file, then set the session's parameters (and
  * moments and count when `full`; a file without them is then an error).
  * Names and shapes must match exactly, else the reason lists what is missing,

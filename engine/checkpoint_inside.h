@@ -1,6 +1,7 @@
 /* checkpoint_inside.h -- what the parts of checkpoints share: checkpoint.c
- * saves and loads one, checkpoint_newest.c chooses among many,
- * checkpoint_words.c lists what does not fit. */
+ * saves and loads one, checkpoint_kept.c holds one in memory until it can be
+ * written, checkpoint_newest.c chooses among many, checkpoint_words.c lists
+ * what does not fit. */
 #ifndef SEG_CHECKPOINT_INSIDE_H
 #define SEG_CHECKPOINT_INSIDE_H
 #include "checkpoint.h"
@@ -29,6 +30,11 @@ typedef struct Words {
 void words_add(Words *w, const char *text);
 void words_list(Words *w, const char *name);
 void words_shape(Words *w, const int64_t *shape, int axes);
+
+/* What a save of this session writes, into *w: all that it points to, but the
+ * session, `m` and `extra`, lies in `mem`. Reasons do not name a path. */
+bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
+                 int extras, Arena *mem, StWrite *w);
 
 /* Has moments, so that a run can go on from it. */
 bool is_full(const Meta *m);

@@ -535,6 +535,16 @@ bool file_of_system(const char *name)
     return false;
 }
 
+bool file_lock_there(const char *folder, const FileLock *l)
+{
+    struct stat ours, there;
+    char *path = l->held ? text_join(folder, "/", ".lock") : NULL;
+    bool same = path && !fstat(l->fd, &ours) && !lstat(path, &there) &&
+                ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    mem_free(path);
+    return same;
+}
+
 bool file_locked(const char *folder, long *pid)
 {
     *pid = 0;

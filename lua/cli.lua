@@ -96,7 +96,7 @@ local flags = {
   { "steps_only", false, "check: the training steps alone", of = "check" },
   { "other_ranks", false, "train --resume: with other ranks than the run had, so other last bits",
     of = "train", group = "ranks" },
-  { "quiet", false, "results only" },
+  { "quiet", false, "results and warnings only" },
   { "json", false, "results as JSON",
     of = "evaluate plan bench doctor lr_range folds repeat search", group = "all" },
 }

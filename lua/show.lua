@@ -1,7 +1,7 @@
 -- show.lua -- what a person sees while a run works.
 --
 -- stdout carries results, stderr everything here. A bar only on a terminal;
--- else one plain line an epoch. No colours; --quiet is kept.
+-- else one plain line an epoch. No colours; with --quiet only warnings.
 
 local core = require "seg.core"
 local config = require "seg.config"
@@ -23,18 +23,27 @@ end
 -- Text without what a terminal obeys, which a name of a file may hold; lines stay.
 local function disarmed(text) return (text:gsub("[^%C\n\t]", "?")) end
 
--- A line to stderr and to the run's log.
-function M.line(fmt, ...)
-  local text = disarmed(select("#", ...) > 0 and string.format(fmt, ...) or fmt)
+-- Of several processes that do the same one speaks: the others say nothing, warnings
+-- neither.
+M.silent = false
+
+-- A line to the run's log and, unless `hidden`, to stderr.
+local function say(text, hidden)
+  text = disarmed(text)
   if log_file then
     log_file:write(text, "\n")
     log_file:flush()
   else
     early[#early + 1] = text
   end
-  if config.line.flags.quiet then return end
+  if hidden or M.silent then return end
   erase()
   core.sys.eprint(text .. "\n")
+end
+
+-- A line to stderr and to the run's log.
+function M.line(fmt, ...)
+  say(select("#", ...) > 0 and string.format(fmt, ...) or fmt, config.line.flags.quiet)
 end
 
 -- A result: to stdout, and to the run's log, where it stands with what led to it.
@@ -47,9 +56,9 @@ function M.result(text)
   print(text)
 end
 
--- A line that is worth a look; nothing that ends a run.
+-- A line that is worth a look; nothing that ends a run, so that --quiet does not hide it.
 function M.warn(fmt, ...)
-  M.line("warning: " .. fmt, ...)
+  say("warning: " .. (select("#", ...) > 0 and string.format(fmt, ...) or fmt))
 end
 
 -- A line to stderr that names a patient or a path, and so is not for the log.

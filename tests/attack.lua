@@ -230,7 +230,7 @@ t.test("a run that is resumed must be what it was", function()
   says(again, 2, "lr is 0.5, the run that is resumed has 0.001")
   fresh()
   shell("rm " .. copy .. "/checkpoint_best.safetensors")
-  says(again, 0, "the last weights are tested instead")
+  says(again, 0, "the best so far, are lost")
   for _, name in ipairs { "log.txt", "config.txt", "metrics.csv", "cases.csv", "../.key" } do
     fresh()
     shell("rm -f " .. copy .. "/" .. name .. " && mkdir " .. copy .. "/" .. name)

@@ -163,6 +163,40 @@ TEST(checkpoint_resume_cpu)
     resume_on("cpu");
 }
 
+/* What was held in memory is the file of then, whatever the session does since,
+ * and after it was closed. */
+static void keep_on(const char *device)
+{
+    char then[PATHS], later[PATHS];
+    char text[] = "17"; // Lua may move the texts of its pairs
+    MetaPair pair = {"cursor", text};
+    Net n;
+    in_folder(then, "kept", "then.safetensors");
+    in_folder(later, "kept", "later.safetensors");
+    net_open(&n, "enc.conv1", 3, device, true);
+    net_train(&n, 2);
+    REQUIRE(checkpoint_save(then, n.session, true,
+                            &(Meta){.pair = &pair, .count = 1}));
+    KeptCheckpoint *k =
+        checkpoint_keep(n.session, true, &(Meta){.pair = &pair, .count = 1});
+    REQUIRE(k);
+    text[0] = '9';
+    net_train(&n, 1);
+    net_close(&n);
+    REQUIRE(checkpoint_save_kept(later, k));
+    EXPECT(same_files(then, later));
+    REQUIRE(checkpoint_save_kept(later, k));
+    EXPECT(same_files(then, later));
+    checkpoint_drop(k);
+    checkpoint_drop(NULL);
+}
+
+TEST(checkpoint_kept)
+{
+    keep_on("ref");
+    keep_on("cpu");
+}
+
 TEST(checkpoint_layout)
 {
     char path[PATHS];

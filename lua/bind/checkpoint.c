@@ -106,6 +106,36 @@ static int l_save(lua_State *L)
     return 0;
 }
 
+static int kept_gc(lua_State *L)
+{
+    KeptCheckpoint **k = luaL_checkudata(L, 1, "seg.kept");
+    checkpoint_drop(*k);
+    *k = NULL;
+    return 0;
+}
+
+/* checkpoint.keep(session, full, {key = text}) -> what save() would write now,
+ * held in memory; raises where there is not enough. k:close() gives it back. */
+static int l_keep(lua_State *L)
+{
+    MetaPair pair[MAX_PAIRS];
+    Session *s = check_session(L, 1);
+    bool full = lua_toboolean(L, 2);
+    Meta m = read_meta(L, 3, pair);
+    KeptCheckpoint **k = new_object(L, "seg.kept", sizeof *k);
+    *k = checkpoint_keep(s, full, &m);
+    return *k ? 1 : raise_error(L);
+}
+
+/* k:save(path): the file that save() had written when it was kept */
+static int l_save_kept(lua_State *L)
+{
+    KeptCheckpoint **k = luaL_checkudata(L, 1, "seg.kept");
+    const char *path = luaL_checkstring(L, 2);
+    if (!*k) raise_usage(L, "this checkpoint is closed");
+    return checkpoint_save_kept(path, *k) ? 0 : raise_error(L);
+}
+
 /* checkpoint.note(path, {key = text}): these texts into the metadata of a file,
  * whose tensors stay as they are */
 static int l_note(lua_State *L)
@@ -319,6 +349,15 @@ static int lock_gc(lua_State *L)
     return 0;
 }
 
+/* lock:there(folder) -> whether the folder still has this lock: not when it was
+ * removed */
+static int lock_there(lua_State *L)
+{
+    const FileLock *lock = luaL_checkudata(L, 1, "seg.lock");
+    lua_pushboolean(L, file_lock_there(luaL_checkstring(L, 2), lock));
+    return 1;
+}
+
 /* checkpoint.lock(folder) -> a lock that ends with its collection or the
  * program; raises with the holder's PID when another has it. What dead
  * writers left behind in the folder is removed, now that it is ours. */
@@ -345,13 +384,19 @@ static int l_holder(lua_State *L)
 void bind_checkpoint(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg lock[] = {{"close", lock_gc}, {NULL, NULL}};
+    static const luaL_Reg lock[] = {
+        {"close", lock_gc}, {"there", lock_there}, {NULL, NULL}};
+    static const luaL_Reg kept[] = {
+        {"save", l_save_kept}, {"close", kept_gc}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"save", l_save},     {"load", l_load},       {"import", l_import},
-        {"meta", l_meta},     {"verify", l_verify},   {"newest", l_newest},
-        {"lock", l_lock},     {"tensors", l_tensors}, {"batch", l_batch},
-        {"holder", l_holder}, {"onnx", l_onnx},       {"note", l_note},
-        {NULL, NULL}};
+        {"save", l_save},     {"load", l_load},
+        {"import", l_import}, {"meta", l_meta},
+        {"verify", l_verify}, {"newest", l_newest},
+        {"lock", l_lock},     {"tensors", l_tensors},
+        {"batch", l_batch},   {"holder", l_holder},
+        {"onnx", l_onnx},     {"note", l_note},
+        {"keep", l_keep},     {NULL, NULL}};
+    new_type(L, "seg.kept", kept, kept_gc);
     new_type(L, "seg.arena", none, arena_gc);
     new_type(L, "seg.safetensors", none, file_gc);
     new_type(L, "seg.lock", lock, lock_gc);

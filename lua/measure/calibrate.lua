@@ -191,7 +191,8 @@ function M.find(session, recipe, d)
   return found, lines
 end
 
--- The same, kept in the file of the weights: all of it, or what the recipe `wants`.
+-- The same, kept in the file of the weights (nil: there is none): all of it, or what the
+-- recipe `wants`.
 -- -> threshold or nil, lines
 function M.keep(session, recipe, d, path, wants)
   local kept, said = {}, {}
@@ -201,7 +202,7 @@ function M.keep(session, recipe, d, path, wants)
       kept[what], said[#said + 1] = found[what], lines[what]
     end
   end
-  if ranks.writes() then core.checkpoint.note(path, kept) end
+  if path and ranks.writes() then core.checkpoint.note(path, kept) end
   return tonumber(kept.threshold), table.concat(said, "\n")
 end
 

@@ -243,7 +243,7 @@ end
 -- PART_HASH_dvh.png, .svg and .csv, the histograms. text(item) ends the caption.
 function M.overlays(run, d, list, part, text)
   local m, pipeline = M.metric(run.recipe), d.pipeline
-  core.sys.mkdir(run.folder .. "/overlays")
+  core.sys.make_new(run.folder .. "/overlays")
   each_case(run, pipeline, list, base.of_case(m), function(case)
     local hash = run.hash(pipeline:facts(case.item).key)
     local path = string.format("%s/overlays/%s_%s", run.folder, part, hash)

@@ -367,7 +367,7 @@ function M.overlays(run, d, items, part, result, count)
   end
   local loader = core.data.loader(pipeline, { batch = 1 })
   local found = M.find_samples(loader, pipeline, wanted, field)
-  core.sys.mkdir(run.folder .. "/overlays")
+  core.sys.make_new(run.folder .. "/overlays")
   for _, item in ipairs(list) do
     local f = found[item]
     if f then

@@ -307,13 +307,13 @@ function Record:bad_step(text)
 end
 
 -- Training is done and tested: `summary` is that of summary.json, with the test of
--- `part` by the weights of `epoch`, which the session has.
-function Record:finish(summary, part, epoch)
-  local json, numbers = part and summary[part], {}
+-- `part` by `weights` (see state.final_weights), which the session has.
+function Record:finish(summary, part, weights)
+  local json, numbers, epoch = part and summary[part], {}, weights and weights.epoch
   self.state = "finished"
   if not json or not json.metrics then return end
-  self.result = { part = part, epoch = epoch, metrics = json.metrics, cases = json.cases,
-                  best = self.run.recipe.best }
+  self.result = { part = part, epoch = epoch, weights = weights, metrics = json.metrics,
+                  cases = json.cases, best = self.run.recipe.best }
   for name, m in pairs(json.metrics) do numbers[name .. "/" .. part .. "_at_the_end"] = m.mean end
   if self.events then try(self.events.scalars, self.events, epoch, numbers) end
   local drawn = false
@@ -328,10 +328,10 @@ function Record:close(state)
   if self.closed == state then return end
   self.state, self.closed = state, state
   if state ~= "diverged" and state ~= "failed" then self.reason = nil end
-  if self.manifest then
+  if self.manifest and not self.run.gone then
     try(self.manifest.ended, self.manifest, state, self.run.state.epoch)
   end
-  self:report(true)
+  if not self.run.gone then self:report(true) end
   if self.events then try(self.events.close, self.events) end
   self.watch.close()
 end

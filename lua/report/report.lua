@@ -167,8 +167,8 @@ local function by_worst(r)
 end
 
 -- A part measured by case: the numbers of each metric, then all cases, worst first.
--- r = { part=, epoch=, metrics=, cases = { hash = { metric = value } }, best = {name,
--- "max"|"min"} }.
+-- r = { part=, epoch=, weights = { average=, file= } or nil, metrics=, cases = { hash = { metric =
+-- value } }, best = {name, "max"|"min"} }.
 local function cases(r)
   if not r or not next(r.metrics) then return nil end
   local names, rows = util.sorted_keys(r.metrics), {}
@@ -178,7 +178,10 @@ local function cases(r)
                         and fixed(m.low) .. " .. " .. fixed(m.high) or "-", m.n or "-",
                         fixed(m.per_slice), m.empty or "" }
   end
-  local out = { string.format('<p class="soft">%s, weights of epoch %d</p>', text(r.part), r.epoch),
+  local w = r.weights or {}
+  local out = { string.format('<p class="soft">%s, weights of epoch %d%s%s</p>', text(r.part),
+                              r.epoch, w.average and ", their average " .. text(w.average) or "",
+                              w.file and " (" .. text(w.file) .. ")" or ""),
                 page.table({ "metric", "mean", "median", "sd", "95 % interval", "n", "per slice",
                              "rule" }, rows, 2) }
   local list, main = by_worst(r)

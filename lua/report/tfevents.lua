@@ -117,7 +117,7 @@ end
 
 -- The file of this run, begun with the first event.
 function Events:begin()
-  sys.mkdir(self.folder)
+  sys.make_new(self.folder)
   local path = self.folder .. "/" .. string.format(NAME, self.number)
   -- what a full disk has left in part would hide all that follows
   if util.exists(path) then cut(path, math.maxinteger) end

@@ -108,7 +108,7 @@ function M.finish(run)
   end
   show.line("swa: mean of %s%s%s", util.plural(s.swa, "epoch"), text, best and "  best" or "")
   state.save(run, "swa", true)
-  if best then state.save(run, "checkpoint_best", true) end
+  if best then state.save_best(run, true) end
   return true
 end
 

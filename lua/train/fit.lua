@@ -119,6 +119,7 @@ local function train_epoch(run)
   run.queued = s.batch
   local cut = false
   while s.batch < batches and not cut do
+    state.check_folder(run)
     local between = #parts == 0 or parts[#parts].last
     local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
     if run.queued < batches and not stop then
@@ -199,6 +200,7 @@ end
 
 -- Validate, log, save; the epoch is over when this returns.
 local function end_epoch(run, started)
+  state.check_folder(run, true)
   local s, r = run.state, run.recipe
   local batches = run.data.train.loader:batches()
   local lr = rate(run, batches - 1, batches)
@@ -245,7 +247,7 @@ local function end_epoch(run, started)
              "machines that compute differently cannot train together; SEG_ISA makes them alike")
   try(run.csv.add, run.csv, row)
   local saving = sys.clock()
-  if best then state.save(run, "checkpoint_best") end
+  if best then state.save_best(run) else state.save_kept(run) end
   state.save(run, "checkpoint_last")
   if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
   row.save_s = sys.clock() - saving
@@ -285,6 +287,7 @@ local function end_epoch(run, started)
   run.curves = { metrics = all_metrics(run.phases), best = r.best, epochs = run.epochs }
   try(picture.progress, run.folder, run.csv, run.curves)
   run.record:epoch(row)
+  state.check_folder(run, true)
   traces.mark("report", reporting)
   traces.mark("epoch", started)
   return true
@@ -370,12 +373,11 @@ local function check_schedule(r)
 end
 
 -- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
--- weights that were just loaded, as is a temperature; and what to say of it.
-local function choose_threshold(run)
+-- file of the weights at hand, as is a temperature; and what to say of it.
+local function choose_threshold(run, weights)
   if not calibrate.wanted(run.recipe) then return nil end
-  local file = run.state.best and "checkpoint_best" or "checkpoint_last"
   return calibrate.keep(run.session, run.recipe, run.data.valid,
-                        run.folder .. "/" .. file .. ".safetensors", true)
+                        weights.file and run.folder .. "/" .. weights.file, true)
 end
 
 -- Test set with the best weights: table, summary.json, pictures. False: told to stop
@@ -383,18 +385,12 @@ end
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
-  local summary = { recipe = run.name, epochs = s.epoch, best = s.best, best_epoch = s.best_epoch,
-                    stopped_early = s.ended or nil, seed = run.values.seed,
-                    left_out = run.left_out }
+  local summary = { recipe = run.name, epochs = s.epoch, stopped_early = s.ended or nil,
+                    seed = run.values.seed, left_out = run.left_out }
   if part then
     local d = run.data[part]
-    weights = s.epoch
-    if s.best then
-      weights = state.load_best(run)
-    elseif run.recipe.ema > 0 then
-      run.session:swap()
-    end
-    local threshold, said = choose_threshold(run)
+    weights = state.final_weights(run, true)
+    local threshold, said = choose_threshold(run, weights)
     local outside, beyond = pass.outside(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
                             { interval = true, threshold = threshold, outside = outside })
@@ -403,11 +399,12 @@ local function final_test(run)
     local file = string.format("%s/cases_%s.csv", run.folder, part)
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
-    show.line("%s set, weights of epoch %d (cases are named in cases.csv):", part, weights)
+    show.line("%s set, weights of epoch %d%s (cases are named in cases.csv):", part, weights.epoch,
+              weights.average and ", their average " .. weights.average or "")
     for _, line in ipairs { text or false, said or false, beyond or false, table.unpack(lines) } do
       if line then show.result(line) end
     end
-    json.threshold, json.beyond = threshold, beyond
+    json.threshold, json.beyond, summary.weights = threshold, beyond, weights
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then
       sys.write(file, evaluate.csv(run.recipe, result, d.pipeline, run.hash))
@@ -415,6 +412,9 @@ local function final_test(run)
     end
   end
   if not ranks.writes() then return true end
+  state.check_folder(run, true)
+  -- what the files hold, which final_weights has looked at
+  summary.best, summary.best_epoch = s.best, s.best_epoch
   summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
@@ -426,6 +426,7 @@ end
 
 -- The run has its --steps. -> exit code
 local function with_steps(run)
+  state.save_kept(run, true)
   footprint.report(run)
   show.line("stopped after %s as told; continue with --resume %s",
             util.plural(run.session:facts().count, "step"), run.folder)
@@ -440,6 +441,7 @@ local function train_phase(run)
   while not s.ended and s.epoch - s.first < run.recipe.epochs do
     -- before an epoch: a run that had them already does no more
     if told > 0 and s.epoch >= told then
+      state.save_kept(run, true)
       show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
       return 0
     end
@@ -448,6 +450,7 @@ local function train_phase(run)
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
       state.save(run, "checkpoint_last")
+      state.save_kept(run, true)
       if limit then return with_steps(run) end
       local signal, called = ranks.stopped()
       show.line("%s: saved at epoch %d, batch %d; continue with --resume %s", called, s.epoch + 1,
@@ -534,6 +537,7 @@ local function work(run, resume)
     show.line("resumed at epoch %d, batch %d", run.state.epoch + 1, run.state.batch + 1)
     resuming.say_epochs(run)
     try(phase.put_aside, run)
+    state.settle_best(run)
   elseif ranks.writes() then
     sys.write(run.folder .. "/config.txt", config.print(v))
     sys.write(run.folder .. "/recipe.lua", run.text)
@@ -584,7 +588,8 @@ end
 -- train: the command. `resume` is a folder or nil. Returns the exit code.
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
-                values = config.ensure(), waited = 0, lost = 0, state = state.new() }
+                values = config.ensure(), waited = 0, lost = 0, unsaved = {},
+                state = state.new() }
   if not ranks.writes() then return work(run, resume) end
   return record.ended(run, pcall(traced, run, resume))
 end

@@ -190,11 +190,7 @@ function M.next(run)
   local s, old, kept = run.state, run.session, {}
   local after = run.phases[s.phase + 1]
   if not after then return false end
-  if after.from == "best" and s.best then
-    state.load_best(run)
-  elseif run.recipe.ema > 0 then
-    old:swap()
-  end
+  state.final_weights(run, after.from == "best")
   for _, p in ipairs(old:params()) do kept[p.name] = old:get(p.name) end
   local count = old:facts().count
   old:close()

@@ -8,6 +8,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local fail = util.fail
@@ -231,7 +232,7 @@ function M.run(args, f)
   v.device = own_device(v, list)
   if v.pin then core.sys.pin(local_rank() * M.threads(v.threads)) end
   if rank > 0 then
-    config.line.flags.quiet = true
+    config.line.flags.quiet, show.silent = true, true
     print = function() end -- luacheck: ignore 121
   end
   return f()

@@ -115,7 +115,7 @@ function Samples:draw(epoch)
   local loader <close> = core.data.loader(pipeline, { batch = 1 })
   self.found = self.found or picture.find_samples(loader, pipeline, choose(#pipeline:cases()),
                                                   self.field)
-  core.sys.mkdir(self.folder)
+  core.sys.make_new(self.folder)
   for _, item in ipairs(util.sorted_keys(self.found)) do
     local f, feeds = self.found[item], {}
     loader:seek(0, f.number - 1)

@@ -19,6 +19,7 @@ local M = {}
 
 local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
 local RETRY_S = 5 -- a full disk or a lost server may come back
+local LOOK_S = 0.5 -- between two looks at the folder of the run
 
 -- Where a run begins: in its first phase, of which epoch `first` was the last
 -- before. epoch counts over all phases.
@@ -118,32 +119,87 @@ function M.restore(run, meta)
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end
 
+-- Raises when the folder of the run is no longer there, or no longer the one that was
+-- locked: whatever is written from then on is lost, or mixed into the run of another
+-- process. Asked between any two steps, so not more often than LOOK_S but where `now`.
+function M.check_folder(run, now)
+  if not run.lock or (not now and sys.clock() < (run.look_at or 0)) then return end
+  run.look_at = sys.clock() + LOOK_S
+  if run.lock:there(run.folder) then return end
+  run.gone = true
+  fail("failure", "%s: the folder of this run, or its .lock, was removed or replaced while it "
+       .. "trained (epoch %d): nothing of it can be kept, so it ends here; fix: train again, and "
+       .. "leave the folder alone until the run is over", run.folder, run.state.epoch + 1)
+end
+
+local BEST = "checkpoint_best"
+
+local function path_of(run, name) return run.folder .. "/" .. name .. ".safetensors" end
+
 -- A save into the run's folder, of all that training needs or of the weights alone.
 -- One that fails leaves the file before it. It is tried once more after a
 -- while; then training goes on, and the third loss in a row ends the run. Of several
--- processes, which have the same, the first writes.
+-- processes, which have the same, the first writes. -> whether it was written
 function M.save(run, name, weights)
-  if not ranks.writes() then return end
-  local path = run.folder .. "/" .. name .. ".safetensors"
+  if not ranks.writes() then return true end
+  local path = path_of(run, name)
   local function try()
     return pcall(core.checkpoint.save, path, run.session, not weights, M.metadata(run))
   end
   local ok, why = try()
   -- weights that are not finite are so in a while too, and all that comes of them
   if not ok and sys.kind(tostring(why)) == "diverged" then error(why, 0) end
+  if not ok then M.check_folder(run, true) end
   if not ok and run.saved then
     show.warn("%s; trying again in %d s", why, RETRY_S)
     sys.sleep(RETRY_S)
     ok, why = try()
+    if not ok then M.check_folder(run, true) end
   end
+  run.unsaved[name] = not ok or nil
   if ok then
     run.saved, run.lost = true, 0
-    return
+    return true
   end
   run.lost = run.lost + 1
   -- the first save shows whether the folder can be written at all
   if not run.saved or run.lost >= BAD_SAVES then error(why, 0) end
   show.warn("%s; training goes on, the checkpoint before it is intact", why)
+  return false
+end
+
+-- Nothing waits to be written any more.
+local function forget_kept(run)
+  if run.kept then run.kept.file:close() end
+  run.kept = nil
+end
+
+-- The best weights so far into their file. They exist for this epoch only, so where the
+-- save fails they are held in memory, and save_kept writes them later.
+function M.save_best(run, weights)
+  forget_kept(run) -- those are no longer the best
+  if M.save(run, BEST, weights) then return end
+  local ok, file = pcall(core.checkpoint.keep, run.session, not weights, M.metadata(run))
+  if ok then
+    run.kept = { file = file, epoch = run.state.epoch }
+    show.line("the best weights, of epoch %d, are held in memory until they can be written",
+              run.state.epoch)
+  else
+    show.warn("the best weights, of epoch %d, are lost: %s", run.state.epoch, file)
+  end
+end
+
+-- The best weights that wait in memory into their file. `last`: there will be no other
+-- try, so that a failure is said.
+function M.save_kept(run, last)
+  if not run.kept then return end
+  local ok, why = pcall(run.kept.file.save, run.kept.file, path_of(run, BEST))
+  if ok then
+    show.line("checkpoint_best.safetensors has the weights of epoch %d now", run.kept.epoch)
+  elseif last then
+    show.warn("the best weights, of epoch %d, are lost: %s", run.kept.epoch, why)
+  end
+  if ok or last then forget_kept(run) end
 end
 
 -- The numbered checkpoints beyond the newest keep_last go.
@@ -173,18 +229,83 @@ function M.check_disk(run, folder, resume)
   end
 end
 
--- The best weights into the session; the epoch they are of. A file that was
--- lost or damaged since costs the best weights, not the run.
-function M.load_best(run)
-  ranks.barrier() -- the first has written it
-  local path = run.folder .. "/checkpoint_best.safetensors"
+-- What the file of the best weights holds: { epoch=, value= (nil: it does not say),
+-- average= }; nil and why where it is missing or damaged.
+local function read_best(run)
+  local path = path_of(run, BEST)
   local ok, why = core.checkpoint.verify(path)
-  if not ok then
-    show.warn("%s; the last weights are tested instead", why)
-    return run.state.epoch
+  if not ok then return nil, why end
+  local meta = core.checkpoint.meta(path)
+  local epoch = math.tointeger(tonumber(meta.epoch))
+  if not epoch then return nil, path .. ": it does not say of which epoch it is" end
+  local swa = meta.average == "swa"
+  return { epoch = epoch, value = tonumber(meta.best_epoch) == epoch and tonumber(meta.best) or nil,
+           -- of a run with swa the mean is written without moments, an epoch with them
+           average = (not swa or meta.contents == "weights") and meta.average or nil }
+end
+
+-- The best of the run is what its file holds, as that is what is tested, evaluated and
+-- exported; a run that is resumed may find another one there than it had written, or none.
+-- Asked of rank 0, which writes it.
+function M.settle_best(run)
+  local s, text = run.state, ""
+  if ranks.writes() and s.best then
+    local found, why = read_best(run)
+    if not found then
+      show.warn("%s; the weights of epoch %d, the best so far, are lost: the best of the epochs "
+                .. "that are left takes their place, else the last", why, s.best_epoch)
+      text = "none"
+    elseif found.epoch ~= s.best_epoch then
+      show.warn("%s holds the weights of epoch %d; those of epoch %d, the best so far, are lost",
+                path_of(run, BEST), found.epoch, s.best_epoch)
+      text = string.format("%d %s", found.epoch, found.value and util.number(found.value) or "-")
+    end
   end
-  core.checkpoint.load(path, run.session, false)
-  return run.state.best_epoch
+  text = ranks.of_first(text)
+  if text == "" then return end
+  local epoch, value = text:match("^(%d+) (%S+)$")
+  s.best, s.best_epoch = tonumber(value), math.tointeger(tonumber(epoch or 0))
+end
+
+-- The name of the file that has what the session has; nil where its save failed.
+local function file_of(run, name) return not run.unsaved[name] and name .. ".safetensors" or nil end
+
+-- The weights of the last epoch as what counts of them: the average where there is one.
+local function last_weights(run)
+  local s, r = run.state, run.recipe
+  if r.ema > 0 then
+    run.session:swap()
+    return { epoch = s.epoch, average = average_text(r), file = file_of(run, "checkpoint_last") }
+  end
+  local mean = r.swa and s.swa > 0 -- which the session has since average.finish
+  return { epoch = s.epoch, average = mean and "swa" or nil,
+           file = file_of(run, mean and "swa" or "checkpoint_last") }
+end
+
+-- The weights that a phase or a run ends with into the session: the best, else the last;
+-- what they are: { epoch=, average= (text or nil), file= }. The file is the judge of it:
+-- one that was lost or damaged since costs the best weights, not the run.
+function M.final_weights(run, best)
+  local s = run.state
+  M.save_kept(run, true)
+  if run.unsaved.checkpoint_last then M.save(run, "checkpoint_last") end
+  ranks.barrier() -- the first has written it
+  if not (best and s.best) then return last_weights(run) end
+  local found, why = read_best(run)
+  if not found then
+    show.warn("%s; the weights of epoch %d, the best, are lost: those of the last epoch, %d, are "
+              .. "taken instead", why, s.best_epoch, s.epoch)
+    s.best, s.best_epoch = nil, 0
+    return last_weights(run)
+  end
+  if found.epoch ~= s.best_epoch then
+    show.warn("%s holds the weights of epoch %d, which are taken; those of epoch %d, the best (%s "
+              .. "%s), are lost", path_of(run, BEST), found.epoch, s.best_epoch,
+              run.recipe.best[1], util.fixed(s.best))
+    s.best, s.best_epoch = found.value, found.epoch
+  end
+  core.checkpoint.load(path_of(run, BEST), run.session, false)
+  return { epoch = found.epoch, average = found.average, file = BEST .. ".safetensors" }
 end
 
 return M
