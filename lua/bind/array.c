@@ -7,6 +7,7 @@
  * may be changed and dropped at any time. */
 #include "bind/data.h"
 #include "rng.h"
+#include <math.h>
 #include <string.h>
 
 Array *check_array(lua_State *L, int arg)
@@ -208,6 +209,17 @@ static int array_stats(lua_State *L)
     return 3;
 }
 
+/* a:finite() -> whether no value is NaN or infinite */
+static int array_finite(lua_State *L)
+{
+    const Array *a = check_array(L, 1);
+    bool finite = true;
+    for (int64_t i = 0; i < a->count; i++)
+        finite = finite && isfinite(a->data[i]);
+    lua_pushboolean(L, finite);
+    return 1;
+}
+
 /* a:values() -> its different values, least first, when there are few enough to
  * be labels, else nil */
 static int array_values(lua_State *L)
@@ -237,7 +249,8 @@ static int array_index(lua_State *L)
     if (lua_getfield(L, -1, key) != LUA_TNIL && *key != '_') return 1;
     return raise_usage(L,
                        "an array has no field \"%s\" (known: shape, count, "
-                       "get, set, stats, values, reshape, distance)",
+                       "get, set, stats, finite, values, reshape, "
+                       "distance)",
                        key);
 }
 
@@ -279,6 +292,7 @@ void bind_array(lua_State *L)
     static const luaL_Reg methods[] = {{"get", array_get},
                                        {"set", array_set},
                                        {"stats", array_stats},
+                                       {"finite", array_finite},
                                        {"values", array_values},
                                        {"reshape", array_reshape},
                                        {"distance", array_distance},

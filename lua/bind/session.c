@@ -357,9 +357,9 @@ static int l_read(lua_State *L)
     return 1;
 }
 
-/* s:blame(inputs) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
- * is not finite when the network trains on these, and what is in it: {count=,
- * nan=, inf=, sample=, lo=, hi=, from_lo=, from_hi=} as Blame has them, sample
+/* s:blame(inputs, train = true) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
+ * is not finite when the network trains on these, or is evaluated on them, and
+ * what is in it: {count=, nan=, inf=, sample=, lo=, hi=, from_lo=, from_hi=} as Blame has them, sample
  * from 1; on what the last run had when none are given. nil when all are
  * finite, or nothing ran. Changes nothing. */
 static int l_blame(lua_State *L)
@@ -370,7 +370,8 @@ static int l_blame(lua_State *L)
     if (!lua_isnoneornil(L, 2)) {
         Feed feed[MAX_FEEDS];
         int feeds = read_feeds(L, 2, feed);
-        if (!prepare(h, true, feed, feeds)) {
+        bool train = lua_isnoneornil(L, 3) || lua_toboolean(L, 3);
+        if (!prepare(h, train, feed, feeds)) {
             h->plan = NULL;
             return raise_error(L);
         }

@@ -6,6 +6,7 @@ local calibrate = require "seg.calibrate"
 local config = require "seg.config"
 local likeness = require "seg.likeness"
 local metric = require "seg.metric"
+local not_finite = require "seg.not_finite"
 local opened = require "seg.opened"
 local pass = require "seg.pass"
 local picture = require "seg.picture"
@@ -165,7 +166,8 @@ end
 
 -- A result as lines for people, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
-  local json = { loss = result.loss, metrics = {}, cases = {} }
+  local json = { loss = result.loss, metrics = {}, cases = {},
+                 not_finite = select(2, not_finite.report(result, pipeline, hash)) }
   local of = extent(result, pipeline)
   local lines = { string.format("loss %s, mean of %s", util.fixed(result.loss),
                                 util.plural(result.seen, opened.sample_name(pipeline))) }
@@ -346,9 +348,10 @@ function M.command(r, name)
   json.config = run_folder.values(config.print(config.values, config.fixed))
   json.epoch, json.threshold, json.beyond = meta.epoch, threshold, beyond
   json.differs = differs
+  local code = not_finite.say(part, result, d.pipeline, hash)
   if flags.json then
     print(util.json(json))
-    return 0
+    return code
   end
   -- beside the weights; results on other cases than the run's keep their own file
   local beside = path:match("^(.*)/[^/]*$") or "."
@@ -367,7 +370,7 @@ function M.command(r, name)
   if pictures > 0 then
     draw_worst(r, session, d, items, part, result, beside, hash, pictures)
   end
-  return 0
+  return code
 end
 
 return M

@@ -184,6 +184,12 @@ function Stitcher:put(number, values, i)
   return case
 end
 
+-- No more of this case: nothing is measured of it.
+function Stitcher:drop(item)
+  if self.open[item] then self.open[item]:close() end
+  self.open[item] = nil
+end
+
 -- Cases that were not finished: drop_last left some of their samples out. Of slices
 -- they are those that there are; patches must cover a case.
 function Stitcher:rest()

@@ -183,11 +183,12 @@ function M.plateau(o)
     start = function() return { bad = 0, cooldown = 0 } end,
     -- after an epoch: `value` by `mode`, and the optimiser's rate
     observe = function(state, value, mode, lr)
+      local finite = value - value == 0 -- else it would be the best for ever
       local margin = o.threshold * (o.relative and (state.best or 0) or 1)
       local better = state.best == nil
         or (mode == "max" and value > state.best + margin)
         or (mode == "min" and value < state.best - margin)
-      if better and value == value then
+      if better and finite then
         state.best, state.bad = value, 0
       else
         state.bad = state.bad + 1

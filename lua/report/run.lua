@@ -303,12 +303,12 @@ function Csv:write()
             .. (#self.rows > 0 and "\n" or ""))
 end
 
--- The cells of a row; `values` by column, nil for an empty cell.
+-- The cells of a row; `values` by column, nil or NaN for an empty cell.
 local function row_text(self, values)
   local cells = {}
   for i, name in ipairs(self.columns) do
     local v = values[name]
-    cells[i] = v == nil and "" or util.number(v)
+    cells[i] = (v == nil or v ~= v) and "" or util.number(v)
   end
   return table.concat(cells, ",")
 end

@@ -91,7 +91,7 @@ local function valid_of(m, summary)
   if not util.exists(path) then
     local words = { "--weights=" .. m.folder, "--split=valid", "--quiet" }
     local code = series.tell("evaluate", words)
-    if code ~= 0 then return nil, code end
+    if code ~= 0 and not util.exists(path) then return nil, code end
   end
   return series.measured(path)
 end

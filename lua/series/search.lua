@@ -146,8 +146,8 @@ local function try(s, study, trial, round, epochs, all, label)
   local signal = series.stopped(code)
   if signal then return series.say_stopped(s, signal) end
   local record = { trial = trial, round = round, epochs = epochs, run = name }
-  if code == 0 then
-    if epochs >= all and not run_folder.finished(folder) then return series.say_stopped(s) end
+  if code == 0 or series.is_over(s, code, folder) then
+    if epochs >= all and not series.is_over(s, code, folder) then return series.say_stopped(s) end
     record.value, record.epoch = value_of(folder, o.metric)
     record.state = record.value and "done" or "failed"
     record.reason = not record.value and "no finite value of " .. o.metric[1] or nil

@@ -15,6 +15,7 @@
 local config = require "seg.config"
 local core = require "seg.core"
 local json = require "seg.json"
+local not_finite = require "seg.not_finite"
 local run_folder = require "seg.run"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -23,6 +24,8 @@ local sys, fail = core.sys, util.fail
 local M = {}
 
 local PATIENCE_S = 60 -- with a member of a series that was killed: it saves and ends
+
+local UNFIT = 5 -- the exit code of a run that is over, with cases that were not finite
 
 -- Kinds of errors by exit code; a signal is 128 + its number.
 local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
@@ -191,6 +194,14 @@ function M.say_stopped(s, signal)
   return signal and 128 + signal or 0
 end
 
+-- Is a member over that ended with this code? One whose cases did not all have finite
+-- values is, and the series ends with its code.
+function M.is_over(s, code, folder)
+  local over = (code == 0 or code == UNFIT) and run_folder.finished(folder)
+  if over and not_finite.of_summary(M.summary(folder)) then s.code = UNFIT end
+  return over
+end
+
 -- Train all members { { name=, words= }, ... } in order. -> nil, or the exit code of a
 -- series that ends here: told to stop, or after --steps. A member that fails ends it.
 function M.train_all(s, members)
@@ -201,12 +212,13 @@ function M.train_all(s, members)
     local signal = M.stopped(code)
     m.folder = folder
     if signal then return M.say_stopped(s, signal) end
-    if code ~= 0 then
+    local over = M.is_over(s, code, folder)
+    if code ~= 0 and not over then
       sys.raise(kinds[code] or "failure", string.format(
         "%s ended with code %d, for the reason above; %s --resume %s goes on with it", m.name, code,
         s.kind, s.folder), true)
     end
-    if not run_folder.finished(folder) then return M.say_stopped(s) end
+    if not over then return M.say_stopped(s) end
   end
 end
 
@@ -256,12 +268,12 @@ function M.command(s, words)
   return table.concat(list, " ")
 end
 
--- The series is over: its summary, on the screen with --json.
+-- The series is over: its summary, on the screen with --json. -> exit code
 function M.finish(s, summary)
   sys.write(s.folder .. "/summary.json", util.json(summary) .. "\n")
   if config.line.flags.json then print(util.json(summary)) end
   show.line("done: %s", s.folder)
-  return 0
+  return s.code or 0
 end
 
 return M

@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local hooks = require "seg.hooks"
+local not_finite = require "seg.not_finite"
 local opened = require "seg.opened"
 local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
@@ -26,21 +27,6 @@ local function cases_of(run, part)
     list[i] = run.hash(pipeline:facts((pipeline:item(n))).key)
   end
   return list
-end
-
--- "3 of 4096 values, 2 NaN and 1 infinite; the others -1.5 .. 3e+38; made from
--- -2 .. 9e+37" of what session:blame found.
-function M.ranges(found)
-  local kinds = {}
-  if found.nan > 0 then kinds[1] = found.nan .. " NaN" end
-  if found.inf > 0 then kinds[#kinds + 1] = found.inf .. " infinite" end
-  local text = string.format("%s of %s values", table.concat(kinds, " and "),
-                             util.thousands(found.count))
-  if found.lo then text = string.format("%s; the others %.4g .. %.4g", text, found.lo, found.hi) end
-  if found.from_lo then
-    text = string.format("%s; made from %.4g .. %.4g", text, found.from_lo, found.from_hi)
-  end
-  return text
 end
 
 -- The first gradient of a parameter that is not finite, from the loss backward;
@@ -101,7 +87,7 @@ function M.bad_step(run, part, loss, norm)
   s.bad = s.bad + 1
   local what, found = blame(run, part)
   local case = found and found.sample and cases_of(run, part)[found.sample]
-  local list, ranges = table.concat(cases_of(run, part), " "), found and M.ranges(found)
+  local list, ranges = table.concat(cases_of(run, part), " "), found and not_finite.ranges(found)
   what, ranges, case, list = first_rank(what, ranges, case, list)
   what = what or (run.ahead == 0 and bad_gradient(run.session)) or "the gradient"
   local later = run.queued > part.number + 1 and " (with the weights of a later step)" or ""

@@ -18,6 +18,7 @@ local footprint = require "seg.footprint"
 local gauge = require "seg.gauge"
 local loss_parts = require "seg.loss_parts"
 local metrics = require "seg.metric_base"
+local not_finite = require "seg.not_finite"
 local opened = require "seg.opened"
 local pass = require "seg.pass"
 local phase = require "seg.phase"
@@ -205,7 +206,7 @@ local function end_epoch(run, started)
   local batches = run.data.train.loader:batches()
   local lr = rate(run, batches - 1, batches)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
-                train_loss = s.loss_sum / math.max(s.seen, 1),
+                train_loss = s.seen > 0 and s.loss_sum / s.seen or 0 / 0,
                 phase = run.phases[2] and s.phase }
   local tallied = {} -- the same without "train_"
   for name, value in pairs(run.tally:columns(s.tally)) do
@@ -228,6 +229,7 @@ local function end_epoch(run, started)
     end)
     if ranks.stopped() then return false end
     run.result = result
+    not_finite.say_epoch(run, result)
     row.valid_loss, values.loss = result.loss, result.loss
     for name, m in pairs(result.metrics) do
       row["valid_" .. name], row["valid_slice_" .. name] = m.mean, m.slices
@@ -254,14 +256,16 @@ local function end_epoch(run, started)
   gauge.fill(run, row)
   traces.mark("checkpoint", saving)
   try(run.csv.amend, run.csv, row)
-  local parts = { string.format("epoch %d/%d  lr %.3g  loss %.4f", s.epoch, run.epochs, lr,
-                                row.train_loss) }
+  local parts = { string.format("epoch %d/%d  lr %.3g  loss %s", s.epoch, run.epochs, lr,
+                                util.fixed(row.train_loss)) }
   local made_of = loss_parts.text(r, tallied)
   if made_of then parts[1] = parts[1] .. " (" .. made_of .. ")" end
   if row.valid_loss then
     made_of = loss_parts.text(r, run.result.parts)
-    parts[#parts + 1] = string.format("valid %.4f%s", row.valid_loss,
+    parts[#parts + 1] = string.format("valid %s%s", util.fixed(row.valid_loss),
                                       made_of and " (" .. made_of .. ")" or "")
+    local bad = #util.sorted_keys(run.result.bad)
+    if bad > 0 then parts[#parts] = string.format("%s (%d left out)", parts[#parts], bad) end
   end
   for _, name in ipairs(util.sorted_keys(r.metrics)) do
     if row["valid_" .. name] then
@@ -395,6 +399,7 @@ local function final_test(run)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
                             { interval = true, threshold = threshold, outside = outside })
     if ranks.stopped() then return false end
+    run.bad = next(result.bad) ~= nil
     if not ranks.writes() then return true end -- what follows is for people
     local file = string.format("%s/cases_%s.csv", run.folder, part)
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
@@ -404,6 +409,7 @@ local function final_test(run)
     for _, line in ipairs { text or false, said or false, beyond or false, table.unpack(lines) } do
       if line then show.result(line) end
     end
+    not_finite.say(part, result, d.pipeline, run.hash)
     json.threshold, json.beyond, summary.weights = threshold, beyond, weights
     summary[part] = opened.identify(json, part, d, run.hash)
     if text then
@@ -415,6 +421,7 @@ local function final_test(run)
   state.check_folder(run, true)
   -- what the files hold, which final_weights has looked at
   summary.best, summary.best_epoch = s.best, s.best_epoch
+  summary.valid_not_finite = s.not_finite > 0 and s.not_finite or nil
   summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
@@ -573,7 +580,7 @@ local function work(run, resume)
   end
   footprint.report(run)
   show.line("done: %s", run.folder)
-  return 0
+  return not_finite.exit_code(run)
 end
 
 -- The same for --trace, which has also what a run that failed did.
@@ -589,7 +596,7 @@ end
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
                 values = config.ensure(), waited = 0, lost = 0, unsaved = {},
-                state = state.new() }
+                told_bad = {}, state = state.new() }
   if not ranks.writes() then return work(run, resume) end
   return record.ended(run, pcall(traced, run, resume))
 end

@@ -5,6 +5,7 @@ local core = require "seg.core"
 local loss_parts = require "seg.loss_parts"
 local base = require "seg.metric_base"
 local metric = require "seg.metric"
+local not_finite = require "seg.not_finite"
 local opened = require "seg.opened"
 local ranks = require "seg.ranks"
 local show = require "seg.show"
@@ -47,7 +48,7 @@ local function plan(recipe, pipeline, o)
   for _, name in ipairs(o.metrics or util.sorted_keys(recipe.metrics)) do
     local m = recipe.metrics[name]
     local user = { name = name, m = m, way = m.way or "counts", cases = {}, values = {},
-                   lists = {}, records = {}, sum = 0, n = 0 }
+                   lists = {}, records = {}, each = {} }
     users[#users + 1] = user
     user.node = user.way == "counts" and nodes:add(m.node) or nil
     user.area = m.area and nodes:add(m.area)
@@ -68,7 +69,7 @@ local function plan(recipe, pipeline, o)
   end
   local terms = {}
   for i, part in ipairs(loss_parts.of(recipe)) do
-    terms[i] = { part = part, node = nodes:add(part.node), sum = 0, n = 0 }
+    terms[i] = { part = part, node = nodes:add(part.node), each = {} }
   end
   return users, nodes, stitched and whole or nil, terms
 end
@@ -85,7 +86,7 @@ local function count_sample(user, item, values, i)
   add(slice, counts, i, width)
   local all = area and area:get(i, 2) or nil
   local v = user.m.value(slice, all)
-  if v then user.sum, user.n = user.sum + v, user.n + 1 end
+  if v then user.each[#user.each + 1] = { item, v } end
   if user.way == "stitched" then return end -- of the case as a whole
   local case = user.cases[item] or { all = 0 }
   user.cases[item] = case
@@ -123,8 +124,27 @@ local function measure_case(users, case)
   end
 end
 
--- The values of the cases, once all samples were seen.
-local function settle(user, outside)
+-- The mean of what samples had, { { item, value }, ... }, without those of cases that do
+-- not count; how many there are.
+local function mean_of_samples(each, bad)
+  local sum, n = 0, 0
+  for _, e in ipairs(each) do
+    if not bad[e[1]] then sum, n = sum + e[2], n + 1 end
+  end
+  return sum / n, n
+end
+
+-- The values of the cases, once all samples were seen; none of those in `bad`.
+local function settle(user, outside, bad)
+  local records = {}
+  for _, r in ipairs(user.records) do
+    if not bad[r.item] then records[#records + 1] = r end
+  end
+  user.records = records
+  for item in pairs(bad) do
+    user.cases[item], user.values[item], user.lists[item] = nil, nil, nil
+  end
+  user.slices = mean_of_samples(user.each, bad)
   for item, case in pairs(user.cases) do
     if user.way == "counts" then
       user.values[item], user.lists[item] =
@@ -170,7 +190,7 @@ local function result_of(user, recipe, pipeline, interval)
   local m = user.m
   local list, owners = ordered(user.values, pipeline)
   local r = { cases = user.values, list = list, owners = owners, mean = util.mean(list),
-              slices = user.by_slice and (user.n > 0 and user.sum / user.n or 0 / 0) or nil,
+              slices = user.by_slice and user.slices or nil,
               lists = user.lists, classes = {} }
   if m.total then
     local value, extra = m.total(bare(user.records))
@@ -230,15 +250,17 @@ end
 -- metric gives. o: metrics: the names of those that are measured, else all; interval:
 -- also that of values that are no means; threshold: in place of that of metrics that
 -- give none; each(case): called with every case, put together from `nodes`; outside:
--- what M.outside gives.
---   -> { loss=, seen=, parts = {[name]=mean}, empty= (share of samples),
+-- what M.outside gives. Cases of which the network makes values that are not finite do
+-- not count, and nor do such samples in the loss.
+--   -> { loss= (NaN of no sample), seen=, bad = {[item]=what is not finite},
+--        parts = {[name]=mean}, empty= (share of samples),
 --        metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
 --          classes = { {name=, cases=, mean=}, ... }, matrix= } } }
 function M.run(session, recipe, pipeline, loader, names, label, o)
   o = o or {}
   local users, nodes, whole, terms = plan(recipe, pipeline, o)
   local stitcher = whole and stitch.new(pipeline, whole, o.threshold)
-  local loss, seen, begun, waiting = 0, 0, 0, {}
+  local loss, seen, begun, waiting, bad = 0, 0, 0, {}, {}
 
   local function finish(case)
     case.outside = o.outside and o.outside[case.item]
@@ -250,21 +272,28 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     if not ok then error(why, 0) end
   end
   local function take(batch, values)
-    loss, seen = loss + values[1]:get() * batch.count, seen + batch.count
+    loss, seen = loss + batch.loss, seen + batch.counted
     local parts = {}
     for k, node in ipairs(whole or {}) do parts[k] = values[nodes.place[core.node_id(node)]] end
-    for i, number in ipairs(batch.samples) do
-      local item = pipeline:item(number)
+    local function count(i, number, item)
       for _, user in ipairs(users) do
         if user.node then count_sample(user, item, values, i) end
         if user.read then number_sample(user, item, values, i) end
       end
       for _, term in ipairs(terms) do
         local v = term.part.value(loss_parts.row(values[term.node], i))
-        if v then term.sum, term.n = term.sum + v, term.n + 1 end
+        if v then term.each[#term.each + 1] = { item, v } end
       end
       local case = stitcher and stitcher:put(number, parts, i)
       if case then finish(case) end
+    end
+    for i, number in ipairs(batch.samples) do
+      local item = pipeline:item(number)
+      if batch.bad and batch.bad[i] and not bad[item] then
+        bad[item] = batch.bad[i]
+        if stitcher then stitcher:drop(item) end
+      end
+      if not bad[item] then count(i, number, item) end
     end
   end
   -- The values that the device has put aside. These are read together at the end, so
@@ -273,6 +302,10 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     local kept = session:kept()
     for b, batch in ipairs(waiting) do
       batch.values = table.move(kept, (b - 1) * #nodes.list + 1, b * #nodes.list, 1, {})
+    end
+    -- runs samples again, so once all values were fetched
+    for _, batch in ipairs(waiting) do
+      not_finite.judge(batch, session, recipe, pipeline, nodes.list, names)
     end
     for _, batch in ipairs(ranks.whole(waiting)) do take(batch, batch.values) end
     waiting = {}
@@ -301,13 +334,14 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     for _, case in ipairs(stitcher:rest()) do finish(case) end
   end
   if stitcher then stitcher:close() end
-  local result = { loss = loss / math.max(seen, 1), seen = seen, metrics = {}, parts = {} }
+  local result = { loss = loss / seen, seen = seen, bad = bad, metrics = {}, parts = {} }
   for _, term in ipairs(terms) do
-    result.parts[term.part.name] = term.sum / term.n
-    result.empty = term.part.empty and term.n / seen or result.empty
+    local mean, n = mean_of_samples(term.each, bad)
+    result.parts[term.part.name] = mean
+    result.empty = term.part.empty and n / seen or result.empty
   end
   for _, user in ipairs(users) do
-    settle(user, o.outside)
+    settle(user, o.outside, bad)
     result.metrics[user.name] = result_of(user, recipe, pipeline, o.interval)
   end
   return result

@@ -83,17 +83,23 @@ end
 
 -- A batch as text, and back.
 local function pack(b)
-  local out = { string.pack("<i8i8i8i8", b.number, b.count, #b.values, #b.samples) }
-  for _, n in ipairs(b.samples) do out[#out + 1] = string.pack("<i8", n) end
+  local out = { string.pack("<i8di8i8i8", b.number, b.loss, b.counted, #b.values, #b.samples) }
+  for i, n in ipairs(b.samples) do
+    out[#out + 1] = string.pack("<i8s4", n, b.bad and b.bad[i] or "")
+  end
   for _, v in ipairs(b.values) do out[#out + 1] = string.pack("<s8", core.ranks.pack(v)) end
   return table.concat(out)
 end
 
 local function unpack(text, at)
-  local number, count, values, samples, next_at = string.unpack("<i8i8i8i8", text, at)
-  local b = { number = number, count = count, samples = {}, values = {} }
+  local number, loss, counted, values, samples, next_at = string.unpack("<i8di8i8i8", text, at)
+  local b = { number = number, loss = loss, counted = counted, samples = {}, values = {}, bad = {} }
   at = next_at
-  for i = 1, samples do b.samples[i], at = string.unpack("<i8", text, at) end
+  for i = 1, samples do
+    local bad
+    b.samples[i], bad, at = string.unpack("<i8s4", text, at)
+    b.bad[i] = bad ~= "" and bad or nil
+  end
   for i = 1, values do
     b.values[i], at = string.unpack("<s8", text, at)
     b.values[i] = core.ranks.unpack(b.values[i])
@@ -102,7 +108,8 @@ local function unpack(text, at)
 end
 
 -- The batches that the ranks have made, in their order, each once; `list`: those of
--- this one, { { number=, count=, samples = {...}, values = {array, ...} }, ... }.
+-- this one, { { number=, loss=, counted=, bad=, samples = {...}, values = {array, ...} },
+-- ... } as not_finite.judge leaves them.
 function M.whole(list)
   if M.count == 1 then return list end
   local own, all, seen = {}, {}, {}

@@ -8,7 +8,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
-local diverge = require "seg.diverge"
+local not_finite = require "seg.not_finite"
 local recipes = require "seg.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -63,7 +63,7 @@ function M.command(r)
     for case in meta["replay.cases"]:gmatch("%S+") do cases[#cases + 1] = case end
     print("first not finite: " .. (what or "a gradient"))
     if found then
-      print("  " .. diverge.ranges(found))
+      print("  " .. not_finite.ranges(found))
       if found.sample then print("  in case " .. (cases[found.sample] or "?")) end
     end
   end

@@ -22,9 +22,11 @@ local RETRY_S = 5 -- a full disk or a lost server may come back
 local LOOK_S = 0.5 -- between two looks at the folder of the run
 
 -- Where a run begins: in its first phase, of which epoch `first` was the last
--- before. epoch counts over all phases.
+-- before. epoch counts over all phases. not_finite: the most cases of valid that did not
+-- count in an epoch, as their values were not finite.
 function M.new()
-  local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {} }
+  local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {},
+              not_finite = 0 }
   M.begin_phase(s)
   return s
 end
@@ -93,6 +95,7 @@ function M.metadata(run)
     schedule = s.schedule and print_table(s.schedule),
     tally = next(s.tally) and print_table(s.tally) or nil,
     average = average_text(run.recipe), ranks = ranks.text(),
+    not_finite = s.not_finite > 0 and tostring(s.not_finite) or nil,
   }
 end
 
@@ -114,6 +117,7 @@ function M.restore(run, meta)
     s.stop_wait, s.stop_best = math.tointeger(tonumber(wait)), tonumber(best)
   end
   s.tally = read_table(meta.tally or "")
+  s.not_finite = math.tointeger(tonumber(meta.not_finite or 0))
   s.round, s.clustered = math.tointeger(tonumber(meta.round or 0)), meta.clustered == "1"
   s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end

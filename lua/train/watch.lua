@@ -54,9 +54,9 @@ function M.check_stop(r)
 end
 
 -- Is `value` better than `best` (nil: there is none) by more than `delta`? NaN
--- never is.
+-- never is, nor is what no other could ever be better than.
 function M.better(value, best, mode, delta)
-  if value ~= value then return false end
+  if value ~= value or value == (mode == "max" and math.huge or -math.huge) then return false end
   return best == nil or (mode == "max" and value > best + (delta or 0))
     or (mode == "min" and value < best - (delta or 0))
 end
