@@ -89,6 +89,7 @@ t.test("events: what is written can be read, by the definition", function()
   t.equal(masked_crc("123456789"), ((0xe3069283 >> 15 | 0xe3069283 << 17) + 0xa282ead8)
           & 0xffffffff) -- the check value of CRC32C
   local dir = folder .. "/events"
+  os.execute("mkdir " .. dir)
   local e = tfevents.open(dir, 0)
   e:scalars(1, { a = 0.5, b = -2, bad = 0 / 0, worse = 1 / 0 })
   e:scalars(300, { a = 1e-3 })
@@ -139,13 +140,31 @@ t.test("a run's events, resumed or not", function()
   local line = brain .. " --quiet --epochs 3 --out " .. folder
   t.says(line .. "/whole", 0, "dice per case")
   t.says(line .. "/cut --steps 8", 0, "")
-  t.says(line .. "/cut --resume auto --steps 0 --grad_norms", 0, "")
+  local resumed = t.says(line .. "/cut --resume auto --steps 0 --grad_norms", 0, "")
+  t.check(not resumed:find("warning", 1, true), resumed)
   local whole, pictures = numbers(folder .. "/whole/brain_unet/001")
   local cut, again = numbers(folder .. "/cut/brain_unet/001")
   t.equal(cut, whole)
   t.equal(again, pictures)
   t.equal(pictures, 3) -- epochs 1 and 2 and the last, of one case
   t.check(whole:find("3 loss/train 1%.%d+") and whole:find("dice/test_at_the_end"), whole)
+end)
+
+t.test("a run that goes on with other instructions or another program says so", function()
+  local out = folder .. "/moved"
+  local line = brain .. " --quiet --epochs 2 --out " .. out
+  t.says(line .. " --steps 3", 0, "")
+  local run = out .. "/brain_unet/001"
+  local path = run .. "/manifest.json"
+  local program = read_json(path).program.sha256
+  t.write(path, (t.read(path):gsub('"program": "' .. program .. '"', '"program": "c0ffee"')))
+  local code, said = t.program(line .. " --steps 0 --resume auto", "SEG_ISA=portable ")
+  t.equal(code, 0, said)
+  local warning = "resumed with other vector instructions (portable, was " .. core.isa()
+    .. "), another program, by its SHA-256 (" .. program .. ", was c0ffee): the last bits of its "
+    .. "numbers are not those of an uninterrupted run"
+  t.check(said:find("warning: " .. warning, 1, true), said)
+  t.check(t.read(run .. "/report.html"):find(warning, 1, true), "the report keeps it")
 end)
 
 -- Manifest ------------------------------------------------------------------------

@@ -15,6 +15,8 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
+local SHOWN = 100 -- letters of a name of a device
+
 -- Seconds since 1970 as UTC, in the form of ISO 8601.
 function M.time(seconds)
   return os.date("!%Y-%m-%dT%H:%M:%SZ", seconds)
@@ -85,7 +87,7 @@ function M.open(run)
   local data = {}
   for part, d in pairs(run.data) do data[part] = part_facts(d) end
   run.data_sha256 = data_text(data)
-  local gpu, name = core.gpu()
+  local gpu, name = core.gpu(math.tointeger(tonumber(v.device:match("^cuda:(%d+)$"))) or 0)
   local old = M.read(run.folder)
   local sessions = old and type(old.sessions) == "table" and old.sessions or {}
   for _, s in ipairs(sessions) do
@@ -104,6 +106,29 @@ function M.open(run)
     preparation = core.sha256(r.train:prepare_steps()), data = data,
     origin = r.train:origin(r.train:people()),
     config = run_folder.values(config.print(v, config.fixed)), sessions = sessions } }, Manifest)
+end
+
+-- Vector instructions that have the same bits: those of AVX-512 differ in bf16 only.
+local function same_isa(a, b, precision)
+  local has_512 = { avx512 = true, avx512_bf16 = true, amx = true }
+  return precision ~= "bf16" and has_512[a] and has_512[b]
+end
+
+-- What of this start is not as in the one before, so that the same arithmetic may be done
+-- in another order; nil where nothing is, or it is the first.
+function Manifest:changed()
+  local list = self.facts.sessions
+  local now, was, out = list[#list], list[#list - 1], {}
+  for _, e in ipairs { { "device", "another device or driver" },
+                       { "isa", "other vector instructions" },
+                       { "program", "another program, by its SHA-256" } } do
+    local is, old = now[e[1]], was and was[e[1]]
+    local same = old == is or e[1] == "isa" and same_isa(is, old, self.facts.precision)
+    if old and not same then
+      out[#out + 1] = string.format("%s (%s, was %s)", e[2], is:sub(1, SHOWN), old:sub(1, SHOWN))
+    end
+  end
+  return out[1] and table.concat(out, ", ")
 end
 
 -- How this start of the run ended: "finished", "stopped", "diverged" or "failed".

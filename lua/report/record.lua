@@ -47,7 +47,15 @@ function M.open(run)
   local rec = setmetatable({ run = run, state = "running", pictures = {}, next_at = 0,
                              from = run.state.epoch, recipe = run.recipe }, Record)
   rec.manifest = try(manifest.open, run)
-  if rec.manifest then try(rec.manifest.write, rec.manifest) end
+  if rec.manifest then
+    try(rec.manifest.write, rec.manifest)
+    -- in the log, and so in the report
+    local changed = try(rec.manifest.changed, rec.manifest)
+    if type(changed) == "string" then
+      show.warn("resumed with %s: the last bits of its numbers are not those of an uninterrupted "
+                .. "run", changed)
+    end
+  end
   rec.events = try(tfevents.open, run.folder, run.state.epoch)
   rec.samples = try(samples.open, run, run.state.epoch)
   rec.norms = run.values.grad_norms and try(norms.open, run.folder, run.state.epoch) or nil
