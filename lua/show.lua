@@ -80,10 +80,14 @@ end
 -- Called whenever work goes on: hooks.lua watches over it. nil: nobody does.
 M.on_progress = nil
 
+-- Called as often, and may raise: the folder of a run is looked at (state.lua). nil: none.
+M.on_look = nil
+
 -- done of total as a bar and the time that is left at this rate; at most 10
 -- times a second, and only on a terminal.
 function M.bar(label, done, total, started, extra)
   if M.on_progress then M.on_progress() end
+  if M.on_look then M.on_look() end
   local columns = core.sys.terminal()
   local now = core.sys.clock()
   if not columns or config.line.flags.quiet or (now - last_drawn < 0.1 and done < total) then

@@ -119,6 +119,22 @@ between() {
     train cut plain --resume "$folder" && same whole_plain cut
 }
 
+# killed before the numbered checkpoint of an epoch, or before the older one went
+numbered() {
+    rm -rf "$runs/cut" "$runs/numbered"
+    train numbered ema --save_every 1 --keep_last 2 &&
+        train cut ema --save_every 1 --keep_last 2 --until_epoch 2 || return 1
+    folder=$runs/cut/training/001
+    rm "$folder/checkpoint_0002.safetensors"
+    train cut ema --resume "$folder" --until_epoch 3 &&
+        cp "$folder/checkpoint_0003.safetensors" "$tmp/kept" || return 1
+    ls "$folder" | grep -c 'checkpoint_000[23]' | grep -x 2 || return 1
+    cp "$tmp/kept" "$folder/checkpoint_0001.safetensors"
+    train cut ema --resume "$folder" --until_epoch 0 && same numbered cut &&
+        (cd "$runs/numbered/training/001" && ls ./*.safetensors) > "$tmp/a" &&
+        (cd "$folder" && ls ./*.safetensors) > "$tmp/b" && cmp "$tmp/a" "$tmp/b"
+}
+
 want=16 times=1
 [ -z "${SEG_SOAK:-}" ] || want=100 times=20
 in_bf16
@@ -128,6 +144,7 @@ if [ "${SEG_TEST_DEVICE:-cpu}" = cuda ]; then
 fi
 [ "$times" -eq 0 ] || in_f32
 [ "$times" -eq 0 ] || step "killed between two saves" between
+[ "$times" -eq 0 ] || step "killed before a numbered save" numbered
 step "$pairs pairs of cuts" test "$pairs" -ge "$want"
 k=0
 while [ "$k" -lt "$times" ]; do

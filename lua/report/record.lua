@@ -348,6 +348,7 @@ end
 -- error. Also of a run that ended before it had a record.
 local function note_end(run, ok, code)
   local rec, kind = run.record, not ok and sys.kind(tostring(code)) or nil
+  show.on_look = nil
   -- who is told to stop while data is opened ends by an error, that is none
   local stopped = not ok and kind == "failure" and sys.stopped()
   local state = not ok and (kind == "diverged" and kind or stopped and "stopped" or "failed")

@@ -120,7 +120,6 @@ local function train_epoch(run)
   run.queued = s.batch
   local cut = false
   while s.batch < batches and not cut do
-    state.check_folder(run)
     local between = #parts == 0 or parts[#parts].last
     local stop = between and #parts > 0 and (ranks.stopped() or limit(steps))
     if run.queued < batches and not stop then
@@ -251,7 +250,7 @@ local function end_epoch(run, started)
   local saving = sys.clock()
   if best then state.save_best(run) else state.save_kept(run) end
   state.save(run, "checkpoint_last")
-  if s.epoch % run.values.save_every == 0 then state.save_numbered(run) end
+  state.save_numbered(run)
   row.save_s = sys.clock() - saving
   gauge.fill(run, row)
   traces.mark("checkpoint", saving)
@@ -479,6 +478,7 @@ local function open_folder(run, resume)
     run.lock = run.lock or core.checkpoint.lock(run.folder)
   end
   run.folder = ranks.of_first(run.folder or "")
+  show.on_look = run.lock and function() state.check_folder(run) end
   -- the key of its hashes is made by whoever looks first
   ranks.in_turn(function() run.hash = run_folder.hasher(run_folder.base(run.folder)) end)
 end
@@ -563,6 +563,9 @@ local function work(run, resume)
   if not newest or not newest:find("checkpoint_last", 1, true) then
     state.save(run, "checkpoint_last")
   end
+  -- who was killed between the last of an epoch and the numbered one has not that
+  run.resumed_at = resume and run.state.epoch
+  state.save_numbered(run)
   sys.catch_signals()
 
   repeat

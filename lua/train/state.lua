@@ -150,6 +150,7 @@ function M.save(run, name, weights)
   local function try()
     return pcall(core.checkpoint.save, path, run.session, not weights, M.metadata(run))
   end
+  M.check_folder(run, true)
   local ok, why = try()
   -- weights that are not finite are so in a while too, and all that comes of them
   if not ok and sys.kind(tostring(why)) == "diverged" then error(why, 0) end
@@ -197,6 +198,7 @@ end
 -- try, so that a failure is said.
 function M.save_kept(run, last)
   if not run.kept then return end
+  M.check_folder(run, true)
   local ok, why = pcall(run.kept.file.save, run.kept.file, path_of(run, BEST))
   if ok then
     show.line("checkpoint_best.safetensors has the weights of epoch %d now", run.kept.epoch)
@@ -206,10 +208,15 @@ function M.save_kept(run, last)
   if ok or last then forget_kept(run) end
 end
 
--- The numbered checkpoints beyond the newest keep_last go.
+-- After an epoch, or where a run goes on from the end of one: the numbered checkpoint of it
+-- where one is due, unless it is there; those beyond the newest keep_last go.
 function M.save_numbered(run)
-  if not ranks.writes() then return end
-  M.save(run, string.format("checkpoint_%04d", run.state.epoch))
+  local s = run.state
+  if not ranks.writes() or s.epoch == 0 or s.batch > 0 or s.epoch % run.values.save_every ~= 0 then
+    return
+  end
+  local name = string.format("checkpoint_%04d", s.epoch)
+  if not (run.resumed_at == s.epoch and util.exists(path_of(run, name))) then M.save(run, name) end
   local list = {}
   for _, name in ipairs(sys.list(run.folder)) do
     if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
