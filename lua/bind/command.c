@@ -1,10 +1,12 @@
-/* command.c -- a shell, a pipe, and a limit to patience.
+/* command.c -- a shell, two pipes, and a limit to patience.
  *
- * The pipe is written without waiting and a reader that has gone away is no
+ * The pipes are used without waiting and a reader that has gone away is no
  * signal: what the command does with the text is its own affair. Its signals
  * are the system's defaults, whatever the training program does with its own.
- */
+ * It is a group of processes of its own, so that it can be ended with all that
+ * it has started. */
 #include "bind/command.h"
+#include "bind/bind.h"
 #include "clock.h"
 #include "err.h"
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,7 +22,9 @@
 
 extern char **environ;
 
-static const double STEP_S = 0.01; // between two looks at the child
+static const double STEP_S = 0.01;           // between two looks at the child
+static const double GRACE_S = 2;             // to end in, before it is killed
+enum { BLOCK = 1 << 16, PRINTED = 1 << 20 }; // bytes: at once, in all
 
 static void pause_s(double seconds)
 {
@@ -27,8 +32,9 @@ static void pause_s(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* /bin/sh -c command with `in` as its standard input. 0, or an errno. */
-static int start(const char *command, int in, pid_t *child)
+/* /bin/sh -c command in a group of its own, with `in` as its standard input and
+ * `out` as what it prints to. 0, or an errno. */
+static int start(const char *command, int in, int out, pid_t *child)
 {
     static char shell[] = "sh", option[] = "-c";
     char *argv[] = {shell, option, (char *)command, NULL};
@@ -42,12 +48,15 @@ static int start(const char *command, int in, pid_t *child)
     e = posix_spawnattr_init(&attr);
     if (!e) {
         e = posix_spawn_file_actions_adddup2(&files, in, 0);
-        if (!e) e = posix_spawn_file_actions_adddup2(&files, 2, 1);
+        if (!e) e = posix_spawn_file_actions_adddup2(&files, out, 1);
+        if (!e) e = posix_spawn_file_actions_adddup2(&files, out, 2);
         if (!e) e = posix_spawnattr_setsigdefault(&attr, &all);
         if (!e) e = posix_spawnattr_setsigmask(&attr, &none);
+        if (!e) e = posix_spawnattr_setpgroup(&attr, 0);
         if (!e)
             e = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF |
-                                                    POSIX_SPAWN_SETSIGMASK);
+                                                    POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETPGROUP);
         if (!e) e = posix_spawn(child, "/bin/sh", &files, &attr, argv, environ);
         posix_spawnattr_destroy(&attr);
     }
@@ -55,54 +64,139 @@ static int start(const char *command, int in, pid_t *child)
     return e;
 }
 
-/* The text into the pipe, as far as it is read until then. */
-static void feed(int out, const char *text, size_t bytes, double until)
+/* A command that runs: its pipes and what went through them. */
+typedef struct Talk {
+    pid_t child;
+    bool ended; // reaped, with `status`
+    int status;
+    int in, out;      // our ends; in: -1 once it has read enough
+    const char *text; // that it has not read yet
+    size_t bytes, printed, left_out;
+} Talk;
+
+/* The text into the pipe, as far as it is read now. */
+static void feed(Talk *t)
 {
     sigset_t pipe_signal, before, waiting;
+    if (t->in < 0) return;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-    while (bytes && clock_s() < until) {
-        ssize_t n = write(out, text, bytes);
-        if (n > 0) {
-            text += n, bytes -= (size_t)n;
-        } else if (n < 0 && errno == EAGAIN) {
-            pause_s(STEP_S);
-        } else if (errno != EINTR) {
-            break; // it has read enough
-        }
-    }
+    ssize_t n = t->bytes ? write(t->in, t->text, t->bytes) : 0;
+    const int error = errno;
+    if (n > 0) t->text += n, t->bytes -= (size_t)n;
     // one that came meanwhile is ours; it must not come when it is let through
     sigpending(&waiting);
     if (sigismember(&waiting, SIGPIPE) && !sigismember(&before, SIGPIPE))
         sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (t->bytes && (n >= 0 || error == EAGAIN || error == EINTR)) return;
+    close(t->in); // the end of the text, or it has read enough
+    t->in = -1;
+}
+
+/* What it has printed since to our errors, up to PRINTED bytes in all: a log
+ * must not fill a disk. The rest is read all the same, as it would wait. */
+static void print_output(Talk *t)
+{
+    static const int MOST = 64; // blocks at once: others have work, too
+    char block[BLOCK];
+    for (int i = 0; i < MOST; i++) {
+        ssize_t n = read(t->out, block, sizeof block);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;
+        size_t room = PRINTED - t->printed, take = (size_t)n;
+        if (take > room) take = room;
+        t->left_out += (size_t)n - take;
+        t->printed += take;
+        for (char *p = block; take;) {
+            ssize_t wrote = write(2, p, take);
+            if (wrote < 0 && errno == EINTR) continue;
+            if (wrote <= 0) break; // nobody reads it
+            p += wrote, take -= (size_t)wrote;
+        }
+    }
+}
+
+/* Go on with both pipes until the command is over, a time, or, with `stop`, the
+ * moment that it is set. */
+static void attend(Talk *t, double until, const atomic_bool *stop)
+{
+    while (!t->ended && clock_s() < until && !(stop && atomic_load(stop))) {
+        feed(t);
+        print_output(t);
+        const pid_t got = waitpid(t->child, &t->status, WNOHANG);
+        if (got == t->child) t->ended = true;
+        if (got < 0 && errno != EINTR) t->ended = true, t->status = -1;
+        if (!t->ended) pause_s(STEP_S);
+    }
+    print_output(t);
+}
+
+/* Ends the command and all of its group. */
+static void end(Talk *t)
+{
+    const double until = clock_s() + GRACE_S;
+    kill(-t->child, SIGTERM);
+    attend(t, until, NULL);
+    // the shell may be over before what it has started
+    while (clock_s() < until && !kill(-t->child, 0)) {
+        print_output(t);
+        pause_s(STEP_S);
+    }
+    kill(-t->child, SIGKILL);
+    attend(t, clock_s() + GRACE_S, NULL);
+}
+
+/* How a command that was not ended here did. */
+static bool judge(const Talk *t)
+{
+    if (t->status == -1) return fail("is lost");
+    if (WIFSIGNALED(t->status))
+        return fail("ended by signal %d", WTERMSIG(t->status));
+    return WEXITSTATUS(t->status) == 0 ||
+           fail("ended with code %d", WEXITSTATUS(t->status));
 }
 
 bool command_tell(const char *command, const char *text, size_t bytes,
                   double seconds)
 {
-    int end[2], status = 0;
-    pid_t child, got = 0;
+    int in[2], out[2];
+    Talk t = {.text = text, .bytes = bytes};
+    const atomic_bool *stop = signal_stopping();
+    if (atomic_load(stop)) stop = NULL; // it is told of that end
     const double until = clock_s() + seconds;
-    if (pipe(end)) return fail("no pipe: %s", strerror(errno));
-    // neither the child nor others that start meanwhile hold our end
-    for (int i = 0; i < 2; i++) fcntl(end[i], F_SETFD, FD_CLOEXEC);
-    fcntl(end[1], F_SETFL, O_NONBLOCK);
-    int e = start(command, end[0], &child);
-    close(end[0]);
-    if (!e) feed(end[1], text, bytes, until);
-    close(end[1]);
-    if (e) return fail("cannot start a shell: %s", strerror(e));
-    while (!got && clock_s() < until) {
-        got = waitpid(child, &status, WNOHANG);
-        if (got < 0 && errno == EINTR) got = 0;
-        if (!got) pause_s(STEP_S);
+    if (pipe(in)) return fail("no pipe: %s", strerror(errno));
+    if (pipe(out)) {
+        const int error = errno;
+        close(in[0]), close(in[1]);
+        return fail("no pipe: %s", strerror(error));
     }
-    if (!got) return fail("still runs after %.0f s, and goes on", seconds);
-    if (got < 0) return fail("is lost: %s", strerror(errno));
-    if (WIFSIGNALED(status))
-        return fail("ended by signal %d", WTERMSIG(status));
-    return WEXITSTATUS(status) == 0 ||
-           fail("ended with code %d", WEXITSTATUS(status));
+    // neither the child nor others that start meanwhile hold our ends
+    for (int i = 0; i < 2; i++) {
+        fcntl(in[i], F_SETFD, FD_CLOEXEC);
+        fcntl(out[i], F_SETFD, FD_CLOEXEC);
+    }
+    fcntl(in[1], F_SETFL, O_NONBLOCK);
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    t.in = in[1], t.out = out[0];
+    const int e = start(command, in[0], out[1], &t.child);
+    close(in[0]), close(out[1]);
+    if (!e) attend(&t, until, stop);
+    const bool over = t.ended;
+    if (!e && !over) end(&t);
+    if (t.in >= 0) close(t.in);
+    close(t.out);
+    if (t.left_out)
+        fprintf(stderr,
+                "\nsegengine: %zu bytes more of what this command "
+                "printed are left out\n",
+                t.left_out);
+    if (e) return fail("cannot start a shell: %s", strerror(e));
+    if (over) return judge(&t);
+    if (stop && atomic_load(stop))
+        return fail("was ended, as this program is told to stop");
+    return fail("took more than %.0f s and was ended, with all that it has "
+                "started",
+                seconds);
 }

@@ -2,7 +2,8 @@
 --
 -- on_finish, on_nan and on_stall are commands for a shell. Each runs at most once
 -- a start, with the facts as JSON on its standard input; what it prints goes to
--- stderr. One that fails or takes long is a warning and never ends a run.
+-- stderr, up to a limit. One that fails is a warning, one that takes long is ended with
+-- a warning; none ever ends a run.
 
 local core = require "seg.core"
 local show = require "seg.show"
