@@ -116,7 +116,9 @@ local function check(run, summary, said)
   t.check(summary.valid.loss == summary.valid.loss and summary.best, "the other case counts")
   t.equal(summary.valid.metrics.m.n, 1)
   t.check(not t.read(run .. "/metrics.csv"):find("nan", 1, true), "metrics.csv")
-  t.check(t.read(run .. "/report.html"):find("case " .. hash .. ": the network", 1, true), "report")
+  local report = t.read(run .. "/report.html")
+  t.check(report:find("case " .. hash .. ": the network", 1, true), "report")
+  t.check(not (report .. t.read(run .. "/summary.json")):find(folder, 1, true), "no path")
 end
 
 -- The value is finite, and what the layers make of it is not.

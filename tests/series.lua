@@ -192,6 +192,8 @@ end)
 
 t.test("a series is resumed as what it was", function()
   local base = folder .. "/whole/toy/001"
+  -- it says where images are
+  t.equal(t.lines("stat -c %a " .. base .. "/series.json")[1], "600")
   t.says(line("folds --resume " .. base .. " --lr 0.1", "whole"), 2,
          "--lr: the runs of " .. base .. " began without it")
   t.says(line("repeat --resume " .. base, "whole"), 2, "not the folder of a series of repeat, but "

@@ -177,13 +177,17 @@ local function memory_rows(fixed, run)
   return rows
 end
 
--- The warnings of this start and those before, without the path of the run.
+-- The warnings of this start and those before, without the path of the run; of other files
+-- the name is left, as a report may leave the machine.
 local function warnings_of(folder)
   local list, path = {}, folder .. "/log.txt"
   local plain = folder:gsub("%p", "%%%0")
   for line in (util.exists(path) and util.read_file(path) or ""):gmatch("[^\n]+") do
     local said = line:match("^warning: (.*)")
-    if said then list[#list + 1] = (said:gsub(plain, "the run's folder")) end
+    if said then
+      said = said:gsub(plain, "the run's folder")
+      list[#list + 1] = (" " .. said):gsub([=[([%s(="'])/[^%s,;:()"']*/]=], "%1"):sub(2)
+    end
   end
   return list
 end

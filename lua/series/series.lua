@@ -4,7 +4,7 @@
 -- A series has the folder of a run, runs/<recipe>/<NNN>/, and in it a folder for each
 -- member, which is an ordinary run:
 --
---   series.json   what it is, and the options that every member gets
+--   series.json   what it is, and the options that every member gets; for its owner only
 --   recipe.lua    the script as it was
 --   summary.json  what came of it; written last: the series is over
 --
@@ -134,7 +134,8 @@ function M.open(kind, name, facts)
   s.options = words_of(line.options)
   facts.kind, facts.recipe, facts.options = kind, name, s.options
   facts.preset, facts.weights = line.flags.preset, line.flags.weights
-  sys.write(s.folder .. "/series.json", util.json(facts) .. "\n")
+  -- for its owner only: options say where images are
+  sys.write(s.folder .. "/series.json", util.json(facts) .. "\n", true)
   show.line("%s: %s", kind, s.folder)
   sys.catch_signals()
   return s

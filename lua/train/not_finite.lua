@@ -97,7 +97,9 @@ function M.judge(batch, session, recipe, pipeline, nodes, names)
     else
       local what, found = session:blame(feeds, false)
       local _, slice = pipeline:item(number)
-      batch.bad[i] = string.format("%s%s%s", what or "the loss", found
+      -- of the script only its name: this stands in summary.json too
+      what = (what or "the loss"):gsub("([%(%s])[^,(]*/([^/]*:%d+%))", "%1%2")
+      batch.bad[i] = string.format("%s%s%s", what, found
                                    and ", " .. M.ranges(found) or "",
                                    slice > 0 and ", in slice " .. slice or "")
     end

@@ -218,8 +218,8 @@ function M.save_numbered(run)
   local name = string.format("checkpoint_%04d", s.epoch)
   if not (run.resumed_at == s.epoch and util.exists(path_of(run, name))) then M.save(run, name) end
   local list = {}
-  for _, name in ipairs(sys.list(run.folder)) do
-    if name:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = name end
+  for _, file in ipairs(sys.list(run.folder)) do
+    if file:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = file end
   end
   -- by number: of ten thousand epochs and more the names sort otherwise
   table.sort(list, function(a, b) return tonumber(a:match("%d+")) < tonumber(b:match("%d+")) end)
