@@ -164,6 +164,59 @@ TEST(store_knows_files_that_changed)
     SAYS(text, "5 found, 0 added");
 }
 
+/* Write into the middle of a file of 2 MiB, behind what its ends say, with its
+ * time put back. */
+static void change_middle(const char *path, char value)
+{
+    struct stat st;
+    FILE *f = fopen(path, "r+b");
+    REQUIRE(f && !fstat(fileno(f), &st) && !fseek(f, 1 << 20, SEEK_SET));
+    REQUIRE(fputc(value, f) == value && !fclose(f));
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
+}
+
+TEST(store_knows_files_whose_time_was_put_back)
+{
+    enum { D = 8, H = 256, W = 256 }; // 2 MiB
+    char text[256], store[512], path[512], other[512];
+    snprintf(store, sizeof store, "%s", path_of("put_back.cases"));
+    snprintf(path, sizeof path, "%s", path_of("store_2.npy"));
+    snprintf(other, sizeof other, "%s", path_of("store_other.npy"));
+    float *x = mem_alloc((size_t)D * H * W * sizeof *x);
+    REQUIRE(x);
+    for (int k = 0; k < D * H * W; k++) x[k] = (float)(k % 101);
+    all_cases(0);
+    REQUIRE(npy_write(path, 3, (int64_t[]){D, H, W}, x));
+    mem_free(x);
+    const uint64_t want = opened(NULL, steps_text, 1, text);
+    EXPECT(opened(store, steps_text, 1, text) == want);
+    SAYS(text, "0 found, 5 added");
+    // the number in the middle becomes another one
+    change_middle(path, 0x42);
+    const uint64_t now = opened(NULL, steps_text, 1, text);
+    EXPECT(now != want);
+    EXPECT(opened(store, steps_text, 1, text) == now);
+    SAYS(text, "4 found, 1 added");
+    EXPECT(opened(store, steps_text, 2, text) == now);
+    SAYS(text, "5 found, 0 added");
+    // another inode, or only another state of it: read, not made again
+    struct stat st;
+    REQUIRE(!stat(path, &st) && !chmod(path, 0600));
+    EXPECT(opened(store, steps_text, 1, text) == now);
+    SAYS(text, "5 found, 0 added");
+    Arena mem = {NULL};
+    char *data;
+    size_t bytes;
+    REQUIRE(file_read(path, 1 << 22, &mem, &data, &bytes));
+    REQUIRE(file_replace(other, data, bytes) && !rename(other, path));
+    arena_release(&mem);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
+    EXPECT(opened(store, steps_text, 1, text) == now);
+    SAYS(text, "5 found, 0 added");
+}
+
 /* Whatever byte is other than it was, and wherever the file ends: the samples
  * are the right ones, and the file serves again. */
 TEST(store_that_is_damaged)
@@ -262,7 +315,7 @@ TEST(store_is_not_half_added_to)
     for (int committed = 0; committed < 2; committed++) {
         REQUIRE(store_open(store, &s));
         EXPECT_INT(store_stats(s).cases, 5);
-        store_add(s, &stamp, &v, "a note\n");
+        store_add(s, &stamp, &(Origin){.place = {{0}}}, &v, "a note\n");
         store_get(s, &stamp, &(Prepared){.fields = 0}, &notes, &found);
         EXPECT(!found);
         if (committed) EXPECT(store_commit(s));
@@ -292,7 +345,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     Steps steps = made_steps(steps_text);
     REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     REQUIRE(store_open(store, &s));
-    store_add(s, &(Stamp){{1, 2}}, &v, "");
+    store_add(s, &(Stamp){{1, 2}}, &(Origin){.place = {{0}}}, &v, "");
     // the other goes on without, and says so
     EXPECT(opened(store, steps_text, 2, text) == want);
     SAYS(text, "prepared cases are not kept: ");
@@ -301,7 +354,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
     // one that has the file open sees what came since when it adds
-    store_add(s, &(Stamp){{3, 4}}, &v, "");
+    store_add(s, &(Stamp){{3, 4}}, &(Origin){.place = {{0}}}, &v, "");
     REQUIRE(store_commit(s));
     EXPECT_INT(store_stats(s).cases, 7);
     store_close(s);

@@ -168,17 +168,37 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
             part_census(&v->field[dataset_label(p->ds)], &p->census[item]));
 }
 
+/* May the store's case of this stamp be taken? Its files are those that it was
+ * made of, or at another place (now->place) with the same bytes. */
+static bool same_files(Pipeline *p, int item, Origin *now)
+{
+    Origin was;
+    const Stamp *stamp = &p->stamp[item];
+    if (!store_origin(p->store, stamp, &was) ||
+        !stamp_order(&was.place, &now->place))
+        return true;
+    if (!stamp_bytes(p->ds, item, &now->bytes) ||
+        stamp_order(&was.bytes, &now->bytes))
+        return false;
+    store_moved(p->store, stamp, &now->place);
+    return true;
+}
+
 /* Prepare case `item`, or find it in the store, for the first time. */
 static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
                       Prepared *v)
 {
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
-    if (p->store)
-        p->stamped[item] = stamp_case(&p->common, p->ds, item, &p->stamp[item]);
+    Origin origin;
+    bool keeps = p->store &&
+                 stamp_case(&p->common, p->ds, item, &p->stamp[item]) &&
+                 stamp_place(p->ds, item, &origin.place);
     if (p->patients && p->store)
         patients_stamp(p->patients, p->ds->cases[item].patient,
                        &p->stamp[item]);
+    // what the index says of a file that was changed must not be taken later
+    if (p->store) p->stamped[item] = keeps && same_files(p, item, &origin);
     bool found = stored(p, item, v, &facts->notes);
     bool ok = found || prepare_case(p->ds, item, &p->steps, p->patients, &notes,
                                     stop, v);
@@ -187,8 +207,8 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     if (!ok) return false;
     // no memory
     ok = facts->notes && take_facts(p, item, v, found);
-    if (ok && !found && p->store && p->stamped[item])
-        store_add(p->store, &p->stamp[item], v, facts->notes);
+    if (ok && !found && keeps && stamp_bytes(p->ds, item, &origin.bytes))
+        store_add(p->store, &p->stamp[item], &origin, v, facts->notes);
     if (!ok) prepared_free(v);
     return ok;
 }

@@ -105,6 +105,70 @@ bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
     return ok;
 }
 
+static bool add_place(Stamp *s, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st)) return false;
+    // no device: containers and network disks get another number each time
+    const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_ctim.tv_sec,
+                             (uint64_t)st.st_ctim.tv_nsec};
+    stamp_add(s, word, sizeof word);
+    return true;
+}
+
+static bool add_bytes(Stamp *s, const char *path)
+{
+    enum { BLOCK = 1 << 20 };
+    uint64_t bytes;
+    int fd;
+    uint8_t *block = mem_alloc(BLOCK);
+    if (!block || !file_open(path, &fd, &bytes)) {
+        mem_free(block);
+        return false;
+    }
+    bool ok = true;
+    for (uint64_t at = 0; ok && at < bytes; at += BLOCK) {
+        const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
+        ok = file_read_at(fd, path, at, block, n);
+        const uint64_t word[] = {n, ok ? crc32c(0, block, n) : 0};
+        stamp_add(s, word, sizeof word);
+    }
+    close(fd);
+    mem_free(block);
+    return ok;
+}
+
+/* What `add` takes of each file of a case. */
+static bool add_files(const Dataset *ds, int item,
+                      bool (*add)(Stamp *s, const char *path), Stamp *out)
+{
+    Arena mem = {NULL};
+    bool ok = true;
+    *out = (Stamp){{0, 0}};
+    for (int f = 0; ok && f < ds->fields; f++) {
+        const struct CaseField *from = &ds->cases[item].field[f];
+        for (int k = 0; ok && k < from->channels; k++) {
+            const Source *source = &from->source[k];
+            SourceFacts facts = {.files = 0};
+            ok = source->depends && source->depends(source, &mem, &facts);
+            for (int i = 0; ok && i < facts.files; i++)
+                ok = add(out, facts.file[i]);
+        }
+    }
+    arena_release(&mem);
+    return ok;
+}
+
+bool stamp_place(const Dataset *ds, int item, Stamp *out)
+{
+    return add_files(ds, item, add_place, out);
+}
+
+bool stamp_bytes(const Dataset *ds, int item, Stamp *out)
+{
+    return add_files(ds, item, add_bytes, out);
+}
+
 int stamp_order(const Stamp *a, const Stamp *b)
 {
     for (int i = 0; i < 2; i++)

@@ -46,6 +46,7 @@ typedef struct DiskField {
 
 typedef struct Entry {
     Stamp stamp;
+    Origin origin;
     double grid[4][4], input[4][4]; /* affines */
     int32_t size[2][3];             /* of both: d, h, w */
     int32_t unit, fields;
@@ -70,7 +71,8 @@ struct Store {
     int64_t count;
     Entry *added; /* (adds), behind `end` of the file */
     int64_t adds, room;
-    uint64_t end; /* of the file, with what was added */
+    int64_t moved; /* of these: known before, only elsewhere */
+    uint64_t end;  /* of the file, with what was added */
     struct {
         const uint8_t *data;
         size_t bytes;
@@ -331,6 +333,15 @@ void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
     pthread_mutex_unlock(&s->lock);
 }
 
+bool store_origin(Store *s, const Stamp *stamp, Origin *out)
+{
+    pthread_mutex_lock(&s->lock);
+    const Entry *at = find(s, stamp);
+    if (at) *out = at->origin;
+    pthread_mutex_unlock(&s->lock);
+    return at != NULL;
+}
+
 /* == adding ============================================================ */
 
 /* From here on nothing is added; the first reason is kept. */
@@ -370,9 +381,11 @@ static Piece new_piece(const void *data, size_t bytes)
 }
 
 /* Reads the whole case for its checksums: not under the lock. */
-static Entry new_entry(const Stamp *stamp, const Prepared *p, const char *notes)
+static Entry new_entry(const Stamp *stamp, const Origin *origin,
+                       const Prepared *p, const char *notes)
 {
     Entry e = {.stamp = *stamp,
+               .origin = *origin,
                .size = {{p->grid.d, p->grid.h, p->grid.w},
                         {p->input.d, p->input.h, p->input.w}},
                .unit = (int32_t)p->input_unit,
@@ -415,10 +428,24 @@ static bool grow(Store *s)
     return true;
 }
 
-void store_add(Store *s, const Stamp *stamp, const Prepared *p,
-               const char *notes)
+void store_moved(Store *s, const Stamp *stamp, const Stamp *place)
 {
-    Entry e = new_entry(stamp, p, notes);
+    pthread_mutex_lock(&s->lock);
+    // where it cannot be added its bytes are read again the next time
+    bool ok = s->kind == ERR_NONE && begin_adding(s) && grow(s);
+    const Entry *at = ok ? find(s, stamp) : NULL;
+    if (at) {
+        s->added[s->adds] = *at;
+        s->added[s->adds++].origin.place = *place;
+        s->moved++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void store_add(Store *s, const Stamp *stamp, const Origin *origin,
+               const Prepared *p, const char *notes)
+{
+    Entry e = new_entry(stamp, origin, p, notes);
     pthread_mutex_lock(&s->lock);
     bool ok = s->kind == ERR_NONE && begin_adding(s);
     for (int f = 0; ok && f < e.fields; f++) place(s, &e.field[f].piece);
@@ -440,22 +467,32 @@ void store_add(Store *s, const Stamp *stamp, const Prepared *p,
     pthread_mutex_unlock(&s->lock);
 }
 
+/* All entries, of two of one stamp that which was added, into `list`; how many.
+ */
+static int64_t merge(Store *s, Entry *list)
+{
+    int64_t n = 0;
+    const size_t adds = (size_t)s->adds;
+    qsort(s->added, adds, sizeof *list, entry_order);
+    for (int64_t i = 0; i < s->count; i++)
+        if (!bsearch(&s->entry[i], s->added, adds, sizeof *list, entry_order))
+            list[n++] = s->entry[i];
+    memcpy(list + n, s->added, adds * sizeof *list);
+    n += s->adds;
+    qsort(list, (size_t)n, sizeof *list, entry_order);
+    return n;
+}
+
 /* The index of all cases behind them, then the header that names it; each on
  * the disk before the next. */
 static bool write_index(Store *s)
 {
-    const int64_t all = s->count + s->adds;
-    const size_t bytes = (size_t)all * sizeof(Entry);
-    Entry *list = mem_alloc(bytes);
-    Header h = {.order = ORDER,
-                .format = FORMAT,
-                .entry_bytes = sizeof(Entry),
-                .entries = (uint64_t)all};
+    Entry *list = mem_alloc((size_t)(s->count + s->adds) * sizeof *list);
+    Header h = {.order = ORDER, .format = FORMAT, .entry_bytes = sizeof(Entry)};
     bool ok = false;
     TRY(list);
-    if (s->count) memcpy(list, s->entry, (size_t)s->count * sizeof *list);
-    memcpy(list + s->count, s->added, (size_t)s->adds * sizeof *list);
-    qsort(list, (size_t)all, sizeof *list, entry_order);
+    h.entries = (uint64_t)merge(s, list);
+    const size_t bytes = (size_t)h.entries * sizeof(Entry);
     memcpy(h.magic, magic, sizeof magic);
     Piece index = new_piece(list, bytes);
     place(s, &index);
@@ -485,10 +522,10 @@ bool store_commit(Store *s)
         ok = err_set(s->kind, s->why);
     } else if (s->adds) {
         ok = write_index(s);
-        if (ok) s->stats.added += s->adds;
+        if (ok) s->stats.added += s->adds - s->moved;
         s->stats.cases = s->count, s->stats.bytes = (int64_t)s->end;
     }
-    s->adds = 0;
+    s->adds = s->moved = 0;
     if (s->writes) (void)flock(s->fd, LOCK_UN);
     s->writes = false;
     pthread_mutex_unlock(&s->lock);

@@ -30,11 +30,18 @@ void store_close(Store *s);
 void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
                bool *found);
 
-/* Append a case. Safe in several threads. A failure (a full disk; another
- * process that appends) ends all appending, and its reason is that of
- * store_commit. */
-void store_add(Store *s, const Stamp *stamp, const Prepared *p,
-               const char *notes);
+/* What the files of this case were when it was added; false: it is not there.
+ * Safe in several threads, as are the two below. */
+bool store_origin(Store *s, const Stamp *stamp, Origin *out);
+/* The files of a case, whose bytes are the same, lie at another place now:
+ * remembered from the next commit on, if it can be. */
+void store_moved(Store *s, const Stamp *stamp, const Stamp *place);
+
+/* Append a case, in the place of one with the same stamp. A failure (a full
+ * disk; another process that appends) ends all appending, and its reason is
+ * that of store_commit. */
+void store_add(Store *s, const Stamp *stamp, const Origin *origin,
+               const Prepared *p, const char *notes);
 
 /* Make what was added part of the file, from which it can be had at once. False
  * with the reason when there was something to add and it could not be. */
