@@ -128,7 +128,7 @@ numbered() {
     rm "$folder/checkpoint_0002.safetensors"
     train cut ema --resume "$folder" --until_epoch 3 &&
         cp "$folder/checkpoint_0003.safetensors" "$tmp/kept" || return 1
-    ls "$folder" | grep -c 'checkpoint_000[23]' | grep -x 2 || return 1
+    test -e "$folder/checkpoint_0002.safetensors" || return 1
     cp "$tmp/kept" "$folder/checkpoint_0001.safetensors"
     train cut ema --resume "$folder" --until_epoch 0 && same numbered cut &&
         (cd "$runs/numbered/training/001" && ls ./*.safetensors) > "$tmp/a" &&

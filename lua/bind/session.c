@@ -357,11 +357,12 @@ static int l_read(lua_State *L)
     return 1;
 }
 
-/* s:blame(inputs, train = true) -> "conv (enc1.conv1, x.lua:12)", the first node whose value
- * is not finite when the network trains on these, or is evaluated on them, and
- * what is in it: {count=, nan=, inf=, sample=, lo=, hi=, from_lo=, from_hi=} as Blame has them, sample
- * from 1; on what the last run had when none are given. nil when all are
- * finite, or nothing ran. Changes nothing. */
+/* s:blame(inputs, train = true) -> "conv (enc1.conv1, x.lua:12)", the first
+ * node whose value is not finite when the network trains on these, or is
+ * evaluated on them, and what is in it: {count=, nan=, inf=, sample=, lo=, hi=,
+ * from_lo=, from_hi=} as Blame has them, sample from 1; on what the last run
+ * had when none are given. nil when all are finite, or nothing ran. Changes
+ * nothing. */
 static int l_blame(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
