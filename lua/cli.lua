@@ -53,7 +53,7 @@ local flags = {
   { "seeds", true, "N, or a list with commas: the seeds of repeat (5)", of = "repeat" },
   { "trials", true, "N: how many values search tries, instead of the recipe's", of = "search" },
   { "weights", true,
-    "FILE: a checkpoint or a run's folder; else the best of the newest run; train: the start; "
+    "FILE: a checkpoint or a run's folder; else the best of the newest training; train: the start; "
       .. "predict: also several, with commas, or a folder of runs: their mean",
     of = "train evaluate predict export lr_range replay folds repeat search", group = "all" },
   { "trace", true, "FILE: what was done when, for ui.perfetto.dev or chrome://tracing",
@@ -402,7 +402,8 @@ local function prepare_saved(script, command)
   elseif trained and (command ~= "export" or exports_weights()) then
     local place = given.weights and require("seg.weights").places(given.weights)[1]
     -- replay has its file as a word, and names it so where it is not there
-    local path = command ~= "replay" and run.weights(place, out, name) or place
+    local path = place
+    if command ~= "replay" then path = place and run.weights(place) or run.choose(out, name) end
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then given.saved_config = meta.config end

@@ -78,10 +78,10 @@ t.test("runs and prepared cases", function()
   t.equal(t.lines("grep -c ',test,' " .. run .. "/cases.csv")[1], n)
   for _, path in ipairs { folder .. "/runs", folder .. "/runs/brain_unet" } do
     text = t.says("inspect " .. path, 0, "2 runs; inspect one of them")
-    t.check(text:find("001 +brain_unet +2 of 2 +dice %d.%d+, epoch %d +test dice %d.%d+ "), text)
+    t.check(text:find("001 +brain_unet +training +2 of 2 +dice %d.%d+, epoch %d +test dice "), text)
     t.check(text:find("dice " .. best .. ", epoch", 1, true), text)
     t.check(text:find("test dice " .. mean, 1, true), text)
-    t.check(text:find("002 +brain_unet +0 of %d+ +%- +not finished"), text)
+    t.check(text:find("002 +brain_unet +training +0 of %d+ +%- +not finished"), text)
     t.check(not text:find("data.images", 1, true), text)
   end
   -- a bundle is known by its content, as the tutorial's is called tumours.bundle

@@ -111,7 +111,8 @@ t.test("which weights: finished before newest, and what they know", function()
   -- 001 is finished, 002 was stopped
   local evaluate = "scripts/brain_unet.lua evaluate" .. place
   local text = says(evaluate, 0, "001/checkpoint_best.safetensors (epoch 1), trained on made-up")
-  t.check(text:find("(run 002 is not finished)", 1, true), text)
+  t.check(text:find("passed over: newer run 002 (not finished: stopped by --steps 1); --weights "
+                    .. folder .. "/runs/brain_unet/002 takes it", 1, true), text)
   local stopped = folder .. "/runs/brain_unet/002"
   text = says(evaluate .. " --split train --weights " .. stopped .. "/", 0, "no best checkpoint")
   t.check(text:find("002/checkpoint_last.safetensors", 1, true), text)
@@ -124,7 +125,7 @@ t.test("which weights: finished before newest, and what they know", function()
   local function predict(more)
     return select(2, t.program(script .. " predict --out p " .. more, "cd " .. home .. " && "))
   end
-  t.check(predict("--in " .. data):find("trained on made-up patients (run 002", 1, true), "banner")
+  t.check(predict("--in " .. data):find("trained on made-up patients; valid", 1, true), "said")
   if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
   shell("find " .. data .. "/patient_01 -type f -exec dcmodify -nb -q -m '(0010,0020)=A1' {} +")
   text = predict("--in " .. data .. "/patient_01")

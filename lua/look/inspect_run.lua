@@ -23,7 +23,8 @@ end
 local function facts(path)
   local f = run_facts.read(path)
   local best = f.best
-  return { recipe = f.recipe, epoch = f.epoch, epochs = f.epochs, result = result_of(f),
+  return { recipe = f.recipe, kind = f.kind, kind_text = f.kind_text, epoch = f.epoch,
+           epochs = f.epochs, result = result_of(f),
            finished = util.exists(path .. "/summary.json"), running = f.state == "running",
            best = best and string.format("%s%.6g, epoch %s", best.name and best.name .. " " or "",
                                          best.value, best.epoch or "?") }
@@ -34,6 +35,7 @@ local function one(path)
   print(string.format("run of %s, %s", f.recipe or "a recipe", f.finished and "finished"
                       or f.running and "running"
                       or "not finished: --resume " .. path .. " continues it"))
+  print("kind        " .. f.kind_text)
   print(string.format("epochs      %s of %s", f.epoch, f.epochs))
   if f.best then print("best        " .. f.best) end
   if f.result then print("result      " .. f.result) end
@@ -53,10 +55,10 @@ function M.folder(path)
   end
   local found = run_facts.below(path)
   if #found == 0 then return false end
-  local rows = { { "run", "recipe", "epochs", "best", "result" } }
+  local rows = { { "run", "recipe", "kind", "epochs", "best", "result" } }
   for i, name in ipairs(found) do
     local f = facts(path .. "/" .. name)
-    rows[i + 1] = { name, f.recipe or "?", f.epoch .. " of " .. f.epochs, f.best or "-",
+    rows[i + 1] = { name, f.recipe or "?", f.kind, f.epoch .. " of " .. f.epochs, f.best or "-",
                     f.result or f.finished and "-" or f.running and "running" or "not finished" }
   end
   print(show.table(rows))

@@ -5,53 +5,81 @@ local core = require "seg.core"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
+local run_kind = require "seg.run_kind"
 local show = require "seg.show"
 local util = require "seg.util"
 
 local fail = util.fail
 local M = {}
 
+-- The runs in a folder that is none itself. Of them trials, and what diverged or is not
+-- finished, are left out; in the folder of a series, which is named by this, only what is
+-- not finished. -> paths, { { name, why }, ... } left out
+local function runs_in(place)
+  local list, passed = {}, {}
+  local series = util.exists(place .. "/series.json")
+  for _, name in ipairs(core.sys.list(place)) do
+    local folder = place .. "/" .. name
+    if run_folder.has_weights(folder) then
+      local k = run_kind.read(folder)
+      local why = not (series and k.trial and k.finished) and run_kind.why_not(k)
+      if why then passed[#passed + 1] = { name, why } else list[#list + 1] = folder end
+    end
+  end
+  if #list == 0 and #passed > 0 then
+    util.refuse("--weights %s: no run there is a finished training, only %s; name the run that "
+                .. "you mean, as --weights %s/%s", place, run_folder.passed_text(passed), place,
+                passed[#passed][1])
+  end
+  return list, passed
+end
+
 -- The places that --weights names: between commas, and for a folder that is no run
--- those in it that are runs, as the folds of a cross-validation.
+-- those in it that are runs, as the folds of a cross-validation. -> paths, lines about
+-- runs that are left out
 function M.places(given)
-  local list = {}
+  local list, lines = {}, {}
   for place in (given .. ","):gmatch("([^,]*),") do
     -- "A,$B" with nothing in B would be a mean over less than was meant
     if place == "" then
       util.refuse('--weights "%s": a name between commas is empty; give files or folders of runs',
                   given)
     end
-    local stat, inside = core.sys.stat(place), {}
+    local stat, inside, passed = core.sys.stat(place), {}, {}
     if stat and stat.kind == "folder" and not run_folder.has_weights(place) then
-      for _, name in ipairs(core.sys.list(place)) do
-        local folder = place:gsub("(.)/+$", "%1") .. "/" .. name
-        if run_folder.has_weights(folder) then inside[#inside + 1] = folder end
-      end
+      inside, passed = runs_in((place:gsub("(.)/+$", "%1")))
+    end
+    if #passed > 0 then
+      lines[#lines + 1] = string.format("--weights %s: passed over: %s", place,
+                                        run_folder.passed_text(passed))
     end
     table.move(#inside > 0 and inside or { place }, 1, math.max(#inside, 1), #list + 1, list)
   end
-  return list
+  return list, lines
 end
 
--- The weights that are meant: --weights, else those of the newest run, and what
--- there is to say of them. Where --out means the results, runs are looked for
--- where they are by default.
+-- The weights that are meant: --weights, else those of the newest finished training, what
+-- there is to say of them, and lines about other runs. Where --out means the results,
+-- runs are looked for where they are by default.
 local function find_weights(given, name, purpose)
+  if given then return run_folder.weights(given) end
   local out = purpose == "predict" and config.runs or config.ensure().out
-  local path, note = run_folder.weights(given, out, name)
+  local path, note, lines = run_folder.choose(out, name)
   if not path then
     fail("usage", "no trained weights below %s/%s; train first, or give --weights FILE", out, name)
   end
-  return path, note
+  return path, note, lines
 end
 
 -- A session with these weights, what the file says beside them, and its path.
 local function open(r, given, name, purpose, draws)
-  local path, about = find_weights(given, name, purpose)
+  local path, note, lines = find_weights(given, name, purpose)
   local session = recipes.session(r, purpose, nil, nil, draws)
   local meta = bundle.fill(run_folder.load(path, session), path)
-  show.line("weights: %s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
-            meta.trained_on and ", trained on " .. meta.trained_on or "", about)
+  show.line("weights: %s%s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
+            meta.trained_on and ", trained on " .. meta.trained_on or "", note,
+            run_folder.about(path, meta))
+  for _, line in ipairs(lines or {}) do show.line("%s", line) end
   return session, meta, path
 end
 
@@ -82,7 +110,10 @@ end
 function M.members(r, name, purpose, draws)
   local given = config.line.flags.weights
   local sessions, paths, first = {}, {}, nil
-  for i, place in ipairs(given and M.places(given) or { false }) do
+  local places, lines = { false }, {}
+  if given then places, lines = M.places(given) end
+  for _, line in ipairs(lines) do show.line("%s", line) end
+  for i, place in ipairs(places) do
     local session, meta, path = open(r, place or nil, name, purpose, draws)
     first = first or meta
     for _, row in ipairs(alike) do

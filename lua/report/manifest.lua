@@ -10,6 +10,7 @@ local core = require "seg.core"
 local config = require "seg.config"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
+local run_kind = require "seg.run_kind"
 local util = require "seg.util"
 
 local sys = core.sys
@@ -57,10 +58,7 @@ end
 
 -- The manifest of a run's folder; nil where it has none that can be read.
 function M.read(folder)
-  local path = folder .. "/manifest.json"
-  if not util.exists(path) then return nil end
-  local ok, v = pcall(function() return require("seg.json").decode(util.read_file(path), path) end)
-  return ok and type(v) == "table" and v or nil
+  return run_kind.read_json(folder .. "/manifest.json")
 end
 
 local Manifest = {}
@@ -99,7 +97,8 @@ function M.open(run)
     threads = facts.threads, workers = v.workers, program = program.sha256,
     from_epoch = run.state.epoch, from_batch = run.state.batch, epochs = run.epochs }
   return setmetatable({ path = run.folder .. "/manifest.json", facts = {
-    format = 1, seed = v.seed, precision = v.precision, preset = config.preset, program = program,
+    format = 1, kind = run_kind.of_values(v), seed = v.seed, precision = v.precision,
+    preset = config.preset, program = program,
     recipe = { name = run.name, sha256 = core.sha256(run.text) },
     network = { sha256 = core.sha256((recipes.network(r))), parameters = facts.trained,
                 running = facts.running },

@@ -6,6 +6,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local run_kind = require "seg.run_kind"
 local show = require "seg.show"
 local transfer = require "seg.transfer"
 local util = require "seg.util"
@@ -75,38 +76,148 @@ function M.has_weights(folder)
   return weights_in((folder:gsub("(.)/+$", "%1"))) ~= nil
 end
 
--- The weights that are meant by `given`: a file, or the folder of a run. nil:
--- those of the newest finished run of this recipe, of an unfinished one when
--- none is; what: who asks. -> a file or nil, what there is to say of them
-function M.weights(given, out, recipe, what)
+-- The weights that are meant by `given`, a file or the folder of a run; what: who asks.
+-- -> a file, what there is to say of them
+function M.weights(given, what)
   what = what or "--weights"
-  if given then
-    local stat = sys.stat(given)
-    -- not at the line of the recipe that happens to ask: it stands in none
-    if not stat then
-      sys.raise("data", what .. " " .. given .. ": there is no such file or folder", true)
+  local stat = sys.stat(given)
+  -- not at the line of the recipe that happens to ask: it stands in none
+  if not stat then
+    sys.raise("data", what .. " " .. given .. ": there is no such file or folder", true)
+  end
+  if stat.kind ~= "folder" then return given, "" end
+  local path, note = weights_in((given:gsub("(.)/+$", "%1")))
+  if path then return path, note end
+  util.refuse("%s %s: this folder has neither checkpoint_best.safetensors nor "
+              .. "checkpoint_last.safetensors; give the folder of a run, or a file", what, given)
+end
+
+local SAID = 6 -- runs that a line about those passed over names
+
+-- { { run, why }, ... } as "003 and 002 (a trial with --quick), 001 (diverged)": runs of
+-- one reason together.
+function M.passed_text(passed)
+  local groups, by = {}, {}
+  for i = 1, math.min(#passed, SAID) do
+    local name, why = passed[i][1], passed[i][2]
+    if not by[why] then
+      by[why] = { names = {}, why = why }
+      groups[#groups + 1] = by[why]
     end
-    if stat.kind ~= "folder" then return given, "" end
-    local path, note = weights_in((given:gsub("(.)/+$", "%1")))
-    if path then return path, note end
-    util.refuse("%s %s: this folder has neither checkpoint_best.safetensors nor "
-                .. "checkpoint_last.safetensors; give the folder of a run, or a file", what, given)
+    table.insert(by[why].names, name)
   end
-  local newest = M.newest(out, recipe, function() return true end)
-  local folder = M.newest(out, recipe, function(f) return M.finished(f) and weights_in(f) end)
-    or M.newest(out, recipe, weights_in)
-  if not folder then return nil, "" end
-  local path, note = weights_in(folder)
-  if not M.finished(newest) then
-    note = string.format("%s (run %s is not finished)", note, newest:match("[^/]+$"))
+  for i, g in ipairs(groups) do
+    groups[i] = string.format("%s (%s)", table.concat(g.names, " and "), g.why)
   end
-  return path, note
+  if #passed > SAID then groups[#groups + 1] = #passed - SAID .. " older ones" end
+  return table.concat(groups, ", ")
+end
+
+-- Runs of a recipe from the newest: what run_kind.read knows of each that has weights or
+-- is a series, and its folder and name ("003").
+local function kinds_below(out, recipe)
+  local base, list = out .. "/" .. recipe, {}
+  local all = numbers(base)
+  for i = #all, 1, -1 do
+    local folder = string.format("%s/%03d", base, all[i])
+    local has = weights_in(folder)
+    if has or util.exists(folder .. "/series.json") then
+      local k = run_kind.read(folder)
+      k.folder, k.name, k.has = folder, folder:match("[^/]+$"), has ~= nil
+      list[#list + 1] = k
+    end
+  end
+  return list
+end
+
+-- A run that was measured on the same cases of valid by the same metric, and better.
+local function better_one(list, chosen)
+  local function valid(k)
+    local data = type(k.manifest.data) == "table" and k.manifest.data.valid
+    return type(data) == "table" and data.sha256
+  end
+  local value, name, better = run_kind.best(chosen)
+  local best, at = value, nil
+  for _, k in ipairs(value and name and valid(chosen) and list or {}) do
+    local v, of = run_kind.best(k)
+    if v and of == name and valid(k) == valid(chosen) and not run_kind.why_not(k)
+      and (better == "min" and v < best or better == "max" and v > best) then
+      best, at = v, k
+    end
+  end
+  return at and string.format("note: run %s has a better %s on the same cases of valid (%s, this "
+                              .. "one %s); --weights %s takes it", at.name, name, util.fixed(best),
+                              util.fixed(value), at.folder)
+end
+
+-- The weights of a command that names none: those of the newest run of this recipe that is
+-- finished and no trial. Trials, series, and runs that diverged or are not finished are
+-- taken only by name; of runs that are finished and learned nothing the newest is taken
+-- where there is no other. -> a file, what there is to say of them, lines about other
+-- runs; nil: no run has weights
+function M.choose(out, recipe)
+  local list, passed, doubtful = kinds_below(out, recipe), {}, nil
+  local function passed_line(count)
+    if count == 0 then return nil end
+    local newer = table.move(passed, 1, count, 1, {})
+    return string.format("passed over: newer %s %s; --weights %s/%s/%s takes %s",
+                         count == 1 and "run" or "runs", M.passed_text(newer), out, recipe,
+                         newer[1][1], count == 1 and "it" or "that one")
+  end
+  for _, k in ipairs(list) do
+    local why = run_kind.why_not(k)
+    local doubt = not why and run_kind.doubt(k.folder, k)
+    if not why and not doubt then
+      local path, note = weights_in(k.folder)
+      local lines = { passed_line(#passed) }
+      lines[#lines + 1] = better_one(list, k)
+      return path, note, lines
+    end
+    passed[#passed + 1] = { k.name, why or doubt }
+    if doubt then doubtful = doubtful or { k = k, why = doubt, newer = #passed - 1 } end
+  end
+  if doubtful then
+    local path, note = weights_in(doubtful.k.folder)
+    return path, note, { string.format("warning: run %s: %s; no other run of %s is finished and "
+                                       .. "no trial", doubtful.k.name, doubtful.why, recipe),
+                         passed_line(doubtful.newer) }
+  end
+  if #list == 0 then return nil end
+  util.refuse("no finished training below %s/%s, only %s; train to the end, or name the weights "
+              .. "that you mean, as --weights %s", out, recipe, M.passed_text(passed),
+              list[1].folder)
 end
 
 -- The folder of the run that a file of weights lies in; nil when it is no run.
 function M.of(path)
   local folder = path:match("^(.+)/[^/]*$") or "."
   return util.exists(folder .. "/config.txt") and folder or nil
+end
+
+-- What the weights of a file reached and what kind of run they are of, to be said behind
+-- their path: "; valid dice 0.9123; run 003: a finished training, preset full".
+-- meta: of the file.
+function M.about(path, meta)
+  local parts, name, value = {}, meta.best_of, nil
+  local folder = M.of(path)
+  if meta.epoch and meta.epoch == meta.best_epoch then value = tonumber(meta.best or "") end
+  -- the last epoch is not the best one
+  if not value and folder and name and tonumber(meta.epoch or "") then
+    value = run_kind.column(folder, "valid_" .. name, tonumber(meta.epoch))
+  end
+  if value then parts[1] = string.format("valid %s %s", name or "measure", util.fixed(value)) end
+  local k = folder and run_kind.read(folder)
+  if k then
+    local preset = type(k.manifest.preset) == "string" and ", preset " .. k.manifest.preset or ""
+    local why = run_kind.why_not(k)
+    parts[#parts + 1] = string.format("run %s: %s%s%s", folder:match("[^/]+$"), k.trial and k.text
+                                      or why and "a training, " .. why or "a finished training",
+                                      preset, k.trial and ", which says nothing about other data"
+                                      or "")
+  else
+    parts[#parts + 1] = run_kind.trial_of(meta)
+  end
+  return #parts > 0 and "; " .. table.concat(parts, "; ") or ""
 end
 
 -- The lines of a run's config.txt that say where its images are: what a
@@ -156,11 +267,24 @@ function M.load(path, session)
 end
 
 -- The run that --resume auto means: the newest that has a checkpoint and is not
--- finished, and of which no newer one is: older ones were given up. nil: none,
--- which is said when there are runs.
+-- finished, and of which no newer one is: older ones were given up. Runs of another kind
+-- than this command line asks for do not count: no training goes on from a trial. nil:
+-- none, which is said when there are runs.
 local function resume_auto(out, recipe)
-  local unfinished = function(f) return not M.finished(f) and core.checkpoint.newest(f) ~= nil end
-  local finished, found = M.newest(out, recipe, M.finished), M.newest(out, recipe, unfinished)
+  local kind, passed = run_kind.of_line(config.line.options), {}
+  local function same_kind(f) return run_kind.read(f).kind == kind end
+  local unfinished = function(f)
+    if M.finished(f) or core.checkpoint.newest(f) == nil then return false end
+    if same_kind(f) then return true end
+    passed[#passed + 1] = { f:match("[^/]+$"), run_kind.read(f).text }
+    return false
+  end
+  local finished = M.newest(out, recipe, function(f) return M.finished(f) and same_kind(f) end)
+  local found = M.newest(out, recipe, unfinished)
+  if #passed > 0 then
+    show.line("--resume auto: passed over: %s; --resume %s goes on with it", M.passed_text(passed),
+              out .. "/" .. recipe .. "/" .. passed[1][1])
+  end
   local function number(folder) return tonumber(folder:match("%d+$")) end
   if not found or not finished or number(found) > number(finished) then return found end
   show.line("--resume auto: a new run: %s is finished; %s, older, is not: --resume %s goes on with "

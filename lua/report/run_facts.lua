@@ -5,6 +5,7 @@ local core = require "seg.core"
 local json = require "seg.json"
 local manifest = require "seg.manifest"
 local run_folder = require "seg.run"
+local run_kind = require "seg.run_kind"
 local util = require "seg.util"
 
 local M = {}
@@ -86,16 +87,6 @@ local function best_name(rows, names, best, epoch)
   return found
 end
 
--- How the run stands: "running" while a process holds its lock, else how its last
--- start ended; a start that never said so was killed.
-local function state_of(path, m)
-  local pid = core.checkpoint.holder(path)
-  if pid then return "running", pid end
-  local last = m and type(m.sessions) == "table" and m.sessions[#m.sessions]
-  if not last then return run_folder.finished(path) and "finished" or "stopped" end
-  return last.state == "running" and "killed" or last.state
-end
-
 -- Seconds that are left at the pace of the last epochs, or nil.
 local function left_of(f, path)
   local pace, n = 0, 0
@@ -114,7 +105,8 @@ end
 
 -- Everything of the run in a folder:
 --   path, name ("brain_unet/001"), recipe, config (key -> text), text (the recipe),
---   rows, columns (metrics.csv), summary, manifest, state, pid, epoch, epochs, loss,
+--   rows, columns (metrics.csv), summary, manifest, kind = "training", "overfit" or
+--   "quick", kind_text = the same in words, state, pid, epoch, epochs, loss,
 --   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated
 function M.read(path)
   path = path:gsub("(.)/+$", "%1")
@@ -130,7 +122,9 @@ function M.read(path)
   local m = f.manifest
   f.recipe = f.recipe or m and m.recipe and m.recipe.name or "a recipe"
   f.name = f.recipe .. "/" .. path:match("([^/]+)$")
-  f.state, f.pid = state_of(path, m)
+  f.state, f.pid = run_kind.state(path, m)
+  local kind = run_kind.read(path)
+  f.kind, f.kind_text = kind.kind, kind.text
   local last = m and m.sessions and m.sessions[#m.sessions] or {}
   f.epoch = math.tointeger(tonumber(meta.epoch)) or #f.rows
   f.epochs = last.epochs or math.tointeger(tonumber(f.config.epochs)) or f.epoch
@@ -138,7 +132,8 @@ function M.read(path)
   f.loss, f.valid_loss = tonumber(row.train_loss), tonumber(row.valid_loss)
   local best = tonumber(meta.best or "")
   if best then
-    f.best = { name = best_name(f.rows, f.columns, best, meta.best_epoch), value = best,
+    f.best = { name = meta.best_of or best_name(f.rows, f.columns, best, meta.best_epoch),
+               value = best,
                epoch = math.tointeger(tonumber(meta.best_epoch)) }
   end
   f.left_s = left_of(f, path)

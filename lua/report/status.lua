@@ -49,8 +49,8 @@ local function facts_of(f, s)
     result = result or { part = part }
     result[name] = m.mean
   end
-  return { run = f.path, recipe = f.recipe, state = f.state, pid = f.pid, epoch = f.epoch,
-           epochs = f.epochs, loss = f.loss, valid_loss = f.valid_loss,
+  return { run = f.path, recipe = f.recipe, kind = f.kind, state = f.state, pid = f.pid,
+           epoch = f.epoch, epochs = f.epochs, loss = f.loss, valid_loss = f.valid_loss,
            best = f.best and f.best.value, best_of = f.best and f.best.name,
            best_epoch = f.best and f.best.epoch, result = result,
            epoch_s = f.epoch_s, left_s = f.state == "running" and f.left_s or nil,
@@ -70,6 +70,8 @@ local function lines_of(f)
   end
   add("run", "%s", f.path)
   add("state", "%s%s", f.state, f.pid and f.pid > 0 and ", process " .. f.pid or "")
+  add("kind", "%s%s", f.kind_text, f.kind ~= "training"
+      and "; its weights are taken only by name (--weights)" or "")
   add("epoch", "%d of %d", f.epoch, f.epochs)
   if f.loss then
     add("loss", "%s%s", util.fixed(f.loss), f.valid_loss and ", valid " .. util.fixed(f.valid_loss)

@@ -29,6 +29,7 @@ local recipes = require "seg.recipe"
 local record = require "seg.record"
 local resuming = require "seg.resume"
 local run_folder = require "seg.run"
+local run_kind = require "seg.run_kind"
 local show = require "seg.show"
 local state = require "seg.state"
 local tally = require "seg.tally"
@@ -388,8 +389,9 @@ end
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
-  local summary = { recipe = run.name, epochs = s.epoch, stopped_early = s.ended or nil,
-                    seed = run.values.seed, left_out = run.left_out }
+  local summary = { recipe = run.name, kind = run_kind.of_values(run.values), epochs = s.epoch,
+                    stopped_early = s.ended or nil, seed = run.values.seed,
+                    left_out = run.left_out }
   if part then
     local d = run.data[part]
     weights = state.final_weights(run, true)
@@ -420,6 +422,7 @@ local function final_test(run)
   state.check_folder(run, true)
   -- what the files hold, which final_weights has looked at
   summary.best, summary.best_epoch = s.best, s.best_epoch
+  summary.best_of = s.best and run.recipe.best[1]
   summary.valid_not_finite = s.not_finite > 0 and s.not_finite or nil
   summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)

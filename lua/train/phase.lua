@@ -147,7 +147,7 @@ local function load_weights(run)
   if run.state.phase > 1 then given = nil end
   if init then
     local file = given and run_folder.weights(given)
-      or init.weights and run_folder.weights(init.weights, nil, nil, "init: weights")
+      or init.weights and run_folder.weights(init.weights, "init: weights")
     local o = { weights = file, match = init.match, rename = init.rename }
     return string.format("%s: %s", o.weights,
                          util.plural(transfer.load(run.session, o), "tensor"))
@@ -156,6 +156,7 @@ local function load_weights(run)
   local path, note = run_folder.weights(given)
   local meta = run_folder.load(path, run.session)
   return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
+    .. run_folder.about(path, meta)
 end
 
 -- The weights that a new phase starts from are its session's now, and so is their
